@@ -12,15 +12,14 @@ from planting import Bugs, Patch, planted_in
 
 from ticdc_lab.simulate.machine import Send
 from ticdc_lab.simulate.pipeline import downstream
-from ticdc_lab.simulate.pipeline.capture import ddl_puller, kv_client, matcher, owner, sink, streams
+from ticdc_lab.simulate.pipeline.capture import kv_client, owner, paths, sink
+from ticdc_lab.simulate.pipeline.capture.kv_client import parts_of
 from ticdc_lab.simulate.pipeline.capture.mounter import mounted
-from ticdc_lab.simulate.pipeline.capture.path_state import Path
-from ticdc_lab.simulate.pipeline.capture.puller import parts_of
-from ticdc_lab.simulate.pipeline.capture.state import Version
+from ticdc_lab.simulate.pipeline.capture.state import Path, Version
 from ticdc_lab.simulate.pipeline.cdc_messages import PREWRITE, Register
 from ticdc_lab.simulate.pipeline.sink_messages import Resolved
-from ticdc_lab.simulate.pipeline.tikv import cdc, commands, leases, region_changes, replication, store
-from ticdc_lab.simulate.pipeline.tikv.incremental_scan import next_batch
+from ticdc_lab.simulate.pipeline.tikv import cdc, percolator, raft, region_changes, store
+from ticdc_lab.simulate.pipeline.tikv.cdc import next_batch
 from ticdc_lab.simulate.scheduler.clock import before, ts_of
 from ticdc_lab.simulate.scheduler.executor import MAX_TS, STOPPING, WRITING, Marks
 
@@ -48,7 +47,7 @@ def frontier_max() -> list[Patch]:
         highest: int = max([puller.resolved_ts, *(s.resolved_ts for s in puller.streams.values())])
         return highest
 
-    return [(streams, "frontier_ts", frontier), (ddl_puller, "frontier_ts", frontier)]
+    return [(paths, "frontier_ts", frontier)]
 
 
 def _forgets_part() -> list[Patch]:
@@ -62,7 +61,7 @@ def _forgets_part() -> list[Patch]:
 
 
 def _drops_early_commit() -> list[Patch]:
-    sound = matcher._scanning
+    sound = kv_client._scanning
 
     def scanning(stream: Any, rows: Any) -> Any:
         out: list[Any] = []
@@ -70,9 +69,9 @@ def _drops_early_commit() -> list[Patch]:
             found = sound(stream, (row,))
             stream = found.stream._replace(early=Map())
             out += found.rows
-        return matcher.Matched(stream, out)
+        return kv_client.Matched(stream, out)
 
-    return [(matcher, "_scanning", scanning)]
+    return [(kv_client, "_scanning", scanning)]
 
 
 def _from_now() -> list[Patch]:
@@ -162,20 +161,20 @@ def _advances(*, sees_locks: bool = True, follows_locks_down: bool = False) -> l
         if ts > led.resolved_ts or follows_locks_down:
             turn.put(region, peer._replace(led=led._replace(resolved_ts=ts)))
 
-    return [(leases, "_advance", advance)]
+    return [(raft, "_advance", advance)]
 
 
 def _resolves_alone() -> list[Patch]:
-    sound = leases.ask_followers
+    sound = raft.ask_followers
 
     def ask_followers(turn: Any) -> None:
         sound(turn)
         alone = [region for region, peer in turn.led() if peer.led.followers]
         for region in alone:
-            leases._advance(turn, region, turn.now.at_us)
+            raft._advance(turn, region, turn.now.at_us)
         cdc.tell_resolved(turn, alone)
 
-    return [(leases, "ask_followers", ask_followers), (leases, "is_lost", lambda turn, led: False)]
+    return [(raft, "ask_followers", ask_followers), (raft, "is_lost", lambda turn, led: False)]
 
 
 def _scan_misses_locks() -> list[Patch]:
@@ -194,7 +193,7 @@ def _streams_after_scan() -> list[Patch]:
         cdc.observe(turn, region, rows)
         turn.state = state
 
-    return [(replication, "observe", observe)]
+    return [(raft, "observe", observe)]
 
 
 def _scans_checkpoint_too() -> list[Patch]:
@@ -208,9 +207,9 @@ def _observes_early() -> list[Patch]:
     def propose(turn: Any, entries: Any) -> None:
         for region, entry in entries:
             cdc.observe(turn, region, entry.rows)
-        replication.propose(turn, entries)
+        raft.propose(turn, entries)
 
-    return [(commands, "propose", propose), (replication, "observe", lambda *_: None)]
+    return [(percolator, "propose", propose), (raft, "observe", lambda *_: None)]
 
 
 def _keeps_streams_at_split() -> list[Patch]:

@@ -9,16 +9,15 @@ from immutables import Map
 from planting import Bugs, Patch, planted_in
 
 from ticdc_lab.simulate.machine import Send
-from ticdc_lab.simulate.scheduler import agent, dispatcher, etcd, small, work
-from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState
+from ticdc_lab.simulate.scheduler import agent, dispatcher, etcd, small
+from ticdc_lab.simulate.scheduler.dispatcher_state import REMOVING, DispatcherState
 from ticdc_lab.simulate.scheduler.etcd_messages import PutStatus
 from ticdc_lab.simulate.scheduler.messages import DispatchTableResponse, Sync
 from ticdc_lab.simulate.scheduler.roles import order
-from ticdc_lab.simulate.scheduler.tables import REMOVING
 from ticdc_lab.simulate.scheduler.v3 import agent as v3_agent
 from ticdc_lab.simulate.scheduler.v3 import coordinator as v3_coordinator
-from ticdc_lab.simulate.scheduler.v3 import replication, transitions
-from ticdc_lab.simulate.scheduler.v3.agent_state import Owner
+from ticdc_lab.simulate.scheduler.v3 import replication_set
+from ticdc_lab.simulate.scheduler.v3.agent import Owner
 
 PROMOTE_EARLY = "promote before the source stopped"
 IGNORE_REVISION = "ignore the owner revision"
@@ -118,7 +117,7 @@ def _advances_in_flight() -> list[Patch]:
 
 
 def _forgets_removals() -> list[Patch]:
-    sound = work.Work.done
+    sound = dispatcher.Work.done
 
     def done(self: Any) -> DispatcherState:
         state = sound(self)
@@ -128,7 +127,7 @@ def _forgets_removals() -> list[Patch]:
                 draft.remove(key)
         return state._replace(tables=draft.done())
 
-    return [(work.Work, "done", done)]
+    return [(dispatcher.Work, "done", done)]
 
 
 def _trusts_every_owner() -> list[Patch]:
@@ -168,19 +167,19 @@ V2: Bugs = {
 
 
 def _promotes_early() -> list[Patch]:
-    sound = transitions._prepared_in_commit
+    sound = replication_set._prepared_in_commit
 
     def prepared(rep: Any, sender: Any) -> Any:
-        if replication.role_of(rep, sender) == replication.SECONDARY and rep.primary is not None:
-            rep = replication.promoted(rep, sender)
+        if replication_set.role_of(rep, sender) == replication_set.SECONDARY and rep.primary is not None:
+            rep = replication_set.promoted(rep, sender)
         return sound(rep, sender)
 
-    return [(transitions, "_prepared_in_commit", prepared)]
+    return [(replication_set, "_prepared_in_commit", prepared)]
 
 
 def _skips_undetermined() -> list[Patch]:
-    sound = replication.has_role
-    return [(replication, "has_role", lambda rep, role: role != replication.UNDETERMINED and sound(rep, role))]
+    sound = replication_set.has_role
+    return [(replication_set, "has_role", lambda rep, role: role != replication_set.UNDETERMINED and sound(rep, role))]
 
 
 def _ignores_revision() -> list[Patch]:

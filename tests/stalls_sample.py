@@ -10,8 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.simulate.pipeline.log import messages
-from ticdc_lab.simulate.pipeline.log_files import write_rows
+from ticdc_lab.simulate.pipeline.log import messages, write_rows
 from ticdc_lab.simulate.pipeline.play import play
 from ticdc_lab.simulate.scenario import scenario_from_text
 

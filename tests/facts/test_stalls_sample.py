@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stalls_sample import OUT, stalls_log
 
-from ticdc_lab.simulate.pipeline.log_files import write_rows
+from ticdc_lab.simulate.pipeline.log import write_rows
 
 
 def test_the_file_is_what_the_scenario_gives(tmp_path: Path) -> None:

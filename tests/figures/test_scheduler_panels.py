@@ -15,9 +15,8 @@ from ticdc_lab.simulate.explore import explore
 from ticdc_lab.simulate.faults import Crash, Restart
 from ticdc_lab.simulate.lags import PANELS, costs
 from ticdc_lab.simulate.present import Present
-from ticdc_lab.simulate.scheduler.retold import retold
 from ticdc_lab.simulate.scheduler.run import simulate
-from ticdc_lab.simulate.scheduler.small import Small
+from ticdc_lab.simulate.scheduler.small import Small, retold
 from ticdc_lab.simulate.scheduler.variants import VARIANTS, Settings
 from ticdc_lab.simulate.scheduler.world import Bounds
 

@@ -138,7 +138,7 @@ def test_the_same_arguments_give_the_same_trace_byte_for_byte():
 
 SPANS = """
 from ticdc_lab.simulate.scheduler.roles import Span
-from ticdc_lab.simulate.scheduler.tables import first
+from ticdc_lab.simulate.scheduler.dispatcher_state import first
 from immutables import Map
 keys = [*(Span(1, f"{i:05}", f"{i + 1:05}") for i in range(1200)), *range(50, 60)]
 print(first(Map((key, None) for key in keys)), first(Map((key, None) for key in keys[:1200])))

@@ -17,16 +17,19 @@ def _not_held(model: str, seed: int) -> list[Fallen]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("model", ["ddl-service", "scheduler"])
+@pytest.mark.parametrize("model", ["changefeeds", "ddl-service", "scheduler"])
 def test_what_a_seed_draws_is_live_in_its_end(model: str, seed: int) -> None:
     """Faults are behind it."""
     assert _not_held(model, seed) == []
 
 
+SOAK = {"scheduler": 100, "ddl-service": 100, "pipeline": 16, "changefeeds": 16, "pd": 8}
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize(
     ("model", "seed"),
-    [(m, s) for m, n in {"scheduler": 100, "ddl-service": 100, "pipeline": 16, "pd": 8}.items() for s in range(n)],
+    [(model, seed) for model, n in SOAK.items() for seed in range(n)],
 )
 def test_many_seeds_are_live_in_their_end(model: str, seed: int) -> None:
     """The swarm's longer run."""

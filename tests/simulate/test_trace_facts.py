@@ -11,7 +11,7 @@ from ticdc_lab.simulate.arrows import arrows, shortly
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Part, Pause
 from ticdc_lab.simulate.lags import GLOBAL, lag_curve, watermarks
 from ticdc_lab.simulate.ownership import coverage, dropped, gaps, natural, overlaps, owned_at, stretches
-from ticdc_lab.simulate.scheduler.capture_state import Stick
+from ticdc_lab.simulate.scheduler.capture import Stick
 from ticdc_lab.simulate.scheduler.etcd_messages import Ddl, TwoOwners
 from ticdc_lab.simulate.scheduler.run import Run, simulate
 from ticdc_lab.simulate.scheduler.variants import Settings

@@ -169,7 +169,7 @@ class _Files(NamedTuple):
     def check(self) -> None:
         """Refuse what cannot be written before the run, which may take long."""
         from ticdc_lab.encode import encoder
-        from ticdc_lab.simulate.pipeline.log_files import require_writable
+        from ticdc_lab.simulate.pipeline.log import require_writable
 
         encoder(self.protocol)
         for out in (self.log, self.truth):
@@ -177,8 +177,7 @@ class _Files(NamedTuple):
                 require_writable(out)
 
     def write(self, run: Any) -> None:
-        from ticdc_lab.simulate.pipeline.log import messages
-        from ticdc_lab.simulate.pipeline.log_files import write_rows
+        from ticdc_lab.simulate.pipeline.log import messages, write_rows
 
         if self.log:
             write_rows(messages(run.log, self.protocol), self.log)
@@ -300,8 +299,8 @@ def _moment(text: str, until_us: int) -> int:
 
 
 def _whys(played: Any, at_us: int) -> list[dict[str, Any]]:
-    from ticdc_lab.simulate.pipeline.hold import WATERMARKS
     from ticdc_lab.simulate.pipeline.looking import why_at
+    from ticdc_lab.simulate.pipeline.why import WATERMARKS
 
     found = [why_at(played.run, at_us=at_us, watermark=w) for w in WATERMARKS]
     return [{"watermark": w.watermark, "at_us": w.at_us, "value_ts": w.value_ts, "text": w.text,

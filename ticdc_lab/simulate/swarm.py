@@ -27,7 +27,7 @@ def swarm(model: str, seed: int, changes: Mapping[str, str] = _NO_CHANGES) -> Sc
     Parameters
     ----------
     model
-        ``scheduler``, ``pipeline``, ``ddl-service`` or ``pd``.
+        ``scheduler``, ``pipeline``, ``changefeeds``, ``ddl-service`` or ``pd``.
     seed
         Draws everything; it is the run's own seed too.
     changes
@@ -160,6 +160,8 @@ def _pipeline(chance: Random) -> str:
         *(f"{{at: {chance.randint(1, 12)}s, split: {chance.randint(1, tables)}}}" for _ in range(chance.randint(0, 2))),
         *(f"{{at: {chance.randint(1, 12)}s, add_column: 1, column: c{n}}}" for n in range(chance.randint(0, 1))),
     ]
+    events += [f"{{at: {chance.randint(2, 12)}s, repartition: {chance.randint(1, 5)}}}"] * (chance.random() < 0.3)
+    dispatcher = chance.choice(("index-value", "table", "tidb-rowid", "conflict"))
     asked = ["{always: no violation}", "{eventually: everything is downstream}", "{eventually: every table replicates}",
              "{eventually: the final state is right}"]  # fmt: skip
     asked += ["{eventually: rows not executed = 0}"] if consumer else []
@@ -169,9 +171,48 @@ def _pipeline(chance: Random) -> str:
         f"load: {{rows_per_s: {chance.choice((40, 100))}, rows: {chance.choice((1, 2, 7))}, until: 16s,"
         f" rolled_back: {chance.choice((0, 10))}%, deleted: {chance.choice((0, 10))}%}}\n"
         f"settings: {{capture: {{{', '.join(f'{k}: {v}' for k, v in capture.items())}}},"
-        f" downstream: {{partitions: {chance.randint(1, 4)}{', ' * bool(consumer)}{consumer}}}}}\n"
+        f" downstream: {{partitions: {chance.randint(1, 4)}, dispatcher: {dispatcher}, {consumer}}}}}\n"
         + _lines("events", events)
         + _lines("assert", asked)
+    )
+
+
+def _changefeeds(chance: Random) -> str:
+    captures, tables = chance.randint(1, 3), chance.randint(2, 5)
+    rules = f"rule: {chance.choice(('base', 'mq'))}, order: {chance.choice(('processor', 'table'))}"
+    events, asked = [], ["{always: no violation}"]
+    for name in ("first", "second", "third")[: chance.randint(1, 3)]:
+        own = sorted(chance.sample(range(1, tables + 1), chance.randint(1, tables)))
+        kind = chance.choice(("kafka", "mysql"))
+        begun_s = chance.choice((0, 0, chance.randint(1, 5)))
+        events.append(f"{{at: {begun_s}s, create_changefeed: {name}, tables: {own}, kind: {kind}}}")
+        at_s = begun_s
+        for _ in range(chance.randint(0, 3)):
+            paused_s = at_s + chance.randint(1, 4)
+            at_s = paused_s + chance.randint(1, 4)
+            events += [f"{{at: {paused_s}s, pause_changefeed: {name}}}", f"{{at: {at_s}s, resume_changefeed: {name}}}"]
+        if chance.random() < 0.3:
+            slow = chance.choice((f"slow_changefeed: {name}, rows_per_s: 60", f"standing_changefeed: {name}"))
+            events.append(f"{{at: {chance.randint(1, 12)}s, {slow}, for: {chance.randint(1, 3)}s}}")
+        if chance.random() < 0.2:
+            events.append(f"{{at: {at_s + chance.randint(1, 3)}s, remove_changefeed: {name}}}")
+            asked.append(f"{{eventually: {name} is removed}}")
+        else:
+            asked += [f"{{eventually: {name} is normal}}", f"{{eventually: everything of {name} is downstream}}",
+                      f"{{eventually: checkpoint_ts lag of {name} < 2s}}"]  # fmt: skip
+    faults = _some(chance, ("pause", "part", "crash", "restart", "lossy", "skew"))
+    events += [
+        f"random: {{faults: [{faults}], every: {chance.choice((1500, 3000))}ms, until: 14s}}",
+        *_crash(chance, f"capture-{chance.randint(1, captures)}"),
+        *_crash(chance, f"tikv-{chance.randint(1, 3)}", DISKS),
+        *(f"{{at: {chance.randint(1, 12)}s, split: {chance.randint(1, tables)}}}" for _ in range(chance.randint(0, 1))),
+        *(f"{{at: {chance.randint(1, 12)}s, add_column: 1, column: c{n}}}" for n in range(chance.randint(0, 1))),
+    ]
+    return (
+        f"variant: {chance.choice(('v2', 'v2', 'v3', 'v4'))}\nuntil: 42s\n"
+        f"cluster: {{captures: {captures}, tables: {tables}}}\n"
+        f"load: {{rows_per_s: {chance.choice((20, 50))}, rows: {chance.choice((1, 2, 7))}, until: 14s}}\n"
+        f"settings: {{capture: {{{rules}}}}}\n" + _lines("events", events) + _lines("assert", asked)
     )
 
 
@@ -228,4 +269,10 @@ def _pd(chance: Random) -> str:
     )
 
 
-_DRAWN = {"scheduler": _scheduler, "pipeline": _pipeline, "ddl-service": _ddl_service, "pd": _pd}
+_DRAWN = {
+    "scheduler": _scheduler,
+    "pipeline": _pipeline,
+    "changefeeds": _changefeeds,
+    "ddl-service": _ddl_service,
+    "pd": _pd,
+}

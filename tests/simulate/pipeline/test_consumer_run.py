@@ -30,7 +30,7 @@ from ticdc_lab.simulate.pipeline.consumer_monitor import (
     WHOLE,
     ConsumerMonitor,
 )
-from ticdc_lab.simulate.pipeline.downstream import Ddl, Mark, Partitions, Rows
+from ticdc_lab.simulate.pipeline.downstream import Ddl, Entry, Mark, Partitions, Rows
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.run import Run
 from ticdc_lab.simulate.pipeline.settings import (
@@ -155,6 +155,8 @@ OWED = {10: {1, 2}, 11: {1, 2}, 18: {1, 2}, 30: {1, 2}, 40: {2, 3, 4}}
 class Readings:
     """The model of every order in which a consumer can read three partitions, the third of which begins at Admin."""
 
+    logs: tuple[tuple[Entry, ...], ...] = LOGS
+
     def __init__(self, mode: str) -> None:
         self.mode, self.machine = mode, Consumer(DownstreamSettings(partitions=2, consumer=mode))
 
@@ -164,7 +166,7 @@ class Readings:
 
     def steps(self, world: Small) -> Iterator[Step[Small]]:
         """Any partition hands its next entry on."""
-        for p, log in enumerate(LOGS):
+        for p, log in enumerate(self.logs):
             if world.at[p] < len(log):
                 polled = Polled(p, world.at[p], log[world.at[p]])
                 state, _ = self.machine.step(world.state, Received(f"partition-{p}", polled), Now(0))

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_pipeline_run import SECOND, assert_whole, run
 
 from ticdc_lab.errors import ContractError
-from ticdc_lab.simulate.pipeline.capture.desk import Desk
+from ticdc_lab.simulate.pipeline.capture.state import Desk
 from ticdc_lab.simulate.pipeline.downstream import Rows
 from ticdc_lab.simulate.pipeline.settings import BY_TABLE, MQ, CaptureSettings
 from ticdc_lab.simulate.scenario import scenario_from_text

@@ -26,12 +26,12 @@ from ticdc_lab.simulate.pipeline.settings import (
     MYSQL,
     DownstreamSettings,
 )
-from ticdc_lab.simulate.pipeline.sink_messages import Repartition
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, PutPartitions, WantPartitions
 
 
 def asked(partitions: int, at_us: int = 3 * SECOND) -> list[Ask]:
-    """Ask every capture: the owner does it."""
-    return [Ask(at_us, f"capture-{n}", Repartition(partitions)) for n in (1, 2)]
+    """Ask etcd: the owner does it, whichever that is."""
+    return [Ask(at_us, ETCD, WantPartitions(partitions))]
 
 
 def consumed(found: Run) -> tuple[dict[int, Any], int]:
@@ -96,19 +96,46 @@ def test_what_a_consumer_drops_comes_again_whatever_the_semantics(semantics):
     assert dropped or semantics == BY_SNAPSHOT, "snapshots show nothing above the checkpoint"
 
 
-def test_an_owner_that_dies_in_the_pause_leaves_the_partitions_as_they_are_and_all_goes_on():
-    """The user's wish is not persisted: it has to be said again. One that loses another capture waits for it."""
-    quiet = run(until_us=2 * SECOND)
-    owners = [n for n in (1, 2) if quiet.kernel.states[f"capture-{n}"].owner is not None]
+def partitions_of(found: Run) -> list[int]:
+    """Give the numbers of partitions that the topic went over to."""
+    return [e.partitions for e in found.entries if isinstance(e, Partitions)]
+
+
+def owner_dies(at_us: int) -> list[Run]:
+    """Let either capture, so also the owner, die so long after the wish; it comes back later."""
+    found = []
     for n in (1, 2):
-        faults = [*asked(5, 1_900_000), Crash(2 * SECOND, f"capture-{n}"), Restart(3 * SECOND, f"capture-{n}")]
-        found = run(faults=faults, until_us=20 * SECOND)
+        faults = [*asked(5, 1_900_000), Crash(at_us, f"capture-{n}"), Restart(3 * SECOND, f"capture-{n}")]
+        found.append(run(faults=faults, until_us=20 * SECOND))
+    return found
+
+
+@pytest.mark.parametrize("at_us", [1_901_000, 2 * SECOND, 2_600_000])
+def test_a_wish_outlives_its_owner(at_us):
+    """Etcd has it: the next owner carries it out, whether the first has paused all, written the event or neither."""
+    for found in owner_dies(at_us):
         assert_whole(found)
-        assert bool([e for e in found.entries if isinstance(e, Partitions)]) == (n not in owners)
+        assert partitions_of(found) == [5]
+        assert consumed(found)[0] == upstream(found)
+        assert found.kernel.states[ETCD].partitions is None
+
+
+def test_a_wish_that_its_owner_takes_along_is_seen_to_be_missing(monkeypatch):
+    """Planted: the owner says at once that it is carried out, so that nobody else will do it."""
+    sound = owner._wished
+
+    def forgetful(desk, duty, view):
+        after = sound(desk, duty, view)
+        if after.partitions is not None and duty.partitions is None:
+            desk.outputs.append(owner.Send(ETCD, PutPartitions(duty.rev, after.partitions)))
+        return after
+
+    monkeypatch.setattr(owner, "_wished", forgetful)
+    assert [] in map(partitions_of, owner_dies(2 * SECOND))
 
 
 def test_two_wishes_one_after_another_are_both_carried_out():
-    """The second is asked when the first is done; one in between is refused."""
+    """The second is asked when the first is done; etcd refuses one in between."""
     faults = [*asked(5, 2 * SECOND), *asked(4, 3 * SECOND), *asked(2, 9 * SECOND)]
     found = run(faults=faults, until_us=20 * SECOND)
     assert_whole(found)
@@ -127,9 +154,12 @@ def test_a_database_has_no_partitions():
 def test_an_admin_event_without_a_pause_loses_rows_and_the_auditor_says_so(monkeypatch):
     """Planted: the owner waits for nobody. Processors go on, and do not send again what consumers drop."""
 
-    def at_once(desk, duty, partitions):
-        desk.outputs.append(owner.Send(owner.DOWNSTREAM, owner.Admin(partitions, desk.inner.checkpoint_ts)))
+    def at_once(desk, duty, view):
+        if view.partitions is None or duty.has_partitions == view.partitions:
+            return duty
+        desk.outputs.append(owner.Send(owner.DOWNSTREAM, owner.Admin(view.partitions, desk.inner.checkpoint_ts)))
+        return duty._replace(has_partitions=view.partitions)
 
-    monkeypatch.setattr(owner, "_repartition", at_once)
+    monkeypatch.setattr(owner, "_wished", at_once)
     found = run(rule=MQ, faults=asked(5))
     assert found.violation is not None and found.violation.invariant in (LOST, PARTITION, PROOF)

@@ -10,7 +10,7 @@ from ticdc_lab.simulate.explore import explore
 from ticdc_lab.simulate.scheduler.executor import WRITING, state_of
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE
 from ticdc_lab.simulate.scheduler.small_variants import SmallVariant, maintainer, two_phases
-from ticdc_lab.simulate.scheduler.v4 import move
+from ticdc_lab.simulate.scheduler.v4 import operators
 from ticdc_lab.simulate.scheduler.world import Bounds
 
 VARIANTS = {"v3": two_phases, "v4": maintainer}
@@ -72,12 +72,12 @@ def test_the_explorer_finds_what_a_bug_of_v3_breaks(bug, bounds):
 
 def test_the_explorer_finds_a_move_that_creates_before_the_origin_has_stopped(monkeypatch):
     """Planted into v4's move operator."""
-    real = move.Move.start
+    real = operators.Move.start
 
     def hasty(self, state, at_us):
         begun, state, outputs = real(self, state, at_us)
         return (begun, state, outputs) if begun.finished else begun._add_dest(state, at_us, "planted")
 
-    monkeypatch.setattr(move.Move, "start", hasty)
+    monkeypatch.setattr(operators.Move, "start", hasty)
     found = explore(SmallVariant(MOVED, maintainer()), most_states=5_000)
     assert found.broken and found.broken[0] == DOUBLE and len(found.path) == 13

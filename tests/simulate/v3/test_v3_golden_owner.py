@@ -34,15 +34,18 @@ from ticdc_lab.simulate.scheduler.v3.messages import (
     HeartbeatResponse,
     TableStatus,
 )
-from ticdc_lab.simulate.scheduler.v3.replication import REPLICATING_SET
-from ticdc_lab.simulate.scheduler.v3.replication_set import move
-from ticdc_lab.simulate.scheduler.v3.schedulers import Schedulers, accepted, schedule
-from ticdc_lab.simulate.scheduler.v3.schedulers.balance import balance
-from ticdc_lab.simulate.scheduler.v3.schedulers.basic import basic
-from ticdc_lab.simulate.scheduler.v3.schedulers.drain_capture import drain_capture
-from ticdc_lab.simulate.scheduler.v3.schedulers.move_table import move_table
-from ticdc_lab.simulate.scheduler.v3.schedulers.rebalance import rebalance
-from ticdc_lab.simulate.scheduler.v3.tasks import AddTask, Burst, MoveTask, RemoveTask
+from ticdc_lab.simulate.scheduler.v3.replication_set import REPLICATING_SET, move
+from ticdc_lab.simulate.scheduler.v3.replications import AddTask, Burst, MoveTask, RemoveTask
+from ticdc_lab.simulate.scheduler.v3.schedulers import (
+    Schedulers,
+    accepted,
+    balance,
+    basic,
+    drain_capture,
+    move_table,
+    rebalance,
+    schedule,
+)
 
 REPL = {span: TableStatus(span, REPLICATING) for span in range(1, 10)}
 

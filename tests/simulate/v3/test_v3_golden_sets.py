@@ -9,6 +9,7 @@ from v3_cases import at, replicating, statuses
 
 from ticdc_lab.simulate.machine import Broken, Ignored
 from ticdc_lab.simulate.scheduler.v3 import replication_set as one
+from ticdc_lab.simulate.scheduler.v3.coordinator import advance
 from ticdc_lab.simulate.scheduler.v3.messages import (
     ABSENT,
     PREPARED,
@@ -22,8 +23,7 @@ from ticdc_lab.simulate.scheduler.v3.messages import (
     RemoveTable,
     TableStatus,
 )
-from ticdc_lab.simulate.scheduler.v3.plan import planned
-from ticdc_lab.simulate.scheduler.v3.replication import (
+from ticdc_lab.simulate.scheduler.v3.replication_set import (
     ABSENT_SET,
     COMMIT,
     PREPARE,
@@ -36,10 +36,7 @@ from ticdc_lab.simulate.scheduler.v3.replication import (
     has_removed,
     rebuilt,
 )
-from ticdc_lab.simulate.scheduler.v3.replication_manager import handle_tasks
-from ticdc_lab.simulate.scheduler.v3.replications import Draft, Replications
-from ticdc_lab.simulate.scheduler.v3.tasks import AddTask, Burst
-from ticdc_lab.simulate.scheduler.v3.watermarks import advance
+from ticdc_lab.simulate.scheduler.v3.replications import AddTask, Burst, Draft, Replications, handle_tasks, planned
 
 
 def test_v3_01_add_goes_through_prepare_and_commit():

@@ -12,11 +12,11 @@ from v3_cases import Driven, ids
 from ticdc_lab.simulate.scheduler.roles import Span
 from ticdc_lab.simulate.scheduler.v3 import Region, Settings
 from ticdc_lab.simulate.scheduler.v3.messages import REPLICATING, TableStatus
-from ticdc_lab.simulate.scheduler.v3.reconciler import reconcile
-from ticdc_lab.simulate.scheduler.v3.splitters import (
+from ticdc_lab.simulate.scheduler.v3.reconciler import (
     FIRST_KEY,
     LAST_KEY,
     SPAN_REGION_LIMIT,
+    reconcile,
     span_number,
     split_by_region_count,
     split_by_written_keys,

@@ -7,6 +7,7 @@ from v3_cases import at, replicating, replications
 
 from ticdc_lab.simulate.machine import Broken, Ignored
 from ticdc_lab.simulate.scheduler.roles import Span
+from ticdc_lab.simulate.scheduler.v3.coordinator import advance
 from ticdc_lab.simulate.scheduler.v3.messages import (
     ABSENT,
     PREPARED,
@@ -22,19 +23,26 @@ from ticdc_lab.simulate.scheduler.v3.messages import (
     Steady,
     TableStatus,
 )
-from ticdc_lab.simulate.scheduler.v3.plan import changed, noted, planned, unscheduled
-from ticdc_lab.simulate.scheduler.v3.replication import ABSENT_SET, PREPARE, REMOVING, REPLICATING_SET, rebuilt
-from ticdc_lab.simulate.scheduler.v3.replication_manager import (
+from ticdc_lab.simulate.scheduler.v3.replication_set import ABSENT_SET, PREPARE, REMOVING, REPLICATING_SET, rebuilt
+from ticdc_lab.simulate.scheduler.v3.replications import (
+    AddTask,
+    Burst,
+    Draft,
+    MoveTask,
+    RemoveTask,
+    Replications,
+    changed,
     handle_tasks,
+    noted,
+    planned,
     rebuild,
+    set_of,
     shut_down,
     spans_of,
     take_response,
     take_status,
+    unscheduled,
 )
-from ticdc_lab.simulate.scheduler.v3.replications import Draft, Replications, set_of
-from ticdc_lab.simulate.scheduler.v3.tasks import AddTask, Burst, MoveTask, RemoveTask
-from ticdc_lab.simulate.scheduler.v3.watermarks import advance
 
 
 class Manager:

@@ -21,9 +21,8 @@ from ticdc_lab.simulate.scheduler.v3.messages import (
     HeartbeatResponse,
     TableStatus,
 )
-from ticdc_lab.simulate.scheduler.v3.plan import planned
-from ticdc_lab.simulate.scheduler.v3.replication import rebuilt
-from ticdc_lab.simulate.scheduler.v3.replications import Draft, Replications
+from ticdc_lab.simulate.scheduler.v3.replication_set import rebuilt
+from ticdc_lab.simulate.scheduler.v3.replications import Draft, Replications, planned
 from ticdc_lab.simulate.scheduler.v3.schedulers import View
 
 GOLDEN = Path(__file__).parents[2] / "data/golden/scheduler/v3.jsonl"

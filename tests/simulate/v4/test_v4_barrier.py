@@ -9,11 +9,18 @@ from v4_operating import A, B, controlled, replicating, sent
 
 from ticdc_lab.simulate.machine import Ignored, Output, Send
 from ticdc_lab.simulate.scheduler.roles import Key
-from ticdc_lab.simulate.scheduler.v4 import operation, operators, spans
-from ticdc_lab.simulate.scheduler.v4.barrier import RESEND_US, Barrier, handle_status, limit_ts, resent, waiting
-from ticdc_lab.simulate.scheduler.v4.barrier_bootstrap import rebuilt
-from ticdc_lab.simulate.scheduler.v4.barrier_event import EventKey
-from ticdc_lab.simulate.scheduler.v4.control import Control
+from ticdc_lab.simulate.scheduler.v4 import controller, operators, spans
+from ticdc_lab.simulate.scheduler.v4.barrier import (
+    RESEND_US,
+    Barrier,
+    EventKey,
+    handle_status,
+    limit_ts,
+    rebuilt,
+    resent,
+    waiting,
+)
+from ticdc_lab.simulate.scheduler.v4.controller import Control
 from ticdc_lab.simulate.scheduler.v4.messages import (
     DDL_DISPATCHER,
     BlockStatusRequest,
@@ -24,7 +31,7 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     Table,
     TableSpanBlockStatus,
 )
-from ticdc_lab.simulate.scheduler.v4.move import Move
+from ticdc_lab.simulate.scheduler.v4.operators import Move
 
 SOME = InfluencedTables("Normal", (1, 2))
 
@@ -142,7 +149,7 @@ def test_v4_18_a_dispatcher_created_again_starts_one_below_the_event() -> None:
     """StartTs is 9: the DDL is neither skipped nor is a row lost."""
     world = World()
     world.report(A, 1)
-    order = operation.create(world.control.spans, 1, B, "Add")
+    order = operators.create(world.control.spans, 1, B, "Add")
     assert order.message.start_ts == 9  # type: ignore[union-attr]
 
 
@@ -202,7 +209,7 @@ def test_only_replicating_dispatchers_are_heard(unknown: bool) -> None:
     world = World()
     outputs = world.report(A, 9) if unknown else []
     world.report(A, 1)
-    world.control, _, _ = operators.added(world.control, Move(1, A, B), 1)
+    world.control, _, _ = controller.added(world.control, Move(1, A, B), 1)
     assert not said(outputs) and said(world.report(A, 1)) == []
     assert said(world.report(B, 2)) == [(B, "ACK", (2,))], "table 1 has to report from its new place"
 
@@ -218,7 +225,7 @@ def test_a_writer_that_moved_is_told_where_it_is() -> None:
     world = World()
     world.report(A, 1)
     world.report(B, 2)
-    world.control, _ = operators.node_removed(world.control, B, 1)
+    world.control, _ = controller.node_removed(world.control, B, 1)
     assert not said(world.resend(RESEND_US))
     restored, _ = spans.restored(world.control.spans, 2, A, 9, 2, "given")
     world.control = world.control._replace(spans=restored)

@@ -9,7 +9,7 @@ import pytest
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash
 from ticdc_lab.simulate.network import DATAGRAM, Link, Network
 from ticdc_lab.simulate.scheduler import run, variants
-from ticdc_lab.simulate.scheduler.capture_state import Variant
+from ticdc_lab.simulate.scheduler.capture import Variant
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable

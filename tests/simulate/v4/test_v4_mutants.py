@@ -15,15 +15,7 @@ import test_v4_maintainer
 import test_v4_operators
 from coordinator_drain import DrainController
 
-from ticdc_lab.simulate.scheduler.v4 import (
-    add,
-    barrier,
-    barrier_event,
-    dispatchers,
-    heartbeats,
-    maintainer,
-    move,
-)
+from ticdc_lab.simulate.scheduler.v4 import barrier, dispatchers, maintainer, nodes, operators
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 in_captures = test_v4_cluster._with_v4
@@ -31,13 +23,13 @@ in_captures = test_v4_cluster._with_v4
 
 def creates_before_the_origin_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """A move asks the destination at once."""
-    real = move.Move.start
+    real = operators.Move.start
 
-    def start(self: move.Move, state: Any, at_us: int) -> Any:
+    def start(self: operators.Move, state: Any, at_us: int) -> Any:
         begun, state, outputs = real(self, state, at_us)
         return begun._add_dest(state, at_us, "planted") if not begun.finished else (begun, state, outputs)
 
-    monkeypatch.setattr(move.Move, "start", start)
+    monkeypatch.setattr(operators.Move, "start", start)
 
 
 def bootstraps_before_all_have_answered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +74,7 @@ def test_an_order_taken_out_of_turn_is_caught(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_heartbeat_taken_out_of_turn_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The span would be created a second time."""
-    real = heartbeats.heard
+    real = nodes.heard
 
     def heard(state: Any, sender: str, message: Any, at_us: int) -> Any:
         node = state.nodes[sender]
@@ -90,15 +82,15 @@ def test_a_heartbeat_taken_out_of_turn_is_caught(monkeypatch: pytest.MonkeyPatch
         known = state.nodes.set(sender, node._replace(seq=message.seq - 1)) if late else state.nodes
         return real(replace(state, nodes=known), sender, message, at_us)
 
-    monkeypatch.setattr(heartbeats, "heard", heard)
+    monkeypatch.setattr(nodes, "heard", heard)
     with pytest.raises(AssertionError):
         test_v4_maintainer.test_a_late_heartbeat_does_not_make_a_running_span_absent()
 
 
 def test_a_second_post_finish_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would take back what happened since."""
-    real = add.Add.post_finish
-    monkeypatch.setattr(add.Add, "post_finish", lambda self, *rest: real(replace(self, posted=False), *rest))
+    real = operators.Add.post_finish
+    monkeypatch.setattr(operators.Add, "post_finish", lambda self, *rest: real(replace(self, posted=False), *rest))
     with pytest.raises(AssertionError):
         test_v4_operators.test_a_finished_add_does_its_last_step_once()
 
@@ -107,8 +99,8 @@ def test_a_pass_before_the_write_is_caught(monkeypatch: pytest.MonkeyPatch) -> N
     """The others would go on with rows that the DDL has not met yet."""
 
     def both(event: Any, state: Any, nodes: Any, home: str) -> Any:
-        passed = barrier_event.passes(event, state, nodes, home)
-        return passed or [barrier_event.write(event, event.writer, "node-b")]
+        passed = barrier.passes(event, state, nodes, home)
+        return passed or [barrier.write(event, event.writer, "node-b")]
 
     monkeypatch.setattr(barrier, "action", both)
     with pytest.raises(AssertionError):

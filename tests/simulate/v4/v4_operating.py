@@ -7,12 +7,11 @@ from typing import Any
 
 from ticdc_lab.simulate.machine import Output, Send
 from ticdc_lab.simulate.scheduler.roles import Key
-from ticdc_lab.simulate.scheduler.v4 import operators, spans
-from ticdc_lab.simulate.scheduler.v4.control import Control
+from ticdc_lab.simulate.scheduler.v4 import controller, spans
+from ticdc_lab.simulate.scheduler.v4.controller import Control
 from ticdc_lab.simulate.scheduler.v4.messages import MergeDispatcherRequest, ScheduleDispatcherRequest, TableSpanStatus
-from ticdc_lab.simulate.scheduler.v4.operation import Operator
-from ticdc_lab.simulate.scheduler.v4.replica import ABSENT, REPLICATING, SCHEDULING
-from ticdc_lab.simulate.scheduler.v4.spans import Spans
+from ticdc_lab.simulate.scheduler.v4.operators import Operator
+from ticdc_lab.simulate.scheduler.v4.spans import ABSENT, REPLICATING, SCHEDULING, Spans
 
 A, B = "node-a", "node-b"
 
@@ -101,4 +100,4 @@ class Driven:
 
 def hear(control: Control, sender: str, key: Key, state: Any, at_us: int = 2) -> tuple[Control, list[Output]]:
     """Report a status to the controller."""
-    return operators.checked(control, sender, status(key, state), at_us)
+    return controller.checked(control, sender, status(key, state), at_us)

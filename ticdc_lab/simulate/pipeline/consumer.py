@@ -6,9 +6,12 @@ partitions overtake each other, one may be slow, stand still or be cut off. The 
 - it buffers rows, and executes those up to a watermark when it has read it; where transactions are to be restored,
   when all listeners have;
 - at a DDL it executes what it holds up to there, and waits for all listeners to read the DDL, which is executed then;
-- at an Admin event it waits likewise; what is above the watermark is dropped, for it comes again.
+- at an Admin event it waits likewise; what is above the watermark is dropped, for it comes again;
+- by conflict detection, rows of a table behind an alignment wait until all listeners have read that and executed what
+  stands before it. One that restores transactions has no need of it: it executes all partitions together.
 
-Rows below the greatest commit_ts that was executed of their table are repeats and filtered ("CDC Processor 异常下线").
+Rows below the greatest commit_ts that was executed of their table are repeats and filtered ("CDC Processor 异常下线"):
+in their partition, where a row stays in one; by conflict detection in any, for a repeat may come to another one.
 
 With what it executes a consumer saves, in its database, from where each listener reads on after a crash: the oldest
 entry that is not executed whole. What listeners had in memory is gone then, and is read again.
@@ -35,10 +38,11 @@ from ticdc_lab.simulate.machine import (
     Send,
     one_by_one,
 )
-from ticdc_lab.simulate.pipeline.downstream import Ddl, DownstreamState, Entry, Mark, Partitions, Rows, entries
+from ticdc_lab.simulate.pipeline import partitions
+from ticdc_lab.simulate.pipeline.downstream import Align, Ddl, DownstreamState, Entry, Mark, Partitions, Rows, entries
 from ticdc_lab.simulate.pipeline.keys import table_of
-from ticdc_lab.simulate.pipeline.log import partition_of
-from ticdc_lab.simulate.pipeline.settings import BY_TRANSACTION, DownstreamSettings
+from ticdc_lab.simulate.pipeline.partitions import Placing
+from ticdc_lab.simulate.pipeline.settings import BY_TRANSACTION, CONFLICT, DownstreamSettings
 from ticdc_lab.simulate.pipeline.tables import Change
 
 CONSUMER = "consumer"
@@ -69,24 +73,16 @@ class Fetch(NamedTuple):
     offset: int
 
 
-def routed(before: DownstreamState, after: DownstreamState, settings: DownstreamSettings) -> list[Output]:
-    """Give what a step of the sink writes to each partition."""
+def routed(
+    before: DownstreamState, after: DownstreamState, settings: DownstreamSettings
+) -> tuple[Placing, list[Output]]:
+    """Give what a step of the sink writes to each partition, and what the dispatcher knows then."""
+    placing = before.placing or Placing(settings.dispatcher, before.partitions)
     found: list[Output] = []
-    n = before.partitions
     for entry in entries(after, before.log):
-        if isinstance(entry, Rows):
-            parts: dict[int, list[Change]] = {}
-            for change in entry.changes:
-                parts.setdefault(partition_of(change, settings.dispatcher, n)[0], []).append(change)
-            found += [
-                Send(partition_node(p), Append(entry._replace(changes=tuple(rows))))
-                for p, rows in sorted(parts.items())
-            ]
-            continue
-        wide = max(n, entry.partitions) if isinstance(entry, Partitions) else n
-        n = entry.partitions if isinstance(entry, Partitions) else n
-        found += [Send(partition_node(p), Append(entry)) for p in range(wide)]
-    return found
+        placing, parts = partitions.routed(placing, entry)
+        found += [Send(partition_node(p), Append(part)) for p, part in parts]
+    return placing, found
 
 
 Kept: TypeAlias = "tuple[Entry, Kept] | None"
@@ -131,10 +127,11 @@ class Partition:
 
 
 class Place(NamedTuple):
-    """Where a listener was: at an offset, with the partition's watermark of then."""
+    """Where a listener was: at an offset, with the partition's watermark and alignments of then."""
 
     offset: int = 0
     resolved_ts: int = 0
+    aligned: Map[int, int] = Map()
 
 
 class Listener(NamedTuple):
@@ -154,6 +151,8 @@ class Listener(NamedTuple):
         What came behind that, with its offset.
     executed
         The greatest commit_ts that was executed of a table.
+    aligned
+        How many alignments of a table it has read.
     """
 
     next: int = 0
@@ -163,13 +162,14 @@ class Listener(NamedTuple):
     stands_in: Place = Place()
     unread: tuple[tuple[int, Entry], ...] = ()
     executed: Map[int, int] = Map()
+    aligned: Map[int, int] = Map()
 
     @property
     def saved(self) -> Place:
         """Where it reads on after a crash: at the oldest entry that is not executed whole."""
         if self.buffered:
             return self.buffered[0][1]
-        return self.stands_in if self.stands_at is not None else Place(self.next, self.resolved_ts)
+        return self.stands_in if self.stands_at is not None else Place(self.next, self.resolved_ts, self.aligned)
 
 
 class Executed(NamedTuple):
@@ -199,6 +199,10 @@ class ConsumerState(NamedTuple):
         Repeats that were left out.
     ddl_ts
         The DDL that was executed last: it is not executed again.
+    open
+        Of a table: the alignment behind which its rows are executed now.
+    known
+        Of a table: up to which commit_ts everything that comes is a repeat, in whatever partition.
     """
 
     listeners: Map[int, Listener]
@@ -206,6 +210,8 @@ class ConsumerState(NamedTuple):
     done: Done = None
     filtered: int = 0
     ddl_ts: int = 0
+    open: Map[int, int] = Map()
+    known: Map[int, int] = Map()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +228,7 @@ class Consumer:
     def again(self, address: Address, before: ConsumerState, disk: str, now: Now) -> tuple[ConsumerState, list[Output]]:
         """Go on with the database: what was executed is there, what was only read is read again."""
         listeners = {
-            p: Listener(x.saved.offset, x.saved.resolved_ts, executed=x.executed)
+            p: Listener(x.saved.offset, x.saved.resolved_ts, executed=x.executed, aligned=x.saved.aligned)
             for p, x in sorted(before.listeners.items())
         }
         wanted = [Send(partition_node(p), Fetch(x.next)) for p, x in listeners.items()]
@@ -254,26 +260,48 @@ class Consumer:
         waiting = iter(unread)
         for offset, entry in waiting:
             listener = state.listeners[partition]
-            place = Place(offset, listener.resolved_ts)
+            place = Place(offset, listener.resolved_ts, listener.aligned)
             if isinstance(entry, Rows):
                 rows = tuple([(change, place) for change in entry.changes])
                 state = _with(state, partition, listener._replace(buffered=listener.buffered + rows))
             elif isinstance(entry, Mark):
                 listener = listener._replace(resolved_ts=max(listener.resolved_ts, entry.ts))
                 state = self._resolved(_with(state, partition, listener), partition, now)
+            elif isinstance(entry, Align):
+                if self.settings.consumer == BY_TRANSACTION:
+                    continue
+                aligned = listener.aligned.set(entry.table, entry.number)
+                state = self._opened(_with(state, partition, listener._replace(aligned=aligned)), now)
             else:
                 listener = listener._replace(stands_at=entry, stands_in=place, unread=tuple(waiting))
                 state = _with(state, partition, listener)
                 if isinstance(entry, Ddl) and self.settings.consumer != BY_TRANSACTION:
                     state = execute(state, (partition,), entry.ts, now)
+                if isinstance(entry, Partitions):
+                    state, more = _listeners_of(state, entry)
+                    outputs += more
                 state, more = self._all_there(state, entry, now)
                 outputs += more
         return state, outputs
 
     def _resolved(self, state: ConsumerState, partition: int, now: Now) -> ConsumerState:
         if self.settings.consumer != BY_TRANSACTION:
-            return execute(state, (partition,), state.listeners[partition].resolved_ts, now)
+            state = execute(state, (partition,), state.listeners[partition].resolved_ts, now)
+            return self._opened(state, now)
+        if self.settings.dispatcher == CONFLICT:
+            state = repeats_known(state)
         return execute(state, range(state.partitions), resolved_ts(state), now)
+
+    def _opened(self, state: ConsumerState, now: Now) -> ConsumerState:
+        """Go on behind alignments that all have come to, and execute what had waited there."""
+        if self.settings.dispatcher != CONFLICT or self.settings.consumer == BY_TRANSACTION:
+            return state
+        after = opened(state)
+        while after is not state:
+            for p in range(after.partitions):
+                after = execute(after, (p,), after.listeners[p].resolved_ts, now)
+            state, after = after, opened(after)
+        return state
 
     def _all_there(self, state: ConsumerState, entry: Ddl | Partitions, now: Now) -> tuple[ConsumerState, list[Output]]:
         """Go on behind a DDL or an Admin event once every listener stands at it."""
@@ -281,7 +309,7 @@ class Consumer:
         if not all_stand(state, entry, n):
             return state, []
         if isinstance(entry, Ddl):
-            state = execute(state, range(n), entry.ts, now)
+            state = self._opened(execute(state, range(n), entry.ts, now), now)
             state, told = _ddl(state, entry, now)
         else:
             state, told = _repartitioned(state, entry)
@@ -309,18 +337,51 @@ def execute(state: ConsumerState, partitions: Sequence[int], upto_ts: int, now: 
     due: list[Change] = []
     for p in partitions:
         listener = state.listeners[p]
-        ripe = [c for c, _ in listener.buffered if c.commit_ts <= upto_ts]
+        ripe = [b[0] for b in listener.buffered if b[0].commit_ts <= upto_ts and not _waits(state, b)]
         if not ripe:
             continue
-        fresh, executed = _fresh(ripe, listener.executed)
+        new = [c for c in ripe if c.commit_ts > state.known.get(table_of(c.key), 0)] if state.known else ripe
+        fresh, executed = _fresh(new, listener.executed)
         state = state._replace(filtered=state.filtered + len(ripe) - len(fresh))
-        left = tuple(b for b in listener.buffered if b[0].commit_ts > upto_ts)
+        left = tuple(b for b in listener.buffered if b[0].commit_ts > upto_ts or _waits(state, b))
         state = _with(state, p, listener._replace(buffered=left, executed=executed))
         due += fresh
     if not due:
         return state
     due.sort(key=attrgetter("commit_ts"))
     return state._replace(done=(Executed(now.at_us, tuple(due)), state.done))
+
+
+def _waits(state: ConsumerState, buffered: tuple[Change, Place]) -> bool:
+    """Whether a row stands behind an alignment that not all have come to; never where there are none."""
+    change, place = buffered
+    table = table_of(change.key)
+    return place.aligned.get(table, 0) > state.open.get(table, 0) if place.aligned else False
+
+
+def opened(state: ConsumerState) -> ConsumerState:
+    """Go on behind each alignment that all listeners have read, where what stands before it is executed.
+
+    What comes behind it and is not above all that was executed of the table is a repeat.
+    """
+    listeners = [state.listeners[p] for p in range(state.partitions)]
+    for table in sorted({t for x in listeners for t in x.aligned}):
+        number = min(x.aligned.get(table, 0) for x in listeners)
+        before = [place.aligned.get(table, 0) for x in listeners for c, place in x.buffered if table_of(c.key) == table]
+        number = min([number, *before])
+        if number > state.open.get(table, 0):
+            state = repeats_known(state._replace(open=state.open.set(table, number)), table)
+    return state
+
+
+def repeats_known(state: ConsumerState, table: int | None = None) -> ConsumerState:
+    """Keep how far a table, or each, is executed: what comes up to there from now on is a repeat, in any partition."""
+    newest = dict[int, int]()
+    for _, listener in sorted(state.listeners.items()):
+        for one, ts in listener.executed.items():
+            if table in (None, one):
+                newest[one] = max(newest.get(one, 0), ts)
+    return state._replace(known=state.known.update(newest))
 
 
 def _fresh(rows: Sequence[Change], executed: Map[int, int]) -> tuple[list[Change], Map[int, int]]:
@@ -340,6 +401,13 @@ def _ddl(state: ConsumerState, ddl: Ddl, now: Now) -> tuple[ConsumerState, list[
         return state, []
     told = Changed(f"executed:{ddl.job.id}", None, ddl.ts, f"all listeners have read it: {ddl.job.query}")
     return state._replace(ddl_ts=ddl.ts, done=(Executed(now.at_us, (), ddl), state.done)), [told]
+
+
+def _listeners_of(state: ConsumerState, admin: Partitions) -> tuple[ConsumerState, list[Output]]:
+    """Begin to listen to partitions that come: they know no consumer that began after them."""
+    new = [p for p in range(admin.partitions) if p not in state.listeners]
+    state = state._replace(listeners=state.listeners.update({p: Listener() for p in new}))
+    return state, [Send(partition_node(p), Fetch(0)) for p in new]
 
 
 def _repartitioned(state: ConsumerState, admin: Partitions) -> tuple[ConsumerState, list[Output]]:

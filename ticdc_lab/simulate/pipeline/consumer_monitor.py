@@ -3,7 +3,7 @@
 ``Consumer Rows In Order``: no row goes back to an older version. ``Consumer Loses No Row``: what is committed up to the
 lowest watermark that the consumer has read is executed. ``Consumer DDL Barrier``: a DDL is executed behind all rows up
 to it and before every row above it. ``Consumer Transactions Whole``: one that restores transactions never shows a part
-of one.
+of one; by conflict detection no other shows a part of what a transaction changes in a table either.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from ticdc_lab.simulate.pipeline.consumer import ConsumerState, Executed, newest_first, resolved_ts
-from ticdc_lab.simulate.pipeline.keys import shown
+from ticdc_lab.simulate.pipeline.keys import shown, table_of
 from ticdc_lab.simulate.pipeline.settings import BY_TRANSACTION
 from ticdc_lab.simulate.scheduler.monitor import Found
 
@@ -31,19 +31,22 @@ class ConsumerMonitor:
         What it restores.
     loses
         Whether the changefeed may lose rows (at most once), so that none can be asked for.
+    by_table
+        Whether what a transaction changes in a table is shown at once, instead of the whole transaction.
     owed
         Keys by commit_ts that are committed and not executed, and these commit_ts in order.
     sizes
-        Rows of each transaction.
+        Rows of each transaction, by commit_ts, in each table, or under 0 in all.
     newest
         The commit_ts that a row has.
     """
 
     mode: str | None
     loses: bool = False
+    by_table: bool = False
     owed: dict[int, set[int]] = field(default_factory=dict)
     order: deque[int] = field(default_factory=deque)
-    sizes: dict[int, int] = field(default_factory=dict)
+    sizes: dict[tuple[int, int], int] = field(default_factory=dict)
     newest: dict[int, int] = field(default_factory=dict)
     highest_ts: int = 0
     n_executed: int = 0
@@ -51,7 +54,8 @@ class ConsumerMonitor:
     def owes(self, commit_ts: int, keys: set[int]) -> None:
         """Take a transaction that was committed upstream."""
         self.owed[commit_ts] = set(keys)
-        self.sizes[commit_ts] = len(keys)
+        parts = [self._part(key) for key in keys]
+        self.sizes |= {(commit_ts, part): parts.count(part) for part in parts}
         self.order.append(commit_ts)
 
     def saw(self, before: ConsumerState | None, after: ConsumerState) -> Found:
@@ -72,10 +76,10 @@ class ConsumerMonitor:
         return None
 
     def _rows(self, one: Executed) -> Found:
-        there: dict[int, set[int]] = {}
+        there: dict[tuple[int, int], set[int]] = {}
         for change in one.changes:
             commit_ts, key = change.commit_ts, change.key
-            there.setdefault(commit_ts, set()).add(key)
+            there.setdefault((commit_ts, self._part(key)), set()).add(key)
             if commit_ts < self.newest.get(key, 0):
                 return ORDER, f"{shown(key)} goes back from {self.newest[key]} to {commit_ts}"
             self.newest[key] = commit_ts
@@ -86,13 +90,16 @@ class ConsumerMonitor:
                 if not keys:
                     del self.owed[commit_ts]
         self.n_executed += len(one.changes)
-        if self.mode != BY_TRANSACTION or self.loses:
+        if (self.mode != BY_TRANSACTION and not self.by_table) or self.loses:
             return None
-        for commit_ts, seen in there.items():
-            if len(seen) < self.sizes.get(commit_ts, 0) and commit_ts in self.owed:
-                n = self.sizes[commit_ts]
+        for (commit_ts, part), seen in there.items():
+            n = self.sizes.get((commit_ts, part), 0)
+            if len(seen) < n and any(self._part(key) == part for key in self.owed.get(commit_ts, ())):
                 return WHOLE, f"{len(seen)} of the {n} rows of {commit_ts} are shown without the others"
         return None
+
+    def _part(self, key: int) -> int:
+        return table_of(key) if self.by_table else 0
 
     def _ddl(self, one: Executed) -> Found:
         assert one.ddl is not None

@@ -86,7 +86,16 @@ class Partitions(NamedTuple):
     partitions: int
 
 
-Entry: TypeAlias = "Rows | Mark | Ddl | Partitions"
+class Align(NamedTuple):
+    """In every partition: what of a table stands behind it conflicts with what stands before it, the ``number``-th."""
+
+    at_us: int
+    writer: Address
+    table: int
+    number: int
+
+
+Entry: TypeAlias = "Rows | Mark | Ddl | Partitions | Align"
 Log: TypeAlias = "tuple[Entry, Log] | None"
 """Everything in the order in which it came, the newest first: a list that shares its tail with every older state."""
 
@@ -118,6 +127,8 @@ class DownstreamState(NamedTuple):
         Row changes that came again and were left out, or that were staged in vain.
     partitions
         How many there are.
+    placing
+        What the dispatcher knows, where somebody reads the partitions in the run.
     """
 
     log: Log = None
@@ -129,6 +140,7 @@ class DownstreamState(NamedTuple):
     marks: Map[int, tuple[int, int, int]] = Map()
     dropped: int = 0
     partitions: int = 0
+    placing: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +152,12 @@ class Downstream:
     settings, semantics
         What it is, and what it does against repetition.
     route
-        Gives what goes to partitions; None where nobody reads them in the run.
+        Gives what the dispatcher knows then, and what goes to partitions; None where nobody reads them in the run.
     """
 
     settings: DownstreamSettings
     semantics: str
-    route: Callable[[DownstreamState, DownstreamState, DownstreamSettings], list[Output]] | None = None
+    route: Callable[[DownstreamState, DownstreamState, DownstreamSettings], tuple[Any, list[Output]]] | None = None
 
     def start(self, address: Address, now: Now) -> tuple[DownstreamState, list[Output]]:
         """Begin empty."""
@@ -153,16 +165,17 @@ class Downstream:
 
     def step(self, state: DownstreamState, event: Event, now: Now) -> tuple[DownstreamState, list[Output]]:
         """Take rows, watermarks and DDLs; a consumer's partitions are written as well."""
+        if isinstance(event, ReceivedMany):
+            return one_by_one(self, state, event, now)
         after, outputs = self._step(state, event, now)
         if self.route is None or after.log is state.log:
             return after, outputs
-        return after, [*outputs, *self.route(state, after, self.settings)]
+        placing, routed = self.route(state, after, self.settings)
+        return after._replace(placing=placing), [*outputs, *routed]
 
     def _step(self, state: DownstreamState, event: Event, now: Now) -> tuple[DownstreamState, list[Output]]:
         if isinstance(event, Received):
             return self._received(state, event.sender, event.message, now)
-        if isinstance(event, ReceivedMany):
-            return one_by_one(self, state, event, now)
         if isinstance(event, Fired):
             return self._due(state, now)
         if isinstance(event, Asked) and isinstance(event.command, Pace):

@@ -9,7 +9,6 @@ from typing import Any
 from ticdc_lab.simulate.assertions import LOOK_US, Judge
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.network import CALL
-from ticdc_lab.simulate.pipeline.hold import CURRENT_US
 from ticdc_lab.simulate.pipeline.looking import moment_of
 from ticdc_lab.simulate.pipeline.moment import Moment
 from ticdc_lab.simulate.pipeline.monitor import PipelineMonitor
@@ -17,7 +16,7 @@ from ticdc_lab.simulate.pipeline.outcome import Outcome, outcome
 from ticdc_lab.simulate.pipeline.run import Run
 from ticdc_lab.simulate.pipeline.settings import BASE
 from ticdc_lab.simulate.pipeline.tidb import TIDB
-from ticdc_lab.simulate.pipeline.why import Why, why
+from ticdc_lab.simulate.pipeline.why import CURRENT_US, Why, why
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.facts import Facts
 

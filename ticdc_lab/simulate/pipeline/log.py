@@ -2,58 +2,90 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterable, Sequence
-from typing import Any
+import base64
+import gzip
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.encode import encoder
 from ticdc_lab.encode.messages import writer
-from ticdc_lab.errors import DispatchError
+from ticdc_lab.errors import SourceError
 from ticdc_lab.events.schema import EVENTS, MESSAGES
-from ticdc_lab.simulate.pipeline.downstream import Ddl, Entry, Partitions, Rows
-from ticdc_lab.simulate.pipeline.images import images, text_of
-from ticdc_lab.simulate.pipeline.keys import handle_of
+from ticdc_lab.simulate.pipeline.downstream import Align, Ddl, Entry, Partitions, Rows
+from ticdc_lab.simulate.pipeline.partitions import Placing, homes
 from ticdc_lab.simulate.pipeline.settings import KAFKA, DownstreamSettings
-from ticdc_lab.simulate.pipeline.tables import Change, Job
+from ticdc_lab.simulate.pipeline.tables import Cell, Change, Job, TableInfo, text_of
 
-TABLE, TS, INDEX_VALUE, TIDB_ROWID = "table", "ts", "index-value", "tidb-rowid"
-DISPATCHERS = (TABLE, TS, INDEX_VALUE, TIDB_ROWID)
-"""Those that need neither state nor a catalog."""
+COLUMN = pa.struct(
+    [
+        ("name", pa.string()),
+        ("mysql_type", pa.string()),
+        ("value", pa.string()),
+        ("is_key", pa.bool_()),
+        ("flags", pa.int64()),
+    ]
+)
+"""One column of an image (:data:`ticdc_lab.events.schema.COLUMN`)."""
+
+Image = tuple[TableInfo, tuple[Cell, ...] | None]
+
+
+def images(rows: Sequence[Image]) -> pa.Array:
+    """Write cells as images; None is no image."""
+    names: list[str] = []
+    types: list[str] = []
+    keys: list[bool] = []
+    values: list[str | None] = []
+    lengths = np.zeros(len(rows), np.int32)
+    for at, (info, cells) in enumerate(rows):
+        if cells is None:
+            continue
+        own_names, own_types, own_keys = _shape(info)
+        names += own_names
+        types += own_types
+        keys += own_keys
+        values += [text_of(c) for c in cells]
+        lengths[at] = len(cells)
+    flat = pa.StructArray.from_arrays(
+        [
+            pa.array(names, pa.string()),
+            pa.array(types, pa.string()),
+            pa.array(values, pa.string()),
+            pa.array(keys, pa.bool_()),
+            pa.nulls(len(names), pa.int64()),
+        ],
+        fields=list(COLUMN),
+    )
+    ends = np.append(0, np.cumsum(lengths)).astype(np.int32)
+    absent = np.array([cells is None for _, cells in rows], np.bool_)
+    return pa.ListArray.from_arrays(pa.array(ends), flat, mask=pa.array(absent)) if len(rows) else pa.array([], _LIST)
+
+
+_LIST = pa.list_(COLUMN)
+_SHAPES: dict[TableInfo, tuple[list[str], list[str], list[bool]]] = {}
+
+
+def _shape(info: TableInfo) -> tuple[list[str], list[str], list[bool]]:
+    found = _SHAPES.get(info)
+    if found is None:
+        columns = info.columns
+        found = [c.name for c in columns], [c.mysql_type for c in columns], [c.is_key for c in columns]
+        _SHAPES[info] = found
+    return found
+
+
+# The log and the truth
+
 MAX_BATCH_SIZE = 16
-
-
-def partition_of(change: Change, dispatcher: str, partitions: int) -> tuple[int, str]:
-    """Give a change's partition and the key that TiCDC gives its message.
-
-    Raises
-    ------
-    DispatchError
-        The dispatcher is none of :data:`DISPATCHERS`.
-    """
-    info = change.info
-    if dispatcher == TS:
-        return change.commit_ts % partitions, str(change.commit_ts)
-    if dispatcher == TIDB_ROWID:
-        row_id = handle_of(change.key)
-        return row_id % partitions, str(row_id)
-    number = zlib.crc32((info.schema_name + info.name).encode())
-    if dispatcher == TABLE:
-        return number % partitions, info.quoted
-    if dispatcher != INDEX_VALUE:
-        raise DispatchError(
-            f"A run's downstream cannot dispatch by {dispatcher!r}; expected one of {', '.join(DISPATCHERS)}.",
-            hint="Produce the log anew with ticdc_lab.produce, which knows them all.",
-        )
-    image = change.before if change.op == "delete" else change.after
-    for column, cell in zip(info.columns, image or (), strict=False):
-        if column.is_key and cell is not None:
-            number ^= zlib.crc32((column.name + (text_of(cell) or "")).encode())
-    return number % partitions, str(number)
 
 
 def log_events(entries: Sequence[Entry], settings: DownstreamSettings, *, topic: str = "simulated") -> pa.Table:
@@ -71,25 +103,30 @@ def log_events(entries: Sequence[Entry], settings: DownstreamSettings, *, topic:
     pyarrow.Table
         The events contract and ``target_partition`` (int), ``dispatch_key`` (string), ``arrived_us`` (bigint, virtual
         time). A watermark and a DDL stand in every partition, an Admin event in old and new ones;
-        ``offset`` is the place in the partition.
+        ``offset`` is the place in the partition. Alignments of conflict detection have no event.
     """
     n = settings.partitions if settings.kind == KAFKA else 1
+    placing = Placing(settings.dispatcher, n)
     changes: list[Change] = []
     rows: list[dict[str, Any]] = []
     for entry in entries:
+        if isinstance(entry, Align):
+            continue
         if isinstance(entry, Partitions):
             for partition in range(max(n, entry.partitions)):
                 rows.append({"kind": "admin", "at": entry.at_us, "partition": partition, "key": None,
                              "count": entry.partitions})  # fmt: skip
             n = entry.partitions
+            placing = placing.over(n)
             continue
         if isinstance(entry, Rows):
-            for change in entry.changes:
-                partition, key = partition_of(change, settings.dispatcher, n)
+            placing, placed = homes(placing, entry)
+            for change, (partition, key, _) in zip(entry.changes, placed, strict=True):
                 rows.append({"kind": "row", "at": entry.at_us, "partition": partition, "key": key, "n": len(changes)})
                 changes.append(change)
             continue
         job = entry.job if isinstance(entry, Ddl) else None
+        placing = placing.behind(entry) if isinstance(entry, Ddl) else placing
         for partition in range(n):
             rows.append({"kind": "ddl" if job else "watermark", "at": entry.at_us, "partition": partition,
                          "key": None, "ts": entry.ts, "job": job})  # fmt: skip
@@ -193,3 +230,64 @@ def _offsets(partitions: Sequence[int]) -> list[int]:
         found.append(next_of.get(partition, 0))
         next_of[partition] = found[-1] + 1
     return found
+
+
+# The log of a run as a recorded topic, and its truth, as files.
+
+_BATCH = 10_000
+ENDINGS = (".parquet", ".jsonl", ".jsonl.gz")
+
+
+def write_rows(rows: pa.Table, out: str) -> None:
+    """Write messages as a capture file, which every command reads, or events; what is there is replaced.
+
+    Parameters
+    ----------
+    rows
+        Of :func:`ticdc_lab.simulate.pipeline.log.messages`, or the truth of a run. Bytes are base64 in JSON.
+    out
+        ``*.parquet``, ``*.jsonl`` or ``*.jsonl.gz``. The same rows give the same bytes, whatever the name.
+
+    Raises
+    ------
+    SourceError
+        Another ending, or the folder does not exist.
+    """
+    require_writable(out)
+    if out.endswith(".parquet"):
+        pq.write_table(rows, out)
+        return
+    with _opened(out) as target:
+        for batch in rows.to_batches(max_chunksize=_BATCH):
+            for row in batch.to_pylist():
+                target.write(orjson.dumps(row, _base64, orjson.OPT_APPEND_NEWLINE))
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+@contextmanager
+def _opened(out: str) -> Iterator[BinaryIO]:
+    """Open a file; neither its name nor the moment of writing is part of what is written."""
+    with Path(out).open("wb") as plain:
+        if not out.endswith(".gz"):
+            yield plain
+            return
+        with gzip.GzipFile("", "wb", fileobj=plain, mtime=0) as packed:
+            yield cast(BinaryIO, packed)
+
+
+def require_writable(out: str) -> None:
+    """Refuse a file that cannot be written, before there is anything to write.
+
+    Raises
+    ------
+    SourceError
+        Another ending, or the folder does not exist.
+    """
+    if not out.endswith(ENDINGS):
+        raise SourceError(f"Cannot write {out}: expected a name that ends in one of {', '.join(ENDINGS)}.",
+                          hint="Name the file so.")  # fmt: skip
+    if not Path(out).absolute().parent.is_dir():
+        raise SourceError(f"Cannot write {out}: its folder does not exist.", hint="Create it first.")

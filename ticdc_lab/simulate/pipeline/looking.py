@@ -8,13 +8,12 @@ from typing import Any
 from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.pipeline.capture.facts import capture_facts
 from ticdc_lab.simulate.pipeline.capture.state import DataState
-from ticdc_lab.simulate.pipeline.hold import CURRENT_US, RESOLVED
 from ticdc_lab.simulate.pipeline.moment import Moment, Reported
 from ticdc_lab.simulate.pipeline.run import Run
 from ticdc_lab.simulate.pipeline.settings import Settings
 from ticdc_lab.simulate.pipeline.tikv.facts import region_facts
 from ticdc_lab.simulate.pipeline.tikv.store_state import StoreState
-from ticdc_lab.simulate.pipeline.why import Why, why
+from ticdc_lab.simulate.pipeline.why import CURRENT_US, RESOLVED, Why, why
 from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState
 from ticdc_lab.simulate.scheduler.etcd import EtcdState
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD

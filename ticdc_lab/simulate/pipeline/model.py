@@ -7,12 +7,11 @@ from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, Entries, Region
 from ticdc_lab.simulate.pipeline.consumer import Append, Fetch, Polled
 from ticdc_lab.simulate.pipeline.consumer_monitor import CONSUMER_INVARIANTS
 from ticdc_lab.simulate.pipeline.kv_messages import BatchCommands, BatchResponses, GetRegions, RegionHeartbeat, Regions
-from ticdc_lab.simulate.pipeline.log import DISPATCHERS
 from ticdc_lab.simulate.pipeline.monitor import INVARIANTS
 from ticdc_lab.simulate.pipeline.planned import EVENTS
 from ticdc_lab.simulate.pipeline.play import play
 from ticdc_lab.simulate.pipeline.scenario_load import load
-from ticdc_lab.simulate.pipeline.settings import CONSUMERS, DOWNSTREAMS, ORDERS, RULES, SEMANTICS, Settings
+from ticdc_lab.simulate.pipeline.settings import CONSUMERS, DISPATCHERS, DOWNSTREAMS, ORDERS, RULES, SEMANTICS, Settings
 from ticdc_lab.simulate.pipeline.sink_messages import (
     Admin,
     AdminWritten,
@@ -49,7 +48,7 @@ MODEL = Model(
     settings=Settings,
     unsettled=(
         "variant", "captures", "tables", "versions", "pace", "traffic", "stores", "regions_per_table", "start_ts",
-        "created_us", "sink",
+        "created_us", "sink", "whole",
     ),
     choices={
         "policy": POLICIES, "rule": RULES, "semantics": SEMANTICS, "order": ORDERS, "kind": DOWNSTREAMS,

@@ -14,6 +14,7 @@ from ticdc_lab.simulate.pipeline import sink_messages
 from ticdc_lab.simulate.pipeline.downstream import Pace
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.planned import Disk, Duration, Node, Planned, TableId, Text
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, WantPartitions
 from ticdc_lab.simulate.scheduler.planned import EVENTS as OF_SCHEDULER
 
 if TYPE_CHECKING:
@@ -142,8 +143,7 @@ class Repartition:
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
         """Give what it is to the kernel."""
-        for capture in (*scenario.cluster.captures, *scenario.joining):
-            yield kernel.Ask(event.at_us, capture, sink_messages.Repartition(self.partitions))
+        yield kernel.Ask(event.at_us, ETCD, WantPartitions(self.partitions))
 
 
 def _of_stores(event: Planned, scenario: Scenario, command: Any) -> Iterator[kernel.Fault]:

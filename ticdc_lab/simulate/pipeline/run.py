@@ -20,8 +20,8 @@ from ticdc_lab.simulate.pipeline.keys import handle_of
 from ticdc_lab.simulate.pipeline.load import Load, require_rows
 from ticdc_lab.simulate.pipeline.log import log_events, truth_events
 from ticdc_lab.simulate.pipeline.monitor import Measures, PipelineMonitor
-from ticdc_lab.simulate.pipeline.settings import AT_MOST_ONCE, BY_PROCESSOR, MEASURED, MQ, MYSQL, Settings
-from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Repartition
+from ticdc_lab.simulate.pipeline.settings import AT_MOST_ONCE, BY_PROCESSOR, BY_ROW, CONFLICT, MEASURED, MQ, Settings
+from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
 from ticdc_lab.simulate.pipeline.tables import Change, Job
 from ticdc_lab.simulate.pipeline.tidb import PD, TIDB, Tidb
 from ticdc_lab.simulate.pipeline.tikv import Pd, Store, committed_in, initial_regions
@@ -29,7 +29,7 @@ from ticdc_lab.simulate.pipeline.truth import Version, changes_of, jobs_of, repl
 from ticdc_lab.simulate.runs import QUIET, SimulatedRun
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
-from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, WantPartitions
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.monitor import Monitor
 from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
@@ -182,12 +182,12 @@ def _simulate(
     late = [Join(settings.created_us, node) for node in (ETCD, *captures) if settings.created_us]
     all_faults = (*late, *faults, *(drawn(chaos, [*captures, *stores], ETCD, seed) if chaos else ()))
     asked = [f.command for f in all_faults if isinstance(f, Ask)]
-    partitions = max([settings.downstream.partitions, *(c.partitions for c in asked if isinstance(c, Repartition))])
+    partitions = max([settings.downstream.partitions, *(c.partitions for c in asked if isinstance(c, WantPartitions))])
     machines = _machines(settings, scheduler, load, start_ts, partitions)
     monitor = PipelineMonitor(
         Monitor(start_ts, scheduler.keys(), stops_at_violation), machines[TIDB].items,
         _roles(captures, stores, partitions), start_ts, settings.capture.semantics, settings.capture.rule,
-        settings.capture.order == BY_PROCESSOR, settings.downstream.kind == MYSQL, stops_at_violation, sample_us,
+        settings.capture.order == BY_PROCESSOR, settings.downstream.whole, stops_at_violation, sample_us,
         consumer=_watched(settings),
     )  # fmt: skip
     recorder = recorder or Recorder(name or f"pipeline seed {seed}", level)
@@ -217,7 +217,7 @@ def _machines(settings: Settings, scheduler: Scheduler, load: Load, start_ts: in
         machines[store] = Store(settings.tikv, stores, regions)
     free_ts = MAX_TS if settings.capture.rule == MQ else None
     machines[ETCD] = Etcd(scheduler.keys(), start_ts, scheduler.ttl_us, resolved_ts=free_ts)
-    capture = replace(settings.capture, sink=settings.downstream.kind)
+    capture = replace(settings.capture, sink=settings.downstream.kind, whole=settings.downstream.whole)
     for node in scheduler.nodes():
         machines[node] = DataCapture(capture_machine(scheduler, node), capture, load.tables, start_ts)
     consumer = consumer_nodes(settings.downstream, partitions)
@@ -241,7 +241,8 @@ def _handles(load: Load) -> int:
 
 def _watched(settings: Settings) -> ConsumerMonitor | None:
     mode = settings.downstream.consumer
-    return None if mode is None else ConsumerMonitor(mode, settings.capture.semantics == AT_MOST_ONCE)
+    by_table = mode == BY_ROW and settings.downstream.dispatcher == CONFLICT
+    return None if mode is None else ConsumerMonitor(mode, settings.capture.semantics == AT_MOST_ONCE, by_table)
 
 
 def _roles(captures: Sequence[str], stores: Sequence[str], partitions: int) -> dict[str, str]:

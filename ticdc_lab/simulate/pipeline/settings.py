@@ -21,6 +21,9 @@ RULES = (BASE, MQ)
 BY_PROCESSOR, BY_TABLE = "processor", "table"
 """What leaves a capture by commit_ts: all rows of a processor (the design), or those of each table (released TiCDC)."""
 ORDERS = (BY_PROCESSOR, BY_TABLE)
+TABLE, TS, INDEX_VALUE, TIDB_ROWID, CONFLICT = "table", "ts", "index-value", "tidb-rowid", "conflict"
+DISPATCHERS = (TABLE, TS, INDEX_VALUE, TIDB_ROWID, CONFLICT)
+"""The design's; all but the last need nothing but the row."""
 KAFKA, MYSQL = "kafka", "mysql"
 DOWNSTREAMS = (KAFKA, MYSQL)
 BY_ROW, BY_TRANSACTION = "rows", "transactions"
@@ -78,9 +81,9 @@ class CaptureSettings:
         rows: those that its old writer had told in a checkpoint and not sent when it stopped (v3 the most).
     order
         Of :data:`ORDERS`. By processor a table that stands, or whose region is behind, holds all tables beside it.
-    sink
-        Of :data:`DOWNSTREAMS`; a run takes it from the downstream's ``kind``. To ``mysql`` a batch never tears the rows
-        that a transaction has in one table apart, however many they are.
+    sink, whole
+        Of :data:`DOWNSTREAMS`, and whether a batch never tears the rows that a transaction has in one table apart,
+        however many they are: a database and conflict detection need that. A run takes both from its downstream.
     sorter_memory_rows
         Rows of a table that its sorter holds in memory; more go to disk, as sorted runs.
     sink_batch_rows, sink_window_rows
@@ -99,6 +102,7 @@ class CaptureSettings:
     semantics: str = AT_LEAST_ONCE
     order: str = BY_PROCESSOR
     sink: str = KAFKA
+    whole: bool = False
     sorter_memory_rows: int = 100_000
     sink_batch_rows: int = 512
     sink_window_rows: int = 16_384
@@ -121,8 +125,8 @@ class DownstreamSettings:
     kind
         Of :data:`DOWNSTREAMS`: a topic, which takes rows, or a database, which takes transactions.
     partitions, dispatcher
-        Of Kafka; a strategy of :mod:`ticdc_lab.dispatch` that needs no state: ``table``, ``ts``, ``index-value``,
-        ``tidb-rowid`` (a row's handle is its _tidb_rowid).
+        Of Kafka; one of :data:`DISPATCHERS` (a row's handle is its _tidb_rowid). By ``conflict`` a batch holds whole
+        transactions, as they are placed whole in each table, and partitions align where keys clash.
     rows_per_s
         How fast it takes rows, of all writers together; None for at once.
     ddl_us
@@ -137,6 +141,11 @@ class DownstreamSettings:
     rows_per_s: int | None = None
     ddl_us: int = 100_000
     consumer: str | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether it takes transactions whole, or by conflict detection must be given them whole."""
+        return self.kind == MYSQL or self.dispatcher == CONFLICT
 
     def __post_init__(self) -> None:
         if self.consumer is not None and self.kind != KAFKA:

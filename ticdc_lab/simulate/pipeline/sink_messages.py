@@ -64,12 +64,6 @@ class Executed(NamedTuple):
     finished_ts: int
 
 
-class Repartition(NamedTuple):
-    """Asked of captures: the owner shall go over to another number of partitions."""
-
-    partitions: int
-
-
 class Admin(NamedTuple):
     """The owner, with no table dispatched: from here on there are so many partitions; ``checkpoint_ts`` is resolved.
 

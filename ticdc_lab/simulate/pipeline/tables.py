@@ -8,6 +8,11 @@ Cell: TypeAlias = "int | str | None"
 """What a column holds; dates, decimals and the like as the text that MySQL prints."""
 
 
+def text_of(cell: Cell) -> str | None:
+    """Write a cell as the text that MySQL prints."""
+    return cell if cell is None or isinstance(cell, str) else str(cell)
+
+
 class Column(NamedTuple):
     """A column.
 

@@ -8,7 +8,7 @@ True or false of a moment::
 
 ``everything is downstream``: clients are done, and all they committed is there, DDLs too. ``the final state is right``
 (rows replaced) and ``sums are right`` (differences added up) are known at the end of a run: say them with `eventually`.
-Kinds of holders are those of :data:`ticdc_lab.simulate.pipeline.hold.KINDS`, a hyphen for the space.
+Kinds of holders are those of :data:`ticdc_lab.simulate.pipeline.why.KINDS`, a hyphen for the space.
 
 Numbers and durations::
 
@@ -31,7 +31,7 @@ from ticdc_lab.simulate.pipeline.consumer import CONSUMER
 from ticdc_lab.simulate.pipeline.consumer import resolved_ts as read_upto
 from ticdc_lab.simulate.pipeline.consumer_monitor import ConsumerMonitor
 from ticdc_lab.simulate.pipeline.facts import PipelineFacts
-from ticdc_lab.simulate.pipeline.hold import KINDS
+from ticdc_lab.simulate.pipeline.why import KINDS
 from ticdc_lab.simulate.planned_reading import Names
 from ticdc_lab.simulate.scenario_yaml import Value
 from ticdc_lab.simulate.scheduler.clock import us_of

@@ -1,40 +1,305 @@
-"""Why is resolved_ts or checkpoint_ts not moving: what holds it, since when, and what it would be without it.
-
-A watermark is a minimum: each of its causes bounds it by itself (:mod:`.hold`). The lowest bound holds it; without this
-cause the next one would, and so on until the watermark would be that of now.
-
-References
-----------
-Design "Analyzing the Architecture Model", sections 3.1, 3.2 and 5.
-"""
+"""Why the watermarks of a run are where they are, and what holds them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from ticdc_lab.simulate.machine import node_of
-from ticdc_lab.simulate.pipeline.hold import (
-    CHECKPOINT,
-    CURRENT_US,
-    PASSING,
-    REPORT,
-    RESOLVED,
-    SINK,
-    STORE,
-    WATERMARKS,
-    Hold,
-    Step,
-)
-from ticdc_lab.simulate.pipeline.holds_checkpoint import of_ddl, of_owner, of_sinks
-from ticdc_lab.simulate.pipeline.holds_resolved import of_processors
-from ticdc_lab.simulate.pipeline.moment import Moment
+from ticdc_lab.simulate.pipeline.keys import shown as shown_key
+from ticdc_lab.simulate.pipeline.keys import span_of
+from ticdc_lab.simulate.pipeline.moment import Moment, Reported
+from ticdc_lab.simulate.pipeline.observed import CaptureFacts, RegionFacts, StreamFacts, TableFacts
 from ticdc_lab.simulate.pipeline.settings import BASE, MQ
 from ticdc_lab.simulate.scenario_yaml import shown
-from ticdc_lab.simulate.scheduler.clock import us_of
+from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
+from ticdc_lab.simulate.scheduler.executor import WRITING
+
+# A bound of a watermark, and of which kinds its causes are.
+
+TRANSACTION, SCAN, STORE, REGION, DDL, DDL_PULLER, MOUNTER, SINK, CAPTURE, SCHEDULER, REPORT, PASSING = (
+    "transaction", "scan", "store", "region", "ddl", "ddl puller", "mounter", "sink", "capture", "scheduler", "report",
+    "passing",
+)  # fmt: skip
+KINDS = (TRANSACTION, SCAN, STORE, REGION, DDL, DDL_PULLER, MOUNTER, SINK, CAPTURE, SCHEDULER, REPORT, PASSING)
+"""Of what can hold a watermark; ``passing``: nothing does any more, and what is newer is on its way."""
+
+RESOLVED, CHECKPOINT = "resolved_ts", "checkpoint_ts"
+WATERMARKS = (RESOLVED, CHECKPOINT)
+
+CURRENT_US = 1_000_000
+"""A watermark that is less behind than this is on its way: nothing holds it."""
+
+
+class Step(NamedTuple):
+    """A level of a chain (``processor``, ``table``, ``region``, ``lock``, ..) and its value; None where it has none."""
+
+    level: str
+    name: str
+    ts: int | None = None
+
+
+class Hold(NamedTuple):
+    """A bound of a watermark.
+
+    Attributes
+    ----------
+    key
+        Of its cause: bounds of one cause (the locks of one transaction in five regions) share it, and go together.
+    kind
+        One of :data:`KINDS`.
+    ts
+        The watermark cannot be above it.
+    path
+        From the processor down to the cause.
+    because
+        A sentence: what it is.
+    since_us
+        Since when the cause is there, where the facts say so.
+    """
+
+    key: tuple[str, str]
+    kind: str
+    ts: int
+    path: tuple[Step, ...]
+    because: str
+    since_us: int | None = None
+
+
+def is_unexplained(ts: int, bounds: Iterable[int], current_us: int) -> bool:
+    """Whether a value is lower than what is below it can explain."""
+    return us_of(ts) < min(map(us_of, bounds)) - current_us
+
+
+# What bounds resolved_ts in the processors: locks, scans, silent stores, regions without a leader, the DDL puller.
+#
+# Values in between (of a region, a table, a puller) are no causes: they bound only where nothing below explains them.
+
+
+def of_processors(moment: Moment, current_us: int) -> Iterator[Hold]:
+    """Give the bounds of resolved_ts in every capture that runs."""
+    for capture in moment.captures:
+        tables = counted(moment, capture)
+        processor = Step("processor", capture.address, lowest_ts(moment, tables, "resolved_ts"))
+        for table in tables:
+            yield from _of_table(moment, capture, table, processor, current_us)
+        yield from _of_ddl_puller(moment, capture, processor, current_us)
+
+
+def counted(moment: Moment, capture: CaptureFacts) -> list[TableFacts]:
+    """Give the tables of a capture that its owner waits for: not those that another capture still writes."""
+    written = {t.table for c in moment.captures if c is not capture for t in c.tables if t.state in WRITING}
+    return [t for t in capture.tables if t.state in WRITING or t.table not in written]
+
+
+def lowest_ts(moment: Moment, tables: Iterable[TableFacts], watermark: str) -> int:
+    """Give what a processor has to report: the lowest of its tables."""
+    return min([getattr(t, watermark) for t in tables], default=ts_of(moment.at_us))
+
+
+def _of_table(
+    moment: Moment, capture: CaptureFacts, table: TableFacts, processor: Step, current_us: int
+) -> Iterator[Hold]:
+    path = (processor, Step("table", f"{table.name} ({table.table})", table.resolved_ts))
+    bounds = [h for stream in table.streams for h in _of_stream(moment, stream, path, current_us)]
+    yield from bounds
+    if is_unexplained(table.resolved_ts, _and_now(moment, bounds), current_us):
+        because = f"{table.name} is {table.state} on {capture.address} and has received nothing newer"
+        key = ("table", f"{table.table} on {capture.address}")
+        yield Hold(key, REPORT if table.streams else SCAN, table.resolved_ts, path, because)
+
+
+def _of_ddl_puller(moment: Moment, capture: CaptureFacts, processor: Step, current_us: int) -> Iterator[Hold]:
+    path = (processor, Step("ddl puller", capture.address, capture.ddl_resolved_ts))
+    bounds = [h for stream in capture.ddl_streams for h in _of_stream(moment, stream, path, current_us)]
+    yield from bounds
+    if is_unexplained(capture.ddl_resolved_ts, _and_now(moment, bounds), current_us):
+        because = f"the DDL puller of {capture.address} has received nothing newer"
+        yield Hold(("ddl puller", capture.address), DDL_PULLER, capture.ddl_resolved_ts, path, because)
+
+
+def _of_stream(moment: Moment, stream: StreamFacts, path: tuple[Step, ...], current_us: int) -> Iterator[Hold]:
+    """Locks in a region of a puller, its scan, its silence."""
+    span = f"[{shown_key(stream.start)}, {shown_key(stream.end)})"
+    path = (*path, Step("region", f"{stream.region} {span} on {stream.store}", stream.resolved_ts))
+    overlapping = [r for r in moment.regions if r.start < stream.end and stream.start < r.end]
+    bounds = list(_of_locks(overlapping, path))
+    yield from bounds
+    if stream.state != "streaming":
+        yield _not_streaming(moment, stream, path)
+    elif is_unexplained(stream.resolved_ts, _and_now(moment, bounds), current_us):
+        yield _silent(moment, stream, path)
+
+
+def of_lost(moment: Moment, lost: Reported) -> Iterator[Hold]:
+    """Give the locks in tables of a capture that does not run: wherever these begin anew, they wait for them too."""
+    for table in lost.tables:
+        start, end = span_of(table)
+        path = (Step("processor", lost.capture, lost.resolved_ts), Step("table", str(table)))
+        yield from _of_locks([r for r in moment.regions if r.start < end and start < r.end], path)
+
+
+def _of_locks(regions: Iterable[RegionFacts], path: tuple[Step, ...]) -> Iterator[Hold]:
+    for region in regions:
+        for lock in region.locks:
+            name = f"transaction {lock.start_ts} (primary {shown_key(lock.primary)})"
+            n = f"{len(lock.keys)} lock{'s' if len(lock.keys) > 1 else ''}"
+            because = f"{name} is open: {n} in region {region.id} on {region.store}"
+            key = (TRANSACTION, str(lock.start_ts))
+            own = (*path, Step("lock", name, lock.start_ts))
+            yield Hold(key, TRANSACTION, lock.start_ts, own, because, us_of(lock.start_ts))
+
+
+def _not_streaming(moment: Moment, stream: StreamFacts, path: tuple[Step, ...]) -> Hold:
+    where, ts = f"region {stream.region}", stream.resolved_ts
+    if stream.store in moment.down:
+        because = f"{where} has no leader: {stream.store} is down, and no other store has taken it over"
+        return Hold((STORE, stream.store), STORE, ts, path, because)
+    kind, because = {
+        "scanning": (SCAN, f"the incremental scan of {where} on {stream.store} has not ended"),
+        "waiting": (SCAN, f"{where} waits for its incremental scan until others have ended"),
+    }.get(stream.state, (REGION, f"{where} is being asked for: nobody has answered as its leader"))
+    return Hold((kind, str(stream.region)), kind, ts, path, because, stream.since_us)
+
+
+def _silent(moment: Moment, stream: StreamFacts, path: tuple[Step, ...]) -> Hold:
+    where, ts = f"region {stream.region}", stream.resolved_ts
+    leads = next((r for r in moment.regions if r.id == stream.region), None)
+    if stream.store in moment.down:
+        return Hold((STORE, stream.store), STORE, ts, path, f"{stream.store}, which streams {where}, is down or paused")
+    if leads is None:
+        because = f"{where} has no leader that runs; {stream.store} streamed it last"
+        return Hold((REGION, str(stream.region)), REGION, ts, path, because)
+    if leads.resolved_ts > ts:
+        because = f"{leads.store} resolved {where} up to {leads.resolved_ts}, and that has not come here"
+    else:
+        because = f"{leads.store} does not advance {where}, though no lock is in it"
+    return Hold((STORE, leads.store), STORE, ts, path, because)
+
+
+def _and_now(moment: Moment, bounds: Iterable[Hold]) -> list[int]:
+    return [ts_of(moment.at_us), *(h.ts for h in bounds)]
+
+
+# What bounds the global watermarks beyond the pullers: sinks, DDL, the owner, and what has not been told.
+
+
+def of_sinks(moment: Moment, rule: str, current_us: int) -> Iterator[Hold]:
+    """Give the bounds of checkpoint_ts in the sinks of every capture that runs."""
+    for capture in moment.captures:
+        tables = counted(moment, capture)
+        processor = Step("processor", capture.address, lowest_ts(moment, tables, CHECKPOINT))
+        for table in tables:
+            if table.state in WRITING:
+                yield from _of_sink(capture, table, (processor,), rule, current_us, moment.at_us)
+        if rule == BASE and is_unexplained(capture.limit_ts, [moment.resolved_ts], current_us):
+            because = f"{capture.address} has not heard of the global resolved_ts {moment.resolved_ts}"
+            yield Hold(("limit", capture.address), REPORT, capture.limit_ts, (processor,), because)
+
+
+def _of_sink(
+    capture: CaptureFacts, table: TableFacts, path: tuple[Step, ...], rule: str, current_us: int, at_us: int
+) -> Iterator[Hold]:
+    path = (*path, Step("table", f"{table.name} ({table.table})", table.checkpoint_ts))
+    key, oldest_ts = (SINK, str(table.table)), table.oldest_under_way_ts
+    waiting = f"{table.under_way} rows are under way and {table.mounting} wait for it"
+    if oldest_ts is not None:
+        because = f"the sink of {table.name} has not acknowledged a row of {oldest_ts}: {waiting}"
+        own = (*path, Step("sink", "oldest unacknowledged row", oldest_ts))
+        yield Hold(key, SINK, oldest_ts - 1, own, because, table.oldest_since_us)
+    explained = [table.resolved_ts, *([capture.limit_ts] if rule == BASE else [])]
+    explained += [oldest_ts] if oldest_ts is not None else []
+    if not is_unexplained(table.checkpoint_ts, explained, current_us):
+        return
+    if capture.mounting_until_us > at_us:
+        because = f"the mounters of {capture.address} are busy: {table.mounting} rows of {table.name} wait for them"
+        yield Hold((MOUNTER, capture.address), MOUNTER, table.checkpoint_ts, path, because)
+    else:
+        because = f"the sink of {table.name} takes nothing: {waiting}"
+        yield Hold(key, SINK, table.checkpoint_ts, path, because)
+
+
+def of_ddl(moment: Moment) -> Iterator[Hold]:
+    """Give the barriers: no watermark passes the commit_ts of a DDL that is not executed."""
+    owner = moment.owner
+    for ts, query in owner.jobs if owner else ():
+        if owner and owner.executing_ts == ts:
+            because = f"the DDL {query!r} is being executed downstream"
+        else:
+            behind = sorted(t.name for c in moment.captures for t in c.tables if t.checkpoint_ts < ts)
+            because = f"the DDL {query!r} waits until every checkpoint is at its commit_ts"
+            because += (
+                f"; {len(behind)} not yet: {behind[0]}, .."
+                if len(behind) > 1
+                else "".join(f"; {t} is not" for t in behind)
+            )
+        yield Hold((DDL, str(ts)), DDL, ts, (Step("ddl", query, ts),), because)
+
+
+def of_owner(moment: Moment, bounds: Iterable[Hold], watermark: str, current_us: int) -> Iterator[Hold]:
+    """Give what the owner cannot count, and what has not come to it or to etcd."""
+    bounds = list(bounds)
+    own_ts: int = getattr(moment, watermark)
+    behind = [h for h in bounds if us_of(h.ts) < moment.at_us - current_us]
+    stands = list(_scheduler(moment, behind, own_ts))
+    yield from stands
+    lives = {c.address: c for c in moment.captures}
+    for one in moment.reported:
+        told_ts = one.checkpoint_ts if watermark == CHECKPOINT else one.resolved_ts
+        path = (Step("processor", one.capture, told_ts),)
+        if one.capture not in lives:
+            why = "is down or paused" if one.capture in moment.down else "is gone"
+            because = f"{one.capture} {why}, and the owner counts it still"
+            stands.append(Hold((CAPTURE, one.capture), CAPTURE, told_ts, path, because))
+            yield stands[-1]
+            yield from of_lost(moment, one)
+        else:
+            said_ts = lowest_ts(moment, counted(moment, lives[one.capture]), watermark)
+            if is_unexplained(told_ts, [said_ts, ts_of(moment.at_us)], current_us):
+                because = f"{one.capture} is at {said_ts}, and the owner has not heard of it"
+                stands.append(Hold(("told", one.capture), REPORT, told_ts, path, because))
+                yield stands[-1]
+    explained = [ts_of(moment.at_us), *(h.ts for h in (*bounds, *stands))]
+    if is_unexplained(own_ts, explained, current_us):
+        because = "the processors are further, and etcd has not been told"
+        yield Hold(("told", "etcd"), REPORT, own_ts, (Step("owner", moment.owner.address if moment.owner else ""),),
+                   because)  # fmt: skip
+
+
+def _scheduler(moment: Moment, bounds: list[Hold], own_ts: int) -> Iterator[Hold]:
+    """Where the owner cannot say anything: the watermark stays where it is."""
+    if "etcd" in moment.down:
+        yield Hold((SCHEDULER, "etcd"), SCHEDULER, own_ts, (Step("etcd", "etcd"),), "etcd is down or paused")
+    if moment.owner is None:
+        because = "there is no owner that runs"
+        yield Hold((SCHEDULER, "no owner"), SCHEDULER, own_ts, (Step("owner", "none"),), because)
+    elif moment.stuck is not None:
+        said, since_us = moment.stuck
+        words = f" {said} ".replace(",", " ")
+        beneath = [h for h in bounds for s in h.path if s.level == "table" and f" {_id(s.name)} " in words]
+        lowest = min(beneath, key=lambda h: h.ts, default=None)
+        because = f"the owner cannot count: {said}" + (f" ({lowest.because})" if lowest else "")
+        path = (Step("owner", moment.owner.address), *(lowest.path if lowest else ()))
+        yield Hold((SCHEDULER, said), SCHEDULER, own_ts, path, because, since_us)
+
+
+def _id(name: str) -> str:
+    """The id in ``shop.orders (104)``."""
+    return name[name.rfind("(") + 1 : -1]
+
+
+# Why is resolved_ts or checkpoint_ts not moving: what holds it, since when, and what it would be without it.
+#
+# A watermark is a minimum: each of its causes bounds it by itself (:mod:`.hold`). The lowest bound holds it; without
+# this cause the next one would, and so on until the watermark would be that of now.
+#
+# References
+# ----------
+# Design "Analyzing the Architecture Model", sections 3.1, 3.2 and 5.
 
 _FINER = 4
 """Since when something has been silent is looked for so much finer than whether it is."""
@@ -46,7 +311,7 @@ HOLDERS = pa.schema(
         ("watermark", pa.string()),  # resolved_ts or checkpoint_ts
         ("at_us", pa.int64()),  # the moment that was asked about
         ("place", pa.int64()),  # 1 holds it now, 2 would without it, ...
-        ("kind", pa.string()),  # one of ticdc_lab.simulate.pipeline.hold.KINDS
+        ("kind", pa.string()),  # one of ticdc_lab.simulate.pipeline.why.KINDS
         ("cause", pa.string()),
         ("path", pa.list_(pa.struct([("level", pa.string()), ("name", pa.string()), ("ts", pa.int64())]))),
         ("held_ts", pa.int64()),  # where it holds the watermark

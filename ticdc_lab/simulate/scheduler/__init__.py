@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
-    from ticdc_lab.simulate.scheduler.capture_state import Stick
+    from ticdc_lab.simulate.scheduler.capture import Stick
     from ticdc_lab.simulate.scheduler.executor import Pace
-    from ticdc_lab.simulate.scheduler.retold import retold
     from ticdc_lab.simulate.scheduler.run import simulate
-    from ticdc_lab.simulate.scheduler.small import Small
+    from ticdc_lab.simulate.scheduler.small import Small, retold
     from ticdc_lab.simulate.scheduler.variants import VARIANTS, Settings
     from ticdc_lab.simulate.scheduler.world import Bounds
 
@@ -35,7 +34,7 @@ lazily(
         "Pace": "executor",
         "Settings": "variants",
         "Small": "small",
-        "Stick": "capture_state",
+        "Stick": "capture",
         "simulate": "run",
     },
 )

@@ -1,15 +1,209 @@
-"""What an owner of the design's protocol (v2) knows, and what it reads out of it."""
+"""The owner's records: which table is on which capture and in which state, and what is missing or no longer wanted."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from immutables import Map
 
 from ticdc_lab.simulate.machine import Address, Decided
 from ticdc_lab.simulate.scheduler.messages import Sync
-from ticdc_lab.simulate.scheduler.roles import Drain, Key, MoveTable, OwnerOutput, Rebalance, Tick
-from ticdc_lab.simulate.scheduler.tables import NO_TABLES, REMOVING, Move, Tables, first
+from ticdc_lab.simulate.scheduler.roles import Drain, Key, MoveTable, OwnerOutput, Rebalance, Tick, in_turn, order
+
+ADDING, RUNNING, REMOVING = "adding", "running", "removing"
+
+Keys = Map[Key, None]
+NO_KEYS: Keys = Map()
+
+
+class Record(NamedTuple):
+    """One table: ``start_ts`` is where this owner let it start, None where another owner did."""
+
+    capture: Address
+    status: str
+    start_ts: int | None = None
+
+
+class Move(NamedTuple):
+    """An order to move a table; ``removed`` once it has left, or is leaving, its capture."""
+
+    to: Address
+    removed: bool = False
+
+
+class Tables(NamedTuple):
+    """All records.
+
+    Attributes
+    ----------
+    wanted
+        What should be replicated.
+    records
+        By table.
+    on
+        The tables of each capture.
+    missing, unwanted, in_flight
+        Wanted ones without a record, records of others, and those that are being added or removed.
+    """
+
+    wanted: frozenset[Key] = frozenset()
+    records: Map[Key, Record] = Map()
+    on: Map[Address, Keys] = Map()
+    missing: Keys = NO_KEYS
+    unwanted: Keys = NO_KEYS
+    in_flight: Keys = NO_KEYS
+
+    def get(self, key: Key) -> Record | None:
+        """Give the record of a table."""
+        return self.records.get(key)
+
+    def count_on(self, capture: Address) -> int:
+        """Give how many tables a capture has, in any state."""
+        return len(self.on.get(capture, NO_KEYS))
+
+    def captures(self) -> list[Address]:
+        """Give the captures that have tables."""
+        return sorted(c for c, keys in self.on.items() if keys)
+
+    def running(self, key: Key, record: Record) -> Tables:
+        """Note that a table that was adding is replicated now."""
+        return self._replace(
+            records=self.records.set(key, record._replace(status=RUNNING)), in_flight=self.in_flight.delete(key)
+        )
+
+    def all_running(self, records: Mapping[Key, Record]) -> Tables:
+        """Note that tables that were adding are replicated now."""
+        return self._replace(
+            records=self.records.update({k: Record(r.capture, RUNNING, r.start_ts) for k, r in records.items()}),
+            in_flight=Map((k, None) for k in self.in_flight if k not in records),
+        )
+
+    def removed(self, key: Key, record: Record) -> Tables:
+        """Note that a table has left its capture."""
+        return self._replace(
+            records=self.records.delete(key),
+            on=self.on.set(record.capture, self.on[record.capture].delete(key)),
+            in_flight=self.in_flight.delete(key),
+            unwanted=self.unwanted.delete(key) if key in self.unwanted else self.unwanted,
+            missing=self.missing.set(key, None) if key in self.wanted else self.missing,
+        )
+
+    def draft(self) -> Draft:
+        """Begin many changes."""
+        return Draft(self)
+
+
+NO_TABLES = Tables()
+
+
+def first(keys: Keys) -> Key | None:
+    """Give the lowest of a few, one of many tables: the same each time, because integers hash to themselves."""
+    many = len(keys) >= 1000 and all(type(key) is int for key in keys)
+    return next(iter(keys)) if many else min(keys, key=order, default=None)
+
+
+class Draft:
+    """Changes to records, at the price of one copy for all of them."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.wanted = tables.wanted
+        self._before = tables
+        self._records = tables.records.mutate()
+        self._missing = tables.missing.mutate()
+        self._unwanted = tables.unwanted.mutate()
+        self._in_flight = tables.in_flight.mutate()
+        self.on = {capture: keys.mutate() for capture, keys in sorted(tables.on.items())}
+
+    def want(self, wanted: frozenset[Key]) -> None:
+        """Take another set of wanted tables."""
+        if wanted is self.wanted:
+            return
+        for key in wanted - self.wanted:
+            if key in self._records:
+                self._unwanted.pop(key, None)
+            else:
+                self._missing[key] = None
+        for key in self.wanted - wanted:
+            self._missing.pop(key, None)
+            if key in self._records:
+                self._unwanted[key] = None
+        self.wanted = wanted
+
+    def get(self, key: Key) -> Record | None:
+        """Give the record of a table."""
+        return self._records.get(key)
+
+    def put(self, key: Key, record: Record) -> None:
+        """Write a record; the table was nowhere, or on the same capture."""
+        self._records[key] = record
+        if record.capture not in self.on:
+            self.on[record.capture] = NO_KEYS.mutate()
+        self.on[record.capture][key] = None
+        self._missing.pop(key, None)
+        if key not in self.wanted:
+            self._unwanted[key] = None
+        if record.status == RUNNING:
+            self._in_flight.pop(key, None)
+        else:
+            self._in_flight[key] = None
+
+    def remove(self, key: Key) -> None:
+        """Drop a record."""
+        del self.on[self._records.pop(key).capture][key]
+        self._in_flight.pop(key, None)
+        self._unwanted.pop(key, None)
+        if key in self.wanted:
+            self._missing[key] = None
+
+    def missing(self) -> Keys:
+        """Give wanted tables without a record."""
+        return self._kept("_missing")
+
+    def unwanted(self) -> Keys:
+        """Give tables with a record that are not wanted."""
+        return self._kept("_unwanted")
+
+    def any_in_flight(self) -> Key | None:
+        """Give the first table that is being added or removed."""
+        return first(self._kept("_in_flight"))
+
+    def n_in_flight(self) -> int:
+        """Give how many tables are being added or removed."""
+        return len(self._in_flight)
+
+    def count_on(self, capture: Address) -> int:
+        """Give how many tables a capture has, in any state."""
+        return len(self.on[capture]) if capture in self.on else 0
+
+    def of(self, capture: Address) -> list[Key]:
+        """Give the tables of a capture, in order."""
+        if capture not in self.on:
+            return []
+        keys = self.on[capture].finish()
+        self.on[capture] = keys.mutate()
+        return in_turn(keys)
+
+    def _kept(self, name: str) -> Keys:
+        """Read one of the sets, which a mutation cannot be iterated for."""
+        kept: Keys = getattr(self, name).finish()
+        setattr(self, name, kept.mutate())
+        return kept
+
+    def done(self) -> Tables:
+        """Give the records as they are now."""
+        on = {capture: keys.finish() for capture, keys in self.on.items()}
+        return Tables(
+            self.wanted,
+            self._records.finish(),
+            Map({capture: keys for capture, keys in on.items() if keys}),
+            self._missing.finish(),
+            self._unwanted.finish(),
+            self._in_flight.finish(),
+        )
+
+
+# What an owner of the design's protocol (v2) knows, and what it reads out of it.
 
 UNINITIALIZED, SYNC_SENT, SYNCED, INCOMPATIBLE = "uninitialized", "sync-sent", "synced", "incompatible"
 

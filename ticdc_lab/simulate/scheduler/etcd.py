@@ -14,6 +14,7 @@ from immutables import Map
 from ticdc_lab.simulate.machine import (
     Address,
     Changed,
+    Decided,
     Event,
     Fired,
     Ignored,
@@ -33,6 +34,7 @@ from ticdc_lab.simulate.scheduler.etcd_messages import (
     KeptAlive,
     Lease,
     NoLease,
+    PutPartitions,
     PutStatus,
     PutTables,
     Register,
@@ -40,6 +42,7 @@ from ticdc_lab.simulate.scheduler.etcd_messages import (
     Status,
     TwoOwners,
     View,
+    WantPartitions,
 )
 from ticdc_lab.simulate.scheduler.roles import Key
 
@@ -63,6 +66,8 @@ class EtcdState:
         The persisted global watermarks.
     rival
         The capture that was elected besides the owner, with its owner-rev.
+    partitions
+        What a user wants and no owner has carried out.
     """
 
     revision: int
@@ -74,6 +79,7 @@ class EtcdState:
     waiting: tuple[tuple[int, Ddl], ...] = ()
     executing: bool = False
     rival: tuple[Address, int] | None = None
+    partitions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +136,16 @@ class Etcd:
             return self._gone(state, sender, "it resigned")
         return self._put(state, message, now)
 
-    def _put(self, state: EtcdState, put: PutStatus | PutTables, now: Now) -> tuple[EtcdState, list[Output]]:
+    def _put(
+        self, state: EtcdState, put: PutStatus | PutTables | PutPartitions, now: Now
+    ) -> tuple[EtcdState, list[Output]]:
         current = put.owner_rev in (owner_of(state)[1], state.rival[1] if state.rival else None)
         if not current:
             return state, [Ignored(put, f"owner-rev {put.owner_rev} is not the current one, {owner_of(state)[1]}")]
         if isinstance(put, PutTables):
             return self._put_tables(state, put)
+        if isinstance(put, PutPartitions):
+            return self._put_partitions(state, put)
         new = (put.checkpoint_ts, put.resolved_ts)
         if new == (state.checkpoint_ts, state.resolved_ts):
             return state, []
@@ -157,6 +167,19 @@ class Etcd:
         changed = Changed("tables", len(state.tables), len(put.tables), "the owner has executed a DDL")
         state = replace(state, tables=put.tables, revision=state.revision + 1)
         return state, [changed, *self.views(state)]
+
+    def _put_partitions(self, state: EtcdState, put: PutPartitions) -> tuple[EtcdState, list[Output]]:
+        if put.partitions != state.partitions:
+            return state, [Ignored(put, "nobody waits for so many partitions")]
+        state = replace(state, partitions=None, revision=state.revision + 1)
+        return state, [Changed("wanted-partitions", put.partitions, None, "it is carried out"), *self.views(state)]
+
+    def _wanted(self, state: EtcdState, want: WantPartitions) -> tuple[EtcdState, list[Output]]:
+        """Keep a user's wish until an owner has carried it out, whichever that will be."""
+        if state.partitions is not None:
+            return state, [Decided("partitions", None, f"it is going over to {state.partitions}")]
+        state = replace(state, partitions=want.partitions, revision=state.revision + 1)
+        return state, [Changed("wanted-partitions", None, want.partitions, "a user wants it"), *self.views(state)]
 
     def _expired(self, state: EtcdState, now: Now) -> tuple[EtcdState, list[Output]]:
         over = [c for c, lease in sorted(state.leases.items()) if lease.expires_us <= now.at_us]
@@ -180,6 +203,8 @@ class Etcd:
             known = [c for c in state.leases if c == command.capture or c.startswith(f"{command.capture}.")]
             latest = max(known, key=lambda c: (len(c), c), default=None)  # of capture-1.9 and capture-1.10 the tenth
             return self._gone(state, latest, "a fault ended it") if latest else (state, [])
+        if isinstance(command, WantPartitions):
+            return self._wanted(state, command)
         if isinstance(command, TwoOwners):
             return self._two(state, command)
         if isinstance(command, Ddl):
@@ -236,8 +261,9 @@ class Etcd:
         for capture in sorted(state.leases):
             seen = state.rival if state.rival and state.rival[0] == capture else (owner, owner_rev)
             view = View(
-                state.revision, captures, *seen, state.tables, state.barrier_ts, state.checkpoint_ts, state.resolved_ts
-            )
+                state.revision, captures, *seen, state.tables, state.barrier_ts, state.checkpoint_ts,
+                state.resolved_ts, state.partitions,
+            )  # fmt: skip
             outputs.append(Send(capture, view))
         return outputs
 

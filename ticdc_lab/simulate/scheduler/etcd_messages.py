@@ -48,8 +48,18 @@ class PutTables(NamedTuple):
     tables: frozenset[Key]
 
 
+class PutPartitions(NamedTuple):
+    """The owner has gone over to so many partitions: nobody waits for them any more; refused as others are."""
+
+    owner_rev: int
+    partitions: int
+
+
 class View(NamedTuple):
-    """Everything as of a revision, pushed to every session when something but the status changed."""
+    """Everything as of a revision, pushed to every session when something but the status changed.
+
+    ``partitions`` is what a user wants and no owner has carried out.
+    """
 
     revision: int
     captures: frozenset[Address]
@@ -59,6 +69,7 @@ class View(NamedTuple):
     barrier_ts: int | None
     checkpoint_ts: int
     resolved_ts: int
+    partitions: int | None = None
 
 
 class Status(NamedTuple):
@@ -83,6 +94,12 @@ class Expire(NamedTuple):
     """Asked of etcd: a session ends now, as if its lease had run out."""
 
     capture: Address
+
+
+class WantPartitions(NamedTuple):
+    """Asked of etcd: a user wants another number of partitions; whoever is the owner carries it out."""
+
+    partitions: int
 
 
 class TwoOwners(NamedTuple):

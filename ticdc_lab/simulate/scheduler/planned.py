@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate.planned import FAULTS, Duration, NewNode, NewTableId, Node, Planned, TableId, Text
 from ticdc_lab.simulate.scheduler import etcd_messages, roles
-from ticdc_lab.simulate.scheduler.capture_state import Stick
+from ticdc_lab.simulate.scheduler.capture import Stick
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.scenario import Scenario

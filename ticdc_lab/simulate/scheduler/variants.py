@@ -11,8 +11,7 @@ from immutables import Map
 from ticdc_lab.simulate.scheduler import v3, v4
 from ticdc_lab.simulate.scheduler.agent import Agent
 from ticdc_lab.simulate.scheduler.balance import BY_COUNT, Balance
-from ticdc_lab.simulate.scheduler.capture import Capture
-from ticdc_lab.simulate.scheduler.capture_state import Variant, names
+from ticdc_lab.simulate.scheduler.capture import Capture, Variant, names
 from ticdc_lab.simulate.scheduler.dispatcher import Dispatcher
 from ticdc_lab.simulate.scheduler.executor import STEADY, Pace
 from ticdc_lab.simulate.scheduler.messages import Checkpoint, DispatchTableResponse, Sync

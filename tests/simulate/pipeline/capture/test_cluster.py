@@ -15,7 +15,7 @@ from ticdc_lab.simulate.pipeline.settings import (
     CaptureSettings,
 )
 from ticdc_lab.simulate.pipeline.sink_messages import Begin, Publish, Write
-from ticdc_lab.simulate.scheduler.capture_state import Stick
+from ticdc_lab.simulate.scheduler.capture import Stick
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.roles import MoveTable
 from ticdc_lab.simulate.scheduler.roles import Restart as RestartProcessor

@@ -13,7 +13,7 @@ from ticdc_lab.simulate.pipeline.capture import capture_facts
 from ticdc_lab.simulate.pipeline.cdc_messages import ResolvedTs
 from ticdc_lab.simulate.pipeline.settings import MQ, CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import Write
-from ticdc_lab.simulate.scheduler.capture_state import Stick
+from ticdc_lab.simulate.scheduler.capture import Stick
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 

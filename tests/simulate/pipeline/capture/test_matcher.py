@@ -7,8 +7,8 @@ from itertools import permutations
 import pytest
 from planted_pipeline import DROPS_EARLY_COMMIT, planted
 
-from ticdc_lab.simulate.pipeline.capture.matcher import matched
-from ticdc_lab.simulate.pipeline.capture.path_state import DELETE, INSERT, SCANNING, STREAMING, UPDATE, Stream
+from ticdc_lab.simulate.pipeline.capture.kv_client import matched
+from ticdc_lab.simulate.pipeline.capture.state import DELETE, INSERT, SCANNING, STREAMING, UPDATE, Stream
 from ticdc_lab.simulate.pipeline.cdc_messages import COMMIT, COMMITTED, INITIALIZED, PREWRITE, ROLLED_BACK, KvRow
 from ticdc_lab.simulate.pipeline.tables import Raw
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from scripted import info, row
 
-from ticdc_lab.simulate.pipeline.capture.mounter import Unknown, mounted
-from ticdc_lab.simulate.pipeline.capture.path_state import DELETE, INSERT, UPDATE
-from ticdc_lab.simulate.pipeline.capture.schema import applied, info_at, pruned, snapshot, tables_at
+from ticdc_lab.simulate.pipeline.capture.mounter import Unknown, applied, info_at, mounted, pruned, snapshot, tables_at
+from ticdc_lab.simulate.pipeline.capture.state import DELETE, INSERT, UPDATE
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.tables import Column, Job, Raw, TableInfo
 

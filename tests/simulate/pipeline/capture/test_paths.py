@@ -7,15 +7,14 @@ from scripted import MS, START_TS, World, history, row
 
 from ticdc_lab.simulate.machine import Decided, Now, Send
 from ticdc_lab.simulate.pipeline.capture import paths, sink
-from ticdc_lab.simulate.pipeline.capture.desk import Desk
-from ticdc_lab.simulate.pipeline.capture.path_state import INSERT, Sink, Sorter
-from ticdc_lab.simulate.pipeline.capture.sorter import added
+from ticdc_lab.simulate.pipeline.capture.mounter import added
+from ticdc_lab.simulate.pipeline.capture.state import INSERT, Desk, Sink, Sorter
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import GetRegions
 from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, AT_MOST_ONCE, CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import Write
-from ticdc_lab.simulate.scheduler.capture_state import with_executor
+from ticdc_lab.simulate.scheduler.capture import with_executor
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.executor import PREPARED, REPLICATING, STOPPING, Pipeline, gone
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
-from ticdc_lab.simulate.pipeline.capture.path_state import STREAMING, Gap, Puller, Stream
-from ticdc_lab.simulate.pipeline.capture.puller import begun, failed, frontier_ts, parts_of, span_of_key
+from ticdc_lab.simulate.pipeline.capture.kv_client import begun, failed, frontier_ts, parts_of, span_of_key
+from ticdc_lab.simulate.pipeline.capture.state import STREAMING, Gap, Puller, Stream
 from ticdc_lab.simulate.pipeline.keys import LAST, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import Region
 from ticdc_lab.simulate.scheduler.roles import Span

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from ticdc_lab.simulate.pipeline.capture.path_state import DELETE, INSERT, UPDATE, Sorter
-from ticdc_lab.simulate.pipeline.capture.sorter import added, in_memory, on_disk, taken
+from ticdc_lab.simulate.pipeline.capture.mounter import added, in_memory, on_disk, taken
+from ticdc_lab.simulate.pipeline.capture.state import DELETE, INSERT, UPDATE, Sorter
 
 
 def row(commit_ts, key, rank=INSERT, start_ts=None):

@@ -25,7 +25,7 @@ from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import Commit, Merge, Rollback, Split
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tables import Raw
-from ticdc_lab.simulate.pipeline.tikv import incremental_scan, region_data
+from ticdc_lab.simulate.pipeline.tikv import cdc, region_data
 from ticdc_lab.simulate.pipeline.tikv.region_data import IN_DEFAULT, is_long, records
 
 SECOND = 1_000_000
@@ -55,7 +55,7 @@ def test_the_designs_example_reads_the_default_column_family(monkeypatch: pytest
     assert {(KEY_1, TS[1]), (KEY_2, TS[3])} < default_of(alone) and len(default_of(alone)) == 4
     assert alone.state.peers[1].data.locks[KEY_2][3] is IN_DEFAULT
     assert scanned(alone, TS[1]) == [Entries(7, 1, (COMMITTED_1, LOCKED_2, INITIALIZED))]
-    monkeypatch.setattr(incremental_scan, "read", lambda default, key, ts, stored: None)
+    monkeypatch.setattr(cdc, "read", lambda default, key, ts, stored: None)
     (blind,) = scanned(at_ts5(), TS[1])
     assert blind.rows[0].value is None
 

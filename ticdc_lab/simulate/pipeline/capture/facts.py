@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from ticdc_lab.simulate.pipeline.capture.path_state import ASKING, PD, Path, Puller
-from ticdc_lab.simulate.pipeline.capture.schema import info_at
-from ticdc_lab.simulate.pipeline.capture.sorter import in_memory, on_disk
-from ticdc_lab.simulate.pipeline.capture.state import DataState
+from ticdc_lab.simulate.pipeline.capture.mounter import in_memory, info_at, on_disk
+from ticdc_lab.simulate.pipeline.capture.state import ASKING, PD, DataState, Path, Puller
 from ticdc_lab.simulate.pipeline.observed import CaptureFacts, StreamFacts, TableFacts
 from ticdc_lab.simulate.scheduler.roles import in_turn
 

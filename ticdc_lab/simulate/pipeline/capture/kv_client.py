@@ -1,23 +1,223 @@
-"""The kv client: finds the regions of spans, registers them at their leaders, and begins again where a stream ends.
-
-What is registered again is pulled again from the part's own resolved_ts: rows after it come twice (architecture model,
-section 6, case 1). At most ``incremental_scan_concurrency`` regions of tables are scanned at the same time.
-"""
+"""From streams of regions to the rows of a table: requests, pullers, and prewrites that wait for their commits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from immutables import Map
 
 from ticdc_lab.simulate.machine import Address, Ignored, Send
-from ticdc_lab.simulate.pipeline.capture.desk import Desk
-from ticdc_lab.simulate.pipeline.capture.path_state import ASKING, PD, SCANNING, STREAMING, WAITING, Gap, Puller, Stream
-from ticdc_lab.simulate.pipeline.capture.puller import failed, parts_of
-from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, RegionFailed, Register
-from ticdc_lab.simulate.pipeline.keys import META, shown
+from ticdc_lab.simulate.pipeline.capture.state import (
+    ASKING,
+    DELETE,
+    INSERT,
+    PD,
+    SCANNING,
+    STREAMING,
+    UPDATE,
+    WAITING,
+    Desk,
+    Gap,
+    Puller,
+    Row,
+    Stream,
+)
+from ticdc_lab.simulate.pipeline.cdc_messages import (
+    COMMIT,
+    COMMITTED,
+    INITIALIZED,
+    PREWRITE,
+    Deregister,
+    KvRow,
+    RegionFailed,
+    Register,
+)
+from ticdc_lab.simulate.pipeline.keys import LAST, META, WIDTH, shown, span_of
 from ticdc_lab.simulate.pipeline.kv_messages import EpochNotMatch, GetRegions, Region, Regions
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn
+
+# The span of a table as regions: which parts stream, which do not, and how far all of them are.
+
+
+class Part(NamedTuple):
+    """A part of a gap that a region holds."""
+
+    region: Region
+    start: int
+    end: int
+
+
+def span_of_key(key: Key) -> tuple[int, int]:
+    """Give the key range of what the scheduler dispatches; the ends of a span of a table are handles as text."""
+    if isinstance(key, int):
+        return span_of(key)
+    first, last = span_of(key.table)
+    start = first | int(key.start) if key.start.isdigit() else first
+    return start, first | int(key.end) if key.end.isdigit() and int(key.end) < 1 << WIDTH else last
+
+
+def begun(start: int, end: int, start_ts: int, at_us: int) -> Puller:
+    """Give a puller that knows no region yet."""
+    return Puller(start, min(end, LAST), start_ts, gaps=(Gap(start, min(end, LAST), start_ts, at_us, at_us),))
+
+
+def frontier_ts(puller: Puller) -> int:
+    """Give the lowest resolved_ts of all parts; it does not fall."""
+    found = [*(s.resolved_ts for s in puller.streams.values()), *(g.resolved_ts for g in puller.gaps)]
+    return max(puller.resolved_ts, min(found)) if found else puller.resolved_ts
+
+
+def failed(puller: Puller, stream: Stream, at_us: int, ask_us: int) -> Puller:
+    """Turn a stream into a gap, which is as far as the stream was."""
+    gap = Gap(stream.start, stream.end, stream.resolved_ts, at_us, ask_us, stream.tries + 1)
+    return puller._replace(
+        streams=puller.streams.delete(stream.request_id),
+        gaps=tuple(sorted((*puller.gaps, gap))),
+    )
+
+
+def parts_of(gap: Gap, regions: tuple[Region, ...]) -> tuple[list[Part], list[Gap]]:
+    """Cut a gap by regions: what they hold, and what none of them holds or leads."""
+    parts: list[Part] = []
+    left: list[Gap] = []
+    at = gap.start
+    for region in sorted(regions, key=lambda r: (r.start, -r.epoch)):
+        start, end = max(at, region.start), min(gap.end, region.end)
+        if start >= end or not region.leader:
+            continue
+        if start > at:
+            left.append(gap._replace(start=at, end=start))
+        parts.append(Part(region, start, end))
+        at = end
+    if at < gap.end:
+        left.append(gap._replace(start=at))
+    return parts, left
+
+
+# The matcher of a region: prewrites and commits of the raft log become rows.
+#
+# A commit that comes while the region is scanned may be of a lock that the scan has not told yet: it waits until
+# ``initialized``. What is left then has been told as ``committed`` too (tiflow `cdc/kv/matcher.go`).
+
+
+class Matched(NamedTuple):
+    """What a batch gave.
+
+    Attributes
+    ----------
+    rows
+        Whole ones, in the order in which they became whole.
+    initialized
+        Whether the scan ended in it.
+    orphans
+        Commits after the scan whose prewrite never came.
+    told_twice
+        Commits beside the scan whose prewrite never came: the scan told them as committed.
+    """
+
+    stream: Stream
+    rows: list[Row]
+    initialized: bool = False
+    orphans: int = 0
+    told_twice: int = 0
+
+
+def matched(stream: Stream, rows: tuple[KvRow, ...]) -> Matched:
+    """Take a batch of a region's rows."""
+    if stream.state == STREAMING:
+        return _streaming(stream, rows)
+    end = next((i for i, row in enumerate(rows) if row.type == INITIALIZED), None)
+    if end is None:
+        return _scanning(stream, rows)
+    scanned = _scanning(stream, rows[:end])
+    streaming = scanned.stream._replace(state=STREAMING, early=Map())
+    after = _streaming(streaming, rows[end + 1 :])
+    return Matched(after.stream, scanned.rows + after.rows, True, after.orphans, len(scanned.stream.early))
+
+
+def _streaming(stream: Stream, rows: tuple[KvRow, ...]) -> Matched:
+    known, fresh, used = stream.prewrites, dict[int, KvRow](), list[int]()
+    request_id, orphans = stream.request_id, 0
+    out: list[Row] = []
+    append, get = out.append, known.get
+    for row in rows:
+        if row[0] == PREWRITE:
+            fresh[row[1]] = row
+            continue
+        kind, key, start_ts, commit_ts, op, value, old = row
+        if kind == COMMITTED:
+            append((commit_ts, start_ts, _rank(op, old), key, request_id, value, old))
+        else:
+            found = fresh.get(key)
+            if found is not None and found[2] == start_ts:
+                del fresh[key]
+            else:
+                found = get(key)
+                if found is None or found[2] != start_ts:
+                    orphans += kind == COMMIT
+                    continue
+                used.append(key)
+            if kind == COMMIT:
+                value, old = found[5], found[6]
+                rank = DELETE if value is None else INSERT if old is None else UPDATE
+                append((commit_ts, start_ts, rank, key, request_id, value, old))
+    return Matched(_kept(stream, used, fresh), out, False, orphans)
+
+
+def _scanning(stream: Stream, rows: tuple[KvRow, ...]) -> Matched:
+    """Take rows of a scan and of the log beside it, in any order."""
+    early = stream.early.mutate()
+    locks: dict[int, KvRow] = {}
+    used: list[int] = []
+    out: list[Row] = []
+    for row in rows:
+        kind, key, start_ts, commit_ts, op, value, old = row
+        found = locks.get(key) or stream.prewrites.get(key)
+        if kind == COMMITTED:
+            out.append((commit_ts, start_ts, _rank(op, old), key, stream.request_id, value, old))
+        elif kind == PREWRITE:
+            waiting = early.pop((key, start_ts), None)
+            if waiting:
+                out.append((waiting, start_ts, _rank(op, old), key, stream.request_id, value, old))
+            elif waiting is None and (found is None or found.start_ts <= start_ts):
+                locks[key] = row
+        elif found is None or found.start_ts != start_ts:
+            early[key, start_ts] = commit_ts
+        else:
+            if locks.pop(key, None) is None:
+                used.append(key)
+            if kind == COMMIT:
+                rank = _rank(found.op, found.old_value)
+                out.append((commit_ts, start_ts, rank, key, stream.request_id, found.value, found.old_value))
+    return Matched(_kept(stream, used, locks)._replace(early=early.finish()), out)
+
+
+def _rank(op: str, old: object) -> int:
+    return DELETE if op == "delete" else INSERT if old is None else UPDATE
+
+
+def _kept(stream: Stream, used: list[int], fresh: dict[int, KvRow]) -> Stream:
+    """Forget prewrites that have come to their end, and keep those that have not."""
+    if not used and not fresh:
+        return stream
+    known = stream.prewrites
+    if used:
+        mutation = known.mutate()
+        for key in used:
+            mutation.pop(key, None)
+        if fresh:
+            mutation.update(fresh)
+        known = mutation.finish()
+    elif fresh:
+        known = known.update(fresh)
+    return stream._replace(prewrites=known)
+
+
+# The kv client: finds the regions of spans, registers them at their leaders, and begins again where a stream ends.
+#
+# What is registered again is pulled again from the part's own resolved_ts: rows after it come twice (architecture
+# model, section 6, case 1). At most ``incremental_scan_concurrency`` regions of tables are scanned at the same time.
 
 FIRST_RETRY_US = 10_000
 SILENCES = 3

@@ -13,7 +13,6 @@ from typing import Any
 
 from ticdc_lab.simulate.machine import (
     Address,
-    Asked,
     Changed,
     Event,
     Exit,
@@ -24,17 +23,15 @@ from ticdc_lab.simulate.machine import (
     ReceivedMany,
     Wake,
 )
-from ticdc_lab.simulate.pipeline.capture import ddl_puller, kv_client, owner, paths, sink, streams
-from ticdc_lab.simulate.pipeline.capture.desk import MOUNTED, Desk
-from ticdc_lab.simulate.pipeline.capture.state import DataState
+from ticdc_lab.simulate.pipeline.capture import kv_client, owner, paths, sink
+from ticdc_lab.simulate.pipeline.capture.state import MOUNTED, DataState, Desk
 from ticdc_lab.simulate.pipeline.cdc_messages import Entries, RegionFailed, ResolvedTs
 from ticdc_lab.simulate.pipeline.keys import META
 from ticdc_lab.simulate.pipeline.kv_messages import Regions
 from ticdc_lab.simulate.pipeline.settings import CaptureSettings
-from ticdc_lab.simulate.pipeline.sink_messages import AdminWritten, Executed, Repartition, Written
+from ticdc_lab.simulate.pipeline.sink_messages import AdminWritten, Executed, Written
 from ticdc_lab.simulate.pipeline.tables import TableInfo
-from ticdc_lab.simulate.scheduler.capture import Capture
-from ticdc_lab.simulate.scheduler.capture_state import owner_rev, with_executor
+from ticdc_lab.simulate.scheduler.capture import Capture, owner_rev, with_executor
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.executor import emptied
 
@@ -42,8 +39,8 @@ NONE: frozenset[str] = frozenset()
 
 DATA: Mapping[type, Callable[[Desk, Address, Any], None]] = MappingProxyType(
     {
-        Entries: streams.entries,
-        ResolvedTs: streams.resolved,
+        Entries: paths.entries,
+        ResolvedTs: paths.resolved,
         RegionFailed: lambda desk, _, message: kv_client.refused(desk, message),
         Regions: lambda desk, _, message: kv_client.regions_found(desk, message),
         Written: lambda desk, _, message: sink.written(desk, message),
@@ -81,7 +78,7 @@ class DataCapture:
     def start(self, address: Address, now: Now) -> tuple[DataState, list[Output]]:
         """Register, and pull all DDL jobs."""
         inner, outputs = self.scheduler.start(address, now)
-        desk = self._desk(DataState(inner, ddl_puller.fresh(self.tables, now.at_us)), now)
+        desk = self._desk(DataState(inner, paths.fresh(self.tables, now.at_us)), now)
         kv_client.ask(desk, META)
         return desk.done(), [*outputs, *desk.outputs]
 
@@ -117,9 +114,6 @@ class DataCapture:
 
     def _scheduled(self, desk: Desk, event: Event, now: Now) -> None:
         """Let the scheduler's machine take a step, and follow it."""
-        if isinstance(event, Asked) and isinstance(event.command, Repartition):
-            owner.repartition(desk, event.command)
-            return
         inner, pipelines = desk.inner, desk.executor.pipelines
         if event == Fired("tick") and not owner.may_tick(desk):
             desk.outputs.append(Wake(self.scheduler.tick_us, "tick"))

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from ticdc_lab.simulate.machine import Decided, Ignored, Send
-from ticdc_lab.simulate.pipeline.capture.desk import Desk
-from ticdc_lab.simulate.pipeline.capture.schema import tables_at
-from ticdc_lab.simulate.pipeline.capture.state import Duty
+from ticdc_lab.simulate.pipeline.capture.mounter import tables_at
+from ticdc_lab.simulate.pipeline.capture.state import Desk, Duty
 from ticdc_lab.simulate.pipeline.settings import MYSQL
 from ticdc_lab.simulate.pipeline.sink_messages import (
     DOWNSTREAM,
@@ -18,13 +17,12 @@ from ticdc_lab.simulate.pipeline.sink_messages import (
     AdminWritten,
     Execute,
     Executed,
-    Repartition,
     Resolved,
 )
 from ticdc_lab.simulate.pipeline.tables import Job
-from ticdc_lab.simulate.scheduler.capture_state import owner_rev
+from ticdc_lab.simulate.scheduler.capture import owner_rev
 from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState, unsynced
-from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, PutTables
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, PutPartitions, PutTables, View
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v3 import CoordinatorState
 from ticdc_lab.simulate.scheduler.v3.captures import all_initialized
@@ -80,6 +78,7 @@ def instruct(desk: Desk) -> None:
     duty, view = desk.duty, desk.inner.view
     if duty is None or view is None:
         return
+    desk.duty = duty = _wished(desk, duty, view)
     if duty.partitions is not None:
         # With nothing wanted and the barrier where the checkpoint is, tables stop and the checkpoint stands.
         stands = view._replace(tables=NO_TABLES, barrier_ts=desk.inner.checkpoint_ts)
@@ -130,19 +129,23 @@ def _execute(desk: Desk, duty: Duty, checkpoint_ts: int) -> None:
 # Another number of partitions (MQ design, "Partition 扩容与缩容"): pause, Admin, restart
 
 
-def repartition(desk: Desk, command: Repartition) -> None:
-    """Begin to pause every task, as a user wants another number of partitions."""
-    duty = desk.duty
-    if duty is None:
-        desk.outputs.append(Ignored(command, f"{desk.inner.address} is not the owner"))
-    elif desk.settings.sink == MYSQL:
+def _wished(desk: Desk, duty: Duty, view: View) -> Duty:
+    """Begin to pause every task, as a user wants another number of partitions, which an earlier owner may have heard.
+
+    Etcd keeps the wish until an owner says that it is carried out; one that was carried out before its owner could say
+    so is carried out again, which changes nothing downstream.
+    """
+    wanted = view.partitions
+    if wanted is None or duty.partitions is not None:
+        return duty
+    if wanted == duty.has_partitions:
+        desk.outputs.append(Send(ETCD, PutPartitions(duty.rev, wanted)))
+        return duty
+    if desk.settings.sink == MYSQL:
         desk.outputs.append(Decided("partitions", None, "a database has none"))
-    elif duty.partitions is not None:
-        desk.outputs.append(Decided("partitions", None, f"it is going over to {duty.partitions}"))
-    else:
-        because = f"a user wants {command.partitions}: all tables stop first"
-        desk.outputs.append(Decided("partitions", "pause", because))
-        desk.duty = duty._replace(partitions=command.partitions, empty_us=None)
+        return duty._replace(has_partitions=wanted)
+    desk.outputs.append(Decided("partitions", "pause", f"a user wants {wanted}: all tables stop first"))
+    return duty._replace(partitions=wanted, empty_us=None)
 
 
 def _repartition(desk: Desk, duty: Duty, partitions: int) -> None:
@@ -180,7 +183,8 @@ def repartitioned(desk: Desk, answer: AdminWritten) -> None:
         desk.outputs.append(Ignored(answer, "this capture waits for no such Admin event"))
         return
     desk.outputs.append(Decided("partitions", "go on", f"from {desk.inner.checkpoint_ts}"))
-    desk.duty = duty._replace(partitions=None, empty_us=None)
+    desk.outputs.append(Send(ETCD, PutPartitions(duty.rev, answer.partitions)))
+    desk.duty = duty._replace(partitions=None, has_partitions=answer.partitions, empty_us=None)
 
 
 def executed(desk: Desk, answer: Executed) -> None:

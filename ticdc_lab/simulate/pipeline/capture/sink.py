@@ -8,12 +8,10 @@ from operator import itemgetter
 from typing import Any
 
 from ticdc_lab.simulate.machine import Broken, Decided, Ignored, Send
-from ticdc_lab.simulate.pipeline.capture.desk import Desk
-from ticdc_lab.simulate.pipeline.capture.mounter import Unknown, mounted
-from ticdc_lab.simulate.pipeline.capture.path_state import Flight, Path, Row, Sink
-from ticdc_lab.simulate.pipeline.capture.sorter import taken
+from ticdc_lab.simulate.pipeline.capture.mounter import Unknown, mounted, taken
+from ticdc_lab.simulate.pipeline.capture.state import Desk, Flight, Path, Row, Sink
 from ticdc_lab.simulate.pipeline.keys import table_of
-from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, BY_PROCESSOR, BY_SNAPSHOT, MYSQL, CaptureSettings
+from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, BY_PROCESSOR, BY_SNAPSHOT, CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, SEVERAL, Begin, Publish, Write, Written
 from ticdc_lab.simulate.pipeline.tables import Change
 from ticdc_lab.simulate.scheduler.executor import REPLICATING, STOPPING, WRITING, Marks
@@ -241,7 +239,7 @@ def _sent(desk: Desk, path: Path) -> Path:
 def _batch_end(due: Sequence[Any], at: int, end: int, settings: CaptureSettings) -> int:
     """Give where a batch ends: behind so many rows, and where the sink takes transactions, behind a whole one."""
     stop = min(at + settings.sink_batch_rows, end)
-    if settings.sink == MYSQL:
+    if settings.whole:
         while stop < end and due[stop][0] == due[stop - 1][0]:
             stop += 1
     return stop

@@ -1,4 +1,4 @@
-"""What a capture with a data path knows: the scheduler's state, the paths of its tables, DDL jobs and schema."""
+"""What a capture with a data path knows, and one step of it at work."""
 
 from __future__ import annotations
 
@@ -6,12 +6,161 @@ from typing import Any, NamedTuple, TypeAlias
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address
-from ticdc_lab.simulate.pipeline.capture.path_state import Path, Puller, Row
+from ticdc_lab.simulate.machine import Address, Changed, Now, Wake
+from ticdc_lab.simulate.pipeline.cdc_messages import KvRow
+from ticdc_lab.simulate.pipeline.keys import META
+from ticdc_lab.simulate.pipeline.settings import AT_MOST_ONCE, CaptureSettings
+from ticdc_lab.simulate.pipeline.sink_messages import Write
 from ticdc_lab.simulate.pipeline.tables import Job, TableInfo
-from ticdc_lab.simulate.scheduler.capture_state import CaptureState
+from ticdc_lab.simulate.scheduler.capture import CaptureState
 from ticdc_lab.simulate.scheduler.etcd_messages import View
+from ticdc_lab.simulate.scheduler.executor import Executor
 from ticdc_lab.simulate.scheduler.roles import Key
+
+# The data path of one table: its regions, its rows from the matcher to the sink, and how far each part is.
+
+ASKING, WAITING, SCANNING, STREAMING = "asking", "waiting", "scanning", "streaming"
+"""A part of a span: PD is asked where it is; its turn to be scanned has not come; it is scanned; it streams."""
+PD = "pd"
+
+DELETE, UPDATE, INSERT = 0, 1, 2
+"""The order of the changes of one transaction."""
+
+Row: TypeAlias = "tuple[int, int, int, int, int, Any, Any]"
+"""A matched row: commit_ts, start_ts, :data:`DELETE` and so on, key, request id, value and old value (None
+where there is none); sorted as it is."""
+
+
+class Stream(NamedTuple):
+    """A region, or the part of it that belongs to a span, that a store sends.
+
+    Attributes
+    ----------
+    resolved_ts
+        What the store told, or from where it was registered.
+    since_us, heard_us
+        Since when it is in this state, and when the store last mentioned it.
+    tries
+        How often it has failed since it last streamed.
+    prewrites
+        By key: what has neither been committed nor rolled back.
+    early
+        commit_ts by (key, start_ts) of commits that came before the scan told their prewrite; 0 of rollbacks.
+    """
+
+    request_id: int
+    region: int
+    store: Address
+    start: int
+    end: int
+    state: str
+    resolved_ts: int
+    since_us: int
+    heard_us: int
+    tries: int = 0
+    epoch: int = 0
+    prewrites: Map[int, KvRow] = Map()
+    early: Map[tuple[int, int], int] = Map()
+
+
+class Gap(NamedTuple):
+    """A part of a span that no region is registered for: it counts with the resolved_ts it had."""
+
+    start: int
+    end: int
+    resolved_ts: int
+    since_us: int
+    ask_us: int
+    tries: int = 0
+
+
+class Puller(NamedTuple):
+    """A span: its streams and gaps cover it, without overlap; ``resolved_ts`` is their minimum and never falls."""
+
+    start: int
+    end: int
+    resolved_ts: int
+    streams: Map[int, Stream] = Map()
+    gaps: tuple[Gap, ...] = ()
+    received: int = 0
+
+    @property
+    def initialized(self) -> bool:
+        """Whether every region has been scanned."""
+        return not self.gaps and all(s.state == STREAMING for s in self.streams.values())
+
+
+class Run(NamedTuple):
+    """Sorted rows, of which those before ``at`` have gone out."""
+
+    rows: tuple[Row, ...] = ()
+    at: int = 0
+
+
+class Sorter(NamedTuple):
+    """The rows of a table that are not due.
+
+    Attributes
+    ----------
+    memory, fresh
+        Sorted rows, and batches that came after those were sorted.
+    n_fresh
+        Rows of the latter.
+    runs
+        Sorted runs on disk.
+    spilled
+        Rows that ever went there.
+    drained_ts
+        Everything up to here has gone out.
+    """
+
+    drained_ts: int
+    memory: Run = Run()
+    fresh: tuple[tuple[Row, ...], ...] = ()
+    n_fresh: int = 0
+    runs: tuple[Run, ...] = ()
+    spilled: int = 0
+
+
+class Flight(NamedTuple):
+    """A write that is not acknowledged, or one behind such a write."""
+
+    id: int
+    first_ts: int
+    n_rows: int
+    sent_us: int
+    since_us: int
+    write: Write
+    is_written: bool = False
+
+
+class Sink(NamedTuple):
+    """What is due: ``due`` from ``at`` on waits for the window, ``flights`` is under way.
+
+    ``last`` is the newest row that became due, by which a repeated one is known where none may be written twice.
+    """
+
+    due: tuple[Row, ...] = ()
+    at: int = 0
+    flights: tuple[Flight, ...] = ()
+    n_flying: int = 0
+    written: int = 0
+    last: tuple[Any, ...] = ()
+
+
+class Path(NamedTuple):
+    """The data path of a table; ``state`` is that of the scheduler's pipeline, ``start_ts`` where it writes from."""
+
+    key: Key
+    state: str
+    start_ts: int
+    checkpoint_ts: int
+    puller: Puller
+    sorter: Sorter
+    sink: Sink = Sink()
+
+
+# What a capture with a data path knows: the scheduler's state, the paths of its tables, DDL jobs and schema.
 
 
 class Version(NamedTuple):
@@ -67,8 +216,8 @@ class Duty(NamedTuple):
         The tables that etcd was told last.
     waits
         Whether its DDL puller has not come to the checkpoint.
-    partitions
-        The number of partitions that a user wants: no table is wanted until it is there.
+    partitions, has_partitions
+        The number of partitions that it goes over to (no table is wanted until it is there), and the last that it had.
     empty_us
         Since when no table is dispatched, None while some are.
     """
@@ -83,6 +232,7 @@ class Duty(NamedTuple):
     put: frozenset[Key] | None = None
     waits: bool = False
     partitions: int | None = None
+    has_partitions: int | None = None
     empty_us: int | None = None
 
 
@@ -140,3 +290,89 @@ class DataState(NamedTuple):
     def stuck(self) -> str | None:
         """Give why the checkpoint does not proceed; only of an owner."""
         return self.inner.stuck
+
+
+# One step of a capture at work: what it changes, and what comes out. It lives for the step alone.
+
+MOUNTED = "mounted"
+"""The timer of a pool that was busy."""
+
+
+class Desk:
+    """A state that is being changed.
+
+    Parameters
+    ----------
+    of
+        The state before.
+    settings
+        The machine's.
+    now
+        What the node can see of the world.
+    start_ts
+        Where the changefeed starts.
+    only
+        Ids of the tables that its filter lets through; None for all.
+    """
+
+    def __init__(
+        self, of: DataState, settings: CaptureSettings, now: Now, start_ts: int, only: frozenset[int] | None = None
+    ) -> None:
+        self.settings, self.at_us, self.start_ts, self.only = settings, now.at_us, start_ts, only
+        self.inner, self.ddl, self.paths, self.kv, self.duty, self.n_writes, self.mounting_until_us = of
+        self.outputs: list[Any] = []
+        self.pumps = False
+
+    def done(self) -> DataState:
+        """Give the state after."""
+        return DataState(self.inner, self.ddl, self.paths, self.kv, self.duty, self.n_writes, self.mounting_until_us)
+
+    def mounts(self, rows: int) -> bool:
+        """Give rows to the pool of mounters, if it is free; else they come again when it is.
+
+        It takes a batch when the one before is done, and what it has taken leaves at once.
+        """
+        speed = self.settings.mounter_rows_per_s
+        if speed is None:
+            return True
+        if self.mounting_until_us > self.at_us:
+            self.outputs.append(Wake(self.mounting_until_us - self.at_us, MOUNTED))
+            return False
+        self.mounting_until_us = self.at_us + -(-rows * 1_000_000 // (speed * self.settings.mounter_workers))
+        return True
+
+    @property
+    def executor(self) -> Executor:
+        """Give the scheduler's pipelines."""
+        executor: Executor = self.inner.processor.executor
+        return executor
+
+    @property
+    def limit_ts(self) -> int:
+        """Give up to where this capture may write: the global resolved_ts it heard of, MaxUint64 by the MQ rule."""
+        return self.inner.resolved_ts
+
+    @property
+    def publishes_first(self) -> bool:
+        """Whether a checkpoint is persisted before its rows are written."""
+        return self.settings.semantics == AT_MOST_ONCE
+
+    def puller(self, key: Key) -> Puller:
+        """Give the puller of a table, or of the DDL jobs."""
+        return self.ddl.puller if key == META else self.paths[key].puller
+
+    def set_puller(self, key: Key, puller: Puller) -> None:
+        """Keep a puller."""
+        if key == META:
+            self.ddl = self.ddl._replace(puller=puller)
+        else:
+            self.put(self.paths[key]._replace(puller=puller))
+
+    def put(self, path: Path) -> None:
+        """Keep the data path of a table."""
+        self.paths = self.paths.set(path.key, path)
+
+    def tell(self, key: Key, before: str | int | None, after: str | int | None, because: str) -> None:
+        """Write what happened to a data path into the trace."""
+        subject = "ddl-puller" if key == META else f"table-path:{key}"
+        self.outputs.append(Changed(subject, before, after, because))

@@ -24,7 +24,7 @@ from ticdc_lab.simulate.pipeline.load import Load, require_rows
 from ticdc_lab.simulate.pipeline.log import log_events
 from ticdc_lab.simulate.pipeline.monitor import Measures, PipelineMonitor
 from ticdc_lab.simulate.pipeline.run import upstream
-from ticdc_lab.simulate.pipeline.settings import BY_PROCESSOR, MEASURED, MQ, MYSQL, DownstreamSettings, Settings
+from ticdc_lab.simulate.pipeline.settings import BY_PROCESSOR, CONFLICT, MEASURED, MQ, DownstreamSettings, Settings
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
 from ticdc_lab.simulate.pipeline.tables import Change
 from ticdc_lab.simulate.pipeline.tidb import PD, TIDB
@@ -149,8 +149,9 @@ def simulate_changefeeds(
     machines[ETCD] = SharedEtcd(
         sessions, scheduler.keys(), created[: len(changefeeds)], free_ts, settings.downstream.kind
     )
+    capture = replace(settings.capture, whole=settings.downstream.dispatcher == CONFLICT)
     for node in captures:
-        machines[node] = CaptureServer(capture_machine(scheduler, node), settings.capture, load.tables)
+        machines[node] = CaptureServer(capture_machine(scheduler, node), capture, load.tables)
     for create in created:
         machines[downstream_of(create.id)] = Downstream(_downstream(settings, create), settings.capture.semantics)
     roles = {node: node for node in (TIDB, PD, ETCD)} | dict.fromkeys(captures, "capture")
@@ -217,5 +218,5 @@ def _monitor(
     wanted = tables if only is None else tables & only
     return PipelineMonitor(
         Monitor(start_ts, wanted), items, roles, start_ts, settings.capture.semantics, settings.capture.rule,
-        settings.capture.order == BY_PROCESSOR, own.kind == MYSQL, only=only,
+        settings.capture.order == BY_PROCESSOR, own.whole, only=only,
     )  # fmt: skip

@@ -4,8 +4,8 @@ from ticdc_lab.simulate.pipeline.tikv.facts import cf_rows as cf_rows
 from ticdc_lab.simulate.pipeline.tikv.facts import committed as committed
 from ticdc_lab.simulate.pipeline.tikv.facts import committed_in as committed_in
 from ticdc_lab.simulate.pipeline.tikv.facts import region_facts as region_facts
-from ticdc_lab.simulate.pipeline.tikv.layout import initial_regions as initial_regions
 from ticdc_lab.simulate.pipeline.tikv.pd import Pd as Pd
 from ticdc_lab.simulate.pipeline.tikv.pd import PdState as PdState
+from ticdc_lab.simulate.pipeline.tikv.region_data import initial_regions as initial_regions
 from ticdc_lab.simulate.pipeline.tikv.store import Store as Store
 from ticdc_lab.simulate.pipeline.tikv.store_state import StoreState as StoreState

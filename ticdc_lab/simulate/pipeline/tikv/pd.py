@@ -27,8 +27,8 @@ from ticdc_lab.simulate.machine import (
 )
 from ticdc_lab.simulate.pipeline.kv_messages import GetRegions, Region, RegionHeartbeat, Regions
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
-from ticdc_lab.simulate.pipeline.tikv.layout import peers_of
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import AskSplit, Campaign, SplitId, Stores
+from ticdc_lab.simulate.pipeline.tikv.region_data import peers_of
 
 LOOK = "look"
 

@@ -13,14 +13,10 @@ from ticdc_lab.simulate.machine import Address, Changed, Decided, Send
 from ticdc_lab.simulate.pipeline.keys import shown, span_of, table_of
 from ticdc_lab.simulate.pipeline.kv_messages import EpochNotMatch, Merge, RegionHeartbeat, Split, TransferLeader
 from ticdc_lab.simulate.pipeline.tikv.cdc import end_streams
-from ticdc_lab.simulate.pipeline.tikv.elections import campaign
-from ticdc_lab.simulate.pipeline.tikv.layout import PD
-from ticdc_lab.simulate.pipeline.tikv.leadership import destroy
+from ticdc_lab.simulate.pipeline.tikv.raft import campaign, destroy, propose
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import AskSplit, Campaign, Destroy, SplitId
-from ticdc_lab.simulate.pipeline.tikv.region_data import Data, part_of, united
-from ticdc_lab.simulate.pipeline.tikv.replication import propose
-from ticdc_lab.simulate.pipeline.tikv.store_state import Entry, Peer
-from ticdc_lab.simulate.pipeline.tikv.turn import Turn
+from ticdc_lab.simulate.pipeline.tikv.region_data import PD, Data, part_of, united
+from ticdc_lab.simulate.pipeline.tikv.store_state import Entry, Peer, Turn
 
 
 def asked(turn: Turn, command: Split | Merge | TransferLeader) -> None:

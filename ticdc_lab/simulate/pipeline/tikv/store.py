@@ -27,8 +27,7 @@ from ticdc_lab.simulate.machine import (
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, Register
 from ticdc_lab.simulate.pipeline.kv_messages import BatchCommands, Merge, Region, Split, TransferLeader
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
-from ticdc_lab.simulate.pipeline.tikv import cdc, commands, elections, leadership, leases, region_changes, replication
-from ticdc_lab.simulate.pipeline.tikv.layout import peers_of
+from ticdc_lab.simulate.pipeline.tikv import cdc, percolator, raft, region_changes
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import (
     Admit,
     Append,
@@ -42,9 +41,8 @@ from ticdc_lab.simulate.pipeline.tikv.raft_messages import (
     Vote,
     Voted,
 )
-from ticdc_lab.simulate.pipeline.tikv.region_data import Data
-from ticdc_lab.simulate.pipeline.tikv.store_state import Led, Peer, StoreState
-from ticdc_lab.simulate.pipeline.tikv.turn import Turn
+from ticdc_lab.simulate.pipeline.tikv.region_data import Data, peers_of
+from ticdc_lab.simulate.pipeline.tikv.store_state import Led, Peer, StoreState, Turn
 
 HEARTBEAT = "heartbeat"
 
@@ -91,7 +89,7 @@ class Store:
     def _begun(self, state: StoreState, now: Now) -> tuple[StoreState, list[Output]]:
         turn = Turn(self, state, now)
         region_changes.report(turn)
-        wakes = [Wake(self.settings.resolved_us, leases.RESOLVE), Wake(self.heartbeat_us, HEARTBEAT)]
+        wakes = [Wake(self.settings.resolved_us, raft.RESOLVE), Wake(self.heartbeat_us, HEARTBEAT)]
         return turn.state, [*turn.out, *wakes]
 
     @property
@@ -137,10 +135,10 @@ class Store:
         taken(turn, sender, message)
 
     def _fired(self, turn: Turn, name: Any) -> None:
-        if name == replication.APPLY:
-            replication.apply_due(turn)
-        elif name == leases.RESOLVE:
-            leases.ask_followers(turn)
+        if name == raft.APPLY:
+            raft.apply_due(turn)
+        elif name == raft.RESOLVE:
+            raft.ask_followers(turn)
         elif name == HEARTBEAT:
             region_changes.merges_on(turn)
             region_changes.report(turn)
@@ -164,8 +162,8 @@ def _resumed(turn: Turn) -> None:
     led = [region for region, _ in turn.led()]
     because = f"{turn.state.name} was not there for a while"
     for region in led:
-        leadership.stepped_down(turn, region, because)
-    elections.campaign(turn, led, f"{because} and led it before")
+        raft.stepped_down(turn, region, because)
+    raft.campaign(turn, led, f"{because} and led it before")
 
 
 def _stores(turn: Turn, sender: Address, message: Stores) -> None:
@@ -175,21 +173,21 @@ def _stores(turn: Turn, sender: Address, message: Stores) -> None:
 
 
 def _campaign(turn: Turn, sender: Address, message: Campaign) -> None:
-    elections.campaign(turn, message.regions, message.because)
+    raft.campaign(turn, message.regions, message.because)
 
 
 _MESSAGES: Mapping[type, Callable[[Turn, Address, Any], None]] = MappingProxyType(
     {
-        BatchCommands: commands.take_batch,
-        Append: replication.append,
-        Appended: replication.appended,
-        CheckLeader: leases.check_leader,
-        CheckedLeader: leases.checked_leader,
-        Vote: elections.vote,
-        Voted: elections.voted,
+        BatchCommands: percolator.take_batch,
+        Append: raft.append,
+        Appended: raft.appended,
+        CheckLeader: raft.check_leader,
+        CheckedLeader: raft.checked_leader,
+        Vote: raft.vote,
+        Voted: raft.voted,
         Campaign: _campaign,
-        Admit: leases.admitted,
-        Destroy: leadership.destroyed,
+        Admit: raft.admitted,
+        Destroy: raft.destroyed,
         Stores: _stores,
         SplitId: region_changes.split,
         Register: cdc.register,

@@ -3,10 +3,8 @@
 :class:`Coordinator` is the owner's machine, :class:`Agent` the processor's; both take a :class:`Settings`.
 """
 
-from ticdc_lab.simulate.scheduler.v3.agent import Agent, Leave
-from ticdc_lab.simulate.scheduler.v3.agent_state import AgentState, Failing
-from ticdc_lab.simulate.scheduler.v3.coordinator import Coordinator
-from ticdc_lab.simulate.scheduler.v3.coordinator_state import CoordinatorState
+from ticdc_lab.simulate.scheduler.v3.agent import Agent, AgentState, Failing, Leave
+from ticdc_lab.simulate.scheduler.v3.coordinator import Coordinator, CoordinatorState
 from ticdc_lab.simulate.scheduler.v3.messages import DispatchTableResponse, HeartbeatResponse
 from ticdc_lab.simulate.scheduler.v3.settings import Region, Settings
 

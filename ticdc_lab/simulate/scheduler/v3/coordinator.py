@@ -2,19 +2,337 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from ticdc_lab.simulate.machine import Address, Asked, Changed, Decided, Event, Ignored, Now, Received
-from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, OwnerOutput, Rebalance, Tick
-from ticdc_lab.simulate.scheduler.v3 import replication_manager as manager
-from ticdc_lab.simulate.scheduler.v3.captures import UNINITIALIZED, Captures, CaptureStatus, all_initialized, heard
-from ticdc_lab.simulate.scheduler.v3.coordinator_state import CoordinatorState, finished
-from ticdc_lab.simulate.scheduler.v3.coordinator_tick import ticked
-from ticdc_lab.simulate.scheduler.v3.messages import DispatchTableResponse, HeartbeatResponse
-from ticdc_lab.simulate.scheduler.v3.replication import ReplicationSet
-from ticdc_lab.simulate.scheduler.v3.replications import Draft
+from immutables import Map
+
+from ticdc_lab.simulate.machine import Address, Asked, Changed, Decided, Event, Ignored, Now, Received, Send
+from ticdc_lab.simulate.scheduler.roles import Drain, Key, MoveTable, OwnerOutput, Rebalance, Tick, Watermarks, order
+from ticdc_lab.simulate.scheduler.v3 import replications as manager
+from ticdc_lab.simulate.scheduler.v3.captures import (
+    UNINITIALIZED,
+    Captures,
+    CaptureStatus,
+    all_initialized,
+    forgotten,
+    heard,
+    registered,
+    silent,
+)
+from ticdc_lab.simulate.scheduler.v3.messages import (
+    DispatchTableRequest,
+    DispatchTableResponse,
+    Header,
+    Heartbeat,
+    HeartbeatResponse,
+    epoch_matches,
+    spans_allowed,
+)
+from ticdc_lab.simulate.scheduler.v3.reconciler import Known, Split, arrived, departed, split
+from ticdc_lab.simulate.scheduler.v3.replication_set import ReplicationSet
+from ticdc_lab.simulate.scheduler.v3.replications import (
+    EMPTY,
+    Draft,
+    Keys,
+    Plan,
+    Replications,
+    changed,
+    noted,
+    planned,
+    unscheduled,
+)
+from ticdc_lab.simulate.scheduler.v3.schedulers import Schedulers, View, accepted, schedule
 from ticdc_lab.simulate.scheduler.v3.settings import Settings
-from ticdc_lab.simulate.scheduler.v3.versions import epoch_matches
+
+# What the owner's side remembers, and how it speaks.
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorState:
+    """The state of one owner.
+
+    Attributes
+    ----------
+    address, owner_rev
+        Who it is; a capture of a higher revision is the owner that counts.
+    captures, replications, plan, known, schedulers
+        Who is there, who has what, what is wanted, of which spans, and what the schedulers remember.
+    tables
+        The wanted tables as the last tick gave them, None before the captures have been heard.
+    seq
+        Of the last message sent.
+    stuck
+        The checkpoint of the last tick, None where it could not proceed, with why and since when, µs.
+    """
+
+    address: Address
+    owner_rev: int
+    captures: Captures = field(default_factory=Captures)
+    replications: Replications = field(default_factory=Replications)
+    plan: Plan = field(default_factory=Plan)
+    known: Known = Map()
+    schedulers: Schedulers = field(default_factory=Schedulers)
+    tables: frozenset[Key] | None = None
+    seq: int = 0
+    stuck: tuple[int | None, str, int] | None = None
+
+
+def finished(
+    settings: Settings, state: CoordinatorState, draft: Draft, captures: Captures | None = None
+) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    """End a step on the owner's records: its notes, and its requests as messages."""
+    replications, seq = draft.finished(), state.seq
+    outputs: list[OwnerOutput] = [*draft.notes]
+    for to, request in draft.requests:
+        seq += 1
+        outputs.append(Send(to, DispatchTableRequest(_header(settings, state, to, seq), to, request)))
+    plan = noted(state.plan, draft.gone, replications.sets)
+    captures = state.captures if captures is None else captures
+    mine = (state.address, state.owner_rev, captures, replications, plan, state.known, state.schedulers)
+    return CoordinatorState(*mine, state.tables, seq, state.stuck), outputs
+
+
+def heartbeat(
+    settings: Settings, state: CoordinatorState, to: Address, spans: Keys = EMPTY, collect_stats: bool = False
+) -> tuple[CoordinatorState, Send]:
+    """Make one heartbeat."""
+    seq = state.seq + 1
+    draining = state.schedulers.drain_target == to
+    message = Heartbeat(_header(settings, state, to, seq), to, spans, draining, collect_stats)
+    return replace(state, seq=seq), Send(to, message)
+
+
+def _header(settings: Settings, state: CoordinatorState, to: Address, seq: int) -> Header:
+    status = state.captures.members.get(to)
+    epoch = status.epoch if status else 0
+    return Header(settings.version, state.owner_rev, epoch, settings.changefeed_epoch, seq)
+
+
+# How far the whole changefeed is: the lowest of all wanted spans, and which of them it is.
+
+
+class Progress(NamedTuple):
+    """The global watermarks, TSO integers; all None where the checkpoint cannot proceed.
+
+    ``last_synced_ts`` is the highest, the others are the lowest of all spans. ``because`` names the span that holds the
+    checkpoint. TiCDC's redo log, which would hold them as well, is not modelled.
+    """
+
+    checkpoint_ts: int | None
+    resolved_ts: int | None
+    last_synced_ts: int | None
+    puller_resolved_ts: int | None
+    because: str
+
+
+class _Mark(NamedTuple):
+    checkpoint_ts: int
+    resolved_ts: int
+    last_synced_ts: int
+    puller_resolved_ts: int
+    rank: tuple[int, str]
+    who: str
+
+
+def advance(
+    replications: Replications,
+    plan: Plan,
+    *,
+    barrier_ts: int | None = None,
+    floor_ts: int = 0,
+) -> Progress:
+    """Find how far all wanted spans are.
+
+    Parameters
+    ----------
+    replications, plan
+        What there is and what is wanted; a wanted span without a record holds everything.
+    barrier_ts
+        No watermark passes it. Without any wanted span it is the watermark, or ``floor_ts`` where it is None.
+    floor_ts
+        A checkpoint that is known to be safe, as the persisted one is: spans that share their primary's watermark are
+        not below it.
+    """
+    missing = next(unscheduled(plan, replications.sets), None)
+    if missing is not None:
+        because = f"table {missing} is not scheduled to any capture yet"
+        return Progress(None, None, None, None, because)
+    if not plan.spans:
+        at = floor_ts if barrier_ts is None else barrier_ts
+        return Progress(at, at, 0, at, "no table is wanted")
+    marks = _exact_marks(replications, plan) + _steady_marks(replications, floor_ts)
+    slowest = min(marks, key=lambda m: (m.checkpoint_ts, m.resolved_ts, m.rank))
+    checkpoint, resolved = slowest.checkpoint_ts, min(m.resolved_ts for m in marks)
+    because = f"{slowest.who} is the slowest"
+    if barrier_ts is not None:
+        because = f"a barrier stands at {barrier_ts}" if checkpoint > barrier_ts else because
+        checkpoint, resolved = min(checkpoint, barrier_ts), min(resolved, barrier_ts)
+    return Progress(
+        checkpoint,
+        resolved,
+        max(m.last_synced_ts for m in marks),
+        min(m.puller_resolved_ts for m in marks),
+        because,
+    )
+
+
+def _exact_marks(replications: Replications, plan: Plan) -> list[_Mark]:
+    marks = []
+    for span in replications.exact:
+        if span not in plan.spans:
+            continue
+        found = replications.sets[span]
+        where = f"{found.state} on {found.primary}" if found.primary else found.state
+        marks.append(_Mark(*found.checkpoint, found.puller_resolved_ts, order(span), f"table {span} ({where})"))
+    return marks
+
+
+def _steady_marks(replications: Replications, floor_ts: int) -> list[_Mark]:
+    marks = []
+    for address in sorted(replications.steady):
+        held = replications.primaries.get(address)
+        if held is None or len(held) <= _exact_primaries(replications, address):
+            continue
+        status = replications.steady[address]
+        checkpoint, resolved, synced = status.checkpoint
+        puller = status.puller_resolved_ts or resolved
+        who = f"{address}, with all its undisturbed tables,"
+        marks.append(_Mark(max(checkpoint, floor_ts), max(resolved, floor_ts), synced, puller, (0, address), who))
+    return marks
+
+
+def _exact_primaries(replications: Replications, address: str) -> int:
+    watched: list[Key] = list(replications.watched.get(address, ()))
+    return sum(1 for span in watched if span in replications.primaries[address])
+
+
+# One tick of the owner: who is there, what is wanted, what to do, how far all are.
+
+
+def ticked(
+    settings: Settings, state: CoordinatorState, tick: Tick, now: Now
+) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    """Take one tick."""
+    outputs: list[OwnerOutput] = []
+    for part in (_members, _first_answers, _lost_captures, _wanted, _scheduled, _watermarks, _heartbeats):
+        state, more = part(settings, state, tick, now)
+        outputs += more
+    return state, outputs
+
+
+def _members(
+    settings: Settings, state: CoordinatorState, tick: Tick, now: Now
+) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    captures, came, went = registered(state.captures, tick.captures, state.address)
+    if captures is state.captures:
+        return state, []
+    state, outputs = replace(state, captures=captures), list[OwnerOutput]()
+    for address in came:
+        outputs.append(Changed(f"capture:{address}", None, UNINITIALIZED, "it is registered"))
+        state, send = heartbeat(settings, state, address)
+        outputs.append(send)
+    outputs += [Changed(f"capture:{a}", "registered", None, "it is not registered any more") for a in went]
+    return state, outputs
+
+
+def _first_answers(
+    settings: Settings, state: CoordinatorState, tick: Tick, now: Now
+) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    captures = state.captures
+    if captures.initialized or not captures.members or silent(captures):
+        return state, []
+    found = {a: manager.spans_of(s.response) for a, s in captures.members.items() if s.response}
+    draft = manager.rebuild(state.replications, found, tick.checkpoint_ts)
+    return finished(settings, replace(state, captures=forgotten(captures)), draft)
+
+
+def _lost_captures(
+    settings: Settings, state: CoordinatorState, tick: Tick, now: Now
+) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    if not state.captures.removed or not all_initialized(state.captures):
+        return state, []
+    draft = Draft(state.replications)
+    for address in state.captures.removed:
+        manager.shut_down(draft, address)
+    return finished(settings, replace(state, captures=replace(state.captures, removed=())), draft)
+
+
+def _wanted(
+    settings: Settings, state: CoordinatorState, tick: Tick, now: Now
+) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    if not state.captures.initialized or tick.tables is state.tables:
+        return state, []
+    old, sets = state.tables, state.replications.sets
+    added, dropped = tick.tables - (old or frozenset()), (old or frozenset()) - tick.tables
+    gone = [span for table in dropped for span in state.known[table].spans]
+    known, decided = arrived(departed(state.known, dropped), added, sets, _splitter(settings, state))
+    new = [span for table in added for span in known[table].spans]
+    plan = planned(new, sets) if old is None else changed(state.plan, new, gone, sets)
+    return replace(state, known=known, plan=plan, tables=tick.tables), list(decided)
+
+
+def _splitter(settings: Settings, state: CoordinatorState) -> Split:
+    members = state.captures.members
+    allowed = settings.table_across_nodes and spans_allowed(status.version for status in members.values())
+
+    def cut(table: int) -> tuple[Key, ...]:
+        return split(settings, table, len(members)) if allowed else (table,)
+
+    return cut
+
+
+def _scheduled(
+    settings: Settings, state: CoordinatorState, tick: Tick, now: Now
+) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    if not all_initialized(state.captures):
+        return state, []
+    view = View(state.captures.members, state.replications, state.plan, tick.checkpoint_ts, now)
+    schedulers, tasks, decided = schedule(settings, view, state.schedulers)
+    draft = Draft(state.replications)
+    taken = manager.handle_tasks(draft, tasks, settings.max_task_concurrency)
+    for span in state.plan.surplus:
+        found = draft.sets.get(span)
+        if found is not None and not found.captures:
+            draft.delete(span)
+    state, outputs = finished(settings, replace(state, schedulers=accepted(schedulers, taken)), draft)
+    return state, [*decided, *outputs]
+
+
+def _watermarks(
+    settings: Settings, state: CoordinatorState, tick: Tick, now: Now
+) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    if not state.captures.initialized:
+        waiting = silent(state.captures)
+        because = f"{waiting[0]} has not answered the owner yet" if waiting else "no capture is registered"
+        checkpoint = resolved = None
+    else:
+        progress = advance(state.replications, state.plan, barrier_ts=tick.barrier_ts, floor_ts=tick.checkpoint_ts)
+        checkpoint, resolved, because = progress.checkpoint_ts, progress.resolved_ts, progress.because
+    last = state.stuck
+    is_same = last is not None and last[0] == checkpoint and (checkpoint is not None or last[1] == because)
+    since_us = last[2] if last is not None and is_same else now.at_us
+    state = replace(state, stuck=(checkpoint, because, since_us))
+    return state, [Watermarks(checkpoint, resolved, because, since_us)]
+
+
+def _heartbeats(
+    settings: Settings, state: CoordinatorState, tick: Tick, now: Now
+) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    ticks, collect = state.captures.ticks + 1, state.captures.collect_stats
+    collect = collect or ticks % settings.collect_stats_ticks == 0
+    is_due = ticks % settings.heartbeat_ticks == 0
+    captures = replace(state.captures, ticks=ticks, collect_stats=collect and not is_due)
+    state, outputs = replace(state, captures=captures), list[OwnerOutput]()
+    if not is_due:
+        return state, outputs
+    for address in sorted(captures.members):
+        state, send = heartbeat(settings, state, address, state.replications.on.get(address, EMPTY), collect)
+        outputs.append(send)
+    return state, outputs
+
+
+# The owner's side of the two-phase scheduler.
 
 
 class Coordinator:

@@ -1,23 +1,310 @@
-"""One span of the owner as a pure state machine: Absent, Prepare, Commit, Replicating, Removing.
-
-::
-
-    Absent --add--> Prepare --prepared--> Commit --replicating--> Replicating --remove--> Removing
-                       ^                                               |
-                       +------------------------ move -----------------+
-
-A span that has gone from Commit or Prepare may be Absent or Replicating again when a capture leaves.
-"""
+"""One span of the owner as a pure state machine: Absent, Prepare, Commit, Replicating, Removing."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 from ticdc_lab.simulate.machine import Address, Broken, Changed, Ignored
-from ticdc_lab.simulate.scheduler.v3 import replication as r
-from ticdc_lab.simulate.scheduler.v3.messages import ABSENT, REPLICATING, STOPPED, Request, TableStatus
-from ticdc_lab.simulate.scheduler.v3.replication import ReplicationSet
-from ticdc_lab.simulate.scheduler.v3.transitions import TURNS
+from ticdc_lab.simulate.scheduler.roles import Key
+from ticdc_lab.simulate.scheduler.v3.messages import (
+    ABSENT,
+    PREPARED,
+    PREPARING,
+    REPLICATING,
+    STOPPED,
+    STOPPING,
+    AddTable,
+    Checkpoint,
+    RemoveTable,
+    Request,
+    TableStatus,
+)
+
+# Who has one span, and in which role: the record of the owner that the transitions of :mod:`.transitions` change.
+
+ABSENT_SET, PREPARE, COMMIT = "Absent", "Prepare", "Commit"
+REPLICATING_SET, REMOVING = "Replicating", "Removing"
+SET_STATES = (ABSENT_SET, PREPARE, COMMIT, REPLICATING_SET, REMOVING)
+"""The states of a replication set."""
+
+PRIMARY, SECONDARY, UNDETERMINED = "Primary", "Secondary", "Undetermined"
+"""Roles: it writes or will, it prepares or is prepared, it was found stopping and may still write."""
+
+
+class ReplicationSet(NamedTuple):
+    """One span as the owner sees it.
+
+    ``captures`` are all that have a role, sorted by name; at most one is primary, and it is named in ``primary``.
+    """
+
+    span: Key
+    state: str
+    primary: Address | None
+    captures: tuple[tuple[Address, str], ...]
+    checkpoint: Checkpoint
+    puller_resolved_ts: int
+
+
+def absent(span: Key, checkpoint_ts: int) -> ReplicationSet:
+    """Give a span that nobody has."""
+    return ReplicationSet(span, ABSENT_SET, None, (), Checkpoint(checkpoint_ts, checkpoint_ts), checkpoint_ts)
+
+
+def rebuilt(span: Key, checkpoint_ts: int, statuses: Mapping[Address, TableStatus]) -> ReplicationSet | Broken:
+    """Make the record from what the captures say of the span: the owner is new.
+
+    A capture that is stopping it may have been the primary and may still write, so that its role stays undetermined
+    until it says Stopped or Absent. Two captures that replicate it are a violation.
+    """
+    replication = absent(span, checkpoint_ts)
+    for address in sorted(statuses):
+        status = statuses[address]
+        replication = advanced(replication, status)
+        if status.state == REPLICATING:
+            if replication.primary is not None:
+                return two_primaries(replication, address)
+            replication = promoted(replication, address)
+        elif status.state in (PREPARING, PREPARED):
+            replication = with_role(replication, address, SECONDARY)
+        elif status.state == STOPPING:
+            replication = with_role(replication, address, UNDETERMINED)
+    return replication._replace(state=_state_of(replication, statuses))
+
+
+def _state_of(replication: ReplicationSet, statuses: Mapping[Address, TableStatus]) -> str:
+    if any(status.state == PREPARED for status in statuses.values()):
+        return COMMIT
+    if has_role(replication, SECONDARY):
+        return PREPARE
+    if replication.primary is not None:
+        return REPLICATING_SET
+    return REMOVING if replication.captures else ABSENT_SET
+
+
+def two_primaries(replication: ReplicationSet, other: Address) -> Broken:
+    """Say that two captures replicate the span."""
+    return Broken(
+        "one primary",
+        f"table {replication.span}: {other} replicates it, and so does {replication.primary or 'another capture'} "
+        f"({replication.state}, {dict(replication.captures)})",
+    )
+
+
+def role_of(replication: ReplicationSet, address: Address) -> str | None:
+    """Give the role of a capture."""
+    for name, role in replication.captures:
+        if name == address:
+            return role
+    return None
+
+
+def first_in(replication: ReplicationSet, role: str) -> Address | None:
+    """Give the capture in a role, of several the one with the smallest name."""
+    for name, its in replication.captures:
+        if its == role:
+            return name
+    return None
+
+
+def has_role(replication: ReplicationSet, role: str) -> bool:
+    """Whether any capture is in a role."""
+    return first_in(replication, role) is not None
+
+
+def with_role(replication: ReplicationSet, address: Address, role: str) -> ReplicationSet:
+    """Give a capture a role."""
+    others = [pair for pair in replication.captures if pair[0] != address]
+    return replication._replace(captures=tuple(sorted([*others, (address, role)])))
+
+
+def without(replication: ReplicationSet, address: Address) -> ReplicationSet:
+    """Take a capture out."""
+    return replication._replace(
+        captures=tuple(pair for pair in replication.captures if pair[0] != address),
+        primary=None if replication.primary == address else replication.primary,
+    )
+
+
+def promoted(replication: ReplicationSet, address: Address) -> ReplicationSet:
+    """Make a capture the primary; one that was it before has no role any more."""
+    if replication.primary is not None and replication.primary != address:
+        replication = without(replication, replication.primary)
+    return with_role(replication, address, PRIMARY)._replace(primary=address)
+
+
+def advanced(replication: ReplicationSet, status: TableStatus) -> ReplicationSet:
+    """Take over a reported checkpoint where it is higher."""
+    old, new = replication.checkpoint, status.checkpoint
+    checkpoint = Checkpoint(
+        max(old.checkpoint_ts, new.checkpoint_ts),
+        max(old.resolved_ts, new.resolved_ts or new.checkpoint_ts),
+        max(old.last_synced_ts, new.last_synced_ts),
+    )
+    puller = replication.puller_resolved_ts if status.puller_resolved_ts is None else status.puller_resolved_ts
+    if checkpoint == old and puller == replication.puller_resolved_ts:
+        return replication
+    return replication._replace(checkpoint=checkpoint, puller_resolved_ts=puller)
+
+
+def has_removed(replication: ReplicationSet) -> bool:
+    """Whether it was to be removed and nobody has it any more."""
+    return replication.state == REMOVING and not replication.captures
+
+
+# What a report of one capture does to a replication set, state by state.
+#
+# Safer than TiCDC at four places, where it would let a destination write while another capture may still do so or
+# would wait for ever: (1) Prepare, the primary reports Stopping: it stays the primary until it has stopped, TiCDC
+# forgets it; (2) Commit, the primary has stopped and somebody is undetermined: nobody is promoted yet; (3)
+# Replicating, the primary reports Absent: as Stopped, TiCDC ignores it, which is for ever where the Stopped was lost;
+# (4) an undetermined capture that has stopped or is gone has no role any more in any state
+# (:func:`.replication_set.poll`), TiCDC sees that in Commit and Removing only.
+
+
+class Turn(NamedTuple):
+    """What one report led to.
+
+    ``again`` asks to look at the report once more in the new state, ``unexpected`` says that it was ignored.
+    """
+
+    replication: ReplicationSet
+    because: str = ""
+    request: tuple[Address, Request] | None = None
+    again: bool = False
+    unexpected: bool = False
+    broken: Broken | None = None
+
+
+def on_absent(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
+    """Nobody has the span; an Absent of a capture that was chosen for it begins the preparation."""
+    if status.state == ABSENT:
+        prepared = with_role(rep, sender, SECONDARY)._replace(state=PREPARE)
+        return Turn(prepared, f"{sender} is to prepare it", again=True)
+    return Turn(rep, unexpected=status.state != STOPPED)
+
+
+def on_prepare(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
+    """A secondary prepares; a primary goes on, where there is one."""
+    if role_of(rep, sender) == SECONDARY:
+        return _secondary_in_prepare(rep, sender, status)
+    if rep.primary == sender:
+        if status.state == REPLICATING:
+            return Turn(advanced(rep, status))
+        if status.state == STOPPED:
+            return Turn(without(rep, sender), f"the primary {sender} has stopped while another capture prepares")
+    return Turn(rep, unexpected=True)
+
+
+def _secondary_in_prepare(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
+    if status.state == ABSENT:
+        return Turn(rep, request=(sender, AddTable(rep.span, True, rep.checkpoint)))
+    if status.state == PREPARED:
+        return Turn(rep._replace(state=COMMIT), f"{sender} is prepared", again=True)
+    if status.state in (STOPPING, STOPPED):
+        state = ABSENT_SET if rep.primary is None else REPLICATING_SET
+        return Turn(without(rep, sender)._replace(state=state), f"{sender} has stopped preparing it", again=True)
+    return Turn(rep, unexpected=status.state != PREPARING)
+
+
+def on_commit(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
+    """A secondary is prepared: the primary must stop, then the secondary becomes the primary."""
+    if status.state == PREPARED:
+        return _prepared_in_commit(rep, sender)
+    if status.state in (STOPPED, ABSENT):
+        return _stopped_in_commit(rep, sender, status)
+    if status.state == REPLICATING:
+        return _replicating_in_commit(rep, sender, status)
+    if status.state == STOPPING:
+        if rep.primary == sender and has_role(rep, SECONDARY):
+            return Turn(advanced(rep, status))
+        return Turn(rep, unexpected=role_of(rep, sender) != UNDETERMINED)
+    return Turn(rep, unexpected=True)
+
+
+def _prepared_in_commit(rep: ReplicationSet, sender: Address) -> Turn:
+    because = ""
+    if role_of(rep, sender) == SECONDARY:
+        if rep.primary is not None:
+            return Turn(rep, request=(rep.primary, RemoveTable(rep.span)))
+        if has_role(rep, UNDETERMINED):
+            return Turn(rep)
+        rep, because = promoted(rep, sender), f"{sender} is prepared and nobody else can be writing"
+    if rep.primary == sender and not has_role(rep, SECONDARY):
+        return Turn(rep, because, request=(sender, AddTable(rep.span, False, rep.checkpoint)))
+    return Turn(rep, because, unexpected=not because)
+
+
+def _stopped_in_commit(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
+    role = role_of(rep, sender)
+    if role == PRIMARY:
+        return _primary_stopped_in_commit(without(advanced(rep, status), sender), sender)
+    if role == SECONDARY:
+        left = without(rep, sender)
+        left = left._replace(state=ABSENT_SET) if left.primary is None else left
+        return Turn(left, f"the secondary {sender} has stopped", again=True)
+    return Turn(rep, unexpected=True)
+
+
+def _primary_stopped_in_commit(rep: ReplicationSet, sender: Address) -> Turn:
+    because = f"the primary {sender} has stopped"
+    secondary = first_in(rep, SECONDARY)
+    if secondary is None:
+        return Turn(rep._replace(state=ABSENT_SET), because, again=True)
+    if has_role(rep, UNDETERMINED):
+        return Turn(rep, f"{because}; somebody else may still be writing")
+    rep = promoted(rep, secondary)
+    return Turn(rep, because, request=(secondary, AddTable(rep.span, False, rep.checkpoint)))
+
+
+def _replicating_in_commit(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
+    if rep.primary != sender:
+        return Turn(rep, broken=two_primaries(rep, sender))
+    rep = advanced(rep, status)
+    if has_role(rep, SECONDARY):
+        return Turn(rep, request=(sender, RemoveTable(rep.span)))
+    return Turn(rep._replace(state=REPLICATING_SET), f"{sender} replicates it", again=True)
+
+
+def on_replicating(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
+    """The primary replicates, nobody prepares."""
+    if status.state == REPLICATING:
+        if rep.primary == sender:
+            return Turn(advanced(rep, status))
+        return Turn(rep, broken=two_primaries(rep, sender))
+    if status.state in (STOPPED, ABSENT) and rep.primary == sender:
+        left = without(advanced(rep, status), sender)._replace(state=ABSENT_SET)
+        return Turn(left, f"the primary {sender} has stopped", again=True)
+    return Turn(rep, unexpected=True)
+
+
+def on_removing(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
+    """All captures must stop."""
+    if status.state in (PREPARING, PREPARED, REPLICATING):
+        return Turn(rep, request=(sender, RemoveTable(rep.span)))
+    if status.state in (ABSENT, STOPPED):
+        return Turn(without(rep, sender), f"{sender} has stopped")
+    return Turn(rep, unexpected=status.state != STOPPING)
+
+
+TURNS = {
+    ABSENT_SET: on_absent,
+    PREPARE: on_prepare,
+    COMMIT: on_commit,
+    REPLICATING_SET: on_replicating,
+    REMOVING: on_removing,
+}
+"""By the state of the set."""
+
+
+# One span of the owner as a pure state machine: Absent, Prepare, Commit, Replicating, Removing.
+#
+# ::
+#
+# Absent --add--> Prepare --prepared--> Commit --replicating--> Replicating --remove--> Removing ^ |
+# +------------------------ move -----------------+
+#
+# A span that has gone from Commit or Prepare may be Absent or Replicating again when a capture leaves.
 
 Note: TypeAlias = Changed | Ignored | Broken
 
@@ -35,13 +322,13 @@ class Polled(NamedTuple):
 
 def poll(rep: ReplicationSet, sender: Address, status: TableStatus) -> Polled:
     """Take the report of one capture; of one without a role nothing happens."""
-    role = r.role_of(rep, sender)
+    role = role_of(rep, sender)
     if role is None:
         return Polled(rep)
     if status.span != rep.span:
         return Polled(rep, (), (Broken("one span", f"{sender} reports {status.span} for {rep.span}"),))
-    if role == r.UNDETERMINED and status.state in (ABSENT, STOPPED):
-        return Polled(r.without(rep, sender))
+    if role == UNDETERMINED and status.state in (ABSENT, STOPPED):
+        return Polled(without(rep, sender))
     requests: list[tuple[Address, Request]] = []
     notes: list[Note] = []
     first, again = True, True
@@ -71,31 +358,31 @@ def changes(before: ReplicationSet, after: ReplicationSet, because: str) -> list
 
 def add(rep: ReplicationSet, to: Address) -> Polled:
     """Let a capture prepare a span that nobody has; otherwise nothing happens."""
-    if rep.state != r.ABSENT_SET:
+    if rep.state != ABSENT_SET:
         return Polled(rep, (), (Ignored(("add", rep.span, to), f"table {rep.span} is {rep.state}, not Absent"),))
-    if r.role_of(rep, to) == r.UNDETERMINED:
+    if role_of(rep, to) == UNDETERMINED:
         return Polled(rep, (), (Ignored(("add", rep.span, to), f"{to} is still stopping table {rep.span}"),))
-    return poll(r.with_role(rep, to, r.SECONDARY), to, TableStatus(rep.span, ABSENT))
+    return poll(with_role(rep, to, SECONDARY), to, TableStatus(rep.span, ABSENT))
 
 
 def move(rep: ReplicationSet, to: Address) -> Polled:
     """Let another capture prepare a span that is replicating; otherwise nothing happens."""
-    if rep.state != r.REPLICATING_SET:
+    if rep.state != REPLICATING_SET:
         return Polled(rep, (), (Ignored(("move", rep.span, to), f"table {rep.span} is {rep.state}, not Replicating"),))
     if rep.primary == to:
         return Polled(rep, (), (Ignored(("move", rep.span, to), f"table {rep.span} is on {to} already"),))
-    if r.role_of(rep, to) is not None:
+    if role_of(rep, to) is not None:
         return Polled(rep, (), (Ignored(("move", rep.span, to), f"{to} is still stopping table {rep.span}"),))
-    moved = r.with_role(rep, to, r.SECONDARY)._replace(state=r.PREPARE)
+    moved = with_role(rep, to, SECONDARY)._replace(state=PREPARE)
     polled = poll(moved, to, TableStatus(rep.span, ABSENT))
     return polled._replace(notes=(*changes(rep, moved, f"it moves from {rep.primary} to {to}"), *polled.notes))
 
 
 def remove(rep: ReplicationSet) -> Polled:
     """Stop a span that is replicating; otherwise nothing happens, so that whoever wants it gone asks again."""
-    if rep.state != r.REPLICATING_SET or rep.primary is None:
+    if rep.state != REPLICATING_SET or rep.primary is None:
         return Polled(rep, (), (Ignored(("remove", rep.span), f"table {rep.span} is {rep.state}, not Replicating"),))
-    going = rep._replace(state=r.REMOVING)
+    going = rep._replace(state=REMOVING)
     polled = poll(going, rep.primary, TableStatus(rep.span, REPLICATING, rep.checkpoint))
     return polled._replace(notes=(*changes(rep, going, "nobody wants it any more"), *polled.notes))
 

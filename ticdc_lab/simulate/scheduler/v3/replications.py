@@ -1,19 +1,78 @@
-"""All spans of the owner, with the indexes that keep a tick from looking at every one of them.
-
-A span whose primary replicates it undisturbed shares its watermark with all others of that capture (``steady``); all
-others are *exact*: their own checkpoint counts, and reports of captures that have a role in them are looked at.
-"""
+"""All spans of the owner, what is wanted of them, and what reports, lost captures and tasks make of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import NamedTuple, TypeAlias
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Output
-from ticdc_lab.simulate.scheduler.roles import Key
-from ticdc_lab.simulate.scheduler.v3.messages import REPLICATING, Checkpoint, Request, TableStatus
-from ticdc_lab.simulate.scheduler.v3.replication import ABSENT_SET, REPLICATING_SET, ReplicationSet, advanced
+from ticdc_lab.simulate.machine import Address, Broken, Ignored, Output
+from ticdc_lab.simulate.scheduler.roles import Key, order
+from ticdc_lab.simulate.scheduler.v3 import replication_set
+from ticdc_lab.simulate.scheduler.v3.messages import (
+    ABSENT,
+    REPLICATING,
+    Checkpoint,
+    HeartbeatResponse,
+    Request,
+    Steady,
+    TableStatus,
+)
+from ticdc_lab.simulate.scheduler.v3.replication_set import (
+    ABSENT_SET,
+    REPLICATING_SET,
+    Polled,
+    ReplicationSet,
+    absent,
+    advanced,
+    has_removed,
+    rebuilt,
+)
+
+# What schedulers want done: tasks for single spans, and bursts that no limit holds up.
+
+
+class AddTask(NamedTuple):
+    """Give a span that nobody has to a capture; ``checkpoint_ts`` counts only where the owner has no record of it."""
+
+    span: Key
+    to: Address
+    checkpoint_ts: int
+
+
+class MoveTask(NamedTuple):
+    """Move a span to another capture; ``asked`` where a user wants it."""
+
+    span: Key
+    to: Address
+    asked: bool = False
+
+
+class RemoveTask(NamedTuple):
+    """Stop a span, which ``at`` has among others."""
+
+    span: Key
+    at: Address
+
+
+class Burst(NamedTuple):
+    """Many tasks at once that ``max_task_concurrency`` does not hold up; ``asked`` where a user wants it."""
+
+    tasks: tuple[AddTask | MoveTask | RemoveTask, ...]
+    asked: bool = False
+
+
+Single: TypeAlias = AddTask | MoveTask | RemoveTask
+Task: TypeAlias = Single | Burst
+
+
+# All spans of the owner, with the indexes that keep a tick from looking at every one of them.
+#
+# A span whose primary replicates it undisturbed shares its watermark with all others of that capture (``steady``);
+# all others are *exact*: their own checkpoint counts, and reports of captures that have a role in them are looked at.
 
 Keys = Map[Key, None]
 EMPTY: Keys = Map()
@@ -178,3 +237,233 @@ def _dropped(index: Map[Address, Keys], name: Address, span: Key) -> Map[Address
 
 def _without(keys: Keys, span: Key) -> Keys:
     return keys.delete(span) if span in keys else keys
+
+
+# Which spans should be replicated, and how far the owner's record is from that.
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The wanted spans.
+
+    Attributes
+    ----------
+    spans
+        All of them.
+    todo, at
+        Those that had no record when they came, sorted; before ``at`` all have one now.
+    lost
+        Those whose record has gone since.
+    surplus
+        Spans with a record that nobody wants.
+    """
+
+    spans: Keys = EMPTY
+    todo: tuple[Key, ...] = ()
+    at: int = 0
+    lost: Keys = EMPTY
+    surplus: Keys = EMPTY
+
+
+def planned(wanted: Iterable[Key], sets: Mapping[Key, ReplicationSet]) -> Plan:
+    """Make a plan for spans that are wanted from now on."""
+    spans = Map(dict.fromkeys(wanted))
+    todo = tuple(sorted((span for span in spans if span not in sets), key=order))
+    return Plan(spans, todo, surplus=Map(dict.fromkeys(span for span in sets if span not in spans)))
+
+
+def changed(plan: Plan, added: Iterable[Key], dropped: Iterable[Key], sets: Mapping[Key, ReplicationSet]) -> Plan:
+    """Add and drop spans."""
+    spans, surplus = plan.spans.mutate(), plan.surplus.mutate()
+    for span in dropped:
+        spans.pop(span, None)
+        if span in sets:
+            surplus[span] = None
+    new = list(added)
+    for span in new:
+        spans[span] = None
+        surplus.pop(span, None)
+    left = {*islice(plan.todo, plan.at, None), *(span for span in new if span not in sets)}
+    todo = tuple(sorted((span for span in left if span in spans), key=order))
+    lost = Map(dict.fromkeys(span for span in plan.lost if span in spans))
+    return Plan(spans.finish(), todo, 0, lost, surplus.finish())
+
+
+def noted(plan: Plan, gone: Iterable[Key], sets: Mapping[Key, ReplicationSet]) -> Plan:
+    """Take note of records that have gone or come."""
+    lost, surplus = plan.lost, plan.surplus
+    for span in gone:
+        if span in plan.spans:
+            lost = lost.set(span, None)
+        elif span in surplus:
+            surplus = surplus.delete(span)
+    for span in plan.lost:
+        if span in sets and span in lost:
+            lost = lost.delete(span)
+    at = plan.at
+    while at < len(plan.todo) and plan.todo[at] in sets:
+        at += 1
+    if (lost, surplus, at) == (plan.lost, plan.surplus, plan.at):
+        return plan
+    return replace(plan, lost=lost, surplus=surplus, at=at)
+
+
+def unscheduled(plan: Plan, sets: Mapping[Key, ReplicationSet]) -> Iterator[Key]:
+    """Give the wanted spans of which the owner has no record, the smallest of those that came together first."""
+    for span in sorted(plan.lost, key=order):
+        if span not in sets:
+            yield span
+    for span in islice(plan.todo, plan.at, None):
+        if span not in sets:
+            yield span
+
+
+# All replication sets of the owner: reports, captures that come and go, tasks.
+
+NEWER_NOWHERE: Map[Key, int] = Map()
+
+
+def rebuild(
+    replications: Replications,
+    heard: Mapping[Address, Iterable[TableStatus]],
+    checkpoint_ts: int,
+) -> Draft:
+    """Make all records from what the captures have, once, when all of them have answered the new owner.
+
+    Two primaries of one span are a violation; so is a second call.
+    """
+    draft = Draft(replications)
+    if draft.sets:
+        draft.notes.append(Broken("initialized once", "the captures are all initialized for the second time"))
+        return draft
+    by_span: dict[Key, dict[Address, TableStatus]] = {}
+    for address in sorted(heard):
+        for status in heard[address]:
+            by_span.setdefault(status.span, {})[address] = status
+    for span in sorted(by_span, key=order):
+        made = rebuilt(span, checkpoint_ts, by_span[span])
+        if isinstance(made, Broken):
+            draft.notes.append(made)
+            return draft
+        draft.put(made)
+        draft.notes += replication_set.changes(
+            absent(span, checkpoint_ts), made, "the new owner found it so with the captures"
+        )
+    return draft
+
+
+def spans_of(response: HeartbeatResponse) -> list[TableStatus]:
+    """List the statuses of a response one by one."""
+    statuses = list(response.statuses)
+    if response.steady:
+        named = {status.span for status in statuses}
+        checkpoint, puller = response.steady.checkpoint, response.steady.puller_resolved_ts
+        others = sorted((span for span in response.steady.held if span not in named), key=order)
+        statuses += [shared(span, checkpoint, puller) for span in others]
+    return statuses
+
+
+def take_status(draft: Draft, sender: Address, status: TableStatus) -> None:
+    """Take what a capture says of one span."""
+    replication = draft.get(status.span)
+    if replication is None:
+        draft.notes.append(Ignored(status, f"the owner does not know table {status.span}"))
+        return
+    _apply(draft, replication_set.poll(replication, sender, status))
+
+
+def take_response(
+    draft: Draft, sender: Address, response: HeartbeatResponse, newer: Mapping[Key, int] = NEWER_NOWHERE
+) -> None:
+    """Take what a capture says of all its spans, except of those of which it has said something ``newer``."""
+    for status in response.statuses:
+        if status.span not in newer:
+            take_status(draft, sender, status)
+    if response.steady:
+        _take_steady(draft, sender, response.steady, {status.span for status in response.statuses}, newer)
+
+
+def _take_steady(draft: Draft, sender: Address, steady: Steady, named: set[Key], newer: Mapping[Key, int]) -> None:
+    for span in sorted(draft.watched.get(sender, ()), key=order):
+        if span in named or span in newer:
+            continue
+        if span in steady.held:
+            take_status(draft, sender, shared(span, steady.checkpoint, steady.puller_resolved_ts))
+            if draft.sets[span].primary == sender:
+                draft.settle(span)
+        elif span in steady.asked:
+            take_status(draft, sender, TableStatus(span, ABSENT))
+    draft.steady = draft.steady.set(sender, shared(0, steady.checkpoint, steady.puller_resolved_ts))
+
+
+def shut_down(draft: Draft, address: Address) -> None:
+    """Take note that a capture, or its processor, is gone with all it had."""
+    for span in sorted(draft.on.get(address, ()), key=order):
+        replication = draft.get(span)
+        if replication is not None:
+            _apply(draft, replication_set.shut_down(replication, address))
+            draft.running = _without(draft.running, span)
+    if address in draft.steady:
+        draft.steady = draft.steady.delete(address)
+
+
+def handle_tasks(draft: Draft, tasks: Iterable[Task], max_task_concurrency: int) -> list[Task]:
+    """Begin tasks and give those that were accepted; the others are refused and may come again.
+
+    A span has one task at a time, and ``max_task_concurrency`` of them have one; a burst is taken whatever runs, except
+    for its spans that have a task already.
+    """
+    _end_tasks(draft)
+    accepted: list[Task] = []
+    for task in tasks:
+        if isinstance(task, Burst):
+            for single in task.tasks:
+                if single.span not in draft.running:
+                    _begin(draft, single)
+            accepted.append(task)
+        elif _refusal(draft, task, max_task_concurrency) is None:
+            _begin(draft, task)
+            accepted.append(task)
+        else:
+            draft.notes.append(Ignored(task, _refusal(draft, task, max_task_concurrency) or ""))
+    return accepted
+
+
+def _end_tasks(draft: Draft) -> None:
+    for span in draft.of.running:
+        replication = draft.sets.get(span)
+        if replication is None or replication.state == REPLICATING_SET or has_removed(replication):
+            draft.running = _without(draft.running, span)
+
+
+def _refusal(draft: Draft, task: Single, max_task_concurrency: int) -> str | None:
+    if len(draft.running) >= max_task_concurrency:
+        return f"the limit of {max_task_concurrency} running tasks is reached"
+    if task.span in draft.running:
+        return f"table {task.span} has a task already"
+    if task.span not in draft.sets and not isinstance(task, AddTask):
+        return f"the owner does not know table {task.span}"
+    return None
+
+
+def _begin(draft: Draft, task: Single) -> None:
+    replication = draft.get(task.span)
+    draft.running = draft.running.set(task.span, None)
+    if isinstance(task, AddTask):
+        _apply(draft, replication_set.add(replication or absent(task.span, task.checkpoint_ts), task.to))
+    elif replication is None or has_removed(replication):
+        draft.delete(task.span)
+    elif isinstance(task, MoveTask):
+        _apply(draft, replication_set.move(replication, task.to))
+    elif isinstance(task, RemoveTask):
+        _apply(draft, replication_set.remove(replication))
+
+
+def _apply(draft: Draft, polled: Polled) -> None:
+    new = polled.replication
+    if has_removed(new):
+        draft.delete(new.span)
+    elif new is not draft.sets.get(new.span) or new.span not in draft.exact:
+        draft.put(new)
+    draft.requests += polled.requests
+    draft.notes += polled.notes

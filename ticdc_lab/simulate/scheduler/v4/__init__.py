@@ -3,11 +3,10 @@
 Names, operators, barriers and drains are those of pingcap/ticdc (master, 2026).
 """
 
-from ticdc_lab.simulate.scheduler.v4.dispatchers import Dispatchers
+from ticdc_lab.simulate.scheduler.v4.dispatchers import Dispatchers, DispatchersState
 from ticdc_lab.simulate.scheduler.v4.maintainer import Maintainer
 from ticdc_lab.simulate.scheduler.v4.messages import BlockStatusRequest, HeartBeatRequest, MaintainerBootstrapResponse
 from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState
-from ticdc_lab.simulate.scheduler.v4.reports import DispatchersState
 from ticdc_lab.simulate.scheduler.v4.settings import Settings
 
 TO_OWNER = (MaintainerBootstrapResponse, HeartBeatRequest, BlockStatusRequest)

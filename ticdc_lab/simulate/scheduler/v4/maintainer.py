@@ -2,26 +2,149 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
-from ticdc_lab.simulate.machine import Address, Asked, Changed, Event, Ignored, Now, Output, Received
-from ticdc_lab.simulate.scheduler.roles import Key, OwnerOutput, Tick
-from ticdc_lab.simulate.scheduler.v4 import (
-    barrier,
-    bootstrap,
-    commands,
-    heartbeats,
-    operators,
-    schedulers,
-    spans,
-    watermarks,
+from ticdc_lab.simulate.machine import Address, Asked, Changed, Decided, Event, Ignored, Now, Output, Received
+from ticdc_lab.simulate.scheduler.executor import MAX_TS
+from ticdc_lab.simulate.scheduler.roles import Drain, Key, MoveTable, OwnerOutput, Rebalance, Span, Tick, Watermarks
+from ticdc_lab.simulate.scheduler.v4 import barrier, controller, nodes, schedulers, spans
+from ticdc_lab.simulate.scheduler.v4.controller import Control
+from ticdc_lab.simulate.scheduler.v4.messages import (
+    BlockStatusRequest,
+    HeartBeatRequest,
+    MaintainerBootstrapResponse,
+    MergeSpans,
+    SplitTable,
 )
-from ticdc_lab.simulate.scheduler.v4.control import Control
-from ticdc_lab.simulate.scheduler.v4.coverage import contains
-from ticdc_lab.simulate.scheduler.v4.keys import table_of
-from ticdc_lab.simulate.scheduler.v4.messages import BlockStatusRequest, HeartBeatRequest, MaintainerBootstrapResponse
 from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState, Stepped, asked, stamped
+from ticdc_lab.simulate.scheduler.v4.operators import Move, Operator, Split
+from ticdc_lab.simulate.scheduler.v4.schedulers import targeted
 from ticdc_lab.simulate.scheduler.v4.settings import DEFAULTS, Settings
+from ticdc_lab.simulate.scheduler.v4.spans import REPLICATING, Spans, contains, position, table_of
+
+# What users ask a maintainer for: moves, an even spread, a node without spans, splits and merges.
+
+
+def command_taken(state: MaintainerState, command: Any, now: Now) -> Stepped:
+    """Take a command; one that cannot be followed is answered with why not and forgotten."""
+    if isinstance(command, Rebalance):
+        return replace(state, balance_due_us=now.at_us, balance_blocked_us=now.at_us), []
+    if isinstance(command, Drain):
+        return replace(state, drain=targeted(state.drain, command.capture, state.drain.epoch + 1)), []
+    if isinstance(command, MoveTable):
+        return _begun(state, command.table, _move(state, command), now)
+    if isinstance(command, SplitTable):
+        return _begun(state, command.table, _split(state, command), now)
+    if isinstance(command, MergeSpans):
+        control, outputs, why_not = controller.merged(state.control, command.spans, now.at_us)
+        subject = f"span:{command.spans[0] if command.spans else ''}"
+        return replace(state, control=control), [*outputs, _decided(subject, "merge", why_not)]
+    return state, [Ignored(command, "a maintainer knows no such command")]
+
+
+def _begun(state: MaintainerState, key: Key, operator: Operator | str, now: Now) -> Stepped:
+    if isinstance(operator, str):
+        return state, [_decided(f"span:{key}", None, operator)]
+    control, outputs, why_not = controller.added(state.control, operator, now.at_us)
+    return replace(state, control=control), [*outputs, _decided(f"span:{key}", operator.kind, why_not)]
+
+
+def _move(state: MaintainerState, command: MoveTable) -> Operator | str:
+    replica = state.control.spans.replicas.get(command.table)
+    if replica is None:
+        return f"{command.table} is unknown"
+    if command.to not in state.control.nodes:
+        return f"{command.to} is not ready"
+    if replica.state != REPLICATING or replica.node is None:
+        return f"{command.table} is {replica}"
+    if replica.node == command.to:
+        return f"{command.table} is there already"
+    return Move(command.table, replica.node, command.to)
+
+
+def _split(state: MaintainerState, command: SplitTable) -> Operator | str:
+    replica = state.control.spans.replicas.get(command.table)
+    if replica is None:
+        return f"{command.table} is unknown"
+    if replica.state != REPLICATING or replica.node is None:
+        return f"{command.table} is {replica}"
+    key = command.table
+    whole = key if isinstance(key, Span) else Span(key, "", "")
+    ends = (whole.start, *command.at, whole.end)
+    if any(left >= right for left, right in pairwise(ends[:-1])) or (whole.end and ends[-2] >= whole.end):
+        return f"{', '.join(command.at)} do not divide {whole}"
+    parts = tuple(Span(whole.table, left, right) for left, right in pairwise(ends))
+    if len(parts) < 2 or (command.targets and len(command.targets) != len(parts)):
+        return f"{len(parts)} parts and {len(command.targets)} targets"
+    return Split(key, replica.node, parts, command.targets)
+
+
+def _decided(subject: str, chosen: str | None, why_not: str) -> Output:
+    return Decided(subject, None if why_not else chosen, why_not or "a user asked for it")
+
+
+# What the global watermarks may become, and what holds them (maintainer.go, calCheckpointTs).
+
+
+def global_watermarks(state: MaintainerState, tick: Tick, at_us: int) -> tuple[MaintainerState, Watermarks]:
+    """Give the watermarks of this tick; without progress they are None twice, with what holds them and since when."""
+    found = _watermarks(state, tick)
+    if found.checkpoint_ts is not None:
+        return replace(state, stuck_us=None), found
+    stuck_us = at_us if state.stuck_us is None else state.stuck_us
+    since_us = stuck_us if found.since_us is None else found.since_us
+    return replace(state, stuck_us=stuck_us), found._replace(since_us=since_us)
+
+
+def _watermarks(state: MaintainerState, tick: Tick) -> Watermarks:
+    if not state.bootstrapped:
+        late = [(node, state.nodes[node].since_us) for node in sorted(state.nodes) if node not in state.responses]
+        names = ", ".join(node for node, _ in late) or "any node"
+        since_us = min((since for _, since in late), default=None)
+        return Watermarks(None, None, f"the maintainer has begun and waits for the answer of {names}", since_us)
+    if tick.barrier_ts is not None and tick.barrier_ts <= tick.checkpoint_ts:
+        return Watermarks(None, None, f"a barrier at {tick.barrier_ts} has not been executed")
+    held = _held(state.control.spans, tick.checkpoint_ts)
+    if isinstance(held, Watermarks):
+        return held
+    new_tables_ts = barrier.limit_ts(state.barrier)
+    if new_tables_ts is not None and new_tables_ts - 1 <= tick.checkpoint_ts:
+        because, since_us = barrier.waiting(state.barrier, state.control)[0]
+        return Watermarks(None, None, because, since_us)
+    limits = [MAX_TS if tick.barrier_ts is None else tick.barrier_ts, (new_tables_ts or MAX_TS + 1) - 1]
+    checkpoint_ts = resolved_ts = min(held, *limits)
+    because = "a barrier" if checkpoint_ts in limits and checkpoint_ts != MAX_TS else ""
+    for name in sorted(state.control.spans.by_node):
+        node = state.nodes.get(name)
+        if node is None or node.checkpoint_ts is None or node.resolved_ts is None:
+            return Watermarks(None, None, f"{name} has not reported its watermark", node.since_us if node else None)
+        if node.checkpoint_ts < checkpoint_ts:
+            because = name if node.slowest is None else f"table {node.slowest} on {name}"
+        checkpoint_ts, resolved_ts = min(checkpoint_ts, node.checkpoint_ts), min(resolved_ts, node.resolved_ts)
+    if checkpoint_ts == MAX_TS:
+        return Watermarks(None, None, "nothing is replicated")
+    return Watermarks(checkpoint_ts, max(checkpoint_ts, resolved_ts), because)
+
+
+def _held(state: Spans, checkpoint_ts: int) -> int | Watermarks:
+    """Give the lowest start of the spans that do not replicate, or the first one found that holds the checkpoint."""
+    lowest = MAX_TS
+    for key in _not_replicating(state):
+        replica = state.replicas[key]
+        start_ts = spans.start_ts(state, key)
+        if start_ts <= checkpoint_ts:
+            return Watermarks(None, None, f"table {key} is {replica}", replica.since_us)
+        lowest = min(lowest, start_ts)
+    return lowest
+
+
+def _not_replicating(state: Spans) -> Iterator[Key]:
+    for group in sorted(state.absent):
+        yield from spans.in_order(state.absent[group])
+    yield from sorted(state.scheduling, key=position)
 
 
 class Maintainer:
@@ -47,7 +170,7 @@ class Maintainer:
         if isinstance(event, Asked) and isinstance(event.command, Tick):
             return self._tick(state, event.command, now)
         if isinstance(event, Asked):
-            state, outputs = stamped(*commands.taken(state, event.command, now))
+            state, outputs = stamped(*command_taken(state, event.command, now))
             return state, [*outputs]
         if isinstance(event, Received):
             state, outputs = stamped(*_received(state, event, now.at_us))
@@ -61,24 +184,24 @@ class Maintainer:
         floor_ts = max(state.control.spans.floor_ts, tick.checkpoint_ts)
         state = _with_spans(state, state.control.spans._replace(floor_ts=floor_ts))
         if not state.bootstrapped and state.nodes and len(state.responses) == len(state.nodes):
-            state, more = bootstrap.finished(state, tick.checkpoint_ts, now.at_us)
+            state, more = nodes.bootstrap_finished(state, tick.checkpoint_ts, now.at_us)
             outputs += more
         if state.bootstrapped:
             state, more = schedulers.run(state, self.settings, now)
-            control, orders = operators.executed(state.control, now.at_us)
+            control, orders = controller.executed(state.control, now.at_us)
             events, control, actions = barrier.resent(state.barrier, control, now.at_us)
             state = replace(state, control=control, barrier=events)
             outputs += more + orders + actions
         state, outputs = stamped(state, outputs)
-        state, marks = watermarks.global_watermarks(state, tick, now.at_us)
+        state, marks = global_watermarks(state, tick, now.at_us)
         return state, [*outputs, marks]
 
 
 def _received(state: MaintainerState, event: Received, at_us: int) -> Stepped:
     if isinstance(event.message, MaintainerBootstrapResponse):
-        return heartbeats.answered(state, event.sender, event.message, at_us)
+        return nodes.answered(state, event.sender, event.message, at_us)
     if isinstance(event.message, HeartBeatRequest):
-        return heartbeats.heard(state, event.sender, event.message, at_us)
+        return nodes.heard(state, event.sender, event.message, at_us)
     if isinstance(event.message, BlockStatusRequest) and state.bootstrapped:
         events, control, outputs = barrier.handle_status(
             state.barrier, state.control, event.sender, event.message, at_us
@@ -92,7 +215,7 @@ def _members(state: MaintainerState, tick: Tick, resend_us: int, at_us: int) -> 
     for gone in sorted(set(state.nodes) - tick.captures):
         nodes = state.nodes.delete(gone)
         responses = state.responses.delete(gone) if gone in state.responses else state.responses
-        control, more = operators.node_removed(state.control, gone, at_us)
+        control, more = controller.node_removed(state.control, gone, at_us)
         state = replace(state, nodes=nodes, responses=responses, control=control)
         outputs += more
         if state.drain.target == gone:
@@ -113,7 +236,7 @@ def _tables(state: MaintainerState, tick: Tick, at_us: int) -> Stepped:
     if not state.bootstrapped:
         return state, []
     removed = [key for root in gone for key in _of_root(state, root)]
-    control, outputs = operators.tasks_removed(state.control, removed, at_us, "it is not wanted any more")
+    control, outputs = controller.tasks_removed(state.control, removed, at_us, "it is not wanted any more")
     added, changes = spans.added(control.spans, new, tick.checkpoint_ts, at_us, "it is wanted")
     return replace(state, control=control._replace(spans=added)), outputs + changes
 

@@ -1,184 +1,560 @@
-"""The operator controller: which operators run, their orders, and their last step, done once.
+"""What an operator is: one span's way from one place to another, as a state machine over the span controller.
 
-(maintainer/operator/operator_controller.go.) Orders come out as ``Send`` of unstamped messages: whoever knows the
-lives of the nodes stamps them (:mod:`.maintainer`).
+An operator is frozen; every method gives the next operator, the next spans and what changed. Whoever drives it
+(:mod:`.operators`) asks it for its order again and again until it is finished, and then runs ``post_finish`` once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple, Protocol, TypeAlias
 
-from ticdc_lab.simulate.machine import Address, Changed, Output, Send
-from ticdc_lab.simulate.scheduler.roles import Key
-from ticdc_lab.simulate.scheduler.v4 import merge, spans
-from ticdc_lab.simulate.scheduler.v4.add import Add
-from ticdc_lab.simulate.scheduler.v4.control import Control, Running
-from ticdc_lab.simulate.scheduler.v4.keys import position
-from ticdc_lab.simulate.scheduler.v4.merge import Merge
-from ticdc_lab.simulate.scheduler.v4.messages import TableSpanStatus
-from ticdc_lab.simulate.scheduler.v4.occupy import Occupy
-from ticdc_lab.simulate.scheduler.v4.operation import Operator
-from ticdc_lab.simulate.scheduler.v4.remove import Remove
-from ticdc_lab.simulate.scheduler.v4.spans import Spans
-from ticdc_lab.simulate.scheduler.v4.split import Split
-
-Stepped = tuple[Control, list[Output]]
+from ticdc_lab.simulate.machine import Address, Output
+from ticdc_lab.simulate.scheduler.roles import Key, Span
+from ticdc_lab.simulate.scheduler.v4 import spans
+from ticdc_lab.simulate.scheduler.v4.messages import (
+    MergeDispatcherRequest,
+    OperatorType,
+    ScheduleDispatcherRequest,
+    TableSpanStatus,
+)
+from ticdc_lab.simulate.scheduler.v4.spans import Spans, start_ts
 
 
-def added(control: Control, operator: Operator, at_us: int) -> tuple[Control, list[Output], str]:
-    """Let an operator begin; the text says why it does not, and is empty where it does."""
-    if operator.key in control.running:
-        return control, [], f"a {control.running[operator.key].operator.kind} operator works on it"
-    if operator.key not in control.spans.replicas:
-        return control, [], "it is unknown"
-    control, outputs = _pushed(control, operator, at_us)
-    return control, outputs, ""
+class Order(NamedTuple):
+    """A message that an operator wants sent, again until it is answered."""
+
+    to: Address
+    message: ScheduleDispatcherRequest | MergeDispatcherRequest
 
 
-def merged(control: Control, keys: tuple[Key, ...], at_us: int) -> tuple[Control, list[Output], str]:
-    """Begin a merge: one operator for the new span, and one for each old span to hold it; all of them or none."""
-    operator = merge.merge_of(control.spans, keys)
-    if isinstance(operator, str):
-        return control, [], operator
-    if operator.node not in control.nodes:
-        return control, [], f"{operator.node} is gone"
-    for key in (*keys, operator.key):
-        if key in control.running:
-            return control, [], f"a {control.running[key].operator.kind} operator works on {key}"
-    if operator.key in control.spans.replicas:
-        return control, [], f"{operator.key} exists"
-    outputs: list[Output] = []
-    for key in keys:
-        control, more = _pushed(control, Occupy(key, operator.node), at_us)
-        outputs += more
-    state, changes = merge.taken_up(control.spans, operator, at_us)
-    control, more = _pushed(control._replace(spans=state), operator, at_us)
-    return control, outputs + changes + more, ""
+class Operator(Protocol):
+    """One operator; ``key`` is the span it holds: no other operator works on that span."""
+
+    @property
+    def key(self) -> Key:
+        """The span."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """``add``, ``move``, ``split``, ``merge``, ``occupy`` or ``remove``."""
+        ...
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left but ``post_finish``."""
+        ...
+
+    @property
+    def phase(self) -> str:
+        """Where it is, in one word."""
+        ...
+
+    def affected_nodes(self) -> tuple[Address, ...]:
+        """Give the nodes whose loss concerns it."""
+        ...
+
+    def start(self, spans: Spans, at_us: int) -> Stepped:
+        """Take the span."""
+        ...
+
+    def check(self, spans: Spans, sender: Address, status: TableSpanStatus, at_us: int) -> Stepped:
+        """Take a status that a node reported of the span."""
+        ...
+
+    def schedule(self, spans: Spans) -> Order | None:
+        """Give what has to be said now, None where nothing."""
+        ...
+
+    def on_node_remove(self, spans: Spans, node: Address, at_us: int) -> Stepped:
+        """Take that a node is gone, and with it everything that it ran."""
+        ...
+
+    def on_task_removed(self, spans: Spans, at_us: int) -> Stepped:
+        """Take that a DDL removes the span."""
+        ...
+
+    def post_finish(self, spans: Spans, at_us: int) -> Stepped:
+        """Leave the span in its last state; a second time changes nothing."""
+        ...
 
 
-def checked(control: Control, sender: Address, status: TableSpanStatus, at_us: int) -> Stepped:
-    """Tell the operator of a span what a node reports of it."""
-    found = control.running.get(status.id)
-    if found is None:
-        return control, []
-    after, state, changes = found.operator.check(control.spans, sender, status, at_us)
-    control, more = _stepped(control, found, after, state, at_us)
-    return control, changes + more
+Stepped: TypeAlias = tuple[Operator, Spans, list[Output]]
 
 
-def node_removed(control: Control, node: Address, at_us: int) -> Stepped:
-    """A node is gone: spans that nobody works on become absent, every operator hears of it."""
-    control, outputs = control._replace(nodes=control.nodes - {node}), list[Output]()
-    state = control.spans
-    for key in sorted(spans.of_node(state, node), key=position):
-        found = control.running.get(key)
-        if found is None or node not in found.operator.affected_nodes():
-            state, changes = spans.marked_absent(state, key, at_us, f"{node} is gone")
-            outputs += changes
-    control = control._replace(spans=state)
-    for key in sorted(control.running, key=position):
-        found = control.running.get(key)
-        if found is None or node not in found.operator.affected_nodes():
-            continue
-        after, state, changes = found.operator.on_node_remove(control.spans, node, at_us)
-        control, more = _stepped(control, found, after, state, at_us)
-        outputs += changes + more
-    return control, outputs
+def create(spans: Spans, key: Key, node: Address, operator_type: OperatorType) -> Order:
+    """Give the order to create a dispatcher from where the span is known to be."""
+    return Order(node, ScheduleDispatcherRequest("Create", key, start_ts(spans, key), operator_type))
 
 
-def tasks_removed(control: Control, keys: Iterable[Key], at_us: int, because: str) -> Stepped:
-    """Spans are not wanted any more: end their operators, forget them, remove their dispatchers."""
-    outputs: list[Output] = []
-    for key in sorted(keys, key=position):
-        replica = control.spans.replicas.get(key)
-        found = control.running.get(key)
-        if replica is None:
-            continue
-        if found is not None:
-            control, more = _task_removed(control, found, at_us)
-            outputs += more
-        state, changes = spans.removed(control.spans, key, because)
-        control = control._replace(spans=state)
-        outputs += changes
-        node = replica.node if found is None or not isinstance(found.operator, Remove) else found.operator.node
-        if node is not None:
-            control, more = _pushed(control, Remove(key, node), at_us)
-            outputs += more
-    return control, outputs
+def remove(key: Key, node: Address, operator_type: OperatorType) -> Order:
+    """Give the order to remove a dispatcher."""
+    return Order(node, ScheduleDispatcherRequest("Remove", key, 0, operator_type))
 
 
-def executed(control: Control, at_us: int) -> Stepped:
-    """Send every order that is due (again)."""
-    due = sorted((key for key, found in control.running.items() if found.due_us <= at_us), key=position)
-    outputs: list[Output] = []
-    for key in due:
-        found = control.running.get(key)
-        if found is not None:
-            control, more = _advanced(control, found.operator, control.spans, found.since_us, at_us)
-            outputs += more
-    return control, outputs
+# Create the dispatcher of an absent span on a node (maintainer/operator/operator_add.go).
 
 
-def adopted(control: Control, operator: Add | Remove, at_us: int) -> Stepped:
-    """Go on with what an earlier maintainer had begun."""
-    return _pushed(control, operator, at_us)
+@dataclass(frozen=True, slots=True)
+class Add:
+    """``removed`` says why the span has to become absent again; ``posted`` that the last step was done."""
+
+    key: Key
+    dest: Address
+    done: bool = False
+    removed: str = ""
+    posted: bool = False
+    kind: str = "add"
+
+    @property
+    def finished(self) -> bool:
+        """Created, or given up."""
+        return self.done
+
+    @property
+    def phase(self) -> str:
+        """Where it is."""
+        return "done" if self.done else "addDest"
+
+    def affected_nodes(self) -> tuple[Address, ...]:
+        """Give the node of the new dispatcher."""
+        return (self.dest,)
+
+    def start(self, state: Spans, at_us: int) -> Stepped:
+        """Bind the span to its node, unless that is gone already."""
+        if self.done:
+            return self, state, []
+        return self, *spans.bound(state, self.key, self.dest, at_us, f"it is to be created on {self.dest}")
+
+    def check(self, state: Spans, sender: Address, status: TableSpanStatus, at_us: int) -> Stepped:
+        """Working ends it, Removed gives up; Stopped is not what was asked for, and the create is sent again."""
+        if self.done or sender != self.dest:
+            return self, state, []
+        if status.component_status == "Working":
+            return replace(self, done=True), state, []
+        if status.component_status == "Removed":
+            return replace(self, done=True, removed=f"{sender} could not create it"), state, []
+        return self, state, []
+
+    def schedule(self, state: Spans) -> Order | None:
+        """Create, until it works."""
+        return None if self.done else create(state, self.key, self.dest, "Add")
+
+    def on_node_remove(self, state: Spans, node: Address, at_us: int) -> Stepped:
+        """Without its node the span has to go elsewhere, even if it worked already."""
+        if node != self.dest or self.posted:
+            return self, state, []
+        return replace(self, done=True, removed=f"{node} is gone"), state, []
+
+    def on_task_removed(self, state: Spans, at_us: int) -> Stepped:
+        """Stop asking for a span that a DDL removes."""
+        return replace(self, done=True, removed="a DDL removes it"), state, []
+
+    def post_finish(self, state: Spans, at_us: int) -> Stepped:
+        """Replicating where it works, absent where it was given up."""
+        if self.posted:
+            return self, state, []
+        after = replace(self, posted=True)
+        if self.removed:
+            return after, *spans.marked_absent(state, self.key, at_us, self.removed)
+        return after, *spans.marked_replicating(state, self.key, at_us, f"{self.dest} reports it working")
 
 
-def _pushed(control: Control, operator: Operator, at_us: int) -> Stepped:
-    state, outputs = control.spans, list[Output]()
-    for node in operator.affected_nodes():
-        if node not in control.nodes:
-            operator, state, more = operator.on_node_remove(state, node, at_us)
-            outputs += more
-    operator, state, more = operator.start(state, at_us)
-    about = f"{operator.kind} of {operator.key}: {' to '.join(operator.affected_nodes())}"
-    outputs += [*more, Changed(f"operator:{operator.key}", None, operator.kind, about)]
-    control, last = _advanced(control, operator, state, at_us, at_us)
-    return control, outputs + last
+# Move a span from one node to another (maintainer/operator/operator_move.go).
+#
+# ``removeOrigin`` until the origin says that it stopped (or is gone), then ``addDest`` until the destination works.
+# With the destination gone before the origin stopped, ``abortRemoveOrigin``: the span may become absent only when
+# nothing can be writing it any more. The destination is never asked before the origin has stopped, so the span is
+# never twice.
+
+REMOVE_ORIGIN, ADD_DEST, ABORT_REMOVE_ORIGIN = "removeOrigin", "addDest", "abortRemoveOrigin"
+DONE_SUCCESS, DONE_NO_POST_FINISH = "doneSuccess", "doneNoPostFinish"
 
 
-def _stepped(control: Control, found: Running, after: Operator, state: Spans, at_us: int) -> Stepped:
-    if after == found.operator:
-        return control._replace(spans=state), []
-    return _advanced(control, after, state, found.since_us, at_us)
+@dataclass(frozen=True, slots=True)
+class Move:
+    """``force`` restarts a dispatcher on its own node; ``origin`` is None where the span was on no node."""
+
+    key: Key
+    origin: Address | None
+    dest: Address
+    force: bool = False
+    state: str = REMOVE_ORIGIN
+    posted: bool = False
+    kind: str = "move"
+
+    @property
+    def finished(self) -> bool:
+        """Moved, or given up with the span left in a state of its own."""
+        return self.state in (DONE_SUCCESS, DONE_NO_POST_FINISH)
+
+    @property
+    def phase(self) -> str:
+        """Where it is."""
+        return self.state
+
+    def affected_nodes(self) -> tuple[Address, ...]:
+        """Give origin and destination, in this order."""
+        return (self.dest,) if self.origin is None else (self.origin, self.dest)
+
+    def start(self, state: Spans, at_us: int) -> Stepped:
+        """Take the span from its origin; nothing to do where it is there already."""
+        if self.finished or self.state != REMOVE_ORIGIN:
+            return self, state, []
+        if self.origin is None:
+            return self._add_dest(state, at_us, f"it is to be created on {self.dest}")
+        if self.dest == self.origin and not self.force:
+            return replace(self, state=DONE_SUCCESS), state, []
+        because = f"it moves from {self.origin} to {self.dest}"
+        return self, *spans.marked_scheduling(state, self.key, at_us, because)
+
+    def check(self, state: Spans, sender: Address, status: TableSpanStatus, at_us: int) -> Stepped:
+        """The origin stopped, or the destination works; anything else changes nothing."""
+        if self.state == ADD_DEST and sender == self.dest and status.component_status == "Working":
+            return replace(self, state=DONE_SUCCESS), state, []
+        if sender == self.origin and status.component_status in ("Stopped", "Removed"):
+            return self._origin_stopped(state, at_us, f"{sender} has stopped it")
+        return self, state, []
+
+    def schedule(self, state: Spans) -> Order | None:
+        """Remove at the origin, later create at the destination."""
+        if self.state == ADD_DEST:
+            return create(state, self.key, self.dest, "Move")
+        if self.state in (REMOVE_ORIGIN, ABORT_REMOVE_ORIGIN) and self.origin is not None:
+            return remove(self.key, self.origin, "Move")
+        return None
+
+    def on_node_remove(self, state: Spans, node: Address, at_us: int) -> Stepped:
+        """Without the destination give up, but only once the origin cannot write; without the origin go on."""
+        if node == self.dest and self.state != DONE_NO_POST_FINISH and not self.posted:
+            if self.state in (ADD_DEST, DONE_SUCCESS):
+                return self._as_absent(state, at_us, f"{node} is gone")
+            if node != self.origin:
+                return replace(self, state=ABORT_REMOVE_ORIGIN), state, []
+            return self._as_absent(state, at_us, f"{node} is gone")
+        if node == self.origin:
+            return self._origin_stopped(state, at_us, f"{node} is gone, and what it ran with it")
+        return self, state, []
+
+    def on_task_removed(self, state: Spans, at_us: int) -> Stepped:
+        """Leave the span as replicating where it is bound, for the remove operator to take it from there."""
+        after = replace(self, state=DONE_NO_POST_FINISH)
+        return after, *spans.marked_replicating(state, self.key, at_us, "a DDL removes it in the middle of a move")
+
+    def post_finish(self, state: Spans, at_us: int) -> Stepped:
+        """Replicating at the destination; nothing where the move was given up."""
+        if self.state != DONE_SUCCESS or self.posted:
+            return self, state, []
+        after = replace(self, posted=True)
+        return after, *spans.marked_replicating(state, self.key, at_us, f"{self.dest} reports it working")
+
+    def _origin_stopped(self, state: Spans, at_us: int, because: str) -> Stepped:
+        if self.state == REMOVE_ORIGIN:
+            return self._add_dest(state, at_us, f"{because}; it is to be created on {self.dest}")
+        if self.state == ABORT_REMOVE_ORIGIN:
+            return self._as_absent(state, at_us, f"{because}, and {self.dest} is gone")
+        return self, state, []
+
+    def _add_dest(self, state: Spans, at_us: int, because: str) -> Stepped:
+        return replace(self, state=ADD_DEST), *spans.bound(state, self.key, self.dest, at_us, because)
+
+    def _as_absent(self, state: Spans, at_us: int, because: str) -> Stepped:
+        return replace(self, state=DONE_NO_POST_FINISH), *spans.marked_absent(state, self.key, at_us, because)
 
 
-def _advanced(control: Control, operator: Operator, state: Spans, since_us: int, at_us: int) -> Stepped:
-    if operator.finished:
-        return _ended(control, operator, state, at_us)
-    said = operator.schedule(state)
-    running = control.running.set(operator.key, Running(operator, since_us, at_us + control.resend_us))
-    return control._replace(spans=state, running=running), [] if said is None else [Send(said.to, said.message)]
+# Remove a dispatcher from its node (maintainer/operator/operator_remove.go).
 
 
-def _ended(control: Control, operator: Operator, state: Spans, at_us: int) -> Stepped:
-    after, state, outputs = operator.post_finish(state, at_us)
-    held = operator.key in control.running
-    running = control.running.delete(operator.key) if held else control.running
-    control = control._replace(spans=state, running=running)
-    outputs.append(Changed(f"operator:{operator.key}", operator.kind, None, f"it is {operator.phase}"))
-    if isinstance(after, Merge):
-        control, more = _released(control, after)
-        return control, outputs + more
-    if isinstance(after, Split) and not after.removed:
-        for part, node in zip(after.parts, after.targets, strict=False):
-            control, more = _pushed(control, Add(part, node), at_us)
-            outputs += more
-    return control, outputs
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """``node`` is where the dispatcher was when the operator began, wherever the span is bound later.
+
+    ``then_absent``: the span stays wanted (a removal that an earlier maintainer had begun), so it becomes absent.
+    """
+
+    key: Key
+    node: Address
+    then_absent: bool = False
+    done: bool = False
+    posted: bool = False
+    kind: str = "remove"
+
+    @property
+    def finished(self) -> bool:
+        """Stopped, or its node is gone."""
+        return self.done
+
+    @property
+    def phase(self) -> str:
+        """Where it is."""
+        return "done" if self.done else "removing"
+
+    def affected_nodes(self) -> tuple[Address, ...]:
+        """Give the dispatcher's node."""
+        return (self.node,)
+
+    def start(self, state: Spans, at_us: int) -> Stepped:
+        """A span that is still wanted is being scheduled from now on."""
+        if not self.then_absent:
+            return self, state, []
+        return self, *spans.marked_scheduling(state, self.key, at_us, f"{self.node} is stopping it")
+
+    def check(self, state: Spans, sender: Address, status: TableSpanStatus, at_us: int) -> Stepped:
+        """Only what has ended counts: a dispatcher that waits for a merge is still there."""
+        ended = status.component_status in ("Stopped", "Removed")
+        return replace(self, done=self.done or (sender == self.node and ended)), state, []
+
+    def schedule(self, state: Spans) -> Order | None:
+        """Remove, until it has stopped."""
+        return None if self.done else remove(self.key, self.node, "Remove")
+
+    def on_node_remove(self, state: Spans, node: Address, at_us: int) -> Stepped:
+        """With its node the dispatcher is gone."""
+        return replace(self, done=self.done or node == self.node), state, []
+
+    def on_task_removed(self, state: Spans, at_us: int) -> Stepped:
+        """The span is not wanted any more: it must not come back as absent."""
+        return replace(self, done=True, then_absent=False), state, []
+
+    def post_finish(self, state: Spans, at_us: int) -> Stepped:
+        """Absent where it is still wanted, nothing otherwise."""
+        if self.posted or not self.then_absent:
+            return replace(self, posted=True), state, []
+        after = replace(self, posted=True)
+        return after, *spans.marked_absent(state, self.key, at_us, f"{self.node} has stopped it")
 
 
-def _released(control: Control, ended: Merge) -> Stepped:
-    held = [key for key in ended.merged if key in control.running and isinstance(control.running[key].operator, Occupy)]
-    running = control.running.mutate()
-    for key in held:
-        del running[key]
-    because = f"the merge into {ended.key} has ended"
-    return control._replace(running=running.finish()), [
-        Changed(f"operator:{key}", "occupy", None, because) for key in held
-    ]
+# Hold a span while a merge works on it, so that nothing else does (maintainer/operator/operator_occupy.go).
 
 
-def _task_removed(control: Control, found: Running, at_us: int) -> Stepped:
-    after, state, outputs = found.operator.on_task_removed(control.spans, at_us)
-    control, more = _ended(control, after, state, at_us)
-    return control, outputs + more
+@dataclass(frozen=True, slots=True)
+class Occupy:
+    """It says nothing and waits for its merge to end, or its node to go."""
+
+    key: Key
+    node: Address
+    done: bool = False
+    kind: str = "occupy"
+
+    @property
+    def finished(self) -> bool:
+        """Released."""
+        return self.done
+
+    @property
+    def phase(self) -> str:
+        """Where it is."""
+        return "released" if self.done else "held"
+
+    def affected_nodes(self) -> tuple[Address, ...]:
+        """Give the span's node."""
+        return (self.node,)
+
+    def start(self, state: Spans, at_us: int) -> Stepped:
+        """Nothing changes for the span itself."""
+        return self, state, []
+
+    def check(self, state: Spans, sender: Address, status: TableSpanStatus, at_us: int) -> Stepped:
+        """What becomes of the span is the merge's to say."""
+        return self, state, []
+
+    def schedule(self, state: Spans) -> Order | None:
+        """Say nothing."""
+        return None
+
+    def on_node_remove(self, state: Spans, node: Address, at_us: int) -> Stepped:
+        """With its node gone the span has to be created elsewhere."""
+        if node != self.node or self.done:
+            return self, state, []
+        return replace(self, done=True), *spans.marked_absent(state, self.key, at_us, f"{node} is gone")
+
+    def on_task_removed(self, state: Spans, at_us: int) -> Stepped:
+        """Let go."""
+        return replace(self, done=True), state, []
+
+    def post_finish(self, state: Spans, at_us: int) -> Stepped:
+        """Nothing is left to do."""
+        return self, state, []
+
+
+# Replace a span by parts of it (maintainer/operator/operator_split.go).
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The dispatcher is removed from ``origin``; what replaces it are ``parts``, on ``targets`` where those are given.
+
+    ``removed`` says why it is not split: the origin's loss, also after it had stopped, or a DDL.
+    """
+
+    key: Key
+    origin: Address
+    parts: tuple[Span, ...]
+    targets: tuple[Address, ...] = ()
+    checkpoint_ts: int = 0
+    done: bool = False
+    removed: str = ""
+    posted: bool = False
+    kind: str = "split"
+
+    @property
+    def finished(self) -> bool:
+        """The dispatcher is not there any more."""
+        return self.done
+
+    @property
+    def phase(self) -> str:
+        """Where it is."""
+        return "done" if self.done else "removeOrigin"
+
+    def affected_nodes(self) -> tuple[Address, ...]:
+        """Give the dispatcher's node."""
+        return (self.origin,)
+
+    def start(self, state: Spans, at_us: int) -> Stepped:
+        """Take the span."""
+        because = f"it is to be split into {len(self.parts)}"
+        return self, *spans.marked_scheduling(state, self.key, at_us, because)
+
+    def check(self, state: Spans, sender: Address, status: TableSpanStatus, at_us: int) -> Stepped:
+        """The parts start where the dispatcher ended."""
+        if self.done or sender != self.origin or status.component_status not in ("Stopped", "Removed"):
+            return self, state, []
+        return replace(self, done=True, checkpoint_ts=max(self.checkpoint_ts, status.checkpoint_ts)), state, []
+
+    def schedule(self, state: Spans) -> Order | None:
+        """Remove, until it has stopped."""
+        return None if self.done else remove(self.key, self.origin, "Split")
+
+    def on_node_remove(self, state: Spans, node: Address, at_us: int) -> Stepped:
+        """Without the origin nothing is split."""
+        if node != self.origin or self.posted:
+            return self, state, []
+        return replace(self, done=True, removed=f"{node} is gone"), state, []
+
+    def on_task_removed(self, state: Spans, at_us: int) -> Stepped:
+        """A span that a DDL removes is not split."""
+        return replace(self, done=True, removed="a DDL removes it"), state, []
+
+    def post_finish(self, state: Spans, at_us: int) -> Stepped:
+        """Put the parts in place of the span; one without a target is absent."""
+        if self.posted:
+            return self, state, []
+        after = replace(self, posted=True)
+        if self.removed:
+            return after, *spans.marked_absent(state, self.key, at_us, f"{self.removed}: not split")
+        checkpoint_ts = max(self.checkpoint_ts, spans.start_ts(state, self.key))
+        state, changes = spans.removed(state, self.key, f"it is split into {len(self.parts)}")
+        state, more = spans.added(state, self.parts, checkpoint_ts, at_us, f"a part of {self.key}")
+        placed: list[Output] = []
+        for part, node in zip(self.parts, self.targets, strict=False):
+            state, put = spans.bound(state, part, node, at_us, f"a part of {self.key}, to be created on {node}")
+            placed += put
+        return after, state, changes + more + placed
+
+
+# Replace neighbouring spans of one node by one (maintainer/operator/operator_merge.go).
+#
+# While a merge runs, an occupy operator holds each of the old spans. They are released last, when the old spans are
+# out of the span controller: nobody can take a released span that still exists there.
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """``key`` is the span of the whole range; ``by_ddl`` says that a DDL, not a lost node, ended it."""
+
+    key: Span
+    node: Address
+    merged: tuple[Key, ...]
+    done: bool = False
+    removed: str = ""
+    by_ddl: bool = False
+    posted: bool = False
+    kind: str = "merge"
+
+    @property
+    def finished(self) -> bool:
+        """The new dispatcher works, or the merge was given up."""
+        return self.done
+
+    @property
+    def phase(self) -> str:
+        """Where it is."""
+        return "done" if self.done else "merging"
+
+    def affected_nodes(self) -> tuple[Address, ...]:
+        """Give the node of all its spans."""
+        return (self.node,)
+
+    def start(self, state: Spans, at_us: int) -> Stepped:
+        """Take the old spans."""
+        changes: list[Output] = []
+        for key in self.merged:
+            state, more = spans.marked_scheduling(state, key, at_us, f"it is to be merged into {self.key}")
+            changes += more
+        return self, state, changes
+
+    def check(self, state: Spans, sender: Address, status: TableSpanStatus, at_us: int) -> Stepped:
+        """Working of the new dispatcher ends it."""
+        if self.done or sender != self.node or status.component_status != "Working":
+            return self, state, []
+        return replace(self, done=True), spans.checkpointed(state, self.key, status.checkpoint_ts), []
+
+    def schedule(self, state: Spans) -> Order | None:
+        """Ask for the merge, until it is done."""
+        return None if self.done else Order(self.node, MergeDispatcherRequest(self.merged, self.key))
+
+    def on_node_remove(self, state: Spans, node: Address, at_us: int) -> Stepped:
+        """Without the node nothing is merged, and the old spans have to be created elsewhere."""
+        if node != self.node or self.posted or self.removed:
+            return self, state, []
+        return replace(self, done=True, removed=f"{node} is gone"), state, []
+
+    def on_task_removed(self, state: Spans, at_us: int) -> Stepped:
+        """A DDL removes the table: the old spans are left as they are for their own removal."""
+        return replace(self, done=True, removed="a DDL removes it", by_ddl=True), state, []
+
+    def post_finish(self, state: Spans, at_us: int) -> Stepped:
+        """Put the new span in place of the old ones; the caller releases the occupy operators afterwards."""
+        if self.posted:
+            return self, state, []
+        after, changes = replace(self, posted=True), list[Output]()
+        if self.removed:
+            for key in self.merged if not self.by_ddl else ():
+                state, more = spans.marked_absent(state, key, at_us, f"{self.removed}: not merged")
+                changes += more
+            state, more = spans.removed(state, self.key, f"{self.removed}: not merged")
+            return after, state, changes + more
+        for key in self.merged:
+            state, more = spans.removed(state, key, f"it is merged into {self.key}")
+            changes += more
+        state, more = spans.marked_replicating(state, self.key, at_us, f"{self.node} reports it working")
+        return after, state, changes + more
+
+
+def merge_of(state: Spans, keys: tuple[Key, ...]) -> Merge | str:
+    """Give the merge of spans, or why they cannot be merged."""
+    if len(keys) < 2:
+        return "one span alone is not merged"
+    if not all(isinstance(key, Span) and key in state.replicas for key in keys):
+        return "not all of them are spans of a split table"
+    ranges = [key for key in keys if isinstance(key, Span)]
+    for left, right in pairwise(ranges):
+        if left.table != right.table or left.end != right.start:
+            return f"{left} and {right} are no neighbours"
+    replicas = [state.replicas[key] for key in keys]
+    node = replicas[0].node
+    if node is None or any(replica.node != node for replica in replicas):
+        return "they are not on one node"
+    return Merge(Span(ranges[0].table, ranges[0].start, ranges[-1].end), node, keys)
+
+
+def taken_up(state: Spans, merge: Merge, at_us: int) -> tuple[Spans, list[Output]]:
+    """Take up the new span, bound to the node, at the lowest checkpoint of the old ones."""
+    lowest = min(spans.start_ts(state, key) for key in merge.merged)
+    because = f"{len(merge.merged)} spans become one"
+    state, changes = spans.added(state, [merge.key], lowest, at_us, because)
+    state, more = spans.bound(state, merge.key, merge.node, at_us, because)
+    return state, changes + more

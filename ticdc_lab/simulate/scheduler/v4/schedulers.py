@@ -1,27 +1,249 @@
-"""The schedulers of a maintainer, one after the other: drain, basic, balance."""
+"""The schedulers of a maintainer, one after the other: drain, basic, balance (maintainer/scheduler)."""
 
 from __future__ import annotations
 
+import heapq
+from collections import Counter
+from collections.abc import Hashable
 from dataclasses import replace
 
-from ticdc_lab.simulate.machine import Decided, Now, Output
-from ticdc_lab.simulate.scheduler.v4 import balance, basic, drain_scheduler
-from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState, Stepped
+from ticdc_lab.simulate.machine import Address, Decided, Now, Output
+from ticdc_lab.simulate.scheduler.roles import Key
+from ticdc_lab.simulate.scheduler.v4 import controller, spans
+from ticdc_lab.simulate.scheduler.v4.controller import Control, moves_from
+from ticdc_lab.simulate.scheduler.v4.nodes import DrainState, MaintainerState, Stepped
+from ticdc_lab.simulate.scheduler.v4.operators import Add, Move
 from ticdc_lab.simulate.scheduler.v4.settings import Settings
+from ticdc_lab.simulate.scheduler.v4.spans import DEFAULT_GROUP, Spans, group_of, position
+
+# The basic scheduler: absent spans get a node (maintainer/scheduler/basic.go).
+
+BASIC = "basic-scheduler"
+
+
+def rank(node: Address, prefer: tuple[Hashable, ...]) -> tuple[int, str]:
+    """Order nodes of one load: those of ``prefer`` first, then the smaller name."""
+    return (prefer.index(node) if node in prefer else len(prefer), node)
+
+
+def placed(
+    control: Control, settings: Settings, target: Address | None, prefer: tuple[Hashable, ...], at_us: int
+) -> tuple[Control, list[Output]]:
+    """Create absent spans on the nodes that create the fewest; the parts of split tables first.
+
+    ``target`` is the node being drained, which gets none. Nothing is begun while more than half of the batch runs.
+    """
+    waiting = spans.absent_size(control.spans)
+    if not waiting:
+        return control, []
+    room = settings.batch_size - len(control.running)
+    nodes = sorted(control.nodes - {target}, key=lambda node: rank(node, prefer))
+    if room <= 0 or room < settings.batch_size // 2:
+        because = f"{len(control.running)} operators run, of {settings.batch_size}"
+        return control, [
+            Decided(BASIC, None, because, ((f"{waiting} absent spans", "they wait for operators to end"),))
+        ]
+    if not nodes:
+        return control, [Decided(BASIC, None, "no node can take a span", _rejected(target))]
+    outputs: list[Output] = []
+    groups = sorted(control.spans.absent, key=lambda group: (group == DEFAULT_GROUP, group))
+    for group in groups:
+        control, more = _group(control, settings, group, room, nodes, prefer, at_us)
+        outputs += more
+        room = settings.batch_size - len(control.running)
+        if room <= 0:
+            break
+    left = spans.absent_size(control.spans)
+    because = f"absent spans go to the nodes that create the fewest; {left} are left"
+    return control, [*outputs, Decided(BASIC, f"{waiting - left} spans", because, _rejected(target))]
+
+
+def _group(
+    control: Control,
+    settings: Settings,
+    group: int,
+    room: int,
+    nodes: list[Address],
+    prefer: tuple[Hashable, ...],
+    at_us: int,
+) -> tuple[Control, list[Output]]:
+    creating = _creating(control.spans, group)
+    if group != DEFAULT_GROUP:
+        per_node = settings.scheduling_task_count_per_node
+        room = min(room, sum(max(0, per_node - creating[node]) for node in nodes))
+    loads = [(creating[node], spans.size(control.spans, node), rank(node, prefer)) for node in nodes]
+    heapq.heapify(loads)
+    outputs: list[Output] = []
+    for key in spans.first(control.spans.absent[group], room, prefer):
+        load, total, (place, node) = loads[0]
+        control, more, why_not = controller.added(control, Add(key, node), at_us)
+        outputs += more
+        if not why_not:
+            heapq.heapreplace(loads, (load + 1, total + 1, (place, node)))
+    return control, outputs
+
+
+def _creating(state: Spans, group: int) -> Counter[Address]:
+    nodes = (state.replicas[key].node for key in state.scheduling if group_of(key) == group)
+    return Counter(node for node in nodes if node is not None)
+
+
+def _rejected(target: Address | None) -> tuple[tuple[str, str], ...]:
+    return () if target is None else ((target, "it is being drained"),)
+
+
+# The balance scheduler: nodes differ by one span at most (maintainer/scheduler/balance.go).
+
+BALANCE = "balance-scheduler"
+
+
+def balanced(
+    control: Control, batch_size: int, prefer: tuple[Hashable, ...], at_us: int
+) -> tuple[Control, list[Output]]:
+    """Move spans from the fullest nodes to the emptiest ones, as many as one batch holds.
+
+    Nothing is moved while an operator runs or a span is absent: the counts would not be those to balance.
+    """
+    absent = spans.absent_size(control.spans)
+    if control.running or absent:
+        because = f"{len(control.running)} operators run and {absent} spans are absent: first they have to settle"
+        return control, [Decided(BALANCE, None, because)]
+    loads = {node: spans.size(control.spans, node) for node in sorted(control.nodes)}
+    routes = _routes(loads, batch_size, prefer)
+    if not routes:
+        because = "no node has more than one span more than another"
+        return control, [Decided(BALANCE, None, because, tuple((node, f"{n} spans") for node, n in loads.items()))]
+    outputs: list[Output] = []
+    for key, origin, dest in _victims(control, routes, prefer):
+        control, more, why_not = controller.added(control, Move(key, origin, dest), at_us)
+        outputs += more
+        chosen = None if why_not else dest
+        rejected = tuple((node, f"{n} spans") for node, n in loads.items() if node != dest)
+        because = why_not or f"{origin} had {loads[origin]} spans, {dest} {loads[dest]}"
+        outputs.append(Decided(f"span:{key}", chosen, because, rejected))
+    return control, outputs
+
+
+def _routes(loads: dict[Address, int], limit: int, prefer: tuple[Hashable, ...]) -> list[tuple[Address, Address]]:
+    """Give (from, to) of every move until the fullest node has at most one span more than the emptiest."""
+    emptiest = [(n, rank(node, prefer)) for node, n in loads.items()]
+    fullest = [(-n, rank(node, prefer)) for node, n in loads.items()]
+    heapq.heapify(emptiest)
+    heapq.heapify(fullest)
+    routes: list[tuple[Address, Address]] = []
+    while emptiest and -fullest[0][0] - emptiest[0][0] > 1 and len(routes) < limit:
+        high, origin = fullest[0]
+        low, dest = emptiest[0]
+        routes.append((origin[1], dest[1]))
+        heapq.heapreplace(fullest, (high + 1, origin))
+        heapq.heapreplace(emptiest, (low + 1, dest))
+    return routes
+
+
+def _victims(
+    control: Control, routes: list[tuple[Address, Address]], prefer: tuple[Hashable, ...]
+) -> list[tuple[Key, Address, Address]]:
+    needed: dict[Address, int] = {}
+    for origin, _ in routes:
+        needed[origin] = needed.get(origin, 0) + 1
+    ranked = {key: place for place, key in enumerate(prefer)}
+    keys = {
+        origin: iter(
+            heapq.nsmallest(
+                count,
+                spans.of_node(control.spans, origin),
+                key=lambda key: (ranked.get(key, len(ranked)), position(key)),
+            )
+        )
+        for origin, count in needed.items()
+    }
+    return [(next(keys[origin]), origin, dest) for origin, dest in routes]
+
+
+# The drain scheduler: the spans of a node that is to go move away (maintainer/scheduler/drain.go, drain_common.go).
+
+DRAIN = "drain-scheduler"
+MIN_MOVES = 10
+
+
+def targeted(state: DrainState, target: Address | None, epoch: int) -> DrainState:
+    """Take a drain target: an older epoch is ignored, the same epoch can only clear its target."""
+    if epoch < state.epoch or (epoch == state.epoch and target is not None):
+        return state
+    return replace(state, target=target, epoch=epoch)
+
+
+def active(state: DrainState) -> Address | None:
+    """Give the node that is being drained."""
+    return state.target if state.epoch > 0 else None
+
+
+def move_limit(initial: int) -> int:
+    """Give the moves at once for a node that had so many spans: one percent, rounded up, and ten at least."""
+    return max(MIN_MOVES, -(-initial // 100))
+
+
+def drained(
+    control: Control,
+    state: DrainState,
+    address: Address,
+    batch_size: int,
+    prefer: tuple[Hashable, ...],
+    at_us: int,
+) -> tuple[Control, DrainState, list[Output]]:
+    """Move spans from the target to the emptiest other nodes, at most a batch, at most the limit at once.
+
+    ``address`` is the maintainer's own node: it has to move before its spans do.
+    """
+    target = active(state)
+    if target is None:
+        return control, replace(state, limit=0, limit_of=(None, 0)), []
+    if target == address:
+        return control, state, [Decided(DRAIN, None, f"the maintainer is on {target}: it has to move first")]
+    if state.limit_of != (target, state.epoch) or not state.limit:
+        limit = move_limit(spans.size(control.spans, target))
+        state = replace(state, limit=limit, limit_of=(target, state.epoch))
+    moving = moves_from(control, target)
+    room = min(state.limit - moving, batch_size)
+    nodes = sorted(control.nodes - {target})
+    if room <= 0 or not nodes:
+        because = f"{moving} spans move, of {state.limit} at once" if nodes else "no other node is there"
+        return control, state, [Decided(DRAIN, None, because)]
+    control, outputs = _moved(control, target, nodes, room, prefer, at_us)
+    return control, state, outputs
+
+
+def _moved(
+    control: Control, target: Address, nodes: list[Address], room: int, prefer: tuple[Hashable, ...], at_us: int
+) -> tuple[Control, list[Output]]:
+    idle = (key for key in spans.of_node(control.spans, target) if key not in control.running)
+    loads = [(spans.size(control.spans, node), rank(node, prefer)) for node in nodes]
+    heapq.heapify(loads)
+    outputs: list[Output] = []
+    for key in heapq.nsmallest(room, idle, key=position):
+        load, (place, dest) = loads[0]
+        control, more, why_not = controller.added(control, Move(key, target, dest), at_us)
+        outputs += more
+        if not why_not:
+            heapq.heapreplace(loads, (load + 1, (place, dest)))
+        because = why_not or f"{target} is being drained, {dest} has the fewest spans"
+        rejected = tuple((node, f"{n} spans") for n, (_, node) in sorted(loads) if node != dest)
+        outputs.append(Decided(f"span:{key}", None if why_not else dest, because, rejected))
+    return control, outputs
 
 
 def run(state: MaintainerState, settings: Settings, now: Now) -> Stepped:
     """Let each scheduler begin what it can; why one does nothing is told when the reason is a new one."""
-    control, drain, outputs = drain_scheduler.drained(
+    control, drain, outputs = drained(
         state.control, state.drain, state.address, settings.batch_size, now.prefer, now.at_us
     )
-    target = drain_scheduler.active(drain)
-    control, more = basic.placed(control, settings, target, now.prefer, now.at_us)
+    target = active(drain)
+    control, more = placed(control, settings, target, now.prefer, now.at_us)
     state, outputs = replace(state, control=control, drain=drain), outputs + more
     if target is not None:
         state = replace(state, balance_blocked_us=now.at_us + settings.balance_cooldown_us)
     elif now.at_us >= state.balance_due_us and now.at_us >= state.balance_blocked_us:
-        control, more = balance.balanced(state.control, settings.batch_size, now.prefer, now.at_us)
+        control, more = balanced(state.control, settings.batch_size, now.prefer, now.at_us)
         busy = any(isinstance(output, Decided) and output.chosen is None for output in more)
         due_us = state.balance_due_us if busy and control.running else now.at_us + settings.balance_interval_us
         state, outputs = replace(state, control=control, balance_due_us=due_us), outputs + more
@@ -30,7 +252,7 @@ def run(state: MaintainerState, settings: Settings, now: Now) -> Stepped:
 
 def drain_ended(state: MaintainerState) -> MaintainerState:
     """The drained node has left: there is no target any more."""
-    return replace(state, drain=drain_scheduler.targeted(state.drain, None, state.drain.epoch))
+    return replace(state, drain=targeted(state.drain, None, state.drain.epoch))
 
 
 def _said_once(state: MaintainerState, outputs: list[Output]) -> Stepped:

@@ -6,7 +6,7 @@ None is ever ``scheduling`` without a node. All steps return the next :class:`Sp
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from typing import NamedTuple
 
 from immutables import Map
@@ -14,10 +14,169 @@ from immutables import Map
 from ticdc_lab.simulate.machine import Address, Changed, Output
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.roles import Key, Span
-from ticdc_lab.simulate.scheduler.v4 import queue
-from ticdc_lab.simulate.scheduler.v4.keys import group_of, position
-from ticdc_lab.simulate.scheduler.v4.queue import Queue
-from ticdc_lab.simulate.scheduler.v4.replica import ABSENT, NOBODY, REPLICATING, SCHEDULING, Replica, indexed
+
+# What spans have by themselves: their order, their table, the group that shares a limit.
+
+DEFAULT_GROUP = 0
+"""Of all whole tables; the parts of a split table have their table's id as the group."""
+
+
+def position(key: Key) -> tuple[int, str, str]:
+    """Sort spans by this; it tells spans of one start apart, as a merge has them for a while."""
+    return (key.table, key.start, key.end) if isinstance(key, Span) else (key, "", "")
+
+
+def group_of(key: Key) -> int:
+    """Give the group whose spans share the limit of the basic scheduler."""
+    return key.table if isinstance(key, Span) and (key.start or key.end) else DEFAULT_GROUP
+
+
+def table_of(key: Key) -> int:
+    """Give the table of a span."""
+    return key.table if isinstance(key, Span) else key
+
+
+# Ranges of keys: what lies in what, and what is missing.
+
+
+def root_of(key: Key, tables: frozenset[Key]) -> Key | None:
+    """Give the wanted table or span that a span is (a part of), None where it is of none."""
+    if key in tables:
+        return key
+    if not isinstance(key, Span):
+        return None
+    if key.table in tables:
+        return key.table
+    around = (root for root in tables if isinstance(root, Span) and contains(root, key))
+    return next(around, None)
+
+
+def contains(outer: Key, inner: Key) -> bool:
+    """Whether a span lies in another one; an empty ``end`` is the end of the table."""
+    if not isinstance(outer, Span):
+        return (inner.table if isinstance(inner, Span) else inner) == outer
+    if not isinstance(inner, Span) or inner.table != outer.table:
+        return False
+    return outer.start <= inner.start and (not outer.end or (bool(inner.end) and inner.end <= outer.end))
+
+
+def holes(root: Key, parts: list[Span]) -> list[Span]:
+    """Give the ranges of ``root`` that no part covers; the parts are sorted and do not overlap."""
+    whole = root if isinstance(root, Span) else Span(root, "", "")
+    missing, start, open_end = list[Span](), whole.start, False
+    for part in parts:
+        if start < part.start:
+            missing.append(Span(whole.table, start, part.start))
+        start, open_end = part.end, not part.end
+    if not open_end and start != whole.end and not (parts and not start):
+        missing.append(Span(whole.table, start, whole.end))
+    return missing
+
+
+# A first-in first-out queue whose members can also leave from the middle; immutable, every step O(log n).
+
+
+class Queue(NamedTuple):
+    """Keys in the order in which they came; ``head`` is at or before the first one, ``tail`` behind the last one."""
+
+    entries: Map[int, Key] = Map()
+    places: Map[Key, int] = Map()
+    head: int = 0
+    tail: int = 0
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.places
+
+
+EMPTY = Queue()
+
+
+def pushed(queue: Queue, keys: list[Key]) -> Queue:
+    """Put keys that are not in it at the end."""
+    entries, places, tail = queue.entries.mutate(), queue.places.mutate(), queue.tail
+    for key in keys:
+        entries[tail] = key
+        places[key] = tail
+        tail += 1
+    return Queue(entries.finish(), places.finish(), queue.head, tail)
+
+
+def dropped(queue: Queue, key: Key) -> Queue:
+    """Take a key out, wherever it stands."""
+    place = queue.places[key]
+    entries, head = queue.entries.delete(place), queue.head
+    while head < queue.tail and head not in entries:
+        head += 1
+    return Queue(entries, queue.places.delete(key), head, queue.tail)
+
+
+def first(queue: Queue, limit: int, prefer: tuple[Hashable, ...] = ()) -> list[Key]:
+    """Give the first keys without taking them out; those of ``prefer`` come before all others."""
+    found = [queue.entries[queue.places[key]] for key in prefer if key in queue.places][:limit]  # type: ignore[index]
+    chosen = set(found)
+    for key in in_order(queue):
+        if len(found) >= limit:
+            break
+        if key not in chosen:
+            found.append(key)
+    return found
+
+
+def in_order(queue: Queue) -> Iterator[Key]:
+    """Give the keys in the order in which they came."""
+    for place in range(queue.head, queue.tail):
+        key = queue.entries.get(place)
+        if key is not None:
+            yield key
+
+
+# One span as the span controller has it, and the indexes by which it is found.
+
+ABSENT, SCHEDULING, REPLICATING = "absent", "scheduling", "replicating"
+NOBODY: Map[Key, None] = Map()
+
+
+class Replica(NamedTuple):
+    """One span; ``since_us`` is when its state began, ``checkpoint_ts`` what is known to be downstream."""
+
+    state: str
+    node: Address | None
+    checkpoint_ts: int
+    since_us: int
+
+    def __str__(self) -> str:
+        return f"{self.state}@{self.node}" if self.node else self.state
+
+
+def indexed(
+    by_node: Map[Address, Map[Key, None]],
+    scheduling: Map[Key, None],
+    absent: Map[int, Queue],
+    key: Key,
+    old: Replica,
+    new: Replica | None,
+) -> tuple[Map[Address, Map[Key, None]], Map[Key, None], Map[int, Queue]]:
+    """Give the spans by node, those scheduling and those absent, after one of them has changed or gone."""
+    node = new.node if new else None
+    if old.node is None:
+        group = group_of(key)
+        waiting = dropped(absent[group], key)
+        absent = absent.set(group, waiting) if waiting.places else absent.delete(group)
+    elif old.node != node:
+        here = by_node[old.node].delete(key)
+        by_node = by_node.set(old.node, here) if here else by_node.delete(old.node)
+    if new is not None and node is None:
+        absent = absent.set(group_of(key), pushed(absent.get(group_of(key), EMPTY), [key]))
+    elif node is not None and old.node != node:
+        by_node = by_node.set(node, by_node.get(node, NOBODY).set(key, None))
+    if new is not None and new.state == SCHEDULING:
+        scheduling = scheduling.set(key, None)
+    elif old.state == SCHEDULING:
+        scheduling = scheduling.delete(key)
+    return by_node, scheduling, absent
 
 
 class Spans(NamedTuple):
@@ -88,7 +247,7 @@ def added(spans: Spans, keys: Iterable[Key], checkpoint_ts: int, at_us: int, bec
         grouped.setdefault(group_of(key), []).append(key)
     absent, parts = spans.absent, spans.parts
     for group, members in grouped.items():
-        absent = absent.set(group, queue.pushed(absent.get(group, queue.EMPTY), members))
+        absent = absent.set(group, pushed(absent.get(group, EMPTY), members))
     for key in new:
         if isinstance(key, Span):
             parts = parts.set(key.table, parts.get(key.table, Map()).set(key, None))

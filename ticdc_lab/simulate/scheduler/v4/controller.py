@@ -1,0 +1,210 @@
+"""The operator controller: which operator works on which span, and what comes of it (maintainer/operator)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from immutables import Map
+
+from ticdc_lab.simulate.machine import Address, Changed, Output, Send
+from ticdc_lab.simulate.scheduler.roles import Key
+from ticdc_lab.simulate.scheduler.v4 import operators, spans
+from ticdc_lab.simulate.scheduler.v4.messages import TableSpanStatus
+from ticdc_lab.simulate.scheduler.v4.operators import Add, Merge, Move, Occupy, Operator, Remove, Split
+from ticdc_lab.simulate.scheduler.v4.spans import NO_SPANS, Spans, position
+
+# What an operator controller holds: the spans, the operators that work on them, the nodes alive.
+
+
+class Running(NamedTuple):
+    """An operator, since when it runs and when its order is due (again)."""
+
+    operator: Operator
+    since_us: int
+    due_us: int
+
+
+class Control(NamedTuple):
+    """The spans and the operators that work on them; ``nodes`` are those alive."""
+
+    spans: Spans = NO_SPANS
+    running: Map[Key, Running] = Map()
+    nodes: frozenset[Address] = frozenset()
+    resend_us: int = 500_000
+
+
+NOTHING = Control()
+
+
+def moves_from(control: Control, node: Address) -> int:
+    """Count the unfinished moves away from a node."""
+    running = (found.operator for found in control.running.values())
+    return sum(isinstance(operator, Move) and operator.origin == node and not operator.finished for operator in running)
+
+
+# The operator controller: which operators run, their orders, and their last step, done once.
+#
+# (maintainer/operator/operator_controller.go.) Orders come out as ``Send`` of unstamped messages: whoever knows the
+# lives of the nodes stamps them (:mod:`.maintainer`).
+
+Stepped = tuple[Control, list[Output]]
+
+
+def added(control: Control, operator: Operator, at_us: int) -> tuple[Control, list[Output], str]:
+    """Let an operator begin; the text says why it does not, and is empty where it does."""
+    if operator.key in control.running:
+        return control, [], f"a {control.running[operator.key].operator.kind} operator works on it"
+    if operator.key not in control.spans.replicas:
+        return control, [], "it is unknown"
+    control, outputs = _pushed(control, operator, at_us)
+    return control, outputs, ""
+
+
+def merged(control: Control, keys: tuple[Key, ...], at_us: int) -> tuple[Control, list[Output], str]:
+    """Begin a merge: one operator for the new span, and one for each old span to hold it; all of them or none."""
+    operator = operators.merge_of(control.spans, keys)
+    if isinstance(operator, str):
+        return control, [], operator
+    if operator.node not in control.nodes:
+        return control, [], f"{operator.node} is gone"
+    for key in (*keys, operator.key):
+        if key in control.running:
+            return control, [], f"a {control.running[key].operator.kind} operator works on {key}"
+    if operator.key in control.spans.replicas:
+        return control, [], f"{operator.key} exists"
+    outputs: list[Output] = []
+    for key in keys:
+        control, more = _pushed(control, Occupy(key, operator.node), at_us)
+        outputs += more
+    state, changes = operators.taken_up(control.spans, operator, at_us)
+    control, more = _pushed(control._replace(spans=state), operator, at_us)
+    return control, outputs + changes + more, ""
+
+
+def checked(control: Control, sender: Address, status: TableSpanStatus, at_us: int) -> Stepped:
+    """Tell the operator of a span what a node reports of it."""
+    found = control.running.get(status.id)
+    if found is None:
+        return control, []
+    after, state, changes = found.operator.check(control.spans, sender, status, at_us)
+    control, more = _stepped(control, found, after, state, at_us)
+    return control, changes + more
+
+
+def node_removed(control: Control, node: Address, at_us: int) -> Stepped:
+    """A node is gone: spans that nobody works on become absent, every operator hears of it."""
+    control, outputs = control._replace(nodes=control.nodes - {node}), list[Output]()
+    state = control.spans
+    for key in sorted(spans.of_node(state, node), key=position):
+        found = control.running.get(key)
+        if found is None or node not in found.operator.affected_nodes():
+            state, changes = spans.marked_absent(state, key, at_us, f"{node} is gone")
+            outputs += changes
+    control = control._replace(spans=state)
+    for key in sorted(control.running, key=position):
+        found = control.running.get(key)
+        if found is None or node not in found.operator.affected_nodes():
+            continue
+        after, state, changes = found.operator.on_node_remove(control.spans, node, at_us)
+        control, more = _stepped(control, found, after, state, at_us)
+        outputs += changes + more
+    return control, outputs
+
+
+def tasks_removed(control: Control, keys: Iterable[Key], at_us: int, because: str) -> Stepped:
+    """Spans are not wanted any more: end their operators, forget them, remove their dispatchers."""
+    outputs: list[Output] = []
+    for key in sorted(keys, key=position):
+        replica = control.spans.replicas.get(key)
+        found = control.running.get(key)
+        if replica is None:
+            continue
+        if found is not None:
+            control, more = _task_removed(control, found, at_us)
+            outputs += more
+        state, changes = spans.removed(control.spans, key, because)
+        control = control._replace(spans=state)
+        outputs += changes
+        node = replica.node if found is None or not isinstance(found.operator, Remove) else found.operator.node
+        if node is not None:
+            control, more = _pushed(control, Remove(key, node), at_us)
+            outputs += more
+    return control, outputs
+
+
+def executed(control: Control, at_us: int) -> Stepped:
+    """Send every order that is due (again)."""
+    due = sorted((key for key, found in control.running.items() if found.due_us <= at_us), key=position)
+    outputs: list[Output] = []
+    for key in due:
+        found = control.running.get(key)
+        if found is not None:
+            control, more = _advanced(control, found.operator, control.spans, found.since_us, at_us)
+            outputs += more
+    return control, outputs
+
+
+def adopted(control: Control, operator: Add | Remove, at_us: int) -> Stepped:
+    """Go on with what an earlier maintainer had begun."""
+    return _pushed(control, operator, at_us)
+
+
+def _pushed(control: Control, operator: Operator, at_us: int) -> Stepped:
+    state, outputs = control.spans, list[Output]()
+    for node in operator.affected_nodes():
+        if node not in control.nodes:
+            operator, state, more = operator.on_node_remove(state, node, at_us)
+            outputs += more
+    operator, state, more = operator.start(state, at_us)
+    about = f"{operator.kind} of {operator.key}: {' to '.join(operator.affected_nodes())}"
+    outputs += [*more, Changed(f"operator:{operator.key}", None, operator.kind, about)]
+    control, last = _advanced(control, operator, state, at_us, at_us)
+    return control, outputs + last
+
+
+def _stepped(control: Control, found: Running, after: Operator, state: Spans, at_us: int) -> Stepped:
+    if after == found.operator:
+        return control._replace(spans=state), []
+    return _advanced(control, after, state, found.since_us, at_us)
+
+
+def _advanced(control: Control, operator: Operator, state: Spans, since_us: int, at_us: int) -> Stepped:
+    if operator.finished:
+        return _ended(control, operator, state, at_us)
+    said = operator.schedule(state)
+    running = control.running.set(operator.key, Running(operator, since_us, at_us + control.resend_us))
+    return control._replace(spans=state, running=running), [] if said is None else [Send(said.to, said.message)]
+
+
+def _ended(control: Control, operator: Operator, state: Spans, at_us: int) -> Stepped:
+    after, state, outputs = operator.post_finish(state, at_us)
+    held = operator.key in control.running
+    running = control.running.delete(operator.key) if held else control.running
+    control = control._replace(spans=state, running=running)
+    outputs.append(Changed(f"operator:{operator.key}", operator.kind, None, f"it is {operator.phase}"))
+    if isinstance(after, Merge):
+        control, more = _released(control, after)
+        return control, outputs + more
+    if isinstance(after, Split) and not after.removed:
+        for part, node in zip(after.parts, after.targets, strict=False):
+            control, more = _pushed(control, Add(part, node), at_us)
+            outputs += more
+    return control, outputs
+
+
+def _released(control: Control, ended: Merge) -> Stepped:
+    held = [key for key in ended.merged if key in control.running and isinstance(control.running[key].operator, Occupy)]
+    running = control.running.mutate()
+    for key in held:
+        del running[key]
+    because = f"the merge into {ended.key} has ended"
+    return control._replace(running=running.finish()), [
+        Changed(f"operator:{key}", "occupy", None, because) for key in held
+    ]
+
+
+def _task_removed(control: Control, found: Running, at_us: int) -> Stepped:
+    after, state, outputs = found.operator.on_task_removed(control.spans, at_us)
+    control, more = _ended(control, after, state, at_us)
+    return control, outputs + more
