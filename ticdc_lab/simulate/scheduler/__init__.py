@@ -34,6 +34,7 @@ lazily(
         "Pace": "executor",
         "Settings": "variants",
         "Small": "small",
+        "retold": "small",
         "Stick": "capture",
         "simulate": "run",
     },
