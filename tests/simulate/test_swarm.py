@@ -36,6 +36,14 @@ def test_many_seeds_are_live_in_their_end(model: str, seed: int) -> None:
     assert _not_held(model, seed) == []
 
 
+@pytest.mark.parametrize("variant", ["v2", "v3", "v4"])
+def test_a_variant_can_be_asked_for(variant: str) -> None:
+    """Each seed draws a scenario that the variant takes."""
+    drawn = [swarm("scheduler", seed, {"variant": variant}) for seed in range(30)]
+    assert {one.variant for one in drawn} == {variant}
+    assert not list(fallen("scheduler", range(2), {"variant": variant}))
+
+
 def test_a_seed_draws_the_same_again_and_an_unknown_model_is_refused() -> None:
     """So that a failure can be told by its number."""
     assert swarm("pipeline", 3).text == swarm("pipeline", 3).text != swarm("pipeline", 4).text

@@ -126,11 +126,17 @@ def pipeline(
 @simulate.command()
 @click.argument("scenario", required=False)
 @of_a_run
+@click.option(
+    "--why",
+    "why_at",
+    metavar="TIME",
+    help="Also say what held the watermarks of each changefeed at this moment of the run, such as 7.5s.",
+)
 @json_flag
 @guarded
 def changefeeds(
     scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...], out: str | None,
-    lines: int, as_json: bool,
+    lines: int, why_at: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a scenario of several changefeeds and judge it.
 
@@ -138,7 +144,7 @@ def changefeeds(
 
     Exit codes as for `simulate scheduler`.
     """
-    sys.exit(_ran("changefeeds", scenario, seed, seeds, swarm, settings, out, lines, as_json=as_json))
+    sys.exit(_ran("changefeeds", scenario, seed, seeds, swarm, settings, out, lines, why_at, as_json=as_json))
 
 
 @simulate.command("ddl-service")
@@ -299,12 +305,9 @@ def _moment(text: str, until_us: int) -> int:
 
 
 def _whys(played: Any, at_us: int) -> list[dict[str, Any]]:
-    from ticdc_lab.simulate.pipeline.looking import why_at
-    from ticdc_lab.simulate.pipeline.why import WATERMARKS
-
-    found = [why_at(played.run, at_us=at_us, watermark=w) for w in WATERMARKS]
-    return [{"watermark": w.watermark, "at_us": w.at_us, "value_ts": w.value_ts, "text": w.text,
-             "holders": w.table.to_pylist()} for w in found]  # fmt: skip
+    return [({"changefeed": w.of} if w.of else {}) | {
+                "watermark": w.watermark, "at_us": w.at_us, "value_ts": w.value_ts, "text": w.text,
+                "holders": w.table.to_pylist()} for w in played.whys(at_us)]  # fmt: skip
 
 
 def _print(facts: dict[str, Any], lines: int) -> None:
@@ -323,7 +326,8 @@ def _print(facts: dict[str, Any], lines: int) -> None:
     for line in facts["last"]:
         click.echo(f"  {line}")
     for one in facts.get("why", []):
-        click.echo(f"\nWhy {one['watermark']} at {shown(one['at_us'])}: {one['text']}")
+        of = f" of {one['changefeed']}" if "changefeed" in one else ""
+        click.echo(f"\nWhy {one['watermark']}{of} at {shown(one['at_us'])}: {one['text']}")
     _print_judgement(facts)
 
 

@@ -31,7 +31,8 @@ def swarm(model: str, seed: int, changes: Mapping[str, str] = _NO_CHANGES) -> Sc
     seed
         Draws everything; it is the run's own seed too.
     changes
-        Values that are taken instead of the drawn ones, as for :func:`ticdc_lab.simulate.scenario.read_scenario`.
+        Values that are taken instead of the drawn ones, as for :func:`ticdc_lab.simulate.scenario.read_scenario`; of
+        the scheduler a ``variant`` of these has a scenario of its own drawn.
 
     Raises
     ------
@@ -46,7 +47,8 @@ def swarm(model: str, seed: int, changes: Mapping[str, str] = _NO_CHANGES) -> Sc
     if model not in _DRAWN:
         raise ContractError(f"There is no swarm of {model}.", hint=f"Of: {', '.join(_DRAWN)}.")
     chance = Random(f"{model} {seed}")
-    return scenario_from_text(f"model: {model}\nname: swarm\nseed: {seed}\n{_DRAWN[model](chance)}", SWARM, changes)
+    drawn = _scheduler(chance, changes.get("variant")) if model == "scheduler" else _DRAWN[model](chance)
+    return scenario_from_text(f"model: {model}\nname: swarm\nseed: {seed}\n{drawn}", SWARM, changes)
 
 
 class Fallen(NamedTuple):
@@ -97,8 +99,9 @@ def _lines(heading: str, lines: list[str]) -> str:
     return f"{heading}:\n" + "".join(f"  - {line}\n" for line in lines)
 
 
-def _scheduler(chance: Random) -> str:
-    variant = chance.choice(("v2", "v2", "v3", "v4"))
+def _scheduler(chance: Random, variant: str | None = None) -> str:
+    drawn = chance.choice(("v2", "v2", "v3", "v4"))
+    variant = variant or drawn
     captures, tables = chance.randint(2, 5), chance.randint(1, 20)
     policy = chance.choice(("count", "count", "none")) if variant == "v2" else "count"
     balance = f"balance: {{policy: {policy}, check: {chance.choice((2, 10))}s}}, " if variant == "v2" else ""

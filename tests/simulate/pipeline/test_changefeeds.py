@@ -15,7 +15,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_pipeline_run import LOAD, SECOND, ddl_load, delivered, final, in_order
 
 from ticdc_lab.errors import ContractError, ScenarioError
+from ticdc_lab.figures import ownership_gantt, watermark_curves
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Fault, Restart
+from ticdc_lab.simulate.lags import GLOBAL, lag_curve, watermarks
 from ticdc_lab.simulate.network import Link, Network
 from ticdc_lab.simulate.pipeline.capture import DataCapture
 from ticdc_lab.simulate.pipeline.changefeeds import (
@@ -33,6 +35,7 @@ from ticdc_lab.simulate.pipeline.changefeeds import (
 from ticdc_lab.simulate.pipeline.changefeeds.changefeed import downstream_of
 from ticdc_lab.simulate.pipeline.downstream import Ddl, Pace, Rows
 from ticdc_lab.simulate.pipeline.keys import table_of
+from ticdc_lab.simulate.pipeline.looking import why_at
 from ticdc_lab.simulate.pipeline.monitor import PARTITION
 from ticdc_lab.simulate.pipeline.settings import (
     AT_LEAST_ONCE,
@@ -44,6 +47,7 @@ from ticdc_lab.simulate.pipeline.settings import (
     DownstreamSettings,
     Settings,
 )
+from ticdc_lab.simulate.pipeline.why import CHECKPOINT, RESOLVED, WATERMARKS
 from ticdc_lab.simulate.runs import QUIET
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
 from ticdc_lab.simulate.scheduler.clock import us_of
@@ -369,3 +373,64 @@ def test_what_one_changefeed_alone_delivers_it_delivers_beside_others():
         return found
 
     assert images(delivered(run_one())) == images(c for _, c in arrived(run([]), "all"))
+
+
+@cache
+def standing() -> ChangefeedsRun:
+    """The downstream of one changefeed takes nothing for three seconds."""
+    node = downstream_of("all")
+    pace = [Ask(3 * SECOND, node, Pace(0)), Ask(6 * SECOND, node, Pace(None))]
+    return run([*pace, asked(9 * SECOND, PauseChangefeed("some"))], sample_us=200_000)
+
+
+def test_why_names_what_holds_one_changefeed_and_nothing_holds_the_other():
+    """Each is asked by itself, of its own sinks; the upstream's causes are of both."""
+    held = why_at(standing().of("all"), at_us=5_900_000, watermark=CHECKPOINT)
+    assert held.holders and {h.kind for h in held.holders} == {"sink"} and "has stood for" in held.text
+    assert not why_at(standing().of("some"), at_us=5_900_000, watermark=CHECKPOINT).holders
+    assert not why_at(standing().of("all"), at_us=8_900_000, watermark=CHECKPOINT).holders
+
+
+def test_why_of_a_lock_is_that_of_every_changefeed_that_has_its_table():
+    """The transaction, in a run of several."""
+    text = EXAMPLE.read_text(encoding="utf-8").partition("events:")[0] + (
+        "events:\n"
+        "  - {at: 0s, create_changefeed: has, tables: [1, 2]}\n"
+        "  - {at: 0s, create_changefeed: misses, tables: 3}\n"
+        "  - {at: 2s, long_transaction: 2, hold: 4s}\n"
+    )
+    scenario = scenario_from_text(text)
+    played = scenario.model.play(scenario, sample_us=200_000)
+    whys = {(w.of, w.watermark): w for w in played.whys(5_800_000)}
+    assert set(whys) == {(name, w) for name in ("has", "misses") for w in WATERMARKS}
+    assert [h.kind for h in whys["has", RESOLVED].holders] == ["transaction"] and not whys["misses", RESOLVED].holders
+
+
+def test_a_changefeed_that_is_stopped_is_not_asked_why():
+    """No capture has a part of it."""
+    text = EXAMPLE.read_text(encoding="utf-8")
+    played = read_scenario(str(EXAMPLE)).model.play(scenario_from_text(text), sample_us=200_000)
+    assert [w.of for w in played.whys(4_500_000)] == ["all", "all", "late", "late"]
+
+
+def test_the_trace_of_one_changefeed_is_drawn_as_if_there_were_no_other():
+    """Its watermarks and owners of tables, under the names that figures know; nodes and faults are of all."""
+    found = standing()
+    of = {name: found.trace_of(name) for name in ("all", "some")}
+    for name, trace in of.items():
+        subjects = set(trace["subject"].drop_null().to_pylist())
+        assert "global-checkpoint" in subjects and not any(s.startswith(("all/", "some/")) for s in subjects)
+        persisted = [int(r["after"]) for r in trace.to_pylist() if r["subject"] == "global-checkpoint"]
+        assert persisted == sorted(persisted) and persisted[-1] == found.changefeed(name).checkpoint_ts
+        assert trace.num_rows < found.trace.num_rows
+    lags = {name: lag_curve(_global(trace), until_us=9 * SECOND)["lag_us"].max() for name, trace in of.items()}
+    assert lags["all"] > 2_500_000 > lags["some"]
+    for figure in (watermark_curves(of["all"]), ownership_gantt(of["some"])):
+        assert figure.go().data
+    drawn = {str(line) for t in ownership_gantt(of["some"]).go().data for line in (t.y if t.y is not None else ())}
+    assert not any("100" in line for line in drawn), "its filter lets tables 101 and 102 through"
+
+
+def _global(trace: Any) -> Any:
+    of = watermarks(trace)
+    return of[(of["who"] == GLOBAL) & (of["watermark"] == "checkpoint")]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
+from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.pipeline.capture.facts import capture_facts
 from ticdc_lab.simulate.pipeline.capture.state import DataState
 from ticdc_lab.simulate.pipeline.moment import Moment, Reported
-from ticdc_lab.simulate.pipeline.run import Run
 from ticdc_lab.simulate.pipeline.settings import Settings
 from ticdc_lab.simulate.pipeline.tikv.facts import region_facts
 from ticdc_lab.simulate.pipeline.tikv.store_state import StoreState
@@ -18,6 +18,25 @@ from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState
 from ticdc_lab.simulate.scheduler.etcd import EtcdState
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.trace import Row
+
+
+class Sampled(Protocol):
+    """A run that was kept with ``sample_us``: of the pipeline, or of one changefeed among several."""
+
+    @property
+    def settings(self) -> Settings:
+        """Give what it was told."""
+        ...
+
+    @property
+    def kernel(self) -> Kernel:
+        """Give its world."""
+        ...
+
+    @property
+    def snapshots(self) -> list[tuple[int, dict[str, Any]]]:
+        """Give the states of all live nodes, now and then."""
+        ...
 
 
 def moment_of(
@@ -56,7 +75,7 @@ def moment_of(
     )
 
 
-def moments(run: Run, *, until_us: int | None = None) -> list[Moment]:
+def moments(run: Sampled, *, until_us: int | None = None) -> list[Moment]:
     """Give the moments of a run that was kept with ``sample_us``, up to ``until_us``."""
     nodes = (*run.settings.stores(), *run.settings.scheduler.nodes(), ETCD)
     pauses = _pauses(run.kernel.recorder.rows)
@@ -77,7 +96,7 @@ def current_us_of(settings: Settings) -> int:
     return max(CURRENT_US, settings.tikv.resolved_us + 3 * (scheduler.tick_us + scheduler.poll_us))
 
 
-def why_at(run: Run, *, at_us: int, watermark: str = RESOLVED, current_us: int | None = None) -> Why:
+def why_at(run: Sampled, *, at_us: int, watermark: str = RESOLVED, current_us: int | None = None) -> Why:
     """Say what holds a global watermark of a run at the last sample up to ``at_us`` (:func:`.why.why`).
 
     ``current_us`` is :func:`current_us_of` the settings if left out.

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from ticdc_lab.simulate import runs
 from ticdc_lab.simulate.assertions import Assertion, Judge
 from ticdc_lab.simulate.pipeline.facts import PipelineFacts
-from ticdc_lab.simulate.pipeline.looking import current_us_of
+from ticdc_lab.simulate.pipeline.looking import current_us_of, why_at
 from ticdc_lab.simulate.pipeline.run import Run, simulate
 from ticdc_lab.simulate.pipeline.scenario_translation import load_of_scenario, settings_of
 from ticdc_lab.simulate.pipeline.vocabulary import OfScheduler
+from ticdc_lab.simulate.pipeline.why import WATERMARKS, Why
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scheduler.facts import Facts
 from ticdc_lab.simulate.scheduler.monitor import Measures
@@ -36,6 +37,10 @@ class Played(runs.Played[Run, Facts]):
     def measures(self) -> Measures:
         """What tables had of writers."""
         return self.run.monitor.scheduler.measures
+
+    def whys(self, at_us: int) -> list[Why]:
+        """Say what holds both watermarks at a moment; it was played with ``sample_us``."""
+        return [why_at(self.run, at_us=at_us, watermark=w) for w in WATERMARKS]
 
     @property
     def happened(self) -> list[Line]:

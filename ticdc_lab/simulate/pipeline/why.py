@@ -352,6 +352,8 @@ class Why:
         The first holds it, each further one would without those before it; empty where it is on its way.
     waiting_rows
         Rows in sorters and mounters.
+    of
+        The changefeed, where there are several.
     """
 
     watermark: str
@@ -361,6 +363,7 @@ class Why:
     stands_since_us: int
     holders: tuple[Holder, ...]
     waiting_rows: int
+    of: str = ""
 
     @property
     def table(self) -> pa.Table:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_lab.errors import ContractError
 from ticdc_lab.simulate.faults import Ask, Chaos, Fault, drawn
 from ticdc_lab.simulate.kernel import Kernel, no_cycles
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.pipeline.changefeeds.auditor import ChangefeedsAuditor
-from ticdc_lab.simulate.pipeline.changefeeds.changefeed import Changefeed, CreateChangefeed, downstream_of
-from ticdc_lab.simulate.pipeline.changefeeds.etcd import SharedEtcd
-from ticdc_lab.simulate.pipeline.changefeeds.server import CaptureServer
+from ticdc_lab.simulate.pipeline.changefeeds.changefeed import Changefeed, CreateChangefeed, downstream_of, named
+from ticdc_lab.simulate.pipeline.changefeeds.etcd import SharedEtcd, SharedState
+from ticdc_lab.simulate.pipeline.changefeeds.server import CaptureServer, ServerState
 from ticdc_lab.simulate.pipeline.downstream import Downstream, Entry, entries
 from ticdc_lab.simulate.pipeline.keys import table_of
 from ticdc_lab.simulate.pipeline.load import Load, require_rows
@@ -56,6 +58,20 @@ class ChangefeedsRun(SimulatedRun[Settings]):
     created: tuple[CreateChangefeed, ...]
     auditor: ChangefeedsAuditor = field(repr=False)
 
+    def of(self, name: str) -> OneOfSeveral:
+        """Give the run as one changefeed had it, to ask why its watermarks stand (:func:`.looking.why_at`)."""
+        return OneOfSeveral(self, self._created(name).id)
+
+    def trace_of(self, name: str) -> pa.Table:
+        """Give the trace of one changefeed and of the nodes, as if there were no other: figures draw it."""
+        trace, prefix = self.trace, named(name, "")
+        subjects = pc.fill_null(trace["subject"], "")
+        others = [pc.starts_with(subjects, named(c.id, "")) for c in self.created if c.id != name]
+        kept = trace.filter(pc.invert(reduce(pc.or_, others))) if others else trace
+        place = kept.schema.get_field_index("subject")
+        own = pc.replace_substring_regex(kept["subject"], f"^{re.escape(prefix)}", "")
+        return kept.set_column(place, kept.schema.field(place), own)
+
     def changefeed(self, name: str) -> Changefeed | None:
         """Give what etcd holds of a changefeed at the end, None where it was removed."""
         found: Changefeed | None = self.kernel.states[ETCD].changefeeds.get(name)
@@ -89,6 +105,42 @@ class ChangefeedsRun(SimulatedRun[Settings]):
         return next(c for c in self.created if c.id == name)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class OneOfSeveral:
+    """A run as one changefeed had it; it was made with ``sample_us``."""
+
+    run: ChangefeedsRun
+    name: str
+
+    @property
+    def settings(self) -> Settings:
+        """Give what the run was told."""
+        return self.run.settings
+
+    @property
+    def kernel(self) -> Kernel:
+        """Give its world."""
+        return self.run.kernel
+
+    @property
+    def snapshots(self) -> list[tuple[int, dict[str, Any]]]:
+        """Give the states of nodes, a capture's being that of its part of the changefeed, where it has one."""
+        return [(at_us, self._seen(states)) for at_us, states in self.run.auditor.upstream.snapshots]
+
+    def _seen(self, states: Mapping[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for address, state in states.items():
+            if isinstance(state, ServerState):
+                if self.name in state.running:
+                    found[address] = state.running[self.name].state
+            elif isinstance(state, SharedState):
+                known = state.changefeeds.get(self.name)
+                found |= {} if known is None else {address: known}
+            else:
+                found[address] = state
+        return found
+
+
 def simulate_changefeeds(
     settings: Settings,
     load: Load,
@@ -104,6 +156,7 @@ def simulate_changefeeds(
     step_limit: int = 50_000_000,
     name: str = "",
     stops_at_violation: bool = True,
+    sample_us: int | None = None,
     begun: Callable[[Kernel], None] | None = None,
 ) -> ChangefeedsRun:
     """Run an upstream and several changefeeds of it.
@@ -117,7 +170,7 @@ def simulate_changefeeds(
     changefeeds
         Those that are there from the beginning; more come by ``Ask(at_us, "etcd", CreateChangefeed(..))`` among the
         faults, and :class:`.PauseChangefeed`, :class:`.ResumeChangefeed`, :class:`.RemoveChangefeed` likewise.
-    faults, chaos, seed, until_us, network, level, recorder, step_limit, name, stops_at_violation, begun
+    faults, chaos, seed, until_us, network, level, recorder, step_limit, name, stops_at_violation, sample_us, begun
         As for :func:`ticdc_lab.simulate.pipeline.run.simulate`.
 
     Returns
@@ -163,6 +216,7 @@ def simulate_changefeeds(
         2 * scheduler.ttl_us + scheduler.stop_lag_us,
         stops_at_violation,
     )
+    auditor.upstream.sample_us = sample_us
     recorder = recorder or Recorder(name or f"changefeeds seed {seed}", level)
     with no_cycles():
         kernel = Kernel(
@@ -174,7 +228,7 @@ def simulate_changefeeds(
         end = kernel.run(until_us)
     again = partial(
         simulate_changefeeds, settings, load, changefeeds, step_limit=step_limit, name=recorder.run,
-        stops_at_violation=stops_at_violation,
+        stops_at_violation=stops_at_violation, sample_us=sample_us,
     )  # fmt: skip
     return ChangefeedsRun(
         settings=settings, faults=all_faults, seed=seed, until_us=until_us, network=network, level=level, end=end,

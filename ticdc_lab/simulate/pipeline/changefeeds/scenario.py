@@ -35,10 +35,12 @@ from ticdc_lab.simulate.pipeline.changefeeds.changefeed import (
 from ticdc_lab.simulate.pipeline.changefeeds.run import ChangefeedsRun, simulate_changefeeds
 from ticdc_lab.simulate.pipeline.changefeeds.server import ServerState
 from ticdc_lab.simulate.pipeline.facts import look_now_and_then
+from ticdc_lab.simulate.pipeline.looking import moments, why_at
 from ticdc_lab.simulate.pipeline.planned import EVENTS as OF_ONE
 from ticdc_lab.simulate.pipeline.planned import paced
 from ticdc_lab.simulate.pipeline.scenario_cluster import Cluster, cluster
 from ticdc_lab.simulate.pipeline.scenario_translation import load_of_scenario, settings_of
+from ticdc_lab.simulate.pipeline.why import WATERMARKS, Why
 from ticdc_lab.simulate.planned import ChangefeedName, Duration, Planned
 from ticdc_lab.simulate.scenario import Model, Scenario
 from ticdc_lab.simulate.scenario_yaml import Value
@@ -219,6 +221,15 @@ class PlayedChangefeeds(runs.Played[ChangefeedsRun, ChangefeedsFacts]):
         """What happened, in sentences."""
         return narrative(self.run.kernel.recorder.rows)
 
+    def whys(self, at_us: int) -> list[Why]:
+        """Say of each changefeed that runs then what holds its watermarks; it was played with ``sample_us``."""
+        found = []
+        for name in self.run.auditor.each:
+            seen = moments(self.run.of(name), until_us=at_us)
+            if seen and seen[-1].checkpoint_ts and seen[-1].captures:
+                found += [replace(why_at(self.run.of(name), at_us=at_us, watermark=w), of=name) for w in WATERMARKS]
+        return found
+
     @property
     def last(self) -> list[str]:
         """How things stood at the end, in sentences."""
@@ -240,6 +251,7 @@ def play(
     keep: bool = True,
     level: str | None = None,
     also: Sequence[Assertion] = (),
+    sample_us: int | None = None,
 ) -> PlayedChangefeeds:
     """Run a scenario of several changefeeds and judge it; arguments as for the pipeline's."""
     seed = scenario.seed if seed is None else seed
@@ -254,7 +266,7 @@ def play(
     run = simulate_changefeeds(
         settings_of(scenario), load_of_scenario(scenario, seed), (), faults=faults_of(scenario, seed), seed=seed,
         until_us=scenario.until_us, network=scenario.network.network(), recorder=recorder, level=recorder.level,
-        step_limit=scenario.step_limit, begun=begun,
+        step_limit=scenario.step_limit, sample_us=sample_us, begun=begun,
     )  # fmt: skip
     facts.changes += 1
     outcomes, n = tuple(judge.end(run.end.time_us, run.end.steps)), len(scenario.assertions)
@@ -284,7 +296,7 @@ MODEL = Model(
     measure=_VOCABULARY.measure,
     facts=_facts,
     invariants=(*one.MODEL.invariants, *CHANGEFEED_INVARIANTS),
-    figures=frozenset(),
+    figures=frozenset({"ownership_gantt", "watermark_curves", "why_stuck"}),
     play=play,
     steady=_STEADY,
     balanced=_BALANCED,
