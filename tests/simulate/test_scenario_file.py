@@ -8,8 +8,7 @@ from fractions import Fraction
 import pytest
 
 from ticdc_lab.errors import ScenarioError
-from ticdc_lab.simulate.network_reading import LinkSettings
-from ticdc_lab.simulate.planned import Crash, Delay, Heal, Link, Lose, Partition, RandomFaults
+from ticdc_lab.simulate.planned import Crash, Delay, Heal, Link, LinkSettings, Lose, Partition, RandomFaults
 from ticdc_lab.simulate.scenario import Scenario, read_scenario, scenario_from_text
 from ticdc_lab.simulate.scenario_yaml import duration_us, shown
 from ticdc_lab.simulate.scheduler.cluster import Cluster, Table

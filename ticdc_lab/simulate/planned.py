@@ -1,69 +1,93 @@
-"""What a scenario file can let happen at a moment: the faults that every model knows.
+"""What a scenario file says of the network, and can let happen at a moment: the faults that every model knows.
 
-The first field of a class is the value beside the event's name, the others stand beside it: ``crash: capture-1``,
-``partition: [capture-1]`` with ``for: 2s``. The type of a field says how it is read (:mod:`.planned_reading`);
-in the file its name ends without ``_us`` and without ``_``. Its method ``apply`` says what it is to the kernel. What a
-model adds are classes of the same form.
+The first field of an event's class is the value beside its name, the others stand beside it: ``crash: capture-1``,
+``partition: [capture-1]`` with ``for: 2s``. The type of a field says how it is read (:mod:`.reading`). Its method
+``apply`` says what it is to the kernel. What a model adds are classes of the same form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from fractions import Fraction
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
+from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate import faults as kernel
+from ticdc_lab.simulate import network as net
+from ticdc_lab.simulate.reading import Names, Read, Reader, field_types, is_kind, new_name, yaml_name
+from ticdc_lab.simulate.scenario_yaml import Value, shown
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.scenario import Scenario
 
-Node: TypeAlias = str
+Node: TypeAlias = Annotated[str, Read(lambda value, names: names.node(value))]
 """The name of a node of the scenario."""
 
-Nodes: TypeAlias = tuple[str, ...]
+Nodes: TypeAlias = Annotated[tuple[str, ...], Read(lambda value, names: tuple(map(names.node, one_or_more(value))))]
 """Names of nodes; a single one needs no list."""
 
-NewNode: TypeAlias = str
+NewNode: TypeAlias = Annotated[str, Read(lambda value, names: new_name(value))]
 """A name that no other node has."""
 
 Text: TypeAlias = str
 """Any text."""
 
-TableId: TypeAlias = int
+TableId: TypeAlias = Annotated[int, Read(lambda value, names: names.table(value))]
 """A table that the scenario has or adds."""
 
-NewTableId: TypeAlias = int
+NewTableId: TypeAlias = Annotated[int, Read(lambda value, names: value.integer())]
 """A table that the scenario adds; one that was dropped may come again."""
 
-TableIds: TypeAlias = tuple[int, ...]
+TableIds: TypeAlias = Annotated[tuple[int, ...], Read(lambda value, names: tuple(map(names.table, one_or_more(value))))]
 """Tables that the scenario has or adds; a single one needs no list."""
 
-ChangefeedName: TypeAlias = str
+ChangefeedName: TypeAlias = Annotated[
+    str, Read(lambda value, names: value.choice(names.changefeeds, "a changefeed that is created"))
+]
 """A changefeed that the scenario has or creates."""
 
-NewChangefeed: TypeAlias = str
+NewChangefeed: TypeAlias = Annotated[str, Read(lambda value, names: new_name(value))]
 """A name that no other changefeed has, nor had."""
 
-SinkKind: TypeAlias = Literal["kafka", "mysql"]
+SinkKind: TypeAlias = Annotated[
+    Literal["kafka", "mysql"], Read(lambda value, names: value.choice(("kafka", "mysql"), "a kind of downstream"))
+]
 
-MessageKind: TypeAlias = str
+MessageKind: TypeAlias = Annotated[
+    str, Read(lambda value, names: value.choice(names.messages, "a message of this variant"))
+]
 """The name of a message of the variant."""
 
-Disk: TypeAlias = str
+Versions: TypeAlias = Annotated[
+    tuple[tuple[str, str], ...], Read(lambda value, names: tuple((k.text(), v.text()) for k, v in value.entries()))
+]
+"""A version by the name of what has it."""
+
+Disk: TypeAlias = Annotated[
+    str, Read(lambda value, names: value.choice(kernel.DISKS, "what a store finds of its disk"))
+]
 """Of :data:`ticdc_lab.simulate.faults.DISKS`."""
 
 Duration: TypeAlias = int
 """µs."""
 
-SignedDuration: TypeAlias = int
+SignedDuration: TypeAlias = Annotated[int, Read(lambda value, names: value.duration_us(negative=True))]
 """µs; may be negative."""
 
-Share: TypeAlias = Fraction
+Share: TypeAlias = Annotated[Fraction, Read(lambda value, names: value.probability())]
 """A probability."""
 
+Transport: TypeAlias = Annotated[
+    Literal["resend", "datagram"], Read(lambda value, names: value.choice(("resend", "datagram"), "a transport"))
+]
 Distribution: TypeAlias = Literal["fixed", "uniform", "exponential"]
+
+
+def one_or_more(value: Value) -> list[Value]:
+    """Give the values of a list; a single one needs none."""
+    return [value] if value.is_text else value.items()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +101,79 @@ class Delay:
     kind: Distribution = "uniform"
     low_us: int = 500
     high_us: int = 2_000
+
+    @classmethod
+    def read_from(cls, value: Value, names: Names) -> Delay:
+        """Read ``2ms``, ``[1ms, 5ms]`` or ``{mean: 3ms, least: 1ms}``."""
+        if value.is_text:
+            fixed = value.duration_us()
+            return cls("fixed", fixed, fixed)
+        if value.is_list:
+            ends = value.items()
+            if len(ends) != 2 or ends[0].duration_us() > ends[1].duration_us():
+                raise value.wrong("a delay [from, to] of two rising durations")
+            return cls("uniform", ends[0].duration_us(), ends[1].duration_us())
+        given = value.fields({"mean", "least"}, required=["mean"])
+        least = given["least"].duration_us() if "least" in given else 0
+        if given["mean"].duration_us() < least:
+            raise given["mean"].wrong("a mean of at least `least`")
+        return cls("exponential", least, given["mean"].duration_us() - least)
+
+
+# The network
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSettings:
+    """The way from one node to another, where it is not as the rest; None where it is."""
+
+    from_: Node
+    to: Node
+    delay: Delay | None = None
+    loss: Share | None = None
+    duplicate: Share | None = None
+    reorder: Share | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSettings:
+    """How messages travel: ``{delay: [1ms, 5ms], loss: 1%, transport: datagram}``.
+
+    ``resend``: as TiCDC's peer-to-peer messages, a lost one is sent again and order is kept; ``datagram``: neither.
+    Probabilities are exact.
+    """
+
+    delay: Delay = field(default_factory=Delay)
+    loss: Share = Fraction(0)
+    duplicate: Share = Fraction(0)
+    reorder: Share = Fraction(0)
+    transport: Transport = "resend"
+    links: tuple[LinkSettings, ...] = ()
+
+    def link(self, one: LinkSettings | Link | None = None) -> net.Link:
+        """Give how messages travel, or how they do over one link."""
+        whole = _changed(net.GOOD, self)
+        return whole if one is None else _changed(whole, one)
+
+    def network(self) -> net.Network:
+        """Give the kernel's."""
+        links = tuple(((one.from_, one.to), self.link(one)) for one in self.links)
+        return net.Network(self.link(), links, self.transport)
+
+
+def _changed(link: net.Link, one: NetworkSettings | LinkSettings | Link) -> net.Link:
+    if one.delay and one.delay.kind == "exponential":
+        link = link._replace(delay_us=(one.delay.low_us, one.delay.low_us), tail_us=one.delay.high_us)
+    elif one.delay:
+        link = link._replace(delay_us=(one.delay.low_us, one.delay.high_us), tail_us=0)
+    return link._replace(
+        loss=link.loss if one.loss is None else float(one.loss),
+        duplicate=link.duplicate if one.duplicate is None else float(one.duplicate),
+        reorder=link.reorder if one.reorder is None else float(one.reorder),
+    )
+
+
+# What every model lets happen
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,3 +364,103 @@ class RandomFaults:
     until_us: int
     from_us: int = 0
     line: int = 0
+
+
+# Reading them
+
+
+def added(events: Iterable[Value], kinds: Mapping[str, type]) -> Names:
+    """Give the nodes, tables and changefeeds that events bring, so that other events may speak of them."""
+    found: dict[str, set[Any]] = {"nodes": set(), "tables": set(), "changefeeds": set()}
+    of = {"nodes": NewNode, "tables": NewTableId, "changefeeds": NewChangefeed}
+    for event in events:
+        for key, one in event.entries():
+            main = next(iter(field_types(kinds[key.text()]).values()), None) if key.text() in kinds else None
+            for name, kind in of.items():
+                if main is not None and is_kind(main, (kind,)):
+                    found[name].add(Reader().field("", kind, one))
+    return Names(**{name: frozenset(there) for name, there in found.items()})
+
+
+def planned(value: Value, kinds: Mapping[str, type], names: Names, until_us: int) -> Planned:
+    """Read one event: ``{at: 3s, crash: capture-1}``."""
+    beside = {yaml_name(name) for kind in kinds.values() for name in field_types(kind)}
+    given = value.fields({"at", "name", *kinds, *beside}, required=["at"])
+    kind, what = _what(value, given, kinds, names)
+    at_us = given["at"].duration_us()
+    if at_us > until_us:
+        raise given["at"].wrong("a moment within the run", hint="The run ends earlier: see `until`.")
+    name = given["name"].text() if "name" in given else " ".join([kind, *_first(what)])
+    return Planned(at_us, name, what, value.line)
+
+
+def require_there(events: Iterable[Planned], there: Collection[Any], file: str) -> None:
+    """Refuse an event of a node or table that comes later than it, and a second node of one name."""
+    born: dict[Any, int] = {}
+    for event, name in named(events, (NewNode, NewTableId, NewChangefeed)):
+        if isinstance(name, str) and (name in there or name in born):
+            raise _not_there(
+                file, event, "a name that no other node has", f"{name} again", "Give it a name of its own."
+            )
+        if name not in there:
+            born[name] = min(event.at_us, born.get(name, event.at_us))
+    for event, name in named(events, (Node, Nodes, TableId, TableIds, ChangefeedName)):
+        if born.get(name, 0) > event.at_us:
+            later = f"{name}, which comes at {shown(born[name])}"
+            raise _not_there(
+                file, event, f"something that is there at {shown(event.at_us)}", later, "Let the event happen later."
+            )
+
+
+def named(events: Iterable[Planned], kinds: Collection[Any]) -> Iterator[tuple[Planned, Any]]:
+    """Give what events name, by the kind of their fields."""
+    for event in events:
+        for name, hint in field_types(type(event.what)).items():
+            if is_kind(hint, kinds):
+                value = getattr(event.what, name)
+                for one in value if isinstance(value, tuple) else (value,):
+                    yield event, one
+
+
+def _not_there(file: str, event: Planned, expected: str, found: str, hint: str) -> ScenarioError:
+    return ScenarioError(f"{file}:{event.line}: expected {expected}; found {found}.", hint=hint)
+
+
+def _what(value: Value, given: Mapping[str, Value], kinds: Mapping[str, type], names: Names) -> tuple[str, Any]:
+    kind = _kind(value, given, kinds)
+    hints, reader = field_types(kinds[kind]), Reader(names, least=1, takes_none=False)
+    main, *others = fields(kinds[kind]) or [None]
+    beside = {yaml_name(f.name): f.name for f in others if f}
+    found = {}
+    for key, one in given.items():
+        if key == kind and main and not (one.is_empty and main.default is not MISSING):
+            found[main.name] = reader.field(main.name, hints[main.name], one)
+        elif key == kind and not main and not one.is_empty:
+            raise one.wrong(f"nothing beside {kind}")
+        elif key in beside:
+            found[beside[key]] = reader.field(beside[key], hints[beside[key]], one)
+        elif key not in ("at", "name", kind):
+            known = ", ".join(sorted(beside)) or "none"
+            raise one.wrong(f"a field of {kind}", found=key, hint=f"Fields of {kind} beside `at` and `name`: {known}.")
+    for missing in (f for f in others if f and f.name not in found and f.default is MISSING):
+        raise value.wrong(f"a field {yaml_name(missing.name)} of {kind}", found="none")
+    return kind, kinds[kind](**found)
+
+
+def _kind(value: Value, given: Mapping[str, Value], kinds: Mapping[str, type]) -> str:
+    """The one name of an event; ``link`` has none beside it but from and to."""
+    found = [k for k in given if k in kinds]
+    if len(found) != 1:
+        raise value.wrong("one event", found=", ".join(found) or "none", hint=f"One of: {', '.join(sorted(kinds))}.")
+    return found[0]
+
+
+def _first(what: Any) -> list[str]:
+    """The value beside an event's name, as assertions repeat it."""
+    main = next(iter(fields(what)), None)
+    first: Any = getattr(what, main.name) if main else None
+    if main is None or first == main.default:
+        return []
+    if main.name.endswith("_us"):
+        return [shown(first)]
+    return [" ".join(first) if isinstance(first, tuple) else str(first)]

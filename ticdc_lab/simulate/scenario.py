@@ -26,11 +26,18 @@ from typing import Any
 
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate.assertions import Assertion, Claim, Counted, Times, assertion
-from ticdc_lab.simulate.network_reading import NetworkSettings, network
-from ticdc_lab.simulate.planned import Planned, RandomFaults
-from ticdc_lab.simulate.planned_reading import Names, added, named, planned, require_there
+from ticdc_lab.simulate.planned import (
+    NetworkSettings,
+    NewNode,
+    Planned,
+    RandomFaults,
+    added,
+    named,
+    planned,
+    require_there,
+)
+from ticdc_lab.simulate.reading import Names, Reader, read_record
 from ticdc_lab.simulate.scenario_yaml import Value, parsed, replace_value
-from ticdc_lab.simulate.settings_reading import settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +166,7 @@ class Scenario:
     @property
     def joining(self) -> tuple[str, ...]:
         """Nodes that come later."""
-        return tuple(name for _, name in named(self.events, ("NewNode",)))
+        return tuple(name for _, name in named(self.events, (NewNode,)))
 
     @property
     def everyone(self) -> tuple[str, ...]:
@@ -232,8 +239,10 @@ def scenario_from_text(text: str, file: str = "scenario", changes: Mapping[str, 
         until_us=until_us,
         step_limit=given["step_limit"].integer(least=1) if "step_limit" in given else STEP_LIMIT,
         cluster=cluster,
-        settings=settings(given.get("settings"), model.settings, without=model.unsettled, choices=model.choices),
-        network=network(given["network"], names) if _there(given, "network") else NetworkSettings(),
+        settings=read_record(
+            given.get("settings"), model.settings, Reader(without=model.unsettled, choices=model.choices)
+        ),
+        network=read_record(given.get("network"), NetworkSettings, Reader(names)),
         events=tuple(sorted(events, key=lambda e: e.at_us)),
         random=tuple(random),
         assertions=_assertions(given, model, names, times),

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from ticdc_lab.simulate.planned_reading import Names
+from ticdc_lab.simulate.reading import Names
 from ticdc_lab.simulate.scenario_yaml import Value, duration_us, shown
-from ticdc_lab.simulate.scheduler.facts import Facts
 
 OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt, "<=": operator.le, "=": operator.eq, ">=": operator.ge, ">": operator.gt,
@@ -23,16 +22,16 @@ class Said:
     """A sentence of the vocabulary; ``live``: it reads the world as it is now, not what rows of the trace told."""
 
     text: str
-    test: Callable[[Facts, int], bool]
-    tell: Callable[[Facts, int], str]
+    test: Callable[[Any, int], bool]
+    tell: Callable[[Any, int], str]
     ages: bool = False
     live: bool = False
 
-    def value(self, facts: Facts, at_us: int) -> bool:
+    def value(self, facts: Any, at_us: int) -> bool:
         """Give its truth at a moment."""
         return self.test(facts, at_us)
 
-    def why(self, facts: Facts, at_us: int) -> str:
+    def why(self, facts: Any, at_us: int) -> str:
         """Say what is there."""
         return self.tell(facts, at_us)
 
@@ -42,16 +41,16 @@ class Measure:
     """A number or a duration of the vocabulary; ``unit`` is ``us`` for a duration, ``live`` as of :class:`Said`."""
 
     text: str
-    read: Callable[[Facts, int], int | Fraction]
+    read: Callable[[Any, int], int | Fraction]
     unit: str = ""
     ages: bool = False
     live: bool = False
 
-    def value(self, facts: Facts, at_us: int) -> Any:
+    def value(self, facts: Any, at_us: int) -> Any:
         """Give it at a moment."""
         return self.read(facts, at_us)
 
-    def why(self, facts: Facts, at_us: int) -> str:
+    def why(self, facts: Any, at_us: int) -> str:
         """Say how much it is."""
         return f"{self.text} is {self.shown(self.read(facts, at_us))}"
 
@@ -79,11 +78,11 @@ class Compared:
         """As its measure."""
         return self.measure.live
 
-    def value(self, facts: Facts, at_us: int) -> bool:
+    def value(self, facts: Any, at_us: int) -> bool:
         """Give its truth at a moment."""
         return OPERATORS[self.sign](self.measure.value(facts, at_us), self.limit)
 
-    def why(self, facts: Facts, at_us: int) -> str:
+    def why(self, facts: Any, at_us: int) -> str:
         """Say how much the measure is."""
         return self.measure.why(facts, at_us)
 

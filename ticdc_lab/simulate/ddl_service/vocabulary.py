@@ -29,7 +29,7 @@ from typing import Any
 from ticdc_lab.simulate.ddl_service import jobs, records
 from ticdc_lab.simulate.ddl_service.facts import ServiceFacts
 from ticdc_lab.simulate.ddl_service.world import PD
-from ticdc_lab.simulate.planned_reading import Names
+from ticdc_lab.simulate.reading import Names
 from ticdc_lab.simulate.sentences import Compared, Measure, Said, Vocabulary, Words
 
 _CLUSTER, _WORKER, _JOB = r"(?P<cluster>\S+)", r"(?P<worker>\S+)", r"job (?P<job>\d+) of (?P<cluster>\S+)"

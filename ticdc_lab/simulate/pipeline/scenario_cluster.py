@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from ticdc_lab.simulate.pipeline.consumer import CONSUMER, partition_node
 from ticdc_lab.simulate.pipeline.facts import PipelineFacts
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
 from ticdc_lab.simulate.pipeline.tidb import PD, TIDB
 from ticdc_lab.simulate.planned import Planned
+from ticdc_lab.simulate.reading import Names, Read, Reader
 from ticdc_lab.simulate.scenario_yaml import Value
 from ticdc_lab.simulate.scheduler.cluster import captures_first
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
@@ -19,20 +22,28 @@ from ticdc_lab.simulate.scheduler.planned import Join
 
 OF_CONSUMER = (CONSUMER, *map(partition_node, range(64)))
 """Nodes that are there in a run with a consumer."""
-MOST_CAPTURES, MOST_STORES, MOST_TABLES, MOST_REGIONS = 100, 100, 1_000, 100
+
+
+def _captures(value: Value, names: Names) -> tuple[str, ...]:
+    return tuple(f"capture-{i + 1}" for i in range(value.integer(least=1, most=100)))
+
+
+def _tables(value: Value, names: Names) -> tuple[int, ...]:
+    return tuple(range(1, value.integer(least=1, most=1_000) + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """Captures, TiKV stores, ids of tables, and into how many regions each is divided at first.
 
-    ``reading`` are the nodes behind the sink.
+    ``{captures: 2, stores: 3, tables: 4, regions: 2}``; a workload brings its own tables. ``reading`` are the nodes
+    behind the sink.
     """
 
-    captures: tuple[str, ...]
-    tables: tuple[int, ...]
-    stores: int = 3
-    regions: int = 2
+    captures: Annotated[tuple[str, ...], Read(_captures)]
+    tables: Annotated[tuple[int, ...], Read(_tables)] = ()
+    stores: Annotated[int, Meta(ge=1, le=100)] = 3
+    regions: Annotated[int, Meta(ge=1, le=100)] = 2
     reading: tuple[str, ...] = (DOWNSTREAM, *OF_CONSUMER)
 
     @property
@@ -51,16 +62,8 @@ class Cluster:
 
 
 def cluster(value: Value) -> Cluster:
-    """Read ``{captures: 2, stores: 3, tables: 4, regions: 2}``; a workload brings its own tables."""
-    given = value.fields({"captures", "stores", "tables", "regions"}, required=["captures"])
-    captures = given["captures"].integer(least=1, most=MOST_CAPTURES)
-    tables = given["tables"].integer(least=1, most=MOST_TABLES) if "tables" in given else 0
-    return Cluster(
-        tuple(f"capture-{i + 1}" for i in range(captures)),
-        tuple(range(1, tables + 1)),
-        given["stores"].integer(least=1, most=MOST_STORES) if "stores" in given else 3,
-        given["regions"].integer(least=1, most=MOST_REGIONS) if "regions" in given else 2,
-    )
+    """Read the section."""
+    return Reader(without=("reading",)).record(value, Cluster)
 
 
 def facts(scenario_cluster: Any, events: Iterable[Planned]) -> PipelineFacts:

@@ -13,42 +13,68 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import DELETE, PUT, Mutation
 from ticdc_lab.simulate.pipeline.load import Load, Rows, Txn
 from ticdc_lab.simulate.pipeline.tables import Column, Job, Raw, TableInfo
-from ticdc_lab.simulate.planned_reading import Names
+from ticdc_lab.simulate.planned import Duration, Share, TableId
+from ticdc_lab.simulate.reading import Names, Read, Reader, read_record
 from ticdc_lab.simulate.scenario_yaml import Value
-from ticdc_lab.simulate.settings_reading import settings as settings_read
 from ticdc_lab.workload.settings import KINDS, Workload
 
 SCHEMA = "shop"
+_OF_LOGS = ("seed", "start_ts", "watermark_ms")
+"""What the simulation itself says of a workload."""
 COLUMNS = (Column(1, "id", "bigint", True), Column(2, "note", "varchar"), Column(3, "amount", "bigint"))
 """Of every table."""
+
+
+def _handles(value: Value, names: Names) -> tuple[int, ...]:
+    handles = tuple(v.integer(most=2**40 - 1) for v in value.items())
+    if not handles or len(set(handles)) < len(handles):
+        raise value.wrong("at least one handle, each once")
+    return handles
+
+
+def _workload(value: Value, names: Names) -> Workload:
+    return read_record(value, Workload, Reader(without=_OF_LOGS, choices={"kind": KINDS}))
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
     """A transaction that stands in the file."""
 
-    at_us: int
-    table: int
-    handles: tuple[int, ...]
+    at_us: Duration
+    table: TableId
+    handles: Annotated[tuple[int, ...], Read(_handles)]
     hold_us: int = 0
     rolls_back: bool = False
     deletes: bool = False
 
 
+def _scenario_file(value: Value, names: Names) -> str:
+    file = Path(value.file).parent / value.text()
+    if not file.is_file():
+        raise value.wrong("a scenario file of the model ddl-service")
+    return str(file)
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceDdl:
-    """DDL that a service runs for the cluster: a scenario file of the model ``ddl-service``, and the cluster's id."""
+    """DDL that a service runs for the cluster: a scenario file of the model ``ddl-service``, and the cluster's id.
 
-    file: str
+    ``{of: ../ddl-service/slow-server.yaml, cluster: cluster1}``: the path begins at the file's own folder.
+    """
+
+    of: Annotated[str, Read(_scenario_file)]
     cluster: str
 
 
@@ -75,68 +101,30 @@ class LoadSettings:
     """
 
     rows_per_s: int = 100
-    rows: int = 2
-    handles: int = 100
-    from_us: int = 0
-    until_us: int | None = None
-    rolled_back: Fraction = Fraction(0)
-    deleted: Fraction = Fraction(0)
+    rows: Annotated[int, Meta(ge=1, le=1000)] = 2
+    handles: Annotated[int, Meta(ge=1, le=10_000_000)] = 100
+    from_us: Duration = 0
+    until_us: Duration | None = None
+    rolled_back: Share = Fraction(0)
+    deleted: Share = Fraction(0)
     transactions: tuple[Named, ...] = ()
-    workload: Workload | None = None
+    workload: Annotated[Workload, Read(_workload)] | None = None
     ddl: ServiceDdl | None = None
+
+    def refuse(self, value: Value, given: Mapping[str, Value]) -> None:
+        """Refuse what a workload leaves no room for, and steady transactions that end before they begin."""
+        if "workload" in given:
+            value.fields({"workload"})
+        if self.until_us is not None and self.until_us <= self.from_us:
+            raise given["until"].wrong("a moment after that of `from`", hint="Nothing would be written.")
 
 
 NO_LOAD = LoadSettings(rows_per_s=0)
-_OF_LOGS = ("seed", "start_ts", "watermark_ms")
-"""What the simulation itself says."""
 
 
 def load(value: Value, names: Names) -> LoadSettings:
     """Read a load."""
-    if any(key.text() == "workload" for key, _ in value.entries()):
-        only = value.fields({"workload"})["workload"]
-        return replace(NO_LOAD, workload=settings_read(only, Workload, without=_OF_LOGS, choices={"kind": KINDS}))
-    given = value.fields(
-        ("rows_per_s", "rows", "handles", "from", "until", "rolled_back", "deleted", "transactions", "ddl")
-    )
-    if "until" in given and given["until"].duration_us() <= (given["from"].duration_us() if "from" in given else 0):
-        raise given["until"].wrong("a moment after that of `from`", hint="Nothing would be written.")
-    return LoadSettings(
-        rows_per_s=given["rows_per_s"].integer() if "rows_per_s" in given else 0,
-        rows=given["rows"].integer(least=1, most=1000) if "rows" in given else 2,
-        handles=given["handles"].integer(least=1, most=10_000_000) if "handles" in given else 100,
-        from_us=given["from"].duration_us() if "from" in given else 0,
-        until_us=given["until"].duration_us() if "until" in given else None,
-        rolled_back=given["rolled_back"].probability() if "rolled_back" in given else Fraction(0),
-        deleted=given["deleted"].probability() if "deleted" in given else Fraction(0),
-        transactions=tuple(_named(v, names) for v in given["transactions"].items()) if "transactions" in given else (),
-        ddl=_service(given["ddl"]) if "ddl" in given else None,
-    )
-
-
-def _service(value: Value) -> ServiceDdl:
-    """Read ``{of: ../ddl-service/slow-server.yaml, cluster: cluster1}``; the path begins at the file's own folder."""
-    given = value.fields({"of", "cluster"}, required=["of", "cluster"])
-    file = Path(value.file).parent / given["of"].text()
-    if not file.is_file():
-        raise given["of"].wrong("a scenario file of the model ddl-service")
-    return ServiceDdl(str(file), given["cluster"].text())
-
-
-def _named(value: Value, names: Names) -> Named:
-    known = ("at", "table", "handles", "hold", "rolls_back", "deletes")
-    given = value.fields(known, required=["at", "table", "handles"])
-    handles = tuple(v.integer(most=2**40 - 1) for v in given["handles"].items())
-    if not handles or len(set(handles)) < len(handles):
-        raise given["handles"].wrong("at least one handle, each once")
-    return Named(
-        given["at"].duration_us(),
-        names.table(given["table"]),
-        handles,
-        given["hold"].duration_us() if "hold" in given else 0,
-        given["rolls_back"].flag() if "rolls_back" in given else False,
-        given["deletes"].flag() if "deletes" in given else False,
-    )
+    return Reader(names).record(value, LoadSettings, NO_LOAD)
 
 
 def table_info(table: int) -> TableInfo:

@@ -74,9 +74,9 @@ def _of_service(scenario: Scenario, ddl: ServiceDdl | None, seed: int) -> Iterat
         return
     from ticdc_lab.simulate.ddl_service.replicated import done_jobs, pipeline_jobs
 
-    service = read_scenario(ddl.file)
+    service = read_scenario(ddl.of)
     if ddl.cluster not in getattr(service.cluster, "clusters_named", ()):
-        raise ScenarioError(f"{scenario.file}: {ddl.file} has no cluster {ddl.cluster}.", hint="See its `cluster`.")
+        raise ScenarioError(f"{scenario.file}: {ddl.of} has no cluster {ddl.cluster}.", hint="See its `cluster`.")
     done = done_jobs(service.model.play(service, seed=seed, level=CHANGES).trace, ddl.cluster)
     jobs = pipeline_jobs(done, map(table_info, scenario.cluster.tables), schema=SCHEMA)
     yield from ((at_us, job) for at_us, job in jobs if at_us <= scenario.until_us)

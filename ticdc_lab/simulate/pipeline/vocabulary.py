@@ -32,7 +32,7 @@ from ticdc_lab.simulate.pipeline.consumer import resolved_ts as read_upto
 from ticdc_lab.simulate.pipeline.consumer_monitor import ConsumerMonitor
 from ticdc_lab.simulate.pipeline.facts import PipelineFacts
 from ticdc_lab.simulate.pipeline.why import KINDS
-from ticdc_lab.simulate.planned_reading import Names
+from ticdc_lab.simulate.reading import Names
 from ticdc_lab.simulate.scenario_yaml import Value
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from ticdc_lab.simulate.planned import Planned
-from ticdc_lab.simulate.planned_reading import new_node
+from ticdc_lab.simulate.planned import Planned, Versions
+from ticdc_lab.simulate.reading import Names, Read, Reader, new_name
 from ticdc_lab.simulate.scenario_yaml import Value
 from ticdc_lab.simulate.scheduler.facts import Facts
 from ticdc_lab.simulate.scheduler.planned import Join
@@ -24,13 +24,46 @@ class Table:
     traffic: int = 1
 
 
+def _captures(value: Value, names: Names) -> tuple[str, ...]:
+    if value.is_text:
+        return tuple(f"capture-{i + 1}" for i in range(value.integer(least=1, most=MOST_CAPTURES)))
+    found: list[str] = []
+    for one in value.items():
+        if new_name(one) in (*found, ETCD):
+            raise one.wrong("each name once", found=f"{one.text()} again")
+        found.append(one.text())
+    if not found:
+        raise value.wrong("at least one capture", found="none")
+    return tuple(found)
+
+
+def _tables(value: Value, names: Names) -> tuple[Table, ...]:
+    if value.is_text:
+        return tuple(map(Table, range(1, value.integer(most=MOST_TABLES) + 1)))
+    tables: dict[int, Table] = {}
+    for one in value.items():
+        table = Table(one.integer()) if one.is_text else Reader().record(one, Table)
+        if table.id in tables:
+            raise one.wrong("each table once", found=f"{table.id} again")
+        tables[table.id] = table
+    return tuple(tables.values())
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The captures that are there from the beginning, the versions of those that have another one, and the tables."""
+    """The captures that are there from the beginning, the versions of those that have another one, and the tables.
 
-    captures: tuple[str, ...]
-    tables: tuple[Table, ...]
-    versions: tuple[tuple[str, str], ...] = ()
+    ``{captures: 3, tables: 8}``, or names and ids.
+    """
+
+    captures: Annotated[tuple[str, ...], Read(_captures)]
+    tables: Annotated[tuple[Table, ...], Read(_tables)]
+    versions: Versions = ()
+
+    def refuse(self, value: Value, given: Mapping[str, Value]) -> None:
+        """Refuse a version of nobody."""
+        for name, _ in given["versions"].entries() if "versions" in given else ():
+            name.choice(self.captures, "a capture of the cluster")
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -52,47 +85,7 @@ def captures_first(known: tuple[str, ...], nodes: frozenset[str]) -> tuple[str, 
     return (*known, *sorted(nodes - set(known)))
 
 
-def cluster(value: Value) -> Cluster:
-    """Read ``{captures: 3, tables: 8}``, or names and ids."""
-    given = value.fields({"captures", "tables", "versions"}, required=["captures", "tables"])
-    captures = _captures(given["captures"])
-    versions = []
-    for name, version in given["versions"].entries() if "versions" in given else ():
-        versions.append((name.choice(captures, "a capture of the cluster"), version.text()))
-    return Cluster(captures, _tables(given["tables"]), tuple(versions))
-
-
 def facts(scenario_cluster: Any, events: Iterable[Planned]) -> Facts:
     """Give what is known before a run begins."""
     names = {*scenario_cluster.captures, *(e.what.capture for e in events if isinstance(e.what, Join))}
     return Facts({t.id for t in scenario_cluster.tables}, frozenset(names))
-
-
-def _captures(value: Value) -> tuple[str, ...]:
-    if value.is_text:
-        return tuple(f"capture-{i + 1}" for i in range(value.integer(least=1, most=MOST_CAPTURES)))
-    names: list[str] = []
-    for one in value.items():
-        if new_node(one) in (*names, ETCD):
-            raise one.wrong("each name once", found=f"{one.text()} again")
-        names.append(one.text())
-    if not names:
-        raise value.wrong("at least one capture", found="none")
-    return tuple(names)
-
-
-def _tables(value: Value) -> tuple[Table, ...]:
-    if value.is_text:
-        return tuple(map(Table, range(1, value.integer(most=MOST_TABLES) + 1)))
-    tables: dict[int, Table] = {}
-    for one in value.items():
-        table = Table(one.integer()) if one.is_text else _table(one)
-        if table.id in tables:
-            raise one.wrong("each table once", found=f"{table.id} again")
-        tables[table.id] = table
-    return tuple(tables.values())
-
-
-def _table(value: Value) -> Table:
-    given = value.fields({"id", "traffic"}, required=["id"])
-    return Table(given["id"].integer(), given["traffic"].integer() if "traffic" in given else 1)

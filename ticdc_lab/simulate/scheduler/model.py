@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from ticdc_lab.simulate.reading import Reader
 from ticdc_lab.simulate.scenario import Model
 from ticdc_lab.simulate.scheduler import cluster, vocabulary
 from ticdc_lab.simulate.scheduler.balance import POLICIES
@@ -53,7 +54,7 @@ REFUSED = {"v2": _V3 | _V4, "v3": _V4 | _BALANCES, "v4": _V3 | _BALANCES | _VERS
 MODEL = Model(
     name="scheduler",
     variants=tuple(VARIANTS),
-    cluster=cluster.cluster,
+    cluster=lambda value: Reader().record(value, cluster.Cluster),
     tables=lambda c: frozenset(t.id for t in c.tables),
     settings=Settings,
     unsettled=("variant", "captures", "tables", "versions", "traffic"),

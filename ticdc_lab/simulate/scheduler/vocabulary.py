@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
 
 from ticdc_lab.simulate.machine import node_of
-from ticdc_lab.simulate.planned_reading import Names
+from ticdc_lab.simulate.reading import Names
 from ticdc_lab.simulate.scenario_yaml import shown
 from ticdc_lab.simulate.scheduler.executor import REPLICATING
 from ticdc_lab.simulate.scheduler.facts import Facts

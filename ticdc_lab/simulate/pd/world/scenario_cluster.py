@@ -13,9 +13,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.world.pdctl import Refused
@@ -23,23 +25,76 @@ from ticdc_lab.simulate.pd.world.pdctl_config import with_setting
 from ticdc_lab.simulate.pd.world.settings import WorldSettings
 from ticdc_lab.simulate.pd.world.start import Start, StoreStart, spread_regions
 from ticdc_lab.simulate.planned import Planned
+from ticdc_lab.simulate.reading import Names, Read, Reader
 from ticdc_lab.simulate.scenario_yaml import Value
 
 _GIB_MIB = 1024.0
 MOST_STORES, MOST_REGIONS = 1_000, 2_000_000
-_LIMIT = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Store:
+    """A store as a file has it: sizes in GiB."""
+
+    id: Annotated[int, Meta(ge=1)]
+    capacity: float = 1024.0
+    labels: Annotated[Mapping[str, str], Read(lambda v, names: {k.text(): one.text() for k, one in v.entries()})] = (
+        field(default_factory=dict)
+    )
+    later: bool = False
+    used: float = 0.0
+
+    def start(self) -> StoreStart:
+        """Give it as a run begins with it."""
+        return StoreStart(self.id, self.capacity * _GIB_MIB, self.labels, not self.later, self.used * _GIB_MIB)
+
+
+def _stores(value: Value, names: Names) -> tuple[StoreStart, ...]:
+    if value.is_text:
+        return tuple(StoreStart(i + 1) for i in range(value.integer(least=1, most=MOST_STORES)))
+    found: dict[int, StoreStart] = {}
+    for one in value.items():
+        store = Reader().record(one, _Store).start()
+        if store.id in found:
+            raise one.wrong("each id once", found=f"{store.id} again")
+        found[store.id] = store
+    return tuple(found.values())
+
+
+def _config(value: Value, names: Names) -> Config:
+    config = Config()
+    for key, setting in value.entries():
+        try:
+            config = with_setting(config, key.text(), setting.text())
+        except Refused as e:
+            raise key.wrong("a setting of PD's and a value that it can have", found=f"{key.text()}: {e}") from e
+    return config
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a file says of a cluster."""
+    """What a file says of a cluster; ``on``: stores that have the regions at first, where not all have."""
 
-    stores: tuple[StoreStart, ...]
-    regions: int
-    on: tuple[int, ...]
-    size: float
-    config: Config
-    store_limit: float
+    stores: Annotated[tuple[StoreStart, ...], Read(_stores)]
+    regions: Annotated[int, Meta(ge=1, le=MOST_REGIONS)]
+    on: tuple[int, ...] = ()
+    size: float = 96.0
+    config: Annotated[Config, Read(_config)] = field(default_factory=Config)
+    store_limit: float = 15.0
+
+    def refuse(self, value: Value, given: Mapping[str, Value]) -> None:
+        """Refuse regions on stores that are not there, or on too few."""
+        if "on" in given and not set(self.on) <= {s.id for s in self.stores if s.started}:
+            raise given["on"].wrong("stores that are there at first", found=str(list(self.on)))
+        if not self.holders:
+            raise given.get("on", value).wrong("stores that are there at first", found="[]")
+        if len(self.holders) < self.config.max_replicas:
+            raise value.wrong(f"at least {self.config.max_replicas} stores at first", found=str(len(self.holders)))
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """Stores that have the regions at first."""
+        return self.on or tuple(s.id for s in self.stores if s.started)
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -54,49 +109,12 @@ class Cluster:
 
 def cluster(value: Value) -> Cluster:
     """Read the section."""
-    given = value.fields({"stores", "regions", "on", "size", "config", "store_limit"}, required=["stores", "regions"])
-    stores = _stores(given["stores"])
-    there = tuple(s.id for s in stores if s.started)
-    on = tuple(v.integer() for v in given["on"].items()) if "on" in given else there
-    if not on or not set(on) <= set(there):
-        raise given.get("on", value).wrong("stores that are there at first", found=str(list(on)))
-    config = Config()
-    for key, setting in given["config"].entries() if "config" in given else ():
-        try:
-            config = with_setting(config, key.text(), setting.text())
-        except Refused as e:
-            raise key.wrong("a setting of PD's and a value that it can have", found=f"{key.text()}: {e}") from e
-    if len(on) < config.max_replicas:
-        raise value.wrong(f"at least {config.max_replicas} stores at first", found=str(len(on)))
-    return Cluster(
-        stores, given["regions"].integer(least=1, most=MOST_REGIONS), on,
-        float(given["size"].number()) if "size" in given else 96.0, config,
-        float(given["store_limit"].number()) if "store_limit" in given else _LIMIT,
-    )  # fmt: skip
-
-
-def _stores(value: Value) -> tuple[StoreStart, ...]:
-    if value.is_text:
-        return tuple(StoreStart(i + 1) for i in range(value.integer(least=1, most=MOST_STORES)))
-    found: dict[int, StoreStart] = {}
-    for one in value.items():
-        given = one.fields({"id", "capacity", "labels", "later", "used"}, required=["id"])
-        store = StoreStart(
-            given["id"].integer(least=1),
-            float(given["capacity"].number()) * _GIB_MIB if "capacity" in given else 1024 * _GIB_MIB,
-            {k.text(): v.text() for k, v in given["labels"].entries()} if "labels" in given else {},
-            not (given["later"].flag() if "later" in given else False),
-            float(given["used"].number()) * _GIB_MIB if "used" in given else 0.0,
-        )  # fmt: skip
-        if store.id in found:
-            raise one.wrong("each id once", found=f"{store.id} again")
-        found[store.id] = store
-    return tuple(found.values())
+    return Reader().record(value, Cluster)
 
 
 def start_of(c: Cluster, settings: WorldSettings) -> Start:
     """Give the start of a run."""
-    regions = spread_regions(c.regions, c.on, c.config.max_replicas, c.size)
+    regions = spread_regions(c.regions, c.holders, c.config.max_replicas, c.size)
     limits = replace(settings, store_limit=(c.store_limit, c.store_limit))
     return Start(stores=c.stores, regions=regions, config=c.config, settings=limits)
 

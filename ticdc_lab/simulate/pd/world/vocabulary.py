@@ -22,7 +22,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from ticdc_lab.simulate.pd.world.monitor import INVARIANTS
-from ticdc_lab.simulate.planned_reading import Names
+from ticdc_lab.simulate.reading import Names
 from ticdc_lab.simulate.sentences import Measure, Said, Vocabulary, Words
 
 CLOSE = 0.05
