@@ -21,7 +21,7 @@ from plain_consumer import Plain, reading_order
 
 from ticdc_lab.consumer.anomalies import anomaly_counts
 from ticdc_lab.consumer.consistency import states, wrong_time
-from ticdc_lab.consumer.listeners import Listeners
+from ticdc_lab.consumer.listener import Listeners
 from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import run
 from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_TRANSACTION, REFERENCE, STRICT

@@ -48,7 +48,7 @@ TO_THE_DRIVER = {
     "sources/decoding.py": "table versions of the simple protocol",
     "lake/tables.py": "the commits of five tables, as far back as Delta keeps them",
     "facts/limits.py": "one row of counts, and at most as many rows as a topic has partitions",
-    "consumer/narrow.py": "at most a million narrow events, or images of 100,000 row changes, refused above",
+    "consumer/log.py": "at most a million narrow events, or images of 100,000 row changes, refused above",
     "lake/ingest.py": "one row a Kafka partition, each batch",
     "lake/waiting.py": "table versions of the simple protocol, few as DDL is",
     "engine/shuffle.py": "quantiles: as many numbers as were asked for",

@@ -35,7 +35,7 @@ from ticdc_lab.answers.summary import (
     small,
 )
 from ticdc_lab.audit import MAX_PER_GUARANTEE
-from ticdc_lab.consumer.narrow import excerpt
+from ticdc_lab.consumer.log import excerpt
 from ticdc_lab.dispatch.infer import infer_rules
 from ticdc_lab.dispatch.names import CONFLICT, check_partitions, check_request, check_strategy
 from ticdc_lab.dispatch.sweep_kernel import MOST
@@ -63,7 +63,7 @@ from ticdc_lab.transactions.differences import KINDS, counted, covered, ddl_diff
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ticdc_lab.consumer.listeners import Listeners
+    from ticdc_lab.consumer.listener import Listeners
     from ticdc_lab.consumer.log import NarrowLog
     from ticdc_lab.dispatch import Changefeed
     from ticdc_lab.facts.limits import Counts
@@ -371,9 +371,9 @@ class Log:
             The log cannot be laid out so.
         """
         from ticdc_lab.answers.consumers import SHOWN, beginning, slowed
-        from ticdc_lab.consumer.consumption import RECORDED
         from ticdc_lab.consumer.invariant import measure_of
         from ticdc_lab.consumer.policy import POLICIES
+        from ticdc_lab.consumer.study import RECORDED
 
         unknown = sorted({*policies} - {*POLICIES})
         if unknown:

@@ -19,7 +19,7 @@ import ticdc_lab
 from ticdc_lab.answers import Answer
 from ticdc_lab.answers.answer import SHOWN
 from ticdc_lab.cli import main
-from ticdc_lab.consumer.listeners import Listeners
+from ticdc_lab.consumer.listener import Listeners
 from ticdc_lab.errors import ContractError, ProtocolError, SetupError, SourceError
 from ticdc_lab.events.tso import physical_ms
 from ticdc_lab.figures.figure import Figure

@@ -20,10 +20,9 @@ from ticdc_lab.audit import audit, events_at
 from ticdc_lab.codecs.keys import with_hashes, with_keys
 from ticdc_lab.consumer import POLICIES
 from ticdc_lab.consumer.causes import delivery_causes
-from ticdc_lab.consumer.consumption import consumer_anomalies, consumer_steps, consumption
 from ticdc_lab.consumer.episodes import delivery_episodes
-from ticdc_lab.consumer.narrow import narrow
-from ticdc_lab.consumer.study import study_frame
+from ticdc_lab.consumer.log import narrow
+from ticdc_lab.consumer.study import consumer_anomalies, consumer_steps, consumption, study_frame
 from ticdc_lab.dispatch.changefeed import changefeed_from_toml
 from ticdc_lab.dispatch.conflict import conflict_placements, dispatch_by_conflict
 from ticdc_lab.dispatch.conflict_alignments import alignments

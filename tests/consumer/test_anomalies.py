@@ -15,7 +15,7 @@ from plain_consumer import narrow_table, random_log
 from ticdc_lab.consumer.anomalies import KINDS, anomalies, anomaly_counts
 from ticdc_lab.consumer.consistency import states, wrong_time
 from ticdc_lab.consumer.invariant import MEASURE, invariant_curve
-from ticdc_lab.consumer.listeners import Crash, Listeners
+from ticdc_lab.consumer.listener import Crash, Listeners
 from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.policy import (

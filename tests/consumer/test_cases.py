@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ticdc_lab.consumer import producer
+from ticdc_lab.consumer import cases
 from ticdc_lab.consumer.cases import (
     CASES,
     NO_FILTER,
@@ -88,7 +88,7 @@ def test_a_watermark_that_falls_is_seen_and_ignored(policy: Policy) -> None:
     assert [(s["partition"], s["detail"]) for s in falls] == [(0, "falls back, ignored"), (1, "falls back, ignored")]
     assert rows(found) == rows(consumed(CASES["owner-switch"](), policy))
     before, after = falls[0]["at"] - 1, falls[-1]["at"]
-    assert state(case, found, before) == state(case, found, after) == producer.upstream_at(case.cluster, 3)
+    assert state(case, found, before) == state(case, found, after) == cases.upstream_at(case.cluster, 3)
 
 
 def test_a_migration_is_not_noticed() -> None:
@@ -158,15 +158,15 @@ def test_one_record_for_all_listeners_loses_rows_in_row_mode() -> None:
 def test_recovery_to_any_resolved_ts(ts: int, policy: Policy) -> None:
     """Everything up to the resolved ts is there, and nothing above, whatever was read beyond it."""
     case = CASES["stopped-anywhere"]()
-    log = until(producer.events(case.cluster), ts=ts)
+    log = until(cases.events(case.cluster), ts=ts)
     found = run(NarrowLog.of(log), policy, case.listeners)
-    assert state(case, found) == producer.upstream_at(case.cluster, ts)
+    assert state(case, found) == cases.upstream_at(case.cluster, ts)
     assert {r["commit_ts"] for r in found.deliveries.to_pylist() if r["outcome"] == "applied"} <= set(range(ts + 1))
 
 
 def test_rows_above_the_ts_of_recovery_stay_buffered() -> None:
     """A partition that holds a later row before the watermark does not apply it."""
-    log = until(producer.events(CASES["table-migration"]().cluster), ts=2)
+    log = until(cases.events(CASES["table-migration"]().cluster), ts=2)
     assert rows(run(NarrowLog.of(log), DESIGN_ROW)) == [
         *("0/0 orders 1 applied", "0/1 users 3 pending", "1/0 orders 3 pending", "1/1 users 2 applied"),
     ]
@@ -177,7 +177,7 @@ def test_stopping_anywhere_leaves_row_mode_between_two_states() -> None:
     case = CASES["stopped-anywhere"]()
     row = state(case, consumed(case, DESIGN_ROW))
     assert row == case.expected() | {("users", 4): "b"}
-    assert row not in [producer.upstream_at(case.cluster, ts) for ts in range(7)]
+    assert row not in [cases.upstream_at(case.cluster, ts) for ts in range(7)]
     whole = consumed(case, DESIGN_TRANSACTION)
     assert state(case, whole) == case.expected()
     assert "0/5 users 6 pending" in rows(whole)

@@ -11,18 +11,18 @@ import pytest
 from click.testing import CliRunner
 from hostile import COLUMNS, TABLES, hostile_columns
 from pyspark.sql import SparkSession
+from sql_curve import sql_curve
 
 import ticdc_lab
 from ticdc_lab import Log, figures, load
 from ticdc_lab.cli import main
 from ticdc_lab.consumer import open_sink, replay
 from ticdc_lab.consumer.downstream import downstream_at, frames_of
+from ticdc_lab.consumer.log import excerpt
 from ticdc_lab.consumer.model import run as run_consumer
-from ticdc_lab.consumer.narrow import excerpt
 from ticdc_lab.consumer.policy import STRICT
 from ticdc_lab.consumer.sinks.delta import _folder_of
 from ticdc_lab.consumer.sinks.mysql_connection import PASSWORD
-from ticdc_lab.consumer.sql_curve import sql_curve
 from ticdc_lab.encode.export import write
 from ticdc_lab.events.quoting import literal, quoted
 from ticdc_lab.figures.selecting import Selection, selected

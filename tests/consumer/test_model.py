@@ -11,11 +11,11 @@ import pytest
 from plain_consumer import Message, Plain, narrow_table, random_log, reading_order
 
 from ticdc_lab.consumer.consistency import states, wrong_time
-from ticdc_lab.consumer.listeners import Crash, Listeners, Pause, Rebalance
+from ticdc_lab.consumer.downstream import why_waiting
+from ticdc_lab.consumer.listener import Crash, Listeners, Pause, Rebalance
 from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_TRANSACTION, POLICIES, STRICT, Policy
-from ticdc_lab.consumer.waiting import why_waiting
 from ticdc_lab.errors import ContractError
 
 SEEDS = range(150)

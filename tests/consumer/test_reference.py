@@ -14,10 +14,9 @@ from conftest import ROOT, golden, json_lines
 from pyspark.sql import SparkSession
 
 from ticdc_lab import load
-from ticdc_lab.consumer.listeners import Listeners
-from ticdc_lab.consumer.log import NarrowLog
+from ticdc_lab.consumer.listener import Listeners
+from ticdc_lab.consumer.log import NarrowLog, narrow
 from ticdc_lab.consumer.model import ConsumerRun, run
-from ticdc_lab.consumer.narrow import narrow
 from ticdc_lab.consumer.policy import REFERENCE
 
 FAULTS = ("", "-dup-restart", "-dup-table", "-dup-ddl")

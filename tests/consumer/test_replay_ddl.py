@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ticdc_lab.consumer.replay_ddl import DdlStep, changes_at, moves, tables_at
+from ticdc_lab.consumer.replay_plan import DdlStep, changes_at, moves, tables_at
 from ticdc_lab.facts.catalog import DDL, Catalog
 
 CREATE: DDL = (1, "s", "t", "CREATE TABLE s.t (id INT PRIMARY KEY, a VARCHAR(9), b INT)")

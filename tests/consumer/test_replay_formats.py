@@ -28,9 +28,9 @@ from test_replay_mysql import contents as contents_of_server
 
 from ticdc_lab import load
 from ticdc_lab.consumer import open_sink, replay
+from ticdc_lab.consumer.sinks import FORMAT
 from ticdc_lab.consumer.sinks.delta import consistent, read_state
 from ticdc_lab.consumer.sinks.mysql_connection import PASSWORD
-from ticdc_lab.consumer.sinks.target_format import FORMAT
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources.change_log import ChangeLog
 

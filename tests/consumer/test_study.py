@@ -7,21 +7,26 @@ import pytest
 from conftest import golden
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from sql_curve import sql_curve
 
 from ticdc_lab import load
 from ticdc_lab.codecs import decode
-from ticdc_lab.consumer.consumption import NEVER_WAS, Scenario, consumer_anomalies, consumer_matrix, consumption, matrix
 from ticdc_lab.consumer.ddl_timeline import ddl_timeline
-from ticdc_lab.consumer.downstream import downstream_at
+from ticdc_lab.consumer.downstream import downstream_at, held_by_partition, why_waiting
 from ticdc_lab.consumer.invariant import invariant_curve, measure_of
-from ticdc_lab.consumer.listeners import Crash, Listeners, Pause
-from ticdc_lab.consumer.log import NARROW, NarrowLog
+from ticdc_lab.consumer.listener import Crash, Listeners, Pause
+from ticdc_lab.consumer.log import NARROW, NarrowLog, excerpt, narrow
 from ticdc_lab.consumer.model import run
-from ticdc_lab.consumer.narrow import excerpt, narrow
 from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_TRANSACTION, POLICIES, REFERENCE, STRICT
-from ticdc_lab.consumer.sql_curve import sql_curve
-from ticdc_lab.consumer.study import Study
-from ticdc_lab.consumer.waiting import held_by_partition, why_waiting
+from ticdc_lab.consumer.study import (
+    NEVER_WAS,
+    Scenario,
+    Study,
+    consumer_anomalies,
+    consumer_matrix,
+    consumption,
+    matrix,
+)
 from ticdc_lab.encode.produce import produce
 from ticdc_lab.errors import ContractError, DispatchError
 from ticdc_lab.sources.change_log import ChangeLog

@@ -21,9 +21,8 @@ from ticdc_lab import answers
 from ticdc_lab.answers import Answer
 from ticdc_lab.answers.consumers import beginning
 from ticdc_lab.answers.summary import HELD, POINTS
-from ticdc_lab.consumer.cases import CASES
+from ticdc_lab.consumer.cases import CASES, EVENTS
 from ticdc_lab.consumer.log import NarrowLog
-from ticdc_lab.consumer.producer import EVENTS
 from ticdc_lab.report import render, report
 from ticdc_lab.sources.load import load
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from ticdc_lab.consumer import producer
+from ticdc_lab.consumer import cases
 from ticdc_lab.consumer.cases import CASES
 from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.widgets import ConsumerView, Panel, consumer_panel
@@ -21,16 +21,16 @@ SLOW_MACHINE_S = 2.0
 def panel() -> Panel[ConsumerView]:
     """Two tables in two partitions, a message a ms, watermarks 2, 4 and 6."""
     cluster = CASES["recovery"]().cluster
-    images = {f"shop.{t}": producer.images(cluster) for t in ("orders", "users")}
-    return consumer_panel(NarrowLog.of(producer.events(cluster)), images)
+    images = {f"shop.{t}": cases.images(cluster) for t in ("orders", "users")}
+    return consumer_panel(NarrowLog.of(cases.events(cluster)), images)
 
 
 def test_listeners_of_several_topics_have_speeds_of_their_own() -> None:
     """Also where their partitions have the same number."""
     cluster = CASES["recovery"]().cluster
-    log, name = producer.events(cluster), "shop.orders"
+    log, name = cases.events(cluster), "shop.orders"
     other = log.set_column(log.schema.get_field_index("topic"), "topic", pa.array(["z"] * len(log)))
-    panel = consumer_panel(NarrowLog.of(pa.concat_tables([log, other])), {name: producer.images(cluster)})
+    panel = consumer_panel(NarrowLog.of(pa.concat_tables([log, other])), {name: cases.images(cluster)})
     speeds = panel.controls["speeds"]
     assert [s.description for s in speeds.sliders][2:] == ["z 0", "z 1"]
     panel.value = replace(panel.value, speeds=(1000, 1000, 10, 10), policy="design-row", step=8)

@@ -22,7 +22,7 @@ from ticdc_lab.engine.running import shown
 
 if TYPE_CHECKING:
     from ticdc_lab.answers import Answer
-    from ticdc_lab.consumer.listeners import Listeners
+    from ticdc_lab.consumer.listener import Listeners
 
 
 class _PolicyName(click.ParamType[str]):
@@ -124,7 +124,7 @@ def _listeners(where: dict[str, Any]) -> Listeners | None:
     if not given:
         return None
     from ticdc_lab.answers.consumers import PER_SECOND, WRITE_US
-    from ticdc_lab.consumer.listeners import Crash, Listeners, Pause
+    from ticdc_lab.consumer.listener import Crash, Listeners, Pause
 
     return Listeners(
         per_second=given.get("per_second", PER_SECOND),

@@ -10,27 +10,26 @@ if TYPE_CHECKING:
     from ticdc_lab.consumer.anomalies import anomalies
     from ticdc_lab.consumer.cases import CASES, NO_FILTER, case_results, consumed
     from ticdc_lab.consumer.causes import delivery_causes
-    from ticdc_lab.consumer.consumption import (
-        Scenario,
-        consumer_anomalies,
-        consumer_matrix,
-        consumer_steps,
-        consumption,
-        matrix,
-    )
     from ticdc_lab.consumer.ddl_timeline import ddl_timeline
-    from ticdc_lab.consumer.downstream import frames_of, small_frame
+    from ticdc_lab.consumer.downstream import frames_of, held_by_partition, small_frame, why_waiting
     from ticdc_lab.consumer.episodes import delivery_episodes
     from ticdc_lab.consumer.invariant import invariant_curve, measure_of
-    from ticdc_lab.consumer.listeners import Crash, Listeners, Pause, Rebalance
+    from ticdc_lab.consumer.listener import Crash, Listeners, Pause, Rebalance
     from ticdc_lab.consumer.model import run
     from ticdc_lab.consumer.policy import POLICIES, Policy
     from ticdc_lab.consumer.replay import Replayed, replay
     from ticdc_lab.consumer.replay_compare import Compared, compare
     from ticdc_lab.consumer.sinks.open import open_sink
     from ticdc_lab.consumer.smallest import smallest
-    from ticdc_lab.consumer.study import Study
-    from ticdc_lab.consumer.waiting import held_by_partition, why_waiting
+    from ticdc_lab.consumer.study import (
+        Scenario,
+        Study,
+        consumer_anomalies,
+        consumer_matrix,
+        consumer_steps,
+        consumption,
+        matrix,
+    )
 
 __all__ = [
     "CASES",
@@ -77,30 +76,30 @@ lazily(
         "NO_FILTER": "cases",
         "POLICIES": "policy",
         "Compared": "replay_compare",
-        "Crash": "listeners",
-        "Listeners": "listeners",
-        "Pause": "listeners",
+        "Crash": "listener",
+        "Listeners": "listener",
+        "Pause": "listener",
         "Policy": "policy",
-        "Rebalance": "listeners",
+        "Rebalance": "listener",
         "Replayed": "replay",
-        "Scenario": "consumption",
+        "Scenario": "study",
         "Study": "study",
         "compare": "replay_compare",
         "case_results": "cases",
         "consumed": "cases",
-        "consumer_anomalies": "consumption",
-        "consumer_matrix": "consumption",
-        "consumer_steps": "consumption",
+        "consumer_anomalies": "study",
+        "consumer_matrix": "study",
+        "consumer_steps": "study",
         "delivery_causes": "causes",
         "delivery_episodes": "episodes",
         "frames_of": "downstream",
-        "held_by_partition": "waiting",
+        "held_by_partition": "downstream",
         "invariant_curve": "invariant",
-        "matrix": "consumption",
+        "matrix": "study",
         "measure_of": "invariant",
         "open_sink": "sinks.open",
         "run": "model",
         "small_frame": "downstream",
-        "why_waiting": "waiting",
+        "why_waiting": "downstream",
     },
 )

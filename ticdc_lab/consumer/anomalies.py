@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 
-from ticdc_lab.consumer.ddl_sides import ddl_sides
+from ticdc_lab.consumer.consistency import RecordTouches, commit_ts_of
+from ticdc_lab.consumer.ddl_timeline import ddl_sides
 from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import ConsumerRun
-from ticdc_lab.consumer.versions import RecordTouches, commit_ts_of
 from ticdc_lab.events.arrays import Ints, changes_in, runs
 from ticdc_lab.events.schema import EVIDENCE, FINDINGS, described
 

@@ -8,18 +8,188 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Literal
+from zlib import crc32
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.consumer import producer
 from ticdc_lab.consumer.downstream import downstream_at, small_frame
-from ticdc_lab.consumer.listeners import Listeners
+from ticdc_lab.consumer.listener import Listeners
 from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_ROW_SHARED, DESIGN_TRANSACTION, Policy
-from ticdc_lab.consumer.producer import Change, Cluster, acknowledge, broadcast, hand_over, restart, write
+
+TOPIC = "t"
+SCHEMA = "shop"
+
+EVENTS = pa.schema(
+    [
+        *[("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("seq", pa.int32())],
+        *[("kind", pa.string()), ("commit_ts", pa.int64()), ("op_rank", pa.int32())],
+        *[("schema_name", pa.string()), ("table_name", pa.string()), ("key_hash", pa.int64())],
+        *[("before_key_hash", pa.int64()), ("change_hash", pa.int64()), ("query", pa.string())],
+    ]
+)
+"""What the consumer model reads; see :class:`ticdc_lab.consumer.log.NarrowLog`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A row of a table of two columns, ``id`` and ``value``, as a transaction left it; None where it deleted it."""
+
+    commit_ts: int
+    table: str
+    id: int
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A table at its processor: written to Kafka up to a commit_ts, and acknowledged up to one (the CheckpointTS)."""
+
+    table: str
+    processor: str
+    written: int = 0
+    checkpoint: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a partition, whose offset is its place among them."""
+
+    kind: Literal["row", "watermark"]
+    commit_ts: int
+    change: Change | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What the upstream did, who writes which table, what the owner has persisted, and the partitions so far."""
+
+    history: tuple[Change, ...]
+    tasks: tuple[Task, ...]
+    partitions: tuple[tuple[Message, ...], ...]
+    checkpoint: int = 0
+
+
+def cluster(history: Iterable[Change], *, homes: dict[str, str], partitions: int) -> Cluster:
+    """A cluster that has written nothing yet; ``homes`` says which processor has which table."""
+    changes = tuple(sorted(history, key=lambda c: c.commit_ts))
+    return Cluster(changes, tuple(Task(t, p) for t, p in homes.items()), ((),) * partitions)
+
+
+def home(change: Change, partitions: int) -> int:
+    """The partition of a row: TiCDC's index-value dispatcher on the column ``id``."""
+    table = crc32(f"{SCHEMA}{change.table}".encode())
+    return int((table ^ crc32(f"id{change.id}".encode())) % partitions)
+
+
+def write(c: Cluster, processor: str, *, to_ts: int) -> Cluster:
+    """The processor writes what its tables have up to ``to_ts`` and it has not written."""
+    tasks = [t for t in c.tasks if t.processor == processor]
+    position = {t.table: t.written for t in tasks}
+    due = [h for h in c.history if position.get(h.table, to_ts) < h.commit_ts <= to_ts]
+    parts = list(c.partitions)
+    for change in due:
+        p = home(change, len(parts))
+        parts[p] = (*parts[p], Message("row", change.commit_ts, change))
+    return _with_tasks(c, {t.table: replace(t, written=max(t.written, to_ts)) for t in tasks}, tuple(parts))
+
+
+def acknowledge(c: Cluster, processor: str, *, to_ts: int) -> Cluster:
+    """Kafka has confirmed what the processor wrote up to ``to_ts``: its CheckpointTS."""
+    mine = {
+        t.table: replace(t, checkpoint=max(t.checkpoint, min(t.written, to_ts)))
+        for t in c.tasks
+        if t.processor == processor
+    }
+    return _with_tasks(c, mine, c.partitions)
+
+
+def broadcast(c: Cluster) -> Cluster:
+    """The owner sends the Global CheckpointTS to all partitions, never one below what it has persisted."""
+    least = max(c.checkpoint, min(t.checkpoint for t in c.tasks))
+    return replace(c, checkpoint=least, partitions=_to_all(c.partitions, least))
+
+
+def broadcast_forgetting(c: Cluster, *, ts: int) -> Cluster:
+    """What TiCDC does not allow: an owner that read nothing of what was persisted broadcasts from ``ts``."""
+    return replace(c, checkpoint=ts, partitions=_to_all(c.partitions, ts))
+
+
+def hand_over(c: Cluster, table: str, *, to: str) -> Cluster:
+    """A table moves, and its new processor goes on exactly where the old one stopped."""
+    return _with_tasks(c, {t.table: replace(t, processor=to) for t in c.tasks if t.table == table}, c.partitions)
+
+
+def restart(c: Cluster, table: str, *, at: str, recorded: int | None = None) -> Cluster:
+    """A table is taken up by a processor that knows no more than its CheckpointTS: it begins behind that.
+
+    So does the pipeline: ``(checkpoint_ts, MAX]``, architecture model 4.1; a checkpoint is only told when all up to it
+    is written. ``recorded`` is what was recorded of it, where that lags behind what the owner has broadcast.
+    """
+    known = {t.table: t.checkpoint if recorded is None else recorded for t in c.tasks}
+    moved = {
+        t.table: replace(t, processor=at, written=known[t.table], checkpoint=known[t.table])
+        for t in c.tasks
+        if t.table == table
+    }
+    return _with_tasks(c, moved, c.partitions)
+
+
+def events(c: Cluster) -> pa.Table:
+    """The topic's messages as the consumer model reads them, by partition and offset."""
+    return pa.Table.from_pylist(
+        [_event(c, p, offset, m) for p, part in enumerate(c.partitions) for offset, m in enumerate(part)], schema=EVENTS
+    )
+
+
+def images(c: Cluster) -> pd.DataFrame:
+    """The rows that the messages carry: ``id`` and ``value`` by ``topic, partition, offset, seq``."""
+    rows = [
+        (TOPIC, p, offset, 0, m.change.id, m.change.value)
+        for p, part in enumerate(c.partitions)
+        for offset, m in enumerate(part)
+        if m.change is not None
+    ]
+    place = ["topic", "partition", "offset", "seq"]
+    return pd.DataFrame(rows, columns=[*place, "id", "value"]).set_index(place)
+
+
+def upstream_at(c: Cluster, ts: int) -> dict[tuple[str, int], str]:
+    """The upstream's rows after all transactions up to ``ts``: table and id to value."""
+    state: dict[tuple[str, int], str | None] = {
+        (change.table, change.id): change.value for change in c.history if change.commit_ts <= ts
+    }
+    return {key: value for key, value in state.items() if value is not None}
+
+
+def _to_all(parts: tuple[tuple[Message, ...], ...], ts: int) -> tuple[tuple[Message, ...], ...]:
+    return tuple((*part, Message("watermark", ts)) for part in parts)
+
+
+def _with_tasks(c: Cluster, new: dict[str, Task], parts: tuple[tuple[Message, ...], ...]) -> Cluster:
+    return replace(c, tasks=tuple(new.get(t.table, t) for t in c.tasks), partitions=parts)
+
+
+def _event(c: Cluster, partition: int, offset: int, m: Message) -> dict[str, object]:
+    place = {"topic": TOPIC, "partition": partition, "offset": offset, "seq": 0, "kind": m.kind}
+    if m.change is None:
+        return place | {"commit_ts": m.commit_ts}
+    change = m.change
+    mine = [h for h in c.history if (h.table, h.id) == (change.table, change.id)]
+    rank = 0 if change.value is None else 2 if mine[0] == change else 1
+    return place | {
+        "commit_ts": m.commit_ts,
+        "op_rank": rank,
+        "schema_name": SCHEMA,
+        "table_name": change.table,
+        "key_hash": crc32(f"{change.table}{change.id}".encode()),
+        "change_hash": crc32(repr(change).encode()),
+    }
+
 
 NO_FILTER = replace(DESIGN_ROW, name="design, row mode, no filter", duplicates="none")
 """The design's consumer without the record of what each table has executed."""
@@ -58,7 +228,7 @@ class Case:
 
     def expected(self) -> dict[tuple[str, int], str]:
         """The rows that the downstream must end with: table and id to value."""
-        return producer.upstream_at(self.cluster, self.expected_ts)
+        return upstream_at(self.cluster, self.expected_ts)
 
 
 def owner_switch() -> Case:
@@ -76,7 +246,7 @@ def owner_switch() -> Case:
 
 def owner_switch_forgetting() -> Case:
     """The same with a new owner that has not read what was persisted: a watermark falls."""
-    c = producer.broadcast_forgetting(broadcast(_written(_two_tables(), to_ts=3)), ts=1)
+    c = broadcast_forgetting(broadcast(_written(_two_tables(), to_ts=3)), ts=1)
     return _case(
         "owner switch, checkpoint forgotten",
         "And if it did go back?",
@@ -149,7 +319,7 @@ def processor_crash_behind() -> Case:
 def one_record_for_a_table() -> Case:
     """Rows of one table in two partitions, one of them read slower: whose record filters?"""
     history = [Change(1, "orders", 1, "a"), Change(2, "orders", 4, "b"), Change(3, "orders", 1, "c")]
-    c = write(producer.cluster(history, homes={"orders": "A"}, partitions=2), "A", to_ts=3)
+    c = write(cluster(history, homes={"orders": "A"}, partitions=2), "A", to_ts=3)
     case = _case(
         "one record for a table",
         "May the listeners share one record of what a table has executed?",
@@ -226,13 +396,13 @@ def _two_tables() -> Cluster:
         *(Change(4, "orders", 1, "b"), Change(5, "users", 1, None), Change(6, "orders", 4, "b")),
     ]
     changes += [Change(3, "users", 4, "a"), Change(6, "users", 4, "b")]
-    return producer.cluster(changes, homes={"orders": "A", "users": "B"}, partitions=2)
+    return cluster(changes, homes={"orders": "A", "users": "B"}, partitions=2)
 
 
 def _one_row() -> Cluster:
     """A row that four transactions write; table orders is at processor A."""
     history = [Change(ts, "orders", 1, f"v{ts}") for ts in (1, 2, 3, 4)]
-    return producer.cluster(history, homes={"orders": "A"}, partitions=2)
+    return cluster(history, homes={"orders": "A"}, partitions=2)
 
 
 def _resolved_in_steps() -> Cluster:
@@ -250,7 +420,7 @@ def _written(c: Cluster, *, to_ts: int, acknowledged: int | None = None) -> Clus
 
 
 def _case(name: str, question: str, c: Cluster, answer: str) -> Case:
-    return Case(name, question, c, producer.events(c), c.history[-1].commit_ts, answer)
+    return Case(name, question, c, events(c), c.history[-1].commit_ts, answer)
 
 
 # What consumers make of the special cases in TiCDC's design: where they end, and what readers see on the way.
@@ -266,9 +436,9 @@ def consumed(case: Case, policy: Policy) -> ConsumerRun:
 
 def state_at(case: Case, found: ConsumerRun, at_us: int) -> State:
     """The downstream's rows at a moment of consumer time (µs)."""
-    images, deliveries = producer.images(case.cluster), small_frame(found.deliveries)
+    rows_of, deliveries = images(case.cluster), small_frame(found.deliveries)
     tables = sorted({change.table for change in case.cluster.history})
-    there = {t: downstream_at(images, deliveries, at_us, f"{producer.SCHEMA}.{t}") for t in tables}
+    there = {t: downstream_at(rows_of, deliveries, at_us, f"{SCHEMA}.{t}") for t in tables}
     return {(t, int(r["id"])): str(r["value"]) for t, rows in there.items() for r in rows.to_dict("records")}
 
 
@@ -281,7 +451,7 @@ def states(case: Case, found: ConsumerRun) -> list[State]:
 def never_existed(case: Case, found: ConsumerRun) -> list[State]:
     """States of the downstream that the upstream never had."""
     last = case.cluster.history[-1].commit_ts
-    existed = [producer.upstream_at(case.cluster, ts) for ts in range(last + 1)]
+    existed = [upstream_at(case.cluster, ts) for ts in range(last + 1)]
     return [s for s in states(case, found) if s not in existed]
 
 

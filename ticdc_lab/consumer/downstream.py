@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ticdc_lab.consumer.log import WATERMARK, NarrowLog
 from ticdc_lab.consumer.model import ConsumerRun
+from ticdc_lab.consumer.policy import Policy
 from ticdc_lab.tables.own_columns import free_names
 
 PLACE = ("topic", "partition", "offset", "seq")
@@ -61,3 +68,163 @@ def downstream_at(images: pd.DataFrame, deliveries: pd.DataFrame, at_us: int, ta
     held = found if found.empty else found.dropna(axis="columns", how="all")
     (name,) = free_names(("commit_ts",), map(str, images.columns))
     return pd.concat([there["commit_ts"].rename(name).reset_index(drop=True), held], axis="columns")
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What holds a consumer up at a moment.
+
+    Attributes
+    ----------
+    topic, partition
+        The listener that the others wait for.
+    event
+        What it has to come to: ``a watermark`` or the text of a DDL.
+    since_us
+        From when all others were further, µs of consumer time.
+    held
+        Row changes that are buffered in all partitions.
+    answer
+        All of it in a sentence.
+    """
+
+    topic: str
+    partition: int
+    event: str
+    since_us: int
+    held: int
+    answer: str
+
+
+def why_waiting(run: ConsumerRun, log: NarrowLog, policy: Policy, *, at_us: int) -> Wait | None:
+    """Say what a consumer waits for at a moment of its time.
+
+    Parameters
+    ----------
+    run, log, policy
+        The run, and what it was a run of.
+    at_us
+        The moment, µs.
+
+    Returns
+    -------
+    Wait or None
+        None where nothing is buffered and nobody stands at a DDL.
+    """
+    now = [_listener(run, log, i, at_us) for i in range(len(log.parts))]
+    held = int(sum(m["held"] for m in now))
+    standing = [m for m in now if m["stands_at"] is not None]
+    if standing:
+        ts, text = standing[0]["stands_at"]
+        query = text.split(": ", 1)[-1]
+        topics = _topics(log, ts, query)
+        behind = [m for m in now if m["stands_at"] is None and (m["topic"] in topics or m["resolved"] < ts)]
+        late = min(behind, key=lambda m: (m["resolved"], m["partition"]), default=None)
+        if late is not None:
+            since = max(m["stood_since"] for m in standing)
+            return _wait(late, query, since, held, f"{_each(standing)} at the DDL of commit_ts {ts}")
+    if not held:
+        return None
+    waiting = now if policy.waits_for == "all" else [m for m in now if m["held"]]
+    late = min(waiting, key=lambda m: (m["resolved"], m["partition"]))
+    others = [m for m in now if m is not late]
+    since = (
+        _passed(run, others, late["resolved"], at_us) if policy.waits_for == "all" and others else late["resolved_at"]
+    )
+    until = (
+        f"nothing above commit_ts {late['resolved']} can be written" if late["resolved"] else "nothing can be written"
+    )
+    where = "" if policy.waits_for == "all" else f" from partition {late['partition']}"
+    return _wait(late, "a watermark", since, held, f"{until}{where}")
+
+
+def held_by_partition(run: ConsumerRun, log: NarrowLog, *, at_us: int) -> pd.DataFrame:
+    """Count what each listener holds at a moment.
+
+    Returns
+    -------
+    pd.DataFrame
+        ``topic``, ``partition``, ``held`` (row changes buffered), ``resolved`` (bigint, TSO: its watermark; 0 before
+        the first), ``state`` (``reads``, ``stands at a DDL``, ``is down``, ``is at its end``).
+    """
+    now = [_listener(run, log, i, at_us) for i in range(len(log.parts))]
+    return pd.DataFrame(now, columns=["topic", "partition", "held", "resolved", "state"])
+
+
+def _listener(run: ConsumerRun, log: NarrowLog, i: int, at_us: int) -> dict[str, Any]:
+    part, d, s = log.parts[i], run.deliveries, run.steps
+    mine = pc.and_(pc.equal(d["topic"], part.topic), pc.equal(d["partition"], part.partition))
+    read = d.filter(pc.and_(mine, pc.less_equal(d["read_at"], at_us)))
+    open_now = pc.and_(pc.equal(read["outcome"], "applied"), pc.greater(read["applied_at"], at_us))
+    held = pc.sum(pc.or_(pc.fill_null(open_now, False), pc.equal(read["outcome"], "pending"))).as_py() or 0
+    own = s.filter(pc.and_(pc.equal(s["topic"], part.topic), pc.equal(s["partition"], part.partition)))
+    state: dict[str, Any] = {"stands_at": None, "stood_since": 0, "resolved": 0, "resolved_at": 0, "state": "reads"}
+    for step in own.to_pylist():
+        if step["at"] > at_us:
+            break
+        action = step["action"]
+        if action == "resolved" and step["commit_ts"] > state["resolved"]:
+            state |= {"resolved": step["commit_ts"], "resolved_at": step["at"]}
+        elif action == "wait":
+            stood = {"stands_at": (step["commit_ts"], step["detail"]), "stood_since": step["at"]}
+            state |= {**stood, "state": "stands at a DDL"}
+        elif action in ("go on", "begin"):
+            state |= {"stands_at": None, "state": "reads"}
+        elif action in ("crash", "move"):
+            state |= {"stands_at": None, "resolved": 0, "resolved_at": step["at"], "state": "is down"}
+        elif action == "end":
+            state["state"] = "is at its end"
+    return {"topic": part.topic, "partition": part.partition, "held": int(held), "next": _next(log, i, own, at_us),
+            "offset": _last(read, own, at_us), **state}  # fmt: skip
+
+
+def _topics(log: NarrowLog, ts: int, query: str) -> set[str]:
+    """Topics of which each listener has to get to a DDL, and none passes it with a watermark."""
+    same = [d for d, ddl in enumerate(log.ddls) if (ddl.commit_ts, ddl.query) == (ts, query)]
+    return {p.topic for p in log.parts if log.everywhere and np.isin(log.ddl[p.first : p.end], same).any()}
+
+
+def _last(read: pa.Table, own: pa.Table, at_us: int) -> int | None:
+    """Offset of what a listener has read last."""
+    steps = own.filter(pc.and_(pc.less_equal(own["at"], at_us), pc.not_equal(own["action"], "begin")))
+    seen = [*zip(read["read_at"].to_pylist(), read["offset"].to_pylist(), strict=True)]
+    seen += [(a, o) for a, o in zip(steps["at"].to_pylist(), steps["offset"].to_pylist(), strict=True) if o is not None]
+    return max(seen, default=(0, None))[1]
+
+
+def _next(log: NarrowLog, i: int, own: Any, at_us: int) -> tuple[int, int] | None:
+    """Offset and value of the watermark that a listener reads next."""
+    part = log.parts[i]
+    read = own.filter(pc.and_(pc.equal(own["action"], "resolved"), pc.less_equal(own["at"], at_us)))
+    offsets = log.events["offset"].to_numpy()[part.first : part.end]
+    marks = np.flatnonzero(log.kind[part.first : part.end] == WATERMARK)
+    newest = pc.max(read["offset"]).as_py()
+    ahead = marks[offsets[marks] > (-1 if newest is None else newest)]
+    return (int(offsets[ahead[0]]), int(log.commit_ts[part.first + ahead[0]])) if len(ahead) else None
+
+
+def _passed(run: ConsumerRun, others: list[dict[str, Any]], ts: int, at_us: int) -> int:
+    """When the last of the others was above ``ts``, of those that were at ``at_us``."""
+    s = run.steps.filter(pc.less_equal(run.steps["at"], at_us))
+    above = s.filter(pc.and_(pc.equal(s["action"], "resolved"), pc.greater(s["commit_ts"], ts)))
+    first: dict[tuple[str, int], int] = {}
+    for topic, partition, at in zip(*(above[c].to_pylist() for c in ("topic", "partition", "at")), strict=True):
+        first.setdefault((topic, partition), at)
+    at = [first.get((m["topic"], m["partition"])) for m in others]
+    return max((t for t in at if t is not None), default=0)
+
+
+def _wait(late: dict[str, Any], event: str, since: int, held: int, said: str) -> Wait:
+    reads = "has read nothing" if late["offset"] is None else f"has read offset {late['offset']}"
+    state = {"reads": reads, "stands at a DDL": "stands at another DDL"}.get(late["state"], late["state"])
+    ahead = late["next"]
+    then = f", its next watermark, {ahead[1]}, is at offset {ahead[0]}" if ahead else ", and no watermark is left in it"
+    answer = (
+        f"Since {since / 1e6:.3f} s {said}, {held} row changes are held: partition {late['partition']} {state}{then}."
+    )
+    return Wait(late["topic"], late["partition"], event, since, held, answer)
+
+
+def _each(standing: list[dict[str, Any]]) -> str:
+    which = ", ".join(str(m["partition"]) for m in standing)
+    return f"partition {which} stands" if len(standing) == 1 else f"partitions {which} stand"

@@ -14,10 +14,9 @@ import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from ticdc_lab.consumer.consistency import states
+from ticdc_lab.consumer.consistency import RecordTouches, commit_ts_of, states
 from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import ConsumerRun
-from ticdc_lab.consumer.versions import RecordTouches, commit_ts_of
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events.arrays import Ints
 
@@ -27,7 +26,7 @@ _SCALE = 10**_DIGITS
 
 
 def measure_of(column: str, *, tables: Collection[str] = ()) -> Column:
-    """The value that a row change gives its row, for :func:`ticdc_lab.consumer.narrow.narrow`.
+    """The value that a row change gives its row, for :func:`ticdc_lab.consumer.log.narrow`.
 
     Parameters
     ----------

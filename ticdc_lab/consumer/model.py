@@ -14,12 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.consumer import trace
 from ticdc_lab.consumer.barriers import Barriers
-from ticdc_lab.consumer.listener import Listener, Pace, unwritten
-from ticdc_lab.consumer.listeners import Crash, Listeners
+from ticdc_lab.consumer.listener import Crash, Listener, Listeners, Pace, unwritten
 from ticdc_lab.consumer.log import WATERMARK, NarrowLog
 from ticdc_lab.consumer.policy import Policy
+from ticdc_lab.consumer.record import DROPPED, FILTERED, FORGOTTEN, RunTrace
 from ticdc_lab.engine.giving_up import still_wanted
 from ticdc_lab.events.arrays import Bools, Ints, changes_in, lasts_in
 
@@ -167,7 +166,7 @@ class _Consumer:
             )
             for i, part in enumerate(log.parts)
         ]
-        self.trace = trace.RunTrace(log)
+        self.trace = RunTrace(log)
         self.barriers = Barriers(log, policy, self)
         self._faults = sorted(how.faults, key=lambda f: f.at_us)
         self._free = [0] * len(log.parts)
@@ -225,7 +224,7 @@ class _Consumer:
                 if len(places):
                     self.trace.read(places, at)
                     late = self.late.among(m, places, self.least)
-                    self.trace.settle(places[late], trace.DROPPED)
+                    self.trace.settle(places[late], DROPPED)
                     m.held.append(places[~late])
 
     def _watermark(self, m: Listener, place: int, time: int) -> None:
@@ -249,7 +248,7 @@ class _Consumer:
         who = np.concatenate([[], *[np.full(len(p), m.number) for m, p in taken]]).astype(np.int64)
         places = np.concatenate([np.empty(0, np.int64), *[p for _, p in taken]])
         fresh = self._fresh(places, who)
-        self.trace.settle(places[~fresh], trace.FILTERED)
+        self.trace.settle(places[~fresh], FILTERED)
         for m in whose:
             self.late.written(m, ts, tables)
         if not fresh.any():
@@ -318,7 +317,7 @@ class _Consumer:
             if self.policy.saves == "unwritten":
                 m.saved = unwritten(m, [p for p in pending if m.part.first <= p < m.part.end])
             lost = m.go_back(max(time, begins))
-            self.trace.settle(lost, trace.FORGOTTEN)
+            self.trace.settle(lost, FORGOTTEN)
             self.trace.step(time, action, listener=m.number, rows=len(lost))
             self.trace.step(m.clock, "begin", listener=m.number, place=m.saved if m.saved < m.part.end else None)
             if not isinstance(fault, Crash):

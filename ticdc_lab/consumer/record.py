@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
+from ticdc_lab.consumer.log import ROW, NarrowLog
+from ticdc_lab.events.arrays import Ints
 from ticdc_lab.events.schema import described
 
 _STR, _INT, _LONG = StringType(), IntegerType(), LongType()
@@ -53,3 +60,104 @@ STEPS = StructType(
         described("detail", _STR, "the DDL's text, what is waited for, or why"),
     ]
 )
+
+
+_UNREAD, APPLIED, DROPPED, FILTERED, PENDING, FORGOTTEN = range(6)
+_OUTCOMES = ("unread", "applied", "dropped", "filtered", "pending", "forgotten")
+_DELIVERED = tuple(n for n in DELIVERIES.names if n not in ("table", "read_at", "outcome", "applied_at", "batch"))
+
+Step = tuple[int, int | None, int | None, str, int | None, int | None, int | None, str | None]
+"""at, number of the listener, offset, action, commit_ts, rows, batch, detail: as in STEPS."""
+
+
+class RunTrace:
+    """Grows while the model runs; every time a row change is read counts of its own.
+
+    Parameters
+    ----------
+    log
+        What is consumed.
+    """
+
+    def __init__(self, log: NarrowLog) -> None:
+        n = len(log.kind)
+        self._log = log
+        self._outcome = np.zeros(n, np.int8)
+        self._numbers = {c: np.zeros(n, np.int64) for c in ("read_at", "applied_at", "batch", "apply_order")}
+        self._former: list[dict[str, Ints]] = []
+        self._steps: list[Step] = []
+        self.batches = 0
+        self.written = 0
+
+    def step(
+        self, at: int, action: str, *, listener: int | None = None, place: int | None = None, ts: int | None = None,
+        rows: int | None = None, batch: int | None = None, detail: str | None = None,
+    ) -> None:  # fmt: skip
+        """Note what was done at ``at`` (µs), by which listener, on reading the event at ``place``."""
+        self._steps.append((at, listener, place, action, ts, rows, batch, detail))
+
+    def read(self, places: Ints, at: Ints) -> None:
+        """Note row changes read; those read before, by a listener that began again, keep their former record."""
+        again = places[self._outcome[places] != _UNREAD]
+        if len(again):
+            self._former.append(self._records(again))
+        self._outcome[places] = PENDING
+        self._numbers["read_at"][places] = at
+
+    def settle(self, places: Ints, outcome: int) -> None:
+        """Note that row changes were dropped, filtered or forgotten."""
+        self._outcome[places] = outcome
+
+    def apply(self, places: Ints, at: Ints, batch: Ints) -> None:
+        """Note row changes written, in this order; ``batch`` counts from 0 in this call."""
+        self._outcome[places] = APPLIED
+        self._numbers["applied_at"][places] = at
+        self._numbers["batch"][places] = batch + self.batches
+        self._numbers["apply_order"][places] = np.arange(len(places)) + self.written
+        self.written += len(places)
+
+    def deliveries(self) -> tuple[pa.Table, Ints]:
+        """All records, in the order of topic, partition, offset, seq and reading, and each one's place in the log."""
+        now = self._records(np.flatnonzero(self._outcome != _UNREAD))
+        all_of = {c: np.concatenate([now[c], *[f[c] for f in self._former]]) for c in now}
+        order = np.lexsort((all_of["read_at"], all_of["place"]))
+        return self._table({c: v[order] for c, v in all_of.items()}), all_of["place"][order]
+
+    def unread(self) -> tuple[pa.Table, Ints]:
+        """Row changes that were never read, in their order, and each one's place in the log."""
+        places = np.flatnonzero((self._outcome == _UNREAD) & (self._log.kind == ROW))
+        return self._table(self._records(places)), places
+
+    def steps(self) -> pa.Table:
+        """All steps, by time."""
+        ordered = sorted(self._steps, key=lambda s: s[0])
+        parts, offsets = self._log.parts, self._log.events["offset"].to_numpy()
+        rows = [
+            (
+                i,
+                at,
+                None if who is None else parts[who].topic,
+                None if who is None else parts[who].partition,
+                None if place is None else int(offsets[place]),
+                *rest,
+            )
+            for i, (at, who, place, *rest) in enumerate(ordered)
+        ]
+        columns: Sequence[Sequence[object]] = list(zip(*rows, strict=True)) if rows else [[] for _ in STEPS.names]
+        return pa.table([list(c) for c in columns], schema=to_arrow_schema(STEPS))
+
+    def _records(self, places: Ints) -> dict[str, Ints]:
+        numbers = {c: v[places] for c, v in self._numbers.items()}
+        return {"place": places, "outcome": self._outcome[places].astype(np.int64), **numbers}
+
+    def _table(self, found: dict[str, Ints]) -> pa.Table:
+        place, outcome = found["place"], found["outcome"]
+        own = self._log.events.select([c for c in _DELIVERED if c in self._log.events.column_names]).take(place)
+        columns = dict(zip(own.column_names, own.columns, strict=True))
+        columns["table"] = pa.DictionaryArray.from_arrays(self._log.table[place], list(self._log.tables)).cast("string")
+        columns["read_at"] = pa.array(found["read_at"], mask=outcome == _UNREAD)
+        columns["outcome"] = pa.DictionaryArray.from_arrays(outcome, list(_OUTCOMES)).cast("string")
+        for name in ("applied_at", "batch", "apply_order"):
+            columns[name] = pa.array(found[name], mask=outcome != APPLIED)
+        schema = to_arrow_schema(DELIVERIES)
+        return pa.table([columns[n] for n in DELIVERIES.names], names=DELIVERIES.names).cast(schema)

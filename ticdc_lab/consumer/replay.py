@@ -16,8 +16,16 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ticdc_lab.consumer.replay_ddl import changes_at, given_tables, tables_at
-from ticdc_lab.consumer.replay_plan import TRANSACTION, Batch, Goal, TargetProgress, batches
+from ticdc_lab.consumer.replay_plan import (
+    TRANSACTION,
+    Batch,
+    Goal,
+    TargetProgress,
+    batches,
+    changes_at,
+    given_tables,
+    tables_at,
+)
 from ticdc_lab.consumer.sinks import Note, Sink
 from ticdc_lab.engine.shuffle import quantiles
 from ticdc_lab.errors import SourceError

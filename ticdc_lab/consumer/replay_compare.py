@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.consumer.replay_ddl import tables_at
-from ticdc_lab.consumer.replay_plan import TargetProgress
+from ticdc_lab.consumer.replay_plan import TargetProgress, tables_at
 from ticdc_lab.consumer.sinks import Sink
 from ticdc_lab.engine.columns import field_if, named
 from ticdc_lab.engine.json_text import json_texts

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.consumer.anomalies import anomalies
-from ticdc_lab.consumer.listeners import Listeners
+from ticdc_lab.consumer.listener import Listeners
 from ticdc_lab.consumer.log import ROW, NarrowLog
 from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.policy import Policy

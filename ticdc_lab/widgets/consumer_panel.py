@@ -12,7 +12,7 @@ import pandas as pd
 
 from ticdc_lab import figures
 from ticdc_lab.consumer.downstream import downstream_at, frames_of
-from ticdc_lab.consumer.listeners import Crash, Listeners, Pause
+from ticdc_lab.consumer.listener import Crash, Listeners, Pause
 from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.policy import POLICIES

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lab.consumer.replay_ddl import DdlStep
-from ticdc_lab.consumer.replay_plan import Batch, TargetProgress
+from ticdc_lab.consumer.replay_plan import Batch, DdlStep, TargetProgress
+from ticdc_lab.errors import SourceError
 from ticdc_lab.facts.catalog import DDL
 from ticdc_lab.facts.definitions import TableDef, TableName
 
@@ -50,3 +50,16 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Let go of it."""
+
+
+FORMAT = 2
+"""Of all kinds of targets; 1 did not say it, and is otherwise the same."""
+
+
+def require_format(name: str, written: int) -> None:
+    """Raise :class:`SourceError` where a later version has written a target."""
+    if written > FORMAT:
+        raise SourceError(
+            f"{name} was written by a later version of ticdc_lab: it has format {written}, expected at most {FORMAT}.",
+            hint="Go on with that version, or name another target.",
+        )

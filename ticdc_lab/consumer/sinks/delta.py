@@ -23,11 +23,9 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.consumer.replay_ddl import DdlStep, Move, moves
-from ticdc_lab.consumer.replay_plan import Batch, TargetProgress
+from ticdc_lab.consumer.replay_plan import Batch, DdlStep, Move, TargetProgress, moves
 from ticdc_lab.consumer.replay_rows import partly_known
-from ticdc_lab.consumer.sinks import Note
-from ticdc_lab.consumer.sinks.target_format import FORMAT, require_format
+from ticdc_lab.consumer.sinks import FORMAT, Note, require_format
 from ticdc_lab.engine.columns import named
 from ticdc_lab.engine.delta_table import replace_table
 from ticdc_lab.facts.catalog import DDL

@@ -14,11 +14,9 @@ from pathlib import Path
 import duckdb
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lab.consumer.replay_ddl import DdlStep, Move, moves
-from ticdc_lab.consumer.replay_plan import Batch, TargetProgress
+from ticdc_lab.consumer.replay_plan import Batch, DdlStep, Move, TargetProgress, moves
 from ticdc_lab.consumer.replay_rows import MERGED, NET, LogRows
-from ticdc_lab.consumer.sinks import Note
-from ticdc_lab.consumer.sinks.target_format import FORMAT, require_format
+from ticdc_lab.consumer.sinks import FORMAT, Note, require_format
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.quoting import literal, quoted

@@ -25,12 +25,10 @@ from pymysql.cursors import SSCursor
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.consumer.replay_ddl import DdlStep
-from ticdc_lab.consumer.replay_plan import Batch, TargetProgress
+from ticdc_lab.consumer.replay_plan import Batch, DdlStep, TargetProgress
 from ticdc_lab.consumer.replay_rows import MERGED, NET, LogRows
-from ticdc_lab.consumer.sinks import Note
+from ticdc_lab.consumer.sinks import FORMAT, Note, require_format
 from ticdc_lab.consumer.sinks.mysql_connection import LENIENT, STRICT, address_of, connected, connection_said
-from ticdc_lab.consumer.sinks.target_format import FORMAT, require_format
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.ddl import Cursor, DDLSyntaxError, words_of

@@ -9,10 +9,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.consumer.consistency import states
+from ticdc_lab.consumer.consistency import NEVER, RecordTouches, commit_ts_of, states
+from ticdc_lab.consumer.log import few
 from ticdc_lab.consumer.model import ConsumerRun
-from ticdc_lab.consumer.narrow import few
-from ticdc_lab.consumer.versions import NEVER, RecordTouches, commit_ts_of
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events.prefix import POSITION
 from ticdc_lab.events.quoting import literal, quoted
