@@ -13,8 +13,7 @@ import time
 from pathlib import Path
 
 from ticdc_lab import load, session
-from ticdc_lab.codecs.csv_settings import DEFAULTS
-from ticdc_lab.codecs.table_file import checksum
+from ticdc_lab.codecs.table_file import DEFAULTS, checksum
 from ticdc_lab.sources.fsck import fsck
 from ticdc_lab.sources.storage import listing
 

@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow as pa
 from conftest import golden
 
-from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
-from ticdc_lab.codecs.table_file import checksum
+from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings, checksum
 from ticdc_lab.sources import storage
 from ticdc_lab.sources.storage import Listing, local_files
 from ticdc_lab.sources.storage_reading import Reading

@@ -11,7 +11,7 @@ import conftest
 import killing
 import pytest
 
-from ticdc_lab.codecs.bounds import BOUNDS
+from ticdc_lab.codecs.known import BOUNDS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/promises.md").read_text(encoding="utf-8")

@@ -18,10 +18,9 @@ import pyarrow as pa
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
 from ticdc_lab.codecs import csv  # noqa: E402
-from ticdc_lab.codecs.csv_settings import StorageSettings  # noqa: E402
 from ticdc_lab.codecs.kernel import csv as kernel  # noqa: E402
 from ticdc_lab.codecs.kernel.arrow import spans  # noqa: E402
-from ticdc_lab.codecs.table_file import TableColumn, TableFile  # noqa: E402
+from ticdc_lab.codecs.table_file import StorageSettings, TableColumn, TableFile  # noqa: E402
 
 LABELS = ("a", "é,", "", 'q"')
 FILE = TableFile(

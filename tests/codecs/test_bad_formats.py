@@ -26,10 +26,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import broken
 
-from ticdc_lab.codecs import Known, decoder, registry, schema_registry, simple_avro, unpack
-from ticdc_lab.codecs.bounds import Bounds
+from ticdc_lab.codecs import Known, decoder, registry, schema_registry, simple, unpack
 from ticdc_lab.codecs.builder import decode_with
 from ticdc_lab.codecs.event import Event, Malformed
+from ticdc_lab.codecs.known import Bounds
 from ticdc_lab.codecs.schema_registry import Registry, read_schemas, require_url
 from ticdc_lab.codecs.simple_tables import finder, tables_of
 from ticdc_lab.codecs.unpack import ClaimCheck, unpacker
@@ -185,7 +185,7 @@ def table(version: int = 1) -> Row:
     return {"schema": "s", "table": "t", "tableID": 1, "version": version, "columns": [column], "indexes": [index]}
 
 
-def simple(**more: Any) -> bytes:
+def simple_insert(**more: Any) -> bytes:
     """An insert in simple."""
     whole = {"version": 1, "database": "s", "table": "t", "tableID": 1, "type": "INSERT", "commitTs": 5, "buildTs": 1,
              "schemaVersion": 1, "data": {"a": "7"}, "old": None}  # fmt: skip
@@ -197,7 +197,7 @@ BESIDE = Known(tables={("s", "t", 1): table()})
 
 def test_rows_whose_schema_never_comes_are_in_quarantine() -> None:
     """Under a class of their own, with what is missing."""
-    row = one("simple", None, simple(schemaVersion=9), BESIDE)
+    row = one("simple", None, simple_insert(schemaVersion=9), BESIDE)
     assert row["error_class"] == "schema-unknown" and "version 9 of s.t" in row["reason"]
 
 
@@ -223,15 +223,15 @@ def test_rows_whose_schema_never_comes_are_in_quarantine() -> None:
 )  # fmt: skip
 def test_simple_rows_of_another_form_are_in_quarantine(more: Row, wrong: str) -> None:
     """Each with the class that says what is wrong; the row it was made from is right."""
-    assert one("simple", None, simple(), BESIDE)["columns"][0]["value"] == "7"
-    assert one("simple", None, simple(**more), BESIDE)["error_class"] == wrong
+    assert one("simple", None, simple_insert(), BESIDE)["columns"][0]["value"] == "7"
+    assert one("simple", None, simple_insert(**more), BESIDE)["error_class"] == wrong
 
 
 def test_a_row_that_ticdc_calls_corrupted_is_marked() -> None:
     """In simple and avro; the columns of the checksum are no columns of the table."""
     checksum = {"version": 0, "corrupted": True, "current": 1, "previous": 2}
-    assert one("simple", None, simple(checksum=checksum), BESIDE)["incomplete"] == "corrupted"
-    assert one("simple", None, simple(checksum=checksum | {"corrupted": False}), BESIDE)["incomplete"] is None
+    assert one("simple", None, simple_insert(checksum=checksum), BESIDE)["incomplete"] == "corrupted"
+    assert one("simple", None, simple_insert(checksum=checksum | {"corrupted": False}), BESIDE)["incomplete"] is None
     beside = Known(schemas=SCHEMAS)
     row = one("avro", *avro_row(_tidb_corrupted=True), beside)
     assert row["incomplete"] == "corrupted" and [c["name"] for c in row["columns"]] == ["a"]
@@ -264,7 +264,7 @@ def test_a_comma_inside_a_label_parts_no_labels() -> None:
 
 def test_a_name_that_stands_twice_is_in_quarantine() -> None:
     """Which value counts is not known; the kernels say the same of their formats, wherever white space stands."""
-    for twice in (simple()[:-1] + b', "commitTs": 9}', b'{"a":{"b":1,"b":1}}'):
+    for twice in (simple_insert()[:-1] + b', "commitTs": 9}', b'{"a":{"b":1,"b":1}}'):
         row = one("simple", None, twice, BESIDE)
         assert row["error_class"] == "duplicate-key" and "twice" in row["reason"]
 
@@ -272,10 +272,10 @@ def test_a_name_that_stands_twice_is_in_quarantine() -> None:
 def test_table_versions_that_are_damaged_stop_no_search() -> None:
     """What brings them is looked through to the end, and the right ones are found."""
     bad = [
-        simple(type="BOOTSTRAP", tableSchema=t)
+        simple_insert(type="BOOTSTRAP", tableSchema=t)
         for t in (5, [], {}, table(1 << 63), table() | {"columns": [5]}, table() | {"indexes": {"a": 1}})
     ]
-    values = [*bad, b'{"tableSchema":', b"\x16\x02ableSchema", simple(type="BOOTSTRAP", tableSchema=table(3))]
+    values = [*bad, b'{"tableSchema":', b"\x16\x02ableSchema", simple_insert(type="BOOTSTRAP", tableSchema=table(3))]
     batches = iter(pa.Table.from_pylist([row_of(None, v) for v in values]).to_batches())
     found = tables_of(row for b in finder(Known())(batches) for row in b.to_pylist())
     assert found == {("s", "t", 3): table(3)}
@@ -532,7 +532,7 @@ def snappy(raw: bytes) -> bytes:
 @pytest.mark.parametrize("pack", [lz4, snappy])
 def test_compressed_streams_that_are_damaged_are_in_quarantine_as_they_were(pack: Any) -> None:
     """Cut anywhere or with a byte changed: never an exception, and the bytes that came are kept."""
-    packed = pack(simple())
+    packed = pack(simple_insert())
     assert one("simple", None, packed, BESIDE)["columns"][0]["value"] == "7"
     for i in range(len(packed)):
         for value in (packed[:i], packed[:i] + bytes([packed[i] ^ 0x55]) + packed[i + 1 :]):
@@ -642,10 +642,10 @@ def test_simple_under_a_claim_check_is_whole(tmp_path: Path, in_avro: bool, enve
 
 def avro_form(**more: Any) -> bytes:
     """What :func:`simple` gives, in Avro."""
-    fields = json.loads(simple(**more))
-    out = io.BytesIO(simple_avro.FIRST)
+    fields = json.loads(simple_insert(**more))
+    out = io.BytesIO(simple.FIRST)
     out.seek(1)
-    fastavro.schemaless_writer(out, simple_avro._MESSAGE, {"type": "DML", "payload": ("DML", fields)})
+    fastavro.schemaless_writer(out, simple._MESSAGE, {"type": "DML", "payload": ("DML", fields)})
     return out.getvalue()
 
 

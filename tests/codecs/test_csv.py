@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ticdc_lab.codecs.csv import Records, RecordShape, shape_of, terminator_of
-from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
+from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 
 
 def test_what_was_encoded_is_decoded() -> None:

@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from making import MAKERS, Message, broken, messages
 from soaking import SEED, soak, tried
 
-from ticdc_lab.codecs.bounds import Bounds
 from ticdc_lab.codecs.kernel import batch, state
 from ticdc_lab.codecs.kernel.batch import decode_batches
+from ticdc_lab.codecs.known import Bounds
 
 PROTOCOLS = sorted(MAKERS)
 FILE = "tests/codecs/test_fuzz.py"

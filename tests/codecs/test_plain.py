@@ -24,14 +24,13 @@ from test_fuzz import BAD, BAD_CANAL, some_golden
 from test_golden import BANK, EXTRA, LZ4, PARTIAL, SMALL, protocol_of
 
 from ticdc_lab.codecs import choice
-from ticdc_lab.codecs.bounds import Bounds
 from ticdc_lab.codecs.builder import decode_with
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.codecs.event import Outgrown
 from ticdc_lab.codecs.kernel import batch, cache, capture_batch, hashing
-from ticdc_lab.codecs.known import NOTHING, Known
+from ticdc_lab.codecs.known import NOTHING, Bounds, Known
 from ticdc_lab.codecs.laid_out import lay_out
-from ticdc_lab.codecs.plain import capture, crcs, hashes
+from ticdc_lab.codecs.plain import capture, hashes
 from ticdc_lab.codecs.registry import codec_of
 
 PROTOCOLS = sorted(MAKERS)
@@ -153,7 +152,7 @@ def test_hashes_of_any_events_are_alike(rows: list[tuple[int, list[object], list
     ]  # fmt: skip
     laid, sizes = lay_out(events), np.arange(len(events), dtype=np.int64)
     compiled = hashing.hash_columns(laid, sizes)
-    plain = hashes.hash_columns(laid) | crcs.dispatch_columns(laid, sizes)
+    plain = hashes.hash_columns(laid) | hashes.dispatch_columns(laid, sizes)
     assert {k: v.to_pylist() for k, v in plain.items()} == {k: v.to_pylist() for k, v in compiled.items()}
 
 

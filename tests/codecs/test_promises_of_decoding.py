@@ -17,10 +17,10 @@ from formats import Row
 from making import Message
 
 from ticdc_lab.codecs import Known, choice, decoder
-from ticdc_lab.codecs.bounds import Bounds, bounds_of
 from ticdc_lab.codecs.event import Codec, Event
 from ticdc_lab.codecs.kernel import batch as kernel_batch
 from ticdc_lab.codecs.kernel import numbering as S
+from ticdc_lab.codecs.known import Bounds, bounds_of
 from ticdc_lab.codecs.registry import CODECS, KERNELS
 from ticdc_lab.errors import SourceError
 

@@ -18,11 +18,10 @@ from test_bad_formats import framed
 from test_canal import column, entry, packet
 
 from ticdc_lab.codecs import Known, choice, csv, decoder
-from ticdc_lab.codecs.csv_settings import StorageSettings
 from ticdc_lab.codecs.kernel import csv as kernel_csv
 from ticdc_lab.codecs.kernel.open_types import AS_FLOAT, AS_INTEGER, form_of
 from ticdc_lab.codecs.registry import CODECS
-from ticdc_lab.codecs.table_file import TableColumn, TableFile
+from ticdc_lab.codecs.table_file import StorageSettings, TableColumn, TableFile
 from ticdc_lab.events.mysql_types import ANYTHING, BY_MQ_V1, BY_NAME, INTEGERS, TYPES, held_by
 
 HELD: dict[str, tuple[str, ...]] = {

@@ -17,8 +17,8 @@ from spark_hashes import by_expressions, fold
 from stored import rows_of, unpack
 
 from ticdc_lab.codecs import Known, choice, decoder
-from ticdc_lab.codecs.hashed import with_columns
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.keys import with_columns
 from ticdc_lab.codecs.schema_registry import read_schemas
 from ticdc_lab.dispatch import dispatch
 from ticdc_lab.dispatch.dispatching import ADDED

@@ -21,9 +21,9 @@ from conftest import golden
 from pyspark.sql import SparkSession
 
 from ticdc_lab.codecs import Known, decoder
-from ticdc_lab.codecs.csv_settings import StorageSettings
 from ticdc_lab.codecs.schema_registry import read_schemas
 from ticdc_lab.codecs.simple_tables import finder, tables_of
+from ticdc_lab.codecs.table_file import StorageSettings
 from ticdc_lab.errors import EngineError
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.sources import pieces

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_lab.codecs.bounds import BOUNDS
+from ticdc_lab.codecs.known import BOUNDS
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources import Source
 from ticdc_lab.sources.opening import _capture_at_url

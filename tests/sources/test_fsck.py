@@ -19,7 +19,7 @@ import stored
 from stored import INT, TEXT, TREES, VERSION, put, put_data, put_index, put_schema
 
 from ticdc_lab.cli import main
-from ticdc_lab.codecs.csv_settings import DEFAULTS
+from ticdc_lab.codecs.table_file import DEFAULTS
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources import storage
 from ticdc_lab.sources.fsck import FINDINGS, checkpoint_in, file_findings, fsck, name_findings

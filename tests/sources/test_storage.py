@@ -24,7 +24,7 @@ from stored import INT, TEXT, TREES, VERSION, put, put_data, put_schema, rows_of
 from test_golden import row_of, truth
 
 from ticdc_lab.cli import main
-from ticdc_lab.codecs.csv_settings import StorageSettings, settings_from
+from ticdc_lab.codecs.table_file import StorageSettings, settings_from
 from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.facts.watermarks import topic_watermarks

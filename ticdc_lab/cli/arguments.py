@@ -34,7 +34,7 @@ def check_reading(where: Mapping[str, Any]) -> None:
 
 def check_source(source: str, where: Mapping[str, Any]) -> None:
     """Raise an error of this package if nothing can be read at ``source``, or not with these options."""
-    from ticdc_lab.codecs.csv_settings import settings_among
+    from ticdc_lab.codecs.table_file import settings_among
 
     kind = where.get("source_kind") or "auto"
     require_source(source, kind)

@@ -132,7 +132,7 @@ def fsck(folder: str, options: dict[str, str], as_json: bool) -> None:
 
     Exit 0 clean, 1 findings, 2 could not run.
     """
-    from ticdc_lab.codecs.csv_settings import settings_among
+    from ticdc_lab.codecs.table_file import settings_among
     from ticdc_lab.errors import SourceError
     from ticdc_lab.sources.places import local_path
 

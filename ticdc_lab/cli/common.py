@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ticdc_lab.answers import Answer
-    from ticdc_lab.codecs.bounds import Bounds
+    from ticdc_lab.codecs.known import Bounds
     from ticdc_lab.log import Log
 
 
@@ -260,7 +260,7 @@ def _are_small(sources: Sequence[str]) -> bool:
 
 def given_bounds() -> Bounds:
     """What ``--bound`` says."""
-    from ticdc_lab.codecs.bounds import bounds_of
+    from ticdc_lab.codecs.known import bounds_of
 
     return bounds_of(click.get_current_context().meta.get("ticdc_lab.bounds", {}))
 
@@ -268,7 +268,7 @@ def given_bounds() -> Bounds:
 @contextmanager
 def opened(source: str, where: Mapping[str, Any]) -> Iterator[tuple[SparkSession, Any]]:
     """The log, not decoded yet."""
-    from ticdc_lab.codecs.csv_settings import settings_among
+    from ticdc_lab.codecs.table_file import settings_among
     from ticdc_lab.sources.load import load
 
     settings, options = settings_among(where["options"])

@@ -67,7 +67,7 @@ def survey(source: str, as_json: bool, **where: Any) -> None:
     Reads the first messages only, and says what to do next.
     """
     from ticdc_lab.answers import surveyed
-    from ticdc_lab.codecs.csv_settings import settings_among
+    from ticdc_lab.codecs.table_file import settings_among
     from ticdc_lab.sources.survey import survey as look
 
     settings, options = settings_among(where["options"])

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
-    from ticdc_lab.codecs.decode import decode, decoder
-    from ticdc_lab.codecs.detect import Detected, detect
+    from ticdc_lab.codecs.decode import Detected, decode, decoder, detect
     from ticdc_lab.codecs.known import NOTHING, Known
     from ticdc_lab.codecs.registry import PROTOCOLS
 
@@ -20,5 +19,12 @@ __all__ = ["NOTHING", "PROTOCOLS", "Detected", "Known", "decode", "decoder", "de
 lazily(
     __name__,
     __all__,
-    {"NOTHING": "known", "PROTOCOLS": "registry", "Detected": "detect", "Known": "known", "decoder": "decode"},
+    {
+        "NOTHING": "known",
+        "PROTOCOLS": "registry",
+        "Detected": "decode",
+        "detect": "decode",
+        "Known": "known",
+        "decoder": "decode",
+    },
 )

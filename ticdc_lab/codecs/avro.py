@@ -19,11 +19,10 @@ import fastavro
 import orjson
 
 from ticdc_lab.codecs import values
-from ticdc_lab.codecs.bounds import too_large
 from ticdc_lab.codecs.event import CORRUPTED, Cell, Codec, Event, Malformed
 from ticdc_lab.codecs.fields import UNSHOWN, checksum_of, integer, object_of, optional, shown, text
 from ticdc_lab.codecs.kernel import numbering as S
-from ticdc_lab.codecs.known import Known
+from ticdc_lab.codecs.known import Known, too_large
 from ticdc_lab.codecs.schema_registry import Registry
 
 _CONFLUENT, _DDL, _WATERMARK, _DELETE, _GLUE = 0, 1, 2, 3, 3

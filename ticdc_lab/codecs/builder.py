@@ -16,17 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.codecs import choice
-from ticdc_lab.codecs.bounds import BOUNDS, Bounds, too_large
 from ticdc_lab.codecs.event import INT64, Cell, Codec, Event, Malformed, Outgrown
 from ticdc_lab.codecs.fields import require_few_values
-from ticdc_lab.codecs.hashed import hashed
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import in_form
-from ticdc_lab.codecs.laid_out import lay_out
-from ticdc_lab.codecs.plain.holding import holds, is_count
+from ticdc_lab.codecs.keys import hashed
+from ticdc_lab.codecs.known import BOUNDS, Bounds, too_large
+from ticdc_lab.codecs.laid_out import lay_out, shares
+from ticdc_lab.codecs.plain.numbers import holds, is_count
 from ticdc_lab.codecs.quarantine import refused, unforeseen, utf8
 from ticdc_lab.codecs.registry import KERNELS
-from ticdc_lab.codecs.shares import shares
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.events.mysql_types import held_by
 from ticdc_lab.events.schema import DECODED

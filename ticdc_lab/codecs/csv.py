@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.codecs.csv_settings import StorageSettings
 from ticdc_lab.codecs.kernel import csv as K
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import in_form, spans
@@ -20,7 +19,7 @@ from ticdc_lab.codecs.kernel.batch import ROOM, event_columns
 from ticdc_lab.codecs.kernel.faults import FAULTS, OK
 from ticdc_lab.codecs.kernel.state import State, fresh_state
 from ticdc_lab.codecs.quarantine import TooMuchError, one_by_one, refused
-from ticdc_lab.codecs.table_file import TableColumn, TableFile
+from ticdc_lab.codecs.table_file import StorageSettings, TableColumn, TableFile
 from ticdc_lab.events.mysql_types import BINARIES, base_of, held_by
 from ticdc_lab.events.schema import DECODED
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
-from ticdc_lab.codecs.bounds import Bounds, too_large
 from ticdc_lab.codecs.event import Malformed
+from ticdc_lab.codecs.known import Bounds, too_large
 
 
 def object_of(raw: bytes | None, part: str, *, once: bool = True) -> Mapping[str, Any]:

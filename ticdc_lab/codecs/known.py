@@ -3,10 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ticdc_lab.codecs.bounds import BOUNDS, Bounds
+from ticdc_lab.codecs.event import Malformed
+from ticdc_lab.errors import SourceError
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds of decoding.
+
+    Attributes
+    ----------
+    inflated
+        Bytes that a compressed message may be inflated to, and that a file under a claim check may have.
+    values
+        JSON values of a message that is read into Python's objects, which take thirty times the bytes of a ``{}``.
+    growth, growth_free
+        The texts of a message's events may have so many times its bytes, and so many more.
+    events, columns
+        Rows of a message, and columns of a row.
+    line
+        Bytes of a line of a capture file.
+    """
+
+    inflated: int = 1 << 26
+    values: int = 1 << 20
+    growth: int = 64
+    growth_free: int = 1 << 20
+    events: int = 1 << 17
+    columns: int = 1 << 14
+    line: int = 1 << 27
+
+    @property
+    def kernel(self) -> tuple[int, int, int, int]:
+        """In the order of :mod:`ticdc_lab.codecs.kernel.numbering`."""
+        return self.growth, self.growth_free, self.events, self.columns
+
+
+BOUNDS = Bounds()
+"""What holds unless somebody says otherwise."""
+
+AT_ONCE = 16 << 20
+"""Bytes of messages that are decoded at once."""
+
+
+def bounds_of(given: dict[str, str]) -> Bounds:
+    """Bounds of which some are said as text.
+
+    Raises
+    ------
+    SourceError
+        A name is none of them, or a value is no whole number above 0.
+    """
+    names = [f.name for f in fields(Bounds)]
+    for name, value in given.items():
+        if name not in names or not (value.isascii() and value.isdigit() and 0 < int(value) < 1 << 40):
+            raise SourceError(
+                f"{name}={value} is no bound of decoding; expected one of {', '.join(names)} and a number above 0.",
+                hint=f"So it is now: {', '.join(f'{name}={getattr(BOUNDS, name)}' for name in names)}.",
+            )
+    return Bounds(**{name: int(value) for name, value in given.items()})
+
+
+def too_large(what: str, found: int, bound: str, most: int) -> Malformed:
+    """The fault of a message that is beyond a bound."""
+    return Malformed("too-large", f"{what}: expected at most {most:,} (bound `{bound}`), found {found:,}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,12 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
 from typing import Any, NamedTuple
 
-from ticdc_lab.codecs import simple_avro, values
+import fastavro
+
+from ticdc_lab.codecs import values
 from ticdc_lab.codecs.event import CORRUPTED, INT64, Cell, Codec, Event, Malformed
 from ticdc_lab.codecs.fields import (
     UNSHOWN,
@@ -20,6 +23,7 @@ from ticdc_lab.codecs.fields import (
     integer,
     members,
     number,
+    object_of,
     objects,
     optional,
     require,
@@ -29,6 +33,87 @@ from ticdc_lab.codecs.fields import (
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.events.mysql_types import BINARIES
+
+FIRST = b"\x16"
+"""The first byte of every message: the message's number in the union, as Avro writes it."""
+
+BRINGING = (b"\x02", b"\x04")
+"""The second byte of messages that bring table versions: bootstrap and DDL."""
+
+DDL_TYPES = ("CREATE", "ALTER", "ERASE", "RENAME", "TRUNCATE", "CINDEX", "DINDEX", "QUERY")
+DML_TYPES = ("INSERT", "UPDATE", "DELETE")
+
+
+def _record(called: str, /, **fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": called, "fields": [{"name": n, "type": t} for n, t in fields.items()]}
+
+
+def _maybe(kind: Any) -> list[Any]:
+    return ["null", kind]
+
+
+def _enum(called: str, symbols: Sequence[str]) -> dict[str, Any]:
+    return {"type": "enum", "name": called, "symbols": list(symbols)}
+
+
+_TYPE = _record(
+    "DataType", mysqlType="string", charset="string", collate="string", length="long", decimal=_maybe("int"),
+    elements=_maybe({"type": "array", "items": "string"}), unsigned=_maybe("boolean"), zerofill=_maybe("boolean"),
+)  # fmt: skip
+_COLUMN = _record("ColumnSchema", name="string", dataType=_TYPE, nullable="boolean", default=_maybe("string"))
+_INDEX = _record(
+    "IndexSchema", name="string", unique="boolean", primary="boolean", nullable="boolean",
+    columns={"type": "array", "items": "string"},
+)  # fmt: skip
+_TABLE = _record(
+    "TableSchema", database="string", table="string", tableID="long", version="long",
+    columns={"type": "array", "items": _COLUMN}, indexes={"type": "array", "items": _INDEX},
+)  # fmt: skip
+_CHECKSUM = _record("Checksum", version="int", corrupted="boolean", current="long", previous="long")
+_TIMESTAMP = _record("Timestamp", location="string", value="string")
+_UNSIGNED = _record("UnsignedBigint", value="long")
+_VALUES = ["null", "long", "float", "double", "string", "bytes", _TIMESTAMP, _UNSIGNED]
+_VALUES_AGAIN = ["null", "long", "float", "double", "string", "bytes", "Timestamp", "UnsignedBigint"]
+_MESSAGE = fastavro.parse_schema(
+    _record(
+        "Message",
+        type=_enum("MessageType", ("WATERMARK", "BOOTSTRAP", "DDL", "DML")),
+        payload=[
+            _record("Watermark", version="int", commitTs="long", buildTs="long"),
+            _record("Bootstrap", version="int", buildTs="long", tableSchema=_TABLE),
+            _record(
+                "DDL", version="int", type=_enum("DDLType", DDL_TYPES), sql="string", commitTs="long", buildTs="long",
+                tableSchema=_maybe("TableSchema"), preTableSchema=_maybe("TableSchema"),
+            ),
+            _record(
+                "DML", version="int", database="string", table="string", tableID="long",
+                type=_enum("DMLType", DML_TYPES), commitTs="long", buildTs="long", schemaVersion="long",
+                claimCheckLocation=_maybe("string"), handleKeyOnly=_maybe("boolean"), checksum=_maybe(_CHECKSUM),
+                data=_maybe({"type": "map", "values": _VALUES}), old=_maybe({"type": "map", "values": _VALUES_AGAIN}),
+            ),
+        ],
+    )
+)  # fmt: skip
+
+
+def message_of(value: bytes | None) -> Mapping[str, Any]:
+    """A message as fields, from JSON or Avro."""
+    return fields_of(value) if value is not None and value[:1] == FIRST else object_of(value, "value")
+
+
+def fields_of(value: bytes) -> Mapping[str, Any]:
+    """A message's payload, by the names of the JSON form."""
+    stream = BytesIO(value)
+    stream.seek(1)
+    try:
+        message = fastavro.schemaless_reader(stream, _MESSAGE, None)
+    except Exception as fault:  # fastavro lets through whatever its reading of damaged bytes runs into
+        raise Malformed("not-avro", f"value, about byte {stream.tell()}: {type(fault).__name__}: {fault}") from fault
+    if stream.read(1):
+        raise Malformed("trailing-bytes", f"value, byte {stream.tell() - 1}: bytes after the end of the message")
+    whole = members(message, "message")
+    return {"type": whole["type"]} | dict(members(whole["payload"], "payload"))  # DDL and rows have a finer type
+
 
 Version = tuple[str, str, int]
 Fields = Mapping[str, Any]
@@ -54,7 +139,7 @@ def codec(known: Known) -> Codec:
     tables: Tables = {version: columns_of(table) for version, table in known.tables.items()}
 
     def decode(key: bytes | None, value: bytes | None) -> Sequence[Event]:
-        message = simple_avro.message_of(value)
+        message = message_of(value)
         for table in tables_in(message):
             tables[version_of(table)] = columns_of(table)
         return [_event(message, tables)]
@@ -164,7 +249,7 @@ def _event(message: Fields, tables: Tables) -> Event:
     table_id = integer(brought, "tableID") if brought else None
     if kind == "BOOTSTRAP":
         return Event(S.BOOTSTRAP, None, schema, table, table_id)
-    if kind not in simple_avro.DDL_TYPES:
+    if kind not in DDL_TYPES:
         raise Malformed("unknown-type", f"type is {kind!r}, which is none of this format")
     query = text(message, "sql")
     return Event(S.DDL, integer(message, "commitTs"), schema, table, table_id, query=query, ddl_type=kind)

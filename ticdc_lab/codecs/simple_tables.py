@@ -9,12 +9,11 @@ import orjson
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from ticdc_lab.codecs import simple_avro
-from ticdc_lab.codecs.bounds import Bounds
+from ticdc_lab.codecs import simple
 from ticdc_lab.codecs.decode import at_once
 from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.fields import require_few_values
-from ticdc_lab.codecs.known import Known
+from ticdc_lab.codecs.known import Bounds, Known
 from ticdc_lab.codecs.simple import Version, columns_of, tables_in, version_of
 from ticdc_lab.codecs.unpack import parts, unpacker
 
@@ -63,7 +62,7 @@ def _tables(values: pa.Array, bounds: Bounds) -> Iterator[tuple[Version, str]]:
         if value is not None and _may_bring(value):
             try:
                 require_few_values(None, value, bounds)
-                yield from [(version_of(t), _definition(t)) for t in tables_in(simple_avro.message_of(value))]
+                yield from [(version_of(t), _definition(t)) for t in tables_in(simple.message_of(value))]
             except Exception:  # whatever it is: the decoder meets it again and says so in the quarantine
                 continue
 
@@ -74,7 +73,7 @@ def _definition(table: Mapping[str, Any]) -> str:
 
 
 def _may_bring(value: bytes) -> bool:
-    return value[1:2] in simple_avro.BRINGING if value[:1] == simple_avro.FIRST else b"ableSchema" in value
+    return value[1:2] in simple.BRINGING if value[:1] == simple.FIRST else b"ableSchema" in value
 
 
 def tables_of(rows: Iterable[Mapping[str, Any]]) -> dict[Version, Mapping[str, Any]]:

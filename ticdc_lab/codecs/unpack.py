@@ -21,12 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
-from ticdc_lab.codecs import simple_avro
-from ticdc_lab.codecs.bounds import AT_ONCE, BOUNDS, too_large
+from ticdc_lab.codecs import simple
 from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.fields import object_of
 from ticdc_lab.codecs.kernel.arrow import spans
-from ticdc_lab.codecs.known import Known
+from ticdc_lab.codecs.known import AT_ONCE, BOUNDS, Known, too_large
 from ticdc_lab.codecs.quarantine import TooMuchError, unforeseen
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.redaction import without_secrets
@@ -267,7 +266,7 @@ def _claimed(batch: pa.RecordBatch, place: ClaimCheck, inflated: Callable[[bytes
     """Values that name a claim check, replaced by what lies there: an envelope or the raw value."""
     column = batch.column("value")
     named = pc.match_substring(column, pattern=_CLAIM)
-    avro = pc.and_(pc.starts_with(column, pattern=simple_avro.FIRST), pc.match_substring(column, pattern=b"/"))
+    avro = pc.and_(pc.starts_with(column, pattern=simple.FIRST), pc.match_substring(column, pattern=b"/"))
     some = np.flatnonzero(pc.fill_null(pc.or_(named, avro), False).to_numpy(zero_copy_only=False))
 
     def fetched(value: bytes) -> bytes:
@@ -286,7 +285,7 @@ def _claimed(batch: pa.RecordBatch, place: ClaimCheck, inflated: Callable[[bytes
 def _message(content: bytes) -> Mapping[str, Any]:
     """A message's fields, those of canal-json's extension among them; none of a damaged one."""
     try:
-        message = simple_avro.message_of(content)
+        message = simple.message_of(content)
     except Malformed:
         return {}
     inner = message.get("_tidb")

@@ -37,7 +37,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import NOTHING, Known, decode, detect
-from ticdc_lab.codecs.bounds import BOUNDS, Bounds
+from ticdc_lab.codecs.known import BOUNDS, Bounds
 from ticdc_lab.engine import hadoop_exists, hadoop_read_text, hadoop_write_text
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.workers import require_workers_once

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.codecs.bounds import BOUNDS
 from ticdc_lab.codecs.capture_lines import Lines
 from ticdc_lab.codecs.capture_lines import read_lines as read_fields
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel.arrow import in_form
+from ticdc_lab.codecs.known import BOUNDS
 from ticdc_lab.events.schema import DECODED, MESSAGES
 
 LINES_A_BATCH = 10_000

@@ -19,8 +19,8 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs import Known, decoder, detect
-from ticdc_lab.codecs.bounds import bounds_of
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.known import bounds_of
 from ticdc_lab.codecs.quarantine import refused
 from ticdc_lab.codecs.simple_tables import finder, tables_of
 from ticdc_lab.errors import ProtocolError, SourceError

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ticdc_lab.codecs import Known, decoder
-from ticdc_lab.codecs.bounds import BOUNDS, Bounds
+from ticdc_lab.codecs.known import BOUNDS, Bounds
 from ticdc_lab.codecs.schema_registry import read_schemas, require_url
 from ticdc_lab.codecs.simple import Version
 from ticdc_lab.codecs.simple_tables import TABLES, finder, tables_of

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources import local_path, storage
 from ticdc_lab.sources.storage import Listing

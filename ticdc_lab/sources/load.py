@@ -8,8 +8,8 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from ticdc_lab.codecs import detect
-from ticdc_lab.codecs.bounds import BOUNDS, Bounds
-from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
+from ticdc_lab.codecs.known import BOUNDS, Bounds
+from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine.workers import require_workers_once
 from ticdc_lab.errors import ProtocolError
 from ticdc_lab.sources import open_source

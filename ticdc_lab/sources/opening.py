@@ -18,10 +18,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField
 
-from ticdc_lab.codecs.bounds import BOUNDS
-from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
-from ticdc_lab.codecs.detect import Detected
+from ticdc_lab.codecs.decode import Detected
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.known import BOUNDS
+from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine import is_sail, parquet_below, verbatim
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.object_stores import Store, Stored

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
+from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.redaction import is_secret, without_secrets
 from ticdc_lab.events.sample import Sample

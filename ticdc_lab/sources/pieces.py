@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lab.codecs.bounds import BOUNDS
+from ticdc_lab.codecs.known import BOUNDS
 from ticdc_lab.engine import parallelism
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.sources import capture, parquet

@@ -22,8 +22,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from ticdc_lab.codecs.csv_settings import StorageSettings
 from ticdc_lab.codecs.kernel.arrow import arrow_schema, spans
+from ticdc_lab.codecs.table_file import StorageSettings
 from ticdc_lab.engine import hadoop_files, is_sail, parallelism
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.errors.redaction import without_secrets

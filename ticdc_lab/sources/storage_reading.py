@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.codecs.builder import decode_with
-from ticdc_lab.codecs.csv_settings import StorageSettings
 from ticdc_lab.codecs.decode import decode_unpacked
 from ticdc_lab.codecs.event import Event, Malformed
 from ticdc_lab.codecs.kernel import numbering as S
@@ -23,7 +22,7 @@ from ticdc_lab.codecs.kernel.arrow import in_form, spans
 from ticdc_lab.codecs.known import NOTHING
 from ticdc_lab.codecs.quarantine import refused
 from ticdc_lab.codecs.registry import codec_of
-from ticdc_lab.codecs.table_file import TableFile, TableFileError, read_table_file, require_name
+from ticdc_lab.codecs.table_file import StorageSettings, TableFile, TableFileError, read_table_file, require_name
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.sources.storage_layout import Refused, StoragePlace, place_of

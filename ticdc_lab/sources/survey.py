@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.codecs.csv_settings import DEFAULTS, StorageSettings
+from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine import speeds
 from ticdc_lab.engine.running import seconds
 from ticdc_lab.errors import SourceError

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.codecs.bounds import BOUNDS, Bounds
 from ticdc_lab.codecs.kernel import canal_json, open_protocol
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import bits, copied, in_form, numbers, spans, texts
@@ -16,6 +15,7 @@ from ticdc_lab.codecs.kernel.dispatched import dispatch_columns, sizes_of
 from ticdc_lab.codecs.kernel.faults import FAULTS, NEED_MORE, OK
 from ticdc_lab.codecs.kernel.jit import kernel
 from ticdc_lab.codecs.kernel.state import State, fresh_state, mark, restore
+from ticdc_lab.codecs.known import BOUNDS, Bounds
 from ticdc_lab.codecs.quarantine import TooMuchError, one_by_one, refused
 from ticdc_lab.events.schema import DECODED
 

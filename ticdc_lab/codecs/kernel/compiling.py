@@ -43,8 +43,8 @@ def _capture() -> None:
 
 def _csv() -> None:
     from ticdc_lab.codecs import csv
-    from ticdc_lab.codecs.csv_settings import DEFAULTS
     from ticdc_lab.codecs.kernel import csv as kernel
+    from ticdc_lab.codecs.table_file import DEFAULTS
 
     data = np.frombuffer(b'"I","t","s"\r\n', np.uint8).copy()
     records = csv.find_records(data, quote=DEFAULTS.csv_quote, terminator="\r\n")

@@ -10,7 +10,7 @@ from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import bits
 from ticdc_lab.codecs.kernel.crcs import Crcs, fill_crcs, fresh_crcs
 from ticdc_lab.codecs.kernel.state import State
-from ticdc_lab.codecs.shares import shares
+from ticdc_lab.codecs.laid_out import shares
 
 FRAMED = "open-protocol"
 """The protocol whose rows have bytes of their own in a message; in all others the rows of a message share it evenly."""

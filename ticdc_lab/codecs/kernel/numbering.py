@@ -21,7 +21,7 @@ KIND, OP, INCOMPLETE, HAS_COMMIT_TS, HAS_TABLE_ID, HAS_AFTER, HAS_BEFORE, HAS_KE
 AFTER_IS_KEY, BEFORE_IS_KEY, AFTER_HAS_FLAGS, BEFORE_HAS_FLAGS, TYPE_CLASS, TYPE_IS_KEY = range(10, 16)
 N_BYTES = 16
 
-# What a message may become (:class:`ticdc_lab.codecs.bounds.Bounds`).
+# What a message may become (:class:`ticdc_lab.codecs.known.Bounds`).
 MAX_GROWTH, MAX_GROWTH_FREE, MAX_EVENTS, MAX_COLUMNS = range(4)
 N_LIMITS = 4
 

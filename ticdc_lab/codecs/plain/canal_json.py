@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from ticdc_lab.codecs.bounds import BOUNDS, Bounds
 from ticdc_lab.codecs.event import Cell, Codec, Event, Outgrown
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel.numbering import (
@@ -26,8 +25,7 @@ from ticdc_lab.codecs.kernel.numbering import (
     UPDATE,
     WATERMARK,
 )
-from ticdc_lab.codecs.known import Known
-from ticdc_lab.codecs.plain.holding import holds
+from ticdc_lab.codecs.known import BOUNDS, Bounds, Known
 from ticdc_lab.codecs.plain.json_text import (
     FALSE,
     LIST,
@@ -40,6 +38,7 @@ from ticdc_lab.codecs.plain.json_text import (
     JsonFault,
     after_name,
     after_space,
+    at_place,
     first,
     first_member,
     int64_of,
@@ -49,8 +48,7 @@ from ticdc_lab.codecs.plain.json_text import (
     read_text,
     value_end,
 )
-from ticdc_lab.codecs.plain.numbers import float_text, latin1_hex
-from ticdc_lab.codecs.plain.reasons import at_place
+from ticdc_lab.codecs.plain.numbers import float_text, holds, latin1_hex
 from ticdc_lab.events.mysql_types import BINARIES, BY_NAME, FINITE
 
 _ENVELOPE = ("database", "table", "pkNames", "isDdl", "type", "sql", "mysqlType", "old", "data", "_tidb")

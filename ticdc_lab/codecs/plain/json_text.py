@@ -11,7 +11,8 @@ from typing import NoReturn
 
 import orjson
 
-from ticdc_lab.codecs.kernel.faults import BAD_ESCAPE, BAD_UTF8, NOT_JSON, TOO_DEEP
+from ticdc_lab.codecs.event import Malformed
+from ticdc_lab.codecs.kernel.faults import BAD_ESCAPE, BAD_UTF8, FAULTS, NOT_JSON, TOO_DEEP
 
 DEPTH_MAX = 128
 OBJECT_END, LIST_END = 0x7D, 0x5D
@@ -189,3 +190,9 @@ def int64_of(b: bytes, p: int, q: int) -> int | None:
         return None
     number = int(b[p:q])
     return number if -(1 << 63) <= number < 1 << 63 else None
+
+
+def at_place(part: str, fault: JsonFault) -> Malformed:
+    """The fault in ``part`` (key or value) of a message, in words."""
+    error_class, sentence = FAULTS[fault.code]
+    return Malformed(error_class, f"{part}, byte {fault.at}: {sentence}")

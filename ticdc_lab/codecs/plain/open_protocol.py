@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import cache, partial
 from typing import NoReturn
 
-from ticdc_lab.codecs.bounds import BOUNDS, Bounds
 from ticdc_lab.codecs.event import Cell, Codec, Event, Malformed
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel.numbering import (
@@ -34,8 +33,7 @@ from ticdc_lab.codecs.kernel.open_types import (
     held_by_code,
     type_text,
 )
-from ticdc_lab.codecs.known import Known
-from ticdc_lab.codecs.plain.holding import holds
+from ticdc_lab.codecs.known import BOUNDS, Bounds, Known
 from ticdc_lab.codecs.plain.json_text import (
     FALSE,
     LIST,
@@ -47,6 +45,7 @@ from ticdc_lab.codecs.plain.json_text import (
     TRUE,
     JsonFault,
     after_space,
+    at_place,
     first,
     first_member,
     int64_of,
@@ -57,8 +56,7 @@ from ticdc_lab.codecs.plain.json_text import (
     read_text,
     value_end,
 )
-from ticdc_lab.codecs.plain.numbers import base64_text, float_text, go_quoted_hex, integer_text
-from ticdc_lab.codecs.plain.reasons import at_place
+from ticdc_lab.codecs.plain.numbers import base64_text, float_text, go_quoted_hex, holds, integer_text
 
 VERSION = (1).to_bytes(8, "big")
 ROW_KEY, DDL_KEY, WATERMARK_KEY = 1, 2, 3
