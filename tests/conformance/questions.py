@@ -24,8 +24,7 @@ from ticdc_lab.consumer.episodes import delivery_episodes
 from ticdc_lab.consumer.log import narrow
 from ticdc_lab.consumer.study import consumer_anomalies, consumer_steps, consumption, study_frame
 from ticdc_lab.dispatch.changefeed import changefeed_from_toml
-from ticdc_lab.dispatch.conflict import conflict_placements, dispatch_by_conflict
-from ticdc_lab.dispatch.conflict_alignments import alignments
+from ticdc_lab.dispatch.conflict import alignments, conflict_placements, dispatch_by_conflict
 from ticdc_lab.dispatch.dispatching import dispatch
 from ticdc_lab.dispatch.guarantees import balance, guarantees, skew
 from ticdc_lab.dispatch.infer import infer_rules, move_causes

@@ -7,11 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ticdc_lab.dispatch.advise import cancelling, risks_of
-from ticdc_lab.dispatch.advise_candidates import INDEX_VALUE, TABLE, TS, Candidate, candidates_for
+from ticdc_lab.dispatch.advise import cancelling, choose, enough_partitions, risks_of
+from ticdc_lab.dispatch.advise_candidates import (
+    INDEX_VALUE,
+    TABLE,
+    TS,
+    Candidate,
+    Evenness,
+    MeasuredCandidate,
+    candidates_for,
+    evenness,
+)
 from ticdc_lab.dispatch.advise_facts import Collisions, ColumnFact, HotKey, TableFact, tables_that_collide
-from ticdc_lab.dispatch.advise_measures import Evenness, MeasuredCandidate, evenness
-from ticdc_lab.dispatch.advise_policy import choose, enough_partitions
 from ticdc_lab.dispatch.rules import Rule
 from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef
 

@@ -22,8 +22,10 @@ from ticdc_lab.dispatch.conflict_kernel import (
     TABLE,
     UNIT,
     Placer,
+    keys_of,
+    placed_batches,
+    whole_units,
 )
-from ticdc_lab.dispatch.conflict_stream import keys_of, placed_batches, whole_units
 from ticdc_lab.errors import DispatchError
 
 NS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, rules_from_config
-from ticdc_lab.dispatch.table_filter import TableFilter
+from ticdc_lab.dispatch.topics import TableFilter
 from ticdc_lab.errors import DispatchError
 
 ROW = {"kind": "row", "commit_ts": 7, "op": "insert", "schema_name": "Shop", "table_name": "t"}

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from whatifs import swept_from
 
 from ticdc_lab.dispatch import alignments, dispatch, rules_from_config, sweep
-from ticdc_lab.dispatch.choice import choice_of_rules
 from ticdc_lab.dispatch.guarantees import balance, guarantees, skew
 from ticdc_lab.dispatch.lanes import Dense, Sparse
+from ticdc_lab.dispatch.rules import choice_of_rules
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.tso import compose

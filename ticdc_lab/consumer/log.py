@@ -15,12 +15,10 @@ from pyspark.sql import functions as F
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import tso
+from ticdc_lab.events.arrays import Ints
 from ticdc_lab.events.prefix import POSITION
 from ticdc_lab.events.schema import require_columns
 from ticdc_lab.transactions import op_rank
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 ROW, WATERMARK, DDL, OTHER = range(4)
 _KINDS = {"row": ROW, "watermark": WATERMARK, "ddl": DDL}

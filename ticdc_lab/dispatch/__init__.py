@@ -8,8 +8,7 @@ from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
     from ticdc_lab.dispatch.changefeed import Changefeed, changefeed_from_toml, read_changefeed
-    from ticdc_lab.dispatch.conflict import conflict_placements
-    from ticdc_lab.dispatch.conflict_alignments import alignments
+    from ticdc_lab.dispatch.conflict import alignments, conflict_placements
     from ticdc_lab.dispatch.dispatching import dispatch
     from ticdc_lab.dispatch.guarantees import balance, guarantees, skew
     from ticdc_lab.dispatch.infer import infer_rules, move_causes

@@ -17,8 +17,7 @@ from tomlkit.items import InlineTable
 
 from ticdc_lab.dispatch.hashing import Flavour
 from ticdc_lab.dispatch.rules import Rule, rules_from_config
-from ticdc_lab.dispatch.table_filter import TableFilter
-from ticdc_lab.dispatch.topics import check_topic
+from ticdc_lab.dispatch.topics import TableFilter, check_topic
 from ticdc_lab.errors import DispatchError
 
 _RAW = "output-raw-change-event"

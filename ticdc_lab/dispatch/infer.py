@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.engine.shuffle import Batches, by_key, in_one
 from ticdc_lab.errors import ContractError
-from ticdc_lab.events.arrays import changes_in, codes, runs
+from ticdc_lab.events.arrays import Bools, Ints, changes_in, codes, runs
 from ticdc_lab.events.prefix import POSITION
 from ticdc_lab.events.schema import DISPATCH, KEYS, require_batch, require_columns
 from ticdc_lab.facts.schemas import arrow_of
@@ -47,9 +46,6 @@ _RULES = {"table": 0, "index-value": 1, "columns": 2, "ts": 3}
 """From the simplest on."""
 _COLUMN = "columns:"
 _MASK, _UNKNOWN = (1 << 32) - 1, -1
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 def infer_rules(events: DataFrame, *, partitions: int | None = None) -> DataFrame:

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from ticdc_lab.dispatch.sweep_kernel import CELLS, FIRST, MEASURES, PACKED_BITS, START
 from ticdc_lab.dispatch.sweep_kernel import load as spread
-
-Ints = npt.NDArray[np.int64]
+from ticdc_lab.events.arrays import Ints
 
 
 @dataclass(frozen=True, slots=True)

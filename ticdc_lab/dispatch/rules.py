@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ticdc_lab.dispatch.candidates import candidate_name
 from ticdc_lab.dispatch.definitions import with_answers
 from ticdc_lab.dispatch.dispatching import ADDED, decided, ready_for
 from ticdc_lab.dispatch.hashing import ColumnChoice, Flavour, with_hash
-from ticdc_lab.dispatch.strategies import Request, Verdict, strategy_of
-from ticdc_lab.dispatch.table_filter import TableFilter
-from ticdc_lab.dispatch.topics import check_topic, topic_column
+from ticdc_lab.dispatch.strategies import STRATEGIES, Request, Verdict, strategy_of
+from ticdc_lab.dispatch.topics import TableFilter, check_topic, topic_column
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.facts.catalog import Catalog
+
+if TYPE_CHECKING:
+    from ticdc_lab.dispatch.whatif import WhatIf
 
 _RULE = "_dispatch_rule"
 
@@ -175,3 +178,32 @@ def _choice(verdicts: Sequence[Verdict]) -> ColumnChoice:
         lambda flavour: _case(verdicts, lambda v: None if v.choice is None else v.choice.hashed(flavour)),
         tuple(found(i) for i in range(slots)),
     )
+
+
+def choice_of_rules(what_if: WhatIf, rules: Sequence[Rule], *, case_sensitive: bool = False) -> dict[str, str]:
+    """Table (``schema.table``) to the candidate that its first matching rule names, in any case.
+
+    A name that TiCDC does not know means ``table``, as there.
+
+    Raises
+    ------
+    DispatchError
+        Tables that the what-if counts together are dispatched in different ways.
+    """
+    out = {}
+    for entry in what_if.tables:
+        tables = what_if.together.get(entry, [entry])
+        names = {_candidate(rule_of(rules, *t.split(".", 1), case_sensitive=case_sensitive)) for t in tables}
+        if len(names) > 1:
+            raise DispatchError(
+                f"{entry} are counted together, but the rules dispatch them by {sorted(names)}.",
+                hint="Build the what-if with a larger max_tables.",
+            )
+        name = names.pop()
+        out[entry] = next((c for c in what_if.candidates_of(entry) if c.lower() == name.lower()), name)
+    return out
+
+
+def _candidate(rule: Rule) -> str:
+    strategy = rule.partition.lower() if rule.partition.lower() in STRATEGIES else "table"
+    return candidate_name(strategy, index=rule.index or None, columns=rule.columns)

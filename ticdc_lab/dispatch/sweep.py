@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 
 from ticdc_lab.dispatch import conflict_kernel
 from ticdc_lab.dispatch import sweep_kernel as k
-from ticdc_lab.dispatch.conflict_kernel import Placed
-from ticdc_lab.dispatch.conflict_stream import DDL_RANK, placed_batches
+from ticdc_lab.dispatch.conflict_kernel import DDL_RANK, Placed, placed_batches
 from ticdc_lab.dispatch.lanes import Dense, Lane, Load, Ordered, Sparse
 from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.dispatch.strategies import NO_ROWID

@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ticdc_lab.errors import ProtocolError
+from ticdc_lab.events.arrays import Ints
 from ticdc_lab.events.mysql_types import MySQLType, labels_of, type_of
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

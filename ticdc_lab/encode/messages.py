@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ticdc_lab.encode import encode, encoder
-from ticdc_lab.events.arrays import changes_in, codes
+from ticdc_lab.events.arrays import Ints, changes_in, codes
 
 EVENTS_A_PASS = 2_500
 """Events encoded at once, as many as are decoded at once."""
@@ -19,7 +19,6 @@ PARTITION, KEY = "target_partition", "dispatch_key"
 _VERSION = (1).to_bytes(8, "big")
 
 Batches = Iterator[pa.RecordBatch]
-Ints = NDArray[np.int64]
 
 
 def writer(protocol: str, *, max_batch_size: int) -> Callable[[Batches], Batches]:

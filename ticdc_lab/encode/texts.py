@@ -9,19 +9,17 @@ import binascii
 from collections.abc import Callable
 from decimal import Decimal
 
-import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from ticdc_lab.errors import ProtocolError
+from ticdc_lab.events.arrays import Ints
 
 INTEGER_TEXT, FLOAT_TEXT = r"^-?(0|[1-9]\d*)$", r"^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$"
 _ESCAPES = r'[\x00-\x1f"\\]'
 _GO_ESCAPES = {7: "\\a", 8: "\\b", 12: "\\f", 10: "\\n", 13: "\\r", 9: "\\t", 11: "\\v", 92: "\\\\", 34: '\\"'}
 
-Ints = NDArray[np.int64]
 Written = Callable[[pa.Array], pa.Array]
 
 

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 
 from ticdc_lab.audit import audit
 from ticdc_lab.dispatch.rules import EVERYTHING, Rule
-from ticdc_lab.dispatch.table_filter import TableFilter
+from ticdc_lab.dispatch.topics import TableFilter
 from ticdc_lab.repartition.consumer import consumer_findings
 from ticdc_lab.repartition.expand import Expansion
 

@@ -15,6 +15,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ticdc_lab.codecs.kernel.jit import kernel
 from ticdc_lab.errors import ContractError
+from ticdc_lab.events.arrays import Ints
 from ticdc_lab.events.schema import FINDINGS, require_columns
 from ticdc_lab.tables.mysql_types import ColumnType, parsed
 
@@ -272,8 +273,6 @@ _CHANGES: tuple[tuple[str, Change], ...] = (
 _INTEGER = r"^[0-9]{1,19}$|^-[0-9]{1,18}$"
 _LARGEST, _SMALLEST = "18446744073709551615", "-9223372036854775808"
 _NUMBER = r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$"
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
@@ -26,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.engine.shuffle import by_key
-from ticdc_lab.events.arrays import changes_in
+from ticdc_lab.events.arrays import Ints, changes_in
 from ticdc_lab.events.prefix import PARTITION, POSITION
 from ticdc_lab.events.schema import KEYS, OF_IMAGES, PARTITION_SPAN, TRANSACTIONS, require_batch, require_columns
 from ticdc_lab.facts.watermarks import partition_progress
@@ -300,8 +299,6 @@ RESTORED = StructType([f for f in TRANSACTIONS.fields if f.name not in ("complet
 """What :func:`restored` yields: transactions, of which nothing is said yet about completeness."""
 
 _NO_START = np.iinfo(np.int64).min
-
-Ints = npt.NDArray[np.int64]
 
 
 class _Names:

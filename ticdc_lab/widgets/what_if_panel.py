@@ -8,8 +8,8 @@ from typing import Any
 
 from ticdc_lab import figures
 from ticdc_lab.dispatch.changefeed import changefeed_from_toml
-from ticdc_lab.dispatch.choice import choice_of_rules
 from ticdc_lab.dispatch.comparison import TsRange, first_violation, guarantee_frame, over_time, placement, skew_frame
+from ticdc_lab.dispatch.rules import choice_of_rules
 from ticdc_lab.dispatch.whatif import Choice, WhatIf
 from ticdc_lab.events.tso import LOGICAL_BITS, LOGICAL_MASK
 from ticdc_lab.figures.figure import Figure
