@@ -24,8 +24,17 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.lake.ingest import IngestState, Tables, ingest, merged, next_state, read_state
-from ticdc_lab.lake.tables import OURS, append, create, foreign_commit, require_own_commits, schemas, written_alone
-from ticdc_lab.lake.waiting import reclassify, release
+from ticdc_lab.lake.tables import (
+    OURS,
+    append,
+    create,
+    foreign_commit,
+    reclassify,
+    release,
+    require_own_commits,
+    schemas,
+    written_alone,
+)
 from ticdc_lab.sources.load import load
 
 pytestmark = pytest.mark.spark

@@ -274,7 +274,6 @@ ONLY_WITH_SPARK = {
     "ticdc_lab.engine.classic",
     "ticdc_lab.lake.ingest",
     "ticdc_lab.lake.tables",
-    "ticdc_lab.lake.waiting",
 }
 """What starts Spark, and what writes Delta tables with it; all else is there with its client alone."""
 

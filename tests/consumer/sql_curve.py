@@ -13,8 +13,8 @@ from ticdc_lab.consumer.consistency import NEVER, RecordTouches, commit_ts_of, s
 from ticdc_lab.consumer.log import few
 from ticdc_lab.consumer.model import ConsumerRun
 from ticdc_lab.errors import ContractError
-from ticdc_lab.events.prefix import POSITION
-from ticdc_lab.events.quoting import literal, quoted
+from ticdc_lab.events import POSITION
+from ticdc_lab.events.ddl import literal, quoted
 from ticdc_lab.events.schema import require_columns
 
 MOST_ROWS = 100_000

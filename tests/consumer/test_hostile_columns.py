@@ -24,7 +24,7 @@ from ticdc_lab.consumer.policy import STRICT
 from ticdc_lab.consumer.sinks.delta import _folder_of
 from ticdc_lab.consumer.sinks.mysql_connection import PASSWORD
 from ticdc_lab.encode.export import write
-from ticdc_lab.events.quoting import literal, quoted
+from ticdc_lab.events.ddl import literal, quoted
 from ticdc_lab.figures.selecting import Selection, selected
 from ticdc_lab.tables import knowledge, table_as_of
 

@@ -21,7 +21,7 @@ from ticdc_lab.dispatch.conflict import dispatch_by_conflict
 from ticdc_lab.dispatch.guarantees import guarantees
 from ticdc_lab.encode.produce import produce
 from ticdc_lab.errors import ContractError, DispatchError, StreamingError
-from ticdc_lab.events.prefix import POSITION
+from ticdc_lab.events import POSITION
 from ticdc_lab.facts.catalog import Catalog, catalog_of
 from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef
 

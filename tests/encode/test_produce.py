@@ -17,8 +17,7 @@ from ticdc_lab.audit import audit
 from ticdc_lab.cli import main
 from ticdc_lab.codecs import decode
 from ticdc_lab.dispatch import dispatch
-from ticdc_lab.encode.produce import produce, resolved_values
-from ticdc_lab.encode.topic_writer import write_topic
+from ticdc_lab.encode.produce import produce, resolved_values, write_topic
 from ticdc_lab.errors import ContractError, DispatchError, ProtocolError
 from ticdc_lab.events.schema import CHECKSUMS, EVENTS, KEYS, MESSAGES, OF_IMAGES
 from ticdc_lab.facts.catalog import catalog_of

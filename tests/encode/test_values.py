@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ticdc_lab.codecs.values import double_text, float_text
 from ticdc_lab.encode import ENCODERS
-from ticdc_lab.encode.texts import go_quoted, quoted
+from ticdc_lab.encode.cells import go_quoted, quoted
 from ticdc_lab.errors import ProtocolError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

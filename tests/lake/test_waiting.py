@@ -15,7 +15,6 @@ from ticdc_lab.codecs import Known
 from ticdc_lab.codecs.schema_registry import read_schemas
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.errors import SourceError
-from ticdc_lab.lake import waiting
 from ticdc_lab.lake.ingest import Steps, begun
 from ticdc_lab.lake.tables import Tables, create
 from ticdc_lab.sources.change_log import ChangeLog
@@ -23,17 +22,17 @@ from ticdc_lab.sources.load import load
 
 pytestmark = pytest.mark.spark
 
-ingest = import_module("ticdc_lab.lake.ingest")
+ingest, lake_tables = (import_module(f"ticdc_lab.lake.{name}") for name in ("ingest", "tables"))
 AVRO = str(golden("messages_avro-prod_small.jsonl.gz"))
 SCHEMAS = str(golden("avro_schemas_small.jsonl.gz"))
 NOWHERE = "http://127.0.0.1:9"
 
 STEPS = (
     (ingest, "append", "messages"),
-    (waiting, "append", "table_versions"),
+    (lake_tables, "append", "table_versions"),
     (ingest, "append", "events"),
-    (waiting, "append", "events"),
-    (waiting, "release", ""),
+    (lake_tables, "append", "events"),
+    (lake_tables, "release", ""),
     (ingest, "append", "quarantine"),
     (ingest, "replace_transactions", ""),
     (ingest, "write_state", ""),

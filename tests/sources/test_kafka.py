@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.cli import main
 from ticdc_lab.encode.produce import produce as produced
-from ticdc_lab.encode.topic_writer import write_topic
+from ticdc_lab.encode.produce import write_topic
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import MESSAGES

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from workload_rows import Event, rows_of, statements_of, watermarks_of
 
 from ticdc_lab.encode import ENCODERS
-from ticdc_lab.encode.topic_writer import write_topic
+from ticdc_lab.encode.produce import write_topic
 from ticdc_lab.events.mysql_types import type_of
 from ticdc_lab.faults import KINDS, plan_fault, read_log
 from ticdc_lab.sources.change_log import ChangeLog

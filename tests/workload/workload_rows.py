@@ -7,11 +7,10 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
-from ticdc_lab.workload.bank import OPENING_CENTS
 from ticdc_lab.workload.definitions import Definition
 from ticdc_lab.workload.generate import _statements, _watermarks
 from ticdc_lab.workload.images import events_of
-from ticdc_lab.workload.lanes import lane_of
+from ticdc_lab.workload.lanes import OPENING_CENTS, lane_of
 from ticdc_lab.workload.settings import Workload
 from ticdc_lab.workload.shape import Shape
 

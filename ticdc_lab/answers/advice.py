@@ -38,7 +38,7 @@ def expansion(change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame]) 
     cost
         :func:`ticdc_lab.repartition.cost.cost_of`.
     findings
-        :func:`ticdc_lab.repartition.findings.examined`, brought to the driver: part to findings.
+        :func:`ticdc_lab.repartition.compare.examined`, brought to the driver: part to findings.
     """
     n = {part: len(found) for part, found in findings.items()}
     broken = [f"{k:,} in {part}" for part, k in n.items() if k]

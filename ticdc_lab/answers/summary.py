@@ -84,7 +84,7 @@ class Summary:
     early_ends
         :func:`ticdc_lab.facts.laggards.early_ends`.
     made_from
-        How the log can be loaded again, see :class:`ticdc_lab.sources.origin.Origin`.
+        How the log can be loaded again, see :class:`ticdc_lab.sources.change_log.Origin`.
     """
 
     source: str

@@ -18,7 +18,7 @@ from ticdc_lab.audit.history import ROWS_AT_ONCE, Changes, Judge, Suspects, chan
 from ticdc_lab.audit.marks import NAMES, Event, Promises, Stated, log_marks, marks_of
 from ticdc_lab.engine.shuffle import Batches, Kernel, in_one
 from ticdc_lab.errors import ContractError, ProtocolError
-from ticdc_lab.events.prefix import POSITION
+from ticdc_lab.events import POSITION
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import FINDINGS, KEYS, require_batch, require_columns
 from ticdc_lab.facts import LogFacts

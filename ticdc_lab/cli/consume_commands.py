@@ -122,7 +122,7 @@ def _facts(done: Any, compared: list[Any], check: bool) -> dict[str, Any]:
 
 
 def _print(done: Any, compared: list[Any], check: bool, but_for: str) -> None:
-    from ticdc_lab.tables.refusals import at
+    from ticdc_lab.tables.knowledge import at
 
     for ts, table, said in done.notes:
         click.echo(f"  {table or 'DDL'} at {ts}: {said}", err=True)

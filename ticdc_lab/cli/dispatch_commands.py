@@ -197,7 +197,7 @@ def produce(
     out_options = properties(out_kafka_config) if out_kafka_config else None
     from ticdc_lab.encode import encoder
     from ticdc_lab.encode.produce import produce as produced
-    from ticdc_lab.encode.topic_writer import write_topic
+    from ticdc_lab.encode.produce import write_topic
     from ticdc_lab.engine import counted
     from ticdc_lab.facts.catalog import catalog_of
 

@@ -48,7 +48,7 @@ def workload(
     check_outs(None, out)
     from ticdc_lab.encode import encoder
     from ticdc_lab.encode.export import write
-    from ticdc_lab.encode.topic_writer import write_topic
+    from ticdc_lab.encode.produce import write_topic
     from ticdc_lab.engine import counted
     from ticdc_lab.workload import generate, log_of
 

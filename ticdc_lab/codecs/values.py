@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import numpy as np
 
-from ticdc_lab.events.quoting import literal
+from ticdc_lab.events.ddl import literal
 
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()

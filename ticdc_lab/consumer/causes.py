@@ -17,8 +17,8 @@ from ticdc_lab.audit.marks import Stated, log_marks
 from ticdc_lab.consumer.episodes import KINDS, NEEDED, repeats_of, text
 from ticdc_lab.consumer.episodes import judged as judged_episodes
 from ticdc_lab.engine.shuffle import Batches
+from ticdc_lab.events import PARTITION, POSITION
 from ticdc_lab.events.arrays import Ints
-from ticdc_lab.events.prefix import PARTITION, POSITION
 from ticdc_lab.events.schema import require_batch, require_columns
 
 CAUSES = (RESTART, TABLE, DDL, REORDERED, LOST) = (*KINDS, "reordered by the producer", "lost")

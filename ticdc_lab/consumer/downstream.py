@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ticdc_lab.consumer.log import WATERMARK, NarrowLog
 from ticdc_lab.consumer.model import ConsumerRun
 from ticdc_lab.consumer.policy import Policy
-from ticdc_lab.tables.own_columns import free_names
+from ticdc_lab.tables.naming import free_names
 
 PLACE = ("topic", "partition", "offset", "seq")
 _INTEGERS = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype()}

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.engine.shuffle import by_key
+from ticdc_lab.events import PARTITION, POSITION
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, numbers, partitions_in, runs
 from ticdc_lab.events.ddl import blocked_tables
-from ticdc_lab.events.prefix import PARTITION, POSITION
 from ticdc_lab.events.schema import KEYS, require_batch, require_columns
 
 KINDS = RESTART, TABLE, DDL = "replay of a restart", "replay of a table", "replay around a DDL"

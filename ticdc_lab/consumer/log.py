@@ -14,9 +14,8 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.errors import ContractError
-from ticdc_lab.events import tso
+from ticdc_lab.events import POSITION, tso
 from ticdc_lab.events.arrays import Ints
-from ticdc_lab.events.prefix import POSITION
 from ticdc_lab.events.schema import require_columns
 from ticdc_lab.transactions import op_rank
 

@@ -31,8 +31,7 @@ from ticdc_lab.engine.shuffle import quantiles
 from ticdc_lab.errors import SourceError
 from ticdc_lab.facts.catalog import DDL, Catalog
 from ticdc_lab.sources.change_log import ChangeLog
-from ticdc_lab.tables.knowledge import Knowledge, RowsKnown, knowledge
-from ticdc_lab.tables.refusals import at, require_dated, require_resolved
+from ticdc_lab.tables.knowledge import Knowledge, RowsKnown, at, knowledge, require_dated, require_resolved
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import duckdb
 
 from ticdc_lab.consumer.replay_plan import Batch
 from ticdc_lab.errors import IncompleteHistoryError
-from ticdc_lab.events.quoting import literal
+from ticdc_lab.events.ddl import literal
 from ticdc_lab.facts.definitions import TableDef, TableName
 from ticdc_lab.tables.stretches import carried
 

@@ -38,8 +38,8 @@ from ticdc_lab.dispatch.unique_keys import with_unique_keys
 from ticdc_lab.engine.columns import least
 from ticdc_lab.engine.shuffle import Kernel, by_key
 from ticdc_lab.errors import DispatchError
+from ticdc_lab.events import POSITION
 from ticdc_lab.events.arrays import Ints
-from ticdc_lab.events.prefix import POSITION
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.transactions import op_rank

@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.engine.shuffle import Batches, by_key, in_one
 from ticdc_lab.errors import ContractError
+from ticdc_lab.events import POSITION
 from ticdc_lab.events.arrays import Bools, Ints, changes_in, codes, runs
-from ticdc_lab.events.prefix import POSITION
 from ticdc_lab.events.schema import DISPATCH, KEYS, require_batch, require_columns
 from ticdc_lab.facts.schemas import arrow_of
 

@@ -13,9 +13,19 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.encode.cells import ColumnShape, ImageCells, cells_of
+from ticdc_lab.encode.cells import (
+    ColumnShape,
+    ImageCells,
+    by_form,
+    cells_of,
+    each,
+    expanded,
+    joined,
+    latin1,
+    quoted,
+    quoted_ascii,
+)
 from ticdc_lab.encode.ddl_types import canal_word
-from ticdc_lab.encode.texts import by_form, each, expanded, joined, latin1, quoted, quoted_ascii
 from ticdc_lab.errors import ProtocolError
 from ticdc_lab.events import mysql_types as m
 from ticdc_lab.events.arrays import Ints

@@ -17,8 +17,20 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.encode.cells import ColumnShape, ImageCells, cells_of
-from ticdc_lab.encode.texts import FLOAT_TEXT, INTEGER_TEXT, base64_of, by_form, each, joined, number, quoted, raw
+from ticdc_lab.encode.cells import (
+    FLOAT_TEXT,
+    INTEGER_TEXT,
+    ColumnShape,
+    ImageCells,
+    base64_of,
+    by_form,
+    cells_of,
+    each,
+    joined,
+    number,
+    quoted,
+    raw,
+)
 from ticdc_lab.events import mysql_types as m
 
 LOST = {

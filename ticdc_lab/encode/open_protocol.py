@@ -14,13 +14,14 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.encode.cells import ColumnShape, ImageCells, cells_of
-from ticdc_lab.encode.ddl_types import action_number
-from ticdc_lab.encode.texts import (
+from ticdc_lab.encode.cells import (
     FLOAT_TEXT,
     INTEGER_TEXT,
+    ColumnShape,
+    ImageCells,
     base64_of,
     by_form,
+    cells_of,
     each,
     go_quoted_json,
     joined,
@@ -28,6 +29,7 @@ from ticdc_lab.encode.texts import (
     quoted,
     raw,
 )  # fmt: skip
+from ticdc_lab.encode.ddl_types import action_number
 from ticdc_lab.events import mysql_types as m
 
 BINARY, HANDLE, PRIMARY, MULTIPLE, NULLABLE, UNSIGNED = 1, 2, 8, 32, 64, 128

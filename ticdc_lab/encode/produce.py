@@ -7,8 +7,10 @@ was committed with, and a watermark W after everything up to W.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
@@ -17,14 +19,18 @@ from ticdc_lab.dispatch import check_strategy, dispatch
 from ticdc_lab.dispatch.hashing import Flavour
 from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.encode import encoder
+from ticdc_lab.encode.export import is_lines, write
 from ticdc_lab.encode.messages import writer
 from ticdc_lab.engine.columns import least
+from ticdc_lab.engine.failures import said_in_a_task
 from ticdc_lab.engine.shuffle import by_key
 from ticdc_lab.errors import ContractError, DispatchError
-from ticdc_lab.events.prefix import PARTITION, POSITION
+from ticdc_lab.events import PARTITION, POSITION
 from ticdc_lab.events.schema import EVENTS, HEADER, MESSAGES, require_batch, require_columns
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.watermarks import IS_ROW, IS_WATERMARK
+from ticdc_lab.sources import kafka
+from ticdc_lab.sources.places import is_kafka
 
 MAX_BATCH_SIZE = 16
 """Rows in an open-protocol message at most; TiCDC's default."""
@@ -202,3 +208,49 @@ def _as_messages(places: DataFrame, topic: str) -> DataFrame:
         "value",
         F.array().cast(ArrayType(HEADER)).alias("headers"),
     )
+
+
+_RAISED = re.compile(r"(?:\[USER_RAISED_EXCEPTION\] |(?=A row cannot be dispatched))(.*?)(?: SQLSTATE|\n|$)")
+"""Spark marks what an expression raises; the embedded engine passes on the text alone."""
+
+
+def write_topic(messages: DataFrame, out: str, *, options: Mapping[str, str] | None = None) -> None:
+    """Write the messages of a topic.
+
+    Parameters
+    ----------
+    messages
+        :data:`ticdc_lab.events.schema.MESSAGES`.
+    out
+        ``*.jsonl``, ``*.jsonl.gz``: a capture file, key and value in base64. ``*.parquet`` or another path: a folder
+        of Parquet files, or a Delta table. ``kafka://host:port[,host:port]/topic``: a Kafka topic, whatever topic the
+        messages name (:func:`ticdc_lab.sources.kafka.write_batch`); it must have as many partitions as they use.
+    options
+        For Kafka: settings of Spark's connector. Their values are in no error's text.
+
+    Raises
+    ------
+    SourceError
+        ``out`` cannot be written.
+    DispatchError, ProtocolError
+        A row cannot be dispatched or encoded.
+    """
+    require_columns(messages, *MESSAGES.names, frame="messages")
+    try:
+        if is_kafka(out):
+            kafka.write_batch(messages, kafka.topics_of(out, options))
+        else:
+            write(_as_lines(messages) if is_lines(out) else messages, out)
+    except PySparkException as e:
+        raise _refused(e) or said_in_a_task(e) or e from e
+
+
+def _as_lines(messages: DataFrame) -> DataFrame:
+    """In the capture format: Spark's JSON writes binary in base64, and a timestamp is a number of milliseconds."""
+    return messages.withColumn("timestamp", F.unix_millis("timestamp"))
+
+
+def _refused(e: PySparkException) -> DispatchError | None:
+    """What an expression of the engine raised on purpose."""
+    found = _RAISED.search(str(e))
+    return None if found is None else DispatchError(found[1])

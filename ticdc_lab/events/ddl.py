@@ -183,3 +183,13 @@ def _named(query: str, schema_name: str) -> Iterator[tuple[str, str]]:
                 yield cursor.table(schema_name)
             else:
                 cursor.skip()
+
+
+def quoted(name: str) -> str:
+    """An identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A text between single quotes."""
+    return "'" + text.replace("'", "''") + "'"

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_lab.events import PARTITION
 from ticdc_lab.events.arrays import NO_TS, Ints, lasts_in
 from ticdc_lab.events.ddl import blocked_tables
-from ticdc_lab.events.prefix import PARTITION
 from ticdc_lab.facts.gathering import ARROW, PLACE, as_facts, gathered, narrow_batches, sum_offsets, sum_places
 
 

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.engine.shuffle import in_one
+from ticdc_lab.events import PARTITION
 from ticdc_lab.events.arrays import NO_TS, Ints, changes_in, nullable, partitions_in, seconds, timestamps
-from ticdc_lab.events.prefix import PARTITION
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.known import LogFacts
 from ticdc_lab.facts.schemas import SPANS, STATED, arrow_of, together

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.engine.shuffle import by_key
+from ticdc_lab.events import PARTITION
 from ticdc_lab.events.arrays import Ints, partitions_in
-from ticdc_lab.events.prefix import PARTITION
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.gathering import IN_CHUNK

@@ -20,8 +20,8 @@ from pyspark.sql.types import StructField, StructType
 
 from ticdc_lab.engine.columns import in_order
 from ticdc_lab.engine.shuffle import in_one
+from ticdc_lab.events import PARTITION, POSITION
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, lasts_in, nullable, seconds, timestamps
-from ticdc_lab.events.prefix import PARTITION, POSITION
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.events.tso import physical_ms
 from ticdc_lab.facts.known import LogFacts

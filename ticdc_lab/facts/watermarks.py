@@ -23,8 +23,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.engine.shuffle import by_key, in_one
+from ticdc_lab.events import PARTITION, POSITION
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, nullable, partitions_in, seconds, seconds_between, timestamps
-from ticdc_lab.events.prefix import PARTITION, POSITION
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.events.tso import lag_s_col
 from ticdc_lab.facts.known import LogFacts, highest_before

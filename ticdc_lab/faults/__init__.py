@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from ticdc_lab.faults.kinds import KINDS, UNSEEN, plan_fault
-from ticdc_lab.faults.log import FaultLog
-from ticdc_lab.faults.plan import Expected, PlantedFault
-from ticdc_lab.faults.plant import plant, read_log, with_faults
+from ticdc_lab.faults.plan import Expected, FaultLog, PlantedFault
+from ticdc_lab.faults.plant import KINDS, UNSEEN, plan_fault, plant, read_log, with_faults
 
 __all__ = ["KINDS", "UNSEEN", "Expected", "FaultLog", "PlantedFault", "plan_fault", "plant", "read_log", "with_faults"]

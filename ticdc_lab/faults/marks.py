@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ticdc_lab.faults.log import Event, FaultLog, place_of
-from ticdc_lab.faults.plan import ExpectedFinding, FaultPlan, Put
+from ticdc_lab.faults.plan import Event, ExpectedFinding, FaultLog, FaultPlan, Put, place_of
 
 RESOLVED, BROADCAST = "nothing_below_resolved_ts", "resolved_events_on_all_partitions"
 MONOTONE = "watermarks_are_monotone"

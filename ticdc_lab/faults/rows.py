@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ticdc_lab.faults.log import Event, FaultLog, altered, image_after, image_before, place_of
-from ticdc_lab.faults.plan import ExpectedFinding, FaultPlan, Put
+from ticdc_lab.faults.plan import (
+    Event,
+    ExpectedFinding,
+    FaultLog,
+    FaultPlan,
+    Put,
+    altered,
+    image_after,
+    image_before,
+    place_of,
+)
 
 CHAIN, STAYS, ORDER = "row_images_chain", "rows_stay_in_one_partition", "first_appearances_are_ordered"
 SAME, RESOLVED = "redeliveries_are_identical", "nothing_below_resolved_ts"

@@ -6,7 +6,7 @@ simple protocol a sixth, ``table_versions``. A batch passes through them in this
 1. ``messages``, ``table_versions``, ``events``: appended under the number of the batch, which Delta refuses a second
    time. Events are decoded from the messages *table*, so a repeated batch needs no message from Kafka any more.
 2. Messages of earlier batches whose schema has come: their events are appended, then they leave ``quarantine``
-   (:mod:`ticdc_lab.lake.waiting`).
+   (:mod:`ticdc_lab.lake.tables`).
 3. ``quarantine``: the batch's messages that ``events`` has nothing of.
 4. ``transactions``: those that the batch may have changed are restored again from all their events, and replace what
    the table holds from there on. Complete ones below stay untouched.
@@ -46,8 +46,20 @@ from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.tso import physical_ms
 from ticdc_lab.facts.limits import lacking
 from ticdc_lab.facts.watermarks import partition_watermarks
-from ticdc_lab.lake.tables import OURS, Tables, append, create, require_own_commits, schemas, written_alone
-from ticdc_lab.lake.waiting import events_of, learned, resolve, undecoded, versions
+from ticdc_lab.lake.tables import (
+    OURS,
+    Tables,
+    append,
+    create,
+    events_of,
+    learned,
+    require_own_commits,
+    resolve,
+    schemas,
+    undecoded,
+    versions,
+    written_alone,
+)
 from ticdc_lab.sources import kafka, open_source
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.load import SAMPLE

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import with_keys
-from ticdc_lab.events.prefix import PARTITION, POSITION
+from ticdc_lab.events import PARTITION, POSITION
 from ticdc_lab.events.schema import EVIDENCE, FINDINGS, require_batch, require_columns
 from ticdc_lab.transactions import op_rank
 

@@ -18,8 +18,7 @@ from ticdc_lab.encode.produce import resolved_values
 from ticdc_lab.engine.columns import least
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import ContractError, DispatchError
-from ticdc_lab.events import tso
-from ticdc_lab.events.prefix import POSITION
+from ticdc_lab.events import POSITION, tso
 from ticdc_lab.events.schema import EVENTS, require_batch, require_columns
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.watermarks import IS_ROW

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import NOTHING, Known
+from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine import engine_of, is_several_machines, parallelism, speeds, verbatim
 from ticdc_lab.engine.failures import engine_errors, task_errors
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
+from ticdc_lab.errors.redaction import is_secret, without_secrets
 from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, IMAGE_HASHES, KEYS, QUARANTINE
@@ -26,9 +28,97 @@ from ticdc_lab.facts import LogFacts, log_facts
 from ticdc_lab.facts.limits import EXTEND, RECORD_AGAIN, Counts, counts_of, lacking, limits_of
 from ticdc_lab.sources import Source, local_path, parquet
 from ticdc_lab.sources.decoding import decoding
-from ticdc_lab.sources.origin import Origin
 from ticdc_lab.sources.pieces import NO_SKIPS
 from ticdc_lab.sources.size import Size
+
+_PATHS = ("source", "schema_registry", "claim_check")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What :func:`ticdc_lab.sources.load.load` was called with, and the sample that was taken.
+
+    Attributes
+    ----------
+    source, protocol, source_kind, schema_registry, claim_check, settings, options
+        Its arguments.
+    sample
+        Which row changes are looked at; None for all.
+    """
+
+    source: str
+    protocol: str = "auto"
+    source_kind: str = "auto"
+    schema_registry: str | None = None
+    claim_check: str | None = None
+    settings: StorageSettings = DEFAULTS
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    sample: Sample | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give it as JSON: local paths absolute; of secrets only the names (``left_out``), of URLs no user or query."""
+        paths = {name: _absolute(getattr(self, name)) for name in _PATHS}
+        if self.source_kind == "table":
+            paths["source"] = self.source
+        bare = {name: without_secrets(at) if at is not None and "://" in at else at for name, at in paths.items()}
+        settings = {k: v for k, v in asdict(self.settings).items() if v != getattr(DEFAULTS, k)}
+        return {
+            "source": bare["source"],
+            "protocol": self.protocol,
+            "source_kind": self.source_kind,
+            "schema_registry": bare["schema_registry"],
+            "claim_check": bare["claim_check"],
+            "settings": settings,
+            "options": {name: value for name, value in self.options.items() if not is_secret(name)},
+            "left_out": sorted(
+                [name for name in self.options if is_secret(name)] + [n for n in _PATHS if bare[n] != paths[n]]
+            ),
+            "sample": None if self.sample is None else asdict(self.sample),
+        }
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any], *, options: Mapping[str, str] | None = None) -> Origin:
+        """Read what :meth:`as_dict` gave.
+
+        Parameters
+        ----------
+        told
+            Other names in it are left alone.
+        options
+            Settings of the source that replace or add to those that were written down: the secrets.
+
+        Raises
+        ------
+        SourceError
+            A secret that was left out is not among ``options``, or something in it is not as it should be.
+        """
+        given = dict(options or {})
+        if not isinstance(told.get("source"), str) or not isinstance(told.get("left_out", []), list):
+            raise SourceError("made_from does not say how a log was loaded: `source` is a text, `left_out` a list.")
+        lacked = told.get("left_out", ())
+        lacking = [name for name in lacked if name not in given]
+        if lacking:
+            raise SourceError(
+                f"{told['source']} was read with {', '.join(lacking)}, which no state keeps.",
+                hint="Give it again: --kafka-config FILE or --option NAME=VALUE; in Python options={...}.",
+            )
+        try:
+            places = {name: given.pop(name) for name in _PATHS if name in lacked and name in given}
+            found = cls(**{f.name: told[f.name] for f in fields(cls) if f.name in told} | places)
+            sample = None if found.sample is None else Sample.from_dict(dict(told["sample"]))
+            settings = StorageSettings(**dict(told.get("settings", {})))
+            return replace(found, sample=sample, settings=settings, options={**found.options, **given})
+        except (TypeError, ValueError, AttributeError) as error:
+            raise SourceError(f"made_from does not say how a log was loaded: {error}.") from error
+
+    def of(self, source: str) -> Origin:
+        """The same of another source: the file has another place here, or another log is looked at the same way."""
+        return replace(self, source=source)
+
+
+def _absolute(place: str | None) -> str | None:
+    local = None if place is None else local_path(place)
+    return place if local is None else str(local.expanduser().resolve())
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +203,7 @@ class ChangeLog:
 
     @property
     def made_from(self) -> dict[str, Any] | None:
-        """How to load it again, JSON without secrets (:class:`ticdc_lab.sources.origin.Origin`); how many messages."""
+        """How to load it again, JSON without secrets (:class:`Origin`); how many messages."""
         if self.origin is None:
             return None
         read = {} if self.counts is None else {"messages": self.counts.messages}

@@ -13,9 +13,8 @@ from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine.workers import require_workers_once
 from ticdc_lab.errors import ProtocolError
 from ticdc_lab.sources import open_source
-from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.sources.change_log import ChangeLog, Origin
 from ticdc_lab.sources.decoding import known_of, table_versions
-from ticdc_lab.sources.origin import Origin
 
 SAMPLE = 256
 """Messages looked at to tell the protocol."""

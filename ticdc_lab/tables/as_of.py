@@ -12,10 +12,21 @@ from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.engine.columns import field_of, named, no_texts
 from ticdc_lab.errors import IncompleteHistoryError
 from ticdc_lab.facts.catalog import Catalog
-from ticdc_lab.tables import refusals
-from ticdc_lab.tables.knowledge import Knowledge, RowsKnown, TableFacts, knowledge
+from ticdc_lab.tables.knowledge import (
+    Knowledge,
+    RowsKnown,
+    TableFacts,
+    knowledge,
+    limits_of,
+    no_such_table,
+    not_there,
+    require_dated,
+    require_defined,
+    require_kept,
+    require_resolved,
+)
 from ticdc_lab.tables.lives import Life, life_at
-from ticdc_lab.tables.own_columns import free_names, said_of
+from ticdc_lab.tables.naming import free_names, said_of
 from ticdc_lab.tables.stretches import ColumnTrace, Stretch, key_traces, not_carried, stretches, text_of, traces
 from ticdc_lab.tables.versions import changes_of, keyed_changes, unseen_columns, valued
 
@@ -114,16 +125,16 @@ def table_as_of(
     facts, definitions = known.facts, known.catalog
     # without commit_ts there are no watermarks either, and the first is the reason
     if (schema_name, table_name) in facts.tables:
-        refusals.require_dated(table, facts.tables[schema_name, table_name])
+        require_dated(table, facts.tables[schema_name, table_name])
     if (schema_name, table_name) not in definitions.versions:
-        raise refusals.no_such_table(table, definitions, facts)
-    moment = refusals.require_resolved(table, ts, facts)
+        raise no_such_table(table, definitions, facts)
+    moment = require_resolved(table, ts, facts)
     life = _life(definitions, (schema_name, table_name), moment)
     mine = _facts_of_life(facts, life)
-    refusals.require_dated(table, mine)
+    require_dated(table, mine)
     found = stretches([life])
     columns, key = traces(found, all_columns=False), key_traces(found, table=table)
-    said = refusals.limits_of(table, life, facts, unseen_columns(found))
+    said = limits_of(table, life, facts, unseen_columns(found))
     changes = changes_of(events, found)
     if key:
         rows = _newest(changes, found, key, columns, partial=mine.incomplete > 0, table=table)
@@ -139,9 +150,9 @@ def _life(catalog: Catalog, name: tuple[str, str], ts: int) -> Life:
     table = ".".join(name)
     life, why = life_at(catalog, name, ts)
     if life is None:
-        raise refusals.not_there(table, ts, why)
-    refusals.require_defined(table, life)
-    refusals.require_kept(table, life, ts)
+        raise not_there(table, ts, why)
+    require_defined(table, life)
+    require_kept(table, life, ts)
     return life
 
 

@@ -15,10 +15,10 @@ import duckdb
 import pandas as pd
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.events.quoting import literal, quoted
+from ticdc_lab.events.ddl import literal, quoted
 from ticdc_lab.events.schema import EVENTS, QUARANTINE
 from ticdc_lab.tables.history import ADDED
-from ticdc_lab.tables.own_columns import found_names, free_names
+from ticdc_lab.tables.naming import found_names, free_names
 
 if TYPE_CHECKING:
     from ticdc_lab.sources.change_log import ChangeLog
@@ -100,7 +100,7 @@ class Browser:
     files
         Local Parquet files in the form of :data:`ticdc_lab.events.schema.DECODED`.
     made_from
-        How their log can be loaded again, see :class:`ticdc_lab.sources.origin.Origin`.
+        How their log can be loaded again, see :class:`ticdc_lab.sources.change_log.Origin`.
     """
 
     def __init__(self, files: list[str], *, made_from: Mapping[str, Any] | None = None) -> None:

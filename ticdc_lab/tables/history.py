@@ -9,10 +9,9 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.errors import IncompleteHistoryError
 from ticdc_lab.facts.catalog import Catalog
-from ticdc_lab.tables.knowledge import Knowledge, knowledge
+from ticdc_lab.tables.knowledge import Knowledge, knowledge, no_such_table, require_defined
 from ticdc_lab.tables.lives import Life, lives
-from ticdc_lab.tables.own_columns import free_names
-from ticdc_lab.tables.refusals import no_such_table, require_defined
+from ticdc_lab.tables.naming import free_names
 from ticdc_lab.tables.stretches import ColumnTrace, Stretch, by_stretch, key_traces, stretches, traces
 from ticdc_lab.tables.versions import changes_of, keyed_changes, valued
 

@@ -25,8 +25,8 @@ from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.engine.shuffle import by_key
+from ticdc_lab.events import PARTITION, POSITION
 from ticdc_lab.events.arrays import Ints, changes_in
-from ticdc_lab.events.prefix import PARTITION, POSITION
 from ticdc_lab.events.schema import KEYS, OF_IMAGES, PARTITION_SPAN, TRANSACTIONS, require_batch, require_columns
 from ticdc_lab.facts.watermarks import partition_progress
 

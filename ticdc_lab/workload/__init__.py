@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
-    from ticdc_lab.workload.generate import generate
+    from ticdc_lab.workload.generate import generate, log_of
     from ticdc_lab.workload.load import load_of
-    from ticdc_lab.workload.log import log_of
     from ticdc_lab.workload.settings import KINDS, Workload
 
 __all__ = ["KINDS", "Workload", "generate", "load_of", "log_of"]

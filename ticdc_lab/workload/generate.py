@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.encode.produce import MAX_BATCH_SIZE, produce
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.workload.images import events_of
@@ -122,3 +123,46 @@ def _watermarks(shape: Shape) -> pa.RecordBatch:
     schema, n = arrow_schema(_OF_MARKS), len(slots)
     has = {"kind": pa.array(["watermark"] * n), "commit_ts": pa.array(values), "offset": pa.array(slots)}
     return pa.RecordBatch.from_arrays([has.get(f.name, pa.nulls(n, f.type)) for f in schema], schema=schema)
+
+
+STRATEGY, PARTITIONS = "index-value", 3
+
+
+def log_of(
+    spark: SparkSession,
+    workload: Workload,
+    *,
+    protocol: str,
+    strategy: str = STRATEGY,
+    partitions: int = PARTITIONS,
+    columns: Sequence[str] | None = None,
+    topic: str = "workload",
+    max_batch_size: int = MAX_BATCH_SIZE,
+) -> DataFrame:
+    """Write a workload as the messages of a topic.
+
+    Parameters
+    ----------
+    spark, workload
+        As for :func:`ticdc_lab.workload.generate`, which makes the truth of this log.
+    protocol
+        A name of :data:`ticdc_lab.encode.ENCODERS`; what it loses of the truth is said there.
+    strategy, partitions, columns, topic, max_batch_size
+        As for :func:`ticdc_lab.encode.produce.produce`. Where the strategy needs an index's definition, call that with
+        a catalog.
+
+    Returns
+    -------
+    DataFrame
+        :data:`ticdc_lab.events.schema.MESSAGES`. The same workload gives the same messages.
+
+    Raises
+    ------
+    ContractError, DispatchError, ProtocolError
+        As :func:`ticdc_lab.workload.generate` and :func:`ticdc_lab.encode.produce.produce`.
+    """
+    resolved = marks(spark, workload).where("kind = 'watermark'").select("commit_ts").distinct()
+    return produce(
+        generate(spark, workload), protocol=protocol, strategy=strategy, partitions=partitions, columns=columns,
+        topic=topic, max_batch_size=max_batch_size, resolved=resolved,
+    )  # fmt: skip

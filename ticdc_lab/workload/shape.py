@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import tso
 from ticdc_lab.events.arrays import Bools, Ints
-from ticdc_lab.workload.definitions import DefinitionPlan, plan_of
-from ticdc_lab.workload.draws import mixed, rng_of
+from ticdc_lab.workload.columns import mixed, rng_of
+from ticdc_lab.workload.definitions import DISTRICTS, DefinitionPlan, plan_of
 from ticdc_lab.workload.settings import BANK, HOT_KEYS, TPCC, Workload
-from ticdc_lab.workload.tpcc_layouts import DISTRICTS
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from ticdc_lab.events.arrays import Bools, Ints
-from ticdc_lab.workload import tpcc_layouts as t
-from ticdc_lab.workload.draws import in_runs, rng_of
+from ticdc_lab.workload import definitions as t
+from ticdc_lab.workload.columns import in_runs, rng_of
+from ticdc_lab.workload.images import Touches, touches, united
 from ticdc_lab.workload.shape import BIG, Shape
-from ticdc_lab.workload.touches import Touches, touches, united
 
 NEW_ORDERS, PAYMENTS = 0.34, 0.36
 """Shares; the rest are deliveries, each to one district. One that finds no order is a payment instead."""

@@ -19,7 +19,7 @@ from ticdc_lab.consumer.replay_rows import MERGED, NET, LogRows
 from ticdc_lab.consumer.sinks import FORMAT, Note, require_format
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import SourceError
-from ticdc_lab.events.quoting import literal, quoted
+from ticdc_lab.events.ddl import literal, quoted
 from ticdc_lab.facts.catalog import DDL
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.tables.mysql_types import NUMBERED, ColumnType, parsed

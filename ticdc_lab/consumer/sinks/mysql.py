@@ -31,8 +31,7 @@ from ticdc_lab.consumer.sinks import FORMAT, Note, require_format
 from ticdc_lab.consumer.sinks.mysql_connection import LENIENT, STRICT, address_of, connected, connection_said
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import SourceError
-from ticdc_lab.events.ddl import Cursor, DDLSyntaxError, words_of
-from ticdc_lab.events.quoting import literal
+from ticdc_lab.events.ddl import Cursor, DDLSyntaxError, literal, words_of
 from ticdc_lab.facts.catalog import DDL
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.tables.mysql_types import NUMBERED, parsed, typed

@@ -1,7 +1,0 @@
-"""What places an event in a log."""
-
-from __future__ import annotations
-
-PARTITION = ("topic", "partition")
-POSITION = (*PARTITION, "offset", "seq")
-"""Unique."""
