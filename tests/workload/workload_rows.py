@@ -9,8 +9,7 @@ from typing import Any
 
 from ticdc_lab.workload.definitions import Definition
 from ticdc_lab.workload.generate import _statements, _watermarks
-from ticdc_lab.workload.images import events_of
-from ticdc_lab.workload.lanes import OPENING_CENTS, lane_of
+from ticdc_lab.workload.lanes import OPENING_CENTS, events_of, lane_of
 from ticdc_lab.workload.settings import Workload
 from ticdc_lab.workload.shape import Shape
 

@@ -88,6 +88,7 @@ lazily(
         "case_results": "cases",
         "consumed": "cases",
         "consumer_anomalies": "study",
+        "consumption": "study",
         "consumer_matrix": "study",
         "consumer_steps": "study",
         "delivery_causes": "causes",

@@ -53,7 +53,7 @@ lazily(
         "Rule": "rules",
         "STRATEGIES": "strategies",
         "WhatIf": "whatif",
-        "alignments": "conflict_alignments",
+        "alignments": "conflict",
         "balance": "guarantees",
         "changefeed_from_toml": "changefeed",
         "check_strategy": "names",

@@ -16,5 +16,5 @@ __all__ = ["KINDS", "Workload", "generate", "load_of", "log_of"]
 lazily(
     __name__,
     __all__,
-    {"KINDS": "settings", "Workload": "settings", "load_of": "load", "log_of": "log"},
+    {"KINDS": "settings", "Workload": "settings", "load_of": "load", "log_of": "generate"},
 )

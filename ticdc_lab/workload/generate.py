@@ -13,8 +13,7 @@ from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.encode.produce import MAX_BATCH_SIZE, produce
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events.schema import EVENTS
-from ticdc_lab.workload.images import events_of
-from ticdc_lab.workload.lanes import lane_of
+from ticdc_lab.workload.lanes import events_of, lane_of
 from ticdc_lab.workload.settings import Workload
 from ticdc_lab.workload.shape import DDL, Shape
 

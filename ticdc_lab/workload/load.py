@@ -15,11 +15,10 @@ from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import DELETE, PUT, Mutation
 from ticdc_lab.simulate.pipeline.load import Load, Txn
 from ticdc_lab.simulate.pipeline.tables import Cell, Column, Job, Raw, TableInfo
-from ticdc_lab.workload import images
+from ticdc_lab.workload import chains
 from ticdc_lab.workload.columns import Field, mixed
 from ticdc_lab.workload.definitions import Definition, Statement
-from ticdc_lab.workload.images import groups
-from ticdc_lab.workload.lanes import lane_of, states_of
+from ticdc_lab.workload.lanes import groups, lane_of, states_of
 from ticdc_lab.workload.settings import Workload
 from ticdc_lab.workload.shape import DDL, Shape
 
@@ -150,7 +149,7 @@ def _rows(shape: Shape, lane: int) -> Iterator[_Row]:
         columns = [_cells(f, f.values(states)) for f in definition.fields]
         ids = tuple(f.id for f in definition.fields)
         first = key_of(definition.id, 0)
-        put = (c.op[at] != images.DELETE).tolist()
+        put = (c.op[at] != chains.DELETE).tolist()
         those = zip(
             c.slot[at].tolist(), c.seq[at].tolist(), c.handle[at].tolist(), put, zip(*columns, strict=True), strict=True
         )

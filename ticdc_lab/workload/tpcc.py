@@ -13,8 +13,8 @@ import numpy as np
 
 from ticdc_lab.events.arrays import Bools, Ints
 from ticdc_lab.workload import definitions as t
+from ticdc_lab.workload.chains import Touches, touches, united
 from ticdc_lab.workload.columns import in_runs, rng_of
-from ticdc_lab.workload.images import Touches, touches, united
 from ticdc_lab.workload.shape import BIG, Shape
 
 NEW_ORDERS, PAYMENTS = 0.34, 0.36
