@@ -24,9 +24,9 @@ from test_replay_mysql import contents
 from ticdc_lab import load
 from ticdc_lab.consumer import open_sink, replay
 from ticdc_lab.consumer.replay import plan_of
+from ticdc_lab.consumer.sinks import files_of
 from ticdc_lab.consumer.sinks.delta import consistent
 from ticdc_lab.consumer.sinks.mysql_connection import PASSWORD
-from ticdc_lab.consumer.sinks.open import files_of
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables import knowledge

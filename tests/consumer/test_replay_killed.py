@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from replays import contents, decoded, into_duckdb
 
 from ticdc_lab.consumer.replay import plan_of
-from ticdc_lab.consumer.sinks.open import files_of
+from ticdc_lab.consumer.sinks import files_of
 
 pytestmark = pytest.mark.spark
 

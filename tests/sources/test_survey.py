@@ -19,7 +19,7 @@ from ticdc_lab import load
 from ticdc_lab.cli import main
 from ticdc_lab.engine import speeds
 from ticdc_lab.errors import SourceError
-from ticdc_lab.sources.size import Size
+from ticdc_lab.sources.places import Size
 from ticdc_lab.sources.survey import Found, survey
 from ticdc_lab.widgets.source_bar import SourceBar
 

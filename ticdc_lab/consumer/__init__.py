@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ticdc_lab.consumer.policy import POLICIES, Policy
     from ticdc_lab.consumer.replay import Replayed, replay
     from ticdc_lab.consumer.replay_compare import Compared, compare
-    from ticdc_lab.consumer.sinks.open import open_sink
+    from ticdc_lab.consumer.sinks import open_sink
     from ticdc_lab.consumer.smallest import smallest
     from ticdc_lab.consumer.study import (
         Scenario,
@@ -98,7 +98,7 @@ lazily(
         "invariant_curve": "invariant",
         "matrix": "study",
         "measure_of": "invariant",
-        "open_sink": "sinks.open",
+        "open_sink": "sinks",
         "run": "model",
         "small_frame": "downstream",
         "why_waiting": "downstream",

@@ -76,7 +76,7 @@ def replay(
     log
         A decoded log (:meth:`ticdc_lab.sources.change_log.ChangeLog.materialise`).
     sink
-        The target (:func:`ticdc_lab.consumer.sinks.open.open_sink`).
+        The target (:func:`ticdc_lab.consumer.sinks.open_sink`).
     mode
         ``transaction`` or ``row``.
     until

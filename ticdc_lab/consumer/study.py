@@ -25,9 +25,10 @@ from ticdc_lab.consumer.record import DELIVERIES, STEPS
 from ticdc_lab.dispatch import check_strategy, dispatch
 from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.errors import DispatchError
-from ticdc_lab.events.arrays import Ints, changes_in
+from ticdc_lab.events.arrays import NO_TS, Ints, changes_in
 from ticdc_lab.events.schema import described, require_batch
 from ticdc_lab.facts.catalog import Catalog, catalog_of
+from ticdc_lab.facts.laggards import resolved_at_steps
 
 STRATEGIES = ("table", "index-value", "ts")
 
@@ -146,13 +147,8 @@ class Study:
         of_each = [np.flatnonzero(log.kind[p.first : p.end] == WATERMARK) + p.first for p in log.parts]
         if not of_each or not all(map(len, of_each)):
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        steps = np.unique(log.commit_ts[np.concatenate(of_each)])
-        standing = np.full(len(steps), np.iinfo(np.int64).max)
-        for own in of_each:
-            values = np.unique(log.commit_ts[own])
-            at = np.searchsorted(values, steps, side="right")
-            standing = np.minimum(standing, np.where(at > 0, values[np.maximum(at, 1) - 1], 0))
-        values = np.unique(standing[standing > 0])
+        _, resolved = resolved_at_steps([np.unique(log.commit_ts[own]) for own in of_each])
+        values = np.unique(resolved[resolved != NO_TS])
         return np.full(len(values), of_each[0][0]), values
 
 

@@ -12,8 +12,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import with_hashes, with_keys
 from ticdc_lab.dispatch import hashing
-from ticdc_lab.dispatch.changes import key_text
-from ticdc_lab.dispatch.definitions import unique_columns, with_answers
+from ticdc_lab.dispatch.definitions import key_text, unique_columns, with_answers
 from ticdc_lab.dispatch.dispatching import dispatch
 from ticdc_lab.dispatch.key_updates import key_change
 from ticdc_lab.engine.columns import in_order

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ticdc_lab.codecs.keys import with_keys
+from ticdc_lab.engine.columns import in_order
+from ticdc_lab.events.schema import require_columns
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.definitions import TableDef
+from ticdc_lab.transactions import op_rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +89,104 @@ def _spans(catalog: Catalog, table: tuple[str, str], question: Question) -> list
         return []
     ends = [since for since, _ in answers[1:]] + [None]
     return [(since, end, row) for (since, row), end in zip(answers, ends, strict=True) if row is not None]
+
+
+_SEPARATOR = "\x01"
+_UNIQUE = "_unique_indexes"
+_IDENTITY = ("table", "commit_ts", "op", "identity")
+
+NEEDED = ("kind", "commit_ts", "schema_name", "table_name", "op", "columns", "before", "partition", "offset", "seq")
+
+
+def first_changes(events: DataFrame, *, catalog: Catalog | None, carry: tuple[str, ...] = ()) -> DataFrame:
+    """One row per row change, however often it was delivered.
+
+    A change is known by table, commit_ts, op and key, or by its whole content where the table has no key. Of its
+    deliveries the one with the smallest partition, offset, seq and topic is kept. Rows without commit_ts are left out:
+    nothing orders them.
+
+    Parameters
+    ----------
+    events
+        The events contract.
+    catalog
+        Gives the unique indexes; without it ``uniques`` is empty.
+    carry
+        Other columns of events to keep.
+
+    Returns
+    -------
+    DataFrame
+        ``table`` (``schema.table``), ``schema_name``, ``table_name``, ``commit_ts``, ``op``, ``op_rank`` (delete 0,
+        update 1, insert 2: the order of rows in a transaction), ``partition``, ``offset``, ``seq``, ``topic``,
+        ``keys``
+        (array<bigint>: hash of the handle key, and of the one before where it changed), ``key`` (string,
+        ``col=value``), ``uniques`` (array<bigint>: hashes of every unique-index value without NULL, before and after),
+        and ``carry``.
+    """
+    require_columns(events, *NEEDED, *carry)
+    rows = events.where((F.col("kind") == "row") & F.col("commit_ts").isNotNull()).transform(with_keys)
+    rows, uniques = _with_unique_indexes(rows, catalog)
+    facts = {
+        "table": F.concat("schema_name", F.lit("."), "table_name"),
+        "op_rank": op_rank(),
+        "identity": F.coalesce("key_hash", "change_hash"),
+        "keys": F.array_compact(F.array("key_hash", "before_key_hash")),
+        "key": key_text(),
+        "uniques": uniques,
+    }
+    kept = ("op_rank", "keys", "key", "uniques", "schema_name", "table_name", *carry)
+    place = [c for c in ("partition", "offset", "seq", "topic") if c in rows.columns and c not in kept]
+    narrow = rows.withColumns(facts).select(*_IDENTITY, *place, *kept)
+    first = F.min_by(F.struct(*place, *kept), in_order(*place))
+    return narrow.groupBy(*_IDENTITY).agg(first.alias("first")).select("table", "commit_ts", "op", "first.*")
+
+
+def key_text() -> Column:
+    """The row's handle key as ``col=value`` (string)."""
+    return _key_text(F.when(F.col("op") == "delete", F.col("before")).otherwise(F.col("columns")))
+
+
+def _key_text(image: Column) -> Column:
+    keys = F.filter(image, lambda c: c["is_key"])
+    text = F.transform(keys, lambda c: F.concat(c["name"], F.lit("="), F.coalesce(c["value"], F.lit("NULL"))))
+    return F.when(F.size(keys) > 0, F.array_join(text, ", "))
+
+
+def _with_unique_indexes(rows: DataFrame, catalog: Catalog | None) -> tuple[DataFrame, Column]:
+    """Rows with the definitions of their unique indexes, and the hashes of their values."""
+    if catalog is None or not catalog.versions:
+        return rows, F.array().cast("array<bigint>")
+    known = with_answers(rows, catalog=catalog, questions={_UNIQUE: _unique_indexes})
+    indexes = F.coalesce(F.col(_UNIQUE)["columns"], F.array().cast("array<string>"))
+    return known, F.array_distinct(F.array_compact(_index_values(indexes)))
+
+
+def _index_values(indexes: Column) -> Column:
+    """Hashes of the values of each index, after the change and before it."""
+    after, before = F.col("columns"), F.col("before")
+    return F.concat(
+        F.transform(indexes, lambda i: _index_value(i, after, after)),
+        # what an old image with only the changed columns lacks is as in the new one
+        F.transform(indexes, lambda i: _index_value(i, before, F.coalesce(after, before))),
+    )
+
+
+def _unique_indexes(table: TableDef) -> HashedColumns:
+    visible = {c.name for c in table.columns if c.generated != "virtual"}
+    return HashedColumns(
+        columns=tuple(_SEPARATOR.join(i.columns) for i in table.unique_indexes if set(i.columns) <= visible)
+    )
+
+
+def _index_value(index: Column, image: Column, fallback: Column) -> Column:
+    """Hash of an index's values in an image; null where one is NULL or not carried, which conflicts with nothing."""
+
+    def value(name: Column) -> Column:
+        carried = F.filter(image, lambda c: c["name"] == name)
+        other = F.filter(fallback, lambda c: c["name"] == name)
+        return F.get(F.when(F.size(carried) > 0, carried).otherwise(other), 0)["value"]
+
+    values = F.transform(F.split(index, _SEPARATOR), value)
+    whole = image.isNotNull() & ~F.exists(values, lambda v: v.isNull())
+    return F.when(whole, F.xxhash64("schema_name", "table_name", index, values))

@@ -7,7 +7,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ticdc_lab.dispatch.changes import first_changes
+from ticdc_lab.dispatch.definitions import first_changes
 from ticdc_lab.engine.columns import field_if, in_order
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.catalog import Catalog

@@ -19,9 +19,8 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.dispatch.candidates import Candidates, ColumnLists, Indexes, TableName, candidate_name, with_numbers
-from ticdc_lab.dispatch.changes import key_text
 from ticdc_lab.dispatch.conflict_kernel import DDL_RANK
-from ticdc_lab.dispatch.definitions import HashedColumns, with_answers
+from ticdc_lab.dispatch.definitions import HashedColumns, key_text, with_answers
 from ticdc_lab.dispatch.lanes import Lane, Ordered, folded
 from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.dispatch.sweep import SWEPT, SweepPlan, compile_kernels, lane_of, swept

@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
@@ -23,12 +25,15 @@ from ticdc_lab.encode.export import is_lines, write
 from ticdc_lab.encode.messages import writer
 from ticdc_lab.engine.columns import least
 from ticdc_lab.engine.failures import said_in_a_task
-from ticdc_lab.engine.shuffle import by_key
+from ticdc_lab.engine.shuffle import Batches, by_key, in_one
 from ticdc_lab.errors import ContractError, DispatchError
 from ticdc_lab.events import PARTITION, POSITION
+from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.schema import EVENTS, HEADER, MESSAGES, require_batch, require_columns
 from ticdc_lab.facts.catalog import Catalog
-from ticdc_lab.facts.watermarks import IS_ROW, IS_WATERMARK
+from ticdc_lab.facts.laggards import by_topic, resolved_at_steps, stated_values
+from ticdc_lab.facts.schemas import STATED, together
+from ticdc_lab.facts.watermarks import IS_ROW
 from ticdc_lab.sources import kafka
 from ticdc_lab.sources.places import is_kafka
 
@@ -127,10 +132,7 @@ def produce(
 
 
 def resolved_values(events: DataFrame) -> DataFrame:
-    """Say which values the log's global resolved_ts took, by the steps of the watermark ladder.
-
-    The distinct watermarks in order are the steps (Kafka has no order across partitions); at each, a partition stands
-    at the greatest watermark it states up to that value, and the whole log at the least of its partitions.
+    """Say which values the log's global resolved_ts took (:func:`ticdc_lab.facts.laggards.resolved_at_steps`).
 
     Parameters
     ----------
@@ -145,16 +147,13 @@ def resolved_values(events: DataFrame) -> DataFrame:
     """
     require_columns(events, "kind", "commit_ts", *PARTITION)
     require_batch(events, function="resolved_values", why="the steps are ordered by value over the whole log")
-    homes = events.select(*PARTITION).distinct()
-    stated = events.where(IS_WATERMARK).select(*PARTITION, F.col("commit_ts").alias("_step")).distinct()
-    along = Window.partitionBy(*PARTITION).orderBy("_step").rowsBetween(Window.unboundedPreceding, 0)
-    standing = (
-        stated.select("_step").distinct().crossJoin(F.broadcast(homes))
-        .join(stated.withColumn("_own", F.col("_step")), on=[*PARTITION, "_step"], how="left")
-        .withColumn("_stands", F.max("_own").over(along))
-    )  # fmt: skip
-    least = F.when(F.count("_stands") == F.count(F.lit(1)), F.min("_stands")).alias("commit_ts")
-    return standing.groupBy("_step").agg(least).where("commit_ts IS NOT NULL").select("commit_ts").distinct()
+
+    def judge(batches: Batches) -> Batches:
+        partitions = [own for _, values in by_topic(together(batches, STATED)) for own in values.values()]
+        resolved = resolved_at_steps(partitions)[1] if partitions else np.empty(0, dtype=np.int64)
+        yield pa.RecordBatch.from_pydict({"commit_ts": np.unique(resolved[resolved != NO_TS])})
+
+    return in_one(stated_values(events), judge, "commit_ts bigint")
 
 
 def _rows(rows: DataFrame) -> DataFrame:

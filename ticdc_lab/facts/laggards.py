@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import groupby
 
 import numpy as np
@@ -125,9 +125,24 @@ def by_topic(stated: pa.Table) -> Iterator[tuple[str, dict[int, Ints]]]:
     return iter(found.items())
 
 
+def resolved_at_steps(values: Collection[Ints]) -> tuple[Ints, Ints]:
+    """The steps of a ladder, and what is resolved at each: where the slowest partition stands; NO_TS before its first.
+
+    Kafka has no order across partitions, so the steps are the distinct values that some partition states, in order. At
+    each a partition stands at the greatest value that it states up to it.
+
+    Parameters
+    ----------
+    values
+        Of each partition, rising.
+    """
+    steps = np.unique(np.concatenate(list(values)))
+    least: Ints = np.min([_stands(own, steps) for own in values], axis=0)
+    return steps, least
+
+
 def _spans(topic: str, values: dict[int, Ints]) -> Iterator[dict[str, object]]:
-    steps = np.unique(np.concatenate(list(values.values())))
-    least = np.min([_stands(own, steps) for own in values.values()], axis=0)
+    steps, least = resolved_at_steps(values.values())
     for partition, own in values.items():
         stands = _stands(own, steps)
         behind = np.flatnonzero((stands < steps) & (stands == least))

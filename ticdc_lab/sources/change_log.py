@@ -29,7 +29,7 @@ from ticdc_lab.facts.limits import EXTEND, RECORD_AGAIN, Counts, counts_of, lack
 from ticdc_lab.sources import Source, local_path, parquet
 from ticdc_lab.sources.decoding import decoding
 from ticdc_lab.sources.pieces import NO_SKIPS
-from ticdc_lab.sources.size import Size
+from ticdc_lab.sources.places import Size
 
 _PATHS = ("source", "schema_registry", "claim_check")
 

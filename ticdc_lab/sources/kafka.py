@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from ticdc_lab.errors import SourceError, TiCDCLabError
 from ticdc_lab.errors.redaction import redacted, without_secrets
-from ticdc_lab.sources.places import KAFKA, is_kafka
-from ticdc_lab.sources.size import Size
+from ticdc_lab.sources.places import KAFKA, Size, is_kafka
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

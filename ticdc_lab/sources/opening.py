@@ -27,9 +27,10 @@ from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.object_stores import Store, Stored
 from ticdc_lab.errors import EngineError, SourceError
 from ticdc_lab.events.schema import MESSAGES, require_columns
-from ticdc_lab.sources import capture, kafka, parquet, pieces, size, storage
+from ticdc_lab.sources import capture, kafka, parquet, pieces, storage
 from ticdc_lab.sources.overlaps import Overlaps, SharedStretch, Skips, overlaps_of, whole_runs
 from ticdc_lab.sources.places import (
+    Size,
     data_files,
     has_columns_in_name,
     is_data,
@@ -39,10 +40,11 @@ from ticdc_lab.sources.places import (
     left_out,
     local_path,
     not_storage_folder,
+    of_lines,
+    of_parquet,
     require_kind,
     unknown_options,
 )
-from ticdc_lab.sources.size import Size
 
 Batches = Iterator[pa.RecordBatch]
 Reader = Callable[[Batches], Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]]
@@ -238,7 +240,7 @@ def _capture_source(spark: SparkSession, source: str, files: list[Path], line: i
     raw = pieces.frame_of(spark, found, sum(f.stat().st_size for f in files))
     read = partial(pieces.read, line=line)
     return Source(
-        source, raw, read, found, kind="capture", measure=partial(size.of_lines, files), left_out=left_out(source),
+        source, raw, read, found, kind="capture", measure=partial(of_lines, files), left_out=left_out(source),
         line=line,
     )  # fmt: skip
 
@@ -327,7 +329,7 @@ def _size_of_frame(table: DataFrame) -> Size:
         return Size(None, table.count(), "counted", True)
     places = [urlsplit(f) for f in table.inputFiles()]
     files = [Path(unquote(p.path)) for p in places if p.scheme in ("", "file") and p.path.endswith(".parquet")]
-    return size.of_parquet(files) if files and len(files) == len(places) else Size()
+    return of_parquet(files) if files and len(files) == len(places) else Size()
 
 
 def _storage_source(spark: SparkSession, source: str, kind: str, settings: StorageSettings) -> Source | None:
@@ -357,7 +359,7 @@ def _storage_source(spark: SparkSession, source: str, kind: str, settings: Stora
 
 
 def _parquet_source(spark: SparkSession, source: str, files: list[Path] | None) -> Source:
-    measure = Size if files is None else partial(size.of_parquet, files)
+    measure = Size if files is None else partial(of_parquet, files)
     groups = None if files is None else pieces.of_parquet(files)  # before the engine, whose words name no file
     table = _table(source, _parquet(spark, source, files), kind="parquet", measure=measure)
     if files is None:

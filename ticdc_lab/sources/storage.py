@@ -27,7 +27,7 @@ from ticdc_lab.codecs.table_file import StorageSettings
 from ticdc_lab.engine import hadoop_files, is_sail, parallelism
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.errors.redaction import without_secrets
-from ticdc_lab.sources.size import Size, of_lines
+from ticdc_lab.sources.places import Size, of_lines
 from ticdc_lab.sources.storage_layout import METADATA, Refused, StoragePlace, place_of, schema_files, streams_of
 from ticdc_lab.sources.storage_reading import Reading, Unreadable
 

@@ -17,7 +17,7 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.events.tso import to_datetime
 from ticdc_lab.sources.change_log import ChangeLog, decoding_step
 from ticdc_lab.sources.load import load
-from ticdc_lab.sources.size import Size
+from ticdc_lab.sources.places import Size
 
 HEAD = 1_000
 """Messages looked at in each part of a source that a task reads."""
