@@ -95,7 +95,7 @@ lazily(
         "ingest": "lake.ingest",
         "load": "sources.load",
         "open": "log",
-        "open_sink": "consumer.sinks.open",
+        "open_sink": "consumer.sinks",
         "partition_watermarks": "facts.watermarks",
         "produce": "encode.produce",
         "provenance": "sources.provenance",
