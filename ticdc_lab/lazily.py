@@ -7,9 +7,11 @@ one function in them: ``import ticdc_lab.audit`` would hide the function ``ticdc
 
 from __future__ import annotations
 
+import ast
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,18 +19,21 @@ from typing import Any
 class LazyPackage(ModuleType):
     """A package whose public names are in submodules that are not imported yet."""
 
-    _where: Mapping[str, str]
+    _names: frozenset[str]
 
     def __getattr__(self, name: str) -> Any:
-        module = self.__dict__.get("_where", {}).get(name)
-        if module is None:
+        if name not in self.__dict__.get("_names", ()):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        found = import_module(f"{self.__name__}.{module}")
-        self.__dict__[name] = value = found if module == name and not hasattr(found, name) else getattr(found, name)
+        if "_where" not in self.__dict__:
+            self.__dict__["_where"] = for_types(str(self.__file__))
+        module, called = self.__dict__["_where"][name]
+        is_submodule = module == self.__name__
+        value = import_module(f"{module}.{called}") if is_submodule else getattr(import_module(module), called)
+        self.__dict__[name] = value
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if not (isinstance(value, ModuleType) and name in self._where):
+        if not (isinstance(value, ModuleType) and name in self._names):
             super().__setattr__(name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -36,10 +41,10 @@ class LazyPackage(ModuleType):
         return import_module, (self.__name__,)
 
     def __dir__(self) -> list[str]:
-        return sorted({*self.__dict__, *self._where} - {"_where"})
+        return sorted({*self.__dict__, *self._names} - {"_names", "_where"})
 
 
-def lazily(package: str, names: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> None:
+def lazily(package: str, names: Iterable[str]) -> None:
     """Make ``package`` import its public names when they are first asked for.
 
     Parameters
@@ -47,10 +52,16 @@ def lazily(package: str, names: Iterable[str], elsewhere: Mapping[str, str] | No
     package
         ``__name__`` of a package, in whose ``__init__`` this is called.
     names
-        Public names. Each is the submodule of that name, or what is called so in it.
-    elsewhere
-        Names that are in submodules of another name: name to submodule, dotted from the package.
+        Public names, which it imports under ``if TYPE_CHECKING``: that says where each is.
     """
     module = sys.modules[package]
-    module.__dict__["_where"] = {name: (elsewhere or {}).get(name, name) for name in names}
+    module.__dict__["_names"] = frozenset(names)
     module.__class__ = LazyPackage
+
+
+def for_types(file: str) -> dict[str, tuple[str, str]]:
+    """What a module imports for type checkers alone: by name the module, and what it is called there."""
+    tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+    blocks = [n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    imports = [n for block in blocks for n in block.body if isinstance(n, ast.ImportFrom)]
+    return {name.asname or name.name: (str(n.module), name.name) for n in imports for name in n.names}

@@ -16,15 +16,4 @@ if TYPE_CHECKING:
 
 __all__ = ["NOTHING", "PROTOCOLS", "Detected", "Known", "decode", "decoder", "detect"]
 
-lazily(
-    __name__,
-    __all__,
-    {
-        "NOTHING": "known",
-        "PROTOCOLS": "registry",
-        "Detected": "decode",
-        "detect": "decode",
-        "Known": "known",
-        "decoder": "decode",
-    },
-)
+lazily(__name__, __all__)

@@ -30,19 +30,4 @@ __all__ = [
     "submitted",
 ]
 
-lazily(
-    __name__,
-    __all__,
-    {
-        "Client": "client",
-        "Listening": "serving",
-        "SqliteStore": "sqlite_store",
-        "ended": "watch",
-        "fleet_watch": "watch",
-        "job_watch": "watch",
-        "running": "serving",
-        "serve": "serving",
-        "settled": "watch",
-        "submitted": "submitting",
-    },
-)
+lazily(__name__, __all__)

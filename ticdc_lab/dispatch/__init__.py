@@ -45,31 +45,4 @@ __all__ = [
     "without_old_value",
 ]
 
-lazily(
-    __name__,
-    __all__,
-    {
-        "Changefeed": "changefeed",
-        "Rule": "rules",
-        "STRATEGIES": "strategies",
-        "WhatIf": "whatif",
-        "alignments": "conflict",
-        "balance": "guarantees",
-        "changefeed_from_toml": "changefeed",
-        "check_strategy": "names",
-        "conflict_placements": "conflict",
-        "dispatch": "dispatching",
-        "dispatch_by_rules": "rules",
-        "infer_rules": "infer",
-        "key_update_counts": "settings",
-        "move_causes": "infer",
-        "read_changefeed": "changefeed",
-        "rules_from_config": "rules",
-        "setting_effects": "settings",
-        "shared_topics": "topics",
-        "skew": "guarantees",
-        "topic_balance": "topics",
-        "with_settings": "settings",
-        "without_old_value": "settings",
-    },
-)
+lazily(__name__, __all__)

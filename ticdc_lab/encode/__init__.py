@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["ENCODERS", "Encoder", "Pair", "encode", "encoder"]
 
-lazily(__name__, __all__, dict.fromkeys(__all__, "encoders"))
+lazily(__name__, __all__)

@@ -49,13 +49,4 @@ __all__ = [
     "verbatim",
 ]
 
-lazily(
-    __name__,
-    __all__,
-    dict.fromkeys(("EngineChoice", "choose"), "choosing")
-    | {"counted": "counting", "parquet_below": "paths", "verbatim": "paths"}
-    | {name: "jvm" for name in __all__ if name.startswith(("hadoop", "kafka", "java"))}
-    | dict.fromkeys(
-        ("engine_of", "has_jvm", "is_active", "is_sail", "is_several_machines", "parallelism", "session"), "sessions"
-    ),
-)
+lazily(__name__, __all__)

@@ -132,26 +132,4 @@ __all__ = [
     "why_table",
 ]
 
-lazily(
-    __name__,
-    __all__,
-    {
-        "CONFIG": "theme",
-        "Order": "lane_scene",
-        "job_timeline": "schema_timeline",
-        "column_families_stepped": "column_families",
-        "consumer_lanes_stepped": "lanes_player",
-        "fleet_map_stepped": "fleet_map",
-        "grafana_panel": "grafana_panels",
-        "moments": "lane_layout",
-        "pipeline_picture_stepped": "pipeline_player",
-        "notebook": "in_notebook",
-        "procedure_faults": "partition_change",
-        "region_map_stepped": "region_map",
-        "scheduling_at": "scheduling_player",
-        "scheduling_stepped": "scheduling_player",
-        "stepped_by": "stepped",
-        "themed": "theme",
-        "watermark_tree_stepped": "watermark_tree",
-    },
-)
+lazily(__name__, __all__)

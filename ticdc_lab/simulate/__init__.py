@@ -42,21 +42,4 @@ __all__ = [
     "why_stuck",
 ]
 
-lazily(
-    __name__,
-    __all__,
-    {
-        "Ask": "faults",
-        "Crash": "faults",
-        "Join": "faults",
-        "Part": "faults",
-        "Restart": "faults",
-        "gaps": "ownership",
-        "overlaps": "ownership",
-        "owners": "why_stuck",
-        "costs": "lags",
-        "read_scenario": "scenario",
-        "scenario_from_text": "scenario",
-        "stretches": "ownership",
-    },
-)
+lazily(__name__, __all__)

@@ -16,9 +16,4 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "Source", "as_messages", "data_files", "local_path", "open_source"]
 
-lazily(
-    __name__,
-    __all__,
-    dict.fromkeys(("Source", "as_messages", "open_source"), "opening")
-    | dict.fromkeys(("KINDS", "data_files", "local_path"), "places"),
-)
+lazily(__name__, __all__)

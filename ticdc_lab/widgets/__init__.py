@@ -60,33 +60,4 @@ __all__ = [
     "workbench",
 ]
 
-lazily(
-    __name__,
-    __all__,
-    {
-        "BrowseView": "browse_panel",
-        "ConsumerView": "consumer_panel",
-        "DdlServiceView": "ddl_service_panel",
-        "FindingsView": "findings_panel",
-        "Linked": "linking",
-        "LogView": "log_panel",
-        "Panel": "panel",
-        "PdView": "pd_pictures",
-        "PipelineView": "pipeline_panel",
-        "RowView": "browse_panel",
-        "SchedulerView": "scheduler_panel",
-        "ServiceView": "ddl_service_panel",
-        "TableView": "browse_panel",
-        "WhatIfView": "what_if_panel",
-        "Workbench": "workbench",
-        "ddl_service_tryout": "tryouts",
-        "linked": "linking",
-        "open_state": "opening",
-        "pd_tryout": "tryouts",
-        "pipeline_tryout": "tryouts",
-        "row_panel": "browse_panel",
-        "scheduler_tryout": "tryouts",
-        "service_panel": "ddl_service_panel",
-        "table_panel": "browse_panel",
-    },
-)
+lazily(__name__, __all__)

@@ -13,8 +13,4 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "Workload", "generate", "load_of", "log_of"]
 
-lazily(
-    __name__,
-    __all__,
-    {"KINDS": "settings", "Workload": "settings", "load_of": "load", "log_of": "generate"},
-)
+lazily(__name__, __all__)

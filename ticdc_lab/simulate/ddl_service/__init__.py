@@ -36,19 +36,4 @@ __all__ = [
     "simulate",
 ]
 
-lazily(
-    __name__,
-    __all__,
-    {
-        "Duties": "settings",
-        "Habits": "server_state",
-        "Settings": "world",
-        "Submit": "server_state",
-        "assign": "assignment",
-        "done_jobs": "replicated",
-        "fleet_in": "fleet",
-        "job_progress": "progress",
-        "load_with_ddl": "replicated",
-        "simulate": "run",
-    },
-)
+lazily(__name__, __all__)

@@ -53,35 +53,4 @@ __all__ = [
     "why_region",
 ]
 
-lazily(
-    __name__,
-    __all__,
-    {
-        "BALANCE_LEADER_POLICY": "world.pd_policies",
-        "DEFAULT_POLICIES": "world.pd_policies",
-        "NOTHING": "world.policy",
-        "Answer": "world.policy",
-        "Explained": "explained",
-        "Kind": "operators",
-        "Peer": "regions",
-        "Policy": "world.policy",
-        "SetFlow": "world.changes",
-        "Start": "world.start",
-        "changes_at": "looking.tryout",
-        "costs": "looking.futures",
-        "decision_at": "looking.decisions",
-        "move_peer": "create",
-        "peers": "looking.shares",
-        "real_runs": "looking.tryout",
-        "reference_cases": "looking.tryout",
-        "said": "looking.tryout",
-        "scenario_cases": "looking.tryout",
-        "simulate": "world.run",
-        "time_left": "looking.left",
-        "tried": "looking.tryout",
-        "unfit": "balance",
-        "wanting": "looking.decisions",
-        "why_operator": "looking.asked",
-        "why_region": "looking.asked",
-    },
-)
+lazily(__name__, __all__)

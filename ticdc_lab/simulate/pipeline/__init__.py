@@ -45,29 +45,4 @@ __all__ = [
     "why_at",
 ]
 
-lazily(
-    __name__,
-    __all__,
-    {
-        "FAULTS": "tryout",
-        "LONG_KEY": "tryout",
-        "MEMORY_ROWS": "tryout",
-        "RULES": "settings",
-        "SAMPLE_US": "tryout",
-        "CaptureSettings": "settings",
-        "DownstreamSettings": "settings",
-        "Settings": "settings",
-        "chain": "chains",
-        "compare_semantics": "semantics",
-        "families_in": "samples",
-        "key_of": "keys",
-        "design_example": "tryout",
-        "seen_in": "samples",
-        "shop": "tryout",
-        "simulate": "run",
-        "changes_told": "starts",
-        "transactions": "starts",
-        "tried": "tryout",
-        "why_at": "looking",
-    },
-)
+lazily(__name__, __all__)

@@ -25,17 +25,4 @@ __all__ = [
     "simulate",
 ]
 
-lazily(
-    __name__,
-    __all__,
-    {
-        "VARIANTS": "variants",
-        "Bounds": "world",
-        "Pace": "executor",
-        "Settings": "variants",
-        "Small": "small",
-        "retold": "small",
-        "Stick": "capture",
-        "simulate": "run",
-    },
-)
+lazily(__name__, __all__)
