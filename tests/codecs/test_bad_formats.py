@@ -628,7 +628,7 @@ def test_nothing_outside_the_folder_is_read(tmp_path: Path, location: str) -> No
 @pytest.mark.parametrize("enveloped", [True, False])
 def test_simple_under_a_claim_check_is_whole(tmp_path: Path, in_avro: bool, enveloped: bool) -> None:
     """In JSON and Avro, in an envelope or as it is; without the file the row holds its key and says so."""
-    pack = avro_form if in_avro else simple
+    pack = avro_form if in_avro else simple_insert
     whole = pack(data={"a": "99"})
     envelope = json.dumps({"key": None, "value": base64.b64encode(whole).decode()}).encode()
     claimed = pack(claimCheckLocation="file:///var/cdc/x.json")
