@@ -15,7 +15,7 @@ from ticdc_lab.widgets.tabs import TABS
 
 OPEN = golden("messages_open-protocol_stalls.jsonl.gz")
 _COPIED = """
-const cell = document.querySelector('td.ts');
+const cell = document.querySelector('td.ticdc-ts');
 cell.click();
 return {chosen: getSelection().toString().trim(), title: cell.title};
 """

@@ -249,7 +249,7 @@ def test_the_compiler_outlives_a_command_and_does_not_hold_it(tmp_path: Path) ->
         "from ticdc_lab.codecs.kernel import cache; import sys, subprocess;"
         "cache.sys.executable = '/bin/sleep'; old = subprocess.Popen;"
         "cache.subprocess.Popen = lambda command, **k: old(['/bin/sleep', '20'], **k);"
-        "cache.start_filling(); print(cache._started[0].pid)"
+        "cache.start_filling(); print(*[p.pid for p in cache._started.values()])"
     )
     begin = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

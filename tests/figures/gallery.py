@@ -22,7 +22,7 @@ from selenium import webdriver
 
 from ticdc_lab import figures
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.figures.fitting import FIT_JS
+from ticdc_lab.figures.page_scripts import FIT_JS
 from ticdc_lab.figures.plotly_js import library
 from ticdc_lab.widgets import Panel
 

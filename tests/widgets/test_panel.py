@@ -64,7 +64,7 @@ def panel() -> Panel[View]:
 
 def words(panel: Panel[View], control: str) -> str:
     """What stands below a control."""
-    return str(panel.widget.children[0]._words[control].value)
+    return str(panel.widget.children[0].children[0]._words[control].value)
 
 
 def until(true: Callable[[], bool]) -> None:

@@ -34,13 +34,24 @@ def cell(fig: Figure, start: str) -> list[str]:
 def test_matrix_counts_what_moves(panel: Panel[WhatIfView]) -> None:
     """By ts, row 1 goes to partitions 0, 1 and 1: one of its two steps is a violation."""
     assert cell(panel.figure, "<b>1</b> of 2 (50 %)<br>design: ✖") != []
-    assert finding(panel).startswith("Only table keeps row order, table order and transactions")
+    assert finding(panel).startswith("table with 2 partitions keeps row order, table order and in-table transactions")
 
 
 def test_partitions_control(panel: Panel[WhatIfView]) -> None:
     """With one partition nothing can break."""
     panel.controls["partitions"].value = 1
-    assert finding(panel).startswith("3 of 3 strategies keep row order, table order and transactions")
+    assert finding(panel).startswith("table with 1 partition keeps row order, table order and in-table transactions")
+    assert cell(panel.figure, "<b>1</b> of") == []
+
+
+def test_guarantees_follow_the_strategy(panel: Panel[WhatIfView]) -> None:
+    """The title is about the chosen one, and its row is framed."""
+    framed = [s for s in panel.figure.layout.shapes if s["line"]["width"] == 2]
+    assert [(s["y0"], s["y1"]) for s in framed] == [(-0.49, 0.49)]
+    panel.controls["strategy"].value = "ts"
+    assert finding(panel).startswith("ts with 2 partitions breaks row order in 1 of 2 cases")
+    (moved,) = [s for s in panel.figure.layout.shapes if s["line"]["width"] == 2]
+    assert moved["y0"] != framed[0]["y0"]
 
 
 def test_strategy_control(panel: Panel[WhatIfView]) -> None:

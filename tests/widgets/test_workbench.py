@@ -15,6 +15,7 @@ from conftest import golden
 from pyspark.sql import SparkSession
 
 from ticdc_lab import Sample, workbench
+from ticdc_lab.codecs.kernel import cache
 from ticdc_lab.engine import choose, speeds
 from ticdc_lab.engine.running import Cancelled
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
@@ -126,6 +127,39 @@ def test_a_table_at_a_moment_is_found_by_seconds(bench: Workbench) -> None:
     assert f"{panel.value.table} has 0 rows" in panel.figure.layout.meta["finding"] != end
 
 
+def test_a_sentence_is_said_once(bench: Workbench) -> None:
+    """Above the panel, unless the title of the figure is the same; below it lies what it was made of."""
+    panel, page = bench.panels["transactions"], bench.pages.pages["transactions"]
+    (sentence,) = page.above.children
+    assert panel.figure.finding == "All 511 transactions are whole; 72 % touch more than one partition"
+    assert sentence.layout.display == "none" and ["totals", 1] in page.evidence.names
+    lo, hi = panel.value.time_range
+    panel.value = replace(panel.value, time_range=(lo, (lo + hi) / 2))
+    assert sentence.layout.display is None and "All 511 transactions" in sentence.value
+    panel.value = replace(panel.value, time_range=(lo, hi))
+    assert ["messages", 50] in (bench.panels["messages"], bench.pages.pages["messages"])[1].evidence.names
+
+
+def test_kernels_that_must_be_compiled_are_said(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With how long it takes; the next time they are there, and what it took then is no estimate."""
+    page = bench.pages.pages["dispatch"]
+    begun: list[tuple[str, float | None]] = []
+    monkeypatch.setattr(
+        page.under_way, "begin", lambda spark, what, work, *, expected_s, then: begun.append((what, expected_s))
+    )
+    page.panel, opened = None, bench.pages.log
+    assert opened is not None
+    monkeypatch.setattr(cache, "folder", lambda: tmp_path)
+    page.compute(opened, lambda _: None)
+    cache.note("what-if")
+    page.compute(opened, lambda _: None)
+    (first, expected), (later, _) = begun
+    assert "kernels are compiled first, once on this machine" in first and expected == 10.0
+    assert "compiled" not in later
+
+
 def test_a_saved_workbench_shows_the_same_again(bench: Workbench, tmp_path: Path) -> None:
     """Tab, choice and controls; a tab that is not known is named."""
     bench.panels["overview"].controls["picture"].value = "load by partition"
@@ -209,7 +243,7 @@ def test_a_sample_can_be_read_instead_and_its_limits_are_said(spark: SparkSessio
     assert bench.log is not None and bench.log.counts is not None
     assert 0 < bench.log.counts.kept < 2101
     bench.panels["overview"]
-    assert "This is a sample" in bench.pages.pages["overview"].above.children[0].value
+    assert "This is a sample" in bench.pages.pages["overview"].cannot_tell.value
     with pytest.raises(ProtocolError, match="how far it is complete cannot be computed"):
         bench.panels["watermarks"]
     page = bench.pages.pages["watermarks"]
@@ -256,6 +290,19 @@ def test_the_list_of_files_writes_into_the_field_and_does_not_look(tmp_path: Pat
     assert (bar.place.value, looked) == (str(tmp_path / "b.jsonl"), [])
     bar.button.click()
     assert looked == [str(tmp_path / "b.jsonl")]
+
+
+def test_the_list_begins_where_data_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here, in data, or beside this folder; what may be a log stands before other files."""
+    for folder in ("notebooks", "data"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "data" / "topic.jsonl.gz").write_bytes(b"x")
+    (tmp_path / "data" / "a.txt").write_text("x")
+    (tmp_path / "notebooks" / "n.ipynb").write_text("{}")
+    for here in ("notebooks", "data", "."):
+        monkeypatch.chdir(tmp_path / here)
+        shown = [path for _, path in SourceBar(print, print).files.options]
+        assert [Path(p).name for p in shown[2:4]] == ["topic.jsonl.gz", "a.txt"], here
 
 
 def test_every_tab_has_words() -> None:

@@ -7,6 +7,7 @@ its sentence from here, and nobody reads one back out of a picture.
 from __future__ import annotations
 
 import html
+import io
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from ticdc_lab.errors import ContractError, SourceError
 from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.figures.figure import Figure
+from ticdc_lab.figures.page_scripts import COPY_CELL, COPY_HEAD
 
 SHOWN = 20
 """Rows of a frame that are shown; :attr:`Answer.frames` has all."""
@@ -31,6 +33,7 @@ SHOWN = 20
 _CELL_CHARS = 120
 
 Figures = Callable[[], Mapping[str, Figure]]
+Form = Literal["csv", "parquet"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +111,7 @@ class Answer:
         """Give the values, and the frames as plain values: a list of rows each, what is missing as None."""
         return {name: records_of(frame) for name, frame in self.frames.items()} | {**self.values}
 
-    def write(self, folder: str | Path, *, form: Literal["csv", "parquet"] = "csv") -> list[Path]:
+    def write(self, folder: str | Path, *, form: Form = "csv") -> list[Path]:
         """Write each frame into a file of a folder, named after the frame.
 
         Parameters
@@ -132,13 +135,10 @@ class Answer:
         if place.is_file():
             raise SourceError(f"Cannot write into {place}: it is a file.", hint="Name a folder.")
         for name, frame in self.frames.items():
-            files.append(place / f"{name.replace(' ', '_')}.{form}")
+            files.append(place / file_name(name, form))
             with room_for(str(files[-1])):
                 place.mkdir(parents=True, exist_ok=True)
-                if form == "csv":
-                    frame.map(_flat).to_csv(files[-1], index=False)
-                else:
-                    frame.to_parquet(files[-1], index=False)
+                files[-1].write_bytes(as_bytes(frame, form))
         return files
 
     def __str__(self) -> str:
@@ -155,7 +155,7 @@ class Answer:
         """The words and the frames; a notebook shows the figures below."""
         said = "".join(_item(text) for text in (*self.details, *self.limits))
         tables = "".join(
-            f"<details><summary>{html.escape(name)}</summary>{_as_html(frame)}</details>"
+            f"<details><summary>{html.escape(name)}</summary>{as_html(frame)}</details>"
             for name, frame in self._shown()
         )
         return (
@@ -179,6 +179,20 @@ def _item(text: str) -> str:
 def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """A frame's rows as plain values: what is missing is None, lists are lists."""
     return list(pa.Table.from_pandas(frame, preserve_index=False).to_pylist()) if len(frame) else []
+
+
+def file_name(name: str, form: Form) -> str:
+    """What the file of a frame is called."""
+    return f"{name.replace(' ', '_')}.{form}"
+
+
+def as_bytes(frame: pd.DataFrame, form: Form) -> bytes:
+    """A frame as a file; in ``csv`` lists and structs are JSON."""
+    if form == "csv":
+        return str(frame.map(_flat).to_csv(index=False)).encode()
+    place = io.BytesIO()
+    frame.to_parquet(place, index=False)
+    return place.getvalue()
 
 
 def _flat(value: object) -> object:
@@ -210,17 +224,17 @@ def _cell(value: object) -> str:
 
 
 def _when(column: str, value: object) -> str:
-    """The time of a TSO, for who points at it."""
-    return (
-        f' title="{utc_words(value)}"' if str(column).endswith("_ts") and isinstance(value, int) and value > 0 else ""
-    )
+    """What a cell with a TSO says to who points at it; a click copies it."""
+    if not (str(column).endswith("_ts") and isinstance(value, int) and value > 0):
+        return ""
+    return f' class="ticdc-ts" title="{utc_words(value)}; a click copies it"'
 
 
-def _as_html(frame: pd.DataFrame) -> str:
-    """A frame as an HTML table; everything from the log is text."""
+def as_html(frame: pd.DataFrame) -> str:
+    """A frame as an HTML table whose rows and timestamps can be copied; everything from the log is text."""
     head = "".join(f"<th>{html.escape(str(name))}</th>" for name in frame.columns)
     rows = "".join(
-        f"<tr>{''.join(f'<td{_when(n, v)}>{html.escape(_cell(v))}</td>' for n, v in row.items())}</tr>"
+        f"<tr>{''.join(f'<td{_when(n, v)}>{html.escape(_cell(v))}</td>' for n, v in row.items())}{COPY_CELL}</tr>"
         for row in records_of(frame)
     )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return f"<table><thead><tr>{head}{COPY_HEAD}</tr></thead><tbody>{rows}</tbody></table>"

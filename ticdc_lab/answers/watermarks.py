@@ -59,8 +59,8 @@ def watermarks(s: Summary, *, topics: pd.DataFrame | None = None, laggards: pd.D
     return Answer("watermarks", _QUESTION, complete_to(s), frames, s.early_ends, details, draw=draw)
 
 
-def complete_to(s: Summary) -> str:
-    """How far the log is complete, in a sentence."""
+def complete_to(s: Summary, *, with_ts: bool = True) -> str:
+    """How far the log is complete, in a sentence; where there is little room without the timestamp itself."""
     if not s.has_commit_ts:
         return "How far it is complete cannot be told from it."
     stated = s.partitions["resolved_ts"] if len(s.partitions) else pd.Series(dtype="Int64")
@@ -75,7 +75,8 @@ def complete_to(s: Summary) -> str:
     if open_rows:
         least_open = "at least " if is_cut else ""
         beyond = f"; {least_open}{count(open_rows, 'row change lies', 'row changes lie')} beyond"
-    return f"It is complete{but_for(s.counts)} up to {utc_words(least)} (resolved_ts {least}){beyond}."
+    stated_ts = f" (resolved_ts {least})" if with_ts else ""
+    return f"It is complete{but_for(s.counts)} up to {utc_words(least)}{stated_ts}{beyond}."
 
 
 def _topic_sentence(t: Mapping[Any, Any], but_for: str) -> str:

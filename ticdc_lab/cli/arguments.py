@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.sources.places import is_kafka, local_path, mistyped, require_kind, require_source
-
-_LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
+from ticdc_lab.sources.places import LINES, is_kafka, local_path, mistyped, require_kind, require_source
 
 
 def check_reading(where: Mapping[str, Any]) -> None:
@@ -65,13 +63,13 @@ def _check_out(out: str) -> None:
     if place is None:
         return
     above = next(p for p in place.parents if p.exists())
-    if out.endswith(_LINES) and not place.parent.is_dir():
+    if out.endswith(LINES) and not place.parent.is_dir():
         raise SourceError(
             f"Cannot write {out}: the folder {place.parent} does not exist.", hint="Create it first, or name another."
         )
     if not above.is_dir():
         raise SourceError(f"Cannot write {out}: {above} is a file, no folder.", hint="Name another place.")
-    if out.endswith(_LINES) and place.is_dir():
+    if out.endswith(LINES) and place.is_dir():
         raise SourceError(f"Cannot write {out}: it is a folder.", hint="Name a file in it.")
 
 

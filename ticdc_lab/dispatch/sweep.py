@@ -8,17 +8,21 @@ as much again while the map grows. Ten million distinct keys of one table need s
 
 from __future__ import annotations
 
+import os
 import pickle
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache as once
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_lab.codecs.kernel import cache
 from ticdc_lab.dispatch import conflict_kernel
 from ticdc_lab.dispatch import sweep_kernel as k
 from ticdc_lab.dispatch.conflict_kernel import DDL_RANK, Placed, placed_batches
@@ -47,6 +51,11 @@ NARROW = pa.schema(
 
 Beside it ``h0``, ``h1``, ..: the number (int64) of each candidate.
 """
+
+COMPILING_S = 10.0
+"""CPU seconds, about, that compiling the kernels takes, once on a machine."""
+
+_KERNELS = "what-if"
 
 SPARSE = 40_000
 """Changes of a lane up to which loads are kept as they came, not as counters."""
@@ -137,7 +146,7 @@ def _answer(lane: _Lane) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"lane": pa.array([lane.number], pa.int32()), "facts": pa.array([facts])})
 
 
-@cache
+@once
 def compile_kernels() -> None:
     """Compile here, once, so that not each worker does it."""
     schema = pa.schema([*NARROW, ("h0", pa.int64())])
@@ -158,6 +167,19 @@ def compile_kernels() -> None:
     lane.grow(keys=True)
     lane.count_densely()
     lane.facts()
+    with suppress(OSError):
+        cache.note(_KERNELS)
+
+
+def are_compiled() -> bool:
+    """Whether the kernels are in the cache of this machine; if not, compiling them takes :data:`COMPILING_S`."""
+    return cache.has(_KERNELS)
+
+
+def compile_beside() -> None:
+    """Let a process of its own compile them, unless they are there."""
+    if not are_compiled():
+        cache.start_filling(__name__)
 
 
 @dataclass
@@ -374,3 +396,8 @@ def _changes(batch: pa.RecordBatch, slots: int, plan: SweepPlan, placed: Placed,
 def _ints(column: pa.Array) -> Ints:
     # copied: numba compiles anew for arrays that cannot be written
     return np.array(column.fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+if __name__ == "__main__":
+    os.nice(int(sys.argv[1]))
+    compile_kernels()

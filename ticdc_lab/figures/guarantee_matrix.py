@@ -6,7 +6,7 @@ import pandas as pd
 
 from ticdc_lab.figures.cells import Cell, grid
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.figures.theme import finish, label, percent, sentence
+from ticdc_lab.figures.theme import GREY, count, finish, label, percent, sentence
 
 GUARANTEES = {
     "row_order": "row order",
@@ -38,7 +38,7 @@ _NOTE = (
 _KEPT, _BROKEN, _UNKNOWN = "rgba(0,114,178,0.30)", "rgba(213,94,0,{})", "rgba(128,128,128,0.18)"
 
 
-def guarantee_matrix(measured: pd.DataFrame, *, partitions: int, recorded: str = "") -> Figure:
+def guarantee_matrix(measured: pd.DataFrame, *, partitions: int, chosen: str = "") -> Figure:
     """Draw the matrix.
 
     Parameters
@@ -49,8 +49,8 @@ def guarantee_matrix(measured: pd.DataFrame, *, partitions: int, recorded: str =
         ``balance``).
     partitions
         Number of partitions the strategies were asked for.
-    recorded
-        Strategy that counts as the recorded one; printed bold.
+    chosen
+        The strategy that the title is about, and whose row is framed; by default the title compares all.
     """
     if measured.empty:
         return sentence("No other dispatcher can be compared", "The log holds no row change.")
@@ -60,11 +60,37 @@ def guarantee_matrix(measured: pd.DataFrame, *, partitions: int, recorded: str =
         [Cell(*_content(cells.get((s, g)), s, j), _hover(cells.get((s, g)), s, g)) for j, g in enumerate(GUARANTEES)]
         for s in strategies
     ]
-    names = [f"<b>{label(s)}</b>" if s == recorded else label(s) for s in strategies]
+    names = [f"<b>{label(s)}</b>" if s == chosen else label(s) for s in strategies]
     fig = grid(drawn, rows=names, columns=list(GUARANTEES.values()))
-    title = _finding(measured, strategies, partitions)
+    if chosen in strategies:
+        _frame_row(fig, strategies.index(chosen))
+        title = _verdict(measured[measured["strategy"] == chosen], chosen, partitions)
+    else:
+        title = _finding(measured, strategies, partitions)
     fig = finish(fig, title=title, note=_NOTE, height=190 + 62 * len(strategies), note_below_px=14, least_px=800)
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 26)
+
+
+def _frame_row(fig: Figure, row: int) -> None:
+    ends = {"x0": -0.5, "x1": len(GUARANTEES) - 0.5, "y0": row - 0.49, "y1": row + 0.49}
+    line = {"width": 2, "color": GREY}
+    fig.layout.shapes = [*fig.layout.shapes, {"type": "rect", **ends, "line": line, "fillcolor": "rgba(0,0,0,0)"}]
+
+
+def _verdict(mine: pd.DataFrame, strategy: str, partitions: int) -> str:
+    """What one strategy breaks, and how evenly it loads the partitions."""
+    cells = {r["guarantee"]: r for r in mine.to_dict("records")}
+    checked = [g for g in GUARANTEES if g != "balance" and g in cells]
+    broken = [f"{GUARANTEES[g]} in {int(cells[g]['violations']):,} of {int(cells[g]['cases']):,} cases"
+              for g in checked if int(cells[g]["violations"])]  # fmt: skip
+    verdict = f"breaks {_listed(broken)}" if broken else f"keeps {_listed([GUARANTEES[g] for g in checked])}"
+    even = cells.get("balance")
+    load = f"; the fullest takes {float(even['max_over_mean']):.2f} times the mean" if even is not None else ""
+    return f"{label(strategy)} with {count(partitions, 'partition')} {verdict}{load}"
+
+
+def _listed(parts: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 def _finding(measured: pd.DataFrame, strategies: list[str], partitions: int) -> str:

@@ -11,7 +11,7 @@ from uuid import uuid4
 import orjson
 
 from ticdc_lab.figures.figure import MIME, Figure, as_json
-from ticdc_lab.figures.fitting import FIT_JS
+from ticdc_lab.figures.page_scripts import COPY_JS, FIT_JS
 from ticdc_lab.figures.plotly_js import packed_library
 from ticdc_lab.figures.theme import CONFIG, template
 
@@ -73,7 +73,7 @@ class Notebook:
     def _repr_html_(self) -> str:
         themes = as_json({t: template(t) for t in ("light", "dark")}).replace("<", "\\u003c")
         library = base64.b64encode(packed_library()).decode()
-        return _PAGE % {"fit": FIT_JS, "themes": themes, "kinds": list(KINDS), "library": library}
+        return _PAGE % {"fit": FIT_JS + COPY_JS, "themes": themes, "kinds": list(KINDS), "library": library}
 
 
 def notebook() -> Notebook:

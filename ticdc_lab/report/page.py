@@ -14,7 +14,7 @@ from typing import Any
 
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.figures.figure import MIME, Figure, as_json
-from ticdc_lab.figures.fitting import FIT_JS
+from ticdc_lab.figures.page_scripts import COPY_CELL, COPY_HEAD, COPY_JS, FIT_JS
 from ticdc_lab.figures.plotly_js import library
 from ticdc_lab.figures.theme import CONFIG, template
 from ticdc_lab.sources.provenance import Provenance
@@ -41,7 +41,8 @@ linear-gradient(to left,var(--shade),transparent) right/16px 100% no-repeat}
 table{border-collapse:collapse;width:100%;font-size:13px}th,td{text-align:left;padding:4px 10px;
 border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:break-word}
 th{white-space:nowrap;position:sticky;top:0;background:var(--tint)}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;
-white-space:nowrap}td.ts{font-variant-numeric:tabular-nums;cursor:copy}
+white-space:nowrap}td.ticdc-ts{font-variant-numeric:tabular-nums}
+td.ticdc-copies{padding:2px 6px;width:1px}button.ticdc-copy{color:var(--soft)}
 td.code{font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:12px;white-space:pre-wrap;
 overflow-wrap:anywhere}
 tr:last-child td{border-bottom:0}.figure{margin:10px 0 22px}.figure .plotly-graph-div{height:auto!important}
@@ -57,7 +58,7 @@ body{max-width:none;margin:0;padding:0;zoom:.66}
 .scroll{max-height:none;overflow:visible;border:0}.figure{overflow:visible;break-inside:avoid;zoom:var(--on-paper,1)}
 th{position:static}
 tr,p,h2,h3{break-inside:avoid}h2,h3,p.answer,p.kernel{break-after:avoid}
-td,td.n,th{white-space:normal;min-width:5.5em}td{overflow-wrap:anywhere}td.ts{white-space:nowrap}
+td,td.n,th{white-space:normal;min-width:5.5em}td{overflow-wrap:anywhere}td.ticdc-ts{white-space:nowrap}
 .paper{display:block;font-style:italic}}
 """
 """On paper a page is as wide as the figures were drawn: 1,060 by 1,540 pixels at 0.66 are A4 between its margins.
@@ -81,9 +82,6 @@ f.style.setProperty('--on-paper',Math.min(1,1440/f.offsetHeight));const b=f.quer
 l=f.querySelector('.js-plotly-plot')?.layout,s=(l?.sliders??[])[0];if(b&&s){const at=s.steps[s.active??0]?.label??'',
 m=(l.updatemenus??[]).find(u=>u.type!=='buttons'),of=m?m.buttons[m.active??0].label+', ':'';
 b.textContent=(of+(s.currentvalue?.prefix??'')+at).trim()}})}
-document.addEventListener('click',function(e){const c=e.target.closest('td.ts');if(!c){return}
-const r=document.createRange(),s=getSelection();r.selectNodeContents(c);s.removeAllRanges();s.addRange(r);
-if(navigator.clipboard){navigator.clipboard.writeText(c.textContent)}});
 let shown='';addEventListener('beforeprint',function(){sized();shown=root.dataset.theme;
 if(shown==='dark'){set('light')}});addEventListener('afterprint',function(){if(shown==='dark'){set('dark')}});
 if(location.hash==='#dark'||location.hash!=='#paper'&&window.matchMedia('(prefers-color-scheme: dark)').matches){
@@ -173,7 +171,7 @@ def _script() -> str:
         "themes": _in_page({t: template(t) for t in ("light", "dark")}),
         "config": _in_page(dict(CONFIG)),
     }
-    return f"{FIT_JS}{script}"
+    return f"{FIT_JS}{COPY_JS}{script}"
 
 
 @cache
@@ -241,12 +239,12 @@ def _table(table: PageTable) -> str:
     head = "".join(f"<th{k}>{text(h)}</th>" for h, k in zip(table.head, kinds, strict=True))
     of_columns = list(zip(table.head, kinds, strict=True))
     cells = (zip(row, of_columns, strict=True) for row in table.rows)
-    rows = ["".join(f"<td{_when(h, v) or k}>{_cell(v)}</td>" for v, (h, k) in row) for row in cells]
+    rows = ["".join(f"<td{_when(h, v) or k}>{_cell(v)}</td>" for v, (h, k) in row) + COPY_CELL for row in cells]
     names = [f' id="{text(i)}"' for i in table.ids] or [""] * len(rows)
     body = "".join(f"<tr{name}>{row}</tr>\n" for name, row in zip(names, rows, strict=True))
     named = text(f"Table of {', '.join(table.head[:3])}")
     scrolled = f'<div class="scroll" tabindex="0" role="group" aria-label="{named}">'
-    return f"{scrolled}<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>\n"
+    return f"{scrolled}<table><thead><tr>{head}{COPY_HEAD}</tr></thead><tbody>\n{body}</tbody></table></div>\n"
 
 
 def _kind(table: PageTable, column: int) -> str:
@@ -260,7 +258,7 @@ def _when(column: str, value: object) -> str:
     found = str(value)
     if not (column.endswith(" ts") and found.isdigit()):
         return ""
-    return f' class="ts" title="{utc_words(int(found))}; a click copies it"'
+    return f' class="ticdc-ts" title="{utc_words(int(found))}; a click copies it"'
 
 
 def _is_number(value: object) -> bool:

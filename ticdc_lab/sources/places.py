@@ -76,7 +76,9 @@ session knows, which has to be said; a folder of the storage sink; Kafka."""
 
 KAFKA = "kafka://"
 
-_CAPTURE_ENDINGS = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".json.gz", ".ndjson.gz")
+LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
+"""How the names of capture files end."""
+
 _LEFT_OUT_SAID = 10
 """Files that were left out are named up to so many."""
 
@@ -149,7 +151,9 @@ def mistyped(path: Path) -> str:
         names = [p.name for p in islice(path.parent.iterdir(), _LOOKED_AT)]
     except OSError:
         return ""
+    stems = {name.partition(".")[0]: name for name in sorted(names, reverse=True)}
     near = get_close_matches(path.name, sorted(names), n=1, cutoff=0.8)
+    near = near or [stems[s] for s in get_close_matches(path.name.partition(".")[0], sorted(stems), n=1)]
     return f"Did you mean {path.parent / near[0]}? " if near else ""
 
 
@@ -248,7 +252,7 @@ def kind_of(source: str, files: list[Path] | None) -> str:
 
 def kind_of_name(name: str) -> str | None:
     """``capture`` or ``parquet``; None where the ending tells neither."""
-    if name.endswith(_CAPTURE_ENDINGS):
+    if name.endswith(LINES):
         return "capture"
     return "parquet" if name.endswith(".parquet") else None
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
 from ticdc_lab import figures
 from ticdc_lab.events.tso import to_datetime
 from ticdc_lab.figures.figure import Figure
@@ -77,7 +79,8 @@ def browse_panel(browser: Browser) -> Panel[BrowseView]:
 
     def draw(view: BrowseView) -> Drawn:
         if view.messages:
-            return Drawn(_around(browser, view.messages), _ASKED)
+            shown = browser.messages(view.messages)
+            return Drawn(_around(shown, view.messages), _ASKED, {"messages": shown})
         ts = _tso(view.commit_ts)
         page = browser.page(
             MessagePage(view.partition, view.first_offset, view.kind, view.table, view.text, commit_ts=ts)
@@ -86,13 +89,12 @@ def browse_panel(browser: Browser) -> Panel[BrowseView]:
         shown = count(len(page), "event") + (" (a full page)" if len(page) == PAGE else "")
         of = f" with commit_ts {ts}" if ts else ""
         title = f"{shown} of {where} from offset {view.first_offset}{of}"
-        return Drawn(figures.listing(page, title=title, note=_NOTE), _ASKED)
+        return Drawn(figures.listing(page, title=title, note=_NOTE), _ASKED, {"messages": page})
 
     return Panel(BrowseView, controls=controls, draw=draw, name="browse", made_from=browser.made_from)
 
 
-def _around(browser: Browser, messages: tuple[tuple[int, int], ...]) -> Figure:
-    shown = browser.messages(messages)
+def _around(shown: pd.DataFrame, messages: tuple[tuple[int, int], ...]) -> Figure:
     places = [f"partition {p} offset {o}" for p, o in messages[:_SAID]]
     more = f" and {len(messages) - _SAID} more" if len(messages) > _SAID else ""
     found = len(shown[shown["named"]][["topic", "partition", "offset"]].drop_duplicates())
@@ -140,7 +142,7 @@ def row_panel(browser: Browser) -> Panel[RowView]:
 
     def draw(view: RowView) -> Drawn:
         life = browser.row_life(view.table, view.key)
-        return Drawn(figures.row_life(life, table=view.table, key=view.key), _ASKED)
+        return Drawn(figures.row_life(life, table=view.table, key=view.key), _ASKED, {"life": life})
 
     return Panel(RowView, controls=controls, draw=draw, name="row", made_from=browser.made_from)
 
@@ -169,8 +171,9 @@ def table_panel(timeline: TableTimeline, *, table: str, made_from: Mapping[str, 
 
     def draw(view: TableView) -> Drawn:
         title = f"{table} has {count(timeline.count(view.ts), 'row')} at commit_ts {view.ts}"
+        rows = timeline.rows(view.ts)
         return Drawn(
-            figures.listing(timeline.rows(view.ts), title=title, note=_TABLE_NOTE, commit_ts=timeline.commit_ts), _ASKED
+            figures.listing(rows, title=title, note=_TABLE_NOTE, commit_ts=timeline.commit_ts), _ASKED, {"rows": rows}
         )
 
     return Panel(TableView, controls=controls, draw=draw, name="table", made_from=made_from)

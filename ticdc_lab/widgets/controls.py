@@ -120,9 +120,11 @@ def moments(
     label: str, options: Sequence[tuple[str, Any]], *, tip: str = "", width: str = WIDE
 ) -> widgets.SelectionSlider:
     """One of many moments in their order; it begins at the last."""
-    return widgets.SelectionSlider(
+    made = widgets.SelectionSlider(
         options=list(options), value=options[-1][1], continuous_update=False, **_looks(label, tip, width)
     )  # fmt: skip
+    made.add_class("ticdc-listed")  # what is beside it cannot be typed into
+    return made
 
 
 def _looks(label: str, tip: str, width: str) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from threading import Event, RLock, Thread
+from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
+import pandas as pd
 from IPython.core.getipython import get_ipython
 
 from ticdc_lab.engine.failures import engine_errors
@@ -31,10 +33,11 @@ _SECOND_MS = 1000
 
 
 class Drawn(NamedTuple):
-    """A figure, and what was done for it: ``the model ran again``."""
+    """A figure, what was done for it (``the model ran again``), and the frames that it was drawn of, by name."""
 
     figure: Figure
     done: str = MEASURED
+    frames: Mapping[str, pd.DataFrame] = MappingProxyType({})
 
 
 class Drawing(Generic[View]):
@@ -59,6 +62,7 @@ class Drawing(Generic[View]):
         self._draw, self._slow, self._doing, self._marked = draw, slow, doing, marked
         self.view = FigureView(keeps_state=True)
         self.figure = sentence("Nothing is drawn yet", "")
+        self.frames: Mapping[str, pd.DataFrame] = {}
         self.problem: Problem | None = None
         self._of: View | None = None
         self._done, self._more, self._lock = "", "", RLock()
@@ -105,8 +109,8 @@ class Drawing(Generic[View]):
         began = time.perf_counter()
         with engine_errors():
             found = self._draw(value)
-        figure, done = found if isinstance(found, Drawn) else (found, MEASURED)
-        return Drawn(figure, f"{done}, {_took(time.perf_counter() - began)}")
+        drawn = found if isinstance(found, Drawn) else Drawn(found)
+        return drawn._replace(done=f"{drawn.done}, {_took(time.perf_counter() - began)}")
 
     def _take(self, value: View, found: Drawn | Exception) -> None:
         with self._lock:
@@ -118,7 +122,7 @@ class Drawing(Generic[View]):
     def _show(self, value: View, found: Drawn) -> None:
         height = int(found.figure.layout.height or _HEIGHT_PX)
         another = getattr(value, "picture", None) != getattr(self._of, "picture", None)
-        self.figure, self._of, self._done = found.figure, value, found.done
+        self.figure, self._of, self._done, self.frames = found.figure, value, found.done, found.frames
         with self.view.hold_sync():
             self.view.height = height if another else max(height, self.view.height)
             self.view.show(found.figure)

@@ -236,9 +236,9 @@ function drawer(model, plot) {
     await Plotly.react(plot, { data, layout: shown, frames: frames ?? [], config: model.get("config") });
     await fitted(Plotly);
     plot.dataset.drawn = String(Number(plot.dataset.drawn ?? 0) + 1);
+    named(plot); // each time: controls may come after the first figure
     if (listening) return;
     listening = true;
-    named(plot);
     plot.on("plotly_click", (event) => {
       if (event.points?.[0]?.data.type !== "icicle") clickedPoint(model, event);
     });
@@ -291,11 +291,16 @@ async function visible(plot) {
   return plot.clientWidth > 0;
 }
 
-// ipywidgets gives the handle of a slider no name that a screen reader could say.
+// ipywidgets gives the handle of a slider, and the field beside it, no name that a screen reader could say.
 function named(plot) {
   for (const handle of plot.closest(".ticdc-panel")?.querySelectorAll(".noUi-handle") ?? []) {
     const label = handle.closest(".jupyter-widgets")?.querySelector(".widget-label");
     if (label) handle.setAttribute("aria-label", label.textContent);
+  }
+  for (const field of plot.closest(".ticdc-panel")?.querySelectorAll(".widget-readout[contenteditable=true]") ?? []) {
+    const label = field.closest(".jupyter-widgets")?.querySelector(".widget-label");
+    field.setAttribute("role", "textbox");
+    field.setAttribute("aria-label", `${label?.textContent ?? ""}, to type`);
   }
 }
 

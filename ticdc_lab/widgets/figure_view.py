@@ -12,7 +12,7 @@ import anywidget
 import traitlets
 
 from ticdc_lab.figures.figure import Figure, as_json
-from ticdc_lab.figures.fitting import FIT_JS
+from ticdc_lab.figures.page_scripts import FIT_JS
 from ticdc_lab.figures.plotly_js import packed_library
 from ticdc_lab.figures.theme import CONFIG, template
 

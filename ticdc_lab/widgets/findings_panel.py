@@ -23,7 +23,7 @@ LISTED = 1000
 """Findings in the list."""
 
 _ALL = ("all", "")
-_LINE_CHARS = 150
+_LINE_CHARS, _ROWS = 150, 6
 _FILTERS = ("table", "severity", "guarantee")
 _NO_FINDING = -1
 
@@ -49,11 +49,12 @@ def findings_panel(findings: pd.DataFrame, *, made_from: Mapping[str, Any] | Non
         How the panel can be made anew, see :mod:`ticdc_lab.widgets.opening`.
     """
     found = {i: {str(k): v for k, v in r.items()} for i, r in enumerate(findings.to_dict("records"), start=1)}
+    rows = max(2, min(_ROWS, len(found)))
     controls = {
         "table": _chooser("table", sorted({f["table"] for f in found.values() if isinstance(f["table"], str)})),
         "severity": _chooser("severity", [s for s in SEVERITIES if any(f["severity"] == s for f in found.values())]),
         "guarantee": _chooser("guarantee", list(dict.fromkeys(f["guarantee"] for f in found.values()))),
-        "finding": Numbered(_lines(found, {}), rows=8, description="findings", go="its messages"),
+        "finding": Numbered(_lines(found, {}), rows=rows, description="findings", go="its messages"),
     }  # fmt: skip
 
     def narrow(_: Any) -> None:

@@ -59,6 +59,8 @@ def log_panel(summary: Summary, *, pictures: Sequence[str] = ()) -> Panel[LogVie
             return sentence(
                 "Nothing of this lies in what was chosen", "Widen the time, or choose all tables, partitions."
             )
+        if view.picture == "transactions" and cut.transactions is summary.transactions:
+            return figures.transaction_spans(summary.transactions, totals=summary.transaction_totals)
         return PICTURES[view.picture](cut, view.partition)
 
     return Panel(LogView, controls=controls, draw=draw, name="log", made_from=summary.made_from, origin_ms=lo)
@@ -74,9 +76,8 @@ def span_ms(s: Summary) -> tuple[int, int]:
 
 
 def _spans(s: Summary) -> Figure:
+    """Of a cut: what is said is said of the transactions that are left of those in the sample."""
     drawn, n = s.transactions, int(s.transaction_totals["n"].sum()) if len(s.transaction_totals) else 0
-    if len(drawn) == n:
-        return figures.transaction_spans(drawn, totals=s.transaction_totals)
     totals = pd.DataFrame(
         [
             {

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Generic
 
 import ipywidgets as widgets
+import pandas as pd
 
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.figures.figure import MIME, Figure
@@ -112,8 +113,10 @@ class Panel(Generic[View]):
         self._quiet = False
         bar = ControlBar(self.controls)
         self._drawing: Drawing[View] = Drawing(draw, slow=slow, doing=doing, marked=bar.mark)
-        self.widget = widgets.VBox([bar, self.view])
-        self.widget.add_class("ticdc-panel")
+        inner = widgets.VBox([bar, self.view])
+        inner.add_class("ticdc-panel")
+        self.widget = widgets.VBox([inner])  # as wide as the page; what is in it stands beside each other where it can
+        self.widget.add_class("ticdc-place")
         self._listen()
         self.redraw()
 
@@ -134,6 +137,11 @@ class Panel(Generic[View]):
     def figure(self) -> Figure:
         """The figure as last drawn."""
         return self._drawing.figure
+
+    @property
+    def frames(self) -> Mapping[str, pd.DataFrame]:
+        """What the figure was drawn of, by name; empty where a panel does not tell."""
+        return self._drawing.frames
 
     @property
     def problem(self) -> Problem | None:

@@ -12,6 +12,7 @@ from ticdc_lab.answers import surveyed
 from ticdc_lab.engine.running import seconds
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.events.sample import Sample, sample_of
+from ticdc_lab.sources.places import LINES
 from ticdc_lab.sources.survey import Found
 from ticdc_lab.widgets.controls import several
 from ticdc_lab.widgets.problem import Problem
@@ -62,7 +63,7 @@ class SourceBar(widgets.VBox):  # type: ignore[misc]
         super().__init__([asked, self.files, self.under_way, self.told, self.choice])
         self.add_class("ticdc-bar")
         self._listen()
-        self.list_folder(".")
+        self.list_folder(str(_first_folder()))
 
     def _moment(self, name: str) -> widgets.Text:
         tip = f"Only row changes {name} then: 2026-06-01 12:30:00 in UTC, or a TSO; empty for no bound"
@@ -136,10 +137,30 @@ class SourceBar(widgets.VBox):  # type: ignore[misc]
         self.read_button.description = f"read all{long}" if whole else "read this sample"
 
 
-def _entries(folder: Path) -> list[tuple[str, str]]:
-    """What lies in a folder, with sizes: files first, then folders."""
+_NEAR = (".", "data", "../data")
+"""Where data may lie, seen from where a notebook runs."""
+
+
+def _first_folder() -> Path:
+    """The first folder near this one in which a log may be; this one where there is none."""
+    return next((f for f in map(Path, _NEAR) if f.is_dir() and any(_may_be_log(p) for p in _visible(f))), Path())
+
+
+def _may_be_log(path: Path) -> bool:
+    return path.name.endswith((*LINES, ".parquet")) or (path / "_delta_log").is_dir()
+
+
+def _visible(folder: Path) -> list[Path]:
     try:
-        below = sorted((p for p in folder.iterdir() if not p.name.startswith((".", "_"))), key=lambda p: p.name.lower())
+        return [p for p in folder.iterdir() if not p.name.startswith((".", "_"))]
+    except OSError:
+        return []
+
+
+def _entries(folder: Path) -> list[tuple[str, str]]:
+    """What lies in a folder, with sizes: what may be a log first, then other files, then folders."""
+    try:
+        below = sorted(_visible(folder), key=lambda p: (not _may_be_log(p), p.name.lower()))
         files = [(f"{p.name}   ({p.stat().st_size / 1000:,.0f} KB)", str(p)) for p in below if p.is_file()]
         folders = [(f"{p.name}/", str(p)) for p in below if p.is_dir()]
     except OSError:

@@ -11,10 +11,12 @@ import ipywidgets as widgets
 from pyspark.sql import SparkSession
 
 from ticdc_lab.answers import Answer
+from ticdc_lab.dispatch.sweep import COMPILING_S, are_compiled
 from ticdc_lab.engine import engine_of, parallelism, speeds
 from ticdc_lab.errors import ContractError
 from ticdc_lab.log import Log
 from ticdc_lab.widgets.choosing import filters
+from ticdc_lab.widgets.evidence import Evidence
 from ticdc_lab.widgets.linking import Linked
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.tabs import TABS
@@ -35,7 +37,7 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
         self.under_way = UnderWay()
         self.again = widgets.Button(description="compute", tooltip="compute what this tab shows")
         self.again.on_click(lambda _: self._begin())
-        self.above = widgets.VBox([])
+        self.above, self.cannot_tell, self.evidence = widgets.VBox([]), widgets.HTML(), Evidence()
         super().__init__([self.under_way, self.above], layout={"min_height": "480px"})
         self.panel: Panel[Any] | None = None
         self._begin: Callable[[], None] = lambda: None
@@ -47,14 +49,19 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
         self._begin = lambda: self.compute(log, shown)
         self.above.children = []
         step, n_events = _step(self.name, log), _events(log)
+        first = self.name == "dispatch" and not are_compiled()
+        doing = self.tab.doing + ("; its kernels are compiled first, once on this machine" if first else "")
+        expected_s = COMPILING_S if first else speeds.expected_s(step, n_events)
 
         def work() -> None:
             begun = time.monotonic()
             panel = self.tab.make(log)
-            if self.tab.answer is not None:
-                self.above.children = [widgets.HTML(_said(self.tab.answer(log)))]
-            speeds.note(step, messages=n_events, seconds=time.monotonic() - begun)
-            self.children = [self.under_way, self.above, panel.widget]  # views that are taken out complain
+            answer = None if self.tab.answer is None else self.tab.answer(log)
+            if not first:  # it would mislead all later estimates
+                speeds.note(step, messages=n_events, seconds=time.monotonic() - begun)
+            self._tell(answer, panel)
+            shown_below = [self.cannot_tell, self.evidence]
+            self.children = [self.under_way, self.above, panel.widget, *shown_below]  # views taken out complain
             self.panel = panel
             self.under_way.layout.display = "none"
             shown(self)
@@ -63,9 +70,24 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
             if self.panel is None:
                 self.above.children = [self.again]
 
-        self.under_way.begin(
-            self._spark, self.tab.doing, work, expected_s=speeds.expected_s(step, n_events), then=after
-        )
+        self.under_way.begin(self._spark, doing, work, expected_s=expected_s, then=after)
+
+    def _tell(self, answer: Answer | None, panel: Panel[Any]) -> None:
+        """The sentence above the panel, unless its figure says the same; below it the limits and the frames."""
+        sentence = widgets.HTML("" if answer is None else _sentence(answer))
+        sentence.add_class("ticdc-answer")
+        self.cannot_tell.value = "" if answer is None else _limits(answer)
+        self.cannot_tell.add_class("ticdc-answer")
+        frames = {} if answer is None else answer.frames
+
+        def follow(_: Any = None) -> None:
+            is_said = answer is None or panel.figure.finding == answer.finding.rstrip(".")
+            sentence.layout.display = "none" if is_said else None
+            self.evidence.show({**frames, **panel.frames})
+
+        panel.view.observe(follow, names="figure_json")
+        self.above.children = [sentence]
+        follow()
 
 
 class TabPages:
@@ -146,6 +168,7 @@ class TabPages:
         if self.pages.get(page.name) is not page:  # of a log that was read before, computed to its end meanwhile
             return
         page.panel.leave_out(filters(page.panel.controls))
+        page.panel.view.keeps_state = False  # the line above the tabs saves and opens all of them
         self._linked.add(page.panel)
         if page.name == "audit":
             page.panel.controls["finding"].button.on_click(lambda _: self.open("messages"))
@@ -168,11 +191,14 @@ class OpenPanels(Mapping[str, Panel[Any]]):
         return sum(1 for _ in self)
 
 
-def _said(answer: Answer) -> str:
-    """The sentence of an answer, and what the log cannot tell."""
+def _sentence(answer: Answer) -> str:
+    return f"<b>{html.escape(answer.finding)}</b>"
+
+
+def _limits(answer: Answer) -> str:
+    """What the log cannot tell, folded; nothing where it tells all."""
     said = "".join(f"<li>{html.escape(text)}</li>" for text in answer.limits)
-    limits = f"<details><summary>What the log cannot tell</summary><ul>{said}</ul></details>" if said else ""
-    return f'<div class="ticdc-answer"><b>{html.escape(answer.finding)}</b>{limits}</div>'
+    return f"<details><summary>What the log cannot tell</summary><ul>{said}</ul></details>" if said else ""
 
 
 def _step(name: str, log: Log) -> str:

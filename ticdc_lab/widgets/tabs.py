@@ -76,10 +76,9 @@ def table_at_panel(log: Log) -> Panel[TableAtView]:
         timeline = log.timeline(view.table)
         ts = compose(lo + round(1000 * view.at_s) + 1) - 1
         title = f"{label(view.table)} has {count(timeline.count(ts), 'row')} {view.at_s:.2f} s after the first event"
-        return Drawn(
-            figures.listing(timeline.rows(ts), title=title, note=_TABLE_NOTE, commit_ts=timeline.commit_ts),
-            "the files were asked",
-        )
+        rows = timeline.rows(ts)
+        drawn = figures.listing(rows, title=title, note=_TABLE_NOTE, commit_ts=timeline.commit_ts)
+        return Drawn(drawn, "the files were asked", {"rows": rows})
 
     return Panel(
         TableAtView, controls=controls, draw=draw, name="table-at", slow=True, doing="the table's history is computed",

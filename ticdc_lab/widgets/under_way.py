@@ -109,6 +109,7 @@ class UnderWay(widgets.VBox):  # type: ignore[misc]
 
     def _shown(self, on: bool) -> None:
         self.bar.layout.visibility = self.stop.layout.visibility = "visible" if on else "hidden"
+        (self.remove_class if on else self.add_class)("ticdc-idle")
         if not on:
             self.words.value = ""
 

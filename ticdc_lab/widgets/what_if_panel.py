@@ -91,7 +91,7 @@ def _guarantees(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> Figure:
     measured = guarantee_frame(
         what_if, partitions=view.partitions, more=more, tables=view.tables or None, ts_range=ts_range
     )
-    return figures.guarantee_matrix(measured, partitions=view.partitions, recorded=words)
+    return figures.guarantee_matrix(measured, partitions=view.partitions, chosen=words)
 
 
 def _over_time(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> Figure:

@@ -16,6 +16,7 @@ import traitlets
 from pyspark.sql import SparkSession
 
 from ticdc_lab.answers import complete_to
+from ticdc_lab.dispatch.sweep import compile_beside
 from ticdc_lab.engine import choose, is_active, is_sail, session
 from ticdc_lab.errors import ContractError, TiCDCLabError
 from ticdc_lab.events.sample import Sample
@@ -278,6 +279,7 @@ class Workbench(traitlets.HasTraits):
             self._begin_reading(found, found.log.sampled(sample or Sample()))
 
     def _begin_reading(self, found: Found, log: ChangeLog) -> None:
+        compile_beside()  # what measures dispatchers is there then when its tab is opened
         folder = Path(tempfile.mkdtemp(prefix="ticdc_lab-bench-"))
         weakref.finalize(self, shutil.rmtree, str(folder), ignore_errors=True)
         self._begin(
@@ -293,7 +295,7 @@ class Workbench(traitlets.HasTraits):
         self._linked = Linked(selection=self.selection)
         self._linked.observe(lambda change: self.select(change["new"]), names="selection")
         asked = Log(read, folder)
-        self.line.say(read.source, complete_to(asked.summary_of("facts", "load")))
+        self.line.say(read.source, complete_to(asked.summary_of("facts", "load"), with_ts=False))
         self.bar.layout.display = "none"
         self._below.children = [self._linked.bar, self.pages.widget]
         self._below.remove_class("ticdc-stale")

@@ -24,7 +24,7 @@ _NICENESS = "5"
 """The log that waits for the kernels fills all cores: with the least priority they would be ready after it."""
 
 _NO_KERNELS = ("cache", "compiling")
-_started: list[subprocess.Popen[bytes]] = []
+_started: dict[str, subprocess.Popen[bytes]] = {}
 
 
 @cache
@@ -102,13 +102,13 @@ def being_filled() -> bool:
     return False
 
 
-def start_filling() -> None:
-    """Let a process of its own compile everything, with less priority than the work; nobody waits for it."""
-    if _started or os.environ.get("TICDC_LAB_COMPILE") == "no":
+def start_filling(module: str = "ticdc_lab.codecs.kernel.compiling") -> None:
+    """Let a process of its own, of less priority than the work, compile what a module does; nobody waits for it."""
+    if module in _started or os.environ.get("TICDC_LAB_COMPILE") == "no":
         return
-    command = [sys.executable, "-m", "ticdc_lab.codecs.kernel.compiling", _NICENESS]
+    command = [sys.executable, "-m", module, _NICENESS]
     nowhere = subprocess.DEVNULL
     with contextlib.suppress(OSError):
-        _started.append(
-            subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+        _started[module] = subprocess.Popen(
+            command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
         )
