@@ -88,11 +88,13 @@ def by_key_beside(
     """
     keys = [key] if isinstance(key, str) else list(key)
     if not is_sail(rows.sparkSession):
-        whole = beside.select(F.collect_list(F.struct(*beside.columns)).alias(_BESIDE)).scalar()
+        # one binary, as a column of structs would cost as much as the shuffle though it is null but for a row
+        whole = in_one(beside, _as_bytes, f"{_BESIDE} binary").select(F.first(_BESIDE)).scalar()
         # the first row of each task carries them: this is how a broadcast reaches Python
         is_first = F.expr("(monotonically_increasing_id() & 8589934591) = 0")
         sorted_rows = rows.repartition(*keys).sortWithinPartitions(*keys, *order)
-        return sorted_rows.withColumn(_BESIDE, F.when(is_first, whole)).mapInArrow(_beside(kernel), schema)
+        told = _beside(kernel, _arrow(beside.schema).empty_table())
+        return sorted_rows.withColumn(_BESIDE, F.when(is_first, whole)).mapInArrow(told, schema)
     bucket = F.pmod(F.xxhash64(*keys), F.lit(BUCKETS)).alias(_BUCKET)
     every = F.explode(F.sequence(F.lit(0), F.lit(BUCKETS - 1))).cast("bigint").alias(_BUCKET)
     known = beside.toDF(*[f"{_BESIDE}{c}" for c in beside.columns]).withColumn(_BESIDE, F.lit(1))
@@ -131,21 +133,28 @@ def quantiles(rows: DataFrame, column: str, shares: Sequence[float], *, accuracy
     return sorted(in_one(rows.select(column), run, "q bigint").toArrow()["q"].to_pylist())
 
 
-def _beside(kernel: KernelOf) -> Kernel:
-    """The kernel over rows of which the first has all of a small frame in its last column."""
+def _as_bytes(batches: Batches) -> Batches:
+    """All rows of a small frame in Arrow's form, as one value; nothing of none."""
+    if filled := [b for b in batches if len(b)]:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, filled[0].schema) as stream:
+            for batch in filled:
+                stream.write_batch(batch)
+        yield pa.record_batch([pa.array([sink.getvalue().to_pybytes()], pa.binary())], names=[_BESIDE])
+
+
+def _beside(kernel: KernelOf, none: pa.Table) -> Kernel:
+    """The kernel over rows of which the first has all of a small frame in its last column; ``none`` if it is empty."""
 
     def run(batches: Batches) -> Batches:
         first = next((b for b in batches if len(b)), None)
         if first is None:
             return
-        whole = _unpacked(first.column(_BESIDE)[:1].flatten())
+        packed = first.column(_BESIDE)[0].as_buffer()
+        whole = none if packed is None else pa.ipc.open_stream(packed).read_all()
         yield from kernel(whole)(b.drop_columns([_BESIDE]) for b in chain([first], batches))
 
     return run
-
-
-def _unpacked(structs: pa.StructArray) -> pa.Table:
-    return pa.Table.from_arrays(structs.flatten(), names=[f.name for f in structs.type])
 
 
 def _of_both(kernel: KernelOf, order: Sequence[str], arrow: pa.Schema) -> Callable[[pa.Table], pa.Table]:
