@@ -171,6 +171,7 @@ events:
 PD = """
 model: pd
 until: 20s
+network: {loss: 1%}
 settings: {hot_history_samples: 1, hot_history: 1s}
 cluster: {stores: [{id: 1}, {id: 2}, {id: 3, capacity: 500, used: 9, labels: {zone: z}}, {id: 4, later: true}],
   regions: 30, on: [1, 2, 3], size: 96, store_limit: 600, config: {leader-schedule-limit: 8}}
@@ -184,6 +185,8 @@ events:
   - {at: 1s, write: 4 led by store-1, mib_s: 32}
   - {at: 1s, grow: 3, mib_s: 9}
   - {at: 2s, slow_disk: store-1, mib_s: 50, for: 5s}
+  - {at: 4s, cut_off: store-1, for: 2s}
+  - {at: 6s, fail_over}
 """
 UPGRADE = """
 model: ddl-service
@@ -243,13 +246,13 @@ def watched(scenario: Scenario, reads: Reads) -> Scenario:
     model, refused = scenario.model, set[str]()
     for pattern in model.refused.get(scenario.variant, {}):
         refused |= {n for name in re.findall(r"[a-z_]{4,}", pattern) for n in (name, f"{name}_us")}
-    refused -= {"settings", "scheduler", "balance", "cluster", "tables", "events"}
+    refused -= {"settings", "scheduler", "balance", "cluster", "tables", "events", "network"}
     return replace(
         scenario,
         settings=reads.watch(scenario.settings, (*model.unsettled, *refused)),
         cluster=reads.watch(scenario.cluster, ("config", "reading", *refused)),
         load=reads.watch(scenario.load, ("seed", "start_ts", "watermark_ms")),
-        network=scenario.network if "network" in refused else reads.watch(scenario.network),
+        network=reads.watch(scenario.network, tuple(refused)),
         events=tuple(replace(e, what=reads.watch(e.what, tuple(refused))) for e in scenario.events),
         random=tuple(reads.watch(r, ("line",)) for r in scenario.random),
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ticdc_lab.figures.figure import Figure, Table
 from ticdc_lab.figures.theme import count, finish, label, sentence, wrapped
-from ticdc_lab.simulate.pd.world.changes import Happened, text_of
+from ticdc_lab.simulate.pd.world.changes import Happened
 
 _MOST, _CHARS = 20, 400
 _NOTE = "A row a command or an event, in order. PD's refusals stand in the last column in its own words."
@@ -28,7 +28,7 @@ def pd_answers(happened: Sequence[Happened], *, finding: str = "") -> Figure:
     shown = list(happened)[-_MOST:]
     answers = [_answer(h) for h in shown]
     columns = [
-        [f"{h.at_us / 1e6:,.1f} s" for h in shown], [label(text_of(h.change), most=90) for h in shown],
+        [f"{h.at_us / 1e6:,.1f} s" for h in shown], [label(h.change.text, most=90) for h in shown],
         [wrapped(a, width=70) for a in answers],
     ]  # fmt: skip
     fills = ["rgba(213,94,0,0.16)" if h.error else "rgba(128,128,128,0.08)" for h in shown]

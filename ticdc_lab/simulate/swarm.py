@@ -241,33 +241,90 @@ def _ddl_service(chance: Random) -> str:
     )
 
 
+_PD_WORDS = (
+    "operator add transfer-leader {region} {store}", "operator add add-peer {region} {store}",
+    "operator add remove-peer {region} {store}", "operator add scatter-region {region}",
+    "operator add split-region {region}", "operator add merge-region {region} {beside}", "operator remove {region}",
+    "store limit all {limit}", "store limit {store} {limit} add-peer", "store weight {store} 2 0.5",
+    "store delete {store}", "store cancel-delete {store}", "store label {store} zone=z9",
+    "scheduler add evict-leader-scheduler {store}", "scheduler remove evict-leader-scheduler",
+    "scheduler add grant-leader-scheduler {store}", "scheduler remove grant-leader-scheduler",
+    "scheduler pause all 20", "config set leader-schedule-limit {few}", "config set region-schedule-limit {few}",
+    "config set enable-joint-consensus {flag}", "config set enable-placement-rules {flag}",
+    "config set store-limit-version {version}", "config set region-score-formula-version {version}",
+    "config set max-replicas 5", "config set max-replicas 3", "config set leader-schedule-policy size",
+)  # fmt: skip
+_PD_FAULTS = ("stop", "stop", "cut", "fail over", "disk", "flow", "flow", "grow", "words", "words", "words")
+_PD_FAULTS_S = 120
+
+
+def _pd_words(chance: Random, stores: int, regions: int) -> str:
+    region = chance.randint(1, regions - 1)
+    drawn = {
+        "region": region, "beside": region + 1, "store": chance.randint(1, stores), "few": chance.choice((1, 8)),
+        "limit": chance.choice((30, 600)), "flag": chance.choice(("true", "false")),
+        "version": chance.choice(("v1", "v2")),
+    }  # fmt: skip
+    return f"pdctl: {chance.choice(_PD_WORDS).format(**drawn)}"
+
+
+def _pd_fault(chance: Random, stores: int, regions: int) -> list[str]:
+    """Draw something that goes wrong, or comes from a user, and is over before the faults end."""
+    at_s, for_s = chance.randint(2, _PD_FAULTS_S - 60), chance.choice((3, 25, 60))
+    store = f"store-{chance.randint(1, stores)}"
+    kind = chance.choice(_PD_FAULTS)
+    if kind == "stop":
+        down = chance.choice(("", ", down: 1s"))
+        return [f"at: {at_s}s, stop_store: {store}{down}", f"at: {at_s + for_s}s, resume_store: {store}"]
+    drawn = {
+        "cut": f"cut_off: {store}, for: {for_s}s", "fail over": "fail_over: null",
+        "disk": f"slow_disk: {store}, mib_s: {chance.choice((5, 20, 100))}, for: {for_s}s",
+        "flow": f"{chance.choice(('write', 'read'))}: {chance.choice(('all', 1))}, mib_s: {chance.randint(1, 3)}",
+        "grow": f"grow: {chance.randint(1, regions)}, mib_s: {chance.choice((1, 8))}",
+        "words": _pd_words(chance, stores, regions),
+    }  # fmt: skip
+    return [f"at: {at_s}s, {drawn[kind]}"]
+
+
 def _pd(chance: Random) -> str:
-    stores, regions = chance.randint(4, 7), chance.randint(20, 120)
-    limit = chance.choice((60, 600, 2000))
+    stores, regions = chance.randint(4, 6), chance.randint(10, 60)
     config: dict[str, Any] = {
         "leader-schedule-limit": chance.choice((4, 32)), "replica-schedule-limit": chance.choice((8, 64)),
-        "store-limit-version": chance.choice(("v1", "v1", "v2")), "max-store-down-time": "60s",
-        "region-score-formula-version": chance.choice(("v1", "v2")),
+        "store-limit-version": chance.choice(("v1", "v1", "v2")), "max-store-down-time": f"{chance.choice((30, 60))}s",
+        "region-score-formula-version": chance.choice(("v1", "v2")), "split-merge-interval": "60s",
+        "enable-placement-rules": chance.choice(("true", "true", "false")),
+        "enable-joint-consensus": chance.choice(("true", "true", "false")),
     }  # fmt: skip
-    on = sorted(chance.sample(range(1, stores + 1), chance.randint(3, stores)))
-    events = []
-    victim = chance.randint(1, stores)
-    stopped_s = chance.randint(5, 20)
-    if chance.random() < 0.7:
-        events.append(f"{{at: {stopped_s}s, stop_store: store-{victim}, down: 1s}}")
-        events += [f"{{at: {stopped_s + chance.randint(5, 120)}s, resume_store: store-{victim}}}"]
-    if chance.random() < 0.5:
-        events.append(f"{{at: 1s, write: all, mib_s: {chance.randint(1, 3)}}}")
-        events.append("{at: 150s, write: all, mib_s: 1}")
-    if chance.random() < 0.3:
-        events.append(f"{{at: 3s, slow_disk: store-{chance.randint(1, stores)}, mib_s: 20, for: 60s}}")
-    if stores > 4 and chance.random() < 0.4:
-        events.append(f"{{at: 140s, pdctl: store delete {victim}}}")
-    asked = ["{always: no violation}", "{eventually: no region misses a peer}", "{eventually: stale peers = 0}"]
+    zones = chance.choice((0, 0, 2, 3))
+    config |= {"location-labels": "zone"} if zones else {}
+    later = chance.randint(0, 1)
+    there = [
+        f"{{id: {n}, capacity: {chance.choice((60, 500, 1024))}"
+        + (f", labels: {{zone: z{n % zones}}}" if zones else "")
+        + (", later: true" if n > stores - later else "")
+        + "}"
+        for n in range(1, stores + 1)
+    ]
+    on = sorted(chance.sample(range(1, stores + 1 - later), chance.randint(3, stores - later)))
+    drawn = [one for _ in range(chance.randint(0, 8)) for one in _pd_fault(chance, stores - later, regions)]
+    drawn += [f"at: {chance.randint(2, _PD_FAULTS_S)}s, start_store: store-{stores}"] * later
+    # The users' part of the end: a cluster whose clients want more than its disks give never rests.
+    drawn += [f"at: {_PD_FAULTS_S}s, {flow}: all, mib_s: 1" for flow in ("write", "read") if chance.random() < 0.5]
+    calm = (
+        "scheduler remove evict-leader-scheduler", "scheduler remove grant-leader-scheduler",
+        "config set region-schedule-limit 64", "config set leader-schedule-limit 8", "store limit all 600",
+        "config set max-replicas 3",
+    )  # fmt: skip
+    drawn += [f"at: {_PD_FAULTS_S}s, pdctl: {words}" for words in calm]
+    network = f"network: {{loss: {chance.choice((1, 5, 20))}%}}\n" if chance.random() < 0.4 else ""
+    asked = ["{always: no violation}", "{eventually: no region misses a peer}", "{eventually: stale peers = 0}",
+             "{eventually: down peers = 0}", "{eventually: every region has a leader}",
+             "{eventually: no region is left in a joint state}"]  # fmt: skip
     return (
-        f"until: 8m\ncluster: {{stores: {stores}, regions: {regions}, on: {on}, store_limit: {limit},"
-        f" config: {{{', '.join(f'{k}: {v}' for k, v in config.items())}}}}}\n"
-        + (_lines("events", events) if events else "")
+        f"until: 5m\ncluster: {{stores: [{', '.join(there)}], regions: {regions}, on: {on},"
+        f" size: {chance.choice((8, 40, 96))}, store_limit: {chance.choice((60, 600, 2000))},"
+        f" config: {{{', '.join(f'{k}: {v}' for k, v in config.items())}}}}}\n{network}"
+        + _lines("events", [f"{{{one}}}" for one in drawn])
         + _lines("assert", asked)
     )
 

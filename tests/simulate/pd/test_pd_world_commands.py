@@ -13,7 +13,7 @@ from worlds import S, small
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.ctl.load import from_pd_ctl
 from ticdc_lab.simulate.pd.operators import Kind
-from ticdc_lab.simulate.pd.world import outages
+from ticdc_lab.simulate.pd.world import heartbeats
 from ticdc_lab.simulate.pd.world.changes import Grow, Pdctl, SetFlow, StartStore, StopStore, Timed, UsePolicy
 from ticdc_lab.simulate.pd.world.pdctl import Refused, pdctl
 from ticdc_lab.simulate.pd.world.policy import NOTHING, Policy
@@ -34,7 +34,7 @@ def world() -> World:
 
 def test_what_it_prints_is_a_cluster_for_explain(world: World, tmp_path: Path) -> None:
     """Stores, regions, settings and rules of a run are read as those of real pd-ctl: same roles, states and numbers."""
-    outages.stop(world, 4)
+    heartbeats.stop(world, 4)
     world.run(40 * S)
     asked = {
         "stores": "store",

@@ -10,7 +10,7 @@ from worlds import S, small
 
 from ticdc_lab.simulate.pd import limits
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.world import outages
+from ticdc_lab.simulate.pd.world import heartbeats
 from ticdc_lab.simulate.pd.world.changes import (
     Change,
     Pdctl,
@@ -122,8 +122,8 @@ def test_regions_tell_that_a_peer_is_down_each_with_its_own_heartbeat() -> None:
     """Within one interval after the time of silence, spread over it; a region that changes tells it at once."""
     world = World(small(60, 4, peer_down_after_s=30.0, region_heartbeat_us=20 * S), 1)
     world.run(2 * S)
-    outages.stop(world, 4)
-    there = outages.rows_on(world, 3)
+    heartbeats.stop(world, 4)
+    there = heartbeats.rows_on(world, 3)
     heard = []
     for second in range(3, 60):
         world.run(second * S)

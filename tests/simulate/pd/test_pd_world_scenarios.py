@@ -106,7 +106,11 @@ def test_the_command_prints_what_happened_and_how_it_ended() -> None:
 
 @pytest.mark.parametrize(
     ("section", "why"),
-    [("network: {loss: 0.5}", "no `network` for the model pd"), ("step_limit: 10", "no `step_limit` for the model pd")],
+    [
+        ("network: {delay: 5ms}", "no `delay` for the model pd"),
+        ("network: {loss: 0.5, transport: datagram}", "no `transport` for the model pd"),
+        ("step_limit: 10", "no `step_limit` for the model pd"),
+    ],
 )
 def test_a_section_without_effect_is_refused_by_name(section: str, why: str) -> None:
     """What a cluster under PD does not have is not read over: the line, the section, and what to do instead."""

@@ -30,7 +30,8 @@ class Cluster(NamedTuple):
     """A cluster at one moment.
 
     ``regions_on`` is how many peers of regions PD counts on each store, ``region_count`` how many regions there are,
-    ``average_region_size`` their mean MiB, rounded down as PD does.
+    ``average_region_size`` their mean MiB, rounded down as PD does. ``fits`` remembers how regions fit the rules, while
+    neither stores nor rules change.
     """
 
     config: Config
@@ -40,6 +41,7 @@ class Cluster(NamedTuple):
     regions_on: Mapping[int, int] = MappingProxyType({})
     region_count: int = 0
     average_region_size: float = 96
+    fits: dict[tuple[object, ...], RegionFit] | None = None
 
 
 def cluster_of(config: Config, stores: Iterable[Store], rules: tuple[Rule, ...] = ()) -> Cluster:
@@ -58,6 +60,17 @@ def fit_of(cluster: Cluster, region: Region) -> RegionFit:
 
     A region without a rule, or one that crosses the border of one, fits nothing.
     """
+    r, fits = region, cluster.fits
+    if fits is None:
+        return _fitted(cluster, region)
+    key = (r.peers, r.leader, r.down, r.pending, r.start_key, r.end_key, r.down_seconds)
+    found = fits.get(key)
+    if found is None:
+        found = fits[key] = _fitted(cluster, region)
+    return found
+
+
+def _fitted(cluster: Cluster, region: Region) -> RegionFit:
     c = cluster.config
     rules = rules_of(cluster, region)
     return fit_region(region, rules, cluster.stores, witness=c.witness, max_down_s=c.max_store_down_time_s)

@@ -61,7 +61,7 @@ def scenario_cases(folder: Path | str) -> dict[str, Case]:
 
 
 def _case_of(scenario: Scenario) -> Case:
-    start = start_of(scenario.cluster, scenario.settings)
+    start = start_of(scenario)
     until_us = scenario.until_us
     return Case(scenario.name, start, tuple(changes_of(scenario, start.regions)), 0, until_us, until_us)
 

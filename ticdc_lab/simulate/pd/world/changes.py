@@ -1,18 +1,52 @@
-"""What happens to a cluster from outside: words to PD, stores that stop or join, load that comes or goes."""
+"""What happens to a cluster from outside: words to PD, stores that stop or join, a network that fails, load that comes.
+
+Each change says itself what it does to a world, and in words.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
 
 from ticdc_lab.simulate.pd.rules import Rule
+from ticdc_lab.simulate.pd.world import heartbeats
+from ticdc_lab.simulate.pd.world.pdctl import Refused, pdctl
 from ticdc_lab.simulate.pd.world.policy import Policy
+from ticdc_lab.simulate.pd.world.rounds import scheduler_of
+from ticdc_lab.simulate.pd.world.settings import SECOND_US
 from ticdc_lab.simulate.pd.world.start import StoreStart
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.pd.world.world import World
+
+
+class Change(Protocol):
+    """Something that happens."""
+
+    @property
+    def text(self) -> str:
+        """It in words."""
+        ...
+
+    def apply(self, world: World) -> Any:
+        """Carry it out; give PD's answer, where it is something said to PD."""
+        ...
 
 
 class Pdctl(NamedTuple):
     """Words to PD, as one types them after ``pd-ctl``: ``store delete 4``."""
 
     words: str
+
+    @property
+    def text(self) -> str:
+        """It in words."""
+        return self.words
+
+    def apply(self, world: World) -> Any:
+        """Say it."""
+        return pdctl(world, self.words)
 
 
 class StopStore(NamedTuple):
@@ -21,11 +55,58 @@ class StopStore(NamedTuple):
     store: int
     down_s: float | None = None
 
+    @property
+    def text(self) -> str:
+        """It in words."""
+        return f"store {self.store} falls silent"
+
+    def apply(self, world: World) -> None:
+        """Stop the store."""
+        heartbeats.stop(world, self.store, self.down_s)
+
 
 class ResumeStore(NamedTuple):
     """A silent store comes back with all its peers."""
 
     store: int
+
+    @property
+    def text(self) -> str:
+        """It in words."""
+        return f"store {self.store} comes back"
+
+    def apply(self, world: World) -> None:
+        """Let it come back."""
+        heartbeats.resume(world, self.store)
+
+
+class CutOff(NamedTuple):
+    """PD and a store do not hear of each other any more, or do again; the store works on, with the other stores."""
+
+    store: int
+    again: bool = False
+
+    @property
+    def text(self) -> str:
+        """It in words."""
+        return f"PD and store {self.store} hear of each other again" if self.again else f"store {self.store} is cut off"
+
+    def apply(self, world: World) -> None:
+        """Cut it off."""
+        heartbeats.cut_off(world, self.store, not self.again)
+
+
+class FailOver(NamedTuple):
+    """Another PD leads: what was in the memory of the one before is lost."""
+
+    @property
+    def text(self) -> str:
+        """It in words."""
+        return "another PD leads"
+
+    def apply(self, world: World) -> None:
+        """Let it lead."""
+        world.fail_over()
 
 
 class StartStore(NamedTuple):
@@ -33,11 +114,29 @@ class StartStore(NamedTuple):
 
     store: int | StoreStart
 
+    @property
+    def text(self) -> str:
+        """It in words."""
+        return f"store {self.store if isinstance(self.store, int) else self.store.id} joins"
+
+    def apply(self, world: World) -> None:
+        """Let it join."""
+        heartbeats.join(world, self.store)
+
 
 class SetRules(NamedTuple):
     """Other placement rules; none: those that the settings make."""
 
     rules: tuple[Rule, ...]
+
+    @property
+    def text(self) -> str:
+        """It in words."""
+        return f"{len(self.rules)} placement rules"
+
+    def apply(self, world: World) -> None:
+        """Set them."""
+        world.rules = self.rules or None
 
 
 class SetFlow(NamedTuple):
@@ -47,12 +146,35 @@ class SetFlow(NamedTuple):
     regions: tuple[int, ...]
     bytes_s: float
 
+    @property
+    def text(self) -> str:
+        """It in words."""
+        return f"{len(self.regions)} regions: {self.kind} {self.bytes_s / (1 << 20):.1f} MiB/s"
+
+    def apply(self, world: World) -> None:
+        """Let clients do so."""
+        flow = world.regions.read if self.kind == "read" else world.regions.write
+        world.demand_us = world.now_us
+        flow[[world.regions.row_of[r] for r in self.regions if r in world.regions.row_of]] = self.bytes_s
+
 
 class SlowDisk(NamedTuple):
     """A store's disk gives clients and snapshots so many MiB/s from now on; None: what it gave at first."""
 
     store: int
     mib_s: float | None
+
+    @property
+    def text(self) -> str:
+        """It in words."""
+        found = "is as before" if self.mib_s is None else f"gives {self.mib_s:g} MiB/s"
+        return f"the disk of store {self.store} {found}"
+
+    def apply(self, world: World) -> None:
+        """Change it."""
+        s = world.settings
+        rate = s.disk_mib_a_tick if self.mib_s is None else self.mib_s * s.tick_us / SECOND_US
+        world.nodes.all[world.regions.at[self.store]].disk.change_rate(rate, world.tick, s)
 
 
 class Grow(NamedTuple):
@@ -62,14 +184,29 @@ class Grow(NamedTuple):
     mib_a_tick: float
     until_us: int = 1 << 60
 
+    @property
+    def text(self) -> str:
+        """It in words."""
+        return f"region {self.region} grows by {self.mib_a_tick} MiB a tick"
+
+    def apply(self, world: World) -> None:
+        """Let it grow."""
+        world.growing[self.region] = (self.mib_a_tick, self.until_us)
+
 
 class UsePolicy(NamedTuple):
     """A scheduler of that name works by another policy from now on, or a new one starts."""
 
     policy: Policy
 
+    @property
+    def text(self) -> str:
+        """It in words."""
+        return f"policy {self.policy.name}"
 
-Change: TypeAlias = Pdctl | StopStore | ResumeStore | StartStore | SetRules | SetFlow | SlowDisk | Grow | UsePolicy
+    def apply(self, world: World) -> None:
+        """Use it."""
+        world.schedulers[self.policy.name] = scheduler_of(self.policy, world.now_us, world.settings)
 
 
 class Timed(NamedTuple):
@@ -88,28 +225,36 @@ class Happened(NamedTuple):
     error: str = ""
 
 
-def text_of(change: Change) -> str:
-    """Tell a change in words."""
-    match change:
-        case Pdctl(words):
-            return words
-        case StopStore(store):
-            return f"store {store} falls silent"
-        case ResumeStore(store):
-            return f"store {store} comes back"
-        case StartStore(store):
-            return f"store {store if isinstance(store, int) else store.id} joins"
-        case SetRules(rules):
-            return f"{len(rules)} placement rules"
-        case SetFlow(kind, regions, bytes_s):
-            return f"{len(regions)} regions: {kind} {bytes_s / (1 << 20):.1f} MiB/s"
-        case SlowDisk(store, mib_s):
-            return (
-                f"the disk of store {store} is as before"
-                if mib_s is None
-                else f"the disk of store {store} gives {mib_s:g} MiB/s"
-            )
-        case Grow(region, mib):
-            return f"region {region} grows by {mib} MiB a tick"
-        case UsePolicy(policy):
-            return f"policy {policy.name}"
+def happen(world: World, change: Change) -> Happened:
+    """Carry out a change; PD's refusal of a command is its result, not an error."""
+    try:
+        return Happened(world.now_us, change, change.apply(world))
+    except Refused as e:
+        return Happened(world.now_us, change, None, str(e))
+
+
+def grow(world: World) -> None:
+    """Let what grows grow by a tick, and cut what is too large."""
+    r = world.regions
+    for region, (mib, until_us) in list(world.growing.items()):
+        row = r.row_of.get(region)
+        if world.now_us >= until_us or not mib or row is None:
+            del world.growing[region]
+            continue
+        r.grow(row, mib)
+        for i in r.store[row].tolist():
+            if i >= 0:
+                world.nodes.use(i, mib)
+    cut(world)
+
+
+def cut(world: World) -> None:
+    """Cut regions in half that are as large as TiKV lets them be; it asks PD for the ids of the new ones."""
+    r, s = world.regions, world.settings
+    if r.total_mib == world.checked_mib and r.count == world.checked_count:
+        return
+    large = (r.size[: r.n] >= s.split_mib) | (r.keys[: r.n] >= s.split_keys)
+    for row in np.flatnonzero(large & r.alive[: r.n] & (r.leader[: r.n] >= 0)).tolist():
+        if world.nodes.all[int(r.leader[row])].in_touch:
+            world.split(row)
+    world.checked_mib, world.checked_count = r.total_mib, r.count

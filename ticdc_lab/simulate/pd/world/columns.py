@@ -22,7 +22,10 @@ _KEY_DIGITS = 12
 
 
 class Regions:
-    """All regions; rows are never moved, those of merged regions are ``alive`` no more."""
+    """All regions; rows are never moved, those of merged regions are ``alive`` no more.
+
+    ``told`` are rows as regions, as long as nothing about them changes and no peer is down.
+    """
 
     def __init__(self, start: RegionsStart, store_ids: Sequence[int]) -> None:
         n = len(start.id)
@@ -54,6 +57,7 @@ class Regions:
         self.before = np.arange(-1, n - 1, dtype=np.int64)
         self.start_key = list(start.start_key) or keys_of(n)
         self.down: dict[int, float] = {}
+        self.told: dict[int, Region] = {}
         self.down_rows: dict[int, set[int]] = {}
         self.total_mib = float(self.size.sum())
         self.count = n
@@ -73,6 +77,14 @@ class Regions:
 
     def region(self, row: int) -> Region:
         """Give a row as a region, as its leader reports it."""
+        if self.down:
+            return self._region(row)
+        found = self.told.get(row)
+        if found is None:
+            found = self.told[row] = self._region(row)
+        return found
+
+    def _region(self, row: int) -> Region:
         ids = self.store_ids
         stores, roles, peers = self.store[row].tolist(), self.role[row].tolist(), self.peer[row].tolist()
         found = tuple(
@@ -105,6 +117,7 @@ class Regions:
 
     def put(self, row: int, region: Region, conf: int = 0) -> None:
         """Take a region's new peers, leader and size; its configuration changed ``conf`` times."""
+        self.told.pop(row, None)
         self.members.remove(self, row)
         self.total_mib += region.size - float(self.size[row])
         self.store[row] = NONE
@@ -136,6 +149,7 @@ class Regions:
 
     def grow(self, row: int, mib: float) -> None:
         """Add to a region's data."""
+        self.told.pop(row, None)
         self.members.resize(self, row, mib)
         self.size[row] += mib
         self.total_mib += mib
@@ -155,6 +169,7 @@ class Regions:
         self.start_key[new] = key
         self._link(int(self.before[row]), new)
         self._link(new, row)
+        self.told.clear()
         self.put(new, half._replace(peers=tuple(p._replace(id=0) for p in half.peers)))
         self.count += 1
         return new
@@ -208,6 +223,7 @@ class Regions:
         self.count -= 1
         self.put(target, kept._replace(size=kept.size + gone.size, keys=kept.keys + gone.keys))
         self.version[target] = max(self.version[target], self.version[source]) + 1
+        self.told.clear()
 
     def mib_between(self, start_key: str, end_key: str) -> float:
         """Give the MiB of the regions that begin between two keys; "" is open."""

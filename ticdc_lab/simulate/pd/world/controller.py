@@ -33,7 +33,7 @@ from ticdc_lab.simulate.pd.operators import (
 )
 from ticdc_lab.simulate.pd.world.applied import is_done
 from ticdc_lab.simulate.pd.world.influence import Fast, Sums, effects_of, together
-from ticdc_lab.simulate.pd.world.running import Finished, Running, merges, told_again_after_us
+from ticdc_lab.simulate.pd.world.running import Finished, Running, conf_changes, merges, told_again_after_us
 from ticdc_lab.simulate.pd.world.settings import SECOND_US
 from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE, SEND
 
@@ -47,6 +47,7 @@ ALREADY, LIMIT, EPOCH, GONE, OLD, FULL = (
     "the region has an operator already", "a store limit is used up", "the region changed meanwhile",
     "the region is gone", "it waited too long", "as many of its name wait as scheduler-max-waiting-operator allows",
 )  # fmt: skip
+FORGOTTEN = "another PD leads now"
 _SMALL_MIB = 20
 _SOON_US = 200_000
 
@@ -54,6 +55,7 @@ _SOON_US = 200_000
 class Controller:
     """All running operators, one a region.
 
+    ``unheard`` are regions that changed and whose leaders could not tell it yet.
     ``on_change`` is told of every state that an operator takes; ``ended`` gets those that were started; ``has_windows``
     says whether store limits are windows of snapshots (v2).
     """
@@ -70,6 +72,7 @@ class Controller:
         self.cancelled: Counter[tuple[str, str]] = Counter()
         self.ended: list[Finished] = []
         self.number = 0
+        self.unheard: set[int] = set()
         self.on_change: Callable[[Running, str], None] = lambda running, before: None
         self.on_end: Callable[[Running], None] = lambda running: None
         self.has_windows: Callable[[], bool] = lambda: False
@@ -153,7 +156,8 @@ class Controller:
         for r in group:
             if not self.regions.alive[r.row]:
                 return GONE
-            if int(self.regions.conf[r.row]) != r.conf or int(self.regions.version[r.row]) != r.version:
+            same = int(self.regions.conf[r.row]) == r.conf and int(self.regions.version[r.row]) == r.version
+            if not same or r.row in self.unheard:
                 return EPOCH
             old = self.running.get(r.row)
             if old is not None and r.op.priority <= old.op.priority:
@@ -205,16 +209,16 @@ class Controller:
             r.told_us = now_us
             self.tasks.tell(r.row, r.step, tick)
 
-    def reported(self, row: int, conf: int, cluster: Cluster, now_us: int, tick: int) -> bool:
+    def reported(self, row: int, cluster: Cluster, now_us: int, tick: int) -> bool:
         """Take a heartbeat of a region that changed: go on with its operator, if it has one."""
         r = self.running.get(row)
         if r is None:
             return False
-        r.conf_done += conf
         region = self.regions.region(row)
         while r.step is not None and is_done(r.step, region):
             self.unfinished.add(r.effects[r.at_step], -1)
             r.at_step += 1
+        r.conf_done = conf_changes(r, region)
         if r.step is None:
             self.end(r, SUCCESS, now_us)
             if now_us - r.started_us < self.fast.for_us:
@@ -228,6 +232,13 @@ class Controller:
             return True
         self._tell(r, now_us, tick)
         return True
+
+    def forget(self, now_us: int) -> None:
+        """Let another PD lead: operators were in the memory of the one before."""
+        for r in list(self.running.values()):
+            self.end(r, CANCELED, now_us, FORGOTTEN)
+        self.fast = Fast(self.fast.for_us)
+        self.influences.clear()
 
     def end(self, r: Running, status: str, now_us: int, because: str = "") -> None:
         """End a running operator; the other one of a merge ends with it."""

@@ -1,26 +1,38 @@
-"""Heartbeats of regions at their interval, those that tell PD something new: each region has its own place in it.
+"""Heartbeats of regions at their interval, those that tell PD something new; and stores that stop, come back and join.
 
-A region that changes is reported at once besides. What a heartbeat brings: that a peer is down, and, to a store that
-was silent for a while, that it has a peer which its region has given up (redundant, to be removed).
+Each region has its own place in the interval; one that changes is reported at once besides. What a heartbeat brings:
+that a peer is down; what changed, where the report of that was lost or could not be sent; and, to a store that was
+silent for a while, that it has a peer which its region has given up (redundant, to be removed).
 """
 
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ticdc_lab.simulate.pd.regions import LEARNER, Region
+from ticdc_lab.simulate.pd.stores import PREPARING, SERVING
 from ticdc_lab.simulate.pd.world.columns import NONE
-from ticdc_lab.simulate.pd.world.outages import rows_on
+from ticdc_lab.simulate.pd.world.members import LEADS
+from ticdc_lab.simulate.pd.world.settings import SECOND_US
+from ticdc_lab.simulate.pd.world.start import StoreStart
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
 
-DOWN, STALE = "down-peer", "stale-peer"
+DOWN, STALE, CHANGED = "down-peer", "stale-peer", "changed"
 _SPREAD, _BITS = 2_654_435_761, 32
+_COLLECTED, _COLLECTS_US = 0.9, 300 * SECOND_US
+"""A new leader of PD schedules when it has heard of so many of the regions, altogether and of each store, or after so
+long (pkg/schedule/core/prepare_checker.go)."""
+_Ids = TypeVar("_Ids", int, NDArray[np.int64])
 
 
-def next_heartbeat_us(region: int, after_us: int, every_us: int) -> int:
-    """Give when a region's next heartbeat comes after a moment."""
+def next_heartbeat_us(region: _Ids, after_us: int, every_us: int) -> _Ids:
+    """Give when a region's next heartbeat comes after a moment, or those of many."""
     place_us = (region * _SPREAD % (1 << _BITS)) * every_us >> _BITS
     return after_us + 1 + (place_us - after_us - 1) % every_us
 
@@ -57,7 +69,7 @@ class Heartbeats:
         """Take those that are due."""
         while self.due and self.due[0][0] <= self.world.now_us:
             _, what, i, region = heapq.heappop(self.due)
-            if (self._down if what == DOWN else self._stale)(i, region):
+            if {DOWN: self._down, STALE: self._stale, CHANGED: self._changed}[what](i, region):
                 self.told += 1
                 if self.world.recording is not None:
                     self.world.recording.heartbeat(what, region, self.world.regions.store_ids[i])
@@ -67,7 +79,8 @@ class Heartbeats:
         rows = world.regions.down_rows.get(i)
         if row is None or rows is None or row in rows:
             return False
-        if world.regions.leader[row] == NONE:
+        leader = int(world.regions.leader[row])
+        if leader == NONE or not world.nodes.hears(leader):
             self.expect(DOWN, i, region)  # nobody can tell now
             return False
         rows.add(row)
@@ -75,7 +88,21 @@ class Heartbeats:
         return True
 
     def _stale(self, i: int, region: int) -> bool:
-        return self.world.nodes.all[i].runs and self.world.nodes.forget_stale(i, region)
+        world, row = self.world, self.world.regions.row_of.get(region)
+        leader = -1 if row is None else int(world.regions.leader[row])
+        if world.nodes.all[i].runs and leader >= 0 and not world.nodes.hears(leader):
+            self.expect(STALE, i, region)
+            return False
+        return world.nodes.all[i].runs and world.nodes.forget_stale(i, region)
+
+    def _changed(self, _: int, region: int) -> bool:
+        row = self.world.regions.row_of.get(region)
+        if row is None or row not in self.world.controller.unheard:
+            return False
+        heard = self.world.hear(row, self.world.cluster())
+        if heard:
+            self.world.mark(row)
+        return heard
 
     def changed(self, row: int) -> None:
         """A region was reported because it changed: its heartbeat tells all that is to be told of it."""
@@ -88,3 +115,125 @@ class Heartbeats:
         for rows in self.world.regions.down_rows.values():
             if row in rows:
                 rows.add(new)
+
+
+_BUCKET = 8
+"""Elections are won as in PD's simulated stores: by the last healthy peer of a map walked from a random place."""
+
+
+def stop(world: World, store: int, down_s: float | None = None) -> None:
+    """Let a store fall silent; its leaders are elected anew elsewhere.
+
+    Parameters
+    ----------
+    world
+        The cluster.
+    store
+        The store's id.
+    down_s
+        For how long leaders say at once that its peers are down; None: they say so with their next heartbeat after
+        ``peer_down_after_s`` of silence.
+    """
+    i = world.regions.at[store]
+    node = world.nodes.all[i]
+    node.runs, node.silent_us = False, world.now_us
+    node.down_after_s = world.settings.peer_down_after_s if down_s is None else -down_s
+    world.tasks.forget(i)
+    elect(world, list(world.regions.members.lists[i][LEADS]))
+    report_down(world)
+
+
+def resume(world: World, store: int) -> None:
+    """Let a silent store come back with all its peers; PD hears of it with the next heartbeat."""
+    i = world.regions.at[store]
+    node = world.nodes.all[i]
+    node.runs = True
+    world.regions.down.pop(i, None)
+    world.regions.down_rows.pop(i, None)
+    world.heartbeats.expect_stale(i)
+    leaderless = [row for row in world.regions.rows().tolist() if world.regions.leader[row] == NONE]
+    elect(world, leaderless)
+    world.patrol.mark_all(rows_on(world, i))
+
+
+def join(world: World, start: StoreStart | int) -> None:
+    """Let a store join: a new one, or one that was there at the start but not yet started."""
+    if isinstance(start, int):
+        start = next(s for s in world.start.stores if s.id == start)
+    world.nodes.join(start, world.now_us)
+
+
+def rows_on(world: World, i: int) -> list[int]:
+    """Give the regions that have a peer on a store."""
+    leads, follows, learns = world.regions.members.lists[i]
+    return [*leads, *follows, *learns]
+
+
+def elect(world: World, rows: list[int]) -> None:
+    """Elect leaders for regions that have none that runs."""
+    for row in rows:
+        region = world.regions.region(row)
+        leader = _elected(world, region)
+        if leader != region.leader:
+            world.regions.put(row, region._replace(leader=leader))
+            if world.hear(row, world.cluster()):
+                world.patrol.mark(row)
+
+
+def _elected(world: World, region: Region) -> int:
+    regions, nodes = world.regions, world.nodes.all
+    able = [
+        n
+        for n, p in enumerate(region.peers)
+        if nodes[regions.at[p.store]].runs and p.role != LEARNER and p.store not in region.pending
+    ]
+    votes = sum(p.role != LEARNER for p in region.peers)
+    alive = sum(p.role != LEARNER and nodes[regions.at[p.store]].runs for p in region.peers)
+    if not able or alive * 2 <= votes:
+        return 0
+    first = world.chance.randrange(_BUCKET)
+    return region.peers[max(able, key=lambda n: (n - first) % _BUCKET)].store
+
+
+def cut_off(world: World, store: int, cut: bool = True) -> None:
+    """Let PD and a store not hear of each other, or hear of each other again; what stores say to each other comes."""
+    node = world.nodes.all[world.regions.at[store]]
+    if cut and node.silent_us is None:
+        node.silent_us = world.now_us
+    node.cut = cut
+    world.checked_mib = -1.0  # regions that it leads could not be cut in half
+
+
+def has_heard_enough(world: World, since_us: int) -> bool:
+    """Whether a PD that leads since a moment knows where regions are, so that it may schedule."""
+    if world.now_us - since_us > _COLLECTS_US:
+        return True
+    r, nodes = world.regions, world.nodes.all
+    rows, every_us = r.rows(), world.settings.region_heartbeat_us
+    in_touch = np.array([*(n.in_touch for n in nodes), False])
+    heard = in_touch[r.leader[rows]] & (next_heartbeat_us(r.id[rows], since_us, every_us) <= world.now_us)
+    if heard.sum() < _COLLECTED * len(rows):
+        return False
+    place, stores = np.nonzero(r.store[rows] >= 0), len(nodes)
+    at, told = r.store[rows][place], heard[place[0]]
+    counts = zip(nodes, np.bincount(at[told], minlength=stores), np.bincount(at, minlength=stores), strict=True)
+    return all(n >= _COLLECTED * of for node, n, of in counts if node.known and node.told.state in (PREPARING, SERVING))
+
+
+def report_down(world: World) -> None:
+    """Let leaders report the peers of stores that are silent for long enough."""
+    for i, node in enumerate(world.nodes.all):
+        if node.silent_us is None or not node.known or node.runs:
+            continue
+        silent_s = (world.now_us - node.silent_us) / SECOND_US
+        if silent_s >= node.down_after_s:
+            if i not in world.regions.down and node.down_after_s > 0:
+                world.heartbeats.expect_down(i)
+            elif i not in world.regions.down:
+                world.patrol.mark_all(rows_on(world, i))
+            world.regions.down[i] = silent_s + max(0.0, -node.down_after_s)
+
+
+def any_silent(world: World) -> bool:
+    """Whether a store that PD knows is silent, so that its age matters."""
+    return any(n.silent_us is not None and n.known for n in world.nodes.all)

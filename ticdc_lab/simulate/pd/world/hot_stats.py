@@ -62,6 +62,15 @@ class HotStats:
         self.sample_us = 0
         self.pending: dict[int, Pending] = {}
 
+    def forget(self) -> None:
+        """Let another PD lead: what is hot is found out anew."""
+        for counts in (*self.degree.values(), *self.absorbed.values()):
+            counts.clear()
+        self.history.clear()
+        self.pending.clear()
+        self.world.regions.hot[:] = False
+        self.world.regions.told.clear()
+
     @property
     def any_flow(self) -> bool:
         """Whether anything is read or written, or was and is remembered."""
@@ -109,9 +118,14 @@ class HotStats:
 
     def _flag(self) -> None:
         r = self.world.regions
+        before = r.hot.copy()
         r.hot[:] = False
         for kind in KINDS:
             r.hot[self.hot_rows(kind)] = True
+        if (before != r.hot).any():
+            r.told.clear()
+        if (before & ~r.hot).any():
+            self.world.patrol.cooled()
 
     def hot_rows(self, kind: str) -> list[int]:
         """Give the regions that have been hot for long enough."""

@@ -15,7 +15,7 @@ MODEL = Model(
     cluster=scenario_cluster.cluster,
     tables=lambda c: frozenset(),
     settings=WorldSettings,
-    unsettled=("store_limit",),
+    unsettled=("store_limit", "loss"),
     choices={},
     events=EVENTS,
     random=(),
@@ -30,7 +30,7 @@ MODEL = Model(
     balanced=vocabulary.BALANCED,
     refused={
         "pd": {
-            "network": "heartbeats and answers take a tick and are not lost; let a store fall silent with `stop_store`",
+            r"network\.(delay|duplicate|reorder|transport|links)": "heartbeats and answers take a tick, or are lost",
             "step_limit": "a run ends at `until`, however many operators it makes",
         }
     },

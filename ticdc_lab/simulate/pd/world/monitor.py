@@ -11,6 +11,7 @@ from ticdc_lab.simulate.pd.limits import LEAST_WINDOW_MIB, window_capacity
 from ticdc_lab.simulate.pd.operators import Kind, Priority, limited_as
 from ticdc_lab.simulate.pd.regions import DEMOTING, LEARNER, Peer, Region
 from ticdc_lab.simulate.pd.rules import AS_LEARNER
+from ticdc_lab.simulate.pd.stores import is_disconnected
 from ticdc_lab.simulate.pd.world.rounds import LIMITS
 from ticdc_lab.simulate.pd.world.running import CHECKER, Running, merges
 
@@ -34,12 +35,16 @@ class Violated(Exception):
 
 
 class _Start(NamedTuple):
-    """How things stood when an operator started; ``wanted`` counts healthy peers that rules ask for."""
+    """How things stood when an operator started: as they were, and as far as PD knew.
+
+    ``unheard`` are the stores that ran and that PD took for lost, ``able`` the others that ran; ``before`` is the
+    region.
+    """
 
     cluster: Cluster
-    voters: int
-    wanted: int
-    ran: frozenset[int]
+    before: Region
+    able: frozenset[int]
+    unheard: frozenset[int]
 
 
 class Monitor:
@@ -64,19 +69,11 @@ class Monitor:
     def has_quorum(self, region: Region) -> bool:
         """Whether more than half of a region's voters run and have their data."""
         votes = [p for p in region.peers if p.role != LEARNER]
-        return self.healthy(region) * 2 > len(votes)
+        return sum(_serves(region, p, self.running()) for p in votes) * 2 > len(votes)
 
-    def healthy(self, region: Region) -> int:
-        """Count voters that run and have their data."""
-        return sum(p.role != LEARNER and self._serves(region, p) for p in region.peers)
-
-    def lasting(self, region: Region, ran: frozenset[int] = frozenset()) -> int:
-        """Count those of them that stay voters, also on stores, by position, that ran before."""
-        return sum(p.role not in (LEARNER, DEMOTING) and self._serves(region, p, ran) for p in region.peers)
-
-    def _serves(self, region: Region, p: Peer, ran: frozenset[int] = frozenset()) -> bool:
-        i = self.world.regions.at[p.store]
-        return p.store not in region.pending and (i in ran or self.world.nodes.all[i].runs)
+    def running(self) -> frozenset[int]:
+        """Give the stores that run."""
+        return frozenset(n.told.id for n in self.world.nodes.all if n.runs)
 
     def operator_changed(self, r: Running, before: str) -> None:
         """Check an operator in a new state."""
@@ -93,9 +90,11 @@ class Monitor:
         world = self.world
         if not world.regions.alive[r.row]:
             raise Violated(VANISHED, f"operator {r.number} started for region {r.op.region}, which is gone")
-        running = frozenset(i for i, n in enumerate(world.nodes.all) if n.runs)
         region, cluster = world.regions.region(r.row), world.cluster()
-        self.at_start[r.number] = _Start(cluster, self.lasting(region), self.wanted(cluster, region), running)
+        running = self.running()
+        # Of a store that is just back PD has not heard yet: it may give up the peer there for lost.
+        unheard = frozenset(s for s in running if s in cluster.stores and is_disconnected(cluster.stores[s]))
+        self.at_start[r.number] = _Start(cluster, region, running - unheard, unheard)
         kind = limited_as(r.op.kind)
         asked = kind in LIMITS and (r.source != CHECKER or kind == Kind.REPLICA)  # checkers are asked for no other
         limit = getattr(world.config, LIMITS[kind]) if asked else None
@@ -120,36 +119,19 @@ class Monitor:
 
     def _succeeded(self, r: Running) -> None:
         start = self.at_start.get(r.number)
-        if start is None or merges(r.op) is not None or r.op.kind & Kind.ADMIN or not self.world.regions.alive[r.row]:
+        regions = self.world.regions
+        if start is None or merges(r.op) is not None or r.op.kind & Kind.ADMIN or not regions.alive[r.row]:
             return
+        if int(regions.conf[r.row]) - r.conf > r.conf_done:
+            return  # a step of an operator before it was still carried out
         # A store that fell silent meanwhile counts as healthy: that was not the operator's doing.
-        region = self.world.regions.region(r.row)
-        now, asked = self.lasting(region, start.ran), self._voters_asked(start.cluster, region)
-        if now < start.voters and now < asked:
-            raise Violated(
-                FEWER, f"region {r.op.region} has {now} healthy voters after {r.op.desc}, had {start.voters}"
-            )
-        wanted = self.wanted(start.cluster, region, start.ran)
-        if wanted < start.wanted:
-            raise Violated(
-                RULES,
-                f"region {r.op.region} has {wanted} peers that its rules ask for after {r.op.desc}, had {start.wanted}",
-            )
-
-    def _voters_asked(self, cluster: Cluster, region: Region) -> int:
-        if not cluster.config.placement_rules:
-            return cluster.config.max_replicas
-        return sum(r.replicas for r in rules_of(cluster, region) if r.role != AS_LEARNER)
-
-    def wanted(self, cluster: Cluster, region: Region, ran: frozenset[int] = frozenset()) -> int:
-        """Count the healthy peers of a region that placement rules ask for.
-
-        Neither those that are too many nor a voter that is to be demoted count.
-        """
-        if not cluster.config.placement_rules:
-            return min(self.lasting(region, ran), cluster.config.max_replicas)
-        kept = [p for f in fit_of(cluster, region).rules for p in f.peers if p.role != DEMOTING]
-        return sum(self._serves(region, p, ran) for p in kept)
+        region, ran = regions.region(r.row), start.able | start.unheard
+        views = [(ran, self.running() | ran)]
+        if start.unheard:  # or as PD knew it: it did no harm if it did none in one of the two
+            views.append((start.able, (self.running() | start.able) - start.unheard))
+        found = [_harm(r.op.desc, start, region, then, now) for then, now in views]
+        if all(found):
+            raise Violated(*found[0])
 
     def sums(self) -> None:
         """Check that what is counted along the way is what there is."""
@@ -160,3 +142,42 @@ class Monitor:
             total = float(regions.size[[*leads, *follows, *learns]].sum())
             if abs(total - m.mib[i]) > 1:
                 raise Violated(SUMS, f"store {regions.store_ids[i]}: {m.mib[i]} MiB counted, {total} there")
+
+
+def _harm(
+    desc: str, start: _Start, region: Region, then: frozenset[int], now: frozenset[int]
+) -> tuple[str, str] | tuple[()]:
+    """Give the invariant that an operator broke, and how, if some stores were able then and others are now."""
+    had, has = _lasting(start.before, then), _lasting(region, now)
+    if has < had and has < _voters_asked(start.cluster, region):
+        return FEWER, f"region {region.id} has {has} healthy voters after {desc}, had {had}"
+    had, has = _wanted(start.cluster, start.before, then), _wanted(start.cluster, region, now)
+    if has < had:
+        return RULES, f"region {region.id} has {has} peers that its rules ask for after {desc}, had {had}"
+    return ()
+
+
+def _serves(region: Region, p: Peer, able: frozenset[int]) -> bool:
+    return p.store not in region.pending and p.store in able
+
+
+def _lasting(region: Region, able: frozenset[int]) -> int:
+    """Count the voters of a region, with their data and on stores that run, which stay voters."""
+    return sum(p.role not in (LEARNER, DEMOTING) and _serves(region, p, able) for p in region.peers)
+
+
+def _wanted(cluster: Cluster, region: Region, able: frozenset[int]) -> int:
+    """Count the healthy peers of a region that placement rules ask for.
+
+    Neither those that are too many nor a voter that is to be demoted count.
+    """
+    if not cluster.config.placement_rules:
+        return min(_lasting(region, able), cluster.config.max_replicas)
+    kept = [p for f in fit_of(cluster, region).rules for p in f.peers if p.role != DEMOTING]
+    return sum(_serves(region, p, able) for p in kept)
+
+
+def _voters_asked(cluster: Cluster, region: Region) -> int:
+    if not cluster.config.placement_rules:
+        return cluster.config.max_replicas
+    return sum(r.replicas for r in rules_of(cluster, region) if r.role != AS_LEARNER)

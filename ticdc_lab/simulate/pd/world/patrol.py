@@ -49,7 +49,10 @@ class Waits(NamedTuple):
 
 
 class Patrol:
-    """Regions to look at, in order, and when; ``reasons`` counts looks without an operator by their reason."""
+    """Regions to look at, in order, and when; ``reasons`` counts looks without an operator by their reason.
+
+    ``since_us`` is when the PD that leads began to.
+    """
 
     def __init__(self, regions: Regions) -> None:
         self.regions = regions
@@ -65,6 +68,15 @@ class Patrol:
         self.split_us: dict[int, int] = {}
         self.seen_stores: tuple[object, ...] = ()
         self.leaders_given: Counter[int] = Counter()
+        self.since_us = 0
+        self.cooling: dict[int, None] = {}
+
+    def forget(self, now_us: int) -> None:
+        """Let another PD lead, which looks at all regions anew, and merges none for a while."""
+        for rows in (self.todo, self.waiting, self.to_merge, self.split_us, self.cooling, self.leaders_given):
+            rows.clear()
+        self.deferred.clear()
+        self.since_us, self.seen_stores = now_us, ()
 
     def mark(self, row: int) -> None:
         """Look at a region soon."""
@@ -159,6 +171,12 @@ class Patrol:
         if self.cursor == source:
             self.cursor = target
 
+    def cooled(self) -> None:
+        """Look again at regions that could not merge because something was hot."""
+        rows = [row for row in self.cooling if self.regions.alive[row]]
+        self.cooling.clear()
+        self.mark_all(rows)
+
     def come_back(self, now_us: int) -> None:
         """Look again at regions that may merge from now on."""
         while self.deferred and self.deferred[0][0] <= now_us:
@@ -176,7 +194,7 @@ class Patrol:
         r, config = self.regions, cluster.config
         if not self.is_small(row, cluster.config):
             return ALONE
-        from_us = self.split_us.get(row, 0) + int(config.split_merge_interval_s * SECOND_US)
+        from_us = self.split_us.get(row, self.since_us) + int(config.split_merge_interval_s * SECOND_US)
         if now_us < from_us:
             heapq.heappush(self.deferred, (from_us, row))
             return ALONE
@@ -207,16 +225,16 @@ class Patrol:
         return told
 
     def look_at_merge(self, row: int, cluster: Cluster, now_us: int, running: Counter[Kind]) -> Explained:
-        """Check whether a region may merge; one that is hot, or beside a hot one, is looked at again later."""
+        """Check whether a region may merge; one that is hot, or beside a hot one, is looked at when one has cooled."""
         self.looks += 1
         beside = self.neighbours(row, cluster, now_us)
-        region, up_s = self.regions.region(row), now_us / SECOND_US
+        region, up_s = self.regions.region(row), (now_us - self.since_us) / SECOND_US
         told = check_region(cluster, region, beside, up_s=up_s, running=dict(running), leaders_given=self.leaders_given)
         self.to_merge.pop(row, None)
         if not told.operators:
             self.reasons[told.because] += 1
             if region.hot or any(n is not None and n.hot for n in (beside.before, beside.after)):
-                heapq.heappush(self.deferred, (now_us + SECOND_US, row))
+                self.cooling[row] = None
         return told
 
     def _waits(self, told: Explained) -> Waits | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, VOTER, Region, learners, voters
 from ticdc_lab.simulate.pd.stores import REMOVING
-from ticdc_lab.simulate.pd.world.outages import rows_on
+from ticdc_lab.simulate.pd.world.heartbeats import rows_on
 from ticdc_lab.simulate.pd.world.pdctl import Refused, number, position_of, row_of
 
 if TYPE_CHECKING:

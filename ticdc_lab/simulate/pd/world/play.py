@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ticdc_lab.simulate.assertions import Assertion, Judge, Outcome
+from ticdc_lab.simulate.pd.regions import LEARNER
 from ticdc_lab.simulate.pd.stores import shown_state
-from ticdc_lab.simulate.pd.world import outages
+from ticdc_lab.simulate.pd.world.columns import ROLES
+from ticdc_lab.simulate.pd.world.heartbeats import rows_on
 from ticdc_lab.simulate.pd.world.run import Run, Watch, simulate
 from ticdc_lab.simulate.pd.world.scenario_cluster import start_of
 from ticdc_lab.simulate.pd.world.scenario_events import changes_of
@@ -71,8 +74,9 @@ def moment(world: World) -> Moment:
     replicas = world.config.max_replicas
     r = world.regions
     short = ((r.store[: r.n] >= 0).sum(axis=1) < replicas) & r.alive[: r.n]
+    joint = ((r.role[: r.n] > ROLES.index(LEARNER)) & (r.store[: r.n] >= 0)).any(axis=1)
     errors = tuple(e for h in world.happened for e in _ERROR.findall(h.error)[:1])
-    down = sum(len(r.down_rows.get(i, outages.rows_on(world, i))) for i in r.down)
+    down = sum(len(r.down_rows.get(i, rows_on(world, i))) for i in r.down)
     nodes, a_tick = world.nodes.all, world.settings
     waits = [round(n.disk.wait_s(a_tick) * SECOND_US) for n in nodes]
     ended = [f._asdict() for f in world.controller.ended]
@@ -83,6 +87,8 @@ def moment(world: World) -> Moment:
         dict(world.controller.created), len(world.controller.running), int(short.sum()), down, r.count,
         world.tasks.moved_mib / 1024, thrash(ended) if len(ended) <= _MOST_CHECKED else 0.0, errors, violated,
         sum(len(n.stale) for n in nodes if n.runs), max(waits), round(max(n.disk.worst_s for n in nodes) * SECOND_US),
+        int(((r.leader[: r.n] < 0) & r.alive[: r.n]).sum()),
+        sum(row not in world.controller.running for row in np.flatnonzero(joint).tolist()),
     )  # fmt: skip
 
 
@@ -116,7 +122,7 @@ def play(
         judge_steps.append(world.now_us)
 
     judge_steps: list[int] = []
-    start = start_of(scenario.cluster, scenario.settings)
+    start = start_of(scenario)
     run = simulate(
         start, scenario.until_us, seed=seed, changes=changes_of(scenario, start.regions),
         watch=Watch(sample_us=sample_us, level=level or CHANGES), name=scenario.name, on_sample=sampled,

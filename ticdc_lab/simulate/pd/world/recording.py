@@ -13,7 +13,7 @@ from ticdc_lab.simulate.pd.lifecycle import CREATED
 from ticdc_lab.simulate.pd.limits import tokens_at
 from ticdc_lab.simulate.pd.scores import leader_score, region_score
 from ticdc_lab.simulate.pd.stores import MIB, shown_state
-from ticdc_lab.simulate.pd.world.changes import Happened, text_of
+from ticdc_lab.simulate.pd.world.changes import Happened
 from ticdc_lab.simulate.pd.world.running import Running
 from ticdc_lab.simulate.pd.world.settings import SECOND_US
 from ticdc_lab.simulate.trace import CHANGES, FULL, Recorder, Row
@@ -143,7 +143,7 @@ class Recording:
 
     def happened(self, h: Happened) -> None:
         """Tell something that came from outside."""
-        self.row("asked", "pd", subject=text_of(h.change), because=h.error or None)
+        self.row("asked", "pd", subject=h.change.text, because=h.error or None)
 
     def heartbeat(self, what: str, region: int, store: int) -> None:
         """Tell what a region's heartbeat brought."""

@@ -73,15 +73,12 @@ def play_round(s: Scheduler, seen: Seen, now_us: int, settings: WorldSettings) -
         if s.policy.hot
         else (settings.scheduler_least_us, settings.scheduler_most_us)
     )
-    told = Explained((), "")
+    why = s.policy.may_pay(seen)
+    if why == BUSY:
+        return _soon(s, now_us, settings)
+    told = Explained((), why)
     evicted: tuple[tuple[int, bool], ...] = ()
-    for _ in range(s.policy.tries):
-        why = s.policy.may_pay(seen)
-        if why == BUSY:
-            return _soon(s, now_us, settings)
-        if why:
-            told = Explained((), why)
-            break
+    for _ in range(0 if why else s.policy.tries):
         answer = s.policy.schedule(seen)
         if answer.operators:
             s.interval_us = least

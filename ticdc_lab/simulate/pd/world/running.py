@@ -7,15 +7,18 @@ from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.lifecycle import CREATED, may_follow
 from ticdc_lab.simulate.pd.operators import (
+    AddLearner,
     EnterJoint,
     LeaveJoint,
     MergeRegion,
     Operator,
     PromoteLearner,
+    SplitRegion,
     Step,
     TransferLeader,
     kind_text,
 )
+from ticdc_lab.simulate.pd.regions import Region
 from ticdc_lab.simulate.pd.replay.expected import step_text
 from ticdc_lab.simulate.pd.world.influence import Effects
 
@@ -131,3 +134,9 @@ def merges(op: Operator) -> MergeRegion | None:
     """Give the merge that an operator is about."""
     step = op.steps[-1]
     return step if isinstance(step, MergeRegion) else None
+
+
+def conf_changes(r: Running, region: Region) -> int:
+    """Count the changes of a region's configuration that are an operator's own: more is somebody else's doing."""
+    done = sum(not isinstance(step, TransferLeader | MergeRegion | SplitRegion) for step in r.op.steps[: r.at_step])
+    return done + (isinstance(r.step, AddLearner) and region.peer_on(r.step.store) is not None)

@@ -112,11 +112,13 @@ def cluster(value: Value) -> Cluster:
     return Reader().record(value, Cluster)
 
 
-def start_of(c: Cluster, settings: WorldSettings) -> Start:
-    """Give the start of a run."""
+def start_of(scenario: Any) -> Start:
+    """Give the start of a scenario's run."""
+    c: Cluster = scenario.cluster
     regions = spread_regions(c.regions, c.holders, c.config.max_replicas, c.size)
-    limits = replace(settings, store_limit=(c.store_limit, c.store_limit))
-    return Start(stores=c.stores, regions=regions, config=c.config, settings=limits)
+    loss, limit = float(scenario.network.loss), c.store_limit
+    settings: WorldSettings = replace(scenario.settings, store_limit=(limit, limit), loss=loss)
+    return Start(stores=c.stores, regions=regions, config=c.config, settings=settings)
 
 
 def facts(scenario_cluster: Any, events: Iterable[Planned]) -> Facts:

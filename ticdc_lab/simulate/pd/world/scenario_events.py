@@ -1,14 +1,16 @@
-"""What a scenario of PD can let happen."""
+"""What a scenario of PD can let happen: each kind of event says itself which changes of a run it is."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate.pd.world.changes import (
-    Change,
+    CutOff,
+    FailOver,
     Grow,
     Pdctl,
     ResumeStore,
@@ -21,7 +23,10 @@ from ticdc_lab.simulate.pd.world.changes import (
 from ticdc_lab.simulate.pd.world.pdctl import Refused, read_words
 from ticdc_lab.simulate.pd.world.settings import SECOND_US
 from ticdc_lab.simulate.pd.world.start import RegionsStart
-from ticdc_lab.simulate.planned import Duration, Node, Text
+from ticdc_lab.simulate.planned import Duration, Node, Planned, Text
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.scenario import Scenario
 
 _MIB = 1 << 20
 _LED = re.compile(r"(\d+) led by store-(\d+)")
@@ -33,6 +38,15 @@ class Words:
 
     words: Text
 
+    def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
+        """Give the changes that it is."""
+        try:
+            read_words(self.words)
+        except Refused as e:
+            where = f"{scenario.file}:{event.line}"
+            raise ScenarioError(f"{where}: {str(e).partition(chr(10))[0]}", hint=e.hint or "") from e
+        yield Timed(event.at_us, Pdctl(self.words))
+
 
 @dataclass(frozen=True, slots=True)
 class Stop:
@@ -41,6 +55,11 @@ class Stop:
     store: Node
     down_us: Duration | None = None
 
+    def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
+        """Give the changes that it is."""
+        down_s = None if self.down_us is None else self.down_us / SECOND_US
+        yield Timed(event.at_us, StopStore(_id(self.store), down_s))
+
 
 @dataclass(frozen=True, slots=True)
 class Resume:
@@ -48,12 +67,43 @@ class Resume:
 
     store: Node
 
+    def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
+        """Give the changes that it is."""
+        yield Timed(event.at_us, ResumeStore(_id(self.store)))
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """PD and a store do not hear of each other, for a while or for good; the store works on."""
+
+    store: Node
+    for_us: Duration | None = None
+
+    def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
+        """Give the changes that it is."""
+        yield Timed(event.at_us, CutOff(_id(self.store)))
+        if self.for_us is not None:
+            yield Timed(event.at_us + self.for_us, CutOff(_id(self.store), again=True))
+
+
+@dataclass(frozen=True, slots=True)
+class FailsOver:
+    """Another PD leads."""
+
+    def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
+        """Give the changes that it is."""
+        yield Timed(event.at_us, FailOver())
+
 
 @dataclass(frozen=True, slots=True)
 class Join:
     """A store of the cluster that is there ``later`` joins."""
 
     store: Node
+
+    def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
+        """Give the changes that it is."""
+        yield Timed(event.at_us, StartStore(_id(self.store)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +113,11 @@ class Read:
     regions: Text
     mib_s: int = 16
 
+    def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
+        """Give the changes that it is."""
+        found = _regions(self.regions, regions, f"{scenario.file}:{event.line}")
+        yield Timed(event.at_us, SetFlow("read", found, self.mib_s * _MIB))
+
 
 @dataclass(frozen=True, slots=True)
 class Write:
@@ -71,6 +126,11 @@ class Write:
     regions: Text
     mib_s: int = 16
 
+    def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
+        """Give the changes that it is."""
+        found = _regions(self.regions, regions, f"{scenario.file}:{event.line}")
+        yield Timed(event.at_us, SetFlow("write", found, self.mib_s * _MIB))
+
 
 @dataclass(frozen=True, slots=True)
 class Grows:
@@ -78,6 +138,11 @@ class Grows:
 
     region: int
     mib_s: int = 8
+
+    def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
+        """Give the changes that it is."""
+        _known([self.region], regions, f"{scenario.file}:{event.line}")
+        yield Timed(event.at_us, Grow(self.region, self.mib_s * scenario.settings.tick_us / SECOND_US))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,45 +153,23 @@ class Slow:
     mib_s: int
     for_us: Duration | None = None
 
+    def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
+        """Give the changes that it is."""
+        yield Timed(event.at_us, SlowDisk(_id(self.store), self.mib_s))
+        if self.for_us is not None:
+            yield Timed(event.at_us + self.for_us, SlowDisk(_id(self.store), None))
+
 
 EVENTS: dict[str, type] = {
-    "pdctl": Words, "stop_store": Stop, "resume_store": Resume, "start_store": Join, "read": Read, "write": Write,
-    "grow": Grows, "slow_disk": Slow,
+    "pdctl": Words, "stop_store": Stop, "resume_store": Resume, "start_store": Join, "cut_off": Cut,
+    "fail_over": FailsOver, "read": Read, "write": Write, "grow": Grows, "slow_disk": Slow,
 }  # fmt: skip
 
 
 def changes_of(scenario: Any, regions: RegionsStart) -> tuple[Timed, ...]:
     """Give a scenario's events as changes of a run."""
-    tick_us = scenario.settings.tick_us
-    found = [Timed(e.at_us, _change(e.what, regions, tick_us, f"{scenario.file}:{e.line}")) for e in scenario.events]
-    slow = [(e.at_us, e.what) for e in scenario.events if isinstance(e.what, Slow)]
-    found += [Timed(at_us + s.for_us, SlowDisk(_id(s.store), None)) for at_us, s in slow if s.for_us is not None]
+    found = [timed for event in scenario.events for timed in event.what.apply(event, scenario, regions)]
     return tuple(sorted(found, key=lambda timed: timed.at_us))
-
-
-def _change(what: Any, regions: RegionsStart, tick_us: int, where: str) -> Change:
-    match what:
-        case Words(words):
-            try:
-                read_words(words)
-            except Refused as e:
-                raise ScenarioError(f"{where}: {str(e).partition(chr(10))[0]}", hint=e.hint or "") from e
-            return Pdctl(words)
-        case Stop(store, down_us):
-            return StopStore(_id(store), None if down_us is None else down_us / SECOND_US)
-        case Resume(store):
-            return ResumeStore(_id(store))
-        case Join(store):
-            return StartStore(_id(store))
-        case Read(text, mib_s):
-            return SetFlow("read", _regions(text, regions, where), mib_s * _MIB)
-        case Write(text, mib_s):
-            return SetFlow("write", _regions(text, regions, where), mib_s * _MIB)
-        case Slow(store, mib_s):
-            return SlowDisk(_id(store), mib_s)
-        case _:
-            _known([what.region], regions, where)
-            return Grow(what.region, what.mib_s * tick_us / SECOND_US)
 
 
 def _id(store: str) -> int:

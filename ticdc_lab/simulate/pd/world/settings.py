@@ -70,6 +70,8 @@ class WorldSettings:
     counts_lag_us
         PD counts the peers and leaders of stores behind its heartbeats: a round that comes within this time sees the
         old numbers, which is why balance goes a little too far. Measured by the reference runs.
+    loss
+        The part of heartbeats, and of PD's answers to them, that the network loses; `network.loss` of a scenario.
     row_bytes
         Bytes of a key with its value, by which flows of bytes give those of keys and queries; 0: only bytes count.
     """
@@ -106,6 +108,7 @@ class WorldSettings:
     start_us: int = SECOND_US
     row_bytes: float = 1024.0
     counts_lag_us: int = 12_000
+    loss: float = 0.0
 
 
 REFERENCE = WorldSettings(

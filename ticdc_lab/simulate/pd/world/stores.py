@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from random import Random
 
 import numpy as np
 
@@ -35,6 +36,7 @@ _OPEN = ("add_open", "remove_open")
 class Node:
     """A store: its disk (MiB), whether it runs, and what an administrator set.
 
+    ``cut`` says that PD and it do not hear of each other, though it may run.
     ``told`` is what PD knows apart from region heartbeats; ``limits`` are its add-peer and remove-peer buckets (v1),
     ``windows`` the snapshots that it sends (v2). ``stale`` are peers, region and MiB, that were removed while it was
     silent; ``sent`` are snapshots since its latest heartbeat: for how many seconds each was sent, and was wanted.
@@ -45,6 +47,7 @@ class Node:
     capacity: float
     known: bool
     runs: bool
+    cut: bool = False
     heartbeat_us: int = 0
     to_compact: float = 0.0
     compact_at_tick: int = 0
@@ -63,6 +66,11 @@ class Node:
     stale: dict[int, float] = field(default_factory=dict)
     sent: list[tuple[float, float]] = field(default_factory=list)
 
+    @property
+    def in_touch(self) -> bool:
+        """Whether heartbeats come from it, and PD's answers to it."""
+        return self.runs and not self.cut
+
 
 class Nodes:
     """All stores, by position; those that did not join yet are not ``known`` to PD."""
@@ -73,7 +81,7 @@ class Nodes:
         self.smoothed = Hull(0)
         self.dirty: set[int] = set()
         self.cached: dict[int, Store] = {}
-        self.seed = seed
+        self.seed, self.network = seed, Random(f"network {seed}")
         self.fresh_us = 0
         self.closed: dict[tuple[int, int], float] = {}
         for start in stores:
@@ -135,7 +143,28 @@ class Nodes:
 
     def heartbeats(self, now_us: int) -> None:
         """Let every running store send its heartbeat."""
-        self.heartbeat([i for i, n in enumerate(self.all) if n.runs and n.told.state != REMOVED], now_us)
+        there = [i for i, n in enumerate(self.all) if n.in_touch and n.told.state != REMOVED]
+        lost = [i for i in there if self.loses()]
+        for i in lost:
+            if self.all[i].silent_us is None:
+                self.all[i].silent_us = self.all[i].heartbeat_us
+        self.heartbeat([i for i in there if i not in lost], now_us)
+
+    def loses(self) -> bool:
+        """Whether the network loses a heartbeat, or PD's answer to one, that is sent now."""
+        return bool(self.settings.loss) and self.network.random() < self.settings.loss
+
+    def hears(self, i: int) -> bool:
+        """Whether what PD and a store say now comes to the other."""
+        return self.all[i].in_touch and not self.loses()
+
+    def forget(self, now_us: int) -> None:
+        """Let another PD lead: limits are as full as at a start, and averages of free space begin anew."""
+        self.closed.clear()
+        self.smoothed = Hull(len(self.all))
+        for i, node in enumerate(self.all):
+            node.windows = Windows()
+            self.set_limit(i, node.rates, now_us)
 
     def heartbeat(self, positions: Sequence[int], now_us: int) -> None:
         """Take the heartbeats of some stores."""

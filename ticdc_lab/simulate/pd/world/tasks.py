@@ -51,9 +51,9 @@ class Tasks:
         self.moved_mib = 0.0
 
     def tell(self, row: int, step: Step, tick: int) -> None:
-        """Tell a region's leader what to do; it acts from the next tick on."""
+        """Tell a region's leader what to do; where that comes to it, it acts from the next tick on."""
         leader = int(self.regions.leader[row])
-        if leader < 0 or not self.nodes.all[leader].runs or (leader, row) in self.of:
+        if leader < 0 or not self.nodes.hears(leader) or (leader, row) in self.of:
             return
         if isinstance(step, MergeRegion) and step.passive:
             return

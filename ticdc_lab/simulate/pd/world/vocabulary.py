@@ -4,6 +4,7 @@ True or false::
 
     peers are even                 leaders are even              nothing runs
     no region misses a peer        store-4 is Tombstone          no violation
+    every region has a leader      no region is left in a joint state
     ErrStoresNotEnough came        No Operator on a Vanished Region is violated
 
 and comparisons (``<``, ``<=``, ``=``, ``>=``, ``>``) of a number::
@@ -46,6 +47,8 @@ class Moment(NamedTuple):
     stale: int
     wait_us: int
     worst_us: int
+    leaderless: int
+    joint: int
 
 
 def uneven(m: Moment, counts: Mapping[int, int]) -> dict[int, int]:
@@ -98,6 +101,10 @@ _SENTENCES: dict[str, Callable[[str, Words], Said]] = {
     "leaders are even": lambda text, _: _even("leaders"),
     "nothing runs": _said(lambda m, _: not m.running, lambda m, _: f"{m.running} operators run"),
     "no region misses a peer": _said(lambda m, _: not m.missing, lambda m, _: f"{m.missing} regions miss a peer"),
+    "every region has a leader": _said(
+        lambda m, _: not m.leaderless, lambda m, _: f"{m.leaderless} regions have no leader"
+    ),
+    "no region is left in a joint state": _said(lambda m, _: not m.joint, lambda m, _: f"{m.joint} regions are"),
     rf"{_STORE} is (?P<state>\w+)": _said(
         lambda m, f: m.states.get(_store(f), "unknown") == f["state"],
         lambda m, f: f"{f['store']} is {m.states.get(_store(f), 'unknown')}",

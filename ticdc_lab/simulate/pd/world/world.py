@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ticdc_lab.simulate.pd.balance import DRAWN, FOLLOWER_HERE, LEADER_HERE, LEARNER_HERE, PENDING_HERE
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.explained import Explained
+from ticdc_lab.simulate.pd.fit import RegionFit
 from ticdc_lab.simulate.pd.hot_loads import READ, WRITE, ZERO
 from ticdc_lab.simulate.pd.lifecycle import SUCCESS
 from ticdc_lab.simulate.pd.limits import window_open
@@ -30,14 +31,12 @@ from ticdc_lab.simulate.pd.regions import Region
 from ticdc_lab.simulate.pd.rules import Rule, default_rules
 from ticdc_lab.simulate.pd.share import may_serve
 from ticdc_lab.simulate.pd.stores import MIB, PREPARING, REMOVED, REMOVING, SERVING
-from ticdc_lab.simulate.pd.world import outages
-from ticdc_lab.simulate.pd.world.changes import Change, Happened, Timed
+from ticdc_lab.simulate.pd.world import heartbeats
+from ticdc_lab.simulate.pd.world.changes import Change, Happened, Timed, cut, grow, happen
 from ticdc_lab.simulate.pd.world.columns import Regions
 from ticdc_lab.simulate.pd.world.controller import Controller
 from ticdc_lab.simulate.pd.world.disks import SLOW
-from ticdc_lab.simulate.pd.world.growth import cut, grow
-from ticdc_lab.simulate.pd.world.happening import happen
-from ticdc_lab.simulate.pd.world.heartbeats import Heartbeats
+from ticdc_lab.simulate.pd.world.heartbeats import CHANGED, Heartbeats
 from ticdc_lab.simulate.pd.world.hot_stats import HotStats
 from ticdc_lab.simulate.pd.world.members import FOLLOWS, LEADS, LEARNS
 from ticdc_lab.simulate.pd.world.patrol import Patrol, Waits
@@ -90,6 +89,8 @@ class World:
         self.monitor: Monitor | None = None
         self.reports: list[Report] = []
         self.last_change_us = 0
+        self.leads_since_us: int | None = None
+        self.fitted: tuple[Any, Any, Any, dict[tuple[object, ...], RegionFit]] = (None, None, None, {})
         self.watch_us = 0
         self.states_us = 0
         self.heartbeat_us = self.settings.store_heartbeat_us
@@ -114,7 +115,9 @@ class World:
         influence = self.controller.influence(fast_too=fast_too)
         fullest = {0: max(m.count, default=0)}
         rules = self.rules or default_rules(self.config)
-        return Cluster(self.config, stores, rules, influence, fullest, r.count, average)
+        if self.fitted[0] is not stores or self.fitted[1:3] != (rules, self.config):
+            self.fitted = stores, rules, self.config, {}
+        return Cluster(self.config, stores, rules, influence, fullest, r.count, average, self.fitted[3])
 
     def seen(self, s: Scheduler) -> Seen:
         """Give what a scheduler sees."""
@@ -200,8 +203,25 @@ class World:
         self.hot_stats.tick(self.now_us)
         if self.reports:
             self.last_change_us = self.now_us
-        if self.now_us >= self.settings.start_us:
+        if self.leads_since_us is not None and heartbeats.has_heard_enough(self, self.leads_since_us):
+            self.leads_since_us = None
+        if self.leads_since_us is not None:
+            heartbeats.report_down(self)
+        elif self.now_us >= self.settings.start_us:
             self.decide()
+
+    def fail_over(self) -> None:
+        """Let another PD lead: it knows what was written down, learns the rest by heartbeats, and then schedules."""
+        self.leads_since_us = self.now_us
+        self.controller.forget(self.now_us)
+        self.nodes.forget(self.now_us)
+        self.patrol.forget(self.now_us)
+        self.hot_stats.forget()
+        for s in self.schedulers.values():
+            fresh = scheduler_of(s.policy, self.now_us, self.settings)
+            kept = s.memory if s.policy.sleeps else {}  # which store gives its leaders is written down
+            s.memory, s.interval_us, s.paused_until_us = kept, fresh.interval_us, 0
+            s.due_us = self.now_us + fresh.interval_us if kept else fresh.due_us
 
     def _ask_disks(self) -> None:
         """Let clients ask the disks for what they read and write now."""
@@ -237,7 +257,7 @@ class World:
         dues += [self.heartbeat_us, self.states_us, self.hot_stats.next_us(), self.heartbeats.next_us()]
         if self.changes:
             dues.append(self.changes[0].at_us)
-        if outages.any_silent(self):
+        if heartbeats.any_silent(self) or self.leads_since_us is not None:
             dues.append(self.now_us + SECOND_US)
         patrol = self.patrol.next_us()
         if patrol is not None:
@@ -260,9 +280,19 @@ class World:
             if not self.regions.alive[report.row]:
                 continue
             row, known = report.row, self.controller.running.get(report.row)
-            self.controller.reported(row, report.conf, cluster, self.now_us, self.tick)
-            if known is None or row not in self.controller.running:
+            if self.hear(row, cluster) and (known is None or row not in self.controller.running):
                 self.mark(row)
+
+    def hear(self, row: int, cluster: Cluster) -> bool:
+        """Let PD take the heartbeat of a region that changed, where it comes; else the next one tells it."""
+        leader = int(self.regions.leader[row])
+        if leader >= 0 and not self.nodes.hears(leader):
+            self.controller.unheard.add(row)
+            self.heartbeats.expect(CHANGED, leader, int(self.regions.id[row]))
+            return False
+        self.controller.unheard.discard(row)
+        self.controller.reported(row, cluster, self.now_us, self.tick)
+        return True
 
     def _take(self, report: Report) -> None:
         if report.region is not None:
@@ -314,7 +344,7 @@ class World:
         if self.now_us >= self.states_us:
             self._check_states()
         self.controller.fast.expire(self.now_us)
-        outages.report_down(self)
+        heartbeats.report_down(self)
         self.look_around()
         while True:
             s = min(self.schedulers.values(), key=lambda s: s.due_us, default=None)

@@ -1,0 +1,176 @@
+"""PD and stores that do not hear of each other: lost heartbeats, a store that is cut off, another PD that leads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from worlds import S, small
+
+from ticdc_lab.simulate.pd import checkers
+from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.explained import Explained
+from ticdc_lab.simulate.pd.world.changes import Change, CutOff, FailOver, Grow, Pdctl, ResumeStore, StopStore, Timed
+from ticdc_lab.simulate.pd.world.controller import FORGOTTEN
+from ticdc_lab.simulate.pd.world.heartbeats import Heartbeats, next_heartbeat_us
+from ticdc_lab.simulate.pd.world.monitor import FEWER
+from ticdc_lab.simulate.pd.world.run import Run, simulate
+from ticdc_lab.simulate.pd.world.start import Start
+from ticdc_lab.simulate.pd.world.world import World
+from ticdc_lab.simulate.scenario import scenario_from_text
+from ticdc_lab.simulate.swarm import fallen
+
+
+def run(start: Start, until_s: int, *changes: tuple[float, Change], seed: int = 1) -> Run:
+    """A run of so many seconds, with what happens in it, and no violation."""
+    found = simulate(start, until_s * S, seed=seed, changes=[Timed(int(at * S), change) for at, change in changes])
+    assert found.violated is None, found.violated
+    return found
+
+
+def states(found: Run, store: int) -> dict[int, str]:
+    """The state of a store by second, as pd-ctl shows it."""
+    return {row["time_us"] // S: row["state"] for row in found.stores.to_pylist() if row["store"] == store}
+
+
+def test_a_store_that_is_cut_off_is_disconnected_and_loses_neither_leaders_nor_peers() -> None:
+    """It is down to PD, but no leader says so of its peers: with the other stores it works on (a stopped one loses)."""
+    config = Config(max_store_down_time_s=30.0)
+    cut = run(small(60, 5, config=config), 115, (5, CutOff(2)), (90, CutOff(2, again=True)))
+    assert states(cut, 2)[20] == "Up" and states(cut, 2)[30] == "Disconnected" and states(cut, 2)[60] == "Down"
+    assert states(cut, 2)[115] == "Up"
+    made = cut.world.controller.created
+    assert not any("down" in desc for desc in made), made
+    assert cut.world.regions.members.leaders[1] == 12
+    stopped = run(small(60, 5, config=config), 100, (5, StopStore(2, 1.0)))
+    assert stopped.world.controller.created["replace-rule-down-peer"] == 36
+    assert stopped.world.regions.members.leaders[1] == 0
+
+
+def test_what_pd_says_does_not_come_to_a_store_that_is_cut_off() -> None:
+    """Nor does it cut a region in half, for which it needs ids; all is done when they hear of each other again."""
+    start = small(60, 4, split_mib=144.0)
+    start = replace(start, regions=start.regions._replace(leader=start.regions.peers[:, 0].copy()))
+    word, grow = Pdctl("operator add transfer-leader 1 2"), Grow(5, 8.0, 12 * S)
+    assert start.regions.leader[0] == start.regions.leader[4] == 1
+    found = run(start, 60, (2, CutOff(1)), (3, word), (3, grow), (40, CutOff(1, again=True)))
+    at = {row["time_us"] // S: row["peers"] for row in found.stores.to_pylist() if row["store"] == 1}
+    assert at[39] == 45 < at[60]
+    moved = next(o for o in found.operators.to_pylist() if o["desc"] == "admin-transfer-leader")
+    assert moved["status"] == "success" and moved["finished_us"] > 40 * S
+
+
+def test_a_report_that_is_lost_comes_with_the_next_heartbeat() -> None:
+    """Operators take longer, and all that a quiet network does is done."""
+
+    def done(loss: float) -> tuple[int, float]:
+        found = run(small(60, 4, (1, 2, 3), 600, loss=loss, region_heartbeat_us=20 * S), 240)
+        ended = [o for o in found.operators.to_pylist() if o["status"] == "success"]
+        took = [(o["finished_us"] - o["started_us"]) / S for o in ended if o["desc"] == "balance-region-scheduler"]
+        return found.world.regions.members.count[3], sum(took) / len(took)
+
+    (few, quick), (many, slow) = done(0.0), done(0.3)
+    assert few > 30 and many > 30 and slow > 3 * quick
+
+
+def test_lost_heartbeats_of_a_store_make_it_disconnected_for_a_while() -> None:
+    """Two in a row are enough."""
+    found = run(small(60, 4, loss=0.5), 300)
+    shown = {state for store in range(1, 5) for state in states(found, store).values()}
+    assert shown == {"Up", "Disconnected"}
+
+
+def test_another_pd_forgets_operators_and_schedules_when_it_has_heard_of_nine_tenths_of_the_regions() -> None:
+    """Each region has its place in the interval of a minute; hot regions and intervals of schedulers begin anew."""
+    found = run(small(600, 4, (1, 2, 3), 60), 120, (20, FailOver()))
+    rows = found.operators.to_pylist()
+    lost = [o for o in rows if o["ended_because"] == FORGOTTEN]
+    assert lost and all(o["finished_us"] == 20 * S for o in lost)
+    again = min(o["created_us"] for o in rows if o["created_us"] > 20 * S)
+    places = sorted(next_heartbeat_us(region, 20 * S, 60 * S) for region in range(1, 601))
+    assert places[539] <= again <= places[580]
+
+
+def test_a_pd_that_cannot_hear_of_nine_tenths_schedules_after_five_minutes() -> None:
+    """A store that is cut off leads a quarter of the regions, whose heartbeats do not come."""
+    found = run(small(60, 4, limit=60), 380, (5, CutOff(1)), (10, FailOver()), (20, Pdctl("store weight 2 1 5")))
+    made = [o["created_us"] // S for o in found.operators.to_pylist() if o["created_us"] > 10 * S]
+    assert min(made) == 310
+
+
+def test_another_pd_ends_joint_states_that_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that stores were told are carried out; planted: the checker that goes on from there sees nothing."""
+    moments = [20.0 + tick / 10 for tick in range(8)]
+
+    def left(at_s: float) -> tuple[int, int]:
+        world = World(small(60, 4, (1, 2, 3), 2000), 1, changes=[Timed(int(at_s * S), FailOver())])
+        world.schedulers["balance-region-scheduler"].due_us = 19 * S
+        world.run(140 * S)
+        idle = [row for row in world.regions.rows().tolist() if row not in world.controller.running]
+        joint = [row for row in idle if checkers.in_joint_state(world.regions.region(row))]
+        return world.controller.finished["leave-joint-state"], len(joint)
+
+    found = [left(at_s) for at_s in moments]
+    assert sum(done for done, _ in found) > 0 and not any(joint for _, joint in found)
+    monkeypatch.setattr(checkers, "check_joint_state", lambda *_: Explained((), "nothing to see"))
+    assert sum(joint for _, joint in map(left, moments)) > 0
+
+
+BACK = """
+model: pd
+seed: 3
+until: 130s
+cluster: {stores: 5, regions: 60, on: [1, 2, 3, 4], store_limit: 600, config: {max-store-down-time: 30s,
+  location-labels: zone}}
+events:
+  - {at: 44s, stop_store: store-4, down: 1s}
+  - {at: 69s, resume_store: store-4}
+  - {at: 40s, pdctl: store weight 4 1 9}
+"""
+
+
+def test_a_peer_on_a_store_that_is_just_back_counts() -> None:
+    """A move to it goes on before its own heartbeat comes: the auditor took the new peer for none (the swarm)."""
+    scenario = scenario_from_text(BACK)
+    played = scenario.model.play(scenario)
+    assert played.run.violated is None
+    over = [o for o in played.run.operators.to_pylist() if o["created_us"] < 69 * S < o["finished_us"]]
+    assert any(o["to_store"] == 4 and o["status"] == "success" and o["finished_us"] < 70 * S for o in over)
+
+
+SWARM = range(30)
+
+
+def test_the_swarm_catches_a_store_that_keeps_what_it_should_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: nobody tells a store that is back that its peers were replaced."""
+    monkeypatch.setattr(Heartbeats, "_stale", lambda *_: False)
+    found = next(iter(f for f in fallen("pd", SWARM)), None)
+    assert found is not None and any("stale peers" in because for because in found.because)
+
+
+def test_the_swarm_catches_steps_that_are_told_once_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: what the network loses is not said again."""
+    monkeypatch.setattr("ticdc_lab.simulate.pd.world.controller.told_again_after_us", lambda _: 1 << 60)
+    monkeypatch.setattr("ticdc_lab.simulate.pd.world.controller.timeout_s", lambda _: 1e9)
+    assert next(iter(f for f in fallen("pd", SWARM)), None) is not None
+
+
+def test_the_swarm_catches_an_operator_that_removes_before_it_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted, as for the invariants; each seed that shows it says which."""
+    real = World.add
+
+    def cut(self: World, operators: object, because: str, source: str) -> int:
+        steps = [op._replace(steps=tuple(sorted(op.steps, key=lambda s: type(s).__name__ != "RemovePeer")))
+                 if not any(type(s).__name__ == "TransferLeader" for s in op.steps) else op for op in operators]  # type: ignore[attr-defined]  # fmt: skip
+        return real(self, steps, because, source)
+
+    monkeypatch.setattr(World, "add", cut)
+    found = next(iter(f for f in fallen("pd", SWARM)), None)
+    assert found is not None and any(FEWER in because or "Quorum" in because for because in found.because), found
+
+
+def test_a_stopped_store_that_is_cut_off_besides_is_heard_of_only_when_both_are_over() -> None:
+    """Whatever comes back first."""
+    both = ((5, StopStore(2)), (6, CutOff(2)), (30, ResumeStore(2)), (60, CutOff(2, again=True)))
+    found = run(small(60, 4), 80, *both)
+    assert states(found, 2)[59] == "Disconnected" and states(found, 2)[75] == "Up"
