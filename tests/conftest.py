@@ -6,12 +6,14 @@ import atexit
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -21,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
+from xdist.scheduler import LoadFileScheduling
 
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.engine import shuffle, speeds
@@ -79,6 +82,28 @@ def pytest_runtestloop(session: pytest.Session) -> None:
             time.sleep(0.1)
         if made.read_text() != "0":
             raise pytest.UsageError("the kernels do not compile: python -m ticdc_lab.codecs.kernel.compiling")
+
+
+_STARTS_SPARK = re.compile(r"mark\.spark\b|\bclassic: SparkSession|\(\"spark\"\)")
+
+
+class _OneJvm(LoadFileScheduling):
+    """Files go to workers as they are, but those that ask Spark go to one of them: a JVM gets quicker as it runs."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "spark" if _starts_spark(ROOT / file) else file
+
+
+@cache
+def _starts_spark(file: Path) -> bool:
+    return _STARTS_SPARK.search(file.read_text(encoding="utf-8")) is not None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    """How workers get their tests."""
+    return _OneJvm(config, log)
 
 
 @pytest.fixture(autouse=True)
