@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from ticdc_lab.simulate.ddl_service.assignment import assign
-from ticdc_lab.simulate.ddl_service.load import drawn_load
+from ticdc_lab.simulate.ddl_service.drawn import drawn_load
+from ticdc_lab.simulate.ddl_service.leading import assign
 from ticdc_lab.simulate.ddl_service.run import simulate
 from ticdc_lab.simulate.ddl_service.world import Settings
 from ticdc_lab.simulate.explore import explore

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from ticdc_lab.ddl_service.node import Backend
 from ticdc_lab.ddl_service.store_time import StoreTime
-from ticdc_lab.simulate.ddl_service.store_messages import Answer, Done, Happened, Request
+from ticdc_lab.simulate.ddl_service.store import Answer, Done, Happened, Request
 
 
 class Deaf:

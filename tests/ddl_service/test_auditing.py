@@ -14,7 +14,7 @@ from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.errors import IncompleteHistoryError
 from ticdc_lab.simulate.ddl_service import checks, jobs, keys, records
 from ticdc_lab.simulate.ddl_service.records import Job
-from ticdc_lab.simulate.ddl_service.store_messages import Put, Txn
+from ticdc_lab.simulate.ddl_service.store import Put, Txn
 
 STORE = "tikv://c1:2379"
 ONE, TWO = "ddl-service-1-c1", "ddl-service-2-c1"

@@ -21,7 +21,7 @@ from ticdc_lab.simulate.ddl_service.connection import Terms
 from ticdc_lab.simulate.ddl_service.server import Server
 from ticdc_lab.simulate.ddl_service.server_state import Habits, Submit
 from ticdc_lab.simulate.ddl_service.settings import Duties
-from ticdc_lab.simulate.ddl_service.store_messages import Grant
+from ticdc_lab.simulate.ddl_service.store import Grant
 from ticdc_lab.simulate.ddl_service.worker import Worker
 from ticdc_lab.simulate.ddl_service.worker_state import Register
 from ticdc_lab.simulate.scheduler.clock import EPOCH_MS, us_of

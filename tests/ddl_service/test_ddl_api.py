@@ -12,10 +12,10 @@ from ticdc_lab.ddl_service import Listening, api
 from ticdc_lab.ddl_service.bodies import Assignment, Schedule, WorkerNode
 from ticdc_lab.errors import SetupError
 from ticdc_lab.simulate.ddl_service import keys, records, registering
-from ticdc_lab.simulate.ddl_service.mirror import Mirror
+from ticdc_lab.simulate.ddl_service.connection import Mirror
 from ticdc_lab.simulate.ddl_service.records import Cluster, Worker
-from ticdc_lab.simulate.ddl_service.store_messages import Entry
-from ticdc_lab.simulate.ddl_service.versions import Versions
+from ticdc_lab.simulate.ddl_service.settings import Versions
+from ticdc_lab.simulate.ddl_service.store import Entry
 
 SERVICE = Versions("v8.5.0", "v6.1.0")
 KNOWN = {"one": Cluster("tikv://one:2379", "v6.5.0")}

@@ -26,7 +26,7 @@ from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.simulate.ddl_service import keys
 from ticdc_lab.simulate.ddl_service.records import Job, written
 from ticdc_lab.simulate.ddl_service.settings import DUTIES
-from ticdc_lab.simulate.ddl_service.store_messages import Delete, Put, Read, Txn
+from ticdc_lab.simulate.ddl_service.store import Delete, Put, Read, Txn
 
 NODE, FIRST = "ddl-service-node-1", "tikv://192.168.1.100:2379"
 OWNED = {"assigned_to": NODE, "status": "OWNER"}

@@ -20,7 +20,7 @@ from ticdc_lab.ddl_service import etcd_loop, etcd_rpc, etcd_session, history
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
 from ticdc_lab.errors import IncompleteHistoryError, SetupError, SourceError
-from ticdc_lab.simulate.ddl_service.store_messages import (
+from ticdc_lab.simulate.ddl_service.store import (
     Done,
     Expired,
     Grant,

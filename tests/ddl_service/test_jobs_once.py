@@ -19,7 +19,8 @@ from ticdc_lab.ddl_service.etcd_store import EtcdStore
 from ticdc_lab.ddl_service.history import Written
 from ticdc_lab.ddl_service.node import Backend, Node
 from ticdc_lab.ddl_service.submitting import submitted
-from ticdc_lab.simulate.ddl_service import keys, records, server_duties
+from ticdc_lab.simulate.ddl_service import keys, records
+from ticdc_lab.simulate.ddl_service import server as rules
 from ticdc_lab.simulate.ddl_service.checks import ONE_JOB
 from ticdc_lab.simulate.ddl_service.server import Server
 from ticdc_lab.simulate.ddl_service.server_state import Habits, SetVariable, Submit
@@ -63,14 +64,14 @@ def test_a_lost_answer_makes_no_second_job(workers: Two) -> None:
 
 def test_the_audit_sees_a_doubled_job(workers: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the statement is written without a look whether it was before."""
-    sound = server_duties._wished
+    sound = rules._wished
 
     def forgetful(wish: Any, *rest: Any) -> Any:
         compares, ops = sound(wish, *rest)  # type: ignore[misc]
         return compares[:1], tuple(op for op in ops if not op.key.startswith(keys.REQUESTS))
 
-    monkeypatch.setattr(server_duties, "_wished", forgetful)
-    monkeypatch.setattr(server_duties, "answered_wish", lambda state, message, now: (server_duties.granted(state), []))
+    monkeypatch.setattr(rules, "_wished", forgetful)
+    monkeypatch.setattr(rules, "answered_wish", lambda state, message, now: (rules.granted(state), []))
     server = tidb(Lossy(workers.open(), "wish"))
     server.post(STATEMENT)
     until(lambda: len(jobs(workers.written())) == 2, START_S)

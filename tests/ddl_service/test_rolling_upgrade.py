@@ -24,10 +24,9 @@ from ticdc_lab.simulate.ddl_service.connection import Terms
 from ticdc_lab.simulate.ddl_service.registering import CONFLICT, REFUSED, Outcome, Write, decided
 from ticdc_lab.simulate.ddl_service.server import Server
 from ticdc_lab.simulate.ddl_service.server_state import Habits, SetVariable, Submit
-from ticdc_lab.simulate.ddl_service.settings import Duties
-from ticdc_lab.simulate.ddl_service.store_messages import Entry, Put
+from ticdc_lab.simulate.ddl_service.settings import Duties, Versions
+from ticdc_lab.simulate.ddl_service.store import Entry, Put
 from ticdc_lab.simulate.ddl_service.sysvars import BATCH
-from ticdc_lab.simulate.ddl_service.versions import Versions
 from ticdc_lab.simulate.ddl_service.worker_state import Register
 
 TERMS = Terms(20_000_000, 4_000_000)

@@ -18,8 +18,7 @@ from ticdc_lab.ddl_service.history import of_folder
 from ticdc_lab.ddl_service.sqlite_file import FILE
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.errors import SetupError, SourceError
-from ticdc_lab.simulate.ddl_service.store import Store
-from ticdc_lab.simulate.ddl_service.store_messages import (
+from ticdc_lab.simulate.ddl_service.store import (
     Done,
     Expired,
     Grant,
@@ -29,6 +28,7 @@ from ticdc_lab.simulate.ddl_service.store_messages import (
     Observe,
     Put,
     Revoke,
+    Store,
     Txn,
 )
 from ticdc_lab.simulate.machine import Now, Received, Send

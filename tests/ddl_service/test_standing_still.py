@@ -24,7 +24,7 @@ from ticdc_lab.ddl_service.sqlite_file import FILE
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.simulate.ddl_service.connection import Terms
 from ticdc_lab.simulate.ddl_service.settings import Duties
-from ticdc_lab.simulate.ddl_service.store_messages import Answer, Done, Put, Request, Txn
+from ticdc_lab.simulate.ddl_service.store import Answer, Done, Put, Request, Txn
 
 SHORT = Duties(terms=Terms(1_500_000, 300_000))
 

@@ -21,8 +21,7 @@ from ticdc_lab.ddl_service.etcd_store import EtcdStore
 from ticdc_lab.ddl_service.history import Written
 from ticdc_lab.ddl_service.node import Backend
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
-from ticdc_lab.simulate.ddl_service.store import Store
-from ticdc_lab.simulate.ddl_service.store_messages import (
+from ticdc_lab.simulate.ddl_service.store import (
     CREATE,
     MOD,
     VALUE,
@@ -42,6 +41,7 @@ from ticdc_lab.simulate.ddl_service.store_messages import (
     Request,
     Revoke,
     Snapshot,
+    Store,
     Txn,
 )
 from ticdc_lab.simulate.machine import Now, Received, Send

@@ -14,9 +14,8 @@ from ticdc_lab import figures
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.simulate.ddl_service import owner
 from ticdc_lab.simulate.ddl_service.fleet import Answer, fleet_in, fleet_polled
-from ticdc_lab.simulate.ddl_service.model import MODEL
-from ticdc_lab.simulate.ddl_service.play import play
 from ticdc_lab.simulate.ddl_service.run import simulate
+from ticdc_lab.simulate.ddl_service.scenario import MODEL, play
 from ticdc_lab.simulate.ddl_service.server_state import Habits, Submit
 from ticdc_lab.simulate.ddl_service.world import Settings
 from ticdc_lab.simulate.faults import Ask, Crash

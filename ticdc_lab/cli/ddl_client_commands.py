@@ -148,7 +148,7 @@ def submit(
     from ticdc_lab.simulate.ddl_service.jobs import LADDERS
     from ticdc_lab.simulate.ddl_service.records import DONE
     from ticdc_lab.simulate.ddl_service.server_state import Submit
-    from ticdc_lab.simulate.ddl_service.versions import parsed
+    from ticdc_lab.simulate.ddl_service.settings import parsed
 
     if sent_by and not parsed(sent_by):
         raise click.BadParameter("expected vMAJOR.MINOR.PATCH", param_hint="--sent-by")

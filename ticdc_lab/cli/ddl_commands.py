@@ -15,7 +15,7 @@ from ticdc_lab.cli.common import CLEAN, FAILED, FINDINGS, guarded, main
 if TYPE_CHECKING:
     from ticdc_lab.ddl_service.etcd_rpc import Etcd
     from ticdc_lab.ddl_service.node import Backend
-    from ticdc_lab.simulate.ddl_service.versions import Versions
+    from ticdc_lab.simulate.ddl_service.settings import Versions
 
 
 class _Seconds(click.FloatRange):
@@ -117,7 +117,7 @@ def version_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def versions_of(version: str, oldest: str) -> Versions:
     """Read what is supported."""
-    from ticdc_lab.simulate.ddl_service.versions import Versions, parsed, unsupported
+    from ticdc_lab.simulate.ddl_service.settings import Versions, parsed, unsupported
 
     if not parsed(version) or not parsed(oldest):
         raise click.BadParameter("expected vMAJOR.MINOR.PATCH", param_hint="--version, --oldest")

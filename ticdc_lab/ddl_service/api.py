@@ -22,10 +22,10 @@ from ticdc_lab.ddl_service.bodies import (
 )
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.mirror import Mirror
+from ticdc_lab.simulate.ddl_service.connection import Mirror
 from ticdc_lab.simulate.ddl_service.records import SCHEDULING, Cluster
 from ticdc_lab.simulate.ddl_service.registering import ABSENT, CONFLICT, LATE, NO_SESSION, REFUSED, UNKNOWN, Outcome
-from ticdc_lab.simulate.ddl_service.versions import parsed
+from ticdc_lab.simulate.ddl_service.settings import parsed
 from ticdc_lab.simulate.ddl_service.worker_state import Register
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")

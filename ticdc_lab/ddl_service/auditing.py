@@ -23,8 +23,8 @@ from ticdc_lab.simulate.ddl_service.checks import (
     wrong_step,
 )
 from ticdc_lab.simulate.ddl_service.registering import addresses
-from ticdc_lab.simulate.ddl_service.versions import SUPPORTED as CURRENT
-from ticdc_lab.simulate.ddl_service.versions import Versions, unsupported
+from ticdc_lab.simulate.ddl_service.settings import SUPPORTED as CURRENT
+from ticdc_lab.simulate.ddl_service.settings import Versions, unsupported
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from aetcd import rpc
 
 from ticdc_lab.ddl_service import etcd_rpc
 from ticdc_lab.ddl_service.etcd_rpc import ANSWERS_S, LEADER_ONLY, SignedIn, after, entry, is_of_token
-from ticdc_lab.simulate.ddl_service.store_messages import (
+from ticdc_lab.simulate.ddl_service.store import (
     Answer,
     Done,
     Entry,

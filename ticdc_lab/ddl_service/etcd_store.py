@@ -19,7 +19,7 @@ from ticdc_lab.ddl_service import etcd_loop, etcd_rpc
 from ticdc_lab.ddl_service.etcd_rpc import ANSWERS_S, Etcd
 from ticdc_lab.ddl_service.etcd_session import Session, Stubs
 from ticdc_lab.ddl_service.store_time import StoreTime, steady_us
-from ticdc_lab.simulate.ddl_service.store_messages import Answer, Request, Revoke
+from ticdc_lab.simulate.ddl_service.store import Answer, Request, Revoke
 
 HALF_A_SECOND_US = 500_000
 """etcd tells whole seconds: what has passed of one is half of it, on average."""

@@ -33,8 +33,7 @@ from ticdc_lab.ddl_service.bodies import (
 from ticdc_lab.ddl_service.doorman import Doorman
 from ticdc_lab.ddl_service.metrics import Metrics
 from ticdc_lab.ddl_service.node import Node
-from ticdc_lab.simulate.ddl_service.connection import is_over
-from ticdc_lab.simulate.ddl_service.mirror import Mirror
+from ticdc_lab.simulate.ddl_service.connection import Mirror, is_over
 from ticdc_lab.simulate.ddl_service.registering import Command, Outcome
 from ticdc_lab.simulate.ddl_service.worker_state import Look, LookAtJobs, Unregister, is_taken, registered
 

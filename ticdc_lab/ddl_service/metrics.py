@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from ticdc_lab.simulate.ddl_service import jobs, keys, records
 from ticdc_lab.simulate.ddl_service.records import Job
-from ticdc_lab.simulate.ddl_service.store_messages import Done, Put, Txn
+from ticdc_lab.simulate.ddl_service.store import Done, Put, Txn
 from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
 from ticdc_lab.simulate.machine import Received, Send
 

@@ -25,7 +25,7 @@ from ticdc_lab.ddl_service.sqlite_file import (
     reading,
     writing,
 )
-from ticdc_lab.simulate.ddl_service.store_messages import (
+from ticdc_lab.simulate.ddl_service.store import (
     CREATE,
     MOD,
     Answer,

@@ -27,7 +27,7 @@ from ticdc_lab.simulate.ddl_service.server_state import (
     ShownDdl,
     Submit,
 )
-from ticdc_lab.simulate.ddl_service.store_messages import (
+from ticdc_lab.simulate.ddl_service.store import (
     Entry,
     Grant,
     Granted,

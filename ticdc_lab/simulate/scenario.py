@@ -109,7 +109,7 @@ MODELS = {
     "scheduler": "ticdc_lab.simulate.scheduler.model",
     "pipeline": "ticdc_lab.simulate.pipeline.model",
     "changefeeds": "ticdc_lab.simulate.pipeline.changefeeds.scenario",
-    "ddl-service": "ticdc_lab.simulate.ddl_service.model",
+    "ddl-service": "ticdc_lab.simulate.ddl_service.scenario",
     "pd": "ticdc_lab.simulate.pd.world.model",
 }
 """Modules by the names of the models; each is imported when it is asked for, and has a ``MODEL``."""

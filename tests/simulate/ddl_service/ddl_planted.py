@@ -9,21 +9,19 @@ from immutables import Map
 from planting import Bugs, Patch, planted_in
 
 from ticdc_lab.simulate.ddl_service import (
-    following,
     jobs,
     keys,
     leading,
     owner,
     registering,
     server,
-    server_duties,
     sysvars,
     worker,
 )
-from ticdc_lab.simulate.ddl_service.assignment import Plan
+from ticdc_lab.simulate.ddl_service.leading import Plan
 from ticdc_lab.simulate.ddl_service.owner import OwnerState
 from ticdc_lab.simulate.ddl_service.server_state import Schema
-from ticdc_lab.simulate.ddl_service.store_messages import Put, Txn
+from ticdc_lab.simulate.ddl_service.store import Put, Txn
 from ticdc_lab.simulate.machine import Output, Send, Wake
 from ticdc_lab.simulate.scheduler.clock import ts_of
 
@@ -145,7 +143,7 @@ def _serves_unverified() -> list[Patch]:
 
     def loaded(self: Any, state: Any, mirror: Any, now: Any) -> Any:
         after, outputs = sound(self, state, mirror, now)
-        if after.serves is None and after.loaded and server_duties.is_bootstrapped(mirror, self.habits):
+        if after.serves is None and after.loaded and server.is_bootstrapped(mirror, self.habits):
             after = after._replace(serves=after.loaded)
         return after, outputs
 
@@ -154,11 +152,11 @@ def _serves_unverified() -> list[Patch]:
 
 def _bootstraps_without_the_lock() -> list[Patch]:
     def bootstrapped(state: Any, mirror: Any, habits: Any, now: Any) -> Any:
-        if server_duties.is_bootstrapped(mirror, habits) or state.upgrading:
+        if server.is_bootstrapped(mirror, habits) or state.upgrading:
             return state, []
         return state._replace(upgrading=True), [Wake(habits.bootstrap_us, "upgraded")]
 
-    return [(server_duties, "_bootstrapped", bootstrapped)]
+    return [(server, "_bootstrapped", bootstrapped)]
 
 
 def _one_id() -> list[Patch]:
@@ -181,13 +179,13 @@ PLANTED: Bugs = {
     "shares sessions": _shares_sessions,
     "takes any version": lambda: [(registering, "unsupported", lambda *_: None)],
     "runs any job": lambda: [(jobs, "unsupported", lambda *_: None)],
-    "ignores removals": lambda: [(following, "is_to_stop", _never)],
+    "ignores removals": lambda: [(worker, "is_to_stop", _never)],
     "keeps the lost": _keeps_the_lost,
     "never rebalances": _never_rebalances,
     "serves on": lambda: [(server, "is_over", _never)],
     "publishes first": _publishes_first,
     "serves unverified": _serves_unverified,
-    "bootstraps as the owner": lambda: [(server_duties, "_bootstrapped", lambda state, *_: (state, []))],
+    "bootstraps as the owner": lambda: [(server, "_bootstrapped", lambda state, *_: (state, []))],
     "bootstraps without the lock": _bootstraps_without_the_lock,
 }
 

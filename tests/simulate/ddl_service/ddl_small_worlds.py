@@ -8,7 +8,6 @@ from typing import Any
 from ddl_small import Small, World
 
 from ticdc_lab.simulate.ddl_service import keys, owner, records
-from ticdc_lab.simulate.ddl_service.assignment import assign
 from ticdc_lab.simulate.ddl_service.checks import (
     BALANCED,
     ENDS_WELL,
@@ -19,13 +18,12 @@ from ticdc_lab.simulate.ddl_service.checks import (
     wrong_step,
 )
 from ticdc_lab.simulate.ddl_service.connection import answered
+from ticdc_lab.simulate.ddl_service.leading import assign
 from ticdc_lab.simulate.ddl_service.owner import OwnerState
 from ticdc_lab.simulate.ddl_service.server import Server
 from ticdc_lab.simulate.ddl_service.server_state import Habits, ServerState, Submit
-from ticdc_lab.simulate.ddl_service.settings import DUTIES, Duties
-from ticdc_lab.simulate.ddl_service.store import Store, StoreState
-from ticdc_lab.simulate.ddl_service.store_messages import Done
-from ticdc_lab.simulate.ddl_service.versions import SUPPORTED
+from ticdc_lab.simulate.ddl_service.settings import DUTIES, SUPPORTED, Duties
+from ticdc_lab.simulate.ddl_service.store import Done, Store, StoreState
 from ticdc_lab.simulate.ddl_service.worker import Worker
 from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
 from ticdc_lab.simulate.machine import Address, Asked, Event, Ignored, Now, Output, Received

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from immutables import Map
 
-from ticdc_lab.simulate.ddl_service.assignment import assign
-from ticdc_lab.simulate.ddl_service.leading import refused
-from ticdc_lab.simulate.ddl_service.mirror import Part
+from ticdc_lab.simulate.ddl_service.connection import Part
+from ticdc_lab.simulate.ddl_service.leading import assign, refused
 from ticdc_lab.simulate.ddl_service.records import Cluster, written
-from ticdc_lab.simulate.ddl_service.store_messages import Entry
-from ticdc_lab.simulate.ddl_service.versions import Versions
+from ticdc_lab.simulate.ddl_service.settings import Versions
+from ticdc_lab.simulate.ddl_service.store import Entry
 
 CLUSTERS = st.integers(0, 5).map(lambda n: [f"c{i}" for i in range(n)])
 WORKERS = st.integers(1, 3).map(lambda n: [f"w{i}" for i in range(n)])

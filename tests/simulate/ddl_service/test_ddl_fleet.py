@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from ticdc_lab.simulate.ddl_service import jobs
 from ticdc_lab.simulate.ddl_service.fleet import IS_DOWN, LEADS, Answer, Stretches, fleet_in, fleet_polled
-from ticdc_lab.simulate.ddl_service.play import Played, play
 from ticdc_lab.simulate.ddl_service.progress import job_progress
+from ticdc_lab.simulate.ddl_service.scenario import Played, play
 from ticdc_lab.simulate.scenario import read_scenario
 from ticdc_lab.simulate.trace import CHANGES, TRACE
 

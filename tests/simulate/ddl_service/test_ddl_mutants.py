@@ -14,8 +14,8 @@ from ticdc_lab.simulate.ddl_service.monitor import INVARIANTS
 from ticdc_lab.simulate.ddl_service.records import Job
 from ticdc_lab.simulate.ddl_service.run import simulate
 from ticdc_lab.simulate.ddl_service.server_state import Habits
+from ticdc_lab.simulate.ddl_service.settings import SUPPORTED as VERSIONS
 from ticdc_lab.simulate.ddl_service.sysvars import VARIABLES, Scopes, value_of
-from ticdc_lab.simulate.ddl_service.versions import SUPPORTED as VERSIONS
 from ticdc_lab.simulate.ddl_service.world import Settings
 from ticdc_lab.simulate.trace import NOTHING
 

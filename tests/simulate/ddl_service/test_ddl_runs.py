@@ -7,7 +7,7 @@ import pytest
 from immutables import Map
 
 from ticdc_lab.simulate.ddl_service import jobs, keys, records
-from ticdc_lab.simulate.ddl_service.load import drawn_load
+from ticdc_lab.simulate.ddl_service.drawn import drawn_load
 from ticdc_lab.simulate.ddl_service.run import Run, simulate
 from ticdc_lab.simulate.ddl_service.server_state import HABITS, Cancel, Habits, Submit
 from ticdc_lab.simulate.ddl_service.worker_state import Register, Unregister

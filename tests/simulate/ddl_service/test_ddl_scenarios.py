@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from ticdc_lab.cli import main
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate.ddl_service.checks import ONE_OWNER
-from ticdc_lab.simulate.ddl_service.mischief import KINDS, mischief
-from ticdc_lab.simulate.ddl_service.play import play
+from ticdc_lab.simulate.ddl_service.drawn import KINDS, mischief
+from ticdc_lab.simulate.ddl_service.scenario import play
 from ticdc_lab.simulate.ddl_service.world import Settings
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
 from ticdc_lab.simulate.sweep import sweep

@@ -8,9 +8,9 @@ from immutables import Map
 from ticdc_lab.ddl_service.metrics import Metrics
 from ticdc_lab.simulate.ddl_service import jobs, keys, records
 from ticdc_lab.simulate.ddl_service.run import Run, simulate
-from ticdc_lab.simulate.ddl_service.server_duties import shown_ddl
+from ticdc_lab.simulate.ddl_service.server import shown_ddl
 from ticdc_lab.simulate.ddl_service.server_state import ShowDdl, ShownDdl, Submit
-from ticdc_lab.simulate.ddl_service.store_messages import Entry, Found, Put
+from ticdc_lab.simulate.ddl_service.store import Entry, Found, Put
 from ticdc_lab.simulate.ddl_service.world import Settings, store_of
 from ticdc_lab.simulate.faults import Ask
 from ticdc_lab.simulate.machine import Asked, Now, Received, Send, Told

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ticdc_lab.simulate.ddl_service.store import Store, StoreState
-from ticdc_lab.simulate.ddl_service.store_messages import (
+from ticdc_lab.simulate.ddl_service.store import (
     CREATE,
     MOD,
     VALUE,
@@ -22,6 +21,8 @@ from ticdc_lab.simulate.ddl_service.store_messages import (
     Put,
     Revoke,
     Snapshot,
+    Store,
+    StoreState,
     Txn,
 )
 from ticdc_lab.simulate.machine import Fired, Now, Received, Send

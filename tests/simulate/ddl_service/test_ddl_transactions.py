@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from ticdc_lab.simulate.ddl_service import keys, server_duties
+from ticdc_lab.simulate.ddl_service import keys, server
 from ticdc_lab.simulate.ddl_service.checks import KEPT
 from ticdc_lab.simulate.ddl_service.run import Run, simulate
 from ticdc_lab.simulate.ddl_service.server_state import Habits, Transact
-from ticdc_lab.simulate.ddl_service.store_messages import Put
+from ticdc_lab.simulate.ddl_service.store import Put
 from ticdc_lab.simulate.ddl_service.world import Settings, store_of
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Fault
 from ticdc_lab.simulate.scenario import scenario_from_text
@@ -66,13 +66,13 @@ def test_a_server_that_dies_takes_its_transactions_along() -> None:
 
 def test_a_server_that_tells_gc_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the transaction begins without its minstartts."""
-    sound = server_duties._begun
+    sound = server._begun
 
     def begun(state: Any, mirror: Any, now: Any) -> Any:
         after, (compares, puts) = sound(state, mirror, now)
         return after, (compares, tuple(p for p in puts if not (isinstance(p, Put) and keys.MIN_START_TS in p.key)))
 
-    monkeypatch.setattr(server_duties, "_begun", begun)
+    monkeypatch.setattr(server, "_begun", begun)
     found = run(LONG)
     assert found.violation is not None and found.violation.invariant == KEPT
 

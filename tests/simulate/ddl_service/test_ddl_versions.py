@@ -9,9 +9,8 @@ from ticdc_lab.simulate.ddl_service import infosyncer, keys, records
 from ticdc_lab.simulate.ddl_service.registering import LATE, REFUSED, Outcome, Write, decided
 from ticdc_lab.simulate.ddl_service.run import Run, simulate
 from ticdc_lab.simulate.ddl_service.server_state import Habits, Submit
-from ticdc_lab.simulate.ddl_service.settings import Duties
-from ticdc_lab.simulate.ddl_service.store_messages import Entry
-from ticdc_lab.simulate.ddl_service.versions import SUPPORTED
+from ticdc_lab.simulate.ddl_service.settings import SUPPORTED, Duties
+from ticdc_lab.simulate.ddl_service.store import Entry
 from ticdc_lab.simulate.ddl_service.worker import Worker
 from ticdc_lab.simulate.ddl_service.worker_state import LookAtJobs, Register, Unregister
 from ticdc_lab.simulate.ddl_service.world import PD, Settings, store_of

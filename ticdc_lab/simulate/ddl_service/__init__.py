@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
-    from ticdc_lab.simulate.ddl_service.assignment import assign
     from ticdc_lab.simulate.ddl_service.fleet import fleet_in
-    from ticdc_lab.simulate.ddl_service.play import play
+    from ticdc_lab.simulate.ddl_service.leading import assign
     from ticdc_lab.simulate.ddl_service.progress import job_progress
     from ticdc_lab.simulate.ddl_service.replicated import done_jobs, load_with_ddl
     from ticdc_lab.simulate.ddl_service.run import simulate
+    from ticdc_lab.simulate.ddl_service.scenario import play
     from ticdc_lab.simulate.ddl_service.server_state import Habits, Submit
     from ticdc_lab.simulate.ddl_service.settings import Duties
     from ticdc_lab.simulate.ddl_service.world import Settings

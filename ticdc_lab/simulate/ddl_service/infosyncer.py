@@ -13,12 +13,9 @@ import orjson
 
 from ticdc_lab.simulate.ddl_service import keys
 from ticdc_lab.simulate.ddl_service.connection import Connection, asked
-from ticdc_lab.simulate.ddl_service.store_messages import Entry, Put
-from ticdc_lab.simulate.ddl_service.versions import as_numbers, parsed
+from ticdc_lab.simulate.ddl_service.settings import as_numbers, parsed
+from ticdc_lab.simulate.ddl_service.store import Entry, Put
 from ticdc_lab.simulate.machine import Now, Output
-
-TTL_US = 30_000_000
-"""How often an instance says that it lives, unless told otherwise (``topologySyncerKeeper``)."""
 
 
 def server_info(ddl_id: str, address: str, version: str, lease: int) -> Put:

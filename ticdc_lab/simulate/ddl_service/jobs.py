@@ -21,7 +21,7 @@ from ticdc_lab.simulate.ddl_service.records import (
     RUNNING,
     Job,
 )
-from ticdc_lab.simulate.ddl_service.versions import Versions, unsupported
+from ticdc_lab.simulate.ddl_service.settings import Versions, unsupported
 
 NONE, DELETE_ONLY, WRITE_ONLY, WRITE_REORG, PUBLIC = (
     "none",

@@ -33,14 +33,49 @@ from ticdc_lab.simulate.ddl_service.checks import (
 )  # fmt: skip
 from ticdc_lab.simulate.ddl_service.infosyncer import versions_told
 from ticdc_lab.simulate.ddl_service.server_state import Schema, ServerState
+from ticdc_lab.simulate.ddl_service.settings import SUPPORTED as CURRENT
+from ticdc_lab.simulate.ddl_service.settings import Versions, unsupported
 from ticdc_lab.simulate.ddl_service.store import StoreState
 from ticdc_lab.simulate.ddl_service.sysvars import BATCH, VARIABLES, WORKERS
-from ticdc_lab.simulate.ddl_service.versions import SUPPORTED as CURRENT
-from ticdc_lab.simulate.ddl_service.versions import Versions, unsupported
 from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
-from ticdc_lab.simulate.ddl_service.world import cluster_of, store_of
+from ticdc_lab.simulate.ddl_service.world import PD, Settings, cluster_of, store_of
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.machine import Address, Changed
+
+
+def unsettled(kernel: Kernel, settings: Settings) -> Found:
+    """Give what is not as it should be, at the end of a run whose faults are long over."""
+    states = {a: s for a, s in kernel.states.items() if a not in kernel.down and a not in kernel.paused}
+    workers = {a: s for a, s in sorted(states.items()) if isinstance(s, WorkerState)}
+    service = kernel.states[PD]
+    registered = sorted(k.removeprefix(keys.REGISTERS) for k in service.keys if k.startswith(keys.REGISTERS))
+    assigned = Counter(e.value for k, e in sorted(service.keys.items()) if k.startswith(keys.ASSIGNMENTS))
+    counts = [assigned[s.node] for s in workers.values()]
+    if workers and max(counts) - min(counts) > 1:
+        return BALANCED, f"workers have {counts} clusters"
+    for cluster in registered:
+        entry = service.keys.get(keys.ASSIGNMENTS + cluster)
+        owners = [s.node for s in workers.values() if _owns(s, cluster)]
+        if any(_has_ddl(s, cluster) for s in states.values()):
+            continue  # a tidb-server campaigned first: the worker that is assigned to it stays CAMPAIGNING
+        if workers and (entry is None or owners != [entry.value]):
+            return OWNED, f"{cluster} is assigned to {entry.value if entry else 'nobody'} and owned by {owners}"
+        left = sorted(k for k in kernel.states[store_of(cluster)].keys if k.startswith(keys.JOBS))
+        if workers and left:
+            record = records.job(kernel.states[store_of(cluster)].keys[left[0]].value)
+            return ENDS_WELL, f"{cluster} still has {len(left)} jobs, the first {record}"
+    idle = [a for a, s in sorted(states.items()) if isinstance(s, ServerState) and s.serves is None]
+    return (SERVED, f"{idle[0]} serves nobody") if idle else None
+
+
+def _owns(state: WorkerState, cluster: str) -> bool:
+    return cluster in state.owners and state.owners[cluster].status == records.IS_OWNER
+
+
+def _has_ddl(state: object, cluster: str) -> bool:
+    own = state.ddl if isinstance(state, ServerState) else None
+    return own is not None and own.cluster == cluster and own.status == records.IS_OWNER
+
 
 FRESH_US = 10_000_000
 """For so long what was set before may still be worked with: longer than an owner can be one and hear nothing."""
@@ -49,7 +84,7 @@ INVARIANTS = (
     ONE_OWNER, NEIGHBOURS, IN_ORDER, OWN_IDS, HIDDEN, KEPT, SUPPORTED, WHOLE, OWN_VARIABLES, ONE_UPGRADE,
     ENDS_WELL, BALANCED, OWNED, SERVED,
 )  # fmt: skip
-"""All there are; the last four are of a quiet service (:mod:`.quiet`)."""
+"""All there are; the last four are of a quiet service (:func:`unsettled`)."""
 
 
 @dataclass(slots=True)

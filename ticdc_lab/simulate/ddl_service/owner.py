@@ -14,11 +14,22 @@ from typing import NamedTuple
 from immutables import Map
 
 from ticdc_lab.simulate.ddl_service import infosyncer, jobs, keys, records, sysvars
-from ticdc_lab.simulate.ddl_service.connection import Connection, asked, clock, is_over, kept, left, renewed
-from ticdc_lab.simulate.ddl_service.mirror import Mirror, Part, unchanged, winner
+from ticdc_lab.simulate.ddl_service.connection import (
+    Connection,
+    Mirror,
+    Part,
+    asked,
+    clock,
+    is_over,
+    kept,
+    left,
+    renewed,
+    unchanged,
+    winner,
+)
 from ticdc_lab.simulate.ddl_service.records import CAMPAIGNING, ENDS, IS_OWNER, Job
 from ticdc_lab.simulate.ddl_service.settings import Duties
-from ticdc_lab.simulate.ddl_service.store_messages import CREATE, MOD, Compare, Delete, Done, Op, Put
+from ticdc_lab.simulate.ddl_service.store import CREATE, MOD, Compare, Delete, Done, Op, Put
 from ticdc_lab.simulate.machine import Changed, Decided, Now, Output, Wake
 from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
 

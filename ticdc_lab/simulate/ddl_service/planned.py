@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate.ddl_service import server_state, sysvars, worker_state
-from ticdc_lab.simulate.ddl_service.store_messages import ExpireOf
+from ticdc_lab.simulate.ddl_service.store import ExpireOf
 from ticdc_lab.simulate.ddl_service.world import PD, store_of
 from ticdc_lab.simulate.planned import FAULTS, Duration, NewNode, Node, Planned, Text
 

@@ -13,13 +13,20 @@ from typing import NamedTuple, TypeAlias
 from immutables import Map
 
 from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.connection import asked, clock, reading, reading_elsewhere
+from ticdc_lab.simulate.ddl_service.connection import (
+    Mirror,
+    Part,
+    asked,
+    clock,
+    mirrored,
+    reading,
+    reading_elsewhere,
+    unchanged,
+)
 from ticdc_lab.simulate.ddl_service.infosyncer import versions_told
-from ticdc_lab.simulate.ddl_service.mirror import Mirror, Part, mirrored, unchanged
 from ticdc_lab.simulate.ddl_service.records import Cluster
-from ticdc_lab.simulate.ddl_service.settings import Duties
-from ticdc_lab.simulate.ddl_service.store_messages import Compare, Delete, Done, Entry, Found, Op, Put, Snapshot
-from ticdc_lab.simulate.ddl_service.versions import Versions, as_numbers, serving, unsupported
+from ticdc_lab.simulate.ddl_service.settings import Duties, Versions, as_numbers, serving, unsupported
+from ticdc_lab.simulate.ddl_service.store import Compare, Delete, Done, Entry, Found, Op, Put, Snapshot
 from ticdc_lab.simulate.ddl_service.worker_state import (
     PREFIXES,
     Look,

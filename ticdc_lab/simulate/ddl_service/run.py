@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ticdc_lab.simulate.ddl_service.checks import Found
-from ticdc_lab.simulate.ddl_service.monitor import Monitor
-from ticdc_lab.simulate.ddl_service.quiet import unsettled
+from ticdc_lab.simulate.ddl_service.monitor import Monitor, unsettled
 from ticdc_lab.simulate.ddl_service.world import PD, Settings, cluster_of, machines, store_of
 from ticdc_lab.simulate.faults import Chaos, Fault, drawn
 from ticdc_lab.simulate.kernel import Kernel

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from immutables import Map
 
 from ticdc_lab.simulate.ddl_service import keys
-from ticdc_lab.simulate.ddl_service.connection import USUAL, Connection, Terms
-from ticdc_lab.simulate.ddl_service.infosyncer import TTL_US
+from ticdc_lab.simulate.ddl_service.connection import TOPOLOGY_US, USUAL, Connection, Terms
 from ticdc_lab.simulate.ddl_service.owner import OwnerState
 from ticdc_lab.simulate.machine import Address
 
@@ -143,7 +142,7 @@ class Habits:
     gc_us: int = 1_000_000
     gc_life_us: int = 2_000_000
     tick_us: int = 250_000
-    topology_us: int = TTL_US
+    topology_us: int = TOPOLOGY_US
     enables_ddl: bool = False
 
 

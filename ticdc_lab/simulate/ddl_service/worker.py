@@ -6,14 +6,15 @@ at each event and at each tick. The same machine runs in the kernel and in the s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ticdc_lab.simulate.ddl_service import following, infosyncer, keys, leading, owner, registering
-from ticdc_lab.simulate.ddl_service.connection import Connection, answered, is_over, kept, left, renewed
+from ticdc_lab.simulate.ddl_service import infosyncer, keys, leading, owner, records, registering
+from ticdc_lab.simulate.ddl_service.connection import Connection, Mirror, answered, asked, is_over, kept, left, renewed
 from ticdc_lab.simulate.ddl_service.records import IS_OWNER
-from ticdc_lab.simulate.ddl_service.settings import DUTIES, Duties
-from ticdc_lab.simulate.ddl_service.store_messages import Done, Found
+from ticdc_lab.simulate.ddl_service.settings import DUTIES, Duties, unsupported
+from ticdc_lab.simulate.ddl_service.store import CREATE, MOD, Compare, Done, Found, Put
 from ticdc_lab.simulate.ddl_service.worker_state import PREFIXES, SERVICE, Leave, Resign, WorkerState, registered
 from ticdc_lab.simulate.machine import (
     Address,
@@ -30,6 +31,68 @@ from ticdc_lab.simulate.machine import (
     Wake,
     one_by_one,
 )
+
+
+def entered(
+    state: WorkerState, mirror: Mirror, duties: Duties, address: str, now: Now
+) -> tuple[WorkerState, list[Output]]:
+    """Register, once no earlier life of this node is registered any more; in its own cluster it shows where it is."""
+    if state.node in mirror.under(keys.WORKERS):
+        return state, []
+    key, lease = keys.WORKERS + state.node, state.service.lease
+    own = records.Worker(duties.versions.own, oldest=duties.versions.oldest)
+    shown = infosyncer.published(f"{state.node}-{lease:x}", address, duties.versions.own, lease)
+    puts = (Put(key, records.written(own), lease), *shown)
+    link, outputs = asked(state.service, "register", (Compare(key, CREATE, 0),), puts, now)
+    return state._replace(service=link), outputs
+
+
+def followed(state: WorkerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[WorkerState, list[Output]]:
+    """Start the owners that are assigned to this node, and stop those that are not."""
+    registers, assignments = mirror.under(keys.REGISTERS), mirror.under(keys.ASSIGNMENTS)
+    if state.followed and state.followed[0] is registers and state.followed[1] is assignments:
+        return state, []
+    wanted = {
+        c: records.cluster(registers[c].value).identity
+        for c, entry in assignments.items()
+        if entry.value == state.node
+        and c in registers
+        and not unsupported(records.cluster(registers[c].value).version, duties.versions)
+    }
+    outputs: list[Output] = []
+    owners, lives = state.owners, state.lives
+    for cluster in sorted(owners):
+        if is_to_stop(owners[cluster], wanted):
+            outputs += owner.stopped(owners[cluster], "it is assigned to this node no more")
+            owners = owners.delete(cluster)
+    for cluster in sorted(wanted.keys() - owners.keys()):
+        lives += 1
+        fresh = owner.opened(cluster, wanted[cluster], lives)
+        fresh, more = owner.acted(fresh, duties, now)
+        owners = owners.set(cluster, fresh)
+        outputs += [Changed(f"assigned:{cluster}", None, state.node, "the leader assigned it"), *more]
+    return state._replace(owners=owners, lives=lives, followed=(registers, assignments)), outputs
+
+
+def is_to_stop(own: owner.OwnerState, wanted: Mapping[str, str]) -> bool:
+    """Whether the owner of a cluster is not, or no more for this store, wanted on this node."""
+    return wanted.get(own.cluster) != own.link.store
+
+
+def published(state: WorkerState, duties: Duties, now: Now) -> tuple[WorkerState, list[Output]]:
+    """Tell the status of each owner under the node's key."""
+    own = registered(state)
+    if own is None:
+        return state, []
+    running = tuple((c, o.status) for c, o in sorted(state.owners.items()))
+    text = records.written(records.Worker(duties.versions.own, running, duties.versions.oldest))
+    if text == own.value:
+        return state, []
+    key = keys.WORKERS + state.node
+    guard = (Compare(key, MOD, own.mod),)
+    link, outputs = asked(state.service, "status", guard, (Put(key, text, own.lease),), now)
+    return state._replace(service=link), outputs
+
 
 GONE = "the session with the service may be gone"
 
@@ -148,7 +211,7 @@ class Worker:
         after, outputs = owner.acted(own, self.duties, now)
         state = state._replace(owners=state.owners.set(cluster, after))
         if after.status != own.status:
-            state, more = following.published(state, self.duties, now)
+            state, more = published(state, self.duties, now)
             outputs = [*outputs, *more]
         return state, outputs
 
@@ -167,11 +230,11 @@ class Worker:
         if mirror is None or not link.lease:
             return state, outputs
         if registered(state) is None:
-            state, more = following.entered(state, mirror, self.duties, self.address or self.node, now)
+            state, more = entered(state, mirror, self.duties, self.address or self.node, now)
             return state, [*outputs, *more]
-        state, more = following.followed(state, mirror, self.duties, now)
+        state, more = followed(state, mirror, self.duties, now)
         outputs += more
         state, more = leading.led(state, mirror, now)
         outputs += more
-        state, more = following.published(state, self.duties, now)
+        state, more = published(state, self.duties, now)
         return state, [*outputs, *more]

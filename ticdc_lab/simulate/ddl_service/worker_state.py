@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 from immutables import Map
 
 from ticdc_lab.simulate.ddl_service import keys
-from ticdc_lab.simulate.ddl_service.connection import Connection
-from ticdc_lab.simulate.ddl_service.mirror import Mirror, Part
+from ticdc_lab.simulate.ddl_service.connection import Connection, Mirror, Part
 from ticdc_lab.simulate.ddl_service.owner import OwnerState
-from ticdc_lab.simulate.ddl_service.store_messages import Entry
+from ticdc_lab.simulate.ddl_service.store import Entry
 
 SERVICE = ""
 """The name of a worker's connection with the service's own store; the others have those of clusters."""

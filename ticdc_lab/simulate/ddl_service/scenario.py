@@ -1,0 +1,242 @@
+"""DDL as a Service as scenarios know it: the sections of a file, what they are to the model, and how one is played."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, NamedTuple
+
+from immutables import Map
+from msgspec import Meta
+
+from ticdc_lab.simulate import faults as kernel
+from ticdc_lab.simulate import runs
+from ticdc_lab.simulate.assertions import Assertion, Judge
+from ticdc_lab.simulate.ddl_service import planned as own
+from ticdc_lab.simulate.ddl_service import vocabulary
+from ticdc_lab.simulate.ddl_service.drawn import KINDS, drawn_load, mischief
+from ticdc_lab.simulate.ddl_service.facts import ServiceFacts, last_state, narrative
+from ticdc_lab.simulate.ddl_service.monitor import INVARIANTS
+from ticdc_lab.simulate.ddl_service.planned import EVENTS
+from ticdc_lab.simulate.ddl_service.run import Run, mishaps, simulate
+from ticdc_lab.simulate.ddl_service.settings import parsed
+from ticdc_lab.simulate.ddl_service.store import Answer, Request
+from ticdc_lab.simulate.ddl_service.world import PD, Settings, store_of
+from ticdc_lab.simulate.planned import Duration, Planned, Versions
+from ticdc_lab.simulate.reading import Names, Reader
+from ticdc_lab.simulate.scenario import Model, Scenario
+from ticdc_lab.simulate.scenario_yaml import Value
+from ticdc_lab.simulate.scheduler.narrative import Line
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """How many workers and clusters there are, and tidb-servers in each; the last ones may not be registered yet.
+
+    ``{workers: 3, clusters: 6, servers: 2, unregistered: 1}``; ``versions`` are those of clusters whose tidb-servers
+    have another one than the settings say.
+    """
+
+    workers: Annotated[int, Meta(ge=1, le=100)]
+    clusters: Annotated[int, Meta(ge=1, le=2_000)]
+    servers: Annotated[int, Meta(ge=1, le=20)] = 2
+    unregistered: int = 0
+    versions: Versions = ()
+
+    def refuse(self, value: Value, given: Mapping[str, Value]) -> None:
+        """Refuse more than there is, and what is no version."""
+        if "unregistered" in given:
+            given["unregistered"].integer(most=self.clusters)
+        for name, version in given["versions"].entries() if "versions" in given else ():
+            name.choice(self.clusters_named, "a cluster")
+            if not parsed(version.text()):
+                raise version.wrong("a version such as v6.5.0")
+
+    @property
+    def _world(self) -> Settings:
+        return Settings(self.workers, self.clusters, self.servers)
+
+    @property
+    def workers_named(self) -> tuple[str, ...]:
+        """Names of the workers."""
+        return self._world.worker_names()
+
+    @property
+    def clusters_named(self) -> tuple[str, ...]:
+        """Ids of the clusters."""
+        return self._world.cluster_names()
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Whatever a fault can hit."""
+        stores = map(store_of, self.clusters_named)
+        return frozenset({PD, *stores, *self.workers_named, *self._world.server_names()})
+
+    def everyone(self, joining: tuple[str, ...]) -> tuple[str, ...]:
+        """Give all nodes."""
+        return tuple(sorted({*self.nodes, *joining}))
+
+
+@dataclass(frozen=True, slots=True)
+class UserLoad:
+    """What users do: something about every ``every_us``, from ``from_us`` until ``until_us`` (None: 3/4 of the run).
+
+    ``{every: 400ms, until: 14s}``: DDL, cancellations, variables, clusters that leave and come back.
+    """
+
+    every_us: Duration
+    from_us: Duration = 0
+    until_us: Duration | None = None
+
+    def refuse(self, value: Value, given: Mapping[str, Value]) -> None:
+        """Refuse users who never rest."""
+        if self.every_us == 0:
+            raise given["every"].wrong("a time above 0")
+
+
+def cluster(value: Value) -> Cluster:
+    """Read the section."""
+    return Reader().record(value, Cluster)
+
+
+def load(value: Value, names: Names) -> UserLoad:
+    """Read the section."""
+    return Reader(names).record(value, UserLoad)
+
+
+def facts(scenario_cluster: Any, events: Iterable[Planned]) -> ServiceFacts:
+    """Give what is known before a run begins."""
+    return ServiceFacts()
+
+
+_SEEDS_APART = 1_000_003
+
+
+def settings_of(scenario: Scenario) -> Settings:
+    """Give the settings with the cluster; workers that join later are in it too."""
+    cluster = scenario.cluster
+    joining = tuple(e.what.worker for e in scenario.events if isinstance(e.what, own.Join))
+    found: Settings = replace(
+        scenario.settings, workers=cluster.workers, clusters=cluster.clusters, servers=cluster.servers,
+        unregistered=cluster.unregistered, joining=joining, versions=Map(dict(cluster.versions)),
+    )  # fmt: skip
+    return found
+
+
+def faults_of(scenario: Scenario, seed: int) -> list[kernel.Fault]:
+    """Give what happens: as planned, as the seed draws it, and what users do."""
+    settings = settings_of(scenario)
+    found = [fault for event in scenario.events for fault in event.what.apply(event, scenario)]
+    for i, some in enumerate(scenario.random):
+        other = seed + i * _SEEDS_APART
+        kinds = tuple(k for k in some.faults if k in KINDS)
+        if kinds:
+            found += mischief(
+                settings, kinds, from_us=some.from_us, until_us=some.until_us, every_us=some.every_us, seed=other
+            )
+        if common_kinds := tuple(k for k in some.faults if k not in KINDS):
+            chaos = kernel.Chaos(some.until_us - some.from_us, some.every_us, common_kinds)
+            found += [f._replace(at_us=f.at_us + some.from_us) for f in mishaps(settings, chaos, other)]
+    return sorted([*found, *_users(scenario, settings, seed)], key=lambda fault: fault.at_us)
+
+
+def _users(scenario: Scenario, settings: Settings, seed: int) -> list[kernel.Fault]:
+    if scenario.load is None:
+        return []
+    until_us = scenario.until_us * 3 // 4 if scenario.load.until_us is None else scenario.load.until_us
+    drawn = drawn_load(settings, until_us=until_us, every_us=scenario.load.every_us, seed=seed)
+    return [f for f in drawn if f.at_us >= scenario.load.from_us]
+
+
+class Measures(NamedTuple):
+    """What clusters had of owners: time with two of them, and with none after their first, over all clusters."""
+
+    overlap_us: int
+    gap_us: int
+    doubled_us: int | None = None
+
+
+class Played(runs.Played[Run, ServiceFacts]):
+    """A scenario of the service that has run."""
+
+    __slots__ = ()
+
+    @property
+    def measures(self) -> Measures:
+        """What clusters had of owners; two at once end a run."""
+        return Measures(0, self.facts.unowned.until(self.run.end.time_us))
+
+    @property
+    def happened(self) -> list[Line]:
+        """What happened, in sentences."""
+        return narrative(self.run.kernel.recorder.rows)
+
+    @property
+    def last(self) -> list[str]:
+        """How things stood at the end, in sentences."""
+        return last_state(self.facts, self.run.end.time_us)
+
+
+def play(
+    scenario: Scenario,
+    *,
+    seed: int | None = None,
+    keep: bool = True,
+    level: str | None = None,
+    also: Sequence[Assertion] = (),
+) -> Played:
+    """Run a scenario and judge it.
+
+    Parameters
+    ----------
+    scenario
+        Of the model ``ddl-service``.
+    seed, keep, level, also
+        As for :func:`ticdc_lab.simulate.scheduler.play.play`; the seed draws what users do too.
+    """
+    seed = scenario.seed if seed is None else seed
+    facts = scenario.model.facts(scenario.cluster, scenario.events)
+    assert isinstance(facts, ServiceFacts)
+    facts.settings = settings_of(scenario)
+    judge = Judge([*scenario.assertions, *also], facts)
+    recorder = runs.recorder_of(scenario, seed, judge, keep=keep, level=level)
+    run = simulate(
+        facts.settings, faults=faults_of(scenario, seed), seed=seed, until_us=scenario.until_us,
+        network=scenario.network.network(), level=recorder.level, recorder=recorder, step_limit=scenario.step_limit,
+        begun=facts.begin,
+    )  # fmt: skip
+    outcomes, n = tuple(judge.end(run.end.time_us)), len(scenario.assertions)
+    return Played(scenario, seed, run, outcomes[:n], outcomes[n:], facts)
+
+
+FIGURES = ("fleet_map", "assignment_gantt", "schema_timeline", "sequence_diagram")
+"""Functions of :mod:`ticdc_lab.figures` that draw a trace."""
+RANDOM = ("crash", "restart", "pause", "part", "lossy", "refuse", "skew", *KINDS)
+
+
+def messages(variant: str) -> frozenset[str]:
+    """Give the names of messages to and from a store."""
+    return frozenset(c.__name__ for kinds in (Request, Answer) for c in kinds.__args__)
+
+
+MODEL = Model(
+    name="ddl-service",
+    variants=("proposal",),
+    cluster=cluster,
+    tables=lambda c: frozenset(),
+    settings=Settings,
+    unsettled=("workers", "clusters", "servers", "slow", "joining", "unregistered", "versions"),
+    choices={},
+    events=EVENTS,
+    random=RANDOM,
+    messages=messages,
+    claim=vocabulary.VOCABULARY.claim,
+    measure=vocabulary.VOCABULARY.measure,
+    facts=facts,
+    invariants=INVARIANTS,
+    figures=frozenset(FIGURES),
+    play=play,
+    load=load,
+    steady=vocabulary.STEADY,
+    balanced=vocabulary.BALANCED,
+)
