@@ -130,7 +130,7 @@ def etcds_own(endpoint: str, ttl_s: int) -> tuple[list[float], float]:
     """How long etcd's own puts take, and how long a key lives whose lease of so many seconds nobody keeps alive."""
     from aetcd import rpc
 
-    from ticdc_lab.ddl_service import etcd_loop, etcd_rpc
+    from ticdc_lab.ddl_service import etcd_rpc
 
     async def measured() -> tuple[list[float], float]:
         channel = etcd_rpc.channel(etcd_rpc.Etcd(endpoint))
@@ -147,7 +147,7 @@ def etcds_own(endpoint: str, ttl_s: int) -> tuple[list[float], float]:
         await channel.close()
         return took_s, time.monotonic() - began_s
 
-    return etcd_loop.done(measured(), 120)
+    return etcd_rpc.done(measured(), 120)
 
 
 if __name__ == "__main__":

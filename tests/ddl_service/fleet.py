@@ -15,11 +15,10 @@ from typing import Any
 import ownership
 import requests
 
-from ticdc_lab.ddl_service import history
-from ticdc_lab.ddl_service.auditing import violations
+from ticdc_lab.ddl_service import auditing
+from ticdc_lab.ddl_service.auditing import Written, violations
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
-from ticdc_lab.ddl_service.history import Written
 from ticdc_lab.ddl_service.node import Backend, Node
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.simulate.ddl_service import keys, records
@@ -91,7 +90,7 @@ class Fleet:
 
     def written(self) -> list[Written]:
         """Give all that was ever written."""
-        return history.of_etcd(Etcd(self._etcd)) if self._etcd else list(history.of_folder(self.folder))
+        return auditing.of_etcd(Etcd(self._etcd)) if self._etcd else list(auditing.of_folder(self.folder))
 
     def jobs(self, store_addr: str, *, ended: bool = True) -> list[records.Job]:
         """Give the last record of each job of a cluster that has ended, or has not."""

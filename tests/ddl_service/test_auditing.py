@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from ownership import Change, logged, overlaps
 
-from ticdc_lab.ddl_service import history
-from ticdc_lab.ddl_service.auditing import violations
-from ticdc_lab.ddl_service.history import Written
+from ticdc_lab.ddl_service import auditing
+from ticdc_lab.ddl_service.auditing import Written, violations
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.errors import IncompleteHistoryError
 from ticdc_lab.simulate.ddl_service import checks, jobs, keys, records
@@ -95,13 +94,13 @@ def test_the_embedded_store_gives_its_history_while_it_is_whole(tmp_path: Path) 
     for owner in (ONE, "ddl-service-3-c1"):
         puts = (Put(keys.OWNER + owner, owner), Put(f"{keys.JOBS}1", records.written(FIRST)))
         store.ask(STORE, Txn(("n", 1, "t"), (), puts))
-    assert violations(history.of_folder(tmp_path)) == []
+    assert violations(auditing.of_folder(tmp_path)) == []
     late = records.written(FIRST._replace(owner="ddl-service-9-c1"))
     store.ask(STORE, Txn(("n", 1, "t"), (), (Put(f"{keys.JOBS}1", late),)))
-    assert len(violations(history.of_folder(tmp_path))) == 1
+    assert len(violations(auditing.of_folder(tmp_path))) == 1
     store._db.execute("delete from events where revision < 3")
     with pytest.raises(IncompleteHistoryError, match="begins at revision 3"):
-        list(history.of_folder(tmp_path))
+        list(auditing.of_folder(tmp_path))
     store.close()
 
 

@@ -10,7 +10,7 @@ import pytest
 import real_etcd
 from fleet import START_S, until
 
-from ticdc_lab.ddl_service import history, sqlite_file, store_time
+from ticdc_lab.ddl_service import auditing, sqlite_file, store_time
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
 from ticdc_lab.ddl_service.node import Backend, Node
@@ -71,7 +71,7 @@ def test_no_timestamp_of_a_clock_ahead_is_far_from_the_stores_time(
         found_us = newest_us(store, server)
     assert found_us < wall_us() + MOST_SKEW_US + 1
     assert "s ahead of the store's" in caplog.text
-    assert list(history.of_folder(tmp_path))
+    assert list(auditing.of_folder(tmp_path))
     others.close()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fleet import START_S, until
 
-from ticdc_lab.ddl_service import history
+from ticdc_lab.ddl_service import auditing
 from ticdc_lab.ddl_service.auditing import violations
 from ticdc_lab.ddl_service.node import Node
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
@@ -48,16 +48,16 @@ def job_of(folder: Path) -> list[str]:
     server.start()
     server.post(SetVariable(BATCH, "16"))
     server.post(Submit("add index", "orders", "by_day", rows=640))
-    until(lambda: any(w.key == f"{keys.HISTORY}1" for w in history.of_folder(folder)), START_S)
+    until(lambda: any(w.key == f"{keys.HISTORY}1" for w in auditing.of_folder(folder)), START_S)
     worker.stop()
     server.stop()
-    return violations(history.of_folder(folder))
+    return violations(auditing.of_folder(folder))
 
 
 def test_its_snapshot_is_newer_than_what_gc_has_come_to(tmp_path: Path) -> None:
     """Each snapshot is above the safe point of its time, whatever the clock says."""
     assert job_of(tmp_path) == []
-    written = [w for w in history.of_folder(tmp_path) if w.value is not None]
+    written = [w for w in auditing.of_folder(tmp_path) if w.value is not None]
     assert any(w.key == keys.SAFE_POINT for w in written)
     (job,) = [records.job(w.value) for w in written if w.key == f"{keys.HISTORY}1" and w.value]
     assert (job.state, job.row_count) == (records.DONE, 640)

@@ -9,7 +9,7 @@ import pytest
 from immutables import Map
 
 from ticdc_lab.ddl_service import Listening, api
-from ticdc_lab.ddl_service.bodies import Assignment, Schedule, WorkerNode
+from ticdc_lab.ddl_service.api import Assignment, Schedule, WorkerNode
 from ticdc_lab.errors import SetupError
 from ticdc_lab.simulate.ddl_service import keys, records, registering
 from ticdc_lab.simulate.ddl_service.connection import Mirror

@@ -19,7 +19,7 @@ from real_etcd import certificates
 
 from ticdc_lab.cli import main
 from ticdc_lab.ddl_service import Listening, running
-from ticdc_lab.ddl_service.bodies import Assignment, RegisteredCluster, Schedule, WorkerNode
+from ticdc_lab.ddl_service.api import Assignment, RegisteredCluster, Schedule, WorkerNode
 from ticdc_lab.ddl_service.client import Client, ServiceError
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.errors import SetupError, SourceError

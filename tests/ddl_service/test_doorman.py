@@ -16,7 +16,7 @@ import requests
 from fleet import START_S, until
 from real_etcd import certificates
 
-from ticdc_lab.ddl_service import Listening, doorman, running, serving
+from ticdc_lab.ddl_service import Listening, http, running, serving
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.simulate.ddl_service.settings import DUTIES
 
@@ -26,9 +26,9 @@ HEADERS = {"Authorization": "bEaReR open sesame"}
 @pytest.fixture
 def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """A worker that asks for a secret, has room for few, and waits for few seconds."""
-    monkeypatch.setattr(doorman, "MOST_GUESTS", 20)
-    monkeypatch.setattr(doorman, "BODY_S", 0.5)
-    monkeypatch.setattr(doorman, "IDLE_S", 1.0)
+    monkeypatch.setattr(http, "MOST_GUESTS", 20)
+    monkeypatch.setattr(http, "BODY_S", 0.5)
+    monkeypatch.setattr(http, "IDLE_S", 1.0)
     listening = Listening(port=0, secret="open sesame")
     with running("one", SqliteStore(tmp_path), listening, DUTIES) as found:
         until(lambda: answered(found) == 200, START_S)
@@ -67,13 +67,13 @@ def test_many_slow_connections_keep_nobody_out(port: int) -> None:
 
 def test_an_answer_does_not_wait_for_an_acknowledgement(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """No answer is held back until the last one's acknowledgement has come, 40 ms later."""
-    made, sound = [], doorman.Connection.connection_made
+    made, sound = [], http.Connection.connection_made
 
-    def connection_made(self: doorman.Connection, transport: asyncio.Transport) -> None:
+    def connection_made(self: http.Connection, transport: asyncio.Transport) -> None:
         sound(self, transport)
         made.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
 
-    monkeypatch.setattr(doorman.Connection, "connection_made", connection_made)
+    monkeypatch.setattr(http.Connection, "connection_made", connection_made)
     assert answered(port) == 200
     assert made
     assert all(made)
@@ -106,7 +106,7 @@ def test_who_does_not_agree_on_tls_is_not_waited_for(tmp_path: Path, monkeypatch
 
 def test_files_that_run_out_are_a_line_and_no_trace(caplog: pytest.LogCaptureFixture) -> None:
     """However often no connection can be taken."""
-    server = doorman.Doorman()
+    server = http.Doorman()
     with caplog.at_level(logging.WARNING):
         for _ in range(1000):
             server.failed(None, {"exception": OSError(errno.EMFILE, "Too many open files")})  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from cut_proxy import Proxy
 from fleet import until
 from ownership import Change, overlaps
 
-from ticdc_lab.ddl_service import etcd_rpc, etcd_session, history
+from ticdc_lab.ddl_service import auditing, etcd_rpc, etcd_session
 from ticdc_lab.ddl_service.auditing import violations
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
@@ -75,7 +75,7 @@ class World:
 
     def ended(self) -> records.Job | None:
         """The job in the history of jobs."""
-        written = history.of_etcd(Etcd(self.etcd.endpoint))
+        written = auditing.of_etcd(Etcd(self.etcd.endpoint))
         return next((records.job(w.value) for w in written if w.key == f"{keys.HISTORY}1" and w.value), None)
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ def test_an_owner_that_is_cut_off_stops_before_another_begins(world: World) -> N
     assert (job.state, job.row_count) == (records.DONE, 1600)
     assert overlaps(world.changes) == []
     assert len({c.worker for c in world.changes if c.owns}) == 2
-    assert violations(history.of_etcd(Etcd(world.etcd.endpoint))) == []
+    assert violations(auditing.of_etcd(Etcd(world.etcd.endpoint))) == []
     until(lambda: len(world.other.state.service.mirror.under(keys.WORKERS)) == 2, WITHIN_S)
 
 
@@ -142,6 +142,6 @@ def test_an_owner_that_keeps_on_is_caught(world: World, monkeypatch: pytest.Monk
     """Planted: it holds on to a lease that is over, and writes without its campaign; both checks see two owners."""
     monkeypatch.setattr(etcd_session, "ANSWERS_S", WITHIN_S)  # what it has on its way is not called back
     cut_and_mended(world)
-    found = until(lambda: violations(history.of_etcd(Etcd(world.etcd.endpoint))), WITHIN_S)
+    found = until(lambda: violations(auditing.of_etcd(Etcd(world.etcd.endpoint))), WITHIN_S)
     assert any(ONE_OWNER in line for line in found)
     assert overlaps(world.changes) != []

@@ -16,7 +16,7 @@ from aetcd import rpc
 from drawn import HOUR
 from fleet import until
 
-from ticdc_lab.ddl_service import etcd_loop, etcd_rpc, etcd_session, history
+from ticdc_lab.ddl_service import auditing, etcd_rpc, etcd_session
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
 from ticdc_lab.errors import IncompleteHistoryError, SetupError, SourceError
@@ -106,7 +106,7 @@ async def _with_users(endpoint: str) -> None:
 def test_etcd_asks_who_it_is(tmp_path: Path) -> None:
     """User and password: without them nothing, with them all; tokens that etcd has forgotten are got anew."""
     server = real_etcd.begun(tmp_path / "etcd")
-    etcd_loop.done(_with_users(server.endpoint), WITHIN_S)
+    etcd_rpc.done(_with_users(server.endpoint), WITHIN_S)
     for wrong in (Etcd(server.endpoint), Etcd(server.endpoint, user="ddl", password="no")):
         with pytest.raises(SourceError) as refused:
             EtcdStore(wrong)
@@ -120,8 +120,8 @@ def test_etcd_asks_who_it_is(tmp_path: Path) -> None:
     done = until(lambda: [a for a in told(store, Done, Happened) if isinstance(a, Done)][-1:], WITHIN_S)
     assert done[0].succeeded
     with pytest.raises(SourceError, match="does not tell its history"):
-        history.of_etcd(Etcd(server.endpoint, user="ddl", password="a b"))
-    written = history.of_etcd(Etcd(server.endpoint, user="root", password="open sesame"))
+        auditing.of_etcd(Etcd(server.endpoint, user="ddl", password="a b"))
+    written = auditing.of_etcd(Etcd(server.endpoint, user="root", password="open sesame"))
     assert [w.value for w in written if w.key == "/a/1"] == ["0", "1"]
     store.close()
     server.kill()
@@ -144,9 +144,9 @@ def test_etcd_is_killed_and_comes_back(tmp_path: Path) -> None:
     values: list[str] = []
     until(lambda: values.extend(_values(store)) or len(values) == 20, WITHIN_S)  # type: ignore[func-returns-value]
     assert values == [str(i) for i in range(20)]
-    etcd_loop.done(_compacted(server.endpoint, 10), WITHIN_S)
+    etcd_rpc.done(_compacted(server.endpoint, 10), WITHIN_S)
     with pytest.raises(IncompleteHistoryError, match="compacted"):
-        history.of_etcd(Etcd(server.endpoint))
+        auditing.of_etcd(Etcd(server.endpoint))
     for each in (store, other):
         each.close()
     server.kill()
@@ -171,7 +171,7 @@ def test_a_session_that_is_closed_ends_whatever_comes_at_that_moment(ticks: int)
         await asyncio.wait({task})
         return task.cancelled() == asked
 
-    assert etcd_loop.done(is_heard(), WITHIN_S)
+    assert etcd_rpc.done(is_heard(), WITHIN_S)
 
 
 async def _compacted(endpoint: str, revision: int) -> None:
@@ -189,8 +189,8 @@ def test_a_watch_that_etcd_has_compacted_ends_its_session(server: real_etcd.Serv
         store.ask(at, Txn(("m", 1, "t"), (), (Put("/c/1", str(i)),)))
     done: list[Any] = []
     until(lambda: done.extend(store.news()) or len(done) == 5, WITHIN_S)  # type: ignore[func-returns-value]
-    etcd_loop.done(_compacted(server.endpoint, history.of_etcd(Etcd(server.endpoint))[-1].revision), WITHIN_S)
-    etcd_loop.done(_rewatched(own), WITHIN_S)
+    etcd_rpc.done(_compacted(server.endpoint, auditing.of_etcd(Etcd(server.endpoint))[-1].revision), WITHIN_S)
+    etcd_rpc.done(_rewatched(own), WITHIN_S)
     assert told(store, Expired) == [Expired(("n", 1, "session"))]
 
 
@@ -217,4 +217,4 @@ def test_nobody_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(SourceError, match="does not answer at"):
         EtcdStore(Etcd("127.0.0.1:1"))
     with pytest.raises(SourceError, match="no store in"):
-        list(history.of_folder(tmp_path))
+        list(auditing.of_folder(tmp_path))

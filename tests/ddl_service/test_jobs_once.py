@@ -13,10 +13,9 @@ from lossy import Lossy
 from two_workers import STORES, TERMS, Two, two_workers
 
 from ticdc_lab.ddl_service import etcd_session
-from ticdc_lab.ddl_service.auditing import violations
+from ticdc_lab.ddl_service.auditing import Written, violations
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
-from ticdc_lab.ddl_service.history import Written
 from ticdc_lab.ddl_service.node import Backend, Node
 from ticdc_lab.ddl_service.submitting import submitted
 from ticdc_lab.simulate.ddl_service import keys, records

@@ -10,13 +10,12 @@ import pytest
 import real_etcd
 from fleet import START_S, until
 
-from ticdc_lab.ddl_service import Listening, history, running
-from ticdc_lab.ddl_service.auditing import violations
-from ticdc_lab.ddl_service.bodies import Schedule
+from ticdc_lab.ddl_service import Listening, auditing, running
+from ticdc_lab.ddl_service.api import Schedule
+from ticdc_lab.ddl_service.auditing import Written, violations
 from ticdc_lab.ddl_service.client import Client, ServiceError
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
-from ticdc_lab.ddl_service.history import Written
 from ticdc_lab.ddl_service.node import Backend, Node
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.simulate.ddl_service import keys, records
@@ -66,7 +65,7 @@ class Service:
 
     def written(self) -> list[Written]:
         """All that was ever written."""
-        return history.of_etcd(Etcd(self.etcd.endpoint)) if self.etcd else list(history.of_folder(self.folder))
+        return auditing.of_etcd(Etcd(self.etcd.endpoint)) if self.etcd else list(auditing.of_folder(self.folder))
 
     def close(self) -> None:
         """End all."""

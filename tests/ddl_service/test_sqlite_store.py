@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ticdc_lab.ddl_service import sqlite_store
-from ticdc_lab.ddl_service.history import of_folder
+from ticdc_lab.ddl_service.auditing import of_folder
 from ticdc_lab.ddl_service.sqlite_file import FILE
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.errors import SetupError, SourceError

@@ -15,10 +15,10 @@ from fleet import until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ticdc_lab.ddl_service import history
+from ticdc_lab.ddl_service import auditing
+from ticdc_lab.ddl_service.auditing import Written
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
-from ticdc_lab.ddl_service.history import Written
 from ticdc_lab.ddl_service.node import Backend
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.simulate.ddl_service.store import (
@@ -126,9 +126,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """Each store in turn."""
     if request.param == "etcd":
         at: Etcd = request.getfixturevalue("etcd")
-        found = Place(lambda: EtcdStore(at), lambda: history.of_etcd(at))
+        found = Place(lambda: EtcdStore(at), lambda: auditing.of_etcd(at))
     else:
-        found = Place(lambda: SqliteStore(tmp_path), lambda: list(history.of_folder(tmp_path)))
+        found = Place(lambda: SqliteStore(tmp_path), lambda: list(auditing.of_folder(tmp_path)))
     yield found
     found.close()
 

@@ -10,11 +10,11 @@ import real_etcd
 from deaf import Deaf
 from fleet import START_S, until
 
-from ticdc_lab.ddl_service import Listening, history, running
+from ticdc_lab.ddl_service import Listening, auditing, running
+from ticdc_lab.ddl_service.auditing import Written
 from ticdc_lab.ddl_service.client import Client, ServiceError
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
-from ticdc_lab.ddl_service.history import Written
 from ticdc_lab.ddl_service.node import Backend
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.simulate.ddl_service.connection import Terms
@@ -44,10 +44,10 @@ def two_workers(kind: str, folder: Path) -> Iterator[Two]:
             server = real_etcd.begun(folder)
             stack.callback(server.kill)
             etcd = Etcd(server.endpoint)
-            found = Two(lambda: EtcdStore(etcd), lambda: history.of_etcd(etcd))
+            found = Two(lambda: EtcdStore(etcd), lambda: auditing.of_etcd(etcd))
             found.endpoint = server.endpoint
         else:
-            found = Two(lambda: SqliteStore(folder), lambda: list(history.of_folder(folder)))
+            found = Two(lambda: SqliteStore(folder), lambda: list(auditing.of_folder(folder)))
         duties = Duties(terms=TERMS)
         workers = []
         for name, store in (("two", found.open()), ("one", found.ear)):

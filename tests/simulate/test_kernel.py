@@ -59,9 +59,10 @@ class Sender:
         return 0, [Wake(self.every_us, "go")]
 
     def step(self, state, event, now):
-        """Send at each timer; a command ``leave`` ends the process, ``break`` an invariant."""
+        """Send at each timer; a command ``leave`` ends the process, also ``for good``, ``break`` an invariant."""
         if isinstance(event, Asked):
-            return state, [Exit(50_000, "asked")] if event.command == "leave" else [Broken("Peace", "asked")]
+            after_us = {"leave": 50_000, "leave for good": 1 << 62}.get(event.command)
+            return state, [Exit(after_us, "asked") if after_us else Broken("Peace", "asked")]
         if not isinstance(event, Fired) or event.name != "go" or state >= self.most:
             return state, []
         if self.to in now.refused:
@@ -393,6 +394,14 @@ def test_of_two_pauses_the_later_end_counts(longer):
     heard(kernel, 100_000)
     assert [t for t, _, _ in kernel.states["b"]] == [11_000, *[75_000] * 6, 81_000, 91_000]
     assert [r.time_us for r in rows(kernel, "resumed")] == [75_000]
+
+
+def test_who_has_left_for_good_is_no_trouble_to_who_comes_back_with_its_state():
+    """Timers that wait are looked for among all that waits for ever (found by the swarm of DDL as a Service)."""
+    back = (fault.Crash(55_000, "b"), fault.Restart(100_000, "b", keep_state=True))
+    kernel = world(fault.Ask(20_000, "a", "leave for good"), *back)
+    assert kernel.run(200_000).because == "time"
+    assert "a" in kernel.down and "b" not in kernel.down
 
 
 def test_a_crash_keeps_a_process_down_that_had_left_by_itself():

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from ddl_planted import planted as planted_ddl
 from planted_pipeline import SENT_IS_WRITTEN, planted
 
 from ticdc_lab.cli import main
@@ -42,6 +43,19 @@ def test_a_variant_can_be_asked_for(variant: str) -> None:
     drawn = [swarm("scheduler", seed, {"variant": variant}) for seed in range(30)]
     assert {one.variant for one in drawn} == {variant}
     assert not list(fallen("scheduler", range(2), {"variant": variant}))
+
+
+SEEN = {"waits for nobody": 0, "shares the ddl id": 0, "shows topology": 0, "keeps on": 1, "tells GC nothing": 2,
+        "runs any job": 5, "asks no cluster": 11}  # fmt: skip
+"""Planted bugs of DDL as a Service, and a seed that shows each."""
+
+
+@pytest.mark.parametrize("bug", SEEN)
+def test_the_swarm_of_ddl_as_a_service_sees_what_is_planted(bug: str) -> None:
+    """And the seed holds without it."""
+    assert _not_held("ddl-service", SEEN[bug]) == []
+    with planted_ddl(bug):
+        assert len(_not_held("ddl-service", SEEN[bug])) == 1
 
 
 def test_a_seed_draws_the_same_again_and_an_unknown_model_is_refused() -> None:

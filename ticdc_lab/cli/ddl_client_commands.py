@@ -13,7 +13,7 @@ from ticdc_lab.cli.common import CLEAN, FINDINGS, guarded, json_flag
 from ticdc_lab.cli.ddl_commands import FILE, SECONDS, Where, ddl_service, secret_of, store_options
 
 if TYPE_CHECKING:
-    from ticdc_lab.ddl_service.bodies import RegisteredCluster
+    from ticdc_lab.ddl_service.api import RegisteredCluster
     from ticdc_lab.ddl_service.client import Client
     from ticdc_lab.simulate.ddl_service.records import Job
 

@@ -202,15 +202,15 @@ def audit(where: Where, version: str, oldest: str) -> None:
 
     Exit code 1 says that something was not as it must be.
     """
-    from ticdc_lab.ddl_service import history
+    from ticdc_lab.ddl_service import auditing
     from ticdc_lab.ddl_service.auditing import violations
     from ticdc_lab.ddl_service.sqlite_file import begun
 
     stores: list[str] = []
     if where.etcd is None:
-        written, stores = list(history.of_folder(where.folder)), begun(where.folder)
+        written, stores = list(auditing.of_folder(where.folder)), begun(where.folder)
     else:
-        written = history.of_etcd(where.etcd)
+        written = auditing.of_etcd(where.etcd)
     found = violations(written, versions_of(version, oldest), stores=stores)
     for line in found:
         click.echo(line)

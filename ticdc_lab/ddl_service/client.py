@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 import requests
 
-from ticdc_lab.ddl_service.bodies import ClusterJobs, Refusal, RegisteredCluster, Registration, WorkerNode
+from ticdc_lab.ddl_service.api import ClusterJobs, Refusal, RegisteredCluster, Registration, WorkerNode
 from ticdc_lab.errors import TiCDCLabError
 
 T = TypeVar("T")

@@ -7,16 +7,20 @@ are the proposal's, without one. A real cluster's PD is never written to: a camp
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
+from concurrent.futures import TimeoutError as TooLate
 from contextlib import closing
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import cache
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import grpc
@@ -25,6 +29,33 @@ from aetcd import rpc
 from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.simulate.ddl_service.keys import PD
 from ticdc_lab.simulate.ddl_service.store import CREATE, MOD, Compare, Entry, Op, Put, Txn
+
+T = TypeVar("T")
+
+
+@cache
+def loop() -> asyncio.AbstractEventLoop:
+    """Give the loop, which runs in a thread of its own."""
+    found = asyncio.new_event_loop()
+    threading.Thread(target=found.run_forever, name="etcd", daemon=True).start()
+    return found
+
+
+def done(work: Coroutine[Any, Any, T], within_s: float) -> T:
+    """Have the loop do something, and wait for it.
+
+    Raises
+    ------
+    SourceError
+        It takes too long.
+    """
+    future = asyncio.run_coroutine_threadsafe(work, loop())
+    try:
+        return future.result(within_s)
+    except TooLate:
+        future.cancel()
+        raise SourceError(f"etcd does not answer within {within_s:g} s", hint="Look at its log.") from None
+
 
 CLUSTERS = "/tidb/ddl_service_clusters/"
 """Where the stores of clusters are; not under the service's own prefix."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from aetcd import rpc
 
-from ticdc_lab.ddl_service import etcd_loop, etcd_rpc
+from ticdc_lab.ddl_service import etcd_rpc
 from ticdc_lab.ddl_service.etcd_rpc import ANSWERS_S, Etcd
 from ticdc_lab.ddl_service.etcd_session import Session, Stubs
 from ticdc_lab.ddl_service.store_time import StoreTime, steady_us
@@ -51,7 +51,7 @@ class EtcdStore:
         self._sessions: dict[tuple[str, str], Session] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self.time = StoreTime()
-        self._channel, self._stubs, self._timed = etcd_loop.done(_opened(etcd, self.time), 2 * ANSWERS_S)
+        self._channel, self._stubs, self._timed = etcd_rpc.done(_opened(etcd, self.time), 2 * ANSWERS_S)
 
     @property
     def trouble(self) -> str:
@@ -64,7 +64,7 @@ class EtcdStore:
 
     def ask(self, store: str, request: Request) -> list[Answer]:
         """Hand a request on; its answer is among the news."""
-        etcd_loop.loop().call_soon_threadsafe(self._asked, store, request)
+        etcd_rpc.loop().call_soon_threadsafe(self._asked, store, request)
         return []
 
     def news(self) -> list[tuple[str, Answer]]:
@@ -76,7 +76,7 @@ class EtcdStore:
 
     def close(self) -> None:
         """Give back what is being given back, and hang up."""
-        etcd_loop.done(self._closed(), LEAVING_S + 5)
+        etcd_rpc.done(self._closed(), LEAVING_S + 5)
 
     def _asked(self, store: str, request: Request) -> None:
         if isinstance(request, Revoke):

@@ -19,8 +19,7 @@ from typing import Any
 
 import uvicorn
 
-from ticdc_lab.ddl_service.doorman import HANDSHAKE_S, IDLE_S, Doorman
-from ticdc_lab.ddl_service.http import Shared, application
+from ticdc_lab.ddl_service.http import HANDSHAKE_S, IDLE_S, Doorman, Shared, application
 from ticdc_lab.ddl_service.metrics import Metrics
 from ticdc_lab.ddl_service.node import Backend, Node
 from ticdc_lab.errors import SetupError

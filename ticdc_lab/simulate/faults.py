@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ticdc_lab.simulate.machine import Address, Exit, Fired, OnDisk
-from ticdc_lab.simulate.network import CALL, FAULT, RESEND, Link
+from ticdc_lab.simulate.network import CALL, FAULT, RESEND, TIMER, Link
 from ticdc_lab.simulate.trace import name_of
 
 if TYPE_CHECKING:
@@ -267,7 +267,9 @@ def _found(kernel: Kernel, one: Restart) -> str:
 
 def _rearm(kernel: Kernel, address: Address) -> None:
     """Timers that came due while the node was down fire now."""
-    waiting = sorted((e for e in kernel.queue if e[0] >= NEVER and e[3][0] == address), key=lambda e: e[1])
+    waiting = sorted(
+        (e for e in kernel.queue if e[0] >= NEVER and e[2] == TIMER and e[3][0] == address), key=lambda e: e[1]
+    )
     if waiting:
         gone = {e[1] for e in waiting}
         kernel.queue[:] = [e for e in kernel.queue if e[1] not in gone]

@@ -9,7 +9,7 @@ from typing import Any, Generic, Self, TypeVar, cast
 
 import pyarrow as pa
 
-from ticdc_lab.simulate.assertions import Judge, Outcome
+from ticdc_lab.simulate.assertions import Assertion, Judge, Outcome
 from ticdc_lab.simulate.faults import Fault, replanned
 from ticdc_lab.simulate.kernel import End, Kernel, Violation
 from ticdc_lab.simulate.network import Network
@@ -145,6 +145,49 @@ class Shown(list[Row]):
         """Take the rows of a stretch of messages."""
         for row in rows:
             self.append(row)
+
+
+def judged(
+    scenario: Scenario,
+    facts: Any,
+    simulate: Callable[..., RunOf],
+    *,
+    seed: int,
+    keep: bool,
+    level: str | None,
+    also: Sequence[Assertion],
+    begun: Callable[[Kernel, Judge], None] | None = None,
+    ended: Callable[[RunOf], None] = lambda run: None,
+) -> tuple[RunOf, tuple[Outcome, ...], tuple[Outcome, ...]]:
+    """Run a scenario and judge it while it goes on.
+
+    Parameters
+    ----------
+    facts
+        Of the model, kept row by row.
+    simulate
+        The model's, with what is of this model alone.
+    seed, keep, level, also
+        As for :func:`ticdc_lab.simulate.scheduler.play.play`.
+    begun, ended
+        Given the world before anything happens in it, and the run before its end is judged.
+
+    Returns
+    -------
+    tuple
+        The run, and the outcomes of the file's assertions and of those that the caller asked for.
+    """
+    judge = Judge([*scenario.assertions, *also], facts)
+    recorder = recorder_of(scenario, seed, judge, keep=keep, level=level)
+    more = {} if begun is None else {"begun": lambda kernel: begun(kernel, judge)}
+    run = simulate(
+        seed=seed, until_us=scenario.until_us, network=scenario.network.network(), level=recorder.level,
+        recorder=recorder, step_limit=scenario.step_limit, **more,
+    )  # fmt: skip
+    ended(run)
+    end: End = cast(Any, run).end
+    outcomes, n = tuple(judge.end(end.time_us, end.steps)), len(scenario.assertions)
+    return run, outcomes[:n], outcomes[n:]
 
 
 def recorder_of(scenario: Scenario, seed: int, judge: Judge, *, keep: bool, level: str | None) -> Recorder:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ticdc_lab.simulate.ddl_service import keys, owner, records
@@ -69,6 +71,24 @@ def test_a_job_goes_on_where_its_owner_dies_or_hangs_whoever_comes_next(seed: in
     run = simulate(ENABLED, faults=[*slow, *worst], seed=seed, until_us=40 * SECOND)
     held(run)
     assert [job.state for job in ended(run)] == [records.DONE]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "state"), [("add index", "a", records.ROLLED_BACK), ("drop table", "", records.DONE)]
+)
+def test_a_job_of_an_old_version_that_a_server_has_begun_is_taken_back_by_the_service(
+    kind: str, name: str, state: str
+) -> None:
+    """What can be; what cannot comes to its end, or it would stand in the queue for good."""
+    made = Ask(SECOND, SERVERS[1], Submit("create table", "orders"))
+    old = Ask(2 * SECOND, SERVERS[1], Submit(kind, "orders", name, rows=50_000 * bool(name), version="v5.4.0"))
+    over = [Ask(2_400_000, server, EnableDdl(False)) for server in SERVERS]
+    slow = replace(ENABLED, habits=Habits(enables_ddl=True, load_us=200_000))
+    run = simulate(slow, faults=[made, old, *over], until_us=12 * SECOND)
+    held(run)
+    job = ended(run)[-1]
+    assert (job.state, job.owner.startswith(keys.SERVICE_ID)) == (state, True)
+    assert ("too old" in job.error) == (state == records.ROLLED_BACK)
 
 
 def test_a_server_that_keeps_on_when_its_session_is_over_is_a_second_owner(monkeypatch: pytest.MonkeyPatch) -> None:

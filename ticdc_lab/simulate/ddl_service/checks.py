@@ -53,7 +53,9 @@ def wrong_step(before: records.Job, job: records.Job, safe_ts: int, versions: Ve
     states = before.schema_state or jobs.LADDERS.get(job.kind, ("",))[0], job.schema_state
     if states[1] and not jobs.neighbours(job.element, *states):
         return IN_ORDER, f"{where} went from {states[0]} to {states[1]}"
-    if job.schema_version and unsupported(job.version, versions):
+    is_served = not job.owner or job.owner.startswith(keys.SERVICE_ID)  # not by a tidb-server of its own cluster
+    goes_on = job.state == records.RUNNING and jobs.is_taken_back(before)
+    if job.schema_version and goes_on and is_served and unsupported(job.version, versions):
         return SUPPORTED, f"{where} runs, and {unsupported(job.version, versions)}"
     if job.schema_state == jobs.PUBLIC and job.kind in jobs.BACKFILLED and job.row_count < job.rows:
         return WHOLE, f"{where} is public with {job.row_count} of {job.rows} rows"

@@ -121,6 +121,8 @@ def advanced(job: Job, seen: Seen) -> Move | Waiting:
     if job.state == ROLLING_BACK:
         return _back(job, seen)
     ladder = LADDERS[job.kind]
+    if (error := unsupported(job.version, seen.service)) and is_taken_back(job):  # a rival of another version began it
+        return Move(job._replace(state=ROLLING_BACK, error=error), error)
     if job.schema_state == ladder[-1]:
         return Move(job._replace(state=DONE), f"every server has schema version {job.schema_version}")
     if job.schema_state == WRITE_REORG and job.kind in BACKFILLED and job.row_count < job.rows:
@@ -149,10 +151,14 @@ def _begun(job: Job, seen: Seen) -> Move:
 def _cancelled(job: Job) -> Move:
     if not job.schema_version:
         return Move(job._replace(state=CANCELLED, error="cancelled by a user"), "it had not begun")
-    ladder = LADDERS[job.kind]
-    if ladder[-1] == NONE or job.schema_state == PUBLIC:
+    if not is_taken_back(job):
         return Move(job._replace(state=RUNNING), f"{job.kind} cannot be cancelled any more: it is {job.schema_state}")
     return Move(job._replace(state=ROLLING_BACK, error="cancelled by a user"), "a user cancelled it")
+
+
+def is_taken_back(job: Job) -> bool:
+    """Whether what a job has changed can still be taken back."""
+    return LADDERS[job.kind][-1] != NONE and job.schema_state != PUBLIC
 
 
 def _back(job: Job, seen: Seen) -> Move:

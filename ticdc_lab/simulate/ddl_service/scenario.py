@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 from immutables import Map
@@ -11,7 +12,7 @@ from msgspec import Meta
 
 from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate import runs
-from ticdc_lab.simulate.assertions import Assertion, Judge
+from ticdc_lab.simulate.assertions import Assertion
 from ticdc_lab.simulate.ddl_service import planned as own
 from ticdc_lab.simulate.ddl_service import vocabulary
 from ticdc_lab.simulate.ddl_service.drawn import KINDS, drawn_load, mischief
@@ -195,18 +196,12 @@ def play(
         As for :func:`ticdc_lab.simulate.scheduler.play.play`; the seed draws what users do too.
     """
     seed = scenario.seed if seed is None else seed
-    facts = scenario.model.facts(scenario.cluster, scenario.events)
-    assert isinstance(facts, ServiceFacts)
-    facts.settings = settings_of(scenario)
-    judge = Judge([*scenario.assertions, *also], facts)
-    recorder = runs.recorder_of(scenario, seed, judge, keep=keep, level=level)
-    run = simulate(
-        facts.settings, faults=faults_of(scenario, seed), seed=seed, until_us=scenario.until_us,
-        network=scenario.network.network(), level=recorder.level, recorder=recorder, step_limit=scenario.step_limit,
-        begun=facts.begin,
-    )  # fmt: skip
-    outcomes, n = tuple(judge.end(run.end.time_us)), len(scenario.assertions)
-    return Played(scenario, seed, run, outcomes[:n], outcomes[n:], facts)
+    facts = ServiceFacts(settings_of(scenario))
+    run = partial(simulate, facts.settings, faults=faults_of(scenario, seed))
+    found = runs.judged(
+        scenario, facts, run, seed=seed, keep=keep, level=level, also=also, begun=lambda kernel, _: facts.begin(kernel)
+    )
+    return Played(scenario, seed, *found, facts)
 
 
 FIGURES = ("fleet_map", "assignment_gantt", "schema_timeline", "sequence_diagram")

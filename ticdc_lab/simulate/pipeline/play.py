@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ticdc_lab.simulate import runs
-from ticdc_lab.simulate.assertions import Assertion, Judge
+from ticdc_lab.simulate.assertions import Assertion
 from ticdc_lab.simulate.pipeline.facts import PipelineFacts
 from ticdc_lab.simulate.pipeline.looking import current_us_of, why_at
 from ticdc_lab.simulate.pipeline.run import Run, simulate
@@ -89,17 +90,12 @@ def play(
     facts = scenario.model.facts(scenario.cluster, scenario.events)
     assert isinstance(facts, PipelineFacts)
     facts.rule, facts.current_us = scenario.settings.capture.rule, current_us_of(scenario.settings)
-    more = [replace(a, claim=OfScheduler(a.claim)) for a in also]
-    judge = Judge([*scenario.assertions, *more], facts)
-    level = level or (EVENTS if runs.counts_messages(scenario) else CHANGES)
-    recorder = runs.recorder_of(scenario, seed, judge, keep=keep, level=level)
     load = load_of_scenario(scenario, seed)
     facts.scheduler.wanted = {table.id for table in load.tables}
-    run = simulate(
-        settings_of(scenario), load, faults=faults_of(scenario, seed), seed=seed,
-        until_us=scenario.until_us, network=scenario.network.network(), level=level, recorder=recorder,
-        step_limit=scenario.step_limit, sample_us=sample_us, begun=lambda kernel: facts.begin(kernel, judge),
+    run = partial(simulate, settings_of(scenario), load, faults=faults_of(scenario, seed), sample_us=sample_us)
+    found = runs.judged(
+        scenario, facts, run, seed=seed, keep=keep,
+        level=level or (EVENTS if runs.counts_messages(scenario) else CHANGES),
+        also=[replace(a, claim=OfScheduler(a.claim)) for a in also], begun=facts.begin, ended=facts.end,
     )  # fmt: skip
-    facts.end(run)
-    outcomes, n = tuple(judge.end(run.end.time_us, run.end.steps)), len(scenario.assertions)
-    return Played(scenario, seed, run, outcomes[:n], outcomes[n:], facts.scheduler, facts)
+    return Played(scenario, seed, *found, facts.scheduler, facts)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ticdc_lab.simulate import runs
-from ticdc_lab.simulate.assertions import Assertion, Judge
+from ticdc_lab.simulate.assertions import Assertion
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scheduler.facts import Facts
 from ticdc_lab.simulate.scheduler.monitor import Measures
@@ -61,11 +62,6 @@ def play(
     seed = scenario.seed if seed is None else seed
     facts = scenario.model.facts(scenario.cluster, scenario.events)
     assert isinstance(facts, Facts)
-    judge = Judge([*scenario.assertions, *also], facts)
-    recorder = runs.recorder_of(scenario, seed, judge, keep=keep, level=level)
-    run = simulate(
-        settings_of(scenario), faults=faults_of(scenario, seed), seed=seed, until_us=scenario.until_us,
-        network=scenario.network.network(), level=recorder.level, recorder=recorder, step_limit=scenario.step_limit,
-    )  # fmt: skip
-    outcomes, n = tuple(judge.end(run.end.time_us)), len(scenario.assertions)
-    return Played(scenario, seed, run, outcomes[:n], outcomes[n:], facts)
+    run = partial(simulate, settings_of(scenario), faults=faults_of(scenario, seed))
+    found = runs.judged(scenario, facts, run, seed=seed, keep=keep, level=level, also=also)
+    return Played(scenario, seed, *found, facts)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ticdc_lab.simulate import faults as kernel
@@ -105,6 +106,15 @@ class ChangefeedsFacts:
         if row.kind == "violated":
             self.broken[str(row.subject)] = self.broken.get(str(row.subject), 0) + 1
             self.changes += 1
+
+    def begin(self, kernel: Kernel, judge: Judge) -> None:
+        """Take the world in which all will happen."""
+        self.kernel = kernel
+        look_now_and_then(kernel, judge)
+
+    def end(self, run: ChangefeedsRun) -> None:
+        """Let what is so at the end be looked at."""
+        self.changes += 1
 
     @property
     def auditor(self) -> ChangefeedsAuditor:
@@ -255,22 +265,15 @@ def play(
 ) -> PlayedChangefeeds:
     """Run a scenario of several changefeeds and judge it; arguments as for the pipeline's."""
     seed = scenario.seed if seed is None else seed
-    facts = ChangefeedsFacts()
-    judge = Judge([*scenario.assertions, *also], facts)
-    recorder = runs.recorder_of(scenario, seed, judge, keep=keep, level=level or CHANGES)
-
-    def begun(world: Kernel) -> None:
-        facts.kernel = world
-        look_now_and_then(world, judge)
-
-    run = simulate_changefeeds(
-        settings_of(scenario), load_of_scenario(scenario, seed), (), faults=faults_of(scenario, seed), seed=seed,
-        until_us=scenario.until_us, network=scenario.network.network(), recorder=recorder, level=recorder.level,
-        step_limit=scenario.step_limit, sample_us=sample_us, begun=begun,
+    facts, load = ChangefeedsFacts(), load_of_scenario(scenario, seed)
+    run = partial(
+        simulate_changefeeds, settings_of(scenario), load, (), faults=faults_of(scenario, seed), sample_us=sample_us
+    )
+    found = runs.judged(
+        scenario, facts, run, seed=seed, keep=keep, level=level or CHANGES, also=also, begun=facts.begin,
+        ended=facts.end,
     )  # fmt: skip
-    facts.changes += 1
-    outcomes, n = tuple(judge.end(run.end.time_us, run.end.steps)), len(scenario.assertions)
-    return PlayedChangefeeds(scenario, seed, run, outcomes[:n], outcomes[n:], facts)
+    return PlayedChangefeeds(scenario, seed, *found, facts)
 
 
 def _cluster(value: Value) -> Cluster:
