@@ -19,7 +19,7 @@ from ticdc_lab.simulate.scenario import Scenario, scenario_from_text
 _NO_CHANGES: Mapping[str, str] = MappingProxyType({})
 _VERSIONS = ("v6.5.0", "v7.1.0", "v9.0.0", "v5.4.0")
 _VARIABLES: dict[str, tuple[int, ...]] = {
-    "tidb_ddl_reorg_worker_cnt": (1, 4, 16), "tidb_ddl_error_count_limit": (1, 2, 512),
+    "tidb_ddl_reorg_worker_cnt": (2, 4, 16), "tidb_ddl_error_count_limit": (1, 2, 512),
 }  # fmt: skip
 DISKS = ("", ", disk: torn", ", disk: lost")
 _KINDS = ("crash", "restart", "pause", "part", "lossy", "refuse", "skew")
@@ -90,8 +90,8 @@ def _some(chance: Random, kinds: tuple[str, ...]) -> str:
     return ", ".join(sorted(chance.sample(kinds, chance.randint(1, len(kinds)))))
 
 
-def _network(chance: Random) -> str:
-    least = chance.choice((1, 2, 10))
+def _network(chance: Random, shortest_ms: tuple[int, ...] = (1, 2, 10)) -> str:
+    least = chance.choice(shortest_ms)
     percent = chance.choice((0, 0, 1, 3))
     return (
         f"network: {{delay: [{least}ms, {least * chance.choice((1, 3, 10))}ms], loss: {percent}%,"
@@ -225,32 +225,32 @@ def _changefeeds(chance: Random) -> str:
 
 def _ddl_service(chance: Random) -> str:
     own = ("expire", "cut", "resign", "leave", "slow", "lose")
-    clusters, late = chance.randint(1, 4), chance.randint(0, 1)
+    clusters, late = chance.randint(1, 3), chance.randint(0, 1)
     versions = chance.choice(("", f", versions: {{cluster{clusters}: {chance.choice(_VERSIONS)}}}")) if late else ""
     servers = [f"cluster{chance.randint(1, clusters)}/tidb-1" for _ in range(chance.randint(0, 3))]
-    workers = chance.randint(2, 4)
+    workers = chance.choice((2, 2, 3, 3, 4))
     bootstrapped = chance.choice(("v6.5.0", "v6.5.0", "v6.1.0"))
     events = [
-        f"random: {{faults: [{_some(chance, _KINDS)}], every: {chance.choice((900, 2000))}ms, from: 1s, until: 11s}}",
-        f"random: {{faults: [{_some(chance, own)}], every: {chance.choice((1500, 3000))}ms, from: 1s, until: 11s}}",
+        f"random: {{faults: [{_some(chance, _KINDS)}], every: {chance.choice((900, 2000))}ms, from: 1s, until: 9s}}",
+        f"random: {{faults: [{_some(chance, own)}], every: {chance.choice((1500, 3000))}ms, from: 1s, until: 9s}}",
         *(
-            f"{{at: {chance.randint(2, 10)}s, transact: cluster{chance.randint(1, clusters)}/tidb-1,"
+            f"{{at: {chance.randint(2, 8)}s, transact: cluster{chance.randint(1, clusters)}/tidb-1,"
             f" for: {chance.randint(1, 9)}s}}"
             for _ in range(chance.randint(0, 4))
         ),
         *(
-            f"{{at: {chance.randint(1, 10)}s, enable_ddl: {s}, off: {chance.choice(('false', 'true'))}}}"
+            f"{{at: {chance.randint(1, 8)}s, enable_ddl: {s}, off: {chance.choice(('false', 'true'))}}}"
             for s in servers
         ),
-        *(f"{{at: {chance.randint(11, 12)}s, enable_ddl: {s}, off: true}}" for s in servers),
-        *[f"{{at: {chance.randint(3, 11)}s, leave: ddl-service-node-{workers}}}"] * (chance.random() < 0.2),
+        *(f"{{at: {chance.randint(9, 10)}s, enable_ddl: {s}, off: true}}" for s in servers),
+        *[f"{{at: {chance.randint(3, 9)}s, leave: ddl-service-node-{workers}}}"] * (chance.random() < 0.2),
         *[
-            f"{{at: {chance.randint(2, 9)}s, ddl: cluster1/tidb-1, job: add index, table: big, element: i,"
-            f" rows: {chance.choice((20_000, 50_000))}}}"
+            f"{{at: {chance.randint(2, 7)}s, ddl: cluster1/tidb-1, job: add index, table: big, element: i,"
+            f" rows: {chance.choice((3_000, 8_000))}}}"
         ]
         * (chance.random() < 0.3),
-        *[f"{{at: {chance.randint(2, 10)}s, register: cluster{clusters}, worker: ddl-service-node-1}}"] * late,
-        *(f"{{at: {chance.randint(2, 10)}s, join: late-{n}}}" for n in range(chance.randint(0, 1))),
+        *[f"{{at: {chance.randint(2, 8)}s, register: cluster{clusters}, worker: ddl-service-node-1}}"] * late,
+        *(f"{{at: {chance.randint(2, 8)}s, join: late-{n}}}" for n in range(chance.randint(0, 1))),
         *(
             f"{{at: {chance.randint(1, 9)}s, set_global: cluster1/tidb-1, variable: {name},"
             f" value: {chance.choice(values)}}}"
@@ -260,10 +260,11 @@ def _ddl_service(chance: Random) -> str:
     asked = ["{always: no violation}", "{always: no cluster has two owners}", "{eventually: every job has ended}",
              "{eventually: the service is settled}"]  # fmt: skip
     return (
-        f"until: 28s\nsettings: {{bootstrapped: {bootstrapped}}}\n"
+        f"until: 22s\nsettings: {{bootstrapped: {bootstrapped}, duties: {{tick: {chance.choice((100, 250))}ms}}}}\n"
         f"cluster: {{workers: {workers}, clusters: {clusters}, unregistered: {late},"
-        f" servers: {chance.randint(1, 3)}{versions}}}\nload: {{every: {chance.choice((300, 900))}ms, until: 11s}}\n"
-        + _network(chance)
+        f" servers: {chance.choice((1, 2, 2, 3))}{versions}}}\n"
+        f"load: {{every: {chance.choice((500, 1000))}ms, until: 9s}}\n"
+        + _network(chance, (1, 2, 4))
         + _lines("events", events)
         + _lines("assert", asked)
     )

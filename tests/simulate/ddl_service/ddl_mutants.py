@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from ddl_planted import planted
 from immutables import Map
+from planted_ddl import planted
 
 from ticdc_lab.simulate.ddl_service.checks import (
     BALANCED,
@@ -57,7 +57,7 @@ class Mutant:
     Attributes
     ----------
     bug
-        Its name: what is put in the place of which rule is in :data:`ddl_planted.PLANTED`.
+        Its name: what is put in the place of which rule is in :data:`planted_ddl.PLANTED`.
     breaks
         The rule, in a sentence.
     invariant

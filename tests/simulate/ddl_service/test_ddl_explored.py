@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from ddl_planted import planted
 from ddl_small import Small
 from ddl_small_worlds import (
     COLUMN,
@@ -13,6 +12,7 @@ from ddl_small_worlds import (
     cluster_world,
     service_world,
 )
+from planted_ddl import planted
 
 from ticdc_lab.simulate.ddl_service.checks import BALANCED, IN_ORDER, NEIGHBOURS, ONE_OWNER
 from ticdc_lab.simulate.explore import explore

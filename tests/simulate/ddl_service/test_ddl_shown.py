@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ddl_planted import _with_seen
 from immutables import Map
+from planted_ddl import _with_seen
 
 from ticdc_lab.ddl_service.metrics import Metrics
 from ticdc_lab.simulate.ddl_service import jobs, keys, records
