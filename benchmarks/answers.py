@@ -1,0 +1,166 @@
+"""What a log's answers cost beside decoding it, on either engine, and what DuckDB takes for parts of them.
+
+    python benchmarks/make_inputs.py --events 1000000
+    python benchmarks/answers.py --events 1000000 [--engine embedded --engine spark] [--rounds 2] [--protocol P]
+
+Each engine is asked in a process of its own, each round on a log that was opened anew, after a round that does not
+count. ``cpu`` is that of the process and of all that it started, ``peak`` their largest resident memory together.
+The peers read the Parquet that ``open`` has decoded to, on two threads: watermarks of partitions; transactions with
+their lists of tables and partitions; each row in one partition and in commit order; nothing below a watermark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import psutil
+from run import Meter, noop
+
+import ticdc_lab
+from ticdc_lab.dispatch import dispatch
+from ticdc_lab.engine.sessions import session
+
+HERE = Path(__file__).parent
+FOUR = ("watermarks", "transactions", "dispatch", "audit")
+
+PEERS = {
+    "DuckDB: watermarks": """
+        SELECT topic, partition, max(commit_ts) FILTER (kind = 'watermark'), max(commit_ts) FILTER (kind = 'row')
+        FROM events GROUP BY ALL
+    """,
+    "DuckDB: transactions with lists": """
+        SELECT commit_ts, count(DISTINCT change_hash), list(DISTINCT schema_name || '.' || table_name),
+               list(DISTINCT partition)
+        FROM events WHERE kind = 'row' GROUP BY commit_ts
+    """,
+    "DuckDB: each row in one partition, in commit order": """
+        SELECT count(*) FROM (
+            SELECT partition <> lag(partition) OVER w AS moved, commit_ts < lag(commit_ts) OVER w AS back
+            FROM events WHERE kind = 'row' WINDOW w AS (PARTITION BY key_hash ORDER BY partition, "offset", seq)
+        ) WHERE moved OR back
+    """,
+    "DuckDB: nothing below a watermark": """
+        SELECT count(*) FROM (
+            SELECT kind, commit_ts, max(commit_ts) FILTER (kind = 'watermark') OVER (
+                PARTITION BY topic, partition ORDER BY "offset", seq ROWS UNBOUNDED PRECEDING) AS resolved
+            FROM events
+        ) WHERE kind = 'row' AND commit_ts <= resolved
+    """,
+}
+
+
+class Tree(Meter):
+    """With this process's own CPU time, which reads answers out of Arrow and judges small ones."""
+
+    def time(self, run: Callable[[], object]) -> dict[str, float]:
+        """As of Meter."""
+        own = time.process_time()
+        found = super().time(run)
+        return found | {"cpu_s": found["cpu_s"] + time.process_time() - own}
+
+
+def rounds_of(engine: str, source: Path, rounds: int) -> dict[str, list[dict[str, float]]]:
+    """What each answer took, each round."""
+    spark = session(engine)
+    seen: dict[str, list[dict[str, float]]] = {}
+    for i in range(rounds + 1):
+        opened: list[ticdc_lab.Log] = []
+        took = {"decoding (open)": Tree().time(lambda to=opened: to.append(ticdc_lab.open(str(source), spark=spark)))}
+        (log,) = opened
+        moved = log.events.transform(dispatch, strategy="index-value", partitions=16)
+        asked: dict[str, Callable[[], object]] = {
+            "watermarks": log.watermarks,
+            "transactions": log.transactions,
+            "dispatch": lambda moved=moved: noop(moved.select("offset", "target_partition")),
+            "audit": log.audit,
+        }
+        took |= {name: Tree().time(ask) for name, ask in asked.items()}
+        for name, one in took.items() if i else ():
+            seen.setdefault(name, []).append(one)
+        log.close()
+    return seen
+
+
+def peers_of(source: Path, rounds: int) -> dict[str, list[dict[str, float]]]:
+    """The same of the queries, over what the embedded engine has decoded."""
+    with tempfile.TemporaryDirectory() as folder:
+        ticdc_lab.open(str(source), engine="embedded", folder=f"{folder}/log")
+        code = "import sys; sys.path.insert(0, sys.argv[1]); import answers; answers.peer(*sys.argv[2:])"
+        return {
+            name: [
+                json.loads(
+                    subprocess.run(
+                        [sys.executable, "-c", code, str(HERE), f"{folder}/log/decoded", name],
+                        check=True, capture_output=True, text=True,
+                    ).stdout
+                )
+                for _ in range(rounds)
+            ]
+            for name in PEERS
+        }  # fmt: skip
+
+
+def peer(files: str, name: str) -> None:
+    """Run one of the peers once, after it has opened the files; print what it took."""
+    connection = duckdb.connect()
+    connection.execute("SET threads = 2; SET enable_progress_bar = false")
+    connection.execute(f"CREATE VIEW events AS SELECT * FROM read_parquet('{files}/**/*.parquet')")
+    wall, cpu = time.perf_counter(), time.process_time()
+    connection.execute(PEERS[name]).fetchall()
+    peak = psutil.Process().memory_info().rss / 2**30
+    print(
+        json.dumps(
+            {
+                "wall_s": time.perf_counter() - wall,
+                "cpu_s": time.process_time() - cpu,
+                "peak_gib": peak,
+            }
+        )
+    )
+
+
+def main() -> None:
+    """Ask each engine in turn, then the peers."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--protocol", default="open-protocol")
+    parser.add_argument("--engine", choices=("embedded", "spark", "peers"), action="append")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    source = HERE / "out" / f"{args.protocol}_{args.events}.parquet"
+    if args.child:
+        (engine,) = args.engine
+        run = peers_of(source, args.rounds) if engine == "peers" else rounds_of(engine, source, args.rounds)
+        print(json.dumps(run))
+        return
+    print(f"{args.protocol}, {args.events:,} row changes\n\n| | wall s | cpu s | peak GiB |\n|---|---|---|---|")
+    for engine in args.engine or ("embedded", "spark", "peers"):
+        command = [sys.executable, __file__, "--child", "--engine", engine, "--events", str(args.events)]
+        command += ["--protocol", args.protocol, "--rounds", str(args.rounds)]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ)
+        report(engine, json.loads(done.stdout.splitlines()[-1]))
+
+
+def report(engine: str, seen: dict[str, list[dict[str, float]]]) -> None:
+    """Medians as lines of a table, and the four answers together beside decoding."""
+    found = {name: {k: statistics.median(m[k] for m in of) for k in of[0]} for name, of in seen.items()}
+    if engine != "peers":
+        four = {k: sum(found[name][k] for name in FOUR) for k in ("wall_s", "cpu_s")}
+        found["the four together"] = four | {"peak_gib": max(found[name]["peak_gib"] for name in FOUR)}
+    for name, m in found.items():
+        print(f"| {engine}: {name} | {m['wall_s']:.2f} | {m['cpu_s']:.2f} | {m['peak_gib']:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
