@@ -123,6 +123,11 @@ def _scheduler(chance: Random, variant: str | None = None) -> str:
     )  # fmt: skip
     wished = chance.sample(wishes, chance.randint(0, 3))
     events += [f"{{at: {chance.randint(2, 24)}s, {wish}}}" for wish in wished]
+    coordinated = variant == "v4" and chance.random() < 0.5
+    own = "coordinator: true, " if coordinated else ""
+    if coordinated:
+        moves = range(chance.randint(0, 2))
+        events += [f"{{at: {chance.randint(2, 24)}s, move_maintainer: {chance.choice(named)}}}" for _ in moves]
     # Behind all faults: who is paused or cut off as its session ends cannot stop at once, and two may write.
     events += [f"{{at: {chance.randint(26, 28)}s, expire_session: {chance.choice(named)}}}"] * chance.randint(0, 1)
     asked = ["{always: no violation}", "{always: no double write}", "{eventually: every table replicates}",
@@ -132,7 +137,7 @@ def _scheduler(chance: Random, variant: str | None = None) -> str:
     asked += ["{eventually: imbalance <= 1}"] if evened else []
     return (
         f"variant: {variant}\nuntil: 55s\ncluster: {{captures: {captures}, tables: {tables}}}\n"
-        f"settings: {{{balance}ttl: {chance.choice((2, 5))}s, pace: {{prepare: {chance.choice((0, 100, 700))}ms,"
+        f"settings: {{{balance}{own}ttl: {chance.choice((2, 5))}s, pace: {{prepare: {chance.choice((0, 100, 700))}ms,"
         f" stop: {chance.choice((0, 100, 700))}ms}}}}\n{_network(chance)}"
         + _lines("events", events)
         + _lines("assert", asked)
@@ -200,7 +205,7 @@ def _changefeeds(chance: Random) -> str:
             events += [f"{{at: {paused_s}s, pause_changefeed: {name}}}", f"{{at: {at_s}s, resume_changefeed: {name}}}"]
         if chance.random() < 0.3:
             slow = chance.choice((f"slow_changefeed: {name}, rows_per_s: 60", f"standing_changefeed: {name}"))
-            events.append(f"{{at: {chance.randint(1, 12)}s, {slow}, for: {chance.randint(1, 3)}s}}")
+            events.append(f"{{at: {chance.randint(begun_s + 1, 12)}s, {slow}, for: {chance.randint(1, 3)}s}}")
         if chance.random() < 0.2:
             events.append(f"{{at: {at_s + chance.randint(1, 3)}s, remove_changefeed: {name}}}")
             asked.append(f"{{eventually: {name} is removed}}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import coordinator_drain as drain
 import pytest
-from coordinator_drain import (
+
+from ticdc_lab.simulate.machine import Ignored, Output, Send
+from ticdc_lab.simulate.scheduler.v4 import drain
+from ticdc_lab.simulate.scheduler.v4.drain import (
     ALIVE,
     DRAINING,
     RESEND_US,
@@ -18,8 +20,6 @@ from coordinator_drain import (
     SetNodeLivenessResponse,
     applied,
 )
-
-from ticdc_lab.simulate.machine import Ignored, Output, Send
 
 N1, TARGET, DEST = "n1", "target", "dest"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import coordinator_move as move
 import pytest
-from coordinator_move import Changefeed, MaintainerStatus, MoveMaintainer
 
 from ticdc_lab.simulate.machine import Output, Send
+from ticdc_lab.simulate.scheduler.v4 import maintainer_move as move
+from ticdc_lab.simulate.scheduler.v4.maintainer_move import Changefeed, MaintainerStatus, MoveMaintainer
 
 N1, N2 = "n1", "n2"
 STOPPED = MaintainerStatus("Stopped")

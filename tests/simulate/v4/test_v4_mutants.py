@@ -6,16 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import coordinator_drain as drain
 import pytest
 import test_v4_barrier
 import test_v4_cluster
 import test_v4_drain
 import test_v4_maintainer
 import test_v4_operators
-from coordinator_drain import DrainController
 
-from ticdc_lab.simulate.scheduler.v4 import barrier, dispatchers, maintainer, nodes, operators
+from ticdc_lab.simulate.scheduler.v4 import barrier, dispatchers, drain, maintainer, nodes, operators
+from ticdc_lab.simulate.scheduler.v4.drain import DrainController
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 in_captures = test_v4_cluster._with_v4

@@ -40,6 +40,8 @@ def messages(variant: str) -> frozenset[str]:
     return SCHEDULER.messages(variant) | frozenset(m.__name__ for m in _OWN)
 
 
+_NO_COORDINATOR = {r"settings(\.scheduler)?\.coordinator": "here the owner is the maintainer"}
+
 MODEL = Model(
     name="pipeline",
     variants=tuple(VARIANTS),
@@ -66,5 +68,5 @@ MODEL = Model(
     steady=SCHEDULER.steady,
     balanced=SCHEDULER.balanced,
     load=load,
-    refused=SCHEDULER.refused,
+    refused={variant: {**no_use, **_NO_COORDINATOR} for variant, no_use in SCHEDULER.refused.items()},
 )  # fmt: skip

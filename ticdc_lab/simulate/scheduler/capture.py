@@ -7,8 +7,9 @@ can have given it up. ``stop_lag_us`` and ``margin_us`` are what the assumption 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ticdc_lab.simulate.machine import (
@@ -39,7 +40,17 @@ from ticdc_lab.simulate.scheduler.etcd_messages import (
     View,
 )
 from ticdc_lab.simulate.scheduler.executor import emptied, freed, stuck
-from ticdc_lab.simulate.scheduler.roles import Drain, Key, MoveTable, Poll, Rebalance, Restart, Tick, Watermarks
+from ticdc_lab.simulate.scheduler.roles import (
+    Drain,
+    Key,
+    MoveMaintainer,
+    MoveTable,
+    Poll,
+    Rebalance,
+    Restart,
+    Tick,
+    Watermarks,
+)
 
 # What a capture knows, and how it changes with what etcd and users say.
 
@@ -53,12 +64,13 @@ class Stick(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A protocol: both its machines, and which messages are the owner's."""
+    """A protocol: both its machines, which messages are the owner's, and whether processors take ticks as owners do."""
 
     name: str
     owner: Any
     processor: Machine[Any]
     to_owner: tuple[type, ...]
+    ticks: bool = False
 
 
 class CaptureState(NamedTuple):
@@ -127,14 +139,19 @@ def sticking(state: CaptureState, stick: Stick, now: Now) -> tuple[CaptureState,
 
 def with_executor(processor: Any, executor: Any) -> Any:
     """Give a processor other pipelines."""
+    if hasattr(processor, "with_executor"):
+        return processor.with_executor(executor)
     if is_dataclass(processor):
         return replace(processor, executor=executor)  # type: ignore[type-var]
     return processor._replace(executor=executor)
 
 
+_FIELDS: Mapping[type, str] = MappingProxyType({MoveTable: "to", MoveMaintainer: "to", Drain: "capture"})
+
+
 def addressed(command: Any, view: View | None) -> Any:
     """Users call a capture by its name; its address is another one after each restart."""
-    field = "to" if isinstance(command, MoveTable) else "capture" if isinstance(command, Drain) else None
+    field = _FIELDS.get(type(command))
     if field is None or view is None:
         return command
     name = getattr(command, field)
@@ -287,10 +304,17 @@ class Capture:
 
     def _ticked(self, state: CaptureState, now: Now) -> tuple[CaptureState, list[Output]]:
         view = state.view
-        if state.owner is None or view is None:
+        if view is None or (state.owner is None and not self.variant.ticks):
             return state, []
-        tick = Tick(view.captures, view.tables, state.checkpoint_ts, view.barrier_ts)
-        return self._of_owner(state, Asked(tick), now)
+        tick = Asked(Tick(view.captures, view.tables, state.checkpoint_ts, view.barrier_ts, view.executed_ts))
+        outputs: list[Output] = []
+        if self.variant.ticks:
+            processor, outputs = self.variant.processor.step(state.processor, tick, now)
+            state = state._replace(processor=processor)
+        if state.owner is None:
+            return state, outputs
+        state, more = self._of_owner(state, tick, now)
+        return state, [*outputs, *more]
 
     # The owner
 
@@ -332,7 +356,7 @@ class Capture:
 
     def _asked(self, state: CaptureState, event: Asked, now: Now) -> tuple[CaptureState, list[Output]]:
         command = event.command
-        if isinstance(command, (MoveTable, Rebalance, Drain)):
+        if isinstance(command, (MoveTable, MoveMaintainer, Rebalance, Drain)):
             if state.owner is None:
                 return state, [Ignored(command, f"{state.address} is not the owner")]
             return self._of_owner(state, Asked(addressed(command, state.view)), now)

@@ -29,6 +29,7 @@ from ticdc_lab.simulate.machine import (
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd_messages import (
     Ddl,
+    ExecuteDdl,
     Expire,
     KeepAlive,
     KeptAlive,
@@ -68,6 +69,8 @@ class EtcdState:
         The capture that was elected besides the owner, with its owner-rev.
     partitions
         What a user wants and no owner has carried out.
+    executed_ts
+        The last DDL that was executed.
     """
 
     revision: int
@@ -80,6 +83,7 @@ class EtcdState:
     executing: bool = False
     rival: tuple[Address, int] | None = None
     partitions: int | None = None
+    executed_ts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,8 @@ class Etcd:
             leases = state.leases.set(sender, lease._replace(expires_us=now.at_us + self.ttl_us))
             answer = Send(sender, KeptAlive(message.sent_us, self.ttl_us))
             return replace(state, leases=leases), [Wake(self.ttl_us, sender), answer]
+        if isinstance(message, ExecuteDdl):
+            return self._written(state, message)
         if isinstance(message, Resign):
             return self._gone(state, sender, "it resigned")
         return self._put(state, message, now)
@@ -239,6 +245,12 @@ class Etcd:
         reached = state.barrier_ts is not None and state.checkpoint_ts >= state.barrier_ts
         return [Wake(state.waiting[0][1].takes_us, DDL)] if reached else []
 
+    def _written(self, state: EtcdState, message: ExecuteDdl) -> tuple[EtcdState, list[Output]]:
+        """Execute a DDL that dispatchers have come to by themselves, once however often they say so."""
+        if message.barrier_ts != state.barrier_ts or state.executing:
+            return state, [Ignored(message, "it is executed, or being executed")]
+        return replace(state, executing=True), [Wake(state.waiting[0][1].takes_us, DDL)]
+
     def _executed(self, state: EtcdState) -> tuple[EtcdState, list[Output]]:
         ddl, barrier_ts = state.waiting[0][1], state.barrier_ts
         tables = (state.tables - set(ddl.drop)) | set(ddl.add)
@@ -246,6 +258,8 @@ class Etcd:
             state,
             tables=state.tables if tables == state.tables else tables,
             barrier_ts=None,
+            executed_ts=barrier_ts or 0,
+            executing=False,
             waiting=state.waiting[1:],
             revision=state.revision + 1,
         )
@@ -262,7 +276,7 @@ class Etcd:
             seen = state.rival if state.rival and state.rival[0] == capture else (owner, owner_rev)
             view = View(
                 state.revision, captures, *seen, state.tables, state.barrier_ts, state.checkpoint_ts,
-                state.resolved_ts, state.partitions,
+                state.resolved_ts, state.partitions, state.executed_ts,
             )  # fmt: skip
             outputs.append(Send(capture, view))
         return outputs

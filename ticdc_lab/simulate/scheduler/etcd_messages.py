@@ -55,10 +55,16 @@ class PutPartitions(NamedTuple):
     partitions: int
 
 
+class ExecuteDdl(NamedTuple):
+    """The DDL dispatcher of v4 was told to write the DDL at which all stand: execute it."""
+
+    barrier_ts: int
+
+
 class View(NamedTuple):
     """Everything as of a revision, pushed to every session when something but the status changed.
 
-    ``partitions`` is what a user wants and no owner has carried out.
+    ``partitions`` is what a user wants and no owner has carried out, ``executed_ts`` the last DDL that was executed.
     """
 
     revision: int
@@ -70,6 +76,7 @@ class View(NamedTuple):
     checkpoint_ts: int
     resolved_ts: int
     partitions: int | None = None
+    executed_ts: int = 0
 
 
 class Status(NamedTuple):

@@ -9,7 +9,7 @@ from ticdc_lab.simulate.scenario import Model
 from ticdc_lab.simulate.scheduler import cluster, vocabulary
 from ticdc_lab.simulate.scheduler.balance import POLICIES
 from ticdc_lab.simulate.scheduler.etcd_messages import KeepAlive, KeptAlive, PutStatus, Register, Resign, Status, View
-from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST, MONOTONE, REVISIONS
+from ticdc_lab.simulate.scheduler.monitor import INVARIANTS
 from ticdc_lab.simulate.scheduler.planned import EVENTS
 from ticdc_lab.simulate.scheduler.play import play
 from ticdc_lab.simulate.scheduler.variants import VARIANTS, Settings
@@ -40,7 +40,10 @@ def messages(variant: str) -> frozenset[str]:
 
 
 _V3 = {r"settings(\.scheduler)?\.(max_task_concurrency|add_table_batch_size)": "it is of v3 alone"}
-_V4 = {r"settings(\.scheduler)?\.batch_size": "it is of v4 alone"}
+_V4 = {
+    r"settings(\.scheduler)?\.(batch_size|coordinator)": "it is of v4 alone",
+    r"events\[\d+\]\.move_maintainer": "it is of v4 with a coordinator",
+}
 _BALANCES = {
     r"settings(\.scheduler)?\.balance\.(policy|move_cost|at_most)": "it balances by count, as its TiCDC does",
     r"(cluster\.tables|events)\[\d+\]\.traffic": "it balances by count, whatever tables write",
@@ -65,7 +68,7 @@ MODEL = Model(
     claim=vocabulary.VOCABULARY.claim,
     measure=vocabulary.VOCABULARY.measure,
     facts=cluster.facts,
-    invariants=(DOUBLE, LOST, MONOTONE, REVISIONS, "One Owner a Revision", "Responses Match Orders"),
+    invariants=(*INVARIANTS, "One Owner a Revision", "Responses Match Orders"),
     figures=frozenset(FIGURES),
     play=play,
     steady=vocabulary.STEADY,

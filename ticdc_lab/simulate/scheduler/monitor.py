@@ -2,7 +2,9 @@
 
 It believes no message: it reads the pipelines of every processor. A capture that is paused or down writes nothing.
 
-Invariants: ``No Double Write`` and ``No Lost Table`` (design), ``Checkpoint Is Monotone``, ``Owner Revisions Rise``.
+Invariants: ``No Double Write`` and ``No Lost Table`` (design), ``Checkpoint Is Monotone``, ``Owner Revisions Rise``,
+``Tables Stand At A DDL`` (when it is executed every table has come to it and none is written beyond); under v4's
+coordinator ``One Maintainer An Epoch`` and ``Nodes Stop Empty`` (one that is drained has nothing when told to stop).
 """
 
 from __future__ import annotations
@@ -18,12 +20,10 @@ from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.executor import WRITING, Executor, checkpoint_of, limited
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn, order
 
-DOUBLE, LOST, MONOTONE, REVISIONS = (
-    "No Double Write",
-    "No Lost Table",
-    "Checkpoint Is Monotone",
-    "Owner Revisions Rise",
-)
+DOUBLE, LOST, MONOTONE, REVISIONS, BARRIER, ONE, EMPTY = INVARIANTS = (
+    "No Double Write", "No Lost Table", "Checkpoint Is Monotone", "Owner Revisions Rise", "Tables Stand At A DDL",
+    "One Maintainer An Epoch", "Nodes Stop Empty",
+)  # fmt: skip
 Found = tuple[str, str] | None
 
 
@@ -63,6 +63,8 @@ class Monitor:
         Of tables that somebody wrote and nobody writes: up to where all is downstream, and since when.
     checkpoint_ts, owner_rev
         The highest that were published.
+    maintainers
+        Where the maintainer of each epoch was.
     """
 
     start_ts: int
@@ -76,6 +78,7 @@ class Monitor:
     measures: Measures = field(default_factory=Measures)
     n_violations: int = 0
     since_us: dict[Key, int] = field(default_factory=dict)
+    maintainers: dict[int, Address] = field(default_factory=dict)
 
     def saw(self, kernel: Kernel, at: Address, before: Any, after: Any, outputs: Sequence[Any]) -> Found:
         """A node has taken a step."""
@@ -89,6 +92,10 @@ class Monitor:
                     found = found or self._table(kernel, at, before, after, output)
                 elif subject == "owner" and isinstance(output.after, int):
                     found = found or self._elected(at, output.after)
+                elif subject == "maintainer" and output.after is not None:
+                    found = found or self._placed(at, after)
+                elif subject == "liveness" and output.after == "STOPPING":
+                    found = found or self._stops(at, after.processor)
         return self._counted(found)
 
     def went_down(self, kernel: Kernel, at: Address, state: Any) -> Found:
@@ -160,14 +167,46 @@ class Monitor:
         self.owner_rev = owner_rev
         return None
 
+    # Under a coordinator
+
+    def _placed(self, at: Address, after: Any) -> Found:
+        epoch = getattr(getattr(after.processor, "maintainer", None), "owner_rev", None)
+        if epoch is None:
+            return None
+        other = self.maintainers.setdefault(epoch, at)
+        return None if other == at else (ONE, f"{other} and {at} both have the maintainer of epoch {epoch}")
+
+    def _stops(self, at: Address, processor: Any) -> Found:
+        tables = in_turn(processor.executor.pipelines)
+        if not tables and processor.maintainer is None:
+            return None
+        what = f"table {tables[0]}" if tables else "the maintainer"
+        return EMPTY, f"{at} is told to stop, and has {what}"
+
     # The global checkpoint
 
     def _etcd(self, kernel: Kernel, after: Any, outputs: Sequence[Any]) -> Found:
+        told = {o.subject: o for o in outputs if type(o) is Changed}
+        ddl, found = told.get("barrier"), None
+        if ddl is not None and ddl.after is None and isinstance(ddl.before, int):
+            found = self._executed(kernel, ddl.before)
         if after.tables is not self.wanted:
-            self._want(after.tables, after.checkpoint_ts, kernel.now_us)
-        for output in outputs:
-            if type(output) is Changed and output.subject == "global-checkpoint":
-                return self._published(kernel, after.checkpoint_ts)
+            created_ts = ddl.before - 1 if ddl is not None and isinstance(ddl.before, int) else 0
+            self._want(after.tables, max(after.checkpoint_ts, created_ts), kernel.now_us)
+        return found or (self._published(kernel, after.checkpoint_ts) if "global-checkpoint" in told else None)
+
+    def _executed(self, kernel: Kernel, barrier_ts: int) -> Found:
+        """A DDL is executed: every table has come to it, and none was written beyond it."""
+        for key, (ended_ts, _) in self.durable.items():
+            if ended_ts < barrier_ts - 1:
+                return BARRIER, f"the DDL of {barrier_ts} is executed, and table {key} is written up to {ended_ts} only"
+        behind = self._behind(kernel, barrier_ts - 1)
+        if behind:
+            return BARRIER, f"the DDL of {barrier_ts} is executed: {behind[1]}"
+        for capture in sorted(c for c, keys in self.written.items() if keys):
+            limit_ts = kernel.states[capture].processor.executor.limit_ts
+            if limit_ts > barrier_ts:
+                return BARRIER, f"the DDL of {barrier_ts} is executed, and {capture} writes up to {limit_ts} already"
         return None
 
     def _want(self, tables: frozenset[Key], checkpoint_ts: int, at_us: int) -> None:
@@ -188,8 +227,9 @@ class Monitor:
             if ended_ts < checkpoint_ts:
                 return LOST, f"the checkpoint is {checkpoint_ts}, and table {key} is written up to {ended_ts} only"
         if len(self.writers) < len(self.wanted):
-            never = min((k for k in self.wanted if k not in self.writers), key=order)
-            return LOST, f"the checkpoint is {checkpoint_ts}, and nobody ever wrote table {never}"
+            never = [k for k in self.wanted if k not in self.writers and k not in self.durable]
+            if never:
+                return LOST, f"the checkpoint is {checkpoint_ts}, and nobody ever wrote table {min(never, key=order)}"
         return self._behind(kernel, checkpoint_ts)
 
     def _behind(self, kernel: Kernel, checkpoint_ts: int) -> Found:

@@ -132,6 +132,17 @@ class MoveTable:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveMaintainer:
+    """A user asks for the maintainer on a certain capture: of v4 with a coordinator."""
+
+    to: Node
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        """Give what it is to the kernel."""
+        yield from _asked(roles.MoveMaintainer(self.to), event.at_us, scenario)
+
+
+@dataclass(frozen=True, slots=True)
 class Rebalance:
     """A user asks for tables to be spread evenly."""
 
@@ -169,6 +180,7 @@ EVENTS: dict[str, type] = FAULTS | {
     "add_table": AddTable,
     "drop_table": DropTable,
     "move_table": MoveTable,
+    "move_maintainer": MoveMaintainer,
     "rebalance": Rebalance,
     "drain": Drain,
 }

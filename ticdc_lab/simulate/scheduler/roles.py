@@ -52,20 +52,27 @@ class Tick(NamedTuple):
         What should be replicated: the same object as before unless it changed, so that machines compare with ``is``.
     checkpoint_ts
         The persisted global checkpoint.
-    barrier_ts
-        No watermark may pass it (a DDL that has not been executed); None without one.
+    barrier_ts, executed_ts
+        No watermark may pass it (a DDL that has not been executed), None without one; and the last that was executed.
     """
 
     captures: frozenset[Address]
     tables: frozenset[Key]
     checkpoint_ts: int
     barrier_ts: int | None = None
+    executed_ts: int = 0
 
 
 class MoveTable(NamedTuple):
     """A user wants a table on a certain capture."""
 
     table: Key
+    to: Address
+
+
+class MoveMaintainer(NamedTuple):
+    """A user wants the maintainer of the changefeed on a certain node."""
+
     to: Address
 
 

@@ -42,6 +42,9 @@ class Settings:
         Of v3: moves at once, tables added in a tick.
     batch_size
         Of v4: operators at once.
+    coordinator
+        Of v4: whether etcd elects a coordinator, which places the maintainer on any node, moves it and drains nodes.
+        Else who is elected is the maintainer.
     """
 
     variant: str = "v2"
@@ -60,6 +63,7 @@ class Settings:
     max_task_concurrency: int = 10
     add_table_batch_size: int = 50
     batch_size: int = 1000
+    coordinator: bool = False
 
     def nodes(self) -> tuple[str, ...]:
         """Give the names of the captures."""
@@ -95,7 +99,10 @@ def two_phases(settings: Settings) -> Variant:
 def maintainer(settings: Settings) -> Variant:
     """Give the maintainer with its operators."""
     own = v4.Settings(batch_size=settings.batch_size, balance_interval_us=settings.balance.check_us, pace=settings.pace)
-    return Variant("v4", v4.Maintainer(own), v4.Dispatchers(own), v4.TO_OWNER)
+    maintainer, dispatchers = v4.Maintainer(own), v4.Dispatchers(own)
+    if settings.coordinator:
+        return Variant("v4", v4.Coordinator(), v4.NodeManager(maintainer, dispatchers), v4.TO_COORDINATOR, ticks=True)
+    return Variant("v4", maintainer, dispatchers, v4.TO_OWNER)
 
 
 VARIANTS: Mapping[str, Callable[[Settings], Variant]] = MappingProxyType(

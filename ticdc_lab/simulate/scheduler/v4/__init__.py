@@ -3,13 +3,25 @@
 Names, operators, barriers and drains are those of pingcap/ticdc (master, 2026).
 """
 
+from ticdc_lab.simulate.scheduler.v4.coordinator import TO_COORDINATOR, Coordinator
 from ticdc_lab.simulate.scheduler.v4.dispatchers import Dispatchers, DispatchersState
 from ticdc_lab.simulate.scheduler.v4.maintainer import Maintainer
 from ticdc_lab.simulate.scheduler.v4.messages import BlockStatusRequest, HeartBeatRequest, MaintainerBootstrapResponse
+from ticdc_lab.simulate.scheduler.v4.node import NodeManager
 from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState
 from ticdc_lab.simulate.scheduler.v4.settings import Settings
 
 TO_OWNER = (MaintainerBootstrapResponse, HeartBeatRequest, BlockStatusRequest)
 """The messages that are for the maintainer of a capture; all others are for its dispatchers."""
 
-__all__ = ["TO_OWNER", "Dispatchers", "DispatchersState", "Maintainer", "MaintainerState", "Settings"]
+__all__ = [
+    "TO_COORDINATOR",
+    "TO_OWNER",
+    "Coordinator",
+    "Dispatchers",
+    "DispatchersState",
+    "Maintainer",
+    "MaintainerState",
+    "NodeManager",
+    "Settings",
+]

@@ -244,6 +244,8 @@ def resent(barrier: Barrier, control: Control, at_us: int) -> Stepped:
     outputs: list[Output] = []
     for key in sorted(barrier.events):
         event = barrier.events[key]
+        if not event.selected:  # those that wait were acknowledged, and say nothing any more
+            event, outputs = _passed(event, control, outputs)
         if not event.selected or (event.resent_us is not None and at_us - event.resent_us < RESEND_US):
             continue
         event = replace(event, resent_us=at_us)
@@ -292,11 +294,9 @@ def _one(
 def _select(
     barrier: Barrier, control: Control, event: BarrierEvent, last: Key, at_us: int
 ) -> tuple[BarrierEvent, Barrier, list[Output]]:
-    passed = beyond(event, control.spans)
-    if passed:
-        because = f"table {passed[0]} has left it behind: it is downstream"
-        event = replace(event, selected=True, writer_advanced=True, reported=Map(dict.fromkeys(passed)))
-        return event, barrier, [Changed(str(event.key), "waiting", "passing", because)]
+    event, outputs = _passed(event, control, [])
+    if event.selected:
+        return event, barrier, outputs
     if missing(event, control.spans):
         return event, barrier, []
     influenced = event.state.block_tables
@@ -308,6 +308,16 @@ def _select(
     because = f"all stand at it, table {writer} writes it"
     told = Changed(str(event.key), "waiting", "writing", because)
     return event, barrier, [told, *action(event, control.spans, control.nodes, barrier.home)]
+
+
+def _passed(event: BarrierEvent, control: Control, outputs: list[Output]) -> tuple[BarrierEvent, list[Output]]:
+    """See whether a dispatcher has left an event behind at which others wait."""
+    passed = beyond(event, control.spans)
+    if not passed:
+        return event, outputs
+    because = f"table {passed[0]} has left it behind: it is downstream"
+    event = replace(event, selected=True, writer_advanced=True, reported=Map(dict.fromkeys(passed)))
+    return event, [*outputs, Changed(str(event.key), "waiting", "passing", because)]
 
 
 def _done(barrier: Barrier, control: Control, event: BarrierEvent, reporter: Key, at_us: int) -> Stepped:

@@ -7,7 +7,7 @@ than what it took last, as a stream would have given it; what falls out is sent 
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ticdc_lab.simulate.machine import Address
 from ticdc_lab.simulate.scheduler.roles import Key
@@ -171,6 +171,85 @@ class HeartBeatResponse(NamedTuple):
     """What the barrier says to the dispatchers of a node."""
 
     dispatcher_statuses: tuple[DispatcherStatus, ...]
+
+
+# Between the coordinator, which etcd elects, and the nodes, one of which has the maintainer
+
+
+class CoordinatorBootstrapRequest(NamedTuple):
+    """A coordinator has begun, and asks a node for its heartbeats."""
+
+    coordinator_epoch: int
+
+
+class AddMaintainerRequest(NamedTuple):
+    """Coordinator to node: run the maintainer of a changefeed."""
+
+    changefeed: str
+    maintainer_epoch: int
+
+
+class RemoveMaintainerRequest(NamedTuple):
+    """Coordinator to node: stop the maintainer of a changefeed."""
+
+    changefeed: str
+    maintainer_epoch: int
+
+
+class MaintainerStatus(NamedTuple):
+    """Node to coordinator, with its heartbeat: the maintainer that it has, or had last, and the watermarks of that.
+
+    ``bootstrap_done``: it has heard of all nodes and may schedule. ``draining`` counts what is left on the drain target
+    of that epoch, None where the maintainer does not know it.
+    """
+
+    state: str
+    bootstrap_done: bool = False
+    maintainer_epoch: int = 0
+    checkpoint_ts: int | None = None
+    resolved_ts: int | None = None
+    because: str = ""
+    since_us: int | None = None
+    draining: int | None = None
+
+
+class SetNodeLivenessRequest(NamedTuple):
+    """Coordinator to node: go over to ``target``, if this is the life meant."""
+
+    target: str
+    node_epoch: int
+
+
+class SetNodeLivenessResponse(NamedTuple):
+    """Node to coordinator: what it is now."""
+
+    applied: str
+    node_epoch: int
+
+
+class SetDispatcherDrainTarget(NamedTuple):
+    """Coordinator to nodes: dispatchers leave this node; an empty one ends that."""
+
+    target_node_id: Address
+    target_epoch: int
+
+
+class NodeHeartbeat(NamedTuple):
+    """Node to coordinator, periodically; with the drain target that it knows, and its maintainer."""
+
+    liveness: str
+    node_epoch: int
+    dispatcher_drain_target_node_id: Address = ""
+    dispatcher_drain_target_epoch: int = 0
+    coordinator_epoch: int = 0
+    maintainer: MaintainerStatus | None = None
+
+
+class MaintainerCommand(NamedTuple):
+    """Coordinator to the maintainer's node: what a user wants of the maintainer of this epoch."""
+
+    maintainer_epoch: int
+    command: Any
 
 
 class SplitTable(NamedTuple):

@@ -11,32 +11,15 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ticdc_lab.simulate.machine import Address, Changed, Output, Send
+from ticdc_lab.simulate.scheduler.v4.messages import (
+    AddMaintainerRequest,
+    MaintainerStatus,
+    RemoveMaintainerRequest,
+)
 
 ABSENT, SCHEDULING, WORKING = "absent", "scheduling", "working"
 REMOVE_ORIGIN, ORIGIN_STOPPED, ADD_TARGET = "removeOrigin", "originStopped", "addTarget"
 DONE_SUCCESS, DONE_NO_POST_FINISH = "doneSuccess", "doneNoPostFinish"
-
-
-class AddMaintainerRequest(NamedTuple):
-    """Coordinator to node: run the maintainer of a changefeed."""
-
-    changefeed: str
-    maintainer_epoch: int
-
-
-class RemoveMaintainerRequest(NamedTuple):
-    """Coordinator to node: stop the maintainer of a changefeed."""
-
-    changefeed: str
-    maintainer_epoch: int
-
-
-class MaintainerStatus(NamedTuple):
-    """Node to coordinator; ``bootstrap_done``: it has heard of all nodes and may schedule."""
-
-    state: str
-    bootstrap_done: bool = False
-    maintainer_epoch: int = 0
 
 
 class Changefeed(NamedTuple):
@@ -72,7 +55,7 @@ def begun(changefeed: Changefeed, dest: Address) -> Stepped:
     if changefeed.node is None:
         raise ValueError(f"{changefeed.name} is on no node: it is added, not moved")
     move = MoveMaintainer(changefeed.node, dest, changefeed.epoch)
-    return move, *_put(changefeed, SCHEDULING, changefeed.node, f"it moves to {dest}")
+    return move, *put(changefeed, SCHEDULING, changefeed.node, f"it moves to {dest}")
 
 
 def check(move: MoveMaintainer, changefeed: Changefeed, sender: Address, status: MaintainerStatus) -> MoveMaintainer:
@@ -98,7 +81,7 @@ def schedule(move: MoveMaintainer, changefeed: Changefeed) -> Stepped:
         move = replace(move, state=ADD_TARGET)
         because = f"it has stopped on {move.origin}"
         epoch = changefeed.epoch + 1
-        changefeed, outputs = _put(changefeed._replace(epoch=epoch), SCHEDULING, move.target, because)
+        changefeed, outputs = put(changefeed._replace(epoch=epoch), SCHEDULING, move.target, because)
     return move, changefeed, [*outputs, Send(move.target, AddMaintainerRequest(changefeed.name, changefeed.epoch))]
 
 
@@ -123,7 +106,7 @@ def post_finish(move: MoveMaintainer, changefeed: Changefeed) -> Stepped:
     """Working at the target; nothing where the move was given up."""
     if move.state != DONE_SUCCESS:
         return move, changefeed, []
-    return move, *_put(changefeed, WORKING, move.target, f"{move.target} reports it working, with its bootstrap done")
+    return move, *put(changefeed, WORKING, move.target, f"{move.target} reports it working, with its bootstrap done")
 
 
 def _target_lost(move: MoveMaintainer, changefeed: Changefeed, node: Address) -> Stepped:
@@ -133,14 +116,15 @@ def _target_lost(move: MoveMaintainer, changefeed: Changefeed, node: Address) ->
         return replace(move, target=move.origin), changefeed, []
     because = f"{node} is gone" + (", and the request may have reached it" if asked else "")
     move = replace(move, state=DONE_NO_POST_FINISH)
-    return move, *_put(changefeed, ABSENT, None, because)
+    return move, *put(changefeed, ABSENT, None, because)
 
 
 def _matches(epoch: int, expected: int) -> bool:
     return epoch in (0, expected)
 
 
-def _put(changefeed: Changefeed, state: str, node: Address | None, because: str) -> tuple[Changefeed, list[Output]]:
+def put(changefeed: Changefeed, state: str, node: Address | None, because: str) -> tuple[Changefeed, list[Output]]:
+    """Give a changefeed another state and place."""
     new = changefeed._replace(state=state, node=node)
     if new == changefeed:
         return new, []

@@ -3,9 +3,6 @@
 (coordinator/drain/controller.go.) A node tells its liveness and the number of its life (``node_epoch``). A higher
 epoch is a new process: what was seen of the old one is forgotten, the wish to drain is not. While dispatchers drain
 from a target, no maintainer goes to a node that has not said, in its present life, that it knows the target.
-
-No run has a coordinator of several changefeeds: it is compared with the real one's cases here, and is no part of the
-package.
 """
 
 from __future__ import annotations
@@ -17,33 +14,15 @@ from typing import NamedTuple
 from immutables import Map
 
 from ticdc_lab.simulate.machine import Address, Changed, Ignored, Output, Send
+from ticdc_lab.simulate.scheduler.v4.messages import (
+    NodeHeartbeat,
+    SetNodeLivenessRequest,
+    SetNodeLivenessResponse,
+)
 
 ALIVE, DRAINING, STOPPING, UNKNOWN = "ALIVE", "DRAINING", "STOPPING", "UNKNOWN"
 ORDER = (ALIVE, DRAINING, STOPPING)
 """In one life a node only goes on in this order."""
-
-
-class SetNodeLivenessRequest(NamedTuple):
-    """Coordinator to node: go over to ``target``, if this is the life meant."""
-
-    target: str
-    node_epoch: int
-
-
-class SetNodeLivenessResponse(NamedTuple):
-    """Node to coordinator: what it is now."""
-
-    applied: str
-    node_epoch: int
-
-
-class NodeHeartbeat(NamedTuple):
-    """Node to coordinator, periodically; with the drain target that it knows."""
-
-    liveness: str
-    node_epoch: int
-    dispatcher_drain_target_node_id: Address = ""
-    dispatcher_drain_target_epoch: int = 0
 
 
 class NodeState(NamedTuple):
