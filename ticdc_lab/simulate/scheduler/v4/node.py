@@ -118,7 +118,7 @@ class NodeManager:
         state, outputs = self._dispatched(state, event, now)
         if isinstance(event, Asked) and isinstance(event.command, Restart):
             gone = _removed(state, "the processor restarted")
-            return replace(gone[0], liveness=ALIVE, target="", target_epoch=0), [*outputs, *gone[1]]
+            return replace(gone[0], ended=0, liveness=ALIVE, target="", target_epoch=0), [*outputs, *gone[1]]
         if isinstance(event, Asked) and isinstance(event.command, Poll):
             keys = _standing(state, now.at_us)
             block, more = block_events.reports(state.block, state.dispatchers.maintainer, keys, now.at_us)
