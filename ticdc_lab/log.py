@@ -34,7 +34,7 @@ from ticdc_lab.answers.summary import (
     of_transactions,
     small,
 )
-from ticdc_lab.audit import MAX_PER_GUARANTEE
+from ticdc_lab.audit import MAX_PER_GUARANTEE, places_of
 from ticdc_lab.consumer.log import excerpt
 from ticdc_lab.dispatch.infer import infer_rules
 from ticdc_lab.dispatch.names import CONFLICT, check_partitions, check_request, check_strategy
@@ -44,7 +44,7 @@ from ticdc_lab.encode.fidelity import ASPECTS, fidelity
 from ticdc_lab.engine import session
 from ticdc_lab.engine.running import jobs_given_up
 from ticdc_lab.errors import ContractError, SourceError, TiCDCLabError
-from ticdc_lab.events.sample import Sample, from_first_row
+from ticdc_lab.events.sample import Sample, from_first_row, ts_of
 from ticdc_lab.facts.catalog import Catalog, catalog_of
 from ticdc_lab.facts.laggards import spans_of, values_of
 from ticdc_lab.facts.limits import but_for
@@ -55,7 +55,7 @@ from ticdc_lab.sources.load import load
 from ticdc_lab.sources.provenance import Provenance, provenance
 from ticdc_lab.sources.survey import survey as look
 from ticdc_lab.tables import table_as_of, table_history
-from ticdc_lab.tables.browse import Browser, MessagePage, TableTimeline
+from ticdc_lab.tables.browse import Browser, MessagePage, TableTimeline, commit_ts_span
 from ticdc_lab.tables.naming import table_named
 from ticdc_lab.transactions import duplicates, transactions
 from ticdc_lab.transactions.differences import KINDS, counted, covered, ddl_differences, differences, worst
@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from ticdc_lab.consumer.log import NarrowLog
     from ticdc_lab.dispatch import Changefeed
     from ticdc_lab.facts.limits import Counts
-    from ticdc_lab.repartition import Timing
 
 EXCERPT = 5_000
 """Events that the panel of a consumer takes, so that it answers at once."""
@@ -214,16 +213,32 @@ class Log:
             rows = small(found.orderBy("topic", "held_ts", "everywhere").limit(STALLS))
         return answers.stalls(rows, stall_s=stall_s, qualified=but_for(self.counts))
 
-    def transactions(self) -> Answer:
-        """Which transactions are whole, which are pending and what they wait for."""
+    def transactions(self, *, out: str | None = None) -> Answer:
+        """Which transactions are whole, which are pending and what they wait for.
+
+        Parameters
+        ----------
+        out
+            Where all of them go, as of :func:`ticdc_lab.encode.export.write`; by default nowhere.
+        """
+        from ticdc_lab.encode.export import write
+
         if not self.has_commit_ts:
             return answers.transactions(self.summary_of("facts"))
+        if out:
+            write(self.events.transform(transactions).repartition(1).sortWithinPartitions("commit_ts"), out)
         s = self.summary_of("facts", "transactions")
         again = s.transaction_totals["duplicates"].sum() > 0
         return answers.transactions(s, repeats=self._once("repeats", self._repeats) if again else None)
 
-    def transaction(self, commit_ts: int | None = None) -> Answer:
-        """What did one transaction (TSO) change; by default the one that touches most partitions."""
+    def transaction(self, commit_ts: int | str | None = None) -> Answer:
+        """What did one transaction change, by its commit_ts: a TSO or a time (UTC).
+
+        By default it is the one that touches most partitions; of several in one millisecond the first.
+        """
+        if isinstance(commit_ts, str):
+            found = self.browser.page(MessagePage(kind="row", commit_ts=commit_ts))["commit_ts"]
+            commit_ts = int(found.min()) if len(found) else commit_ts_span(commit_ts)[0]
         if commit_ts is None:
             whole = self.transactions()
             sample = whole.frames.get("sample", pd.DataFrame())
@@ -249,7 +264,8 @@ class Log:
 
     def dispatch(
         self, out: str, *, strategy: str | None = None, partitions: int | None = None,
-        changefeed: Changefeed | None = None, index: str | None = None, columns: Sequence[str] | None = None,
+        changefeed: Changefeed | str | None = None, sink_uri: str | None = None, index: str | None = None,
+        columns: Sequence[str] | None = None,
         flavour: Literal["new", "classic"] = "new", topics: bool = False, alignments_out: str | None = None,
     ) -> Answer:  # fmt: skip
         """Where would another dispatcher, or a changefeed file, have put each event; the events are written.
@@ -262,7 +278,9 @@ class Log:
         strategy, partitions, index, columns, flavour
             As of :func:`ticdc_lab.dispatch.dispatch`.
         changefeed
-            Instead of a strategy: :func:`ticdc_lab.dispatch.read_changefeed`.
+            Instead of a strategy: a changefeed file, or what :func:`ticdc_lab.dispatch.read_changefeed` made of it.
+        sink_uri
+            Of a changefeed file: for its number of partitions, protocol and default topic.
         topics
             Also say how evenly each of its topics is filled.
 
@@ -271,6 +289,10 @@ class Log:
         DispatchError
             The request is none, or names what is not there.
         """
+        if isinstance(changefeed, str):
+            from ticdc_lab.dispatch import read_changefeed
+
+            changefeed = read_changefeed(changefeed, sink_uri=sink_uri, flavour=flavour)
         n = partitions if partitions is not None or changefeed is None else changefeed.partitions
         if (strategy is None) == (changefeed is None) or n is None:
             raise ContractError("Give a strategy or a changefeed, and how many partitions there are.")
@@ -303,15 +325,18 @@ class Log:
         return answers.advice(found)
 
     def expand(
-        self, *, after: int, before: int | None = None, strategy: str | None = None, at: int | None = None,
-        procedure: str = "design", timing: Timing | None = None, out: str | None = None,
+        self, *, after: int, before: int | None = None, strategy: str | None = None, at: int | str | None = None,
+        procedure: str = "design", seed: int = 0, captures: int | None = None,
+        stop_delay_ms: tuple[int, int] = (50, 2_000), restart_ms: int = 1_000, out: str | None = None,
     ) -> Answer:  # fmt: skip
         """What would another number of partitions, from the middle of the log on, cost and break.
 
         Parameters
         ----------
-        after, before, at, procedure, timing
-            As of :func:`ticdc_lab.repartition.expand.expand`.
+        after, before, at, procedure
+            As of :func:`ticdc_lab.repartition.expand.expand`; ``at`` may be a time (UTC), too.
+        seed, captures, stop_delay_ms, restart_ms
+            What no log tells, as of :class:`ticdc_lab.repartition.plan.Timing`.
         strategy
             ``table``, ``index-value``, ``index-value:INDEX``, ``columns:a,b`` or ``ts`` for all tables; by default
             each as its rows tell.
@@ -319,7 +344,7 @@ class Log:
             Where the new log's events go, as of :func:`ticdc_lab.encode.export.write`; by default nowhere.
         """
         from ticdc_lab.encode.export import write
-        from ticdc_lab.repartition import cost_of, examined, expand, rule_of
+        from ticdc_lab.repartition import Timing, cost_of, examined, expand, rule_of
 
         for n in (after, before):
             if n is not None:
@@ -327,11 +352,12 @@ class Log:
         self.change_log.require_commit_ts("what another number of partitions does")
         if strategy:
             check_strategy(strategy.partition(":")[0])
+        timing = Timing(stop_delay_ms, restart_ms=restart_ms, captures=captures, seed=seed)
         place = self.folder / "expanded"
         shutil.rmtree(place, ignore_errors=True)
         change = expand(
-            self.events, after=after, before=before, rules=(rule_of(strategy),) if strategy else None, at=at,
-            procedure=procedure, timing=timing, catalog=self._catalog(),
+            self.events, after=after, before=before, rules=(rule_of(strategy),) if strategy else None,
+            at=None if at is None else ts_of(at), procedure=procedure, timing=timing, catalog=self._catalog(),
         )  # fmt: skip
         change = change.kept(str(place))
         if out:
@@ -452,16 +478,33 @@ class Log:
         """What its answers were made from, with the parameters of an answer by name."""
         return provenance(self.change_log, settings=settings)
 
-    def table(self, name: str, *, as_of: int | None = None) -> Answer:
-        """Which rows did a table (``schema.table``) have at a commit_ts (TSO); by default the log's resolved_ts."""
+    def table(self, name: str, *, as_of: int | str | None = None, out: str | None = None) -> Answer:
+        """Which rows did a table (``schema.table``) have at a moment.
+
+        Parameters
+        ----------
+        name
+            As it was called then.
+        as_of
+            A TSO or a time (UTC); by default the log's resolved_ts.
+        out
+            Where all its rows go, as of :func:`ticdc_lab.encode.export.write`; by default nowhere.
+        """
+        from ticdc_lab.encode.export import write
+
         schema_name, table_name = table_named(self.events, name)
         self.change_log.require_commit_ts(f"the table {name}")
-        found = table_as_of(self.events, schema_name=schema_name, table_name=table_name, ts=as_of)
+        found = table_as_of(
+            self.events, schema_name=schema_name, table_name=table_name, ts=None if as_of is None else ts_of(as_of)
+        )
+        if out:
+            write(found.ordered, out)
         rows = small(found.ordered.limit(ROWS))
         n = len(rows) if len(rows) < ROWS else found.rows.count()
         return answers.table(
-            rows, name=name, ts=found.ts, n=n, limits=found.limits, added=found.added, qualified=but_for(self.counts)
-        )
+            rows, name=name, ts=found.ts, n=n, limits=found.limits, added=found.added, key=found.key, out=out,
+            qualified=but_for(self.counts),
+        )  # fmt: skip
 
     def row(self, table: str, key: str | None = None) -> Answer:
         """What happened to one row, by its key (``column=value``); by default the one that changed most."""
@@ -469,6 +512,25 @@ class Log:
             busiest = self.browser.busiest_keys(table, n=1)
             key = "" if busiest.empty else str(busiest["key"].iloc[0])
         return answers.row(self.browser.row_life(table, key), table=table, key=key)
+
+    def finding(self, number: int) -> Answer:
+        """Which messages is a finding of the audit about: those that it names, and those beside them.
+
+        Parameters
+        ----------
+        number
+            Its place among the findings, from 1, as the command and the panel number them.
+
+        Raises
+        ------
+        ContractError
+            There are fewer.
+        """
+        found = self.summary_of("facts", "findings", most=MAX_PER_GUARANTEE).findings
+        if not 1 <= number <= len(found):
+            raise ContractError(f"There is no finding {number}: the audit has {len(found)}.")
+        one = found.iloc[number - 1]
+        return answers.finding(number, one, self.browser.messages(places_of(one)))
 
     def messages(self, **which: Any) -> Answer:
         """What lies there: a page of events; ``which`` are fields of :class:`ticdc_lab.tables.browse.MessagePage`."""

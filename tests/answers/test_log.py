@@ -18,10 +18,11 @@ from pyspark.sql import SparkSession
 import ticdc_lab
 from ticdc_lab.answers import Answer
 from ticdc_lab.answers.answer import SHOWN
+from ticdc_lab.audit import places_of
 from ticdc_lab.cli import main
 from ticdc_lab.consumer.listener import Listeners
 from ticdc_lab.errors import ContractError, ProtocolError, SetupError, SourceError
-from ticdc_lab.events.tso import physical_ms
+from ticdc_lab.events.tso import compose, physical_ms, utc_words
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.log import Log
 from ticdc_lab.widgets.tabs import TABS
@@ -199,6 +200,55 @@ def test_a_row_and_a_table(log: Log) -> None:
     answer = log.table(table)
     assert f"{table} has {len(answer.frame)} rows at 470603993791332352" in answer.finding
     assert log.row(table, "id=nobody").finding == f"No message of this log touches {table} id=nobody."
+
+
+def test_a_moment_is_a_tso_or_a_time(log: Log) -> None:
+    """In both directions, wherever one is asked for; a time is all of its millisecond."""
+    ts = int(log.transactions().frames["sample"]["commit_ts"].iloc[5])
+    time = utc_words(ts)
+    assert (
+        log.transaction(time).finding == log.transaction(ts).finding and f"{ts} ({time})" in log.transaction(ts).finding
+    )
+    assert log.transaction(str(ts)).finding == log.transaction(ts).finding
+    assert log.table(log.tables[0], as_of=time).values["ts"] == compose(physical_ms(ts))
+    assert list(log.messages(commit_ts=time).frame["commit_ts"]) == list(log.messages(commit_ts=ts).frame["commit_ts"])
+    with pytest.raises(SourceError, match="'yesterday' is no moment"):
+        log.transaction("yesterday")
+
+
+def test_a_finding_leads_to_its_messages(log: Log, spark: SparkSession) -> None:
+    """By its number, in Python as in the command."""
+    findings = log.audit().frames["findings"]
+    answer = log.finding(1)
+    named = answer.frame[answer.frame["named"]]
+    assert answer.finding.startswith("#1 ") and findings["message"].iloc[0] in answer.finding
+    assert {*zip(named["partition"], named["offset"], strict=True)} == {*places_of(findings.iloc[0])}
+    said = CliRunner().invoke(main, ["audit", SMALL, "--messages-of", "1"], obj=spark).stdout
+    assert said.strip().startswith(answer.finding) and said.count("> ") == len(named)
+    with pytest.raises(ContractError, match="There is no finding 100000: the audit has"):
+        log.finding(100_000)
+
+
+def test_a_table_and_transactions_are_written_whole(log: Log, spark: SparkSession, tmp_path: Path) -> None:
+    """By the method as by the command, which says the method's sentence."""
+    table, out = log.tables[0], str(tmp_path / "rows.jsonl")
+    answer = log.table(table, out=out)
+    written = open_lines(out)
+    assert len(written) == len(answer.frame) and answer.values["out"] == out
+    said = CliRunner().invoke(main, ["table", SMALL, "--table", table, "--out", out], obj=spark).stdout
+    assert said.strip() == f"{answer.finding.rstrip('.')}: {out}" and open_lines(out) == written
+    assert "511 transactions" in log.transactions(out=str(tmp_path / "txns.jsonl")).finding
+    assert len(open_lines(str(tmp_path / "txns.jsonl"))) == 511
+
+
+@pytest.mark.parametrize("command", ["advise", "expand"])
+def test_advice_and_expansion_are_said_alike(log: Log, spark: SparkSession, command: str) -> None:
+    """With the defaults of both."""
+    more = {"after": 6} if command == "expand" else {}
+    finding = getattr(log, command)(**more).finding
+    given = [f"--{name}={value}" for name, value in more.items()]
+    said = CliRunner().invoke(main, [command, SMALL, *given], obj=spark)
+    assert said.stdout.splitlines()[0] == finding
 
 
 def test_what_was_decoded_goes_with_the_log(spark: SparkSession, tmp_path: Path) -> None:

@@ -324,7 +324,7 @@ def test_an_option_that_nothing_takes_is_refused(lab: Any, tmp_path: Path) -> No
     assert lab("fsck", str(tmp_path), "--option", "startingOffsets=earliest", code=2).exit_code == 2
 
 
-EXPAND = ("expand", OPEN, "--after", "9", "--strategy", "index-value", "--stop-delay", "5,60", "--restart-ms", "40")
+EXPAND = ("expand", OPEN, "--after", "9", "--strategy", "index-value", "--stop-delay-ms", "5,60", "--restart-ms", "40")
 
 
 def test_expand_says_what_it_costs_and_finds_nothing_with_the_procedure(lab: Any, tmp_path: Path) -> None:

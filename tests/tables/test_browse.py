@@ -219,10 +219,14 @@ def test_browse_panel_goes_to_messages_that_were_chosen_elsewhere(browser: Brows
 
 
 def test_browse_panel_shows_a_transaction(browser: Browser) -> None:
-    """By its commit_ts, which must be a number."""
+    """By its commit_ts, a number or a time, and nothing else."""
     panel = browse_panel(browser)
     panel.select(Selection(commit_ts=20))
-    assert panel.figure.layout.meta["finding"] == "2 events of all partitions from offset 0 with commit_ts 20"
+    assert panel.figure.layout.meta["finding"] == (
+        "2 events of all partitions from offset 0 with commit_ts 20 (1970-01-01 00:00:00.000 UTC)"
+    )
+    panel.controls["commit_ts"].value = "1970-01-01"
+    assert panel.figure.layout.meta["finding"].endswith("with commit_ts 1970-01-01") and panel.problem is None
     panel.controls["commit_ts"].value = "soon"
     assert panel.problem is not None and panel.problem.control == "commit_ts"
 

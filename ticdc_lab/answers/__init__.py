@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ticdc_lab.answers.advice import advice, expansion
 from ticdc_lab.answers.answer import Answer
-from ticdc_lab.answers.audit import audit
+from ticdc_lab.answers.audit import audit, finding
 from ticdc_lab.answers.compared import compared, fidelity, not_compared
 from ticdc_lab.answers.consumers import consumers, not_ordered
 from ticdc_lab.answers.dispatching import moved
@@ -25,6 +25,7 @@ __all__ = [
     "contents",
     "expansion",
     "fidelity",
+    "finding",
     "holds",
     "load",
     "messages",

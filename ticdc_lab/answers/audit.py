@@ -89,6 +89,16 @@ def examples(findings: pd.DataFrame, *, most: int = DRAWN) -> dict[int, dict[str
     }
 
 
+def finding(number: int, one: Mapping[Any, Any], messages: pd.DataFrame) -> Answer:
+    """One finding and its messages; ``named`` tells those that it names from those beside them."""
+    said = [] if len(messages) else ["It names no message: it is about what is missing."]
+    words = line(number, one).strip()
+    return Answer(
+        "finding", "Which messages is a finding about?", words, {"messages": messages}, said,
+        draw=lambda: {"finding": figures.counterexample({str(k): v for k, v in one.items()})},
+    )  # fmt: skip
+
+
 def lines(findings: pd.DataFrame, s: Summary, *, most: int) -> list[str]:
     """Every guarantee with its findings, as a terminal shows them."""
     found = list(enumerate(findings.to_dict("records"), start=1))

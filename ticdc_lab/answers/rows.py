@@ -37,15 +37,17 @@ def row(life: pd.DataFrame, *, table: str, key: str) -> Answer:
 
 
 def table(
-    rows: pd.DataFrame, *, name: str, ts: int, n: int, limits: Sequence[str], added: Sequence[str], qualified: str = ""
-) -> Answer:
+    rows: pd.DataFrame, *, name: str, ts: int, n: int, limits: Sequence[str], added: Sequence[str],
+    key: Sequence[str] = (), out: str | None = None, qualified: str = "",
+) -> Answer:  # fmt: skip
     """A table at a moment: its first rows, and how many there are; ``added`` are those columns that are not its own."""
     words = f"{name} has {count(n, 'row')} at {ts} ({utc_words(ts)}){qualified}."
     note = "Rows as they were at that commit_ts. Look for NULL where none should be."
     unused = [c for c in added if not rows[c].map(lambda v: bool(np.size(v))).any()]
     shown = rows.drop(columns=unused)
     return Answer(
-        "table", "Which rows did this table have at that moment?", words, {"rows": rows}, limits,
+        "table", "Which rows did this table have at that moment?", words, {"rows": rows}, limits, (),
+        {"table": name, "ts": ts, "key": [*key], "out": out},
         draw=lambda: {"rows": figures.listing(shown, title=words.rstrip("."), note=note, commit_ts=added[0])}
         if len(rows) else {},
     )  # fmt: skip

@@ -29,7 +29,6 @@ from ticdc_lab.engine.running import shown
 
 if TYPE_CHECKING:
     from ticdc_lab.answers import Answer
-    from ticdc_lab.log import Log
 
 _FSCK_SAID = 10_000
 _FINDINGS_SAID = 5
@@ -47,22 +46,24 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
     Exit 0 clean, 1 findings, 2 could not run.
     """
     from ticdc_lab.answers.answer import records_of
-    from ticdc_lab.answers.audit import line, lines, not_checked
+    from ticdc_lab.answers.audit import lines, not_checked
     from ticdc_lab.audit import MAX_PER_GUARANTEE
 
     with asked(source, where) as (spark, log):
         with shown(spark, "audit"):
             answer = log.audit(most=MAX_PER_GUARANTEE, messages=False)
         found, summary = answer.frames["findings"], log.summary_of("facts")
-        about = None if messages_of is None else _messages(log, answer, messages_of)
+        if messages_of is not None and messages_of > len(found):
+            raise click.BadParameter(f"{messages_of}: the audit has {len(found)} findings", param_hint="--messages-of")
+        about = None if messages_of is None else log.finding(messages_of)
         if as_json:
-            told = {} if about is None else {"messages": about}
+            told = {} if about is None else about.facts()
             rows, counts = records_of(found), {str(k): int(n) for k, n in found.value_counts("guarantee").items()}
             said = {"findings": rows, "counts": counts, "not_checked": not_checked(summary)}
             said |= {"limits": [*log.limits, *summary.early_ends]}
             print_json(facts_of(log.change_log) | {"answer": answer.finding} | said | told)
-        elif about is not None and messages_of is not None:
-            click.echo(line(messages_of, found.iloc[messages_of - 1]))
+        elif about is not None:
+            click.echo(f"    {about.finding}")
             _print_messages(about)
         else:
             click.echo(answer.finding)
@@ -71,21 +72,10 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
     sys.exit(FINDINGS if len(found) else CLEAN)
 
 
-def _messages(log: Log, answer: Answer, number: int) -> list[dict[str, Any]]:
-    """The messages that a finding names and those beside them; ``named`` tells them apart."""
-    from ticdc_lab.answers.answer import records_of
-    from ticdc_lab.audit import places_of
-
-    found = answer.frames["findings"]
-    if number > len(found):
-        raise click.BadParameter(f"{number}: the audit has {len(found)} findings", param_hint="--messages-of")
-    return records_of(log.browser.messages(places_of(found.iloc[number - 1])))
-
-
-def _print_messages(about: list[dict[str, Any]]) -> None:
-    if not about:
-        click.echo("It names no message: it is about what is missing.")
-    for m in about:
+def _print_messages(about: Answer) -> None:
+    for sentence in about.limits:
+        click.echo(sentence)
+    for m in about.facts()["messages"]:
         said = " ".join(str(m[c]) for c in ("kind", "table", "op", "key", "commit_ts", "what") if m[c])
         mark = ">" if m["named"] else " "
         click.echo(f"{mark} {m['topic']} partition {m['partition']} offset {m['offset']}: {said[:_LINE_CHARS]}")

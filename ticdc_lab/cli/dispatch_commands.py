@@ -38,9 +38,7 @@ _flavour_option = click.option(
 @click.option(
     "--strategy", help="The dispatcher: table, default, index-value, rowid, columns, ts, tidb-rowid or conflict."
 )
-@click.option(
-    "--changefeed", "file", help="A changefeed file (TOML) instead of --strategy: its dispatchers and settings."
-)
+@click.option("--changefeed", help="A changefeed file (TOML) instead of --strategy: its dispatchers and settings.")
 @click.option("--sink-uri", help="With --changefeed: its sink-uri, for partition-num, protocol and the default topic.")
 @click.option("--partitions", type=int, help="Number of partitions; default: the changefeed's.")
 @click.option("--index", help="With index-value: hash this index instead of the handle key.")
@@ -53,7 +51,7 @@ _flavour_option = click.option(
 )
 @json_flag
 def dispatch(
-    source: str, strategy: str | None, file: str | None, sink_uri: str | None, partitions: int | None,
+    source: str, strategy: str | None, changefeed: str | None, sink_uri: str | None, partitions: int | None,
     index: str | None, columns: str | None, flavour: str, topics: bool, out: str, alignments_out: str | None,
     as_json: bool, **where: Any,
 ) -> None:  # fmt: skip
@@ -67,7 +65,7 @@ def dispatch(
     if alignments_out and not by_conflict:
         raise click.BadParameter("only the strategy conflict writes alignments", param_hint="--alignments-out")
     listed = _listed(columns)
-    feed, n = _dispatch_request(strategy, file, sink_uri, partitions, flavour, topics, listed)
+    feed, n = _dispatch_request(strategy, changefeed, sink_uri, partitions, flavour, topics, listed)
     given: dict[str, Any] = {
         "index": index,
         "columns": listed,
@@ -243,9 +241,11 @@ def produce(
 @click.option("--seed", type=int, default=0, show_default=True, help="Draws how late each processor stops.")
 @click.option("--captures", type=int, help="Number of captures that share the tables; default: one for each table.")
 @click.option(
+    "--stop-delay-ms",
     "--stop-delay",
     default="50,2000",
     show_default=True,
+    callback=lambda context, option, value: _delays(value),
     help="How long until a processor hears that it is to stop: LEAST,GREATEST in ms.",
 )
 @click.option(
@@ -255,7 +255,7 @@ def produce(
 @json_flag
 def expand(
     source: str, after: int, before: int | None, strategy: str | None, at: int | None, procedure: str, seed: int,
-    captures: int | None, stop_delay: str, restart_ms: int, out: str | None, as_json: bool, **where: Any,
+    captures: int | None, stop_delay_ms: tuple[int, int], restart_ms: int, out: str | None, as_json: bool, **where: Any,
 ) -> None:  # fmt: skip
     """What would another number of partitions cost and break?
 
@@ -270,15 +270,13 @@ def expand(
             check_partitions(n)
     if strategy:
         check_strategy(strategy.partition(":")[0])
-    delays = _delays(stop_delay)
-    from ticdc_lab.repartition import Timing
-
-    timing = Timing(delays, restart_ms=restart_ms, captures=captures, seed=seed)
+    times: dict[str, Any] = {"stop_delay_ms": stop_delay_ms, "restart_ms": restart_ms}
     with asked(source, where) as (spark, log):
         with shown(spark, f"{procedure}: to {after} partitions"):
             answer = log.expand(
-                after=after, before=before, strategy=strategy, at=at, procedure=procedure, timing=timing, out=out
-            )
+                after=after, before=before, strategy=strategy, at=at, procedure=procedure, seed=seed,
+                captures=captures, out=out, **times,
+            )  # fmt: skip
         print_answer(log, answer, as_json=as_json, out=out)
     found = answer.values["findings"]
     if not as_json:
@@ -290,7 +288,7 @@ def expand(
 def _delays(given: str) -> tuple[int, int]:
     low, comma, high = given.partition(",")
     if not (low.strip().isdigit() and (high.strip().isdigit() or not comma)):
-        raise click.BadParameter(f"{given!r} is no LEAST,GREATEST in ms", param_hint="--stop-delay")
+        raise click.BadParameter(f"{given!r} is no LEAST,GREATEST in ms", param_hint="--stop-delay-ms")
     return int(low), int(high or low)
 
 

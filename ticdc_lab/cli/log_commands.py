@@ -111,15 +111,10 @@ def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> N
 
     They are restored across tables and partitions; commit_ts identifies one.
     """
-    from ticdc_lab.encode.export import write
-    from ticdc_lab.transactions import transactions as restore
-
     with asked(source, where, images=False) as (spark, log):
         log.change_log.require_commit_ts("transactions")
         with shown(spark, "transactions"):
-            if out:
-                write(log.events.transform(restore).repartition(1).sortWithinPartitions("commit_ts"), out)
-            answer = log.transactions()
+            answer = log.transactions(out=out)
         if as_json:
             total = answer.facts()["totals"][0] if len(answer.frame) else dict.fromkeys(_TOTALS, 0)
             print_json(facts_of(log.change_log) | {"answer": answer.finding} | _totals(total))
@@ -137,36 +132,23 @@ def _totals(total: Mapping[str, Any]) -> dict[str, int]:
 @main.command()
 @source_options
 @click.option("--table", "name", required=True, help="SCHEMA.TABLE, exactly as it was called at that time.")
-@click.option(
-    "--as-of", "ts", type=Moment(), help="The moment: a time in UTC or a TSO; default: the log's resolved_ts."
-)
+@click.option("--as-of", type=Moment(), help="The moment: a time in UTC or a TSO; default: the log's resolved_ts.")
 @click.option("--out", required=True, help="FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
 @json_flag
-def table(source: str, name: str, ts: int | None, out: str, as_json: bool, **where: str) -> None:
+def table(source: str, name: str, as_of: int | None, out: str, as_json: bool, **where: str) -> None:
     """Which rows did a table have at a moment?"""
     if "." not in name:
         raise click.BadParameter(f"{name!r} is no SCHEMA.TABLE", param_hint="--table")
-    from ticdc_lab.encode.export import write
-    from ticdc_lab.events.tso import to_datetime
-    from ticdc_lab.facts.limits import but_for
-    from ticdc_lab.tables import table_as_of
-    from ticdc_lab.tables.naming import table_named
-
-    with decoded(source, where) as (spark, log):
-        log.require_commit_ts(f"the table {name}")
-        schema_name, table_name = table_named(log.events, name)
-        found = table_as_of(log.events, schema_name=schema_name, table_name=table_name, ts=ts)
+    with asked(source, where) as (spark, log):
         with shown(spark, f"table {name}"):
-            write(found.ordered, out)
-        for sentence in found.limits:
+            answer = log.table(name, as_of=as_of, out=out)
+        for sentence in answer.limits:
             click.echo(f"  {sentence}", err=True)
-        at = to_datetime(found.ts).isoformat(sep=" ", timespec="milliseconds")
         if as_json:
-            facts = facts_of(log)
-            print_json(facts | {"table": name, "ts": found.ts, "key": found.key, "out": out,
-                                 "limits": [*facts["limits"], *found.limits]})  # fmt: skip
+            limits = [*log.limits, *answer.limits]
+            print_json(facts_of(log.change_log) | {"answer": answer.finding} | {**answer.values} | {"limits": limits})
         else:
-            click.echo(f"{name} at {found.ts} ({at}){but_for(log.counts)}: {out}")
+            click.echo(f"{answer.finding.rstrip('.')}: {out}")
 
 
 @main.command()

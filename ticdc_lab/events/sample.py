@@ -182,6 +182,20 @@ def from_first_row(events: DataFrame) -> DataFrame:
     return events.crossJoin(F.broadcast(first)).where(kept).drop("_first")
 
 
+def ts_of(moment_: int | str) -> int:
+    """The TSO of a moment that is one, or that is written as :func:`moment` reads it.
+
+    Raises
+    ------
+    SourceError
+        It cannot be read, or is empty.
+    """
+    ts = moment_ if isinstance(moment_, int) else moment(moment_)
+    if ts is None:
+        raise SourceError("The moment is empty.", hint="Write it as 2026-06-01 12:30:00 (UTC), or as a TSO.")
+    return ts
+
+
 def moment(text: str) -> int | None:
     """The TSO of a moment as :func:`sample_of` takes it; None for an empty text.
 

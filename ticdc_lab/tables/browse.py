@@ -16,7 +16,9 @@ import pandas as pd
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.ddl import literal, quoted
+from ticdc_lab.events.sample import ts_of
 from ticdc_lab.events.schema import EVENTS, QUARANTINE
+from ticdc_lab.events.tso import LOGICAL_MASK
 from ticdc_lab.tables.history import ADDED
 from ticdc_lab.tables.naming import found_names, free_names
 
@@ -79,7 +81,8 @@ class MessagePage:
     n
         How many events.
     commit_ts
-        Only what has this one, as a transaction does; None for all.
+        Only what has this one, as a transaction does: a TSO, or a time as :func:`ticdc_lab.events.sample.moment`
+        reads it, which is all of its millisecond; None for all.
     """
 
     partition: int | None = None
@@ -89,7 +92,7 @@ class MessagePage:
     text: str = ""
     topic: str = ""
     n: int = PAGE
-    commit_ts: int | None = None
+    commit_ts: int | str | None = None
 
 
 class Browser:
@@ -298,12 +301,21 @@ class Browser:
         return self._connection.execute(query, values or []).df()
 
 
+def commit_ts_span(moment: int | str) -> tuple[int, int]:
+    """First and last commit_ts of a moment: a TSO is one, a time is a millisecond of them."""
+    if isinstance(moment, int) or moment.strip().isdigit():
+        return int(moment), int(moment)
+    ts = ts_of(moment)
+    return ts, ts | LOGICAL_MASK
+
+
 def _conditions(page: MessagePage) -> tuple[str, list[Any]]:
     conditions: dict[str, Any] = {'"offset" >= ?': page.first_offset}
     if page.partition is not None:
         conditions["partition = ?"] = page.partition
     if page.commit_ts is not None:
-        conditions["commit_ts = ?"] = page.commit_ts
+        first, last = commit_ts_span(page.commit_ts)
+        conditions |= {"commit_ts >= ?": first, "commit_ts <= ?": last}
     if page.topic:
         conditions["topic = ?"] = page.topic
     if page.kind:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ticdc_lab import figures
-from ticdc_lab.events.tso import to_datetime
+from ticdc_lab.events.tso import to_datetime, utc_words
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
 from ticdc_lab.tables.browse import BESIDE, PAGE, Browser, MessagePage, TableTimeline
@@ -17,7 +17,7 @@ from ticdc_lab.widgets.composed import Places
 from ticdc_lab.widgets.controls import choice, line, moments, number, suggested
 from ticdc_lab.widgets.drawing import Drawn
 from ticdc_lab.widgets.panel import Panel
-from ticdc_lab.widgets.problem import ControlError
+from ticdc_lab.widgets.problem import blamed_on
 
 _ASKED = "the files were asked"
 
@@ -31,6 +31,7 @@ _AROUND_NOTE = (
     "partitions and at commit_ts; `show all` above goes back to all messages."
 )
 _SAID = 4
+_COMMIT_TS = "Only messages with this commit_ts: a TSO, or a time in UTC such as 2026-06-01 12:30:00.123"
 _TABLE_NOTE = (
     "The rows of the table at that moment, those changed last on top. Move through time and look for rows that come "
     "and go, and for a moment at which the rows do not fit together."
@@ -41,8 +42,8 @@ _TABLE_NOTE = (
 class BrowseView:
     """Which messages a browse panel shows.
 
-    Empty texts mean all. ``commit_ts`` is a TSO as text; ``messages`` are the partition and offset of each that was
-    chosen elsewhere: they and those beside them are shown, and nothing else counts.
+    Empty texts mean all. ``commit_ts`` is a TSO or a time (UTC), as text; ``messages`` are the partition and offset of
+    each that was chosen elsewhere: they and those beside them are shown, and nothing else counts.
     """
 
     table: str
@@ -72,7 +73,9 @@ def browse_panel(browser: Browser) -> Panel[BrowseView]:
         "partition": choice("partition", partitions, tip="Only messages of this partition"),
         "first_offset": number("from offset", 0, 0, last, step=PAGE, tip=f"A page begins here; {PAGE} events each"),
         "kind": choice("kind", [(k or "all", k) for k in _KINDS], tip="Only messages of this kind"),
-        "commit_ts": line("commit ts", tip="Only messages with this commit_ts, as those of a transaction have"),
+        "commit_ts": line(
+            "commit ts", tip="Only messages with this commit_ts: a TSO, or a time such as 2026-06-01 12:30:00.123 (UTC)"
+        ),
         "text": line("contains", tip="What a table's name, a column, a statement or a reason must contain"),
         "messages": Places(),
     }
@@ -81,13 +84,13 @@ def browse_panel(browser: Browser) -> Panel[BrowseView]:
         if view.messages:
             shown = browser.messages(view.messages)
             return Drawn(_around(shown, view.messages), _ASKED, {"messages": shown})
-        ts = _tso(view.commit_ts)
-        page = browser.page(
-            MessagePage(view.partition, view.first_offset, view.kind, view.table, view.text, commit_ts=ts)
-        )
+        ts = view.commit_ts.strip() or None
+        asked = MessagePage(view.partition, view.first_offset, view.kind, view.table, view.text, commit_ts=ts)
+        with blamed_on("commit_ts"):
+            page = browser.page(asked)
         where = "all partitions" if view.partition is None else f"partition {view.partition}"
         shown = count(len(page), "event") + (" (a full page)" if len(page) == PAGE else "")
-        of = f" with commit_ts {ts}" if ts else ""
+        of = f" with commit_ts {_both(ts)}" if ts else ""
         title = f"{shown} of {where} from offset {view.first_offset}{of}"
         return Drawn(figures.listing(page, title=title, note=_NOTE), _ASKED, {"messages": page})
 
@@ -102,12 +105,9 @@ def _around(shown: pd.DataFrame, messages: tuple[tuple[int, int], ...]) -> Figur
     return figures.listing(shown, title=f"Around {', '.join(places)}{more}{lost}", note=_AROUND_NOTE)
 
 
-def _tso(text: str) -> int | None:
-    if not text.strip():
-        return None
-    if not text.strip().isdecimal():
-        raise ControlError("commit_ts", f"`{text.strip()}` is no TSO.", hint="Give the number as a message has it.")
-    return int(text)
+def _both(moment: str) -> str:
+    """A TSO with its time; a time as it is."""
+    return f"{moment} ({utc_words(int(moment))})" if moment.isdigit() else moment
 
 
 @dataclass(frozen=True, slots=True)
