@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,9 +19,16 @@ _JOB = ("cluster", "type")
 
 
 class Metrics:
-    """What one worker has counted and measured since it started."""
+    """What one worker has counted and measured since it started.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    clock
+        Gives the time, s.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         own = self._registry = CollectorRegistry()
         self._synced = Histogram(
             "tidb_ddl_owner_handle_syncer_duration_seconds",
@@ -30,14 +37,17 @@ class Metrics:
             registry=own,
         )
         self._operation = Histogram(
-            "tidb_ddl_worker_operation_duration_seconds", "One step of a job.", (*_JOB, "result"), registry=own
+            "tidb_ddl_worker_operation_duration_seconds",
+            "One step of a job, from when the one before it was done: what it waits for is in it.",
+            (*_JOB, "result"),
+            registry=own,
         )
         self._operations = Counter("tidb_ddl_worker_operation_total", "Steps of jobs.", _JOB, registry=own)
         self._rows = Counter("tidb_ddl_add_index_total", "Rows that were backfilled.", ("cluster",), registry=own)
         self._progress = Gauge("tidb_ddl_backfill_percentage_progress", "Of the backfill, %.", _JOB, registry=own)
         self._table = Histogram(
             "tidb_ddl_job_table_duration_seconds",
-            "Until a change of the queue was answered.",
+            "Until the store had answered a change of the queue.",
             ("cluster",),
             registry=own,
         )
@@ -51,6 +61,7 @@ class Metrics:
             "ddl_service_clock_skew_seconds", "How far this machine's clock is ahead of the store's time.", registry=own
         )
         self._sent: dict[str, tuple[float, Job, Job | None]] = {}
+        self._begun: dict[str, tuple[float, int]] = {}
         self._waits: dict[str, tuple[float, int, str]] = {}
         self._kinds: dict[str, set[str]] = {}
 
@@ -84,8 +95,8 @@ class Metrics:
             self._running.remove(cluster, kind)
             with suppress(KeyError):
                 self._progress.remove(cluster, kind)
-        self._sent.pop(cluster, None)
-        self._waits.pop(cluster, None)
+        for known in (self._sent, self._begun, self._waits):
+            known.pop(cluster, None)
 
     def _asked(self, txn: Txn, state: WorkerState) -> None:
         cluster: str = txn.tag[0]  # type: ignore[index]
@@ -94,21 +105,25 @@ class Metrics:
         mirror = own.link.mirror if own else None
         entry = mirror.under(keys.JOBS).get(str(job.id)) if mirror else None
         before = records.job(entry.value) if entry else None
-        self._sent[cluster] = time.monotonic(), job, before
+        at_s = self._clock()
+        self._sent[cluster] = at_s, job, before
+        if self._begun.get(cluster, (0.0, 0))[1] != job.id:
+            self._begun[cluster] = at_s, job.id
         waited = self._waits.pop(cluster, None)
         if waited and waited[1] == job.id:
-            self._synced.labels(cluster, waited[2]).observe(time.monotonic() - waited[0])
+            self._synced.labels(cluster, waited[2]).observe(at_s - waited[0])
 
     def _answered(self, cluster: str, succeeded: bool) -> None:
-        since_s, job, before = self._sent.pop(cluster)
-        took_s = time.monotonic() - since_s
-        self._operation.labels(cluster, job.kind, "ok" if succeeded else "err").observe(took_s)
-        self._table.labels(cluster).observe(took_s)
+        at_s, (since_s, job, before) = self._clock(), self._sent.pop(cluster)
+        result = "ok" if succeeded else "err"
+        self._operation.labels(cluster, job.kind, result).observe(at_s - self._begun[cluster][0])
+        self._table.labels(cluster).observe(at_s - since_s)
         if not succeeded:
             return
+        self._begun[cluster] = at_s, job.id
         self._operations.labels(cluster, job.kind).inc()
         if before is not None and job.schema_version > before.schema_version:
-            self._waits[cluster] = time.monotonic(), job.id, job.kind
+            self._waits[cluster] = at_s, job.id, job.kind
         if job.kind in jobs.BACKFILLED and job.rows and job.schema_version:
             self._rows.labels(cluster).inc(max(0, job.row_count - (before.row_count if before else 0)))
             self._progress.labels(cluster, job.kind).set(100 * job.row_count / job.rows)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from immutables import Map
 from planted_ddl import _with_seen
+from prometheus_client.parser import text_string_to_metric_families
 
 from ticdc_lab.ddl_service.metrics import Metrics
 from ticdc_lab.simulate.ddl_service import jobs, keys, records
 from ticdc_lab.simulate.ddl_service.run import Run, simulate
 from ticdc_lab.simulate.ddl_service.server import shown_ddl
-from ticdc_lab.simulate.ddl_service.server_state import ShowDdl, ShownDdl, Submit
+from ticdc_lab.simulate.ddl_service.server_state import Habits, ShowDdl, ShownDdl, Submit
 from ticdc_lab.simulate.ddl_service.store import Entry, Found, Put
+from ticdc_lab.simulate.ddl_service.worker import Worker
 from ticdc_lab.simulate.ddl_service.world import Settings, store_of
 from ticdc_lab.simulate.faults import Ask
 from ticdc_lab.simulate.machine import Asked, Now, Received, Send, Told
@@ -71,6 +76,32 @@ def test_a_worker_that_publishes_its_server_info_is_shown_to_users_and_the_audit
         finally:
             setattr(owner, name, sound)
         assert run.violation is not None and run.violation.invariant == "Workers Stay Hidden"
+
+
+def test_each_metric_measures_what_its_name_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a server that loads for a second: steps and the syncer wait for it, the queue does not."""
+    at_s = [0.0]
+    metrics, sound = Metrics(lambda: at_s[0]), Worker.step
+
+    def step(self: Worker, state: Any, event: Any, now: Now) -> Any:
+        after, outputs = sound(self, state, event, now)
+        at_s[0] = now.at_us / SECOND
+        metrics.saw(event, after, outputs)
+        return after, outputs
+
+    monkeypatch.setattr(Worker, "step", step)
+    slow = Settings(workers=1, clusters=1, slow=Map({"cluster1/tidb-2": Habits(load_us=SECOND)}))
+    run = simulate(slow, faults=[WORK[1]], until_us=15 * SECOND)
+    assert (run.violation, run.unsettled) == (None, None)
+    families = text_string_to_metric_families(metrics.text().decode())
+    found = {s.name.removeprefix("tidb_ddl_"): s.value for f in families for s in f.samples}
+    steps = found["worker_operation_duration_seconds_count"]  # four states, the snapshot, the rows, and the end
+    assert steps == found["job_table_duration_seconds_count"] == found["worker_operation_total"] == 7
+    assert found["owner_handle_syncer_duration_seconds_count"] == 4
+    assert found["owner_handle_syncer_duration_seconds_sum"] == pytest.approx(4.0, abs=0.3)
+    table_s, steps_s = (found[f"{name}_duration_seconds_sum"] for name in ("job_table", "worker_operation"))
+    assert table_s < 0.1 < 4.0 < steps_s < 4.8
+    assert found["add_index_total"] == 100
 
 
 def test_the_running_jobs_of_the_metrics_are_those_that_have_begun() -> None:

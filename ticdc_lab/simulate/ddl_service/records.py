@@ -112,6 +112,7 @@ class Job(NamedTuple):
         return "/".join(part.replace("%", "%25").replace("/", "%2F") for part in (self.table, self.name))
 
 
+@lru_cache(maxsize=65_536)
 def written(record: Cluster | Worker | Job) -> str:
     """Give the text of a record."""
     fields = record._asdict()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from immutables import Map
@@ -24,6 +25,7 @@ class Versions(NamedTuple):
 SUPPORTED = Versions()
 
 
+@lru_cache(maxsize=4_096)
 def parsed(version: str) -> tuple[int, int, int] | None:
     """Give the numbers of a version such as ``v6.5.2`` or ``6.5.2-alpha``; None for anything else."""
     found = _VERSION.fullmatch(version)
