@@ -1,4 +1,4 @@
-"""What the HTTP API answers, as functions of what a worker knows (proposal, "API")."""
+"""What the HTTP API answers, as functions of what a worker knows (proposal, "API"), and what is in its bodies."""
 
 from __future__ import annotations
 

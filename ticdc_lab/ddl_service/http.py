@@ -1,4 +1,4 @@
-"""The HTTP API of a worker (proposal, "API"), on Starlette."""
+"""The HTTP API of a worker (proposal, "API"), on Starlette, and the doorman, who lets few strangers in at a time."""
 
 from __future__ import annotations
 

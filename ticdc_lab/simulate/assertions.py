@@ -1,4 +1,4 @@
-"""What a scenario claims about its run, judged row by row of the trace while it comes.
+"""What a scenario claims about its run: how its file says it, and how it is judged row by row of the trace.
 
 Claims are sentences of the model's vocabulary (:mod:`ticdc_lab.simulate.scheduler.vocabulary`). Four modes:
 

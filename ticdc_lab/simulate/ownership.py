@@ -1,4 +1,4 @@
-"""Who owned which table when: stretches of each table on each capture."""
+"""Who owned which table when: stretches of each table on each capture, their numbers, and where two write or nobody."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The values of a YAML file, each with its line, so that every mistake is told where it stands.
 
-Nothing is constructed from the file but texts, integers and what is read from them: tags have no effect.
+Nothing is constructed from the file but texts, integers and what is read from them, durations among it: tags have no
+effect. :func:`replace_value` puts other values in, for comparisons and sweeps.
 """
 
 from __future__ import annotations

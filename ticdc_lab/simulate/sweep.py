@@ -1,4 +1,4 @@
-"""One scenario, many seeds and settings: a Spark job in which each row is a run."""
+"""One scenario, many seeds and settings: a Spark job in which each row is a run, and runs compared."""
 
 from __future__ import annotations
 

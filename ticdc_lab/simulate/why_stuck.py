@@ -1,4 +1,4 @@
-"""Why the global checkpoint does not move: which table, capture or barrier holds it, and since when."""
+"""What befell the nodes of a run, and why the global checkpoint does not move: what holds it, and since when."""
 
 from __future__ import annotations
 

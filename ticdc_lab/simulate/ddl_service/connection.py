@@ -1,5 +1,6 @@
 """One session of a node with one store: a lease that is kept alive, a mirror, and requests that wait for an answer.
 
+The mirror is all under the prefixes that the node observes, as of one revision.
 A lease counts from when it was asked for, on the node's own clock, and the node holds it for over ``margin_us`` before
 the store can give it up: what it did as its holder has stopped by then.
 """

@@ -1,6 +1,7 @@
 """What is so at a moment of a run: who leads, who is to own and who owns what, how jobs stand; kept row by row.
 
 Who owns and which jobs there are is the auditor's to say (:mod:`.monitor`), which reads the nodes themselves.
+What happened is told in sentences (:func:`narrative`), and how things stood at the end (:func:`last_state`).
 """
 
 from __future__ import annotations

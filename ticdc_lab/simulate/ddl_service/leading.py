@@ -1,4 +1,7 @@
-"""The leader: it sees that every cluster has a worker, and that no worker has two more than another."""
+"""The leader: it sees that every cluster has a worker, and that no worker has two more than another.
+
+Which worker owns the DDL of which cluster is balanced, and takes as few moves as that can.
+"""
 
 from __future__ import annotations
 

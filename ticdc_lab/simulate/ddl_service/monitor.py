@@ -1,6 +1,7 @@
 """The auditor of the service: who really owns the DDL of what, which schemas are really in use, what jobs really did.
 
 It believes no message: it reads the states of the nodes. One that is paused or down owns and serves nothing.
+Once nothing has gone wrong for a while more must be so (:func:`unsettled`): every cluster owned, balanced, no job left.
 """
 
 from __future__ import annotations

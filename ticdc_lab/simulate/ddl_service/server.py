@@ -2,6 +2,7 @@
 
 Its session is its schema lease. The order of things keeps servers within two neighbouring states: it publishes a
 version only when it uses it, and it serves for the first time only when, after it has published, no newer one is there.
+Besides it bootstraps, lets GC go on, says that it lives, and sees to its users' wishes.
 """
 
 from __future__ import annotations
