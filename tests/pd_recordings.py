@@ -10,8 +10,7 @@ from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.looking.recording import Recording
 from ticdc_lab.simulate.pd.looking.tryout import reference_cases, said, tried
 from ticdc_lab.simulate.pd.world.reference import Case
-from ticdc_lab.simulate.pd.world.settings import REFERENCE
-from ticdc_lab.simulate.pd.world.start import Start, StoreStart, regions_of, spread_regions
+from ticdc_lab.simulate.pd.world.start import REFERENCE, Start, StoreStart, regions_of, spread_regions
 
 REFERENCE_FILE = Path(__file__).resolve().parent.parent / "data" / "pd_reference.jsonl.gz"
 

@@ -81,7 +81,7 @@ API: dict[str, tuple[str, ...]] = {
     ),
     "PD": (
         "ticdc_lab.simulate.pd.world",
-        "ticdc_lab.simulate.pd.ctl",
+        "ticdc_lab.simulate.pd.pd_ctl_json",
         "ticdc_lab.simulate.pd.survey",
         "ticdc_lab.simulate.pd.looking",
     ),

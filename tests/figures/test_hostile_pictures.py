@@ -20,8 +20,7 @@ from ticdc_lab.simulate.ddl_service.fleet import fleet_in
 from ticdc_lab.simulate.ddl_service.scenario import MODEL as DDL_SERVICE
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.looking.tryout import tried
-from ticdc_lab.simulate.pd.world.settings import REFERENCE
-from ticdc_lab.simulate.pd.world.start import Start, StoreStart, spread_regions
+from ticdc_lab.simulate.pd.world.start import REFERENCE, Start, StoreStart, spread_regions
 from ticdc_lab.simulate.scheduler.model import MODEL as SCHEDULER
 
 NOT_DRAWN = (".layout.meta.selects", ".data.meta.selects", ".data.ids", ".data.parents")

@@ -12,13 +12,11 @@ from ticdc_lab.figures.figure import Bar, Figure
 from ticdc_lab.figures.key_heat import grid
 from ticdc_lab.figures.region_map import cells, fit
 from ticdc_lab.simulate.pd.explained import Explained
-from ticdc_lab.simulate.pd.looking.left import time_left
-from ticdc_lab.simulate.pd.looking.recording import Recording, Sample
-from ticdc_lab.simulate.pd.looking.shares import leaders, peers
+from ticdc_lab.simulate.pd.looking.recording import Recording, Sample, leaders, peers
+from ticdc_lab.simulate.pd.looking.time_left import time_left
 from ticdc_lab.simulate.pd.looking.tryout import changes_at, real_runs, tried
 from ticdc_lab.simulate.pd.world.changes import SetFlow
-from ticdc_lab.simulate.pd.world.settings import REFERENCE
-from ticdc_lab.simulate.pd.world.start import Start, StoreStart, spread_regions
+from ticdc_lab.simulate.pd.world.start import REFERENCE, Start, StoreStart, spread_regions
 
 EMPTY = Recording((joined().samples[0],), (), (), ())
 

@@ -15,7 +15,7 @@ from ticdc_lab.cli.simulate_commands import changes_of, of_a_run, require_swarm,
 from ticdc_lab.cli.simulate_many import drawn
 
 if TYPE_CHECKING:
-    from ticdc_lab.simulate.pd.ctl import Loaded
+    from ticdc_lab.simulate.pd.pd_ctl_json import Loaded
     from ticdc_lab.simulate.pd.replay import Replayed
     from ticdc_lab.simulate.pd.why import Answer
 
@@ -115,7 +115,7 @@ def explain(
     Without --region: what the checkers do with regions of each kind, and a round of both balance schedulers.
     With it: what every checker says to the region, and what the schedulers would do if they drew it.
     """
-    from ticdc_lab.simulate.pd.ctl import from_pd_ctl
+    from ticdc_lab.simulate.pd.pd_ctl_json import from_pd_ctl
 
     loaded = from_pd_ctl(stores, regions, config, rules)
     told = _survey(loaded) if region is None else _region(loaded, region)
@@ -145,7 +145,7 @@ def _finite(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def _region(loaded: Loaded, region_id: int) -> dict[str, Any]:
-    from ticdc_lab.simulate.pd.region_columns import place_of, region_at
+    from ticdc_lab.simulate.pd.regions import place_of, region_at
     from ticdc_lab.simulate.pd.survey import neighbours
     from ticdc_lab.simulate.pd.why import explain as answers_of
 
@@ -158,7 +158,7 @@ def _region(loaded: Loaded, region_id: int) -> dict[str, Any]:
 
 
 def _told(answers: tuple[Answer, ...]) -> list[dict[str, Any]]:
-    from ticdc_lab.simulate.pd.replay.expected import operator_json
+    from ticdc_lab.simulate.pd.replay.scenario_decisions import operator_json
     from ticdc_lab.simulate.pd.why import rows
 
     return [
@@ -217,7 +217,7 @@ def simulate_pd(
 
 
 def _one(scenario: Any, seed: int | None, out: str | None, lines: int, *, as_json: bool) -> int:
-    from ticdc_lab.simulate.pd.world.what_if import future
+    from ticdc_lab.simulate.pd.world.run import future
     from ticdc_lab.simulate.trace import needs_spark, write_trace
 
     played = scenario.model.play(scenario, seed=seed)

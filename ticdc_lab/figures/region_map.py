@@ -13,8 +13,7 @@ from ticdc_lab.figures.pd_looks import PEER_LOOK
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import stepped
 from ticdc_lab.figures.theme import GREY, count, finish, label, sentence
-from ticdc_lab.simulate.pd.looking.recording import Recording, Sample
-from ticdc_lab.simulate.pd.looking.shares import leaders, region_targets
+from ticdc_lab.simulate.pd.looking.recording import Recording, Sample, leaders, region_targets
 from ticdc_lab.simulate.pd.stores import shown_state
 
 _PLOT_PX = 330

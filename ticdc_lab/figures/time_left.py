@@ -7,7 +7,7 @@ import math
 from ticdc_lab.figures.figure import Bar, Figure, Scatter
 from ticdc_lab.figures.pd_looks import BLUE, pattern
 from ticdc_lab.figures.theme import GREY, WRONG, finish, label, sentence
-from ticdc_lab.simulate.pd.looking.left import Bound, Left, time_left_sentence
+from ticdc_lab.simulate.pd.looking.time_left import Bound, Left, time_left_sentence
 
 _BAR_PX = 46
 _MOST = 7
@@ -23,7 +23,7 @@ def time_left(left: Left, *, finding: str = "") -> Figure:
     Parameters
     ----------
     left
-        What :func:`ticdc_lab.simulate.pd.looking.left.time_left` gives.
+        What :func:`ticdc_lab.simulate.pd.looking.time_left.time_left` gives.
     finding
         What the picture shows, where the caller knows better than the numbers that are the title by default.
     """

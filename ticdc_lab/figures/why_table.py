@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from ticdc_lab.figures.figure import Figure, Table
 from ticdc_lab.figures.theme import count, finish, label, sentence, wrapped
 from ticdc_lab.simulate.pd.explained import Explained
-from ticdc_lab.simulate.pd.looking.choice import SOURCE, Choice, Row, choice_of, word
-from ticdc_lab.simulate.pd.looking.decisions import Decision
+from ticdc_lab.simulate.pd.looking.decisions import SOURCE, Choice, Decision, Row, choice_of, word
 
 _ROW_PX, _HEAD_PX = 29, 34
 _MOST = 16

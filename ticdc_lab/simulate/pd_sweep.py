@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.simulate.pd.world.play import Played
-from ticdc_lab.simulate.pd.world.what_if import future
+from ticdc_lab.simulate.pd.world.model import Played
+from ticdc_lab.simulate.pd.world.run import future
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.sweep import Changes, Job, runs_of
 

@@ -11,10 +11,9 @@ import ipywidgets as widgets
 
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import TITLE_CHARS, label, wrapped
-from ticdc_lab.simulate.pd.ctl import from_pd_ctl
-from ticdc_lab.simulate.pd.looking.own import own_case
 from ticdc_lab.simulate.pd.looking.recording import Recording
-from ticdc_lab.simulate.pd.looking.tryout import RealRun, said, tried
+from ticdc_lab.simulate.pd.looking.tryout import RealRun, own_case, said, tried
+from ticdc_lab.simulate.pd.pd_ctl_json import from_pd_ctl
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Policy
 from ticdc_lab.simulate.pd.world.reference import Case

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from ticdc_lab import figures
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import sentence
-from ticdc_lab.simulate.pd.looking.asked import why_operator, why_region
 from ticdc_lab.simulate.pd.looking.decisions import about_store, decision_at, wanting
-from ticdc_lab.simulate.pd.looking.left import time_left
-from ticdc_lab.simulate.pd.looking.recording import Recording
+from ticdc_lab.simulate.pd.looking.recording import Recording, why_operator, why_region
+from ticdc_lab.simulate.pd.looking.time_left import time_left
 from ticdc_lab.simulate.pd.looking.tryout import RealRun, said
 from ticdc_lab.simulate.pd.world.changes import Pdctl
 from ticdc_lab.simulate.pd.world.reference import Case

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ticdc_lab.simulate.pd.arrays import columns, leader_scores, region_scores
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.scores import leader_score, region_score
+from ticdc_lab.simulate.pd.scores import columns, leader_score, leader_scores, region_score, region_scores
 from ticdc_lab.simulate.pd.stores import GIB, Store
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden" / "pd" / "oracle.jsonl.gz"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_lab.simulate.pd import steps
+from ticdc_lab.simulate.pd import builder
 from ticdc_lab.simulate.pd.builder import CannotBuild
 from ticdc_lab.simulate.pd.cluster import cluster_of
 from ticdc_lab.simulate.pd.config import Config
@@ -98,8 +98,8 @@ def test_a_peer_is_replaced_by_one_of_its_own_zone_first(monkeypatch: pytest.Mon
     built = change_peers(cluster(), region(1, 2, 3, leader=3), wanted, "test")
     pairs = [s.store for s in built.steps if isinstance(s, AddLearner | RemovePeer)]
     assert pairs == [4, 1, 5, 2]
-    nearest = steps.matched_labels
-    monkeypatch.setattr(steps, "matched_labels", lambda *a: -nearest(*a))
+    nearest = builder.matched_labels
+    monkeypatch.setattr(builder, "matched_labels", lambda *a: -nearest(*a))
     other = change_peers(cluster(), region(1, 2, 3, leader=3), wanted, "test")
     assert [s.store for s in other.steps if isinstance(s, AddLearner | RemovePeer)] != pairs
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.simulate.pd import pd_ctl_json
 from ticdc_lab.simulate.pd.cluster import rules_of
-from ticdc_lab.simulate.pd.ctl import Loaded, documents, from_pd_ctl
-from ticdc_lab.simulate.pd.region_columns import of_regions, place_of, region_at
-from ticdc_lab.simulate.pd.regions import LEARNER, Peer, Region
+from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, from_pd_ctl
+from ticdc_lab.simulate.pd.regions import LEARNER, Peer, Region, of_regions, place_of, region_at
 from ticdc_lab.simulate.pd.rules import Constraint
 from ticdc_lab.simulate.pd.stores import GIB, NEVER_S, shown_state
 
@@ -125,9 +125,9 @@ def test_every_form_of_a_list_is_read_whatever_the_chunks(
     }.get(form, json.dumps({"count": 39, "regions": regions, "more": {"regions": [1]}}))
     path = tmp_path / "regions.json"
     path.write_bytes(gzip.compress(text.encode()) if form == "gzip" else text.encode())
-    monkeypatch.setattr(documents, "CHUNK", chunk)
-    monkeypatch.setattr(documents, "_HEAD", 64)
-    found = [r for batch in documents.batches(path, "regions") for r in batch]
+    monkeypatch.setattr(pd_ctl_json, "CHUNK", chunk)
+    monkeypatch.setattr(pd_ctl_json, "_HEAD", 64)
+    found = [r for batch in pd_ctl_json.batches(path, "regions") for r in batch]
     assert found == regions
 
 

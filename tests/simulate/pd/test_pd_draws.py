@@ -10,8 +10,7 @@ import pytest
 
 from ticdc_lab.simulate.pd import balance_leader, balance_region
 from ticdc_lab.simulate.pd.balance import DRAWN, RETRIES
-from ticdc_lab.simulate.pd.chances import is_here, of_balance_region
-from ticdc_lab.simulate.pd.chances_of_leaders import of_balance_leader
+from ticdc_lab.simulate.pd.chances import is_here, of_balance_leader, of_balance_region
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.explained import Notes

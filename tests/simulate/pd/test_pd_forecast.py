@@ -9,8 +9,7 @@ import pytest
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.forecast import Forecast, PerMinute, forecast, in_words
-from ticdc_lab.simulate.pd.region_columns import RegionColumns, of_regions
-from ticdc_lab.simulate.pd.regions import Peer, Region
+from ticdc_lab.simulate.pd.regions import Peer, Region, RegionColumns, of_regions
 from ticdc_lab.simulate.pd.stores import GIB, REMOVING, Store
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_lab.simulate.pd.chances_of_hot_regions import of_hot_regions
+from ticdc_lab.simulate.pd.chances import of_hot_regions
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.hot_loads import (
@@ -17,10 +17,13 @@ from ticdc_lab.simulate.pd.hot_loads import (
     Flow,
     HotPeer,
     HotSettings,
+    Pair,
     StoreLoad,
+    rank,
+    ratios,
+    score,
     store_loads,
 )
-from ticdc_lab.simulate.pd.hot_rank import Pair, rank, ratios, score
 from ticdc_lab.simulate.pd.hot_region import solve
 from ticdc_lab.simulate.pd.operators import RemovePeer, TransferLeader
 from ticdc_lab.simulate.pd.regions import Peer, Region

@@ -19,7 +19,7 @@ from ticdc_lab.simulate.pd.operators import (
 )
 from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, VOTER, Peer, Region
 from ticdc_lab.simulate.pd.stores import GIB, NEVER_S, REMOVING, SERVING, Store, is_disconnected, labelled
-from ticdc_lab.simulate.pd.why_balance import why_leader_stays, why_peers_stay
+from ticdc_lab.simulate.pd.why import why_leader_stays, why_peers_stay
 
 LEFT_TO_TIKV = ("remove-extra-replica", "remove-extra-offline-replica", "remove-orphan-peer")
 """Of several voters too many PD removes a healthy one although another is silent: TiKV refuses such a change."""

@@ -10,22 +10,33 @@ from pd_recordings import REFERENCE_FILE, case, joined, joining, nothing
 from worlds import small
 
 from ticdc_lab.simulate.pd.explained import Compared, Explained, Rejected, Scored
-from ticdc_lab.simulate.pd.looking.asked import region_in, why_operator, why_region
-from ticdc_lab.simulate.pd.looking.choice import SOURCE, TARGET, choice_of, ends_of
-from ticdc_lab.simulate.pd.looking.decisions import about_region, decision_at, wanting
+from ticdc_lab.simulate.pd.looking.decisions import (
+    SOURCE,
+    TARGET,
+    about_region,
+    choice_of,
+    decision_at,
+    ends_of,
+    wanting,
+)
 from ticdc_lab.simulate.pd.looking.futures import costs, peak_load, undone
-from ticdc_lab.simulate.pd.looking.left import bounds, time_left, time_left_sentence
-from ticdc_lab.simulate.pd.looking.recording import recorded
-from ticdc_lab.simulate.pd.looking.shares import even_from_us, peers, region_targets
+from ticdc_lab.simulate.pd.looking.recording import (
+    even_from_us,
+    peers,
+    recorded,
+    region_in,
+    region_targets,
+    why_operator,
+    why_region,
+)
+from ticdc_lab.simulate.pd.looking.time_left import bounds, time_left, time_left_sentence, work_left
 from ticdc_lab.simulate.pd.looking.tryout import real_runs, said, scenario_cases, tried
-from ticdc_lab.simulate.pd.looking.work import work_left
 from ticdc_lab.simulate.pd.operators import AddLearner, Kind, Operator, RemovePeer, TransferLeader
 from ticdc_lab.simulate.pd.world.changes import Pdctl
-from ticdc_lab.simulate.pd.world.play import moment
-from ticdc_lab.simulate.pd.world.run import simulate
+from ticdc_lab.simulate.pd.world.model import moment
+from ticdc_lab.simulate.pd.world.run import future, simulate
 from ticdc_lab.simulate.pd.world.running import Finished
-from ticdc_lab.simulate.pd.world.settings import REFERENCE
-from ticdc_lab.simulate.pd.world.what_if import future
+from ticdc_lab.simulate.pd.world.start import REFERENCE
 from ticdc_lab.simulate.pd.world.world import World
 
 

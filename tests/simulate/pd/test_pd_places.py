@@ -9,8 +9,7 @@ import numpy as np
 
 from ticdc_lab.simulate.pd.cluster import cluster_of
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.location import isolation_score
-from ticdc_lab.simulate.pd.places import distances, isolation_scores, may_improve
+from ticdc_lab.simulate.pd.location import distances, isolation_score, isolation_scores, may_improve
 from ticdc_lab.simulate.pd.regions import Peer, Region
 from ticdc_lab.simulate.pd.replica_checker import check_replicas
 from ticdc_lab.simulate.pd.stores import Store, labelled

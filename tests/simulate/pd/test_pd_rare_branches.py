@@ -11,7 +11,6 @@ import pytest
 
 from ticdc_lab.simulate.pd.checkers import check_region, check_split
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
-from ticdc_lab.simulate.pd.commands import delete_store
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.create import change_peers, merge_regions, set_witness
 from ticdc_lab.simulate.pd.lifecycle import impossible
@@ -35,6 +34,7 @@ from ticdc_lab.simulate.pd.regions import LEARNER, Peer, Region
 from ticdc_lab.simulate.pd.replay import replay
 from ticdc_lab.simulate.pd.rule_checker import check_rules
 from ticdc_lab.simulate.pd.rules import Constraint, Rule
+from ticdc_lab.simulate.pd.store_states import delete_store
 from ticdc_lab.simulate.pd.stores import NEVER_S, REMOVING, Store, labelled
 
 NO_JOINT = Config(joint_consensus=False, witness=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ticdc_lab.simulate.pd.cluster import cluster_of
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.rules import Constraint, Rule
-from ticdc_lab.simulate.pd.share import LONGEST_PREPARING_S, fair_share, may_serve, topology_weight
+from ticdc_lab.simulate.pd.store_states import LONGEST_PREPARING_S, fair_share, may_serve, topology_weight
 from ticdc_lab.simulate.pd.stores import PREPARING, REMOVING, Store, labelled
 
 LABELS = ("dc", "zone", "host")

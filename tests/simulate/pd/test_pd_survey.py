@@ -8,17 +8,14 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ticdc_lab.simulate.pd.better_place import may_be_better
 from ticdc_lab.simulate.pd.checkers import check_region
 from ticdc_lab.simulate.pd.cluster import Cluster, borders_within, cluster_of, fit_of
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.kinds import kinds
-from ticdc_lab.simulate.pd.region_columns import RegionColumns, of_regions, region_at
-from ticdc_lab.simulate.pd.regions import INCOMING, LEARNER, VOTER, Peer, Region
+from ticdc_lab.simulate.pd.regions import INCOMING, LEARNER, VOTER, Peer, Region, RegionColumns, of_regions, region_at
+from ticdc_lab.simulate.pd.rule_checker import may_be_better
 from ticdc_lab.simulate.pd.rules import Constraint, Rule
 from ticdc_lab.simulate.pd.stores import GIB, NEVER_S, REMOVING, SERVING, Store, labelled
-from ticdc_lab.simulate.pd.survey import neighbours, survey
-from ticdc_lab.simulate.pd.triage import FITS, SMALL, triage
+from ticdc_lab.simulate.pd.survey import FITS, SMALL, kinds, neighbours, survey, triage
 from ticdc_lab.simulate.pd.why import Answer, explain, rows, why_no_operator
 
 KEYS = ["", *"bcdefgh", ""]

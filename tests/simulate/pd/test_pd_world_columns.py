@@ -10,16 +10,15 @@ import pytest
 from worlds import S, small
 
 from ticdc_lab.simulate.pd import balance_leader, balance_region
-from ticdc_lab.simulate.pd.arrays import columns, region_scores
 from ticdc_lab.simulate.pd.chances import is_here
 from ticdc_lab.simulate.pd.filters import state_forbids
 from ticdc_lab.simulate.pd.regions import Region
+from ticdc_lab.simulate.pd.scores import columns, region_scores
 from ticdc_lab.simulate.pd.world.changes import Pdctl, StopStore, Timed
 from ticdc_lab.simulate.pd.world.columns import key_between
-from ticdc_lab.simulate.pd.world.moving_average import Hull
-from ticdc_lab.simulate.pd.world.pd_policies import no_leader_pays, no_region_pays
+from ticdc_lab.simulate.pd.world.pd_policies import ROLES, StoreTable, no_leader_pays, no_region_pays
 from ticdc_lab.simulate.pd.world.policy import BUSY
-from ticdc_lab.simulate.pd.world.store_table import ROLES, StoreTable
+from ticdc_lab.simulate.pd.world.stores import Hull
 from ticdc_lab.simulate.pd.world.world import World
 
 

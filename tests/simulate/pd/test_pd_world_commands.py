@@ -11,15 +11,15 @@ import pytest
 from worlds import S, small
 
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.ctl.load import from_pd_ctl
 from ticdc_lab.simulate.pd.operators import Kind
+from ticdc_lab.simulate.pd.pd_ctl_json import from_pd_ctl
 from ticdc_lab.simulate.pd.world import heartbeats
 from ticdc_lab.simulate.pd.world.changes import Grow, Pdctl, SetFlow, StartStore, StopStore, Timed, UsePolicy
-from ticdc_lab.simulate.pd.world.pdctl import Refused, pdctl
+from ticdc_lab.simulate.pd.world.pdctl import pdctl
+from ticdc_lab.simulate.pd.world.pdctl_config import Refused
 from ticdc_lab.simulate.pd.world.policy import NOTHING, Policy
-from ticdc_lab.simulate.pd.world.run import Watch, simulate
+from ticdc_lab.simulate.pd.world.run import Watch, future, side_by_side, simulate, thrash
 from ticdc_lab.simulate.pd.world.start import Start, StoreStart, regions_of, spread_regions
-from ticdc_lab.simulate.pd.world.what_if import future, side_by_side, thrash
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.trace import TRACE
 

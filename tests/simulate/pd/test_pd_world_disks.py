@@ -22,14 +22,12 @@ from ticdc_lab.simulate.pd.world.changes import (
     Timed,
 )
 from ticdc_lab.simulate.pd.world.controller import Controller
-from ticdc_lab.simulate.pd.world.disks import SLOWEST, Disk
 from ticdc_lab.simulate.pd.world.heartbeats import next_heartbeat_us
 from ticdc_lab.simulate.pd.world.monitor import STORE_LIMIT
 from ticdc_lab.simulate.pd.world.pdctl import pdctl
 from ticdc_lab.simulate.pd.world.run import Run, simulate
-from ticdc_lab.simulate.pd.world.settings import WorldSettings
-from ticdc_lab.simulate.pd.world.start import Start, StoreStart
-from ticdc_lab.simulate.pd.world.stores import Nodes
+from ticdc_lab.simulate.pd.world.start import Start, StoreStart, WorldSettings
+from ticdc_lab.simulate.pd.world.stores import SLOWEST, Disk, Nodes
 from ticdc_lab.simulate.pd.world.world import World
 
 MIB = 1 << 20

@@ -16,8 +16,8 @@ from ticdc_lab.simulate.pd.create import remove_peer, transfer_leader
 from ticdc_lab.simulate.pd.operators import Kind, RemovePeer, TransferLeader
 from ticdc_lab.simulate.pd.world import tasks
 from ticdc_lab.simulate.pd.world.changes import Change, Pdctl, StopStore, Timed
+from ticdc_lab.simulate.pd.world.columns import Members
 from ticdc_lab.simulate.pd.world.controller import Controller
-from ticdc_lab.simulate.pd.world.members import Members
 from ticdc_lab.simulate.pd.world.monitor import (
     FEWER,
     INVARIANTS,

@@ -11,15 +11,13 @@ from ticdc_lab.simulate.pd import builder
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.replay import replay
-from ticdc_lab.simulate.pd.replay.fields import Fields
+from ticdc_lab.simulate.pd.replay.records import Fields
 from ticdc_lab.simulate.pd.replay.whole_runs import Cases
 from ticdc_lab.simulate.pd.stores import Store
-from ticdc_lab.simulate.pd.world import pd_policies, reference, rounds
-from ticdc_lab.simulate.pd.world.cases import run_case
-from ticdc_lab.simulate.pd.world.compare_policies import on_reference, with_policy
+from ticdc_lab.simulate.pd.world import pd_policies, policy, reference
 from ticdc_lab.simulate.pd.world.patrol import Patrol
 from ticdc_lab.simulate.pd.world.policy import Answer, Policy, Seen
-from ticdc_lab.simulate.pd.world.reference import case_of
+from ticdc_lab.simulate.pd.world.reference import case_of, on_reference, run_case, with_policy
 from ticdc_lab.simulate.pd.world.world import World
 
 QUICK = (
@@ -59,7 +57,7 @@ def test_repairs_are_as_many_as_peers_were_lost(cases: Cases) -> None:
 @pytest.mark.parametrize(
     ("name", "module", "attribute", "fault"),
     [
-        ("balance-leader-6x600", rounds, "_SLOWER", 1000.0),
+        ("balance-leader-6x600", policy, "_SLOWER", 1000.0),
         ("evict-leader", pd_policies, "EVICT_BATCH", 0),
         ("offline-cancel-5x500", World, "_count_leader", lambda *_: None),
         ("low-space-v1", Store, "available", property(lambda store: store.averaged or 0.0)),

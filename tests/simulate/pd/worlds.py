@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.replay.fields import Fields
-from ticdc_lab.simulate.pd.world.settings import SECOND_US, WorldSettings
-from ticdc_lab.simulate.pd.world.start import Start, StoreStart, spread_regions
+from ticdc_lab.simulate.pd.replay.records import Fields
+from ticdc_lab.simulate.pd.world.start import SECOND_US, Start, StoreStart, WorldSettings, spread_regions
 
 REFERENCE = Path(__file__).parents[3] / "data" / "pd_reference.jsonl.gz"
 S = SECOND_US

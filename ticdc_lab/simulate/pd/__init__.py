@@ -10,11 +10,10 @@ if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.balance import unfit
     from ticdc_lab.simulate.pd.create import move_peer
     from ticdc_lab.simulate.pd.explained import Explained
-    from ticdc_lab.simulate.pd.looking.asked import why_operator, why_region
     from ticdc_lab.simulate.pd.looking.decisions import decision_at, wanting
     from ticdc_lab.simulate.pd.looking.futures import costs
-    from ticdc_lab.simulate.pd.looking.left import time_left
-    from ticdc_lab.simulate.pd.looking.shares import peers
+    from ticdc_lab.simulate.pd.looking.recording import peers, why_operator, why_region
+    from ticdc_lab.simulate.pd.looking.time_left import time_left
     from ticdc_lab.simulate.pd.looking.tryout import changes_at, real_runs, reference_cases, said, scenario_cases, tried
     from ticdc_lab.simulate.pd.operators import Kind
     from ticdc_lab.simulate.pd.regions import Peer

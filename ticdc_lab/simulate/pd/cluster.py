@@ -7,9 +7,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.fit import RegionFit, fit_region
 from ticdc_lab.simulate.pd.regions import Region, learners
-from ticdc_lab.simulate.pd.rules import Rule, default_rules, in_force
+from ticdc_lab.simulate.pd.rules import RegionFit, Rule, default_rules, fit_region, in_force
 from ticdc_lab.simulate.pd.stores import Store
 
 

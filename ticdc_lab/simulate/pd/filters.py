@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.explained import Notes
-from ticdc_lab.simulate.pd.fit import RegionFit
 from ticdc_lab.simulate.pd.location import distinct_score
 from ticdc_lab.simulate.pd.regions import Region
-from ticdc_lab.simulate.pd.rules import Constraint, matches
+from ticdc_lab.simulate.pd.rules import Constraint, RegionFit, matches
 from ticdc_lab.simulate.pd.stores import REMOVED, REMOVING, Store, is_disconnected, is_low_on_space, label
 
 SOURCE, TARGET = "source", "target"

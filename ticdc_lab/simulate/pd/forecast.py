@@ -14,8 +14,7 @@ from ticdc_lab.simulate.pd.balance import REGIONS, scale
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.filters import REGION_TARGET, state_forbids
 from ticdc_lab.simulate.pd.limits import LARGE_COST, SMALL_COST, SMALL_MIB
-from ticdc_lab.simulate.pd.region_columns import RegionColumns
-from ticdc_lab.simulate.pd.regions import EMPTY_MIB
+from ticdc_lab.simulate.pd.regions import EMPTY_MIB, RegionColumns
 from ticdc_lab.simulate.pd.stores import NEVER_S, PREPARING, SERVING, Store, is_disconnected
 
 

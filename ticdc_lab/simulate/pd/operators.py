@@ -158,3 +158,30 @@ def step_timeout_s(step: Step, size: float) -> float:
 def timeout_s(operator: Operator) -> float:
     """Give how long an operator may run: the sum over its steps."""
     return sum(step_timeout_s(s, operator.size) for s in operator.steps)
+
+
+def step_text(step: Step) -> str:
+    """Give a step in a few words."""
+    match step:
+        case AddLearner(store, witness):
+            return f"add-{'witness-' if witness else ''}learner {store}"
+        case PromoteLearner(store):
+            return f"promote {store}"
+        case DemoteVoter(store):
+            return f"demote {store}"
+        case RemovePeer(store):
+            return f"remove {store}"
+        case TransferLeader(a, b):
+            return f"transfer-leader {a}->{b}"
+        case EnterJoint(up, down):
+            return f"enter-joint promote {list(up)} demote {list(down)}"
+        case LeaveJoint(up, down):
+            return f"leave-joint promote {list(up)} demote {list(down)}"
+        case MergeRegion(a, b, _):
+            return f"merge {a}->{b}"
+        case SplitRegion(policy, _):
+            return f"split {policy}"
+        case BecomeWitness(store):
+            return f"witness {store}"
+        case BecomeNonWitness(store):
+            return f"non-witness {store}"

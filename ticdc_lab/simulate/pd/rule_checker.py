@@ -5,19 +5,131 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from ticdc_lab.simulate.pd.better_place import better_location
 from ticdc_lab.simulate.pd.builder import CannotBuild
-from ticdc_lab.simulate.pd.cluster import Cluster, fit_of
-from ticdc_lab.simulate.pd.create import add_peer, move_peer, set_role, set_witness, transfer_leader
+from ticdc_lab.simulate.pd.cluster import Cluster, fit_of, region_stores
+from ticdc_lab.simulate.pd.create import add_peer, move_peer, remove_peer, set_role, set_witness, transfer_leader
 from ticdc_lab.simulate.pd.explained import Explained, Notes
 from ticdc_lab.simulate.pd.filters import LEADER_TARGET, state_forbids
-from ticdc_lab.simulate.pd.fit import RegionFit, RuleFit
+from ticdc_lab.simulate.pd.location import distinct_score
 from ticdc_lab.simulate.pd.operators import Kind, Operator, Priority
-from ticdc_lab.simulate.pd.orphans import fix_orphans
 from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region, is_learner
-from ticdc_lab.simulate.pd.rules import ANY_VOTER, AS_FOLLOWER, AS_LEADER, AS_LEARNER, Rule, matches
-from ticdc_lab.simulate.pd.stores import PREPARING, SERVING, Store, label
-from ticdc_lab.simulate.pd.strategy import Strategy, store_to_add, store_to_fix
+from ticdc_lab.simulate.pd.rules import ANY_VOTER, AS_FOLLOWER, AS_LEADER, AS_LEARNER, RegionFit, Rule, RuleFit, matches
+from ticdc_lab.simulate.pd.stores import PREPARING, SERVING, Store, is_disconnected, label
+from ticdc_lab.simulate.pd.strategy import Strategy, store_to_add, store_to_better, store_to_fix, store_to_improve
+
+
+def better_location(
+    cluster: Cluster, region: Region, fit: RegionFit, rf: RuleFit, notes: Notes
+) -> tuple[Operator, ...]:
+    """Give the moves of a rule's worst placed peer to the stores that isolate the region best."""
+    if not rf.rule.location_labels:
+        return ()
+    strategy = _strategy(cluster, region, rf)
+    role = LEARNER if rf.rule.role == AS_LEARNER else VOTER
+    found: tuple[Operator, ...] = ()
+    for old in store_to_better(strategy, _stores(cluster, rf), notes).stores:
+        better = store_to_improve(strategy, _beside(cluster, region, fit, rf, old), old, notes)
+        moves = (Peer(0, to, role, strategy.failover) for to in better.stores)
+        desc = "move-to-better-location"
+        found += tuple(move_peer(cluster, region, old, new, desc, kind=Kind.REPLICA) for new in moves)
+    return found
+
+
+def may_be_better(cluster: Cluster, region: Region, fit: RegionFit) -> bool:
+    """Whether a better place is there now or soon for any of the worst placed peers, whichever of them PD takes."""
+    for rf in fit.rules:
+        stores, labels = _stores(cluster, rf), rf.rule.location_labels
+        scores = {s.id: distinct_score(labels, stores, s) for s in stores} if labels else {}
+        for old in [i for i, score in scores.items() if score == min(scores.values())]:
+            beside = _beside(cluster, region, fit, rf, old)
+            found = store_to_improve(_strategy(cluster, region, rf), beside, old, Notes())
+            if found.stores or found.waits:
+                return True
+    return False
+
+
+def _strategy(cluster: Cluster, region: Region, rf: RuleFit) -> Strategy:
+    rule = rf.rule
+    failover = rule.witness and cluster.config.witness
+    return Strategy(cluster, region, rule.location_labels, rule.isolation_level, rule.constraints, failover)
+
+
+def _stores(cluster: Cluster, rf: RuleFit) -> list[Store]:
+    return [cluster.stores[p.store] for p in rf.peers]
+
+
+def _beside(cluster: Cluster, region: Region, fit: RegionFit, rf: RuleFit, old: int) -> list[Store]:
+    """Stores of the region that may serve a rule of the same role, of the same engine as the one left."""
+    alike = [r.rule.constraints for r in fit.rules if r.rule.role == rf.rule.role]
+    engine = label(cluster.stores[old], "engine")
+    stores = [s for s in region_stores(cluster, region) if label(s, "engine") == engine]
+    return [s for s in stores if any(matches(s, c) for c in alike)]
+
+
+def fix_orphans(cluster: Cluster, region: Region, fit: RegionFit) -> tuple[Operator, ...]:
+    """Give the removal of an orphan, or of the lost peer that one can stand in for.
+
+    Orphans go only once every rule is satisfied by healthy peers. Before that an orphan may replace a peer on a
+    disconnected store, and of two or more orphans unhealthy ones go.
+    """
+    if not fit.orphans:
+        return ()
+    sick, lost = _first_sick(cluster, region, fit)
+    if not sick:
+        return (remove_peer(cluster, region, fit.orphans[0].store, "remove-orphan-peer"),)
+    stands_in = _stand_in(cluster, region, fit, lost) if lost is not None else None
+    if stands_in is not None:
+        return (stands_in,)
+    extra = len(region.peers) - sum(r.rule.replicas for r in fit.rules)
+    return _surplus(cluster, region, fit, extra) if len(fit.orphans) >= 2 else ()
+
+
+def _first_sick(cluster: Cluster, region: Region, fit: RegionFit) -> tuple[bool, Peer | None]:
+    """Say whether a rule lacks a healthy peer, and which peer is lost, if one is."""
+    for rule_fit in fit.rules:
+        if not rule_fit.satisfied:
+            return True, None
+        for peer in rule_fit.peers:
+            if _silent(cluster, peer) or peer.store in region.down:
+                return True, peer
+            if peer.store in region.pending:
+                return True, None
+    return False, None
+
+
+def _silent(cluster: Cluster, peer: Peer) -> bool:
+    store = cluster.stores.get(peer.store)
+    return store is None or is_disconnected(store)
+
+
+def _stand_in(cluster: Cluster, region: Region, fit: RegionFit, lost: Peer) -> Operator | None:
+    """Let a healthy orphan take the place of a peer on a disconnected store."""
+    for orphan in fit.orphans:
+        unhealthy = orphan.store in region.down | region.pending or _silent(cluster, orphan)
+        if unhealthy or lost.witness or orphan.witness or not _silent(cluster, lost):
+            continue
+        if not fit.allows(lost.store, cluster.stores[orphan.store]):
+            continue
+        if orphan.role == lost.role:
+            return remove_peer(cluster, region, lost.store, "remove-replaced-orphan-peer")
+        role = VOTER if lost.role == VOTER else lost.role
+        desc = "replace-down-peer-with-orphan-peer"
+        return set_role(cluster, region, orphan.store, role, desc, remove=lost.store)
+    return None
+
+
+def _surplus(cluster: Cluster, region: Region, fit: RegionFit, extra: int) -> tuple[Operator, ...]:
+    """Of several orphans an unhealthy one goes, or, while there are peers enough, a disconnected or second one."""
+    silent = next((p for p in fit.orphans if _silent(cluster, p)), None)
+    healthy_seen = False
+    for orphan in fit.orphans:
+        if orphan.store in region.down | region.pending:
+            return (remove_peer(cluster, region, orphan.store, "remove-unhealthy-orphan-peer"),)
+        if healthy_seen and extra > 0:
+            return (remove_peer(cluster, region, (silent or orphan).store, "remove-orphan-peer"),)
+        healthy_seen = True
+    return ()
+
 
 Found = tuple[Operator, ...]
 _NO_LEADERS: Mapping[int, int] = MappingProxyType({})

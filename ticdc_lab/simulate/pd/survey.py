@@ -1,18 +1,257 @@
-"""What PD would do with a whole cluster now: the checkers for every region, one round of each balance scheduler."""
+"""What PD would do with a whole cluster now: the checkers for every region, one round of each balance scheduler.
+
+Which of a million regions a checker may have something to do with is found on columns; of those of one kind one is
+checked.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
 from ticdc_lab.simulate.pd import balance_leader, balance_region
+from ticdc_lab.simulate.pd.balance import DRAWN, FOLLOWER_HERE, LEADER_HERE, LEARNER_HERE, PENDING_HERE
 from ticdc_lab.simulate.pd.checkers import check_region
-from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.draws import Draws
+from ticdc_lab.simulate.pd.cluster import Cluster, borders_within, fit_of
+from ticdc_lab.simulate.pd.filters import FAILOVER_TARGET, LEADER_TARGET, REGION_TARGET, TABLE, state_forbids
+from ticdc_lab.simulate.pd.location import distances, may_improve
 from ticdc_lab.simulate.pd.merge_checker import Neighbours, check_merge
-from ticdc_lab.simulate.pd.region_columns import RegionColumns, region_at
-from ticdc_lab.simulate.pd.triage import FITS, SMALL, triage
+from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, ROLES, Flags, Region, RegionColumns, region_at
+from ticdc_lab.simulate.pd.rule_checker import may_be_better
+from ticdc_lab.simulate.pd.rules import ANY_VOTER, matches
+from ticdc_lab.simulate.pd.stores import PREPARING, SERVING, Store, is_low_on_space, label
 from ticdc_lab.simulate.pd.why import Answer
+
+
+class Kinds(NamedTuple):
+    """``of`` gives each region's kind, ``example`` the place of a region of each."""
+
+    of: NDArray[np.int64]
+    example: NDArray[np.int64]
+
+
+def kinds(cluster: Cluster, c: RegionColumns) -> Kinds:
+    """Divide regions by what placement rules and places can tell apart.
+
+    Regions between the same borders of rules are of one kind where their peers, in the order of their ids, have the
+    same roles and troubles and are on stores that differ in nothing but how full they are.
+    """
+    classes = np.append(_classes(cluster, [cluster.stores.get(i) for i in c.stores]), -1)
+    order = np.argsort(np.where(c.peers >= 0, c.peer_id, np.iinfo(np.int64).max), axis=1, kind="stable")
+    leads = (c.peers == c.leader[:, None]) & (c.peers >= 0)
+    facts = [classes[c.peers], c.role, leads, c.witness, c.down, c.pending]
+    sorted_facts = [np.take_along_axis(f, order, axis=1).T for f in facts]
+    like = np.stack([np.asarray(f, dtype=np.int64) for f in (*_between(cluster, c), *np.vstack(sorted_facts))], axis=1)
+    _, example, of = np.unique(_packed(like), return_index=True, return_inverse=True)
+    return Kinds(of.reshape(-1), example)
+
+
+def _packed(like: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Number rows so that equal rows have equal numbers, column by column: far quicker than comparing whole rows."""
+    packed = np.zeros(len(like), dtype=np.int64)
+    for column in like.T:
+        _, values = np.unique(column, return_inverse=True)
+        _, packed = np.unique(packed * (int(values.max()) + 1) + values, return_inverse=True)
+    return packed
+
+
+def _between(cluster: Cluster, c: RegionColumns) -> list[NDArray[np.bool_]]:
+    """Say on which side of each border of a rule a region begins and ends."""
+    borders = sorted({k for r in cluster.rules for k in (r.start_key, r.end_key) if k})
+    begins = [np.asarray(pc.greater_equal(c.start_key, b)) for b in borders]
+    ends = [np.asarray(pc.less_equal(c.end_key, b)) & np.asarray(pc.not_equal(c.end_key, "")) for b in borders]
+    return [*begins, *ends]
+
+
+def _classes(cluster: Cluster, stores: Sequence[Store | None]) -> NDArray[np.int64]:
+    """Number stores so that those with one number can stand for each other."""
+    known = [s for _, s in sorted(cluster.stores.items())]
+    places = [_places(known, r.location_labels) for r in cluster.rules]
+    seen: dict[Hashable, int] = {}
+    numbers = []
+    for i, store in enumerate(stores):
+        facts: Hashable = ("unknown", i)
+        if store is not None:
+            facts = (_state(cluster, store), *(p[store.id] for p in places))
+        numbers.append(seen.setdefault(facts, len(seen)))
+    return np.array(numbers, dtype=np.int64)
+
+
+def _state(cluster: Cluster, store: Store) -> Hashable:
+    roles = (REGION_TARGET, LEADER_TARGET, FAILOVER_TARGET)
+    states = tuple(c.holds(store, cluster.config) for role in roles for c in TABLE[role])
+    serves = tuple(matches(store, r.constraints) for r in cluster.rules)
+    special = label(store, "specialUse"), label(store, "engine"), store.witness_count
+    return store.state, states, serves, special, is_low_on_space(store, cluster.config.low_space_ratio)
+
+
+def _places(stores: Sequence[Store], labels: Sequence[str]) -> dict[int, Hashable]:
+    """Give the places of stores; one that a store has for itself needs no name, since nothing else can be there."""
+    paths = {s.id: tuple(label(s, key) for key in labels) for s in stores}
+    if any("" in path for path in paths.values()):
+        return dict(paths)  # a missing label counts as the same place, so that names matter
+    shared = Counter(path[: n + 1] for path in paths.values() for n in range(len(labels)))
+    return {
+        i: tuple(value if shared[path[: n + 1]] > 1 else None for n, value in enumerate(path))
+        for i, path in paths.items()
+    }
+
+
+FITS, SMALL = "as they should be", "small enough to merge"
+
+Places = NDArray[np.int64]
+
+
+class Group(NamedTuple):
+    """Regions with the same finding: where they are in the columns, and what a checker looks at first."""
+
+    name: str
+    places: Places
+
+
+def triage(cluster: Cluster, c: RegionColumns) -> tuple[Group, ...]:
+    """Divide regions by what the checkers would find first.
+
+    Parameters
+    ----------
+    cluster
+        The cluster.
+    c
+        Its regions.
+
+    Returns
+    -------
+    tuple[Group, ...]
+        Every region in one group; no group is empty. Those that are :data:`FITS` get nothing from any checker, of the
+        others most do, and :mod:`~ticdc_lab.simulate.pd.survey` asks the checkers themselves.
+    """
+    left = np.ones(len(c.id), dtype=np.bool_)
+    groups = []
+    for name, found in _findings(cluster, c):
+        here = left & found
+        if here.any():
+            groups.append(Group(name, np.flatnonzero(here)))
+        left &= ~here
+    return (*groups, *([Group(FITS, np.flatnonzero(left))] if left.any() else []))
+
+
+def _findings(cluster: Cluster, c: RegionColumns) -> list[tuple[str, Flags]]:
+    config, stores = cluster.config, [cluster.stores.get(i) for i in c.stores]
+    there = c.peers >= 0
+    silent = _of_stores(c, stores, lambda s: s.heartbeat_age_s >= config.max_store_down_time_s)
+    leaving = _of_stores(c, stores, lambda s: s.state not in (PREPARING, SERVING))
+    unknown = _by_position(c, np.array([s is None for s in stores]))
+    joint = there & np.isin(c.role, [ROLES.index(INCOMING), ROLES.index(DEMOTING)])
+    unfit, badly_placed = _by_one_rule(cluster, c, stores) if _has_one_rule(cluster) else _by_kinds(cluster, c)
+    small = (c.size <= config.max_merge_region_size) & (c.keys <= config.max_merge_region_keys)
+    return [
+        ("without a leader", c.leader < 0),
+        ("in a joint state", _any(joint)),
+        ("with a peer on an unknown store", _any(there & unknown)),
+        ("with a peer on a store that is down", _any(c.down & silent)),
+        ("with a peer on a store that leaves", _any(there & leaving)),
+        ("with peers that do not fit the rules", unfit),
+        ("with a peer reported down", _any(there & c.down)),
+        ("that could be better placed", badly_placed),
+        (SMALL, small),
+    ]
+
+
+def _any(of_peers: Flags) -> Flags:
+    return np.asarray(of_peers.any(axis=1), dtype=np.bool_)
+
+
+def _of_stores(c: RegionColumns, stores: list[Store | None], holds: Callable[[Store], bool]) -> Flags:
+    return _by_position(c, np.array([s is not None and holds(s) for s in stores]))
+
+
+def _by_position(c: RegionColumns, marked: Flags) -> Flags:
+    """Mark the peers on marked stores."""
+    return np.asarray(np.append(marked, False)[c.peers], dtype=np.bool_)
+
+
+def _has_one_rule(cluster: Cluster) -> bool:
+    """Whether one rule for voters holds everywhere, or none at all, so that columns suffice."""
+    first = cluster.rules[0]
+    bounded = first.constraints or first.start_key or first.end_key or first.witness
+    return not cluster.config.placement_rules or (len(cluster.rules) == 1 and first.role == ANY_VOTER and not bounded)
+
+
+def _by_one_rule(cluster: Cluster, c: RegionColumns, stores: list[Store | None]) -> tuple[Flags, Flags]:
+    """Say which regions have not the peers they should have, and which a store that lasts would isolate better."""
+    config, rule, there = cluster.config, cluster.rules[0], c.peers >= 0
+    replicas, labels = rule.replicas, rule.location_labels
+    if not config.placement_rules:
+        replicas, labels = config.max_replicas, config.location_labels
+    serve = _by_position(c, np.array([matches(s, ()) for s in stores]))
+    unfit = _any(there & (~serve | (c.role != 0) | c.witness)) | (there.sum(axis=1) != replicas)
+    if not labels:
+        return unfit, np.zeros(len(c.id), dtype=np.bool_)
+    known = [s if s is not None else Store(0) for s in stores]
+    known += [s for i, s in sorted(cluster.stores.items()) if i not in c.stores]
+    takes = np.array([s.id in cluster.stores and _takes(cluster, s) for s in known], dtype=np.bool_)
+    return unfit, may_improve(distances(known, labels), c.peers, takes)
+
+
+def _takes(cluster: Cluster, store: Store) -> bool:
+    return state_forbids(store, REGION_TARGET, cluster.config, temporary_too=False) is None
+
+
+def _by_kinds(cluster: Cluster, c: RegionColumns) -> tuple[Flags, Flags]:
+    """Check one region of each kind by its rules."""
+    found = kinds(cluster, c)
+    told = np.array([_checked(cluster, c, int(i)) for i in found.example], dtype=np.bool_)[found.of]
+    return told[:, 0], told[:, 1]
+
+
+def _checked(cluster: Cluster, c: RegionColumns, place: int) -> tuple[bool, bool]:
+    region = region_at(c, place)
+    fit = fit_of(cluster, region)
+    if borders_within(cluster, region) or not fit.satisfied:
+        return True, False
+    return False, may_be_better(cluster, region, fit)
+
+
+class Draws:
+    """Draws regions from a seed; the regions of a store are looked up once."""
+
+    def __init__(self, regions: RegionColumns, seed: int) -> None:
+        self.regions = regions
+        self._random = np.random.default_rng(seed)
+        self._positions = {s: i for i, s in enumerate(regions.stores)}
+        self._found: dict[tuple[int, str], NDArray[np.int64]] = {}
+
+    def __call__(self, store: int, kind: str) -> Iterator[Region]:
+        """Draw, with replacement, regions whose peer on a store is of a kind."""
+        places = self._of(store, kind)
+        for _ in range(DRAWN if len(places) else 0):
+            yield region_at(self.regions, int(places[self._random.integers(len(places))]))
+
+    def _of(self, store: int, kind: str) -> NDArray[np.int64]:
+        if (store, kind) not in self._found:
+            self._found[store, kind] = self._look_up(store, kind)
+        return self._found[store, kind]
+
+    def _look_up(self, store: int, kind: str) -> NDArray[np.int64]:
+        position = self._positions.get(store)
+        if position is None:
+            return np.zeros(0, dtype=np.int64)
+        c = self.regions
+        here, leads = c.peers == position, c.leader == position
+        votes = c.role != ROLES.index(LEARNER)
+        marked = {
+            PENDING_HERE: lambda: (here & c.pending).any(axis=1),
+            LEADER_HERE: lambda: leads,
+            LEARNER_HERE: lambda: (here & ~votes).any(axis=1),
+            FOLLOWER_HERE: lambda: (here & votes).any(axis=1) & ~leads,
+        }
+        return np.flatnonzero(marked[kind]())
+
 
 MOST = 2000
 """Regions of a group that the checkers are asked about one by one; of more the first ones."""

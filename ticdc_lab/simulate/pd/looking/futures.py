@@ -7,10 +7,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.lifecycle import SUCCESS
-from ticdc_lab.simulate.pd.looking.recording import Recording, Sample
-from ticdc_lab.simulate.pd.looking.shares import even_from_us, excess, peers, region_targets
+from ticdc_lab.simulate.pd.looking.recording import Recording, Sample, even_from_us, excess, peers, region_targets
 from ticdc_lab.simulate.pd.world.running import Finished
-from ticdc_lab.simulate.pd.world.settings import SECOND_US
+from ticdc_lab.simulate.pd.world.start import SECOND_US
 
 
 class Costs(NamedTuple):

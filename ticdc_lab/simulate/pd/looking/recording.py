@@ -1,8 +1,8 @@
-"""A run of a cluster as pictures need it: what PD knew and where regions were, moment by moment; every operator."""
+"""A run as pictures need it: what PD knew and where regions were, moment by moment; every operator, and why of each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,7 +12,11 @@ from numpy.typing import NDArray
 from ticdc_lab.engine.giving_up import still_wanted
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.looking.decisions import Decision, listen
+from ticdc_lab.simulate.pd.merge_checker import Neighbours
 from ticdc_lab.simulate.pd.operators import Kind
+from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region
+from ticdc_lab.simulate.pd.stores import PREPARING, SERVING, Store
+from ticdc_lab.simulate.pd.why import Answer, explain
 from ticdc_lab.simulate.pd.world.changes import Happened
 from ticdc_lab.simulate.pd.world.run import Run
 from ticdc_lab.simulate.pd.world.running import Finished, finished_of
@@ -181,3 +185,122 @@ def placed(world: World, before: Placement | None = None) -> Placement:
         r.size[rows].copy(), r.read[rows].copy(), r.write[rows].copy(), keys,
         frozenset(r.store_ids[i] for i in r.down),
     )  # fmt: skip
+
+
+CLOSE = 0.05
+"""Within so much of its share, and one more, a store counts as even: the measure of the reference runs."""
+
+
+def is_live(s: Store, max_down_s: float) -> bool:
+    """Whether a store takes part: neither leaving nor gone nor down."""
+    return s.state in (PREPARING, SERVING) and s.heartbeat_age_s <= max_down_s
+
+
+def live(sample: Sample) -> list[Store]:
+    """Give the stores that take part, by id."""
+    stores = sample.cluster.stores
+    return [stores[i] for i in sorted(stores) if is_live(stores[i], sample.cluster.config.max_store_down_time_s)]
+
+
+def region_targets(sample: Sample) -> dict[int, float]:
+    """Give the peers each store would have if they were shared by region weight; 0 for one that leaves."""
+    return _targets(sample, (s.region_count for s in sample.cluster.stores.values()), "region_weight")
+
+
+def leader_targets(sample: Sample) -> dict[int, float]:
+    """Give the leaders each store would have if they were shared by leader weight; 0 for one that leaves."""
+    return _targets(sample, (s.leader_count for s in sample.cluster.stores.values()), "leader_weight")
+
+
+def _targets(sample: Sample, counts: Iterable[int], weight: str) -> dict[int, float]:
+    some = live(sample)
+    total, weights = sum(counts), sum(getattr(s, weight) for s in some)
+    shares = {s.id: total * getattr(s, weight) / weights if weights else 0.0 for s in some}
+    return {i: shares.get(i, 0.0) for i in sorted(sample.cluster.stores)}
+
+
+def excess(counts: Mapping[int, int], targets: Mapping[int, float]) -> float:
+    """Give by how much the store farthest from its share misses it, as a part of the mean share."""
+    mean = sum(targets.values()) / max(1, sum(t > 0 for t in targets.values()))
+    return max((abs(counts.get(i, 0) - t) for i, t in targets.items()), default=0.0) / mean if mean else 0.0
+
+
+def peers(sample: Sample) -> dict[int, int]:
+    """Give the peers on each store."""
+    return {i: s.region_count for i, s in sorted(sample.cluster.stores.items())}
+
+
+def leaders(sample: Sample) -> dict[int, int]:
+    """Give the leaders on each store."""
+    return {i: s.leader_count for i, s in sorted(sample.cluster.stores.items())}
+
+
+def is_even(counts: Mapping[int, int], targets: Mapping[int, float]) -> bool:
+    """Whether every store is within five percent of its share, and one."""
+    return all(abs(counts.get(i, 0) - t) <= CLOSE * t + 1 for i, t in targets.items())
+
+
+def even_from_us(recording: Recording, of: str = "peers") -> int | None:
+    """Give the moment from which on peers (or leaders) stay even, None where they are not at the end."""
+    since: int | None = None
+    for s in recording.samples:
+        even = is_even(peers(s), region_targets(s)) if of == "peers" else is_even(leaders(s), leader_targets(s))
+        since = (s.at_us if since is None else since) if even else None
+    return since
+
+
+def standing(samples: Sequence[Sample], store: int) -> list[int]:
+    """Give the peers of a store over time."""
+    return [peers(s).get(store, 0) for s in samples]
+
+
+def region_in(sample: Sample, region_id: int) -> Region | None:
+    """Give a region as it was at a moment, None where there was none of this id."""
+    found = np.flatnonzero(sample.placement.id == region_id)
+    return _region(sample, int(found[0])) if len(found) else None
+
+
+def _region(sample: Sample, i: int) -> Region:
+    p = sample.placement
+    slots = [k for k in range(p.store.shape[1]) if p.store[i, k] > 0]
+    peers = tuple(Peer(k + 1, int(p.store[i, k]), LEARNER if p.learner[i, k] else VOTER) for k in slots)
+    stores = frozenset(peer.store for peer in peers)
+    pending = frozenset(int(p.store[i, k]) for k in slots if p.pending[i, k])
+    end = p.start_key[i + 1] if i + 1 < len(p.start_key) else ""
+    return Region(
+        int(p.id[i]), peers, int(p.leader[i]), float(p.size[i]), 0, p.down & stores, pending, p.start_key[i], end
+    )
+
+
+def why_region(sample: Sample, region_id: int) -> tuple[Answer, ...]:
+    """Ask every checker and scheduler what it would do with a region at a moment.
+
+    Parameters
+    ----------
+    sample
+        The moment.
+    region_id
+        The region; of one that is not there nothing is said.
+    """
+    region = region_in(sample, region_id)
+    if region is None:
+        return ()
+    place = int(np.flatnonzero(sample.placement.id == region_id)[0])
+    last = len(sample.placement.id) - 1
+    before = _region(sample, place - 1) if place else None
+    after = _region(sample, place + 1) if place < last else None
+    return explain(sample.cluster, region, Neighbours(before, after), running=dict(sample.running))
+
+
+def why_operator(recording: Recording, number: int) -> Decision | None:
+    """Give the decision that an operator came from, by its number; None where it was asked for from outside."""
+    life = next((f for f in recording.lives if f.number == number), None)
+    if life is None:
+        return None
+    same = (
+        d
+        for d in recording.decisions
+        if d.at_us == life.created_us
+        and any(op.region == life.region and op.desc == life.desc for op in d.told.operators)
+    )
+    return next(same, None)

@@ -1,27 +1,23 @@
-"""The cluster that a scenario is about, from its ``given`` and the defaults in the file's first line."""
+"""The cluster that a scenario is about, from its ``given`` and the defaults in the file's first line: stores, regions,
+rules, labels, flows, and operators that run.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
+from ticdc_lab.simulate.pd.cluster import NO_INFLUENCE, Cluster, Influence, cluster_of
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, VOTER, Peer, Region
-from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, Unknown, few_peers, number
-from ticdc_lab.simulate.pd.replay.given_labels import (
-    EVERYWHERE,
-    Range,
-    denied_by,
-    ranges_of,
-    rejecting_leaders,
-    with_denials,
-)
-from ticdc_lab.simulate.pd.replay.given_rules import rules_of
+from ticdc_lab.simulate.pd.hot_loads import DIMENSIONS, LEAST_HOT, READ, WRITE, Flow, HotPeer, HotSettings, Loads
+from ticdc_lab.simulate.pd.limits import Bucket, available, bucket_per_minute, step_cost, taken
+from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, MERGE, SCHEDULE, VOTER, Peer, Region
+from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, Unknown, few_peers, number
+from ticdc_lab.simulate.pd.rules import Constraint, Rule
 from ticdc_lab.simulate.pd.stores import (
     DISCONNECTED_AFTER_S,
     GIB,
@@ -33,6 +29,104 @@ from ticdc_lab.simulate.pd.stores import (
     Store,
     labelled,
 )
+
+
+def rules_of(settings: Fields) -> tuple[Rule, ...]:
+    """Read placement rules, none where the settings make the rule."""
+    if "rule" in settings:
+        return (_rule(settings.object("rule"), 0),)
+    return tuple(_rule(r, i) for i, r in enumerate(settings.objects("rules", [])))
+
+
+def _rule(r: Fields, n: int) -> Rule:
+    constraints = [constraint_of(r.text("constraint"), f"{r.where}.constraint")] if "constraint" in r else []
+    constraints += [constraint_of(c, f"{r.where}.constraints") for c in r.items("constraints", [])]
+    return Rule(
+        r.text("role", "voter"), r.integer("count", 1), tuple(constraints), r.texts("location_labels", []),
+        r.text("isolation_level", ""), r.flag("witness", r.flag("is_witness", False)), r.text("id", str(n)),
+        r.text("start_key", ""), r.text("end_key", ""),
+    )  # fmt: skip
+
+
+def constraint_of(value: object, where: str) -> Constraint:
+    """Read a condition: ``role in [voter, leader]``, ``zone notIn [..]``, ``zone exists``, or an object."""
+    if isinstance(value, Mapping):
+        c = Fields(value, where)
+        return Constraint(c.text("key"), c.text("op"), c.texts("values", []))
+    match = re.fullmatch(r"(\S+) (in|notIn|exists|notExists)(?: \[(.*)\])?", str(value))
+    if match is None:
+        raise Malformed(where, "a condition such as role in [voter]", value)
+    return Constraint(match[1], match[2], tuple(v.strip() for v in (match[3] or "").split(",") if v.strip()))
+
+
+Range = tuple[str, str]
+EVERYWHERE: Range = ("", "")
+
+_RANGES = ("ranges", "range", "key_ranges", "key_range")
+_RULES = ("label_rules", "region_labels", "region_label_rules")
+REJECTING = ("reject_leader", "reject_leader_label", "reject_leader_labels")
+_FORBIDDING = {"merge_option": MERGE, "schedule": SCHEDULE}
+
+
+def ranges_of(settings: Fields) -> tuple[Range, ...]:
+    """Read the key ranges of a scheduler: pairs of keys, or their keys in one list; "" is open."""
+    for key in _RANGES:
+        if key in settings:
+            told = settings.items(key)
+            flat = [k for t in told for k in (t if isinstance(t, list) else [t])]
+            if len(flat) % 2 or not all(isinstance(k, str) for k in flat):
+                raise Malformed(f"{settings.where}.{key}", "pairs of keys", told)
+            return tuple(zip(flat[::2], flat[1::2], strict=True))
+    return (EVERYWHERE,)
+
+
+def lies_in(region: Region, ranges: Iterable[Range]) -> bool:
+    """Whether a region lies wholly within one of the ranges, as PD draws only such regions."""
+    return any(
+        start <= region.start_key and (not end or (bool(region.end_key) and region.end_key <= end))
+        for start, end in ranges
+    )
+
+
+def with_denials(regions: tuple[Region, ...], settings: Fields) -> tuple[Region, ...]:
+    """Give the regions with what label rules forbid for their keys: ``merge_option`` or ``schedule`` is ``deny``."""
+    rules = [r for key in _RULES if key in settings for r in settings.objects(key)]
+    for rule in rules:
+        where = (rule.text("start_key", ""), rule.text("end_key", ""))
+        denied = denied_by(rule) | denied_by(rule.object("labels", {}))
+        regions = tuple(r._replace(denied=r.denied | denied) if lies_in(r, (where,)) else r for r in regions)
+    return regions
+
+
+def borders_of(settings: Fields) -> frozenset[str]:
+    """Give the keys at which label rules begin or end: PD merges no two regions across one."""
+    rules = [r for key in _RULES if key in settings for r in settings.objects(key)]
+    return frozenset(r.text(key, "") for r in rules for key in ("start_key", "end_key")) - {""}
+
+
+def rejecting_leaders(settings: Fields) -> tuple[tuple[str, str], ...]:
+    """Read labels whose stores take no leader: ``noleader=true``, a list of such, or objects."""
+    return tuple(pair for key in REJECTING if key in settings for pair in _pairs(settings, key, settings.any(key)))
+
+
+def _pairs(settings: Fields, where: str, value: object) -> list[tuple[str, str]]:
+    if isinstance(value, str) and "=" in value:
+        key, _, wanted = value.partition("=")
+        return [(key, wanted)]
+    if isinstance(value, list | tuple):
+        return [pair for v in value for pair in _pairs(settings, where, v)]
+    if isinstance(value, Mapping):
+        told = Fields(value, f"{settings.where}.{where}")
+        if set(value) == {"key", "value"}:
+            return [(told.text("key"), told.text("value"))]
+        return list(told.all_texts().items())
+    raise Malformed(f"{settings.where}.{where}", "labels such as noleader=true", value)
+
+
+def denied_by(labels: Fields) -> frozenset[str]:
+    """Give what labels forbid."""
+    return frozenset(what for key, what in _FORBIDDING.items() if key in labels and labels.text(key) == "deny")
+
 
 REGION_MIB = 96
 
@@ -215,3 +309,130 @@ def _region(n: int, r: Fields) -> Region:
         frozenset(r.integers("down_peers", [])), frozenset(r.integers("pending_peers", [])), start, end,
         r.flag("hot", False), r.number("down_seconds", 0), denied_by(r) | denied_by(r.object("labels", {})),
     )  # fmt: skip
+
+
+def flow_of(given: Given) -> Flow:
+    """Read what is written or read a second: ``write_mib_s``, ``write_keys_s``, ``read_qps`` and so on.
+
+    A store of which nothing is said never reported, nor one that is down and carries nothing. A region with too little
+    flow is not hot.
+    """
+    kind = READ if any(f"read_{unit}" in s for s in given.stores for unit in FLOW_UNITS) else WRITE
+    reported = [s for s in given.stores if any(f"{kind}_{unit}" in s for unit in FLOW_UNITS)]
+    loads = {s.integer("id"): _loads(s, kind) for s in reported}
+    silent = {i for i in loads if given.cluster.stores[i].heartbeat_age_s >= NEVER_S and not any(loads[i])}
+    told = {r.integer("id", n): _loads(r, kind) for n, r in enumerate(given.regions_told, 1)}
+    hot = {i for i, found in told.items() if any(x >= least for x, least in zip(found, LEAST_HOT[kind], strict=True))}
+    peers = [
+        HotPeer(r.id, p.store, p.store == r.leader, told[r.id])
+        for r in given.regions
+        for p in r.peers
+        if r.id in hot and (kind == WRITE or p.store == r.leader)
+    ]
+    return Flow(kind, {i: x for i, x in loads.items() if i not in silent}, peers)
+
+
+def _loads(s: Fields, kind: str) -> Loads:
+    found = [0.0, 0.0, 0.0]
+    for unit, (name, factor) in FLOW_UNITS.items():
+        found[DIMENSIONS[name]] += s.number(f"{kind}_{unit}", 0) * factor
+    return found[0], found[1], found[2]
+
+
+def hot_settings(settings: Fields) -> HotSettings:
+    """Read the settings of the hot-region scheduler: ``priorities``, and how far a store must be from the mean."""
+    names = settings.texts("priorities", ["byte", "key"])
+    dims = [DIMENSIONS[n] for n in names if n in DIMENSIONS]
+    if len(dims) != 2:
+        raise Malformed("given.config.priorities", f"two of {', '.join(DIMENSIONS)}", names)
+    default = HotSettings()
+    return default._replace(
+        priorities=(dims[0], dims[1]),
+        source_tolerance=settings.number("src_tolerance_ratio", default.source_tolerance),
+        target_tolerance=settings.number("dst_tolerance_ratio", default.target_tolerance),
+        great_dec_ratio=settings.number("great_dec_ratio", default.great_dec_ratio),
+    )
+
+
+_LIMIT_PER_MINUTE = 60
+"""Store limit of PD's test cluster, for adding and for removing peers."""
+
+_MOVE, _LEAD, _ADD, _REMOVE, _MERGE = "move-peer", "transfer-leader", "add-peer", "remove-peer", "merge"
+_FORM = "N x move-peer A -> B, transfer-leader A -> B, add-peer A, remove-peer A or merge A -> B"
+_PATTERN = re.compile(
+    rf"(?:(\d+) ?x )?({_MOVE}|{_LEAD}|{_ADD}|{_REMOVE}|{_MERGE})(?:-region)?(?: (\d+))?(?: ?-> ?(\d+))?"
+)
+
+
+class Handed(NamedTuple):
+    """Operators of one kind as they are handed to the controller; a store is 0 where the kind has none."""
+
+    times: int
+    verb: str
+    source: int
+    target: int
+
+
+def with_running(given: Given) -> Given:
+    """Count the operators that run: ``8 x move-peer 4 -> 3``, several of them as a list or divided by semicolons.
+
+    Only as many start as the store limits let; what is left of the limits is what a decision finds. A merge moves no
+    size, so it counts for nothing here.
+    """
+    told = given.settings.any("running_operators", "")
+    texts = told.split(";") if isinstance(told, str) else list(told) if isinstance(told, list) else [told]
+    for text in texts:
+        if text:
+            given = _handed(given, _read(text))
+    return given
+
+
+def _read(text: object) -> Handed:
+    if not isinstance(text, str):
+        raise Malformed("given.config.running_operators", _FORM, text)
+    match = _PATTERN.fullmatch(text.strip())
+    if match is None and re.search(r"\bmerge\b", text):
+        return Handed(1, _MERGE, 0, 0)
+    if match is None:
+        raise Unknown(f"running operators told as {text!r}; known are {_FORM}")
+    times, verb, one, other = int(match[1] or 1), match[2], int(match[3] or 0), int(match[4] or 0)
+    if not one or ((verb in (_MOVE, _LEAD)) != bool(other) and verb != _MERGE):
+        raise Malformed("given.config.running_operators", _FORM, text)
+    return Handed(times, verb, one, other) if verb != _ADD else Handed(times, verb, 0, one)
+
+
+def _handed(given: Given, op: Handed) -> Given:
+    if op.verb == _MERGE:
+        return given
+    if not {op.source, op.target} - {0} <= set(given.cluster.stores):
+        raise Malformed("given.config.running_operators", "known stores", f"{op.source} -> {op.target}")
+    if op.verb == _LEAD:
+        return _influenced(given, op, leaders=op.times)
+    bucket, started = _started(op.times)
+    left = available(bucket, 0)
+    stores = dict(given.cluster.stores)
+    if op.source:
+        stores[op.source] = stores[op.source]._replace(remove_open=left)
+    if op.target:
+        stores[op.target] = stores[op.target]._replace(add_open=left)
+    given = given._replace(cluster=given.cluster._replace(stores=stores))
+    return _influenced(given, op, peers=started)
+
+
+def _started(times: int) -> tuple[Bucket, int]:
+    bucket, cost, started = bucket_per_minute(_LIMIT_PER_MINUTE), step_cost(REGION_MIB), 0
+    while started < times and available(bucket, 0, cost):
+        bucket, started = taken(bucket, 0, cost), started + 1
+    return bucket, started
+
+
+def _influenced(given: Given, op: Handed, *, peers: int = 0, leaders: int = 0) -> Given:
+    found = dict(given.cluster.influence)
+    for store, sign in ((op.source, -1), (op.target, 1)):
+        if store:
+            old = found.get(store, NO_INFLUENCE)
+            found[store] = Influence(
+                old.region_size + sign * peers * REGION_MIB, old.region_count + sign * peers,
+                old.leader_size + sign * leaders * REGION_MIB, old.leader_count + sign * leaders,
+            )  # fmt: skip
+    return given._replace(cluster=given.cluster._replace(influence=found))

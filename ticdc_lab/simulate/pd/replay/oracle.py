@@ -8,16 +8,14 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ticdc_lab.simulate.pd.chances import Chances, of_balance_region, scores_text
-from ticdc_lab.simulate.pd.chances_of_leaders import of_balance_leader
+from ticdc_lab.simulate.pd.chances import Chances, of_balance_leader, of_balance_region, scores_text
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.explained import Explained, Notes
 from ticdc_lab.simulate.pd.location import distinct_score
 from ticdc_lab.simulate.pd.operators import Operator, kind_text
 from ticdc_lab.simulate.pd.regions import Peer, Region
-from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, Unknown, few_peers
-from ticdc_lab.simulate.pd.replay.verdict import Verdict
+from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, Unknown, Verdict, few_peers
 from ticdc_lab.simulate.pd.replica_checker import check_replicas
 from ticdc_lab.simulate.pd.rule_checker import check_rules
 from ticdc_lab.simulate.pd.scores import leader_score, region_score_v1, region_score_v2

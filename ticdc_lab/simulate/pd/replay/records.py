@@ -1,15 +1,145 @@
-"""The lines of a file of records."""
+"""Records of the real PD: the lines of a file, their fields, and what we say to each.
+
+A value of another form is refused with where, expected and found; never a crash.
+"""
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.simulate.pd.explained import Explained
+
+
+class Malformed(Exception):
+    """A record is not of the form it should have."""
+
+    def __init__(self, where: str, expected: str, found: object) -> None:
+        super().__init__(f"{where}: expected {expected}, found {_short(found)}")
+        self.where, self.expected, self.found = where, expected, _short(found)
+
+
+class Unknown(Exception):
+    """A record is well formed and asks for something that is not modelled; the message says what."""
+
+
+MISSING: Any = object()
+
+
+class Fields:
+    """The fields of a JSON object; remembers which were read."""
+
+    def __init__(self, value: object, where: str) -> None:
+        if not isinstance(value, Mapping):
+            raise Malformed(where, "an object", value)
+        self.value, self.where = value, where
+        self.read: set[str] = set()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.value
+
+    def unread(self) -> list[str]:
+        """Names of fields that nobody asked for."""
+        return sorted(set(self.value) - self.read)
+
+    def any(self, key: str, default: Any = MISSING) -> Any:
+        """Give a value of any form."""
+        self.read.add(key)
+        if key in self.value:
+            return self.value[key]
+        if default is MISSING:
+            raise Malformed(f"{self.where}.{key}", "a value", "nothing")
+        return default
+
+    def number(self, key: str, default: Any = MISSING) -> float:
+        """Give a finite number."""
+        return number(self.any(key, default), f"{self.where}.{key}")
+
+    def integer(self, key: str, default: Any = MISSING) -> int:
+        """Give a whole number."""
+        value = self.number(key, default)
+        if value != int(value):
+            raise Malformed(f"{self.where}.{key}", "a whole number", value)
+        return int(value)
+
+    def flag(self, key: str, default: Any = MISSING) -> bool:
+        """Give true or false."""
+        value = self.any(key, default)
+        if not isinstance(value, bool):
+            raise Malformed(f"{self.where}.{key}", "true or false", value)
+        return value
+
+    def text(self, key: str, default: Any = MISSING) -> str:
+        """Give a string."""
+        value = self.any(key, default)
+        if not isinstance(value, str):
+            raise Malformed(f"{self.where}.{key}", "a string", value)
+        return value
+
+    def texts(self, key: str, default: Any = MISSING) -> tuple[str, ...]:
+        """Give a list of strings."""
+        value = self.items(key, default)
+        if not all(isinstance(v, str) for v in value):
+            raise Malformed(f"{self.where}.{key}", "a list of strings", value)
+        return tuple(value)
+
+    def integers(self, key: str, default: Any = MISSING) -> tuple[int, ...]:
+        """Give a list of whole numbers."""
+        value = self.items(key, default)
+        return tuple(int(number(v, f"{self.where}.{key}")) for v in value)
+
+    def items(self, key: str, default: Any = MISSING) -> Sequence[Any]:
+        """Give a list of anything."""
+        value = self.any(key, default)
+        if not isinstance(value, list | tuple):
+            raise Malformed(f"{self.where}.{key}", "a list", value)
+        return value
+
+    def object(self, key: str, default: Any = MISSING) -> Fields:
+        """Give an object."""
+        return Fields(self.any(key, default), f"{self.where}.{key}")
+
+    def objects(self, key: str, default: Any = MISSING) -> list[Fields]:
+        """Give a list of objects."""
+        return [Fields(v, f"{self.where}.{key}[{i}]") for i, v in enumerate(self.items(key, default))]
+
+    def labels(self, key: str) -> dict[str, str]:
+        """Give an object of strings, empty where there is none."""
+        return self.object(key, {}).all_texts()
+
+    def all_texts(self) -> dict[str, str]:
+        """Give all fields, each a string."""
+        return {name: self.text(name) for name in self.value}
+
+
+MOST_PEERS = 15
+"""Peers of a region in a record: with more, the ways to fit them to rules are too many."""
+
+
+def few_peers(peers: tuple[int, ...], where: str) -> tuple[int, ...]:
+    """Give the stores of a region's peers, refusing too many and two on one store."""
+    if len(peers) > MOST_PEERS or len(set(peers)) < len(peers):
+        raise Malformed(where, f"at most {MOST_PEERS} peers, each on a store of its own", peers)
+    return peers
+
+
+def number(value: object, where: str) -> float:
+    """Give a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise Malformed(where, "a finite number", value)
+    return value
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 120 else text[:117] + "..."
+
 
 _GZIP = b"\x1f\x8b"
 
@@ -41,3 +171,36 @@ def records_of(path: str | Path) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(found, dict):
             yield found
+
+
+class Verdict(NamedTuple):
+    """Our answer to a record.
+
+    Parameters
+    ----------
+    ours
+        Our answer, in the form of the file. Where PD may answer in several ways it is the most likely one, the first
+        of equally likely ones; ``legal`` has them all.
+    file
+        What the file says.
+    agrees
+        Whether they agree; None where the record is not judged.
+    because
+        Why, in a sentence: what decided, or how the two differ.
+    legal
+        Every answer PD may give, each with its ``chance``; empty where there is one.
+    explained
+        The reasons of a decision, where one was made for one region.
+    """
+
+    ours: Any
+    file: Any
+    agrees: bool | None
+    because: str = ""
+    legal: tuple[dict[str, Any], ...] = ()
+    explained: Explained | None = None
+
+
+def equal(ours: Mapping[str, Any], expect: Mapping[str, Any], because: str = "") -> Verdict:
+    """Give the verdict of an answer that must be the file's in every field."""
+    return Verdict(dict(ours), dict(expect), ours == expect, because)

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from ticdc_lab.simulate.pd.explained import Explained
-from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, Unknown
 from ticdc_lab.simulate.pd.replay.oracle import JUDGES
-from ticdc_lab.simulate.pd.replay.records import lines_of
+from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, Unknown, Verdict, lines_of
 from ticdc_lab.simulate.pd.replay.scenarios import judge_scenario
-from ticdc_lab.simulate.pd.replay.verdict import Verdict
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.replay.whole_runs import Cases

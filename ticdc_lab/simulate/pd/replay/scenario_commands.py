@@ -1,4 +1,4 @@
-"""Scenarios about what administrators do, and how limits count."""
+"""Scenarios about what administrators do, how limits count, how operators end and which may be handed over."""
 
 from __future__ import annotations
 
@@ -8,7 +8,21 @@ from typing import Any
 
 from ticdc_lab.simulate.pd import limits
 from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.commands import (
+from ticdc_lab.simulate.pd.lifecycle import EXPIRES_AFTER_S, impossible, may_be_added, status_at
+from ticdc_lab.simulate.pd.operators import (
+    AddLearner,
+    Kind,
+    Operator,
+    Priority,
+    RemovePeer,
+    Step,
+    TransferLeader,
+    timeout_s,
+)
+from ticdc_lab.simulate.pd.regions import Region
+from ticdc_lab.simulate.pd.replay.given import Given, given_of, region_of, stores_of
+from ticdc_lab.simulate.pd.replay.records import Fields, Unknown, Verdict, equal
+from ticdc_lab.simulate.pd.store_states import (
     Told,
     bring_up,
     bury_store,
@@ -18,12 +32,6 @@ from ticdc_lab.simulate.pd.commands import (
     preparing_progress,
     removing_progress,
 )
-from ticdc_lab.simulate.pd.operators import (
-    Priority,
-)
-from ticdc_lab.simulate.pd.replay.fields import Fields, Unknown
-from ticdc_lab.simulate.pd.replay.given import given_of, region_of, stores_of
-from ticdc_lab.simulate.pd.replay.verdict import Verdict, equal
 from ticdc_lab.simulate.pd.stores import REMOVED, SERVING, Store
 
 _SHOWN = {SERVING: "up", REMOVED: "tombstone"}
@@ -147,3 +155,61 @@ def _bucket(rate: float, expect: Mapping[str, Any]) -> Verdict:
         "rate_0": "unlimited" if limits.is_unlimited(limits.bucket(0)) else "limited",
     }
     return equal({k: ours.get(k) for k in expect}, expect, "one second's worth, one large region at least")
+
+
+def operator_status(record: Fields) -> Verdict:
+    """Give the state an operator is in after a while, and the limit that brought it there."""
+    given = given_of(record)
+    expect = record.object("expect").value
+    op = _operator(given)
+    ours: dict[str, Any]
+    if "running_s" in given.settings:
+        running = given.settings.number("running_s")
+        ours = {"status": status_at(op, created_s_ago=running, running_s=running), "limit_s": timeout_s(op)}
+    elif "created_age_s" in given.settings:
+        age = given.settings.number("created_age_s")
+        ours = {"status": status_at(op, created_s_ago=age), "limit_s": EXPIRES_AFTER_S}
+    else:
+        why = impossible(given.cluster, region_of(given), op.steps[0])
+        return equal(_in_words({"status": "stale" if why else "started"}, expect), expect, why)
+    ours = _in_words({k: v for k, v in ours.items() if k in expect}, expect)
+    return equal(ours, expect, "steps may take so long together")
+
+
+_OTHER_WORDS = {"started": ("running",), "stale": ("canceled", "cancelled")}
+
+
+def _in_words(ours: dict[str, Any], expect: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a status by another word that the scenario uses for it: PD shows a started operator as running."""
+    wanted = expect.get("status")
+    return ours | {"status": wanted} if wanted in _OTHER_WORDS.get(str(ours.get("status")), ()) else ours
+
+
+_STEP = re.compile(r"(transfer|add|remove)[ -](leader|peer)(?:(?: to| from)? (\d+))?(?: ?-> ?(\d+))?")
+_REMOVED, _ADDED = 1, 2
+"""Stores of steps that name none."""
+
+
+def _operator(given: Given) -> Operator:
+    """Read an operator such as ``remove-peer + add-peer 3`` or ``transfer leader to 2``."""
+    text, region = given.settings.text("operator"), region_of(given)
+    steps = tuple(_step(t.strip(), region) for t in text.split("+"))
+    return Operator("test", text, region.id, Kind(0), steps, size=region.size)
+
+
+def _step(text: str, region: Region) -> Step:
+    match = _STEP.fullmatch(text)
+    if match is None:
+        raise Unknown(f"the step {text!r} of an operator; known are add-peer, remove-peer and transfer-leader")
+    store = int(match[4] or match[3] or 0)
+    if match[1] == "transfer":
+        return TransferLeader(region.leader, store or _ADDED)
+    return AddLearner(store or _ADDED) if match[1] == "add" else RemovePeer(store or _REMOVED)
+
+
+def operator_accepted(record: Fields) -> Verdict:
+    """Say whether operators in these states may be handed to the controller."""
+    given = given_of(record)
+    states = given.settings.texts("operator_status")
+    ours = {"accepted": any(may_be_added(s) for s in states)}
+    return equal(ours, record.object("expect").value, "only a created operator may be added")

@@ -1,4 +1,4 @@
-"""Scenarios about what PD decides: checkers, balance, merge, hot regions."""
+"""Scenarios about what PD decides, checkers, balance, merge, hot regions; our decision in the form of ``expect``."""
 
 from __future__ import annotations
 
@@ -6,27 +6,141 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ticdc_lab.simulate.pd.balance_leader import with_transfer
-from ticdc_lab.simulate.pd.chances import Chances, of_balance_region, scores_text
-from ticdc_lab.simulate.pd.chances_of_hot_regions import of_hot_regions
-from ticdc_lab.simulate.pd.chances_of_leaders import of_balance_leader
+from ticdc_lab.simulate.pd.chances import Chances, of_balance_leader, of_balance_region, of_hot_regions, scores_text
 from ticdc_lab.simulate.pd.checkers import check_joint_state, check_learners, check_split
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.explained import Explained, Notes
 from ticdc_lab.simulate.pd.hot_loads import MOVE_PEER, TRANSFER_LEADER
 from ticdc_lab.simulate.pd.hot_region import solve
 from ticdc_lab.simulate.pd.merge_checker import Neighbours, check_merge
-from ticdc_lab.simulate.pd.operators import Operator, TransferLeader
+from ticdc_lab.simulate.pd.operators import (
+    AddLearner,
+    BecomeNonWitness,
+    BecomeWitness,
+    DemoteVoter,
+    EnterJoint,
+    LeaveJoint,
+    MergeRegion,
+    Operator,
+    PromoteLearner,
+    RemovePeer,
+    Step,
+    TransferLeader,
+    step_text,
+)
 from ticdc_lab.simulate.pd.regions import Peer, Region
-from ticdc_lab.simulate.pd.replay.expected import LIKELY, NONE, in_form, meets, operator_json
-from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
-from ticdc_lab.simulate.pd.replay.given import REGION_MIB, Given, given_of, region_of
-from ticdc_lab.simulate.pd.replay.given_flow import flow_of, hot_settings
-from ticdc_lab.simulate.pd.replay.given_labels import borders_of, lies_in
-from ticdc_lab.simulate.pd.replay.running import with_running
-from ticdc_lab.simulate.pd.replay.verdict import Verdict
+from ticdc_lab.simulate.pd.replay.given import (
+    REGION_MIB,
+    Given,
+    borders_of,
+    flow_of,
+    given_of,
+    hot_settings,
+    lies_in,
+    region_of,
+    with_running,
+)
+from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, Verdict
 from ticdc_lab.simulate.pd.replica_checker import check_replicas
 from ticdc_lab.simulate.pd.rule_checker import check_rules
 from ticdc_lab.simulate.pd.stores import REMOVING
+
+NONE: dict[str, Any] = {"operator": "none"}
+_WORDS = ("note", "reason", "why")
+
+FACTS = frozenset({
+    *_WORDS, "operator", "one_of", "count", "sequence", "region", "desc", "priority", "steps", "source", "target",
+    "from_store", "to_store", "store",
+})  # fmt: skip
+"""What a scenario may expect of an operator and we tell; of other facts nothing is said."""
+
+LIKELY = 0.99
+"""Where regions are drawn by chance, so many of a hundred rounds must end as the scenario says."""
+
+
+def operator_json(op: Operator | None) -> dict[str, Any]:
+    """Tell an operator: what it does, with which stores, for which region, why and how urgently."""
+    if op is None:
+        return dict(NONE)
+    facts = _verb(op.steps)
+    return facts | {
+        "region": op.region,
+        "desc": op.desc,
+        "priority": op.priority.name.lower(),
+        "steps": [step_text(s) for s in op.steps],
+    }
+
+
+def _verb(steps: Sequence[Step]) -> dict[str, Any]:
+    """Name what the steps do together."""
+    merges = [s for s in steps if isinstance(s, MergeRegion)]
+    if merges:
+        return {"operator": "merge", "source": merges[0].source, "target": merges[0].target}
+    adds = [s.store for s in steps if isinstance(s, AddLearner)]
+    removes = [s.store for s in steps if isinstance(s, RemovePeer)]
+    leads = [s for s in steps if isinstance(s, TransferLeader)]
+    if adds and adds == removes:
+        return _made_anew(steps)
+    if adds and removes:
+        return {"operator": "move-peer", "from_store": removes[0], "to_store": adds[0]}
+    if adds:
+        return {"operator": "add-peer", "to_store": adds[0]}
+    if removes:
+        return {"operator": "remove-peer", "from_store": removes[0]}
+    if leads and len(leads) == len(steps):
+        return {"operator": "transfer-leader", "from_store": leads[0].from_store, "to_store": leads[-1].to_store}
+    return _role_change(steps)
+
+
+def _made_anew(steps: Sequence[Step]) -> dict[str, Any]:
+    """Name what removing a peer and adding it to the same store does: its role, or whether it is a witness, changes."""
+    added = next(s for s in steps if isinstance(s, AddLearner))
+    if any(isinstance(s, BecomeNonWitness) for s in steps):
+        return {"operator": "become-non-witness", "store": added.store}
+    votes = any(isinstance(s, PromoteLearner) and s.store == added.store for s in steps)
+    return {"operator": "become-witness" if votes and added.witness else "demote-voter", "store": added.store}
+
+
+def _role_change(steps: Sequence[Step]) -> dict[str, Any]:
+    switch = next((s for s in steps if isinstance(s, BecomeWitness | BecomeNonWitness)), steps[0])
+    match switch:
+        case PromoteLearner(store):
+            return {"operator": "promote-learner", "store": store}
+        case DemoteVoter(store) | EnterJoint((), (store,)):
+            return {"operator": "demote-voter", "store": store}
+        case BecomeWitness(store):
+            return {"operator": "become-witness", "store": store}
+        case BecomeNonWitness(store):
+            return {"operator": "become-non-witness", "store": store}
+        case EnterJoint() | LeaveJoint():
+            return {"operator": "leave-joint-state"}
+        case _:
+            return {"operator": "split"}
+
+
+def meets(ours: Mapping[str, Any], expect: Mapping[str, Any]) -> bool:
+    """Whether a decision is what a scenario expects: every fact it names, a list meaning any of it."""
+    return all(_meets(ours, key, want) for key, want in expect.items() if key in FACTS and key not in _WORDS)
+
+
+def _meets(ours: Mapping[str, Any], key: str, want: Any) -> bool:
+    if key == "operator":
+        return ours["operator"] != "none" if want == "any" else want in (ours["operator"], ours.get("desc"))
+    have = ours.get(key)
+    if isinstance(want, list) and not isinstance(have, list):
+        return have in want
+    return bool(have == want)
+
+
+def in_form(ours: Mapping[str, Any], expect: Mapping[str, Any]) -> dict[str, Any]:
+    """Give our decision with the facts that a scenario names; an operator by its description where the file does so."""
+    form = {key: ours.get(key) for key in expect if key not in _WORDS}
+    if ours["operator"] == "none":
+        return dict(NONE)
+    want = expect.get("operator")
+    named = want if want in ("any", ours.get("desc")) else ours["operator"]
+    return {"operator": named} | {k: v for k, v in form.items() if k != "operator"}
+
 
 Play = Callable[[Cluster, Sequence[Region], Notes], Chances]
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")

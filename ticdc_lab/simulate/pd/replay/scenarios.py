@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ticdc_lab.simulate.pd.replay import (
-    scenario_commands,
-    scenario_decisions,
-    scenario_facts,
-    scenario_operators,
-    scenario_placement,
-)
-from ticdc_lab.simulate.pd.replay.expected import FACTS
-from ticdc_lab.simulate.pd.replay.fields import Fields, Unknown
+from ticdc_lab.simulate.pd.replay import scenario_commands, scenario_decisions, scenario_facts
 from ticdc_lab.simulate.pd.replay.given import given_of, not_understood
-from ticdc_lab.simulate.pd.replay.verdict import Verdict
+from ticdc_lab.simulate.pd.replay.records import Fields, Unknown, Verdict
+from ticdc_lab.simulate.pd.replay.scenario_decisions import FACTS
 
 Judge = Callable[[Fields], Verdict]
 
@@ -23,21 +16,21 @@ _BY_EXPECTATION: tuple[tuple[str, Judge], ...] = (
     ("should_balance", scenario_facts.should_balance),
     ("higher_score", scenario_facts.higher_score),
     ("score", scenario_facts.distinct_score_rule),
-    ("not_worse", scenario_placement.safe_location_rule),
-    ("match", scenario_placement.constraint_match),
+    ("not_worse", scenario_facts.safe_location_rule),
+    ("match", scenario_facts.constraint_match),
     ("low_space", scenario_facts.low_space),
-    ("peers_per_rule", scenario_placement.peers_per_rule),
-    ("allowed", scenario_placement.replacement_allowed),
+    ("peers_per_rule", scenario_facts.peers_per_rule),
+    ("allowed", scenario_facts.replacement_allowed),
     ("progress", scenario_commands.progress),
-    ("status", scenario_operators.operator_status),
-    ("limit_s", scenario_operators.operator_status),
+    ("status", scenario_commands.operator_status),
+    ("limit_s", scenario_commands.operator_status),
 )
 """What is expected tells what is asked; the first that is there."""
 
 _BY_AREA: Mapping[str, Judge] = {
     "store state": scenario_facts.store_state,
     "store-limit": scenario_commands.store_limit,
-    "operator": scenario_operators.operator_accepted,
+    "operator": scenario_commands.operator_accepted,
     "merge": scenario_decisions.merge,
     "hot-region": scenario_decisions.hot_region,
     "balance-leader": scenario_decisions.balance_leader,

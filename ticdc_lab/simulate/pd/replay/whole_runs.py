@@ -19,12 +19,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
-from ticdc_lab.simulate.pd.replay.verdict import Verdict
-from ticdc_lab.simulate.pd.world.cases import CaseRun, run_case, spread_of
+from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, Verdict
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Policy
-from ticdc_lab.simulate.pd.world.reference import case_of
+from ticdc_lab.simulate.pd.world.reference import CaseRun, case_of, run_case, spread_of
 
 _ERROR = re.compile(r"Err\w+")
 _BALANCE = (

@@ -21,15 +21,24 @@ from ticdc_lab.simulate.pd.world.changes import (
     Timed,
     UsePolicy,
 )
-from ticdc_lab.simulate.pd.world.compare_policies import on_reference, with_policy
 from ticdc_lab.simulate.pd.world.outlook import how_long, why_nothing
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
-from ticdc_lab.simulate.pd.world.pdctl import Refused, pdctl
+from ticdc_lab.simulate.pd.world.pdctl import pdctl
+from ticdc_lab.simulate.pd.world.pdctl_config import Refused
 from ticdc_lab.simulate.pd.world.policy import Answer, Policy, Seen
-from ticdc_lab.simulate.pd.world.run import Run, Watch, simulate
-from ticdc_lab.simulate.pd.world.settings import REFERENCE, SECOND_US, WorldSettings
-from ticdc_lab.simulate.pd.world.start import RegionsStart, Start, StoreStart, regions_of, spread_regions, start_from
-from ticdc_lab.simulate.pd.world.what_if import Future, future, side_by_side
+from ticdc_lab.simulate.pd.world.reference import on_reference, with_policy
+from ticdc_lab.simulate.pd.world.run import Future, Run, Watch, future, side_by_side, simulate
+from ticdc_lab.simulate.pd.world.start import (
+    REFERENCE,
+    SECOND_US,
+    RegionsStart,
+    Start,
+    StoreStart,
+    WorldSettings,
+    regions_of,
+    spread_regions,
+    start_from,
+)
 from ticdc_lab.simulate.pd.world.world import World
 
 __all__ = [

@@ -11,11 +11,10 @@ import numpy as np
 
 from ticdc_lab.simulate.pd.rules import Rule
 from ticdc_lab.simulate.pd.world import heartbeats
-from ticdc_lab.simulate.pd.world.pdctl import Refused, pdctl
-from ticdc_lab.simulate.pd.world.policy import Policy
-from ticdc_lab.simulate.pd.world.rounds import scheduler_of
-from ticdc_lab.simulate.pd.world.settings import SECOND_US
-from ticdc_lab.simulate.pd.world.start import StoreStart
+from ticdc_lab.simulate.pd.world.pdctl import pdctl
+from ticdc_lab.simulate.pd.world.pdctl_config import Refused
+from ticdc_lab.simulate.pd.world.policy import Policy, scheduler_of
+from ticdc_lab.simulate.pd.world.start import SECOND_US, StoreStart
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World

@@ -31,11 +31,20 @@ from ticdc_lab.simulate.pd.operators import (
     limited_as,
     timeout_s,
 )
-from ticdc_lab.simulate.pd.world.applied import is_done
-from ticdc_lab.simulate.pd.world.influence import Fast, Sums, effects_of, together
-from ticdc_lab.simulate.pd.world.running import Finished, Running, conf_changes, merges, told_again_after_us
-from ticdc_lab.simulate.pd.world.settings import SECOND_US
+from ticdc_lab.simulate.pd.world.running import (
+    Fast,
+    Finished,
+    Running,
+    Sums,
+    conf_changes,
+    effects_of,
+    merges,
+    together,
+    told_again_after_us,
+)
+from ticdc_lab.simulate.pd.world.start import SECOND_US
 from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE, SEND
+from ticdc_lab.simulate.pd.world.tasks import is_done
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.cluster import Cluster, Influence

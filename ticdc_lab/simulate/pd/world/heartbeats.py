@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd.regions import LEARNER, Region
 from ticdc_lab.simulate.pd.stores import PREPARING, SERVING
-from ticdc_lab.simulate.pd.world.columns import NONE
-from ticdc_lab.simulate.pd.world.members import LEADS
-from ticdc_lab.simulate.pd.world.settings import SECOND_US
-from ticdc_lab.simulate.pd.world.start import StoreStart
+from ticdc_lab.simulate.pd.world.columns import LEADS, NONE
+from ticdc_lab.simulate.pd.world.start import SECOND_US, StoreStart
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World

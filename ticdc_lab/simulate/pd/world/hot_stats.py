@@ -14,7 +14,7 @@ import numpy as np
 
 from ticdc_lab.simulate.pd.hot_loads import READ, WRITE, ZERO, Flow, HotPeer, Loads
 from ticdc_lab.simulate.pd.world.policy import Hot
-from ticdc_lab.simulate.pd.world.settings import SECOND_US
+from ticdc_lab.simulate.pd.world.start import SECOND_US
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.operators import Operator

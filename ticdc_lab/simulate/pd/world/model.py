@@ -1,18 +1,277 @@
-"""A cluster under PD as scenarios know it."""
+"""A cluster under PD as scenarios know it: sentences about it, judged at every sample, and how it is played.
+
+True or false::
+
+    peers are even                 leaders are even              nothing runs
+    no region misses a peer        store-4 is Tombstone          no violation
+    every region has a leader      no region is left in a joint state
+    ErrStoresNotEnough came        No Operator on a Vanished Region is violated
+
+and comparisons (``<``, ``<=``, ``=``, ``>=``, ``>``) of a number::
+
+    operators <= 700               balance-region-scheduler operators >= 1
+    peers on store-3 <= 310        leaders on store-3 = 0        moved GiB < 60
+    missing peers = 0              down peers = 0                running operators <= 64
+    regions = 600                  thrash index <= 0.05          refused commands = 1
+    stale peers = 0                wait < 100ms                  longest wait < 1s
+"""
 
 from __future__ import annotations
 
-from ticdc_lab.simulate.pd.world import scenario_cluster, vocabulary
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ticdc_lab.simulate.assertions import Assertion, Judge, Outcome
+from ticdc_lab.simulate.pd.regions import LEARNER
+from ticdc_lab.simulate.pd.stores import shown_state
+from ticdc_lab.simulate.pd.world import scenario
+from ticdc_lab.simulate.pd.world.columns import ROLES
+from ticdc_lab.simulate.pd.world.heartbeats import rows_on
 from ticdc_lab.simulate.pd.world.monitor import INVARIANTS
-from ticdc_lab.simulate.pd.world.play import play
-from ticdc_lab.simulate.pd.world.scenario_events import EVENTS
-from ticdc_lab.simulate.pd.world.settings import WorldSettings
-from ticdc_lab.simulate.scenario import Model
+from ticdc_lab.simulate.pd.world.run import Run, Watch, simulate, thrash
+from ticdc_lab.simulate.pd.world.scenario import EVENTS, changes_of, start_of
+from ticdc_lab.simulate.pd.world.start import SECOND_US, WorldSettings
+from ticdc_lab.simulate.pd.world.world import World
+from ticdc_lab.simulate.reading import Names
+from ticdc_lab.simulate.runs import command
+from ticdc_lab.simulate.scenario import Model, Scenario
+from ticdc_lab.simulate.sentences import Measure, Said, Vocabulary, Words
+from ticdc_lab.simulate.trace import CHANGES, Row
+
+CLOSE = 0.05
+
+
+class Moment(NamedTuple):
+    """How a cluster stands at a sample; counts by store id."""
+
+    peers: Mapping[int, int]
+    leaders: Mapping[int, int]
+    states: Mapping[int, str]
+    created: Mapping[str, int]
+    running: int
+    missing: int
+    down: int
+    regions: int
+    moved_gib: float
+    thrash: float
+    errors: tuple[str, ...]
+    violated: str
+    stale: int
+    wait_us: int
+    worst_us: int
+    leaderless: int
+    joint: int
+
+
+def uneven(m: Moment, counts: Mapping[int, int]) -> dict[int, int]:
+    """Give the stores that are up and not within 5 % (and one) of the mean of those."""
+    live = {s: counts.get(s, 0) for s, state in m.states.items() if state == "Up"}
+    mean = sum(live.values()) / max(len(live), 1)
+    return {s: c for s, c in live.items() if abs(c - mean) > CLOSE * mean + 1}
+
+
+def _even(what: str) -> Said:
+    def test(f: Any, at_us: int) -> bool:
+        return not uneven(f.now, getattr(f.now, what))
+
+    def tell(f: Any, at_us: int) -> str:
+        return f"{what} by store: {dict(getattr(f.now, what))}"
+
+    return Said(f"{what} are even", test, tell)
+
+
+def _said(test: Callable[[Moment, Words], bool], tell: Callable[[Moment, Words], str]) -> Callable[[str, Words], Said]:
+    def make(text: str, found: Words) -> Said:
+        def holds(f: Any, at_us: int) -> bool:
+            return test(f.now, found)
+
+        def why(f: Any, at_us: int) -> str:
+            return tell(f.now, found)
+
+        return Said(text, holds, why)
+
+    return make
+
+
+def _counts(read: Callable[[Moment, Words], int | Fraction], unit: str = "") -> Callable[[str, Words], Measure]:
+    def make(text: str, found: Words) -> Measure:
+        def value(f: Any, at_us: int) -> int | Fraction:
+            return read(f.now, found)
+
+        return Measure(text, value, unit)
+
+    return make
+
+
+def _store(found: Words) -> int:
+    return int(found["store"].rpartition("-")[2])
+
+
+_STORE = r"(?P<store>store-\d+)"
+_SENTENCES: dict[str, Callable[[str, Words], Said]] = {
+    "peers are even": lambda text, _: _even("peers"),
+    "leaders are even": lambda text, _: _even("leaders"),
+    "nothing runs": _said(lambda m, _: not m.running, lambda m, _: f"{m.running} operators run"),
+    "no region misses a peer": _said(lambda m, _: not m.missing, lambda m, _: f"{m.missing} regions miss a peer"),
+    "every region has a leader": _said(
+        lambda m, _: not m.leaderless, lambda m, _: f"{m.leaderless} regions have no leader"
+    ),
+    "no region is left in a joint state": _said(lambda m, _: not m.joint, lambda m, _: f"{m.joint} regions are"),
+    rf"{_STORE} is (?P<state>\w+)": _said(
+        lambda m, f: m.states.get(_store(f), "unknown") == f["state"],
+        lambda m, f: f"{f['store']} is {m.states.get(_store(f), 'unknown')}",
+    ),
+    r"(?P<error>Err\w+) came": _said(
+        lambda m, f: f["error"] in m.errors, lambda m, _: f"refused: {', '.join(m.errors) or 'nothing'}"
+    ),
+    "no violation": _said(lambda m, _: not m.violated, lambda m, _: m.violated or "no invariant is violated"),
+    r"(?P<invariant>.+) is violated": _said(
+        lambda m, f: m.violated == f["invariant"], lambda m, _: m.violated or "no invariant is violated"
+    ),
+}
+_MEASURES: dict[str, Callable[[str, Words], Measure]] = {
+    "operators": _counts(lambda m, _: sum(m.created.values())),
+    "running operators": _counts(lambda m, _: m.running),
+    r"(?P<desc>[\w-]+) operators": _counts(lambda m, f: m.created.get(f["desc"], 0)),
+    rf"peers on {_STORE}": _counts(lambda m, f: m.peers.get(_store(f), 0)),
+    rf"leaders on {_STORE}": _counts(lambda m, f: m.leaders.get(_store(f), 0)),
+    "missing peers": _counts(lambda m, _: m.missing),
+    "down peers": _counts(lambda m, _: m.down),
+    "stale peers": _counts(lambda m, _: m.stale),
+    "longest wait": _counts(lambda m, _: m.worst_us, "us"),
+    "wait": _counts(lambda m, _: m.wait_us, "us"),
+    "regions": _counts(lambda m, _: m.regions),
+    "moved GiB": _counts(lambda m, _: Fraction(m.moved_gib), "share"),
+    "thrash index": _counts(lambda m, _: Fraction(m.thrash), "share"),
+    "refused commands": _counts(lambda m, _: len(m.errors)),
+}
+
+
+def _there(names: Names, invariants: Collection[str]) -> Mapping[str, Collection[str]]:
+    return {"store": names.nodes, "invariant": INVARIANTS}
+
+
+VOCABULARY = Vocabulary(_SENTENCES, _MEASURES, _there)
+STEADY = _SENTENCES["nothing runs"]("nothing runs", {})
+BALANCED = _SENTENCES["peers are even"]("peers are even", {})
+"""What runs are compared by, whatever their scenario asserts."""
+
+
+_ERROR = re.compile(r"Err\w+")
+_MOST_CHECKED = 100_000
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Played:
+    """A scenario that has run, and how its assertions ended."""
+
+    scenario: Scenario
+    seed: int
+    run: Run
+    outcomes: tuple[Outcome, ...]
+    also: tuple[Outcome, ...]
+
+    @property
+    def held(self) -> bool:
+        """Whether every assertion held and no invariant was violated."""
+        return all(o.held for o in self.outcomes) and self.run.violated is None
+
+    @property
+    def again(self) -> str:
+        """The command that gives this run again."""
+        return command(self.scenario, self.seed)
+
+    @property
+    def trace(self) -> pa.Table:
+        """:data:`ticdc_lab.simulate.trace.TRACE`."""
+        return self.run.trace
+
+    @property
+    def last(self) -> list[str]:
+        """How things stood at the end, in sentences."""
+        m = moment(self.run.world)
+        lines = [
+            f"store {s}: {state}, {m.peers.get(s, 0)} peers, {m.leaders.get(s, 0)} leaders"
+            for s, state in sorted(m.states.items())
+        ]
+        made = ", ".join(f"{n} {desc}" for desc, n in sorted(m.created.items())) or "none"
+        return [*lines, f"operators: {made}; {m.running} run", f"{m.moved_gib:.1f} GiB of snapshots"]
+
+
+def moment(world: World) -> Moment:
+    """Say how a cluster stands now."""
+    members, at = world.regions.members, world.regions.at
+    stores = world.cluster().stores
+    replicas = world.config.max_replicas
+    r = world.regions
+    short = ((r.store[: r.n] >= 0).sum(axis=1) < replicas) & r.alive[: r.n]
+    joint = ((r.role[: r.n] > ROLES.index(LEARNER)) & (r.store[: r.n] >= 0)).any(axis=1)
+    errors = tuple(e for h in world.happened for e in _ERROR.findall(h.error)[:1])
+    down = sum(len(r.down_rows.get(i, rows_on(world, i))) for i in r.down)
+    nodes, a_tick = world.nodes.all, world.settings
+    waits = [round(n.disk.wait_s(a_tick) * SECOND_US) for n in nodes]
+    ended = [f._asdict() for f in world.controller.ended]
+    violated = world.recording.violated if world.recording is not None else ""
+    return Moment(
+        {s: members.count[at[s]] for s in stores}, {s: members.leaders[at[s]] for s in stores},
+        {s: shown_state(x, world.config.max_store_down_time_s) for s, x in stores.items()},
+        dict(world.controller.created), len(world.controller.running), int(short.sum()), down, r.count,
+        world.tasks.moved_mib / 1024, thrash(ended) if len(ended) <= _MOST_CHECKED else 0.0, errors, violated,
+        sum(len(n.stale) for n in nodes if n.runs), max(waits), round(max(n.disk.worst_s for n in nodes) * SECOND_US),
+        int(((r.leader[: r.n] < 0) & r.alive[: r.n]).sum()),
+        sum(row not in world.controller.running for row in np.flatnonzero(joint).tolist()),
+    )  # fmt: skip
+
+
+def play(
+    scenario: Scenario, *, seed: int | None = None, keep: bool = True, level: str | None = None,
+    also: Sequence[Assertion] = (), sample_us: int = SECOND_US, **_: Any,
+) -> Played:  # fmt: skip
+    """Run a scenario and judge it.
+
+    Parameters
+    ----------
+    scenario
+        Of the model ``pd``.
+    seed
+        Instead of the scenario's own.
+    keep
+        Not used: tables are small.
+    level
+        How much the trace holds.
+    also
+        More to judge.
+    sample_us
+        How often stores are sampled and assertions judged.
+    """
+    seed = scenario.seed if seed is None else seed
+    facts = scenario.model.facts(scenario.cluster, scenario.events)
+    judge = Judge([*scenario.assertions, *also], facts)
+
+    def sampled(world: World) -> None:
+        judge.see(Row(len(judge_steps), world.now_us, "pd", "sampled", message=moment(world)))
+        judge_steps.append(world.now_us)
+
+    judge_steps: list[int] = []
+    start = start_of(scenario)
+    run = simulate(
+        start, scenario.until_us, seed=seed, changes=changes_of(scenario, start.regions),
+        watch=Watch(sample_us=sample_us, level=level or CHANGES), name=scenario.name, on_sample=sampled,
+    )  # fmt: skip
+    outcomes, n = tuple(judge.end(run.world.now_us)), len(scenario.assertions)
+    return Played(scenario, seed, run, outcomes[:n], outcomes[n:])
+
 
 MODEL = Model(
     name="pd",
     variants=("pd",),
-    cluster=scenario_cluster.cluster,
+    cluster=scenario.cluster,
     tables=lambda c: frozenset(),
     settings=WorldSettings,
     unsettled=("store_limit", "loss"),
@@ -20,14 +279,14 @@ MODEL = Model(
     events=EVENTS,
     random=(),
     messages=lambda variant: frozenset(),
-    claim=vocabulary.VOCABULARY.claim,
-    measure=vocabulary.VOCABULARY.measure,
-    facts=scenario_cluster.facts,
+    claim=VOCABULARY.claim,
+    measure=VOCABULARY.measure,
+    facts=scenario.facts,
     invariants=INVARIANTS,
     figures=frozenset(),
     play=play,
-    steady=vocabulary.STEADY,
-    balanced=vocabulary.BALANCED,
+    steady=STEADY,
+    balanced=BALANCED,
     refused={
         "pd": {
             r"network\.(delay|duplicate|reorder|transport|links)": "heartbeats and answers take a tick, or are lost",

@@ -12,7 +12,7 @@ from ticdc_lab.simulate.pd.operators import Kind, Priority, limited_as
 from ticdc_lab.simulate.pd.regions import DEMOTING, LEARNER, Peer, Region
 from ticdc_lab.simulate.pd.rules import AS_LEARNER
 from ticdc_lab.simulate.pd.stores import is_disconnected
-from ticdc_lab.simulate.pd.world.rounds import LIMITS
+from ticdc_lab.simulate.pd.world.policy import LIMITS
 from ticdc_lab.simulate.pd.world.running import CHECKER, Running, merges
 
 if TYPE_CHECKING:

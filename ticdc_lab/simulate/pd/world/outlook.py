@@ -10,8 +10,8 @@ from ticdc_lab.simulate.pd.filters import REGION_TARGET, state_forbids
 from ticdc_lab.simulate.pd.limits import LARGE_COST, is_unlimited, step_cost
 from ticdc_lab.simulate.pd.stores import REMOVING, Store
 from ticdc_lab.simulate.pd.world.patrol import SOON
-from ticdc_lab.simulate.pd.world.rounds import LIMITS
-from ticdc_lab.simulate.pd.world.settings import SECOND_US
+from ticdc_lab.simulate.pd.world.policy import LIMITS
+from ticdc_lab.simulate.pd.world.start import SECOND_US
 from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE
 
 if TYPE_CHECKING:

@@ -20,13 +20,13 @@ from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.filters import REGION_TARGET, state_forbids
+from ticdc_lab.simulate.pd.location import distances, may_improve
 from ticdc_lab.simulate.pd.merge_checker import Neighbours
 from ticdc_lab.simulate.pd.operators import Kind
-from ticdc_lab.simulate.pd.places import distances, may_improve
 from ticdc_lab.simulate.pd.rules import default_rules
 from ticdc_lab.simulate.pd.stores import PREPARING, SERVING, Store, is_low_on_space
 from ticdc_lab.simulate.pd.world.columns import NONE, Regions
-from ticdc_lab.simulate.pd.world.settings import SECOND_US
+from ticdc_lab.simulate.pd.world.start import SECOND_US
 from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE
 
 _LATER_US = 200_000

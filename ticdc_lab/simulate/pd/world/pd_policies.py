@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd import balance_leader, balance_region
-from ticdc_lab.simulate.pd.arrays import leader_scores, region_scores
 from ticdc_lab.simulate.pd.balance import FOLLOWER_HERE, LEADER_HERE, LEADERS, LEAST_RETRIES, REGIONS, Draw, scale
 from ticdc_lab.simulate.pd.builder import CannotBuild
+from ticdc_lab.simulate.pd.cluster import Cluster, Influence
+from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.create import transfer_leader
 from ticdc_lab.simulate.pd.explained import Explained, Notes
 from ticdc_lab.simulate.pd.filters import (
@@ -20,15 +21,118 @@ from ticdc_lab.simulate.pd.filters import (
     REGION_TARGET,
     by_state,
     keep,
+    state_forbids,
 )
+from ticdc_lab.simulate.pd.hot_loads import BYTE, KEY, MOVE_PEER, QUERY, READ, TRANSFER_LEADER, WRITE, Flow, HotSettings
+from ticdc_lab.simulate.pd.hot_region import PEERS_FIRST, solve
 from ticdc_lab.simulate.pd.operators import Kind, Operator, Priority
 from ticdc_lab.simulate.pd.regions import Region, voters
-from ticdc_lab.simulate.pd.stores import PREPARING, REMOVED, SERVING
-from ticdc_lab.simulate.pd.world.disks import SLOW, SLOWEST, SOUND
-from ticdc_lab.simulate.pd.world.hot_policy import HOT_REGION_POLICY
+from ticdc_lab.simulate.pd.scores import Numbers, StoreColumns, columns, leader_scores, region_scores
+from ticdc_lab.simulate.pd.stores import PREPARING, REMOVED, SERVING, Store
 from ticdc_lab.simulate.pd.world.policy import BUSY, Answer, Policy, Seen
-from ticdc_lab.simulate.pd.world.settings import SECOND_US
-from ticdc_lab.simulate.pd.world.store_table import StoreTable
+from ticdc_lab.simulate.pd.world.start import SECOND_US
+from ticdc_lab.simulate.pd.world.stores import SLOW, SLOWEST, SOUND
+
+ROLES = (REGION_SOURCE, REGION_TARGET, LEADER_SOURCE, LEADER_TARGET)
+
+
+class StoreTable:
+    """Columns of all stores in the order of their ids; ``may[role]`` says which of them the role is open to."""
+
+    def __init__(self) -> None:
+        self.config: Config | None = None
+        self.stores: list[Store] = []
+        self.place: dict[int, int] = {}
+        self.columns: StoreColumns = columns(())
+        self.may: dict[str, NDArray[np.bool_]] = {}
+
+    def refresh(self, cluster: Cluster) -> None:
+        """Take what is new."""
+        stores = list(cluster.stores.values())
+        if cluster.config is not self.config or len(stores) != len(self.stores):
+            self._fill(cluster, stores)
+            return
+        for i, (new, old) in enumerate(zip(stores, self.stores, strict=True)):
+            if new is not old:
+                self._write(i, new, cluster.config)
+
+    def _fill(self, cluster: Cluster, stores: list[Store]) -> None:
+        self.config, self.stores = cluster.config, stores
+        self.place = {s.id: i for i, s in enumerate(stores)}
+        self.columns = columns(stores)
+        self.may = {
+            role: np.array([state_forbids(s, role, cluster.config) is None for s in stores], np.bool_) for role in ROLES
+        }
+
+    def _write(self, i: int, store: Store, config: Config) -> None:
+        old = self.stores[i]
+        self.stores[i] = store
+        if old.id != store.id:
+            self.place[store.id] = i
+        for name, column in zip(StoreColumns._fields, self.columns, strict=True):
+            column[i] = getattr(store, name)
+        for role in ROLES:
+            self.may[role][i] = state_forbids(store, role, config) is None
+
+    def influence(self, cluster: Cluster, field: str) -> Numbers:
+        """Give one field of the influence on each store."""
+        found = np.zeros(len(self.stores))
+        index = Influence._fields.index(field)
+        for store, influence in cluster.influence.items():
+            place = self.place.get(store)
+            if place is not None:
+                found[place] = influence[index]
+        return found
+
+
+NAME = "balance-hot-region-scheduler"
+SETTINGS = {
+    (READ, TRANSFER_LEADER): HotSettings(priorities=(QUERY, BYTE)),
+    (READ, MOVE_PEER): HotSettings(priorities=(QUERY, BYTE)),
+    (WRITE, TRANSFER_LEADER): HotSettings(priorities=(QUERY, BYTE)),
+    (WRITE, MOVE_PEER): HotSettings(priorities=(BYTE, KEY)),
+}
+"""Priorities by flow and action, as PD has them by default."""
+
+
+def nothing_is_hot(seen: Seen) -> str:
+    """Say why no hot region can be moved."""
+    hot = seen.hot()
+    if not hot.regions:
+        return "no region is hot, or all that are move already"
+    if not any(hot.ready.values()):
+        return "no store has been above the mean for the whole history"
+    return ""
+
+
+def balance_hot_regions(seen: Seen) -> Answer:
+    """One attempt: reads or writes by chance, leaders or peers first as PD has it."""
+    kind = READ if seen.chance.random() < 0.5 else WRITE
+    hot = seen.hot()
+    flow, ready = hot.flows[kind], hot.ready[kind]
+    if not ready:
+        return Answer((), Explained((), f"no store has been above the mean of {kind}s for the whole history"))
+    peers_first = kind == WRITE and seen.chance.random() < PEERS_FIRST
+    actions = (MOVE_PEER, TRANSFER_LEADER) if peers_first else (TRANSFER_LEADER,)
+    if kind == READ:
+        actions = (TRANSFER_LEADER, MOVE_PEER)
+    told = Explained((), "no move would even out the load")
+    for action in actions:
+        told = solve(seen.cluster, hot.regions, _long_hot(flow, ready, action), action, SETTINGS[kind, action])
+        if told.operators:
+            return Answer((seen.chance.choice(told.operators),), told)
+    return Answer((), told)
+
+
+def _long_hot(flow: Flow, ready: frozenset[int], action: str) -> Flow:
+    """Leave only peers of stores that have been hot for long; written leaders are summed by their peers and stay."""
+    if flow.kind == WRITE and action == TRANSFER_LEADER:
+        return flow
+    return flow._replace(peers=[p for p in flow.peers if p.store in ready])
+
+
+HOT_REGION_POLICY = Policy(NAME, balance_hot_regions, Kind.HOT_REGION, nothing_is_hot, hot=True)
+
 
 BALANCE_REGION, BALANCE_LEADER = balance_region.NAME, balance_leader.NAME
 EVICT_LEADER, GRANT_LEADER = "evict-leader-scheduler", "grant-leader-scheduler"

@@ -9,13 +9,52 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed
+from ticdc_lab.simulate.pd.replay.records import Fields, Malformed
 from ticdc_lab.simulate.pd.rules import Constraint, Rule, default_rules, unusable, with_rules
-from ticdc_lab.simulate.pd.world.pdctl import Refused
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
+
+
+class Refused(TiCDCLabError):
+    """PD says no, or the words are none of pd-ctl's."""
+
+
+def number(word: str, what: str) -> int:
+    """Read an id or a count."""
+    if not word.isdigit():
+        raise Refused(f"{what} {word}: expected a whole number")
+    return int(word)
+
+
+def decimal(word: str, what: str) -> float:
+    """Read a rate or a weight, which is not below zero."""
+    try:
+        found = float(word)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < math.inf:
+        raise Refused(f"{what} {word}: expected a number from 0 on")
+    return found
+
+
+def row_of(world: World, word: str) -> int:
+    """Find a region by its id."""
+    row = world.regions.row_of.get(number(word, "region"))
+    if row is None:
+        raise Refused(f"region {word} not found")
+    return row
+
+
+def position_of(world: World, word: str) -> int:
+    """Find a store by its id."""
+    i = world.regions.at.get(number(word, "store"))
+    if i is None or not world.nodes.all[i].known:
+        raise Refused(f"ErrStoreNotFound: store {word} not found")
+    return i
+
 
 _OTHER_NAMES = {
     "enable-placement-rules": "placement_rules",

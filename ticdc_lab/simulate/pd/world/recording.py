@@ -15,7 +15,7 @@ from ticdc_lab.simulate.pd.scores import leader_score, region_score
 from ticdc_lab.simulate.pd.stores import MIB, shown_state
 from ticdc_lab.simulate.pd.world.changes import Happened
 from ticdc_lab.simulate.pd.world.running import Running
-from ticdc_lab.simulate.pd.world.settings import SECOND_US
+from ticdc_lab.simulate.pd.world.start import SECOND_US
 from ticdc_lab.simulate.trace import CHANGES, FULL, Recorder, Row
 
 if TYPE_CHECKING:

@@ -1,15 +1,44 @@
-"""The reference cases of the real PD as starts of our runs (golden/pd/reference.jsonl.gz, records ``case``)."""
+"""The reference cases of the real PD: as starts of our runs, and run with PD's schedulers or others."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from ticdc_lab.simulate.pd.replay.fields import Fields, Malformed, Unknown
+import numpy as np
+import pyarrow as pa
+
+from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, Unknown, records_of
 from ticdc_lab.simulate.pd.rules import default_rules, with_rules
-from ticdc_lab.simulate.pd.world.changes import Change, Grow, Pdctl, ResumeStore, SetFlow, StartStore, StopStore, Timed
+from ticdc_lab.simulate.pd.world.changes import (
+    Change,
+    Grow,
+    Happened,
+    Pdctl,
+    ResumeStore,
+    SetFlow,
+    StartStore,
+    StopStore,
+    Timed,
+)
+from ticdc_lab.simulate.pd.world.monitor import Monitor, Violated
+from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.pdctl_config import config_of, rule_of
-from ticdc_lab.simulate.pd.world.settings import REFERENCE, SECOND_US, WorldSettings
-from ticdc_lab.simulate.pd.world.start import RegionsStart, Start, StoreStart, regions_of
+from ticdc_lab.simulate.pd.world.policy import Policy
+from ticdc_lab.simulate.pd.world.run import thrash
+from ticdc_lab.simulate.pd.world.start import (
+    REFERENCE,
+    SECOND_US,
+    RegionsStart,
+    Start,
+    StoreStart,
+    WorldSettings,
+    regions_of,
+)
+from ticdc_lab.simulate.pd.world.world import World
 
 _GIB_MIB = 1024.0
 _FLOWS = (("write", "write_bytes_per_s"), ("read", "read_bytes_per_s"))
@@ -160,3 +189,188 @@ def settle(case: Case) -> int:
 
 
 __all__ = ["SECOND_US", "Case", "case_of", "settle"]
+
+
+SAMPLE_TICKS = 20
+_CLOSE = 0.05
+
+
+class CaseRun(NamedTuple):
+    """What a run of a case came to, in the terms of the file's records ``run``."""
+
+    result: str
+    ticks: int
+    last_change: int
+    leaders_even_at: int | None
+    peers_even_at: int | None
+    created: dict[str, int]
+    cancelled: dict[str, int]
+    steps: dict[str, int]
+    peers: dict[str, int]
+    leaders: dict[str, int]
+    shapes: dict[str, int]
+    happened: tuple[Happened, ...]
+    world: World
+    violated: str = ""
+
+
+def run_case(
+    case: Case, seed: int = 1, policies: Sequence[Policy] = DEFAULT_POLICIES, changes: Sequence[Timed] = ()
+) -> CaseRun:
+    """Run a case, and check the monitor's invariants all along: a violation ends the run.
+
+    Parameters
+    ----------
+    case
+        The case.
+    seed
+        The only source of chance.
+    policies
+        Schedulers; PD's own unless others are to be compared with them.
+    changes
+        What happens besides.
+    """
+    world = World(case.start, seed, policies, (*case.changes, *changes))
+    tick_us = case.start.settings.tick_us
+    last_us = max((c.at_us for c in case.changes), default=0)
+    world.attach(None, Monitor(world))
+    even: list[tuple[int, bool, bool]] = []
+    result, violated = "MAX_TICKS", ""
+    at_us = case.before_us
+    try:
+        world.run(at_us)
+        while at_us < case.most_us:
+            even.append((at_us - case.before_us, *_even(world)))
+            at_us = min(at_us + SAMPLE_TICKS * tick_us, case.most_us)
+            world.run(at_us)
+            quiet_us = at_us - max(world.last_change_us, case.before_us, last_us)
+            if case.peers_on_each and min(world.regions.members.count) > case.peers_on_each:
+                result = "CASE_OK"
+                break
+            if case.settle_us and quiet_us >= case.settle_us and at_us >= case.least_us:
+                result = "SETTLED"
+                break
+    except Violated as e:
+        result, violated = "VIOLATED", str(e)
+    even.append((at_us - case.before_us, *_even(world)))
+    return _told(world, case, result, at_us, even)._replace(violated=violated)
+
+
+def _even(world: World) -> tuple[bool, bool]:
+    """Whether leaders and peers are within five percent of their means on every running store."""
+    m = world.regions.members
+    live = [i for i, n in enumerate(world.nodes.all) if n.known and n.runs]
+
+    def even(counts: list[int]) -> bool:
+        mean = sum(counts) / max(len(counts), 1)
+        return all(abs(c - mean) <= _CLOSE * mean + 1 for c in counts)
+
+    return even([m.leaders[i] for i in live]), even([m.count[i] for i in live])
+
+
+def _told(world: World, case: Case, result: str, at_us: int, even: list[tuple[int, bool, bool]]) -> CaseRun:
+    tick_us, ids, m = case.start.settings.tick_us, world.regions.store_ids, world.regions.members
+    cancelled: Counter[str] = Counter()
+    for (desc, _), n in world.controller.cancelled.items():
+        cancelled[desc] += n
+    return CaseRun(
+        result, (at_us - case.before_us) // tick_us, max(0, world.last_change_us - case.before_us) // tick_us,
+        _since([(t // tick_us, leaders) for t, leaders, _ in even]),
+        _since([(t // tick_us, peers) for t, _, peers in even]), dict(world.controller.created), dict(cancelled),
+        dict(world.tasks.steps_done), {str(i): n for i, n in zip(ids, m.count, strict=True) if n},
+        {str(i): n for i, n in zip(ids, m.leaders, strict=True) if n}, shapes(world), tuple(world.happened), world,
+    )  # fmt: skip
+
+
+def _since(even: list[tuple[int, bool]]) -> int | None:
+    since = None
+    for tick, held in even:
+        since = (tick if since is None else since) if held else None
+    return since
+
+
+def shapes(world: World) -> dict[str, int]:
+    """Count regions by their voters, learners, pending and down peers, as the file does (``3v+1l pending1``)."""
+    found: Counter[str] = Counter()
+    for row in world.regions.rows().tolist():
+        region = world.regions.region(row)
+        learners = sum(p.role == "learner" for p in region.peers)
+        text = f"{len(region.peers) - learners}v" + (f"+{learners}l" if learners else "")
+        text += f" pending{len(region.pending)}" if region.pending else ""
+        found[text + (f" down{len(region.down)}" if region.down else "")] += 1
+    return dict(found)
+
+
+def spread_of(counts: dict[str, int], stores: Sequence[str]) -> dict[str, Any]:
+    """Give mean, standard deviation, least and most over the live stores, as the file does."""
+    values = np.array([counts.get(s, 0) for s in stores], np.float64)
+    if not len(values):
+        return {"mean": 0.0, "stddev": 0.0, "min": 0, "max": 0}
+    return {
+        "mean": float(values.mean()), "stddev": float(values.std()), "min": int(values.min()),
+        "max": int(values.max()),
+    }  # fmt: skip
+
+
+COMPARED = pa.schema(
+    [
+        ("case", pa.string()),
+        ("policy", pa.string()),
+        ("operators", pa.int64()),  # started
+        ("moved_gib", pa.float64()),  # snapshots
+        ("peers_stddev", pa.float64()),  # at the end, over the stores that have any
+        ("leaders_stddev", pa.float64()),
+        ("peers_even_s", pa.float64()),  # since when within 5 %; null if not at the end
+        ("leaders_even_s", pa.float64()),
+        ("thrash", pa.float64()),  # the share of moves that took back one of the last minute
+    ]
+)
+"""A row a case and a set of policies."""
+
+_TICKS_A_SECOND = 10
+
+
+def with_policy(policy: Policy, instead_of: Sequence[Policy] = DEFAULT_POLICIES) -> tuple[Policy, ...]:
+    """Give PD's schedulers with another one in place of that with the same limit and purpose, or beside them."""
+    kept = tuple(p for p in instead_of if p.limited_as != policy.limited_as or p.hot != policy.hot)
+    return (*kept, policy)
+
+
+def on_reference(
+    path: str | Path, policies: Mapping[str, Sequence[Policy]], *, cases: Collection[str] = (), seed: int = 1
+) -> pa.Table:
+    """Run reference cases with each of some sets of policies.
+
+    Parameters
+    ----------
+    path
+        A file of records in the form of golden/pd/reference.jsonl.gz.
+    policies
+        Sets of schedulers by a name; ``{"PD": DEFAULT_POLICIES, "mine": with_policy(mine)}``.
+    cases
+        Names; all where it is empty.
+    seed
+        Of every run.
+
+    Returns
+    -------
+    pyarrow.Table
+        :data:`COMPARED`.
+    """
+    found = [case_of(Fields(r, "record")) for r in records_of(path) if r.get("kind") == "case"]
+    chosen = [c for c in found if not cases or c.name in cases]
+    rows = [_row(c.name, name, run_case(c, seed, some)) for c in chosen for name, some in policies.items()]
+    return pa.Table.from_pylist(rows, schema=COMPARED)
+
+
+def _row(case: str, name: str, run: CaseRun) -> dict[str, Any]:
+    def seconds(ticks: int | None) -> float | None:
+        return None if ticks is None else ticks / _TICKS_A_SECOND
+
+    return {
+        "case": case, "policy": name, "operators": sum(run.created.values()),
+        "moved_gib": run.world.tasks.moved_mib / 1024, "peers_stddev": float(np.std(list(run.peers.values()))),
+        "leaders_stddev": float(np.std(list(run.leaders.values()))), "peers_even_s": seconds(run.peers_even_at),
+        "leaders_even_s": seconds(run.leaders_even_at),
+        "thrash": thrash([f._asdict() for f in run.world.controller.ended]),
+    }  # fmt: skip

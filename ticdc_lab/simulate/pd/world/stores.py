@@ -1,4 +1,4 @@
-"""Simulated stores: their disks, their heartbeats, and what PD makes of both."""
+"""Simulated stores: their disks, which clients and snapshots share, their heartbeats, and what PD makes of both."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd.limits import (
     LARGE_COST,
@@ -22,10 +23,157 @@ from ticdc_lab.simulate.pd.limits import (
 from ticdc_lab.simulate.pd.operators import Priority
 from ticdc_lab.simulate.pd.stores import MIB, PREPARING, REMOVED, REMOVING, SERVING, Store, labelled
 from ticdc_lab.simulate.pd.world.columns import Regions
-from ticdc_lab.simulate.pd.world.disks import Disk
-from ticdc_lab.simulate.pd.world.moving_average import Hull
-from ticdc_lab.simulate.pd.world.settings import SECOND_US, WorldSettings
-from ticdc_lab.simulate.pd.world.start import StoreStart
+from ticdc_lab.simulate.pd.world.start import SECOND_US, StoreStart, WorldSettings
+
+Numbers = NDArray[np.float64]
+HEARTBEATS = 60
+
+
+class Weighted:
+    """A weighted average over the last ``size`` values, the newest with the most weight; a row of stores at a time."""
+
+    def __init__(self, size: int, stores: int) -> None:
+        self.size = size
+        self.values: Numbers = np.zeros((stores, size))
+        self.count: NDArray[np.int64] = np.zeros(stores, np.int64)
+        self.sum: Numbers = np.zeros(stores)
+        self.score: Numbers = np.zeros(stores)
+
+    def add(self, rows: NDArray[np.int64], values: Numbers) -> None:
+        """Take a value for each of some stores."""
+        count = self.count[rows]
+        full = count >= self.size
+        old = self.values[rows, count % self.size]
+        self.score[rows] += np.where(full, self.size * values - self.sum[rows], (count + 1) * values)
+        self.sum[rows] += values - np.where(full, old, 0.0)
+        self.values[rows, count % self.size] = values
+        self.count[rows] += 1
+
+    def get(self, rows: NDArray[np.int64]) -> Numbers:
+        """Give the averages."""
+        n = np.minimum(self.count[rows], self.size)
+        found: Numbers = self.score[rows] / np.maximum(n * (n + 1) / 2, 1)
+        return found
+
+
+class Hull:
+    """``WMA(2 * WMA(n / 2) - WMA(n))`` over the square root of n values (pkg/movingaverage/hull.go)."""
+
+    def __init__(self, stores: int, size: int = HEARTBEATS) -> None:
+        self.half, self.whole = Weighted(size // 2, stores), Weighted(size, stores)
+        self.root = Weighted(int(size**0.5), stores)
+
+    def add(self, rows: NDArray[np.int64], values: Numbers) -> None:
+        """Take a heartbeat's value for each of some stores."""
+        self.half.add(rows, values)
+        self.whole.add(rows, values)
+        self.root.add(rows, 2 * self.half.get(rows) - self.whole.get(rows))
+
+    def get(self, rows: NDArray[np.int64]) -> Numbers:
+        """Give the averages, never below 0."""
+        return np.maximum(self.root.get(rows), 0.0)
+
+    def add_store(self) -> None:
+        """Make room for another store."""
+        for average in (self.half, self.whole, self.root):
+            average.values = np.vstack([average.values, np.zeros((1, average.size))])
+            average.count = np.append(average.count, 0)
+            average.sum = np.append(average.sum, 0.0)
+            average.score = np.append(average.score, 0.0)
+
+
+BUSY_AFTER_S, SLOW_AFTER_S = 1.0, 0.5
+"""Requests that wait for longer: the store's heartbeat says that it is busy; they count as timed out for its score."""
+
+SLOWEST, SLOW, SOUND = 100.0, 80.0, 1.0
+"""Of slow scores (TiKV): a round in which a tenth of the requests timed out doubles it, five minutes without bring it
+from the worst to the best one. PD calls a store slow from 80 on."""
+_SHARE, _RECOVERS_S = 0.1, 300.0
+
+
+class Disk:
+    """One store's; MiB, and MiB a tick.
+
+    Attributes
+    ----------
+    rate
+        What it can give.
+    wanted, written
+        What clients want, and how much of it they write.
+    waiting
+        What they wanted and did not get yet.
+    worst_s
+        The longest that a request has waited.
+    """
+
+    __slots__ = (
+        "_at_tick",
+        "_heard_tick",
+        "_slow_ticks",
+        "_snapshots",
+        "rate",
+        "score",
+        "waiting",
+        "wanted",
+        "worst_s",
+        "written",
+    )
+
+    def __init__(self, rate: float) -> None:
+        self.rate, self.wanted, self.written, self.waiting, self.worst_s, self.score = rate, 0.0, 0.0, 0.0, 0.0, SOUND
+        self._snapshots, self._slow_ticks = 0.0, 0
+        self._at_tick = self._heard_tick = 0
+
+    def wait_s(self, settings: WorldSettings) -> float:
+        """Give how long a request that comes now waits."""
+        return self.waiting / self.rate * settings.tick_us / SECOND_US
+
+    def go_on(self, tick: int, settings: WorldSettings) -> None:
+        """Serve clients up to a tick: what snapshots took of the latest one is not theirs."""
+        ticks = tick - self._at_tick
+        if ticks <= 0:
+            return
+        self._at_tick = tick
+        self.waiting = max(0.0, self.waiting + self.wanted - max(0.0, self.rate - self._snapshots))
+        self.waiting = max(0.0, self.waiting + (ticks - 1) * (self.wanted - self.rate))
+        self._snapshots = 0.0
+        wait_s = self.wait_s(settings)
+        self.worst_s = max(self.worst_s, wait_s)
+        if wait_s > SLOW_AFTER_S:
+            self._slow_ticks += ticks
+
+    def for_snapshots(self, tick: int, settings: WorldSettings) -> float:
+        """Give how much of this tick snapshots may still take."""
+        self.go_on(tick, settings)
+        return max(self.rate - self.wanted - self.waiting, self.rate / 2) - self._snapshots
+
+    def take(self, mib: float) -> None:
+        """Count what a snapshot took."""
+        self._snapshots += mib
+
+    def heartbeat(self, tick: int, settings: WorldSettings) -> bool:
+        """Judge the time since the heartbeat before: the slow score, and whether the store is busy now."""
+        self.go_on(tick, settings)
+        ticks = max(1, tick - self._heard_tick)
+        share = min(self._slow_ticks / ticks, _SHARE) / _SHARE
+        if share:
+            self.score = min(SLOWEST, self.score * (1 + share))
+        else:
+            self.score = max(SOUND, self.score - SLOWEST * ticks * settings.tick_us / SECOND_US / _RECOVERS_S)
+        self._slow_ticks, self._heard_tick = 0, tick
+        return self.wait_s(settings) > BUSY_AFTER_S
+
+    def want(self, read: float, written: float, tick: int, settings: WorldSettings) -> None:
+        """Let clients want other things from now on."""
+        if (read + written, written) != (self.wanted, self.written):
+            self.go_on(tick, settings)
+            self.wanted, self.written = read + written, written
+
+    def change_rate(self, rate: float, tick: int, settings: WorldSettings) -> None:
+        """Let it give more or less from now on."""
+        self.go_on(tick, settings)
+        self.rate = rate
+
 
 ADD, REMOVE, SEND = 0, 1, 2
 UNLIMITED = 0.0

@@ -22,31 +22,35 @@ from numpy.typing import NDArray
 from ticdc_lab.simulate.pd.balance import DRAWN, FOLLOWER_HERE, LEADER_HERE, LEARNER_HERE, PENDING_HERE
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.explained import Explained
-from ticdc_lab.simulate.pd.fit import RegionFit
 from ticdc_lab.simulate.pd.hot_loads import READ, WRITE, ZERO
 from ticdc_lab.simulate.pd.lifecycle import SUCCESS
 from ticdc_lab.simulate.pd.limits import window_open
 from ticdc_lab.simulate.pd.operators import Kind, Operator, Priority, RemovePeer, SplitRegion, TransferLeader
 from ticdc_lab.simulate.pd.regions import Region
-from ticdc_lab.simulate.pd.rules import Rule, default_rules
-from ticdc_lab.simulate.pd.share import may_serve
+from ticdc_lab.simulate.pd.rules import RegionFit, Rule, default_rules
+from ticdc_lab.simulate.pd.store_states import may_serve
 from ticdc_lab.simulate.pd.stores import MIB, PREPARING, REMOVED, REMOVING, SERVING
 from ticdc_lab.simulate.pd.world import heartbeats
 from ticdc_lab.simulate.pd.world.changes import Change, Happened, Timed, cut, grow, happen
-from ticdc_lab.simulate.pd.world.columns import Regions
+from ticdc_lab.simulate.pd.world.columns import FOLLOWS, LEADS, LEARNS, Regions
 from ticdc_lab.simulate.pd.world.controller import Controller
-from ticdc_lab.simulate.pd.world.disks import SLOW
 from ticdc_lab.simulate.pd.world.heartbeats import CHANGED, Heartbeats
 from ticdc_lab.simulate.pd.world.hot_stats import HotStats
-from ticdc_lab.simulate.pd.world.members import FOLLOWS, LEADS, LEARNS
 from ticdc_lab.simulate.pd.world.patrol import Patrol, Waits
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
-from ticdc_lab.simulate.pd.world.policy import Hot, Policy, Seen
-from ticdc_lab.simulate.pd.world.rounds import NEVER_US, Scheduler, limit_reached, play_round, scheduler_of
+from ticdc_lab.simulate.pd.world.policy import (
+    NEVER_US,
+    Hot,
+    Policy,
+    Scheduler,
+    Seen,
+    limit_reached,
+    play_round,
+    scheduler_of,
+)
 from ticdc_lab.simulate.pd.world.running import CHECKER, Running, ends_of, merges
-from ticdc_lab.simulate.pd.world.settings import SECOND_US
-from ticdc_lab.simulate.pd.world.start import Start
-from ticdc_lab.simulate.pd.world.stores import Nodes
+from ticdc_lab.simulate.pd.world.start import SECOND_US, Start
+from ticdc_lab.simulate.pd.world.stores import SLOW, Nodes
 from ticdc_lab.simulate.pd.world.tasks import Report, Tasks
 
 if TYPE_CHECKING:

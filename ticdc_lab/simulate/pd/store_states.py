@@ -1,12 +1,15 @@
-"""What administrators tell PD about stores: delete, bring up, bury, put, and what becomes of them; section 6."""
+"""What administrators tell PD about stores: delete, bring up, bury, put; and when one that prepares may serve."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.stores import PREPARING, REMOVED, REMOVING, SERVING, Store, is_disconnected, is_tikv
+from ticdc_lab.simulate.pd.location import compare_location
+from ticdc_lab.simulate.pd.regions import FEW_REGIONS
+from ticdc_lab.simulate.pd.rules import in_force, matches
+from ticdc_lab.simulate.pd.stores import PREPARING, REMOVED, REMOVING, SERVING, Store, is_disconnected, is_tikv, label
 
 STORES_NOT_ENOUGH, STORE_REMOVED = "ErrStoresNotEnough", "ErrStoreRemoved"
 STORE_DESTROYED, STORE_IS_UP = "ErrStoreDestroyed", "ErrStoreIsUp"
@@ -115,3 +118,100 @@ def _progress(done: float, all_: float, elapsed_s: float) -> Progress:
     speed = done / elapsed_s if elapsed_s > 0 else 0.0
     left = max(0.0, all_ - done)
     return Progress(min(1.0, done / all_) if all_ else 1.0, speed, left / speed if speed else float("inf"))
+
+
+ENOUGH = 0.9
+"""Part of its share at which a store serves."""
+
+LONGEST_PREPARING_S = 48 * 3600.0
+
+SizeBetween = Callable[[str, str], float]
+"""Gives the MiB of the regions between two keys; "" is open."""
+
+
+class _Levels(NamedTuple):
+    """The location labels that spread replicas; ``exact``: the last has just as many values as there are replicas."""
+
+    labels: tuple[str, ...]
+    exact: bool
+
+
+def topology_weight(store: Store, stores: Sequence[Store], labels: Sequence[str], replicas: int) -> float:
+    """Give the part of a rule's data that a store should hold by where it is.
+
+    Every place of a level has the same part, and the stores of a place share it. Labels count down to the level with as
+    many values as replicas; a level with more does not count, nor do those below it.
+
+    Parameters
+    ----------
+    store
+        The store, one of ``stores``.
+    stores
+        Those that the rule lets hold peers.
+    labels
+        Location labels, the widest first.
+    replicas
+        Peers that the rule asks for.
+    """
+    placed = [_place(s, labels) for s in stores if s.state in (PREPARING, SERVING)]
+    levels = _levels(placed, labels, replicas)
+    beside = sum(s.id != store.id and compare_location(store, s, levels.labels) < 0 for s in stores)
+    if levels.exact:
+        return 1 / replicas / (1 + beside)
+    own, weight = _place(store, labels), 1.0
+    for depth in range(len(levels.labels)):
+        here = {p[: depth + 1] for p in placed if p[:depth] == own[:depth]}
+        if own[: depth + 1] not in here:
+            break
+        weight /= len(here)
+    return weight / (1 + beside)
+
+
+def _place(store: Store, labels: Sequence[str]) -> tuple[str, ...]:
+    return tuple(label(store, key) for key in labels)
+
+
+def _levels(placed: Sequence[tuple[str, ...]], labels: Sequence[str], replicas: int) -> _Levels:
+    for depth in range(len(labels)):
+        values = len({p[: depth + 1] for p in placed})
+        if values > replicas:
+            return _Levels(tuple(labels[:depth]), False)
+        if values == replicas:
+            return _Levels(tuple(labels[: depth + 1]), True)
+    return _Levels(tuple(labels), False)
+
+
+def fair_share(cluster: Cluster, store: Store, size_between: SizeBetween) -> float:
+    """Give the MiB that a store should hold: for every range of keys and rule, its part by where it is."""
+    config, stores = cluster.config, list(cluster.stores.values())
+    if not config.placement_rules:
+        weight = topology_weight(store, stores, config.location_labels, config.max_replicas)
+        return size_between("", "") * config.max_replicas * weight
+    borders = sorted({k for r in cluster.rules for k in (r.start_key, r.end_key) if k})
+    ranges = zip(["", *borders], [*borders, ""], strict=True)
+    return sum(_share_of(cluster, store, start, end, size_between) for start, end in ranges)
+
+
+def _share_of(cluster: Cluster, store: Store, start: str, end: str, size_between: SizeBetween) -> float:
+    share = 0.0
+    there = (r for r in cluster.rules if not r.end_key or (bool(end) and end <= r.end_key))
+    for rule in in_force([r for r in there if r.start_key <= start]):
+        if not matches(store, rule.constraints):
+            continue
+        left = [s for s in cluster.stores.values() if s.state not in (REMOVING, REMOVED)]
+        able = [s for s in left if matches(s, rule.constraints)]
+        weight = topology_weight(store, able, rule.location_labels, rule.replicas)
+        share += size_between(start, end) * rule.replicas * weight
+    return share
+
+
+def may_serve(cluster: Cluster, store: Store, size_between: SizeBetween, *, up_s: float) -> bool:
+    """Whether the check of every 10 s lets a preparing store serve.
+
+    It has nine tenths of its share, or is up for 48 hours, or the cluster has fewer than 100 regions.
+    """
+    if store.state != PREPARING:
+        return False
+    if up_s >= LONGEST_PREPARING_S or cluster.region_count < FEW_REGIONS:
+        return True
+    return store.region_size >= ENOUGH * fair_share(cluster, store, size_between)

@@ -1,13 +1,27 @@
-"""What a scenario of PD can let happen: each kind of event says itself which changes of a run it is."""
+"""The ``cluster`` of a scenario of PD, and what it can let happen: each event says itself which changes of a run it is.
+
+::
+
+    cluster:
+      stores: 6                      # or a list: {id: 1, capacity: 1024, labels: {zone: z1}, later: true}
+      regions: 600
+      on: [1, 2, 3]                  # stores that have them at first; all that are there where it is not said
+      size: 96                       # MiB
+      store_limit: 15
+      config: {leader-schedule-limit: 8, location-labels: "zone,host"}
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta
 
 from ticdc_lab.errors import ScenarioError
+from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.world.changes import (
     CutOff,
     FailOver,
@@ -20,13 +34,127 @@ from ticdc_lab.simulate.pd.world.changes import (
     StopStore,
     Timed,
 )
-from ticdc_lab.simulate.pd.world.pdctl import Refused, read_words
-from ticdc_lab.simulate.pd.world.settings import SECOND_US
-from ticdc_lab.simulate.pd.world.start import RegionsStart
+from ticdc_lab.simulate.pd.world.pdctl import read_words
+from ticdc_lab.simulate.pd.world.pdctl_config import Refused, with_setting
+from ticdc_lab.simulate.pd.world.start import SECOND_US, RegionsStart, Start, StoreStart, WorldSettings, spread_regions
 from ticdc_lab.simulate.planned import Duration, Node, Planned, Text
+from ticdc_lab.simulate.reading import Names, Read, Reader
+from ticdc_lab.simulate.scenario_yaml import Value
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.scenario import Scenario
+
+
+_GIB_MIB = 1024.0
+MOST_STORES, MOST_REGIONS = 1_000, 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Store:
+    """A store as a file has it: sizes in GiB."""
+
+    id: Annotated[int, Meta(ge=1)]
+    capacity: float = 1024.0
+    labels: Annotated[Mapping[str, str], Read(lambda v, names: {k.text(): one.text() for k, one in v.entries()})] = (
+        field(default_factory=dict)
+    )
+    later: bool = False
+    used: float = 0.0
+
+    def start(self) -> StoreStart:
+        """Give it as a run begins with it."""
+        return StoreStart(self.id, self.capacity * _GIB_MIB, self.labels, not self.later, self.used * _GIB_MIB)
+
+
+def _stores(value: Value, names: Names) -> tuple[StoreStart, ...]:
+    if value.is_text:
+        return tuple(StoreStart(i + 1) for i in range(value.integer(least=1, most=MOST_STORES)))
+    found: dict[int, StoreStart] = {}
+    for one in value.items():
+        store = Reader().record(one, _Store).start()
+        if store.id in found:
+            raise one.wrong("each id once", found=f"{store.id} again")
+        found[store.id] = store
+    return tuple(found.values())
+
+
+def _config(value: Value, names: Names) -> Config:
+    config = Config()
+    for key, setting in value.entries():
+        try:
+            config = with_setting(config, key.text(), setting.text())
+        except Refused as e:
+            raise key.wrong("a setting of PD's and a value that it can have", found=f"{key.text()}: {e}") from e
+    return config
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a file says of a cluster; ``on``: stores that have the regions at first, where not all have."""
+
+    stores: Annotated[tuple[StoreStart, ...], Read(_stores)]
+    regions: Annotated[int, Meta(ge=1, le=MOST_REGIONS)]
+    on: tuple[int, ...] = ()
+    size: float = 96.0
+    config: Annotated[Config, Read(_config)] = field(default_factory=Config)
+    store_limit: float = 15.0
+
+    def refuse(self, value: Value, given: Mapping[str, Value]) -> None:
+        """Refuse regions on stores that are not there, or on too few."""
+        if "on" in given and not set(self.on) <= {s.id for s in self.stores if s.started}:
+            raise given["on"].wrong("stores that are there at first", found=str(list(self.on)))
+        if not self.holders:
+            raise given.get("on", value).wrong("stores that are there at first", found="[]")
+        if len(self.holders) < self.config.max_replicas:
+            raise value.wrong(f"at least {self.config.max_replicas} stores at first", found=str(len(self.holders)))
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """Stores that have the regions at first."""
+        return self.on or tuple(s.id for s in self.stores if s.started)
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Whatever an event can be about: ``store-1``."""
+        return frozenset(f"store-{s.id}" for s in self.stores)
+
+    @property
+    def fallible(self) -> tuple[str, ...]:
+        """Those that random faults hit."""
+        return tuple(f"store-{s.id}" for s in self.stores if s.started)
+
+
+def cluster(value: Value) -> Cluster:
+    """Read the section."""
+    return Reader().record(value, Cluster)
+
+
+def start_of(scenario: Any) -> Start:
+    """Give the start of a scenario's run."""
+    c: Cluster = scenario.cluster
+    regions = spread_regions(c.regions, c.holders, c.config.max_replicas, c.size)
+    loss, limit = float(scenario.network.loss), c.store_limit
+    settings: WorldSettings = replace(scenario.settings, store_limit=(limit, limit), loss=loss)
+    return Start(stores=c.stores, regions=regions, config=c.config, settings=settings)
+
+
+def facts(scenario_cluster: Any, events: Iterable[Planned]) -> Facts:
+    """Give what is known before a run begins."""
+    return Facts()
+
+
+class Facts:
+    """How things stand, as the latest sample says."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self.now: Any = None
+
+    def see(self, row: Any) -> None:
+        """Take a sample."""
+        self.now = row.message
+        self.changes += 1
+
 
 _MIB = 1 << 20
 _LED = re.compile(r"(\d+) led by store-(\d+)")
@@ -107,7 +235,7 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class Reads:
     """Regions are read at so many MiB/s each: ``1 7 13``, ``24 led by store-1``, or ``all``."""
 
     regions: Text
@@ -120,7 +248,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class Writes:
     """Regions are written at so many MiB/s each."""
 
     regions: Text
@@ -162,7 +290,7 @@ class Slow:
 
 EVENTS: dict[str, type] = {
     "pdctl": Words, "stop_store": Stop, "resume_store": Resume, "start_store": Join, "cut_off": Cut,
-    "fail_over": FailsOver, "read": Read, "write": Write, "grow": Grows, "slow_disk": Slow,
+    "fail_over": FailsOver, "read": Reads, "write": Writes, "grow": Grows, "slow_disk": Slow,
 }  # fmt: skip
 
 
@@ -188,7 +316,7 @@ def _regions(text: str, regions: RegionsStart, where: str) -> tuple[int, ...]:
         return _known([int(word) for word in text.replace(",", " ").split()], regions, where)
     except ValueError as e:
         raise ScenarioError(
-            f"{where}: expected regions; found {text}.", hint="Write ids, `1 7 13`, or `24 led by store-1`, or `all`."
+            f"{where}: expected regions; found {text}.", hint="Writes ids, `1 7 13`, or `24 led by store-1`, or `all`."
         ) from e
 
 
