@@ -15,6 +15,8 @@ from ticdc_lab.simulate.pd.strategy import Strategy, store_to_add, store_to_fix,
 
 Found = tuple[Operator, ...]
 
+REMOVE_EXTRA = "remove-extra-replica"
+
 
 def check_replicas(cluster: Cluster, region: Region) -> Explained:
     """Give the operator that repairs a region's replicas (pkg/schedule/checker/replica_checker.go).
@@ -80,9 +82,7 @@ def _extra(cluster: Cluster, region: Region, notes: Notes) -> Found:
     if not cluster.config.enable_remove_extra_replica or len(voters(region)) <= cluster.config.max_replicas:
         return ()
     old = store_to_remove(_strategy(cluster, region), region_stores(cluster, region), notes)
-    return _built(
-        lambda store: remove_peer(cluster, region, store, "remove-extra-replica", kind=Kind.REPLICA), old.stores, notes
-    )
+    return _built(lambda store: remove_peer(cluster, region, store, REMOVE_EXTRA, kind=Kind.REPLICA), old.stores, notes)
 
 
 def _location(cluster: Cluster, region: Region, notes: Notes) -> Found:

@@ -10,6 +10,7 @@ from ticdc_lab.simulate.pd.lifecycle import STARTED, SUCCESS, may_follow
 from ticdc_lab.simulate.pd.limits import LEAST_WINDOW_MIB, window_capacity
 from ticdc_lab.simulate.pd.operators import Kind, Priority, limited_as
 from ticdc_lab.simulate.pd.regions import DEMOTING, LEARNER, Peer, Region
+from ticdc_lab.simulate.pd.replica_checker import REMOVE_EXTRA
 from ticdc_lab.simulate.pd.rules import AS_LEARNER
 from ticdc_lab.simulate.pd.stores import is_disconnected
 from ticdc_lab.simulate.pd.world.policy import LIMITS
@@ -37,14 +38,13 @@ class Violated(Exception):
 class _Start(NamedTuple):
     """How things stood when an operator started: as they were, and as far as PD knew.
 
-    ``unheard`` are the stores that ran and that PD took for lost, ``able`` the others that ran; ``before`` is the
-    region.
+    ``ran`` are the stores that ran, ``known`` those that PD had heard of lately; ``before`` is the region.
     """
 
     cluster: Cluster
     before: Region
-    able: frozenset[int]
-    unheard: frozenset[int]
+    ran: frozenset[int]
+    known: frozenset[int]
 
 
 class Monitor:
@@ -91,10 +91,8 @@ class Monitor:
         if not world.regions.alive[r.row]:
             raise Violated(VANISHED, f"operator {r.number} started for region {r.op.region}, which is gone")
         region, cluster = world.regions.region(r.row), world.cluster()
-        running = self.running()
-        # Of a store that is just back PD has not heard yet: it may give up the peer there for lost.
-        unheard = frozenset(s for s in running if s in cluster.stores and is_disconnected(cluster.stores[s]))
-        self.at_start[r.number] = _Start(cluster, region, running - unheard, unheard)
+        known = frozenset(s.id for s in cluster.stores.values() if not is_disconnected(s))
+        self.at_start[r.number] = _Start(cluster, region, self.running(), known)
         kind = limited_as(r.op.kind)
         asked = kind in LIMITS and (r.source != CHECKER or kind == Kind.REPLICA)  # checkers are asked for no other
         limit = getattr(world.config, LIMITS[kind]) if asked else None
@@ -125,11 +123,11 @@ class Monitor:
         if int(regions.conf[r.row]) - r.conf > r.conf_done:
             return  # a step of an operator before it was still carried out
         # A store that fell silent meanwhile counts as healthy: that was not the operator's doing.
-        region, ran = regions.region(r.row), start.able | start.unheard
-        views = [(ran, self.running() | ran)]
-        if start.unheard:  # or as PD knew it: it did no harm if it did none in one of the two
-            views.append((start.able, (self.running() | start.able) - start.unheard))
-        found = [_harm(r.op.desc, start, region, then, now) for then, now in views]
+        region, new = regions.region(r.row), self.running() - start.ran
+        # As it was and as PD knew it: of a store that fell silent or came back it learns later. Without placement rules
+        # it removes a peer too many without asking whether those that stay are on silent stores.
+        views = {start.ran, start.known} | ({frozenset(start.cluster.stores)} if r.op.desc == REMOVE_EXTRA else set())
+        found = [_harm(r.op.desc, start, region, then, then | new) for then in sorted(views, key=sorted)]
         if all(found):
             raise Violated(*found[0])
 
