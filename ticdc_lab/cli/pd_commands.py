@@ -223,8 +223,9 @@ def _one(scenario: Any, seed: int | None, out: str | None, lines: int, *, as_jso
     played = scenario.model.play(scenario, seed=seed)
     if out:
         write_trace(played.trace, out, session_of() if needs_spark(out) else None)
+    broken = played.run.violation
     facts = {
-        "scenario": scenario.name, "seed": played.seed, "violated": played.run.violated,
+        "scenario": scenario.name, "seed": played.seed, "violated": broken and [broken.invariant, broken.because],
         "assertions": [o._asdict() for o in played.outcomes], "last": played.last,
         "numbers": future(played.run)._asdict(),
         "happened": [
@@ -256,8 +257,8 @@ def _print_run(played: Any, lines: int) -> None:
     click.echo("\nAssertions:" if played.outcomes else "")
     for o in played.outcomes:
         click.echo(f"  {'held  ' if o.held else 'FAILED'}  {o.assertion}\n          {o.because}")
-    if played.run.violated:
-        click.echo(f"\nVIOLATED: {played.run.violated[0]}: {played.run.violated[1]}")
+    if found := played.run.violation:
+        click.echo(f"\nVIOLATED: {found.invariant}: {found.because}")
     click.echo(f"\nAgain: {played.again}")
 
 

@@ -76,7 +76,7 @@ def measures(played: Played) -> dict[str, Any]:
     return {
         "seed": played.seed,
         "held": played.held,
-        "violation": played.run.violated[0] if played.run.violated else None,
+        "violation": played.run.violation.invariant if played.run.violation else None,
         "failed": [f"{o.assertion}: {o.because}" for o in played.outcomes if not o.held],
         "peers_even_s": f.peers_even_s,
         "leaders_even_s": f.leaders_even_s,

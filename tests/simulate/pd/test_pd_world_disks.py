@@ -37,7 +37,7 @@ V2 = Config(store_limit_version="v2")
 def run(start: Start, until_s: int, *changes: tuple[float, Change]) -> Run:
     """A run of so many seconds, with what happens in it, and no violation."""
     found = simulate(start, until_s * S, seed=1, changes=[Timed(int(at * S), change) for at, change in changes])
-    assert found.violated is None
+    assert found.violation is None
     return found
 
 
@@ -147,7 +147,7 @@ def test_store_limit_v2_holds_snapshots_in_a_window_of_the_store_that_sends_them
 
     start = small(45, 4, (1, 2, 3), 1, V2)
     found = simulate(start, 8 * S, seed=1, on_sample=watch)
-    assert found.violated is None and found.world.regions.members.count[3] > 8
+    assert found.violation is None and found.world.regions.members.count[3] > 8
     assert max(most[:4]) == 2 * 96  # the lowest window and that of balance, each with one region
 
 
@@ -179,4 +179,4 @@ def test_a_window_that_is_passed_is_a_violation(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Nodes, "take_window", crammed)
     monkeypatch.setattr("ticdc_lab.simulate.pd.world.controller.window_open", lambda *_: True)
     found = simulate(small(90, 4, (1, 2, 3), 1, V2), 60 * S, seed=1)
-    assert found.violated is not None and found.violated[0] == STORE_LIMIT
+    assert found.violation is not None and found.violation.invariant == STORE_LIMIT

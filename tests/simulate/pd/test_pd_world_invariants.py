@@ -132,11 +132,11 @@ def run(bug: Bug | None = None) -> Run:
 
 def test_nothing_is_violated_without_a_bug() -> None:
     """The same run, with no fault planted; also where a rule asks for learners, and less than before is asked for."""
-    assert run().violated is None
+    assert run().violation is None
     asked = next(b for b in BUGS if b.invariant == RULES)
-    assert run(asked._replace(owner=None)).violated is None
+    assert run(asked._replace(owner=None)).violation is None
     fewer = Bug(RULES, None, "", lambda real: real, (Pdctl("config set max-replicas 1"),))
-    assert run(fewer).violated is None
+    assert run(fewer).violation is None
 
 
 @pytest.mark.parametrize("bug", [b for b in BUGS if b.invariant != VANISHED], ids=lambda b: b.invariant)
@@ -144,7 +144,7 @@ def test_a_planted_bug_is_caught(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> N
     """Each invariant notices the fault that breaks it, and the run ends there."""
     monkeypatch.setattr(bug.owner, bug.attribute, bug.fault(getattr(bug.owner, bug.attribute)))
     found = run(bug)
-    assert found.violated is not None and found.violated[0] == bug.invariant, found.violated
+    assert found.violation is not None and found.violation.invariant == bug.invariant, found.violation
     assert found.trace.to_pylist()[-1]["kind"] == "violated"
 
 
@@ -170,7 +170,7 @@ def test_a_store_that_dies_costs_no_quorum_by_operators() -> None:
     """Repairs of what a dead store held keep all invariants."""
     start = small(60, 5, limit=6000, config=Config(max_store_down_time_s=30.0), peer_down_after_s=10.0)
     found = simulate(start, 120 * S, changes=[Timed(5 * S, StopStore(1))])
-    assert found.violated is None
+    assert found.violation is None
     repairs = {desc: n for desc, n in found.world.controller.created.items() if desc.startswith("replace-rule-down")}
     assert sum(repairs.values()) == 36, repairs
 
@@ -183,7 +183,7 @@ def test_a_store_that_dies_while_operators_run_is_not_their_doing(store: int, se
     """
     start = small(300, 5, (1, 2, 3), 200)
     found = simulate(start, 90 * S, seed=seed, changes=[Timed(20 * S, StopStore(store))])
-    assert found.violated is None
+    assert found.violation is None
     ended = found.operators.to_pylist()
     refused = {o["region"] for o in ended if "would be demoted" in (o["ended_because"] or "")}
     left = {o["region"] for o in ended if o["desc"] == "leave-joint-state" and o["status"] == "success"}
@@ -194,7 +194,7 @@ def test_a_peer_added_by_hand_takes_no_tokens_that_are_not_there() -> None:
     """An administrator's operators pass a store limit that is used up, as in PD, and do not lengthen its wait."""
     words = [Pdctl("store limit all 1"), *(Pdctl(f"operator add add-peer {i} 4") for i in range(1, 20))]
     found = simulate(small(60, 4, (1, 2, 3), 15), 60 * S, changes=[Timed(5 * S, w) for w in words])
-    assert found.violated is None
+    assert found.violation is None
     assert found.world.controller.created["admin-add-peer"] > 15
     assert min(b.tokens for n in found.world.nodes.all for b in n.limits) >= 0
 
@@ -204,7 +204,7 @@ def test_leaders_transferred_by_hand_pass_the_limit_of_schedulers() -> None:
     words = [Pdctl(f"operator add transfer-leader {i} {i % 4 + 1}") for i in range(1, 60, 2)]
     config = Config(leader_schedule_limit=1)
     found = simulate(small(60, 4, config=config), 20 * S, changes=[Timed(5 * S, w) for w in words])
-    assert found.violated is None
+    assert found.violation is None
 
 
 JOINT = """
@@ -223,5 +223,5 @@ events:
 def test_to_leave_a_joint_state_lowers_nothing_that_entering_it_had_not() -> None:
     """A voter that is to be demoted is none of those that rules ask for (seed 50040 of the swarm took it for one)."""
     played = scenario_from_text(JOINT).model.play(scenario_from_text(JOINT), keep=False)
-    assert played.run.violated is None
+    assert played.run.violation is None
     assert "leave-joint-state" in played.run.operators["desc"].to_pylist()

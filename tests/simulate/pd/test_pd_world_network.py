@@ -24,7 +24,7 @@ from ticdc_lab.simulate.swarm import fallen
 def run(start: Start, until_s: int, *changes: tuple[float, Change], seed: int = 1) -> Run:
     """A run of so many seconds, with what happens in it, and no violation."""
     found = simulate(start, until_s * S, seed=seed, changes=[Timed(int(at * S), change) for at, change in changes])
-    assert found.violated is None, found.violated
+    assert found.violation is None, found.violation
     return found
 
 
@@ -133,7 +133,7 @@ def test_a_peer_on_a_store_that_is_just_back_counts() -> None:
     """A move to it goes on before its own heartbeat comes: the auditor took the new peer for none (the swarm)."""
     scenario = scenario_from_text(BACK)
     played = scenario.model.play(scenario)
-    assert played.run.violated is None
+    assert played.run.violation is None
     over = [o for o in played.run.operators.to_pylist() if o["created_us"] < 69 * S < o["finished_us"]]
     assert any(o["to_store"] == 4 and o["status"] == "success" and o["finished_us"] < 70 * S for o in over)
 

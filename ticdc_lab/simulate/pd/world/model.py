@@ -20,14 +20,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
-from ticdc_lab.simulate.assertions import Assertion, Judge, Outcome
+from ticdc_lab.simulate import runs
+from ticdc_lab.simulate.assertions import Assertion, Judge
 from ticdc_lab.simulate.pd.regions import LEARNER
 from ticdc_lab.simulate.pd.stores import shown_state
 from ticdc_lab.simulate.pd.world import scenario
@@ -35,11 +35,10 @@ from ticdc_lab.simulate.pd.world.columns import ROLES
 from ticdc_lab.simulate.pd.world.heartbeats import rows_on
 from ticdc_lab.simulate.pd.world.monitor import INVARIANTS
 from ticdc_lab.simulate.pd.world.run import Run, Watch, simulate, thrash
-from ticdc_lab.simulate.pd.world.scenario import EVENTS, changes_of, start_of
+from ticdc_lab.simulate.pd.world.scenario import EVENTS, Facts, changes_of, start_of
 from ticdc_lab.simulate.pd.world.start import SECOND_US, WorldSettings
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.reading import Names
-from ticdc_lab.simulate.runs import command
 from ticdc_lab.simulate.scenario import Model, Scenario
 from ticdc_lab.simulate.sentences import Measure, Said, Vocabulary, Words
 from ticdc_lab.simulate.trace import CHANGES, Row
@@ -164,33 +163,12 @@ BALANCED = _SENTENCES["peers are even"]("peers are even", {})
 
 
 _ERROR = re.compile(r"Err\w+")
-_MOST_CHECKED = 100_000
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Played:
-    """A scenario that has run, and how its assertions ended."""
+class Played(runs.Played[Run, Facts]):
+    """A scenario of PD that has run."""
 
-    scenario: Scenario
-    seed: int
-    run: Run
-    outcomes: tuple[Outcome, ...]
-    also: tuple[Outcome, ...]
-
-    @property
-    def held(self) -> bool:
-        """Whether every assertion held and no invariant was violated."""
-        return all(o.held for o in self.outcomes) and self.run.violated is None
-
-    @property
-    def again(self) -> str:
-        """The command that gives this run again."""
-        return command(self.scenario, self.seed)
-
-    @property
-    def trace(self) -> pa.Table:
-        """:data:`ticdc_lab.simulate.trace.TRACE`."""
-        return self.run.trace
+    __slots__ = ()
 
     @property
     def last(self) -> list[str]:
@@ -204,8 +182,8 @@ class Played:
         return [*lines, f"operators: {made}; {m.running} run", f"{m.moved_gib:.1f} GiB of snapshots"]
 
 
-def moment(world: World) -> Moment:
-    """Say how a cluster stands now."""
+def moment(world: World, *, with_thrash: bool = False) -> Moment:
+    """Say how a cluster stands now; how much was moved in vain only where that is asked for: it costs a look at all."""
     members, at = world.regions.members, world.regions.at
     stores = world.cluster().stores
     replicas = world.config.max_replicas
@@ -216,13 +194,13 @@ def moment(world: World) -> Moment:
     down = sum(len(r.down_rows.get(i, rows_on(world, i))) for i in r.down)
     nodes, a_tick = world.nodes.all, world.settings
     waits = [round(n.disk.wait_s(a_tick) * SECOND_US) for n in nodes]
-    ended = [f._asdict() for f in world.controller.ended]
     violated = world.recording.violated if world.recording is not None else ""
     return Moment(
         {s: members.count[at[s]] for s in stores}, {s: members.leaders[at[s]] for s in stores},
         {s: shown_state(x, world.config.max_store_down_time_s) for s, x in stores.items()},
         dict(world.controller.created), len(world.controller.running), int(short.sum()), down, r.count,
-        world.tasks.moved_mib / 1024, thrash(ended) if len(ended) <= _MOST_CHECKED else 0.0, errors, violated,
+        world.tasks.moved_mib / 1024,
+        thrash([f._asdict() for f in world.controller.ended]) if with_thrash else 0.0, errors, violated,
         sum(len(n.stale) for n in nodes if n.runs), max(waits), round(max(n.disk.worst_s for n in nodes) * SECOND_US),
         int(((r.leader[: r.n] < 0) & r.alive[: r.n]).sum()),
         sum(row not in world.controller.running for row in np.flatnonzero(joint).tolist()),
@@ -254,18 +232,19 @@ def play(
     facts = scenario.model.facts(scenario.cluster, scenario.events)
     judge = Judge([*scenario.assertions, *also], facts)
 
-    def sampled(world: World) -> None:
-        judge.see(Row(len(judge_steps), world.now_us, "pd", "sampled", message=moment(world)))
-        judge_steps.append(world.now_us)
+    with_thrash, samples = any("thrash" in a.text for a in (*scenario.assertions, *also)), count()
 
-    judge_steps: list[int] = []
+    def sampled(world: World) -> None:
+        now = moment(world, with_thrash=with_thrash)
+        judge.see(Row(next(samples), world.now_us, "pd", "sampled", message=now))
+
     start = start_of(scenario)
     run = simulate(
         start, scenario.until_us, seed=seed, changes=changes_of(scenario, start.regions),
         watch=Watch(sample_us=sample_us, level=level or CHANGES), name=scenario.name, on_sample=sampled,
     )  # fmt: skip
     outcomes, n = tuple(judge.end(run.world.now_us)), len(scenario.assertions)
-    return Played(scenario, seed, run, outcomes[:n], outcomes[n:])
+    return Played(scenario, seed, run, outcomes[:n], outcomes[n:], facts)
 
 
 MODEL = Model(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from ticdc_lab.simulate.kernel import End, Violation
 from ticdc_lab.simulate.pd.world.changes import Change, Happened, Pdctl, Timed
 from ticdc_lab.simulate.pd.world.monitor import Monitor, Violated
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
@@ -57,7 +58,12 @@ class Run:
     watch: Watch
     world: World = field(repr=False)
     recording: Recording = field(repr=False)
-    violated: tuple[str, str] | None = None
+    end: End
+
+    @property
+    def violation(self) -> Violation | None:
+        """The invariant that does not hold, if one does not."""
+        return self.end.violation
 
     @property
     def stores(self) -> pa.Table:
@@ -152,22 +158,24 @@ def simulate(
     >>> from ticdc_lab.simulate.pd.world import StoreStart, spread_regions
     >>> stores = tuple(StoreStart(i) for i in range(1, 5))
     >>> run = simulate(Start(stores=stores, regions=spread_regions(60, [1, 2, 3])), 60_000_000)
-    >>> run.violated is None, run.operators.num_rows > 0
+    >>> run.violation is None, run.operators.num_rows > 0
     (True, True)
     """
     timed = tuple(changes)
     world = World(start, seed, policies, timed)
     recording = Recording(world, f"{name} seed {seed}", watch.level)
     world.attach(recording, Monitor(world) if watch.monitor else None)
-    violated = None
+    found = None
     try:
         _go(world, recording, until_us, watch, on_sample)
     except (Violated, IllegalTransition) as e:
-        violated = getattr(e, "invariant", "Legal Transitions"), getattr(e, "because", str(e))
-        recording.violated = violated[0]
+        invariant, because = getattr(e, "invariant", "Legal Transitions"), getattr(e, "because", str(e))
+        found = Violation(invariant, because, world.tick, world.now_us)
+        recording.violated = invariant
         on_sample(world)
-        recording.row("violated", "pd", subject=violated[0], because=violated[1])
-    return Run(start, seed, timed, tuple(policies), until_us, watch, world, recording, violated)
+        recording.row("violated", "pd", subject=invariant, because=because)
+    end = End("violation" if found else "time", world.now_us, world.ticks, found, found.because if found else "")
+    return Run(start, seed, timed, tuple(policies), until_us, watch, world, recording, end)
 
 
 def _go(world: World, recording: Recording, until_us: int, watch: Watch, on_sample: Callable[[World], None]) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from msgspec import Meta
 
@@ -150,6 +150,11 @@ class Facts:
         self.changes = 0
         self.now: Any = None
 
+    @property
+    def broken(self) -> bool:
+        """Whether an invariant is violated."""
+        return bool(self.now.violated)
+
     def see(self, row: Any) -> None:
         """Take a sample."""
         self.now = row.message
@@ -238,26 +243,21 @@ class Join:
 class Reads:
     """Regions are read at so many MiB/s each: ``1 7 13``, ``24 led by store-1``, or ``all``."""
 
+    flow: ClassVar[str] = "read"
     regions: Text
     mib_s: int = 16
 
     def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
         """Give the changes that it is."""
         found = _regions(self.regions, regions, f"{scenario.file}:{event.line}")
-        yield Timed(event.at_us, SetFlow("read", found, self.mib_s * _MIB))
+        yield Timed(event.at_us, SetFlow(self.flow, found, self.mib_s * _MIB))
 
 
 @dataclass(frozen=True, slots=True)
-class Writes:
+class Writes(Reads):
     """Regions are written at so many MiB/s each."""
 
-    regions: Text
-    mib_s: int = 16
-
-    def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
-        """Give the changes that it is."""
-        found = _regions(self.regions, regions, f"{scenario.file}:{event.line}")
-        yield Timed(event.at_us, SetFlow("write", found, self.mib_s * _MIB))
+    flow: ClassVar[str] = "write"
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +316,7 @@ def _regions(text: str, regions: RegionsStart, where: str) -> tuple[int, ...]:
         return _known([int(word) for word in text.replace(",", " ").split()], regions, where)
     except ValueError as e:
         raise ScenarioError(
-            f"{where}: expected regions; found {text}.", hint="Writes ids, `1 7 13`, or `24 led by store-1`, or `all`."
+            f"{where}: expected regions; found {text}.", hint="Write ids, `1 7 13`, or `24 led by store-1`, or `all`."
         ) from e
 
 
