@@ -353,7 +353,7 @@ def _pd(chance: Random) -> str:
     network = f"network: {{loss: {chance.choice((1, 5, 20))}%}}\n" if chance.random() < 0.4 else ""
     asked = ["{always: no violation}", "{eventually: no region misses a peer}", "{eventually: stale peers = 0}",
              "{eventually: down peers = 0}", "{eventually: every region has a leader}",
-             "{eventually: no region is left in a joint state}"]  # fmt: skip
+             "{eventually: no region is left in a joint state}", "{eventually: oldest operator < 150s}"]  # fmt: skip
     return (
         f"until: 5m\ncluster: {{stores: [{', '.join(there)}], regions: {regions}, on: {on},"
         f" size: {chance.choice((8, 40, 96))}, store_limit: {chance.choice((60, 600, 2000))},"

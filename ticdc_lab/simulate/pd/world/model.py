@@ -14,6 +14,7 @@ and comparisons (``<``, ``<=``, ``=``, ``>=``, ``>``) of a number::
     missing peers = 0              down peers = 0                running operators <= 64
     regions = 600                  thrash index <= 0.05          refused commands = 1
     stale peers = 0                wait < 100ms                  longest wait < 1s
+    oldest operator < 2m
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class Moment(NamedTuple):
     worst_us: int
     leaderless: int
     joint: int
+    oldest_us: int
 
 
 def uneven(m: Moment, counts: Mapping[int, int]) -> dict[int, int]:
@@ -144,6 +146,7 @@ _MEASURES: dict[str, Callable[[str, Words], Measure]] = {
     "down peers": _counts(lambda m, _: m.down),
     "stale peers": _counts(lambda m, _: m.stale),
     "longest wait": _counts(lambda m, _: m.worst_us, "us"),
+    "oldest operator": _counts(lambda m, _: m.oldest_us, "us"),
     "wait": _counts(lambda m, _: m.wait_us, "us"),
     "regions": _counts(lambda m, _: m.regions),
     "moved GiB": _counts(lambda m, _: Fraction(m.moved_gib), "share"),
@@ -204,6 +207,7 @@ def moment(world: World, *, with_thrash: bool = False) -> Moment:
         sum(len(n.stale) for n in nodes if n.runs), max(waits), round(max(n.disk.worst_s for n in nodes) * SECOND_US),
         int(((r.leader[: r.n] < 0) & r.alive[: r.n]).sum()),
         sum(row not in world.controller.running for row in np.flatnonzero(joint).tolist()),
+        max((world.now_us - x.started_us for x in world.controller.running.values()), default=0),
     )  # fmt: skip
 
 

@@ -81,8 +81,8 @@ class Monitor:
             raise Violated(TRANSITION, f"operator {r.number} ({r.op.desc}) went from {before} to {r.status}")
         if r.status == STARTED:
             self._started(r)
-        elif r.status == SUCCESS:
-            self._succeeded(r)
+        elif before == STARTED:
+            self._ended(r)
         if r.status != STARTED:
             self.at_start.pop(r.number, None)
 
@@ -115,7 +115,7 @@ class Monitor:
                 if bucket.tokens < 0:
                     raise Violated(STORE_LIMIT, f"store {node.told.id} is over its {name} limit")
 
-    def _succeeded(self, r: Running) -> None:
+    def _ended(self, r: Running) -> None:
         start = self.at_start.get(r.number)
         regions = self.world.regions
         if start is None or merges(r.op) is not None or r.op.kind & Kind.ADMIN or not regions.alive[r.row]:
@@ -127,7 +127,7 @@ class Monitor:
         # As it was and as PD knew it: of a store that fell silent or came back it learns later. Without placement rules
         # it removes a peer too many without asking whether those that stay are on silent stores.
         views = {start.ran, start.known} | ({frozenset(start.cluster.stores)} if r.op.desc == REMOVE_EXTRA else set())
-        found = [_harm(r.op.desc, start, region, then, then | new) for then in sorted(views, key=sorted)]
+        found = [_harm(r, start, region, then, then | new) for then in sorted(views, key=sorted)]
         if all(found):
             raise Violated(*found[0])
 
@@ -143,15 +143,18 @@ class Monitor:
 
 
 def _harm(
-    desc: str, start: _Start, region: Region, then: frozenset[int], now: frozenset[int]
+    r: Running, start: _Start, region: Region, then: frozenset[int], now: frozenset[int]
 ) -> tuple[str, str] | tuple[()]:
-    """Give the invariant that an operator broke, and how, if some stores were able then and others are now."""
+    """Give the invariant that an operator broke, and how, if some stores were able then and others are now.
+
+    One that ended on its way may leave a joint state, in which rules may be fitted by a voter that is to be demoted.
+    """
     had, has = _lasting(start.before, then), _lasting(region, now)
     if has < had and has < _voters_asked(start.cluster, region):
-        return FEWER, f"region {region.id} has {has} healthy voters after {desc}, had {had}"
+        return FEWER, f"region {region.id} has {has} healthy voters after {r.op.desc}, had {had}"
     had, has = _wanted(start.cluster, start.before, then), _wanted(start.cluster, region, now)
-    if has < had:
-        return RULES, f"region {region.id} has {has} peers that its rules ask for after {desc}, had {had}"
+    if has < had and r.status == SUCCESS:
+        return RULES, f"region {region.id} has {has} peers that its rules ask for after {r.op.desc}, had {had}"
     return ()
 
 
