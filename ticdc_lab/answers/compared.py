@@ -8,6 +8,7 @@ import pandas as pd
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
+from ticdc_lab.consumer.target_compare import ComparedTargets
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.figures.theme import count
 from ticdc_lab.transactions.differences import KINDS
@@ -52,10 +53,32 @@ def compared(
     return Answer("compare", _QUESTION, words, frames, limits, details)
 
 
+def targets(found: ComparedTargets) -> Answer:
+    """Say what two targets of a replay have in common: :func:`ticdc_lab.consumer.compare_targets`."""
+    question, tables = "Do two targets hold the same?", found.tables
+    frames = {"tables": tables, "rows": found.rows}
+    n, here, there = (int(tables[c].sum()) for c in ("same", "only here", "only there"))
+    limits = []
+    if len({*found.applied}) > 1:
+        said = [f"{ts} ({utc_words(ts)})" if ts else "no commit_ts that is known" for ts in found.applied]
+        limits = [f"This one is applied up to {said[0]}, the other up to {said[1]}: what lies between may differ."]
+    alone = [f"{t} has {c} in one alone" for t, c in zip(tables["table"], tables["columns of one alone"], strict=True)
+             if c and c != "the whole table"]  # fmt: skip
+    if not here and not there and not alone:
+        words = f"Both targets hold the same {count(n, 'row')} of {count(len(tables), 'table')}."
+        return Answer("compare", question, words, frames, limits)
+    unequal = [f"{count(k, 'row')} {words}" for k, words in ((here, _WORDS[_HERE]), (there, _WORDS[_THERE])) if k]
+    words = f"The targets differ: {', '.join([*unequal, *alone])}; {count(n, 'row')} are the same."
+    return Answer("compare", question, words, frames, limits)
+
+
 def are_equal(answer: Answer) -> bool:
-    """Whether the two logs of such an answer were found to hold the same; the partition of a change may be another."""
+    """Whether the two sides of such an answer were found to hold the same; the partition of a change may be another."""
     if not answer.frames:
         return False
+    tables = answer.frames["tables"]
+    if "ddl" not in answer.frames:
+        return not tables[["only here", "only there"]].to_numpy().any() and not tables["columns of one alone"].any()
     return not len(answer.frames["ddl"]) and not answer.frames["tables"][[*_WORDS]].to_numpy().any()
 
 

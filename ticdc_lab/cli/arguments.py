@@ -12,6 +12,9 @@ from typing import Any
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources.places import LINES, is_kafka, local_path, mistyped, require_kind, require_source
 
+TARGETS = ("duckdb:///", "delta:")
+"""How targets of a replay that ``compare`` takes begin."""
+
 
 def check_reading(where: Mapping[str, Any]) -> None:
     """Raise an error of this package if one of the options that say how a source is read cannot be right."""
@@ -34,6 +37,8 @@ def check_source(source: str, where: Mapping[str, Any]) -> None:
     """Raise an error of this package if nothing can be read at ``source``, or not with these options."""
     from ticdc_lab.codecs.table_file import settings_among
 
+    if source.startswith(TARGETS):
+        raise SourceError(f"{source} is a target, no log.", hint="ticdc-lab compare takes two of them.")
     kind = where.get("source_kind") or "auto"
     require_source(source, kind)
     _, others = settings_among(where.get("options", {}))

@@ -86,16 +86,20 @@ def _print_messages(about: Answer) -> None:
 @click.argument("other")
 @json_flag
 def compare(source: str, other: str, as_json: bool, **where: Any) -> None:
-    """Do two logs hold the same changes?
+    """Do two logs hold the same changes, or two targets the same rows?
 
     OTHER is compared with SOURCE: the same topic before and after an upgrade, or two changefeeds of one upstream.
-    Only what both hold whole is compared. OTHER is read with the same options.
+    Only what both hold whole is compared. OTHER is read with the same options. What two consumers made of a log is
+    compared row by row: both are duckdb:///FILE or delta:FOLDER then.
 
     Exit 0 the same, 1 differences, 2 could not run.
     """
     from ticdc_lab.answers.compared import are_equal
-    from ticdc_lab.cli.arguments import check_source
+    from ticdc_lab.cli.arguments import TARGETS, check_source
 
+    if source.startswith(TARGETS) and other.startswith(TARGETS):
+        _compare_targets(source, other, as_json=as_json)
+        return
     check_source(other, where)
     both = where | {"all_sources": (source, other)}  # one engine that reads both
     with asked(source, both) as (spark, log), asked(other, both) as (_, beside):
@@ -105,6 +109,21 @@ def compare(source: str, other: str, as_json: bool, **where: Any) -> None:
         print_answer(log, answer, as_json=as_json, shown=shown_whole)
     if not answer.frames:
         sys.exit(FAILED)
+    sys.exit(CLEAN if are_equal(answer) else FINDINGS)
+
+
+def _compare_targets(here: str, there: str, *, as_json: bool) -> None:
+    from ticdc_lab.answers.compared import are_equal, targets
+    from ticdc_lab.consumer import compare_targets
+
+    spark = session_of(needs_spark="it reads Delta tables") if "delta:" in (here[:6], there[:6]) else None
+    answer = targets(compare_targets(here, there, spark=spark))
+    if as_json:
+        print_json(
+            {"source": here, "other": there, "answer": answer.finding, "limits": [*answer.limits]} | answer.facts()
+        )
+    else:
+        click.echo(answer)
     sys.exit(CLEAN if are_equal(answer) else FINDINGS)
 
 

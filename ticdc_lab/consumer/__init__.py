@@ -30,12 +30,14 @@ if TYPE_CHECKING:
         consumption,
         matrix,
     )
+    from ticdc_lab.consumer.target_compare import ComparedTargets, compare_targets
 
 __all__ = [
     "CASES",
     "NO_FILTER",
     "POLICIES",
     "Compared",
+    "ComparedTargets",
     "Crash",
     "Listeners",
     "Pause",
@@ -47,6 +49,7 @@ __all__ = [
     "anomalies",
     "case_results",
     "compare",
+    "compare_targets",
     "consumed",
     "consumer_anomalies",
     "consumer_matrix",

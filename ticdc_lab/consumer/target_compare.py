@@ -1,0 +1,168 @@
+"""Two targets beside each other: what two consumers made of the same changes, table by table."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+import pandas as pd
+
+from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.redaction import without_secrets
+from ticdc_lab.events.ddl import literal, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FILE, _FOLDER = "duckdb:///", "delta:"
+_OWN = "_ticdc_lab"
+"""The schema of what a replay keeps for itself."""
+
+EXAMPLES = 20
+"""Rows of one target alone that are shown of a table."""
+
+TABLES = ["table", "only here", "only there", "same", "columns of one alone"]
+ROWS = ["table", "in", "row"]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedTargets:
+    """What two targets hold.
+
+    Attributes
+    ----------
+    tables
+        :data:`TABLES`: how many rows of each table are in one alone and in both, each as often as it is there. A table
+        that one lacks has all its rows in the other alone.
+    rows
+        :data:`ROWS`: the first rows of one alone, as JSON.
+    applied
+        commit_ts (TSO) up to which each is applied; 0 where it does not say.
+    """
+
+    tables: pd.DataFrame
+    rows: pd.DataFrame
+    applied: tuple[int, int]
+
+
+def is_target(place: str) -> bool:
+    """Whether a place names a target that can be compared, and no log."""
+    return place.startswith((_FILE, _FOLDER))
+
+
+def compare_targets(here: str, there: str, *, spark: SparkSession | None = None) -> ComparedTargets:
+    """Compare every row of two targets of a replay.
+
+    Rows are equal where all columns of both are; in which order they lie does not count.
+
+    Parameters
+    ----------
+    here, there
+        ``duckdb:///FILE`` or ``delta:FOLDER``.
+    spark
+        A session with Delta, for a folder.
+
+    Raises
+    ------
+    SourceError
+        One is no such target, is not there, or cannot be opened.
+    """
+    with ExitStack() as stack, duckdb.connect() as db:
+        db.execute("SET TimeZone = 'UTC'")
+        sides = [
+            stack.enter_context(_opened(db, place, name, spark)) for place, name in ((here, "here"), (there, "there"))
+        ]
+        (left, here_ts), (right, there_ts) = sides
+        counted, rows = [], []
+        for table in sorted({*left, *right}):
+            told, examples = _compared(db, table, left.get(table), right.get(table))
+            counted.append(told)
+            rows += examples
+    return ComparedTargets(
+        pd.DataFrame(counted, columns=TABLES), pd.DataFrame(rows, columns=ROWS), (here_ts, there_ts)
+    )  # fmt: skip
+
+
+Relations = Mapping[str, str]
+"""Table to what stands in SQL's FROM."""
+
+
+@contextmanager
+def _opened(
+    db: duckdb.DuckDBPyConnection, place: str, name: str, spark: SparkSession | None
+) -> Iterator[tuple[Relations, int]]:
+    """The tables of a target, and how far it is."""
+    if place.startswith(_FILE):
+        yield _file(db, place.removeprefix(_FILE), name)
+    elif place.startswith(_FOLDER):
+        if spark is None:
+            raise SourceError(f"{place} is a folder of Delta tables, which Spark reads.", hint="Give a Spark session.")
+        with tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder:
+            yield _folder(spark, place.removeprefix(_FOLDER), Path(folder))
+    else:
+        hint = "Targets that are compared are duckdb:///FILE and delta:FOLDER."
+        raise SourceError(f"{without_secrets(place)} is no target that can be compared.", hint=hint)
+
+
+def _file(db: duckdb.DuckDBPyConnection, path: str, name: str) -> tuple[Relations, int]:
+    if not Path(path).is_file():
+        raise SourceError(f"{path} does not exist, so there is no target to compare.")
+    try:
+        db.execute(f"ATTACH {literal(path)} AS {name} (READ_ONLY)")
+    except duckdb.Error as e:
+        raise SourceError(f"{path} cannot be opened as a DuckDB database: {e}") from e
+    of = f"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = '{name}'"
+    found = db.execute(of).fetchall()
+    tables = {f"{s}.{t}": f"{name}.{quoted(s)}.{quoted(t)}" for s, t in found if s != _OWN}
+    if (_OWN, "progress") not in found:
+        return tables, 0
+    ((applied,),) = db.execute(f"SELECT coalesce(min(applied_ts), 0) FROM {name}.{_OWN}.progress").fetchall()
+    return tables, int(applied)
+
+
+def _folder(spark: SparkSession, path: str, kept: Path) -> tuple[Relations, int]:
+    from ticdc_lab.consumer.sinks.delta import consistent, read_state
+
+    state = read_state(spark, path)
+    if state is None:
+        raise SourceError(f"{path} is no folder that a log was replayed into.")
+    tables = {}
+    for n, ((schema, table), frame) in enumerate(consistent(spark, path).items()):
+        frame.write.parquet(str(kept / str(n)))
+        tables[f"{schema}.{table}"] = f"read_parquet({literal(f'{kept / str(n)}/*.parquet')})"
+    return tables, state.progress.ts
+
+
+def _compared(
+    db: duckdb.DuckDBPyConnection, table: str, left: str | None, right: str | None
+) -> tuple[tuple[object, ...], list[tuple[str, str, str]]]:
+    """A row of :data:`TABLES`, and some of :data:`ROWS`."""
+    if left is None or right is None:
+        whole = left or right
+        ((n,),) = db.execute(f"SELECT count(*) FROM {whole}").fetchall()
+        told = (table, n if left else 0, n if right else 0, 0, "the whole table")
+        return told, _examples(db, table, "here" if left else "there", f"SELECT * FROM {whole}")
+    kinds = [dict(db.execute(f"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {side})").fetchall())
+             for side in (left, right)]  # fmt: skip
+    shared = [name for name in kinds[0] if name in kinds[1]]
+    alone = [name for of, other in (kinds, kinds[::-1]) for name in of if name not in other]
+    values = ", ".join(
+        quoted(c) if kinds[0][c] == kinds[1][c] else f"{quoted(c)}::VARCHAR AS {quoted(c)}" for c in shared
+    )
+    rows = [f"SELECT {values or 'NULL'} FROM {side}" for side in (left, right)]
+    only = [f"({rows[0]}) EXCEPT ALL ({rows[1]})", f"({rows[1]}) EXCEPT ALL ({rows[0]})"]
+    counts = [db.execute(f"SELECT count(*) FROM ({query})").fetchall()[0][0] for query in (*only, rows[0])]
+    told = (table, counts[0], counts[1], counts[2] - counts[0], ", ".join(alone))
+    return told, [
+        e for side, query in zip(("here", "there"), only, strict=True) for e in _examples(db, table, side, query)
+    ]
+
+
+def _examples(db: duckdb.DuckDBPyConnection, table: str, side: str, query: str) -> list[tuple[str, str, str]]:
+    found = db.execute(f"SELECT to_json(r)::VARCHAR AS row FROM ({query}) r ORDER BY row LIMIT {EXAMPLES}").fetchall()
+    return [(table, side, row) for (row,) in found]
