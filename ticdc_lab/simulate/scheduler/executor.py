@@ -142,8 +142,13 @@ def marked(executor: Executor, marks: Mapping[Key, Marks]) -> Executor:
 
 
 def promoted(executor: Executor, key: Key, start_ts: int, at_us: int, because: str) -> tuple[Executor, list[Changed]]:
-    """Let a prepared pipeline write from ``start_ts`` on; one still preparing will write as soon as it is prepared."""
+    """Let a prepared pipeline write from ``start_ts`` on; one still preparing will write as soon as it is prepared.
+
+    A sink that is stuck already stands where the pipeline begins to write, not where it was prepared.
+    """
     old = executor.pipelines[key]
+    if key in executor.stalled and old.state in (PREPARING, PREPARED):
+        executor = executor._replace(stalled=executor.stalled.set(key, max(start_ts, executor.stalled[key])))
     if old.state == PREPARING:
         return executor._replace(
             pipelines=executor.pipelines.set(key, old._replace(primary=True, start_ts=start_ts))
