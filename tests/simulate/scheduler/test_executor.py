@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from ticdc_lab.simulate.scheduler.clock import ts_of
-from ticdc_lab.simulate.scheduler.executor import STEADY, Executor, added, checkpoint_of, freed, promoted, settled, stuck
+from ticdc_lab.simulate.scheduler.executor import (
+    STEADY,
+    Executor,
+    added,
+    checkpoint_of,
+    freed,
+    promoted,
+    settled,
+    stuck,
+)
 
 
 def test_a_sink_that_is_stuck_before_it_writes_stands_where_it_begins() -> None:
