@@ -2,14 +2,18 @@
 
 import json
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
 from planted_ddl import planted as planted_ddl
-from planted_pipeline import SENT_IS_WRITTEN, planted
+from planted_pipeline import FRONTIER_MAX, SENT_IS_WRITTEN, planted
+from planted_schedulers import PROMOTE_EARLY
+from planted_schedulers import planted as planted_scheduler
 
 from ticdc_lab.cli import main
 from ticdc_lab.errors import ContractError
+from ticdc_lab.simulate.scheduler.v4 import operators
 from ticdc_lab.simulate.swarm import Fallen, fallen, swarm
 
 
@@ -87,6 +91,42 @@ def test_a_seed_that_does_not_hold_is_told_with_the_command_that_gives_it_again(
         once = _command(*again[2:])
     assert once.exit_code == 1 and "VIOLATED" in once.stdout
     assert told[0].partition(": ")[2].split(": ")[0] in once.stdout
+
+
+def _moved_at_once() -> Any:
+    """A move of v4 asks the destination before the origin has stopped."""
+    sound = operators.Move.start
+
+    def start(self: operators.Move, state: Any, at_us: int) -> Any:
+        begun, state, outputs = sound(self, state, at_us)
+        return (begun, state, outputs) if begun.finished else begun._add_dest(state, at_us, "planted")
+
+    return patch.object(operators.Move, "start", start)
+
+
+PLANTED = {
+    "v2: the checkpoint is not the least": (
+        lambda: planted_scheduler("skips_minimum"), "scheduler", "v2", 0, "No Lost Table",
+    ),
+    "v2: dispatched before all have synced": (
+        lambda: planted_scheduler("dispatches_before_sync"), "scheduler", "v2", 2, "No Double Write",
+    ),
+    "v3: promoted early": (lambda: planted_scheduler(PROMOTE_EARLY), "scheduler", "v3", 1, "No Double Write"),
+    "v4: moved at once": (_moved_at_once, "scheduler", "v4", 0, "No Double Write"),
+    "changefeeds: sent is written": (lambda: planted(SENT_IS_WRITTEN), "changefeeds", "", 0, "Processor Checkpoint"),
+    "changefeeds: the greatest frontier": (lambda: planted(FRONTIER_MAX), "changefeeds", "", 1, "Transactions Whole"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_seed_catches_a_planted_bug(bug: str) -> None:
+    """By the invariant that it breaks; without the bug the same seed holds."""
+    plant, model, variant, seed, breaks = PLANTED[bug]
+    changes = {"variant": variant} if variant else {}
+    assert not list(fallen(model, range(seed, seed + 1), changes))
+    with plant():
+        (found,) = fallen(model, range(seed, seed + 1), changes)
+    assert breaks in " ".join(found.because)
 
 
 def test_a_run_that_ends_in_an_error_has_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
