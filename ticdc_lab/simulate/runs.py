@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Generic, Self, TypedDict, TypeVar, cast
 
 import pyarrow as pa
 
 from ticdc_lab.simulate.assertions import Assertion, Judge, Outcome
 from ticdc_lab.simulate.faults import Fault, replanned
-from ticdc_lab.simulate.kernel import End, Kernel, Violation
+from ticdc_lab.simulate.kernel import Auditor, End, Kernel, Violation
+from ticdc_lab.simulate.machine import Machine
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.trace import CHANGES, EVENTS, Recorder, Row
@@ -75,6 +76,42 @@ class SimulatedRun(Generic[SettingsOf]):
             level=self.level,
         )  # fmt: skip
         return found
+
+
+class Ran(TypedDict):
+    """What :class:`SimulatedRun` has of a world that has run."""
+
+    faults: tuple[Fault, ...]
+    seed: int
+    until_us: int
+    network: Network
+    level: str
+    end: End
+    kernel: Kernel
+
+
+def ran(
+    machines: Mapping[str, Machine[Any]],
+    auditor: Auditor,
+    recorder: Recorder,
+    *,
+    faults: tuple[Fault, ...],
+    seed: int,
+    until_us: int,
+    network: Network,
+    step_limit: int,
+    begun: Callable[[Kernel], None] | None = None,
+) -> Ran:
+    """Let a world begin, and run it to its end."""
+    kernel = Kernel(
+        machines, network=network, faults=faults, seed=seed, auditor=auditor, recorder=recorder, step_limit=step_limit
+    )
+    if begun is not None:
+        begun(kernel)
+    return Ran(
+        end=kernel.run(until_us), faults=faults, seed=seed, until_us=until_us, network=network, level=recorder.level,
+        kernel=kernel,
+    )  # fmt: skip
 
 
 SWARM = "swarm"

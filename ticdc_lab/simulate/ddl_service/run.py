@@ -12,7 +12,7 @@ from ticdc_lab.simulate.ddl_service.world import PD, Settings, cluster_of, machi
 from ticdc_lab.simulate.faults import Chaos, Fault, drawn
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.network import Network
-from ticdc_lab.simulate.runs import QUIET, SimulatedRun
+from ticdc_lab.simulate.runs import QUIET, SimulatedRun, ran
 from ticdc_lab.simulate.trace import EVENTS, Recorder
 
 
@@ -83,18 +83,12 @@ def simulate(
     """
     planned = (*faults, *(mishaps(settings, chaos, seed) if chaos else ()))
     monitor = Monitor(settings.duties.versions)
-    kernel = Kernel(
-        machines(settings), network=network, faults=planned, seed=seed, auditor=monitor,
-        recorder=recorder or Recorder(f"ddl-service seed {seed}", level), step_limit=step_limit,
+    world = ran(
+        machines(settings), monitor, recorder or Recorder(f"ddl-service seed {seed}", level), faults=planned, seed=seed,
+        until_us=until_us, network=network, step_limit=step_limit, begun=begun,
     )  # fmt: skip
-    if begun:
-        begun(kernel)
-    end = kernel.run(until_us)
-    found = None if end.violation else unsettled(kernel, settings)
-    return Run(
-        settings=settings, faults=planned, seed=seed, until_us=until_us, network=network, level=level, end=end,
-        kernel=kernel, simulate=partial(simulate, settings), unsettled=found, monitor=monitor,
-    )  # fmt: skip
+    found = None if world["end"].violation else unsettled(world["kernel"], settings)
+    return Run(**world, settings=settings, simulate=partial(simulate, settings), unsettled=found, monitor=monitor)
 
 
 def mishaps(settings: Settings, chaos: Chaos, seed: int) -> list[Fault]:

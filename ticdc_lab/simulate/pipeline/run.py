@@ -26,7 +26,7 @@ from ticdc_lab.simulate.pipeline.tables import Change, Job
 from ticdc_lab.simulate.pipeline.tidb import PD, TIDB, Tidb
 from ticdc_lab.simulate.pipeline.tikv import Pd, Store, committed_in, initial_regions
 from ticdc_lab.simulate.pipeline.truth import Version, changes_of, jobs_of, replayed
-from ticdc_lab.simulate.runs import QUIET, SimulatedRun
+from ticdc_lab.simulate.runs import QUIET, SimulatedRun, ran
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, WantPartitions
@@ -191,22 +191,16 @@ def _simulate(
         consumer=_watched(settings),
     )  # fmt: skip
     recorder = recorder or Recorder(name or f"pipeline seed {seed}", level)
-    kernel = Kernel(
-        machines, network=network, faults=all_faults, seed=seed, auditor=monitor, recorder=recorder,
-        step_limit=step_limit,
+    world = ran(
+        machines, monitor, recorder, faults=all_faults, seed=seed, until_us=until_us, network=network,
+        step_limit=step_limit, begun=begun,
     )  # fmt: skip
-    if begun is not None:
-        begun(kernel)
-    end = kernel.run(until_us)
+    world["faults"] = tuple(f for f in all_faults if f not in late)
     again = partial(
         simulate, settings, load, step_limit=step_limit, name=recorder.run, stops_at_violation=stops_at_violation,
         sample_us=sample_us,
     )  # fmt: skip
-    kept = tuple(f for f in all_faults if f not in late)
-    return Run(
-        settings=settings, faults=kept, seed=seed, until_us=until_us, network=network, level=level, end=end,
-        kernel=kernel, simulate=again, load=load, measures=monitor.measures, monitor=monitor,
-    )  # fmt: skip
+    return Run(**world, settings=settings, simulate=again, load=load, measures=monitor.measures, monitor=monitor)
 
 
 def _machines(settings: Settings, scheduler: Scheduler, load: Load, start_ts: int, partitions: int) -> dict[str, Any]:

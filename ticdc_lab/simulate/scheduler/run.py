@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any
 
 from ticdc_lab.simulate.faults import Chaos, Fault, drawn
-from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.network import Network
-from ticdc_lab.simulate.runs import QUIET, SimulatedRun
+from ticdc_lab.simulate.runs import QUIET, SimulatedRun, ran
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
@@ -86,13 +85,9 @@ def simulate(
     recorder = recorder or Recorder(name or f"{settings.variant} seed {seed}", level)
     machines: dict[str, Any] = {ETCD: Etcd(keys, start_ts, settings.ttl_us)}
     machines |= {node: capture_machine(settings, node) for node in nodes}
-    kernel = Kernel(
-        machines, network=network, faults=all_faults, seed=seed, auditor=monitor, recorder=recorder,
+    world = ran(
+        machines, monitor, recorder, faults=all_faults, seed=seed, until_us=until_us, network=network,
         step_limit=step_limit,
     )  # fmt: skip
-    end = kernel.run(until_us)
     again = partial(simulate, settings, step_limit=step_limit, name=recorder.run, stops_at_violation=stops_at_violation)
-    return Run(
-        settings=settings, faults=all_faults, seed=seed, until_us=until_us, network=network, level=level, end=end,
-        kernel=kernel, simulate=again, measures=monitor.measures,
-    )  # fmt: skip
+    return Run(**world, settings=settings, simulate=again, measures=monitor.measures)

@@ -32,7 +32,7 @@ from ticdc_lab.simulate.pipeline.tables import Change
 from ticdc_lab.simulate.pipeline.tidb import PD, TIDB
 from ticdc_lab.simulate.pipeline.tikv import committed_in
 from ticdc_lab.simulate.pipeline.truth import changes_of
-from ticdc_lab.simulate.runs import QUIET, SimulatedRun
+from ticdc_lab.simulate.runs import QUIET, SimulatedRun, ran
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
@@ -219,21 +219,15 @@ def simulate_changefeeds(
     auditor.upstream.sample_us = sample_us
     recorder = recorder or Recorder(name or f"changefeeds seed {seed}", level)
     with no_cycles():
-        kernel = Kernel(
-            machines, network=network, faults=all_faults, seed=seed, auditor=auditor, recorder=recorder,
-            step_limit=step_limit,
+        world = ran(
+            machines, auditor, recorder, faults=all_faults, seed=seed, until_us=until_us, network=network,
+            step_limit=step_limit, begun=begun,
         )  # fmt: skip
-        if begun is not None:
-            begun(kernel)
-        end = kernel.run(until_us)
     again = partial(
         simulate_changefeeds, settings, load, changefeeds, step_limit=step_limit, name=recorder.run,
         stops_at_violation=stops_at_violation, sample_us=sample_us,
     )  # fmt: skip
-    return ChangefeedsRun(
-        settings=settings, faults=all_faults, seed=seed, until_us=until_us, network=network, level=level, end=end,
-        kernel=kernel, simulate=again, load=load, created=created, auditor=auditor,
-    )  # fmt: skip
+    return ChangefeedsRun(**world, settings=settings, simulate=again, load=load, created=created, auditor=auditor)
 
 
 def _created(
