@@ -11,7 +11,6 @@ import ast
 import sys
 from collections.abc import Iterable
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -25,7 +24,7 @@ class LazyPackage(ModuleType):
         if name not in self.__dict__.get("_names", ()):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         if "_where" not in self.__dict__:
-            self.__dict__["_where"] = for_types(str(self.__file__))
+            self.__dict__["_where"] = for_types(_source_of(self))
         module, called = self.__dict__["_where"][name]
         is_submodule = module == self.__name__
         value = import_module(f"{module}.{called}") if is_submodule else getattr(import_module(module), called)
@@ -59,9 +58,15 @@ def lazily(package: str, names: Iterable[str]) -> None:
     module.__class__ = LazyPackage
 
 
-def for_types(file: str) -> dict[str, tuple[str, str]]:
+def _source_of(module: ModuleType) -> str:
+    """As its loader knows it: the package may lie in a zip, as Spark sends it to workers."""
+    loader: Any = module.__loader__
+    return str(loader.get_source(module.__name__))
+
+
+def for_types(source: str) -> dict[str, tuple[str, str]]:
     """What a module imports for type checkers alone: by name the module, and what it is called there."""
-    tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+    tree = ast.parse(source)
     blocks = [n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
     imports = [n for block in blocks for n in block.body if isinstance(n, ast.ImportFrom)]
     return {name.asname or name.name: (str(n.module), name.name) for n in imports for name in n.names}

@@ -171,14 +171,14 @@ def compile_kernels() -> None:
         cache.note(_KERNELS)
 
 
-def are_compiled() -> bool:
-    """Whether the kernels are in the cache of this machine; if not, compiling them takes :data:`COMPILING_S`."""
-    return cache.has(_KERNELS)
+def compiling_s() -> float:
+    """CPU seconds, about, that compiling the kernels will take: none where they are in the cache of this machine."""
+    return 0.0 if cache.has(_KERNELS) else COMPILING_S
 
 
 def compile_beside() -> None:
     """Let a process of its own compile them, unless they are there."""
-    if not are_compiled():
+    if compiling_s():
         cache.start_filling(__name__)
 
 
@@ -400,4 +400,6 @@ def _ints(column: pa.Array) -> Ints:
 
 if __name__ == "__main__":
     os.nice(int(sys.argv[1]))
-    compile_kernels()
+    with cache.filling() as mine:
+        if mine:
+            compile_kernels()

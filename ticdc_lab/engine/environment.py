@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from ticdc_lab.errors import SetupError
 
 JAVA_MIN = 17
@@ -86,6 +84,8 @@ def cache_folder() -> Path:
     """Folder for what is fetched or compiled once: ``$TICDC_LAB_CACHE``, else ``ticdc_lab`` in the user's cache."""
     if own := os.environ.get("TICDC_LAB_CACHE"):
         return Path(own).expanduser().absolute()
+    from platformdirs import user_cache_path  # here, as ./lab asks for Java before it is installed
+
     return user_cache_path("ticdc_lab", appauthor=False)
 
 

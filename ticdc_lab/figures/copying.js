@@ -9,9 +9,14 @@ function ticdcCopying() {
     button.ticdc-copy::before { content: "copy" } button.ticdc-copied::before { content: "✓" }`;
   document.head.append(looks);
 
-  function copy(text) {
-    if (navigator.clipboard) return navigator.clipboard.writeText(text).catch(() => undefined);
-    return Promise.resolve(); // a page from elsewhere without TLS: what is chosen below can be copied by hand
+  // Whether it could: a page from elsewhere without TLS has no clipboard, but what is chosen can be copied by hand.
+  async function copy(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      return false;
+    }
   }
 
   function choose(node) {
@@ -24,7 +29,8 @@ function ticdcCopying() {
 
   async function copyRow(button) {
     const cells = [...button.closest("tr").cells].filter((cell) => !cell.contains(button));
-    await copy(cells.map((cell) => cell.textContent.trim().replace(/\s+/g, " ")).join("\t"));
+    const text = cells.map((cell) => cell.textContent.trim().replace(/\s+/g, " ")).join("\t");
+    if (!(await copy(text))) return choose(button.closest("tr"));
     button.classList.add("ticdc-copied");
     setTimeout(() => button.classList.remove("ticdc-copied"), DONE_MS);
   }

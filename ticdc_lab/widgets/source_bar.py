@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -147,7 +148,8 @@ def _first_folder() -> Path:
 
 
 def _may_be_log(path: Path) -> bool:
-    return path.name.endswith((*LINES, ".parquet")) or (path / "_delta_log").is_dir()
+    # os.path: false, where pathlib raises, of a folder that we may not enter
+    return path.name.endswith((*LINES, ".parquet")) or os.path.isdir(path / "_delta_log")
 
 
 def _visible(folder: Path) -> list[Path]:

@@ -11,7 +11,6 @@ import ipywidgets as widgets
 from pyspark.sql import SparkSession
 
 from ticdc_lab.answers import Answer
-from ticdc_lab.dispatch.sweep import COMPILING_S, are_compiled
 from ticdc_lab.engine import engine_of, parallelism, speeds
 from ticdc_lab.errors import ContractError
 from ticdc_lab.log import Log
@@ -49,15 +48,15 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
         self._begin = lambda: self.compute(log, shown)
         self.above.children = []
         step, n_events = _step(self.name, log), _events(log)
-        first = self.name == "dispatch" and not are_compiled()
-        doing = self.tab.doing + ("; its kernels are compiled first, once on this machine" if first else "")
-        expected_s = COMPILING_S if first else speeds.expected_s(step, n_events)
+        compiling_s = self.tab.compiling_s()
+        doing = self.tab.doing + ("; its kernels are compiled first, once on this machine" if compiling_s else "")
+        expected_s = compiling_s + (speeds.expected_s(step, n_events) or 0.0) or None
 
         def work() -> None:
             begun = time.monotonic()
             panel = self.tab.make(log)
             answer = None if self.tab.answer is None else self.tab.answer(log)
-            if not first:  # it would mislead all later estimates
+            if not compiling_s:  # it would mislead all later estimates
                 speeds.note(step, messages=n_events, seconds=time.monotonic() - begun)
             self._tell(answer, panel)
             shown_below = [self.cannot_tell, self.evidence]

@@ -12,6 +12,7 @@ import ipywidgets as widgets
 
 from ticdc_lab import figures
 from ticdc_lab.answers import Answer
+from ticdc_lab.dispatch.sweep import compiling_s
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.tso import compose
 from ticdc_lab.figures.theme import count, label
@@ -45,12 +46,15 @@ class Tab:
         The panel, from a log; may start Spark jobs.
     answer
         What is said above the panel.
+    compiling_s
+        CPU seconds that kernels of its own have to be compiled first, as of this moment.
     """
 
     title: str
     doing: str
     make: Callable[[Log], Panel[Any]]
     answer: Callable[[Log], Answer] | None = None
+    compiling_s: Callable[[], float] = lambda: 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,7 @@ TABS: Mapping[str, Tab] = MappingProxyType(
             partial(_of_summary, pictures=("transactions",), needs="which transactions are whole"),
             Log.transactions,
         ),
-        "dispatch": Tab("dispatch what-if", "measuring every dispatcher", _what_if, Log.what_if),
+        "dispatch": Tab("dispatch what-if", "measuring every dispatcher", _what_if, Log.what_if, compiling_s),
         "messages": Tab(
             "messages", "opening the files", lambda log: browse_panel(log.browser)
         ),
