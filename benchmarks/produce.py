@@ -26,7 +26,7 @@ import pyarrow as pa
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.encode import ENCODERS
 from ticdc_lab.encode.cells import ColumnShape
-from ticdc_lab.encode.messages import writer
+from ticdc_lab.encode.encoders import writer
 from ticdc_lab.encode.open_protocol import derived_flags
 from ticdc_lab.events.mysql_types import FLOAT, INTEGER, type_of
 

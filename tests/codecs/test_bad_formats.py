@@ -641,7 +641,7 @@ def test_simple_under_a_claim_check_is_whole(tmp_path: Path, in_avro: bool, enve
 
 
 def avro_form(**more: Any) -> bytes:
-    """What :func:`simple` gives, in Avro."""
+    """What :func:`simple_insert` gives, in Avro."""
     fields = json.loads(simple_insert(**more))
     out = io.BytesIO(simple.FIRST)
     out.seek(1)

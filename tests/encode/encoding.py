@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.encode.messages import writer
+from ticdc_lab.encode.encoders import writer
 from ticdc_lab.events.schema import DECODED, EVENTS
 
 Event = dict[str, Any]

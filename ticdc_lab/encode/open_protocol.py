@@ -1,4 +1,4 @@
-"""Events as open-protocol: JSON keys and values, which :mod:`ticdc_lab.encode.messages` frames and batches.
+"""Events as open-protocol: JSON keys and values, which :mod:`ticdc_lab.encode.encoders` frames and batches.
 
 What events of another protocol lack is derived as TiCDC would know it from a table: the binary flag from the type, the
 unsigned flag from its text (and for BIT and YEAR, as TiDB sets it). The handle key is taken for the primary key, and

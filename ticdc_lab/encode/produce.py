@@ -21,8 +21,8 @@ from ticdc_lab.dispatch import check_strategy, dispatch
 from ticdc_lab.dispatch.hashing import Flavour
 from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.encode import encoder
+from ticdc_lab.encode.encoders import writer
 from ticdc_lab.encode.export import is_lines, write
-from ticdc_lab.encode.messages import writer
 from ticdc_lab.engine.columns import least
 from ticdc_lab.engine.failures import said_in_a_task
 from ticdc_lab.engine.shuffle import Batches, by_key, in_one

@@ -27,7 +27,7 @@ from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.sources import parquet, pieces
 from ticdc_lab.sources.decoding import known_of
-from ticdc_lab.sources.overlaps import Held, SharedStretch, Skips, digests, numbered, overlaps_of, whole_runs, without
+from ticdc_lab.sources.overlaps import SharedStretch, Skips, overlaps_of, whole_runs, without
 from ticdc_lab.sources.places import data_files, kind_of_name, local_path
 
 NAME = "ticdc"
@@ -181,18 +181,14 @@ def _held_twice(parts: Sequence[TaskPart]) -> Skips:
     files = list(dict.fromkeys(part.file for part in parts))
     if len(files) < 2:
         return pieces.NO_SKIPS
-    held = Held()
-    for part in parts:
-        for messages, _ in _messages(part):
-            held.note(part.file, messages)
+    read, line = pieces.table_of([(part.file, part.first, part.last) for part in parts]).to_batches(), parts[0].line
 
     def compare(of: Sequence[SharedStretch], skips: Skips) -> Iterator[tuple[int, int, int]]:
-        by_file = numbered(of)
-        for part in parts:
-            for messages, _ in _messages(part) if part.file in by_file else ():
-                yield from digests(part.file, messages, by_file, skips)
+        for batch in pieces.compared(iter(read), line, of, skips):
+            yield from zip(*(batch[name].to_pylist() for name in pieces.DIGESTS.names), strict=True)
 
-    return overlaps_of(whole_runs([held.said()]), files, compare).skips
+    held = [batch["held"][0].as_py() for batch in pieces.what_files_hold(iter(read), line)]
+    return overlaps_of(whole_runs(held), files, compare).skips
 
 
 class _StreamReader(DataSourceStreamReader):

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.encode import encoder
-from ticdc_lab.encode.messages import writer
+from ticdc_lab.encode.encoders import writer
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.schema import EVENTS, MESSAGES
 from ticdc_lab.simulate.pipeline.downstream import Align, Ddl, Entry, Partitions, Rows
