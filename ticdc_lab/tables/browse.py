@@ -37,6 +37,11 @@ LIVES = 500
 IMAGES = 5000
 """Row changes of a table whose values are brought, unless another number is asked for."""
 
+_ALIKE = """WINDOW alike AS (
+                PARTITION BY commit_ts, op, coalesce(key_hash, change_hash) ORDER BY "offset", partition, topic, seq
+            )"""
+"""The deliveries of one change, the first one first: as :mod:`ticdc_lab.transactions.restoring` has it."""
+
 
 def _cells(image: str, *, keys: bool) -> str:
     """SQL for the columns of an image, or those of its key, as ``name=value``."""
@@ -228,7 +233,7 @@ class Browser:
             SELECT commit_ts, op, topic, partition, "offset", seq, coalesce(columns, before) AS image, before,
                    row_number() OVER alike > 1 AS again
             FROM log WHERE kind = 'row' AND table_of = ? AND (key_of = ? OR key_before = ?)
-            WINDOW alike AS (PARTITION BY commit_ts, change_hash ORDER BY partition, "offset", seq)
+            {_ALIKE}
             ORDER BY commit_ts, again, CASE op WHEN 'delete' THEN 0 WHEN 'update' THEN 1 ELSE 2 END, "offset", seq
             LIMIT {LIVES}
             """,
@@ -260,7 +265,7 @@ class Browser:
                    array_to_string({_cells("columns", keys=False)}, ', ') AS after,
                    topic, partition, "offset", seq, row_number() OVER alike > 1 AS again
             FROM log WHERE kind = 'row' AND commit_ts = ?
-            WINDOW alike AS (PARTITION BY op, coalesce(key_hash, change_hash) ORDER BY "offset", partition, topic, seq)
+            {_ALIKE}
             ORDER BY CASE op WHEN 'delete' THEN 0 WHEN 'update' THEN 1 ELSE 2 END, table_of, key_of, again,
                      partition, "offset", seq
             LIMIT {int(n)}
