@@ -95,6 +95,14 @@ def test_a_row_is_followed_through_its_life(browser: Browser) -> None:
     assert life["columns"][3] == {"id": "3", "v": "2"}
 
 
+def test_a_repeat_that_differs_is_a_repeat_in_the_row_as_in_its_transaction(tmp_path: Path) -> None:
+    """A change is told by its commit_ts, operation and row, as transactions are restored; not by what it says."""
+    rows = [change(i, 20, "insert", image(1, v), None, key_hash=5, change_hash=v) for i, v in enumerate((7, 8))]
+    pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema(DECODED)), tmp_path / "log.parquet")
+    browser = Browser([str(tmp_path / "log.parquet")])
+    assert list(browser.row_life("s.t", "id=1")["again"]) == list(browser.transaction(20)["again"]) == [False, True]
+
+
 def test_a_transaction_is_listed_in_an_order_that_is_safe_to_apply(tmp_path: Path) -> None:
     """Deletes free keys before inserts take them, each change beside its repeat; other transactions are left out."""
     rows = [
