@@ -28,7 +28,7 @@ import psutil
 from run import HERE, noop
 
 from ticdc_lab.consumer import open_sink, replay
-from ticdc_lab.consumer.sinks import files_of
+from ticdc_lab.consumer.replay import files_of
 from ticdc_lab.consumer.sinks.mysql_connection import address_of, connected
 from ticdc_lab.engine.sessions import session
 from ticdc_lab.sources.change_log import ChangeLog

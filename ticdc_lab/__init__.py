@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from ticdc_lab import figures, simulate, widgets
     from ticdc_lab.answers.summary import summarise
     from ticdc_lab.audit import audit
-    from ticdc_lab.consumer.replay import replay
-    from ticdc_lab.consumer.sinks import open_sink
+    from ticdc_lab.consumer.replay import open_sink, replay
     from ticdc_lab.consumer.study import Study
     from ticdc_lab.dispatch.advise import advise
     from ticdc_lab.dispatch.dispatching import dispatch

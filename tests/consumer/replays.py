@@ -17,8 +17,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_lab import load
 from ticdc_lab.consumer import replay
-from ticdc_lab.consumer.replay import Replayed
-from ticdc_lab.consumer.sinks import files_of
+from ticdc_lab.consumer.replay import Replayed, files_of
 from ticdc_lab.consumer.sinks.duckdb import DuckDBSink
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables import Knowledge, knowledge

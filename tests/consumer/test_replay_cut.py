@@ -23,8 +23,7 @@ from test_replay_mysql import contents
 
 from ticdc_lab import load
 from ticdc_lab.consumer import open_sink, replay
-from ticdc_lab.consumer.replay import plan_of
-from ticdc_lab.consumer.sinks import files_of
+from ticdc_lab.consumer.replay import files_of, plan_of
 from ticdc_lab.consumer.sinks.delta import consistent
 from ticdc_lab.consumer.sinks.mysql_connection import PASSWORD
 from ticdc_lab.errors import SourceError

@@ -13,8 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from replays import contents, decoded, into_duckdb
 
-from ticdc_lab.consumer.replay import plan_of
-from ticdc_lab.consumer.sinks import files_of
+from ticdc_lab.consumer.replay import files_of, plan_of
 
 pytestmark = pytest.mark.spark
 

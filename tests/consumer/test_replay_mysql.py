@@ -16,8 +16,7 @@ from pyspark.sql import SparkSession
 from replays import decoded
 
 from ticdc_lab.consumer import compare, open_sink, replay
-from ticdc_lab.consumer.replay import plan_of
-from ticdc_lab.consumer.sinks import files_of
+from ticdc_lab.consumer.replay import files_of, plan_of
 from ticdc_lab.consumer.sinks.mysql import literal_of, statement, why_not_run
 from ticdc_lab.consumer.sinks.mysql_connection import PASSWORD, address_of
 from ticdc_lab.errors import SourceError

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from ticdc_lab.consumer.listener import Crash, Listeners, Pause, Rebalance
     from ticdc_lab.consumer.model import run
     from ticdc_lab.consumer.policy import POLICIES, Policy
-    from ticdc_lab.consumer.replay import Replayed, replay
+    from ticdc_lab.consumer.replay import Replayed, open_sink, replay
     from ticdc_lab.consumer.replay_compare import Compared, compare
-    from ticdc_lab.consumer.sinks import open_sink
     from ticdc_lab.consumer.smallest import smallest
     from ticdc_lab.consumer.study import (
         Scenario,

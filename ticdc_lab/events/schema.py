@@ -6,7 +6,7 @@ Each column carries its meaning as a comment, so that ``df.schema`` explains its
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -243,3 +243,19 @@ def require_batch(df: DataFrame, *, function: str, why: str) -> None:
             f"{function} needs the whole log: {why}.",
             hint="Write the stream to a Delta table and call it on spark.read of that table.",
         )
+
+
+def as_messages(df: DataFrame) -> DataFrame:
+    """:data:`ticdc_lab.events.schema.MESSAGES` from a frame with at least what decoding needs; also a stream."""
+    require_columns(df, "topic", "partition", "offset", "key", "value", frame="messages")
+    return df.select(*(_typed(df, f) for f in MESSAGES.fields))
+
+
+def _typed(df: DataFrame, field: StructField) -> Column:
+    """The column in its contract's type; one that is not there is null, a timestamp in numbers is milliseconds."""
+    from pyspark.sql import functions as F
+
+    column = F.col(field.name) if field.name in df.columns else F.lit(None)
+    if field.name == "timestamp" and field.name in df.columns and isinstance(df.schema["timestamp"].dataType, LongType):
+        column = F.timestamp_millis(column)
+    return column.cast(field.dataType).alias(field.name)

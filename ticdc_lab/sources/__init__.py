@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
-    from ticdc_lab.sources.opening import Source, as_messages, open_source
+    from ticdc_lab.events.schema import as_messages
+    from ticdc_lab.sources.opening import Source, open_source
     from ticdc_lab.sources.places import KINDS, data_files, local_path
 
 __all__ = ["KINDS", "Source", "as_messages", "data_files", "local_path", "open_source"]

@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.codecs.capture_lines import Lines
-from ticdc_lab.codecs.capture_lines import read_lines as read_fields
+from ticdc_lab.codecs import choice
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel.arrow import in_form
 from ticdc_lab.codecs.known import BOUNDS
+from ticdc_lab.codecs.plain import capture as plain
+from ticdc_lab.codecs.plain.capture import Lines
 from ticdc_lab.events.schema import DECODED, MESSAGES
 
 LINES_A_BATCH = 10_000
@@ -26,6 +27,15 @@ _BATCH_BYTES = 32 << 20
 _PIECE = 4 << 20
 
 Batches = Iterator[pa.RecordBatch]
+
+
+def read_fields(lines: pa.Array) -> plain.Lines:
+    """Read lines (binary), each a JSON object with key and value in base64, in plain Python or by the kernel."""
+    if choice.compiled(choice.CAPTURE, lines):
+        from ticdc_lab.codecs.kernel import capture_batch
+
+        return capture_batch.read_lines(lines)
+    return plain.read_lines(lines)
 
 
 def read_lines(batches: Batches, line: int = BOUNDS.line) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:

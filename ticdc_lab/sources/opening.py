@@ -14,9 +14,8 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StructField
 
 from ticdc_lab.codecs.decode import Detected
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
@@ -26,7 +25,7 @@ from ticdc_lab.engine import is_sail, parquet_below, verbatim
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.object_stores import Store, Stored
 from ticdc_lab.errors import EngineError, SourceError
-from ticdc_lab.events.schema import MESSAGES, require_columns
+from ticdc_lab.events.schema import MESSAGES, as_messages
 from ticdc_lab.sources import capture, kafka, parquet, pieces, storage
 from ticdc_lab.sources.overlaps import Overlaps, SharedStretch, Skips, overlaps_of, whole_runs
 from ticdc_lab.sources.places import (
@@ -387,20 +386,6 @@ def _table(source: str, df: DataFrame, *, kind: str, measure: Callable[[], Size]
     messages = as_messages(df)
     raw = messages.select(*parquet.COLUMNS)
     return Source(source, raw, as_they_are, table=messages, kind=kind, measure=measure)
-
-
-def as_messages(df: DataFrame) -> DataFrame:
-    """:data:`ticdc_lab.events.schema.MESSAGES` from a frame with at least what decoding needs; also a stream."""
-    require_columns(df, *parquet.COLUMNS, frame="messages")
-    return df.select(*(_typed(df, f) for f in MESSAGES.fields))
-
-
-def _typed(df: DataFrame, field: StructField) -> Column:
-    """The column in its contract's type; one that is not there is null, a timestamp in numbers is milliseconds."""
-    column = F.col(field.name) if field.name in df.columns else F.lit(None)
-    if field.name == "timestamp" and field.name in df.columns and isinstance(df.schema["timestamp"].dataType, LongType):
-        column = F.timestamp_millis(column)
-    return column.cast(field.dataType).alias(field.name)
 
 
 def as_they_are(batches: Batches) -> Iterator[tuple[pa.RecordBatch, None]]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.codecs.capture_lines import Lines
 from ticdc_lab.codecs.kernel import capture, faults
 from ticdc_lab.codecs.kernel.arrow import numbers, spans, texts
 from ticdc_lab.codecs.kernel.state import fresh_state
+from ticdc_lab.codecs.plain.capture import Lines
 
 _PLACE = (1 << 40) - 1
 
 
 def read_lines(lines: pa.Array) -> Lines:
-    """What :func:`ticdc_lab.codecs.capture_lines.read_lines` gives."""
+    """As :func:`ticdc_lab.sources.capture.read_fields` says."""
     data, starts, ends = spans(lines)
     n, items, room = len(lines), len(lines) + 64, len(data) + 4096
     while True:

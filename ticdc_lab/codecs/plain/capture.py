@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.codecs.capture_lines import Lines
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.plain.json_text import (
     LIST,
@@ -39,8 +38,34 @@ _NO_TIMESTAMP = -1
 """How Kafka writes that there is none."""
 
 
+class Lines(NamedTuple):
+    """Fields of each line, null where they are absent or the line is wrong.
+
+    Attributes
+    ----------
+    topic, headers
+        Text; ``headers`` as JSON, null where there are none.
+    partition, offset, timestamp_ms
+        64-bit integers.
+    key, value
+        Binary.
+    faults
+        0, or what is wrong with the line: a number of :mod:`ticdc_lab.codecs.kernel.faults` above bit 40, and below it
+        the byte of the line.
+    """
+
+    topic: pa.Array
+    partition: pa.Array
+    offset: pa.Array
+    timestamp_ms: pa.Array
+    key: pa.Array
+    value: pa.Array
+    headers: pa.Array
+    faults: np.ndarray
+
+
 def read_lines(lines: pa.Array) -> Lines:
-    """What :func:`ticdc_lab.codecs.capture_lines.read_lines` gives."""
+    """As :func:`ticdc_lab.sources.capture.read_fields` says."""
     found: list[dict[str, Any]] = []
     wrong = np.zeros(len(lines), np.int64)
     for i, line in enumerate(lines.to_pylist()):
