@@ -16,8 +16,7 @@ from ticdc_lab.codecs.fields import require_few_values
 from ticdc_lab.codecs.known import Bounds, Known
 from ticdc_lab.codecs.simple import Version, columns_of, tables_in, version_of
 from ticdc_lab.codecs.unpack import parts, unpacker
-
-Batches = Iterator[pa.RecordBatch]
+from ticdc_lab.events.arrays import Batches
 
 TABLES = StructType(
     [

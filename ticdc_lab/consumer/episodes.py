@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.engine.shuffle import by_key
 from ticdc_lab.events import PARTITION, POSITION
-from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, numbers, partitions_in, runs
+from ticdc_lab.events.arrays import NO_TS, Batches, Bools, Ints, changes_in, numbers, partitions_in, runs
 from ticdc_lab.events.ddl import blocked_tables
 from ticdc_lab.events.schema import KEYS, require_batch, require_columns
 
@@ -31,8 +31,6 @@ first_offset bigint, table string, key_hash bigint, query string, schema_name st
 _REPEAT = _DELIVERY + ", from_offset bigint, checkpoint bigint, pending bigint, restated boolean, blocked array<string>"
 _NAMED = ("query", "schema_name", "table_name")
 _EPISODE = (*PARTITION, "from_offset", "checkpoint", "pending", "restated")
-
-Batches = Iterator[pa.RecordBatch]
 
 
 def delivery_episodes(events: DataFrame) -> DataFrame:

@@ -6,7 +6,7 @@ memory is short. The kernel (:mod:`ticdc_lab.dispatch.conflict_kernel`) sees eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +39,7 @@ from ticdc_lab.engine.columns import least
 from ticdc_lab.engine.shuffle import Kernel, by_key
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events import POSITION
-from ticdc_lab.events.arrays import Ints
+from ticdc_lab.events.arrays import Batches, Ints
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.transactions import op_rank
@@ -54,8 +54,6 @@ _WHY = "what conflicts with a change may be anywhere before it"
 _PLACES = ("topic", "schema_name", "table_name", "partition", "offset", "seq")
 _ARRIVAL = ("partition", "offset", "seq", "topic")
 _UNDATED = "the event has no commit_ts, by which conflict detection orders changes"
-
-Batches = Iterator[pa.RecordBatch]
 
 
 def conflict_placements(

@@ -31,7 +31,7 @@ from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.dispatch.strategies import NO_ROWID
 from ticdc_lab.dispatch.sweep_kernel import CELLS, MEASURES, MOST, Counters, Ids, LastChange, LastOfKeys, TableChanges
 from ticdc_lab.dispatch.unique_keys import NOT_CARRIED
-from ticdc_lab.events.arrays import Ints, changes_in, runs
+from ticdc_lab.events.arrays import Batches, Ints, changes_in, runs
 from ticdc_lab.events.tso import LOGICAL_BITS
 
 SWEPT = "lane int, facts binary"
@@ -67,7 +67,6 @@ _WIDE = ("ts", "tidb-rowid")
 
 Numbers = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.uint8]
-Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True)

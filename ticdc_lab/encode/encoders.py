@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ticdc_lab.codecs.registry import require_written
 from ticdc_lab.encode import canal_json, mq_v1, open_protocol
 from ticdc_lab.errors import ProtocolError
-from ticdc_lab.events.arrays import Ints, changes_in, codes
+from ticdc_lab.events.arrays import Batches, Ints, changes_in, codes
 
 Pair = tuple[pa.Array, pa.Array]
 
@@ -141,8 +141,6 @@ EVENTS_A_PASS = 2_500
 
 PARTITION, KEY = "target_partition", "dispatch_key"
 _VERSION = (1).to_bytes(8, "big")
-
-Batches = Iterator[pa.RecordBatch]
 
 
 def writer(protocol: str, *, max_batch_size: int) -> Callable[[Batches], Batches]:

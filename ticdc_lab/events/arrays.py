@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,7 @@ from ticdc_lab.events.tso import LOGICAL_BITS
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Column = NDArray[Any]
+Batches = Iterator[pa.RecordBatch]
 
 NO_TS = np.iinfo(np.int64).min
 """Stands for a timestamp that is null, or not there yet: below all others."""

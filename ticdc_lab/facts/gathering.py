@@ -5,14 +5,14 @@ A part's facts have the form of the whole's, so that they can be put together an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from ticdc_lab.events.arrays import Ints, changes_in
+from ticdc_lab.events.arrays import Batches, Ints, changes_in
 from ticdc_lab.facts.places import place_number
 from ticdc_lab.facts.schemas import arrow_of
 
@@ -42,8 +42,6 @@ PLACE = ("topic", "partition", "schema_name", "table_name", "kind", "op")
 _READ = ("kind", "commit_ts", "op", "topic", "partition", "offset", "seq", "schema_name", "table_name")
 _SAID = ("query", "ddl_type", "partition_count")
 _NARROW = pa.schema([ARROW.field(n) for n in (*_READ, *_SAID)])
-
-Batches = Iterator[pa.RecordBatch]
 
 
 def log_facts(events: DataFrame) -> DataFrame:

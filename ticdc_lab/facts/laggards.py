@@ -12,13 +12,11 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.engine.shuffle import in_one
 from ticdc_lab.events import PARTITION
-from ticdc_lab.events.arrays import NO_TS, Ints, changes_in, nullable, partitions_in, seconds, timestamps
+from ticdc_lab.events.arrays import NO_TS, Batches, Ints, changes_in, nullable, partitions_in, seconds, timestamps
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.known import LogFacts
 from ticdc_lab.facts.schemas import SPANS, STATED, arrow_of, together
 from ticdc_lab.facts.watermarks import IS_WATERMARK
-
-Batches = Iterator[pa.RecordBatch]
 
 
 def laggard_spans(events: DataFrame) -> DataFrame:

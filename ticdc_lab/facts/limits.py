@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.engine.shuffle import by_key
 from ticdc_lab.events import PARTITION
-from ticdc_lab.events.arrays import Ints, partitions_in
+from ticdc_lab.events.arrays import Batches, Ints, partitions_in
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.gathering import IN_CHUNK
@@ -127,8 +127,6 @@ def lacking(decoded: DataFrame, expected: DataFrame) -> tuple[str, ...]:
 
 
 # Offsets that a log lacks: compacted or expired in Kafka, or lost on the way into a recording.
-
-Batches = Iterator[pa.RecordBatch]
 
 
 def offset_gaps(events: DataFrame, *, expected: DataFrame | None = None) -> DataFrame:

@@ -6,7 +6,7 @@ known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from ticdc_lab.engine.shuffle import in_one
-from ticdc_lab.events.arrays import NO_TS, Ints, timestamps
+from ticdc_lab.events.arrays import NO_TS, Batches, Ints, timestamps
 from ticdc_lab.events.tso import LOGICAL_BITS, physical_ms
 from ticdc_lab.facts.gathering import FACTS, PLACE, log_facts
 from ticdc_lab.facts.known import LogFacts, numbers_of
@@ -131,7 +131,6 @@ HOME, TABLE = ("topic", "partition"), ("schema_name", "table_name")
 _COUNTED = "what string, number bigint, n bigint"
 _READ = ("kind", "commit_ts", "offset", *HOME, *TABLE)
 
-Batches = Iterator[pa.RecordBatch]
 Name = tuple[object, object]
 
 

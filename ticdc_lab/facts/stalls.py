@@ -21,7 +21,7 @@ from pyspark.sql.types import StructField, StructType
 from ticdc_lab.engine.columns import in_order
 from ticdc_lab.engine.shuffle import in_one
 from ticdc_lab.events import PARTITION, POSITION
-from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, lasts_in, nullable, seconds, timestamps
+from ticdc_lab.events.arrays import NO_TS, Batches, Bools, Ints, changes_in, lasts_in, nullable, seconds, timestamps
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.events.tso import physical_ms
 from ticdc_lab.facts.known import LogFacts
@@ -30,8 +30,6 @@ from ticdc_lab.facts.watermarks import IS_ROW, STALL_S, by_watermark
 
 STALL = ("topic", "held_ts", "next_ts", "everywhere")
 """What names a stall."""
-
-Batches = Iterator[pa.RecordBatch]
 
 
 def stalls(events: DataFrame, *, stall_s: float = STALL_S, arrivals: DataFrame | None = None) -> DataFrame:

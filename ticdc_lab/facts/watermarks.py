@@ -13,7 +13,6 @@ All timestamps are TSO (bigint). Seconds are differences of their physical parts
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
@@ -24,7 +23,17 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.engine.shuffle import by_key, in_one
 from ticdc_lab.events import PARTITION, POSITION
-from ticdc_lab.events.arrays import NO_TS, Bools, Ints, nullable, partitions_in, seconds, seconds_between, timestamps
+from ticdc_lab.events.arrays import (
+    NO_TS,
+    Batches,
+    Bools,
+    Ints,
+    nullable,
+    partitions_in,
+    seconds,
+    seconds_between,
+    timestamps,
+)
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.events.tso import lag_s_col
 from ticdc_lab.facts.known import LogFacts, highest_before
@@ -35,8 +44,6 @@ STALL_S = 60.0
 
 IS_ROW = "kind = 'row'"
 IS_WATERMARK = "kind = 'watermark'"
-
-Batches = Iterator[pa.RecordBatch]
 
 
 def watermark_timeline(events: DataFrame, *, stall_s: float = STALL_S) -> DataFrame:

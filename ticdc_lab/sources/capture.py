@@ -19,14 +19,13 @@ from ticdc_lab.codecs.kernel.arrow import in_form
 from ticdc_lab.codecs.known import BOUNDS
 from ticdc_lab.codecs.plain import capture as plain
 from ticdc_lab.codecs.plain.capture import Lines
+from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DECODED, MESSAGES
 
 LINES_A_BATCH = 10_000
 _CHUNK = 1 << 20
 _BATCH_BYTES = 32 << 20
 _PIECE = 4 << 20
-
-Batches = Iterator[pa.RecordBatch]
 
 
 def read_fields(lines: pa.Array) -> plain.Lines:

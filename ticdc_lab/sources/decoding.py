@@ -16,11 +16,11 @@ from ticdc_lab.codecs.simple import Version
 from ticdc_lab.codecs.simple_tables import TABLES, finder, tables_of
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.errors import SourceError
+from ticdc_lab.events.arrays import Batches
 from ticdc_lab.sources import Source, capture, local_path, parquet
 from ticdc_lab.sources.overlaps import Held, Skips
 from ticdc_lab.sources.pieces import NO_SKIPS
 
-Batches = Iterator[pa.RecordBatch]
 Messages = Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]
 
 _BYTES_A_BATCH = 16 << 20

@@ -19,6 +19,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.errors import SourceError
+from ticdc_lab.events.arrays import Batches
 from ticdc_lab.sources import local_path, storage
 from ticdc_lab.sources.storage import Listing
 from ticdc_lab.sources.storage_layout import METADATA, StoragePlace, place_of, schema_files
@@ -36,7 +37,6 @@ FINDINGS = StructType(
 )
 """What :func:`fsck` finds, a row each."""
 
-Batches = Iterator[pa.RecordBatch]
 
 _REFUSED = {"link", "unsafe-path", "no-plain-file"}
 

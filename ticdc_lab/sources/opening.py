@@ -25,6 +25,7 @@ from ticdc_lab.engine import is_sail, parquet_below, verbatim
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.object_stores import Store, Stored
 from ticdc_lab.errors import EngineError, SourceError
+from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import MESSAGES, as_messages
 from ticdc_lab.sources import capture, kafka, parquet, pieces, storage
 from ticdc_lab.sources.overlaps import Overlaps, SharedStretch, Skips, overlaps_of, whole_runs
@@ -45,7 +46,6 @@ from ticdc_lab.sources.places import (
     unknown_options,
 )
 
-Batches = Iterator[pa.RecordBatch]
 Reader = Callable[[Batches], Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]]
 
 

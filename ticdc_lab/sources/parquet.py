@@ -27,6 +27,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.engine import parallelism
 from ticdc_lab.errors import SourceError
+from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.sources.overlaps import Held
 
@@ -50,7 +51,6 @@ WRITTEN = StructType(
 )
 """What a task says of its file; ``held`` is what :meth:`ticdc_lab.sources.overlaps.Held.said` gives."""
 
-Batches = Iterator[pa.RecordBatch]
 Decode = Callable[..., Batches]
 """Batches to batches; a second argument is told what each file holds, or is None."""
 

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_lab.codecs.known import BOUNDS
 from ticdc_lab.engine import parallelism
 from ticdc_lab.engine.object_stores import Store
+from ticdc_lab.events.arrays import Batches
 from ticdc_lab.sources import capture, parquet
 from ticdc_lab.sources.overlaps import Held, SharedStretch, Skips, digests, numbered, without
 
@@ -34,7 +35,6 @@ _TASKS_A_CORE = 2
 _PIECES_A_TASK = 32
 _BYTES_A_TASK = 64 << 20
 
-Batches = Iterator[pa.RecordBatch]
 Piece = tuple[str, int, int]
 
 

@@ -27,6 +27,7 @@ from ticdc_lab.codecs.table_file import StorageSettings
 from ticdc_lab.engine import hadoop_files, is_sail, parallelism
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.errors.redaction import without_secrets
+from ticdc_lab.events.arrays import Batches
 from ticdc_lab.sources.places import Size, of_lines
 from ticdc_lab.sources.storage_layout import METADATA, Refused, StoragePlace, place_of, schema_files, streams_of
 from ticdc_lab.sources.storage_reading import Reading, Unreadable
@@ -57,8 +58,6 @@ BYTES_A_TASK = 64 << 20
 _FILES_LOOKED_INTO = 32
 _BYTES_LOOKED_AT = 16 << 20
 _ENOUGH_DIGITS = 16
-
-Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from ticdc_lab.codecs.quarantine import refused
 from ticdc_lab.codecs.registry import codec_of
 from ticdc_lab.codecs.table_file import StorageSettings, TableFile, TableFileError, read_table_file, require_name
 from ticdc_lab.engine.object_stores import Store
+from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.sources.storage_layout import Refused, StoragePlace, place_of
 
@@ -37,7 +38,6 @@ MAX_FILE = 1 << 30
 """Bytes of a file. TiCDC begins a new one at 64 MiB, or at what ``file-size`` says, at most half a gigabyte."""
 MESSAGES_AT_ONCE = 2_500
 
-Batches = Iterator[pa.RecordBatch]
 Row = dict[str, Any]
 CONTROL, CANAL = "control", "canal-json"
 _FORM = pa.schema(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.engine.shuffle import in_one
+from ticdc_lab.events.arrays import Batches
 from ticdc_lab.facts.places import long_hashes
 from ticdc_lab.facts.schemas import arrow_of, together
 
@@ -31,8 +32,6 @@ _TOTALS, _SAMPLE = arrow_of(TOTALS), arrow_of(SAMPLE)
 _DIGEST = pa.schema([*_TOTALS, *[f for f in _SAMPLE if f.name not in _TOTALS.names]])
 DIGEST = ", ".join(TOTALS.split(",") + [c for c in SAMPLE.split(",") if c.split()[0] not in _TOTALS.names])
 """A row with ``commit_ts`` is a transaction to draw, others are totals of a part."""
-
-Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)

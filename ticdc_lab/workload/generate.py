@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.encode.produce import MAX_BATCH_SIZE, produce
 from ticdc_lab.errors import ContractError
+from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.workload.lanes import events_of, lane_of
 from ticdc_lab.workload.settings import Workload
@@ -26,8 +27,6 @@ _OF_ROWS = StructType(
 _OF_MARKS = StructType(
     [EVENTS[n] for n in ("kind", "commit_ts", "schema_name", "table_name", "table_id", "query", "ddl_type", "offset")]
 )
-
-Batches = Iterator[pa.RecordBatch]
 
 
 def generate(spark: SparkSession, workload: Workload, *, partitions: int | None = None) -> DataFrame:
