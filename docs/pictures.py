@@ -39,7 +39,7 @@ def invariant_curve() -> Figure:
     import pandas as pd
 
     from ticdc_lab.consumer import Listeners, Study
-    from ticdc_lab.consumer.invariant import invariant_curve, measure_of
+    from ticdc_lab.consumer.consistency import invariant_curve, measure_of
     from ticdc_lab.consumer.model import run
     from ticdc_lab.consumer.policy import DESIGN_ROW, REFERENCE, STRICT
 

@@ -397,7 +397,7 @@ class Log:
             The log cannot be laid out so.
         """
         from ticdc_lab.answers.consumers import SHOWN, beginning, slowed
-        from ticdc_lab.consumer.invariant import measure_of
+        from ticdc_lab.consumer.consistency import measure_of
         from ticdc_lab.consumer.policy import POLICIES
         from ticdc_lab.consumer.study import RECORDED
 

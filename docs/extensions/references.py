@@ -47,7 +47,7 @@ API: dict[str, tuple[str, ...]] = {
         "ticdc_lab.facts.catalog",
     ),
     "Partition count": ("ticdc_lab.repartition",),
-    "Consumers": ("ticdc_lab.consumer", "ticdc_lab.consumer.invariant", "ticdc_lab.consumer.cases"),
+    "Consumers": ("ticdc_lab.consumer", "ticdc_lab.consumer.consistency", "ticdc_lab.consumer.cases"),
     "Audit": ("ticdc_lab.audit", "ticdc_lab.faults", "ticdc_lab.tables.checksum_findings", "ticdc_lab.sources.fsck"),
     "Tables and topics": (
         "ticdc_lab.tables",

@@ -19,8 +19,7 @@ from ticdc_lab.answers.summary import (
 from ticdc_lab.audit import audit, events_at
 from ticdc_lab.codecs.keys import with_hashes, with_keys
 from ticdc_lab.consumer import POLICIES
-from ticdc_lab.consumer.causes import delivery_causes
-from ticdc_lab.consumer.episodes import delivery_episodes
+from ticdc_lab.consumer.episodes import delivery_causes, delivery_episodes
 from ticdc_lab.consumer.log import narrow
 from ticdc_lab.consumer.study import consumer_anomalies, consumer_steps, consumption, study_frame
 from ticdc_lab.dispatch.changefeed import changefeed_from_toml
@@ -28,8 +27,14 @@ from ticdc_lab.dispatch.conflict import alignments, conflict_placements, dispatc
 from ticdc_lab.dispatch.dispatching import dispatch
 from ticdc_lab.dispatch.guarantees import balance, guarantees, skew
 from ticdc_lab.dispatch.infer import infer_rules, move_causes
-from ticdc_lab.dispatch.key_updates import joined_updates, split_updates
-from ticdc_lab.dispatch.settings import dispatched, key_update_counts, with_settings, without_old_value
+from ticdc_lab.dispatch.settings import (
+    dispatched,
+    joined_updates,
+    key_update_counts,
+    split_updates,
+    with_settings,
+    without_old_value,
+)
 from ticdc_lab.dispatch.unique_keys import with_unique_keys
 from ticdc_lab.encode.produce import produce
 from ticdc_lab.events.schema import DISPATCH, EVENTS, IMAGE_HASHES, KEYS
@@ -45,7 +50,7 @@ from ticdc_lab.facts.watermarks import (
     watermark_timeline,
 )
 from ticdc_lab.faults import plan_fault, read_log, with_faults
-from ticdc_lab.repartition.consumer import consumer_findings
+from ticdc_lab.repartition.compare import consumer_findings
 from ticdc_lab.tables import table_as_of
 from ticdc_lab.tables.checksum_findings import verify_checksums
 from ticdc_lab.tables.history import table_history

@@ -47,7 +47,7 @@ def sql_curve(
     Returns
     -------
     pd.DataFrame
-        As :func:`ticdc_lab.consumer.invariant.invariant_curve` gives. What upstream gave is asked just before the
+        As :func:`ticdc_lab.consumer.consistency.invariant_curve` gives. What upstream gave is asked just before the
         oldest change that is not seen, and at the newest one that is; not in between.
 
     Raises

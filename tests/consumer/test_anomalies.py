@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 import pytest
 from plain_consumer import narrow_table, random_log
 
-from ticdc_lab.consumer.anomalies import KINDS, anomalies, anomaly_counts
-from ticdc_lab.consumer.consistency import states, wrong_time
-from ticdc_lab.consumer.invariant import MEASURE, invariant_curve
+from ticdc_lab.consumer.anomalies import KINDS, anomalies, anomaly_counts, smallest
+from ticdc_lab.consumer.consistency import MEASURE, invariant_curve, states, wrong_time
 from ticdc_lab.consumer.listener import Crash, Listeners
 from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.consumer.model import ConsumerRun, run
@@ -27,7 +26,6 @@ from ticdc_lab.consumer.policy import (
     REFERENCE,
     STRICT,
 )
-from ticdc_lab.consumer.smallest import smallest
 from ticdc_lab.errors import ContractError
 
 Rows = dict[tuple[str, int], int]

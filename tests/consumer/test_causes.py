@@ -10,8 +10,7 @@ from conftest import golden, json_lines
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.consumer.causes import DDL, LOST, REORDERED, RESTART, TABLE, delivery_causes
-from ticdc_lab.consumer.episodes import delivery_episodes
+from ticdc_lab.consumer.episodes import DDL, LOST, REORDERED, RESTART, TABLE, delivery_causes, delivery_episodes
 from ticdc_lab.errors import ContractError
 from ticdc_lab.faults import plan_fault, read_log
 from ticdc_lab.sources.load import load

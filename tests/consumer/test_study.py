@@ -11,9 +11,9 @@ from sql_curve import sql_curve
 
 from ticdc_lab import load
 from ticdc_lab.codecs import decode
+from ticdc_lab.consumer.consistency import invariant_curve, measure_of
 from ticdc_lab.consumer.ddl_timeline import ddl_timeline
 from ticdc_lab.consumer.downstream import downstream_at, held_by_partition, why_waiting
-from ticdc_lab.consumer.invariant import invariant_curve, measure_of
 from ticdc_lab.consumer.listener import Crash, Listeners, Pause
 from ticdc_lab.consumer.log import NARROW, NarrowLog, excerpt, narrow
 from ticdc_lab.consumer.model import run

@@ -8,17 +8,21 @@ import numpy as np
 import pytest
 
 from ticdc_lab.dispatch.advise import cancelling, choose, enough_partitions, risks_of
-from ticdc_lab.dispatch.advise_candidates import (
+from ticdc_lab.dispatch.advise_facts import (
     INDEX_VALUE,
     TABLE,
     TS,
     Candidate,
+    Collisions,
+    ColumnFact,
     Evenness,
+    HotKey,
     MeasuredCandidate,
+    TableFact,
     candidates_for,
     evenness,
+    tables_that_collide,
 )
-from ticdc_lab.dispatch.advise_facts import Collisions, ColumnFact, HotKey, TableFact, tables_that_collide
 from ticdc_lab.dispatch.rules import Rule
 from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef
 

@@ -10,7 +10,7 @@ from conftest import events_frame, json_lines
 from pyspark.sql import DataFrame, SparkSession
 from test_vectors import definition, image
 
-from ticdc_lab.dispatch.key_updates import joined_updates, split_updates
+from ticdc_lab.dispatch.settings import joined_updates, split_updates
 from ticdc_lab.errors import StreamingError
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef

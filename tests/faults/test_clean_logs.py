@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_lab.audit import audit
 from ticdc_lab.codecs import decode
-from ticdc_lab.consumer.causes import delivery_causes
+from ticdc_lab.consumer.episodes import delivery_causes
 from ticdc_lab.encode.produce import produce
 from ticdc_lab.faults import read_log
 from ticdc_lab.sources.load import load

@@ -10,8 +10,7 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer, records_of
 from ticdc_lab.dispatch.advise import KEPT, SAID, Advice, TableAdvice
-from ticdc_lab.dispatch.advise_candidates import Evenness, MeasuredCandidate
-from ticdc_lab.dispatch.advise_facts import as_dict
+from ticdc_lab.dispatch.advise_facts import Evenness, MeasuredCandidate, as_dict
 from ticdc_lab.repartition.compare import writes
 from ticdc_lab.repartition.cost import Cost
 from ticdc_lab.repartition.expand import Expansion

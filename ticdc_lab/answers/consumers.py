@@ -10,15 +10,14 @@ from pyspark.sql import functions as F
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
-from ticdc_lab.consumer.anomalies import anomalies
+from ticdc_lab.consumer.anomalies import anomalies, smallest
+from ticdc_lab.consumer.consistency import invariant_curve
 from ticdc_lab.consumer.ddl_timeline import ddl_timeline
 from ticdc_lab.consumer.downstream import frames_of, small_frame
-from ticdc_lab.consumer.invariant import invariant_curve
 from ticdc_lab.consumer.listener import Listeners
 from ticdc_lab.consumer.log import ROW, NarrowLog
 from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_TRANSACTION, REFERENCE_FIXED, STRICT, Policy
-from ticdc_lab.consumer.smallest import smallest
 from ticdc_lab.consumer.study import MATRIX, RECORDED, Scenario, Study, judged
 from ticdc_lab.engine.shuffle import quantiles
 from ticdc_lab.events.sample import from_first_row

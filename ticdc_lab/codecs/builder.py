@@ -23,7 +23,7 @@ from ticdc_lab.codecs.kernel.arrow import in_form
 from ticdc_lab.codecs.keys import hashed
 from ticdc_lab.codecs.known import BOUNDS, Bounds, too_large
 from ticdc_lab.codecs.laid_out import lay_out, shares
-from ticdc_lab.codecs.plain.numbers import holds, is_count
+from ticdc_lab.codecs.plain.json_text import holds, is_count
 from ticdc_lab.codecs.quarantine import refused, unforeseen, utf8
 from ticdc_lab.codecs.registry import KERNELS
 from ticdc_lab.errors import TiCDCLabError

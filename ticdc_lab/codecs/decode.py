@@ -1,4 +1,4 @@
-"""Messages to events as a DataFrame transform."""
+"""Messages to events as a DataFrame transform; and which protocol they are in, told by their bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What decoding needs beside the messages: schemas by id, table versions, and where large messages were put."""
+"""What decoding needs beside the messages: schemas, table versions, where large messages were put, and its bounds."""
 
 from __future__ import annotations
 

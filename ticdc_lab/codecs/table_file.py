@@ -1,4 +1,4 @@
-"""The storage sink's schema files: a table's definition, and the checksum in their name."""
+"""What says how the storage sink's files are read: its schema files, and settings of the changefeed."""
 
 from __future__ import annotations
 

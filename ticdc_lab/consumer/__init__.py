@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
-    from ticdc_lab.consumer.anomalies import anomalies
+    from ticdc_lab.consumer.anomalies import anomalies, smallest
     from ticdc_lab.consumer.cases import CASES, NO_FILTER, case_results, consumed
-    from ticdc_lab.consumer.causes import delivery_causes
+    from ticdc_lab.consumer.consistency import invariant_curve, measure_of
     from ticdc_lab.consumer.ddl_timeline import ddl_timeline
     from ticdc_lab.consumer.downstream import frames_of, held_by_partition, small_frame, why_waiting
-    from ticdc_lab.consumer.episodes import delivery_episodes
-    from ticdc_lab.consumer.invariant import invariant_curve, measure_of
+    from ticdc_lab.consumer.episodes import delivery_causes, delivery_episodes
     from ticdc_lab.consumer.listener import Crash, Listeners, Pause, Rebalance
     from ticdc_lab.consumer.model import run
     from ticdc_lab.consumer.policy import POLICIES, Policy
     from ticdc_lab.consumer.replay import Replayed, open_sink, replay
     from ticdc_lab.consumer.replay_compare import Compared, compare
-    from ticdc_lab.consumer.smallest import smallest
     from ticdc_lab.consumer.study import (
         Scenario,
         Study,

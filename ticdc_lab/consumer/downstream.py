@@ -1,4 +1,4 @@
-"""The downstream's tables at a moment of consumer time, as far as a small excerpt of the log tells their columns."""
+"""A consumer at a moment: the downstream's tables as its readers see them, and what it waits for."""
 
 from __future__ import annotations
 

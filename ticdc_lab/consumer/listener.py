@@ -1,4 +1,4 @@
-"""One listener: where it stands in its partition, what it holds, and when it will have read what comes next."""
+"""Listeners: how fast they read and what befalls them; where one stands, what it holds, and when it will have read on."""
 
 from __future__ import annotations
 

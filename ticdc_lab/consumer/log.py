@@ -1,4 +1,6 @@
-"""A log as the consumer model reads it: narrow, a partition after the other, in order of offset."""
+"""A log as the consumer model reads it: narrow, a partition after the other, in order of offset; and an excerpt of
+one.
+"""
 
 from __future__ import annotations
 
@@ -188,7 +190,7 @@ def narrow(events: DataFrame, **more: Column) -> DataFrame:
     events
         The events contract.
     more
-        Further columns by name, such as the ``measure`` of :func:`ticdc_lab.consumer.invariant.measure_of`.
+        Further columns by name, such as the ``measure`` of :func:`ticdc_lab.consumer.consistency.measure_of`.
 
     Returns
     -------

@@ -1,4 +1,6 @@
-"""What a run of the consumer model leaves: one row for each time a row change was read, one for each thing it did."""
+"""What a run of the consumer model leaves: a row for each time a row change was read and each thing it did, as it
+grows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One log under every strategy, number of partitions and consumer: measured once, then answered without Spark."""
+"""One log under every strategy, number of partitions and consumer; and the model of a consumer over logs of any size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Advice on a user's own log: which dispatcher for which table, how many partitions, and what it costs."""
+"""Advice on a user's own log: which dispatcher for which table, how many partitions, what it costs; and the rules it
+goes by.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +12,22 @@ from typing import Any
 import numpy as np
 from pyspark.sql import DataFrame
 
-from ticdc_lab.dispatch.advise_candidates import (
+from ticdc_lab.dispatch.advise_facts import (
     MAX_SINGLE,
     Candidate,
-    Evenness,
-    MeasuredCandidate,
-    candidates_for,
-    definitions_of,
-    evenness,
-    load_of,
-    measured,
-)
-from ticdc_lab.dispatch.advise_facts import (
     Collisions,
     ColumnFact,
+    Evenness,
     HotKey,
+    MeasuredCandidate,
     TableFact,
+    candidates_for,
     collisions,
+    definitions_of,
+    evenness,
     hot_keys,
+    load_of,
+    measured,
     table_facts,
     tables_that_collide,
 )

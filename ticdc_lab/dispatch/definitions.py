@@ -1,4 +1,6 @@
-"""What the catalog says about each table, beside each event, as one broadcast join."""
+"""What the catalog says about each table, beside each event, as one broadcast join; and changes as dispatch compares
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topic expressions of dispatch rules, as TiCDC turns them into Kafka topic names.
+"""Topic expressions and table filters of dispatch rules, as TiCDC reads them.
 
 A rule's ``topic`` is empty (the default topic of the sink-uri), a plain name, or text with ``{schema}`` and ``{table}``
 (pingcap/ticdc ``downstreamadapter/sink/eventrouter/topic``, pingcap/tiflow ``cdc/sink/dmlsink/mq/dispatcher/topic``).

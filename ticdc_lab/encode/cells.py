@@ -1,4 +1,4 @@
-"""Row images of a batch as one flat list of cells, and the few distinct shapes of their columns."""
+"""Row images of a batch as one flat list of cells, their texts, and the few distinct shapes of their columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events back to a topic: another protocol, another dispatcher, another number of partitions.
+"""Events back to a topic: another protocol, another dispatcher, another number of partitions; to Kafka or a file.
 
 What is written is what one changefeed would have written that reads the whole log in commit order. In a partition rows
 stand in commit order, those of one transaction as delete, update, insert (TiCDC's own order), a DDL after the rows it

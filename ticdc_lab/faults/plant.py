@@ -1,4 +1,4 @@
-"""A log read for planning, and a plan carried out on a log: one broadcast join, whatever the log's size."""
+"""The kinds of faults, and a plan of them carried out on a log: one broadcast join, whatever its size."""
 
 from __future__ import annotations
 

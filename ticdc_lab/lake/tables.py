@@ -1,4 +1,6 @@
-"""The Delta tables that :mod:`ticdc_lab.lake.ingest` keeps under one folder."""
+"""The Delta tables that :mod:`ticdc_lab.lake.ingest` keeps under one folder, and messages that wait in them for a
+schema.
+"""
 
 from __future__ import annotations
 

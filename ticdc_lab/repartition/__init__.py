@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ticdc_lab.repartition.compare import compared, examined, writes
-from ticdc_lab.repartition.consumer import consumed, consumer_findings
+from ticdc_lab.repartition.compare import compared, consumed, consumer_findings, examined, writes
 from ticdc_lab.repartition.cost import Cost, cost_of, staying_share
 from ticdc_lab.repartition.expand import Expansion, expand, rule_of, rules_recorded
 from ticdc_lab.repartition.plan import PROCEDURES, PartitionPlan, Processor, Timing

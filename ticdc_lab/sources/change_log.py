@@ -1,4 +1,4 @@
-"""A loaded change log: its frames, what is known of it, and what it cannot prove."""
+"""A loaded change log: its frames, how it was loaded, what is known of it, and what it cannot prove."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a source is, told from its name and from the names and sizes of files; no library is needed for it."""
+"""What a source is and how large, told from its name, its files and their footers; no library is needed at import."""
 
 from __future__ import annotations
 

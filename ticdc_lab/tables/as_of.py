@@ -27,8 +27,19 @@ from ticdc_lab.tables.knowledge import (
 )
 from ticdc_lab.tables.lives import Life, life_at
 from ticdc_lab.tables.naming import free_names, said_of
-from ticdc_lab.tables.stretches import ColumnTrace, Stretch, key_traces, not_carried, stretches, text_of, traces
-from ticdc_lab.tables.versions import changes_of, keyed_changes, unseen_columns, valued
+from ticdc_lab.tables.versions import (
+    ColumnTrace,
+    Stretch,
+    changes_of,
+    key_traces,
+    keyed_changes,
+    not_carried,
+    stretches,
+    text_of,
+    traces,
+    unseen_columns,
+    valued,
+)
 
 ADDED = ("_commit_ts", "_inferred", "_unconvertible")
 """What the columns beside a table's own are called, unless one of those is called so."""

@@ -12,8 +12,17 @@ from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.tables.knowledge import Knowledge, knowledge, no_such_table, require_defined
 from ticdc_lab.tables.lives import Life, lives
 from ticdc_lab.tables.naming import free_names
-from ticdc_lab.tables.stretches import ColumnTrace, Stretch, by_stretch, key_traces, stretches, traces
-from ticdc_lab.tables.versions import changes_of, keyed_changes, valued
+from ticdc_lab.tables.versions import (
+    ColumnTrace,
+    Stretch,
+    by_stretch,
+    changes_of,
+    key_traces,
+    keyed_changes,
+    stretches,
+    traces,
+    valued,
+)
 
 ADDED = (
     "_commit_ts", "_op", "_valid_from", "_valid_to", "_ended_by", "_life", "_definition_ts", "_doubt", "_incomplete",

@@ -1,4 +1,4 @@
-"""What must be known of a log before a table can be told from it: small facts, and definitions read off the rows."""
+"""What must be known of a log before a table can be told from it: small facts, definitions; and why one is refused."""
 
 from __future__ import annotations
 

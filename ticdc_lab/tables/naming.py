@@ -1,4 +1,4 @@
-"""A table by the text ``schema.table``, where either name may have dots in it."""
+"""Names: a table by the text ``schema.table``, where either may have dots in it; and columns of ours beside its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From touches to changes: what each does to its row, and what the row is before and after it."""
+"""Touches of rows in commit order, and the changes they are: what each does to its row, before and after."""
 
 from __future__ import annotations
 

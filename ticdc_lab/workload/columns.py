@@ -1,4 +1,4 @@
-"""Columns, and the values they have: the text that MySQL prints, as functions of what is known of a row."""
+"""Columns, and the values they have: draws by seed, and the text that MySQL prints of them."""
 
 from __future__ import annotations
 

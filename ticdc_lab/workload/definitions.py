@@ -1,4 +1,6 @@
-"""Definitions of tables over the rounds of a workload, and the DDL that leads from one to the next."""
+"""Definitions of tables over the rounds of a workload, TPC-C's among them, and the DDL that leads from one to the
+next.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A workload as a frame of events: a task does some lanes, and no lane needs another."""
+"""A workload as a frame of events, or as a log: a task does some lanes, and no lane needs another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All changes of a lane, and the states of rows before and after them."""
+"""What a lane touches by kind of workload, its changes, the states of rows around them, and the events they become."""
 
 from __future__ import annotations
 

@@ -41,14 +41,16 @@ from ticdc_lab.codecs.plain.json_text import (
     at_place,
     first,
     first_member,
+    float_text,
+    holds,
     int64_of,
+    latin1_hex,
     literal_end,
     next_member,
     read_name,
     read_text,
     value_end,
 )
-from ticdc_lab.codecs.plain.numbers import float_text, holds, latin1_hex
 from ticdc_lab.events.mysql_types import BINARIES, BY_NAME, FINITE
 
 _ENVELOPE = ("database", "table", "pkNames", "isDdl", "type", "sql", "mysqlType", "old", "data", "_tidb")

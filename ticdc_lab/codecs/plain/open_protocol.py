@@ -46,9 +46,14 @@ from ticdc_lab.codecs.plain.json_text import (
     JsonFault,
     after_space,
     at_place,
+    base64_text,
     first,
     first_member,
+    float_text,
+    go_quoted_hex,
+    holds,
     int64_of,
+    integer_text,
     literal_end,
     next_member,
     number_end,
@@ -56,7 +61,6 @@ from ticdc_lab.codecs.plain.json_text import (
     read_text,
     value_end,
 )
-from ticdc_lab.codecs.plain.numbers import base64_text, float_text, go_quoted_hex, holds, integer_text
 
 VERSION = (1).to_bytes(8, "big")
 ROW_KEY, DDL_KEY, WATERMARK_KEY = 1, 2, 3

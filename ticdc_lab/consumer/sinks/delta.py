@@ -23,8 +23,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.consumer.replay_plan import Batch, DdlStep, Move, TargetProgress, moves
-from ticdc_lab.consumer.replay_rows import partly_known
+from ticdc_lab.consumer.replay_plan import Batch, DdlStep, Move, TargetProgress, moves, partly_known
 from ticdc_lab.consumer.sinks import FORMAT, Note, require_format
 from ticdc_lab.engine.columns import named
 from ticdc_lab.engine.delta_table import replace_table
@@ -32,8 +31,7 @@ from ticdc_lab.facts.catalog import DDL
 from ticdc_lab.facts.definitions import TableDef, TableName
 from ticdc_lab.tables.as_of import signed
 from ticdc_lab.tables.mysql_types import parsed, typed
-from ticdc_lab.tables.stretches import Stretch, carried, key_traces, traces
-from ticdc_lab.tables.versions import changes_of, keyed_changes, valued
+from ticdc_lab.tables.versions import Stretch, carried, changes_of, key_traces, keyed_changes, traces, valued
 
 
 class DeltaSink:

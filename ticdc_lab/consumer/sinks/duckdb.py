@@ -14,8 +14,7 @@ from pathlib import Path
 import duckdb
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lab.consumer.replay_plan import Batch, DdlStep, Move, TargetProgress, moves
-from ticdc_lab.consumer.replay_rows import MERGED, NET, LogRows
+from ticdc_lab.consumer.replay_plan import MERGED, NET, Batch, DdlStep, LogRows, Move, TargetProgress, moves
 from ticdc_lab.consumer.sinks import FORMAT, Note, require_format
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import SourceError
@@ -23,7 +22,7 @@ from ticdc_lab.events.ddl import literal, quoted
 from ticdc_lab.facts.catalog import DDL
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.tables.mysql_types import NUMBERED, ColumnType, parsed
-from ticdc_lab.tables.stretches import carried
+from ticdc_lab.tables.versions import carried
 
 DATABASE = "ticdc_lab_target"
 """What the file is called while it is attached: by its own name it might be taken for a schema in it."""

@@ -25,8 +25,7 @@ from pymysql.cursors import SSCursor
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.consumer.replay_plan import Batch, DdlStep, TargetProgress
-from ticdc_lab.consumer.replay_rows import MERGED, NET, LogRows
+from ticdc_lab.consumer.replay_plan import MERGED, NET, Batch, DdlStep, LogRows, TargetProgress
 from ticdc_lab.consumer.sinks import FORMAT, Note, require_format
 from ticdc_lab.consumer.sinks.mysql_connection import LENIENT, STRICT, address_of, connected, connection_said
 from ticdc_lab.engine.paths import stored_parquet
@@ -35,7 +34,7 @@ from ticdc_lab.events.ddl import Cursor, DDLSyntaxError, literal, words_of
 from ticdc_lab.facts.catalog import DDL
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.tables.mysql_types import NUMBERED, parsed, typed
-from ticdc_lab.tables.stretches import carried
+from ticdc_lab.tables.versions import carried
 
 STATEMENT_BYTES = 4 << 20
 """A statement of rows is at most so long, about; the server's max_allowed_packet must be larger (16 MiB by default)."""
