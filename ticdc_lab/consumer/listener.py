@@ -1,4 +1,4 @@
-"""Listeners: how fast they read and what befalls them; where one stands, what it holds, and when it will have read on."""
+"""Listeners: how fast they read and what befalls them; where one stands, what it holds, and when it has read on."""
 
 from __future__ import annotations
 

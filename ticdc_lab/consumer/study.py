@@ -1,4 +1,4 @@
-"""One log under every strategy, number of partitions and consumer; and the model of a consumer over logs of any size."""
+"""One log under every strategy, number of partitions and consumer; and the consumer over logs of any size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events to wire formats, as TiCDC's own encoders write them, and to messages. One module a format says what it loses."""
+"""Events to wire formats, as TiCDC's own encoders write them, and to messages; each format says what it loses."""
 
 from __future__ import annotations
 
