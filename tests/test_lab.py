@@ -270,6 +270,8 @@ def test_ci_runs_the_command_of_the_readme() -> None:
 
 def test_it_asks_for_java_before_anything_is_installed() -> None:
     """What it takes of the package imports nothing but Python's own modules."""
-    code = "import sys; sys.path.insert(0, sys.argv[1]); from ticdc_lab.engine import environment as e; e.require_java()"
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from ticdc_lab.engine import environment as e; e.require_java()"
+    )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code, ROOT], capture_output=True, text=True, check=False)
     assert done.returncode == 0 or "SetupError" in done.stderr, done.stderr
