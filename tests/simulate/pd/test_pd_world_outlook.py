@@ -9,11 +9,13 @@ from pyspark.sql import SparkSession
 from worlds import S, small
 
 from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.looking.recording import sampled
+from ticdc_lab.simulate.pd.looking.time_left import Bound, bounds, work_left
 from ticdc_lab.simulate.pd.regions import Peer, Region
 from ticdc_lab.simulate.pd.stores import GIB, MIB, Store, labelled
 from ticdc_lab.simulate.pd.world.changes import Pdctl, StartStore, Timed
-from ticdc_lab.simulate.pd.world.outlook import how_long, why_nothing
 from ticdc_lab.simulate.pd.world.pdctl import pdctl
+from ticdc_lab.simulate.pd.world.run import why_nothing
 from ticdc_lab.simulate.pd.world.start import Start, StoreStart, spread_regions, start_from
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.pd_sweep import summary, sweep
@@ -38,18 +40,24 @@ def test_a_balanced_cluster_says_that_scores_are_close() -> None:
     assert "no region is hot" in reasons["balance-hot-region-scheduler"]
 
 
+def held_by(world: World) -> Bound:
+    """The limit that holds a cluster back now."""
+    sample = sampled(world)
+    return bounds(work_left(sample), sample, world.settings)[0]
+
+
 def test_a_leaving_store_waits_for_the_limits_of_the_others_and_takes_as_long_as_is_said() -> None:
     """What is foretold from the limits is a lower bound, and close: the limits hold it back."""
     world = World(small(120, 5, limit=30), 1, changes=[Timed(2 * S, Pdctl("store delete 1"))])
     world.run(10 * S)
-    [told] = how_long(world)
-    assert told.held_by == "add-peer limits of 4 stores"
+    told = held_by(world)
+    assert told.name == "add-peer limits of stores 2, 3, 4, 5"
     held = {h.what for h in why_nothing(world)}
     assert {"checkers", "store limit add-peer"} <= held
     began_us = world.now_us
     while world.regions.members.count[0]:
         world.run(world.now_us + S)
-    assert told.at_least_s * 0.9 <= (world.now_us - began_us) / S <= told.at_least_s * 1.5 + 5
+    assert told.seconds * 0.9 <= (world.now_us - began_us) / S <= told.seconds * 1.5 + 5
 
 
 def test_where_nobody_may_take_a_peer_it_takes_for_ever() -> None:
@@ -59,7 +67,7 @@ def test_where_nobody_may_take_a_peer_it_takes_for_ever() -> None:
     world.nodes.change(0, state="removing")
     for i in (1, 2):
         world.nodes.change(i, state="removing")
-    assert {o.at_least_s for o in how_long(world)} == {float("inf")}
+    assert held_by(world)[:2] == ("no store may take a peer", float("inf"))
 
 
 def test_a_start_from_stores_and_regions_as_pd_knows_them() -> None:

@@ -21,13 +21,12 @@ from ticdc_lab.simulate.pd.world.changes import (
     Timed,
     UsePolicy,
 )
-from ticdc_lab.simulate.pd.world.outlook import how_long, why_nothing
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.pdctl import pdctl
 from ticdc_lab.simulate.pd.world.pdctl_config import Refused
 from ticdc_lab.simulate.pd.world.policy import Answer, Policy, Seen
 from ticdc_lab.simulate.pd.world.reference import on_reference, with_policy
-from ticdc_lab.simulate.pd.world.run import Future, Run, Watch, future, side_by_side, simulate
+from ticdc_lab.simulate.pd.world.run import Future, Run, Watch, future, side_by_side, simulate, why_nothing
 from ticdc_lab.simulate.pd.world.start import (
     REFERENCE,
     SECOND_US,
@@ -67,7 +66,6 @@ __all__ = [
     "World",
     "WorldSettings",
     "future",
-    "how_long",
     "on_reference",
     "pdctl",
     "regions_of",

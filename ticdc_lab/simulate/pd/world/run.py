@@ -1,8 +1,8 @@
-"""Running a cluster, running it again from some moment on with other settings, and two futures side by side."""
+"""Running a cluster, running it again from some moment on, two futures side by side, and why nothing happens."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -12,11 +12,13 @@ import pyarrow as pa
 from ticdc_lab.simulate.kernel import End, Violation
 from ticdc_lab.simulate.pd.world.changes import Change, Happened, Pdctl, Timed
 from ticdc_lab.simulate.pd.world.monitor import Monitor, Violated
+from ticdc_lab.simulate.pd.world.patrol import SOON
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
-from ticdc_lab.simulate.pd.world.policy import Policy
+from ticdc_lab.simulate.pd.world.policy import LIMITS, Policy
 from ticdc_lab.simulate.pd.world.recording import PLACEMENTS, REASONS, STORES, Recording
 from ticdc_lab.simulate.pd.world.running import IllegalTransition
 from ticdc_lab.simulate.pd.world.start import SECOND_US, Start
+from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.trace import CHANGES
 
@@ -337,3 +339,30 @@ def _told(f: Future) -> dict[str, str]:
         "operators that failed": str(f.failed),
         **{f"operators: {desc}": str(n) for desc, n in f.operators.items()},
     }
+
+
+class Holds(NamedTuple):
+    """Something that keeps a cluster from doing more: who or what, and why."""
+
+    what: str
+    because: str
+
+
+def why_nothing(world: World) -> list[Holds]:
+    """Say, for each scheduler and the checkers, why the latest round made no operator, and which limits are used up."""
+    found = [
+        Holds(name, s.last.because) for name, s in sorted(world.schedulers.items()) if not s.last.operators
+    ]  # fmt: skip
+    waiting = len(world.patrol.todo) + len(world.patrol.to_merge)
+    soon = [r for r in world.patrol.reasons if SOON in r]
+    if waiting:
+        found.append(Holds("checkers", f"{waiting} regions wait" + (f": {soon[0]}" if soon else "")))
+    for kind, name in LIMITS.items():
+        limit = getattr(world.config, name)
+        if world.controller.counts[kind] >= limit:
+            found.append(Holds(name.replace("_", "-"), f"{world.controller.counts[kind]} run, {limit} may"))
+    closed = Counter(which for _, which in world.nodes.closed)
+    for which, name in ((ADD, "add-peer"), (REMOVE, "remove-peer")):
+        if closed[which]:
+            found.append(Holds(f"store limit {name}", f"used up on {closed[which]} stores"))
+    return found
