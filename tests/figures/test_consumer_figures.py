@@ -10,8 +10,7 @@ from drawn_text import after, drawn_text
 from ticdc_lab import figures
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.invariant_curve import wrong_stretches
-from ticdc_lab.figures.lane_layout import scene
-from ticdc_lab.figures.lane_scene import APPLIED, BUFFERED, THROWN, UNREAD
+from ticdc_lab.figures.lane_layout import APPLIED, BUFFERED, THROWN, UNREAD, scene
 
 EVIL = "<b>x</b>"
 TSO = 450_000_000_000_000_001

@@ -17,7 +17,7 @@ from ticdc_lab.dispatch.evenness import gini
 from ticdc_lab.events import tso
 from ticdc_lab.figures import theme
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.figures.guarantee_matrix import PROMISES
+from ticdc_lab.figures.matrices import PROMISES
 
 EVIL = "<script>alert(\"1\")</script>/\n'x'"
 

@@ -13,8 +13,8 @@ from ticdc_lab.answers.summary import CHECKSUMMED, Summary
 from ticdc_lab.audit import checks_possible
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
+from ticdc_lab.figures.findings import is_capped
 from ticdc_lab.figures.theme import count
-from ticdc_lab.figures.violations import is_capped
 from ticdc_lab.tables.checksum_findings import GUARANTEE as CHECKSUMS_MATCH
 
 DRAWN = 2

@@ -72,7 +72,7 @@ def guarantee_frame(
     Returns
     -------
     pandas.DataFrame
-        For :func:`ticdc_lab.figures.guarantee_matrix`: ``strategy``, ``guarantee``, ``cases``, ``violations``,
+        For :func:`ticdc_lab.figures.matrices`: ``strategy``, ``guarantee``, ``cases``, ``violations``,
         ``undecided``, ``max_over_mean`` (only for ``balance``, whose ``undecided`` are rows that cannot be placed).
     """
     out: list[dict[str, Any]] = []
@@ -104,7 +104,7 @@ def placement(
     tables: Sequence[str] | None = None,
     ts_range: TsRange | None = None,
 ) -> pd.DataFrame:
-    """Count rows per ``strategy`` and ``target_partition``, for :func:`ticdc_lab.figures.partition_rows`."""
+    """Count rows per ``strategy`` and ``target_partition``, for :func:`ticdc_lab.figures.load`."""
     each = [
         what_if.balance(strategy=s, partitions=partitions, tables=tables, ts_range=ts_range).assign(strategy=words)
         for words, s in _shown(what_if, partitions, more).items()
@@ -115,7 +115,7 @@ def placement(
 def skew_frame(
     what_if: WhatIf, *, tables: Sequence[str] | None = None, ts_range: TsRange | None = None
 ) -> pd.DataFrame:
-    """Unevenness over 1 to 128 partitions, for :func:`ticdc_lab.figures.skew_curves`.
+    """Unevenness over 1 to 128 partitions, for :func:`ticdc_lab.figures.load`.
 
     Strategies that cannot place every row are left out: a curve of the rows they can place would flatter them.
     """
@@ -132,7 +132,7 @@ def over_time(
     tables: Sequence[str] | None = None,
     ts_range: TsRange | None = None,
 ) -> OverTime:
-    """Load, violations and alignments of one choice, for :func:`ticdc_lab.figures.dispatch_over_time`."""
+    """Load, violations and alignments of one choice, for :func:`ticdc_lab.figures.load`."""
     chosen: Any = {"tables": tables, "ts_range": ts_range}
     load = what_if.load(strategy=strategy, partitions=partitions, weight=weight, **chosen)
     broken = what_if.broken(strategy=strategy, partitions=partitions, **chosen)
@@ -161,7 +161,7 @@ def first_violation(
     Returns
     -------
     dict or None
-        For :func:`ticdc_lab.figures.counterexample`; its partitions are those the strategy would choose.
+        For :func:`ticdc_lab.figures.findings`; its partitions are those the strategy would choose.
     """
     found = what_if.guarantees(strategy=strategy, partitions=partitions, tables=tables, ts_range=ts_range)
     for guarantee in MEASURED if len(found) else ():

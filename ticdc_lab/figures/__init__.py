@@ -10,59 +10,43 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
-    from ticdc_lab.figures.anomaly_matrix import anomaly_matrix
-    from ticdc_lab.figures.assignment_gantt import assignment_gantt
-    from ticdc_lab.figures.beside import beside
+    from ticdc_lab.figures.checkpoint import (
+        grafana_panel,
+        grafana_panels,
+        variant_comparison,
+        watermark_curves,
+        why_stuck,
+    )
     from ticdc_lab.figures.column_families import column_families, column_families_stepped
-    from ticdc_lab.figures.consumer_lanes import consumer_lanes
-    from ticdc_lab.figures.counterexample import counterexample
+    from ticdc_lab.figures.consumer_lanes import consumer_lanes, consumer_lanes_stepped
     from ticdc_lab.figures.ddl_timeline import ddl_timeline
-    from ticdc_lab.figures.dispatch_over_time import dispatch_over_time
-    from ticdc_lab.figures.fidelity_matrix import fidelity_matrix
-    from ticdc_lab.figures.fleet_map import fleet_map, fleet_map_stepped
-    from ticdc_lab.figures.grafana_panels import grafana_panel, grafana_panels
-    from ticdc_lab.figures.guarantee_matrix import guarantee_matrix
+    from ticdc_lab.figures.findings import counterexample, violations
+    from ticdc_lab.figures.fleet import assignment_gantt, fleet_map, fleet_map_stepped
     from ticdc_lab.figures.in_notebook import notebook
     from ticdc_lab.figures.invariant_curve import invariant_curve
     from ticdc_lab.figures.key_heat import key_heat
-    from ticdc_lab.figures.label_topology import label_topology
-    from ticdc_lab.figures.lag import lag
-    from ticdc_lab.figures.lane_layout import moments
-    from ticdc_lab.figures.lane_scene import Order
-    from ticdc_lab.figures.lanes_player import consumer_lanes_stepped
-    from ticdc_lab.figures.listing import listing
+    from ticdc_lab.figures.lane_layout import Order, moments
+    from ticdc_lab.figures.listing import beside, listing, row_life
+    from ticdc_lab.figures.load import dispatch_over_time, partition_load, partition_rows, skew_curves
     from ticdc_lab.figures.log_spans import log_spans
+    from ticdc_lab.figures.matrices import anomaly_matrix, fidelity_matrix, guarantee_matrix, semantics_matrix
     from ticdc_lab.figures.operator_timeline import operator_timeline
     from ticdc_lab.figures.ownership_gantt import ownership_gantt
     from ticdc_lab.figures.partition_change import partition_change, procedure_faults
-    from ticdc_lab.figures.partition_load import partition_load
-    from ticdc_lab.figures.partition_rows import partition_rows
-    from ticdc_lab.figures.pd_answers import pd_answers
-    from ticdc_lab.figures.pipeline_picture import pipeline_picture
-    from ticdc_lab.figures.pipeline_player import pipeline_picture_stepped
+    from ticdc_lab.figures.pd_run import pd_answers, time_left, two_futures, why_nothing
+    from ticdc_lab.figures.pipeline_picture import pipeline_picture, pipeline_picture_stepped
     from ticdc_lab.figures.queue_curves import queue_curves
-    from ticdc_lab.figures.region_map import region_map, region_map_stepped
-    from ticdc_lab.figures.row_life import row_life
+    from ticdc_lab.figures.region_map import label_topology, region_map, region_map_stepped
     from ticdc_lab.figures.scan_and_stream import scan_and_stream
     from ticdc_lab.figures.scheduling_player import scheduling_at, scheduling_stepped
     from ticdc_lab.figures.schema_timeline import job_timeline, schema_timeline
-    from ticdc_lab.figures.semantics_matrix import semantics_matrix
     from ticdc_lab.figures.sequence_diagram import sequence_diagram
-    from ticdc_lab.figures.skew_curves import skew_curves
     from ticdc_lab.figures.stepped import stepped, stepped_by
     from ticdc_lab.figures.store_bars import store_bars
     from ticdc_lab.figures.theme import CONFIG, themed
-    from ticdc_lab.figures.time_left import time_left
     from ticdc_lab.figures.transaction_spans import transaction_spans
-    from ticdc_lab.figures.two_futures import two_futures
-    from ticdc_lab.figures.variant_comparison import variant_comparison
-    from ticdc_lab.figures.violations import violations
-    from ticdc_lab.figures.watermark_curves import watermark_curves
-    from ticdc_lab.figures.watermark_ladder import watermark_ladder
-    from ticdc_lab.figures.watermark_levels import watermark_levels
-    from ticdc_lab.figures.watermark_tree import watermark_tree, watermark_tree_stepped
-    from ticdc_lab.figures.why_nothing import why_nothing
-    from ticdc_lab.figures.why_stuck import why_stuck
+    from ticdc_lab.figures.watermark_ladder import lag, watermark_ladder
+    from ticdc_lab.figures.watermark_tree import watermark_levels, watermark_tree, watermark_tree_stepped
     from ticdc_lab.figures.why_table import why_table
 
 __all__ = [

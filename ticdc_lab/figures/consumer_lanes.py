@@ -1,15 +1,230 @@
-"""Consumer lanes: what each listener has read, holds, has applied and waits for, at a moment of consumer time."""
+"""Consumer lanes: what each listener has read and written at a moment, and a player over all moments."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from ticdc_lab.figures import lane_traces as traces
-from ticdc_lab.figures.figure import Figure, Scatter
-from ticdc_lab.figures.lane_layout import scene
-from ticdc_lab.figures.lane_scene import APPLIED, BUFFERED, NEVER, THROWN, LaneScene, Order
-from ticdc_lab.figures.lane_traces import extent, ms
-from ticdc_lab.figures.theme import count, finish, label, sentence
+from ticdc_lab.figures.figure import Figure, Scatter, Settings
+from ticdc_lab.figures.lane_layout import APPLIED, BUFFERED, NEVER, THROWN, UNREAD, LaneScene, Order, scene
+from ticdc_lab.figures.selecting import Selection, marked
+from ticdc_lab.figures.stepped import moving_frames, player_controls
+from ticdc_lab.figures.theme import GREY, OKABE_ITO, WRONG, count, finish, label, sentence
+
+# The traces of consumer lanes at a moment; each function gives the same number of traces for every moment.
+
+
+_TICKS = ("line-ns", "line-ne", "line-nw", "cross-thin", "x-thin", "y-up", "y-down")
+_SIZE = {UNREAD: 7, BUFFERED: 22, APPLIED: 12, THROWN: 6}
+_WIDTH = {UNREAD: 1, BUFFERED: 3.5, APPLIED: 2, THROWN: 1}
+_SHOWN = {UNREAD: 0.35, BUFFERED: 1.0, APPLIED: 0.95, THROWN: 0.35}
+_FRONT, _HELD = "rgba(0,158,115,0.20)", "rgba(230,159,0,0.28)"
+_FEW, _SHORT = 60, 100_000
+"""Of so few rows with commit_ts so short these are written under the ticks."""
+
+
+def ms(at_us: float) -> str:
+    """A consumer time in words: ``12.3 ms``, ``4.25 s``."""
+    return f"{at_us / 1e6:,.2f} s" if at_us >= 1e6 else f"{at_us / 1000:,.4g} ms"
+
+
+def bars(s: LaneScene, at_us: int) -> Sequence[Scatter]:
+    """The applied front of each lane, and from there what it holds."""
+    states, start = s.states(at_us), extent(s)[0] - 0.5
+    done = s.fronts(at_us)
+    fronts = [(start, max(start, done.get(lane, start - 0.5) + 0.5), lane) for lane in range(len(s.lanes))]
+    held: list[tuple[float, float, int]] = []
+    for lane in range(len(s.lanes)):
+        buffered = s.rows.loc[(s.rows["lane"] == lane).to_numpy() & (states == BUFFERED), "x"]
+        if len(buffered):
+            held += [(float(buffered.min()) - 0.4, float(buffered.max()) + 0.4, lane)]
+    look = {"mode": "lines", "hoverinfo": "skip"}
+    return [
+        Scatter(**_strokes(fronts), line={"width": 34, "color": _FRONT}, name="applied up to here", **look),
+        Scatter(**_strokes(held), line={"width": 20, "color": _HELD}, name="buffered", **look),
+    ]
+
+
+def seam(s: LaneScene, at_us: int) -> Sequence[Scatter]:
+    """In commit order: a line where the downstream is a state of upstream, or the band in which it is none."""
+    seam, (starts, ends) = s.seam(at_us), extent(s)
+    top, foot = -0.5, len(s.lanes) - 0.5
+    shows = s.order == "commit"
+    torn, there = shows and seam.missing > 0, shows and not seam.missing and seam.ahead >= starts
+    left, right = max(seam.behind, starts) - 0.5, min(seam.ahead, ends) + 0.5
+    band = ([left, right, right, left, left], [top, top, foot, foot, top]) if torn else ([], [])
+    line = ([seam.ahead + 0.5] * 2, [top, foot]) if there else ([], [])
+    look = {"mode": "lines", "hoverinfo": "skip", "showlegend": shows}
+    return [
+        Scatter(
+            x=band[0], y=band[1], fill="toself", fillcolor="rgba(213,94,0,0.13)", line={"width": 0},
+            name="later without earlier", **look,
+        ),
+        Scatter(
+            x=line[0], y=line[1], line={"width": 2, "dash": "dot", "color": OKABE_ITO[0]}, name="a state of upstream",
+            **look,
+        ),
+    ]  # fmt: skip
+
+
+def ticks(s: LaneScene, at_us: int) -> Sequence[Scatter]:
+    """Row changes, a trace for each table."""
+    states, (starts, ends) = s.states(at_us), extent(s)
+    dense = min(1.0, max(0.45, 60 / (ends - starts + 1)))
+    out = []
+    for mine, points in _tables(s):
+        at, drawn = states[mine], copy(points)
+        drawn["marker"] = Settings(
+            points["marker"],
+            size=[round(dense * _SIZE[a], 2) for a in at],
+            opacity=[_SHOWN[a] for a in at],
+            line=Settings(width=[round(dense * _WIDTH[a], 2) for a in at], color=points["marker"]["color"]),
+        )
+        out.append(drawn)
+    return out
+
+
+@lru_cache(maxsize=4)  # a scene is drawn at many moments
+def _tables(s: LaneScene) -> Sequence[tuple[npt.NDArray[np.bool_], Scatter]]:
+    """Which row changes are of each table, and what of them is the same at every moment."""
+    tables = sorted({str(t) for t in s.rows["table"]})
+    named = tables if len(tables) <= len(_TICKS) else [*tables[: len(_TICKS) - 1], "other tables"]
+    of = s.rows["table"].where(s.rows["table"].isin(named), named[-1] if named else "")
+    out = []
+    for k, table in enumerate(named):
+        mine = (of == table).to_numpy()
+        r, small = s.rows[mine], _is_small(s)
+        points = Scatter(
+            x=r["x"].tolist(),
+            y=(r["lane"] + r["dy"]).round(3).tolist(),
+            mode="markers+text" if small else "markers",
+            marker={"symbol": _TICKS[k], "color": OKABE_ITO[k % len(OKABE_ITO)]},
+            name=label(table),
+            text=[str(ts) for ts in r["commit_ts"]] if small else None,
+            textposition="bottom center",
+            customdata=r[["offset", "commit_ts"]].astype(str).to_numpy().tolist(),
+            hovertemplate="offset %{customdata[0]}<br>commit_ts %{customdata[1]}<extra>" + label(table) + "</extra>",
+        )
+        out.append((mine, marked(points, [_message(s, row) for row in r.to_dict("records")])))
+    return out
+
+
+def _message(s: LaneScene, row: dict[Any, Any]) -> Selection:
+    topic, partition = s.lanes[row["lane"]]
+    return Selection(
+        topic=topic, partition=partition, table=str(row["table"]), offset=row["offset"], commit_ts=row["commit_ts"]
+    )
+
+
+def thrown(s: LaneScene, at_us: int) -> Sequence[Scatter]:
+    """Row changes that are thrown away, one trace for each way."""
+    gone = s.states(at_us) == THROWN
+    out = []
+    for outcome, symbol in (("dropped", "x-open"), ("filtered", "circle-x-open"), ("forgotten", "square-x-open")):
+        r = s.rows[gone & (s.rows["outcome"] == outcome).to_numpy()]
+        marker = {"symbol": symbol, "size": 11, "color": WRONG, "line": {"width": 2, "color": WRONG}}
+        out.append(
+            Scatter(
+                x=r["x"].tolist(),
+                y=(r["lane"] + r["dy"]).round(3).tolist(),
+                mode="markers",
+                marker=marker,
+                name=outcome,
+                hoverinfo="name",
+                showlegend=bool((s.rows["outcome"] == outcome).any()),
+            )
+        )
+    return out
+
+
+def controls(s: LaneScene, at_us: int) -> Sequence[Scatter]:
+    """Resolved events as flags, DDL as diamonds, open until executed."""
+    m = s.marks
+    read = (m["at"] <= at_us).to_numpy()
+    flags, ddl = (m["kind"] == "resolved").to_numpy(), (m["kind"] == "ddl").to_numpy()
+    done = (m["done_at"] <= at_us).to_numpy()
+    poles = [(x, x, lane - 0.42, lane) for x, lane in zip(m["x"][flags & read], m["lane"][flags & read], strict=True)]
+    pole = {"x": _gapped([p[:2] for p in poles]), "y": _gapped([p[2:] for p in poles])}
+    styles = (
+        ("resolved event", flags, "triangle-right", GREY, -0.34, 11),
+        ("DDL event", ddl & ~done, "diamond-open", OKABE_ITO[5], 0.0, 17),
+        ("DDL executed", done, "diamond", OKABE_ITO[5], 0.0, 17),
+    )
+    out = [Scatter(**pole, mode="lines", line={"width": 1, "color": GREY}, hoverinfo="skip", showlegend=False)]
+    for name, which, symbol, color, dy, size in styles:
+        mine = m[which]
+        marker = {"symbol": symbol, "size": size, "color": color, "line": {"width": 2, "color": color}}
+        drawn = Scatter(
+            x=mine["x"].tolist(),
+            y=(mine["lane"] + dy).tolist(),
+            mode="markers+text" if _is_small(s) else "markers",
+            marker=marker | {"opacity": np.where(read[which], 1.0, 0.3).tolist()},
+            name=name,
+            text=[f" {ts}" for ts in mine["commit_ts"]] if _is_small(s) else None,
+            textposition="middle right",
+            customdata=[_said(r.commit_ts, r.detail) for r in mine.itertuples()],
+            hovertemplate="%{customdata}<extra>" + name + "</extra>",
+            showlegend=bool((flags if name == "resolved event" else ddl).any()),
+        )
+        out.append(marked(drawn, [Selection(topic=s.lanes[k][0], partition=s.lanes[k][1]) for k in mine["lane"]]))
+    return out
+
+
+def _said(commit_ts: int, detail: object) -> str:
+    return f"{commit_ts}<br>{label(detail, most=90)}" if isinstance(detail, str) and detail else str(commit_ts)
+
+
+def walls(s: LaneScene, at_us: int) -> Sequence[Scatter]:
+    """Where a listener stops, and which are down."""
+    waiting, down = s.now(s.waits, at_us), s.now(s.downs, at_us)
+    at = [(w.x + 0.35, w.x + 0.35, w.lane - 0.44, w.lane + 0.44) for w in waiting.itertuples()]
+    wall = {"x": _gapped([a[:2] for a in at]), "y": _gapped([a[2:] for a in at])}
+    lines = {"mode": "lines", "line": {"width": 7, "color": WRONG}, "name": "wall: waits"}
+    starts, ends = extent(s)
+    texts = [f" since {ms(w.since)}: {label(w.detail or 'DDL', most=60)} " for w in waiting.itertuples()]
+    sides = ["bottom left" if w.x > (starts + ends) / 2 else "bottom right" for w in waiting.itertuples()]
+    words = {"mode": "text", "text": texts, "textposition": sides, "textfont": {"color": WRONG}}
+    off = _strokes([(starts - 0.5, ends + 0.5, int(d)) for d in down["lane"]])
+    return [
+        Scatter(**wall, **lines, hoverinfo="skip", showlegend=not s.waits.empty),
+        Scatter(
+            x=[a[0] for a in at], y=(waiting["lane"] + 0.22).tolist(), **words, hoverinfo="skip", showlegend=False
+        ),
+        Scatter(
+            **off, mode="lines", line={"width": 40, "color": "rgba(128,128,128,0.35)"}, name="down",
+            hoverinfo="skip", showlegend=not s.downs.empty,
+        ),
+    ]  # fmt: skip
+
+
+def _is_small(s: LaneScene) -> bool:
+    """Whether commit_ts can be written beside the marks."""
+    return len(s.rows) <= _FEW and bool((s.rows["commit_ts"] < _SHORT).all())
+
+
+def extent(s: LaneScene) -> tuple[float, float]:
+    """The first and the last place at which anything stands."""
+    places = [*s.rows["x"], *s.marks["x"]] or [0.0]
+    return min(places), max(places)
+
+
+def _strokes(spans: Sequence[tuple[float, float, int]]) -> dict[str, list[float | None]]:
+    return {"x": _gapped([s[:2] for s in spans]), "y": _gapped([(s[2], s[2]) for s in spans])}
+
+
+def _gapped(pairs: Sequence[tuple[float, ...]]) -> list[float | None]:
+    """Ends of strokes with gaps between them."""
+    return [v for pair in pairs for v in (*pair, None)]
+
+
+# Consumer lanes: what each listener has read, holds, has applied and waits for, at a moment of consumer time.
+
 
 _LANE_PX = 64
 _EACH = 20
@@ -72,19 +287,24 @@ def drawn(s: LaneScene, at_us: int, *, finding: str = "") -> Figure:
     )
     legend_px = _legend_px(fig)
     height = 240 + legend_px + _LANE_PX * len(names)
-    fig = finish(fig, title=label(finding, most=300) or _finding(s, at_us), note=_note(s), height=height)
+    fig = finish(
+        fig,
+        title=label(finding, most=300) or _finding_of_lanes(s, at_us),
+        note=_note_of_lanes(s),
+        height=height,
+    )
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + legend_px)
 
 
 def traces_at(s: LaneScene, at_us: int) -> list[Scatter]:
     """What is drawn of a scene at a moment (µs), without its frame."""
     return [
-        *traces.seam(s, at_us),
-        *traces.bars(s, at_us),
-        *traces.ticks(s, at_us),
-        *traces.thrown(s, at_us),
-        *traces.controls(s, at_us),
-        *traces.walls(s, at_us),
+        *seam(s, at_us),
+        *bars(s, at_us),
+        *ticks(s, at_us),
+        *thrown(s, at_us),
+        *controls(s, at_us),
+        *walls(s, at_us),
     ]
 
 
@@ -95,7 +315,7 @@ def _legend_px(fig: Figure) -> int:
     return _LEGEND_ROW_PX * -(-len(names) // columns)
 
 
-def _finding(s: LaneScene, at_us: int) -> str:
+def _finding_of_lanes(s: LaneScene, at_us: int) -> str:
     states = pd.Series(s.states(at_us)).value_counts()
     n = len(s.rows)
     of = f" drawn (of {s.total:,})" if n < s.total else ""
@@ -114,6 +334,70 @@ def _finding(s: LaneScene, at_us: int) -> str:
     return told
 
 
-def _note(s: LaneScene) -> str:
+def _note_of_lanes(s: LaneScene) -> str:
     left = f" {len(s.rows):,} of {s.total:,} row changes are drawn." if len(s.rows) < s.total else ""
     return _NOTE[s.order] + left
+
+
+# Consumer lanes that play without a kernel: one frame for each moment, with a slider, play and pause.
+
+
+_CONTROLS_PX = 84
+_FRAME_MS = 350
+
+
+def consumer_lanes_stepped(
+    deliveries: pd.DataFrame, steps: pd.DataFrame, *, order: Order = "offset", moments: int = 60, most: int = 300,
+    finding: str = "",
+) -> Figure:  # fmt: skip
+    """Draw :func:`ticdc_lab.figures.consumer_lanes.consumer_lanes` at many moments, on a slider with play and pause.
+
+    Parameters
+    ----------
+    deliveries, steps, order
+        As there.
+    moments
+        Frames at most; of more moments at which something happens they are thinned evenly, which the note says.
+    most
+        Row changes drawn: the first ones read.
+    finding
+        What the player shows, where the caller knows better than the numbers that are the title by default.
+    """
+    if deliveries.empty and steps.empty:
+        return sentence("The consumer did nothing", "The log holds no message that a consumer would act on.")
+    s = scene(deliveries, steps, order=order, most=most)
+    times, every = s.moments(moments), len(s.moments(1 << 30))
+    at = {ms(t): t for t in times}
+    figures = {name: Figure(traces_at(s, t)) for name, t in at.items()}
+    start = len(figures) // 3  # the beginning has nothing to show
+    fig = drawn(s, list(at.values())[start])
+    fig.layout.annotations = ()
+    fig = finish(
+        fig,
+        title=label(finding, most=300) or _finding_of_player(s),
+        note=_note_of_player(fig, shown=len(figures), of=every),
+        height=int(fig.layout.height),
+    )
+    fig.update_layout(margin_t=int(fig.layout.margin.t) + 40)
+    fig.frames = moving_frames(figures)
+    bottom, height = int(fig.layout.margin.b), int(fig.layout.height) + _CONTROLS_PX
+    return fig.update_layout(
+        **player_controls(
+            list(figures), start, below_px=bottom, frame_ms=_FRAME_MS, prefix="consumer time: "
+        ), height=height, margin_b=bottom + _CONTROLS_PX,
+    )  # fmt: skip
+
+
+def _finding_of_player(s: LaneScene) -> str:
+    outcomes = s.rows["outcome"].value_counts()
+    n = len(s.rows)
+    of = f" (the first of {s.total:,})" if n < s.total else ""
+    told = f"{outcomes.get('applied', 0):,} of {count(n, 'row change')}{of} are applied in {ms(s.end_us)}"
+    less = [f"{outcomes[o]:,} {o}" for o in ("dropped", "filtered", "forgotten", "pending") if o in outcomes]
+    told += f"; {', '.join(less)}" if less else ""
+    return told + (f"; listeners stop at a DDL {count(len(s.waits), 'time')}" if len(s.waits) else "")
+
+
+def _note_of_player(fig: Figure, *, shown: int, of: int) -> str:
+    left = f" Of {of:,} moments at which something happens {shown:,} are shown." if shown < of else ""
+    return f"{fig.layout.meta['note']}{left} Play, or move the slider."

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, Trace, subplots
-from ticdc_lab.figures.pd_looks import kind_look, kind_name, pattern
+from ticdc_lab.figures.pd_run import kind_look, kind_name, pattern
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, sentence
 from ticdc_lab.simulate.pd.lifecycle import SUCCESS

@@ -1,24 +1,84 @@
-"""Region map: stores as columns, their peers as cells, leaders filled; the places of the stores as brackets above."""
+"""Where PD has regions and stores: a map of regions, and the labels that stores have."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ticdc_lab.figures.figure import Bar, Figure, Scatter
-from ticdc_lab.figures.label_brackets import bracket_px, brackets, in_order
-from ticdc_lab.figures.pd_looks import PEER_LOOK
+from ticdc_lab.figures.figure import Bar, Figure, Icicle, Scatter
+from ticdc_lab.figures.pd_run import PEER_LOOK
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import stepped
-from ticdc_lab.figures.theme import GREY, count, finish, label, sentence
+from ticdc_lab.figures.theme import GREY, HEAT, count, finish, label, sentence
+from ticdc_lab.simulate.ownership import natural
 from ticdc_lab.simulate.pd.looking.recording import Recording, Sample, leaders, region_targets
-from ticdc_lab.simulate.pd.stores import shown_state
+from ticdc_lab.simulate.pd.stores import REMOVED, Store, shown_state
+from ticdc_lab.simulate.pd.stores import label as label_of
+
+# Where stores are, as brackets above their columns: a line for each location label, the outermost on top.
+
+
+_LINE_PX = 24
+
+
+def in_order(stores: Sequence[Store], labels: Sequence[str]) -> list[Store]:
+    """Give stores so that those of one place stand together."""
+    return sorted(stores, key=lambda s: ([natural(label_of(s, key)) for key in labels], s.id))
+
+
+def bracket_px(above: int) -> int:
+    """Give the room that brackets need above the plot."""
+    return above
+
+
+def brackets(fig: Figure, order: Sequence[Store], labels: Sequence[str], *, column: float, plot_px: int) -> int:
+    """Draw them; give their height in pixels."""
+    shown = [key for depth, key in enumerate(labels) if _says_more(order, labels[: depth + 1])]
+    for level, key in enumerate(shown):
+        depth = list(labels).index(key) + 1
+        y = 1 + (len(shown) - level - 0.45) * _LINE_PX / plot_px
+        at = 0
+        for place, group in groupby(order, key=lambda s, d=depth: tuple(label_of(s, k) for k in labels[:d])):  # type: ignore[misc]
+            n = len(list(group))
+            _bracket(fig, at * column, (at + n) * column, y, _text(key, place[-1], n / len(order)), plot_px)
+            at += n
+    return len(shown) * _LINE_PX
+
+
+def _says_more(order: Sequence[Store], labels: Sequence[str]) -> bool:
+    """Whether a label tells stores apart, and not each from every other one that is labelled like its store."""
+    values = {tuple(label_of(s, k) for k in labels) for s in order}
+    return any(label_of(s, labels[-1]) for s in order) and (len(values) < len(order) or len(labels) == 1)
+
+
+def _text(key: str, value: str, share: float) -> str:
+    if not value:
+        return f"no {label(key)}"
+    return label(value, most=14) if share < 0.2 else f"{label(key)} {label(value, most=20)}"
+
+
+def _bracket(fig: Figure, x0: float, x1: float, y: float, text: str, plot_px: int) -> None:
+    low = y - 0.2 * _LINE_PX / plot_px
+    line = {"color": GREY, "width": 1.5}
+    ends = (x0 + 0.05, x1 - 0.05)
+    for a, b, c, d in ((ends[0], y, ends[1], y), (ends[0], y, ends[0], low), (ends[1], y, ends[1], low)):
+        fig.add_shape(type="line", xref="x", yref="paper", x0=a, y0=b, x1=c, y1=d, line=line)
+    fig.add_annotation(
+        x=(x0 + x1) / 2, y=y, xref="x", yref="paper", text=text, showarrow=False, yanchor="bottom", font={"size": 12},
+        yshift=-1,
+    )  # fmt: skip
+
+
+# Region map: stores as columns, their peers as cells, leaders filled; the places of the stores as brackets above.
+
 
 _PLOT_PX = 330
 _MOST_NAMES = 25
-_NOTE = (
+_NOTE_OF_REGIONS = (
     "A column a store, a cell a {cell}, leaders at the bottom, pending ones wait for a snapshot; dotted, the share by "
     "weight. Look for columns above or below their line, for hatched cells, and for leaders gathered in one column."
 )
@@ -83,8 +143,10 @@ def _drawn(sample: Sample, size: PeerCells, finding: str) -> Figure:
     )  # fmt: skip
     above = brackets(fig, order, sample.cluster.config.location_labels, column=COLUMN, plot_px=_PLOT_PX)
     cell = "peer" if size.each == 1 else f"group of up to {size.each:,} peers"
-    title = label(finding, most=300) or finding_of(sample)
-    fig = finish(fig, title=title, note=_NOTE.format(cell=cell), height=_PLOT_PX + 226 + above, note_below_px=108)
+    title = label(finding, most=300) or finding_of_regions(sample)
+    fig = finish(
+        fig, title=title, note=_NOTE_OF_REGIONS.format(cell=cell), height=_PLOT_PX + 226 + above, note_below_px=108
+    )
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + bracket_px(above))
 
 
@@ -114,7 +176,7 @@ def _name(store: int, state: str, many: int) -> str:
     return str(store) if state == "Up" or many > 12 else f"{store}<br>{state}"
 
 
-def finding_of(sample: Sample) -> str:
+def finding_of_regions(sample: Sample) -> str:
     """Say who has most and least, and what is not well."""
     stores = sample.cluster.stores
     at = f"At {sample.at_us / 1e6:,.0f} s"
@@ -219,3 +281,116 @@ def kinds_of(sample: Sample) -> np.ndarray[Any, np.dtype[np.int8]]:
     kinds[p.pending] = 3
     kinds[np.isin(p.store, sorted(p.down)) & (p.store > 0)] = 4
     return kinds
+
+
+# Label topology: zones, racks, hosts and stores as a tree, wide as their peers, coloured by how full they are.
+
+
+_LEVEL_PX = 64
+_LEAST_RANGE = 0.4
+"""Colours span at least so much around the mean, so that small differences look small."""
+
+_NOTE_OF_TOPOLOGY = (
+    "Each level is a location label, the lowest one the stores; a box is as wide as it has peers and coloured by its "
+    "peers a store. Look for a place with fewer stores than its neighbours: with isolation its stores hold more."
+)
+
+
+class Box(NamedTuple):
+    """A place or a store."""
+
+    id: str
+    parent: str
+    name: str
+    stores: int
+    peers: int
+    leaders: int
+    state: str
+
+
+def label_topology(sample: Sample, *, finding: str = "") -> Figure:
+    """Draw where stores are and what they hold.
+
+    Parameters
+    ----------
+    sample
+        The moment.
+    finding
+        What the picture shows, where the caller knows better than the numbers that are the title by default.
+    """
+    boxes = boxes_of(sample)
+    if len(boxes) < 2:
+        return sentence("There is no store", "The cluster has no store at this moment.")
+    each = [b.peers / b.stores for b in boxes]
+    texts = [f"{b.peers:,} peers, {b.leaders:,} leaders" + (f", {b.state}" if b.state else "") for b in boxes]
+    leaves = {b.id for b in boxes} - {b.parent for b in boxes}
+    mean = each[0]
+    low, high = min([*each, mean * (1 - _LEAST_RANGE)]), max([*each, mean * (1 + _LEAST_RANGE)])
+    bar = {"title": {"text": "peers a store"}, "thickness": 12, "len": 0.9, "outlinewidth": 0}
+    fig = Figure(
+        Icicle(
+            ids=[b.id for b in boxes], parents=[b.parent for b in boxes], labels=[label(b.name) for b in boxes],
+            values=[max(b.peers, 0.2) if b.id in leaves else 0 for b in boxes], branchvalues="remainder",
+            text=texts, sort=False,
+            textinfo="label+text", tiling={"orientation": "v", "pad": 2}, root={"color": "rgba(128,128,128,0.15)"},
+            marker={"colors": each, "colorscale": HEAT, "cmin": low, "cmax": high if high > low else low + 1,
+                    "showscale": True, "colorbar": bar},
+            hovertemplate="<b>%{label}</b><br>%{text}<br>%{color:,.0f} peers a store<extra></extra>",
+        )
+    )  # fmt: skip
+    fig.update_layout(uniformtext={"minsize": 12, "mode": "hide"})
+    marked(fig.data[0], [Selection(store=int(b.id[6:])) if b.id.startswith("store ") else None for b in boxes])
+    depth = 2 + len(sample.cluster.config.location_labels)
+    title = label(finding, most=300) or finding_of_topology(sample, boxes)
+    return finish(
+        fig, title=title, note=_NOTE_OF_TOPOLOGY, height=170 + _LEVEL_PX * depth, note_below_px=16, least_px=760
+    )
+
+
+def boxes_of(sample: Sample) -> list[Box]:
+    """Give the tree, parents before their children."""
+    config, found = sample.cluster.config, sample.cluster.stores
+    labels = config.location_labels
+    stores = in_order([s for s in (found[i] for i in sorted(found)) if s.state != REMOVED], labels)
+    out = [_place("cluster", "", "the cluster", stores)]
+    for depth in range(1, len(labels) + 1):
+        for path in dict.fromkeys(_path(s, labels[:depth]) for s in stores):
+            inside = [s for s in stores if _path(s, labels[:depth]) == path]
+            value = path[-1] or f"no {labels[depth - 1]}"
+            name = value if depth > 1 or not path[-1] else f"{labels[0]} {value}"
+            out.append(_place(_id(path), _id(path[:-1]), name, inside))
+    for s in stores:
+        state = shown_state(s, config.max_store_down_time_s)
+        box = Box(f"store {s.id}", _id(_path(s, labels)), f"store {s.id}", 1, s.region_count, s.leader_count, "")
+        out.append(box._replace(state="" if state == "Up" else state))
+    return out
+
+
+def _path(s: Store, labels: Sequence[str]) -> tuple[str, ...]:
+    return tuple(label_of(s, key) for key in labels)
+
+
+def _id(path: Sequence[str]) -> str:
+    return "/".join(["cluster", *path])
+
+
+def _place(place_id: str, parent: str, name: str, stores: Sequence[Store]) -> Box:
+    peers, leaders = sum(s.region_count for s in stores), sum(s.leader_count for s in stores)
+    return Box(place_id, parent, name, max(1, len(stores)), peers, leaders, "")
+
+
+def finding_of_topology(sample: Sample, boxes: Sequence[Box]) -> str:
+    """Say how the stores are spread over places."""
+    labels = sample.cluster.config.location_labels
+    stores = [b for b in boxes if b.id.startswith("store ")]
+    if not labels:
+        return f"{count(len(stores), 'store')} without location labels: PD takes each for a place of its own"
+    levels = [[b for b in boxes if b.id.count("/") == depth and b not in stores] for depth in range(1, len(labels) + 1)]
+    depth, places = next(((d, p) for d, p in enumerate(levels) if len(p) > 1), (len(levels) - 1, levels[-1]))
+    sizes = sorted(Counter(b.stores for b in places))
+    each = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    spread = f"{count(len(places), label(labels[depth]))} of {each} {'store' if each == '1' else 'stores'}"
+    most, least = max(stores, key=lambda b: b.peers), min(stores, key=lambda b: b.peers)
+    need = sample.cluster.config.max_replicas
+    apart = f"room for {need} replicas apart" if len(places) >= need else f"fewer places than the {need} replicas"
+    return f"{spread}, {apart}; {most.name} holds {most.peers:,} peers, {least.name} {least.peers:,}"

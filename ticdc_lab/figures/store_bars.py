@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
-from ticdc_lab.figures.pd_looks import BLUE, GREEN, SKY, pattern
+from ticdc_lab.figures.pd_run import BLUE, GREEN, SKY, pattern
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, TEXT_PX, WRONG, finish, label, sentence
 from ticdc_lab.simulate.pd.looking.recording import Sample, is_even, leader_targets, leaders, peers, region_targets

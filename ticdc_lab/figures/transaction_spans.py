@@ -10,9 +10,9 @@ import pandas as pd
 
 from ticdc_lab.events.tso import LOGICAL_BITS
 from ticdc_lab.figures.figure import Figure, Scatter
-from ticdc_lab.figures.progress import seconds
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, look, percent, sentence
+from ticdc_lab.figures.watermark_ladder import seconds
 
 _NOTE = "Each bar is one transaction over the partitions it touches."
 _WAITS = " A coloured one waits for a watermark of the partition that the legend names: rows may still come."

@@ -1,18 +1,117 @@
-"""Watermark ladder with the laggard band: how far each partition is resolved, and who holds the topic back."""
+"""Watermarks of a log: what each partition had stated at each step of its topic, as a ladder and as lag."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from ticdc_lab.events.tso import LOGICAL_BITS
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
-from ticdc_lab.figures.progress import Lane, TopicProgress, lane_name, progress, seconds
 from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import GREY, WRONG, count, finish, hatched, look, percent, sentence
+from ticdc_lab.figures.theme import GREY, WRONG, count, finish, hatched, label, look, percent, sentence
 
-_NOTE = (
+# Where every partition stands at every watermark step; shared by the ladder and the lag figure.
+
+
+Lane = tuple[str, int]
+"""Topic and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicProgress:
+    """One topic along its watermark steps.
+
+    ``x_s`` are the seconds of each step's value since the first; ``stands_s[lane]`` the same of what the partition had
+    stated by then (nan before its first watermark); ``least_s`` the least of them; ``behind[lane]`` where it is the
+    least and less than the step's own value.
+    """
+
+    topic: str
+    origin_ms: int
+    steps_total: int
+    x_s: np.ndarray
+    stands_s: dict[Lane, np.ndarray]
+    least_s: np.ndarray
+    behind: dict[Lane, np.ndarray]
+
+    def held_share(self, lane: Lane) -> float:
+        """Share of steps at which the lane holds the topic back."""
+        return float(self.behind[lane].mean())
+
+    def held_s_max(self, lane: Lane) -> float:
+        """Most seconds the lane was behind while it held the topic back; nan where it never had a watermark."""
+        late = (self.x_s - self.stands_s[lane])[self.behind[lane]]
+        late = late[~np.isnan(late)]
+        return float(late.max()) if len(late) else float("nan")
+
+    def worst(self) -> Lane | None:
+        """The lane that holds the topic back at most steps; None if nobody does."""
+        ranked = sorted(self.behind, key=lambda lane: (-self.held_share(lane), lane))
+        return ranked[0] if ranked and self.behind[ranked[0]].any() else None
+
+
+def progress(steps: pd.DataFrame, partitions: pd.DataFrame) -> list[TopicProgress]:
+    """One :class:`TopicProgress` per topic.
+
+    Parameters
+    ----------
+    steps
+        :func:`ticdc_lab.answers.summary.watermark_steps`.
+    partitions
+        ``topic, partition`` of all partitions with events, so that one without a watermark is seen.
+    """
+    return [_topic(str(t), group, partitions[partitions["topic"] == t]) for t, group in steps.groupby("topic")]
+
+
+def _topic(topic: str, steps: pd.DataFrame, partitions: pd.DataFrame) -> TopicProgress:
+    numbers = sorted({int(p) for p in [*steps["partition"], *partitions["partition"]]})
+    ends = steps.groupby("step")["step_ts"].max().sort_index()
+    origin = int(ends.min()) >> LOGICAL_BITS
+    x_s = seconds(ends, origin)
+    stated = {(int(p), int(s)): int(ts) for p, s, ts in steps[["partition", "step", "resolved_ts"]].itertuples(False)}
+    stands = {p: _so_far([stated.get((p, int(s))) for s in ends.index]) for p in numbers}
+    exact = np.array([[-1 if v is None else v for v in stands[p]] for p in numbers], dtype=np.int64)
+    least = exact.min(axis=0)
+    tops = ends.to_numpy(dtype=np.int64)
+    held = (exact < tops) & (exact == least)
+    in_s = np.where(exact < 0, np.nan, ((exact >> LOGICAL_BITS) - origin) / 1000)
+    lanes = [(topic, p) for p in numbers]
+    return TopicProgress(
+        topic,
+        origin,
+        int(steps["steps_total"].max()),
+        x_s,
+        dict(zip(lanes, in_s, strict=True)),
+        np.where(least < 0, np.nan, ((least >> LOGICAL_BITS) - origin) / 1000),
+        dict(zip(lanes, held, strict=True)),
+    )
+
+
+def _so_far(values: list[int | None]) -> list[int | None]:
+    out: list[int | None] = []
+    for v in values:
+        before = out[-1] if out else None
+        out.append(before if v is None else v if before is None else max(v, before))
+    return out
+
+
+def seconds(ts: pd.Series, origin_ms: int) -> np.ndarray:
+    """Seconds of TSOs after a physical time, exact to the millisecond."""
+    return np.asarray((ts.to_numpy(dtype=np.int64) >> LOGICAL_BITS) - origin_ms) / 1000
+
+
+def lane_name(lane: Lane, *, one_topic: bool) -> str:
+    """``partition 3``, with the topic where there is more than one."""
+    return f"partition {lane[1]}" if one_topic else f"{label(lane[0])} partition {lane[1]}"
+
+
+# Watermark ladder with the laggard band: how far each partition is resolved, and who holds the topic back.
+
+
+_NOTE_OF_LADDER = (
     "The thick grey line is the topic's resolved ts. Look for a partition that stays flat while the others climb: "
     "it holds everyone back"
 )
@@ -57,10 +156,10 @@ def watermark_ladder(
         fig.update_yaxes(title_text="held by", showticklabels=False, range=[0, 1], showgrid=False, row=2, col=1)
     fig.update_xaxes(title_text="watermark broadcast, s since the first (clock of the TSO)", row=len(heights), col=1)
     fig.update_layout(barmode="overlay", bargap=0, hovermode="closest")
-    return finish(fig, title=_finding(p, marks, chosen), note=_note(p, band), height=520 if band else 440)
+    return finish(fig, title=_finding_of_ladder(p, marks, chosen), note=_note(p, band), height=520 if band else 440)
 
 
-def _finding(p: TopicProgress, marks: int, chosen: Lane | None) -> str:
+def _finding_of_ladder(p: TopicProgress, marks: int, chosen: Lane | None) -> str:
     worst = p.worst() if chosen not in p.stands_s else chosen
     if chosen in p.stands_s and not p.behind[chosen].any():
         told = f"Partition {chosen[1]} never holds the topic back"
@@ -77,7 +176,11 @@ def _finding(p: TopicProgress, marks: int, chosen: Lane | None) -> str:
 
 def _note(p: TopicProgress, band: bool) -> str:
     shown = len(p.x_s)
-    told = f"{_NOTE}, and the band below carries its colour for as long." if band else f"{_NOTE}; here none does."
+    told = (
+        f"{_NOTE_OF_LADDER}, and the band below carries its colour for as long."
+        if band
+        else f"{_NOTE_OF_LADDER}; here none does."
+    )
     return told if shown >= p.steps_total else f"{told} {p.steps_total:,} steps are drawn as {shown:,}."
 
 
@@ -194,3 +297,59 @@ def _in_s(p: TopicProgress, frame: pd.DataFrame, column: str) -> np.ndarray:
 
 def _num(v: float) -> str:
     return "none yet" if math.isnan(v) else f"{v:,.3f}"
+
+
+# Lag over time: seconds between a watermark's value and what each partition has stated.
+
+
+_NOTE_OF_LAG = (
+    "Changefeed resolved ts lag, by the clock of the TSO: a line above zero is a partition that has not stated a "
+    "watermark another one already has. A slope is a stall, a saw-tooth is a slow broadcast."
+)
+
+
+def lag(
+    steps: pd.DataFrame, *, partitions: pd.DataFrame, topic: str | None = None, partition: int | None = None
+) -> Figure:
+    """Draw each partition's lag behind the newest watermark; parameters as :func:`watermark_ladder`'s."""
+    if steps.empty:
+        return sentence("There is no lag to show", "The log holds no watermark message.")
+    of = progress(steps, partitions)
+    p = next((q for q in of if q.topic == topic), max(of, key=lambda q: q.steps_total))
+    chosen = [lane for lane in p.stands_s if partition is None or lane[1] == partition]
+    if not chosen:
+        return sentence(f"Partition {partition} holds no event", "Choose another partition.")
+    late = {lane: p.x_s - p.stands_s[lane] for lane in chosen}
+    if all(np.nansum(v) == 0 and not np.isnan(v).any() for v in late.values()):
+        gap = float(np.diff(p.x_s).max()) if len(p.x_s) > 1 else 0.0
+        every = f"{count(p.steps_total, 'watermark')}, the longest gap between two is {gap:,.3g} s."
+        return sentence(
+            "No partition ever lags behind another" if partition is None else f"Partition {partition} never lags",
+            f"{'Every partition' if partition is None else 'It'} states every one of the topic's {every}",
+        )
+    fig = Figure()
+    for lane, y in late.items():
+        style = look(lane[1])
+        line = {"shape": "hv", "width": 1.8, "color": style["color"], "dash": style["dash"]}
+        drawn = Scatter(
+            x=p.x_s,
+            y=y,
+            mode="lines",
+            line=line,
+            name=lane_name(lane, one_topic=True),
+            hovertemplate="%{y:.3f} s behind at %{x:.3f} s<extra>%{fullData.name}</extra>",
+        )
+        fig.add_trace(marked(drawn, Selection(topic=lane[0], partition=lane[1])))
+    fig.update_xaxes(title_text="watermark broadcast, s since the first (clock of the TSO)")
+    fig.update_yaxes(title_text="lag, s", rangemode="tozero")
+    return finish(fig, title=_finding_of_lag(p, late), note=_NOTE_OF_LAG)
+
+
+def _finding_of_lag(p: TopicProgress, late: dict[tuple[str, int], np.ndarray]) -> str:
+    worst = max(late, key=lambda lane: (np.nan_to_num(late[lane], nan=-1.0).max(), -lane[1]))
+    most = float(np.nan_to_num(late[worst], nan=-1.0).max())
+    silent = [lane[1] for lane, v in late.items() if np.isnan(v).all()]
+    if silent:
+        return f"{count(len(silent), 'partition')} never stated a watermark: {', '.join(map(str, silent))}"
+    at = float(p.x_s[int(np.nanargmax(late[worst]))])
+    return f"The largest lag is {most:,.3g} s, of partition {worst[1]}, {at:,.3g} s after the first watermark"

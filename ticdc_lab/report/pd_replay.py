@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from ticdc_lab.errors.whole_files import write_whole
+from ticdc_lab.figures.pd_run import verdict_bars
 from ticdc_lab.figures.theme import count
-from ticdc_lab.figures.verdict_bars import verdict_bars
 from ticdc_lab.report.page import PageTable, Section, page
 from ticdc_lab.simulate.pd.replay import Replayed
 

@@ -1,15 +1,91 @@
-"""Counterexample lanes: the fewest messages that show why a guarantee is broken."""
+"""Findings of an audit: how many of each guarantee, and the fewest messages that show one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ticdc_lab.figures.figure import Figure, Scatter
-from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import GREY, WRONG, finish, label, look, sentence
+import pandas as pd
 
-_NOTE = (
+from ticdc_lab.figures.figure import Bar, Figure, Scatter
+from ticdc_lab.figures.selecting import Selection, marked
+from ticdc_lab.figures.theme import GREY, WRONG, count, finish, hatched, label, look, sentence
+
+# Violations: how many findings of each guarantee, by table.
+
+
+_NOTE_OF_VIOLATIONS = (
+    "Each bar is one guarantee of TiCDC, split by table. A bar of one table points at its dispatch rule; a "
+    "bar over all tables points at the topic or at the consumer that recorded it."
+)
+_TABLES = 7
+
+
+def violations(findings: pd.DataFrame) -> Figure:
+    """Draw the findings of :func:`ticdc_lab.audit.audit` by guarantee and table, without severity info."""
+    counted = findings[findings["severity"] != "info"] if len(findings) else findings
+    if counted.empty:
+        return sentence("No guarantee is broken", "The audit found no violation in what could be checked on this log.")
+    tables = counted["table"].fillna("(no table)")
+    ranked = [str(t) for t in sorted(tables.unique(), key=lambda t: (-int((tables == t).sum()), str(t)))]
+    named, rest = ranked[:_TABLES], ranked[_TABLES:]
+    guarantees = sorted(counted["guarantee"].unique(), key=lambda g: (-int((counted["guarantee"] == g).sum()), g))
+    fig = Figure()
+    groups = [(label(t), [t]) for t in named] + ([(f"{len(rest)} other tables", rest)] if rest else [])
+    for k, (name, members) in enumerate(groups):
+        mine = counted[tables.isin(members)]
+        n = [int((mine["guarantee"] == g).sum()) for g in guarantees]
+        bars = Bar(
+            x=n,
+            y=[readable(g) for g in guarantees],
+            orientation="h",
+            name=name,
+            marker=hatched(k),
+            insidetextanchor="middle",
+            textangle=0,
+            text=[str(v or "") for v in n],
+            hovertext=[f"{count(v, 'finding')}, {name}" for v in n],
+            hoverinfo="text",
+        )
+        table = members[0] if len(members) == 1 and members[0] in set(counted["table"]) else None
+        fig.add_trace(marked(bars, [Selection(guarantee=g, table=table) for g in guarantees]))
+    fig.update_layout(barmode="stack", showlegend=True)
+    fig.update_yaxes(autorange="reversed")
+    fig.update_xaxes(title_text="findings", rangemode="tozero")
+    return finish(
+        fig,
+        title=("At least " if is_capped(findings) else "") + _finding(counted, guarantees),
+        note=_NOTE_OF_VIOLATIONS,
+        height=240 + 46 * len(guarantees),
+    )
+
+
+def is_capped(findings: pd.DataFrame) -> bool:
+    """Whether the audit left findings out, which it says in one of severity info."""
+    said = findings[findings["severity"] == "info"]["message"] if len(findings) else pd.Series(dtype=str)
+    return bool(said.astype(str).str.contains("are not listed", regex=False).any())
+
+
+def readable(guarantee: str) -> str:
+    """``rows_stay_in_one_partition`` as words."""
+    return label(guarantee.replace("_", " "))
+
+
+def _finding(counted: pd.DataFrame, guarantees: list[str]) -> str:
+    errors = int((counted["severity"] == "error").sum())
+    warnings = len(counted) - errors
+    parts = [count(errors, "error")] if errors else []
+    parts += [count(warnings, "warning")] if warnings else []
+    most = int((counted["guarantee"] == guarantees[0]).sum())
+    if len(guarantees) == 1:
+        return f"{' and '.join(parts)}, all of them: {readable(guarantees[0])}"
+    return f"{' and '.join(parts)} in {len(guarantees)} guarantees; most ({most:,}): {readable(guarantees[0])}"
+
+
+# Counterexample lanes: the fewest messages that show why a guarantee is broken.
+
+
+_NOTE_OF_COUNTEREXAMPLE = (
     "One lane per partition. The grey arrow is the order upstream (commit ts). The dashed one is an order in which a "
     "consumer may take the same messages, because Kafka orders nothing across partitions: then the ringed value stays."
 )
@@ -65,7 +141,7 @@ def counterexample(finding: Mapping[str, Any]) -> Figure:
     ticks = [f"partition {p}" for p in lanes]
     fig.update_yaxes(tickvals=[place[p] for p in lanes], ticktext=ticks, range=[-1.1, len(lanes) - 0.2], showgrid=False)
     torn = len(lanes) > 1 and evidence[0]["commit_ts"] == evidence[-1]["commit_ts"] is not None
-    note = _ONE_TRANSACTION if torn else _NOTE if len(lanes) > 1 else _SAME_LANE
+    note = _ONE_TRANSACTION if torn else _NOTE_OF_COUNTEREXAMPLE if len(lanes) > 1 else _SAME_LANE
     return finish(fig, title=_title(finding), note=note, height=276 + 64 * len(lanes))
 
 

@@ -1,0 +1,394 @@
+"""A changefeed of the table scheduler: what holds its checkpoint, panels as in Grafana, protocols compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import pandas as pd
+import pyarrow as pa
+
+from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
+from ticdc_lab.figures.ownership_gantt import STATE_LOOK
+from ticdc_lab.figures.selecting import Selection, marked
+from ticdc_lab.figures.theme import GREY, WRONG, count, finish, hatched, label, look, percent, sentence
+from ticdc_lab.simulate.lags import GLOBAL, PANELS, end_us, lag_curve, watermarks
+from ticdc_lab.simulate.machine import node_of
+from ticdc_lab.simulate.ownership import natural
+from ticdc_lab.simulate.why_stuck import Stuck, causes, moments
+from ticdc_lab.simulate.why_stuck import why_stuck as why
+
+# Watermark curves: how far checkpoint_ts and resolved_ts are behind the clock, per capture and for the changefeed.
+
+
+_MOST_OF_CURVES = 12
+_NAMES = {"checkpoint": "changefeed checkpoint lag", "resolved": "changefeed resolved ts lag"}
+_NOTE_OF_CURVES = (
+    "Seconds between the clock and the watermark: it climbs while the watermark stands still. The thick grey line is "
+    "the changefeed; look for the capture that it follows. Lines down are new owners (solid) and crashes (dashed)."
+)
+
+
+def watermark_curves(trace: pa.Table, *, captures: tuple[str, ...] = (), finding: str = "") -> Figure:
+    """Draw the lag of checkpoint_ts above that of resolved_ts, over virtual time.
+
+    Parameters
+    ----------
+    trace
+        :data:`ticdc_lab.simulate.trace.TRACE`.
+    captures
+        Those drawn beside the changefeed; by default all.
+    finding
+        What the picture shows, where the caller knows better than the numbers that are the title by default.
+    """
+    of = watermarks(trace)
+    if of.empty:
+        return sentence("No watermark is to be seen", "In this run no capture reported one, and none was published.")
+    until_us = end_us(trace)
+    fig = subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.09)
+    every = sorted(set(of["who"]) - {GLOBAL}, key=natural)
+    shown = [who for who in every if who in captures] if captures else every
+    for row, mark in enumerate(_NAMES, start=1):
+        for who in (GLOBAL, *shown[:_MOST_OF_CURVES]):
+            curve = lag_curve(of[(of["who"] == who) & (of["watermark"] == mark)], until_us=until_us)
+            fig.add_trace(line_of(curve, who, every, first=row == 1), row, 1)
+        fig.update_yaxes(title_text=f"{mark} lag, s", rangemode="tozero", row=row, col=1)
+    fig.update_xaxes(title_text="virtual time, s", row=2, col=1)
+    incident_lines(fig, trace)
+    fig.update_layout(hovermode="closest", legend={"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom"})
+    drawn = len(shown[:_MOST_OF_CURVES])
+    cut = f" {drawn} of {len(every)} captures {'is' if drawn == 1 else 'are'} drawn." if drawn < len(every) else ""
+    title = label(finding, most=300) or _finding_of_curves(of, until_us)
+    fig = finish(fig, title=title, note=_NOTE_OF_CURVES + cut, height=560)
+    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 30)
+
+
+def line_of(curve: pd.DataFrame, who: str, captures: list[str], *, first: bool) -> Scatter:
+    """One lag as a line; the changefeed's is thick and grey."""
+    style = look(captures.index(who)) if who in captures else {"color": "rgba(128,128,128,0.55)", "dash": "solid"}
+    line = {"color": style["color"], "dash": style["dash"], "width": 1.8 if who in captures else 7}
+    drawn = Scatter(
+        x=(curve["time_us"] / 1e6).tolist(), y=(curve["lag_us"] / 1e6).tolist(), mode="lines", line=line,
+        name=label(who), legendgroup=label(who), showlegend=first,
+        hovertemplate="%{y:.3f} s behind at %{x:.3f} s<extra>" + label(who) + "</extra>",
+    )  # fmt: skip
+    return marked(drawn, Selection(capture=who)) if who in captures else drawn
+
+
+def incident_lines(fig: Figure, trace: pa.Table) -> None:
+    """Draw new owners and crashes down through all panels; of many the first forty."""
+    found = moments(trace)
+    for line in found[found["what"].isin(["owner", "crash"])].head(40).to_dict("records"):
+        owner = line["what"] == "owner"
+        style = {"color": "#0072B2" if owner else WRONG, "width": 1.2, "dash": "solid" if owner else "dash"}
+        fig.add_vline(x=line["time_us"] / 1e6, line=style, opacity=0.7)
+
+
+def _finding_of_curves(of: pd.DataFrame, until_us: int) -> str:
+    curve = lag_curve(of[(of["who"] == GLOBAL) & (of["watermark"] == "checkpoint")], until_us=until_us)
+    if curve.empty:
+        return "The changefeed's checkpoint is never published"
+    worst = curve.loc[curve["lag_us"].idxmax()]
+    stood = of[(of["who"] == GLOBAL) & (of["watermark"] == "checkpoint")]
+    moves = [*stood["time_us"], until_us]
+    longest = max((b - a, a) for a, b in pairwise(moves))
+    told = f"The checkpoint lag is at most {worst['lag_us'] / 1e6:,.3g} s, at {worst['time_us'] / 1e6:,.4g} s"
+    return f"{told}; the checkpoint stands still for up to {longest[0] / 1e6:,.3g} s, from {longest[1] / 1e6:,.4g} s on"
+
+
+# Why the checkpoint is stuck: at a chosen moment in words, and over time as a band of causes.
+
+
+_NOTE_OF_STUCK = (
+    "Above, how far the checkpoint is behind the clock: it climbs while the checkpoint stands. Below, what holds it, "
+    "by the owner's own word: a table, a capture, a barrier. Hover says since when."
+)
+_MOST_OF_STUCK = 7
+
+
+def why_stuck(trace: pa.Table, *, at_us: int | None = None, of: str = "") -> Figure:
+    """Draw what holds the checkpoint over time, and say it for one moment.
+
+    Parameters
+    ----------
+    trace
+        :data:`ticdc_lab.simulate.trace.TRACE`.
+    at_us
+        The moment, µs; by default the end of the longest stretch in which it is held.
+    of
+        A capture or ``table 7``: only what it holds is drawn, and the title is about it.
+    """
+    found = causes(trace)
+    if of and len(found):
+        found = found[(found["name"] == of) | (found["name"].map(node_of) == of)]
+        if found.empty:
+            return sentence(f"{label(of)} never holds the checkpoint", "The owner never gave it as the cause.")
+    if found.empty:
+        n = count(len(watermarks(trace).query("who == @GLOBAL")), "time")
+        return sentence("The checkpoint is never stuck", f"The owner never said that it cannot proceed; it moved {n}.")
+    longest = found.iloc[int((found["until_us"] - found["since_us"]).argmax())]
+    moment = int(longest["until_us"]) - 1 if at_us is None else at_us
+    fig = subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.62, 0.38], vertical_spacing=0.08)
+    marks, until_us = watermarks(trace), end_us(trace)
+    curve = lag_curve(marks[(marks["who"] == GLOBAL) & (marks["watermark"] == "checkpoint")], until_us=until_us)
+    fig.add_trace(line_of(curve, GLOBAL, [], first=False), 1, 1)
+    for bar in _bars(found):
+        fig.add_trace(bar, 2, 1)
+    incident_lines(fig, trace)
+    fig.add_vline(x=moment / 1e6, line={"color": GREY, "width": 2.5, "dash": "dot"})
+    fig.update_yaxes(title_text="checkpoint lag, s", rangemode="tozero", row=1, col=1)
+    fig.update_yaxes(title_text="held by", showticklabels=False, range=[0, 1], showgrid=False, row=2, col=1)
+    fig.update_xaxes(range=[0, until_us / 1e6], zeroline=False)
+    fig.update_xaxes(title_text="virtual time, s", row=2, col=1)
+    fig.update_layout(
+        barmode="overlay", bargap=0, hovermode="closest",
+        legend={"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom"},
+    )  # fmt: skip
+    held = int((found["until_us"] - found["since_us"]).sum())
+    mine = f"{label(of)} holds the checkpoint for {percent(held, until_us)} of the run"
+    title = mine if of else finding_of_stuck(why(trace, at_us=moment), moment)
+    share = (
+        "" if of else f" It is held for {percent(held, until_us)} of the run; the dotted line is the title's moment."
+    )
+    fig = finish(fig, title=title, note=_NOTE_OF_STUCK + share, height=470)
+    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 46)
+
+
+def finding_of_stuck(stuck: Stuck | None, at_us: int) -> str:
+    """Say what holds the checkpoint at a moment."""
+    if stuck is None:
+        return f"At {at_us / 1e6:,.4g} s nothing holds the checkpoint"
+    since = f"since {stuck.since_us / 1e6:,.4g} s ({(at_us - stuck.since_us) / 1e6:,.3g} s)"
+    holder = label(stuck.name) if stuck.name else "something"
+    return f"At {at_us / 1e6:,.4g} s {holder} holds the checkpoint, {since}: {label(stuck.answer, most=140)}"
+
+
+def _bars(found: pd.DataFrame) -> list[Bar]:
+    """A bar for each stretch, a colour for each holder; those that hold shortest share one."""
+    length = (found["until_us"] - found["since_us"]).groupby(found["name"]).sum().sort_values(ascending=False)
+    named = list(length.index[:_MOST_OF_STUCK])
+    holder = found["name"].where(found["name"].isin(named), "others")
+    out = []
+    for k, name in enumerate([*named, "others"]):
+        mine = found[holder == name]
+        if mine.empty:
+            continue
+        width = (mine["until_us"] - mine["since_us"]) / 1e6
+        bars = Bar(
+            x=(mine["since_us"] / 1e6 + width / 2).tolist(), width=width.tolist(), y=[1] * len(mine),
+            marker=hatched(k), name=label(name or "without a name"), legendgroup=label(name),
+            hovertext=[_hover(r) for r in mine.to_dict("records")], hoverinfo="text",
+        )  # fmt: skip
+        out.append(marked(bars, [_pick(kind, name) for kind, name in zip(mine["kind"], mine["name"], strict=True)]))
+    return out
+
+
+def _pick(kind: str, name: str) -> Selection | None:
+    if kind == "capture":
+        return Selection(capture=node_of(name))
+    return Selection(table=name.removeprefix("table ")) if kind == "table" else None
+
+
+def _hover(r: dict[str, object]) -> str:
+    ends = f"{int(str(r['since_us'])) / 1e6:,.6g} to {int(str(r['until_us'])) / 1e6:,.6g} s"
+    return f"{label(r['answer'], most=140)}<br>{ends}, since {int(str(r['holds_since_us'])) / 1e6:,.6g} s"
+
+
+# The Grafana panels that people know, drawn from a run of the model, by the dashboard's names.
+
+
+_MOST_OF_GRAFANA = 8
+_NOTE_OF_GRAFANA = (
+    "Panels of TiCDC's dashboard by their names, over the virtual time of the run. Lines down are new owners (solid) "
+    "and crashes (dashed): look for what moves with them."
+)
+
+
+def grafana_panel(trace: pa.Table, name: str, *, finding: str = "") -> Figure:
+    """Draw one panel.
+
+    Parameters
+    ----------
+    trace
+        :data:`ticdc_lab.simulate.trace.TRACE`.
+    name
+        Of :data:`ticdc_lab.simulate.lags.PANELS`: ``changefeed checkpoint lag``, ...
+    finding
+        What the picture shows, where the caller knows better than the numbers that are the title by default.
+    """
+    values = PANELS[name].values(trace)
+    if values.empty:
+        return sentence(f"There is no {name} to show", "In this run nothing happened that this panel would show.")
+    fig = Figure(_lines(values, name, _order(values)))
+    fig.update_xaxes(title_text="virtual time, s", range=[0, end_us(trace) / 1e6])
+    fig.update_yaxes(title_text=f"{name}<br>{PANELS[name].unit}", rangemode="tozero")
+    incident_lines(fig, trace)
+    fig.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"})
+    fig = finish(
+        fig,
+        title=label(finding, most=300) or finding_of_grafana(values, name),
+        note=_NOTE_OF_GRAFANA.replace("Panels", "A panel"),
+    )
+    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 46)
+
+
+def grafana_panels(trace: pa.Table, *, finding: str = "") -> Figure:
+    """Draw all panels as small multiples; parameters as :func:`grafana_panel`'s."""
+    found = {name: panel.values(trace) for name, panel in PANELS.items()}
+    if all(values.empty for values in found.values()):
+        return sentence("There is nothing for a dashboard", "In this run nothing happened that a panel would show.")
+    rows = -(-len(found) // 2)
+    fig = subplots(
+        rows=rows, cols=2, titles=list(found), shared_xaxes=True, vertical_spacing=0.085, horizontal_spacing=0.1
+    )  # fmt: skip
+    shown: set[str] = set()
+    for i, (name, values) in enumerate(found.items()):
+        row, column = 1 + i // 2, 1 + i % 2
+        for line in _lines(values, name, _order(values)):
+            line.showlegend = line.name not in shown
+            shown.add(line.name)
+            fig.add_trace(line, row, column)
+        fig.update_yaxes(title_text=PANELS[name].unit, rangemode="tozero", row=row, col=column)
+    fig.update_xaxes(range=[0, end_us(trace) / 1e6])
+    fig.update_xaxes(title_text="virtual time, s", row=rows)
+    fig.update_annotations(font_size=14)
+    incident_lines(fig, trace)
+    fig.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": 1.05, "yanchor": "bottom"})
+    first = next(name for name, values in found.items() if len(values))
+    title = label(finding, most=300) or finding_of_grafana(found[first], first)
+    fig = finish(fig, title=title, note=_NOTE_OF_GRAFANA, height=280 + 190 * rows)
+    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 84)
+
+
+def finding_of_grafana(values: pd.DataFrame, name: str) -> str:
+    """What a panel shows, in a sentence."""
+    known = values[values["value"].notna()]
+    top = known.loc[known["value"].idxmax()]
+    at = f"at {top['time_us'] / 1e6:,.4g} s"
+    if name == "ownership history":
+        n = int(((known["value"] == 1) & (known.groupby("series")["value"].shift(1, fill_value=0) == 0)).sum())
+        return f"Ownership history: {count(n, 'election')} among {count(known['series'].nunique(), 'capture')}"
+    of = "" if top["series"] == GLOBAL else f" ({label(top['series'])})"
+    unit = PANELS[name].unit.split(", ")[-1]
+    return f"{name[0].upper()}{name[1:]}: at most {top['value']:,.4g} {unit}{of}, {at}"
+
+
+def _order(values: pd.DataFrame) -> list[str]:
+    """Series in their order: states as tables go through them, others by name; of many those that are largest."""
+    names = set(values["series"])
+    if names <= set(STATE_LOOK):
+        return [s for s in STATE_LOOK if s in names]
+    largest = (
+        values.groupby("series")["value"].max().sort_values(ascending=False, kind="stable").index[:_MOST_OF_GRAFANA]
+    )
+    return sorted(largest, key=natural)
+
+
+def _lines(values: pd.DataFrame, name: str, order: list[str]) -> list[Scatter]:
+    panel, captures = PANELS[name], _numbers(order)
+    out = []
+    for series in order:
+        mine = values[values["series"] == series]
+        if name == "slowest table":  # a table is there only while it is the slowest
+            mine = values.assign(value=values["value"].where(values["series"] == series))
+        style = look(captures[series])
+        color = STATE_LOOK[series][0] if series in STATE_LOOK else style["color"]
+        line = {"color": color, "dash": style["dash"], "width": 1.8, "shape": "hv" if panel.holds else "linear"}
+        drawn = Scatter(
+            x=(mine["time_us"] / 1e6).tolist(), y=mine["value"].tolist(), mode="lines", line=line,
+            name=label(series), legendgroup=label(series),
+            hovertemplate="%{y:,.4g} at %{x:.3f} s<extra>" + label(series) + "</extra>",
+        )  # fmt: skip
+        out.append(_marked(drawn, series, name))
+    return out
+
+
+def _marked(drawn: Scatter, series: str, name: str) -> Scatter:
+    if name == "slowest table":
+        return marked(drawn, Selection(table=series.removeprefix("table ")))
+    return marked(drawn, Selection(capture=series)) if series.startswith("capture-") else drawn
+
+
+def _numbers(order: list[str]) -> Mapping[str, int]:
+    """The look of each series: a capture's is that of its number, wherever it is drawn."""
+    taken = {s: int(s.rsplit("-", 1)[1]) - 1 for s in order if s.startswith("capture-") and s[8:].isdigit()}
+    rest = [s for s in order if s not in taken]
+    return {**taken, **{s: i + len(taken) for i, s in enumerate(rest)}}
+
+
+# Protocols beside each other, on the same load and faults: what each costs, in small bars.
+
+
+MEASURES = {
+    "overlap_s": ("overlap:<br>two write a table", "s"),
+    "gap_s": ("gap: nobody writes,<br>summed over tables", "s"),
+    "duplicated_rows": ("rows written twice", "rows"),
+    "lag_s_max": ("largest checkpoint lag", "s"),
+    "messages": ("messages", ""),
+    "balance_s": ("time to balance", "s"),
+}
+"""Columns of :func:`ticdc_lab.simulate.lags.costs`, in words, and their units."""
+
+_COLUMNS = 3
+_NOTE_OF_VARIANTS = (
+    "Each box is one cost on the same cluster, load and faults; shorter is better everywhere. Look for what a protocol "
+    "pays for a shorter gap: more messages, rows written twice, or a longer time until the tables are even."
+)
+
+
+def variant_comparison(costs: pd.DataFrame, *, finding: str = "") -> Figure:
+    """Draw what each variant costs.
+
+    Parameters
+    ----------
+    costs
+        A row a variant: ``variant`` and the columns of :data:`MEASURES`; NaN where it was never reached.
+    finding
+        What the picture shows, where the caller knows better than the numbers that are the title by default.
+    """
+    if costs.empty:
+        return sentence("No protocol was compared", "There is no run to compare.")
+    rows = -(-len(MEASURES) // _COLUMNS)
+    titles = [words for words, _ in MEASURES.values()]
+    fig = subplots(rows=rows, cols=_COLUMNS, titles=titles, vertical_spacing=0.24, horizontal_spacing=0.08)
+    for i, (column, (_, unit)) in enumerate(MEASURES.items()):
+        for k, r in enumerate(costs.to_dict("records")):
+            fig.add_trace(_bar(r, column, unit, k, first=i == 0), 1 + i // _COLUMNS, 1 + i % _COLUMNS)
+        top = costs[column].max()
+        fig.update_yaxes(
+            title_text=unit, range=[0, 1.2 * top if top > 0 else 1], row=1 + i // _COLUMNS, col=1 + i % _COLUMNS
+        )
+    fig.update_xaxes(showticklabels=True)
+    fig.update_annotations(font_size=13)
+    fig.update_layout(showlegend=False, bargap=0.35)
+    fig = finish(
+        fig,
+        title=label(finding, most=300) or _finding_of_variants(costs),
+        note=_NOTE_OF_VARIANTS,
+        height=190 + 240 * rows,
+    )
+    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 44)
+
+
+def _bar(r: dict[str, object], column: str, unit: str, k: int, *, first: bool) -> Bar:
+    value, name = r[column], label(r["variant"])
+    said = "never" if pd.isna(value) else f"{value:,.4g} {unit}".strip()
+    return Bar(
+        x=[name], y=[0 if pd.isna(value) else value], name=name, legendgroup=name, showlegend=first, marker=hatched(k),
+        text=[said], textposition="outside", constraintext="none", cliponaxis=False,
+        hovertemplate=f"{name}: {said}<extra></extra>",
+    )  # fmt: skip
+
+
+def _finding_of_variants(costs: pd.DataFrame) -> str:
+    best = costs.loc[costs["gap_s"].idxmin()]
+    worst = costs.loc[costs["gap_s"].idxmax()]
+    two = costs[costs["overlap_s"] > 0]["variant"]
+    lets = f"{', '.join(map(label, two))} {'lets' if len(two) == 1 else 'let'} two captures write a table"
+    overlap = lets if len(two) else "no table has two writers"
+    if best["gap_s"] == worst["gap_s"]:
+        return f"All leave tables alone for {best['gap_s']:,.3g} s; {overlap}"
+    return (
+        f"{label(best['variant'])} leaves tables alone for {best['gap_s']:,.3g} s, {label(worst['variant'])} for "
+        f"{worst['gap_s']:,.3g} s, summed over tables; {overlap}"
+    )

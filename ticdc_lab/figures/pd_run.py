@@ -1,0 +1,475 @@
+"""A run of PD: two futures side by side, what is left to do, why nothing is done, and what PD answered."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ticdc_lab.figures.figure import Bar, Figure, Scatter, Table, subplots
+from ticdc_lab.figures.theme import (
+    GREY,
+    OKABE_ITO,
+    PATTERNS,
+    TEXT_PX,
+    WRONG,
+    count,
+    finish,
+    hatched,
+    label,
+    sentence,
+    wrapped,
+)
+from ticdc_lab.simulate.pd.looking.decisions import Decision
+from ticdc_lab.simulate.pd.looking.futures import Costs, Curve, costs, curve
+from ticdc_lab.simulate.pd.looking.recording import Recording
+from ticdc_lab.simulate.pd.looking.time_left import Bound, Left, time_left_sentence
+from ticdc_lab.simulate.pd.looking.tryout import RealRun
+from ticdc_lab.simulate.pd.world.changes import Happened
+
+# How stores, peers and operators look in the pictures of PD: the same colours in all of them.
+
+
+BLUE, ORANGE, GREEN, PINK, SKY, RED, OLIVE = OKABE_ITO
+
+PEER_LOOK: Mapping[str, tuple[str, str, str]] = MappingProxyType({
+    "leader": (BLUE, "rgba(255,255,255,0.45)", ""),
+    "follower": ("rgba(86,180,233,0.22)", BLUE, ""),
+    "learner": ("rgba(0,158,115,0.22)", GREEN, "."),
+    "pending": ("rgba(230,159,0,0.25)", ORANGE, "/"),
+    "down": ("rgba(213,94,0,0.18)", WRONG, "x"),
+})  # fmt: skip
+"""Fill, outline and hatch of each kind of peer."""
+
+_KINDS = (
+    ("balance-leader", SKY, ""), ("balance-region", BLUE, ""), ("move-to-better", GREEN, "."),
+    ("replace-rule-offline-leader", PINK, "/"),
+    ("replace", RED, "/"), ("add-rule", PINK, "x"), ("make-up", PINK, "x"), ("remove", OLIVE, "-"),
+    ("merge", ORANGE, "+"), ("move-hot", ORANGE, "/"), ("transfer-hot", ORANGE, "|"), ("admin", GREY, "|"),
+    ("evict", PINK, "\\"), ("grant", GREEN, "\\"),
+)  # fmt: skip
+
+
+def kind_look(desc: str) -> tuple[str, str]:
+    """Give colour and hatch of an operator by its description."""
+    return next(((color, hatch) for start, color, hatch in _KINDS if desc.startswith(start)), (GREY, "+"))
+
+
+def kind_name(desc: str) -> str:
+    """Give an operator's description without what all of them have."""
+    return desc.removesuffix("-scheduler")
+
+
+def pattern(color: str, hatch: str) -> dict[str, Any]:
+    """Give the marker of bars of a colour with a hatch as second channel."""
+    lines = {"shape": hatch, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.7)", "size": 7, "solidity": 0.2}
+    return {"color": color, "line": {"width": 0}, "pattern": lines}
+
+
+# How long until done: what each limit alone would allow, the slowest first, and the pace so far.
+
+
+_BAR_PX = 46
+_MOST_OF_LEFT = 7
+_NOTE_OF_LEFT = (
+    "A bar a limit: how long the work takes if only this one counted. The hatched one holds it back: turn that limit. "
+    "The dotted line is the pace of the last half minute. Where it is far right of all bars, no limit is the reason."
+)
+
+
+def time_left(left: Left, *, finding: str = "") -> Figure:
+    """Draw how long it takes, and what holds it back.
+
+    Parameters
+    ----------
+    left
+        What :func:`ticdc_lab.simulate.pd.looking.time_left.time_left` gives.
+    finding
+        What the picture shows, where the caller knows better than the numbers that are the title by default.
+    """
+    title = label(finding, most=300) or label(time_left_sentence(left), most=300)
+    shown = [b for b in left.bounds if not math.isinf(b.seconds)][:_MOST_OF_LEFT]
+    if not shown:
+        held = left.held_by
+        return sentence(title, f"What would help: {label(held.turn)}." if held else "No limit is in the way.")
+    fig = Figure([_bar(b, *((WRONG, "/") if b is shown[0] else (BLUE, ""))) for b in shown])
+    texts = [f"<b>{label(b.name, most=60)}</b>: {_s(b.seconds)}, {label(b.because, most=80)}" for b in shown]
+    names = [label(b.name, most=80) for b in shown]
+    fig.add_trace(
+        Scatter(
+            x=[0] * len(shown), y=names, mode="text", text=[f" {t}" for t in texts], textposition="middle right",
+            hoverinfo="skip", cliponaxis=False,
+        )
+    )  # fmt: skip
+    pace = left.at_pace_s
+    longest = max([b.seconds for b in shown] + ([pace] if pace is not None and not math.isinf(pace) else []))
+    if pace is not None and not math.isinf(pace):
+        fig.add_vline(x=pace, line={"color": GREY, "width": 2.5, "dash": "dot"})
+        fig.add_annotation(
+            x=pace, y=1, yref="paper", text="at the pace so far", showarrow=False, yanchor="bottom",
+            xanchor="right" if pace > 0.6 * longest else "left",
+        )  # fmt: skip
+    fig.update_xaxes(title_text="seconds until done", range=[0, 1.02 * longest or 1], zeroline=False)
+    fig.update_yaxes(autorange="reversed", showticklabels=False, showgrid=False)
+    fig.update_layout(showlegend=False, bargap=0.25)
+    fig = finish(fig, title=title, note=_NOTE_OF_LEFT, height=210 + _BAR_PX * len(shown), least_px=860)
+    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 24, margin_l=30)
+
+
+def _s(seconds: float) -> str:
+    return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:,.2g} s"
+
+
+def _bar(b: Bound, color: str, hatch: str) -> Bar:
+    return Bar(
+        y=[label(b.name, most=80)], x=[b.seconds], orientation="h", marker=pattern(color, hatch) | {"opacity": 0.55},
+        hovertext=[f"turn it: {label(b.turn, most=80)}"], hoverinfo="text",
+    )  # fmt: skip
+
+
+# Two futures of one cluster on the same axes: the difference shaded, and what each costs in four numbers.
+
+
+_LOOKS = ((BLUE, "solid"), (ORANGE, "dash"))
+_NUMBERS = (
+    ("time to balance", "s"), ("data moved", "GiB"), ("peak load of a store", "MiB/s"), ("moves undone", ""),
+)  # fmt: skip
+_NOTE_OF_FUTURES = (
+    "Above, how far the worst store is from its share of peers; middle, what was copied; shaded, the difference. "
+    "Below, the four numbers: even means within 5 % for good, the peak is snapshots sent and received, undone moves "
+    "are thrash."
+)
+
+
+def two_futures(
+    futures: Mapping[str, Recording], *, from_s: float = 0.0, real: Sequence[RealRun] = (), finding: str = ""
+) -> Figure:
+    """Draw a run beside the one that it would have been.
+
+    Parameters
+    ----------
+    futures
+        Name to run; two of the same start.
+    from_s
+        When they part, virtual seconds; costs count from there.
+    real
+        Runs of the real PD from the same start, drawn thin and grey; not those in which a store went, since it is not
+        known from when on it had no share.
+    finding
+        What the picture shows, where the caller knows better than the numbers that are the title by default.
+    """
+    if len(futures) != 2:
+        return sentence("There are not two futures", f"Two runs are compared; {len(futures)} were given.")
+    names, runs = list(futures), list(futures.values())
+    curves = [curve(r) for r in runs]
+    paid = [costs(r, from_us=round(from_s * 1e6)) for r in runs]
+    fig = subplots(
+        rows=4, cols=2, row_heights=[0.4, 0.26, 0.17, 0.17], vertical_spacing=0.09, horizontal_spacing=0.08,
+        spans=[[2, 0], [2, 0], [1, 1], [1, 1]],
+    )  # fmt: skip
+    _pair(fig, 1, names, curves, [c.off_percent for c in curves], "farthest from its share, %")
+    _real(fig, real)
+    _pair(fig, 2, names, curves, [c.moved_gib for c in curves], "copied, GiB")
+    if from_s:
+        for row in (1, 2):
+            fig.add_vline(x=from_s, line={"color": GREY, "width": 2, "dash": "dot"}, row=row, col=1)
+    end = max(c.times_s[-1] for c in curves)
+    fig.update_xaxes(range=[0, end], zeroline=False, row=1, col=1)
+    fig.update_xaxes(range=[0, end], zeroline=False, title_text="virtual time, s", row=2, col=1)
+    for k in range(len(_NUMBERS)):
+        _numbers(fig, k, names, paid)
+    fig.update_layout(
+        hovermode="closest", legend={"orientation": "h", "x": 0, "y": 1.005, "yanchor": "bottom"}, bargap=0.35
+    )  # fmt: skip
+    title = label(finding, most=300) or finding_of_futures(names, paid)
+    fig = finish(fig, title=title, note=_NOTE_OF_FUTURES, height=880)
+    return fig.update_layout(margin_t=int(fig.layout.margin.t) + 30)
+
+
+def _pair(
+    fig: Figure,
+    row: int,
+    names: Sequence[str],
+    curves: Sequence[Curve],
+    values: Sequence[Sequence[float]],
+    axis: str,
+) -> None:
+    times = np.unique(np.concatenate([c.times_s for c in curves]))
+    a, b = (np.interp(times, c.times_s, v) for c, v in zip(curves, values, strict=True))
+    fig.add_trace(
+        Scatter(
+            x=[*times, *times[::-1]], y=[*np.maximum(a, b), *np.minimum(a, b)[::-1]], fill="toself", mode="none",
+            fillcolor="rgba(128,128,128,0.25)", name="difference", hoverinfo="skip", showlegend=row == 1,
+        ), row, 1,
+    )  # fmt: skip
+    for name, c, v, (color, dash) in zip(names, curves, values, _LOOKS, strict=True):
+        fig.add_trace(
+            Scatter(
+                x=c.times_s, y=np.round(v, 3).tolist(), mode="lines", name=label(name), showlegend=row == 1,
+                line={"color": color, "dash": dash, "width": 2.5},
+                hovertemplate="%{y:,.1f} at %{x:,.0f} s<extra>" + label(name) + "</extra>",
+            ), row, 1,
+        )  # fmt: skip
+    fig.update_yaxes(title={"text": axis, "font": {"size": TEXT_PX}}, rangemode="tozero", row=row, col=1)
+
+
+def _real(fig: Figure, real: Sequence[RealRun]) -> None:
+    for k, r in enumerate(r for r in real if not r.gone):
+        stores = sorted({i for counts in r.peers for i in counts})
+        off = []
+        for counts in r.peers:
+            mean = sum(counts.values()) / max(1, len(stores))
+            off.append(100 * max(abs(counts.get(i, 0) - mean) for i in stores) / mean if mean else 0.0)
+        fig.add_trace(
+            Scatter(
+                x=list(r.times_s), y=off, mode="lines", line={"color": GREY, "width": 1.3}, name="the real PD",
+                legendgroup="real", showlegend=k == 0, hovertemplate="%{y:,.1f} % at %{x:,.0f} s<extra>real</extra>",
+            ), 1, 1,
+        )  # fmt: skip
+
+
+def _numbers(fig: Figure, k: int, names: Sequence[str], paid: Sequence[Costs]) -> None:
+    words, unit = _NUMBERS[k]
+    values = [_of(c)[k] for c in paid]
+    bars = [0.0 if v is None else v for v in values]
+    texts = [_said(v, unit) for v in values]
+    hover = [f"{label(n)}: {t}{_more(c, k)}" for n, t, c in zip(names, texts, paid, strict=True)]
+    fig.add_trace(
+        Bar(
+            y=[label(n, most=24) for n in names], x=bars, orientation="h", text=texts, textposition="outside",
+            marker={"color": [c for c, _ in _LOOKS], "pattern": {"shape": ["", "/"], "fillmode": "overlay",
+                    "fgcolor": "rgba(255,255,255,0.7)", "size": 7, "solidity": 0.2}},
+            hovertext=hover, hoverinfo="text", cliponaxis=False, showlegend=False,
+        ), 3 + k // 2, 1 + k % 2,
+    )  # fmt: skip
+    top = max(bars) or 1
+    place = {"row": 3 + k // 2, "col": 1 + k % 2}
+    named = {"text": f"{words}{f', {unit}' if unit else ''}", "font": {"size": TEXT_PX}}
+    fig.update_xaxes(range=[0, 1.6 * top], title=named, nticks=4, **place)
+    fig.update_yaxes(showticklabels=False, autorange="reversed", **place)
+
+
+def _of(c: Costs) -> tuple[float | None, float, float, float]:
+    return c.even_s, c.moved_gib, c.peak_mib_s, float(c.thrash)
+
+
+def _said(v: float | None, unit: str) -> str:
+    return "not even" if v is None else f"{number(v)} {unit}".strip()
+
+
+def number(v: float) -> str:
+    """Give a number with three digits that count, and never as a power of ten."""
+    return f"{v:,.0f}" if v >= 100 else f"{v:,.3g}"
+
+
+def _more(c: Costs, k: int) -> str:
+    if k == 2 and c.peak_store:
+        return f" on store {c.peak_store}"
+    return f" of {c.moves:,} moves" if k == 3 else ""
+
+
+def finding_of_futures(names: Sequence[str], paid: Sequence[Costs]) -> str:
+    """Say which is even sooner, and what it costs."""
+    (a, b), (x, y) = paid, (label(n) for n in names)
+    ends = [c.even_s for c in paid]
+    if ends[0] is None and ends[1] is None:
+        when = f"Neither {x} nor {y} makes the stores even"
+    elif ends[0] is None or ends[1] is None:
+        first, other, at = (x, y, ends[0]) if ends[1] is None else (y, x, ends[1])
+        when = f"{first} makes the stores even in {at:,.0f} s, {other} does not"
+    elif ends[0] == ends[1]:
+        when = f"Both make the stores even in {ends[0]:,.0f} s"
+    else:
+        when = f"{y} makes the stores even in {ends[1]:,.0f} s, {x} in {ends[0]:,.0f} s"
+    moved = f"{number(b.moved_gib)} GiB moved{_not(b.moved_gib, a.moved_gib)}"
+    return f"{when}; {moved}; peak {number(b.peak_mib_s)} MiB/s{_not(b.peak_mib_s, a.peak_mib_s)}"
+
+
+def _not(new: float, old: float) -> str:
+    return f", not {number(old)}" if number(old) != number(new) else ""
+
+
+# Why nothing happens, over time: of each scheduler and the checkers, when they made operators and why not.
+
+
+_ROW_PX, _MOST_OF_NOTHING = 58, 5
+_FIRST = "balance-region-scheduler"
+_MADE = "operators were made"
+_OTHER = "another reason"
+_NOTE_OF_NOTHING = (
+    "A row who decides, a second a bar: green where operators were made, else by the reason why there were none. Look "
+    "for the reason that stands where you wonder why nothing moves; hover says it in full."
+)
+
+
+def why_nothing(recording: Recording, *, finding: str = "") -> Figure:
+    """Draw who did nothing when, and why.
+
+    Parameters
+    ----------
+    recording
+        The run.
+    finding
+        What the picture shows, where the caller knows better than the numbers that are the title by default.
+    """
+    if not recording.decisions:
+        return sentence("Nothing was decided", "No round was played and no region was looked at.")
+    seconds = by_second(recording.decisions)
+    rows = sorted({by for by, _ in seconds})
+    reasons = Counter(why for why in seconds.values() if why != _MADE)
+    named = [why for why, _ in reasons.most_common(_MOST_OF_NOTHING)]
+    fig = Figure()
+    looks = dict(zip(named, _looks(), strict=False))
+    for why in [_MADE, *named, *([_OTHER] if len(reasons) > _MOST_OF_NOTHING else [])]:
+        look = (GREEN, "") if why == _MADE else looks.get(why, (GREY, "+"))
+        said = {w for w in seconds.values() if w == why or (why == _OTHER and w not in (*named, _MADE))}
+        mine = [(by, s, w) for (by, s), w in seconds.items() if w in said]
+        fig.add_trace(_bars(mine, rows, why, look))
+    fig.update_yaxes(
+        tickvals=list(range(len(rows))), ticktext=[label(kind_name(r)) for r in rows], range=[len(rows) - 0.5, -0.5],
+        showgrid=False, zeroline=False,
+    )  # fmt: skip
+    end_s = recording.samples[-1].at_us / 1e6
+    fig.update_xaxes(title_text="virtual time, s", range=[0, end_s], zeroline=False)
+    fig.update_layout(
+        barmode="overlay", bargap=0, hovermode="closest",
+        legend={"orientation": "v", "x": 0, "y": -60 / (_ROW_PX * len(rows)), "yanchor": "top"},
+    )  # fmt: skip
+    below = 78 + 21 * len(fig.data)
+    height = 120 + _ROW_PX * len(rows) + below + 30
+    title = label(finding, most=300) or finding_of_nothing(seconds, rows)
+    return finish(fig, title=title, note=_NOTE_OF_NOTHING, height=height, note_below_px=below)
+
+
+def by_second(decisions: Sequence[Decision]) -> dict[tuple[str, int], str]:
+    """Give, by who and second, that operators were made, or else the last reason why none was."""
+    out: dict[tuple[str, int], str] = {}
+    for d in decisions:
+        key = d.by, d.at_us // 1_000_000
+        if d.told.operators:
+            out[key] = _MADE
+        elif out.get(key) != _MADE:
+            out[key] = d.told.because
+    return out
+
+
+def _looks() -> list[tuple[str, str]]:
+    colors = [BLUE, *(c for c in OKABE_ITO if c not in (BLUE, GREEN))]
+    return [(color, PATTERNS[1 + k % (len(PATTERNS) - 1)]) for k, color in enumerate(colors)]
+
+
+def _bars(mine: Sequence[tuple[str, int, str]], rows: Sequence[str], name: str, look: tuple[str, str]) -> Bar:
+    color, hatch = look
+    lines = {"shape": hatch, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.7)", "size": 6, "solidity": 0.2}
+    return Bar(
+        orientation="h", base=[s for _, s, _ in mine], x=[1] * len(mine), y=[rows.index(by) for by, _, _ in mine],
+        width=0.7, marker={"color": color, "line": {"width": 0}, "pattern": lines}, name=label(name, most=90),
+        hovertext=[f"{label(by)} at {s:,} s: {label(why, most=140)}" for by, s, why in mine], hoverinfo="text",
+        showlegend=True,
+    )  # fmt: skip
+
+
+def finding_of_nothing(seconds: Mapping[tuple[str, int], str], rows: Sequence[str]) -> str:
+    """Say of balance-region, or of whoever did least, how often it did something, and why mostly not."""
+    idle = {by: Counter(why for (b, _), why in seconds.items() if b == by and why != _MADE) for by in rows}
+    by = _FIRST if _FIRST in rows else max(rows, key=lambda r: (sum(idle[r].values()), r))
+    made = sum(why == _MADE for (b, _), why in seconds.items() if b == by)
+    if not idle[by]:
+        return f"Whoever was asked made operators, {label(kind_name(by))} in {count(made, 'second')}"
+    why, n = idle[by].most_common(1)[0]
+    head = f"{label(kind_name(by))} made operators in {count(made, 'second')}"
+    return f"{head}, and none in {sum(idle[by].values()):,}: in {n:,} of them {label(why, most=110)}"
+
+
+# What was said to PD in a run and what it answered, as a table.
+
+
+_MOST_OF_ANSWERS, _CHARS = 20, 400
+_NOTE_OF_ANSWERS = "A row a command or an event, in order. PD's refusals stand in the last column in its own words."
+
+
+def pd_answers(happened: Sequence[Happened], *, finding: str = "") -> Figure:
+    """List words to PD with its answers.
+
+    Parameters
+    ----------
+    happened
+        What a recording says happened.
+    finding
+        What the picture shows, where the caller knows better than the numbers that are the title by default.
+    """
+    if not happened:
+        return sentence("Nothing was said to PD", "No command was given and nothing happened from outside.")
+    shown = list(happened)[-_MOST_OF_ANSWERS:]
+    answers = [_answer(h) for h in shown]
+    columns = [
+        [f"{h.at_us / 1e6:,.1f} s" for h in shown], [label(h.change.text, most=90) for h in shown],
+        [wrapped(a, width=70) for a in answers],
+    ]  # fmt: skip
+    fills = ["rgba(213,94,0,0.16)" if h.error else "rgba(128,128,128,0.08)" for h in shown]
+    look = {"align": "left", "line": {"color": "rgba(128,128,128,0.3)"}}
+    head = {"values": ["<b>at</b>", "<b>said</b>", "<b>answer</b>"], "fill": {"color": "#0072B2"}}
+    fig = Figure(
+        Table(
+            columnwidth=[0.6, 2, 3.4], header=head | {"font": {"color": "#ffffff"}, "height": 32} | look,
+            cells={"values": columns, "height": 27, "fill": {"color": [fills] * 3}} | look,
+        )
+    )  # fmt: skip
+    lines = sum(2 + max(c.count("<br>") for c in (row[1], row[2])) for row in zip(*columns, strict=True))
+    refused = [h for h in happened if h.error]
+    said = count(len(happened), "command or event", "commands and events")
+    title = label(finding, most=300) or f"{said}; PD {f'refuses {len(refused)}' if refused else 'refuses none'}"
+    fig = finish(fig, title=title, note=_NOTE_OF_ANSWERS, height=150 + 19 * lines, note_below_px=10, least_px=760)
+    return fig.update_layout(margin_l=20)
+
+
+def _answer(h: Happened) -> str:
+    if h.error:
+        return f"refused: {label(h.error, most=_CHARS)}"
+    text = h.answer if isinstance(h.answer, str) else json.dumps(h.answer, default=str)
+    return "done" if h.answer is None else label(text, most=_CHARS)
+
+
+# How many records of the real PD our answer agrees with, kind by kind.
+
+
+_NOTE_OF_VERDICTS = (
+    "A bar for each kind of record. Look for anything that is not agree: a record with another answer is listed below "
+    "with both, one that is not judged with the reason."
+)
+PARTS = ("agree", "disagree", "not judged", "malformed")
+
+
+def verdict_bars(kinds: pd.DataFrame) -> Figure:
+    """Draw a bar a kind of record.
+
+    Parameters
+    ----------
+    kinds
+        ``kind``, ``records``, ``agree``, ``disagree``, ``not judged``, ``malformed``; from
+        :meth:`ticdc_lab.simulate.pd.replay.Replayed.by_kind`.
+    """
+    if kinds.empty:
+        return sentence("There is no record", "The file holds none.")
+    fig = Figure()
+    names = [label(k) for k in kinds["kind"]]
+    for k, part in enumerate(PARTS):
+        if kinds[part].any():
+            fig.add_trace(
+                Bar(
+                    x=kinds[part], y=names, orientation="h", name=part, marker=hatched(k),
+                    hovertemplate=f"%{{y}}: %{{x:,}} {part}<extra></extra>",
+                )
+            )  # fmt: skip
+    fig.update_layout(barmode="stack")
+    fig.update_yaxes(autorange="reversed", automargin=True)
+    fig.update_xaxes(title_text="records")
+    agree, total = int(kinds["agree"].sum()), int(kinds["records"].sum())
+    title = f"{agree:,} of {count(total, 'record')} {'get' if agree != 1 else 'gets'} the real PD's answer"
+    return finish(fig, title=title, note=_NOTE_OF_VERDICTS, height=200 + 26 * len(kinds))
