@@ -88,6 +88,16 @@ def test_a_node_is_drained_in_the_order_of_its_states() -> None:
     assert steps == [("liveness", "DRAINING"), ("maintainer", None), ("liveness", "STOPPING")]
 
 
+@pytest.mark.parametrize("drained_us", [4_001_000, 4_010_000, 4_050_000, 4_100_000, 4_200_000])
+def test_a_node_is_drained_to_which_the_maintainer_is_on_its_way(drained_us: int) -> None:
+    """A maintainer moves only when it works: the node that drains takes it, and then the drain moves it off again."""
+    faults = [*asked(4 * SECOND, MoveMaintainer("capture-2")), *asked(drained_us, Drain("capture-2"))]
+    found = cluster(*faults, until_us=20 * SECOND)
+    assert_well(found)
+    state = found.kernel.states["capture-2"].processor
+    assert (state.liveness, state.maintainer, dict(state.executor.pipelines)) == ("STOPPING", None, {})
+
+
 def test_a_node_that_comes_back_takes_tables_again() -> None:
     """Another process, another life: it is ALIVE, and the target of the old one is cleared."""
     back = [Crash(8 * SECOND, "capture-2"), Restart(9 * SECOND, "capture-2")]

@@ -15,7 +15,7 @@ from ticdc_lab.simulate.scheduler.v4 import block_events, spans
 from ticdc_lab.simulate.scheduler.v4.block_events import Block
 from ticdc_lab.simulate.scheduler.v4.coordinator import PLACES
 from ticdc_lab.simulate.scheduler.v4.dispatchers import Dispatchers, DispatchersState
-from ticdc_lab.simulate.scheduler.v4.drain import ALIVE, Own, applied
+from ticdc_lab.simulate.scheduler.v4.drain import ALIVE, STOPPING, Own, applied
 from ticdc_lab.simulate.scheduler.v4.maintainer import Maintainer
 from ticdc_lab.simulate.scheduler.v4.messages import (
     AddMaintainerRequest,
@@ -187,7 +187,7 @@ class NodeManager:
         known = state.maintainer.owner_rev if state.maintainer is not None else state.ended
         if epoch == known and state.maintainer is not None:
             return state, _heartbeat(state)
-        if epoch <= known or epoch >> PLACES < state.coordinator_epoch or state.liveness != ALIVE:
+        if epoch <= known or epoch >> PLACES < state.coordinator_epoch or state.liveness == STOPPING:
             because = f"maintainer {known} is known, coordinator {state.coordinator_epoch}, and it is {state.liveness}"
             return state, [Ignored(message, because)]
         maintainer, outputs = self._maintainer.elected(state.address, epoch, now)
