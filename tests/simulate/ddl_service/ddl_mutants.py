@@ -151,6 +151,15 @@ MUTANTS: tuple[Mutant, ...] = (
         (Ask(3 * SECOND, FIRST, Submit("add column", "orders", "day", version="v5.0.0")),),
     ),
     Mutant(
+        "runs any job",
+        "A drop of such a version is rejected too, though once begun it cannot be taken back.",
+        SUPPORTED,
+        (
+            Ask(2 * SECOND, FIRST, Submit("create table", "old")),
+            Ask(5 * SECOND, FIRST, Submit("drop table", "old", version="v5.0.0")),
+        ),
+    ),
+    Mutant(
         "ignores removals",
         "A worker stops the owner of a cluster that is assigned to another.",
         OWNED,

@@ -52,6 +52,20 @@ def test_a_wrong_step_of_a_job_is_seen(after: Job, invariant: str | None) -> Non
     assert (found[0] if found else None) == invariant
 
 
+@pytest.mark.parametrize("kind", ["drop table", "drop column", "drop index", "create table", "add column"])
+def test_no_job_of_an_old_version_is_begun(kind: str) -> None:
+    """Of no kind; a drop that a tidb-server has begun cannot be taken back, and goes on to its end."""
+    first, then = jobs.LADDERS[kind][:2]
+    queueing = Job(1, kind, "orders", "" if "table" in kind else "a", "v5.0.0", state=records.QUEUEING)
+    begun = queueing._replace(state=records.RUNNING, schema_state=then, schema_version=1, owner="ddl-service-1-c")
+    found = wrong_step(queueing, begun, 0, VERSIONS, "store")
+    assert found and found[0] == SUPPORTED
+    assert wrong_step(queueing, begun._replace(version="v6.5.0"), 0, VERSIONS, "store") is None
+    if first == jobs.PUBLIC:
+        on = begun._replace(schema_state=jobs.LADDERS[kind][2], schema_version=2)
+        assert wrong_step(begun._replace(owner="tidb-1"), on, 0, VERSIONS, "store") is None
+
+
 def test_every_invariant_has_something_that_breaks_it() -> None:
     """No check is without a planted fault; that every job ends is broken by a server that loads nothing."""
     stuck = Settings(slow=Map({"cluster1/tidb-2": Habits(load_us=1 << 60)}))

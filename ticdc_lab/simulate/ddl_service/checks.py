@@ -54,7 +54,8 @@ def wrong_step(before: records.Job, job: records.Job, safe_ts: int, versions: Ve
     if states[1] and not jobs.neighbours(job.element, *states):
         return IN_ORDER, f"{where} went from {states[0]} to {states[1]}"
     is_served = not job.owner or job.owner.startswith(keys.SERVICE_ID)  # not by a tidb-server of its own cluster
-    goes_on = job.state == records.RUNNING and jobs.is_taken_back(before)
+    begins = before.state == records.QUEUEING  # what has begun and cannot be taken back any more goes on to its end
+    goes_on = job.state == records.RUNNING and (begins or jobs.is_taken_back(before))
     if job.schema_version and goes_on and is_served and unsupported(job.version, versions):
         return SUPPORTED, f"{where} runs, and {unsupported(job.version, versions)}"
     if job.schema_state == jobs.PUBLIC and job.kind in jobs.BACKFILLED and job.row_count < job.rows:
