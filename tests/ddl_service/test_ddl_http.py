@@ -25,6 +25,7 @@ from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.simulate.ddl_service import keys
 from ticdc_lab.simulate.ddl_service.records import Job, written
+from ticdc_lab.simulate.ddl_service.server_state import Habits
 from ticdc_lab.simulate.ddl_service.settings import DUTIES
 from ticdc_lab.simulate.ddl_service.store import Delete, Put, Read, Txn
 
@@ -268,7 +269,8 @@ def test_a_cluster_with_a_job_goes_only_where_that_is_asked_for(url: str, tmp_pa
     client.register("cluster1", FIRST)
     until(lambda: client.clusters()[0].schedule.status == "OWNER", START_S)
     shown = json.loads(said(url, "show-ddl", "cluster1", "--store", str(tmp_path), "--json"))
-    assert shown["owner_id"].startswith("ddl-service-") and shown["owner_address"] == ""
+    assert shown["owner_id"].startswith("ddl-service-") and shown["owner_address"] == "" and shown["instances"] == []
+    assert not node.ask(store, Read(("n", 1, "meta"), (keys.BOOTSTRAPPED,)))[0].entries  # type: ignore[union-attr]
     assert "no owner" not in said(url, "show-ddl", "cluster1", "--store", str(tmp_path))
     (own,) = node.ask(keys.PD, Read(("n", 1, "own"), (keys.SERVER_INFO, keys.TOPOLOGY)))
     where = url.removeprefix("http://")  # in the service's own cluster the worker is seen as every instance is
@@ -276,6 +278,8 @@ def test_a_cluster_with_a_job_goes_only_where_that_is_asked_for(url: str, tmp_pa
     assert {f"{keys.TOPOLOGY}{where}/tidb", f"{keys.TOPOLOGY}{where}/ttl"} <= set(told)
     assert where in [json.loads(v)["address"] for k, v in told.items() if k.startswith(keys.SERVER_INFO)]
     assert said(url, "cancel", "cluster1", "1", "--store", str(tmp_path)) == "job 1: cancelling\n"
+    ((_, meta),) = node.ask(store, Read(("n", 1, "meta"), (keys.BOOTSTRAPPED,)))[0].entries  # type: ignore[union-attr]
+    assert meta.value == client.clusters()[0].version == client.register("cluster1", FIRST).version != Habits().version
     node.ask(store, Txn(("n", 1, "t"), (), (Delete(f"{keys.VERSIONS}tidb-slow"),)))
     until(lambda: not node.ask(store, Read(("n", 1, "r"), (keys.JOBS,)))[0].entries, START_S)  # type: ignore[union-attr]
     assert "not in the queue" in verb(url, "cancel", "cluster1", "1", "--store", str(tmp_path), code=1).output

@@ -171,7 +171,7 @@ def submit(
             click.echo(f"{line}, schema version {job.schema_version}" if job.schema_version else line)
 
     wish = Submit(kind, table, name, rows, request=request)
-    version = sent_by or registered.version or "v6.5.0"
+    version = sent_by or _version_of(registered)
     job = submitted(where.open, _store_of(registered), wish, version=version, within_s=within, told=told)
     click.echo(f"job {job.id}: {job.state}" + (f" ({job.error})" if job.error else ""))
     sys.exit(CLEAN if job.state == DONE else FINDINGS)
@@ -215,9 +215,9 @@ def cancel(client: Client, where: Where, cluster: str, job: int, within: float) 
     from ticdc_lab.ddl_service.submitting import cancelled
     from ticdc_lab.simulate.ddl_service.records import DONE
 
-    store = _store_of(_registered(client, cluster))
+    registered = _registered(client, cluster)
     where.expect_store()
-    said = cancelled(where.open, store, job, within_s=within)
+    said = cancelled(where.open, _store_of(registered), job, version=_version_of(registered), within_s=within)
     click.echo(f"job {job}: cancelling" if said == DONE else said)
     sys.exit(CLEAN if said == DONE else FINDINGS)
 
@@ -237,3 +237,7 @@ def _registered(client: Client, cluster: str) -> RegisteredCluster:
 
 def _store_of(cluster: RegisteredCluster) -> str:
     return cluster.store or cluster.store_addr  # a worker of an earlier version knows a store by its addresses
+
+
+def _version_of(cluster: RegisteredCluster) -> str:
+    return cluster.version or "v6.5.0"  # a tidb-server of another one would upgrade the cluster's meta

@@ -17,13 +17,12 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.simulate.ddl_service import keys, records
 from ticdc_lab.simulate.ddl_service.connection import Terms
 from ticdc_lab.simulate.ddl_service.records import Job
-from ticdc_lab.simulate.ddl_service.server import Server
+from ticdc_lab.simulate.ddl_service.server import SHOWN, Server, shown_ddl
 from ticdc_lab.simulate.ddl_service.server_state import (
     PREFIXES,
     Cancel,
     Habits,
     ServerState,
-    ShowDdl,
     ShownDdl,
     Submit,
 )
@@ -80,7 +79,7 @@ def submitted(
     """
     wish = wish if wish.request else wish._replace(request=uuid4().hex)
     follower = _Follower(wish.request, told)
-    node = Node(Server(store_addr, Habits(version, Terms(TTL_US, TTL_US // 5))), "tidb-cli", open_store(), follower.saw)
+    node = Node(_server(store_addr, version), "tidb-cli", open_store(), follower.saw)
     node.start()
     try:
         node.post(wish)
@@ -97,8 +96,8 @@ def is_name(text: str) -> bool:
     return len(text) <= 64 and not any("\ud800" <= c <= "\udfff" for c in text)
 
 
-def cancelled(open_store: Callable[[], Backend], store_addr: str, job: int, *, within_s: float) -> str:
-    """Ask that a job of a cluster be cancelled.
+def cancelled(open_store: Callable[[], Backend], store_addr: str, job: int, *, version: str, within_s: float) -> str:
+    """Ask that a job of a cluster be cancelled, as a tidb-server of ``version`` does.
 
     Returns
     -------
@@ -110,40 +109,37 @@ def cancelled(open_store: Callable[[], Backend], store_addr: str, job: int, *, w
     SourceError
         The store has not answered in time.
     """
-    return str(_outcome(open_store, store_addr, Cancel(job), within_s, f"job {job} is as it was"))
-
-
-def shown(open_store: Callable[[], Backend], store_addr: str, *, within_s: float) -> ShownDdl:
-    """Ask for what ``admin show ddl`` shows in a cluster.
-
-    Raises
-    ------
-    SourceError
-        The store has not answered in time.
-    """
-    found: ShownDdl = _outcome(open_store, store_addr, ShowDdl(), within_s, "the store does not answer")
-    return found
-
-
-def _outcome(open_store: Callable[[], Backend], store_addr: str, wish: Any, within_s: float, late: str) -> Any:
-    """Give what a tidb-server is told that is there for one wish."""
-    outcomes: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    outcomes: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def saw(event: Any, state: ServerState, outputs: Sequence[Any]) -> None:
         for output in outputs:
             if isinstance(output, Told):
                 outcomes.put(output.outcome)
 
-    habits = Habits(terms=Terms(TTL_US, TTL_US // 5))
-    node = Node(Server(store_addr, habits), "tidb-cli", open_store(), saw)
+    node = Node(_server(store_addr, version), "tidb-cli", open_store(), saw)
     node.start()
     try:
-        node.post(wish)
+        node.post(Cancel(job))
         return outcomes.get(timeout=within_s)
     except queue.Empty:
-        raise SourceError(f"not within {within_s:g} s: {late}", hint="Ask again.") from None
+        raise SourceError(f"not within {within_s:g} s: job {job} is as it was", hint="Ask again.") from None
     finally:
         node.stop()
+
+
+def shown(open_store: Callable[[], Backend], store_addr: str, *, within_s: float) -> ShownDdl:
+    """Give what ``admin show ddl`` shows in a cluster: read from its store, into which nothing is written.
+
+    Raises
+    ------
+    SourceError
+        The store has not answered in time.
+    """
+    return shown_ddl(snapshot(open_store, store_addr, SHOWN, within_s=within_s))
+
+
+def _server(store_addr: str, version: str) -> Server:
+    return Server(store_addr, Habits(version, Terms(TTL_US, TTL_US // 5)))
 
 
 class _Follower:
@@ -186,31 +182,33 @@ class _Follower:
             raise SourceError(f"not within {within_s:g} s: {where}", hint=hint) from None
 
 
-def snapshot(open_store: Callable[[], Backend], store: str, prefixes: tuple[str, ...]) -> dict[str, Entry]:
+def snapshot(
+    open_store: Callable[[], Backend], store: str, prefixes: tuple[str, ...], *, within_s: float = PATIENCE_S
+) -> dict[str, Entry]:
     """Read all under some prefixes of a store, at one revision.
 
     Raises
     ------
     SourceError
-        The store does not answer.
+        The store does not answer in time.
     """
     backend = open_store()
     try:
-        granted = _answer(backend, store, Grant(("read", 1, "grant"), TTL_US, 0), Granted)
-        found = _answer(backend, store, Observe(("read", 1, "observe"), prefixes, granted.lease), Snapshot)
+        granted = _answer(backend, store, Grant(("read", 1, "grant"), TTL_US, 0), Granted, within_s)
+        found = _answer(backend, store, Observe(("read", 1, "observe"), prefixes, granted.lease), Snapshot, within_s)
         backend.ask(store, Revoke(granted.lease))
         return dict(found.entries)
     finally:
         backend.close()
 
 
-def _answer(backend: Backend, store: str, request: Request, kind: type) -> Any:
+def _answer(backend: Backend, store: str, request: Request, kind: type, within_s: float) -> Any:
     answers = backend.ask(store, request)
-    end_s = time.monotonic() + PATIENCE_S
+    end_s = time.monotonic() + within_s
     while time.monotonic() < end_s:
         answers += [answer for at, answer in backend.news() if at == store]
         for answer in answers:
             if isinstance(answer, kind):
                 return answer
         time.sleep(POLL_S)
-    raise SourceError(f"the store does not answer within {PATIENCE_S:g} s", hint="Is it there?")
+    raise SourceError(f"the store does not answer within {within_s:g} s", hint="Is it there?")

@@ -66,7 +66,8 @@ from ticdc_lab.simulate.scheduler.clock import ts_of
 Txn = tuple[tuple[Compare, ...], tuple[Op, ...]]
 WISHES = ("wish", "looks up", "shows")
 """What is asked of the store for a user: that it be written, whether it was, and what there is to show."""
-_SHOWN = (keys.OWNER, keys.SERVER_INFO, keys.GLOBAL_VERSION, keys.JOBS)
+SHOWN = (keys.OWNER, keys.SERVER_INFO, keys.GLOBAL_VERSION, keys.JOBS)
+"""What :func:`shown_ddl` reads of a cluster's store."""
 
 
 def done(state: ServerState, mirror: Mirror, habits: Habits, now: Now) -> tuple[ServerState, list[Output]]:
@@ -78,7 +79,7 @@ def done(state: ServerState, mirror: Mirror, habits: Habits, now: Now) -> tuple[
         return state, outputs
     wish: Any = state.wishes[0]
     if isinstance(wish, ShowDdl):
-        link, more = reading(state.link, "shows", _SHOWN, now)
+        link, more = reading(state.link, "shows", SHOWN, now)
         return state._replace(link=link), [*outputs, *more]
     if isinstance(wish, Submit) and not wish.request:
         wish = wish._replace(request=f"{state.ddl_id}-{state.sent + 1}")
