@@ -39,6 +39,8 @@ def registered(revision: int, name: str, store_addr: str, store: str = "") -> Wr
 
 NEWER = records.written(records.Cluster("tikv://c:1", "v9.9.9"))
 SOUND = [
+    Written(1, keys.PD, f"{keys.TOPOLOGY}10.0.0.7:10080/ttl", "0", 1),  # of a worker, in the service's own cluster
+    Written(1, STORE, f"{keys.TOPOLOGY}10.0.0.8:4000/ttl", "0", 1),  # of a tidb-server, in its cluster
     campaign(2, ONE),
     campaign(3, TWO),
     step(4, JOB._replace(state=records.QUEUEING)),
@@ -67,6 +69,7 @@ def test_a_history_as_it_must_be_has_nothing_wrong() -> None:
         (checks.WHOLE, step(9, FIRST._replace(schema_state=jobs.PUBLIC, schema_version=3, owner=TWO, row_count=9))),
         (checks.OWN_IDS, campaign(9, TWO, store="tikv://c2:2379")),
         (checks.HIDDEN, Written(9, STORE, keys.SERVER_INFO + TWO, "{}", 9)),
+        (checks.HIDDEN, Written(9, STORE, f"{keys.TOPOLOGY}10.0.0.7:10080/ttl", "0", 9)),
         (checks.ONE_NAME, registered(9, "other", f"tikv://x:1,{STORE[7:]}")),
         (checks.ONE_NAME, registered(9, "other", "tikv://x:1", STORE)),
         (checks.ONE_STORE, registered(9, "c1", "tikv://elsewhere:1")),

@@ -20,10 +20,13 @@ from real_etcd import certificates
 from ticdc_lab.cli import main
 from ticdc_lab.ddl_service import Listening, running
 from ticdc_lab.ddl_service.api import Assignment, RegisteredCluster, Schedule, WorkerNode
+from ticdc_lab.ddl_service.auditing import of_folder, violations
 from ticdc_lab.ddl_service.client import Client, ServiceError
+from ticdc_lab.ddl_service.serving import instance_address
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.simulate.ddl_service import keys
+from ticdc_lab.simulate.ddl_service.checks import HIDDEN
 from ticdc_lab.simulate.ddl_service.records import Job, written
 from ticdc_lab.simulate.ddl_service.server_state import Habits
 from ticdc_lab.simulate.ddl_service.settings import DUTIES
@@ -273,7 +276,7 @@ def test_a_cluster_with_a_job_goes_only_where_that_is_asked_for(url: str, tmp_pa
     assert not node.ask(store, Read(("n", 1, "meta"), (keys.BOOTSTRAPPED,)))[0].entries  # type: ignore[union-attr]
     assert "no owner" not in said(url, "show-ddl", "cluster1", "--store", str(tmp_path))
     (own,) = node.ask(keys.PD, Read(("n", 1, "own"), (keys.SERVER_INFO, keys.TOPOLOGY)))
-    where = url.removeprefix("http://")  # in the service's own cluster the worker is seen as every instance is
+    where = f"{NODE}:{url.rpartition(':')[2]}"  # in the service's own cluster the worker is seen as every instance is
     told = {k: e.value for k, e in own.entries}  # type: ignore[union-attr]
     assert {f"{keys.TOPOLOGY}{where}/tidb", f"{keys.TOPOLOGY}{where}/ttl"} <= set(told)
     assert where in [json.loads(v)["address"] for k, v in told.items() if k.startswith(keys.SERVER_INFO)]
@@ -283,6 +286,9 @@ def test_a_cluster_with_a_job_goes_only_where_that_is_asked_for(url: str, tmp_pa
     node.ask(store, Txn(("n", 1, "t"), (), (Delete(f"{keys.VERSIONS}tidb-slow"),)))
     until(lambda: not node.ask(store, Read(("n", 1, "r"), (keys.JOBS,)))[0].entries, START_S)  # type: ignore[union-attr]
     assert "not in the queue" in verb(url, "cancel", "cluster1", "1", "--store", str(tmp_path), code=1).output
+    assert not [found for found in violations(of_folder(tmp_path)) if HIDDEN in found]
+    node.ask(store, Txn(("n", 1, "t"), (), (Put(f"{keys.TOPOLOGY}{where}/ttl", "0"),)))
+    assert HIDDEN in violations(of_folder(tmp_path))[-1]
     node.close()
 
 
@@ -291,6 +297,22 @@ def test_an_ipv6_address_is_listened_on(tmp_path: Path) -> None:
     """As [::1] in a URL, without a secret: it is this host."""
     with running(NODE, SqliteStore(tmp_path), Listening("::1", port=0), DUTIES) as port:
         until(lambda: requests.get(f"http://[::1]:{port}/ready", timeout=20).status_code == 200, START_S)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("10.0.0.7", "10.0.0.7:80"),
+        ("fd00::7", "[fd00::7]:80"),
+        ("0.0.0.0", f"{NODE}:80"),  # noqa: S104: what a socket says that listens everywhere
+        ("::", f"{NODE}:80"),
+        ("127.0.0.1", f"{NODE}:80"),
+        ("::1", f"{NODE}:80"),
+    ],
+)
+def test_workers_of_several_hosts_have_addresses_of_their_own(host: str, expected: str) -> None:
+    """The same on each host is no address: two would write one topology key, and the lease of one ended both."""
+    assert instance_address(NODE, host, 80) == expected
 
 
 def test_a_port_that_is_taken_leaves_no_file(url: str, tmp_path: Path) -> None:

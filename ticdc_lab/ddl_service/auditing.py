@@ -139,6 +139,7 @@ class _Seen:
     safe_ts: dict[str, int] = field(default_factory=dict)
     clusters: dict[str, records.Cluster] = field(default_factory=dict)
     requests: dict[tuple[str, str], int] = field(default_factory=dict)
+    workers: set[str] = field(default_factory=set)
 
 
 def violations(history: Iterable[Written], versions: Versions = CURRENT, *, stores: Sequence[str] = ()) -> list[str]:
@@ -183,7 +184,17 @@ def _checked(seen: _Seen, written: Written, versions: Versions) -> tuple[str, st
         seen.safe_ts[store] = int(value)
     elif key.startswith((keys.JOBS, keys.HISTORY)):
         return _stepped(seen, store, records.job(value), versions)
-    elif store != keys.PD and key.startswith((keys.SERVER_INFO + keys.SERVICE_ID, keys.TOPOLOGY + keys.SERVICE_ID)):
+    elif key.startswith((keys.SERVER_INFO, keys.TOPOLOGY)):
+        return _shown(seen, store, key)
+    return None
+
+
+def _shown(seen: _Seen, store: str, key: str) -> tuple[str, str] | None:
+    """A worker shows itself in the service's own store, before it owns anything, and in that of no cluster."""
+    address = key.removeprefix(keys.TOPOLOGY).partition("/")[0] if key.startswith(keys.TOPOLOGY) else ""
+    if store == keys.PD:
+        seen.workers |= {address} - {""}
+    elif address in seen.workers or key.startswith(keys.SERVER_INFO + keys.SERVICE_ID):
         return HIDDEN, f"{key} of {store} shows where a worker of the service is"
     return None
 

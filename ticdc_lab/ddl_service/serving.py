@@ -161,6 +161,18 @@ def _sockets(host: str, port: int) -> list[socket.socket]:
     return found
 
 
+def instance_address(node_id: str, host: str, port: int) -> str:
+    """Give the address by which a worker is known in its service: no other has it.
+
+    Where it listens on all its addresses or on loopback, each host would give the same: the worker's own id stands
+    there instead.
+    """
+    bound = ipaddress.ip_address(host)
+    if bound.is_unspecified or bound.is_loopback:
+        return f"{node_id}:{port}"
+    return f"[{host}]:{port}" if bound.version == 6 else f"{host}:{port}"
+
+
 class _Server(uvicorn.Server):
     """A server whose connections the doorman knows, and that leaves signals to the worker: it ends when that has."""
 
@@ -194,8 +206,8 @@ async def _served(
     metrics = Metrics()
     store = backend() if callable(backend) else backend
     host, port = sockets[0].getsockname()[:2]
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    node = Node(Worker(node_id, duties=duties, address=address), node_id, store, metrics.saw)
+    worker = Worker(node_id, duties=duties, address=instance_address(node_id, host, port))
+    node = Node(worker, node_id, store, metrics.saw)
     hosts = frozenset({"localhost", "127.0.0.1", "::1", "[::1]", listening.host}) if listening.is_local else None
     shared = Shared(node, metrics, hosts, listening.secret, Doorman())
     server = _Server(shared, tls)
