@@ -89,7 +89,7 @@ class Reader:
     choices
         Fields that are one of some texts.
     takes_none
-        Whether ``none`` stands for nothing, where there may be nothing.
+        Whether ``none``, or an empty place, stands for nothing where there may be nothing.
     """
 
     names: Names = Names()
@@ -102,7 +102,8 @@ class Reader:
         """Give what a section says; what it does not name is as in ``base``, or has its default."""
         hints = field_types(kind, frozenset(self.without))
         known = {yaml_name(name): name for name in hints}
-        needed = [] if base is not None else [yaml_name(name) for name in _required(kind, hints)]
+        defaults = _defaults(kind)
+        needed = [] if base is not None else [yaml_name(name) for name in hints if not defaults[name]]
         given = value.fields(known, required=needed)
         found = {known[key]: self.field(known[key], hints[known[key]], one) for key, one in given.items()}
         try:
@@ -119,16 +120,16 @@ class Reader:
     def field(self, name: str, hint: Any, value: Value) -> Any:
         """Give the value of a field, by its type."""
         hint, is_optional = _without_none(hint)
+        if is_optional and self.takes_none and (value.is_empty or (value.is_text and value.text() == "none")):
+            return None
         notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
         for note in notes:
             if isinstance(note, Read):
                 return note.by(value, self.names)
         kind = get_args(hint)[0] if notes else hint
-        if is_optional and (value.is_empty or (self.takes_none and value.is_text and value.text() == "none")):
-            return None
         if hasattr(kind, "read_from"):
             return kind.read_from(value, self.names)
-        if is_dataclass(kind) and isinstance(kind, type):
+        if isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "_fields")):
             return self.record(value, kind) if not value.is_empty else kind()
         if name.endswith("_us"):
             return value.duration_us()
@@ -158,7 +159,7 @@ def yaml_name(name: str) -> str:
 def field_types(kind: Any, without: frozenset[str] = frozenset()) -> Mapping[str, Any]:
     """Give the types of a class's fields that stand in a file; the others may speak of names that are not known."""
     if (kind, without) not in _FIELD_TYPES:
-        there = [f.name for f in fields(kind) if f.init and f.name not in without]
+        there = [name for name in _defaults(kind) if name not in without]
         hints: dict[str, Any] = {}
         for base in reversed(kind.__mro__):
             own = {name: hint for name, hint in vars(base).get("__annotations__", {}).items() if name in there}
@@ -176,9 +177,12 @@ def is_kind(hint: Any, kinds: Collection[Any]) -> bool:
     return any(_without_none(hint)[0] == kind for kind in kinds)
 
 
-def _required(kind: type, hints: Mapping[str, Any]) -> list[str]:
-    own = [f for f in fields(kind) if f.name in hints]
-    return [f.name for f in own if f.default is MISSING and f.default_factory is MISSING]
+def _defaults(kind: Any) -> dict[str, bool]:
+    """Give the fields of a dataclass or a NamedTuple, and whether each has a default."""
+    if not is_dataclass(kind):
+        return {name: name in kind._field_defaults for name in kind._fields}
+    own = [f for f in fields(kind) if f.init]
+    return {f.name: f.default is not MISSING or f.default_factory is not MISSING for f in own}
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:

@@ -125,7 +125,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "A PUT says no version: the service asks the cluster, and takes none that it cannot serve.",
         SUPPORTED,
         (Ask(3 * SECOND, OWNER, Register("cluster3", store_of("cluster3"))),),
-        Settings(unregistered=1, versions=Map({"cluster3": "v9.0.0"})),
+        Settings(unregistered=1, cluster_versions=Map({"cluster3": "v9.0.0"})),
     ),
     Mutant(
         "shares sessions",

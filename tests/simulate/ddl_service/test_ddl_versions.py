@@ -34,7 +34,7 @@ def registered(run: Run) -> dict[str, str]:
 
 def put(version: str, *faults: Fault, **more: object) -> Run:
     """A cluster of a version is registered by a PUT that says none."""
-    settings = Settings(clusters=2, unregistered=1, versions=Map({"cluster2": version}))
+    settings = Settings(clusters=2, unregistered=1, cluster_versions=Map({"cluster2": version}))
     asked = Ask(3 * SECOND, WORKER, Register("cluster2", store_of("cluster2")))
     run = simulate(settings, faults=[asked, *faults], until_us=12 * SECOND, **more)  # type: ignore[arg-type]
     assert (run.violation, run.unsettled) == (None, None)
@@ -51,7 +51,7 @@ def test_a_cluster_whose_servers_are_gone_tells_the_version_of_its_meta() -> Non
     """The servers' info goes with their leases."""
     crashes = [Crash(SECOND, f"cluster2/tidb-{n}") for n in (1, 2)]
     late = Ask(9 * SECOND, WORKER, Register("cluster2", store_of("cluster2")))
-    settings = Settings(clusters=2, unregistered=1, versions=Map({"cluster2": "v7.1.0"}))
+    settings = Settings(clusters=2, unregistered=1, cluster_versions=Map({"cluster2": "v7.1.0"}))
     run = simulate(settings, faults=[*crashes, late], until_us=12 * SECOND)
     assert run.violation is None and registered(run)["cluster2"] == "v7.1.0"
 

@@ -119,7 +119,7 @@ def settings_of(scenario: Scenario) -> Settings:
     joining = tuple(e.what.worker for e in scenario.events if isinstance(e.what, own.Join))
     found: Settings = replace(
         scenario.settings, workers=cluster.workers, clusters=cluster.clusters, servers=cluster.servers,
-        unregistered=cluster.unregistered, joining=joining, versions=Map(dict(cluster.versions)),
+        unregistered=cluster.unregistered, joining=joining, cluster_versions=Map(dict(cluster.versions)),
     )  # fmt: skip
     return found
 
@@ -220,7 +220,7 @@ MODEL = Model(
     cluster=cluster,
     tables=lambda c: frozenset(),
     settings=Settings,
-    unsettled=("workers", "clusters", "servers", "slow", "joining", "unregistered", "versions"),
+    unsettled=("workers", "clusters", "servers", "slow", "joining", "unregistered", "cluster_versions"),
     choices={},
     events=EVENTS,
     random=RANDOM,

@@ -37,7 +37,7 @@ class Settings:
         Workers that come later; a :class:`ticdc_lab.simulate.faults.Join` says when.
     unregistered
         Clusters, the last ones, that are not registered at first.
-    versions
+    cluster_versions
         Of clusters whose tidb-servers have another one than :attr:`habits` says.
     """
 
@@ -50,12 +50,12 @@ class Settings:
     bootstrapped: str = "v6.5.0"
     joining: tuple[str, ...] = ()
     unregistered: int = 0
-    versions: Mapping[str, str] = Map()
+    cluster_versions: Mapping[str, str] = Map()
 
     def habits_of(self, server: str) -> Habits:
         """Give how a tidb-server works."""
         found = self.slow.get(server, self.habits)
-        return replace(found, version=self.versions.get(cluster_of(server), found.version))
+        return replace(found, version=self.cluster_versions.get(cluster_of(server), found.version))
 
     def worker_names(self) -> tuple[str, ...]:
         """Give the names of the workers."""
@@ -86,14 +86,14 @@ def machines(settings: Settings) -> dict[str, Any]:
     registered = tuple(
         (
             keys.REGISTERS + c,
-            records.written(records.Cluster(store_of(c), settings.versions.get(c, settings.habits.version))),
+            records.written(records.Cluster(store_of(c), settings.cluster_versions.get(c, settings.habits.version))),
         )
         for c in names[: len(names) - settings.unregistered]
     )
     registered += tuple((keys.PDS + store_of(c).removeprefix("tikv://"), store_of(c)) for c in names)
     found: dict[str, Any] = {PD: Store(registered)}
     for cluster in names:
-        bootstrapped = settings.versions.get(cluster, settings.bootstrapped)
+        bootstrapped = settings.cluster_versions.get(cluster, settings.bootstrapped)
         found[store_of(cluster)] = Store(((keys.BOOTSTRAPPED, bootstrapped),))
     for server in settings.server_names():
         found[server] = Server(store_of(cluster_of(server)), settings.habits_of(server))

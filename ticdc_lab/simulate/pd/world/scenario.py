@@ -101,10 +101,9 @@ class Cluster:
 
     def refuse(self, value: Value, given: Mapping[str, Value]) -> None:
         """Refuse regions on stores that are not there, or on too few."""
-        if "on" in given and not set(self.on) <= {s.id for s in self.stores if s.started}:
-            raise given["on"].wrong("stores that are there at first", found=str(list(self.on)))
-        if not self.holders:
-            raise given.get("on", value).wrong("stores that are there at first", found="[]")
+        there = {s.id for s in self.stores if s.started}
+        if not self.holders or ("on" in given and not (self.on and there.issuperset(self.on))):
+            raise given.get("on", value).wrong("stores that are there at first", found=str(list(self.on)))
         if len(self.holders) < self.config.max_replicas:
             raise value.wrong(f"at least {self.config.max_replicas} stores at first", found=str(len(self.holders)))
 
