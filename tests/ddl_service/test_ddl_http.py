@@ -292,6 +292,17 @@ def test_a_cluster_with_a_job_goes_only_where_that_is_asked_for(url: str, tmp_pa
     node.close()
 
 
+def test_a_cluster_whose_server_info_is_no_json_costs_the_worker_nothing(url: str, tmp_path: Path) -> None:
+    """It is as one that tells no version; the worker that was asked ended by it."""
+    node = SqliteStore(tmp_path)
+    node.ask(FIRST, Txn(("n", 1, "t"), (), (Put(f"{keys.SERVER_INFO}x", "no JSON"),)))
+    client = Client(url)
+    assert client.register("cluster1", FIRST).version == DUTIES.versions.own
+    until(lambda: client.clusters()[0].schedule.status == "OWNER", START_S)
+    assert json.loads(said(url, "show-ddl", "cluster1", "--store", str(tmp_path), "--json"))["instances"] == []
+    node.close()
+
+
 @pytest.mark.skipif(not socket.has_ipv6, reason="this host has no IPv6")
 def test_an_ipv6_address_is_listened_on(tmp_path: Path) -> None:
     """As [::1] in a URL, without a secret: it is this host."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 from immutables import Map
 
 from ticdc_lab.simulate.ddl_service import infosyncer, keys, records
 from ticdc_lab.simulate.ddl_service.registering import LATE, REFUSED, Outcome, Write, decided
 from ticdc_lab.simulate.ddl_service.run import Run, simulate
-from ticdc_lab.simulate.ddl_service.server_state import Habits, Submit
-from ticdc_lab.simulate.ddl_service.settings import SUPPORTED, Duties
+from ticdc_lab.simulate.ddl_service.server import shown_ddl
+from ticdc_lab.simulate.ddl_service.server_state import Habits, ShownDdl, Submit
+from ticdc_lab.simulate.ddl_service.settings import SUPPORTED, Duties, Versions, by_age
 from ticdc_lab.simulate.ddl_service.store import Entry
 from ticdc_lab.simulate.ddl_service.worker import Worker
 from ticdc_lab.simulate.ddl_service.worker_state import LookAtJobs, Register, Unregister
@@ -72,6 +77,39 @@ def test_in_a_cluster_that_is_upgraded_all_versions_must_be_served() -> None:
     assert isinstance(bad, Outcome) and bad.kind == REFUSED and "v5.0.0 is too old" in bad.because
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_two_spellings_of_a_version_have_one_order(turned: bool) -> None:
+    """Sets have none: the one that is written down as the newest was another in each process."""
+    spelt = ["v6.5.0-alpha", "6.5.0", "v6.5.0"]
+    assert infosyncer.versions_told(entries(*sorted(spelt, reverse=turned))) == tuple(spelt)
+    fleet = [Versions(own) for own in sorted(spelt, reverse=turned)]
+    assert max(fleet, key=lambda v: by_age(v.own)).own == "v6.5.0"
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "2"])
+def test_what_is_written_of_a_cluster_does_not_hang_on_the_process(hash_seed: str) -> None:
+    """The same versions, told in the same order: the same is registered by every worker."""
+    code = (
+        "from ticdc_lab.simulate.ddl_service import infosyncer as i, store;"
+        "p = [i.server_info(f't{n}', '', v, 1) for n, v in enumerate(['v6.5.0', '6.5.0', 'v6.5.0-alpha', 'v6.5.0+b'])];"
+        "print(*i.versions_told({x.key: store.Entry(x.value, 1, 1) for x in p}))"
+    )
+    env = os.environ | {"PYTHONHASHSEED": hash_seed}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == "v6.5.0-alpha 6.5.0 v6.5.0 v6.5.0+b\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "3", "null", '{"address": 3}', '{"version": ["v6.5.0"]}', '{"a":' + "[" * 99_999, "\ud800"]
+)
+def test_server_info_that_is_none_tells_nothing(text: str) -> None:
+    """Whatever a cluster's store has there, the worker that asks it goes on; the others are still heard."""
+    broken = {f"{keys.SERVER_INFO}x": Entry(text, 1, 1)}
+    assert infosyncer.instances(broken) == {} and infosyncer.versions_told(broken) == ()
+    assert infosyncer.versions_told(broken | entries("v7.1.0")) == ("v7.1.0",)
+    assert shown_ddl(broken) == ShownDdl(0)
+
+
 def test_what_is_no_version_and_earlier_info_without_one_are_passed_over() -> None:
     """A store of an earlier build has an address alone."""
     old = {f"{keys.SERVER_INFO}x": Entry('{"address": "x"}', 1, 1)}
@@ -117,7 +155,7 @@ def test_workers_show_themselves_in_the_cluster_of_the_service_and_say_that_they
     assert run.violation is None
     own = run.kernel.states[PD].keys
     (info,) = infosyncer.instances(own).values()
-    assert info == {"address": "ddl-service-node-2", "version": SUPPORTED.own}
+    assert info == infosyncer.ServerInfo("ddl-service-node-2", SUPPORTED.own)
     topology = {k.removeprefix(keys.TOPOLOGY): e.value for k, e in own.items() if k.startswith(keys.TOPOLOGY)}
     assert sorted(topology) == ["ddl-service-node-2/tidb", "ddl-service-node-2/ttl"]
     assert int(topology["ddl-service-node-2/ttl"]) >= 12 * SECOND

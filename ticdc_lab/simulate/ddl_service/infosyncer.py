@@ -8,14 +8,23 @@ All keys go with the lease of the instance.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
+import msgspec
 import orjson
 
 from ticdc_lab.simulate.ddl_service import keys
 from ticdc_lab.simulate.ddl_service.connection import Connection, asked
-from ticdc_lab.simulate.ddl_service.settings import as_numbers, parsed
+from ticdc_lab.simulate.ddl_service.settings import by_age, parsed
 from ticdc_lab.simulate.ddl_service.store import Entry, Put
 from ticdc_lab.simulate.machine import Now, Output
+
+
+class ServerInfo(msgspec.Struct, frozen=True):
+    """What is read of an instance's server info; one of an earlier build tells its address alone."""
+
+    address: str = ""
+    version: str = ""
 
 
 def server_info(ddl_id: str, address: str, version: str, lease: int) -> Put:
@@ -38,15 +47,22 @@ def kept_alive(link: Connection, address: str, now: Now) -> tuple[Connection, li
     return asked(link, "topology", (), (Put(f"{keys.TOPOLOGY}{address}/ttl", str(now.at_us), link.lease),), now)
 
 
-def instances(entries: Mapping[str, Entry]) -> dict[str, dict[str, str]]:
-    """Give ``address`` and ``version`` of each instance that has told them, by its ``ddl_id``."""
-    own = sorted(key for key in entries if key.startswith(keys.SERVER_INFO))
-    return {key.removeprefix(keys.SERVER_INFO): orjson.loads(entries[key].value) for key in own}
+def instances(entries: Mapping[str, Entry]) -> dict[str, ServerInfo]:
+    """Give what each instance tells, by its ``ddl_id``; what is no server info counts as telling nothing.
+
+    Anybody can write into a cluster's store, and a worker that is asked there must not end by it.
+    """
+    found = {}
+    for key in sorted(key for key in entries if key.startswith(keys.SERVER_INFO)):
+        with suppress(ValueError, RecursionError):
+            info = msgspec.json.decode(entries[key].value, type=ServerInfo)
+            found[key.removeprefix(keys.SERVER_INFO)] = info
+    return found
 
 
 def versions_told(entries: Mapping[str, Entry]) -> tuple[str, ...]:
     """Give the versions of a cluster, oldest first: of its tidb-servers, or else of its meta."""
-    found = {info.get("version", "") for info in instances(entries).values()}
+    found = {info.version for info in instances(entries).values()}
     if not any(map(parsed, found)) and keys.BOOTSTRAPPED in entries:
         found = {entries[keys.BOOTSTRAPPED].value}
-    return tuple(sorted(filter(parsed, found), key=as_numbers))
+    return tuple(sorted(filter(parsed, found), key=by_age))

@@ -25,7 +25,7 @@ from ticdc_lab.simulate.ddl_service.connection import (
 )
 from ticdc_lab.simulate.ddl_service.infosyncer import versions_told
 from ticdc_lab.simulate.ddl_service.records import Cluster
-from ticdc_lab.simulate.ddl_service.settings import Duties, Versions, as_numbers, serving, unsupported
+from ticdc_lab.simulate.ddl_service.settings import Duties, Versions, by_age, serving, unsupported
 from ticdc_lab.simulate.ddl_service.store import Compare, Delete, Done, Entry, Found, Op, Put, Snapshot
 from ticdc_lab.simulate.ddl_service.worker_state import (
     PREFIXES,
@@ -127,7 +127,7 @@ def store_to_ask(command: Register, entries: tuple[tuple[str, Entry], ...]) -> s
 def _refused(version: str, fleet: Set[Versions]) -> Outcome | None:
     if not all(unsupported(version, v) for v in fleet):
         return None
-    served = Versions(max((v.own for v in fleet), key=as_numbers), min((v.oldest for v in fleet), key=as_numbers))
+    served = Versions(max((v.own for v in fleet), key=by_age), min((v.oldest for v in fleet), key=by_age))
     because = unsupported(version, served) or f"no worker supports version {version}"
     return Outcome(REFUSED, because, f"This service supports clusters from {served.oldest} to {served.own}.")
 
@@ -142,7 +142,7 @@ def _registered(
 ) -> Write | Outcome:
     registered = {name: records.cluster(e.value) for name, e in found.items()}
     before = registered.get(command.cluster)
-    untold = before.version if before else min((v.own for v in fleet), key=as_numbers)
+    untold = before.version if before else min((v.own for v in fleet), key=by_age)
     versions = (command.version,) if command.version else told or (untold,)
     for version in versions:
         if refusal := _refused(version, fleet):

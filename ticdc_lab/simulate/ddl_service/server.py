@@ -130,11 +130,11 @@ def shown_ddl(entries: Mapping[str, Entry]) -> ShownDdl:
     won = winner(part)
     owner_id = won[1].value if won else ""
     there = infosyncer.instances(entries)
-    address = there[owner_id]["address"] if owner_id in there else ""
+    address = there[owner_id].address if owner_id in there else ""
     queue = [records.job(e.value) for k, e in entries.items() if k.startswith(keys.JOBS)]
     running = tuple((job.id, job.kind, job.schema_state) for job in sorted(queue) if job.has_begun)
     version = entries.get(keys.GLOBAL_VERSION)
-    shown = tuple(sorted({info["address"] for info in there.values()}))
+    shown = tuple(sorted({info.address for info in there.values()} - {""}))
     return ShownDdl(int(version.value) if version else 0, owner_id, address, running, shown)
 
 

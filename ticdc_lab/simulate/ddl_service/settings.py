@@ -44,9 +44,12 @@ def unsupported(version: str, service: Versions) -> str | None:
     return None
 
 
-def as_numbers(version: str) -> tuple[int, int, int]:
-    """Give the numbers of a version for comparing; one that is none is below all others."""
-    return parsed(version) or (0, 0, 0)
+def by_age(version: str) -> tuple[tuple[int, int, int], bool, str]:
+    """Give the key by which versions are ordered, no two alike: a pre-release before its release.
+
+    Without the text two spellings of one version would come in the order of a set, another in each process.
+    """
+    return parsed(version) or (0, 0, 0), "-" not in version, version
 
 
 def serving(part: Part) -> Map[str, Versions]:
