@@ -12,8 +12,8 @@ import pyarrow as pa
 from ticdc_lab.figures.figure import Bar, Figure, Table
 from ticdc_lab.figures.stepped import stepped
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, sentence
-from ticdc_lab.simulate.pipeline.families import CFS
 from ticdc_lab.simulate.pipeline.keys import shown
+from ticdc_lab.simulate.pipeline.samples import CFS
 from ticdc_lab.simulate.scheduler.clock import us_of
 
 _LOOK = {"lock": (WRONG, "x", "#ffffff"), "default": ("#56B4E9", "", "#16181c"), "write": ("#009E73", "/", "#ffffff")}
@@ -37,7 +37,7 @@ def column_families(
     Parameters
     ----------
     families
-        :data:`ticdc_lab.simulate.pipeline.families.FAMILIES`, of one key or a few.
+        :data:`ticdc_lab.simulate.pipeline.samples.FAMILIES`, of one key or a few.
     at_us
         The moment, µs; by default the last at which something changed.
     names

@@ -16,9 +16,8 @@ from ticdc_lab.figures.stepped import player_controls
 from ticdc_lab.figures.theme import BARE, GREY, TITLE_CHARS, WRONG, count, finish, label, look, sentence, wrapped
 from ticdc_lab.figures.watermark_tree import holder
 from ticdc_lab.simulate.ownership import natural
-from ticdc_lab.simulate.pipeline.chains import Chain, chains
-from ticdc_lab.simulate.pipeline.samples import Seen
-from ticdc_lab.simulate.pipeline.stages import STAGES
+from ticdc_lab.simulate.pipeline.marks import Chain, chains
+from ticdc_lab.simulate.pipeline.samples import STAGES, Seen
 from ticdc_lab.simulate.scheduler.clock import us_of
 
 # What a picture of the data path shows at each moment: lanes of tables, rows in each stage, regions, lags.

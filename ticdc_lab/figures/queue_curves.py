@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from ticdc_lab.figures.figure import Figure, Scatter, subplots
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, look, sentence
-from ticdc_lab.simulate.pipeline.stages import STAGES
+from ticdc_lab.simulate.pipeline.samples import STAGES
 
 STAGE_LOOK = {
     "puller": ("#56B4E9", "."), "sorter": ("#0072B2", ""), "disk": (WRONG, "x"), "mounter": ("#E69F00", "/"),
@@ -32,7 +32,7 @@ def queue_curves(queues: pa.Table, *, memory_rows: int | None = None, finding: s
     Parameters
     ----------
     queues
-        :data:`ticdc_lab.simulate.pipeline.stages.QUEUES`.
+        :data:`ticdc_lab.simulate.pipeline.samples.QUEUES`.
     memory_rows
         Rows that a table's sorter holds in memory; None where there is no limit.
     finding

@@ -13,7 +13,7 @@ from ticdc_lab.simulate.ddl_service.world import Settings
 from ticdc_lab.simulate.faults import Ask
 from ticdc_lab.simulate.pipeline.load import Load
 from ticdc_lab.simulate.pipeline.run import simulate as replicate
-from ticdc_lab.simulate.pipeline.scenario_load import LoadSettings, made, table_info
+from ticdc_lab.simulate.pipeline.scenario import LoadSettings, made, table_info
 from ticdc_lab.simulate.pipeline.settings import Settings as Pipeline
 from ticdc_lab.simulate.scenario import scenario_from_text
 from ticdc_lab.simulate.trace import CHANGES

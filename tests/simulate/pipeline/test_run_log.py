@@ -21,7 +21,7 @@ from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import DELETE, PUT, Mutation
 from ticdc_lab.simulate.pipeline.load import Load, Txn, require_rows
 from ticdc_lab.simulate.pipeline.log import messages
-from ticdc_lab.simulate.pipeline.scenario_load import LoadSettings, Named, made, table_info
+from ticdc_lab.simulate.pipeline.scenario import LoadSettings, Named, made, table_info
 from ticdc_lab.simulate.pipeline.settings import CONFLICT, DISPATCHERS, DownstreamSettings
 from ticdc_lab.simulate.pipeline.tables import Raw
 from ticdc_lab.sources.load import load

@@ -7,13 +7,21 @@ from functools import cache
 import pyarrow as pa
 import pytest
 
-from ticdc_lab.simulate.pipeline.chains import chains
 from ticdc_lab.simulate.pipeline.keys import key_of
+from ticdc_lab.simulate.pipeline.marks import chains
 from ticdc_lab.simulate.pipeline.run import Run, simulate
 from ticdc_lab.simulate.pipeline.samples import Seen, families_in, seen_in
 from ticdc_lab.simulate.pipeline.settings import MQ, RULES, CaptureSettings, Settings
-from ticdc_lab.simulate.pipeline.starts import changes_told, transactions
-from ticdc_lab.simulate.pipeline.tryout import FAULTS, LONG_KEY, MEMORY_ROWS, SAMPLE_US, design_example, shop
+from ticdc_lab.simulate.pipeline.tryout import (
+    FAULTS,
+    LONG_KEY,
+    MEMORY_ROWS,
+    SAMPLE_US,
+    changes_told,
+    design_example,
+    shop,
+    transactions,
+)
 from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
 
 UNTIL_US = 10_000_000

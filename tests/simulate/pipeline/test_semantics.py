@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ticdc_lab.simulate.pipeline.outcome import compared
-from ticdc_lab.simulate.pipeline.scenario_load import table_info
+from ticdc_lab.simulate.pipeline.scenario import table_info
 from ticdc_lab.simulate.pipeline.semantics import DELIVERY, GAINS, compare_rules, compare_semantics, small_load
 from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, AT_MOST_ONCE, BY_DEDUPLICATION, BY_SNAPSHOT
 from ticdc_lab.simulate.pipeline.tables import Change

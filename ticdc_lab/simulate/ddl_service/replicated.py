@@ -79,7 +79,7 @@ def pipeline_jobs(
 def load_with_ddl(load: Load, run: Run, cluster: str) -> Load:
     """Give a load of the replication pipeline to which the DDL of a cluster is added, at the moments it was done.
 
-    The load's transactions should leave alone what a job drops: :func:`ticdc_lab.simulate.pipeline.scenario_load.made`
+    The load's transactions should leave alone what a job drops: :func:`ticdc_lab.simulate.pipeline.scenario.made`
     sees to that where it is given the jobs.
     """
     more = pipeline_jobs(done_jobs(run.trace, cluster), load.tables)

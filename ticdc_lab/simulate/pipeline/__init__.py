@@ -11,15 +11,24 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
-    from ticdc_lab.simulate.pipeline.chains import chain, chains
     from ticdc_lab.simulate.pipeline.keys import key_of
     from ticdc_lab.simulate.pipeline.looking import why_at
+    from ticdc_lab.simulate.pipeline.marks import chain, chains
     from ticdc_lab.simulate.pipeline.run import simulate
     from ticdc_lab.simulate.pipeline.samples import families_in, seen_in
     from ticdc_lab.simulate.pipeline.semantics import compare_semantics
     from ticdc_lab.simulate.pipeline.settings import RULES, CaptureSettings, DownstreamSettings, Settings
-    from ticdc_lab.simulate.pipeline.starts import changes_told, transactions
-    from ticdc_lab.simulate.pipeline.tryout import FAULTS, LONG_KEY, MEMORY_ROWS, SAMPLE_US, design_example, shop, tried
+    from ticdc_lab.simulate.pipeline.tryout import (
+        FAULTS,
+        LONG_KEY,
+        MEMORY_ROWS,
+        SAMPLE_US,
+        changes_told,
+        design_example,
+        shop,
+        transactions,
+        tried,
+    )
 
 __all__ = [
     "FAULTS",

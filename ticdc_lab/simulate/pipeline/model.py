@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ticdc_lab.simulate.pipeline import scenario_cluster, vocabulary
+from ticdc_lab.simulate.pipeline import scenario, vocabulary
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, Entries, RegionFailed, Register, ResolvedTs
 from ticdc_lab.simulate.pipeline.consumer import Append, Fetch, Polled
 from ticdc_lab.simulate.pipeline.consumer_monitor import CONSUMER_INVARIANTS
@@ -10,7 +10,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import BatchCommands, BatchResponse
 from ticdc_lab.simulate.pipeline.monitor import INVARIANTS
 from ticdc_lab.simulate.pipeline.planned import EVENTS
 from ticdc_lab.simulate.pipeline.play import play
-from ticdc_lab.simulate.pipeline.scenario_load import load
+from ticdc_lab.simulate.pipeline.scenario import load
 from ticdc_lab.simulate.pipeline.settings import CONSUMERS, DISPATCHERS, DOWNSTREAMS, ORDERS, RULES, SEMANTICS, Settings
 from ticdc_lab.simulate.pipeline.sink_messages import (
     Admin,
@@ -45,7 +45,7 @@ _NO_COORDINATOR = {r"settings(\.scheduler)?\.coordinator": "here the owner is th
 MODEL = Model(
     name="pipeline",
     variants=tuple(VARIANTS),
-    cluster=scenario_cluster.cluster,
+    cluster=scenario.cluster,
     tables=lambda c: frozenset(c.tables),
     settings=Settings,
     unsettled=(
@@ -61,7 +61,7 @@ MODEL = Model(
     messages=messages,
     claim=vocabulary.claim,
     measure=vocabulary.measure,
-    facts=scenario_cluster.facts,
+    facts=scenario.facts,
     invariants=(*SCHEDULER.invariants, *INVARIANTS, *CONSUMER_INVARIANTS),
     figures=SCHEDULER.figures,
     play=play,

@@ -11,7 +11,7 @@ from ticdc_lab.simulate.assertions import Assertion
 from ticdc_lab.simulate.pipeline.facts import PipelineFacts
 from ticdc_lab.simulate.pipeline.looking import current_us_of, why_at
 from ticdc_lab.simulate.pipeline.run import Run, simulate
-from ticdc_lab.simulate.pipeline.scenario_translation import load_of_scenario, settings_of
+from ticdc_lab.simulate.pipeline.scenario import load_of_scenario, settings_of
 from ticdc_lab.simulate.pipeline.vocabulary import OfScheduler
 from ticdc_lab.simulate.pipeline.why import WATERMARKS, Why
 from ticdc_lab.simulate.scenario import Scenario

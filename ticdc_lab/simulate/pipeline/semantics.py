@@ -24,7 +24,7 @@ from ticdc_lab.simulate.pipeline.load import Load
 from ticdc_lab.simulate.pipeline.looking import moments
 from ticdc_lab.simulate.pipeline.outcome import outcome
 from ticdc_lab.simulate.pipeline.run import Run, simulate
-from ticdc_lab.simulate.pipeline.scenario_load import LoadSettings, Named, made
+from ticdc_lab.simulate.pipeline.scenario import LoadSettings, Named, made
 from ticdc_lab.simulate.pipeline.settings import BY_TABLE, RULES, SEMANTICS, Settings
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.roles import MoveTable, Restart
