@@ -12,7 +12,10 @@ from ticdc_lab.errors import SourceError
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of decoding.
+    """How much a message may become; what lies beyond goes to the quarantine as ``too-large``.
+
+    A few bytes can stand for many: compressed zeros, a type that thousands of rows repeat, a list of empty objects. So
+    time and memory are bounded by what comes in, not by what it says of itself.
 
     Attributes
     ----------

@@ -34,6 +34,9 @@ from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.events.mysql_types import BINARIES
 
+# Its Avro form, as pingcap/ticdc, `pkg/sink/codec/simple`, writes it: one schema for all messages, a union of all of
+# the format's types, of which the message is number 11, and in it one of four payloads.
+
 FIRST = b"\x16"
 """The first byte of every message: the message's number in the union, as Avro writes it."""
 

@@ -118,7 +118,7 @@ def advise(
     Returns
     -------
     Advice
-        See :mod:`ticdc_lab.dispatch.advise` for the policy.
+        By the policy below: keep the asked guarantee, then be even, then be simple.
 
     Raises
     ------
@@ -347,6 +347,16 @@ def cancelling(columns: Sequence[str]) -> list[str]:
     times: Mapping[str, int] = {c.lower(): sum(c.lower() == o.lower() for o in columns) for c in columns}
     return sorted(c for c, n in times.items() if n % 2 == 0)
 
+
+# The policy: keep the asked guarantee, then be even, then be simple.
+#
+# 1. A candidate is out if TiCDC refuses it, if the log has rows it cannot place, or if it breaks the asked guarantee.
+# 2. A candidate whose columns are no part of the handle key is out too, unless risks are allowed: that it kept the
+#    guarantee in this log does not bind tomorrow's updates.
+# 3. A table so small that it adds less than SMALL of a partition's mean load goes by `table` if that is left.
+# 4. Of the rest, those within TOLERANCE of the most even one are as good; the simplest of them is chosen.
+# 5. The partition count is the smallest that gives ENOUGH of the best parallelism (all rows over the fullest
+#    partition).
 
 SMALL, TOLERANCE, ENOUGH = 0.1, 1.1, 0.9
 

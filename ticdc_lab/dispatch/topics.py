@@ -17,6 +17,8 @@ from ticdc_lab.dispatch.hashing import Flavour
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.schema import require_batch, require_columns
 
+# The matcher of a rule: TiDB's table filter (TiDB, `pkg/util/table-filter`).
+
 _CLASS = re.compile(r"\[!?(?:\\[^0-9a-zA-Z]|[^\\\]])+\]")
 _LOOK_AROUND = re.compile(r"\(\?(?:<?[=!])")
 
@@ -166,6 +168,8 @@ def _checked(regex: str, line: str) -> str:
         raise DispatchError(f"The matcher {line!r} looks around, which Go's regular expressions cannot.")
     return regex
 
+
+# Topic expressions, and how evenly their topics are filled.
 
 MAX_TOPIC_LENGTH = 249
 """Bytes of a Kafka topic name at most; TiCDC cuts what is longer."""

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ticdc_lab.errors import ProtocolError
+from ticdc_lab.events import arrays
 from ticdc_lab.events.arrays import Ints
 from ticdc_lab.events.mysql_types import MySQLType, labels_of, type_of
 
@@ -213,7 +214,7 @@ def cells_of(images: pa.Array, tables: Callable[[int], str]) -> ImageCells:
     keyed = np.asarray(pc.fill_null(is_key, False).to_numpy(zero_copy_only=False), np.int64)
     row = np.repeat(np.arange(len(lengths)), lengths)
     keys = np.bincount(row, keyed, len(lengths)).astype(np.int64)[row] * np.asarray(flags.is_null())
-    codes = _combined(_codes(name), _codes(mysql_type), keyed, _codes(flags), keys)
+    codes = _combined(arrays.codes(name), arrays.codes(mysql_type), keyed, arrays.codes(flags), keys)
     _, first, shape = np.unique(codes, return_index=True, return_inverse=True)
     taken = flat.take(pa.array(first)).to_pylist()
     shapes = [_shape(c, int(keys[at]), int(row[at]), tables) for c, at in zip(taken, first, strict=True)]
@@ -236,12 +237,6 @@ def _numbered(found: list[str], shape: ColumnShape) -> list[str]:
         return [str(place[v] + 1) if v in place else "0" if v == "" else v for v in found]
     parts = [(v, v.split(",") if v else []) for v in found]
     return [str(sum(1 << place[p] for p in ps)) if place.keys() >= set(ps) else v for v, ps in parts]
-
-
-def _codes(values: pa.Array) -> Ints:
-    """A number for each distinct value; null is one."""
-    encoded = pc.dictionary_encode(values, null_encoding="encode")
-    return np.asarray(encoded.indices, np.int64)
 
 
 def _combined(*codes: Ints) -> Ints:

@@ -52,7 +52,7 @@ def job_timeline(p: JobProgress, *, finding: str = "", time: str = "since the fi
     Parameters
     ----------
     p
-        Of a run, or of a service that really runs (:class:`ticdc_lab.ddl_service.client.job_watch`).
+        Of a run, or of a service that really runs (:class:`ticdc_lab.ddl_service.watch.job_watch`).
     finding
         As for :func:`schema_timeline`.
     time

@@ -40,9 +40,9 @@ from ticdc_lab.sources.places import (
     left_out,
     local_path,
     not_storage_folder,
-    of_lines,
-    of_parquet,
     require_kind,
+    size_of_lines,
+    size_of_parquet,
     unknown_options,
 )
 
@@ -239,7 +239,7 @@ def _capture_source(spark: SparkSession, source: str, files: list[Path], line: i
     raw = pieces.frame_of(spark, found, sum(f.stat().st_size for f in files))
     read = partial(pieces.read, line=line)
     return Source(
-        source, raw, read, found, kind="capture", measure=partial(of_lines, files), left_out=left_out(source),
+        source, raw, read, found, kind="capture", measure=partial(size_of_lines, files), left_out=left_out(source),
         line=line,
     )  # fmt: skip
 
@@ -328,7 +328,7 @@ def _size_of_frame(table: DataFrame) -> Size:
         return Size(None, table.count(), "counted", True)
     places = [urlsplit(f) for f in table.inputFiles()]
     files = [Path(unquote(p.path)) for p in places if p.scheme in ("", "file") and p.path.endswith(".parquet")]
-    return of_parquet(files) if files and len(files) == len(places) else Size()
+    return size_of_parquet(files) if files and len(files) == len(places) else Size()
 
 
 def _storage_source(spark: SparkSession, source: str, kind: str, settings: StorageSettings) -> Source | None:
@@ -358,7 +358,7 @@ def _storage_source(spark: SparkSession, source: str, kind: str, settings: Stora
 
 
 def _parquet_source(spark: SparkSession, source: str, files: list[Path] | None) -> Source:
-    measure = Size if files is None else partial(of_parquet, files)
+    measure = Size if files is None else partial(size_of_parquet, files)
     groups = None if files is None else pieces.of_parquet(files)  # before the engine, whose words name no file
     table = _table(source, _parquet(spark, source, files), kind="parquet", measure=measure)
     if files is None:

@@ -29,7 +29,7 @@ class Size:
     is_exact: bool = False
 
 
-def of_lines(files: Sequence[Path]) -> Size:
+def size_of_lines(files: Sequence[Path]) -> Size:
     """Capture files: their bytes, and lines as long as the first ones are."""
     n_bytes = sum(f.stat().st_size for f in files)
     seen = [_lines(f) for f in files[:8]]
@@ -41,7 +41,7 @@ def of_lines(files: Sequence[Path]) -> Size:
     return Size(n_bytes, messages, "counted" if whole else f"estimated from the first {lines:,} lines", whole)
 
 
-def of_parquet(files: Iterable[str | Path], *, n_bytes: int | None = None) -> Size:
+def size_of_parquet(files: Iterable[str | Path], *, n_bytes: int | None = None) -> Size:
     """Parquet files: rows as their footers say; of very many files the first ones stand for all."""
     import pyarrow.parquet as pq
 

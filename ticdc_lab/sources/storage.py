@@ -28,7 +28,7 @@ from ticdc_lab.engine import hadoop_files, is_sail, parallelism
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.events.arrays import Batches
-from ticdc_lab.sources.places import Size, of_lines
+from ticdc_lab.sources.places import Size, size_of_lines
 from ticdc_lab.sources.storage_layout import METADATA, Refused, StoragePlace, place_of, schema_files, streams_of
 from ticdc_lab.sources.storage_reading import Reading, Unreadable
 
@@ -177,7 +177,7 @@ def size_of(found: Listing, *, local: Path | None) -> Size:
     n_bytes = sum(found.sizes[p] or 0 for p in data)
     if local is None or not data:
         return Size(n_bytes)
-    part = of_lines([local / p for p in data[:_FILES_LOOKED_INTO]])
+    part = size_of_lines([local / p for p in data[:_FILES_LOOKED_INTO]])
     if not part.messages or not part.bytes:
         return Size(n_bytes)
     return replace(part, bytes=n_bytes, messages=round(part.messages * n_bytes / part.bytes), is_exact=False)

@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.engine.shuffle import by_key
 from ticdc_lab.events import PARTITION, POSITION
-from ticdc_lab.events.arrays import Ints, changes_in
+from ticdc_lab.events.arrays import NO_TS, Ints, changes_in
 from ticdc_lab.events.schema import KEYS, OF_IMAGES, PARTITION_SPAN, TRANSACTIONS, require_batch, require_columns
 from ticdc_lab.facts.watermarks import partition_progress
 
@@ -298,8 +298,6 @@ def _contract(resolved: Column) -> list[Column]:
 RESTORED = StructType([f for f in TRANSACTIONS.fields if f.name not in ("complete", "missing")])
 """What :func:`restored` yields: transactions, of which nothing is said yet about completeness."""
 
-_NO_START = np.iinfo(np.int64).min
-
 
 class _Names:
     """Texts seen so far as numbers; :attr:`rank` says where each stands among them in order."""
@@ -388,7 +386,7 @@ class _Transactions:
         spans = (partition, topics.texts(self.topic), pa.array(self.first_offset), pa.array(self.last_offset))
         of = {
             "commit_ts": pa.array(self.commit_ts),
-            "start_ts": pa.array(self.start_ts, mask=self.start_ts == _NO_START),
+            "start_ts": pa.array(self.start_ts, mask=self.start_ts == NO_TS),
             "n_rows": pa.array(self.firsts),
             "tables": _lists(self.in_table, tables.texts(self.table), n),
             "partitions": _lists(self.in_span[first_home], partition.filter(pa.array(first_home)), n),
@@ -426,7 +424,7 @@ def _rows(
     is_first = changes_in(commit_ts, change)
     is_first[0] = last != (commit_ts[0], change[0])
     row = np.arange(len(commit_ts))
-    start_ts = batch["start_ts"].fill_null(_NO_START).to_numpy()
+    start_ts = batch["start_ts"].fill_null(NO_TS).to_numpy()
     table, topic = tables.numbers(batch["table"]), topics.numbers(batch["topic"])
     ones = np.ones_like(row)
     spans = (row, topic, partition, offset, offset)

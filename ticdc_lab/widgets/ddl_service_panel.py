@@ -174,7 +174,7 @@ def service_panel(look: Callable[[], Fleet], *, interval_ms: int = 1000) -> Pane
     ----------
     look
         Asks the service once more and gives the fleet since the first time
-        (:meth:`ticdc_lab.ddl_service.client.Watch.look`).
+        (:meth:`ticdc_lab.ddl_service.watch.ServiceWatch.look`).
     interval_ms
         Between two looks.
     """

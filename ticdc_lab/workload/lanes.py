@@ -18,6 +18,10 @@ from ticdc_lab.workload.definitions import Definition
 from ticdc_lab.workload.settings import BANK, HOT_KEYS, TPCC
 from ticdc_lab.workload.shape import BIG, GENESIS, LOADED_AT_ONCE, MOVED, Shape, weights_of
 
+# Bank: what one account loses another gains, at every commit_ts. A lane has a vault (account `lane` + 1) that all
+# other accounts are opened from and closed into, and each `lanes`-th account above it. A transfer changes two accounts
+# and adds a row to the journal.
+
 OPENING_CENTS, MOST_CENTS = 100_000, 10_000
 
 
@@ -101,6 +105,11 @@ def _big_of_bank(shape: Shape, lane: int) -> Touches:
     rounds = shape.shared[0][shape.shared[1] == BIG]
     return _of(shape, lane, np.repeat(slot, n), np.repeat(rounds, n), key.reshape(-1), add_0=add)
 
+
+# Hot keys: key r is wanted with a chance in proportion to 1 / r ** `zipf`, about. A lane has each `lanes`-th key, and
+# as many transactions as these are worth. A transaction touches up to four rows: the same key in table after table.
+# Half of the deletes are halves of an update of the key: the transaction also inserts a row with a key that was never
+# there.
 
 MOST_ROWS = 4
 _NEW_KEYS = 1 << 39

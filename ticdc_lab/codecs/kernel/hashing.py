@@ -15,7 +15,7 @@ from ticdc_lab.codecs.laid_out import LaidOut
 
 
 def hash_columns(laid: LaidOut, sizes: np.ndarray) -> dict[str, pa.Array]:
-    """The columns that :mod:`ticdc_lab.codecs.plain.hashes` and :mod:`ticdc_lab.codecs.plain.hashes` give."""
+    """The columns that :mod:`ticdc_lab.codecs.plain.hashes` gives."""
     st, n = _filled(laid), len(laid.is_row)
     set_rows(st)
     st.byte[S.HAS_AFTER, :n], st.byte[S.HAS_BEFORE, :n] = laid.after.there, laid.before.there
