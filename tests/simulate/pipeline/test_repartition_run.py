@@ -145,20 +145,24 @@ def test_two_wishes_one_after_another_are_both_carried_out():
 
 
 def test_a_database_has_no_partitions():
-    """The wish is refused, and nothing stops."""
-    found = run(faults=asked(5), downstream=DownstreamSettings(kind=MYSQL))
+    """The wish is refused, also in etcd, where nobody waits for it any more; nothing stops, and a second is too."""
+    found = run(faults=[*asked(5), *asked(5, 5 * SECOND)], downstream=DownstreamSettings(kind=MYSQL))
     assert_whole(found)
-    assert any("a database has none" in (r.because or "") for r in found.kernel.recorder.rows)
+    rows = [r for r in found.kernel.recorder.rows if r.subject in ("partitions", "wanted-partitions")]
+    wished, refused = "a user wants it", "a database has none"
+    assert [r.because for r in rows if r.kind == "changed"] == [wished, refused] * 2
+    assert {r.because for r in rows if r.kind == "decided"} == {refused}
+    assert found.kernel.states[ETCD].partitions is None
 
 
 def test_an_admin_event_without_a_pause_loses_rows_and_the_auditor_says_so(monkeypatch):
     """Planted: the owner waits for nobody. Processors go on, and do not send again what consumers drop."""
 
     def at_once(desk, duty, view):
-        if view.partitions is None or duty.has_partitions == view.partitions:
+        if view.partitions is None or duty.settled == view.partitions:
             return duty
         desk.outputs.append(owner.Send(owner.DOWNSTREAM, owner.Admin(view.partitions, desk.inner.checkpoint_ts)))
-        return duty._replace(has_partitions=view.partitions)
+        return duty._replace(settled=view.partitions)
 
     monkeypatch.setattr(owner, "_wished", at_once)
     found = run(rule=MQ, faults=asked(5))

@@ -178,7 +178,7 @@ class Etcd:
         if put.partitions != state.partitions:
             return state, [Ignored(put, "nobody waits for so many partitions")]
         state = replace(state, partitions=None, revision=state.revision + 1)
-        return state, [Changed("wanted-partitions", put.partitions, None, "it is carried out"), *self.views(state)]
+        return state, [Changed("wanted-partitions", put.partitions, None, put.because), *self.views(state)]
 
     def _wanted(self, state: EtcdState, want: WantPartitions) -> tuple[EtcdState, list[Output]]:
         """Keep a user's wish until an owner has carried it out, whichever that will be."""

@@ -49,10 +49,11 @@ class PutTables(NamedTuple):
 
 
 class PutPartitions(NamedTuple):
-    """The owner has gone over to so many partitions: nobody waits for them any more; refused as others are."""
+    """The owner is done with a wish for so many partitions, as ``because`` says; refused as others are."""
 
     owner_rev: int
     partitions: int
+    because: str = "it is carried out"
 
 
 class ExecuteDdl(NamedTuple):
@@ -64,7 +65,7 @@ class ExecuteDdl(NamedTuple):
 class View(NamedTuple):
     """Everything as of a revision, pushed to every session when something but the status changed.
 
-    ``partitions`` is what a user wants and no owner has carried out, ``executed_ts`` the last DDL that was executed.
+    ``partitions`` is what a user wants and no owner is done with, ``executed_ts`` the last DDL that was executed.
     """
 
     revision: int

@@ -132,18 +132,20 @@ def _execute(desk: Desk, duty: Duty, checkpoint_ts: int) -> None:
 def _wished(desk: Desk, duty: Duty, view: View) -> Duty:
     """Begin to pause every task, as a user wants another number of partitions, which an earlier owner may have heard.
 
-    Etcd keeps the wish until an owner says that it is carried out; one that was carried out before its owner could say
+    Etcd keeps the wish until an owner says that it is done with; one that was carried out before its owner could say
     so is carried out again, which changes nothing downstream.
     """
     wanted = view.partitions
     if wanted is None or duty.partitions is not None:
         return duty
-    if wanted == duty.has_partitions:
+    if desk.settings.sink == MYSQL:
+        because = "a database has none"
+        decided = [Decided("partitions", None, because)] if wanted != duty.settled else []
+        desk.outputs += [*decided, Send(ETCD, PutPartitions(duty.rev, wanted, because))]
+        return duty._replace(settled=wanted)
+    if wanted == duty.settled:
         desk.outputs.append(Send(ETCD, PutPartitions(duty.rev, wanted)))
         return duty
-    if desk.settings.sink == MYSQL:
-        desk.outputs.append(Decided("partitions", None, "a database has none"))
-        return duty._replace(has_partitions=wanted)
     desk.outputs.append(Decided("partitions", "pause", f"a user wants {wanted}: all tables stop first"))
     return duty._replace(partitions=wanted, empty_us=None)
 
@@ -184,7 +186,7 @@ def repartitioned(desk: Desk, answer: AdminWritten) -> None:
         return
     desk.outputs.append(Decided("partitions", "go on", f"from {desk.inner.checkpoint_ts}"))
     desk.outputs.append(Send(ETCD, PutPartitions(duty.rev, answer.partitions)))
-    desk.duty = duty._replace(partitions=None, has_partitions=answer.partitions, empty_us=None)
+    desk.duty = duty._replace(partitions=None, settled=answer.partitions, empty_us=None)
 
 
 def executed(desk: Desk, answer: Executed) -> None:

@@ -216,8 +216,9 @@ class Duty(NamedTuple):
         The tables that etcd was told last.
     waits
         Whether its DDL puller has not come to the checkpoint.
-    partitions, has_partitions
-        The number of partitions that it goes over to (no table is wanted until it is there), and the last that it had.
+    partitions, settled
+        The number of partitions that it goes over to (no table is wanted until it is there), and the last that it is
+        done with: carried out, or refused.
     empty_us
         Since when no table is dispatched, None while some are.
     """
@@ -232,7 +233,7 @@ class Duty(NamedTuple):
     put: frozenset[Key] | None = None
     waits: bool = False
     partitions: int | None = None
-    has_partitions: int | None = None
+    settled: int | None = None
     empty_us: int | None = None
 
 
