@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from ticdc_lab.simulate.pd.rules import Rule
-from ticdc_lab.simulate.pd.world import heartbeats
+from ticdc_lab.simulate.pd.world.heartbeats import cut_off, join, resume, stop
 from ticdc_lab.simulate.pd.world.pdctl import pdctl
 from ticdc_lab.simulate.pd.world.pdctl_config import Refused
 from ticdc_lab.simulate.pd.world.policy import Policy, scheduler_of
@@ -61,7 +61,7 @@ class StopStore(NamedTuple):
 
     def apply(self, world: World) -> None:
         """Stop the store."""
-        heartbeats.stop(world, self.store, self.down_s)
+        stop(world, self.store, self.down_s)
 
 
 class ResumeStore(NamedTuple):
@@ -76,7 +76,7 @@ class ResumeStore(NamedTuple):
 
     def apply(self, world: World) -> None:
         """Let it come back."""
-        heartbeats.resume(world, self.store)
+        resume(world, self.store)
 
 
 class CutOff(NamedTuple):
@@ -92,7 +92,7 @@ class CutOff(NamedTuple):
 
     def apply(self, world: World) -> None:
         """Cut it off."""
-        heartbeats.cut_off(world, self.store, not self.again)
+        cut_off(world, self.store, not self.again)
 
 
 class FailOver(NamedTuple):
@@ -120,7 +120,7 @@ class StartStore(NamedTuple):
 
     def apply(self, world: World) -> None:
         """Let it join."""
-        heartbeats.join(world, self.store)
+        join(world, self.store)
 
 
 class SetRules(NamedTuple):

@@ -31,12 +31,11 @@ from ticdc_lab.simulate import runs
 from ticdc_lab.simulate.assertions import Assertion, Judge
 from ticdc_lab.simulate.pd.regions import LEARNER
 from ticdc_lab.simulate.pd.stores import shown_state
-from ticdc_lab.simulate.pd.world import scenario
 from ticdc_lab.simulate.pd.world.columns import ROLES
 from ticdc_lab.simulate.pd.world.heartbeats import rows_on
 from ticdc_lab.simulate.pd.world.monitor import INVARIANTS
 from ticdc_lab.simulate.pd.world.run import Run, Watch, simulate, thrash
-from ticdc_lab.simulate.pd.world.scenario import EVENTS, Facts, changes_of, start_of
+from ticdc_lab.simulate.pd.world.scenario import EVENTS, Facts, changes_of, cluster, facts, start_of
 from ticdc_lab.simulate.pd.world.start import SECOND_US, WorldSettings
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.reading import Names
@@ -233,8 +232,8 @@ def play(
         How often stores are sampled and assertions judged.
     """
     seed = scenario.seed if seed is None else seed
-    facts = scenario.model.facts(scenario.cluster, scenario.events)
-    judge = Judge([*scenario.assertions, *also], facts)
+    known = facts(scenario.cluster, scenario.events)
+    judge = Judge([*scenario.assertions, *also], known)
 
     with_thrash, samples = any("thrash" in a.text for a in (*scenario.assertions, *also)), count()
 
@@ -248,13 +247,13 @@ def play(
         watch=Watch(sample_us=sample_us, level=level or CHANGES), name=scenario.name, on_sample=sampled,
     )  # fmt: skip
     outcomes, n = tuple(judge.end(run.world.now_us)), len(scenario.assertions)
-    return Played(scenario, seed, run, outcomes[:n], outcomes[n:], facts)
+    return Played(scenario, seed, run, outcomes[:n], outcomes[n:], known)
 
 
 MODEL = Model(
     name="pd",
     variants=("pd",),
-    cluster=scenario.cluster,
+    cluster=cluster,
     tables=lambda c: frozenset(),
     settings=WorldSettings,
     unsettled=("store_limit", "loss"),
@@ -264,7 +263,7 @@ MODEL = Model(
     messages=lambda variant: frozenset(),
     claim=VOCABULARY.claim,
     measure=VOCABULARY.measure,
-    facts=scenario.facts,
+    facts=facts,
     invariants=INVARIANTS,
     figures=frozenset(),
     play=play,

@@ -30,11 +30,10 @@ from ticdc_lab.simulate.pd.regions import Region
 from ticdc_lab.simulate.pd.rules import RegionFit, Rule, default_rules
 from ticdc_lab.simulate.pd.store_states import may_serve
 from ticdc_lab.simulate.pd.stores import MIB, PREPARING, REMOVED, REMOVING, SERVING
-from ticdc_lab.simulate.pd.world import heartbeats
 from ticdc_lab.simulate.pd.world.changes import Change, Happened, Timed, cut, grow, happen
 from ticdc_lab.simulate.pd.world.columns import FOLLOWS, LEADS, LEARNS, Regions
 from ticdc_lab.simulate.pd.world.controller import Controller
-from ticdc_lab.simulate.pd.world.heartbeats import CHANGED, Heartbeats
+from ticdc_lab.simulate.pd.world.heartbeats import CHANGED, Heartbeats, any_silent, has_heard_enough, report_down
 from ticdc_lab.simulate.pd.world.hot_stats import HotStats
 from ticdc_lab.simulate.pd.world.patrol import Patrol, Waits
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
@@ -207,10 +206,10 @@ class World:
         self.hot_stats.tick(self.now_us)
         if self.reports:
             self.last_change_us = self.now_us
-        if self.leads_since_us is not None and heartbeats.has_heard_enough(self, self.leads_since_us):
+        if self.leads_since_us is not None and has_heard_enough(self, self.leads_since_us):
             self.leads_since_us = None
         if self.leads_since_us is not None:
-            heartbeats.report_down(self)
+            report_down(self)
         elif self.now_us >= self.settings.start_us:
             self.decide()
 
@@ -261,7 +260,7 @@ class World:
         dues += [self.heartbeat_us, self.states_us, self.hot_stats.next_us(), self.heartbeats.next_us()]
         if self.changes:
             dues.append(self.changes[0].at_us)
-        if heartbeats.any_silent(self) or self.leads_since_us is not None:
+        if any_silent(self) or self.leads_since_us is not None:
             dues.append(self.now_us + SECOND_US)
         patrol = self.patrol.next_us()
         if patrol is not None:
@@ -348,7 +347,7 @@ class World:
         if self.now_us >= self.states_us:
             self._check_states()
         self.controller.fast.expire(self.now_us)
-        heartbeats.report_down(self)
+        report_down(self)
         self.look_around()
         while True:
             s = min(self.schedulers.values(), key=lambda s: s.due_us, default=None)
