@@ -21,7 +21,7 @@ from ticdc_lab.figures.theme import finish
 from ticdc_lab.widgets import Panel, drawing
 from ticdc_lab.widgets.drawing import Background, Drawn
 from ticdc_lab.widgets.figure_view import FigureView
-from ticdc_lab.widgets.problem import ControlError
+from ticdc_lab.widgets.problem import ControlError, Problem
 
 PATIENCE_S = 20.0
 
@@ -296,3 +296,19 @@ def test_what_was_set_by_hand_stays_when_a_choice_is_let_go(panel: Panel[View]) 
     panel.controls["tables"].value = ("a", "b")
     panel.select(Selection())
     assert panel.value.tables == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("hint", "here"),
+    [
+        ("Run it with --engine spark; in Python: x.", "Run it with engine='spark'; in Python: x."),
+        ("Name the protocol with --protocol if you know it.", "Name the protocol with protocol=.. if you know it."),
+        ("To read a table say --source-kind table.", "To read a table say source_kind='table'."),
+        ("Give it again: --kafka-config FILE.", "Give it again: kafka_config='FILE'."),
+        ("Run with --debug for the whole trace; please report it.", "Please report it."),
+        ("Take another number.", "Take another number."),
+    ],
+)
+def test_a_hint_speaks_of_what_the_reader_sees(hint: str, here: str) -> None:
+    """A notebook has no options of a command line."""
+    assert Problem.of(DispatchError("It is wrong.", hint=hint)).hint == here

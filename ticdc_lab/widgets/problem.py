@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,10 +61,21 @@ class Problem:
     def of(cls, error: BaseException) -> Problem:
         """Read an error: one of this package is words, any other is a defect."""
         if isinstance(error, TiCDCLabError):
-            return cls(error.message, error.hint, getattr(error, "control", ""))
+            return cls(error.message, _in_python(error.hint), getattr(error, "control", ""))
         said = f"This is a defect of ticdc_lab: {type(error).__name__}: {error}"
         return cls(said, "Please report it, with the trace below.", trace="".join(traceback.format_exception(error)))
 
     def as_dict(self) -> dict[str, str]:
         """What the page shows above the figure; nothing where a control shows it."""
         return {} if self.control else {"message": self.message, "hint": self.hint, "trace": self.trace}
+
+
+_OPTION = re.compile(r"--([a-z][a-z-]*)(?: (table|auto|spark|embedded|[\w|]*\|[\w|]*|\d+g?|[A-Z][A-Z=]*\b))?")
+"""An option of a command, with what is given to it."""
+
+
+def _in_python(hint: str) -> str:
+    """A hint as one reads it in a notebook: options of commands are arguments there."""
+    here = hint.replace("Run with --debug for the whole trace; please report it.", "Please report it.")
+    here = here.replace("Run with --debug for the whole trace. ", "")
+    return _OPTION.sub(lambda m: f"{m[1].replace('-', '_')}={f'{m[2]!r}' if m[2] else '..'}", here)
