@@ -91,6 +91,19 @@ def test_another_pd_forgets_operators_and_schedules_when_it_has_heard_of_nine_te
     assert places[539] <= again <= places[580]
 
 
+def schedules_again_us(loss: float, *changes: tuple[float, Change]) -> int:
+    """When another PD that leads from 20 s on makes its first operator."""
+    found = run(small(600, 4, (1, 2, 3), 60, loss=loss), 200, (20, FailOver()), *changes)
+    return min(o["created_us"] for o in found.operators.to_pylist() if o["created_us"] > 20 * S)
+
+
+def test_another_pd_hears_later_of_regions_whose_heartbeats_are_lost_or_cannot_be_sent() -> None:
+    """A fifth of them comes an interval later; a store that is back tells nothing of what it could not send."""
+    quiet = schedules_again_us(0.0)
+    assert quiet < 80 * S < schedules_again_us(0.2)
+    assert schedules_again_us(0.0, (19, CutOff(1)), (79, CutOff(1, again=True))) > 80 * S
+
+
 def test_a_pd_that_cannot_hear_of_nine_tenths_schedules_after_five_minutes() -> None:
     """A store that is cut off leads a quarter of the regions, whose heartbeats do not come."""
     found = run(small(60, 4, limit=60), 380, (5, CutOff(1)), (10, FailOver()), (20, Pdctl("store weight 2 1 5")))

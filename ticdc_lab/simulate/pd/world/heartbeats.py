@@ -36,12 +36,32 @@ def next_heartbeat_us(region: _Ids, after_us: int, every_us: int) -> _Ids:
 
 
 class Heartbeats:
-    """Those to come that tell something: (when, what, store by position, region)."""
+    """Those to come that tell something: (when, what, store by position, region). And what a new leader heard."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.due: list[tuple[int, str, int, int]] = []
         self.told = 0
+        self.heard = np.zeros(0, np.int64)  # by row, the region
+        self.heard_us = 0
+
+    def forget(self) -> None:
+        """Let another PD lead, which has heard of no region."""
+        self.heard, self.heard_us = np.zeros(0, np.int64), self.world.now_us
+
+    def gathered(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Take the heartbeats of all regions since the last time; give of which rows one has come since another PD led.
+
+        One that the network loses, or whose leader cannot reach PD, is made up for an interval later.
+        """
+        world, r = self.world, self.world.regions
+        every_us = world.settings.region_heartbeat_us
+        in_touch = np.array([*(n.in_touch for n in world.nodes.all), False])
+        due = in_touch[r.leader[rows]] & (next_heartbeat_us(r.id[rows], self.heard_us, every_us) <= world.now_us)
+        come = [row for row in rows[due].tolist() if not world.nodes.loses()]
+        self.heard = np.pad(self.heard, (0, max(0, len(r.id) - len(self.heard))))
+        self.heard[come], self.heard_us = r.id[come], world.now_us
+        return np.asarray(self.heard[rows] == r.id[rows])
 
     def expect(self, what: str, i: int, region: int) -> None:
         """Let a region's next heartbeat tell something about its peer on a store."""
@@ -207,9 +227,8 @@ def has_heard_enough(world: World, since_us: int) -> bool:
     if world.now_us - since_us > _COLLECTS_US:
         return True
     r, nodes = world.regions, world.nodes.all
-    rows, every_us = r.rows(), world.settings.region_heartbeat_us
-    in_touch = np.array([*(n.in_touch for n in nodes), False])
-    heard = in_touch[r.leader[rows]] & (next_heartbeat_us(r.id[rows], since_us, every_us) <= world.now_us)
+    rows = r.rows()
+    heard = world.heartbeats.gathered(rows)
     if heard.sum() < _COLLECTED * len(rows):
         return False
     place, stores = np.nonzero(r.store[rows] >= 0), len(nodes)

@@ -216,6 +216,7 @@ class World:
     def fail_over(self) -> None:
         """Let another PD lead: it knows what was written down, learns the rest by heartbeats, and then schedules."""
         self.leads_since_us = self.now_us
+        self.heartbeats.forget()
         self.controller.forget(self.now_us)
         self.nodes.forget(self.now_us)
         self.patrol.forget(self.now_us)
