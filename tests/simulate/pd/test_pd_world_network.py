@@ -151,21 +151,25 @@ def test_a_peer_on_a_store_that_is_just_back_counts() -> None:
     assert any(o["to_store"] == 4 and o["status"] == "success" and o["finished_us"] < 70 * S for o in over)
 
 
-SWARM = range(30)
+def assert_the_swarm_sees(because: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some seed does not hold, for this reason; without what is planted it holds."""
+    found = next((f for f in fallen("pd", range(30)) if any(because in told for told in f.because)), None)
+    assert found is not None
+    monkeypatch.undo()
+    assert not list(fallen("pd", range(found.seed, found.seed + 1)))
 
 
 def test_the_swarm_catches_a_store_that_keeps_what_it_should_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: nobody tells a store that is back that its peers were replaced."""
     monkeypatch.setattr(Heartbeats, "_stale", lambda *_: False)
-    found = next(iter(f for f in fallen("pd", SWARM)), None)
-    assert found is not None and any("stale peers" in because for because in found.because)
+    assert_the_swarm_sees("stale peers", monkeypatch)
 
 
 def test_the_swarm_catches_steps_that_are_told_once_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: what the network loses is not said again."""
     monkeypatch.setattr("ticdc_lab.simulate.pd.world.controller.told_again_after_us", lambda _: 1 << 60)
     monkeypatch.setattr("ticdc_lab.simulate.pd.world.controller.timeout_s", lambda _: 1e9)
-    assert next(iter(f for f in fallen("pd", SWARM)), None) is not None
+    assert_the_swarm_sees("oldest operator", monkeypatch)
 
 
 def test_the_swarm_catches_an_operator_that_removes_before_it_adds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,8 +182,7 @@ def test_the_swarm_catches_an_operator_that_removes_before_it_adds(monkeypatch: 
         return real(self, steps, because, source)
 
     monkeypatch.setattr(World, "add", cut)
-    found = [because for f in fallen("pd", range(3)) for because in f.because]
-    assert any(FEWER in because for because in found), found
+    assert_the_swarm_sees(FEWER, monkeypatch)
 
 
 def test_a_stopped_store_that_is_cut_off_besides_is_heard_of_only_when_both_are_over() -> None:
