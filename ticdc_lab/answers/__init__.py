@@ -9,11 +9,10 @@ from ticdc_lab.answers.compared import compared, fidelity, not_compared
 from ticdc_lab.answers.consumers import consumers, not_ordered
 from ticdc_lab.answers.dispatching import moved
 from ticdc_lab.answers.rows import messages, row, table, transaction
-from ticdc_lab.answers.surveyed import surveyed
 from ticdc_lab.answers.transactions import transactions
 from ticdc_lab.answers.watermarks import complete_to, stalls, watermarks
 from ticdc_lab.answers.what_if import not_measured, rules, what_if
-from ticdc_lab.answers.what_it_holds import contents, holds, load
+from ticdc_lab.answers.what_it_holds import contents, holds, load, surveyed
 
 __all__ = [
     "Answer",

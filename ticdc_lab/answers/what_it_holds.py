@@ -1,4 +1,4 @@
-"""What a log holds, and who carries its load."""
+"""What lies at a place, what a log holds, and who carries its load."""
 
 from __future__ import annotations
 
@@ -12,6 +12,27 @@ from ticdc_lab.answers.summary import HELD, Summary
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
+from ticdc_lab.sources.survey import Found
+
+# What lies at a place, as an answer.
+
+
+def surveyed(found: Found) -> Answer:
+    """What a source is, how large, and what to do next; it was looked at and not read.
+
+    Parameters
+    ----------
+    found
+        Of :func:`ticdc_lab.sources.survey.survey`.
+    """
+    seen = pd.DataFrame({"table": found.tables, "rows_seen": found.rows_seen})
+    return Answer(
+        "survey", "What lies there, and how large is it?", found.words, {"by_table": seen}, found.unknown, found.advice,
+        found.facts(),
+    )  # fmt: skip
+
+
+# What a log holds, and who carries its load.
 
 
 def contents(s: Summary) -> Answer:

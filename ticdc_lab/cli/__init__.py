@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from ticdc_lab.cli import (
     check_commands,
-    consume_commands,
     consumer_commands,
     ddl_client_commands,
     ddl_commands,
     dispatch_commands,
     log_commands,
-    notebook_commands,
     open_commands,
     pd_commands,
     report_commands,
@@ -22,14 +20,12 @@ from ticdc_lab.cli.common import main
 
 __all__ = [
     "check_commands",
-    "consume_commands",
     "consumer_commands",
     "ddl_client_commands",
     "ddl_commands",
     "dispatch_commands",
     "log_commands",
     "main",
-    "notebook_commands",
     "open_commands",
     "pd_commands",
     "report_commands",

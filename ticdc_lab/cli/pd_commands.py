@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ticdc_lab.cli.common import CLEAN, FINDINGS, guarded, json_flag, main, print_json, print_table, session_of, small
-from ticdc_lab.cli.simulate_commands import changes_of, of_a_run, require_swarm, scenario_of, seeds_of, simulate
-from ticdc_lab.cli.simulate_many import drawn
+from ticdc_lab.cli.simulate_commands import changes_of, drawn, of_a_run, require_swarm, scenario_of, seeds_of, simulate
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.pd_ctl_json import Loaded

@@ -1,13 +1,29 @@
-"""Commands for the first minutes: a report on a sample, the notebooks, and what moment a timestamp is."""
+"""Commands for the first minutes: a report on a sample, notebooks, and what moment a timestamp is."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-from ticdc_lab.cli.common import engine_options, guarded, main
+from ticdc_lab.cli.common import (
+    CLEAN,
+    FAILED,
+    FINDINGS,
+    engine_options,
+    guarded,
+    is_folder,
+    main,
+    named_values,
+    require_folder,
+)
 from ticdc_lab.cli.report_commands import report
+
+# Commands for the first minutes: a report on a sample, the notebooks, and what moment a timestamp is.
+
 
 _DEBUG = click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 
@@ -59,3 +75,75 @@ def notebooks(folder: Path) -> None:
     copied = copy_out(folder)
     click.echo(str(copied))
     click.echo(f"Run: jupyter lab {copied}", err=True)
+
+
+# Notebooks as pages, run with other parameters.
+
+
+_SET = "A parameter of the notebook; a path from here, a number, a list. A notebook without SOURCE takes its own."
+
+
+@main.command()
+@click.argument("name")
+@click.argument("sources", metavar="[SOURCE]...", nargs=-1)
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=_SET)
+@click.option("--out", help="FILE.html [NAME.html]; for several logs a folder [NAME].")
+@click.option("--pdf", is_flag=True, help="A PDF beside each page, printed by Chromium or Chrome.")
+@click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+@guarded
+def notebook(name: str, sources: tuple[str, ...], settings: tuple[str, ...], out: str | None, pdf: bool) -> None:
+    """Run a notebook with parameters and keep it as a page.
+
+    The page needs no network.
+
+    NAME is a file, or one of those that come with the package: 05_consumer_consistency, or 05. SOURCE is its parameter
+    of that name; several give a page each, and one that fails stops no other. The exit code is 1 if a check of the
+    notebook does not hold on an input, 2 if a run failed.
+    """
+    from ticdc_lab.report.notebook_run import find
+    from ticdc_lab.report.paper import browser
+
+    if pdf:
+        browser()
+    file, given = find(name), named_values(settings, "NAME=VALUE", option="--set")
+    runs = [given | {"source": s} for s in sources] or [given]
+    pages = _pages(file.stem, sources, out)
+    sys.exit(max(_page(file, page, run, pdf=pdf, alone=len(runs) == 1) for page, run in zip(pages, runs, strict=True)))
+
+
+def _page(file: Path, page: Path, given: dict[str, Any], *, pdf: bool, alone: bool) -> int:
+    """Write one page; the exit code."""
+    from ticdc_lab.errors import TiCDCLabError
+    from ticdc_lab.report.notebook_run import notebook_page
+    from ticdc_lab.report.paper import print_pdf
+
+    try:
+        made = notebook_page(file, page, given, begins=_begins)
+        printed = print_pdf(made.page) if pdf else None
+    except TiCDCLabError as error:
+        if alone:
+            raise
+        click.echo(f"{given['source']} has no {'page or no PDF' if pdf else 'page'}: {error}", err=True)
+        return FAILED
+    click.echo(str(made.page))
+    if printed is not None:
+        click.echo(str(printed))
+    for cell in made.failed_checks:
+        claim = next((line for line in cell.splitlines() if line.startswith("assert")), cell.splitlines()[0])
+        click.echo(f"  does not hold here: {claim}", err=True)
+    return FINDINGS if made.failed_checks else CLEAN
+
+
+def _begins(cell: int, of: int) -> None:
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[Kcell {cell} of {of}" if cell < of else "\r\x1b[K", err=True, nl=False)
+
+
+def _pages(stem: str, sources: Sequence[str], out: str | None) -> list[Path]:
+    from ticdc_lab.report.runs import ListedLog, page_names
+
+    if len(sources) < 2 and not is_folder(out):
+        return [Path(out or f"{stem}.html")]
+    require_folder(out, len(sources))
+    folder = Path(out or stem)
+    return [folder / n for n in page_names([ListedLog(s) for s in sources])] if sources else [folder / f"{stem}.html"]

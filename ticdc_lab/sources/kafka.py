@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from ticdc_lab.errors import SourceError, TiCDCLabError
 from ticdc_lab.errors.redaction import redacted, without_secrets
-from ticdc_lab.events.schema import as_messages
 from ticdc_lab.sources.places import KAFKA, Size, is_kafka
 
 if TYPE_CHECKING:
@@ -247,6 +246,8 @@ def read_stream(spark: SparkSession, source: str, options: Mapping[str, str] | N
     SourceError, SetupError
         As :func:`read_batch`.
     """
+    from ticdc_lab.events.schema import as_messages  # with pyspark, which wrong arguments need not wait for
+
     topics = topics_of(source, options)
     _spans(spark, topics)
     with said_plainly(topics):

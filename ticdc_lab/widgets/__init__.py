@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from ticdc_lab.widgets.log_panel import LogView, log_panel
     from ticdc_lab.widgets.opening import open_state
     from ticdc_lab.widgets.panel import Panel
-    from ticdc_lab.widgets.pd_panel import pd_panel
-    from ticdc_lab.widgets.pd_pictures import PdView
+    from ticdc_lab.widgets.pd_panel import PdView, pd_panel
     from ticdc_lab.widgets.pipeline_panel import PipelineView, pipeline_panel
     from ticdc_lab.widgets.scheduler_panel import SchedulerView, scheduler_panel
     from ticdc_lab.widgets.tryouts import ddl_service_tryout, pd_tryout, pipeline_tryout, scheduler_tryout

@@ -24,8 +24,8 @@ from ticdc_lab.widgets.log_panel import log_panel
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.state import StateError, read_state
 from ticdc_lab.widgets.tabs import TABS
+from ticdc_lab.widgets.workbench import NAME as WORKBENCH
 from ticdc_lab.widgets.workbench import workbench
-from ticdc_lab.widgets.workbench_state import NAME as WORKBENCH
 
 # Panels of a log by the names that states give them.
 

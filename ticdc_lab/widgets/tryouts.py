@@ -13,8 +13,7 @@ from ticdc_lab.simulate.scheduler import tryout as scheduler
 from ticdc_lab.simulate.scheduler.variants import VARIANTS
 from ticdc_lab.widgets.ddl_service_panel import DdlServiceView, ddl_service_panel
 from ticdc_lab.widgets.panel import Panel
-from ticdc_lab.widgets.pd_panel import pd_panel
-from ticdc_lab.widgets.pd_pictures import PdView
+from ticdc_lab.widgets.pd_panel import PdView, pd_panel
 from ticdc_lab.widgets.pipeline_panel import PipelineView, pipeline_panel
 from ticdc_lab.widgets.scheduler_panel import SchedulerView, scheduler_panel
 

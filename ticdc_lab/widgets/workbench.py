@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Event, RLock
@@ -28,10 +29,60 @@ from ticdc_lab.widgets.linking import Linked
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.problem import Problem
 from ticdc_lab.widgets.source_bar import SourceBar, SourceLine
-from ticdc_lab.widgets.state import as_text, checked, parsed
+from ticdc_lab.widgets.state import StateError, as_text, checked, frozen, parsed, read_state, state_of, values_of
 from ticdc_lab.widgets.tab_pages import OpenPanels, TabPages
+from ticdc_lab.widgets.tabs import TABS
 from ticdc_lab.widgets.under_way import UnderWay
-from ticdc_lab.widgets.workbench_state import NAME, restored, saved
+
+# What a workbench shows as a small JSON object: its source, the open tab, what is chosen, every panel's controls.
+
+
+NAME = "workbench"
+"""Of its kind, as a saved state has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkbenchView:
+    """The tab that is open, what is chosen (fields of a selection), and the values of the panels that were computed."""
+
+    tab: str
+    selection: Mapping[str, Any]
+    panels: Mapping[str, Mapping[str, Any]]
+
+
+def saved(bench: Workbench, made_from: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Write down what a workbench shows."""
+    panels = {name: panel.state()["value"] for name, panel in bench.panels.items()}
+    return state_of(NAME, made_from, WorkbenchView(bench.pages.current, bench.selection.chosen(), panels))
+
+
+def restored(bench: Workbench, state: Mapping[str, Any] | str | Path) -> None:
+    """Show what was saved; the workbench has read its source already.
+
+    Raises
+    ------
+    StateError
+        It is no state of a workbench, or says what a control cannot.
+    """
+    told = read_state(state)
+    value = values_of(told, panel=NAME, view=WorkbenchView)
+    if not (isinstance(value["tab"], str) and all(isinstance(value[name], dict) for name in ("selection", "panels"))):
+        raise StateError("The state's value is none of a workbench: expected a tab's name, and selection and panels.")
+    unknown = sorted({value["tab"], *value["panels"]} - set(TABS))
+    if unknown:
+        raise StateError(f"The state has tabs that are not known: {', '.join(unknown)}; expected {', '.join(TABS)}.")
+    try:
+        bench.select(Selection(**{name: frozen(v) for name, v in value["selection"].items()}))
+    except TypeError as error:
+        raise StateError(f"The state's selection is none: {error}.") from error
+    for name, own in value["panels"].items():
+        panel = bench.pages.panel(name)
+        panel.open({**told, "panel": panel.name, "value": own})
+    bench.pages.open(value["tab"])
+
+
+# One's own data in a notebook: say where it is, see what it is, read it or a part of it, open every panel on it.
+
 
 _IN_ROWS = {"align_items": "center", "flex_flow": "row wrap"}
 
