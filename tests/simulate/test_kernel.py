@@ -396,6 +396,12 @@ def test_of_two_pauses_the_later_end_counts(longer):
     assert [r.time_us for r in rows(kernel, "resumed")] == [75_000]
 
 
+def test_a_loss_that_waits_for_its_message_is_over_at_its_end():
+    """Found by the swarm of DDL as a Service: a server's session ended because of a fault of long ago."""
+    assert heard(world(fault.Lose(35_000, "Number", until_us=38_000)), 75_000) == [1, 2, 3, 4, 5, 6, 7]
+    assert heard(world(fault.Lose(35_000, "Number", until_us=40_000)), 75_000) == [1, 2, 3, 5, 6, 7]
+
+
 def test_who_has_left_for_good_is_no_trouble_to_who_comes_back_with_its_state():
     """Timers that wait are looked for among all that waits for ever (found by the swarm of DDL as a Service)."""
     back = (fault.Crash(55_000, "b"), fault.Restart(100_000, "b", keep_state=True))

@@ -189,13 +189,17 @@ class Relink(NamedTuple):
 
 
 class Lose(NamedTuple):
-    """The next ``times`` messages of a kind are lost for good, whatever the transport does; None means any."""
+    """The next ``times`` messages of a kind are lost for good, whatever the transport does; None means any.
+
+    Those that are sent after ``until_us`` are not: a fault that waits for its message is over then.
+    """
 
     at_us: int
     message: str
     sender: str | None = None
     to: str | None = None
     times: int = 1
+    until_us: int | None = None
 
     def strike(self, kernel: Kernel) -> None:
         """Let it happen."""

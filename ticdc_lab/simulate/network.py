@@ -270,7 +270,8 @@ class Post:
                 to,
                 self.kernel.node.get(to),
             )
-            if chosen[1] and sides and lose.message in ("any", name_of(message)):
+            is_over = lose.until_us is not None and self.kernel.now_us > lose.until_us
+            if chosen[1] and not is_over and sides and lose.message in ("any", name_of(message)):
                 chosen[1] -= 1
                 return True
         return False

@@ -117,7 +117,7 @@ def _lose(chance: random.Random, settings: Settings, at_us: int, until_us: int) 
     node = chance.choice([*settings.worker_names(), *settings.server_names()])
     message = chance.choice(("KeepAlive", "Txn", "KeptAlive", "Done"))
     asks = message in ("KeepAlive", "Txn")
-    return [Lose(at_us, message, node if asks else None, None if asks else node)]
+    return [Lose(at_us, message, node if asks else None, None if asks else node, until_us=until_us)]
 
 
 KINDS: Mapping[str, Callable[[random.Random, Settings, int, int], list[Fault]]] = MappingProxyType(
