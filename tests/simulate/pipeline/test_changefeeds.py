@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from functools import cache
 from itertools import pairwise
@@ -423,6 +424,11 @@ def test_the_trace_of_one_changefeed_is_drawn_as_if_there_were_no_other():
         persisted = [int(r["after"]) for r in trace.to_pylist() if r["subject"] == "global-checkpoint"]
         assert persisted == sorted(persisted) and persisted[-1] == found.changefeed(name).checkpoint_ts
         assert trace.num_rows < found.trace.num_rows
+        rows, other = trace.to_pylist(), {"all": "some", "some": "all"}[name]
+        assert not any(downstream_of(other) in (r["node"], r["peer"]) for r in rows)
+        told = {json.loads(r["detail"])["changefeed"] for r in rows if r["message"] == "Of" and r["kind"] == "sent"}
+        assert told == {name}
+        assert any(downstream_of(name) == r["node"] for r in rows)
     lags = {name: lag_curve(_global(trace), until_us=9 * SECOND)["lag_us"].max() for name, trace in of.items()}
     assert lags["all"] > 2_500_000 > lags["some"]
     for figure in (watermark_curves(of["all"]), ownership_gantt(of["some"])):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,7 +18,7 @@ from ticdc_lab.simulate.faults import Ask, Chaos, Fault, drawn
 from ticdc_lab.simulate.kernel import Kernel, no_cycles
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.pipeline.changefeeds.auditor import ChangefeedsAuditor
-from ticdc_lab.simulate.pipeline.changefeeds.changefeed import Changefeed, CreateChangefeed, downstream_of, named
+from ticdc_lab.simulate.pipeline.changefeeds.changefeed import Changefeed, CreateChangefeed, Of, downstream_of, named
 from ticdc_lab.simulate.pipeline.changefeeds.etcd import SharedEtcd, SharedState
 from ticdc_lab.simulate.pipeline.changefeeds.server import CaptureServer, ServerState
 from ticdc_lab.simulate.pipeline.downstream import Downstream, Entry, entries
@@ -65,8 +66,7 @@ class ChangefeedsRun(SimulatedRun[Settings]):
     def trace_of(self, name: str) -> pa.Table:
         """Give the trace of one changefeed and of the nodes, as if there were no other: figures draw it."""
         trace, prefix = self.trace, named(name, "")
-        subjects = pc.fill_null(trace["subject"], "")
-        others = [pc.starts_with(subjects, named(c.id, "")) for c in self.created if c.id != name]
+        others = [rows for c in self.created if c.id != name for rows in _rows_of(trace, c.id)]
         kept = trace.filter(pc.invert(reduce(pc.or_, others))) if others else trace
         place = kept.schema.get_field_index("subject")
         own = pc.replace_substring_regex(kept["subject"], f"^{re.escape(prefix)}", "")
@@ -103,6 +103,18 @@ class ChangefeedsRun(SimulatedRun[Settings]):
 
     def _created(self, name: str) -> CreateChangefeed:
         return next(c for c in self.created if c.id == name)
+
+
+def _rows_of(trace: pa.Table, name: str) -> list[pa.ChunkedArray]:
+    """Say of each row of a trace whether it is of one changefeed: its subject, its downstream, or its message is."""
+    columns = {c: pc.fill_null(trace[c], "") for c in ("subject", "node", "peer", "message", "detail")}
+    begins = orjson.dumps({"changefeed": name}).decode().removesuffix("}")
+    return [
+        pc.starts_with(columns["subject"], named(name, "")),
+        pc.equal(columns["node"], downstream_of(name)),
+        pc.equal(columns["peer"], downstream_of(name)),
+        pc.and_(pc.equal(columns["message"], Of.__name__), pc.starts_with(columns["detail"], f"{begins},")),
+    ]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
