@@ -24,7 +24,8 @@ from ticdc_lab.simulate.ddl_service.worker_state import Register
 class Registration(Struct, forbid_unknown_fields=True):
     """What a PUT asks for: the cluster's PDs (``tikv://HOST:PORT,..``), and its version.
 
-    Without ``version`` it keeps the one it has; a new one gets the newest that every worker serves.
+    Without ``version`` the cluster is asked; one that tells none keeps its own, a new one gets the newest that all
+    workers serve.
     """
 
     store_addr: str

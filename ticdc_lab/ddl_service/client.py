@@ -67,7 +67,11 @@ class Client:
             self._session.headers["Authorization"] = f"Bearer {secret}"
 
     def register(self, cluster: str, store_addr: str, *, version: str | None = None) -> RegisteredCluster:
-        """Register a cluster, or update it; without ``version`` it keeps the one it has, or gets the service's."""
+        """Register a cluster, or update it.
+
+        Without ``version`` the cluster is asked; one that tells none keeps its own, a new one gets the newest that all
+        workers serve.
+        """
         body = msgspec.json.encode(Registration(store_addr, version))
         return self._asked("PUT", f"{CLUSTERS}/{quote(cluster, safe='')}", RegisteredCluster, body)
 

@@ -1,8 +1,8 @@
 """System variables of an owner: which value holds where many clusters share one process (proposal, "System Variables").
 
-Scopes "none" and "instance" are the process's, for all its owners alike. "session" is an owner's own, and begins with
-the cluster's global value. What is "global" only is the cluster's, read from its store and kept as that changes; a
-static field of the process would give an owner the value of another cluster.
+"session" is an owner's own, and begins with the cluster's global value. What is "global" only is the cluster's, read
+from its store and kept as that changes; a static field of the process would give an owner the value of another cluster.
+``tidb_enable_ddl`` is of scope "instance": a tidb-server's own (:class:`.EnableDdl`), and nothing that a cluster sets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-GLOBAL, SESSION, INSTANCE, NO_SCOPE = "global", "session", "instance", "none"
+GLOBAL, SESSION, INSTANCE = "global", "session", "instance"
 
 
 class Variable(NamedTuple):
@@ -34,7 +34,6 @@ VARIABLES: Mapping[str, Variable] = MappingProxyType(
         WORKERS: Variable(frozenset({GLOBAL, SESSION}), "4"),
         MOST_ERRORS: Variable(frozenset({GLOBAL}), "512"),
         "tidb_enable_ddl": Variable(frozenset({INSTANCE}), "ON"),
-        "version_comment": Variable(frozenset({NO_SCOPE}), "TiDB Server"),
     }
 )
 """Those that matter to an owner."""
@@ -44,9 +43,8 @@ COUNTS = (BATCH, WORKERS, MOST_ERRORS)
 
 
 class Scopes(NamedTuple):
-    """Values that are set: of the process, of the cluster, of the owner's session."""
+    """Values that are set: of the cluster, of the owner's session."""
 
-    process: Map[str, str] = Map()
     cluster: Map[str, str] = Map()
     session: Map[str, str] = Map()
 
@@ -56,9 +54,7 @@ def value_of(name: str, scopes: Scopes) -> str:
     variable = VARIABLES[name]
     if SESSION in variable.scopes and name in scopes.session:
         return scopes.session[name]
-    if GLOBAL in variable.scopes:
-        return scopes.cluster.get(name, variable.default)
-    return scopes.process.get(name, variable.default)
+    return scopes.cluster.get(name, variable.default)
 
 
 def count_of(name: str, scopes: Scopes) -> int:
