@@ -10,6 +10,7 @@ from worlds import S, small
 from ticdc_lab.simulate.pd import checkers
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.explained import Explained
+from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, Peer, Region, has_quorum
 from ticdc_lab.simulate.pd.world.changes import Change, CutOff, FailOver, Grow, Pdctl, ResumeStore, StopStore, Timed
 from ticdc_lab.simulate.pd.world.controller import FORGOTTEN
 from ticdc_lab.simulate.pd.world.heartbeats import Heartbeats, next_heartbeat_us
@@ -190,3 +191,11 @@ def test_a_stopped_store_that_is_cut_off_besides_is_heard_of_only_when_both_are_
     both = ((5, StopStore(2)), (6, CutOff(2)), (30, ResumeStore(2)), (60, CutOff(2, again=True)))
     found = run(small(60, 4), 80, *both)
     assert states(found, 2)[59] == "Disconnected" and states(found, 2)[75] == "Up"
+
+
+def test_in_a_joint_state_both_sets_of_voters_decide() -> None:
+    """Two of three before and after it are enough, though only two of all four run (seed 70 of the swarm)."""
+    peers = (Peer(1, 1, DEMOTING), Peer(2, 2), Peer(3, 5), Peer(4, 4, INCOMING), Peer(5, 3, LEARNER))
+    region = Region(13, peers, 5)
+    assert has_quorum(region, {2, 5}) and not has_quorum(region, {1, 2}) and not has_quorum(region, {4, 5})
+    assert not has_quorum(region, {1, 4, 3}) and not has_quorum(Region(1, (Peer(1, 1), Peer(2, 2)), 1), {1})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -73,6 +73,12 @@ def voters(region: Region) -> tuple[Peer, ...]:
 def learners(region: Region) -> tuple[Peer, ...]:
     """Peers without a vote."""
     return tuple(p for p in region.peers if p.role == LEARNER)
+
+
+def has_quorum(region: Region, able: Collection[int]) -> bool:
+    """Whether peers on some stores can decide: more than half of the voters, in a joint state before and after it."""
+    sets = ([p.store for p in region.peers if p.role in roles] for roles in ((VOTER, DEMOTING), (VOTER, INCOMING)))
+    return all(sum(s in able for s in stores) * 2 > len(stores) for stores in sets)
 
 
 def in_joint_state(region: Region) -> bool:

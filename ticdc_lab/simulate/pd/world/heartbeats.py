@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ticdc_lab.simulate.pd.regions import LEARNER, Region
+from ticdc_lab.simulate.pd.regions import LEARNER, Region, has_quorum
 from ticdc_lab.simulate.pd.stores import PREPARING, SERVING
 from ticdc_lab.simulate.pd.world.columns import LEADS, NONE
 from ticdc_lab.simulate.pd.world.start import SECOND_US, StoreStart
@@ -205,9 +205,8 @@ def _elected(world: World, region: Region) -> int:
         for n, p in enumerate(region.peers)
         if nodes[regions.at[p.store]].runs and p.role != LEARNER and p.store not in region.pending
     ]
-    votes = sum(p.role != LEARNER for p in region.peers)
-    alive = sum(p.role != LEARNER and nodes[regions.at[p.store]].runs for p in region.peers)
-    if not able or alive * 2 <= votes:
+    alive = {p.store for p in region.peers if nodes[regions.at[p.store]].runs}
+    if not able or not has_quorum(region, alive):
         return 0
     first = world.chance.randrange(_BUCKET)
     return region.peers[max(able, key=lambda n: (n - first) % _BUCKET)].store

@@ -9,7 +9,7 @@ from ticdc_lab.simulate.pd.cluster import Cluster, fit_of, rules_of
 from ticdc_lab.simulate.pd.lifecycle import STARTED, SUCCESS, may_follow
 from ticdc_lab.simulate.pd.limits import LEAST_WINDOW_MIB, window_capacity
 from ticdc_lab.simulate.pd.operators import Kind, Priority, limited_as
-from ticdc_lab.simulate.pd.regions import DEMOTING, LEARNER, Peer, Region
+from ticdc_lab.simulate.pd.regions import DEMOTING, LEARNER, Peer, Region, has_quorum
 from ticdc_lab.simulate.pd.replica_checker import REMOVE_EXTRA
 from ticdc_lab.simulate.pd.rules import AS_LEARNER
 from ticdc_lab.simulate.pd.stores import is_disconnected
@@ -67,9 +67,8 @@ class Monitor:
             raise Violated(QUORUM, f"region {region.id} lost its quorum by an operator: voters on {sorted(stores)}")
 
     def has_quorum(self, region: Region) -> bool:
-        """Whether more than half of a region's voters run and have their data."""
-        votes = [p for p in region.peers if p.role != LEARNER]
-        return sum(_serves(region, p, self.running()) for p in votes) * 2 > len(votes)
+        """Whether a region's voters that run and have their data can decide."""
+        return has_quorum(region, self.running() - region.pending)
 
     def running(self) -> frozenset[int]:
         """Give the stores that run."""
