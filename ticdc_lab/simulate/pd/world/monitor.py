@@ -67,8 +67,9 @@ class Monitor:
             raise Violated(QUORUM, f"region {region.id} lost its quorum by an operator: voters on {sorted(stores)}")
 
     def has_quorum(self, region: Region) -> bool:
-        """Whether a region's voters that run and have their data can decide."""
-        return has_quorum(region, self.running() - region.pending)
+        """Whether a region's voters that have their data can decide: those that run, or that run as far as PD knows."""
+        known = frozenset(s.id for s in self.world.cluster().stores.values() if not is_disconnected(s))
+        return any(has_quorum(region, able - region.pending) for able in (self.running(), known))
 
     def running(self) -> frozenset[int]:
         """Give the stores that run."""
