@@ -273,6 +273,11 @@ class Placer:
         made._resize(1 << 12)
         return made
 
+    @property
+    def alignments(self) -> Ints:
+        """Give how often each N has aligned."""
+        return self._memory[:, ALIGNMENT]
+
     def place(
         self, *, flags: npt.NDArray[np.uint8], commit_ts: Ints, starts: Ints, keys: Ints, here: Ints | None = None
     ) -> Placed:

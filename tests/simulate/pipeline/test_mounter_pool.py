@@ -14,7 +14,7 @@ from test_pipeline_run import SECOND, assert_whole, run
 from ticdc_lab.errors import ContractError
 from ticdc_lab.simulate.pipeline.capture.state import Desk
 from ticdc_lab.simulate.pipeline.downstream import Rows
-from ticdc_lab.simulate.pipeline.settings import BY_TABLE, MQ, CaptureSettings
+from ticdc_lab.simulate.pipeline.settings import BY_TABLE, CONFLICT, MQ, MYSQL, CaptureSettings, DownstreamSettings
 from ticdc_lab.simulate.scenario import scenario_from_text
 
 
@@ -61,6 +61,13 @@ assert:
 """)
     played = scenario.model.play(scenario, seed=1)
     assert played.held, [o.because for o in played.outcomes if not o.held]
+
+
+def test_a_database_and_conflict_detection_are_given_transactions_whole():
+    """One rule, for a capture and for its downstream, whoever makes the settings."""
+    assert CaptureSettings(sink=MYSQL).whole and DownstreamSettings(kind=MYSQL).whole
+    assert CaptureSettings(by_conflict=True).whole and DownstreamSettings(dispatcher=CONFLICT).whole
+    assert not CaptureSettings().whole and not DownstreamSettings().whole
 
 
 def test_a_pool_that_mounts_nothing_is_refused():

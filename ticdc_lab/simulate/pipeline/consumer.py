@@ -73,7 +73,7 @@ class Fetch(NamedTuple):
     offset: int
 
 
-def routed(
+def written_to_partitions(
     before: DownstreamState, after: DownstreamState, settings: DownstreamSettings
 ) -> tuple[Placing, list[Output]]:
     """Give what a step of the sink writes to each partition, and what the dispatcher knows then."""

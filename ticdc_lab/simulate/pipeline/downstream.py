@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from immutables import Map
 
@@ -38,6 +38,9 @@ from ticdc_lab.simulate.pipeline.sink_messages import (
     Written,
 )
 from ticdc_lab.simulate.pipeline.tables import Change, Job
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.pipeline.partitions import Placing
 
 ORDER = {"delete": 0, "update": 1, "insert": 2}
 """How the changes of one transaction follow each other."""
@@ -140,7 +143,7 @@ class DownstreamState(NamedTuple):
     marks: Map[int, tuple[int, int, int]] = Map()
     dropped: int = 0
     partitions: int = 0
-    placing: Any = None
+    placing: Placing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,7 @@ class Downstream:
 
     settings: DownstreamSettings
     semantics: str
-    route: Callable[[DownstreamState, DownstreamState, DownstreamSettings], tuple[Any, list[Output]]] | None = None
+    route: Callable[[DownstreamState, DownstreamState, DownstreamSettings], tuple[Placing, list[Output]]] | None = None
 
     def start(self, address: Address, now: Now) -> tuple[DownstreamState, list[Output]]:
         """Begin empty."""

@@ -50,7 +50,7 @@ MODEL = Model(
     settings=Settings,
     unsettled=(
         "variant", "captures", "tables", "versions", "pace", "traffic", "stores", "regions_per_table", "start_ts",
-        "created_us", "sink", "whole",
+        "created_us", "sink", "by_conflict",
     ),
     choices={
         "policy": POLICIES, "rule": RULES, "semantics": SEMANTICS, "order": ORDERS, "kind": DOWNSTREAMS,

@@ -106,7 +106,8 @@ def homes(placing: Placing, entry: Rows) -> tuple[Placing, list[Home]]:
     for table, places in of_table.items():
         had = _taken_over(known.get(table), entry.writer, n)
         placer, placed = _place(had.placer, [(entry.changes[i].commit_ts, entry.changes[i].key) for i in places])
-        numbers = [had.alignments + int(a) - _count(had.placer) for a in placed.alignment[:, 0]]
+        earlier = had.alignments - int(had.placer.alignments[0])  # of other writers
+        numbers = [earlier + int(a) for a in placed.alignment[:, 0]]
         found |= {i: Home(int(t), None, a) for i, t, a in zip(places, placed.target[:, 0], numbers, strict=True)}
         known = known.set(table, _Known(entry.writer, placer, numbers[-1]))
     return placing._replace(known=known), [found[i] for i in range(len(entry.changes))]
@@ -119,12 +120,6 @@ def _taken_over(known: _Known | None, writer: Address, partitions: int) -> _Know
     if known is not None and known.writer == writer:
         return known
     return _Known(writer, Placer.of((partitions,)), 0 if known is None else known.alignments + 1)
-
-
-def _count(placer: Placer) -> int:
-    from ticdc_lab.dispatch.conflict_kernel import ALIGNMENT
-
-    return int(placer._memory[0, ALIGNMENT])
 
 
 def _place(placer: Placer, rows: list[tuple[int, int | None]]) -> tuple[Placer, Placed]:

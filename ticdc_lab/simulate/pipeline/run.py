@@ -13,7 +13,7 @@ from ticdc_lab.simulate.faults import Ask, Chaos, Fault, Join, drawn
 from ticdc_lab.simulate.kernel import Kernel, no_cycles
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.pipeline.capture import DataCapture
-from ticdc_lab.simulate.pipeline.consumer import CONSUMER, consumer_nodes, partition_node, routed
+from ticdc_lab.simulate.pipeline.consumer import CONSUMER, consumer_nodes, partition_node, written_to_partitions
 from ticdc_lab.simulate.pipeline.consumer_monitor import ConsumerMonitor
 from ticdc_lab.simulate.pipeline.downstream import Downstream, Entry, entries
 from ticdc_lab.simulate.pipeline.keys import handle_of
@@ -211,11 +211,12 @@ def _machines(settings: Settings, scheduler: Scheduler, load: Load, start_ts: in
         machines[store] = Store(settings.tikv, stores, regions)
     free_ts = MAX_TS if settings.capture.rule == MQ else None
     machines[ETCD] = Etcd(scheduler.keys(), start_ts, scheduler.ttl_us, resolved_ts=free_ts)
-    capture = replace(settings.capture, sink=settings.downstream.kind, whole=settings.downstream.whole)
+    own = settings.downstream
+    capture = replace(settings.capture, sink=own.kind, by_conflict=own.dispatcher == CONFLICT)
     for node in scheduler.nodes():
         machines[node] = DataCapture(capture_machine(scheduler, node), capture, load.tables, start_ts)
     consumer = consumer_nodes(settings.downstream, partitions)
-    route = routed if consumer else None
+    route = written_to_partitions if consumer else None
     machines[DOWNSTREAM] = Downstream(settings.downstream, settings.capture.semantics, route)
     return machines | consumer
 

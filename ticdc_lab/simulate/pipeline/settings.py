@@ -33,6 +33,11 @@ CONSUMERS = (BY_ROW, BY_TRANSACTION)
 MEASURED = Pace(measured=True)
 
 
+def _takes_whole(kind: str, by_conflict: bool) -> bool:
+    """A database takes transactions, and conflict detection places them whole in each table."""
+    return kind == MYSQL or by_conflict
+
+
 @dataclass(frozen=True, slots=True)
 class TikvSettings:
     """The upstream; µs.
@@ -81,9 +86,8 @@ class CaptureSettings:
         rows: those that its old writer had told in a checkpoint and not sent when it stopped (v3 the most).
     order
         Of :data:`ORDERS`. By processor a table that stands, or whose region is behind, holds all tables beside it.
-    sink, whole
-        Of :data:`DOWNSTREAMS`, and whether a batch never tears the rows that a transaction has in one table apart,
-        however many they are: a database and conflict detection need that. A run takes both from its downstream.
+    sink, by_conflict
+        Of :data:`DOWNSTREAMS`, and whether rows are placed by conflict detection. A run takes both from its downstream.
     sorter_memory_rows
         Rows of a table that its sorter holds in memory; more go to disk, as sorted runs.
     sink_batch_rows, sink_window_rows
@@ -102,7 +106,7 @@ class CaptureSettings:
     semantics: str = AT_LEAST_ONCE
     order: str = BY_PROCESSOR
     sink: str = KAFKA
-    whole: bool = False
+    by_conflict: bool = False
     sorter_memory_rows: int = 100_000
     sink_batch_rows: int = 512
     sink_window_rows: int = 16_384
@@ -110,6 +114,11 @@ class CaptureSettings:
     incremental_scan_concurrency: int = 8
     mounter_workers: int = 16
     mounter_rows_per_s: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether a batch never tears apart what a transaction changes in one table, however much that is."""
+        return _takes_whole(self.sink, self.by_conflict)
 
     def __post_init__(self) -> None:
         if self.mounter_workers < 1 or self.mounter_rows_per_s == 0:
@@ -144,8 +153,8 @@ class DownstreamSettings:
 
     @property
     def whole(self) -> bool:
-        """Whether it takes transactions whole, or by conflict detection must be given them whole."""
-        return self.kind == MYSQL or self.dispatcher == CONFLICT
+        """Whether it must be given transactions whole, table by table."""
+        return _takes_whole(self.kind, self.dispatcher == CONFLICT)
 
     def __post_init__(self) -> None:
         if self.consumer is not None and self.kind != KAFKA:

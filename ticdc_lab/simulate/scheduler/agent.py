@@ -85,6 +85,10 @@ class AgentState(NamedTuple):
     operations: Map[Key, Operation] = Map()
     reported: tuple[int, int] | None = None
 
+    def with_executor(self, executor: Executor) -> AgentState:
+        """Give it other pipelines."""
+        return self._replace(executor=executor)
+
 
 @dataclass(frozen=True, slots=True)
 class Agent:

@@ -8,7 +8,7 @@ can have given it up. ``stop_lag_us`` and ``margin_us`` are what the assumption 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -134,16 +134,7 @@ def sticking(state: CaptureState, stick: Stick, now: Now) -> tuple[CaptureState,
         return state, [Ignored(stick, f"table {stick.table} is not on {state.address}, or not stuck")]
     changed = freed(executor, stick.table, now.at_us) if stick.free else stuck(executor, stick.table, now.at_us)
     told = Changed(f"sink:{stick.table}", "stuck" if stick.free else None, None if stick.free else "stuck", "a fault")
-    return state._replace(processor=with_executor(state.processor, changed)), [told]
-
-
-def with_executor(processor: Any, executor: Any) -> Any:
-    """Give a processor other pipelines."""
-    if hasattr(processor, "with_executor"):
-        return processor.with_executor(executor)
-    if is_dataclass(processor):
-        return replace(processor, executor=executor)  # type: ignore[type-var]
-    return processor._replace(executor=executor)
+    return state._replace(processor=state.processor.with_executor(changed)), [told]
 
 
 _FIELDS: Mapping[type, str] = MappingProxyType({MoveTable: "to", MoveMaintainer: "to", Drain: "capture"})
@@ -231,7 +222,7 @@ class Capture:
         outputs: list[Output] = [Changed("session", state.address, None, because), *changes]
         if state.owner is not None:
             outputs.append(Changed("owner", owner_rev(state), None, because))
-        return state._replace(owner=None, processor=with_executor(state.processor, executor)), [
+        return state._replace(owner=None, processor=state.processor.with_executor(executor)), [
             *outputs,
             Exit(self.restart_us, because),
         ]

@@ -14,7 +14,6 @@ from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import GetRegions
 from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, AT_MOST_ONCE, CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import Write
-from ticdc_lab.simulate.scheduler.capture import with_executor
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.executor import PREPARED, REPLICATING, STOPPING, Pipeline, gone
 
@@ -27,7 +26,7 @@ def desk_of(of, **pipeline):
     executor = desk.executor
     old = executor.pipelines[1]
     changed = executor._replace(pipelines=executor.pipelines.set(1, old._replace(**pipeline)))
-    desk.inner = desk.inner._replace(processor=with_executor(desk.inner.processor, changed))
+    desk.inner = desk.inner._replace(processor=desk.inner.processor.with_executor(changed))
     return desk, executor.pipelines
 
 

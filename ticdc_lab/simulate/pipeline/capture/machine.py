@@ -31,7 +31,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import Regions
 from ticdc_lab.simulate.pipeline.settings import CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import AdminWritten, Executed, Written
 from ticdc_lab.simulate.pipeline.tables import TableInfo
-from ticdc_lab.simulate.scheduler.capture import Capture, owner_rev, with_executor
+from ticdc_lab.simulate.scheduler.capture import Capture, owner_rev
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.executor import emptied
 
@@ -103,7 +103,7 @@ class DataCapture:
         desk.outputs += changes
         if desk.inner.owner is not None:
             desk.outputs.append(Changed("owner", owner_rev(desk.inner), None, because))
-        stopped = with_executor(desk.inner.processor, executor)
+        stopped = desk.inner.processor.with_executor(executor)
         desk.inner, desk.duty = desk.inner._replace(owner=None, processor=stopped), None
         paths.followed(desk, pipelines)
         kv_client.leave(desk, META)

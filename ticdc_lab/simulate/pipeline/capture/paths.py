@@ -14,7 +14,6 @@ from ticdc_lab.simulate.pipeline.capture.state import ASKING, STREAMING, Ddl, De
 from ticdc_lab.simulate.pipeline.cdc_messages import Entries, ResolvedTs
 from ticdc_lab.simulate.pipeline.keys import META, handle_of, shown, span_of
 from ticdc_lab.simulate.pipeline.tables import Job, TableInfo
-from ticdc_lab.simulate.scheduler.capture import with_executor
 from ticdc_lab.simulate.scheduler.executor import PREPARING, REPLICATING, STOPPING, WRITING, Pipeline, marked, scanned
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn
 
@@ -221,4 +220,4 @@ def measured(desk: Desk) -> None:
     if marks:
         executor = marked(executor, marks)
     if executor is not desk.executor:
-        desk.inner = desk.inner._replace(processor=with_executor(desk.inner.processor, executor))
+        desk.inner = desk.inner._replace(processor=desk.inner.processor.with_executor(executor))

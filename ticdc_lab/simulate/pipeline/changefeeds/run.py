@@ -214,7 +214,7 @@ def simulate_changefeeds(
     machines[ETCD] = SharedEtcd(
         sessions, scheduler.keys(), created[: len(changefeeds)], free_ts, settings.downstream.kind
     )
-    capture = replace(settings.capture, whole=settings.downstream.dispatcher == CONFLICT)
+    capture = replace(settings.capture, by_conflict=settings.downstream.dispatcher == CONFLICT)
     for node in captures:
         machines[node] = CaptureServer(capture_machine(scheduler, node), capture, load.tables)
     for create in created:

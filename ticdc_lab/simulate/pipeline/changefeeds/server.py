@@ -45,7 +45,7 @@ from ticdc_lab.simulate.pipeline.changefeeds.changefeed import (
     named,
 )
 from ticdc_lab.simulate.pipeline.kv_messages import GetRegions, Regions
-from ticdc_lab.simulate.pipeline.settings import MYSQL, CaptureSettings
+from ticdc_lab.simulate.pipeline.settings import CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
 from ticdc_lab.simulate.pipeline.tables import TableInfo
 from ticdc_lab.simulate.scheduler.capture import Capture
@@ -286,8 +286,7 @@ class _Work:
 
     def begin(self, one: Changefeed) -> None:
         """Begin a changefeed's part from its checkpoint."""
-        settings = self.server.settings
-        settings = replace(settings, sink=one.sink, whole=settings.whole or one.sink == MYSQL)
+        settings = replace(self.server.settings, sink=one.sink)
         machine = DataCapture(self.server.scheduler, settings, self.server.tables, one.start_ts, one.only)
         state, outputs = machine.start(self.address, self.now)
         first = one.epoch << PLACES

@@ -99,6 +99,10 @@ class AgentState:
     taken: Map[Key, int] = Map()
     failing: frozenset[str] = frozenset()
 
+    def with_executor(self, executor: Executor) -> AgentState:
+        """Give it other pipelines."""
+        return replace(self, executor=executor)
+
 
 @dataclass(slots=True)
 class Desk:

@@ -56,6 +56,10 @@ class DispatchersState:
     ended: Map[Key, int] = Map()
     merging: Map[Key, Map[Key, int]] = Map()
 
+    def with_executor(self, executor: Executor) -> DispatchersState:
+        """Give it other pipelines."""
+        return replace(self, executor=executor)
+
 
 Stepped = tuple[DispatchersState, list[Output]]
 

@@ -80,7 +80,7 @@ class NodeState:
 
     def with_executor(self, executor: Executor) -> NodeState:
         """Give it other pipelines."""
-        return replace(self, dispatchers=replace(self.dispatchers, executor=executor))
+        return replace(self, dispatchers=self.dispatchers.with_executor(executor))
 
 
 Stepped = tuple[NodeState, list[Output]]
