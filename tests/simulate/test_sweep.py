@@ -17,7 +17,6 @@ from ticdc_lab.simulate.sweep import (
     first_difference,
     measured,
     sweep,
-    trace_counts,
     traces,
 )
 
@@ -97,8 +96,8 @@ def test_traces_are_stored_and_part_where_the_setting_shows(
     assert (first["before"]["kind"], first["before"]["after"]) == ("changed", "replicating")
     assert first["before"]["time_us"] < first["after"]["time_us"]
     assert first_difference(stored, before="", after="").isEmpty()
-    counts = trace_counts(stored).where("kind = 'sent' and message = 'Announce'").orderBy("settings")
-    assert [r["n"] for r in counts.toArrow().to_pylist()] == [5, 5], "three of the first owner, two of the second"
+    counts = stored.where("kind = 'sent' and message = 'Announce'").groupBy("settings").count().orderBy("settings")
+    assert [r["count"] for r in counts.toArrow().to_pylist()] == [5, 5], "three of the first owner, two of the second"
 
 
 def test_a_wrong_setting_is_told_before_the_job(spark: SparkSession, crash: Scenario) -> None:

@@ -252,12 +252,6 @@ def failures(runs: DataFrame) -> DataFrame:
     )
 
 
-def trace_counts(traces: DataFrame) -> DataFrame:
-    """Count the rows of each kind and message, by run: ``settings, seed, kind, message, n``."""
-    _require(traces, {"seed", "settings", "kind", "message"}, "traces")
-    return traces.groupBy("settings", "seed", "kind", "message").agg(F.count(F.lit(1)).alias("n"))
-
-
 def first_difference(traces: DataFrame, *, before: str, after: str) -> DataFrame:
     """Give, for each seed, the first row in which two traces differ; a seed whose traces are equal has none.
 

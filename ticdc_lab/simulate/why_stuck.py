@@ -1,4 +1,8 @@
-"""What befell the nodes of a run, and why the global checkpoint does not move: what holds it, and since when."""
+"""What befell the nodes of a run, and why the global checkpoint does not move: what holds it, and since when.
+
+It is read off a trace, of any protocol and without the data path; :mod:`.pipeline.why` looks into the states of a run
+that has one, and says of each watermark which region, transaction or sink it stands at.
+"""
 
 from __future__ import annotations
 

@@ -151,12 +151,6 @@ def test_a_removed_node_is_forgotten() -> None:
     assert N1 not in state.nodes and not state.gate.acked  # type: ignore[union-attr]
 
 
-def test_frozen_scheduling_has_no_destination() -> None:
-    """While the coordinator does not know which target counts."""
-    state = heard(DrainController(frozen=True), DEST, ALIVE, 1)
-    assert not drain.schedulable(state, DEST, 0)
-
-
 @pytest.mark.parametrize(
     ("now", "request_", "after"),
     [

@@ -119,13 +119,6 @@ def test_an_origin_lost_is_as_good_as_stopped() -> None:
     assert world.order() == (N2, ADD) and world.changefeed.node == N2
 
 
-def test_a_removed_changefeed_ends_the_move_silently() -> None:
-    """No more messages, no last step."""
-    world = World()
-    world.move = move.task_removed(world.move)
-    assert world.move.finished and world.order() is None and world.finish() == "scheduling@n1"
-
-
 def test_statuses_of_another_epoch_do_not_count() -> None:
     """Neither the origin's nor the destination's; 0 is an old version that does not tell."""
     world = World()

@@ -1,4 +1,7 @@
-"""Why the watermarks of a run are where they are, and what holds them."""
+"""Why the watermarks of a run are where they are, and what holds them, read off the states of the pipeline's nodes.
+
+What a trace alone tells, of a cluster of captures without a data path too, is in :mod:`ticdc_lab.simulate.why_stuck`.
+"""
 
 from __future__ import annotations
 

@@ -202,12 +202,6 @@ class Draft:
             self.watched = _dropped(self.watched, found.primary, span)
 
 
-def set_of(replications: Replications, span: Key) -> ReplicationSet | None:
-    """Give a span's record with its own watermark, None where there is none."""
-    found = replications.sets.get(span)
-    return found and current(found, span in replications.exact, replications.steady)
-
-
 def current(replication: ReplicationSet, is_exact: bool, steady: Map[Address, TableStatus]) -> ReplicationSet:
     """Bring the watermark of a set that shares its primary's up to date."""
     if is_exact or replication.primary is None or replication.primary not in steady:

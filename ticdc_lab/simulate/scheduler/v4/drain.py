@@ -77,12 +77,11 @@ class ClearGate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DrainController:
-    """All nodes, the gates before new maintainers, and whether nothing is scheduled at all."""
+    """All nodes, and the gates before new maintainers."""
 
     nodes: Map[Address, NodeState] = Map()
     gate: Gate | None = None
     clear_gate: ClearGate | None = None
-    frozen: bool = False
 
 
 Stepped = tuple[DrainController, list[Output]]
@@ -244,8 +243,6 @@ def state_of(state: DrainController, node: Address, at_us: int) -> str:
 
 def why_not_dest(state: DrainController, node: Address, at_us: int) -> str:
     """Say why no maintainer may go to a node, nothing where one may."""
-    if state.frozen:
-        return "nothing is scheduled while the drain target is not known for sure"
     if state_of(state, node, at_us) != ALIVE:
         return f"it is {state_of(state, node, at_us)}"
     if state.clear_gate is not None and node in state.clear_gate.pending:

@@ -97,11 +97,6 @@ def node_removed(move: MoveMaintainer, changefeed: Changefeed, node: Address) ->
     return move, changefeed, []
 
 
-def task_removed(move: MoveMaintainer) -> MoveMaintainer:
-    """The changefeed is removed: say nothing more."""
-    return replace(move, state=DONE_NO_POST_FINISH)
-
-
 def post_finish(move: MoveMaintainer, changefeed: Changefeed) -> Stepped:
     """Working at the target; nothing where the move was given up."""
     if move.state != DONE_SUCCESS:
