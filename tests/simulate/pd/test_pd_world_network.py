@@ -7,19 +7,19 @@ from dataclasses import replace
 import pytest
 from worlds import S, small
 
-from ticdc_lab.simulate.pd import checkers
+from ticdc_lab.simulate.pd import checkers, replica_checker
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.explained import Explained
-from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, Peer, Region, has_quorum
+from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, Peer, Region, has_quorum, voters
 from ticdc_lab.simulate.pd.world.changes import Change, CutOff, FailOver, Grow, Pdctl, ResumeStore, StopStore, Timed
 from ticdc_lab.simulate.pd.world.controller import FORGOTTEN
 from ticdc_lab.simulate.pd.world.heartbeats import Heartbeats, next_heartbeat_us
-from ticdc_lab.simulate.pd.world.monitor import FEWER
+from ticdc_lab.simulate.pd.world.monitor import FEWER, promoted
 from ticdc_lab.simulate.pd.world.run import Run, simulate
 from ticdc_lab.simulate.pd.world.start import Start
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.scenario import scenario_from_text
-from ticdc_lab.simulate.swarm import fallen
+from ticdc_lab.simulate.swarm import fallen, swarm
 
 
 def run(start: Start, until_s: int, *changes: tuple[float, Change], seed: int = 1) -> Run:
@@ -199,3 +199,34 @@ def test_in_a_joint_state_both_sets_of_voters_decide() -> None:
     region = Region(13, peers, 5)
     assert has_quorum(region, {2, 5}) and not has_quorum(region, {1, 2}) and not has_quorum(region, {4, 5})
     assert not has_quorum(region, {1, 4, 3}) and not has_quorum(Region(1, (Peer(1, 1), Peer(2, 2)), 1), {1})
+
+
+@pytest.mark.parametrize("seed", [124, 194, 203])
+def test_the_auditor_blames_no_operator_for_what_pd_does_not_ask(seed: int) -> None:
+    """What PD's source does as well (monitor.py says where).
+
+    It promotes a learner that has its data though its store is silent since (124), removes a peer too many from a
+    leaving store though another is on a silent one (194), and fits a lost peer where an orphan could stand in (203).
+    """
+    assert not list(fallen("pd", range(seed, seed + 1)))
+
+
+def test_the_auditor_sees_an_offline_replica_that_is_removed_as_extra_and_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Planted: the replica checker counts each voter twice where a store leaves; the same seed holds without."""
+    monkeypatch.setattr(replica_checker, "voters", lambda region: voters(region) * 2)
+    monkeypatch.setattr(replica_checker, "_extra", lambda *_: ())
+    scenario = swarm("pd", 194)
+    violation = scenario.model.play(scenario, keep=False).run.violation
+    assert violation is not None and violation.invariant == FEWER and "offline" in violation.because
+
+
+def test_a_learner_that_the_leader_misses_is_not_excused_when_it_is_promoted() -> None:
+    """PD builds no such operator; a peer that is new or was a voter before is none that was promoted."""
+    before = Region(44, (Peer(1, 2), Peer(2, 4), Peer(3, 5), Peer(4, 6, LEARNER)), 2)
+    after = before._replace(peers=(*before.peers[:3], Peer(4, 6), Peer(5, 7)))
+    assert promoted(before, after) == {6} and promoted(after, before) == promoted(before, before) == frozenset()
+    assert promoted(before, after._replace(down=frozenset({6}))) == frozenset()
+    assert promoted(before, after._replace(pending=frozenset({6}))) == frozenset()
+    assert promoted(before, before._replace(peers=before.peers[:3])) == frozenset()

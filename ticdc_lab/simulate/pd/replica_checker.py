@@ -15,7 +15,7 @@ from ticdc_lab.simulate.pd.strategy import Strategy, store_to_add, store_to_fix,
 
 Found = tuple[Operator, ...]
 
-REMOVE_EXTRA = "remove-extra-replica"
+REMOVE_EXTRA, REMOVE_EXTRA_OFFLINE = "remove-extra-replica", "remove-extra-offline-replica"
 
 
 def check_replicas(cluster: Cluster, region: Region) -> Explained:

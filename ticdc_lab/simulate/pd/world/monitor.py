@@ -9,8 +9,8 @@ from ticdc_lab.simulate.pd.cluster import Cluster, fit_of, rules_of
 from ticdc_lab.simulate.pd.lifecycle import STARTED, SUCCESS, may_follow
 from ticdc_lab.simulate.pd.limits import LEAST_WINDOW_MIB, window_capacity
 from ticdc_lab.simulate.pd.operators import Kind, Priority, limited_as
-from ticdc_lab.simulate.pd.regions import DEMOTING, LEARNER, Peer, Region, has_quorum
-from ticdc_lab.simulate.pd.replica_checker import REMOVE_EXTRA
+from ticdc_lab.simulate.pd.regions import DEMOTING, LEARNER, Peer, Region, has_quorum, learners
+from ticdc_lab.simulate.pd.replica_checker import REMOVE_EXTRA, REMOVE_EXTRA_OFFLINE
 from ticdc_lab.simulate.pd.rules import AS_LEARNER
 from ticdc_lab.simulate.pd.stores import is_disconnected
 from ticdc_lab.simulate.pd.world.policy import LIMITS
@@ -63,13 +63,17 @@ class Monitor:
         leader = region.peer_on(region.leader)
         if region.leader and (leader is None or leader.role == LEARNER):
             raise Violated(LEADER, f"region {region.id} is led from store {region.leader}, which has no voter of it")
-        if row in self.world.controller.running and self.has_quorum(before) and not self.has_quorum(region):
+        had = row in self.world.controller.running and self.has_quorum(before)
+        if had and not self.has_quorum(region, promoted(before, region)):
             raise Violated(QUORUM, f"region {region.id} lost its quorum by an operator: voters on {sorted(stores)}")
 
-    def has_quorum(self, region: Region) -> bool:
-        """Whether a region's voters that have their data can decide: those that run, or that run as far as PD knows."""
+    def has_quorum(self, region: Region, besides: frozenset[int] = frozenset()) -> bool:
+        """Whether a region's voters that have their data can decide: those that run, or that run as far as PD knows.
+
+        Those ``besides`` count as if they ran.
+        """
         known = frozenset(s.id for s in self.world.cluster().stores.values() if not is_disconnected(s))
-        return any(has_quorum(region, able - region.pending) for able in (self.running(), known))
+        return any(has_quorum(region, (able | besides) - region.pending) for able in (self.running(), known))
 
     def running(self) -> frozenset[int]:
         """Give the stores that run."""
@@ -125,8 +129,10 @@ class Monitor:
         # A store that fell silent meanwhile counts as healthy: that was not the operator's doing.
         region, new = regions.region(r.row), self.running() - start.ran
         # As it was and as PD knew it: of a store that fell silent or came back it learns later. Without placement rules
-        # it removes a peer too many without asking whether those that stay are on silent stores.
-        views = {start.ran, start.known} | ({frozenset(start.cluster.stores)} if r.op.desc == REMOVE_EXTRA else set())
+        # it removes a peer too many without asking whether those that stay are on silent stores: the one on a leaving
+        # store too, where voters are more than max-replicas (fixPeer in pkg/schedule/checker/replica_checker.go).
+        extra = r.op.desc in (REMOVE_EXTRA, REMOVE_EXTRA_OFFLINE)
+        views = {start.ran, start.known} | ({frozenset(start.cluster.stores)} if extra else set())
         found = [_harm(r, start, region, then, then | new) for then in sorted(views, key=sorted)]
         if all(found):
             raise Violated(*found[0])
@@ -140,6 +146,17 @@ class Monitor:
             total = float(regions.size[[*leads, *follows, *learns]].sum())
             if abs(total - m.mib[i]) > 1:
                 raise Violated(SUMS, f"store {regions.store_ids[i]}: {m.mib[i]} MiB counted, {total} there")
+
+
+def promoted(before: Region, region: Region) -> frozenset[int]:
+    """Give the stores whose learners became voters, but those that the leader reports as down or pending.
+
+    More does PD not ask of a learner: not whether its store is silent by now (PromoteLearner in
+    pkg/schedule/operator/builder.go, its CheckInProgress in step.go), nor does TiKV, while the log that the new voters
+    have reaches to where it is cut (check_conf_change in raftstore).
+    """
+    learnt = frozenset(p.store for p in learners(before)) - frozenset(p.store for p in learners(region))
+    return (learnt & region.stores) - region.down - region.pending
 
 
 def _harm(
@@ -170,12 +187,14 @@ def _lasting(region: Region, able: frozenset[int]) -> int:
 def _wanted(cluster: Cluster, region: Region, able: frozenset[int]) -> int:
     """Count the healthy peers of a region that placement rules ask for.
 
-    Neither those that are too many nor a voter that is to be demoted count.
+    Neither those that are too many nor a voter that is to be demoted count. Healthy ones are fitted alone: among all
+    PD ends its search at the first set that satisfies the rules, though a peer of it be lost and an orphan could stand
+    in (fitRule in pkg/schedule/placement/fit.go), as fixOrphanPeers then lets it.
     """
     if not cluster.config.placement_rules:
         return min(_lasting(region, able), cluster.config.max_replicas)
-    kept = [p for f in fit_of(cluster, region).rules for p in f.peers if p.role != DEMOTING]
-    return sum(_serves(region, p, able) for p in kept)
+    healthy = tuple(p for p in region.peers if p.role != DEMOTING and _serves(region, p, able))
+    return sum(len(f.peers) for f in fit_of(cluster, region._replace(peers=healthy)).rules)
 
 
 def _voters_asked(cluster: Cluster, region: Region) -> int:
