@@ -144,7 +144,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A failure of a test that kills at moments of a seed says how to repeat it."""
     report = yield
-    if report.failed and killing.killed in vars(getattr(item, "module", object)).values():
+    if report.failed and any(v is killing.killed for v in vars(getattr(item, "module", object)).values()):
         report.sections.append(("repeat it", killing.repeating(item.nodeid)))
     return report
 

@@ -128,7 +128,7 @@ def test_spans_colour_pending_by_the_missing_partition() -> None:
     colors = {t.name: t.line.color for t in fig.data if t.mode == "lines+markers"}
     assert colors == {"whole (2)": theme.GREY, "waits for partition 2 (1)": theme.OKABE_ITO[2]}
     assert [len(t.x) for t in fig.data if t.name == "delivered again (1)"] == [1]
-    assert "A coloured one waits" in str(fig.layout.meta["note"]) and "A cross says" in str(fig.layout.meta["note"])
+    assert "A coloured bar waits" in str(fig.layout.meta["note"]) and "A cross says" in str(fig.layout.meta["note"])
 
 
 def test_the_note_of_spans_speaks_only_of_what_is_drawn() -> None:

@@ -63,7 +63,7 @@ def test_report_answers_in_sentences() -> None:
     assert "This open-protocol log holds 40 row changes of 1 table in 2 partitions; 1 message is in quarantine." in text
     qualified = "complete but for what 1 quarantined message held up to"
     assert f"{qualified} 2023-11-14 22:13:20.000 UTC (resolved_ts {ts(0)}); 10 row changes lie beyond." in text
-    assert "The log gives 1 error on 1 guarantee." in text
+    assert "The log has 1 error about 1 guarantee." in text
     assert "1 of 20 transactions are pending" in text
 
 
@@ -190,7 +190,9 @@ def test_report_of_a_log_without_a_watermark_in_one_partition() -> None:
     text = parsed(
         render(replace(silent, partitions=silent.partitions.assign(resolved_ts=pd.array([ts(9), None], "Int64"))))
     ).text
-    assert "complete up to no point, because not every partition has a watermark: partition 1 never stated one." in text
+    assert (
+        "complete up to no moment, because not every partition has a watermark: partition 1 never stated one." in text
+    )
 
 
 def test_a_list_cut_short_is_no_exact_number() -> None:
@@ -199,7 +201,7 @@ def test_a_list_cut_short_is_no_exact_number() -> None:
     many = pd.concat([whole.contents] * (HELD // len(whole.contents) + 1), ignore_index=True)
     tables = pd.concat([whole.tables.assign(unresolved_rows=0)] * POINTS, ignore_index=True)
     text = parsed(render(replace(whole, contents=many, tables=tables))).text
-    assert "log holds at least" in text and "beyond which no row lies" not in text
+    assert "log holds at least" in text and "no row change lies beyond" not in text
     assert "holds at least" not in parsed(render(whole)).text
 
 

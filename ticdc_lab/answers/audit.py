@@ -67,7 +67,7 @@ def broken(findings: pd.DataFrame) -> str:
     found = {word: int((findings["severity"] == word).sum()) for word in ("error", "warning")}
     parts = [count(k, word) for word, k in found.items() if k]
     least = "at least " if is_capped(findings) and parts else ""
-    return f"gives {least}{' and '.join(parts) or 'only remarks'} on {count(n, 'guarantee')}"
+    return f"has {least}{' and '.join(parts) or 'only remarks'} about {count(n, 'guarantee')}"
 
 
 def examples(findings: pd.DataFrame, *, most: int = DRAWN) -> dict[int, dict[str, Any]]:

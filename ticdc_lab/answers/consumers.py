@@ -36,16 +36,16 @@ PER_SECOND, WRITE_US = 5000, 20
 _OF_A_MESSAGE = ["topic", "partition", "offset", "kind", "commit_ts"]
 SHOWN = (DESIGN_ROW, REFERENCE_FIXED, DESIGN_TRANSACTION, STRICT)
 _OWN_SPEEDS = (
-    f"every listener reads {PER_SECOND:,} messages a second, all of which are there when it begins, or one of them "
-    f"only a quarter, and a downstream transaction takes {WRITE_US} µs"
+    f"every listener reads {PER_SECOND:,} messages a second, or one of them only a quarter of that; the whole log is "
+    f"there at the beginning; a downstream transaction takes {WRITE_US} µs"
 )
 _MODEL = (
-    "These are runs of a model: {speeds}. A consumer that shows nothing wrong here may do so at other speeds; what is "
-    "shown wrong can happen."
+    "These are runs of a model: {speeds}. What is shown wrong here can happen. A consumer that shows nothing wrong "
+    "here may still do so at other speeds."
 )
 _NO_VALUES = (
-    "A state is judged by the versions of rows: one that never existed may yet hold the same values. Rows without a "
-    "key do not count."
+    "A state is judged by the versions of its rows: a state that never existed may still hold values that upstream "
+    "had. Rows without a key do not count."
 )
 _NAME_A_COLUMN = "No sum was followed: name a column whose sum upstream never changes, such as a balance."
 

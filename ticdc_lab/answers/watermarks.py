@@ -67,11 +67,11 @@ def complete_to(s: Summary, *, with_ts: bool = True) -> str:
     if not len(stated) or stated.isna().any():
         silent = [str(p) for p, r in zip(s.partitions.get("partition", []), stated, strict=False) if pd.isna(r)]
         where = f": partition {', '.join(silent)} never stated one" if silent else ""
-        return f"It is complete up to no point, because not every partition has a watermark{where}."
+        return f"It is complete up to no moment, because not every partition has a watermark{where}."
     least = int(stated.min())
     open_rows = int(s.tables["unresolved_rows"].sum()) if len(s.tables) else 0
     is_cut = len(s.tables) >= POINTS
-    beyond = "" if is_cut else ", beyond which no row lies"
+    beyond = "" if is_cut else "; no row change lies beyond"
     if open_rows:
         least_open = "at least " if is_cut else ""
         beyond = f"; {least_open}{count(open_rows, 'row change lies', 'row changes lie')} beyond"

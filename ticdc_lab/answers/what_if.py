@@ -36,11 +36,9 @@ def what_if(measured: WhatIf, *, partitions: int, limits: Sequence[str] = ()) ->
         return Answer("what-if", _QUESTION, "The log holds no row change, so nothing can be dispatched.", {}, said)
     for name in measured.candidates:
         n, why = measured.failed(strategy=name)
-        said += [f"{name} cannot place {n:,} of the rows, which are in none of its figures: {why}"] if n else []
+        said += [f"{name} cannot place {n:,} rows, and its figures leave them out: {why}"] if n else []
     for name, tables in measured.together.items():
-        said += [
-            f"{name[1:-1]} are counted together, and their own unique indexes are not measured: {_some_of(tables)}"
-        ]
+        said += [f"{name[1:-1]} are counted together, without their own unique indexes: {_some_of(tables)}"]
     kept = guarantee_frame(measured, partitions=partitions)
     matrix = figures.guarantee_matrix(kept, partitions=partitions)
     frames = {"guarantees": kept, "rows": placement(measured, partitions=partitions), "skew": skew_frame(measured)}

@@ -86,11 +86,12 @@ def _print_messages(about: Answer) -> None:
 @click.argument("other")
 @json_flag
 def compare(source: str, other: str, as_json: bool, **where: Any) -> None:
-    """Do two logs hold the same changes, or two targets the same rows?
+    """Do two logs, or two databases, hold the same?
 
-    OTHER is compared with SOURCE: the same topic before and after an upgrade, or two changefeeds of one upstream.
-    Only what both hold whole is compared. OTHER is read with the same options. What two consumers made of a log is
-    compared row by row: both are duckdb:///FILE or delta:FOLDER then.
+    Two logs are, for example, one topic before and after an upgrade, or two changefeeds of one upstream. Compared is
+    the time that both hold whole. OTHER is read with the same options as SOURCE.
+
+    Two targets of `consume` (duckdb:///FILE or delta:FOLDER) are compared row by row.
 
     Exit 0 the same, 1 differences, 2 could not run.
     """
@@ -137,7 +138,7 @@ def _compare_targets(here: str, there: str, *, as_json: bool) -> None:
 def fsck(folder: str, options: dict[str, str], as_json: bool) -> None:
     """Is a folder of TiCDC's storage sink whole?
 
-    Rows above the checkpoint alone, which the sink writes in passing, are no finding.
+    Rows above the checkpoint are no finding: the sink writes them before it moves the checkpoint.
 
     Exit 0 clean, 1 findings, 2 could not run.
     """

@@ -77,8 +77,9 @@ _reading_options = (
         metavar="NAME=NUMBER",
         expose_value=False,
         callback=_bounds,
-        help="How large a message may be in memory; a larger one goes to quarantine as too-large. NAME is inflated, "
-        "values, growth, growth_free, events, columns or line.",
+        help="How large a message may become; a larger one goes to quarantine as too-large. inflated: bytes after "
+        "decompression. values: JSON values. events: rows. columns: columns of a row. line: bytes of a line of "
+        "the file. growth, growth_free: its texts may take so many times its bytes, and so many bytes more.",
     ),
     settings_option,
     click.option(
@@ -103,7 +104,7 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )  # fmt: skip
     heap = click.option(
         "--driver-memory", cls=EngineOption, default="4g", show_default=True, expose_value=False, callback=_kept,
-        help="Heap of a Spark on this machine.",
+        help="Heap of Spark's driver, if Spark runs on this machine.",
     )  # fmt: skip
     return which(heap(command))
 

@@ -60,8 +60,10 @@ class _PolicyName(click.ParamType[str]):
 @click.option("--strategy", help="Lay the log out by this dispatcher first; default: as recorded.")
 @click.option("--partitions", type=int, help="With --strategy: the number of partitions.")
 @click.option(
-    "--slow", multiple=True, metavar="PARTITION=TIMES", help="A listener that reads so many times slower; default: "
-    "all alike, and then the fullest partition four times slower.",
+    "--slow", multiple=True, metavar="PARTITION=TIMES", help="The listener of this partition reads so many times "
+                                                             "slower. Default: two runs, one with all alike, one "
+                                                             "with the fullest partition's listener four times "
+                                                             "slower.",
 )  # fmt: skip
 @click.option(
     "--per-second", type=click.IntRange(1), help="Messages that a partition's listener reads in a second; default 5000."
@@ -81,7 +83,7 @@ class _PolicyName(click.ParamType[str]):
 @click.option(
     "--processes",
     type=click.IntRange(1),
-    help="Processes of the consumer; partition p is read by p modulo N. Default 1.",
+    help="Number of processes N of the consumer; process p modulo N reads partition p. Default 1.",
 )
 @click.option(
     "--crash", multiple=True, metavar="PROCESS=AT_MS:BACK_MS", help="A process of the consumer dies and comes back."
@@ -89,22 +91,22 @@ class _PolicyName(click.ParamType[str]):
 @click.option("--write-ms", type=click.IntRange(0), help="How long the target takes for one transaction; default 0.02.")
 @click.option(
     "--examples", type=click.IntRange(0), default=0, show_default=True,
-    help="How many anomalies of each kind to show, each by the fewest messages.",
+    help="How many anomalies of each kind to show, each with the fewest messages that cause it.",
 )  # fmt: skip
 @click.option(
     "--watch", default="", metavar="COLUMN", help="Also follow the sum of this column over all rows, such as a balance."
 )
 @click.option(
     "--most-events", type=click.IntRange(1), default=20_000, show_default=True,
-    help="Read about this many events, those with the least commit_ts.",
+    help="Read about this many events: those with the smallest commit_ts.",
 )  # fmt: skip
 @json_flag
 def consumer(source: str, as_json: bool, **where: Any) -> None:
     """What does a consumer show that upstream never had?
 
-    Times are the consumer's own: it begins at 0 and finds the whole log there.
+    Times are the consumer's own: it begins at 0, and the whole log is there.
 
-    Exit 0 nothing, 1 something, 2 could not run.
+    Exit 0: no anomaly. 1: anomalies. 2: could not run.
     """
     if bool(where["strategy"]) != bool(where["partitions"]):
         raise click.UsageError("expected --strategy and --partitions together: they lay the log out")
@@ -206,7 +208,7 @@ def _print_of_consumer_commands(answer: Answer) -> None:
     type=click.Choice(["transaction", "row"]),
     default="transaction",
     show_default=True,
-    help="transaction: restore them across partitions. row: each partition goes on to its own watermark.",
+    help="transaction: restore transactions across partitions. row: each partition goes on to its own watermark.",
 )
 @click.option("--until", type=Moment(), help="Stop at this commit_ts or time (UTC); default: the log's resolved_ts.")
 @click.option(
@@ -222,7 +224,7 @@ def consume(
 ) -> None:  # fmt: skip
     """Replay a log into a database.
 
-    The target records how far it is, so the same command goes on after an interruption. The password of a
+    The target records how far it is. So the same command goes on after an interruption. The password of a
     MySQL user is taken from the environment variable MYSQL_PWD, or from the file that MYSQL_OPTION_FILE names.
 
     Exit 0 all equal, 1 differences, 2 could not run.

@@ -64,7 +64,9 @@ def _client(
 @click.argument("cluster")
 @click.argument("store_addr")
 @click.option(
-    "--version", help="Version of its tidb-servers; default: what the cluster tells, or had, or all can serve."
+    "--version",
+    help="Version of its tidb-servers. Default: what the cluster reports, else what it had, else the "
+    "newest that all workers serve.",
 )
 @client_options
 def register(client: Client, cluster: str, store_addr: str, version: str | None) -> None:
@@ -78,13 +80,13 @@ def register(client: Client, cluster: str, store_addr: str, version: str | None)
 
 @ddl_service.command()
 @click.argument("cluster")
-@click.option("--force", is_flag=True, help="Also when jobs are in its queue; they stay there.")
+@click.option("--force", is_flag=True, help="Remove it although jobs are in its queue; they stay there.")
 @client_options
 def remove(client: Client, cluster: str, force: bool) -> None:
     """Unregister a cluster: its DDL is its own again.
 
-    One with jobs in its queue is refused: wait until they have ended. With --force they stay as they are, and go on
-    when somebody owns the cluster's DDL again.
+    A cluster with jobs in its queue is refused: wait until they have ended. With --force the jobs stay in the queue.
+    They go on when somebody owns the cluster's DDL again.
     """
     client.remove(cluster, force=force)
     click.echo(f"{cluster} is not registered any more")
@@ -141,8 +143,9 @@ def submit(
 
     Example: ``submit cluster1 "add index" orders by_day --rows 1000``.
 
-    The tidb-server that sends it is the model's, in this process, over the workers' store (--store or --etcd).
-    Exit code 1 says that the job was rejected or rolled back.
+    This process plays the tidb-server that sends the job, and writes into the workers' store (--store or --etcd).
+
+    Exit 1: the job was rejected or rolled back.
     """
     from ticdc_lab.ddl_service.submitting import is_name, submitted
     from ticdc_lab.simulate.ddl_service.jobs import LADDERS
@@ -186,7 +189,7 @@ def submit(
 def show_ddl(client: Client, where: Where, cluster: str, within: float, as_json: bool) -> None:
     """Show what `admin show ddl` shows a user of the cluster.
 
-    The owner has an address only where a tidb-server is it: the service publishes none of its workers.
+    The owner's address is shown only if a tidb-server is the owner. The service publishes no address of its workers.
     """
     from ticdc_lab.ddl_service.submitting import shown
 
@@ -208,9 +211,9 @@ def show_ddl(client: Client, where: Where, cluster: str, within: float, as_json:
 def cancel(client: Client, where: Where, cluster: str, job: int, within: float) -> None:
     """Ask that a job be cancelled.
 
-    Example: ``cancel cluster1 3``. What the job has changed is taken back where that can still be done.
+    Example: ``cancel cluster1 3``. What the job has changed is rolled back, if that can still be done.
 
-    Exit code 1 says that there is nothing to cancel.
+    Exit 1: there is nothing to cancel.
     """
     from ticdc_lab.ddl_service.submitting import cancelled
     from ticdc_lab.simulate.ddl_service.records import DONE

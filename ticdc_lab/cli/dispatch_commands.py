@@ -47,7 +47,8 @@ _flavour_option = click.option(
 @click.option("--topics", is_flag=True, help="With --changefeed: print the topics, and how evenly each is filled.")
 @click.option("--out", required=True, help="FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
 @click.option(
-    "--alignments-out", help="With conflict: where and why partitions must wait for each other, in the same forms."
+    "--alignments-out",
+    help="With conflict: write where and why partitions must wait for each other; the same file types as --out.",
 )
 @json_flag
 def dispatch(
@@ -139,7 +140,7 @@ def advise(
 
     All candidates are measured on this log.
 
-    --protocol names the changefeed's protocol; it reads the source too.
+    --protocol says how the source is read, and which protocol the changefeed has.
     """
     from ticdc_lab.dispatch.names import check_partitions
 
@@ -235,7 +236,7 @@ def produce(
     type=click.Choice(["design", "no-feedback", "just-add"]),
     default="design",
     show_default=True,
-    help="design: processors stop, say so, and start again. no-feedback: nobody waits until they have stopped. "
+    help="design: processors stop, report it, and start again. no-feedback: nobody waits until they have stopped. "
     "just-add: the partitions are added and nothing stops.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Draws how late each processor stops.")

@@ -15,12 +15,10 @@ _PAGE, _NOTEBOOK = ".html", ".ipynb"
 
 @main.command("open")
 @click.argument("state", type=click.Path(dir_okay=False))
-@click.option(
-    "--out", type=click.Path(dir_okay=False), help="Where it is written: PAGE.html, or a notebook BOOK.ipynb."
-)
-@click.option("--source", help="Another log to look at in the same way, or where the same one lies here.")
+@click.option("--out", type=click.Path(dir_okay=False), help="Write it to PAGE.html, or to a notebook BOOK.ipynb.")
+@click.option("--source", help="Another log to look at in the same way, or the place of the same log on this machine.")
 @settings_option
-@click.option("--kafka-config", help="Properties file with Kafka's settings: no state keeps secrets.")
+@click.option("--kafka-config", help="Properties file with Kafka's settings; a saved panel holds no secrets.")
 @engine_options
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @json_flag
@@ -28,9 +26,9 @@ _PAGE, _NOTEBOOK = ".html", ".ipynb"
 def open_command(state: str, out: str | None, source: str | None, options: Mapping[str, str], as_json: bool) -> None:
     """Open a panel that was saved in a notebook.
 
-    STATE is the file that its button `save` wrote. The panel is made anew, and says what it shows.
+    STATE is the file that the panel's button `save` wrote. The panel is drawn again, and what it shows is printed.
 
-    A notebook that is written with --out opens the state where it is run.
+    A notebook written with --out opens the panel when it is run.
     """
     from ticdc_lab.widgets.opening import needs_spark, open_state
     from ticdc_lab.widgets.state import read_state

@@ -27,15 +27,17 @@ def pd() -> None:
 @pd.command()
 @click.argument("file")
 @click.option("--lines", type=click.IntRange(0), default=20, show_default=True, help="Disagreements shown; 0 for all.")
-@click.option("--out", help="Write a page that lists every record beside our answer.")
+@click.option("--out", help="Write a page that lists every record beside the model's answer.")
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @json_flag
 @guarded
 def replay(file: str, lines: int, out: str | None, as_json: bool) -> None:
-    """Compare our PD's decisions with records of the real PD.
+    """Compare the model's decisions with records of the real PD.
 
-    FILE is JSON Lines in the form of golden/pd, also gzipped. Where PD may answer in several ways `ours` is the most
-    likely answer and `legal` has them all. Exit 0: all agree or are not judged. 1: some disagree. 2: no file.
+    FILE is JSON Lines, plain or gzipped, in the form of tests/data/golden/pd. PD may have several answers: `ours` is
+    the most likely one, `legal` has them all.
+
+    Exit 0: all agree or are not judged. 1: some disagree. 2: it could not run.
     """
     from ticdc_lab.simulate.pd.replay import replay as judged
 
@@ -99,9 +101,11 @@ def _print(replayed: Replayed, lines: int) -> None:
 @pd.command()
 @click.option("--stores", required=True, help="What `pd-ctl store` printed.")
 @click.option("--regions", required=True, help="What `pd-ctl region` printed; a million regions take half a minute.")
-@click.option("--config", help="What `pd-ctl config show all` printed; PD's defaults without it.")
-@click.option("--rules", help="What `pd-ctl config placement-rules show` printed; the settings' rule without it.")
-@click.option("--region", type=int, help="One region, by id, with all reasons.")
+@click.option("--config", help="What `pd-ctl config show all` printed; default: PD's defaults.")
+@click.option(
+    "--rules", help="What `pd-ctl config placement-rules show` printed; default: the rule that follows from --config."
+)
+@click.option("--region", type=int, help="The id of one region: explain it with all reasons.")
 @click.option("--lines", type=click.IntRange(0), default=20, show_default=True, help="Reasons shown; 0 for all.")
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @json_flag
@@ -109,10 +113,12 @@ def _print(replayed: Replayed, lines: int) -> None:
 def explain(
     stores: str, regions: str, config: str | None, rules: str | None, region: int | None, lines: int, as_json: bool
 ) -> None:
-    """Say what PD would do now with a cluster, and why, or why nothing.
+    """Say what PD would do with a cluster now, and why.
 
-    Without --region: what the checkers do with regions of each kind, and a round of both balance schedulers.
-    With it: what every checker says to the region, and what the schedulers would do if they drew it.
+    Without --region: what the checkers do with each kind of region, and one round of both balance schedulers.
+    With --region: what each checker says of this region, and what the schedulers would do if they drew it.
+
+    Where PD would do nothing, the reason is given.
     """
     from ticdc_lab.simulate.pd.pd_ctl_json import from_pd_ctl
 
@@ -203,8 +209,8 @@ def simulate_pd(
 ) -> None:  # fmt: skip
     """Run a scenario of a cluster under PD and judge it.
 
-    Exit codes as for `simulate scheduler`. With --seeds a Spark job runs them all, and --out keeps a row of numbers
-    for each (Delta, Parquet or JSON Lines).
+    Exit 0: all held. 1: an assertion failed or an invariant was violated. 2: it did not run, or not to its end.
+    With --seeds a Spark job runs all seeds, and --out keeps a row of numbers for each.
     """
     if swarm and seeds is not None:
         require_swarm(scenario, seed, out)

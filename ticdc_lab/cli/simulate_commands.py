@@ -149,26 +149,30 @@ _SAMPLE_US = 100_000
 def simulate() -> None:
     """Run a scenario file on a simulated cluster.
 
-    A run says what happens when, and why, and judges the file's assertions.
+    A run says what happens when, and why. It judges the assertions of the file.
     """
 
 
 def of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add how a scenario is run."""
     options = (
-        click.option("--seed", type=click.IntRange(0), help="Draws delays, losses and random faults, else the file's."),
-        click.option("--seeds", metavar="A..B", help="Every seed from A to B, as a Spark job; a summary is printed."),
+        click.option("--seed", type=click.IntRange(0), help="Draws delays, losses and random faults; default: the "
+                                                            "file's seed."),
+        click.option("--seeds", metavar="A..B", help="Run every seed from A to B as a Spark job and print a summary."),
         click.option(
             "--swarm", is_flag=True,
-            help="No file: the seed draws cluster, network and faults, which end. With --seeds A..B one after the "
-            "other; each run that does not hold is told with the command that gives it again.",
+            help="Without a file: the seed draws a cluster, a network, and faults that end. With --seeds A..B the "
+                 "seeds run one after the other, without Spark. Each run that does not hold is printed, with the "
+                 "command that repeats it.",
         ),
         click.option(
             "--set", "settings", multiple=True, metavar="PATH=VALUE",
-            help="Another value than the file's: variant=v3, settings.tick=200ms, network.loss=5%; may be repeated.",
+            help="Change a value of the file: variant=v3, settings.tick=200ms, network.loss=5%; may be repeated.",
         ),
-        click.option("--out", help="The trace: FILE.parquet, FILE.jsonl, or a Delta folder. With --seeds: a row each."),
-        click.option("--lines", type=click.IntRange(0), default=60, show_default=True, help="Lines of what happened."),
+        click.option("--out", help="Write the trace: FILE.parquet, FILE.jsonl, or a Delta folder. With --seeds: one "
+                                   "row per seed."),
+        click.option("--lines", type=click.IntRange(0), default=60, show_default=True, help="Lines printed of what "
+                                                                                            "happened; 0 for all."),
         click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
     )  # fmt: skip
     for option in reversed(options):
@@ -181,8 +185,9 @@ def of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
 @of_a_run
 @click.option(
     "--explore", metavar="captures=2,tables=2,..",
-    help="No file: every order of events of a small world. Bounds: moments, owner_changes, crashes, restarts, lost, "
-    "expiries, joins (numbers), stops_at_once=false and one_owner=false (the design's assumptions).",
+    help="Without a file: try every order of events in a small world. Bounds are numbers: moments, owner_changes, "
+         "crashes, restarts, lost, expiries, joins. stops_at_once=false and one_owner=false drop an assumption of "
+         "the design.",
 )  # fmt: skip
 @click.option(
     "--most-states",
@@ -199,7 +204,7 @@ def scheduler(
 ) -> None:  # fmt: skip
     """Run a scenario of the table scheduler and judge it.
 
-    Exit 0: all held. 1: an assertion failed or an invariant was violated. 2: it could not be run, or not to its end.
+    Exit 0: all held. 1: an assertion failed or an invariant was violated. 2: it did not run, or not to its end.
     The same file, seed and settings print the same.
     """
     if explore is not None:
@@ -218,9 +223,13 @@ def scheduler(
     metavar="TIME",
     help="Also say what held both watermarks at this moment of the run, such as 7.5s.",
 )
-@click.option("--log", metavar="FILE", help="What came downstream, as a recorded topic: .parquet, .jsonl, .jsonl.gz.")
+@click.option(
+    "--log", metavar="FILE", help="Write what came downstream, as a recorded topic: .parquet, .jsonl, .jsonl.gz."
+)
 @click.option("--protocol", help="The protocol of --log: open-protocol (default), canal-json or mq-v1.")
-@click.option("--truth", metavar="FILE", help="What was committed upstream, as events; endings as for --log.")
+@click.option(
+    "--truth", metavar="FILE", help="Write what was committed upstream, as events; the same file types as --log."
+)
 @json_flag
 @guarded
 def pipeline(
@@ -231,7 +240,7 @@ def pipeline(
 
     The pipeline goes from TiKV to the downstream.
 
-    Exit codes as for `simulate scheduler`.
+    Exit 0: all held. 1: an assertion failed or an invariant was violated. 2: it did not run, or not to its end.
     """
     if protocol is not None and log is None:
         raise click.UsageError("--protocol says how --log is written: give that too.")
@@ -259,9 +268,9 @@ def changefeeds(
 ) -> None:  # fmt: skip
     """Run a scenario of several changefeeds and judge it.
 
-    Changefeeds of one cluster, which are created, paused, resumed and removed.
+    The changefeeds of one cluster are created, paused, resumed and removed.
 
-    Exit codes as for `simulate scheduler`.
+    Exit 0: all held. 1: an assertion failed or an invariant was violated. 2: it did not run, or not to its end.
     """
     sys.exit(_ran("changefeeds", scenario, seed, seeds, swarm, settings, out, lines, why_at, as_json=as_json))
 
@@ -277,9 +286,9 @@ def ddl_service(
 ) -> None:  # fmt: skip
     """Run a scenario of the DDL service and judge it.
 
-    Workers, clusters and their DDL; the assertions of the file are judged.
+    Workers own the DDL of several clusters.
 
-    Exit codes as for `simulate scheduler`.
+    Exit 0: all held. 1: an assertion failed or an invariant was violated. 2: it did not run, or not to its end.
     """
     sys.exit(_ran("ddl-service", scenario, seed, seeds, swarm, settings, out, lines, as_json=as_json))
 

@@ -80,7 +80,7 @@ def notebooks(folder: Path) -> None:
 # Notebooks as pages, run with other parameters.
 
 
-_SET = "A parameter of the notebook; a path from here, a number, a list. A notebook without SOURCE takes its own."
+_SET = "A parameter of the notebook: a number, a list, or a path, relative to this folder."
 
 
 @main.command()
@@ -96,9 +96,10 @@ def notebook(name: str, sources: tuple[str, ...], settings: tuple[str, ...], out
 
     The page needs no network.
 
-    NAME is a file, or one of those that come with the package: 05_consumer_consistency, or 05. SOURCE is its parameter
-    of that name; several give a page each, and one that fails stops no other. The exit code is 1 if a check of the
-    notebook does not hold on an input, 2 if a run failed.
+    NAME is a file, or a notebook of the package: 05_consumer_consistency, or 05. SOURCE is the log that it reads;
+    default: its own sample. Several sources give a page each. One that fails does not stop the others.
+
+    Exit 1: a check of the notebook does not hold. 2: a run failed.
     """
     from ticdc_lab.report.notebook_run import find
     from ticdc_lab.report.paper import browser

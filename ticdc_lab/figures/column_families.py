@@ -24,8 +24,9 @@ _VALUES = {"lock": "start_ts, kind", "default": "value", "write": "start_ts, kin
 _GRID_PX, _BAR_PX, _GAP_PX, _LEFT = 29, 34, 34, 0.15
 _NO_NAMES: Mapping[int, str] = MappingProxyType({})
 _NOTE = (
-    "Above, the entries of the three column families at this moment, new ones in bold; below, when each is there. A "
-    "prewrite puts a lock and the value, a commit a write record for the lock: the value stays, found by its start_ts."
+    "Above: the entries of the three column families at this moment, new ones in bold. Below: when each exists. A "
+    "prewrite puts a lock and the value. A commit replaces the lock by a write record, which finds the value by its "
+    "start_ts."
 )
 
 

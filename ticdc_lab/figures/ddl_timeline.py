@@ -9,9 +9,10 @@ from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import WRONG, count, finish, label, look, sentence
 
 _NOTE = (
-    "One band per DDL, one line per partition: from the open mark, where the partition has it, to the diamond, where "
-    "it is executed; the whole line is the wait. A cross counts rows of the wrong side: early rows have a later "
-    "commit_ts and were decoded with the old schema, late rows an earlier one and come after it."
+    "One band per DDL, one line per partition. The line is the wait: it begins at the open mark, where the partition "
+    "has the DDL, and ends at the diamond, where it is executed. A cross counts rows on the wrong side: early rows "
+    "have a later commit_ts and were decoded with the old schema; late rows have an earlier one and come after the "
+    "DDL."
 )
 _MOST = 12
 _LINE_PX, _MOST_PX = 15, 800

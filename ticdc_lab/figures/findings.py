@@ -15,8 +15,8 @@ from ticdc_lab.figures.theme import GREY, WRONG, count, finish, hatched, label, 
 
 
 _NOTE_OF_VIOLATIONS = (
-    "Each bar is one guarantee of TiCDC, split by table. A bar of one table points at its dispatch rule; a "
-    "bar over all tables points at the topic or at the consumer that recorded it."
+    "Each bar is one guarantee of TiCDC, split by table. If a bar has one table, suspect its dispatch rule; if it "
+    "has all tables, suspect the topic or the program that recorded it."
 )
 _TABLES = 7
 

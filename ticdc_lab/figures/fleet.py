@@ -50,7 +50,7 @@ def fleet_map(fleet: Fleet, *, at_us: int | None = None, finding: str = "") -> F
     held, alive = fleet.at(moment)
     workers = workers_of(fleet)
     if not workers:
-        return sentence("No worker is registered", "Nobody was there when the service was looked at.")
+        return sentence("No worker is registered", "No worker was there when the service was looked at.")
     high = max(3, int(fleet.held.groupby("worker")["cluster"].nunique().max() or 0) if len(fleet.held) else 3)
     high = min(high, _highest(fleet))
     places = [*workers, NOBODY]
@@ -176,13 +176,13 @@ MOMENT_LOOK = {
 
 _MOST = 40
 _NOTE_OF_GANTT = (
-    "A row per cluster, coloured by the worker that owns its DDL. Hatched: assigned, and not owned yet; grey: the one "
-    "it is assigned to is gone, or it is nobody's. Two owners at once must never be. Only rows of workers that came or "
-    "went may change."
+    "A row per cluster, coloured by the worker that owns its DDL. Hatched: assigned, not owned yet. Grey: its worker "
+    "is gone, or it has none. A cluster must never have two owners at once. Only rows of workers that came or went "
+    "may change."
 )
 _NOTE_MANY = (
-    "A row per worker, the lighter the more clusters it owns. After a crash the others take what was its own, after a "
-    "join each gives a few: soon all rows should be of one shade again, with as few moves as that takes."
+    "A row per worker: the more clusters it owns, the lighter it is. After a crash the others take its clusters; "
+    "after a join each gives a few. Soon all rows should have one shade again, after as few moves as possible."
 )
 _LOOKS = 241
 """Moments at which clusters are counted where they are many."""
@@ -201,7 +201,7 @@ def assignment_gantt(fleet: Fleet, *, most: int = _MOST, finding: str = "") -> F
         What the picture shows, where the caller knows better than the numbers that are the title by default.
     """
     if fleet.held.empty:
-        return sentence("No cluster is registered", "Nobody's DDL was to be owned when the service was looked at.")
+        return sentence("No cluster is registered", "There was no cluster to own when the service was looked at.")
     clusters = sorted(set(fleet.held["cluster"]), key=natural)
     many = len(clusters) > most
     fig = Figure(_counts(fleet) if many else _bars(fleet, clusters))

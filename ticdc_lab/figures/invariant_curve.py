@@ -11,9 +11,8 @@ from ticdc_lab.figures.figure import Figure, Scatter, subplots
 from ticdc_lab.figures.theme import OKABE_ITO, WRONG, count, finish, label, percent, sentence
 
 _NOTE = (
-    "The value over consumer time; a curve inside the grey band is correct. Shaded stretches are wrong: readers of "
-    "the downstream saw, for that long, a state that the upstream never had. What was seen only briefly may lie "
-    "outside the picture."
+    "The value over consumer time; a curve inside the grey band is correct. In shaded stretches readers of the "
+    "downstream saw a value that the upstream never had. Values seen only briefly may lie outside the picture."
 )
 _MOST = 12
 _SHADES = 60

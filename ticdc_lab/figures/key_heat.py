@@ -17,8 +17,8 @@ Flow = Literal["read", "write"]
 _ROWS = 96
 _TICKS = 8
 _NOTE = (
-    "A row is a stretch of the key space with as many regions as any other, a column a moment; bright is much. Look "
-    "for bright bands: a few regions take the load, and where they are led decides which store takes it."
+    "Each row is a stretch of the key space, all with as many regions; each column is a moment. Bright means much "
+    "load. Look for bright bands: a few regions take the load, and where they are led decides which store takes it."
 )
 
 

@@ -96,8 +96,8 @@ PROMISES = {
 _MARKS = {"yes": "✔", "no": "✖", "some": "✔ some tables"}
 
 _NOTE_OF_GUARANTEES = (
-    "Each cell: violations out of cases on this log, and below what TiCDC's design promises (✔ kept, ✖ not). Look for "
-    "violations where ✔ is promised, and for zeros you cannot rely on where it is not."
+    "Each cell: violations out of cases on this log; below it, what TiCDC's design promises (✔ kept, ✖ not kept). "
+    "Look for violations where ✔ is promised. A zero without ✔ is luck."
 )
 _KEPT_OF_GUARANTEES, _BROKEN_OF_GUARANTEES, _UNKNOWN_OF_GUARANTEES = (
     "rgba(0,114,178,0.30)",
@@ -178,7 +178,7 @@ def _finding_of_guarantees(measured: pd.DataFrame, strategies: list[str], partit
     checked = measured[measured["guarantee"] != "balance"]
     broken = checked.groupby("strategy")["violations"].sum()
     clean = [s for s in strategies if int(broken.get(s, 0)) == 0]
-    on = f"with {partitions} partitions"
+    on = f"with {count(partitions, 'partition')}"
     if not clean:
         best = min(strategies, key=lambda s: int(broken.get(s, 0)))
         return f"No strategy keeps every promise on this log {on}; {label(best)} breaks least ({int(broken[best]):,})"
@@ -226,8 +226,8 @@ def _hover_of_guarantees(cell: dict[str, object] | None, strategy: str, guarante
 _ROW_PX_OF_SEMANTICS = 78
 _LOST_OF_SEMANTICS, _REPEATED, _QUIET = "rgba(213,94,0,0.55)", "rgba(230,159,0,0.42)", "rgba(0,158,115,0.30)"
 _NOTE_OF_SEMANTICS = (
-    "A row a semantics, a column a fault: ✔ where the downstream ends as the upstream does, ✖ where it does not. Look "
-    "for lost rows. Repeated rows do no harm where they are applied idempotently and in order."
+    "Each row is a delivery semantics, each column a fault: ✔ the downstream ends as the upstream does, ✖ it does "
+    "not. Look for lost rows. Repeated rows do no harm if they are applied idempotently and in order."
 )
 
 

@@ -19,8 +19,8 @@ _BINS = 90
 _MOST_LIVES = 300
 _MOST_KINDS = 7
 _NOTE = (
-    "Above, operators that run at a moment, by what asked for them; middle, those that finish a second, and below zero "
-    "those that were cancelled, most before they started. {below}Look for plateaus (a limit) and for pauses (back-off)."
+    "Above: operators that run, by what asked for them. Middle: operators that finish per second; below zero, those "
+    "that were cancelled, most before they started. {below}Look for plateaus (a limit) and for pauses (back-off)."
 )
 
 

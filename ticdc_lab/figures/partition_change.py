@@ -11,9 +11,9 @@ from ticdc_lab.figures.figure import Bar, Figure, Scatter
 from ticdc_lab.figures.theme import GREY, OKABE_ITO, PATTERNS, WRONG, count, finish, label, look, sentence
 
 _NOTE = (
-    "One lane for the owner, each processor and each partition; 0 is the decision. The grey wall is the time in which "
-    "a processor writes nothing. Hatched rows are written twice: consumers drop the first and wait for the second. Too "
-    "late are rows of the old number behind the Admin event."
+    "One lane for the owner, each processor and each partition; 0 is the decision. The grey wall is the time in "
+    "which a processor writes nothing. Hatched rows are written twice: consumers drop the first and wait for the "
+    "second. Rows of the old number behind the Admin event come too late."
 )
 _NOTE_ADD = (
     "One lane for each processor and each partition; 0 is when partitions are added. There is no wall: each processor "

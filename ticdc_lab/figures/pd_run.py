@@ -78,8 +78,9 @@ def pattern(color: str, hatch: str) -> dict[str, Any]:
 _BAR_PX = 46
 _MOST_OF_LEFT = 7
 _NOTE_OF_LEFT = (
-    "A bar a limit: how long the work takes if only this one counted. The hatched one holds it back: turn that limit. "
-    "The dotted line is the pace of the last half minute. Where it is far right of all bars, no limit is the reason."
+    "One bar per limit: how long the work would take if this limit alone counted. The hatched limit holds the work "
+    "back: turn that one. The dotted line is the pace of the last half minute. If it is far right of all bars, no "
+    "limit is the reason."
 )
 
 
@@ -303,8 +304,8 @@ _FIRST = "balance-region-scheduler"
 _MADE = "operators were made"
 _OTHER = "another reason"
 _NOTE_OF_NOTHING = (
-    "A row who decides, a second a bar: green where operators were made, else by the reason why there were none. Look "
-    "for the reason that stands where you wonder why nothing moves; hover says it in full."
+    "One row per scheduler or checker, one bar per second: green where it made operators, else coloured by the "
+    "reason why it made none. Look at the moment when nothing moves; hover gives the reason in full."
 )
 
 
@@ -391,7 +392,7 @@ def finding_of_nothing(seconds: Mapping[tuple[str, int], str], rows: Sequence[st
 
 
 _MOST_OF_ANSWERS, _CHARS = 20, 400
-_NOTE_OF_ANSWERS = "A row a command or an event, in order. PD's refusals stand in the last column in its own words."
+_NOTE_OF_ANSWERS = "One row per command or event, in order. The last column has PD's refusals in its own words."
 
 
 def pd_answers(happened: Sequence[Happened], *, finding: str = "") -> Figure:
@@ -440,8 +441,8 @@ def _answer(h: Happened) -> str:
 
 
 _NOTE_OF_VERDICTS = (
-    "A bar for each kind of record. Look for anything that is not agree: a record with another answer is listed below "
-    "with both, one that is not judged with the reason."
+    "One bar per kind of record. Look for records that do not agree: they are listed below with both answers. A "
+    "record that is not judged is listed with the reason."
 )
 PARTS = ("agree", "disagree", "not judged", "malformed")
 

@@ -282,8 +282,8 @@ def stores(s: PipelineScene) -> list[Scatter]:
 
 _LANE_PX = 92
 _NOTE = (
-    "A lane a table. Squares are its regions, coloured by their leader (s: scanned, ?: asked or waited for, "
-    "framed: locked). Dots are rows on their way, more for more rows. Bars: full is {full}, else the most seen."
+    "One lane per table. Squares are its regions, coloured by their leader (s: scanned, ?: asked or waited for, "
+    "framed: locked). Dots are rows on their way. A full bar is {full}."
 )
 
 
@@ -336,7 +336,7 @@ def drawn(s: PipelineScene, at_us: int) -> Figure:
     fig.update_layout(
         legend={"orientation": "h", "x": 0, "y": -0.01, "yanchor": "top"}, hovermode="closest",
     )  # fmt: skip
-    full = "the sorter's memory" if s.full["sorter"] else "the most seen"
+    full = "the sorter's memory, elsewhere the most seen" if s.full["sorter"] else "the most seen"
     more = f" {count(s.more, 'more table')} not drawn." if s.more else ""
     height = 238 + _LANE_PX * len(s.lanes)
     note = _NOTE.format(full=full) + more

@@ -21,8 +21,8 @@ _MEANS = {
 }  # fmt: skip
 _MOST = 8
 _NOTE = (
-    "Above, rows that wait in each stage, all tables together. Below, rows in each sorter's memory; crosses mark where "
-    "one spills to disk. Look for the stage that grows: the one to its right does not take them."
+    "Above, rows that wait in each stage, all tables together. Below, rows in each sorter's memory; crosses mark "
+    "where one spills to disk. Look for a stage that grows: the next stage does not take its rows."
 )
 
 

@@ -79,8 +79,9 @@ def _bracket(fig: Figure, x0: float, x1: float, y: float, text: str, plot_px: in
 _PLOT_PX = 330
 _MOST_NAMES = 25
 _NOTE_OF_REGIONS = (
-    "A column a store, a cell a {cell}, leaders at the bottom, pending ones wait for a snapshot; dotted, the share by "
-    "weight. Look for columns above or below their line, for hatched cells, and for leaders gathered in one column."
+    "One column per store, one cell per {cell}. Leaders are at the bottom; pending peers wait for a snapshot. "
+    "Dotted: the share by weight. Look for columns above or below their line, for hatched cells, and for leaders "
+    "gathered in one column."
 )
 
 
@@ -291,8 +292,9 @@ _LEAST_RANGE = 0.4
 """Colours span at least so much around the mean, so that small differences look small."""
 
 _NOTE_OF_TOPOLOGY = (
-    "Each level is a location label, the lowest one the stores; a box is as wide as it has peers and coloured by its "
-    "peers a store. Look for a place with fewer stores than its neighbours: with isolation its stores hold more."
+    "Each level is a location label; the lowest level is the stores. A box is as wide as its number of peers, and "
+    "coloured by peers per store. Look for a place with fewer stores than its neighbours: with isolation its stores "
+    "hold more."
 )
 
 

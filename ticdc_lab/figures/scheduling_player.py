@@ -80,8 +80,8 @@ _LEAST_PX = 640
 _CONTROLS_PX, _FRAME_MS = 84, 500
 _DECISIONS = 4
 _NOTE = (
-    "Left, the messages up to this step; what is to come lies in the shade. Right, which capture writes, prepares "
-    "or stops which table, and below it the last decisions: ✔ what was chosen and why, ✖ what was not and why not."
+    "Left, the messages up to this step; later ones are shaded. Right, which capture writes, prepares or stops which "
+    "table, and below it the last decisions: ✔ what was chosen and why, ✖ what was not and why not."
 )
 _NAME = re.compile(r"^(\d+) \S+ ?(.*)$")
 

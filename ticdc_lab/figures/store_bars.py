@@ -14,8 +14,8 @@ from ticdc_lab.simulate.pd.stores import shown_state
 _ROW_PX = 150
 _MANY = 24
 _NOTE = (
-    "Filled, now; outlined, {before}; the line across is the store's share by weight. PD balances scores, not counts: "
-    "weights, disks of unequal size, labels and hot regions make counts uneven for good."
+    "Filled bars: now. Outlined bars: {before}. The line across is the store's share by weight. PD balances scores, "
+    "not counts: weights, disks of unequal size, labels and hot regions make counts uneven for good."
 )
 
 

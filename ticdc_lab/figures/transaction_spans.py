@@ -15,7 +15,7 @@ from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, look, per
 from ticdc_lab.figures.watermark_ladder import seconds
 
 _NOTE = "Each bar is one transaction over the partitions it touches."
-_WAITS = " A coloured one waits for a watermark of the partition that the legend names: rows may still come."
+_WAITS = " A coloured bar waits for a watermark of the partition that the legend names: rows may still come."
 _AGAIN = " A cross says that a change was delivered more than once."
 
 

@@ -177,7 +177,7 @@ def _finding_of_ladder(p: TopicProgress, marks: int, chosen: Lane | None) -> str
 def _note(p: TopicProgress, band: bool) -> str:
     shown = len(p.x_s)
     told = (
-        f"{_NOTE_OF_LADDER}, and the band below carries its colour for as long."
+        f"{_NOTE_OF_LADDER}, and the band below has its colour for that time."
         if band
         else f"{_NOTE_OF_LADDER}; here none does."
     )

@@ -20,8 +20,8 @@ _FILTERS = {
     "label-constraints": "labels",
 }  # fmt: skip
 _NOTE = (
-    "A row a store in a role, a column a filter: ✔ it lets the store through, ✖ it does not, with the reason; – it was "
-    "not asked any more. The last columns are what those that were left were compared by. Bold: chosen."
+    "Each row is a store in a role, each column a filter: ✔ it lets the store through, ✖ it does not, with the "
+    "reason; – it was not asked any more. The last columns compare the stores that passed all filters. Bold: chosen."
 )
 
 
