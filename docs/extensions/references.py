@@ -37,7 +37,7 @@ API: dict[str, tuple[str, ...]] = {
     "Contracts": ("ticdc_lab.events.schema", "ticdc_lab.codecs.keys", "ticdc_lab.codecs", "ticdc_lab.encode"),
     "Watermarks": (
         "ticdc_lab.facts",
-        *(f"ticdc_lab.facts.{part}" for part in ("watermarks", "laggards", "limits", "stalls")),
+        *(f"ticdc_lab.facts.{part}" for part in ("watermarks", "laggards", "stalls")),
     ),
     "Transactions": ("ticdc_lab.transactions",),
     "Dispatch": (
