@@ -109,6 +109,31 @@ def test_dispatch_gives_target_partitions(lab: Any, tmp_path: Path) -> None:
     assert all(e["target_partition"] == e["partition"] for e in orders)
 
 
+@pytest.mark.parametrize(
+    ("named", "apart"),
+    [
+        ("columns:user_id", ("columns", "--columns", "user_id")),
+        ("index-value:u_ref", ("index-value", "--index", "u_ref")),
+    ],
+)
+def test_dispatch_takes_a_dispatcher_by_the_name_that_advice_gives_it(
+    lab: Any, tmp_path: Path, named: str, apart: tuple[str, ...]
+) -> None:
+    """`advise` and `what_if` say `columns:user_id`; that is no other dispatcher than the one with `--columns`."""
+    files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for how, out in zip([(named,), apart], files, strict=True):
+        lab("dispatch", CANAL, "--strategy", *how, "--partitions", "3", "--out", str(out))
+    assert len({e["target_partition"] for e in lines(files[0])} - {None}) == 3
+    assert lines(files[0]) == lines(files[1])
+
+
+def test_produce_takes_a_dispatcher_by_that_name(lab: Any, tmp_path: Path) -> None:
+    """TiCDC's own error names the column that a table lacks."""
+    said = lab("produce", CANAL, "--to", "canal-json", "--strategy", "columns:user_id", "--partitions", "3",
+               "--out", str(tmp_path / "x.jsonl"), code=2)  # fmt: skip
+    assert "columns: [user_id], column: user_id" in said.stderr
+
+
 def test_dispatch_by_a_changefeed_file(lab: Any, tmp_path: Path) -> None:
     """The golden topic's own rules change nothing; topics are measured one by one, and what meets in one is said."""
     rules = next(c for c in json.loads(golden("config_small.json").read_text()) if c["protocol"] == "canal-json")

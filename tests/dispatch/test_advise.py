@@ -175,6 +175,20 @@ def test_it_is_said_in_plain_words_and_values(advice: Advice) -> None:
     assert tables["s.two"]["recommended"] == "table"
 
 
+def test_a_column_that_a_new_row_of_the_key_changes_is_not_called_usable(spark: SparkSession) -> None:
+    """No update changes owner, but rows are deleted and inserted again with another: it breaks their order."""
+    ts, changes = iter(range(1, 10_000)), []
+    for i in range(30):
+        old, new = {"id": i, "v": 0, "owner": i}, {"id": i, "v": 1, "owner": i}
+        changes += [row("hot", next(ts), old), row("hot", next(ts), new, old), row("hot", next(ts), {}, new, "delete")]
+        changes.append(row("hot", next(ts), {"id": i, "v": 0, "owner": i + 51}))
+    found = advise(events_frame(spark, changes), protocol="canal-json", catalog=CATALOG, partitions=[4])
+    text = "\n".join(sentences(found))
+    assert "not columns:owner: breaks the order of a row's changes" in text
+    assert "owner changes in none of 30 updates, but a row came to several partitions by it" in text
+    assert "owner changes in none of 30 updates, but is no key: usable" not in text
+
+
 @pytest.mark.soak
 def test_the_golden_log_gets_advice_that_holds(events_of: Any) -> None:
     """The small log: index-value, named indexes and table, with promises that Spark confirms."""

@@ -199,6 +199,10 @@ def test_risks_are_named() -> None:
                  "Hot key a=1: 6 changes, 60%", "2 of 9 keys share 1 hashes; 1 of them because", "a=11, a1=5 and a=15",
                  "1 keys cancel", "a and a1 can cancel: a = 1x", "still changes in none of 4"):  # fmt: skip
         assert part in text, part
+    assert "still changes in none of 4 updates, but is no key: usable" in text
+    moved = "\n".join(risks_of(fact, [DEFINITION], protocol="avro", moving=frozenset({"still"})))
+    assert "still changes in none of 4 updates, but a row came to several partitions by it" in moved
+    assert "usable, at a risk" not in moved
     clean = TableDef("s", "t", (ColumnDef("id", "int", False),), (IndexDef(1, "PRIMARY", ("id",), True, True),))
     assert risks_of(TableFact("s", "t", 9, 0, 0, 0, 0, 0, (column("id", key=True),)), [clean], protocol="simple") == []
 

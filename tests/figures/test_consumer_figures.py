@@ -315,6 +315,8 @@ def test_the_matrix_has_a_column_for_what_varies() -> None:
     assert list(fig.layout.xaxis.ticktext) == ["ts", "table"]
     assert sum(a.text == "not tried" for a in fig.layout.annotations) == 2
     assert title(fig) == "No policy is safe here; b shows 4 states that never existed, for 20 % of the time at worst"
+    both = figures.anomaly_matrix(anomalies(("a", "ts", "torn", 4, 2000), ("a", "table", "torn", 3, 500)))
+    assert title(both).endswith("; a shows up to 4 states that never existed, for 20 % of the time at worst"), "not 7"
     clean = figures.anomaly_matrix(anomalies(("a", "ts", "torn", 0, 0)))
     assert title(clean) == "No policy ever shows a state that never existed"
     assert "No consumer was tried" in title(figures.anomaly_matrix(anomalies()))

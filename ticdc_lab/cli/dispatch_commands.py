@@ -36,7 +36,9 @@ _flavour_option = click.option(
 @main.command()
 @source_options
 @click.option(
-    "--strategy", help="The dispatcher: table, default, index-value, rowid, columns, ts, tidb-rowid or conflict."
+    "--strategy",
+    help="The dispatcher: table, default, index-value, index-value:INDEX, rowid, columns:a,b, ts, tidb-rowid or "
+    "conflict.",
 )
 @click.option("--changefeed", help="A changefeed file (TOML) instead of --strategy: its dispatchers and settings.")
 @click.option("--sink-uri", help="With --changefeed: its sink-uri, for partition-num, protocol and the default topic.")
@@ -62,10 +64,11 @@ def dispatch(
     """
     from ticdc_lab.dispatch.names import CONFLICT
 
+    named, index, listed = _parts(strategy or "", index, columns)
+    strategy = None if strategy is None else named
     by_conflict = strategy is not None and strategy.lower() == CONFLICT
     if alignments_out and not by_conflict:
         raise click.BadParameter("only the strategy conflict writes alignments", param_hint="--alignments-out")
-    listed = _listed(columns)
     feed, n = _dispatch_request(strategy, changefeed, sink_uri, partitions, flavour, topics, listed)
     given: dict[str, Any] = {
         "index": index,
@@ -117,8 +120,14 @@ def _dispatch_request(
     return feed, n
 
 
-def _listed(columns: str | None) -> list[str] | None:
-    return [c.strip() for c in columns.split(",")] if columns else None
+def _parts(strategy: str, index: str | None, columns: str | None) -> tuple[str, str | None, list[str] | None]:
+    """Strategy, index and columns; answers name them in one word, such as ``index-value:uk`` or ``columns:a,b``."""
+    name, _, given = strategy.partition(":")
+    if given and name.lower() == "index-value" and index is None:
+        strategy, index = name, given
+    elif given and name.lower() == "columns" and columns is None:
+        strategy, columns = name, given
+    return strategy, index, [c.strip() for c in columns.split(",")] if columns else None
 
 
 @main.command()
@@ -163,7 +172,11 @@ def advise(
 @main.command()
 @source_options
 @click.option("--to", "target", metavar="PROTOCOL", required=True, help="open-protocol, canal-json or mq-v1.")
-@click.option("--strategy", required=True, help="table, default, index-value, rowid, columns, ts or tidb-rowid.")
+@click.option(
+    "--strategy",
+    required=True,
+    help="table, default, index-value, index-value:INDEX, rowid, columns:a,b, ts or tidb-rowid.",
+)
 @click.option("--partitions", required=True, type=int, help="Partition count of the new topic.")
 @click.option("--index", help="With index-value: hash this index instead of the handle key.")
 @click.option("--columns", help="With columns: the columns that are hashed, as a,b.")
@@ -191,7 +204,7 @@ def produce(
     from ticdc_lab.sources.kafka import properties
 
     require_written(target)
-    listed = _listed(columns)
+    strategy, index, listed = _parts(strategy, index, columns)
     check_request(strategy, partitions, listed)
     out_options = properties(out_kafka_config) if out_kafka_config else None
     from ticdc_lab.encode import encoder

@@ -153,22 +153,31 @@ def advise(
             n: choose([m for m in found if m.partitions == n], keep=keep, share=t.rows / rows, allow_risk=allow_risk)
             for n in counts
         }
-        risks = tuple(risks_of(t, known[t.name], protocol=protocol, hot=hot.get(t.name, ()), met=met.get(t.name)))
+        met_here, moving = met.get(t.name), _moving(found)
+        risks = risks_of(
+            t, known[t.name], protocol=protocol, hot=hot.get(t.name, ()), met=met_here, moving=moving
+        )  # fmt: skip
         tables.append(
             TableAdvice(
                 t,
                 t.rows / rows,
                 choices,
                 tuple(found),
-                risks,
+                tuple(risks),
                 tuple(hot.get(t.name, ())),
-                met.get(t.name),
+                met_here,
                 offered[t.name][1],
             )
         )
     if not tables:
         raise DispatchError("No row change of the log has a commit_ts, so that no order can be told.")
     return _advice(what_if, tables, counts, keep, protocol, _notes(what_if, facts, known))
+
+
+def _moving(found: Sequence[MeasuredCandidate]) -> frozenset[str]:
+    """Single columns by which changes of one row came to several partitions."""
+    by_one = (m for m in found if len(m.candidate.rule.columns) == 1 and m.broken.get("row_order", (0, 0))[0])
+    return frozenset(m.candidate.rule.columns[0] for m in by_one)
 
 
 def _listed(columns: tuple[str, ...]) -> Candidate:
@@ -254,14 +263,21 @@ def risks_of(
     protocol: str,
     hot: Sequence[HotKey] = (),
     met: Collisions | None = None,
+    moving: frozenset[str] = frozenset(),
 ) -> list[str]:
-    """Sentences about a table, most important first."""
+    """Sentences about a table, most important first; by the columns ``moving`` a row was seen to change partition."""
     out = _keys(table, definitions) + _key_changes(table, protocol)
     out += [s for c in table.columns if c.is_key for s in _key_column(c)]
     out += _labels(table) + _virtual(definitions) + _hot(hot) + _collisions(table, met)
     still = [c for c in table.columns if not c.is_key and c.compared and not c.changed and c.distinct > 1]
     return out + [
-        f"{c.name} changes in none of {c.compared:,} updates, but is no key: usable, at a risk." for c in still
+        f"{c.name} changes in none of {c.compared:,} updates, but "
+        + (
+            "a row came to several partitions by it, as where it is deleted and inserted again: not usable."
+            if c.name in moving
+            else "is no key: usable, at a risk."
+        )
+        for c in still
     ]
 
 

@@ -491,7 +491,9 @@ def _finding_of_anomalies(a: pd.DataFrame, policies: Sequence[str], columns: int
     shares = {str(p): max(_share(cell) for _, cell in mine.groupby("_column")) for p, mine in a.groupby("policy")}
     worst = max(policies, key=lambda p: (shares[p], int(total[p])))
     share = f", for {percent(shares[worst], 1)} of the time at worst" if shares[worst] else ""
-    shows = f"{label(worst)} shows {count(int(total[worst]), 'state')} that never existed{share}"
+    most = int(a[a["policy"] == worst].groupby("_column")["n"].sum().max())
+    up_to = "up to " if most < total[worst] else ""
+    shows = f"{label(worst)} shows {up_to}{count(most, 'state')} that never existed{share}"
     if not clean:
         return f"No policy is safe here; {shows}"
     who = " and ".join(label(p) for p in clean) if len(clean) < 3 else f"{len(clean)} of {len(policies)} policies"

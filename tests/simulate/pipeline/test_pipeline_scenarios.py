@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,15 @@ def test_the_command_tells_a_run_and_why() -> None:
     told: dict[str, Any] = json.loads(simulate("pipeline", file, "--why", "6s", "--json").stdout)
     assert [w["watermark"] for w in told["why"]] == ["resolved_ts", "checkpoint_ts"]
     assert told["why"][0]["holders"][0]["kind"] == "transaction"
+
+
+def test_the_example_of_the_readme_asks_while_something_holds() -> None:
+    """Its moment lies where the watermark stands; before the crash the answer would be that nothing holds it."""
+    readme = (FOLDER.parent.parent / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"simulate +pipeline data/scenarios/(\S+) --why (\S+)", readme)
+    assert found is not None
+    told = json.loads(simulate("pipeline", str(FOLDER / found[1]), "--why", found[2], "--json").stdout)
+    assert [h["kind"] for h in told["why"][0]["holders"]][:2] == ["capture", "transaction"]
 
 
 @pytest.mark.parametrize(
