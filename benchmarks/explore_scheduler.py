@@ -28,6 +28,7 @@ def main() -> None:
     parser.add_argument("--variant", choices=[*VARIANTS], default="v2")
     parser.add_argument("--at-once", action="store_true")
     parser.add_argument("--topics", action="store_true")
+    parser.add_argument("--coordinator", action="store_true")
     parser.add_argument("--most-states", type=int, default=20_000_000)
     arguments = vars(parser.parse_args())
     most, variant = arguments.pop("most_states"), arguments.pop("variant")

@@ -154,6 +154,8 @@ def test_a_small_world_of_another_protocol_is_searched() -> None:
     """v3 and v4 have worlds of their own; one that is unknown is a mistake of use."""
     told = json.loads(explore("--explore", "variant=v4,captures=2,tables=1,moments=0", "--json").stdout)
     assert (told["states"], told["complete"]) == (418, True)
+    own = json.loads(explore("--explore", "variant=v4,coordinator=true,tables=1,moments=0", "--json").stdout)
+    assert (own["states"], own["complete"], own["broken"]) == (1506, True, None)
     assert explore("--explore", "variant=v5").exit_code == 2
 
 

@@ -1,4 +1,4 @@
-"""Many seeds and settings as a Spark job, compared and stored."""
+"""Many seeds and settings as a Spark job, summed up."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ from ticdc_lab.simulate.scenario import Scenario, read_scenario
 from ticdc_lab.simulate.scheduler.play import play
 from ticdc_lab.simulate.sweep import (
     RUNS,
-    compare_runs,
     failures,
-    first_difference,
     measured,
     sweep,
-    traces,
 )
 
 FOLDER = Path(__file__).resolve().parents[2] / "data/scenarios/scheduler"
@@ -58,15 +55,6 @@ def test_a_sweep_does_not_depend_on_how_it_is_split(spark: SparkSession, runs: D
     assert again.equals(runs.where("settings = '' and seed in (2, 4)").orderBy("seed").toArrow())
 
 
-def test_a_change_of_settings_is_compared_seed_by_seed(runs: DataFrame) -> None:
-    """Slower scans: longer gaps in every seed; nothing is written twice in either."""
-    rows = {r["measure"]: r for r in compare_runs(runs, before="", after=LABEL).toArrow().to_pylist()}
-    gap, overlap = rows["gap_us"], rows["overlap_us"]
-    assert (gap["seeds"], gap["higher"], gap["lower"]) == (4, 4, 0) and gap["mean_after"] > gap["mean_before"]
-    assert (overlap["same"], overlap["p99_after"]) == (4, 0.0)
-    assert next(iter(rows)) == "steps", "in the order of the measures"
-
-
 def test_failures_name_the_first_seed_and_its_command(spark: SparkSession) -> None:
     """Of a scenario whose invariant is violated in every run."""
     broken = sweep(spark, read_scenario(FOLDER / "partition-broken-assumption.yaml"), [7, 6])
@@ -82,27 +70,9 @@ def test_measures_are_summed_up(runs: DataFrame) -> None:
     assert (rows["messages"]["seeds"], rows["messages"]["highest"]) == (4, highest)
 
 
-def test_traces_are_stored_and_part_where_the_setting_shows(
-    spark: SparkSession, crash: Scenario, tmp_path: Path
-) -> None:
-    """In Delta; the first difference is the end of the first scan."""
-    out = f"{tmp_path}/traces"
-    traces(spark, crash, [1], [{}, SLOW]).write.format("delta").save(out)
-    stored = spark.read.format("delta").load(out)
-    one = play(crash, seed=1).trace
-    back = stored.where("settings = ''").orderBy("row").drop("seed", "settings", "row").toArrow()
-    assert back.cast(one.schema).equals(one)
-    [first] = first_difference(stored, before="", after=LABEL).toArrow().to_pylist()
-    assert (first["before"]["kind"], first["before"]["after"]) == ("changed", "replicating")
-    assert first["before"]["time_us"] < first["after"]["time_us"]
-    assert first_difference(stored, before="", after="").isEmpty()
-    counts = stored.where("kind = 'sent' and message = 'Announce'").groupBy("settings").count().orderBy("settings")
-    assert [r["count"] for r in counts.toArrow().to_pylist()] == [5, 5], "three of the first owner, two of the second"
-
-
 def test_a_wrong_setting_is_told_before_the_job(spark: SparkSession, crash: Scenario) -> None:
     """As in a file; and a frame of another kind is no runs."""
     with pytest.raises(ScenarioError, match=r"a known field of settings\.pace; found prepair"):
         sweep(spark, crash, [1], [{"settings.pace.prepair": "1s"}])
     with pytest.raises(ContractError, match="runs lacks"):
-        compare_runs(spark.range(1), before="", after="")
+        measured(spark.range(1))

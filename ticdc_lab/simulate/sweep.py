@@ -1,4 +1,4 @@
-"""One scenario, many seeds and settings: a Spark job in which each row is a run, and runs compared."""
+"""One scenario, many seeds and settings: a Spark job in which each row is a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from ticdc_lab.engine import parallelism
 from ticdc_lab.errors import ContractError
 from ticdc_lab.simulate.assertions import Assertion
 from ticdc_lab.simulate.scenario import Scenario
-from ticdc_lab.simulate.trace import EVENTS, TRACE
 
 RUNS = pa.schema(
     [
@@ -44,11 +43,7 @@ RUNS = pa.schema(
 )
 """A row a run."""
 
-TRACES = pa.schema([("seed", pa.int64()), ("settings", pa.string()), ("row", pa.int64()), *TRACE])
-"""Traces of many runs; ``row`` counts the rows of a run."""
-
 _TASKS_A_CORE = 4
-_ROWS = 20_000
 Changes = Mapping[str, str]
 Job = tuple[int, str, Scenario]
 
@@ -80,33 +75,6 @@ def sweep(
         A setting cannot be; before any job starts.
     """
     return runs_of(spark, scenario, seeds, settings, _measured, RUNS)
-
-
-def traces(
-    spark: SparkSession,
-    scenario: Scenario,
-    seeds: Sequence[int],
-    settings: Sequence[Changes] = ({},),
-    *,
-    level: str = EVENTS,
-) -> DataFrame:
-    """Give the whole traces of the runs that :func:`sweep` measures (:data:`TRACES`), to be stored in Delta.
-
-    ``level`` says how much they hold (:mod:`ticdc_lab.simulate.trace`).
-    """
-
-    def traced(jobs: Iterator[Job]) -> Iterator[pa.RecordBatch]:
-        for seed, label, changed in jobs:
-            trace = changed.model.play(changed, seed=seed, level=level).trace
-            n = trace.num_rows
-            first = [
-                pa.array([seed] * n, pa.int64()),
-                pa.array([label] * n, pa.string()),
-                pa.array(range(n), pa.int64()),
-            ]
-            yield from pa.table([*first, *trace.columns], schema=TRACES).to_batches(max_chunksize=_ROWS)
-
-    return runs_of(spark, scenario, seeds, settings, traced, TRACES)
 
 
 def label_of(changes: Changes) -> str:
@@ -180,39 +148,6 @@ MEASURES = (
 """Columns of :data:`ticdc_lab.simulate.sweep.RUNS` that are numbers to compare; lower is better in each."""
 
 
-def compare_runs(runs: DataFrame, *, before: str, after: str) -> DataFrame:
-    """Say what a change of settings did to each measure, seed by seed.
-
-    Parameters
-    ----------
-    runs
-        :data:`ticdc_lab.simulate.sweep.RUNS`.
-    before, after
-        Values of its column ``settings``.
-
-    Returns
-    -------
-    DataFrame
-        A row a measure: ``measure``; ``seeds`` that have it with both; ``mean_before``, ``mean_after``,
-        ``p99_before``, ``p99_after`` (double); ``lower``, ``same``, ``higher``: the number of seeds in which it came
-        to less, the same or more after the change.
-    """
-    _require(runs, {"seed", "settings", *MEASURES}, "runs")
-    pairs = _long(runs, before, "before").join(_long(runs, after, "after"), ["seed", "measure"])
-    return (
-        pairs.groupBy("measure")
-        .agg(
-            F.count(F.lit(1)).alias("seeds"),
-            *(F.avg(side).alias(f"mean_{side}") for side in ("before", "after")),
-            *(F.expr(f"percentile({side}, 0.99)").alias(f"p99_{side}") for side in ("before", "after")),
-            F.count_if(F.col("after") < F.col("before")).alias("lower"),
-            F.count_if(F.col("after") == F.col("before")).alias("same"),
-            F.count_if(F.col("after") > F.col("before")).alias("higher"),
-        )
-        .orderBy(_place())
-    )
-
-
 def measured(runs: DataFrame) -> DataFrame:
     """Sum up each measure over all runs: ``measure, seeds, mean, p99, highest``."""
     _require(runs, {"seed", *MEASURES}, "runs")
@@ -250,36 +185,6 @@ def failures(runs: DataFrame) -> DataFrame:
         )
         .orderBy("settings")
     )
-
-
-def first_difference(traces: DataFrame, *, before: str, after: str) -> DataFrame:
-    """Give, for each seed, the first row in which two traces differ; a seed whose traces are equal has none.
-
-    Returns
-    -------
-    DataFrame
-        ``seed``, ``row``, and ``before`` and ``after``: the rows there as structs, null where a trace has ended.
-    """
-    _require(traces, {"seed", "settings", "row", "run"}, "traces")
-    fields = [c for c in traces.columns if c not in ("seed", "settings", "row", "run")]
-    sides = {
-        side: traces.where(F.col("settings") == label).select("seed", "row", F.struct(*fields).alias(side))
-        for side, label in (("before", before), ("after", after))
-    }
-    both = sides["before"].join(sides["after"], ["seed", "row"], "full")
-    return (
-        both.where(~F.col("before").eqNullSafe(F.col("after")))
-        .groupBy("seed")
-        .agg(F.min_by(F.struct("row", "before", "after"), "row").alias("first"))
-        .select("seed", "first.row", "first.before", "first.after")
-    )
-
-
-def _long(runs: DataFrame, settings: str, side: str) -> DataFrame:
-    """Rows ``seed, measure, side`` of one of the settings."""
-    doubles = [F.col(m).cast("double").alias(m) for m in MEASURES]
-    some = runs.where(F.col("settings") == settings).select("seed", *doubles)
-    return some.unpivot("seed", list(MEASURES), "measure", side).where(F.col(side).isNotNull())
 
 
 def _place() -> Column:

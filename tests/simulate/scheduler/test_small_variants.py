@@ -7,10 +7,12 @@ from planted_schedulers import IGNORE_EPOCH, PROMOTE_EARLY, planted
 
 from ticdc_lab.errors import ContractError
 from ticdc_lab.simulate.explore import explore
+from ticdc_lab.simulate.machine import Send
 from ticdc_lab.simulate.scheduler.executor import WRITING, state_of
-from ticdc_lab.simulate.scheduler.monitor import DOUBLE
-from ticdc_lab.simulate.scheduler.small_variants import SmallVariant, maintainer, two_phases
-from ticdc_lab.simulate.scheduler.v4 import operators
+from ticdc_lab.simulate.scheduler.monitor import DOUBLE, EMPTY, ONE
+from ticdc_lab.simulate.scheduler.small_variants import SmallVariant, maintainer, small_world, two_phases
+from ticdc_lab.simulate.scheduler.v4 import coordinator, maintainer_move, operators
+from ticdc_lab.simulate.scheduler.v4.messages import AddMaintainerRequest
 from ticdc_lab.simulate.scheduler.world import Bounds
 
 VARIANTS = {"v3": two_phases, "v4": maintainer}
@@ -81,3 +83,71 @@ def test_the_explorer_finds_a_move_that_creates_before_the_origin_has_stopped(mo
     monkeypatch.setattr(operators.Move, "start", hasty)
     found = explore(SmallVariant(MOVED, maintainer()), most_states=5_000)
     assert found.broken and found.broken[0] == DOUBLE and len(found.path) == 13
+
+
+COORDINATED = {
+    Bounds(tables=2, moments=0, coordinator=True): 2_816,
+    Bounds(tables=1, moments=0, crashes=1, coordinator=True): 4_254,
+}
+WISHED = Bounds(tables=1, moments=0, moves=1, coordinator=True)
+LARGER = {
+    Bounds(tables=1, moments=0, restarts=1, coordinator=True): 14_648,
+    Bounds(tables=1, moments=1, coordinator=True): 15_168,
+    WISHED: 57_203,
+}
+
+
+@pytest.mark.parametrize("bounds", [*COORDINATED, *(pytest.param(b, marks=pytest.mark.soak) for b in LARGER)], ids=str)
+def test_every_order_of_events_holds_with_a_coordinator(bounds):
+    """The design's safety, one maintainer an epoch, and nodes that stop empty."""
+    found = explore(small_world(bounds, "v4"))
+    assert found.complete and found.broken is None
+    assert found.states == {**COORDINATED, **LARGER}[bounds]
+
+
+@pytest.mark.soak
+def test_what_is_explored_with_a_coordinator_is_a_maintainer_that_moves_and_nodes_that_stop():
+    """Or nothing would be asked: each node has the maintainer somewhere, and each is told to stop somewhere."""
+    model = small_world(WISHED, "v4")
+    frontier, known, homes, stopped = [model.start()], set(), set(), set()
+    while frontier and (len(homes) < 2 or len(stopped) < 2):
+        following = []
+        for world in frontier:
+            there = [(n, node.agent) for n, node in world.nodes]
+            homes |= {n for n, agent in there if agent.maintainer and agent.maintainer.bootstrapped}
+            stopped |= {n for n, agent in there if agent.liveness == "STOPPING"}
+            for _, after, _ in model.steps(world):
+                if (code := model.code(after)) not in known:
+                    known.add(code)
+                    following.append(after)
+        frontier = following
+    assert homes == stopped == {"capture-1", "capture-2"}
+
+
+def _added_at_once(move, changefeed):
+    again, changefeed, outputs = SCHEDULE(move, changefeed)
+    return again, changefeed, [*outputs, Send(move.target, AddMaintainerRequest(changefeed.name, move.origin_epoch))]
+
+
+SCHEDULE = maintainer_move.schedule
+
+
+@pytest.mark.parametrize(
+    ("room", "name", "instead", "breaks", "steps"),
+    [
+        (maintainer_move, "schedule", _added_at_once, ONE, 22),
+        (coordinator, "_is_empty", lambda state, node: True, EMPTY, 15),
+    ],
+)
+def test_the_explorer_finds_what_a_bug_of_the_coordinator_breaks(room, name, instead, breaks, steps, monkeypatch):
+    """A maintainer that is added before it is removed; a node that is told to stop while something is on it."""
+    monkeypatch.setattr(room, name, instead)
+    found = explore(small_world(WISHED, "v4"), most_states=20_000)
+    assert found.broken and found.broken[0] == breaks and len(found.path) == steps
+
+
+@pytest.mark.parametrize("variant", ["v2", "v3"])
+def test_a_coordinator_is_of_v4_alone(variant):
+    """What would have no effect is not taken."""
+    with pytest.raises(ContractError, match="no coordinator"):
+        small_world(Bounds(coordinator=True), variant)

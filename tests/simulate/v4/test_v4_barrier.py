@@ -256,6 +256,18 @@ def test_what_another_has_left_behind_is_passed_without_a_write() -> None:
     assert not world.barrier.events
 
 
+def test_a_ddl_at_which_all_wait_is_looked_at_again() -> None:
+    """Those that wait were acknowledged and say nothing: a heartbeat shows that another has left it behind."""
+    world = World()
+    world.report(A, 1)
+    assert said(world.resend(1)) == []
+    state = spans.checkpointed(world.control.spans, 2, 30)._replace(reached=world.control.spans.reached.set(B, 30))
+    world.control = world.control._replace(spans=state)
+    assert said(world.resend(2)) == [(A, "Pass", (1,))]
+    world.report(A, 1, stage="DONE")
+    assert not world.barrier.events
+
+
 @pytest.mark.parametrize(
     ("stages", "selected", "advanced"),
     [(("WAITING", "WAITING"), False, False), (("WAITING", "WRITING"), True, False), (("DONE", "WAITING"), True, True)],

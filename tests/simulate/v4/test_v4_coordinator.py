@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -11,7 +13,7 @@ from test_v4_cluster import CAPTURES, DATAGRAMS, END_US, LOCAL, QUIET_US, STREAM
 
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Fault, Restart
-from ticdc_lab.simulate.machine import Send
+from ticdc_lab.simulate.machine import Asked, Ignored, Now, Received, Send
 from ticdc_lab.simulate.runs import QUIET
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
 from ticdc_lab.simulate.scheduler import run
@@ -19,8 +21,18 @@ from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, Ddl
 from ticdc_lab.simulate.scheduler.monitor import BARRIER, EMPTY, LOST, ONE
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveMaintainer, MoveTable, Rebalance
-from ticdc_lab.simulate.scheduler.v4 import block_events, coordinator, maintainer_move
-from ticdc_lab.simulate.scheduler.v4.messages import AddMaintainerRequest
+from ticdc_lab.simulate.scheduler.roles import Restart as Begin
+from ticdc_lab.simulate.scheduler.v4 import block_events, controller, coordinator, maintainer_move, spans
+from ticdc_lab.simulate.scheduler.v4.dispatchers import Dispatchers
+from ticdc_lab.simulate.scheduler.v4.maintainer import Maintainer
+from ticdc_lab.simulate.scheduler.v4.messages import (
+    AddMaintainerRequest,
+    CoordinatorBootstrapRequest,
+    RemoveMaintainerRequest,
+    SetDispatcherDrainTarget,
+)
+from ticdc_lab.simulate.scheduler.v4.node import NodeManager
+from ticdc_lab.simulate.scheduler.v4.operators import Move
 
 SECOND = 1_000_000
 EXAMPLE = "data/scenarios/scheduler/coordinator.yaml"
@@ -227,3 +239,49 @@ def test_a_scenario_has_a_coordinator() -> None:
 def test_the_network_is_quiet_by_default() -> None:
     """So that the runs above show the protocol alone."""
     assert cluster(until_us=SECOND).network == QUIET
+
+
+# What the swarm found, each without its seed
+
+
+def node_with(*events: Any) -> tuple[Any, list[Any]]:
+    """Give a node, and the outputs of the last of what came to it."""
+    manager = NodeManager(Maintainer(), Dispatchers())
+    state, outputs = manager.start("capture-1", Now(0))
+    for event in events:
+        state, outputs = manager.step(state, event, Now(0))
+    return state, outputs
+
+
+FROM_COORDINATOR = partial(Received, "capture-2")
+FOLLOWED, PLACED = FROM_COORDINATOR(CoordinatorBootstrapRequest(1)), (1 << coordinator.PLACES) + 1
+ADDED = FROM_COORDINATOR(AddMaintainerRequest(coordinator.NAME, PLACED))
+REMOVED = FROM_COORDINATOR(RemoveMaintainerRequest(coordinator.NAME, PLACED))
+
+
+def test_a_node_whose_processor_has_begun_again_takes_its_maintainer_once_more() -> None:
+    """It knows nothing of the epoch that ran there; a node that was told to end it does, and refuses (seed 74)."""
+    assert node_with(FOLLOWED, ADDED)[0].maintainer.owner_rev == PLACED
+    again = [FOLLOWED, ADDED, Asked(Begin())]
+    assert node_with(*again)[0].maintainer is None
+    state, outputs = node_with(*again, ADDED)
+    assert state.maintainer.owner_rev == PLACED
+    assert any(isinstance(o, Send) and o.message.maintainer.maintainer_epoch == PLACED for o in outputs)
+    state, outputs = node_with(FOLLOWED, ADDED, REMOVED, ADDED)
+    assert state.maintainer is None and isinstance(outputs[0], Ignored)
+
+
+@pytest.mark.parametrize(("origin", "to"), [("capture-3", "capture-2"), ("capture-2", "capture-3")])
+def test_a_node_is_not_empty_while_a_move_takes_a_table_to_it_or_from_it(origin: str, to: str) -> None:
+    """The table is bound to neither end for a while: what a maintainer says is left counts operators, too."""
+    target = FROM_COORDINATOR(SetDispatcherDrainTarget("capture-2", 7))
+    state, _ = node_with(FOLLOWED, ADDED, target)
+    known, _ = spans.restored(spans.Spans(), 5, origin, 1000, 0, "given")
+    control = controller.Control(known, nodes=frozenset(CAPTURES))
+    maintainer = replace(state.maintainer, bootstrapped=True, control=control)
+    left = []
+    for running in (control, controller.added(control, Move(5, origin, to), 0)[0]):
+        run_on = replace(state, maintainer=replace(maintainer, control=running))
+        _, (heartbeat,) = NodeManager(Maintainer(), Dispatchers()).step(run_on, FOLLOWED, Now(0))
+        left.append(heartbeat.message.maintainer.draining)
+    assert left == [int(origin == "capture-2"), int(origin == "capture-2") + 1]

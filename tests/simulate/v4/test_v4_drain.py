@@ -111,23 +111,10 @@ def test_a_gate_lets_only_those_through_that_know_the_target() -> None:
     assert drain.schedulable(state, "pending", 0)
 
 
-def test_a_cleared_target_keeps_back_those_that_may_still_follow_it() -> None:
-    """Until they acknowledge, leave, or another drain begins."""
-    state = heard(heard(DrainController(), "ready", ALIVE, 1), "pending", ALIVE, 1)
-    state = drain.gate_cleared(state, TARGET, 77, frozenset({"pending"}))
-    assert drain.schedulable(state, "ready", 0) and not drain.schedulable(state, "pending", 0)
-    assert drain.clear_acked(state, "pending", TARGET, 76) == state
-    assert drain.schedulable(drain.clear_acked(state, "pending", TARGET, 77), "pending", 0)
-    assert drain.node_removed(state, "pending").clear_gate is None
-    newer = drain.gate_started(state, "other", 78)
-    assert not drain.schedulable(newer, "pending", 0)
-    assert drain.schedulable(heard(newer, "pending", ALIVE, 1, "other", 78), "pending", 0)
-
-
 def test_a_stale_clear_does_not_open_a_newer_gate() -> None:
     """Target and epoch have to be those of the gate."""
     state = drain.gate_started(drain.gate_started(DrainController(), "old", 10), "new", 11)
-    assert drain.gate_cleared(state, "old", 10, frozenset({DEST})) == state
+    assert drain.gate_cleared(state, "old", 10) == state
 
 
 @pytest.mark.parametrize(("epoch", "liveness"), [(41, DRAINING), (42, ALIVE)])

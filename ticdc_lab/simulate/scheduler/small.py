@@ -149,14 +149,14 @@ class Small:
             return
         owner, rev = world.rival if world.rival and world.rival[0] == name else world.campaign[0]
         sees = (frozenset(n for n, _ in world.campaign), owner, rev)
-        if sees == node.sees or (owner != name and node.owner is None):
-            return  # what others see changes nothing
+        if sees == node.sees or (owner != name and node.owner is None and not self.bounds.coordinator):
+            return  # what others see changes nothing, unless a maintainer may be there
         elected = node.owner
         if owner != name:
             elected = None
         elif elected is None or elected.owner_rev != rev:
             elected = self.owner.elected(name, rev, Now(0))[0]
-        after = node._replace(owner=elected, sees=sees if elected else None)
+        after = node._replace(owner=elected, sees=sees if elected or self.bounds.coordinator else None)
         yield Step(Action("looks", name), with_node(world, name, after))
 
     def _ticked(self, world: World, name: str, node: Node) -> Iterator[Step[World]]:

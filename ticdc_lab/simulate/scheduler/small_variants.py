@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from ticdc_lab.errors import ContractError
 from ticdc_lab.simulate.explore import Step
 from ticdc_lab.simulate.machine import Asked, Now, Send
+from ticdc_lab.simulate.scheduler import v4
 from ticdc_lab.simulate.scheduler.capture import Variant
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
-from ticdc_lab.simulate.scheduler.roles import Poll, Tick, Watermarks
+from ticdc_lab.simulate.scheduler.monitor import EMPTY, ONE
+from ticdc_lab.simulate.scheduler.roles import Drain, MoveMaintainer, Poll, Tick, Watermarks
 from ticdc_lab.simulate.scheduler.small import AT_ONCE, Small
 from ticdc_lab.simulate.scheduler.v3 import TO_OWNER as TO_COORDINATOR
 from ticdc_lab.simulate.scheduler.v3 import Agent, Coordinator
 from ticdc_lab.simulate.scheduler.v3 import Settings as TwoPhases
 from ticdc_lab.simulate.scheduler.v4 import TO_OWNER as TO_MAINTAINER
-from ticdc_lab.simulate.scheduler.v4 import Dispatchers, Maintainer
+from ticdc_lab.simulate.scheduler.v4 import Dispatchers, Maintainer, NodeManager
 from ticdc_lab.simulate.scheduler.v4 import Settings as MaintainerSettings
+from ticdc_lab.simulate.scheduler.v4.drain import STOPPING
 from ticdc_lab.simulate.scheduler.world import Action, Bounds, Node, World, with_node
 
 
@@ -86,9 +89,12 @@ class Structures:
 # would never end: a periodic call waits while messages of the node, or for it, are on their way (``Bounds.on_way``).
 
 NEVER_US = 1 << 60
+_REPORTS = (*TO_MAINTAINER, *v4.TO_COORDINATOR)
 _WORDS = {
     ("CoordinatorState", "stuck"), ("Schedulers", "said"), ("Changefeed", "because"), ("MaintainerState", "said"),
     ("MaintainerState", "stuck_us"), ("Running", "since_us"), ("Replica", "since_us"), ("Add", "removed"),
+    ("CoordinatorState", "said"), ("CoordinatorState", "since_us"), ("Watermarks", "because"),
+    ("Watermarks", "since_us"), ("MaintainerStatus", "because"), ("MaintainerStatus", "since_us"),
 }  # fmt: skip
 _COUNTERS = {
     ("Header", "seq"), ("CoordinatorState", "seq"), ("Captures", "ticks"), ("CaptureStatus", "seq"),
@@ -108,10 +114,14 @@ def two_phases() -> Variant:
 
 def maintainer(*, lossy: bool = False) -> Variant:
     """Give v4 as a small world has it: orders are sent again with each tick where messages are lost, else never."""
-    own = MaintainerSettings(
+    own = _at_once(lossy)
+    return Variant("v4", Maintainer(own), Dispatchers(own), TO_MAINTAINER)
+
+
+def _at_once(lossy: bool) -> MaintainerSettings:
+    return MaintainerSettings(
         resend_us=0 if lossy else NEVER_US, balance_interval_us=NEVER_US, balance_cooldown_us=NEVER_US, pace=AT_ONCE
     )
-    return Variant("v4", Maintainer(own), Dispatchers(own), TO_MAINTAINER)
 
 
 class SmallVariant(Small):
@@ -187,8 +197,92 @@ class SmallVariant(Small):
         return hash((tuple(nodes), revisions, rival, tuple(on_way), rest))
 
 
+class SmallCoordinated(SmallVariant):
+    """The model of v4 with its coordinator: who is elected places the maintainer, moves it, and drains nodes.
+
+    Parameters
+    ----------
+    bounds
+        What may happen, with ``coordinator``.
+
+    Notes
+    -----
+    A node's tick is its maintainer's and then its coordinator's, as in a capture. Beside the design's safety no epoch
+    has its maintainer on two nodes, and no node is told to stop while something is on it.
+    """
+
+    def __init__(self, bounds: Bounds) -> None:
+        own = _at_once(bounds.lost > 0)
+        manager = NodeManager(Maintainer(own), Dispatchers(own))
+        super().__init__(bounds, Variant("v4", v4.Coordinator(), manager, v4.TO_COORDINATOR, ticks=True))
+
+    def _ticked(self, world: World, name: str, node: Node) -> Iterator[Step[World]]:
+        here = node.agent.maintainer if node.agent else None
+        if node.sees is None or (node.owner is None and here is None) or self._is_busy(world, name, to_it=True):
+            return
+        tick, seen = Asked(Tick(node.sees[0], self._wanted, world.checkpoint_ts)), set()
+        for prefer in self._orders:
+            now = Now(world.at_us, prefer=prefer)
+            agent, outputs = self.agent.step(node.agent, tick, now)
+            owner, told = self.owner.step(node.owner, tick, now) if node.owner is not None else (None, [])
+            sends = tuple(o for o in (*outputs, *told) if isinstance(o, (Send, Watermarks)))
+            number = self._structures.number((agent, owner, sends), {n: i for i, n in enumerate(self.names)})
+            if number not in seen:
+                seen.add(number)
+                action = Action("tick", name, prefer=prefer if len(seen) > 1 else ())
+                after = node._replace(agent=agent, owner=owner)
+                yield self._carried_out(with_node(world, name, after), action, name, [*outputs, *told])
+
+    def _moves(self, world: World) -> Iterator[Step[World]]:
+        """A user asks the coordinator that etcd has for the maintainer on a node, or to drain one."""
+        name = world.campaign[0][0] if world.campaign else ""
+        node = dict(world.nodes).get(name)
+        if node is None or node.agent is None or node.owner is None:
+            return
+        left = world.left._replace(moves=world.left.moves - 1)
+        for command in (*map(MoveMaintainer, self.names), *map(Drain, self.names)):
+            owner, outputs = self.owner.step(node.owner, Asked(command), Now(world.at_us))
+            if replace(owner, said=node.owner.said) != node.owner:
+                after = with_node(world, name, node._replace(owner=owner))._replace(left=left)
+                yield self._carried_out(after, Action("move", name, message=command), name, outputs)
+
+    def _is_busy(self, world: World, name: str, *, to_it: bool) -> bool:
+        """Whether what the node's coordinator or maintainer (or processor) said is on its way, or is to come to it."""
+        for sender, to, messages in world.links:
+            reports = sum(isinstance(m, _REPORTS) for m in messages)
+            if sender == name and (len(messages) - reports if to_it else reports) >= self.bounds.on_way:
+                return True
+            if to_it and to == name and reports >= self.bounds.on_way:
+                return True
+        return False
+
+    def _carried_out(self, world: World, action: Action, name: str, outputs: list[Any]) -> Step[World]:
+        step = super()._carried_out(world, action, name, outputs)
+        return step if step.broken else step._replace(broken=_coordinated(step.world, name))
+
+
+def _coordinated(world: World, name: str) -> tuple[str, str] | None:
+    """See whether a node's maintainer is elsewhere too, or it was told to stop with something on it."""
+    here = dict(world.nodes)[name].agent
+    if here is None:
+        return None
+    if here.maintainer is not None:
+        epoch = here.maintainer.owner_rev
+        for other, node in world.nodes:
+            there = node.agent.maintainer if node.agent and other != name else None
+            if there is not None and there.owner_rev == epoch:
+                return ONE, f"{other} and {name} both have the maintainer of epoch {epoch}"
+    if here.liveness == STOPPING and (here.maintainer is not None or here.executor.pipelines):
+        return EMPTY, f"{name} is told to stop and is not empty"
+    return None
+
+
 def small_world(bounds: Bounds, variant: str = "v2") -> Small:
     """Give the small world of a protocol, ``v2``, ``v3`` or ``v4``."""
+    if bounds.coordinator:
+        if variant != "v4":
+            raise ContractError(f"{variant} has no coordinator", hint="It is of v4 alone: variant=v4,coordinator=true.")
+        return SmallCoordinated(bounds)
     if variant == "v2":
         return Small(bounds)
     return SmallVariant(bounds, two_phases() if variant == "v3" else maintainer(lossy=bounds.lost > 0))

@@ -36,12 +36,14 @@ class Bounds:
     doubled
         Announces that come twice.
     moves
-        Tables that a user wants elsewhere.
+        Tables that a user wants elsewhere; with a coordinator the maintainer on a node, or a node drained.
     on_way
         Of v3 and v4: a periodic call waits while so many messages are on one link.
     topics
         Each kind of message of an owner is a topic of its own, as in TiCDC: announcements and orders may overtake each
         other. Processors wait until a Sync is acknowledged, so what they say stays in order.
+    coordinator
+        Of v4: who is elected is the coordinator, and the maintainer is on any node.
     at_once
         A node's periodic call follows at once on what the node hears, so that only the network's delays are explored
         and not the node's own; far fewer states.
@@ -64,6 +66,7 @@ class Bounds:
     moves: int = 0
     on_way: int = 1
     topics: bool = False
+    coordinator: bool = False
     at_once: bool = False
     stops_at_once: bool = True
     one_owner: bool = True

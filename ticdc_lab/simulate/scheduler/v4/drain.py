@@ -67,21 +67,12 @@ class Gate(NamedTuple):
     acked: Map[Address, int] = Map()
 
 
-class ClearGate(NamedTuple):
-    """Nodes that may still follow a target that was cleared."""
-
-    target: Address
-    epoch: int
-    pending: frozenset[Address]
-
-
 @dataclass(frozen=True, slots=True)
 class DrainController:
-    """All nodes, and the gates before new maintainers."""
+    """All nodes, and the gate before new maintainers."""
 
     nodes: Map[Address, NodeState] = Map()
     gate: Gate | None = None
-    clear_gate: ClearGate | None = None
 
 
 Stepped = tuple[DrainController, list[Output]]
@@ -125,7 +116,7 @@ def node_removed(state: DrainController, node: Address) -> DrainController:
     gate = state.gate
     if gate is not None and node in gate.acked:
         gate = gate._replace(acked=gate.acked.delete(node))
-    return without_pending(replace(state, nodes=nodes, gate=gate), {node})
+    return replace(state, nodes=nodes, gate=gate)
 
 
 def planned(
@@ -198,14 +189,6 @@ def _observed(
     return replace(state, nodes=state.nodes.set(node, known), gate=gate), outputs
 
 
-def without_pending(state: DrainController, gone: set[Address]) -> DrainController:
-    """Wait for some nodes no longer; with the last of them the gate is gone."""
-    if state.clear_gate is None:
-        return state
-    left = state.clear_gate.pending - gone
-    return replace(state, clear_gate=state.clear_gate._replace(pending=left) if left else None)
-
-
 def _due(sent_us: int | None, at_us: int) -> bool:
     return sent_us is None or at_us - sent_us >= RESEND_US
 
@@ -214,23 +197,14 @@ TTL_US = 30_000_000
 
 
 def gate_started(state: DrainController, target: Address, epoch: int) -> DrainController:
-    """Dispatchers drain from a target from now on; an older gate of whatever kind is over."""
-    return replace(state, gate=Gate(target, epoch), clear_gate=None) if target and epoch else state
+    """Dispatchers drain from a target from now on; an older gate is over."""
+    return replace(state, gate=Gate(target, epoch)) if target and epoch else state
 
 
-def gate_cleared(
-    state: DrainController, target: Address, epoch: int, pending: frozenset[Address] = frozenset()
-) -> DrainController:
-    """The drain of a target is over; ``pending`` nodes may not know yet. Nothing where another gate has begun."""
-    if state.gate is not None and (state.gate.target, state.gate.epoch) != (target, epoch):
-        return state
-    return replace(state, gate=None, clear_gate=ClearGate(target, epoch, pending) if pending else None)
-
-
-def clear_acked(state: DrainController, node: Address, target: Address, epoch: int) -> DrainController:
-    """A node knows that the drain of a target is over."""
-    gate = state.clear_gate
-    return without_pending(state, {node}) if gate and (gate.target, gate.epoch) == (target, epoch) else state
+def gate_cleared(state: DrainController, target: Address, epoch: int) -> DrainController:
+    """The drain of a target is over. Nothing where another gate has begun."""
+    is_open = state.gate is not None and state.gate[:2] == (target, epoch)
+    return replace(state, gate=None) if is_open else state
 
 
 def state_of(state: DrainController, node: Address, at_us: int) -> str:
@@ -245,8 +219,6 @@ def why_not_dest(state: DrainController, node: Address, at_us: int) -> str:
     """Say why no maintainer may go to a node, nothing where one may."""
     if state_of(state, node, at_us) != ALIVE:
         return f"it is {state_of(state, node, at_us)}"
-    if state.clear_gate is not None and node in state.clear_gate.pending:
-        return f"it may still drain {state.clear_gate.target}"
     if state.gate is None:
         return ""
     if node == state.gate.target:
