@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,9 +14,10 @@ from worlds import S, small
 from ticdc_lab.simulate.pd import rule_checker
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.create import remove_peer, transfer_leader
-from ticdc_lab.simulate.pd.operators import Kind, RemovePeer, TransferLeader
+from ticdc_lab.simulate.pd.operators import Kind, MergeRegion, RemovePeer, TransferLeader
+from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, Peer
 from ticdc_lab.simulate.pd.world import tasks
-from ticdc_lab.simulate.pd.world.changes import Change, Pdctl, StopStore, Timed
+from ticdc_lab.simulate.pd.world.changes import Change, CutOff, Pdctl, StopStore, Timed
 from ticdc_lab.simulate.pd.world.columns import Members
 from ticdc_lab.simulate.pd.world.controller import Controller
 from ticdc_lab.simulate.pd.world.monitor import (
@@ -32,6 +34,7 @@ from ticdc_lab.simulate.pd.world.monitor import (
     VANISHED,
     Monitor,
     Violated,
+    wanted,
 )
 from ticdc_lab.simulate.pd.world.run import Run, simulate
 from ticdc_lab.simulate.pd.world.running import Running
@@ -161,6 +164,31 @@ def test_an_operator_for_a_region_that_is_gone_is_caught(monkeypatch: pytest.Mon
         there.controller.add([replace(made, status="created")], 0, 0)
 
 
+def ids_in_order(there: World) -> list[int]:
+    """Give the regions in the order of keys; bounded, as a chain that is broken may have no end."""
+    return [int(there.regions.id[row]) for row in islice(there.regions.in_key_order(), 20)]
+
+
+@pytest.mark.parametrize(
+    "happens", ["nothing", "the target is absorbed", "the source is absorbed", "the target is cut"]
+)
+def test_only_siblings_merge(happens: str) -> None:
+    """What was told long ago may come to a region whose neighbour is another one by now (seed 422 of the swarm)."""
+    there = World(small(6, 4, size=60), seed=1)
+    there.attach(None, Monitor(there))
+    there.tasks.tell(1, MergeRegion(2, 3), 0)
+    if happens == "the target is absorbed":
+        there.regions.merge(2, 3)
+    elif happens == "the source is absorbed":
+        there.regions.merge(1, 0)
+    elif happens == "the target is cut":
+        there.split(2)
+    before = ids_in_order(there)
+    there.run(2 * S)
+    after = ids_in_order(there)
+    assert after == (before if happens != "nothing" else [1, 3, 4, 5, 6])
+
+
 def test_every_invariant_has_its_bug() -> None:
     """No check without a fault that it catches."""
     assert {b.invariant for b in BUGS} == set(INVARIANTS)
@@ -225,3 +253,52 @@ def test_to_leave_a_joint_state_lowers_nothing_that_entering_it_had_not() -> Non
     played = scenario_from_text(JOINT).model.play(scenario_from_text(JOINT), keep=False)
     assert played.run.violation is None
     assert "leave-joint-state" in played.run.operators["desc"].to_pylist()
+
+
+# What the auditor lets pass, and what it does not
+
+
+def audited(*changes: Timed, until_s: int = 0, stores: int = 4) -> tuple[World, Monitor]:
+    """Give a cluster of regions on stores 1 to 3, as it is after a while, with its auditor."""
+    there = World(small(6, stores, (1, 2, 3), limit=0.001), seed=1, changes=changes)
+    monitor = Monitor(there)
+    there.attach(None, monitor)
+    there.run(until_s * S)
+    return there, monitor
+
+
+def test_a_quorum_is_there_as_far_as_pd_knows_until_it_hears_otherwise() -> None:
+    """Of two stores that fell silent it hears half a minute later (seed 120 of the swarm)."""
+    silent = [Timed(1 * S, StopStore(2)), Timed(1 * S, StopStore(3))]
+    for until_s, is_kept in ((5, True), (40, False)):
+        there, monitor = audited(*silent, until_s=until_s)
+        assert monitor.running() == {1, 4}
+        assert monitor.has_quorum(there.regions.region(0)) is is_kept
+
+
+@pytest.mark.parametrize(("unheard", "is_harm"), [(True, False), (False, True)])
+def test_an_operator_does_harm_only_if_it_did_as_pd_knew_it_too(unheard: bool, is_harm: bool) -> None:
+    """A peer on a store of which PD had not heard lately may go (seeds 1038, 1044 and 2019 of the swarm)."""
+    there, monitor = audited(*([Timed(1 * S, CutOff(3))] if unheard else []), until_s=30)
+    assert monitor.running() == {1, 2, 3, 4}
+    region = there.regions.region(0)
+    op = remove_peer(there.cluster(), region._replace(leader=1), 3, "replace", kind=Kind.REGION)
+    running = replace(there.controller.made(op, 0), status="started", conf_done=1)
+    monitor.operator_changed(running, "created")
+    there.regions.put(0, region._replace(peers=tuple(p for p in region.peers if p.store != 3), leader=1))
+    ended = replace(running, status="success")
+    if is_harm:
+        with pytest.raises(Violated, match=f"{FEWER}: region 1 has 2 healthy voters after replace, had 3"):
+            monitor.operator_changed(ended, "started")
+    else:
+        monitor.operator_changed(ended, "started")
+
+
+def test_an_orphan_stands_in_for_a_lost_peer_of_a_rule() -> None:
+    """PD fits the lost one and removes neither: what rules ask for is there (seed 203 of the swarm)."""
+    cluster, region = audited()[0].cluster(), audited()[0].regions.region(0)
+    more = region._replace(peers=(*region.peers, Peer(9, 4)))
+    assert wanted(cluster, more, frozenset({1, 2, 3, 4})) == 3, "one is too many"
+    assert wanted(cluster, more, frozenset({1, 2, 4})) == 3 > wanted(cluster, region, frozenset({1, 2, 4})) == 2
+    leaving = more._replace(peers=(*region.peers[:2], Peer(3, 3, DEMOTING), Peer(9, 4, INCOMING)))
+    assert wanted(cluster, leaving, frozenset({1, 2, 3})) == 2, "nor one that is to be demoted"

@@ -169,7 +169,7 @@ def _harm(
     had, has = _lasting(start.before, then), _lasting(region, now)
     if has < had and has < _voters_asked(start.cluster, region):
         return FEWER, f"region {region.id} has {has} healthy voters after {r.op.desc}, had {had}"
-    had, has = _wanted(start.cluster, start.before, then), _wanted(start.cluster, region, now)
+    had, has = wanted(start.cluster, start.before, then), wanted(start.cluster, region, now)
     if has < had and r.status == SUCCESS:
         return RULES, f"region {region.id} has {has} peers that its rules ask for after {r.op.desc}, had {had}"
     return ()
@@ -184,7 +184,7 @@ def _lasting(region: Region, able: frozenset[int]) -> int:
     return sum(p.role not in (LEARNER, DEMOTING) and _serves(region, p, able) for p in region.peers)
 
 
-def _wanted(cluster: Cluster, region: Region, able: frozenset[int]) -> int:
+def wanted(cluster: Cluster, region: Region, able: frozenset[int]) -> int:
     """Count the healthy peers of a region that placement rules ask for.
 
     Neither those that are too many nor a voter that is to be demoted count. Healthy ones are fitted alone: among all

@@ -196,6 +196,8 @@ class Tasks:
             case RemovePeer(store):
                 return self._remove(task, store, reports)
             case MergeRegion(_, target):
+                if target not in r.row_of:
+                    return True  # it was absorbed itself: TiKV merges siblings only (check_merge_proposal)
                 reports.append(Report(task.row, None, merged_into=r.row_of[target]))
                 return self._count("merge")
             case SplitRegion(_, keys):

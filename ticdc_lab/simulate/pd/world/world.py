@@ -318,9 +318,11 @@ class World:
         """Merge two regions.
 
         PD sees that it is done by the key range of the one that stays. Where that is cut at once where it grew
-        together, PD sees nothing, and gives the two operators up when it would tell them again.
+        together, PD sees nothing, and gives the two operators up when it would tell them again. Meanwhile one of them
+        may have been absorbed or cut: then they are no siblings any more, and nothing merges.
         """
-        if not self.regions.alive[target]:
+        r = self.regions
+        if not (r.alive[source] and r.alive[target]) or target not in (r.before[source], r.after[source]):
             return
         running = self.controller.running.get(target)
         self.regions.merge(source, target)
