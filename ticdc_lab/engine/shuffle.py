@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.engine.sessions import is_sail
 
 Batches = Iterator[pa.RecordBatch]
@@ -175,16 +176,19 @@ def _of_bucket(kernel: Kernel, order: Sequence[str], arrow: pa.Schema) -> Callab
     def run(bucket: pa.Table) -> pa.Table:
         rows = bucket.drop_columns([_BUCKET])
         if order:
-            rows = rows.take(pc.sort_indices(rows, _nulls_first(order)))
+            rows = rows.take(_in_order(rows, order))
         found = list(kernel(iter(rows.to_batches())))
         return pa.Table.from_batches(found).select(names).cast(arrow) if found else arrow.empty_table()
 
     return run
 
 
-def _nulls_first(order: Sequence[str]) -> list[tuple[str, str, str]]:
-    """As Spark sorts."""
-    return [(c, "ascending", "at_start") for c in order]
+def _in_order(rows: pa.Table, order: Sequence[str]) -> pa.Array:
+    """Where rows stand when sorted as Spark sorts, nulls first."""
+    columns = [rows[c] for c in order]
+    if all(pa.types.is_integer(c.type) and not c.null_count for c in columns):
+        return pa.array(order_of(*[c.to_numpy() for c in columns]))
+    return pc.sort_indices(rows, [(c, "ascending", "at_start") for c in order])
 
 
 def _struct(schema: StructType | str) -> StructType:

@@ -1,0 +1,43 @@
+"""Sorting rows by several numbers, much quicker than with numpy's stable sorts."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+_Ints = NDArray[np.int64]
+
+
+def order_of(*keys: _Ints) -> _Ints:
+    """Order of rows by the first key, then the next; those that are equal in all keys stay in their order.
+
+    As ``np.lexsort`` of the keys backwards. Numpy's plain sort of one number is five times as fast as its stable one,
+    so each further key is sorted as one number with the place that its row has by the keys before it.
+
+    Examples
+    --------
+    >>> order_of(np.array([2, 1, 2]), np.array([7, 8, 5]))
+    array([1, 2, 0])
+    """
+    order: _Ints = np.argsort(keys[0])
+    new = _begins(keys[0][order])
+    for key in (*keys[1:], np.arange(len(order))):
+        if new.all():
+            break
+        group, then = np.cumsum(new) - 1, key[order]
+        low, high = int(then.min()), int(then.max())
+        bits = (high - low).bit_length()
+        if bits + int(group[-1]).bit_length() < 63:
+            at = np.argsort((group << bits) + (then - low))
+        else:
+            at = np.lexsort((then, group))
+        order, then = order[at], then[at]
+        new |= _begins(then)
+    return order
+
+
+def _begins(values: _Ints) -> NDArray[np.bool_]:
+    """Where a run of equal values begins."""
+    new = np.ones(len(values), dtype=np.bool_)
+    new[1:] = values[1:] != values[:-1]
+    return new
