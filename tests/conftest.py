@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 from xdist.scheduler import LoadFileScheduling
 
 from ticdc_lab.codecs.keys import with_keys
@@ -84,11 +85,14 @@ def pytest_runtestloop(session: pytest.Session) -> None:
             raise pytest.UsageError("the kernels do not compile: python -m ticdc_lab.codecs.kernel.compiling")
 
 
-_STARTS_SPARK = re.compile(r"mark\.spark\b|\bclassic: SparkSession|\(\"spark\"\)")
+_STARTS_SPARK = re.compile(r"mark\.spark\b|\bclassic: SparkSession|^(?:from|import) engines\b", re.MULTILINE)
 
 
 class _OneJvm(LoadFileScheduling):
-    """Files go to workers as they are, but those that ask Spark go to one of them: a JVM gets quicker as it runs."""
+    """Files go to workers as they are, but those that ask Spark go to one of them.
+
+    A second JVM would cost 5 CPU seconds to start and 2 to 10 to get warm, a second broker 5, and memory for both.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
@@ -186,6 +190,25 @@ def spark(engine: str) -> SparkSession:
     return engines.session_of(engine)
 
 
+@pytest.fixture(scope="module")
+def interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let Spark compile nothing for many queries that run once over a few rows: that takes most of their time."""
+    if request.config.getoption("--engine") == "spark":  # before a release all is as people have it
+        yield
+        return
+    with engines.using("spark"):
+        settings = engines.session_of("spark").conf
+        before = {name: settings.get(name) for name in _INTERPRETED}
+        for name, value in _INTERPRETED.items():
+            settings.set(name, value)
+    yield
+    for name, was in before.items():
+        settings.set(name, was)
+
+
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
 @pytest.fixture
 def classic() -> Iterator[SparkSession]:
     """Give a session of Spark to one test of a module that otherwise runs on the embedded engine."""
@@ -219,15 +242,19 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]
 @pytest.fixture(scope="module")
 def events_of(spark: SparkSession) -> Any:
     """``events_of("messages_open-protocol_small.jsonl.gz")``: a golden topic as events, by the reference decoder."""
-    cache: dict[str, DataFrame] = {}
+    return partial(_golden_events, spark)
 
-    def get(name: str) -> DataFrame:
-        if name not in cache:
-            protocol = "open-protocol" if "open-protocol" in name else "canal-json"
-            cache[name] = events_frame(spark, reference_decoder.decode_file(golden(name), protocol))
-        return cache[name]
 
-    return get
+@cache
+def _golden_events(spark: SparkSession, name: str) -> DataFrame:
+    """Decoded and hashed once a session: without a file each query on the embedded engine would do it anew."""
+    protocol = "open-protocol" if "open-protocol" in name else "canal-json"
+    return computed(events_frame(spark, reference_decoder.decode_file(golden(name), protocol)))
+
+
+def computed(frame: DataFrame) -> DataFrame:
+    """The rows of a frame, computed once: the embedded engine takes ``cache`` and keeps nothing."""
+    return _in_a_file(frame.sparkSession, frame.toArrow(), frame.schema)
 
 
 def events_frame(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
@@ -235,10 +262,15 @@ def events_frame(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame
     if len(events) < _MANY:
         rows = [tuple(_typed(f.name, e.get(f.name)) for f in EVENTS.fields) for e in events]
         return spark.createDataFrame(rows, EVENTS).transform(with_keys).cache()
-    folder = tempfile.mkdtemp()
+    table = pa.Table.from_pylist(events, schema=to_arrow_schema(EVENTS))
+    return _in_a_file(spark, table, EVENTS).transform(with_keys).cache()
+
+
+def _in_a_file(spark: SparkSession, table: pa.Table, schema: StructType) -> DataFrame:
+    folder = tempfile.mkdtemp(prefix="ticdc_lab-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    pq.write_table(pa.Table.from_pylist(events, schema=to_arrow_schema(EVENTS)), f"{folder}/events.parquet")
-    return spark.read.schema(EVENTS).parquet(folder).transform(with_keys).cache()
+    pq.write_table(table, f"{folder}/events.parquet")
+    return spark.read.schema(schema).parquet(folder)
 
 
 def _typed(name: str, v: Any) -> Any:

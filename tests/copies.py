@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from conftest import computed
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
@@ -23,13 +24,13 @@ _NARROW = [c for c in (*EVENTS.names, *KEYS.names, *IMAGE_HASHES.names) if c not
 
 
 def copies(events: DataFrame, faults: Sequence[PlantedFault]) -> DataFrame:
-    """The log without fault as topic ``copy-0``, and one more for each fault, in narrow rows and cached."""
+    """The log without fault as topic ``copy-0``, and one more for each fault, in narrow rows."""
     topics = F.array(*[F.lit(f"copy-{i}") for i in range(len(faults) + 1)])
     each = events.select(*_NARROW).withColumn("topic", F.explode(topics))
     placed = [replace(f, topic=f"copy-{i}") for i, f in enumerate(faults, 1)]
     # rows of two copies are two rows
     hashes = {h: F.when(F.col(h).isNotNull(), F.xxhash64(h, "topic")) for h in KEYS.names}
-    return with_faults(each, placed).withColumns(hashes).cache()
+    return computed(with_faults(each, placed).withColumns(hashes))
 
 
 def copy_col() -> Column:
@@ -43,7 +44,6 @@ def findings(events: DataFrame, faults: Sequence[PlantedFault], *, protocol: str
     apart = {"offset": F.col("offset") + number * APART, "commit_ts": F.col("commit_ts") + number * LATER}
     found = whole.withColumns(apart).transform(audit, protocol=protocol, max_per_guarantee=None, with_keys=False)
     rows = found.collect()
-    whole.unpersist()
     first = events.agg(F.min("commit_ts")).collect()[0][0]
     out: list[list[Row]] = [[] for _ in range(len(faults) + 1)]
     for f in rows:

@@ -47,6 +47,8 @@ class Object(dict[str, Any]):
 
 def loads(raw: bytes) -> Any:
     def pairs(items: list[tuple[str, Any]]) -> Object:
+        if len(whole := Object(items)) == len(items):
+            return whole
         out, twice = Object(), set()
         for k, v in items:
             if k == "ohk" and isinstance(v, bool) and k in out:  # the real encoder writes it twice: one true counts
@@ -66,7 +68,7 @@ def loads(raw: bytes) -> Any:
         )
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as e:
         raise Undecodable(str(e)) from e
-    todo = [found]
+    todo = [found] if b"\\u" in raw else []  # only so can UTF-8 name a surrogate
     while todo:
         v = todo.pop()
         if isinstance(v, dict):

@@ -37,7 +37,7 @@ from ticdc_lab.lake.tables import (
 )
 from ticdc_lab.sources.load import load
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 steps = import_module("ticdc_lab.lake.ingest")
 OPEN = "messages_open-protocol_small-dup-restart.jsonl.gz"

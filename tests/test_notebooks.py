@@ -7,11 +7,15 @@ import importlib
 import pkgutil
 import re
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
+
+if TYPE_CHECKING:  # it takes more than a second, which every worker would spend when it looks for tests
+    import nbformat
+    from jupyter_client.manager import KernelManager
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -50,6 +54,8 @@ LINK = re.compile(r"\]\(([^)]+\.ipynb)\)")
 
 def cells(path: Path, kind: str) -> list[nbformat.NotebookNode]:
     """Cells of a notebook of one kind, ``code`` or ``markdown``."""
+    import nbformat
+
     return [c for c in nbformat.read(path, as_version=4).cells if c.cell_type == kind]
 
 
@@ -58,12 +64,31 @@ def linked(cell: nbformat.NotebookNode) -> list[str]:
     return [Path(name).stem for name in LINK.findall(cell.source)]
 
 
-def executed(path: Path, parameters: str = "") -> nbformat.NotebookNode:
-    """A notebook after a run in a fresh kernel, with lines added to its parameters."""
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[KernelManager]:
+    """Give one kernel for all notebooks: what each of its own would import and begin anew takes most of their time."""
+    from jupyter_client.manager import KernelManager
+
+    manager = KernelManager()
+    yield manager
+    manager.shutdown_kernel(now=True)
+
+
+def executed(path: Path, kernel: KernelManager, parameters: str = "") -> nbformat.NotebookNode:
+    """A notebook after a run in which no name of an earlier one is known, with lines added to its parameters."""
+    import nbformat
+    from nbclient import NotebookClient
+
     notebook = nbformat.read(path, as_version=4)
     tagged = next(c for c in notebook.cells if "parameters" in c.metadata.get("tags", []))
     tagged.source += f"\n{parameters}"
-    NotebookClient(notebook, timeout=400, resources={"metadata": {"path": str(path.parent)}}).execute()
+    notebook.cells.insert(0, forgetting := nbformat.v4.new_code_cell("%reset -f"))
+    client = NotebookClient(notebook, km=kernel, timeout=400, resources={"metadata": {"path": str(path.parent)}})
+    try:
+        client.execute()
+    finally:
+        client.kc.stop_channels()
+    notebook.cells.remove(forgetting)
     return notebook
 
 
@@ -142,9 +167,9 @@ def test_the_start_leads_everywhere() -> None:
 @pytest.mark.parametrize(
     "path", [pytest.param(p, marks=pytest.mark.soak if p.stem[:2] in SLOW else (), id=p.stem) for p in NOTEBOOKS]
 )
-def test_notebook_runs(path: Path) -> None:
-    """Every cell runs in a fresh kernel, no assert fails, and plots come out, with what an export needs."""
-    notebook = executed(path)
+def test_notebook_runs(path: Path, kernel: KernelManager) -> None:
+    """Every cell runs from nothing, no assert fails, and plots come out, with what an export needs."""
+    notebook = executed(path, kernel)
     assert [o for o in outputs(notebook) if o.output_type == "error"] == []
     assert plots(notebook) >= (2 if path.stem.startswith("11") else 4)
     assert any("Plotly" in o.get("data", {}).get("text/html", "") for o in outputs(notebook))
@@ -153,7 +178,7 @@ def test_notebook_runs(path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("log", LOGS)
 @pytest.mark.parametrize("number", OF_A_LOG)
-def test_notebook_takes_any_log(number: str, log: str, tmp_path: Path) -> None:
+def test_notebook_takes_any_log(number: str, log: str, tmp_path: Path, kernel: KernelManager) -> None:
     """Only the source is changed: what the log has is answered, what it lacks is said, and nothing raises."""
     source = LOGS[log]
     if source == STORAGE:
@@ -161,5 +186,5 @@ def test_notebook_takes_any_log(number: str, log: str, tmp_path: Path) -> None:
             archive.extractall(tmp_path, filter="data")
         source = tmp_path / "storage" / log
     path = next(p for p in NOTEBOOKS if p.stem.startswith(number))
-    notebook = executed(path, f"source = {str(source)!r}")
+    notebook = executed(path, kernel, f"source = {str(source)!r}")
     assert plots(notebook) >= 3

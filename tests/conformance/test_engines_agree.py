@@ -39,17 +39,9 @@ TOPICS = {
 }
 """Recordings, and which part of each is enough for what the others lack: repeats, and stalls."""
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 FAULTS = (generated.late_row, generated.row_elsewhere, generated.watermark_lost, generated.watermarks_lost)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def interpreted() -> Iterator[None]:
-    """Spark compiles no code for queries that run once over a few rows: that takes most of their time."""
-    with using("spark"):
-        settings = session_of("spark").conf
-        settings.set("spark.sql.codegen.wholeStage", "false")
-    yield
-    settings.unset("spark.sql.codegen.wholeStage")
 
 
 @pytest.fixture(autouse=True)

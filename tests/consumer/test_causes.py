@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import copies
 import pytest
-from conftest import golden, json_lines
+from conftest import computed, golden, json_lines
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -52,7 +52,7 @@ def resent(fault: str) -> list[tuple[set[str], int, set[int]]]:
 @pytest.mark.parametrize(("protocol", "fault"), TOPICS)
 def test_each_recorded_fault_is_an_episode_of_its_kind(spark: SparkSession, protocol: str, fault: str) -> None:
     """All that was sent again, and nothing else, is in an episode; the partitions together name the fault's tables."""
-    events = load(spark, str(golden(f"messages_{protocol}_small-dup-{fault}.jsonl.gz"))).events.cache()
+    events = computed(load(spark, str(golden(f"messages_{protocol}_small-dup-{fault}.jsonl.gz"))).events)
     episodes = events.transform(delivery_episodes).collect()
     causes = events.transform(delivery_causes).collect()
     assert {e.cause for e in episodes} == {c.cause for c in causes} == {CAUSE[fault]}
@@ -68,14 +68,13 @@ def test_each_recorded_fault_is_an_episode_of_its_kind(spark: SparkSession, prot
         for c in rows:
             tables[checkpoint[c.partition, c.from_offset]].add(c.table)
         assert [tables[ts] for ts in sorted(tables)] == [named for named, _, _ in wanted]
-    events.unpersist()
 
 
 def misjudged(spark: SparkSession, seeds: range) -> list[str]:
     """Planted faults whose cause is not said, or not at their place."""
     wanted = {"row_dropped": LOST, "changes_swapped": REORDERED, "row_late": REORDERED, "offsets_lost": LOST,
               "stale_replay": TABLE, "delete_dropped": LOST, "transaction_torn": LOST}  # fmt: skip
-    events = load(spark, str(golden(SMALL))).events.cache()
+    events = computed(load(spark, str(golden(SMALL))).events)
     log = read_log(events, rows=2_000)
     faults = [plan_fault(log, kind, seed) for kind in wanted for seed in seeds]
     whole = copies.copies(events, faults)
@@ -85,8 +84,6 @@ def misjudged(spark: SparkSession, seeds: range) -> list[str]:
     found = defaultdict(list)
     for r in said.collect():
         found[r.copy].append(r)
-    whole.unpersist()
-    events.unpersist()
     wrong = [f"without fault: {found[0]}"] if found[0] else []
     for i, f in enumerate(faults, 1):
         there = {(r.cause, r.partition, r.offset) for r in found[i] if r.n}

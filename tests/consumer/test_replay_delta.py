@@ -15,7 +15,7 @@ from ticdc_lab.consumer.sinks.delta import consistent, read_state
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables import knowledge
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 OPEN = "messages_open-protocol_small.jsonl.gz"
 ADD_COLUMN, TRUNCATE = 470603993604161536, 470603993642696704

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import events_frame
+from conftest import computed, events_frame
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.answers.advice import sentences, values
@@ -132,13 +132,8 @@ def promised(events: DataFrame, advice: Advice, catalog: Catalog) -> None:
     feed = changefeed_from_toml(advice.changefeed.to_toml())
     assert feed == advice.changefeed
     assert feed.partitions == advice.partitions
-    sent = events.transform(
-        dispatch_by_rules,
-        rules=feed.rules,
-        partitions=advice.partitions,
-        catalog=catalog,
-        case_sensitive=feed.case_sensitive,
-    ).cache()
+    how = {"rules": feed.rules, "catalog": catalog, "case_sensitive": feed.case_sensitive}
+    sent = computed(events.transform(dispatch_by_rules, partitions=advice.partitions, **how))
     rows = [
         r["rows"] for r in sent.transform(balance, partitions=advice.partitions).orderBy("target_partition").collect()
     ]
@@ -146,7 +141,6 @@ def promised(events: DataFrame, advice: Advice, catalog: Catalog) -> None:
     assert advice.whole[advice.partitions].max_over_mean == pytest.approx(max(rows) / mean)
     found = sent.transform(guarantees, catalog=catalog).where("`table` IS NULL").collect()
     assert {r["guarantee"]: (r["violations"], r["cases"]) for r in found} == advice.broken()
-    sent.unpersist()
 
 
 def test_the_advice_keeps_its_promises(log: DataFrame, advice: Advice) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from conftest import events_frame, golden
+from conftest import computed, events_frame, golden
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from upstream import Change, Inconsistent, consume, history, upstream
@@ -85,7 +85,7 @@ def log(spark: SparkSession) -> tuple[DataFrame, dict[int, tuple[str, Change]]]:
 def dispatched(log: Any) -> DataFrame:
     """The log by conflict detection over four partitions."""
     found = log[0].transform(dispatch, strategy="conflict", partitions=4, catalog=CATALOG)
-    return found.cache()
+    return computed(found)
 
 
 def rows_of(frame: DataFrame) -> list[tuple[int, int, int]]:
@@ -238,7 +238,7 @@ def test_the_golden_log_keeps_the_designs_promise(events_of: Any, name: str) -> 
     """On TiCDC's own messages nothing breaks but table order, and every barrier of a table is listed."""
     events = events_of(name)
     catalog = catalog_of(events)
-    found = events.transform(dispatch, strategy="conflict", partitions=4, catalog=catalog).cache()
+    found = computed(events.transform(dispatch, strategy="conflict", partitions=4, catalog=catalog))
     rows = found.transform(guarantees, catalog=catalog).where("`table` IS NULL").collect()
     assert {r["guarantee"]: r["violations"] for r in rows if r["guarantee"] != "table_order"} == dict.fromkeys(KEPT, 0)
     listed = (

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from conftest import events_frame, json_lines
+from conftest import computed, events_frame, json_lines
 from pyspark.sql import DataFrame, SparkSession
 from test_vectors import definition, image
 
@@ -67,7 +67,7 @@ def test_without_definitions_only_the_handle_key_is_known(forms: Any) -> None:
 def test_joining_split_updates_gives_ticdcs_raw_updates(forms: Any) -> None:
     """What is joined by key is what TiCDC sent raw, without exception; what cannot be told is left and counted."""
     raw, split, catalog = forms
-    joined = split.transform(joined_updates, catalog=catalog).cache()
+    joined = computed(split.transform(joined_updates, catalog=catalog))
     made = changes(joined.where("op = 'update' AND joined = 'same-key'"))
     assert sum(made.values()) > 100
     assert made <= changes(raw)

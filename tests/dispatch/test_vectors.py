@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
-from conftest import json_lines
+from conftest import computed, json_lines
 from pyspark.sql import DataFrame, SparkSession
 from reference_decoder import mysql_float
 
@@ -82,7 +82,7 @@ def events(spark: SparkSession, vectors: list[dict[str, Any]]) -> DataFrame:
     types = [EVENTS[c].dataType.simpleString() for c in COLUMNS]
     schema = ", ".join(f"`{c}` {t}" for c, t in zip(COLUMNS, types, strict=True)) + ", `offset` bigint"
     made = spark.createDataFrame(rows, schema).repartition(2, "offset")
-    return made.transform(with_hashes, DISPATCH).drop("columns", "before").cache()
+    return computed(made.transform(with_hashes, DISPATCH).drop("columns", "before"))
 
 
 def call(events: DataFrame, rule: str, n: int, **kwargs: Any) -> DataFrame:
@@ -135,5 +135,6 @@ def test_every_number_of_partitions_gives_its_partition(
 
 def collected(dispatched: DataFrame) -> dict[int, tuple[Any, ...]]:
     """Partition, key and error by line."""
-    rows = dispatched.select("offset", "target_partition", "dispatch_key", "dispatch_error").collect()
-    return {r[0]: tuple(r[1:]) for r in rows}
+    found = dispatched.select("offset", "target_partition", "dispatch_key", "dispatch_error").toArrow()
+    line, *answer = (column.to_pylist() for column in found.columns)
+    return dict(zip(line, zip(*answer, strict=True), strict=True))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import golden
+from conftest import computed, golden
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -22,7 +22,7 @@ NOT_CARRIED = {"start_ts", "table id"}
 def reference(spark: SparkSession) -> DataFrame:
     """A part of the golden canal-json log: two tables, all kinds of values."""
     events = load(spark, str(golden("messages_canal-json-tidb_small.jsonl.gz"))).events
-    return events.where("table_name IN ('orders', 'Ledger') OR kind = 'watermark'").cache()
+    return computed(events.where("table_name IN ('orders', 'Ledger') OR kind = 'watermark'"))
 
 
 def measured(events: DataFrame, reference: DataFrame) -> Counts:

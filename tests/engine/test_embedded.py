@@ -11,6 +11,7 @@ import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -309,6 +310,15 @@ def test_one_task_imports_at_a_time(tmp_path: Path, how: str, at_once: int) -> N
         [sys.executable, "-c", AT_ONCE, str(tmp_path), how], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == str(at_once)
+
+
+def test_a_main_module_without_a_spec_is_given_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After IPython's ``%reset`` its main module has no ``__spec__`` at all, which ended in a trace."""
+    main = ModuleType("__main__")
+    del main.__spec__
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    embedded.be_no_doctest()
+    assert main.__spec__ is not None and main.__spec__.name == "__main__"
 
 
 def test_no_port_is_open_while_a_closed_one_computes(sail: SailProcess) -> None:

@@ -1,4 +1,4 @@
-"""The same on either engine: progress, cancelling, rows brought together by key; each in a process of its own."""
+"""The same on either engine, and on Spark Connect: progress, cancelling, rows brought together by key."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -95,13 +96,16 @@ except Exception as error:
 needs_spark = pytest.mark.skipif(spark_missing() is not None, reason="Apache Spark is not installed")
 
 
+def script(start: str, *code: str) -> str:
+    """A Python program that runs this in a session."""
+    return "".join([COMMON, start, *code]).replace("{long_s}", str(LONG_S))
+
+
 def said_on(engine: str, *code: str, environ: dict[str, str] | None = None) -> list[str]:
     """What a fresh Python prints that runs this in a session of the engine."""
-    start = f"spark = session({engine!r}, cores=2)\n" if engine else ""
-    script = "".join([COMMON, start, *code]).replace("{long_s}", str(LONG_S))
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=400,
-        env=os.environ | {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"} | (environ or {}),
+        [sys.executable, "-c", script(f"spark = session({engine!r}, cores=2)\n", *code)], capture_output=True,
+        text=True, check=False, timeout=400, env=os.environ | (environ or {}),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -118,27 +122,50 @@ def test_on_the_embedded_engine() -> None:
     ]
 
 
-@needs_spark
-def test_on_classic_spark() -> None:
-    """The same, with the number of tasks."""
-    said = said_on("spark", CANCELLED, BY_KEY, FAILED)
-    assert said[:3] == ["cancelled True", "10 True True True", "whole and in order"]
-    assert said[3].startswith("PythonException True")
-
-
 SERVER = """
-import socket, sys
-from ticdc_lab import session
+import socket
 with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
-session("spark", driver_memory="1g", cores=2, extra={
+spark = session("spark", driver_memory="1g", cores=2, extra={
     "spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port),
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
 })
+"""
+
+SERVES = """
 print(port, flush=True)
 sys.stdin.read()
 """
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[list[str]]:
+    """What a fresh Python prints that runs all on classic Spark: last the port at which it serves Spark Connect."""
+    code = script(SERVER, CANCELLED, BY_KEY, FAILED, SERVES)
+    server = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=os.environ | {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"},
+    )  # fmt: skip
+    assert server.stdin and server.stdout
+    try:
+        said: list[str] = []
+        while not (said and said[-1].isdigit()):
+            line = server.stdout.readline()
+            assert line, f"it ended after {said}"
+            said.append(line.strip())
+        yield said
+    finally:
+        server.stdin.close()
+        server.wait(30)
+
+
+@needs_spark
+def test_on_classic_spark(served: list[str]) -> None:
+    """The same, with the number of tasks."""
+    assert served[:3] == ["cancelled True", "10 True True True", "whole and in order"]
+    assert served[3].startswith("PythonException True")
+
 
 CONNECTED = """
 print(engine_of(spark), is_sail(spark), is_several_machines(spark), parallelism(spark), session() is spark)
@@ -147,17 +174,11 @@ print(spark.range(1).select(F.timestamp_seconds(F.lit(0)).cast("string")).head()
 
 
 @needs_spark
-def test_on_spark_connect() -> None:
+def test_on_spark_connect(served: list[str]) -> None:
     """A server that the test starts, reached by ``SPARK_REMOTE``: the same again."""
-    server = subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert server.stdin and server.stdout
-    try:
-        port = int(server.stdout.readline())
-        remote = {"SPARK_REMOTE": f"sc://127.0.0.1:{port}"}
-        said = said_on("auto", CONNECTED, CANCELLED, BY_KEY, FAILED, environ=remote)
-    finally:
-        server.stdin.close()
-        server.wait(30)
+    port = served[-1]
+    remote = {"SPARK_REMOTE": f"sc://127.0.0.1:{port}"}
+    said = said_on("auto", CONNECTED, CANCELLED, BY_KEY, FAILED, environ=remote)
     assert re.fullmatch(rf"Spark Connect at 127\.0\.0\.1(:{port})? False True 2 True", said[0])
     assert said[1:5] == ["1970-01-01 00:00:00", "cancelled True", "10 True True True", "whole and in order"]
     assert said[5].startswith("PythonException True")

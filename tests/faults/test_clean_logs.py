@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import golden
+from conftest import computed, golden
 from pyspark.sql import SparkSession
 
 from ticdc_lab.audit import audit
@@ -37,11 +37,10 @@ def test_a_log_that_is_written_anew_is_clean(
     """Every dispatcher and every protocol we write: at most moves, and those only where the dispatcher makes them."""
     events = load(spark, str(golden(name))).events
     messages = events.transform(produce, protocol=protocol, strategy=strategy, partitions=5, **options)
-    laid = decode(messages, protocol=protocol).where("error_class IS NULL").cache()
+    laid = computed(decode(messages, protocol=protocol).where("error_class IS NULL"))
     found = {f.guarantee for f in laid.transform(audit, protocol=protocol).select("guarantee").distinct().collect()}
     assert found <= ({"rows_stay_in_one_partition"} if strategy == "ts" else set())
     assert {c.cause for c in laid.transform(delivery_causes).select("cause").distinct().collect()} == set()
-    laid.unpersist()
 
 
 @pytest.mark.parametrize("name", [UPDATED_ONLY, pytest.param(BANK, marks=pytest.mark.soak)])

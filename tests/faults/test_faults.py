@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from conftest import golden
+from conftest import computed, golden
 from copies import APART, findings, is_seen
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -30,7 +30,7 @@ def log_of(spark: SparkSession):
 
     @cache
     def get(name: str) -> tuple[DataFrame, FaultLog]:
-        events = load(spark, str(golden(name))).events.cache()
+        events = computed(load(spark, str(golden(name))).events)
         return events, read_log(events, rows=2_000)
 
     return get

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import events_frame
+from conftest import computed, events_frame
 from listeners import at_random
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -82,12 +82,12 @@ def recorded(spark: SparkSession) -> DataFrame:
 
 
 def laid(log: DataFrame, procedure: str = "design", *, after: int = 5, before: int = 2, **more: Any) -> Expansion:
-    """The log with another number of partitions, kept in memory."""
+    """The log with another number of partitions, computed once."""
     done = expand(
         log, before=before, after=after, procedure=procedure, rules=more.pop("rules", BY_KEY),
         timing=more.pop("timing", QUICK), **more,
     )  # fmt: skip
-    return replace(done, events=done.events.cache())
+    return replace(done, events=computed(done.events))
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from conftest import computed
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.errors import ContractError, ScenarioError
@@ -31,7 +32,7 @@ def crash() -> Scenario:
 @pytest.fixture(scope="module")
 def runs(spark: SparkSession, crash: Scenario) -> DataFrame:
     """Four seeds, as the file says and with slower scans."""
-    return sweep(spark, crash, range(1, 5), [{}, SLOW]).cache()
+    return computed(sweep(spark, crash, range(1, 5), [{}, SLOW]))
 
 
 def test_each_seed_and_setting_is_a_row(runs: DataFrame, crash: Scenario) -> None:

@@ -152,13 +152,12 @@ def fsck(folder: str, options: dict[str, str], as_json: bool) -> None:
     if (place := local_path(folder)) is not None and not place.is_dir():
         raise SourceError(f"{folder} is no folder.", hint="Name the folder in which the file metadata lies.")
     spark = session_of(folder)
+    from ticdc_lab.engine import kept
     from ticdc_lab.sources.fsck import fsck as check
 
-    with shown(spark, "fsck"):
-        findings = check(spark, folder, settings=wanted).persist()  # or every file would be read for each answer
+    with shown(spark, "fsck"), kept(check(spark, folder, settings=wanted)) as findings:
         found = small(findings.orderBy("kind", "path", "found").limit(_FSCK_SAID))
         by_kind = small(findings.groupBy("kind", "severity").count().orderBy("kind", "severity"))
-        findings.unpersist()
     counts: dict[str, int] = {}
     for r in by_kind:
         counts[r["kind"]] = counts.get(r["kind"], 0) + r["count"]

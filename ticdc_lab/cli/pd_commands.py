@@ -269,13 +269,13 @@ def _print_run(played: Any, lines: int) -> None:
 
 def _many(scenario: Any, seeds: range, out: str | None, *, as_json: bool) -> int:
     from ticdc_lab.encode.export import write
+    from ticdc_lab.engine import kept
     from ticdc_lab.simulate.pd_sweep import summary, sweep
 
-    rows = sweep(session_of(), scenario, seeds).persist()
-    if out:
-        write(rows.orderBy("seed"), out)
-    [told] = small(summary(rows))
-    rows.unpersist()
+    with kept(sweep(session_of(), scenario, seeds)) as rows:
+        if out:
+            write(rows.orderBy("seed"), out)
+        [told] = small(summary(rows))
     if as_json:
         print_json({"scenario": scenario.name, "seeds": [seeds[0], seeds[-1]], **told})
     else:

@@ -33,12 +33,12 @@ _SHOWN = 10
 def swept(scenario: Any, seeds: range, out: str | None, *, as_json: bool) -> int:
     """Run every seed as a Spark job and print a summary; give the exit code."""
     from ticdc_lab.encode.export import write
+    from ticdc_lab.engine import kept
     from ticdc_lab.engine.running import shown
     from ticdc_lab.simulate.sweep import failures, measured, sweep
 
     spark = session_of()
-    runs = sweep(spark, scenario, seeds).persist()
-    with shown(spark, "simulating"):
+    with shown(spark, "simulating"), kept(sweep(spark, scenario, seeds)) as runs:
         if out:
             write(runs.orderBy("seed"), out)
         [counts] = small(failures(runs))
@@ -49,7 +49,6 @@ def swept(scenario: Any, seeds: range, out: str | None, *, as_json: bool) -> int
             .limit(_SHOWN)
             .select("seed", "violation", "because", "failed", "again")
         )
-    runs.unpersist()
     told = {"scenario": scenario.name, "variant": scenario.variant, "seeds": [seeds[0], seeds[-1]], **counts}
     if as_json:
         print_json({**told, "measures": costs, "not_held": bad})

@@ -8,7 +8,7 @@ from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
     from ticdc_lab.engine.choosing import EngineChoice, choose
-    from ticdc_lab.engine.counting import counted
+    from ticdc_lab.engine.counting import counted, kept
     from ticdc_lab.engine.jvm import (
         hadoop_exists,
         hadoop_files,
@@ -43,6 +43,7 @@ __all__ = [
     "is_several_machines",
     "java_version",
     "kafka_offsets",
+    "kept",
     "parallelism",
     "parquet_below",
     "session",

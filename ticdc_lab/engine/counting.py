@@ -1,10 +1,11 @@
-"""How many rows a frame gives while something else is done with it, counted in passing."""
+"""What one pass over a frame gives beside its rows: how many there were, or the rows for several questions."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 from weakref import finalize
@@ -56,3 +57,31 @@ def _by_notes(rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
 
     finalize(total, shutil.rmtree, folder, ignore_errors=True)
     return rows.mapInArrow(run, rows.schema), total
+
+
+@contextmanager
+def kept(rows: DataFrame) -> Iterator[DataFrame]:
+    """Compute a frame once for several questions to it.
+
+    Parameters
+    ----------
+    rows
+        Any frame. Spark keeps it in memory. Sail takes ``persist`` and keeps nothing, so that each question would
+        compute it anew: the embedded engine writes it to a temporary file.
+
+    Yields
+    ------
+    DataFrame
+        The same rows, to be asked inside the context.
+    """
+    spark = rows.sparkSession
+    if not is_sail(spark):
+        rows.persist()
+        try:
+            yield rows
+        finally:
+            rows.unpersist()
+        return
+    with tempfile.TemporaryDirectory(prefix="ticdc_lab-kept-") as folder:
+        rows.write.parquet(f"{folder}/rows")
+        yield spark.read.schema(rows.schema).parquet(f"{folder}/rows")

@@ -235,7 +235,7 @@ def connect(process: SailProcess, settings: Mapping[str, str]) -> SparkSession:
 def be_no_doctest() -> None:
     """Keep PySpark from taking ``python -c`` for a run of its own tests, for which it wants all of Spark installed."""
     main = sys.modules["__main__"]
-    if main.__spec__ is None and not hasattr(main, "__file__"):
+    if getattr(main, "__spec__", None) is None and not hasattr(main, "__file__"):  # none at all after IPython's %reset
         main.__spec__ = ModuleSpec("__main__", None)
 
 
