@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 from pathlib import Path
 
+import numpy as np
+import pyarrow.compute as pc
 import pytest
+from conftest import golden
+from pyspark.sql import SparkSession
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.events.sample import Sample
+from ticdc_lab.facts import LogFacts, log_facts
 from ticdc_lab.sources import parquet
+from ticdc_lab.sources.load import load
 
 
 @pytest.mark.parametrize(
@@ -29,3 +39,51 @@ def test_what_a_worker_wrote_elsewhere(tmp_path: Path) -> None:
     parquet.require_shared([str(tmp_path / "part-0.parquet")])
     with pytest.raises(SourceError, match=r"part-1\.parquet is there on one machine.*the driver does not see it"):
         parquet.require_shared([str(tmp_path / "part-0.parquet"), str(tmp_path / "part-1.parquet")])
+
+
+LINES = gzip.decompress(golden("messages_canal-json-tidb_small.jsonl.gz").read_bytes()).splitlines()
+OTHERS = {"whole": None, "row changes of a table": Sample(tables=("shop.orders",)), "nothing": Sample(tables=("a.b",))}
+
+
+@pytest.mark.parametrize("sample", OTHERS.values(), ids=OTHERS)
+def test_what_is_gathered_while_decoding_is_what_the_events_state(
+    spark: SparkSession, tmp_path: Path, sample: Sample | None
+) -> None:
+    """Of a log with bad messages and two recordings that overlap; of what was kept only, if it is a sample."""
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join([*LINES[:900], bad(LINES[900])]))
+    (tmp_path / "b.jsonl").write_bytes(b"\n".join(LINES[700:]))
+    lazy = load(spark, str(tmp_path))
+    stored = (lazy if sample is None else lazy.sampled(sample)).materialise(str(tmp_path / "_out"))
+    assert stored.counts is not None and stored.counts.quarantined == 1
+    asked = LogFacts.read(stored.events.transform(log_facts).toArrow())
+    assert len(stored.facts.homes) == (4 if sample is None else len(asked.homes))
+    assert same(stored.facts, asked)
+    assert sorted(p.name for p in tmp_path.glob("_out/_*")) == sorted(f"_facts-{p.name}" for p in written(tmp_path))
+
+
+def test_a_sample_of_a_log_that_is_stored_is_gathered_anew(spark: SparkSession, tmp_path: Path) -> None:
+    """What was gathered while decoding is of all that was read."""
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(LINES))
+    stored = load(spark, str(tmp_path)).materialise(str(tmp_path / "_out"))
+    part = stored.sampled(Sample(tables=("shop.orders",)))
+    rows = part.facts.of_kind("row")
+    assert set(rows["table_name"].to_pylist()) == {"orders"}
+    assert pc.sum(rows["n"]).as_py() == part.events.where("kind = 'row'").count()
+
+
+def bad(line: bytes) -> bytes:
+    """A message whose value is no JSON any more."""
+    message = json.loads(line)
+    return json.dumps(message | {"value": base64.b64encode(b"{").decode()}).encode()
+
+
+def written(folder: Path) -> list[Path]:
+    """The files that hold the decoded events."""
+    return list(folder.glob("_out/part-*.parquet"))
+
+
+def same(one: LogFacts, two: LogFacts) -> bool:
+    """Whether both know the same."""
+    tables = [getattr(one, n).equals(getattr(two, n)) for n in ("places", "ddl", "admin", "offsets")]
+    marks = [np.array_equal(getattr(one.watermarks, n), getattr(two.watermarks, n)) for n in ("home", "offset", "ts")]
+    return one.homes == two.homes and all([*tables, *marks])

@@ -25,15 +25,23 @@ def order_of(*keys: _Ints) -> _Ints:
         if new.all():
             break
         group, then = np.cumsum(new) - 1, key[order]
-        low, high = int(then.min()), int(then.max())
-        bits = (high - low).bit_length()
-        if bits + int(group[-1]).bit_length() < 63:
-            at = np.argsort((group << bits) + (then - low))
-        else:
-            at = np.lexsort((then, group))
+        small, bits = _small(then, within=62 - int(group[-1]).bit_length())
+        at = np.argsort((group << bits) + small)
         order, then = order[at], then[at]
         new |= _begins(then)
     return order
+
+
+def _small(values: _Ints, *, within: int) -> tuple[_Ints, int]:
+    """Numbers from 0 on in the same order, and their bits: of few bits, or ranks where ``within`` does not hold them."""
+    low, high = int(values.min()), int(values.max())
+    bits = (high - low).bit_length()
+    if bits <= within:
+        return values - low, bits
+    order = np.argsort(values)
+    ranks = np.empty_like(order)
+    ranks[order] = np.cumsum(_begins(values[order])) - 1
+    return ranks, len(ranks).bit_length()
 
 
 def _begins(values: _Ints) -> NDArray[np.bool_]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -159,6 +160,8 @@ class ChangeLog:
     _source: Source | None = None
     _stored: DataFrame | None = None
     _overlaps: tuple[str, ...] = ()
+    _gathered: tuple[Path, ...] = ()
+    """Files of what its events state, where the tasks that decoded them wrote any."""
     _facts: list[LogFacts] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
@@ -195,10 +198,12 @@ class ChangeLog:
 
     @property
     def facts(self) -> LogFacts:
-        """What is known of the whole log; gathered when it is first asked for."""
+        """What is known of the whole log; gathered when it is first asked for, or while it was decoded."""
         if not self._facts:
             with self.reading():
-                self._facts.append(LogFacts.read(self.events.transform(log_facts).toArrow()))
+                parts = [pq.read_table(file) for file in self._gathered]
+                gathered = pa.concat_tables(parts) if parts else self.events.transform(log_facts).toArrow()
+            self._facts.append(LogFacts.read(gathered))
         return self._facts[0]
 
     @property
@@ -295,7 +300,7 @@ class ChangeLog:
                 f"This log holds only {self.sample.words}; expected a whole one to take a sample of.",
                 hint="Take the sample of the log that load() gave.",
             )
-        return self if sample.is_whole else replace(self, sample=sample)
+        return self if sample.is_whole else replace(self, sample=sample, _gathered=())
 
     def materialise(self, folder: str, *, images: bool = True) -> ChangeLog:
         """Decode everything once into Parquet and go on from there.
@@ -366,12 +371,12 @@ class ChangeLog:
             raise
         parquet.cleared(folder)
         n = {name: sum(written[name].to_pylist()) for name in parquet.COUNTED}
-        files = [
-            verbatim(spark, Path(f)) for f in sorted(written["file"].to_pylist())
-        ]  # their names begin with the task
-        stored = stored_parquet(spark, *files, schema=DECODED) if files else spark.createDataFrame([], DECODED)
+        files = [Path(f) for f in sorted(written["file"].to_pylist())]  # their names begin with the task
+        names = [verbatim(spark, f) for f in files]
+        stored = stored_parquet(spark, *names, schema=DECODED) if files else spark.createDataFrame([], DECODED)
         counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
-        return replace(self, _stored=stored, counts=counts)
+        gathered = tuple(parquet.facts_file(f) for f in files)
+        return replace(self, _stored=stored, counts=counts, _gathered=gathered)
 
     def _written(self, folder: Path, images: bool) -> pa.Table:
         """What the tasks wrote (:data:`parquet.WRITTEN`), each message once.
@@ -391,7 +396,7 @@ class ChangeLog:
         if not hold or not source.learn_overlaps(written["held"].to_pylist()).skips:
             return written
         for file in written["file"].to_pylist():
-            Path(file).unlink()
+            parquet.removed(Path(file))
         return self._written(folder, images)
 
     def _with_gaps(self, positions: DataFrame) -> ChangeLog:

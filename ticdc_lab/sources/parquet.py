@@ -29,6 +29,8 @@ from ticdc_lab.engine import parallelism
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DECODED, MESSAGES
+from ticdc_lab.facts.gathering import ARROW as FACTS
+from ticdc_lab.facts.gathering import gathered, narrow_batches
 from ticdc_lab.sources.overlaps import Held
 
 COLUMNS = ("topic", "partition", "offset", "key", "value")
@@ -102,7 +104,8 @@ def writing(
     """Decode, and write :data:`ticdc_lab.events.schema.DECODED` into a file in ``folder`` for each task.
 
     Yields :data:`WRITTEN`; a file that no row names was left by an attempt that failed. With ``kept`` everything is
-    counted and only what it gives is written. With ``hold`` each task says what the files that it read hold.
+    counted and only what it gives is written. With ``hold`` each task says what the files that it read hold. What the
+    events state is gathered on the way (:func:`facts_file`): to read them once more costs several times as much.
     """
 
     def run(batches: Batches) -> Batches:
@@ -110,7 +113,10 @@ def writing(
         held = Held() if hold else None
         path = Path(folder) / f"part-{_number(first):012d}-{uuid4().hex[:12]}.parquet"
         counts = dict.fromkeys(COUNTED, 0)
-        with pq.ParquetWriter(path, arrow_schema(DECODED), store_schema=False) as file:
+        with (
+            pq.ParquetWriter(path, arrow_schema(DECODED), store_schema=False) as file,
+            pq.ParquetWriter(facts_file(path), FACTS) as facts,
+        ):
             for group in _groups(_tallied(decode(batches, held), path.with_name(f"{_SO_FAR}{path.stem}"))):
                 for name, n in _counted(group).items():
                     counts[name] += n
@@ -118,10 +124,26 @@ def writing(
                 counts["kept"] += pc.sum(pc.equal(part["kind"], "row")).as_py() or 0
                 if len(part):
                     file.write_table(part, row_group_size=len(part))
+                    events = part.filter(pc.is_null(part["error_class"]))
+                    facts.write_table(pa.Table.from_batches(gathered(narrow_batches(events)), FACTS))
         said = {"file": str(path)} | counts | {"held": None if held is None else held.said()}
         yield pa.RecordBatch.from_pylist([said], arrow_schema(WRITTEN))
 
     return run
+
+
+def facts_file(written: Path) -> Path:
+    """Where a task keeps what the events of its file state (:data:`ticdc_lab.facts.gathering.FACTS`).
+
+    Its name begins so that readers of the folder pass it over.
+    """
+    return written.with_name(f"_facts-{written.name}")
+
+
+def removed(written: Path) -> None:
+    """Remove what a task wrote."""
+    for file in (written, facts_file(written)):
+        file.unlink()
 
 
 def _number(first: pa.RecordBatch | None) -> int:
