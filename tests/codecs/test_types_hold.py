@@ -13,13 +13,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from comparing import batch_of
+from hypothesis import given
+from hypothesis import strategies as st
 from making import Message
 from test_bad_formats import framed
 from test_canal import column, entry, packet
 
 from ticdc_lab.codecs import Known, choice, csv, decoder
+from ticdc_lab.codecs.builder import all_fit, require_values
+from ticdc_lab.codecs.event import Event, Malformed
 from ticdc_lab.codecs.kernel import csv as kernel_csv
+from ticdc_lab.codecs.kernel.numbering import INSERT, ROW
 from ticdc_lab.codecs.kernel.open_types import AS_FLOAT, AS_INTEGER, form_of
+from ticdc_lab.codecs.laid_out import lay_out
+from ticdc_lab.codecs.plain.json_text import PLAINLY_HELD, holds
 from ticdc_lab.codecs.registry import CODECS
 from ticdc_lab.codecs.table_file import StorageSettings, TableColumn, TableFile
 from ticdc_lab.events.mysql_types import ANYTHING, BY_MQ_V1, BY_NAME, INTEGERS, TYPES, held_by
@@ -253,3 +260,33 @@ def test_both_decoders_judge_alike(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_largest_double_is_where_the_machine_has_it(text: str, either: str) -> None:
     """What rounds to infinity is no value."""
     assert (shown("canal-json", "double", text)[0] is None) == math.isfinite(float(text))
+
+
+@pytest.mark.parametrize("kind", PLAINLY_HELD)
+@given(data=st.data())
+def test_what_plainly_fits_is_held(kind: int, data: st.DataObject) -> None:
+    """The expression that is asked of many values at once lets through nothing that the type cannot hold."""
+    text = data.draw(st.from_regex(f"\\A(?:{PLAINLY_HELD[kind]})\\Z", alphabet=st.characters(codec="utf-8")))
+    assert holds(kind, text)
+
+
+_VALUES = st.one_of(
+    st.integers(-(1 << 65), 1 << 65).map(str), st.decimals(allow_nan=True).map(str), st.text(max_size=8),
+    st.datetimes().map(str), st.times().map(str), st.none(),
+)  # fmt: skip
+_TYPES = st.sampled_from(["tinyint", "smallint(6)", "int unsigned", "bigint", "bit(9)", "decimal(5,2)", "double",
+                          "date", "time(3)", "datetime", "varchar(3)", None])  # fmt: skip
+
+
+@given(image=st.lists(st.tuples(st.just("c"), _TYPES, _VALUES, st.just(False), st.just(-1))), counted=st.booleans())
+def test_values_of_many_rows_are_judged_as_those_of_one(
+    image: list[tuple[str, str | None, str | None, bool, int]], counted: bool
+) -> None:
+    """Together they fit exactly where each alone does."""
+    laid = lay_out([Event(ROW, 1, "s", "t", op=INSERT, columns=image)])
+    try:
+        require_values(image, counted=counted)
+        alone = True
+    except Malformed:
+        alone = False
+    assert all_fit(laid.after, counted=counted) == alone

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -22,8 +23,8 @@ from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import in_form
 from ticdc_lab.codecs.keys import hashed
 from ticdc_lab.codecs.known import BOUNDS, Bounds, too_large
-from ticdc_lab.codecs.laid_out import lay_out, shares
-from ticdc_lab.codecs.plain.json_text import holds, is_count
+from ticdc_lab.codecs.laid_out import Image, LaidOut, lay_out, shares
+from ticdc_lab.codecs.plain.json_text import PLAINLY_HELD, holds, is_count
 from ticdc_lab.codecs.quarantine import refused, unforeseen, utf8
 from ticdc_lab.codecs.registry import KERNELS
 from ticdc_lab.errors import TiCDCLabError
@@ -37,11 +38,29 @@ def require_values(image: Sequence[Cell], *, counted: bool = False) -> None:
     ``counted`` dates may be numbers of days or microseconds.
     """
     for name, mysql_type, text, *_ in image:
-        if mysql_type is None or text is None:
-            continue
-        kind = _held_by(mysql_type)
-        if kind and not holds(kind, text) and not (counted and is_count(kind, text)):
+        if mysql_type is not None and text is not None and not _fits(_held_by(mysql_type), text, counted):
             raise Malformed("bad-value", f"column {name!r} ({mysql_type}): no such value: {text[:60]!r}")
+
+
+def _fits(kind: int, text: str, counted: bool) -> bool:
+    return not kind or holds(kind, text) or (counted and is_count(kind, text))
+
+
+def all_fit(image: Image, *, counted: bool = False) -> bool:
+    """Whether :func:`require_values` would let all images pass; a fifth of its time, as values are looked at together.
+
+    Of a kind, what plainly fits is told by one search; what is left, each once, as a single value is.
+    """
+    types = image.types.dictionary_encode()
+    kinds = np.array([0 if t is None else _held_by(t) for t in types.dictionary.to_pylist()] + [0])
+    kind = kinds[types.indices.fill_null(len(kinds) - 1).to_numpy()]
+    for each in np.unique(kind[kind > 0]).tolist():
+        values = image.values.filter(pa.array(kind == each)).drop_null()
+        if plain := PLAINLY_HELD.get(each):
+            values = values.filter(pc.invert(pc.match_substring_regex(values, f"^(?:{plain})$")))
+        if not all(_fits(each, text, counted) for text in values.unique().to_pylist()):
+            return False
+    return True
 
 
 _held_by = lru_cache(4_096)(held_by)
@@ -110,36 +129,65 @@ def _decoded_with(
     compiled: bool,
     bounds: Bounds,
 ) -> pa.RecordBatch:
-    events: list[Event] = []
-    message: list[int] = []
-    seq: list[int] = []
-    failed: list[tuple[int, Malformed]] = []
+    read = _events_of(codec, batch, protocol, bounds)
+    laid = _laid_out(read, protocol)
+    if laid is None:  # some value is none: which message has it
+        read = _events_of(codec, batch, protocol, bounds, values=True)
+        laid = lay_out(read.events)
+    decoded = _batch_of(batch, protocol, read, laid, images, compiled)
+    if not read.failed:
+        return decoded
+    both = [decoded, _quarantined(original, protocol, read.failed)]
+    return pa.Table.from_batches(both).combine_chunks().to_batches()[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The events of a batch, the message of each and its place therein, and the messages that failed."""
+
+    events: list[Event] = field(default_factory=list)
+    message: list[int] = field(default_factory=list)
+    seq: list[int] = field(default_factory=list)
+    failed: list[tuple[int, Malformed]] = field(default_factory=list)
+
+
+def _laid_out(read: _Read, protocol: str) -> LaidOut | None:
+    """The events in columns; None if a value is none that its type can hold, or no text at all."""
+    if protocol in KERNELS:  # which have looked
+        return lay_out(read.events)
+    try:
+        laid = lay_out(read.events)
+    except (ValueError, TypeError):
+        return None
+    counted = protocol == "debezium"
+    return laid if all_fit(laid.after, counted=counted) and all_fit(laid.before, counted=counted) else None
+
+
+def _events_of(codec: Codec, batch: pa.RecordBatch, protocol: str, bounds: Bounds, *, values: bool = False) -> _Read:
+    """The events of each message; with ``values`` it is looked whether these fit their types."""
+    read = _Read()
     pairs = zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
     for m, (key, value) in enumerate(pairs):
         try:
             if protocol not in KERNELS:
                 require_few_values(key, value, bounds)
             found = codec(key, value)
-            _check(found, bounds, protocol)
+            _check(found, bounds, protocol, values=values)
         except Malformed as fault:
-            failed.append((m, fault.with_traceback(None)))  # whose frames hold all that was decoded
+            read.failed.append((m, fault.with_traceback(None)))  # whose frames hold all that was decoded
             continue
         except (Outgrown, TiCDCLabError):
             raise
         except Exception as fault:
-            failed.append((m, unforeseen(fault)))
+            read.failed.append((m, unforeseen(fault)))
             continue
-        events += found
-        message += [m] * len(found)
-        seq += range(len(found))
-    decoded = _batch_of(batch, protocol, events, (message, seq), images, compiled)
-    if not failed:
-        return decoded
-    both = [decoded, _quarantined(original, protocol, failed)]
-    return pa.Table.from_batches(both).combine_chunks().to_batches()[0]
+        read.events.extend(found)
+        read.message.extend([m] * len(found))
+        read.seq.extend(range(len(found)))
+    return read
 
 
-def _check(events: Sequence[Event], bounds: Bounds, protocol: str) -> None:
+def _check(events: Sequence[Event], bounds: Bounds, protocol: str, *, values: bool) -> None:
     assert events, "a codec gives at least one event or raises Malformed"
     if len(events) > bounds.events:
         raise too_large("events of the message", len(events), "events", bounds.events)
@@ -147,7 +195,7 @@ def _check(events: Sequence[Event], bounds: Bounds, protocol: str) -> None:
         for image in (e.columns, e.before):
             if image is not None and len(image) > bounds.columns:
                 raise too_large("columns of a row", len(image), "columns", bounds.columns)
-            if image is not None and protocol not in KERNELS:  # which have looked
+            if image is not None and values:
                 require_values(image, counted=protocol == "debezium")
         if e.kind == S.ROW and not _has_its_images(e):
             raise Malformed("missing-field", f"the images that are there do not go with an {S.OPS[e.op]}")
@@ -170,14 +218,14 @@ def _has_its_images(e: Event) -> bool:
 def _batch_of(
     batch: pa.RecordBatch,
     protocol: str,
-    events: list[Event],
-    places: tuple[list[int], list[int]],
+    read: _Read,
+    laid: LaidOut,
     images: bool,
     compiled: bool,
 ) -> pa.RecordBatch:
-    """The events in the form of DECODED; ``places`` are that of each one's message, and its own therein."""
-    n, laid = len(events), lay_out(events)
-    message, seq = (np.array(place, np.int64) for place in places)
+    """The events in the form of DECODED."""
+    events, n = read.events, len(read.events)
+    message, seq = (np.array(place, np.int64) for place in (read.message, read.seq))
     where = pa.array(message)
     columns: dict[str, pa.Array] = {name: batch.column(name).take(where) for name in ("topic", "partition", "offset")}
     columns |= {

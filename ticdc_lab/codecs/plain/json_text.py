@@ -362,3 +362,14 @@ _HOLDS: dict[int, Callable[[str], bool]] = {
     TIME: _is_time,
     DATETIME: lambda text: _DATETIME.fullmatch(text) is not None,
 }
+
+PLAINLY_HELD: dict[int, str] = {
+    **{n: f"-?[0-9]{{1,{digits}}}" for n, digits in {1: 2, 2: 4, 3: 6, 4: 9, 5: 11, 6: 14, 7: 16, 8: 18}.items()},
+    DECIMAL: _DECIMAL.pattern,
+    FINITE: r"-?[0-9]{1,15}(?:\.[0-9]{1,17})?",
+    BITS: r"[0-9]{1,18}",
+    DATE: _DAY,
+    TIME: f"-?[0-9]{{2}}{_MINUTES}",
+    DATETIME: _DATETIME.pattern,
+}
+"""Of a kind, what is held whatever its value, as a regular expression of the whole text; more may be."""
