@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from run import measured, noop, report
 
 from ticdc_lab.engine.sessions import session
-from ticdc_lab.workload import KINDS, Workload, generate, log_of
+from ticdc_lab.workload import KINDS, Workload, generate, generate_into, log_of
 
 PEER = "Spark expressions by hand, noop (no history)"
 
@@ -125,6 +125,7 @@ def contestants(
     runs: dict[str, Callable[[], object]] = {
         f"{kind}, noop": lambda: noop(generate(spark, asked)),
         f"{kind}, Parquet": lambda: parquet(generate(spark, asked), "ours"),
+        f"{kind}, Parquet by the workers": lambda: generate_into(spark, asked, folder / "workers"),
     }
     if peers:
         log = log_of(spark, asked, protocol="canal-json", partitions=8)

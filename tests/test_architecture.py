@@ -46,10 +46,10 @@ TO_THE_DRIVER = {
     "sources/provenance.py": "one row a Kafka partition",
     "sources/change_log.py": "one row a task: the file it wrote, counts, and what is known of the whole log",
     "sources/decoding.py": "table versions of the simple protocol",
-    "lake/tables.py": "the commits of five tables, as far back as Delta keeps them; few table versions",
+    "lake/tables.py": "the commits of five tables, as far back as Delta keeps them; few table versions; files",
     "facts/limits.py": "one row of counts, and at most as many rows as a topic has partitions",
     "consumer/log.py": "at most a million narrow events, or images of 100,000 row changes, refused above",
-    "lake/ingest.py": "one row a Kafka partition, each batch",
+    "lake/ingest.py": "one row a Kafka partition, a watermark and a file of a task, each batch",
     "engine/shuffle.py": "quantiles: as many numbers as were asked for",
     "consumer/sinks/delta.py": "a row a table, each batch; how far a target is: a row a partition, a table, a note",
     "consumer/replay_compare.py": "counts of each table, and the first rows that differ",
@@ -71,6 +71,7 @@ TO_THE_DRIVER = {
     "audit/run.py": "findings, as many of each guarantee as were asked for, and the keys of their rows",
     "log.py": "one moment, and how many rows a table has",
     "engine/workers.py": "one row, to try the workers",
+    "workload/generate.py": "one row a task: the file it wrote",
 }
 
 

@@ -148,6 +148,37 @@ def test_partitions_that_come_late_damaged_messages_and_replays(
 
 
 @pytest.mark.soak
+def test_files_that_are_merged_and_removed_change_no_answer(
+    spark: SparkSession, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After every second batch files are put together, after every third removed; the next run sees no foreign hand."""
+    source, out = sent(spark, broker, CANAL, "merged"), tmp_path / "out"
+    monkeypatch.setattr(steps, "MERGE_EVERY", 2)
+    monkeypatch.setattr(steps, "VACUUM_EVERY", 3)
+    monkeypatch.setattr("ticdc_lab.lake.tables.SMALL_FILES", 3)
+    gone = []
+    real = steps.merged_files
+    monkeypatch.setattr(steps, "merged_files", lambda *args, **more: gone.append(real(*args, **more)))
+    ingest(spark, source, str(out), once=True, options={"maxOffsetsPerTrigger": "400"})
+    assert sum(gone) > 10
+    before = spark.read.format("delta").option("versionAsOf", 1).load(str(out / "events"))
+    assert 0 < before.count() < Tables(spark, str(out)).read("events").count()
+    assert_answers(spark, source, out, tmp_path)
+    ingest(spark, source, str(out), once=True)
+
+
+@pytest.mark.soak
+def test_where_many_rows_wait_the_engine_restores_them(
+    spark: SparkSession, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task of ours holds its share of them in memory, the engine's shuffle does not."""
+    source, out = sent(spark, broker, CANAL, "waits"), tmp_path / "out"
+    monkeypatch.setattr(steps, "MOST_ROWS", 700)
+    ingest(spark, source, str(out), once=True, options={"maxOffsetsPerTrigger": "600"})
+    assert_answers(spark, source, out, tmp_path)
+
+
+@pytest.mark.soak
 def test_a_table_that_somebody_changed_is_refused_until_it_is_restored(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -12,7 +14,7 @@ from ticdc_lab.errors import ContractError
 from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.facts.watermarks import topic_watermarks
 from ticdc_lab.transactions import transactions
-from ticdc_lab.workload import Workload, generate
+from ticdc_lab.workload import Workload, generate, generate_into
 
 pytestmark = pytest.mark.spark
 
@@ -46,6 +48,19 @@ def test_the_division_of_the_work_changes_nothing(spark: SparkSession, kind: str
     one, three, usual = (said(generate(spark, workload, partitions=n)) for n in (1, 3, None))
     assert one == three == usual
     assert usual != said(generate(spark, Workload(kind=kind, rows=4_000, keys=700, ddl=3, seed=1)))
+
+
+def test_the_workers_write_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """In the contract's types; what was there is replaced, and a request that cannot be met leaves it as it was."""
+    generate_into(spark, Workload(kind="bank", rows=2_000, keys=100), tmp_path / "truth.parquet")
+    generate_into(spark, SMALL, tmp_path / "truth.parquet")
+    found = spark.read.parquet(str(tmp_path / "truth.parquet"))
+    assert found.dtypes == generate(spark, SMALL).dtypes
+    assert said(found) == said(generate(spark, SMALL))
+    with pytest.raises(ContractError):
+        generate_into(spark, Workload(kind="bank", rows=20, keys=100), tmp_path / "truth.parquet")
+    assert [p.name for p in tmp_path.iterdir()] == ["truth.parquet"]
+    assert said(spark.read.parquet(str(tmp_path / "truth.parquet"))) == said(found)
 
 
 def test_the_truth_is_a_log_without_faults(spark: SparkSession) -> None:

@@ -50,7 +50,8 @@ def workload(
     from ticdc_lab.encode.export import write
     from ticdc_lab.encode.produce import write_topic
     from ticdc_lab.engine import counted
-    from ticdc_lab.workload import generate, log_of
+    from ticdc_lab.sources import local_path
+    from ticdc_lab.workload import generate, generate_into, log_of
 
     lost = dict(encoder(protocol).lost)
     spark = session_of(out)
@@ -60,7 +61,11 @@ def workload(
         write_topic(messages, out)
     if truth is not None:
         with shown(spark, "writing the truth"):
-            write(generate(spark, asked), truth)
+            place = local_path(truth)
+            if place is not None and place.suffix == ".parquet":
+                generate_into(spark, asked, place)
+            else:
+                write(generate(spark, asked), truth)
     if as_json:
         print_json({"kind": kind, "rows": rows, "seed": seed, "protocol": protocol, "partitions": partitions,
                     "written": written(), "out": out, "truth": truth, "lost": lost})  # fmt: skip

@@ -51,7 +51,7 @@ def hadoop_files(spark: SparkSession, url: str) -> HadoopFolder:
     """
     from py4j.protocol import Py4JJavaError
 
-    jvm = _jvm(spark, f"Reading {url}")
+    jvm = jvm_of(spark, f"Reading {url}")
     try:
         system, path = _place(spark, url)
         root = str(system.makeQualified(path).toString()).rstrip("/") + "/"
@@ -76,7 +76,7 @@ def hadoop_read_text(spark: SparkSession, path: str) -> str | None:
         return None
     file = system.open(place)
     try:
-        return str(_jvm(spark, f"Reading {path}").org.apache.commons.io.IOUtils.toString(file, "UTF-8"))
+        return str(jvm_of(spark, f"Reading {path}").org.apache.commons.io.IOUtils.toString(file, "UTF-8"))
     finally:
         file.close()
 
@@ -112,7 +112,7 @@ def kafka_offsets(
     Exception
         What Kafka's client throws comes as it is.
     """
-    jvm = _jvm(spark, "Reading Kafka")
+    jvm = jvm_of(spark, "Reading Kafka")
     if not jvm.org.apache.spark.util.Utils.classIsLoadable("org.apache.spark.sql.kafka010.KafkaSourceProvider"):
         raise SetupError(
             "This Spark session has no Kafka connector.",
@@ -140,10 +140,11 @@ def kafka_offsets(
 
 def java_version(spark: SparkSession) -> str | None:
     """Version of the Java in which the session's driver runs; None where it has none of its own."""
-    return str(_jvm(spark, "").java.lang.System.getProperty("java.version")) if has_jvm(spark) else None
+    return str(jvm_of(spark, "").java.lang.System.getProperty("java.version")) if has_jvm(spark) else None
 
 
-def _jvm(spark: SparkSession, what: str) -> Any:
+def jvm_of(spark: SparkSession, what: str) -> Any:
+    """The JVM of a session; ``what`` it is wanted for is said where it has none."""
     if not has_jvm(spark):
         raise SetupError(
             f"{what} needs Apache Spark in this process, but the session is {engine_of(spark)}.",
@@ -154,7 +155,7 @@ def _jvm(spark: SparkSession, what: str) -> Any:
 
 def _place(spark: SparkSession, path: str) -> tuple[Any, Any]:
     """Hadoop's file system of a path, and the path in it."""
-    place = _jvm(spark, f"Reading {path}").org.apache.hadoop.fs.Path(path)
+    place = jvm_of(spark, f"Reading {path}").org.apache.hadoop.fs.Path(path)
     return place.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), place
 
 

@@ -27,43 +27,57 @@ transaction that was complete stays complete when a partition is added later tha
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import NOTHING, Known, decode, detect
+from ticdc_lab.codecs.decode import decoder
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import BOUNDS, Bounds
-from ticdc_lab.engine import hadoop_exists, hadoop_read_text, hadoop_write_text
+from ticdc_lab.engine import hadoop_exists, hadoop_read_text, hadoop_write_text, parallelism, verbatim
+from ticdc_lab.engine.delta_log import commit_files, table_files
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.workers import require_workers_once
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import room_for
+from ticdc_lab.events.schema import TRANSACTIONS
 from ticdc_lab.events.tso import physical_ms
 from ticdc_lab.facts.limits import lacking
 from ticdc_lab.facts.watermarks import partition_watermarks
+from ticdc_lab.lake.one_pass import PASSED, Passed, TableFile, passing, writing
+from ticdc_lab.lake.restoring import MOST_ROWS, Home, share_restored
 from ticdc_lab.lake.tables import (
     OURS,
     Tables,
     append,
     create,
+    ends_of,
     events_of,
+    is_begun,
     learned,
+    merged_files,
     require_own_commits,
     resolve,
+    rows_of,
     schemas,
     undecoded,
+    vacuumed,
     versions,
     written_alone,
 )
 from ticdc_lab.sources import kafka, open_source
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.load import SAMPLE
-from ticdc_lab.sources.places import is_kafka
+from ticdc_lab.sources.places import is_kafka, local_path
 from ticdc_lab.transactions import resolved_at, restored_transactions
 
 # What an ingestion knows after each batch: the facts of every partition, and how far all is complete.
@@ -124,6 +138,12 @@ def write_state(tables: Tables, state: IngestState) -> None:
     more = {"batch_id": state.batch_id, "complete_ts": state.complete_ts}
     schema = schemas(tables.spark)["watermarks"]
     rows = [Row(**{name: (f | more)[name] for name in schema.names}) for f in state.facts]
+    if (place := local_path(tables.folder)) is not None:
+        file = TableFile(str(place), "watermarks", arrow_schema(schema))
+        file.add(pa.Table.from_pylist([row.asDict() for row in rows], arrow_schema(schema)))
+        new = [written] if (written := file.closed()) is not None else []
+        commit_files(tables.spark, tables.path("watermarks"), new, note=OURS, replaced=lambda _: True)
+        return
     frame = tables.spark.createDataFrame(rows, schema).coalesce(1)
     frame.write.format("delta").mode("overwrite").option("userMetadata", OURS).save(tables.path("watermarks"))
 
@@ -148,6 +168,18 @@ def _unresolved_s(last_commit_ts: int | None, resolved_ts: int | None) -> float 
         return None if resolved_ts is None else 0.0
     return max((physical_ms(last_commit_ts) - physical_ms(resolved_ts)) / 1000, 0.0)
 
+
+MERGE_EVERY = 16
+"""Batches after which small files are looked for."""
+
+VACUUM_EVERY = 512
+"""Batches after which files are removed that no version needs any more (:data:`ticdc_lab.lake.tables.RETENTION`)."""
+
+_PASSED = ("messages", "events", "quarantine")
+"""The tables that one pass over a batch's messages writes."""
+
+_LEARNING = ("simple", "avro")
+"""Protocols of which a batch may bring or await schemas."""
 
 EVERY_S = 10.0
 """Seconds between two batches while nothing is behind."""
@@ -245,15 +277,59 @@ class Steps:
         if self.state.batch_id >= batch_id:
             return
         tables = Tables(messages.sparkSession, self.tables.folder)
-        append(tables, "messages", messages, batch_id)
-        new = self._decoded(tables, batch_id)
+        if self._in_one_pass(tables, batch_id):
+            new, spans = self._passed(tables, messages, batch_id)
+        else:
+            append(tables, "messages", messages, batch_id)
+            new = self._decoded(tables, batch_id)
+            spans = [row.asDict() for row in _spans(tables.of_batch("messages", batch_id)).collect()]
         state, lowest = next_state(self.state, new, batch_id)
         replace_transactions(tables, state, lowest)
-        gaps, ends = lacking_offsets(tables, self.ends, batch_id)
+        gaps, ends = lacking_offsets(tables, spans, self.ends, batch_id)
         write_state(tables, state)
         self.state, self.ends, self.batches = replace(state, gaps=gaps), ends, self.batches + 1
+        self._tidied(tables, batch_id)
         if self.said is not None:
             self.said(self.state)
+
+    def _tidied(self, tables: Tables, batch_id: int) -> None:
+        """Every now and then: few files where there were many, and no file that is not needed any more."""
+        if batch_id % MERGE_EVERY == MERGE_EVERY - 1 and local_path(tables.folder) is not None:
+            merged_files(tables, complete_ts=self.state.complete_ts)
+        if batch_id % VACUUM_EVERY == VACUUM_EVERY - 1:
+            vacuumed(tables)
+
+    def _in_one_pass(self, tables: Tables, batch_id: int) -> bool:
+        """Whether the workers may write the files of a batch: they see the folder, and nothing of it is there yet.
+
+        What an earlier run has begun of a batch stays, and the rest follows from it. Where schemas come with the log
+        or from a registry, the batch's own are learned before it is decoded.
+        """
+        if self.protocol in _LEARNING or local_path(tables.folder) is None:
+            return False
+        return self.batches > 0 or not is_begun(tables, batch_id)
+
+    def _passed(self, tables: Tables, messages: DataFrame, batch_id: int) -> tuple[list[Facts], list[dict[str, Any]]]:
+        """The same in one pass over the messages; and where each partition's messages lie."""
+        forms = {name: arrow_schema(form) for name, form in schemas(tables.spark).items() if name in _PASSED}
+        place = str(local_path(tables.folder))
+        task = passing(place, forms, decoder(self.protocol, known=self.known), batch_id)
+        found = Passed(messages.coalesce(parallelism(tables.spark)).mapInArrow(task, PASSED).toArrow())
+        for name in _PASSED:
+            files = found.files(name)
+            if files or name != "quarantine":
+                append(tables, name, files, batch_id)
+        carried = [
+            {
+                "topic": f["topic"],
+                "partition": f["partition"],
+                "offset": f["first_offset"],
+                "commit_ts": f["resolved_ts"],
+            }
+            for f in self.state.facts
+            if f["resolved_ts"] is not None
+        ]
+        return found.facts(carried), found.spans()
 
     def _decoded(self, tables: Tables, batch_id: int) -> list[Facts]:
         """Put each message of the batch to the events or to the quarantine; the facts of what came to the events."""
@@ -282,14 +358,13 @@ class Steps:
 
 
 def lacking_offsets(
-    tables: Tables, ends: Mapping[tuple[str, int], int], batch_id: int
+    tables: Tables, spans: list[dict[str, Any]], ends: Mapping[tuple[str, int], int], batch_id: int
 ) -> tuple[tuple[str, ...], dict[tuple[str, int], int]]:
     """A sentence for each partition whose offsets have a hole, in the batch or before it, and where each goes on."""
-    messages = tables.of_batch("messages", batch_id)
-    spans = _spans(messages).collect()
     at = [(r["topic"], r["partition"]) for r in spans]
     expected = [(*where, ends.get(where, r["first"]), r["end"]) for where, r in zip(at, spans, strict=True)]
     whole = sum(end - first for *_, first, end in expected) == sum(r["n"] for r in spans)
+    messages = tables.of_batch("messages", batch_id)
     said = () if whole else lacking(messages, tables.spark.createDataFrame(expected, kafka.EXPECTED))
     return said, {**ends, **{(topic, partition): end for topic, partition, _, end in expected}}
 
@@ -345,15 +420,48 @@ def new_facts(tables: Tables, before: IngestState, batch_id: int) -> tuple[list[
 
 def replace_transactions(tables: Tables, state: IngestState, lowest: int | None) -> None:
     """Restore all transactions from ``lowest`` on, and put them in the place of those that are there."""
-    rows = tables.read("events").where("kind = 'row' AND commit_ts IS NOT NULL")
-    homes = [(f["topic"], f["partition"], f["resolved_ts"]) for f in state.facts]
-    resolved = resolved_at(homes, resolved_ts=state.complete_ts)
-    rows = rows if lowest is None else rows.where(F.col("commit_ts") >= lowest)
-    writer = restored_transactions(rows, resolved=resolved).write.format("delta").mode("overwrite")
+    if (place := local_path(tables.folder)) is not None:
+        _replaced_by_workers(tables, str(place), state, lowest)
+        return
+    writer = _restored_by_engine(tables, state, lowest).write.format("delta").mode("overwrite")
     writer = writer.option("userMetadata", OURS)
     if lowest is not None:
         writer = writer.option("replaceWhere", f"commit_ts >= {lowest}")
     writer.save(tables.path("transactions"))
+
+
+def _homes(state: IngestState) -> list[Home]:
+    return [(f["topic"], f["partition"], f["resolved_ts"]) for f in state.facts]
+
+
+def _restored_by_engine(tables: Tables, state: IngestState, lowest: int | None) -> DataFrame:
+    rows = tables.read("events").where("kind = 'row' AND commit_ts IS NOT NULL")
+    rows = rows if lowest is None else rows.where(F.col("commit_ts") >= lowest)
+    return restored_transactions(rows, resolved=resolved_at(_homes(state), resolved_ts=state.complete_ts))
+
+
+def _replaced_by_workers(tables: Tables, place: str, state: IngestState, lowest: int | None) -> None:
+    """The same where the workers see the folder, without reading a file that lies wholly above ``lowest`` or below it.
+
+    Complete transactions are written into files of their own, so others are there only where rows came late.
+    """
+    spark, path, least = tables.spark, tables.path("transactions"), -math.inf if lowest is None else lowest
+    write = writing(place, "transactions", arrow_schema(TRANSACTIONS), apart="complete")
+    read = [f for f in table_files(spark, tables.path("events")) if ends_of(f)[1] >= least]
+    if sum(rows_of(f) for f in read) <= MOST_ROWS:
+        shares, known = parallelism(spark), {"lowest": lowest, "complete_ts": state.complete_ts}
+        restore = share_restored(f"{place}/events", [f.name for f in read], _homes(state), shares=shares, **known)
+        passed = spark.range(0, shares, 1, shares).mapInArrow(lambda b: write(restore(b)), PASSED)
+    else:
+        passed = _restored_by_engine(tables, state, lowest).mapInArrow(write, PASSED)
+    new = Passed(passed.toArrow()).files("transactions")
+    ends = {f.name: ends_of(f) for f in table_files(spark, path)}
+    if astride := [verbatim(spark, Path(place) / "transactions" / name)
+                   for name, (low, high) in ends.items() if low < least <= high]:  # fmt: skip
+        stays = spark.read.schema(TRANSACTIONS).parquet(*astride).where(F.col("commit_ts") < F.lit(lowest))
+        new += Passed(stays.mapInArrow(write, PASSED).toArrow()).files("transactions")
+    gone = {name for name, (_, high) in ends.items() if high >= least}
+    commit_files(spark, path, new, note=OURS, replaced=lambda f: f.name in gone)
 
 
 FORMAT = 2

@@ -5,6 +5,8 @@ schema.
 from __future__ import annotations
 
 import fcntl
+import json
+import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,16 +19,20 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 from ticdc_lab.codecs import Known, decode
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.simple import Version
 from ticdc_lab.codecs.simple_tables import TABLES, finder, tables_of
 from ticdc_lab.engine.columns import named
+from ticdc_lab.engine.delta_log import DataFile, commit_files, committed_number, table_files
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.schema import CHECKSUMS, EVENTS, KEYS, MESSAGES, QUARANTINE, TRANSACTIONS
 from ticdc_lab.facts.watermarks import partition_watermarks
+from ticdc_lab.lake.one_pass import PASSED, Passed, merging
 from ticdc_lab.sources.places import local_path
 
 OURS = "ticdc_lab.ingest"
 """Delta's note on each commit of ours."""
+_APP = "ticdc_lab.ingest"
 _HARMLESS = ("CREATE TABLE", "OPTIMIZE", "VACUUM", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "REORG", "CLUSTER BY")
 """Operations that change no row."""
 _TAKEN = "IN (schema-unknown,registry-unreachable)"
@@ -34,6 +40,11 @@ _TAKEN = "IN (schema-unknown,registry-unreachable)"
 _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 
 BATCH = StructField("batch_id", LongType(), True, {"comment": "micro-batch that wrote the row"})
+RETENTION = "interval 1 day"
+"""How long a table can be read as it was before: a commit each ten seconds makes 8,640 versions a day, which every
+further commit has to list. Files that no version of that time holds are removed by :func:`vacuumed`.
+"""
+
 COMPLETE = StructField("complete_ts", LongType(), True, {"comment": "TSO up to which transactions are complete"})
 LATE = StructField("late", BooleanType(), True, {"comment": "the message came with an earlier batch, its schema later"})
 
@@ -140,7 +151,10 @@ def create(tables: Tables, *, protocol: str) -> None:
     for name, schema in schemas(tables.spark).items():
         if name != "table_versions" or protocol == "simple":
             _forget_unborn(tables.path(name))
-            DeltaTable.createIfNotExists(tables.spark).location(tables.path(name)).addColumns(schema).execute()
+            made = DeltaTable.createIfNotExists(tables.spark).location(tables.path(name)).addColumns(schema)
+            for kept in ("logRetentionDuration", "deletedFileRetentionDuration"):
+                made = made.property(f"delta.{kept}", RETENTION)
+            made.execute()
 
 
 def _forget_unborn(path: str) -> None:
@@ -163,7 +177,7 @@ def schemas(spark: SparkSession) -> dict[str, StructType]:
     }
 
 
-def append(tables: Tables, name: str, rows: DataFrame, batch_id: int, *, step: str = "") -> None:
+def append(tables: Tables, name: str, rows: DataFrame | list[DataFile], batch_id: int, *, step: str = "") -> None:
     """Append the rows of a batch; nothing happens if they are there already.
 
     Parameters
@@ -171,15 +185,23 @@ def append(tables: Tables, name: str, rows: DataFrame, batch_id: int, *, step: s
     tables, name
         Where to.
     rows
-        The table's columns but ``batch_id``.
+        The table's columns but ``batch_id``; or files in the table's folder that hold all of them.
     batch_id
         Delta refuses a number that is not above the last one of the same step.
     step
         Names a second append to the same table.
     """
+    if isinstance(rows, list):
+        commit_files(tables.spark, tables.path(name), rows, note=OURS, once=(f"{_APP}.{name}{step}", batch_id))
+        return
     rows.withColumn("batch_id", F.lit(batch_id).cast("bigint")).write.format("delta").mode("append").options(
-        txnAppId=f"ticdc_lab.ingest.{name}{step}", txnVersion=str(batch_id), userMetadata=OURS
+        txnAppId=f"{_APP}.{name}{step}", txnVersion=str(batch_id), userMetadata=OURS
     ).save(tables.path(name))
+
+
+def is_begun(tables: Tables, batch_id: int) -> bool:
+    """Whether an earlier run has put something of a batch into the tables."""
+    return committed_number(tables.spark, tables.path("messages"), f"{_APP}.messages") >= batch_id
 
 
 WAITING = ("schema-unknown", "registry-unreachable")
@@ -206,6 +228,82 @@ def learned(tables: Tables, known: Known, batch_id: int) -> Versions:
 def versions(rows: DataFrame) -> Versions:
     """Table versions as decoding takes them; few, as there are DDL."""
     return tables_of([row.asDict() for row in rows.select(*TABLES.names).collect()])
+
+
+SMALL_FILE = 16 << 20
+"""Bytes below which a file is put together with others."""
+
+MERGED_FILE = 128 << 20
+"""Bytes that files have together when they are put into one, at most."""
+
+SMALL_FILES = 16
+"""How many small ones a table may have before that is worth a commit."""
+
+
+def to_merge(files: Sequence[DataFile], *, below_ts: int | None = None) -> list[list[DataFile]]:
+    """Which files of a table are put into one each: small ones in the order of their rows, if there are many.
+
+    Parameters
+    ----------
+    files
+        Those of the table.
+    below_ts
+        Only files all rows of which have a commit_ts (TSO) of at most this; what is above will be replaced.
+    """
+    small = [f for f in files if f.size < SMALL_FILE and (below_ts is None or ends_of(f)[1] <= below_ts)]
+    if len(small) < SMALL_FILES:
+        return []
+    parts: list[list[DataFile]] = [[]]
+    for file in sorted(small, key=lambda f: (f.modified_ms, f.name)):
+        if sum(f.size for f in parts[-1]) + file.size > MERGED_FILE:
+            parts.append([])
+        parts[-1].append(file)
+    return [part for part in parts if len(part) > 1]
+
+
+def ends_of(file: DataFile, column: str = "commit_ts") -> tuple[float, float]:
+    """The least and the greatest value of a column in a file, as Delta's statistics have it; else without end."""
+    stats = json.loads(file.stats)
+    low, high = (stats.get(side, {}).get(column) for side in ("minValues", "maxValues"))
+    return (-math.inf if low is None else low), (math.inf if high is None else high)
+
+
+def rows_of(file: DataFile) -> int:
+    """How many rows a file has, as Delta's statistics have it."""
+    return int(json.loads(file.stats).get("numRecords", 0))
+
+
+def merged_files(tables: Tables, *, complete_ts: int | None) -> int:
+    """Put small files of the tables that grow into greater ones, by the workers; how many are gone.
+
+    Readers of an earlier version go on reading the files that it has.
+    """
+    place, forms = str(local_path(tables.folder)), schemas(tables.spark)
+    bounds = {"messages": None, "events": None, "transactions": -1 if complete_ts is None else complete_ts}
+    found = {name: to_merge(table_files(tables.spark, tables.path(name)), below_ts=ts) for name, ts in bounds.items()}
+    rows = [(name, [f.name for f in part]) for name, parts in found.items() for part in parts]
+    if not rows:
+        return 0
+    asked = tables.spark.createDataFrame(rows, "table string, names array<string>").repartition(len(rows))
+    task = merging(place, {name: arrow_schema(forms[name]) for name in bounds})
+    passed = Passed(asked.mapInArrow(task, PASSED).toArrow())
+    for name, parts in found.items():
+        gone = {f.name for part in parts for f in part}
+        if gone:
+            _exchange(tables, name, gone, passed.files(name))
+    return sum(len(names) for _, names in rows)
+
+
+def _exchange(tables: Tables, name: str, gone: set[str], new: list[DataFile]) -> None:
+    path = tables.path(name)
+    commit_files(tables.spark, path, new, note=OURS, replaced=lambda f: f.name in gone, changes=False)
+
+
+def vacuumed(tables: Tables) -> None:
+    """Remove files that no version of the last :data:`RETENTION` holds, those of passes that were cut short too."""
+    for name in schemas(tables.spark):
+        if DeltaTable.isDeltaTable(tables.spark, tables.path(name)):
+            DeltaTable.forPath(tables.spark, tables.path(name)).vacuum()
 
 
 def events_of(decoded: DataFrame, *, late: bool) -> DataFrame:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
-    from ticdc_lab.workload.generate import generate, log_of
+    from ticdc_lab.workload.generate import generate, generate_into, log_of
     from ticdc_lab.workload.load import load_of
     from ticdc_lab.workload.settings import KINDS, Workload
 
-__all__ = ["KINDS", "Workload", "generate", "load_of", "log_of"]
+__all__ = ["KINDS", "Workload", "generate", "generate_into", "load_of", "log_of"]
 
 lazily(__name__, __all__)

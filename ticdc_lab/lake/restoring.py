@@ -1,0 +1,121 @@
+"""Transactions restored by the workers from the files of ``events``, without a shuffle by the engine.
+
+Each task reads the narrow columns of all rows that are not resolved yet, which is cheap, and restores the transactions
+of its share. Where very many rows wait, as while no watermark comes, the engine's own shuffle does it instead
+(:func:`ticdc_lab.transactions.restored_transactions`): a task here holds its share in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.events.arrays import Batches, Ints, timestamps
+from ticdc_lab.events.schema import TRANSACTIONS
+from ticdc_lab.transactions.restoring import restored
+
+MOST_ROWS = 4_000_000
+"""Rows of the files that are read, above which the engine shuffles them."""
+
+Home = tuple[str, int, int | None]
+"""Topic and partition, and its resolved_ts."""
+
+_READ = ("kind", "op", "commit_ts", "start_ts", "schema_name", "table_name", "topic", "partition", "offset",
+         "key_hash", "change_hash")  # fmt: skip
+_KEPT = ("commit_ts", "start_ts", "change_id", "table", "topic", "partition", "offset")
+_OF_OP = {"delete": 0x1B873593CC9E2D51, "update": 0x6A09E667F3BCC909, "insert": 0x3C6EF372FE94F82B}
+"""What makes the hash of a row that of a change of it."""
+
+
+def share_restored(
+    folder: str,
+    files: Sequence[str],
+    homes: Sequence[Home],
+    *,
+    shares: int,
+    lowest: int | None,
+    complete_ts: int | None,
+) -> Callable[[Batches], Batches]:
+    """Transactions of shares of the rows, as :data:`ticdc_lab.events.schema.TRANSACTIONS`.
+
+    Parameters
+    ----------
+    folder, files
+        Where the table ``events`` lies, and those of its files that hold a row of these transactions.
+    homes
+        How far each partition is resolved.
+    shares
+        How many there are; the batches that come hold numbers of them in their first column.
+    lowest
+        The least commit_ts (TSO) that is asked for.
+    complete_ts
+        Up to which transactions are complete.
+    """
+
+    def run(batches: Batches) -> Batches:
+        for share in (n for batch in batches for n in batch.column(0).to_pylist()):
+            rows = pa.concat_tables([_NOTHING, *_rows_of(folder, files, int(share), shares, lowest)])
+            order = pc.sort_indices(rows, sort_keys=[("commit_ts", "ascending"), ("change_id", "ascending")])
+            for batch in restored(iter(rows.take(order).combine_chunks().to_batches(max_chunksize=100_000))):
+                yield judged(batch, homes, complete_ts)
+
+    return run
+
+
+def _rows_of(folder: str, files: Sequence[str], share: int, shares: int, lowest: int | None) -> Iterator[pa.Table]:
+    for name in files:
+        with pq.ParquetFile(Path(folder) / name) as file:
+            for batch in file.iter_batches(100_000, columns=list(_READ)):
+                rows = pa.Table.from_batches([batch])
+                rows = rows.filter(pc.and_(pc.equal(rows["kind"], "row"), pc.is_valid(rows["commit_ts"])))
+                ts = rows["commit_ts"].to_numpy()
+                own = share_of(ts, shares) == share
+                yield narrow(rows.filter(pa.array(own if lowest is None else own & (ts >= lowest))))
+
+
+def share_of(commit_ts: Ints, shares: int) -> Ints:
+    """Which share a transaction belongs to; neighbours belong to different ones."""
+    mixed = commit_ts.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return ((mixed >> np.uint64(33)) % np.uint64(shares)).astype(np.int64)
+
+
+def narrow(rows: pa.Table) -> pa.Table:
+    """What :func:`ticdc_lab.transactions.restoring.restored` reads of row changes.
+
+    ``change_id`` names a change as :func:`ticdc_lab.transactions.change_id` does, by another number.
+    """
+    of_op = np.array([*_OF_OP.values(), 0], dtype=np.int64)
+    op = pc.fill_null(pc.index_in(rows["op"], pa.array(list(_OF_OP))), len(_OF_OP)).to_numpy()
+    row = pc.coalesce(rows["key_hash"], rows["change_hash"], pa.scalar(0, pa.int64())).to_numpy()
+    table = pc.binary_join_element_wise(rows["schema_name"], rows["table_name"], ".", null_handling="skip")
+    of = {c: rows[c] for c in rows.column_names} | {"change_id": pa.array(row ^ of_op[op]), "table": table}
+    return pa.table([of[c] for c in _KEPT], names=_KEPT)
+
+
+def judged(batch: pa.RecordBatch, homes: Sequence[Home], complete_ts: int | None) -> pa.RecordBatch:
+    """Transactions with ``complete`` and ``missing``."""
+    commit_ts = batch["commit_ts"].to_numpy()
+    # one without a watermark is behind every transaction
+    resolved = timestamps(pa.array([ts for *_, ts in homes], pa.int64()))
+    order = np.argsort(resolved, kind="stable")
+    partitions = [homes[i][1] for i in order.tolist()]
+    complete = np.zeros(len(commit_ts), bool) if complete_ts is None else commit_ts <= complete_ts
+    behind = np.where(complete, 0, np.searchsorted(resolved[order], commit_ts, side="left"))
+    numbers, at = np.unique(behind, return_inverse=True)
+    lists = pa.array([sorted(set(partitions[:n])) for n in numbers.tolist()], pa.list_(pa.int32()))
+    of = {**dict(zip(batch.schema.names, batch.columns, strict=True)),
+          "complete": pa.array(complete), "missing": lists.take(pa.array(at))}  # fmt: skip
+    form = arrow_schema(TRANSACTIONS)
+    return pa.RecordBatch.from_arrays([of[f.name].cast(f.type) for f in form], schema=form)
+
+
+_NOTHING = narrow(
+    pa.table({c: pa.array([], pa.int64() if c in ("commit_ts", "start_ts", "offset", "key_hash", "change_hash")
+                          else pa.int32() if c == "partition" else pa.string()) for c in _READ})
+)  # fmt: skip
