@@ -9,7 +9,7 @@ import json
 import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from ticdc_lab.codecs import Known, decode
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.simple import Version
 from ticdc_lab.codecs.simple_tables import TABLES, finder, tables_of
+from ticdc_lab.engine import parallelism
 from ticdc_lab.engine.columns import named
 from ticdc_lab.engine.delta_log import DataFile, commit_files, committed_number, table_files
 from ticdc_lab.errors import SourceError
@@ -37,6 +38,7 @@ _HARMLESS = ("CREATE TABLE", "OPTIMIZE", "VACUUM", "SET TBLPROPERTIES", "UNSET T
 """Operations that change no row."""
 _TAKEN = "IN (schema-unknown,registry-unreachable)"
 """In the condition of a MERGE that takes what waited from the quarantine; earlier versions' bear no note of ours."""
+_LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 
 BATCH = StructField("batch_id", LongType(), True, {"comment": "micro-batch that wrote the row"})
@@ -94,18 +96,23 @@ def written_alone(folder: str) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def noted(spark: SparkSession) -> Iterator[None]:
+def noted(spark: SparkSession) -> AbstractContextManager[None]:
     """Let the commits of the body bear our note where Delta takes no option for it, as of a MERGE."""
-    before = spark.conf.get(_NOTE, None)
-    spark.conf.set(_NOTE, OURS)
+    return _set(spark, _NOTE, OURS)
+
+
+@contextmanager
+def _set(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """A setting of the session in the body."""
+    before = spark.conf.get(name, None)
+    spark.conf.set(name, value)
     try:
         yield
     finally:
         if before is None:
-            spark.conf.unset(_NOTE)
+            spark.conf.unset(name)
         else:
-            spark.conf.set(_NOTE, before)
+            spark.conf.set(name, before)
 
 
 def require_own_commits(tables: Tables) -> None:
@@ -301,9 +308,10 @@ def _exchange(tables: Tables, name: str, gone: set[str], new: list[DataFile]) ->
 
 def vacuumed(tables: Tables) -> None:
     """Remove files that no version of the last :data:`RETENTION` holds, those of passes that were cut short too."""
-    for name in schemas(tables.spark):
-        if DeltaTable.isDeltaTable(tables.spark, tables.path(name)):
-            DeltaTable.forPath(tables.spark, tables.path(name)).vacuum()
+    with _set(tables.spark, _LISTING, str(4 * parallelism(tables.spark))):  # Spark's own is 10,000 tasks for a folder
+        for name in schemas(tables.spark):
+            if DeltaTable.isDeltaTable(tables.spark, tables.path(name)):
+                DeltaTable.forPath(tables.spark, tables.path(name)).vacuum()
 
 
 def events_of(decoded: DataFrame, *, late: bool) -> DataFrame:
