@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from comparing import batch_of
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import Message
 from test_bad_formats import framed
@@ -263,6 +263,7 @@ def test_the_largest_double_is_where_the_machine_has_it(text: str, either: str) 
 
 
 @pytest.mark.parametrize("kind", PLAINLY_HELD)
+@settings(deadline=None)
 @given(data=st.data())
 def test_what_plainly_fits_is_held(kind: int, data: st.DataObject) -> None:
     """The expression that is asked of many values at once lets through nothing that the type cannot hold."""
@@ -278,6 +279,7 @@ _TYPES = st.sampled_from(["tinyint", "smallint(6)", "int unsigned", "bigint", "b
                           "date", "time(3)", "datetime", "varchar(3)", None])  # fmt: skip
 
 
+@settings(deadline=None)
 @given(image=st.lists(st.tuples(st.just("c"), _TYPES, _VALUES, st.just(False), st.just(-1))), counted=st.booleans())
 def test_values_of_many_rows_are_judged_as_those_of_one(
     image: list[tuple[str, str | None, str | None, bool, int]], counted: bool

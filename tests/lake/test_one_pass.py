@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from conftest import json_lines
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ticdc_lab.codecs.decode import decoder
@@ -149,6 +149,7 @@ def test_shares_together_restore_each_transaction_once(passed: tuple[Path, Passe
     assert sorted({ends_of(f)[1] <= complete_ts for f in files}) == [False, True] and len(files) == 2
 
 
+@settings(deadline=None)
 @given(
     homes=st.lists(st.tuples(st.just("t"), st.integers(0, 5), st.none() | st.integers(0, 20))),
     commits=st.lists(st.integers(0, 25)), complete_ts=st.none() | st.integers(0, 20),
