@@ -119,13 +119,13 @@ def no_measured_speeds(tmp_path_factory: pytest.TempPathFactory, monkeypatch: py
 
 
 LONG = (
-    "test_notebooks", "test_engines_agree",
-    "test_ingest", "test_golden_audit", "test_replay", "test_faults", "test_report", "test_expand",
-    "test_study", "test_causes", "test_vectors", "test_cli", "test_produce", "test_kafka",
-    "test_simulate_command", "test_sweep", "test_workload_log", "test_stall_causes", "test_run_log",
-    "test_pipeline_run", "test_workload_frame", "test_workload_command", "test_capture_mutants",
+    "test_engines_agree", "test_notebooks", "test_ingest", "test_kafka", "test_replay", "test_spark_cluster",
+    "test_two_engines", "test_both_engines", "test_accessible", "test_classic", "test_load", "test_datasource",
+    "test_embedded", "test_object_stores", "test_workload_frame", "test_log", "test_etcd", "test_golden", "test_study",
+    "test_audit_plan", "test_cli", "test_transactions", "test_ddl_scenarios", "test_small_variants", "test_vectors",
+    "test_v2_random", "test_changefeeds", "test_truth",
 )  # fmt: skip
-"""Files that take longest: workers end at about the same time if these come first."""
+"""Files of eight seconds and more, the longest first: workers end at about the same time if these begin."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

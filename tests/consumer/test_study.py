@@ -43,9 +43,10 @@ def bank(spark: SparkSession) -> Study:
 
 
 @pytest.fixture(scope="module")
-def small(spark: SparkSession) -> ChangeLog:
-    """The golden log of many types and DDL."""
-    return load(spark, str(golden("messages_open-protocol_small.jsonl.gz")))
+def small(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> ChangeLog:
+    """The golden log of many types and DDL, decoded once."""
+    log = load(spark, str(golden("messages_open-protocol_small.jsonl.gz")))
+    return log.materialise(str(tmp_path_factory.mktemp("log") / "log"))
 
 
 def worst(curve: pd.DataFrame) -> float:

@@ -188,7 +188,6 @@ def test_what_the_log_calls_dropped_is_what_a_consumer_drops(
     assert sorted(map(tuple, told)) == sorted(map(tuple, seen))
 
 
-@pytest.mark.soak
 def test_audits_are_clean_before_across_and_after(by_procedure: dict[str, Expansion]) -> None:
     """With the procedure the log keeps every guarantee on each side of the Admin events and as a whole."""
     found = examined(by_procedure["design"], protocol="mq-v1")
@@ -247,7 +246,6 @@ def test_how_spark_holds_the_log_changes_nothing(
     assert sorted(map(tuple, got.collect()), key=str) == sorted(map(tuple, want.collect()), key=str)
 
 
-@pytest.mark.soak
 def test_golden_logs_keep_their_own_rules(events_of: Any) -> None:
     """The small log, by the rules it was recorded with: only tables that a rule moves break order, as they did."""
     events = events_of("messages_open-protocol_small.jsonl.gz")
