@@ -23,13 +23,11 @@ PAGES = {p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8") for p in 
 TEXTS = PAGES | {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md")}
 EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```(?:\n\n```text\n(?P<shown>.*?)```)?", re.DOTALL)
 EXAMPLES = [name for name, text in PAGES.items() if EXAMPLE.search(text)]
-LONG = {"docs/advise.md", "docs/audit.md", "docs/tables.md", "docs/workbench.md"}
-"""Pages whose example is several Spark jobs."""
 CAPABILITIES = [name for name, text in PAGES.items() if "**The question" in text]
 OUTSIDE = re.compile(r"^(?:https?|mailto):")
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.soak if n in LONG else ()) for n in EXAMPLES])
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_of_a_page_run(
     name: str,
     spark: SparkSession,
