@@ -22,9 +22,9 @@ from ticdc_lab.ddl_service.etcd_store import EtcdStore
 from ticdc_lab.ddl_service.node import Backend, Node
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.connection import Terms
 from ticdc_lab.simulate.ddl_service.server import Server
 from ticdc_lab.simulate.ddl_service.server_state import Habits
+from ticdc_lab.simulate.leases import Terms
 
 TTL_S = 2.0
 START_S = 90.0

@@ -17,13 +17,13 @@ from ticdc_lab.ddl_service.node import Backend, Node
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.ddl_service.store_time import MOST_SKEW_US, StoreTime, steady_us, wall_us
 from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.connection import Terms
 from ticdc_lab.simulate.ddl_service.server import Server
 from ticdc_lab.simulate.ddl_service.server_state import Habits, Submit
 from ticdc_lab.simulate.ddl_service.settings import Duties
 from ticdc_lab.simulate.ddl_service.store import Grant
 from ticdc_lab.simulate.ddl_service.worker import Worker
 from ticdc_lab.simulate.ddl_service.worker_state import Register
+from ticdc_lab.simulate.leases import Terms
 from ticdc_lab.simulate.scheduler.clock import EPOCH_MS, us_of
 
 HOUR_US = 3600 * 1_000_000

@@ -14,13 +14,13 @@ from ticdc_lab.ddl_service.node import Node
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.simulate.ddl_service import keys, owner, records
 from ticdc_lab.simulate.ddl_service.checks import KEPT
-from ticdc_lab.simulate.ddl_service.connection import Terms
 from ticdc_lab.simulate.ddl_service.server import Server
 from ticdc_lab.simulate.ddl_service.server_state import Habits, SetVariable, Submit
 from ticdc_lab.simulate.ddl_service.settings import Duties
 from ticdc_lab.simulate.ddl_service.sysvars import BATCH
 from ticdc_lab.simulate.ddl_service.worker import Worker
 from ticdc_lab.simulate.ddl_service.worker_state import Register
+from ticdc_lab.simulate.leases import Terms
 from ticdc_lab.simulate.machine import Event, Now
 from ticdc_lab.simulate.scheduler.clock import ts_of
 

@@ -19,7 +19,6 @@ from ticdc_lab.ddl_service.etcd_store import EtcdStore
 from ticdc_lab.ddl_service.node import Backend, Node
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.connection import Terms
 from ticdc_lab.simulate.ddl_service.registering import CONFLICT, REFUSED, Outcome, Write, decided
 from ticdc_lab.simulate.ddl_service.server import Server
 from ticdc_lab.simulate.ddl_service.server_state import Habits, SetVariable, Submit
@@ -27,6 +26,7 @@ from ticdc_lab.simulate.ddl_service.settings import Duties, Versions
 from ticdc_lab.simulate.ddl_service.store import Entry, Put
 from ticdc_lab.simulate.ddl_service.sysvars import BATCH
 from ticdc_lab.simulate.ddl_service.worker_state import Register
+from ticdc_lab.simulate.leases import Terms
 
 TERMS = Terms(20_000_000, 4_000_000)
 OLD, NEW = Versions("v7.5.0", "v6.1.0"), Versions("v8.5.0", "v6.5.0")

@@ -17,8 +17,8 @@ from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
 from ticdc_lab.ddl_service.node import Backend
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
-from ticdc_lab.simulate.ddl_service.connection import Terms
 from ticdc_lab.simulate.ddl_service.settings import Duties
+from ticdc_lab.simulate.leases import Terms
 
 STORES = ("sqlite", "etcd")
 TERMS = Terms(20_000_000, 4_000_000)

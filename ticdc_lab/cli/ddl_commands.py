@@ -171,8 +171,8 @@ def serve(
     from ticdc_lab.ddl_service.api import ID
     from ticdc_lab.ddl_service.serving import Listening
     from ticdc_lab.ddl_service.serving import serve as run
-    from ticdc_lab.simulate.ddl_service.connection import Terms
     from ticdc_lab.simulate.ddl_service.settings import Duties
+    from ticdc_lab.simulate.leases import Terms
 
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:

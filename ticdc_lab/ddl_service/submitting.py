@@ -15,7 +15,6 @@ from uuid import uuid4
 from ticdc_lab.ddl_service.node import POLL_S, Backend, Node
 from ticdc_lab.errors import SourceError
 from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.connection import Terms
 from ticdc_lab.simulate.ddl_service.records import Job
 from ticdc_lab.simulate.ddl_service.server import SHOWN, Server, shown_ddl
 from ticdc_lab.simulate.ddl_service.server_state import (
@@ -35,6 +34,7 @@ from ticdc_lab.simulate.ddl_service.store import (
     Revoke,
     Snapshot,
 )
+from ticdc_lab.simulate.leases import Terms
 from ticdc_lab.simulate.machine import Told
 
 TTL_US = 10_000_000

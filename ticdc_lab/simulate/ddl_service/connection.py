@@ -29,6 +29,7 @@ from ticdc_lab.simulate.ddl_service.store import (
     Snapshot,
     Txn,
 )
+from ticdc_lab.simulate.leases import Terms
 from ticdc_lab.simulate.machine import Address, Now, Output, Send
 
 Part = Map[str, Entry]
@@ -92,14 +93,6 @@ def unchanged(key: str, entry: Entry | None) -> Compare:
 NEVER = 1 << 62
 
 
-class Terms(NamedTuple):
-    """How long leases are, and how long before its end a holder stops."""
-
-    ttl_us: int = 5_000_000
-    margin_us: int = 1_000_000
-
-
-USUAL = Terms()
 TOPOLOGY_US = 30_000_000
 """How often an instance says in its topology that it lives, unless told otherwise (``topologySyncerKeeper``)."""
 
@@ -166,7 +159,7 @@ def kept(c: Connection, terms: Terms, now: Now) -> tuple[Connection, list[Output
     outputs: list[Output] = []
     if c.mirror is None:
         c, outputs = _asked(c, "observe", Observe((c.name, c.life, "observe"), c.prefixes, c.lease), terms, now)
-    if at_us - c.kept_us >= terms.ttl_us // 3:
+    if at_us - c.kept_us >= terms.keep_alive_us:
         outputs = [*outputs, Send(c.store, KeepAlive((c.name, c.life, "keep"), c.lease, at_us))]
         c = c._replace(kept_us=at_us)
     return c, outputs
@@ -210,11 +203,11 @@ def answered(c: Connection, message: Any, terms: Terms) -> Connection | None:
     if isinstance(message, (Done, Found)):
         return c._replace(pending=_without(c.pending, what))
     if isinstance(message, KeptAlive):
-        return c._replace(ends_us=max(c.ends_us, message.sent_us + terms.ttl_us - terms.margin_us))
+        return c._replace(ends_us=max(c.ends_us, terms.ends_us(message.sent_us)))
     if isinstance(message, Granted):
         if c.lease:
             return c  # it had asked again, for the answer was late: the second lease runs out unused
-        ends_us = message.sent_us + terms.ttl_us - terms.margin_us
+        ends_us = terms.ends_us(message.sent_us)
         return c._replace(lease=message.lease, ends_us=ends_us, kept_us=message.sent_us, pending=Map())
     if isinstance(message, Snapshot):
         return c._replace(mirror=mirrored(c.prefixes, message), pending=_without(c.pending, "observe"))

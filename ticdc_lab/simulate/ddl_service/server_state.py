@@ -8,8 +8,9 @@ from typing import NamedTuple
 from immutables import Map
 
 from ticdc_lab.simulate.ddl_service import keys
-from ticdc_lab.simulate.ddl_service.connection import TOPOLOGY_US, USUAL, Connection, Terms
+from ticdc_lab.simulate.ddl_service.connection import TOPOLOGY_US, Connection
 from ticdc_lab.simulate.ddl_service.owner import OwnerState
+from ticdc_lab.simulate.leases import USUAL, Terms
 from ticdc_lab.simulate.machine import Address
 
 PREFIXES = (

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from immutables import Map
 
 from ticdc_lab.simulate.ddl_service import records
-from ticdc_lab.simulate.ddl_service.connection import TOPOLOGY_US, USUAL, Part, Terms
+from ticdc_lab.simulate.ddl_service.connection import TOPOLOGY_US, Part
+from ticdc_lab.simulate.leases import USUAL, Terms
 
 _VERSION = re.compile(r"v?([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})(?:[-+][\w.+-]*)?")
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from immutables import Map
 
+from ticdc_lab.simulate.leases import Lease, granted, lives, prolonged, run_out
 from ticdc_lab.simulate.machine import (
     Address,
     Changed,
@@ -23,7 +24,6 @@ from ticdc_lab.simulate.machine import (
     Received,
     ReceivedMany,
     Send,
-    Wake,
     one_by_one,
 )
 
@@ -184,15 +184,6 @@ Answer: TypeAlias = Granted | KeptAlive | Expired | Done | Found | Snapshot | Ha
 ABSENT = Entry("", 0, 0)
 
 
-class Lease(NamedTuple):
-    """A lease: who has it, for how long at a time, until when, and the keys that end with it."""
-
-    holder: Address
-    ttl_us: int
-    expires_us: int
-    keys: frozenset[str] = frozenset()
-
-
 class Observer(NamedTuple):
     """Who is told of what."""
 
@@ -251,10 +242,9 @@ class Store:
             return self._kept(state, sender, message, now)
         if isinstance(message, Grant):
             number = state.last_lease + 1
-            lease = Lease(sender, message.ttl_us, now.at_us + message.ttl_us)
+            lease, timer = granted(number, sender, message.ttl_us, now)
             state = state._replace(leases=state.leases.set(number, lease), last_lease=number)
-            granted = Granted(message.tag, number, message.sent_us)
-            return state, [Wake(message.ttl_us, number), Send(sender, granted)]
+            return state, [timer, Send(sender, Granted(message.tag, number, message.sent_us))]
         if isinstance(message, Observe):
             return self._observed(state, sender, message)
         if isinstance(message, Read):
@@ -269,9 +259,9 @@ class Store:
         lease = state.leases.get(asked.lease)
         if lease is None:
             return state, [Ignored(asked, "the lease has ended"), Send(sender, Expired(asked.tag))]
-        lease = lease._replace(expires_us=now.at_us + lease.ttl_us)
+        lease, timer = prolonged(asked.lease, lease, now)
         answer = Send(sender, KeptAlive(asked.tag, asked.sent_us))
-        return state._replace(leases=state.leases.set(asked.lease, lease)), [Wake(lease.ttl_us, asked.lease), answer]
+        return state._replace(leases=state.leases.set(asked.lease, lease)), [timer, answer]
 
     def _observed(self, state: StoreState, sender: Address, asked: Observe) -> tuple[StoreState, list[Output]]:
         if asked.lease not in state.leases:
@@ -290,20 +280,12 @@ class Store:
         return state, [*outputs, Send(sender, Done(txn.tag, True, state.revision))]
 
     def _expired(self, state: StoreState, now: Now) -> tuple[StoreState, list[Output]]:
-        outputs: list[Output] = []
-        for number, lease in sorted(state.leases.items()):
-            if lease.expires_us <= now.at_us:
-                state, more = ended(state, number, "its lease ran out")
-                outputs += more
-        return state, outputs
+        return _all_ended(state, run_out(state.leases, now), "its lease ran out")
 
     def _expired_of(self, state: StoreState, node: str) -> tuple[StoreState, list[Output]]:
-        outputs: list[Output] = []
-        for number, lease in sorted(state.leases.items()):
-            if lease.holder == node or lease.holder.startswith(f"{node}."):
-                state, more = ended(state, number, "a fault ended it")
-                outputs += more
-        return state, outputs
+        own = set(lives((lease.holder for lease in state.leases.values()), node))
+        numbers = [number for number, lease in sorted(state.leases.items()) if lease.holder in own]
+        return _all_ended(state, numbers, "a fault ended it")
 
 
 def _under(state: StoreState, prefixes: tuple[str, ...]) -> tuple[tuple[str, Entry], ...]:
@@ -359,6 +341,14 @@ def ended(state: StoreState, number: int, because: str) -> tuple[StoreState, lis
     state, outputs = changed(state, tuple(Delete(key) for key in sorted(lease.keys)), because)
     over = [Send(o.address, Expired(o.tag)) for o in own[:1]]
     return state._replace(leases=state.leases.delete(number)), [*outputs, *over]
+
+
+def _all_ended(state: StoreState, numbers: list[int], because: str) -> tuple[StoreState, list[Output]]:
+    outputs: list[Output] = []
+    for number in numbers:
+        state, more = ended(state, number, because)
+        outputs += more
+    return state, outputs
 
 
 def _told(state: StoreState, events: tuple[tuple[str, Entry | None], ...]) -> list[Output]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from ticdc_lab.simulate.leases import Terms, lives
 from ticdc_lab.simulate.machine import (
     Address,
     Asked,
@@ -145,9 +146,8 @@ def addressed(command: Any, view: View | None) -> Any:
     field = _FIELDS.get(type(command))
     if field is None or view is None:
         return command
-    name = getattr(command, field)
-    lives = [c for c in view.captures if c == name or c.startswith(f"{name}.")]
-    return command._replace(**{field: max(lives, key=lambda c: (len(c), c))}) if lives else command
+    there = lives(view.captures, getattr(command, field))
+    return command._replace(**{field: there[-1]}) if there else command
 
 
 def owner_rev(state: CaptureState) -> int | None:
@@ -194,7 +194,7 @@ class Capture:
         """Register; the processor begins empty."""
         processor, outputs = self.variant.processor.start(address, now)
         state = CaptureState(address, processor, self.lease_end(now.at_us + now.skew_us), moved_us=now.at_us)
-        wakes = [Wake(self.poll_us, "poll"), Wake(self.tick_us, "tick"), Wake(self.ttl_us // 3, "keepalive")]
+        wakes = [Wake(self.poll_us, "poll"), Wake(self.tick_us, "tick"), Wake(self.terms.keep_alive_us, "keepalive")]
         return state, [Send(ETCD, Register(self.version)), *wakes, self._fence(state, now), *outputs]
 
     def step(self, state: CaptureState, event: Event, now: Now) -> tuple[CaptureState, list[Output]]:
@@ -209,9 +209,14 @@ class Capture:
             return self._received_many(state, event, now)
         return self._asked(state, event, now)
 
+    @property
+    def terms(self) -> Terms:
+        """Give what it knows of its lease."""
+        return Terms(self.ttl_us, self.margin_us)
+
     def lease_end(self, sent_us: int) -> int:
         """Give when it must stop to write, on the clock on which it asked for its lease."""
-        return sent_us + self.ttl_us - self.margin_us + self.stop_lag_us
+        return self.terms.ends_us(sent_us) + self.stop_lag_us
 
     def _fence(self, state: CaptureState, now: Now) -> Wake:
         return Wake(max(0, state.ends_us - now.at_us - now.skew_us), "fence")
@@ -288,7 +293,7 @@ class Capture:
             return state, [Wake(self.tick_us, "tick"), *outputs]
         if name == "keepalive":
             sent = KeepAlive(now.at_us + now.skew_us)
-            return state, [Send(ETCD, sent), Wake(self.ttl_us // 3, "keepalive")]
+            return state, [Send(ETCD, sent), Wake(self.terms.keep_alive_us, "keepalive")]
         if name == "fence":
             return state, [self._fence(state, now)]
         return state, []

@@ -11,6 +11,7 @@ from typing import Any
 
 from immutables import Map
 
+from ticdc_lab.simulate.leases import Lease, granted, lives, prolonged, run_out
 from ticdc_lab.simulate.machine import (
     Address,
     Changed,
@@ -33,7 +34,6 @@ from ticdc_lab.simulate.scheduler.etcd_messages import (
     Expire,
     KeepAlive,
     KeptAlive,
-    Lease,
     NoLease,
     PutPartitions,
     PutStatus,
@@ -60,7 +60,7 @@ class EtcdState:
     revision
         Rises with each change.
     leases
-        By capture.
+        By capture; the revision is that of its campaign.
     tables, barrier_ts, waiting
         What is to be replicated, the DDL that holds it back, and those behind it.
     checkpoint_ts, resolved_ts
@@ -125,17 +125,17 @@ class Etcd:
     def _requested(self, state: EtcdState, sender: Address, message: Any, now: Now) -> tuple[EtcdState, list[Output]]:
         if isinstance(message, Register):
             revision = state.revision + 1
-            leases = state.leases.set(sender, Lease(now.at_us + self.ttl_us, revision))
-            state = replace(state, revision=revision, leases=leases)
+            lease, timer = granted(sender, sender, self.ttl_us, now, revision)
+            state = replace(state, revision=revision, leases=state.leases.set(sender, lease))
             changed = Changed(f"session:{sender}", None, revision, f"{sender} registered")
-            return state, [changed, Wake(self.ttl_us, sender), *self.views(state)]
-        lease = state.leases.get(sender)
-        if lease is None:
+            return state, [changed, timer, *self.views(state)]
+        known = state.leases.get(sender)
+        if known is None:
             return state, [Ignored(message, f"the lease of {sender} has expired"), Send(sender, NoLease())]
         if isinstance(message, KeepAlive):
-            leases = state.leases.set(sender, lease._replace(expires_us=now.at_us + self.ttl_us))
+            lease, timer = prolonged(sender, known, now)
             answer = Send(sender, KeptAlive(message.sent_us, self.ttl_us))
-            return replace(state, leases=leases), [Wake(self.ttl_us, sender), answer]
+            return replace(state, leases=state.leases.set(sender, lease)), [timer, answer]
         if isinstance(message, ExecuteDdl):
             return self._written(state, message)
         if isinstance(message, Resign):
@@ -188,9 +188,8 @@ class Etcd:
         return state, [Changed("wanted-partitions", None, want.partitions, "a user wants it"), *self.views(state)]
 
     def _expired(self, state: EtcdState, now: Now) -> tuple[EtcdState, list[Output]]:
-        over = [c for c, lease in sorted(state.leases.items()) if lease.expires_us <= now.at_us]
         outputs: list[Output] = []
-        for capture in over:
+        for capture in run_out(state.leases, now):
             state, more = self._gone(state, capture, "its lease ran out")
             outputs += more
         return state, outputs
@@ -206,9 +205,8 @@ class Etcd:
 
     def _asked(self, state: EtcdState, command: Any, now: Now) -> tuple[EtcdState, list[Output]]:
         if isinstance(command, Expire):
-            known = [c for c in state.leases if c == command.capture or c.startswith(f"{command.capture}.")]
-            latest = max(known, key=lambda c: (len(c), c), default=None)  # of capture-1.9 and capture-1.10 the tenth
-            return self._gone(state, latest, "a fault ended it") if latest else (state, [])
+            latest = lives(state.leases, command.capture)[-1:]
+            return self._gone(state, latest[0], "a fault ended it") if latest else (state, [])
         if isinstance(command, WantPartitions):
             return self._wanted(state, command)
         if isinstance(command, TwoOwners):

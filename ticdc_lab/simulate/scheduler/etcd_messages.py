@@ -91,13 +91,6 @@ class NoLease(NamedTuple):
     """The lease has expired."""
 
 
-class Lease(NamedTuple):
-    """A session: when it expires, and the revision at which it registered, which is that of its campaign."""
-
-    expires_us: int
-    revision: int
-
-
 class Expire(NamedTuple):
     """Asked of etcd: a session ends now, as if its lease had run out."""
 

@@ -126,7 +126,7 @@ class CaptureServer:
         """Register; changefeeds begin when etcd tells of them."""
         work = self._work(ServerState(address, self.scheduler.lease_end(now.at_us + now.skew_us)), now)
         work.outputs.append(Send(ETCD, Register(self.scheduler.version)))
-        work.outputs.append(Wake(self.scheduler.ttl_us // 3, "keepalive"))
+        work.outputs.append(Wake(self.scheduler.terms.keep_alive_us, "keepalive"))
         work.fence()
         return work.done(), work.outputs
 
@@ -182,7 +182,7 @@ class _Work:
     def fire(self, name: Any) -> None:
         if name == "keepalive":
             self.outputs.append(Send(ETCD, KeepAlive(self.clock_us)))
-            self.outputs.append(Wake(self.server.scheduler.ttl_us // 3, "keepalive"))
+            self.outputs.append(Wake(self.server.scheduler.terms.keep_alive_us, "keepalive"))
         elif name == "fence":
             self.fence()
         elif isinstance(name, str):  # of the node: it goes on
