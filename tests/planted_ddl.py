@@ -18,7 +18,7 @@ from ticdc_lab.simulate.ddl_service import (
     sysvars,
     worker,
 )
-from ticdc_lab.simulate.ddl_service.leading import Plan
+from ticdc_lab.simulate.ddl_service.leading import AssignmentPlan
 from ticdc_lab.simulate.ddl_service.owner import OwnerState
 from ticdc_lab.simulate.ddl_service.server_state import Schema
 from ticdc_lab.simulate.ddl_service.store import Put, Txn
@@ -111,7 +111,7 @@ def _shares_the_infosyncer() -> list[Patch]:
 def _keeps_the_lost() -> list[Patch]:
     sound = leading.assign
 
-    def assign(clusters: Any, workers: Any, current: Any, refused: Any) -> Plan:
+    def assign(clusters: Any, workers: Any, current: Any, refused: Any) -> AssignmentPlan:
         return sound(clusters, set(workers) | set(current.values()), current, refused)
 
     return [(leading, "assign", assign)]
@@ -120,7 +120,7 @@ def _keeps_the_lost() -> list[Patch]:
 def _never_rebalances() -> list[Patch]:
     sound = leading.assign
 
-    def assign(clusters: Any, workers: Any, current: Any, refused: Any) -> Plan:
+    def assign(clusters: Any, workers: Any, current: Any, refused: Any) -> AssignmentPlan:
         plan = sound(clusters, workers, current, refused)
         return plan._replace(changes={c: w for c, w in plan.changes.items() if current.get(c) not in workers})
 

@@ -33,11 +33,11 @@ def campaign(revision: int, ddl_id: str, *, store: str = STORE) -> Written:
 
 def registered(revision: int, name: str, store_addr: str, store: str = "") -> Written:
     """A cluster is registered."""
-    value = records.written(records.Cluster(store_addr, "v6.5.0", store))
+    value = records.written(records.ClusterRecord(store_addr, "v6.5.0", store))
     return Written(revision, "pd", keys.REGISTERS + name, value, revision)
 
 
-NEWER = records.written(records.Cluster("tikv://c:1", "v9.9.9"))
+NEWER = records.written(records.ClusterRecord("tikv://c:1", "v9.9.9"))
 SOUND = [
     Written(1, keys.PD, f"{keys.TOPOLOGY}10.0.0.7:10080/ttl", "0", 1),  # of a worker, in the service's own cluster
     Written(1, STORE, f"{keys.TOPOLOGY}10.0.0.8:4000/ttl", "0", 1),  # of a tidb-server, in its cluster

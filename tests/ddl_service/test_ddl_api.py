@@ -13,22 +13,22 @@ from ticdc_lab.ddl_service.api import Assignment, Schedule, WorkerNode
 from ticdc_lab.errors import SetupError
 from ticdc_lab.simulate.ddl_service import keys, records, registering
 from ticdc_lab.simulate.ddl_service.connection import Mirror
-from ticdc_lab.simulate.ddl_service.records import Cluster, Worker
+from ticdc_lab.simulate.ddl_service.records import ClusterRecord, Worker
 from ticdc_lab.simulate.ddl_service.settings import Versions
 from ticdc_lab.simulate.ddl_service.store import Entry
 
 SERVICE = Versions("v8.5.0", "v6.1.0")
-KNOWN = {"one": Cluster("tikv://one:2379", "v6.5.0")}
+KNOWN = {"one": ClusterRecord("tikv://one:2379", "v6.5.0")}
 SEED = b'{\n  "store_addr": "tikv://192.168.1.100:2379",\n}'
 
 
 def test_the_body_of_the_proposal_is_taken_as_it_stands() -> None:
     """With the comma before the closing brace, which JSON does not have."""
     address = "tikv://192.168.1.100:2379"
-    assert registered("cluster1", SEED, {}) == Cluster(address, "v8.5.0", address)
+    assert registered("cluster1", SEED, {}) == ClusterRecord(address, "v8.5.0", address)
 
 
-def registered(name: str, body: bytes, known: dict[str, Cluster]) -> Cluster:
+def registered(name: str, body: bytes, known: dict[str, ClusterRecord]) -> ClusterRecord:
     """What a PUT writes where these clusters are registered."""
     entries = [(keys.REGISTERS + c, Entry(records.written(own), 1, 1)) for c, own in known.items()]
     decision = registering.decided(api.registration(name, body), tuple(entries), SERVICE)
@@ -71,7 +71,7 @@ def test_what_is_wrong_with_a_registration_is_said(body: bytes, status: int, say
 def test_a_cluster_may_be_updated_and_may_have_several_pds() -> None:
     """Its own address is no conflict."""
     body = b'{"store_addr": "tikv://one:2379,[::1]:2379", "version": "v7.1.0"}'
-    assert registered("one", body, KNOWN) == Cluster("tikv://one:2379,[::1]:2379", "v7.1.0", "tikv://one:2379")
+    assert registered("one", body, KNOWN) == ClusterRecord("tikv://one:2379,[::1]:2379", "v7.1.0", "tikv://one:2379")
 
 
 def test_an_update_without_a_version_leaves_the_version_as_it_is() -> None:
@@ -134,7 +134,9 @@ def test_lists_have_the_three_states() -> None:
         (keys.REGISTERS, keys.WORKERS, keys.ASSIGNMENTS, keys.LEADER),
         (
             part(
-                a=Cluster("tikv://a:1", "v6.5.0"), b=Cluster("tikv://b:1", "v6.5.0"), c=Cluster("tikv://c:1", "v6.5.0")
+                a=ClusterRecord("tikv://a:1", "v6.5.0"),
+                b=ClusterRecord("tikv://b:1", "v6.5.0"),
+                c=ClusterRecord("tikv://c:1", "v6.5.0"),
             ),
             part(n1=Worker("v8.5.0", (("a", "OWNER"),)), n2=Worker("v8.5.0")),
             part(a="n1", b="n2"),

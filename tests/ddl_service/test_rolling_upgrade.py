@@ -105,7 +105,7 @@ def test_what_an_earlier_version_registered_keeps_its_addresses_for_itself() -> 
     entries = (BY_EARLIER, worker("new", "v6.1.0"))
     moved = decided(Register("c1", "tikv://10.0.0.9:2379", "", "r"), entries, NEW)
     assert isinstance(moved, Write)
-    assert moved.cluster == records.Cluster("tikv://10.0.0.9:2379", "v7.5.0", FIRST)
+    assert moved.cluster == records.ClusterRecord("tikv://10.0.0.9:2379", "v7.5.0", FIRST)
     assert Put(ADDRESS, FIRST) in moved.ops
     now = (keys.REGISTERS + "c1", Entry(records.written(moved.cluster), 3, 3))
     other = decided(Register("d", FIRST, "", "r"), (now, worker("new", "v6.1.0")), NEW)

@@ -13,7 +13,7 @@ from immutables import Map
 from ticdc_lab import figures
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.simulate.ddl_service import owner
-from ticdc_lab.simulate.ddl_service.fleet import Answer, fleet_in, fleet_polled
+from ticdc_lab.simulate.ddl_service.fleet import FleetAnswer, fleet_in, fleet_polled
 from ticdc_lab.simulate.ddl_service.run import simulate
 from ticdc_lab.simulate.ddl_service.scenario import MODEL, play
 from ticdc_lab.simulate.ddl_service.server_state import Habits, Submit
@@ -135,7 +135,7 @@ def test_nothing_gives_a_sentence() -> None:
 def test_names_cannot_be_markup() -> None:
     """A cluster or worker of a running service may be called anything."""
     evil = "<script>alert(1)</script>"
-    fleet = fleet_polled([Answer(0, [evil], [(evil, evil, "OWNER")])])
+    fleet = fleet_polled([FleetAnswer(0, [evil], [(evil, evil, "OWNER")])])
     for fig in (figures.fleet_map(fleet), figures.assignment_gantt(fleet)):
         assert "<script>" not in drawn_text(fig)
 

@@ -11,7 +11,7 @@ from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate.planned import Crash, Delay, Heal, Link, LinkSettings, Lose, Partition, RandomFaults
 from ticdc_lab.simulate.scenario import Scenario, read_scenario, scenario_from_text
 from ticdc_lab.simulate.scenario_yaml import duration_us, shown
-from ticdc_lab.simulate.scheduler.cluster import Cluster, Table
+from ticdc_lab.simulate.scheduler.cluster import SchedulerCluster, Table
 from ticdc_lab.simulate.scheduler.planned import AddTable, Join, MoveTable, Rebalance
 
 WHOLE = """\
@@ -62,7 +62,7 @@ def test_every_section_is_read_exactly() -> None:
     """Names, durations as µs, probabilities as fractions, events by time."""
     read = scenario_from_text(WHOLE)
     assert (read.name, read.variant, read.seed, read.until_us, read.step_limit) == ("whole", "v2", 7, 60_000_000, 5000)
-    assert read.cluster == Cluster(("north", "south"), (Table(1), Table(2, 50)), (("south", "v6.1.0"),))
+    assert read.cluster == SchedulerCluster(("north", "south"), (Table(1), Table(2, 50)), (("south", "v6.1.0"),))
     assert (read.network.loss, read.network.reorder) == (Fraction(1, 40), Fraction(1, 1000))
     assert (read.network.delay, read.network.transport) == (Delay("uniform", 1_000, 5_000), "datagram")
     assert read.network.links == (LinkSettings("north", "etcd", Delay("fixed", 3_000, 3_000), Fraction(1)),)

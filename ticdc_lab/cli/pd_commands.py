@@ -16,7 +16,7 @@ from ticdc_lab.cli.simulate_commands import changes_of, drawn, of_a_run, require
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.pd_ctl_json import Loaded
     from ticdc_lab.simulate.pd.replay import Replayed
-    from ticdc_lab.simulate.pd.why import Answer
+    from ticdc_lab.simulate.pd.why import Opinion
 
 
 @main.group()
@@ -162,7 +162,7 @@ def _region(loaded: Loaded, region_id: int) -> dict[str, Any]:
     return {"sentence": f"region {region_id}: {answers[0].sentence}", "region": region_id, "answers": _told(answers)}
 
 
-def _told(answers: tuple[Answer, ...]) -> list[dict[str, Any]]:
+def _told(answers: tuple[Opinion, ...]) -> list[dict[str, Any]]:
     from ticdc_lab.simulate.pd.replay.scenario_decisions import operator_json
     from ticdc_lab.simulate.pd.why import rows
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.simulate.ddl_service import keys, records
 from ticdc_lab.simulate.ddl_service.connection import Mirror
-from ticdc_lab.simulate.ddl_service.records import SCHEDULING, Cluster
+from ticdc_lab.simulate.ddl_service.records import SCHEDULING, ClusterRecord
 from ticdc_lab.simulate.ddl_service.registering import ABSENT, CONFLICT, LATE, NO_SESSION, REFUSED, UNKNOWN, Outcome
 from ticdc_lab.simulate.ddl_service.settings import parsed
 from ticdc_lab.simulate.ddl_service.worker_state import Register
@@ -211,7 +211,7 @@ def _name(text: str) -> str | None:
     return name if len(name) <= 253 and all(map(_LABEL.fullmatch, name.split("."))) else None
 
 
-def registered(mirror: Mirror) -> dict[str, Cluster]:
+def registered(mirror: Mirror) -> dict[str, ClusterRecord]:
     """Give all registered clusters."""
     return {c: records.cluster(e.value) for c, e in sorted(mirror.under(keys.REGISTERS).items())}
 
@@ -223,7 +223,7 @@ def clusters(mirror: Mirror) -> list[RegisteredCluster]:
 
 
 def cluster(
-    mirror: Mirror, name: str, known: Cluster, statuses: Mapping[tuple[str, str], str] | None = None
+    mirror: Mirror, name: str, known: ClusterRecord, statuses: Mapping[tuple[str, str], str] | None = None
 ) -> RegisteredCluster:
     """Give a cluster as lists and the answer to a PUT have it."""
     schedule = _schedule(mirror, name, _statuses(mirror) if statuses is None else statuses)

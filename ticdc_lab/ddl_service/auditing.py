@@ -137,7 +137,7 @@ class _Seen:
     jobs: dict[tuple[str, int], records.Job] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
     safe_ts: dict[str, int] = field(default_factory=dict)
-    clusters: dict[str, records.Cluster] = field(default_factory=dict)
+    clusters: dict[str, records.ClusterRecord] = field(default_factory=dict)
     requests: dict[tuple[str, str], int] = field(default_factory=dict)
     workers: set[str] = field(default_factory=set)
 

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from msgspec.structs import asdict
 
 from ticdc_lab.ddl_service.client import Client, ServiceError
-from ticdc_lab.simulate.ddl_service.fleet import Answer, Fleet, fleet_polled
+from ticdc_lab.simulate.ddl_service.fleet import Fleet, FleetAnswer, fleet_polled
 from ticdc_lab.simulate.ddl_service.progress import JobAnswer, JobProgress, job_polled
 from ticdc_lab.simulate.ddl_service.records import ENDS, IS_OWNER, Job
 
@@ -81,12 +81,12 @@ class ServiceWatch(Generic[A, P]):
             time.sleep(every_s)
 
 
-def fleet_watch(client: Client) -> ServiceWatch[Answer, Fleet]:
+def fleet_watch(client: Client) -> ServiceWatch[FleetAnswer, Fleet]:
     """Watch a service: its workers, and who has which cluster."""
 
-    def ask(at_us: int) -> Answer:
+    def ask(at_us: int) -> FleetAnswer:
         workers = tuple(w.id for w in client.workers())
-        return Answer(
+        return FleetAnswer(
             at_us, workers, tuple((c.id, c.schedule.assigned_to, c.schedule.status) for c in client.clusters())
         )
 

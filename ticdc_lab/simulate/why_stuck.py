@@ -50,8 +50,7 @@ def owners(trace: pa.Table) -> pd.DataFrame:
     for won in rows[rows["after"].notna()].itertuples():
         later = rows[(rows["capture"] == won.capture) & (rows["order"] > won.order)]
         died = crashes[(crashes["node"].map(node_of) == won.capture) & (crashes["order"] > won.order)]
-        ends = [end, *(tuple(r) for f in (later, died) for r in f[["order", "time_us", "step"]].head(1).to_numpy())]
-        _, until_us, until_step = min(ends)
+        _, until_us, until_step = _first_of(end, later, died)
         out.append((won.capture, won.after, won.time_us, until_us, won.step, until_step, won.because))
     columns = ["capture", "rev", "since_us", "until_us", "since_step", "until_step", "because"]
     return pd.DataFrame(out, columns=columns)
@@ -73,8 +72,8 @@ def troubles(trace: pa.Table) -> pd.DataFrame:
         trouble = _BEGINS[begun.kind]
         later = rows[(rows["order"] > begun.order) & rows["kind"].isin(_ENDS[trouble])]
         own = later[(later["capture"] == begun.capture) & ((later["peer"] == begun.peer) | (trouble != "parted"))]
-        ended = min([end, *(tuple(r) for r in own[["order", "time_us", "step"]].head(1).to_numpy())])
-        out.append((begun.capture, begun.peer, trouble, begun.time_us, ended[1], begun.step, ended[2], begun.because))
+        _, until_us, until_step = _first_of(end, own)
+        out.append((begun.capture, begun.peer, trouble, begun.time_us, until_us, begun.step, until_step, begun.because))
     columns = ["capture", "peer", "trouble", "since_us", "until_us", "since_step", "until_step", "because"]
     return pd.DataFrame(out, columns=columns)
 
@@ -97,6 +96,12 @@ def moments(trace: pa.Table) -> pd.DataFrame:
 
 
 _WHAT = {"crashed": "crash", "restarted": "restart", "paused": "pause", "violated": "violated"}
+
+
+def _first_of(end: tuple[int, int, int], *later: pd.DataFrame) -> tuple[int, int, int]:
+    """Give place, time and step of the first row of some frames, those of the end where they are empty."""
+    rows = (tuple(row) for frame in later for row in frame[["order", "time_us", "step"]].head(1).to_numpy())
+    return min(end, *rows)
 
 
 def _end(trace: pa.Table) -> tuple[int, int, int]:

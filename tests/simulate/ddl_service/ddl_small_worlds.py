@@ -126,7 +126,7 @@ def service_world(*, workers: int = 2, clusters: int = 2, expiries: int = 0, joi
     """
     names = [f"node-{i + 1}" for i in range(workers)]
     registered = tuple(
-        (f"{keys.REGISTERS}c{i + 1}", records.written(records.Cluster(f"tikv://c{i + 1}:1", "v6.5.0")))
+        (f"{keys.REGISTERS}c{i + 1}", records.written(records.ClusterRecord(f"tikv://c{i + 1}:1", "v6.5.0")))
         for i in range(clusters)
     )
     nodes = tuple((name, Worker(name, PD, DUTIES)) for name in names)

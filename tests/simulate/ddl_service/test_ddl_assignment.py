@@ -13,7 +13,7 @@ from immutables import Map
 
 from ticdc_lab.simulate.ddl_service.connection import Part
 from ticdc_lab.simulate.ddl_service.leading import assign, refused
-from ticdc_lab.simulate.ddl_service.records import Cluster, written
+from ticdc_lab.simulate.ddl_service.records import ClusterRecord, written
 from ticdc_lab.simulate.ddl_service.settings import Versions
 from ticdc_lab.simulate.ddl_service.store import Entry
 
@@ -101,7 +101,10 @@ def test_a_fleet_is_upgraded_one_by_one() -> None:
     """A new cluster is with the new worker while an old one is there; who leaves and comes back new takes its share."""
     old, new = Versions("v7.5.0", "v6.1.0"), Versions("v8.5.0", "v6.1.0")
     registers: Part = Map(
-        {f"c{i}": Entry(written(Cluster(f"tikv://{i}:1", v)), 1, 1) for i, v in enumerate(["v8.1.0", *["v6.5.0"] * 3])}
+        {
+            f"c{i}": Entry(written(ClusterRecord(f"tikv://{i}:1", v)), 1, 1)
+            for i, v in enumerate(["v8.1.0", *["v6.5.0"] * 3])
+        }
     )
     current: dict[str, str] = {}
     for workers, counts in (

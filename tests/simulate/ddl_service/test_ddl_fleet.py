@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ticdc_lab.simulate.ddl_service import jobs
-from ticdc_lab.simulate.ddl_service.fleet import IS_DOWN, LEADS, Answer, Stretches, fleet_in, fleet_polled
+from ticdc_lab.simulate.ddl_service.fleet import IS_DOWN, LEADS, FleetAnswer, Stretches, fleet_in, fleet_polled
 from ticdc_lab.simulate.ddl_service.progress import job_progress
 from ticdc_lab.simulate.ddl_service.scenario import Played, play
 from ticdc_lab.simulate.scenario import read_scenario
@@ -57,9 +57,9 @@ def test_two_owners_are_in_the_fleet() -> None:
     assert f"{ONE} and {TWO}" in set(held["worker"])
 
 
-def answer(at_us: int, *schedules: tuple[str, str, str]) -> Answer:
+def answer(at_us: int, *schedules: tuple[str, str, str]) -> FleetAnswer:
     """What a service answers whose workers all have a cluster."""
-    return Answer(at_us, sorted({worker for _, worker, _ in schedules if worker}), schedules)
+    return FleetAnswer(at_us, sorted({worker for _, worker, _ in schedules if worker}), schedules)
 
 
 def test_answers_of_a_running_service_become_the_same_tables() -> None:

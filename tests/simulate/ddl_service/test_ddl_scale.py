@@ -13,7 +13,7 @@ from immutables import Map
 from ticdc_lab.simulate.ddl_service.connection import Part
 from ticdc_lab.simulate.ddl_service.fleet import fleet_in
 from ticdc_lab.simulate.ddl_service.leading import planned
-from ticdc_lab.simulate.ddl_service.records import IS_OWNER, Cluster, written
+from ticdc_lab.simulate.ddl_service.records import IS_OWNER, ClusterRecord, written
 from ticdc_lab.simulate.ddl_service.run import simulate
 from ticdc_lab.simulate.ddl_service.settings import DUTIES
 from ticdc_lab.simulate.ddl_service.store import Entry, Put
@@ -23,7 +23,9 @@ from ticdc_lab.simulate.trace import CHANGES
 
 SECOND = 1_000_000
 CLUSTERS, WORKERS = 1000, 50
-REGISTERS: Part = Map({f"c{i:04}": Entry(written(Cluster(f"tikv://{i}:1", "v6.5.0")), 1, 1) for i in range(CLUSTERS)})
+REGISTERS: Part = Map(
+    {f"c{i:04}": Entry(written(ClusterRecord(f"tikv://{i}:1", "v6.5.0")), 1, 1) for i in range(CLUSTERS)}
+)
 
 
 def settled(assignments: Part, workers: frozenset[str]) -> tuple[Part, int, float]:

@@ -95,7 +95,7 @@ MUTANTS = (
     Mutant("extra peers are left", replica_checker, "_extra", lambda _: lambda *_: (), "oracle 355"),
     Mutant("a better location is left", rule_checker, "store_to_better", lambda _: lambda *_: strategy.NOTHING,
            "oracle 238"),
-    Mutant("any peer may lead", builder.Plan, "may_lead", lambda _: lambda *_: True, "oracle 440"),
+    Mutant("any peer may lead", builder.StepPlan, "may_lead", lambda _: lambda *_: True, "oracle 440"),
     Mutant("the larger neighbour is taken", merge_checker, "_unfit",
            lambda f: lambda c, r, n, s: f(c, r, n, s) if n is None or n.size < 100 else "large", "merge-3-239"),
     Mutant("an operator never expires", lifecycle, "EXPIRES_AFTER_S", lambda _: 1e9, "op-expire"),

@@ -16,7 +16,7 @@ from ticdc_lab.simulate.pd.rule_checker import may_be_better
 from ticdc_lab.simulate.pd.rules import Constraint, Rule
 from ticdc_lab.simulate.pd.stores import GIB, NEVER_S, REMOVING, SERVING, Store, labelled
 from ticdc_lab.simulate.pd.survey import FITS, SMALL, kinds, neighbours, survey, triage
-from ticdc_lab.simulate.pd.why import Answer, explain, rows, why_no_operator
+from ticdc_lab.simulate.pd.why import Opinion, explain, rows, why_no_operator
 
 KEYS = ["", *"bcdefgh", ""]
 RULES = (
@@ -208,4 +208,4 @@ def test_a_merge_waits_for_its_neighbours() -> None:
     assert [(o.does, o.why, o.here) for o in told.outcomes] == [
         ("merge-region", "", 2), ("", "previous region: there is none", 1),
     ]  # fmt: skip
-    assert isinstance(told.rounds[0], Answer) and "merge-region for about 2 regions" in told.sentence
+    assert isinstance(told.rounds[0], Opinion) and "merge-region for about 2 regions" in told.sentence

@@ -51,7 +51,7 @@ class Fleet(NamedTuple):
         return _now(self.held, moment, self.end_us), _now(self.alive, moment, self.end_us)
 
 
-class Answer(NamedTuple):
+class FleetAnswer(NamedTuple):
     """What a running service says of itself at a moment: ids of its workers, and (cluster, worker, status) of each."""
 
     at_us: int
@@ -203,7 +203,7 @@ def _befell(r: _Reading, node: str, kind: str, peer: str | None, because: str, a
         r.tell(cluster, at_us)
 
 
-def fleet_polled(answers: Sequence[Answer]) -> Fleet:
+def fleet_polled(answers: Sequence[FleetAnswer]) -> Fleet:
     """Read what a running service answered, in order; each answer holds until the next, the last one for a µs."""
     held, alive, moments = Stretches(), Stretches(), []
     known: set[str] = set()

@@ -18,7 +18,7 @@ from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
 from ticdc_lab.simulate.machine import Changed, Decided, Now, Output
 
 
-class Plan(NamedTuple):
+class AssignmentPlan(NamedTuple):
     """What a leader writes.
 
     Attributes
@@ -47,7 +47,7 @@ def assign(
     workers: Iterable[str],
     current: Mapping[str, str],
     refused: Mapping[str, Mapping[str, str]] = NOBODY,
-) -> Plan:
+) -> AssignmentPlan:
     """Say what has to change for every cluster to have a worker and no two workers to differ by more than one.
 
     Parameters
@@ -63,7 +63,7 @@ def assign(
 
     Returns
     -------
-    Plan
+    AssignmentPlan
         With the fewest moves there can be: those with the most clusters may keep the one more, so every worker gives
         only what is above its share; what has no worker fills the shares first. Names decide between equals. Where
         some cannot serve some clusters, each goes only where it is served, and moves from one to another as long as
@@ -91,7 +91,7 @@ def assign(
     if refused and alive:
         return _restricted(registered, alive, current, refused)
     if not alive:
-        return Plan(changes | dict.fromkeys(homeless & current.keys()), 0, "no worker lives")
+        return AssignmentPlan(changes | dict.fromkeys(homeless & current.keys()), 0, "no worker lives")
     shares = _shares({w: len(own) for w, own in held.items()}, len(registered))
     given = [name for w in alive for name in sorted(held[w])[shares[w] :]]
     waiting = iter([*sorted(homeless), *given])
@@ -100,12 +100,12 @@ def assign(
             changes[next(waiting)] = w
     kept = tuple((w, f"has {len(held[w])} clusters, its share") for w in alive if len(held[w]) == shares[w])
     because = f"{len(registered)} clusters on {len(alive)} workers: {len(homeless)} had none, {len(given)} move"
-    return Plan(changes, len(given), because, kept)
+    return AssignmentPlan(changes, len(given), because, kept)
 
 
 def _restricted(
     registered: set[str], alive: list[str], current: Mapping[str, str], refused: Mapping[str, Mapping[str, str]]
-) -> Plan:
+) -> AssignmentPlan:
     """Assign where not every worker can serve every cluster: those with the least choice first."""
     able = {c: [w for w in alive if w not in refused.get(c, ())] for c in registered}
     after = {c: w for c, w in current.items() if w in able.get(c, ())}
@@ -124,7 +124,7 @@ def _restricted(
     left = sorted(registered - after.keys())
     why = tuple((f"{c} on {w}", because) for c in sorted(refused) for w, because in sorted(refused[c].items()))
     because = f"{len(registered)} clusters on {len(alive)} workers, of which not all serve all: {moves} move"
-    return Plan(changes, moves, because + (f"; nobody can serve {', '.join(left)}" if left else ""), why)
+    return AssignmentPlan(changes, moves, because + (f"; nobody can serve {', '.join(left)}" if left else ""), why)
 
 
 def _evener(
@@ -203,7 +203,7 @@ def planned(registers: Part, assignments: Part, workers: Mapping[str, Versions])
     left is planned again from what then holds, and comes to the same end.
     """
     current = {cluster: entry.value for cluster, entry in assignments.items()}
-    plan: Plan = assign(registers, workers, current, refused(registers, workers))
+    plan: AssignmentPlan = assign(registers, workers, current, refused(registers, workers))
     first = sorted(plan.changes.items())[:MOST_OPS]
     ops = tuple(Delete(keys.ASSIGNMENTS + c) if w is None else Put(keys.ASSIGNMENTS + c, w) for c, w in first)
     if not ops:

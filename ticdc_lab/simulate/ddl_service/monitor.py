@@ -252,7 +252,7 @@ class Monitor:
                 return OWN_IDS, f"{key}, of {own}, is in the store {at}"
         return None
 
-    def _registered(self, kernel: Kernel, key: str, cluster: records.Cluster) -> Found:
+    def _registered(self, kernel: Kernel, key: str, cluster: records.ClusterRecord) -> Found:
         """Neither what is said of a cluster nor what it says itself may be a version that is not served."""
         store = kernel.states.get(cluster.identity)
         told = versions_told(store.keys) if isinstance(store, StoreState) else ()

@@ -17,7 +17,7 @@ ENDS = frozenset({DONE, ROLLED_BACK, CANCELLED})
 """States of a job, as ``admin show ddl jobs`` names them; the last three are ends."""
 
 
-class Cluster(NamedTuple):
+class ClusterRecord(NamedTuple):
     """A registered cluster.
 
     Attributes
@@ -113,7 +113,7 @@ class Job(NamedTuple):
 
 
 @lru_cache(maxsize=65_536)
-def written(record: Cluster | Worker | Job) -> str:
+def written(record: ClusterRecord | Worker | Job) -> str:
     """Give the text of a record."""
     fields = record._asdict()
     if isinstance(record, Worker):
@@ -122,9 +122,9 @@ def written(record: Cluster | Worker | Job) -> str:
 
 
 @lru_cache(maxsize=65_536)
-def cluster(text: str) -> Cluster:
+def cluster(text: str) -> ClusterRecord:
     """Read a registered cluster."""
-    return Cluster(**_known(text, Cluster._fields))
+    return ClusterRecord(**_known(text, ClusterRecord._fields))
 
 
 @lru_cache(maxsize=65_536)

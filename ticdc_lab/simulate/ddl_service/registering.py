@@ -24,7 +24,7 @@ from ticdc_lab.simulate.ddl_service.connection import (
     unchanged,
 )
 from ticdc_lab.simulate.ddl_service.infosyncer import versions_told
-from ticdc_lab.simulate.ddl_service.records import Cluster
+from ticdc_lab.simulate.ddl_service.records import ClusterRecord
 from ticdc_lab.simulate.ddl_service.settings import Duties, Versions, by_age, serving, unsupported
 from ticdc_lab.simulate.ddl_service.store import Compare, Delete, Done, Entry, Found, Op, Put, Snapshot
 from ticdc_lab.simulate.ddl_service.worker_state import (
@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
     kind: str
     because: str = ""
     hint: str = ""
-    cluster: Cluster | None = None
+    cluster: ClusterRecord | None = None
     seen: Mirror | None = None
 
 
@@ -69,7 +69,7 @@ class Write(NamedTuple):
 
     compares: tuple[Compare, ...]
     ops: tuple[Op, ...]
-    cluster: Cluster | None = None
+    cluster: ClusterRecord | None = None
 
 
 Command: TypeAlias = Register | Unregister | Look | LookAtJobs
@@ -111,7 +111,7 @@ def _under(entries: tuple[tuple[str, Entry], ...], prefix: str) -> dict[str, Ent
     return {k.removeprefix(prefix): e for k, e in entries if k.startswith(prefix)}
 
 
-def _stores(command: Register, before: Cluster | None, pds: dict[str, Entry]) -> dict[str, str]:
+def _stores(command: Register, before: ClusterRecord | None, pds: dict[str, Entry]) -> dict[str, str]:
     """Give the stores that a cluster is known by, which should be one, and of each a PD that it has; empty if new."""
     known = {pds[a].value: a for a in addresses(command.store_addr) if a in pds}
     return known | ({before.identity: ""} if before else {})
@@ -161,7 +161,7 @@ def _registered(
             CONFLICT, f"{command.store_addr} has PDs of two clusters: of that at {one}, and of that at {two}",
             "Register each by itself; unregister a cluster before its id is given to another.",
         )  # fmt: skip
-    cluster = Cluster(command.store_addr, versions[-1], store)
+    cluster = ClusterRecord(command.store_addr, versions[-1], store)
     unknown = [a for a in addresses(before.store_addr) if a not in pds] if before else []  # of an earlier version
     touched = dict.fromkeys([*wanted, *unknown, *sorted(a for a, e in pds.items() if e.value == store)[:1]])
     compares = [same, *(unchanged(keys.PDS + a, pds.get(a)) for a in touched)]

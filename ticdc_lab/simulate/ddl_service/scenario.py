@@ -31,7 +31,7 @@ from ticdc_lab.simulate.scheduler.narrative import Line
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ServiceCluster:
     """How many workers and clusters there are, and tidb-servers in each; the last ones may not be registered yet.
 
     ``{workers: 3, clusters: 6, servers: 2, unregistered: 1}``; ``versions`` are those of clusters whose tidb-servers
@@ -95,9 +95,9 @@ class UserLoad:
             raise given["every"].wrong("a time above 0")
 
 
-def cluster(value: Value) -> Cluster:
+def cluster(value: Value) -> ServiceCluster:
     """Read the section."""
-    return Reader().record(value, Cluster)
+    return Reader().record(value, ServiceCluster)
 
 
 def load(value: Value, names: Names) -> UserLoad:

@@ -86,7 +86,9 @@ def machines(settings: Settings) -> dict[str, Any]:
     registered = tuple(
         (
             keys.REGISTERS + c,
-            records.written(records.Cluster(store_of(c), settings.cluster_versions.get(c, settings.habits.version))),
+            records.written(
+                records.ClusterRecord(store_of(c), settings.cluster_versions.get(c, settings.habits.version))
+            ),
         )
         for c in names[: len(names) - settings.unregistered]
     )

@@ -34,7 +34,7 @@ class CannotBuild(Exception):
     """No operator leads to the wanted peers; the message says why."""
 
 
-class Plan:
+class StepPlan:
     """The state while steps are laid out: peers now, peers wanted, and what is still to do."""
 
     def __init__(
@@ -212,7 +212,7 @@ class Plan:
         self.do_joint()
 
 
-def lay_out(plan: Plan) -> None:
+def lay_out(plan: StepPlan) -> None:
     """Fill in a plan's steps."""
     if plan.joint:
         _with_joint_consensus(plan)
@@ -220,7 +220,7 @@ def lay_out(plan: Plan) -> None:
         _without(plan)
 
 
-def _with_joint_consensus(plan: Plan) -> None:
+def _with_joint_consensus(plan: StepPlan) -> None:
     """Learners first, then one change of all votes, then the removals, at last what witnesses become."""
     for store in sorted(plan.add):
         peer = plan.add[store]
@@ -239,7 +239,7 @@ def _with_joint_consensus(plan: Plan) -> None:
     plan.do_witnesses_jointly()
 
 
-def _change_votes(plan: Plan) -> None:
+def _change_votes(plan: StepPlan) -> None:
     """Move leadership before, after or within the joint change, wherever both leaders may vote."""
     before = plan.origin.get(plan.wanted_leader)
     after = plan.wanted.get(plan.region.leader)
@@ -265,7 +265,7 @@ class _Round(NamedTuple):
     leader_before_remove: int = 0
 
 
-def _without(plan: Plan) -> None:
+def _without(plan: StepPlan) -> None:
     """One change after the other; replacing goes first, since it keeps the number of votes."""
     while plan.add or plan.remove or plan.promote:
         _do_round(plan, _next_round(plan))
@@ -275,7 +275,7 @@ def _without(plan: Plan) -> None:
         plan.do_transfer(plan.wanted_leader)
 
 
-def _do_round(plan: Plan, round_: _Round) -> None:
+def _do_round(plan: StepPlan, round_: _Round) -> None:
     if round_.leader_before_add not in (0, plan.leader):
         plan.do_transfer(round_.leader_before_add)
     if round_.add is not None:
@@ -288,7 +288,7 @@ def _do_round(plan: Plan, round_: _Round) -> None:
         plan.do_remove(round_.remove)
 
 
-def _next_round(plan: Plan) -> _Round:
+def _next_round(plan: StepPlan) -> _Round:
     """Give the best change to make next: replace, promote, remove, add."""
     for rounds in (_replacements, _promotions, _removals, _additions):
         found = list(rounds(plan))
@@ -297,7 +297,7 @@ def _next_round(plan: Plan) -> _Round:
     raise CannotBuild("no peer may lead meanwhile")
 
 
-def _replacements(plan: Plan) -> Iterator[_Round]:
+def _replacements(plan: StepPlan) -> Iterator[_Round]:
     adds, removes = _sorted(plan.add), _sorted(plan.remove)
     for add in adds:
         for remove in removes:
@@ -310,7 +310,7 @@ def _replacements(plan: Plan) -> Iterator[_Round]:
                     yield from _led(plan, _Round(add=add, promote=promote, remove=remove))
 
 
-def _led(plan: Plan, round_: _Round) -> Iterator[_Round]:
+def _led(plan: StepPlan, round_: _Round) -> Iterator[_Round]:
     """Every way to lead a replacement: before the addition, and before the removal."""
     able = [s for s in sorted(plan.now) if plan.may_lead(plan.now[s])]
     gone = round_.remove.store if round_.remove else 0
@@ -320,19 +320,19 @@ def _led(plan: Plan, round_: _Round) -> Iterator[_Round]:
             yield round_._replace(leader_before_add=before_add, leader_before_remove=before_remove)
 
 
-def _promotions(plan: Plan) -> Iterator[_Round]:
+def _promotions(plan: StepPlan) -> Iterator[_Round]:
     for peer in _sorted(plan.promote)[:1]:
         yield _Round(promote=peer)
 
 
-def _removals(plan: Plan) -> Iterator[_Round]:
+def _removals(plan: StepPlan) -> Iterator[_Round]:
     for peer in _sorted(plan.remove):
         for store in sorted(plan.now):
             if plan.may_lead(plan.now[store]) and store != peer.store:
                 yield _Round(remove=peer, leader_before_remove=store)
 
 
-def _additions(plan: Plan) -> Iterator[_Round]:
+def _additions(plan: StepPlan) -> Iterator[_Round]:
     for peer in _sorted(plan.add):
         for store in sorted(plan.now):
             if plan.may_lead(plan.now[store]):
@@ -343,7 +343,7 @@ def _sorted(peers: dict[int, Peer]) -> list[Peer]:
     return [peers[s] for s in sorted(peers)]
 
 
-def _preference(plan: Plan, r: _Round) -> tuple[int, bool, int, bool, bool, int]:
+def _preference(plan: StepPlan, r: _Round) -> tuple[int, bool, int, bool, bool, int]:
     """Give PD's order of changes; of equally good ones the first is taken."""
     return (
         _nearness(plan, r),
@@ -355,7 +355,7 @@ def _preference(plan: Plan, r: _Round) -> tuple[int, bool, int, bool, bool, int]
     )
 
 
-def _nearness(plan: Plan, r: _Round) -> int:
+def _nearness(plan: StepPlan, r: _Round) -> int:
     """Replace a peer by one nearby, so that isolation never drops in between."""
     if r.add is None or r.remove is None:
         return 0
@@ -363,14 +363,14 @@ def _nearness(plan: Plan, r: _Round) -> int:
     return min(near, _match(plan, r.promote.store, r.add.store)) if r.promote else near
 
 
-def _match(plan: Plan, one: int, other: int) -> int:
+def _match(plan: StepPlan, one: int, other: int) -> int:
     stores = plan.cluster.stores
     if one not in stores or other not in stores:
         return 0
     return matched_labels(stores[one], stores[other], plan.cluster.config.location_labels)
 
 
-def _age_of_leaders(plan: Plan, r: _Round) -> int:
+def _age_of_leaders(plan: StepPlan, r: _Round) -> int:
     """Peers made by this operator should not lead: they may refuse."""
     age = -plan.added_at.get(r.leader_before_add, 0)
     if r.add is not None and r.add.store == r.leader_before_remove:
@@ -378,17 +378,17 @@ def _age_of_leaders(plan: Plan, r: _Round) -> int:
     return age - plan.added_at.get(r.leader_before_remove, 0)
 
 
-def _brings_leader(plan: Plan, r: _Round) -> bool:
+def _brings_leader(plan: StepPlan, r: _Round) -> bool:
     adds = r.add is not None and r.add.role != LEARNER and r.add.store == plan.wanted_leader
     promotes = r.promote is not None and r.promote.store == plan.wanted_leader
     return bool(plan.wanted_leader) and (adds or promotes)
 
 
-def _leads_to_wanted(plan: Plan, r: _Round) -> bool:
+def _leads_to_wanted(plan: StepPlan, r: _Round) -> bool:
     return not plan.wanted_leader or (r.leader_before_remove or r.leader_before_add) == plan.wanted_leader
 
 
-def _few_transfers(plan: Plan, r: _Round) -> int:
+def _few_transfers(plan: StepPlan, r: _Round) -> int:
     if r.leader_before_add in (0, plan.leader):
         return 2 + (r.leader_before_remove in (0, plan.leader))
     return int(r.leader_before_remove in (0, r.leader_before_add))

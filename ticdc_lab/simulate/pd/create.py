@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ticdc_lab.simulate.pd.builder import CannotBuild, Plan, lay_out
+from ticdc_lab.simulate.pd.builder import CannotBuild, StepPlan, lay_out
 from ticdc_lab.simulate.pd.cluster import Cluster, rules_of
 from ticdc_lab.simulate.pd.operators import Kind, MergeRegion, Operator, Priority, SplitRegion, Step
 from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, VOTER, Peer, Region, in_joint_state
 
 
-def brief_of(plan: Plan) -> str:
+def brief_of(plan: StepPlan) -> str:
     """Give PD's short form of what an operator does; taken before its steps are laid out."""
     if plan.add and plan.remove:
         return f"mv peer: store {_ids(plan.remove)} to {_ids(plan.add)}"
@@ -28,7 +28,7 @@ def brief_of(plan: Plan) -> str:
     return ""
 
 
-def _with_removal(plan: Plan) -> str:
+def _with_removal(plan: StepPlan) -> str:
     """Give PD's text as it is: where peers are promoted it names the two sets the wrong way round."""
     if plan.promote:
         return f"promote peer: store {_ids(plan.remove)}, rm peer: store {_ids(plan.promote)}"
@@ -49,7 +49,7 @@ def check_buildable(cluster: Cluster, region: Region, *, joint_ok: bool = False)
         raise CannotBuild("no placement rule holds for the whole region")
 
 
-def operator_of(plan: Plan, desc: str, brief: str, kind: Kind, priority: Priority) -> Operator:
+def operator_of(plan: StepPlan, desc: str, brief: str, kind: Kind, priority: Priority) -> Operator:
     """Close a plan."""
     if not plan.steps:
         raise CannotBuild("no step is needed")
@@ -65,7 +65,7 @@ def change_peers(
 ) -> Operator:  # fmt: skip
     """Give the operator that brings a region to the wanted peers, by store, led by ``leader`` (0: any)."""
     check_buildable(cluster, region)
-    plan = Plan(cluster, region, wanted, leader, followers=followers)
+    plan = StepPlan(cluster, region, wanted, leader, followers=followers)
     brief = brief_of(plan)
     lay_out(plan)
     return operator_of(plan, desc, brief, kind, priority)
@@ -134,7 +134,7 @@ def transfer_leader(
     peer = region.peer_on(to)
     if peer is None or peer.role == LEARNER or to in region.down | region.pending:
         raise CannotBuild(f"the peer on store {to} cannot lead")
-    plan = Plan(cluster, region, {p.store: p for p in region.peers}, to)
+    plan = StepPlan(cluster, region, {p.store: p for p in region.peers}, to)
     brief = brief_of(plan)
     lay_out(plan)
     return operator_of(plan, desc, brief, kind, priority)
@@ -175,7 +175,7 @@ def leave_joint_state(cluster: Cluster, region: Region) -> Operator:
         raise CannotBuild("the region is not in a joint state")
     if region.peer_on(region.leader) is None:
         raise CannotBuild("the region has no leader")
-    plan = Plan(cluster, region, {p.store: p for p in region.peers}, 0, check_rules=False)
+    plan = StepPlan(cluster, region, {p.store: p for p in region.peers}, 0, check_rules=False)
     plan.promote = {p.store: p for p in region.peers if p.role == INCOMING}
     plan.demote = {p.store: p for p in region.peers if p.role == DEMOTING}
     leader = region.peer_on(region.leader)

@@ -25,7 +25,7 @@ from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, ROLES, Fl
 from ticdc_lab.simulate.pd.rule_checker import may_be_better
 from ticdc_lab.simulate.pd.rules import ANY_VOTER, matches
 from ticdc_lab.simulate.pd.stores import PREPARING, SERVING, Store, is_low_on_space, label
-from ticdc_lab.simulate.pd.why import Answer
+from ticdc_lab.simulate.pd.why import Opinion
 
 
 class Kinds(NamedTuple):
@@ -278,7 +278,7 @@ class Survey(NamedTuple):
 
     regions: int
     outcomes: tuple[Outcome, ...]
-    rounds: tuple[Answer, ...]
+    rounds: tuple[Opinion, ...]
 
     @property
     def sentence(self) -> str:
@@ -325,7 +325,7 @@ def survey(
         )
     leader, _ = balance_leader.schedule(cluster, Draws(regions, seed))
     region, _ = balance_region.schedule(cluster, Draws(regions, seed))
-    rounds = (Answer("balance-leader", leader), Answer("balance-region", region))
+    rounds = (Opinion("balance-leader", leader), Opinion("balance-region", region))
     return Survey(len(regions.id), tuple(outcomes), rounds)
 
 

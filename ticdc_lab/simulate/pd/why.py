@@ -83,7 +83,7 @@ Row = dict[str, object]
 """``asked`` (who decided), ``store``, ``test``, ``outcome``, ``value`` and ``against`` (scores or None), ``why``."""
 
 
-class Answer(NamedTuple):
+class Opinion(NamedTuple):
     """What one checker or scheduler says to a region, and why."""
 
     asked: str
@@ -102,7 +102,7 @@ class Answer(NamedTuple):
 def explain(
     cluster: Cluster, region: Region, beside: Neighbours = ALONE, *, up_s: float = float("inf"),
     running: Mapping[Kind, int] = _NOTHING_RUNS,
-) -> tuple[Answer, ...]:  # fmt: skip
+) -> tuple[Opinion, ...]:  # fmt: skip
     """Ask everybody who may act on a region what they would do now.
 
     Parameters
@@ -120,21 +120,21 @@ def explain(
 
     Returns
     -------
-    tuple[Answer, ...]
+    tuple[Opinion, ...]
         The patrol first, which is what PD does; then each checker by itself, and the two balance schedulers, which
         say what they would do if they drew this region.
     """
     answers = [
-        Answer("patrol", check_region(cluster, region, beside, up_s=up_s, running=dict(running))),
-        Answer("joint-state checker", check_joint_state(cluster, region)),
-        Answer("split checker", check_split(cluster, region, beside.borders)),
+        Opinion("patrol", check_region(cluster, region, beside, up_s=up_s, running=dict(running))),
+        Opinion("joint-state checker", check_joint_state(cluster, region)),
+        Opinion("split checker", check_split(cluster, region, beside.borders)),
     ]
     rules = cluster.config.placement_rules
     told = check_rules(cluster, region) if rules else check_replicas(cluster, region)
-    answers.append(Answer("rule checker" if rules else "replica checker", told))
-    answers.append(Answer("merge checker", check_merge(cluster, region, beside, up_s=up_s)))
-    answers.append(Answer("balance-leader", why_leader_stays(cluster, region)))
-    answers.append(Answer("balance-region", why_peers_stay(cluster, region)))
+    answers.append(Opinion("rule checker" if rules else "replica checker", told))
+    answers.append(Opinion("merge checker", check_merge(cluster, region, beside, up_s=up_s)))
+    answers.append(Opinion("balance-leader", why_leader_stays(cluster, region)))
+    answers.append(Opinion("balance-region", why_peers_stay(cluster, region)))
     return tuple(answers)
 
 
@@ -146,12 +146,12 @@ def why_no_operator(cluster: Cluster, region: Region, beside: Neighbours = ALONE
     return "; ".join(a.sentence for a in answers[1:])
 
 
-def rows(answer: Answer) -> list[Row]:
+def rows(answer: Opinion) -> list[Row]:
     """Give the reasons of an answer as rows, in the order in which they were found."""
     return list(_rows(answer))
 
 
-def _rows(answer: Answer) -> Iterator[Row]:
+def _rows(answer: Opinion) -> Iterator[Row]:
     found = answer.explained
     for refused in found.rejected:
         yield _row(answer, refused.store, f"{refused.filter} ({refused.role})", "rejected", why=refused.why)
@@ -166,7 +166,7 @@ def _rows(answer: Answer) -> Iterator[Row]:
 
 
 def _row(
-    answer: Answer, store: int | None, test: str, outcome: str, value: float | None = None,
+    answer: Opinion, store: int | None, test: str, outcome: str, value: float | None = None,
     against: float | None = None, why: str = "",
 ) -> Row:  # fmt: skip
     return {"asked": answer.asked, "store": store, "test": test, "outcome": outcome, "value": value,

@@ -226,7 +226,7 @@ def _tables(value: Value, names: Names) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class PipelineCluster:
     """Captures, TiKV stores, ids of tables, and into how many regions each is divided at first.
 
     ``{captures: 2, stores: 3, tables: 4, regions: 2}``; a workload brings its own tables. ``reading`` are the nodes
@@ -254,9 +254,9 @@ class Cluster:
         return captures_first((*self.captures, *joining, ETCD), self.nodes)
 
 
-def cluster(value: Value) -> Cluster:
+def cluster(value: Value) -> PipelineCluster:
     """Read the section."""
-    return Reader(without=("reading",)).record(value, Cluster)
+    return Reader(without=("reading",)).record(value, PipelineCluster)
 
 
 def facts(scenario_cluster: Any, events: Iterable[Planned]) -> PipelineFacts:

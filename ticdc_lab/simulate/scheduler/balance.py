@@ -58,7 +58,7 @@ class Moving(NamedTuple):
     because: str
 
 
-class Plan(NamedTuple):
+class BalancePlan(NamedTuple):
     """What a rebalance does, and (capture, why not) for those that give nothing."""
 
     moves: tuple[Moving, ...]
@@ -108,7 +108,7 @@ def plan(
     leaving: frozenset[Address],
     balance: Balance,
     prefer: Sequence[object] = (),
-) -> Plan:
+) -> BalancePlan:
     """Say which tables leave their captures.
 
     Parameters
@@ -123,7 +123,7 @@ def plan(
         The order of equals.
     """
     if not set(tables) - leaving:
-        return Plan((), "no capture may take tables", ())
+        return BalancePlan((), "no capture may take tables", ())
     if balance.policy == TRAFFIC:
         found = _by_traffic(tables, leaving, balance, prefer)
     else:
@@ -133,7 +133,7 @@ def plan(
 
 def _by_count(
     tables: Mapping[Address, Sequence[Key]], leaving: frozenset[Address], balance: Balance, prefer: Sequence[object]
-) -> Plan:
+) -> BalancePlan:
     rank = ranks(tables, prefer)
     quota = _quotas(tables, leaving, balance, rank)
     moves, kept = [], []
@@ -145,7 +145,7 @@ def _by_count(
         why = f"{capture} has {n} tables and is to have {most}"
         moves += [Moving(key, capture, None, why) for key in tables[capture][most:]]
     because = f"{sum(map(len, tables.values()))} tables on {len(set(tables) - leaving)} captures"
-    return Plan(tuple(moves), because, tuple(kept))
+    return BalancePlan(tuple(moves), because, tuple(kept))
 
 
 def _quotas(
@@ -167,7 +167,7 @@ def _quotas(
 
 def _by_traffic(
     tables: Mapping[Address, Sequence[Key]], leaving: frozenset[Address], balance: Balance, prefer: Sequence[object]
-) -> Plan:
+) -> BalancePlan:
     """Move the table that evens a busy and the idlest capture best, as long as that is worth its cost.
 
     The busiest comes first; one that has nothing fitting (a single hot table) does not keep the next from giving.
@@ -187,7 +187,7 @@ def _by_traffic(
         if best is None:
             gap = loads[busy] - loads[idle]
             kept = tuple((c, f"carries {loads[c]} rows/s") for c in held)
-            return Plan(tuple(moves), f"nothing more is gained: {busy} and {idle} are {gap} rows/s apart", kept)
+            return BalancePlan(tuple(moves), f"nothing more is gained: {busy} and {idle} are {gap} rows/s apart", kept)
         why = f"{busy} carries {loads[busy]} rows/s, {idle} {loads[idle]}; this table {balance.weight(best)}"
         moves.append(Moving(best, busy, idle, why))
         held[busy].remove(best)

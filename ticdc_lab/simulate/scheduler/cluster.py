@@ -50,7 +50,7 @@ def _tables(value: Value, names: Names) -> tuple[Table, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class SchedulerCluster:
     """The captures that are there from the beginning, the versions of those that have another one, and the tables.
 
     ``{captures: 3, tables: 8}``, or names and ids.

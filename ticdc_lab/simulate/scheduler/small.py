@@ -31,8 +31,8 @@ from ticdc_lab.simulate.scheduler.world import (
     Bounds,
     Codes,
     Left,
-    Node,
-    World,
+    SmallNode,
+    SmallWorld,
     begins,
     elected,
     on_link,
@@ -79,19 +79,19 @@ class Small:
         self._codes = Codes(self.names, self.tables)
         self._orders = tuple((*c, *t) for c in permutations(self.names) for t in self._table_orders)
 
-    def start(self) -> World:
+    def start(self) -> SmallWorld:
         """All captures but the late ones have registered, and nobody knows of it."""
         b = self.bounds
         there = self.names[: len(self.names) - b.joins]
-        nodes = tuple((n, Node(self.agent.start(n, Now(0))[0] if n in there else None)) for n in self.names)
+        nodes = tuple((n, SmallNode(self.agent.start(n, Now(0))[0] if n in there else None)) for n in self.names)
         campaign = tuple((n, i + 1) for i, n in enumerate(there))
         left = Left(b.moments, b.owner_changes, b.crashes, b.restarts, b.lost, b.expiries, b.joins, b.doubled, b.moves)
         start_ts = ts_of(0)
-        return World(nodes, campaign, len(there), None, (), (start_ts,) * len(self.tables), start_ts, 0, left)
+        return SmallWorld(nodes, campaign, len(there), None, (), (start_ts,) * len(self.tables), start_ts, 0, left)
 
     # What can happen next
 
-    def steps(self, world: World) -> Iterator[Step[World]]:
+    def steps(self, world: SmallWorld) -> Iterator[Step[SmallWorld]]:
         """Give all that can happen next."""
         for step in self._single(world):
             if self.bounds.at_once and not step.broken and step.action.what in ("deliver", "looks", "restart"):
@@ -99,7 +99,7 @@ class Small:
             else:
                 yield step
 
-    def _reacted(self, step: Step[World]) -> Iterator[Step[World]]:
+    def _reacted(self, step: Step[SmallWorld]) -> Iterator[Step[SmallWorld]]:
         """Let the node's periodic calls come at once."""
         action, world, _ = step
         node = dict(world.nodes)[action.node]
@@ -111,7 +111,7 @@ class Small:
         reactions = [Step(action._replace(prefer=then.prefer), after, broken) for then, after, broken in found]
         yield from reactions or [step]
 
-    def _single(self, world: World) -> Iterator[Step[World]]:
+    def _single(self, world: SmallWorld) -> Iterator[Step[SmallWorld]]:
         for name, node in world.nodes:
             if node.agent is None:
                 continue
@@ -126,7 +126,7 @@ class Small:
             left = world.left._replace(moments=world.left.moments - 1)
             yield Step(Action("time", ""), world._replace(at_us=world.at_us + 1000, left=left))
 
-    def _moves(self, world: World) -> Iterator[Step[World]]:
+    def _moves(self, world: SmallWorld) -> Iterator[Step[SmallWorld]]:
         """A user asks the owner that etcd has for a table on another capture."""
         name = world.campaign[0][0] if world.campaign else ""
         node = dict(world.nodes).get(name)
@@ -141,7 +141,7 @@ class Small:
                     after = with_node(world, name, node._replace(owner=owner))._replace(left=left)
                     yield self._carried_out(after, Action("move", name, message=command), name, outputs)
 
-    def _looked(self, world: World, name: str, node: Node) -> Iterator[Step[World]]:
+    def _looked(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[Step[SmallWorld]]:
         """The capture sees what etcd holds now."""
         if name not in dict(world.campaign):
             if not self.bounds.stops_at_once:
@@ -159,7 +159,7 @@ class Small:
         after = node._replace(owner=elected, sees=sees if elected or self.bounds.coordinator else None)
         yield Step(Action("looks", name), with_node(world, name, after))
 
-    def _ticked(self, world: World, name: str, node: Node) -> Iterator[Step[World]]:
+    def _ticked(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[Step[SmallWorld]]:
         if node.owner is None or node.sees is None:
             return
         tick = Asked(Tick(node.sees[0], self._wanted, world.checkpoint_ts))
@@ -174,7 +174,7 @@ class Small:
             action = Action("tick", name, prefer=prefer if len(seen) > 1 else ())
             yield self._carried_out(with_node(world, name, node._replace(owner=state)), action, name, outputs)
 
-    def _polled(self, world: World, name: str, node: Node) -> Iterator[Step[World]]:
+    def _polled(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[Step[SmallWorld]]:
         assert node.agent
         orders = self._table_orders if len(node.agent.operations) > 1 else ((),)
         for prefer in orders:
@@ -185,7 +185,7 @@ class Small:
             action = Action("poll", name, prefer=prefer)
             yield self._moved(world, name, node, agent, outputs, action)
 
-    def _delivered(self, world: World) -> Iterator[Step[World]]:
+    def _delivered(self, world: SmallWorld) -> Iterator[Step[SmallWorld]]:
         for sender, to, message, rest in self._first(world):
             after = on_link(world, sender, to, rest)
             if world.left.doubled and isinstance(message, Announce):
@@ -209,7 +209,7 @@ class Small:
                 owner, told = self.owner.step(node.owner, event, now)
                 yield self._carried_out(with_node(after, to, node._replace(owner=owner)), action, to, told)
 
-    def _first(self, world: World) -> Iterator[tuple[str, str, Any, tuple[Any, ...]]]:
+    def _first(self, world: SmallWorld) -> Iterator[tuple[str, str, Any, tuple[Any, ...]]]:
         """Give what can come in next: the first message of each link, or of each topic of an owner's."""
         for sender, to, messages in world.links:
             yield sender, to, messages[0], messages[1:]
@@ -219,7 +219,7 @@ class Small:
                 if other is not None and hasattr(messages[other], "owner_rev"):
                     yield sender, to, messages[other], (*messages[:other], *messages[other + 1 :])
 
-    def _faults(self, world: World) -> Iterator[Step[World]]:
+    def _faults(self, world: SmallWorld) -> Iterator[Step[SmallWorld]]:
         left = world.left
         sessions = dict(world.campaign)
         for name, node in world.nodes:
@@ -245,10 +245,10 @@ class Small:
         if left.owner_changes and len(world.campaign) > 1:
             yield Step(Action("elect", world.campaign[1][0]), elected(world, self.bounds))
 
-    def _was(self, world: World, name: str) -> bool:
+    def _was(self, world: SmallWorld, name: str) -> bool:
         return self.names.index(name) < len(self.names) - self.bounds.joins
 
-    def _joined(self, world: World, name: str) -> World:
+    def _joined(self, world: SmallWorld, name: str) -> SmallWorld:
         revision = world.revision + 1
         agent = self.agent.start(name, Now(world.at_us))[0]
         world = world._replace(
@@ -256,12 +256,12 @@ class Small:
             revision=revision,
             left=world.left._replace(joins=world.left.joins - 1),
         )
-        return with_node(world, name, Node(agent))
+        return with_node(world, name, SmallNode(agent))
 
     def _is_for_owner(self, message: Any) -> bool:
         return not hasattr(message, "owner_rev")
 
-    def _pruned(self, world: World, name: str, before: Any, agent: Any) -> World:
+    def _pruned(self, world: SmallWorld, name: str, before: Any, agent: Any) -> SmallWorld:
         """Leave out what a processor will ignore whenever it comes."""
         if agent.owner == before.owner:
             return world
@@ -270,8 +270,8 @@ class Small:
     # What comes of it
 
     def _moved(
-        self, world: World, name: str, node: Node, agent: AgentState, outputs: list[Any], action: Action
-    ) -> Step[World]:
+        self, world: SmallWorld, name: str, node: SmallNode, agent: AgentState, outputs: list[Any], action: Action
+    ) -> Step[SmallWorld]:
         """Put a processor's new state into the world, and see whether a table is written twice, or with a gap."""
         before, broken = node.agent, None
         assert before
@@ -289,7 +289,7 @@ class Small:
         step = self._carried_out(with_node(world, name, node._replace(agent=agent)), action, name, outputs)
         return step._replace(broken=broken or step.broken)
 
-    def _carried_out(self, world: World, action: Action, name: str, outputs: list[Any]) -> Step[World]:
+    def _carried_out(self, world: SmallWorld, action: Action, name: str, outputs: list[Any]) -> Step[SmallWorld]:
         broken = None
         for output in outputs:
             if isinstance(output, Send):
@@ -301,7 +301,7 @@ class Small:
                 broken = broken or found
         return Step(action, world, broken)
 
-    def _published(self, world: World, name: str, checkpoint_ts: int) -> tuple[World, tuple[str, str] | None]:
+    def _published(self, world: SmallWorld, name: str, checkpoint_ts: int) -> tuple[SmallWorld, tuple[str, str] | None]:
         """The owner persists the checkpoint, if etcd still takes it for the owner."""
         owner = dict(world.nodes)[name].owner
         current = {world.campaign[0][1] if world.campaign else 0, world.rival[1] if world.rival else 0}
@@ -322,12 +322,12 @@ class Small:
         """Take no checkpoint below the one that is known, as a capture does."""
         return max(new_ts, known_ts)
 
-    def code(self, world: World) -> int:
+    def code(self, world: SmallWorld) -> int:
         """Give a number that is the same for states that differ by names alone."""
         return self._codes.code(world)
 
 
-def _is_idle(told: tuple[Any, ...], world: World) -> bool:
+def _is_idle(told: tuple[Any, ...], world: SmallWorld) -> bool:
     """Whether a tick sends nothing and moves no watermark."""
     return all(isinstance(o, Watermarks) and o.checkpoint_ts in (None, world.checkpoint_ts) for o in told)
 
@@ -392,7 +392,7 @@ class _Links:
         return self.sent
 
 
-def _rows(before: World, after: World, action: Action, on_link: _Links) -> Iterator[Row]:
+def _rows(before: SmallWorld, after: SmallWorld, action: Action, on_link: _Links) -> Iterator[Row]:
     """What one step writes; the step's number is put in later."""
     name = action.node
     if action.what in ("deliver", "lose"):
@@ -413,7 +413,7 @@ def _rows(before: World, after: World, action: Action, on_link: _Links) -> Itera
             yield Row(0, 0, sender, "sent", to, message, on_link.put(sender, to, message))
 
 
-def _taken(before: World, action: Action, on_link: _Links) -> Row:
+def _taken(before: SmallWorld, action: Action, on_link: _Links) -> Row:
     """The first message of a link arrives or is lost."""
     number, message = on_link.waiting[action.peer, action.node].popleft()
     if action.what == "deliver" and dict(before.nodes)[action.node].agent is not None:
@@ -422,7 +422,7 @@ def _taken(before: World, action: Action, on_link: _Links) -> Row:
     return Row(0, 0, action.peer, "lost", action.node, message, number, because=because)
 
 
-def _changed(before: World, after: World) -> Iterator[Row]:
+def _changed(before: SmallWorld, after: SmallWorld) -> Iterator[Row]:
     """Owners and tables that are others now."""
     for (name, old), (_, new) in zip(before.nodes, after.nodes, strict=True):
         was, now = _rev(old), _rev(new)
@@ -435,5 +435,5 @@ def _changed(before: World, after: World) -> Iterator[Row]:
                 yield Row(0, 0, name, "changed", subject=f"table:{table}", before=states[0], after=states[1])
 
 
-def _rev(node: Node) -> int | None:
+def _rev(node: SmallNode) -> int | None:
     return node.owner.owner_rev if node.owner is not None else None

@@ -22,7 +22,7 @@ from ticdc_lab.simulate.scheduler.v4 import TO_OWNER as TO_MAINTAINER
 from ticdc_lab.simulate.scheduler.v4 import Dispatchers, Maintainer, NodeManager
 from ticdc_lab.simulate.scheduler.v4 import Settings as MaintainerSettings
 from ticdc_lab.simulate.scheduler.v4.drain import STOPPING
-from ticdc_lab.simulate.scheduler.world import Action, Bounds, Node, World, with_node
+from ticdc_lab.simulate.scheduler.world import Action, Bounds, SmallNode, SmallWorld, with_node
 
 
 class Structures:
@@ -92,14 +92,14 @@ NEVER_US = 1 << 60
 _REPORTS = (*TO_MAINTAINER, *v4.TO_COORDINATOR)
 _WORDS = {
     ("CoordinatorState", "stuck"), ("Schedulers", "said"), ("Changefeed", "because"), ("MaintainerState", "said"),
-    ("MaintainerState", "stuck_us"), ("Running", "since_us"), ("Replica", "since_us"), ("Add", "removed"),
+    ("MaintainerState", "stuck_us"), ("RunningOperator", "since_us"), ("Replica", "since_us"), ("Add", "removed"),
     ("CoordinatorState", "said"), ("CoordinatorState", "since_us"), ("Watermarks", "because"),
     ("Watermarks", "since_us"), ("MaintainerStatus", "because"), ("MaintainerStatus", "since_us"),
 }  # fmt: skip
 _COUNTERS = {
     ("Header", "seq"), ("CoordinatorState", "seq"), ("Captures", "ticks"), ("CaptureStatus", "seq"),
     ("CaptureStatus", "newer"), ("AgentState", "seq"), ("AgentState", "taken"), ("Stamp", "seq"),
-    ("MaintainerState", "seq"), ("DispatchersState", "seq"), ("DispatchersState", "taken"), ("Node", "seq"),
+    ("MaintainerState", "seq"), ("DispatchersState", "seq"), ("DispatchersState", "taken"), ("KnownNode", "seq"),
     ("HeartBeatRequest", "seq"), ("MaintainerBootstrapResponse", "seq"),
 }  # fmt: skip
 UNCOUNTED = frozenset(_WORDS | _COUNTERS)
@@ -148,10 +148,10 @@ class SmallVariant(Small):
     def _is_for_owner(self, message: Any) -> bool:
         return isinstance(message, self._variant.to_owner)
 
-    def _pruned(self, world: World, name: str, before: Any, agent: Any) -> World:
+    def _pruned(self, world: SmallWorld, name: str, before: Any, agent: Any) -> SmallWorld:
         return world
 
-    def _ticked(self, world: World, name: str, node: Node) -> Iterator[Step[World]]:
+    def _ticked(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[Step[SmallWorld]]:
         if node.owner is None or node.sees is None or self._is_busy(world, name, to_it=True):
             return
         tick = Asked(Tick(node.sees[0], self._wanted, world.checkpoint_ts))
@@ -166,14 +166,14 @@ class SmallVariant(Small):
             action = Action("tick", name, prefer=prefer if len(seen) > 1 else ())
             yield self._carried_out(with_node(world, name, node._replace(owner=state)), action, name, outputs)
 
-    def _polled(self, world: World, name: str, node: Node) -> Iterator[Step[World]]:
+    def _polled(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[Step[SmallWorld]]:
         if self._is_busy(world, name, to_it=False):
             return
         agent, outputs = self.agent.step(node.agent, Asked(Poll(MAX_TS)), Now(world.at_us))
         if outputs or agent != node.agent:
             yield self._moved(world, name, node, agent, outputs, Action("poll", name))
 
-    def _is_busy(self, world: World, name: str, *, to_it: bool) -> bool:
+    def _is_busy(self, world: SmallWorld, name: str, *, to_it: bool) -> bool:
         """Whether messages of the owner (or processor) of a node, or for its owner, are on their way."""
         for sender, to, messages in world.links:
             for_owner = sum(map(self._is_for_owner, messages))
@@ -183,7 +183,7 @@ class SmallVariant(Small):
                 return True
         return False
 
-    def code(self, world: World) -> int:
+    def code(self, world: SmallWorld) -> int:
         """Give a number that is the same for states that differ by the names of captures alone."""
         order = tuple(n for n, _ in world.campaign)
         order = (*order, *(n for n in self.names if n not in order))
@@ -216,7 +216,7 @@ class SmallCoordinated(SmallVariant):
         manager = NodeManager(Maintainer(own), Dispatchers(own))
         super().__init__(bounds, Variant("v4", v4.Coordinator(), manager, v4.TO_COORDINATOR, ticks=True))
 
-    def _ticked(self, world: World, name: str, node: Node) -> Iterator[Step[World]]:
+    def _ticked(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[Step[SmallWorld]]:
         here = node.agent.maintainer if node.agent else None
         if node.sees is None or (node.owner is None and here is None) or self._is_busy(world, name, to_it=True):
             return
@@ -233,7 +233,7 @@ class SmallCoordinated(SmallVariant):
                 after = node._replace(agent=agent, owner=owner)
                 yield self._carried_out(with_node(world, name, after), action, name, [*outputs, *told])
 
-    def _moves(self, world: World) -> Iterator[Step[World]]:
+    def _moves(self, world: SmallWorld) -> Iterator[Step[SmallWorld]]:
         """A user asks the coordinator that etcd has for the maintainer on a node, or to drain one."""
         name = world.campaign[0][0] if world.campaign else ""
         node = dict(world.nodes).get(name)
@@ -246,7 +246,7 @@ class SmallCoordinated(SmallVariant):
                 after = with_node(world, name, node._replace(owner=owner))._replace(left=left)
                 yield self._carried_out(after, Action("move", name, message=command), name, outputs)
 
-    def _is_busy(self, world: World, name: str, *, to_it: bool) -> bool:
+    def _is_busy(self, world: SmallWorld, name: str, *, to_it: bool) -> bool:
         """Whether what the node's coordinator or maintainer (or processor) said is on its way, or is to come to it."""
         for sender, to, messages in world.links:
             reports = sum(isinstance(m, _REPORTS) for m in messages)
@@ -256,12 +256,12 @@ class SmallCoordinated(SmallVariant):
                 return True
         return False
 
-    def _carried_out(self, world: World, action: Action, name: str, outputs: list[Any]) -> Step[World]:
+    def _carried_out(self, world: SmallWorld, action: Action, name: str, outputs: list[Any]) -> Step[SmallWorld]:
         step = super()._carried_out(world, action, name, outputs)
         return step if step.broken else step._replace(broken=_coordinated(step.world, name))
 
 
-def _coordinated(world: World, name: str) -> tuple[str, str] | None:
+def _coordinated(world: SmallWorld, name: str) -> tuple[str, str] | None:
     """See whether a node's maintainer is elsewhere too, or it was told to stop with something on it."""
     here = dict(world.nodes)[name].agent
     if here is None:

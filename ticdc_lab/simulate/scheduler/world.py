@@ -82,7 +82,7 @@ class Action(NamedTuple):
     prefer: tuple[Any, ...] = ()
 
 
-class Node(NamedTuple):
+class SmallNode(NamedTuple):
     """A capture: its processor (``agent``) and its owner, states of the variant's machines; no ``agent``: it is down.
 
     ``owner`` and ``sees`` (members, owner, owner-rev) are None before it knows.
@@ -107,7 +107,7 @@ class Left(NamedTuple):
     moves: int
 
 
-class World(NamedTuple):
+class SmallWorld(NamedTuple):
     """One state.
 
     Attributes
@@ -124,7 +124,7 @@ class World(NamedTuple):
         Up to where each table is written, of what has ended.
     """
 
-    nodes: tuple[tuple[str, Node], ...]
+    nodes: tuple[tuple[str, SmallNode], ...]
     campaign: tuple[tuple[str, int], ...]
     revision: int
     rival: tuple[str, int] | None
@@ -135,12 +135,12 @@ class World(NamedTuple):
     left: Left
 
 
-def with_node(world: World, name: str, node: Node) -> World:
+def with_node(world: SmallWorld, name: str, node: SmallNode) -> SmallWorld:
     """Give the world with another state of a capture."""
     return world._replace(nodes=tuple((n, node if n == name else old) for n, old in world.nodes))
 
 
-def without_session(world: World, name: str) -> World:
+def without_session(world: SmallWorld, name: str) -> SmallWorld:
     """Give the world in which etcd has ended a session."""
     rival = None if world.rival and world.rival[0] == name else world.rival
     return world._replace(
@@ -148,7 +148,7 @@ def without_session(world: World, name: str) -> World:
     )
 
 
-def without_stale(world: World, to: str, agent: AgentState) -> World:
+def without_stale(world: SmallWorld, to: str, agent: AgentState) -> SmallWorld:
     """Drop messages that a processor will ignore whenever they come: of an owner below the one that it obeys."""
     rev = agent.owner.rev if agent.owner else 0
     links = []
@@ -162,13 +162,13 @@ def without_stale(world: World, to: str, agent: AgentState) -> World:
     return world._replace(links=tuple(links))
 
 
-def sent(world: World, sender: str, send: Send) -> World:
+def sent(world: SmallWorld, sender: str, send: Send) -> SmallWorld:
     """Give the world with one more message on its way."""
     on_way = next((m for s, t, m in world.links if (s, t) == (sender, send.to)), ())
     return on_link(world, sender, send.to, (*on_way, send.message))
 
 
-def on_link(world: World, sender: str, to: str, messages: tuple[Any, ...]) -> World:
+def on_link(world: SmallWorld, sender: str, to: str, messages: tuple[Any, ...]) -> SmallWorld:
     """Give the world with other messages on a link."""
     others = [link for link in world.links if link[:2] != (sender, to)]
     if messages:
@@ -176,7 +176,7 @@ def on_link(world: World, sender: str, to: str, messages: tuple[Any, ...]) -> Wo
     return world._replace(links=tuple(sorted(others, key=lambda link: link[:2])))
 
 
-def elected(world: World, bounds: Bounds) -> World:
+def elected(world: SmallWorld, bounds: Bounds) -> SmallWorld:
     """The next in the campaign is the owner; the old one campaigns again, or stays owner besides."""
     left = world.left._replace(owner_changes=world.left.owner_changes - 1)
     (old, rev), *others = world.campaign
@@ -187,7 +187,7 @@ def elected(world: World, bounds: Bounds) -> World:
     return world._replace(campaign=((new, revision), (old, rev), *rest), rival=(old, rev), revision=revision, left=left)
 
 
-def stopped(world: World, name: str, what: str) -> Step[World]:
+def stopped(world: SmallWorld, name: str, what: str) -> Step[SmallWorld]:
     """The capture writes no more; what it has written stays."""
     node = dict(world.nodes)[name]
     assert node.agent
@@ -197,11 +197,11 @@ def stopped(world: World, name: str, what: str) -> Step[World]:
             at = pipelines.checkpoint_of(node.agent.executor, key, world.at_us)
             durable[int(key) - 1] = max(durable[int(key) - 1], at)
     links = tuple(link for link in world.links if link[1] != name)
-    after = with_node(world, name, Node(None))._replace(durable=tuple(durable), links=links)
+    after = with_node(world, name, SmallNode(None))._replace(durable=tuple(durable), links=links)
     return Step(Action(what, name), after)
 
 
-def begins(world: World, name: str, key: int, agent: AgentState) -> tuple[str, str] | None:
+def begins(world: SmallWorld, name: str, key: int, agent: AgentState) -> tuple[str, str] | None:
     """See whether a capture that begins to write a table may do so."""
     others = _writers(world, key, name)
     if others:
@@ -212,7 +212,7 @@ def begins(world: World, name: str, key: int, agent: AgentState) -> tuple[str, s
     return None
 
 
-def _writers(world: World, key: int, but: str) -> list[str]:
+def _writers(world: SmallWorld, key: int, but: str) -> list[str]:
     return [
         name
         for name, node in world.nodes
@@ -220,7 +220,7 @@ def _writers(world: World, key: int, but: str) -> list[str]:
     ]
 
 
-def written(world: World, key: int) -> list[int]:
+def written(world: SmallWorld, key: int) -> list[int]:
     """Give how far those that write a table have come."""
     agents = [node.agent for _, node in world.nodes if node.agent]
     return [
@@ -251,13 +251,13 @@ class Codes:
         self._namings: dict[tuple[tuple[str, ...], tuple[int, ...]], Naming] = {}
         self._codes: dict[tuple[int, int], tuple[Any, int]] = {}
 
-    def code(self, world: World) -> int:
+    def code(self, world: SmallWorld) -> int:
         """Give the lowest hash over the namings of tables; captures are named by their place in the campaign."""
         order = tuple(n for n, _ in world.campaign)
         captures = (*order, *(n for n in self.names if n not in order))
         return min(self._code(world, captures, tables) for tables in self._table_orders)
 
-    def _code(self, world: World, captures: tuple[str, ...], tables: tuple[int, ...]) -> int:
+    def _code(self, world: SmallWorld, captures: tuple[str, ...], tables: tuple[int, ...]) -> int:
         naming = self._naming(captures, tables)
         _, name, table = naming
         nodes = sorted((name[n], self._part(node, _node, naming)) for n, node in world.nodes)
@@ -286,7 +286,7 @@ class Codes:
         return known[1]
 
 
-def _node(node: Node, name: dict[str, int], table: dict[int, int]) -> int:
+def _node(node: SmallNode, name: dict[str, int], table: dict[int, int]) -> int:
     if node.agent is None:
         return 0
     agent, owner = node.agent, node.owner

@@ -18,7 +18,7 @@ from ticdc_lab.simulate.pd.filters import (
     keep,
 )
 from ticdc_lab.simulate.pd.operators import AddLearner, Kind, Operator, RemovePeer, TransferLeader
-from ticdc_lab.simulate.pd.why import Answer
+from ticdc_lab.simulate.pd.why import Opinion
 from ticdc_lab.simulate.pd.world.patrol import Patrol
 from ticdc_lab.simulate.pd.world.policy import Answer as Round
 from ticdc_lab.simulate.pd.world.policy import Policy, Seen
@@ -278,7 +278,7 @@ def decision_at(decisions: Sequence[Decision], at_us: int, by: str = "", *, frui
     return found[-1] if found else None
 
 
-def wanting(answers: Sequence[Answer], at_us: int, region: int) -> Decision:
+def wanting(answers: Sequence[Opinion], at_us: int, region: int) -> Decision:
     """Give of all who were asked about a region the one who acts on it, or else looked at most."""
     acting = [a for a in answers if a.explained.operators]
     chosen = acting[0] if acting else max(answers, key=lambda a: len(a.explained.rejected) + len(a.explained.compared))

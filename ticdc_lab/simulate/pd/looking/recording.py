@@ -16,7 +16,7 @@ from ticdc_lab.simulate.pd.merge_checker import Neighbours
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region
 from ticdc_lab.simulate.pd.stores import PREPARING, SERVING, Store
-from ticdc_lab.simulate.pd.why import Answer, explain
+from ticdc_lab.simulate.pd.why import Opinion, explain
 from ticdc_lab.simulate.pd.world.changes import Happened
 from ticdc_lab.simulate.pd.world.run import Run
 from ticdc_lab.simulate.pd.world.running import Finished, finished_of
@@ -272,7 +272,7 @@ def _region(sample: Sample, i: int) -> Region:
     )
 
 
-def why_region(sample: Sample, region_id: int) -> tuple[Answer, ...]:
+def why_region(sample: Sample, region_id: int) -> tuple[Opinion, ...]:
     """Ask every checker and scheduler what it would do with a region at a moment.
 
     Parameters

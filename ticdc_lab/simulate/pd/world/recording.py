@@ -102,7 +102,7 @@ REASONS = pa.schema(
 """Why nothing was done: a row a reason and sample."""
 
 
-class Recording:
+class RunTables:
     """Collects what happens; attach it to a world before its first tick."""
 
     def __init__(self, world: World, name: str, level: str = CHANGES) -> None:

@@ -15,7 +15,7 @@ from ticdc_lab.simulate.pd.world.monitor import Monitor, Violated
 from ticdc_lab.simulate.pd.world.patrol import SOON
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import LIMITS, Policy
-from ticdc_lab.simulate.pd.world.recording import PLACEMENTS, REASONS, STORES, Recording
+from ticdc_lab.simulate.pd.world.recording import PLACEMENTS, REASONS, STORES, RunTables
 from ticdc_lab.simulate.pd.world.running import IllegalTransition
 from ticdc_lab.simulate.pd.world.start import SECOND_US, Start
 from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE
@@ -59,7 +59,7 @@ class Run:
     until_us: int
     watch: Watch
     world: World = field(repr=False)
-    recording: Recording = field(repr=False)
+    recording: RunTables = field(repr=False)
     end: End
 
     @property
@@ -165,7 +165,7 @@ def simulate(
     """
     timed = tuple(changes)
     world = World(start, seed, policies, timed)
-    recording = Recording(world, f"{name} seed {seed}", watch.level)
+    recording = RunTables(world, f"{name} seed {seed}", watch.level)
     world.attach(recording, Monitor(world) if watch.monitor else None)
     found = None
     try:
@@ -180,7 +180,7 @@ def simulate(
     return Run(start, seed, timed, tuple(policies), until_us, watch, world, recording, end)
 
 
-def _go(world: World, recording: Recording, until_us: int, watch: Watch, on_sample: Callable[[World], None]) -> None:
+def _go(world: World, recording: RunTables, until_us: int, watch: Watch, on_sample: Callable[[World], None]) -> None:
     recording.sample()
     on_sample(world)
     if watch.placement_us is not None:

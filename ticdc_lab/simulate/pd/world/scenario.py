@@ -89,7 +89,7 @@ def _config(value: Value, names: Names) -> Config:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class PdCluster:
     """What a file says of a cluster; ``on``: stores that have the regions at first, where not all have."""
 
     stores: Annotated[tuple[StoreStart, ...], Read(_stores)]
@@ -123,14 +123,14 @@ class Cluster:
         return tuple(f"store-{s.id}" for s in self.stores if s.started)
 
 
-def cluster(value: Value) -> Cluster:
+def cluster(value: Value) -> PdCluster:
     """Read the section."""
-    return Reader().record(value, Cluster)
+    return Reader().record(value, PdCluster)
 
 
 def start_of(scenario: Any) -> Start:
     """Give the start of a scenario's run."""
-    c: Cluster = scenario.cluster
+    c: PdCluster = scenario.cluster
     regions = spread_regions(c.regions, c.holders, c.config.max_replicas, c.size)
     loss, limit = float(scenario.network.loss), c.store_limit
     settings: WorldSettings = replace(scenario.settings, store_limit=(limit, limit), loss=loss)

@@ -54,7 +54,7 @@ from ticdc_lab.simulate.pd.world.tasks import Report, Tasks
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.monitor import Monitor
-    from ticdc_lab.simulate.pd.world.recording import Recording
+    from ticdc_lab.simulate.pd.world.recording import RunTables
 
 _KINDS = {LEADER_HERE: LEADS, FOLLOWER_HERE: FOLLOWS, LEARNER_HERE: LEARNS}
 _MOST_A_SLICE = 8192
@@ -88,7 +88,7 @@ class World:
         self.controller.on_end = self._ended
         self.controller.has_windows = lambda: self.config.store_limit_version == "v2"
         self.controller.on_change = self._operator_changed
-        self.recording: Recording | None = None
+        self.recording: RunTables | None = None
         self.monitor: Monitor | None = None
         self.reports: list[Report] = []
         self.last_change_us = 0
@@ -98,7 +98,7 @@ class World:
         self.states_us = 0
         self.heartbeat_us = self.settings.store_heartbeat_us
 
-    def attach(self, recording: Recording | None, monitor: Monitor | None) -> None:
+    def attach(self, recording: RunTables | None, monitor: Monitor | None) -> None:
         """Let somebody write down what happens, and somebody check it."""
         self.recording, self.monitor = recording, monitor
 

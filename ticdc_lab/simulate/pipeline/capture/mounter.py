@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from immutables import Map
 
-from ticdc_lab.simulate.pipeline.capture.state import Row, Run, Schema, Sorter, Version
+from ticdc_lab.simulate.pipeline.capture.state import Row, Schema, SortedRun, Sorter, Version
 from ticdc_lab.simulate.pipeline.keys import shown
 from ticdc_lab.simulate.pipeline.tables import Cell, Change, Job, TableInfo
 from ticdc_lab.simulate.scheduler.roles import Key
@@ -41,7 +41,7 @@ def on_disk(sorter: Sorter) -> int:
 def _spilled(sorter: Sorter) -> Sorter:
     sorter = _sorted(sorter)
     rows = sorter.memory.rows
-    return sorter._replace(memory=Run(), runs=(*sorter.runs, Run(rows)), spilled=sorter.spilled + len(rows))
+    return sorter._replace(memory=SortedRun(), runs=(*sorter.runs, SortedRun(rows)), spilled=sorter.spilled + len(rows))
 
 
 def _sorted(sorter: Sorter) -> Sorter:
@@ -50,7 +50,7 @@ def _sorted(sorter: Sorter) -> Sorter:
     for batch in sorter.fresh:
         rows += batch
     rows.sort()
-    return sorter._replace(memory=Run(tuple(rows)), fresh=(), n_fresh=0)
+    return sorter._replace(memory=SortedRun(tuple(rows)), fresh=(), n_fresh=0)
 
 
 def taken(sorter: Sorter, upto_ts: int, room: int) -> tuple[Sorter, list[Row]]:
@@ -72,7 +72,9 @@ def taken(sorter: Sorter, upto_ts: int, room: int) -> tuple[Sorter, list[Row]]:
         after = (last[0] + 1,)
         ends = [bisect_left(run.rows, after, run.at, end) for run, end in zip(runs, ends, strict=True)]
         found, drained_ts = _between(runs, ends), last[0]
-    left = [Run(run.rows, end) if end < len(run.rows) else Run() for run, end in zip(runs, ends, strict=True)]
+    left = [
+        SortedRun(run.rows, end) if end < len(run.rows) else SortedRun() for run, end in zip(runs, ends, strict=True)
+    ]
     return sorter._replace(
         memory=left[0],
         runs=tuple(run for run in left[1:] if run.rows),
@@ -80,11 +82,11 @@ def taken(sorter: Sorter, upto_ts: int, room: int) -> tuple[Sorter, list[Row]]:
     ), found
 
 
-def _is_due(run: Run, upto_ts: int) -> bool:
+def _is_due(run: SortedRun, upto_ts: int) -> bool:
     return run.at < len(run.rows) and run.rows[run.at][0] <= upto_ts
 
 
-def _between(runs: list[Run], ends: list[int]) -> list[Row]:
+def _between(runs: list[SortedRun], ends: list[int]) -> list[Row]:
     parts = [run.rows[run.at : end] for run, end in zip(runs, ends, strict=True) if end > run.at]
     found = list(parts[0]) if parts else []
     for part in parts[1:]:

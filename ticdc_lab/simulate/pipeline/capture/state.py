@@ -90,7 +90,7 @@ class Puller(NamedTuple):
         return not self.gaps and all(s.state == STREAMING for s in self.streams.values())
 
 
-class Run(NamedTuple):
+class SortedRun(NamedTuple):
     """Sorted rows, of which those before ``at`` have gone out."""
 
     rows: tuple[Row, ...] = ()
@@ -115,10 +115,10 @@ class Sorter(NamedTuple):
     """
 
     drained_ts: int
-    memory: Run = Run()
+    memory: SortedRun = SortedRun()
     fresh: tuple[tuple[Row, ...], ...] = ()
     n_fresh: int = 0
-    runs: tuple[Run, ...] = ()
+    runs: tuple[SortedRun, ...] = ()
     spilled: int = 0
 
 

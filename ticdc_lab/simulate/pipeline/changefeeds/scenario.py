@@ -39,7 +39,7 @@ from ticdc_lab.simulate.pipeline.facts import look_now_and_then
 from ticdc_lab.simulate.pipeline.looking import moments, why_at
 from ticdc_lab.simulate.pipeline.planned import EVENTS as OF_ONE
 from ticdc_lab.simulate.pipeline.planned import paced
-from ticdc_lab.simulate.pipeline.scenario import Cluster, cluster, load_of_scenario, settings_of
+from ticdc_lab.simulate.pipeline.scenario import PipelineCluster, cluster, load_of_scenario, settings_of
 from ticdc_lab.simulate.pipeline.why import WATERMARKS, Why
 from ticdc_lab.simulate.planned import ChangefeedName, Duration, Planned
 from ticdc_lab.simulate.scenario import Model, Scenario
@@ -275,7 +275,7 @@ def play(
     return PlayedChangefeeds(scenario, seed, *found, facts)
 
 
-def _cluster(value: Value) -> Cluster:
+def _cluster(value: Value) -> PipelineCluster:
     return replace(cluster(value), reading=())
 
 

@@ -35,8 +35,8 @@ from ticdc_lab.simulate.scheduler.v3.replications import (
     EMPTY,
     Draft,
     Keys,
-    Plan,
     Replications,
+    WantedSpans,
     changed,
     noted,
     planned,
@@ -70,7 +70,7 @@ class CoordinatorState:
     owner_rev: int
     captures: Captures = field(default_factory=Captures)
     replications: Replications = field(default_factory=Replications)
-    plan: Plan = field(default_factory=Plan)
+    plan: WantedSpans = field(default_factory=WantedSpans)
     known: Known = Map()
     schedulers: Schedulers = field(default_factory=Schedulers)
     tables: frozenset[Key] | None = None
@@ -137,7 +137,7 @@ class _Mark(NamedTuple):
 
 def advance(
     replications: Replications,
-    plan: Plan,
+    plan: WantedSpans,
     *,
     barrier_ts: int | None = None,
     floor_ts: int = 0,
@@ -177,7 +177,7 @@ def advance(
     )
 
 
-def _exact_marks(replications: Replications, plan: Plan) -> list[_Mark]:
+def _exact_marks(replications: Replications, plan: WantedSpans) -> list[_Mark]:
     marks = []
     for span in replications.exact:
         if span not in plan.spans:

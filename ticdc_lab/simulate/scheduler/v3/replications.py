@@ -237,7 +237,7 @@ def _without(keys: Keys, span: Key) -> Keys:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WantedSpans:
     """The wanted spans.
 
     Attributes
@@ -259,14 +259,16 @@ class Plan:
     surplus: Keys = EMPTY
 
 
-def planned(wanted: Iterable[Key], sets: Mapping[Key, ReplicationSet]) -> Plan:
+def planned(wanted: Iterable[Key], sets: Mapping[Key, ReplicationSet]) -> WantedSpans:
     """Make a plan for spans that are wanted from now on."""
     spans = Map(dict.fromkeys(wanted))
     todo = tuple(sorted((span for span in spans if span not in sets), key=order))
-    return Plan(spans, todo, surplus=Map(dict.fromkeys(span for span in sets if span not in spans)))
+    return WantedSpans(spans, todo, surplus=Map(dict.fromkeys(span for span in sets if span not in spans)))
 
 
-def changed(plan: Plan, added: Iterable[Key], dropped: Iterable[Key], sets: Mapping[Key, ReplicationSet]) -> Plan:
+def changed(
+    plan: WantedSpans, added: Iterable[Key], dropped: Iterable[Key], sets: Mapping[Key, ReplicationSet]
+) -> WantedSpans:
     """Add and drop spans."""
     spans, surplus = plan.spans.mutate(), plan.surplus.mutate()
     for span in dropped:
@@ -280,10 +282,10 @@ def changed(plan: Plan, added: Iterable[Key], dropped: Iterable[Key], sets: Mapp
     left = {*islice(plan.todo, plan.at, None), *(span for span in new if span not in sets)}
     todo = tuple(sorted((span for span in left if span in spans), key=order))
     lost = Map(dict.fromkeys(span for span in plan.lost if span in spans))
-    return Plan(spans.finish(), todo, 0, lost, surplus.finish())
+    return WantedSpans(spans.finish(), todo, 0, lost, surplus.finish())
 
 
-def noted(plan: Plan, gone: Iterable[Key], sets: Mapping[Key, ReplicationSet]) -> Plan:
+def noted(plan: WantedSpans, gone: Iterable[Key], sets: Mapping[Key, ReplicationSet]) -> WantedSpans:
     """Take note of records that have gone or come."""
     lost, surplus = plan.lost, plan.surplus
     for span in gone:
@@ -302,7 +304,7 @@ def noted(plan: Plan, gone: Iterable[Key], sets: Mapping[Key, ReplicationSet]) -
     return replace(plan, lost=lost, surplus=surplus, at=at)
 
 
-def unscheduled(plan: Plan, sets: Mapping[Key, ReplicationSet]) -> Iterator[Key]:
+def unscheduled(plan: WantedSpans, sets: Mapping[Key, ReplicationSet]) -> Iterator[Key]:
     """Give the wanted spans of which the owner has no record, the smallest of those that came together first."""
     for span in sorted(plan.lost, key=order):
         if span not in sets:

@@ -21,10 +21,10 @@ from ticdc_lab.simulate.scheduler.v3.replications import (
     Burst,
     Keys,
     MoveTask,
-    Plan,
     RemoveTask,
     Replications,
     Task,
+    WantedSpans,
     unscheduled,
 )
 from ticdc_lab.simulate.scheduler.v3.settings import Settings
@@ -37,7 +37,7 @@ class View(NamedTuple):
 
     captures: Map[Address, CaptureStatus]
     replications: Replications
-    plan: Plan
+    plan: WantedSpans
     checkpoint_ts: int
     now: Now
 

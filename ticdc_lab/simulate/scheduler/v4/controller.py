@@ -17,7 +17,7 @@ from ticdc_lab.simulate.scheduler.v4.spans import NO_SPANS, Spans, position
 # What an operator controller holds: the spans, the operators that work on them, the nodes alive.
 
 
-class Running(NamedTuple):
+class RunningOperator(NamedTuple):
     """An operator, since when it runs and when its order is due (again)."""
 
     operator: Operator
@@ -29,7 +29,7 @@ class Control(NamedTuple):
     """The spans and the operators that work on them; ``nodes`` are those alive."""
 
     spans: Spans = NO_SPANS
-    running: Map[Key, Running] = Map()
+    running: Map[Key, RunningOperator] = Map()
     nodes: frozenset[Address] = frozenset()
     resend_us: int = 500_000
 
@@ -163,7 +163,7 @@ def _pushed(control: Control, operator: Operator, at_us: int) -> Stepped:
     return control, outputs + last
 
 
-def _stepped(control: Control, found: Running, after: Operator, state: Spans, at_us: int) -> Stepped:
+def _stepped(control: Control, found: RunningOperator, after: Operator, state: Spans, at_us: int) -> Stepped:
     if after == found.operator:
         return control._replace(spans=state), []
     return _advanced(control, after, state, found.since_us, at_us)
@@ -173,7 +173,7 @@ def _advanced(control: Control, operator: Operator, state: Spans, since_us: int,
     if operator.finished:
         return _ended(control, operator, state, at_us)
     said = operator.schedule(state)
-    running = control.running.set(operator.key, Running(operator, since_us, at_us + control.resend_us))
+    running = control.running.set(operator.key, RunningOperator(operator, since_us, at_us + control.resend_us))
     return control._replace(spans=state, running=running), [] if said is None else [Send(said.to, said.message)]
 
 
@@ -204,7 +204,7 @@ def _released(control: Control, ended: Merge) -> Stepped:
     ]
 
 
-def _task_removed(control: Control, found: Running, at_us: int) -> Stepped:
+def _task_removed(control: Control, found: RunningOperator, at_us: int) -> Stepped:
     after, state, outputs = found.operator.on_task_removed(control.spans, at_us)
     control, more = _ended(control, after, state, at_us)
     return control, outputs + more

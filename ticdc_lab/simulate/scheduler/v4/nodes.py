@@ -28,7 +28,7 @@ from ticdc_lab.simulate.scheduler.v4.spans import holes, position, root_of
 # The nodes as a maintainer knows them, and its own state.
 
 
-class Node(NamedTuple):
+class KnownNode(NamedTuple):
     """One node.
 
     Attributes
@@ -90,7 +90,7 @@ class MaintainerState:
     address: Address
     owner_rev: int = 0
     control: Control = NOTHING
-    nodes: Map[Address, Node] = Map()
+    nodes: Map[Address, KnownNode] = Map()
     responses: Map[Address, MaintainerBootstrapResponse] = Map()
     bootstrapped: bool = False
     tables: frozenset[Key] = frozenset()
@@ -108,7 +108,7 @@ Stepped = tuple[MaintainerState, list[Output]]
 
 def asked(state: MaintainerState, node: Address, at_us: int) -> Stepped:
     """Ask a node for everything that it runs."""
-    old = state.nodes.get(node, Node(at_us, at_us))
+    old = state.nodes.get(node, KnownNode(at_us, at_us))
     nodes = state.nodes.set(node, old._replace(asked_us=at_us))
     return replace(state, nodes=nodes), [Send(node, MaintainerBootstrapRequest(state.owner_rev))]
 
@@ -208,7 +208,7 @@ def _status(control: Control, sender: Address, status: TableSpanStatus, at_us: i
 def _restarted(state: MaintainerState, node: Address, at_us: int) -> Stepped:
     """A node began again with nothing: what it ran is as good as gone."""
     responses = state.responses.delete(node) if node in state.responses else state.responses
-    nodes = state.nodes.set(node, Node(at_us, at_us))
+    nodes = state.nodes.set(node, KnownNode(at_us, at_us))
     control, outputs = controller.node_removed(state.control, node, at_us)
     outputs.append(Changed(f"node:{node}", "ready", "restarted", "its dispatcher manager has begun again"))
     return replace(state, control=control, nodes=nodes, responses=responses), outputs
