@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.simulate.pipeline.log import messages, write_rows
-from ticdc_lab.simulate.pipeline.play import play
+from ticdc_lab.simulate.pipeline.model import play
 from ticdc_lab.simulate.scenario import scenario_from_text
 
 OUT = Path(__file__).resolve().parent.parent / "data/messages_open-protocol_stalls.jsonl.gz"

@@ -6,8 +6,9 @@ import ast
 import inspect
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,38 @@ def roots_of_package(path: Path) -> set[str]:
     tree = _without_types(ast.parse(source))
     found = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == "ticdc_lab"]
     return {alias.name for node in found for alias in node.names}
+
+
+def imported_first(path: Path, known: Collection[str]) -> set[str]:
+    """Give the modules that one imports as it is read itself: neither for types nor inside a function."""
+    found: set[str] = set()
+    for node in ast.parse(_text(path)).body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            named = [f"{node.module}.{name.name}" for name in node.names]
+            found |= {one if one in known else node.module for one in named}
+        elif isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+    return found
+
+
+def circles(paths: Mapping[str, Path]) -> list[str]:
+    """Give the modules that import one another in a circle, none where there is no such circle."""
+    graph = {name: sorted(imported_first(path, paths) & paths.keys() - {name}) for name, path in paths.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_modules_import_one_another_in_a_circle(tmp_path: Path) -> None:
+    """Neither the simulators' nor others; two that are planted are seen."""
+    paths = {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p for p in modules()}
+    assert len(paths) > 500 and circles(paths) == []
+    for one, other in (("a", "b"), ("b", "a")):
+        (tmp_path / f"{one}.py").write_text(f"from ticdc_lab import {other}\n")
+    planted = {f"ticdc_lab.{name}": tmp_path / f"{name}.py" for name in ("a", "b")}
+    assert sorted(set(circles(planted))) == ["ticdc_lab.a", "ticdc_lab.b"]
 
 
 def test_only_widgets_know_the_notebook() -> None:

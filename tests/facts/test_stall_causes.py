@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.errors import ContractError, StreamingError
 from ticdc_lab.events.tso import compose
 from ticdc_lab.facts.stalls import CAUSES, stall_causes, stalls
-from ticdc_lab.simulate.pipeline.play import play
+from ticdc_lab.simulate.pipeline.model import play
 from ticdc_lab.simulate.scenario import Scenario, read_scenario
 
 Event = dict[str, Any]

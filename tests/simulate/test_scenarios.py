@@ -8,8 +8,7 @@ import pytest
 
 from ticdc_lab import figures
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
-from ticdc_lab.simulate.scheduler.model import MODEL
-from ticdc_lab.simulate.scheduler.play import play
+from ticdc_lab.simulate.scheduler.model import MODEL, play
 from ticdc_lab.simulate.trace import FULL
 
 FOLDER = Path(__file__).resolve().parents[2] / "data/scenarios"

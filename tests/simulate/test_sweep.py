@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.errors import ContractError, ScenarioError
 from ticdc_lab.simulate.scenario import Scenario, read_scenario
-from ticdc_lab.simulate.scheduler.play import play
+from ticdc_lab.simulate.scheduler.model import play
 from ticdc_lab.simulate.sweep import (
     RUNS,
     failures,

@@ -29,6 +29,7 @@ from ticdc_lab.simulate.machine import (
     Machine,
     Now,
     OnDisk,
+    Received,
     Send,
     Wake,
 )
@@ -54,6 +55,7 @@ def no_cycles() -> Iterator[None]:
             gc.enable()
 
 
+_made = tuple.__new__  # a named tuple without its constructor's call, three to a step
 _ASKS = 256
 """After so many steps it is asked whether the run is still wanted."""
 
@@ -184,7 +186,7 @@ class Kernel:
                 still_wanted()
             self.now_us, order, what, entry = heapq.heappop(queue)
             if what == MESSAGE:
-                self.post.deliver(entry)
+                self.arrive(entry)
             elif what == MESSAGES:
                 self.post.deliver_many(entry)
             elif what == TIMER:
@@ -255,11 +257,24 @@ class Kernel:
             skew_us = offset_us + (self.now_us - since_us) * drift_ppm // 1_000_000
         return Now(self.now_us, self.refusals.get(address, NO_ONE), (), skew_us)
 
+    def arrive(self, entry: tuple[Address, Address, Any, int]) -> None:
+        """Let a message come in, if the node can take it now."""
+        sender, to, message, identity = entry
+        if to not in self.states or to in self.down or to in self.paused:
+            self.post.missed(entry)
+            return
+        if self.recorder.messages:
+            self.recorder.rows.append(Row(self.steps + 1, self.now_us, to, "received", sender, message, identity))
+        self.take(to, _made(Received, (sender, message)))
+
     def take(self, address: Address, event: Event) -> None:
         """Let a node take an event, and carry out what comes of it."""
-        before = self.states[address]
-        after, outputs = self.machines[self.node[address]].step(before, event, self._now(address))
-        self.states[address] = after
+        states = self.states
+        before = states[address]
+        is_calm = not self.skews and not self.refusals
+        now = _made(Now, (self.now_us, NO_ONE, (), 0)) if is_calm else self._now(address)
+        after, outputs = self.machines[self.node[address]].step(before, event, now)
+        states[address] = after
         self.steps += 1
         self._carry_out(address, before, after, outputs)
 
@@ -272,9 +287,9 @@ class Kernel:
             if kind is Send:
                 self.post.send(address, output)
             elif kind is Wake:
-                self.timers[address, output.name] = self.put(
-                    self.now_us + output.after_us, TIMER, (address, output.name)
-                )
+                after_us, name = output
+                timer = (address, name)
+                self.timers[timer] = self.put(self.now_us + after_us, TIMER, timer)
             elif kind is Exit:
                 leaving = output
             elif kind is Broken:
@@ -282,7 +297,9 @@ class Kernel:
             elif self.recorder.any:
                 self._record(address, output)
         if self.auditor and not self.violation:
-            self.judge(address, self.auditor.saw(self, address, before, after, outputs))
+            found = self.auditor.saw(self, address, before, after, outputs)
+            if found:
+                self._violated(address, *found)
         if leaving:
             fault.left(self, address, leaving)
 
@@ -318,7 +335,7 @@ class Kernel:
             return
         if self.recorder.timers:
             self.recorder.rows.append(Row(self.steps + 1, self.now_us, address, "fired", None, str(name)))
-        self.take(address, Fired(name))
+        self.take(address, _made(Fired, (name,)))
 
     def note(self, node: str, kind: str, because: str = "", peer: str | None = None) -> None:
         """Write what happened to a node into the trace."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ticdc_lab.simulate.machine import Address, Received, ReceivedMany, Send
+from ticdc_lab.simulate.machine import Address, ReceivedMany, Send
 from ticdc_lab.simulate.trace import Row, name_of
 
 if TYPE_CHECKING:
@@ -173,6 +173,7 @@ class Post:
 
     def __init__(self, kernel: Kernel, network: Network, seed: int) -> None:
         self.kernel: Kernel = weakref.proxy(kernel)  # no cycle: a run that is let go is freed at once
+        self._node, self._states, self._down, self._recorder = kernel.node, kernel.states, kernel.down, kernel.recorder
         self.traffic = Traffic(network, random.Random(f"network {seed}"))
         self.held: dict[tuple[str, str], list[tuple[Address, Address, Any, int]]] = {}
         self.unheard: dict[Address, list[tuple[Address, Address, Any, int]]] = {}
@@ -181,18 +182,19 @@ class Post:
 
     def send(self, sender: Address, send: Send) -> None:
         """Give a message to the transport."""
-        self.n_sent += 1
-        identity, to, message = self.n_sent, send.to, send.message
-        recorder = self.kernel.recorder
-        if recorder.messages:
-            recorder.rows.append(Row(self.kernel.steps, self.kernel.now_us, sender, "sent", to, message, identity))
+        self.n_sent = identity = self.n_sent + 1
+        to, message = send
+        kernel, node = self.kernel, self._node
+        now_us = kernel.now_us
+        if self._recorder.messages:
+            self._recorder.rows.append(Row(kernel.steps, now_us, sender, "sent", to, message, identity))
         if self.losing and self._is_to_lose(sender, to, message):
             self.lost(sender, to, message, identity, "a fault chose it")
             return
-        pair = (self.kernel.node[sender], self.kernel.node.get(to, to))
-        at_us = self.traffic.quiet_arrival(pair, self.kernel.now_us)
+        pair = (node[sender], node.get(to, to))
+        at_us = self.traffic.quiet_arrival(pair, now_us)
         if at_us is not None:
-            self.kernel.put(at_us, MESSAGE, (sender, to, message, identity))
+            kernel.put(at_us, MESSAGE, (sender, to, message, identity))
         elif self.traffic.parted and self.traffic.parted.get(pair):
             self._cut(pair, sender, to, message, identity)
         else:
@@ -231,9 +233,9 @@ class Post:
     def deliver_many(self, entry: tuple[Address, Address, tuple[Any, ...], int]) -> None:
         """Let a stretch come in."""
         sender, to, messages, first = entry
-        if to not in self.kernel.states or to in self.kernel.down or to in self.kernel.paused:
+        if to not in self._states or to in self._down or to in self.kernel.paused:
             for i, message in enumerate(messages):
-                self.deliver((sender, to, message, first + i))
+                self.missed((sender, to, message, first + i))
             return
         if self.kernel.recorder.messages:
             self.kernel.recorder.rows.extend(
@@ -280,7 +282,7 @@ class Post:
         """Let what waited for a node come in, before anything that arrives later."""
         for entry in self.unheard.pop(address, []):
             if not self.kernel.violation:
-                self.deliver(entry)
+                self.kernel.arrive(entry)
 
     def lost(self, sender: Address, to: Address, message: Any, identity: int, because: str) -> None:
         """Note that a message is lost for good."""
@@ -288,18 +290,12 @@ class Post:
             Row(self.kernel.steps, self.kernel.now_us, sender, "lost", to, message, identity, because=because)
         )
 
-    def deliver(self, entry: tuple[Address, Address, Any, int]) -> None:
-        """Let a message come in, if the node can take it now."""
+    def missed(self, entry: tuple[Address, Address, Any, int]) -> None:
+        """Keep, or lose, a message that has come to a node which cannot take it now."""
         sender, to, message, identity = entry
-        if to in self.kernel.down and self.traffic.network.transport == RESEND:
+        if to in self._down and self.traffic.network.transport == RESEND:
             self.unheard.setdefault(to, []).append(entry)
-        elif to not in self.kernel.states or to in self.kernel.down:
+        elif to not in self._states or to in self._down:
             self.lost(sender, to, message, identity, f"{to} is not there")
-        elif to in self.kernel.paused:
-            self.unheard.setdefault(to, []).append(entry)
         else:
-            if self.kernel.recorder.messages:
-                self.kernel.recorder.rows.append(
-                    Row(self.kernel.steps + 1, self.kernel.now_us, to, "received", sender, message, identity)
-                )
-            self.kernel.take(to, Received(sender, message))
+            self.unheard.setdefault(to, []).append(entry)

@@ -205,7 +205,7 @@ def judged(
     simulate
         The model's, with what is of this model alone.
     seed, keep, level, also
-        As for :func:`ticdc_lab.simulate.scheduler.play.play`.
+        As for :func:`ticdc_lab.simulate.scheduler.model.play`.
     begun, ended
         Given the world before anything happens in it, and the run before its end is judged.
 

@@ -67,7 +67,7 @@ class Model:
     figures
         What ``plot`` may name.
     play
-        Runs a scenario and judges it, as :func:`ticdc_lab.simulate.scheduler.play.play`.
+        Runs a scenario and judges it, as :func:`ticdc_lab.simulate.scheduler.model.play`.
     steady, balanced
         What runs of many seeds are compared by: all has its place, and nobody has more than one too many.
     load

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from ticdc_lab.cli import main
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate.pipeline.looking import moments, why_at
-from ticdc_lab.simulate.pipeline.play import Played, play
+from ticdc_lab.simulate.pipeline.model import Played, play
 from ticdc_lab.simulate.pipeline.scenario import LoadSettings, Named, load_of_scenario
 from ticdc_lab.simulate.scenario import Scenario, read_scenario, scenario_from_text
 

@@ -193,7 +193,7 @@ def play(
     scenario
         Of the model ``ddl-service``.
     seed, keep, level, also
-        As for :func:`ticdc_lab.simulate.scheduler.play.play`; the seed draws what users do too.
+        As for :func:`ticdc_lab.simulate.scheduler.model.play`; the seed draws what users do too.
     """
     seed = scenario.seed if seed is None else seed
     facts = ServiceFacts(settings_of(scenario))

@@ -1,16 +1,24 @@
-"""The replication pipeline as scenarios know it."""
+"""The replication pipeline as scenarios know it: what may be said of it, and how one is played."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from ticdc_lab.simulate import runs, trace
+from ticdc_lab.simulate.assertions import Assertion
 from ticdc_lab.simulate.pipeline import scenario, vocabulary
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, Entries, RegionFailed, Register, ResolvedTs
 from ticdc_lab.simulate.pipeline.consumer import Append, Fetch, Polled
 from ticdc_lab.simulate.pipeline.consumer_monitor import CONSUMER_INVARIANTS
+from ticdc_lab.simulate.pipeline.facts import PipelineFacts
 from ticdc_lab.simulate.pipeline.kv_messages import BatchCommands, BatchResponses, GetRegions, RegionHeartbeat, Regions
+from ticdc_lab.simulate.pipeline.looking import current_us_of, why_at
 from ticdc_lab.simulate.pipeline.monitor import INVARIANTS
 from ticdc_lab.simulate.pipeline.planned import EVENTS
-from ticdc_lab.simulate.pipeline.play import play
-from ticdc_lab.simulate.pipeline.scenario import load
+from ticdc_lab.simulate.pipeline.run import Run, simulate
+from ticdc_lab.simulate.pipeline.scenario import load, load_of_scenario, settings_of
 from ticdc_lab.simulate.pipeline.settings import CONSUMERS, DISPATCHERS, DOWNSTREAMS, ORDERS, RULES, SEMANTICS, Settings
 from ticdc_lab.simulate.pipeline.sink_messages import (
     Admin,
@@ -23,9 +31,15 @@ from ticdc_lab.simulate.pipeline.sink_messages import (
     Write,
     Written,
 )
-from ticdc_lab.simulate.scenario import Model
+from ticdc_lab.simulate.pipeline.vocabulary import OfScheduler
+from ticdc_lab.simulate.pipeline.why import WATERMARKS, Why
+from ticdc_lab.simulate.scenario import Model, Scenario
 from ticdc_lab.simulate.scheduler.balance import POLICIES
+from ticdc_lab.simulate.scheduler.facts import Facts
 from ticdc_lab.simulate.scheduler.model import MODEL as SCHEDULER
+from ticdc_lab.simulate.scheduler.monitor import Measures
+from ticdc_lab.simulate.scheduler.narrative import Line, last_state, narrative
+from ticdc_lab.simulate.scheduler.translation import faults_of
 from ticdc_lab.simulate.scheduler.variants import VARIANTS
 
 _OWN = (
@@ -41,6 +55,86 @@ def messages(variant: str) -> frozenset[str]:
 
 
 _NO_COORDINATOR = {r"settings(\.scheduler)?\.coordinator": "here the owner is the maintainer"}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Played(runs.Played[Run, Facts]):
+    """A scenario of the pipeline that has run; ``facts`` are those of owner, tables and checkpoint.
+
+    Attributes
+    ----------
+    data
+        How things stood at the end, rows too.
+    """
+
+    data: PipelineFacts = field(repr=False)
+
+    @property
+    def measures(self) -> Measures:
+        """What tables had of writers."""
+        return self.run.monitor.scheduler.measures
+
+    def whys(self, at_us: int) -> list[Why]:
+        """Say what holds both watermarks at a moment; it was played with ``sample_us``."""
+        return [why_at(self.run, at_us=at_us, watermark=w) for w in WATERMARKS]
+
+    @property
+    def happened(self) -> list[Line]:
+        """What happened, in sentences."""
+        return narrative(self.run.kernel.recorder.rows)
+
+    @property
+    def last(self) -> list[str]:
+        """How things stood at the end, in sentences."""
+        rows, ended, end_us = self.run.measures, self.data.ended, self.run.end.time_us
+        lines = [
+            f"{rows.committed} rows committed, {rows.delivered} delivered, {rows.repeated} of them repeated; "
+            f"{rows.ddls} DDLs executed",
+            *last_state(self.facts),
+        ]
+        if ended:
+            right = "right" if ended.final_right_idempotent else "wrong"
+            sums = "right" if ended.final_right_blind else "wrong"
+            lines.append(f"up to the checkpoint: {ended.lost} rows lost; rows replaced are {right}, sums are {sums}")
+        return [*lines, *(self.data.held(w, end_us).text for w in ("resolved_ts", "checkpoint_ts"))]
+
+
+def play(
+    scenario: Scenario,
+    *,
+    seed: int | None = None,
+    keep: bool = True,
+    level: str | None = None,
+    also: Sequence[Assertion] = (),
+    sample_us: int | None = None,
+) -> Played:
+    """Run a scenario and judge it.
+
+    Parameters
+    ----------
+    scenario
+        Of the model ``pipeline``.
+    seed, keep, level
+        As for :func:`ticdc_lab.simulate.scheduler.model.play`; the seed draws the load too.
+    also
+        More to judge, of the scheduler.
+    sample_us
+        How often states are kept, for pictures and explanations.
+    """
+    seed = scenario.seed if seed is None else seed
+    facts = scenario.model.facts(scenario.cluster, scenario.events)
+    assert isinstance(facts, PipelineFacts)
+    facts.rule, facts.current_us = scenario.settings.capture.rule, current_us_of(scenario.settings)
+    load = load_of_scenario(scenario, seed)
+    facts.scheduler.wanted = {table.id for table in load.tables}
+    run = partial(simulate, settings_of(scenario), load, faults=faults_of(scenario, seed), sample_us=sample_us)
+    found = runs.judged(
+        scenario, facts, run, seed=seed, keep=keep,
+        level=level or (trace.EVENTS if runs.counts_messages(scenario) else trace.CHANGES),
+        also=[replace(a, claim=OfScheduler(a.claim)) for a in also], begun=facts.begin, ended=facts.end,
+    )  # fmt: skip
+    return Played(scenario, seed, *found, facts.scheduler, facts)
+
 
 MODEL = Model(
     name="pipeline",

@@ -27,6 +27,7 @@ from ticdc_lab.simulate.machine import (
     ReceivedMany,
     Send,
     one_by_one,
+    stepped,
 )
 from ticdc_lab.simulate.scheduler import executor as pipelines
 from ticdc_lab.simulate.scheduler.balance import in_order
@@ -56,6 +57,7 @@ class Operation(NamedTuple):
     start_ts: int
 
 
+@stepped
 class AgentState(NamedTuple):
     """A processor.
 

@@ -29,6 +29,7 @@ from ticdc_lab.simulate.machine import (
     Send,
     Wake,
     one_by_one,
+    stepped,
 )
 from ticdc_lab.simulate.scheduler.etcd_messages import (
     ETCD,
@@ -74,6 +75,7 @@ class Variant:
     ticks: bool = False
 
 
+@stepped
 class CaptureState(NamedTuple):
     """A capture.
 

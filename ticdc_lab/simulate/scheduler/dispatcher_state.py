@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Decided
+from ticdc_lab.simulate.machine import Address, Decided, stepped
 from ticdc_lab.simulate.scheduler.messages import Sync
 from ticdc_lab.simulate.scheduler.roles import Drain, Key, MoveTable, OwnerOutput, Rebalance, Tick, in_turn, order
 
@@ -208,6 +208,7 @@ class Draft:
 UNINITIALIZED, SYNC_SENT, SYNCED, INCOMPATIBLE = "uninitialized", "sync-sent", "synced", "incompatible"
 
 
+@stepped
 class CaptureStatus(NamedTuple):
     """What the owner knows of a capture; the watermarks are the owner's own until the capture reports."""
 
@@ -218,6 +219,7 @@ class CaptureStatus(NamedTuple):
     slowest: Key | None = None
 
 
+@stepped
 class DispatcherState(NamedTuple):
     """An owner.
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Changed
+from ticdc_lab.simulate.machine import Changed, stepped
 from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn, order
 
@@ -63,6 +63,7 @@ class Marks(NamedTuple):
     resolved_ts: int
 
 
+@stepped
 class Executor(NamedTuple):
     """All pipelines of a processor.
 

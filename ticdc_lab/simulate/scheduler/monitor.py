@@ -84,6 +84,8 @@ class Monitor:
         """A node has taken a step."""
         if at == ETCD:
             return self._counted(self._etcd(kernel, after, outputs))
+        if not outputs:
+            return None
         found: Found = None
         for output in outputs:
             if type(output) is Changed:
@@ -239,9 +241,14 @@ class Monitor:
                 continue
             executor: Executor = kernel.states[capture].processor.executor
             measured = executor.pace.measured
-            slow = {*keys} if measured else {*executor.behind, *executor.stalled} & keys.keys()
+            if measured:
+                slow = {*keys}
+            elif executor.behind or executor.stalled:
+                slow = {*executor.behind, *executor.stalled} & keys.keys()
+            else:
+                slow = set()
             alike: dict[Any, int] = {}
-            for key in in_turn(self._still_wanted(slow)):
+            for key in in_turn(self._still_wanted(slow)) if slow else ():
                 like = key if measured or key in executor.stalled else executor.pipelines[key]
                 own_ts = alike.get(like) or alike.setdefault(like, checkpoint_of(executor, key, kernel.now_us))
                 if own_ts < checkpoint_ts:
@@ -250,7 +257,7 @@ class Monitor:
                         f"the checkpoint is {checkpoint_ts}, and {capture} has written table {key} up to {own_ts}",
                     )
             if len(slow) < len(keys) and not measured:
-                own_ts = min(checkpoint_of(executor, k, kernel.now_us) for k in _one_not_in(keys, slow))
+                own_ts = checkpoint_of(executor, _one_not_in(keys, slow), kernel.now_us)
                 if own_ts < checkpoint_ts:
                     return LOST, f"the checkpoint is {checkpoint_ts}, and {capture} is at {own_ts}"
         return None
@@ -260,9 +267,9 @@ class Monitor:
         return {key for key in keys if (key if isinstance(key, int) else key.table) in self.wanted}
 
 
-def _one_not_in(keys: dict[Key, None], slow: set[Key]) -> list[Key]:
+def _one_not_in(keys: dict[Key, None], slow: set[Key]) -> Key:
     """Give one table that has caught up: all of those are equally far."""
-    return [next(k for k in keys if k not in slow)]
+    return next(k for k in keys if k not in slow)
 
 
 def key_of(subject: str, executor: Executor) -> Key:
