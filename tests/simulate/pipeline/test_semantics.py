@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from late_event_windows import WINDOWS, at_us, late_event, time_of, windows
 
 from ticdc_lab.simulate.pipeline.outcome import compared
 from ticdc_lab.simulate.pipeline.scenario import table_info
 from ticdc_lab.simulate.pipeline.semantics import DELIVERY, GAINS, compare_rules, compare_semantics, small_load
 from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, AT_MOST_ONCE, BY_DEDUPLICATION, BY_SNAPSHOT
 from ticdc_lab.simulate.pipeline.tables import Change
+from ticdc_lab.simulate.pipeline.windows import WINDOWS, at_us, late_event, time_of, windows
 
 INFO = table_info(1)
 
