@@ -101,7 +101,7 @@ _WHAT = {"crashed": "crash", "restarted": "restart", "paused": "pause", "violate
 def _first_of(end: tuple[int, int, int], *later: pd.DataFrame) -> tuple[int, int, int]:
     """Give place, time and step of the first row of some frames, those of the end where they are empty."""
     rows = (tuple(row) for frame in later for row in frame[["order", "time_us", "step"]].head(1).to_numpy())
-    return min(end, *rows)
+    return min([end, *rows])
 
 
 def _end(trace: pa.Table) -> tuple[int, int, int]:
