@@ -17,7 +17,7 @@ import pytest
 from ticdc_lab.simulate import faults as fault
 from ticdc_lab.simulate.faults import Chaos
 from ticdc_lab.simulate.kernel import Kernel
-from ticdc_lab.simulate.machine import Asked, Broken, Exit, Fired, Received, Send, Wake
+from ticdc_lab.simulate.machine import Asked, Broken, Exit, Fired, Received, Send, Wake, stepped
 from ticdc_lab.simulate.network import DATAGRAM, RESEND, Link, Network
 from ticdc_lab.simulate.scheduler.run import simulate
 from ticdc_lab.simulate.scheduler.variants import Settings
@@ -565,3 +565,19 @@ def on_their_way(kernel):
     many = [e for _, _, what, e in kernel.queue if what == 5]
     entries += [e for held in (*kernel.post.held.values(), *kernel.post.unheard.values()) for e in held]
     return {e[3] for e in entries} | {first + i for _, _, messages, first in many for i in range(len(messages))}
+
+
+def test_a_named_tuple_that_every_step_replaces_is_replaced_as_any_other() -> None:
+    """By whichever names, all else as it was; a name that it has not is refused."""
+
+    class Plain(NamedTuple):
+        a: int
+        b: str = "b"
+        c: tuple[int, ...] = ()
+
+    one, quick = Plain(1), stepped(type("Quick", (Plain,), {}))
+    for changes in ({}, {"a": 2}, {"c": (1,), "b": "x"}, {"a": 0, "b": "", "c": (3,)}):
+        replaced = quick(*one)._replace(**changes)
+        assert type(replaced) is quick and tuple(replaced) == tuple(one._replace(**changes))
+    with pytest.raises(KeyError):
+        quick(*one)._replace(d=1)
