@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
+import mariadb
 import pytest
 from click.testing import CliRunner
 from conftest import golden
@@ -14,9 +17,13 @@ from pyspark.sql import SparkSession
 from ticdc_lab.answers.compared import are_equal, targets
 from ticdc_lab.cli import main
 from ticdc_lab.consumer import compare_targets
+from ticdc_lab.consumer.replay_plan import TargetProgress
+from ticdc_lab.consumer.sinks.delta import TableFolder, TargetState, write_state
+from ticdc_lab.consumer.sinks.mysql_connection import PASSWORD
 from ticdc_lab.errors import SourceError
 
 SMALL = str(golden("messages_canal-json-tidb_small.jsonl.gz"))
+OPEN = str(golden("messages_open-protocol_small.jsonl.gz"))
 
 
 def target(path: Path, *statements: str) -> str:
@@ -76,7 +83,8 @@ def test_what_is_no_target_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("no database at all " * 100)
     for other, words in (
         (f"duckdb:///{tmp_path}/none.db", "does not exist"), (f"duckdb:///{tmp_path}/text.db", "cannot be opened"),
-        ("mysql://me:secret@host:1", "no target that can be compared"), (f"delta:{tmp_path}", "Spark"),
+        ("mysql://me:secret@host:1", "holds a password"),
+        ("postgres://me:secret@host", "no target that can be"), (f"delta:{tmp_path}", "Spark"),
     ):  # fmt: skip
         with pytest.raises(SourceError, match=words) as refused:
             compare_targets(here, other)
@@ -102,15 +110,93 @@ def test_two_consumers_of_one_log_end_alike(spark: SparkSession, tmp_path: Path)
     }
 
 
-@pytest.mark.soak
-def test_folders_of_delta_are_compared_too(classic: SparkSession, tmp_path: Path) -> None:
-    """In the versions that belong together; a table that a replay never saw is not looked at."""
-    for name in ("a", "b"):
-        given = ["consume", SMALL, "--sink", f"delta:{tmp_path}/{name}", "--no-check"]
-        done = CliRunner().invoke(main, given, obj=classic)
+@pytest.fixture
+def lake(classic: SparkSession, tmp_path: Path) -> Lake:
+    """Folders of Delta in a folder of the test."""
+    return Lake(classic, tmp_path)
+
+
+@dataclass
+class Lake:
+    """Writes folders as a replay leaves them: the table, and ``_state``, which names its version."""
+
+    spark: SparkSession
+    folder: Path
+
+    def __call__(self, name: str, *batches: str) -> str:
+        """A folder whose table had these rows written, one commit each."""
+        place = f"{self.folder}/{name}"
+        for rows in batches:
+            frame = self.spark.sql(f"SELECT * FROM VALUES {rows} t(id, name)").coalesce(1)
+            frame.write.format("delta").mode("append").save(f"{place}/orders")
+        self.says(name, len(batches) - 1)
+        return f"delta:{place}"
+
+    def says(self, name: str, version: int) -> None:
+        """Write ``_state``."""
+        progress = TargetProgress("transaction", "of a test", {("topic", 0): 470603993791332352}, 0)
+        state = TargetState(progress, {("shop", "orders"): TableFolder("orders", version)})
+        write_state(self.spark, f"{self.folder}/{name}", state)
+
+
+def test_folders_of_delta_are_compared_too(lake: Lake, tmp_path: Path) -> None:
+    """In the versions that belong together, whatever the order and the files; with a database as well."""
+    here, there = lake("a", "(1, 'a'), (2, 'b'), (2, 'b')"), lake("b", "(2, 'b')", "(2, 'b'), (1, 'a')")
+    lake.spark.sql(f"DELETE FROM delta.`{tmp_path}/b/orders` WHERE id = 1")  # ahead of what the target states
+    answer = targets(compare_targets(here, there, spark=lake.spark))
+    assert answer.finding == "Both targets hold the same 3 rows of 1 table." and not answer.limits
+    lake.says("b", 2)
+    found = compare_targets(target(tmp_path / "a.db"), there, spark=lake.spark)
+    assert found.rows.to_dict("records") == [{"table": "shop.orders", "in": "here", "row": '{"id":1,"name":"a"}'}]
+    (tmp_path / "c").mkdir()
+    with pytest.raises(SourceError, match="no folder that a log was replayed into"):
+        compare_targets(here, f"delta:{tmp_path}/c", spark=lake.spark)
+
+
+@pytest.mark.soak  # a commit of Delta for each range and table takes minutes
+def test_one_log_is_the_same_in_delta_and_in_duckdb(classic: SparkSession, tmp_path: Path) -> None:
+    """All tables of a log with DDL, by two sinks; a deleted row is found."""
+    sinks = [f"delta:{tmp_path}/lake", f"duckdb:///{tmp_path}/a.db"]
+    for sink in sinks:
+        done = CliRunner().invoke(main, ["consume", SMALL, "--sink", sink, "--no-check"], obj=classic)
         assert done.exit_code == 0, done.output
-    folders = [f"delta:{tmp_path}/{name}" for name in ("a", "b")]
-    assert are_equal(targets(compare_targets(*folders, spark=classic)))
-    (orders,) = [p for p in (tmp_path / "b").iterdir() if p.name.startswith("shop.orders")]
-    classic.sql(f"DELETE FROM delta.`{orders}` WHERE id = (SELECT min(id) FROM delta.`{orders}`)")
-    assert are_equal(targets(compare_targets(*folders, spark=classic))), "ahead of what the target states"
+    answer = targets(compare_targets(*sinks, spark=classic))
+    assert answer.finding == "Both targets hold the same 399 rows of 5 tables."
+    with duckdb.connect(f"{tmp_path}/a.db") as db:
+        db.execute("DELETE FROM shop.orders WHERE id = (SELECT min(id) FROM shop.orders)")
+    assert not are_equal(targets(compare_targets(*sinks, spark=classic)))
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[mariadb.Server]]:
+    """Two of this module's own."""
+    folder = tmp_path_factory.mktemp("servers")
+    with mariadb.lent(folder / "a") as a, mariadb.lent(folder / "b") as b:
+        yield [a, b]
+
+
+def test_servers_are_compared_too(
+    spark: SparkSession, servers: list[mariadb.Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole logs by consumers of other batches; a value, even one that DuckDB has none for, and a copy are found."""
+    monkeypatch.setenv(PASSWORD, mariadb.PASSWORD)
+    sinks = [*[server.url for server in servers], f"duckdb:///{tmp_path}/a.db"]
+    refused = CliRunner().invoke(main, ["compare", *sinks[:2]])
+    assert refused.exit_code == 2 and "no server that a log was replayed into" in refused.output
+    for sink, rows in zip(sinks, ("50", "1000", "1000"), strict=True):
+        given = ["consume", OPEN, "--sink", sink, "--no-check", "--rows-a-batch", rows]
+        done = CliRunner().invoke(main, given, obj=spark)
+        assert done.exit_code == 0, done.output
+    same = "Both targets hold the same 399 rows of 5 tables."
+    said = CliRunner().invoke(main, ["compare", *sinks[:2]])
+    assert (said.exit_code, said.stdout.splitlines()[0]) == (0, same), said.output
+    here, there = map(json.loads, compare_targets(sinks[0], sinks[2]).rows["row"])
+    assert here | {"amt": None} == there, "DuckDB notes that it cannot tell what TiDB made of a modified column's value"
+    for fault, here, there in (
+        ("UPDATE shop.orders SET coupon = 'other' WHERE user_id = 0 AND seq = 1148", 1, 1),
+        ("UPDATE Fin_Ops.nopk SET c = NULL WHERE c = '0000-00-00' LIMIT 1", 2, 2),
+        ("INSERT INTO Fin_Ops.nopk SELECT * FROM Fin_Ops.nopk LIMIT 1", 2, 3),
+    ):
+        servers[1].ask(fault)
+        tables = compare_targets(*sinks[:2]).tables
+        assert [int(tables[side].sum()) for side in ("only here", "only there")] == [here, there]

@@ -12,7 +12,7 @@ from typing import Any
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources.places import LINES, is_kafka, local_path, mistyped, require_kind, require_source
 
-TARGETS = ("duckdb:///", "delta:")
+TARGETS = ("duckdb:///", "delta:", "mysql://")
 """How targets of a replay that ``compare`` takes begin."""
 
 

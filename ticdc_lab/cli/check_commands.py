@@ -91,7 +91,8 @@ def compare(source: str, other: str, as_json: bool, **where: Any) -> None:
     Two logs are, for example, one topic before and after an upgrade, or two changefeeds of one upstream. Compared is
     the time that both hold whole. OTHER is read with the same options as SOURCE.
 
-    Two targets of `consume` (duckdb:///FILE or delta:FOLDER) are compared row by row.
+    Two targets of `consume` (duckdb:///FILE, delta:FOLDER or mysql://USER@HOST:PORT) are compared row by row. The
+    password of a MySQL user is taken as `consume` takes it.
 
     Exit 0 the same, 1 differences, 2 could not run.
     """

@@ -19,7 +19,7 @@ from ticdc_lab.events.ddl import literal, quoted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FILE, _FOLDER = "duckdb:///", "delta:"
+_FILE, _FOLDER, _SERVER = "duckdb:///", "delta:", "mysql://"
 _OWN = "_ticdc_lab"
 """The schema of what a replay keeps for itself."""
 
@@ -50,20 +50,17 @@ class ComparedTargets:
     applied: tuple[int, int]
 
 
-def is_target(place: str) -> bool:
-    """Whether a place names a target that can be compared, and no log."""
-    return place.startswith((_FILE, _FOLDER))
-
-
 def compare_targets(here: str, there: str, *, spark: SparkSession | None = None) -> ComparedTargets:
     """Compare every row of two targets of a replay.
 
-    Rows are equal where all columns of both are; in which order they lie does not count.
+    Rows are equal where all columns of both are; in which order they lie does not count. Two servers are compared by
+    what they print. Beside a target of another kind the values of a server are what DuckDB makes of them: what it has
+    no value for, such as the date 0000-00-00, is NULL there too.
 
     Parameters
     ----------
     here, there
-        ``duckdb:///FILE`` or ``delta:FOLDER``.
+        ``duckdb:///FILE``, ``delta:FOLDER`` or ``mysql://USER@HOST:PORT[/DATABASE]``.
     spark
         A session with Delta, for a folder.
 
@@ -74,8 +71,10 @@ def compare_targets(here: str, there: str, *, spark: SparkSession | None = None)
     """
     with ExitStack() as stack, duckdb.connect() as db:
         db.execute("SET TimeZone = 'UTC'")
+        exact = here.startswith(_SERVER) and there.startswith(_SERVER)
         sides = [
-            stack.enter_context(_opened(db, place, name, spark)) for place, name in ((here, "here"), (there, "there"))
+            stack.enter_context(_opened(db, place, name, spark, exact=exact))
+            for place, name in ((here, "here"), (there, "there"))
         ]
         (left, here_ts), (right, there_ts) = sides
         counted, rows = [], []
@@ -94,7 +93,7 @@ Relations = Mapping[str, str]
 
 @contextmanager
 def _opened(
-    db: duckdb.DuckDBPyConnection, place: str, name: str, spark: SparkSession | None
+    db: duckdb.DuckDBPyConnection, place: str, name: str, spark: SparkSession | None, *, exact: bool
 ) -> Iterator[tuple[Relations, int]]:
     """The tables of a target, and how far it is."""
     if place.startswith(_FILE):
@@ -104,8 +103,11 @@ def _opened(
             raise SourceError(f"{place} is a folder of Delta tables, which Spark reads.", hint="Give a Spark session.")
         with tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder:
             yield _folder(spark, place.removeprefix(_FOLDER), Path(folder))
+    elif place.startswith(_SERVER):
+        with tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder:
+            yield _server(place, Path(folder), exact=exact)
     else:
-        hint = "Targets that are compared are duckdb:///FILE and delta:FOLDER."
+        hint = "Targets that are compared are duckdb:///FILE, delta:FOLDER and mysql://USER@HOST:PORT."
         raise SourceError(f"{without_secrets(place)} is no target that can be compared.", hint=hint)
 
 
@@ -136,6 +138,22 @@ def _folder(spark: SparkSession, path: str, kept: Path) -> tuple[Relations, int]
         frame.write.parquet(str(kept / str(n)))
         tables[f"{schema}.{table}"] = f"read_parquet({literal(f'{kept / str(n)}/*.parquet')})"
     return tables, state.progress.ts
+
+
+def _server(url: str, kept: Path, *, exact: bool) -> tuple[Relations, int]:
+    """As texts where they are compared with those of another server, else as DuckDB's values."""
+    from ticdc_lab.consumer.sinks.duckdb import value
+    from ticdc_lab.consumer.sinks.mysql import printed_tables
+
+    found, applied = printed_tables(url, kept)
+    tables = {}
+    for (schema, table), rows in found.items():
+        values = [
+            f"{f'c{i}' if exact else value(f'c{i}', c.mysql_type, numbered=False)} AS {quoted(c.name)}"
+            for i, c in enumerate(rows.columns)
+        ]
+        tables[f"{schema}.{table}"] = f"(SELECT {', '.join(values)} FROM read_parquet({literal(str(rows.path))}))"
+    return tables, applied
 
 
 def _compared(

@@ -14,6 +14,8 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pymysql
+from pymysql.connections import Connection
 from pymysql.cursors import SSCursor
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -110,6 +113,11 @@ MEMORY = "1GiB"
 FETCHED = 5_000
 _PATIENCE_S = 5  # that long a server may take to notice that a consumer was killed
 _TABLES_OF = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
+_COLUMNS_OF = (
+    "SELECT table_schema, table_name, column_name, column_type FROM information_schema.columns JOIN "
+    "information_schema.tables USING (table_schema, table_name) WHERE table_schema NOT IN %s AND table_schema <> %s "
+    "AND table_type = 'BASE TABLE' ORDER BY table_schema, table_name, ordinal_position"
+)
 _HIDDEN_SCHEMAS = ("information_schema", "mysql", "performance_schema", "sys")
 
 
@@ -280,15 +288,11 @@ class MySQLSink:
 
     def frame(self, spark: SparkSession, table: TableDef, folder: str) -> DataFrame:
         """The table's texts, typed as those of events are; they pass through here in batches of bounded size."""
-        columns, path = carried(table), str(Path(folder) / "rows.parquet")
-        schema = pa.schema([(f"c{i}", pa.string()) for i in range(len(columns))])  # not as a column of ours is called
-        with connection_said(self.name), self.db.cursor(SSCursor) as cursor, pq.ParquetWriter(path, schema) as writer:
-            cursor.execute(f"SELECT {', '.join(map(printed, columns))} FROM {of(table)}")
-            while rows := cursor.fetchmany(FETCHED):
-                arrays = [pa.array([_text(r[i]) for r in rows], pa.string()) for i in range(len(columns))]
-                writer.write_batch(pa.record_batch(arrays, schema=schema))
+        columns, path = carried(table), Path(folder) / "rows.parquet"
+        with connection_said(self.name):
+            _print_rows(self.db, f"SELECT {', '.join(map(printed, columns))} FROM {of(table)}", len(columns), path)
         self.db.rollback()
-        texts = stored_parquet(spark, path).withColumn("protocol", F.lit("mysql"))
+        texts = stored_parquet(spark, str(path)).withColumn("protocol", F.lit("mysql"))
         values = [typed(F.col(f"c{i}"), parsed(c.mysql_type))[0].alias(c.name) for i, c in enumerate(columns)]
         return texts.select(*values)
 
@@ -320,8 +324,62 @@ class MySQLSink:
             return cursor.fetchall()
 
 
+def _print_rows(db: Connection, query: str, width: int, path: Path) -> None:
+    """The texts that a query gives as a Parquet file; ``c0``, .., not as a column of ours is called."""
+    schema = pa.schema([(f"c{i}", pa.string()) for i in range(width)])
+    with db.cursor(SSCursor) as cursor, pq.ParquetWriter(path, schema) as writer:
+        cursor.execute(query)
+        while rows := cursor.fetchmany(FETCHED):
+            arrays = [pa.array([_text(r[i]) for r in rows], pa.string()) for i in range(width)]
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
+
+
 def _text(value: object) -> str | None:
     return value.decode() if isinstance(value, bytes) else None if value is None else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedTable:
+    """All rows of a table in a Parquet file: the texts of :func:`printed`, column after column as ``c0``, .."""
+
+    path: Path
+    columns: tuple[ColumnDef, ...]
+
+
+def printed_tables(url: str, folder: Path) -> tuple[dict[TableName, PrintedTable], int]:
+    """All tables of a server that a log was replayed into, at one moment, and up to which commit_ts they are.
+
+    Parameters
+    ----------
+    url
+        As of :class:`MySQLSink`.
+    folder
+        Where the rows go.
+
+    Raises
+    ------
+    SourceError
+        The server cannot be connected to, or no log was replayed into it.
+    """
+    address = address_of(url)
+    db, own = connected(address), named(address.database)
+    with closing(db), connection_said(address.name), db.cursor() as cursor:
+        cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        cursor.execute(f"{_TABLES_OF} AND table_name = 'progress'", (address.database,))
+        if not cursor.fetchall():
+            raise SourceError(f"{address.name} is no server that a log was replayed into.")
+        cursor.execute(f"SELECT coalesce(min(applied_ts), 0) FROM {own}.progress")
+        ((applied,),) = cursor.fetchall()
+        cursor.execute(_COLUMNS_OF, (_HIDDEN_SCHEMAS, address.database))
+        columns: dict[TableName, list[ColumnDef]] = {}
+        for schema, table, name, mysql_type in cursor.fetchall():
+            columns.setdefault((schema, table), []).append(ColumnDef(name, mysql_type))
+        found = {}
+        for n, ((schema, table), of_table) in enumerate(columns.items()):
+            found[schema, table] = PrintedTable(folder / f"{n}.parquet", tuple(of_table))
+            query = f"SELECT {', '.join(map(printed, of_table))} FROM {named(schema)}.{named(table)}"
+            _print_rows(db, query, len(of_table), found[schema, table].path)
+    return found, int(applied)
 
 
 def _created(table: TableDef) -> str:
