@@ -290,6 +290,30 @@ def _text(path: Path) -> str:
     return "" if path.suffix in (".gz", ".png", ".parquet") else path.read_text(encoding="utf-8", errors="replace")
 
 
+def classes_defined_twice(root: Path) -> dict[str, list[str]]:
+    """Names of classes that two modules define, but for those of the simulators: each models another world."""
+    where: dict[str, list[str]] = {}
+    for path in sorted(root.rglob("*.py")):
+        if "simulate" not in path.relative_to(root).parts:
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef):
+                    where.setdefault(node.name, []).append(str(path.relative_to(root)))
+    return {name: modules for name, modules in where.items() if len(modules) > 1}
+
+
+def test_one_name_of_a_class_is_one_thing() -> None:
+    """Who reads it in a trace or a docstring knows which is meant."""
+    assert classes_defined_twice(PACKAGE) == {}
+
+
+def test_a_class_that_is_defined_twice_is_seen(tmp_path: Path) -> None:
+    """The check above finds one, and leaves the simulators alone."""
+    (tmp_path / "simulate").mkdir()
+    for name in ("a.py", "b.py", "simulate/c.py"):
+        (tmp_path / name).write_text("class Thing: ...\nclass Only: ...\n" if name == "a.py" else "class Thing: ...\n")
+    assert classes_defined_twice(tmp_path) == {"Thing": ["a.py", "b.py"]}
+
+
 def test_the_checks_see_a_planted_fault(tmp_path: Path) -> None:
     """Each way of reading a module finds what is forbidden, also inside a function, and not what is for types alone."""
     path = tmp_path / "planted.py"

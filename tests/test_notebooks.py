@@ -64,6 +64,33 @@ def linked(cell: nbformat.NotebookNode) -> list[str]:
     return [Path(name).stem for name in LINK.findall(cell.source)]
 
 
+PANELS = {"01": {"browse", "row", "table"}, "04": {"what-if"}, "05": {"consumer"}}
+"""The panels of a log that a notebook shows."""
+
+USED_AFTER_RUN_ALL = """
+import asyncio, gc
+from ticdc_lab.widgets.panel import Panel
+
+OTHER = {"browse": "partition", "row": "table", "table": "ts", "what-if": "partitions", "consumer": "policy"}
+
+
+async def answers_anew(panel):
+    control, before = panel.controls[OTHER[panel.name]], panel.figure.to_json()
+    options = [o[1] if isinstance(o, tuple) else o for o in getattr(control, "options", (7,))]
+    control.value = next(o for o in options if o not in (control.value, None, ""))
+    for _ in range(600):
+        await asyncio.sleep(0.1)
+        if panel.figure.to_json() != before:
+            return panel.problem is None
+    return False
+
+
+asked = {p.name: await answers_anew(p) for p in gc.get_objects() if isinstance(p, Panel) and p.name in EXPECTED}
+assert asked == dict.fromkeys(EXPECTED, True), asked
+"""
+"""Changes a control of every panel, as a reader does who has run all cells, and waits for another figure."""
+
+
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[KernelManager]:
     """Give one kernel for all notebooks: what each of its own would import and begin anew takes most of their time."""
@@ -75,11 +102,17 @@ def kernel() -> Iterator[KernelManager]:
 
 
 def executed(path: Path, kernel: KernelManager, parameters: str = "") -> nbformat.NotebookNode:
-    """A notebook after a run in which no name of an earlier one is known, with lines added to its parameters."""
+    """A notebook after a run in which no name of an earlier one is known, with lines added to its parameters.
+
+    Then its panels are used.
+    """
     import nbformat
     from nbclient import NotebookClient
 
     notebook = nbformat.read(path, as_version=4)
+    if shown := PANELS.get(path.stem[:2], set()) if not parameters else set():
+        after = USED_AFTER_RUN_ALL.replace("EXPECTED", repr(sorted(shown)))
+        notebook.cells.append(nbformat.v4.new_code_cell(after))
     tagged = next(c for c in notebook.cells if "parameters" in c.metadata.get("tags", []))
     tagged.source += f"\n{parameters}"
     notebook.cells.insert(0, forgetting := nbformat.v4.new_code_cell("%reset -f"))
@@ -168,11 +201,32 @@ def test_the_start_leads_everywhere() -> None:
     "path", [pytest.param(p, marks=pytest.mark.soak if p.stem[:2] in SLOW else (), id=p.stem) for p in NOTEBOOKS]
 )
 def test_notebook_runs(path: Path, kernel: KernelManager) -> None:
-    """Every cell runs from nothing, no assert fails, and plots come out, with what an export needs."""
+    """Every cell runs from nothing, no assert fails, and plots come out, with what an export needs.
+
+    The panels of a log outlive Run All: they answer when a control is changed behind the last cell.
+    """
     notebook = executed(path, kernel)
     assert [o for o in outputs(notebook) if o.output_type == "error"] == []
     assert plots(notebook) >= (2 if path.stem.startswith("11") else 4)
     assert any("Plotly" in o.get("data", {}).get("text/html", "") for o in outputs(notebook))
+
+
+def test_a_panel_that_does_not_outlive_run_all_is_seen() -> None:
+    """A last cell that closes the log, as that of 01 once stopped Spark: the panel answers no more."""
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+
+    source = DATA / "messages_canal-json-tidb_small.jsonl.gz"
+    cells = [
+        f"import ticdc_lab\nfrom ticdc_lab import widgets\nlog = ticdc_lab.open({str(source)!r})",
+        "panel = widgets.browse_panel(log.browser)\npanel",
+        "log.close()",
+        USED_AFTER_RUN_ALL.replace("EXPECTED", "['browse']").replace("range(600)", "range(50)"),
+    ]
+    notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, cells)))
+    with pytest.raises(CellExecutionError, match="'browse': False"):
+        NotebookClient(notebook, timeout=200).execute()
 
 
 @pytest.mark.soak

@@ -36,15 +36,18 @@ from ticdc_lab.answers.summary import (
 )
 from ticdc_lab.audit import MAX_PER_GUARANTEE, places_of
 from ticdc_lab.consumer.log import excerpt
+from ticdc_lab.consumer.replay_plan import TRANSACTION
 from ticdc_lab.dispatch.infer import infer_rules
 from ticdc_lab.dispatch.names import CONFLICT, check_partitions, check_request, check_strategy
 from ticdc_lab.dispatch.sweep_kernel import MOST
 from ticdc_lab.dispatch.whatif import CONFLICT_AT, WhatIf
 from ticdc_lab.encode.fidelity import ASPECTS, fidelity
+from ticdc_lab.engine import counted as counted_rows
 from ticdc_lab.engine import session
 from ticdc_lab.engine.running import jobs_given_up
 from ticdc_lab.errors import ContractError, SourceError, TiCDCLabError
 from ticdc_lab.events.sample import Sample, from_first_row, ts_of
+from ticdc_lab.events.tso import utc_words
 from ticdc_lab.facts.catalog import Catalog, catalog_of
 from ticdc_lab.facts.laggards import spans_of, values_of
 from ticdc_lab.facts.limits import but_for
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
 
     from ticdc_lab.consumer.listener import Listeners
     from ticdc_lab.consumer.log import NarrowLog
+    from ticdc_lab.consumer.replay_plan import Batch
     from ticdc_lab.dispatch import Changefeed
     from ticdc_lab.facts.limits import Counts
 
@@ -263,18 +267,18 @@ class Log:
         return answers.what_if(self.measured, partitions=partitions or recorded, limits=limits)
 
     def dispatch(
-        self, out: str, *, strategy: str | None = None, partitions: int | None = None,
+        self, out: str | None = None, *, strategy: str | None = None, partitions: int | None = None,
         changefeed: Changefeed | str | None = None, sink_uri: str | None = None, index: str | None = None,
         columns: Sequence[str] | None = None,
         flavour: Literal["new", "classic"] = "new", topics: bool = False, alignments_out: str | None = None,
     ) -> Answer:  # fmt: skip
-        """Where would another dispatcher, or a changefeed file, have put each event; the events are written.
+        """Where would another dispatcher, or a changefeed file, have put each event.
 
         Parameters
         ----------
         out, alignments_out
-            Where the events, and with the strategy ``conflict`` its alignments, are written: as of
-            :func:`ticdc_lab.encode.export.write`.
+            Where the events, and with the strategy ``conflict`` its alignments, go, as of
+            :func:`ticdc_lab.encode.export.write`; by default nowhere.
         strategy, partitions, index, columns, flavour
             As of :func:`ticdc_lab.dispatch.dispatch`.
         changefeed
@@ -379,7 +383,8 @@ class Log:
         slow
             Partition to how many times slower its listener reads; by default the fullest one is.
         policies
-            Names of :data:`ticdc_lab.consumer.policy.POLICIES`; by default four of them.
+            Names of :data:`ticdc_lab.consumer.policy.POLICIES`; by default ``design-row``, ``reference-fixed``,
+            ``design-transaction`` and ``strict``.
         strategy, partitions
             Lay the log out by this dispatcher first; as recorded by default.
         listeners
@@ -425,6 +430,80 @@ class Log:
             examples=examples, laid=strategy or RECORDED,
         )  # fmt: skip
 
+    def consume(
+        self, sink: str, *, mode: str = TRANSACTION, until: int | str | None = None, rows_a_batch: int | None = None,
+        check: bool = True, said: Callable[[Batch, int], None] | None = None,
+    ) -> Answer:  # fmt: skip
+        """Replay it into a database; is the target then what the log says.
+
+        The target records how far it is, so the same call goes on after an interruption.
+
+        Parameters
+        ----------
+        sink
+            As of :func:`ticdc_lab.consumer.open_sink`; Delta needs a log that Spark has read.
+        mode, rows_a_batch, said
+            As of :func:`ticdc_lab.consumer.replay`.
+        until
+            A TSO or a time (UTC) to stop at; by default the log's resolved_ts.
+        check
+            Whether every table is compared with the log at the end.
+
+        Raises
+        ------
+        SourceError
+            The target cannot be opened, or holds something else.
+        IncompleteHistoryError
+            The log is not complete up to ``until``.
+        """
+        from ticdc_lab.consumer import compare, open_sink, replay
+        from ticdc_lab.tables import knowledge
+
+        self.change_log.require_commit_ts("a replay")
+        known = self._once("knowledge", lambda: knowledge(self.events))
+        end = None if until is None else ts_of(until)
+        with closing(open_sink(sink, self.change_log)) as target:
+            done = replay(
+                self.change_log, target, mode=mode, until=end, rows_a_batch=rows_a_batch, known=known, said=said
+            )
+            tables = [*compare(self.change_log, target, done.progress, known=known)] if check else None
+        return answers.replayed(done, tables, qualified=but_for(self.counts))
+
+    def produce(
+        self, out: str, *, to: str, strategy: str, partitions: int, index: str | None = None,
+        columns: Sequence[str] | None = None, flavour: Literal["new", "classic"] = "new", topic: str = "produced",
+        max_batch_size: int = 16, options: Mapping[str, str] | None = None,
+    ) -> Answer:  # fmt: skip
+        """Write it as a new topic: in another protocol, by another dispatcher, with other partitions; what is lost.
+
+        Parameters
+        ----------
+        out, options
+            As of :func:`ticdc_lab.encode.produce.write_topic`.
+        to, strategy, partitions, index, columns, flavour, topic, max_batch_size
+            As of :func:`ticdc_lab.encode.produce.produce`; ``to`` is its protocol.
+
+        Raises
+        ------
+        DispatchError, ProtocolError
+            The request is none, or the protocol cannot be written.
+        """
+        from ticdc_lab.codecs.registry import require_written
+        from ticdc_lab.encode import encoder
+        from ticdc_lab.encode.produce import produce, write_topic
+
+        require_written(to)
+        listed = None if columns is None else [*columns]
+        check_request(strategy, partitions, listed)
+        self.change_log.require_commit_ts("a topic in commit order")
+        messages = self.events.transform(
+            produce, protocol=to, strategy=strategy, partitions=partitions, index=index, flavour=flavour,
+            columns=listed, catalog=catalog_of(self.events), topic=topic, max_batch_size=max_batch_size,
+        )  # fmt: skip
+        messages, written = counted_rows(messages)
+        write_topic(messages, out, options=options)
+        return answers.produced(written(), out, protocol=to, partitions=partitions, lost=dict(encoder(to).lost))
+
     def compare(self, other: Log | str, **how: Any) -> Answer:
         """Does another log hold the same changes: before and after an upgrade, or of another changefeed.
 
@@ -444,7 +523,9 @@ class Log:
         spans = [covered(of) for of in facts]
         begins, ends = (max(s[0] for s in spans if s), min(s[1] for s in spans if s)) if all(spans) else (0, 0)
         if begins >= ends:
-            return answers.not_compared("there is no time that both hold whole", limits)
+            held = [f"from {utc_words(s[0])} to {utc_words(s[1])}" if s else "at no time" for s in spans]
+            apart = f"this one is whole {held[0]}, the other {held[1]}"
+            return answers.not_compared(f"there is no time that both hold whole; {apart}", limits)
         if self.protocol != other.protocol:
             limits.append(f"Values of {self.protocol} and {other.protocol} are spelled in different ways.")
         pairs = differences(self.events, other=other.events, from_ts=begins, to_ts=ends)

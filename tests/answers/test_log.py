@@ -6,9 +6,11 @@ import base64
 import gc
 import html
 import json
+import re
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
@@ -110,6 +112,8 @@ def test_what_is_written_elsewhere_is_said_alike(log: Log, spark: SparkSession, 
         main, ["dispatch", SMALL, "--strategy", "index-value", "--partitions", "3", "--out", out], obj=spark
     )
     assert said.stdout.splitlines()[0] == answer.finding
+    looked = CliRunner().invoke(main, ["dispatch", SMALL, "--strategy", "index-value", "--partitions", "3"], obj=spark)
+    assert looked.stdout == said.stdout, "nothing has to be written to see what would be"
     with pytest.raises(ContractError, match="Give a strategy or a changefeed"):
         log.dispatch(out)
 
@@ -214,6 +218,28 @@ def test_a_moment_is_a_tso_or_a_time(log: Log) -> None:
     assert list(log.messages(commit_ts=time).frame["commit_ts"]) == list(log.messages(commit_ts=ts).frame["commit_ts"])
     with pytest.raises(SourceError, match="'yesterday' is no moment"):
         log.transaction("yesterday")
+
+
+@pytest.mark.parametrize("question", ["watermarks", "transactions", "transaction", "audit", "consumers", "row"])
+def test_beside_a_tso_stands_its_time(log: Log, question: str) -> None:
+    """In what pictures say to who points at them, and in sentences."""
+    answer: Answer = log.row(log.tables[0]) if question == "row" else getattr(log, question)()
+    said = [text for figure in answer.figures.values() for text in pointed_at(figure)]
+    assert said or question.startswith("transaction"), "there is something to point at"
+    for text in (*said, answer.finding, *answer.details):
+        for found in re.finditer(r"(?<!\d)\d{18}(?!\d)", text):
+            beside = text[found.start() :].startswith(f"{found[0]} ({utc_words(int(found[0]))}")
+            assert beside or "(resolved_ts " in text[: found.start()][-13:], text
+
+
+def pointed_at(figure: Figure) -> list[str]:
+    """What its marks say."""
+    found = []
+    for trace in figure.data:
+        for name in ("hovertext", "customdata"):
+            values = getattr(trace, name, None)
+            found += [str(v) for row in ([] if values is None else values) for v in np.atleast_1d(row)]
+    return found
 
 
 def test_a_finding_leads_to_its_messages(log: Log, spark: SparkSession) -> None:

@@ -12,8 +12,10 @@ import sys
 import termios
 from pathlib import Path
 
+import pandas as pd
 from conftest import golden
 
+from ticdc_lab.answers.answer import as_text
 from ticdc_lab.answers.terminal import aligned
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +33,17 @@ def test_a_cell_is_text_and_breaks_where_the_terminal_ends() -> None:
 def test_no_terminal_breaks_no_line() -> None:
     """A pipe gets each row as one line."""
     assert aligned(["a", "b"], [["x" * 500, "1"]]).splitlines()[1] == "x" * 500 + "  1"
+
+
+def test_beside_a_tso_stands_its_time() -> None:
+    """The day is said once where it is one; what is no TSO has none; an empty frame keeps its head."""
+    frame = pd.DataFrame({"commit_ts": [470603993791332352, None, 0], "n": [1, 2, 3]}).astype("Int64")
+    assert as_text(frame).splitlines()[:2] == [
+        "commit_ts           UTC 2026-11-20  n", "470603993791332352  21:56:08.308    1",
+    ]  # fmt: skip
+    days = as_text(pd.DataFrame({"resolved_ts": [470603993791332352, 470582849191332352]}))
+    assert days.splitlines()[0].split() == ["resolved_ts", "UTC"] and "2026-11-19 23:31:48.060" in days
+    assert as_text(frame.head(0)) == "commit_ts  n"
 
 
 def test_a_narrow_terminal_is_not_overrun() -> None:
@@ -57,7 +70,7 @@ def test_a_narrow_terminal_is_not_overrun() -> None:
     assert re.search("[\u2800-\u28ff] decoding open-protocol", text), (
         "the seconds come after 0.3 s, which it may not take"
     )
-    rows = re.findall(r"^shop +\w+ +\d+ +(\d+) +(\d+)", text, re.MULTILINE)
+    rows = re.findall(r"^shop +\w+ +\d+ +(\d+) +[\d:.]+ +(\d+)", text, re.MULTILINE)
     assert len(rows) == 4 and {len(ts) for row in rows for ts in row} == {18}
 
 

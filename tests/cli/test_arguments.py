@@ -42,9 +42,16 @@ WRONG = {
     "a folder of large messages": (("audit", CANAL, "--claim-check", "nofolder"), "nofolder is no folder"),
     "a moment": (("audit", CANAL, "--from", "yesterday"), "'yesterday' is no moment"),
     "a folder to write to": (("events", CANAL, "--out", "/no/folder/x.jsonl"), "the folder /no/folder does not exist"),
+    "a folder of Parquet to write to": (("events", CANAL, "--out", "no/x.parquet"), "/no does not exist"),
+    "a page to write": (("report", CANAL, "--out", "no/x.html"), "/no does not exist"),
+    "pages to write": (("report", CANAL, CANAL, "--out", "no/pages"), "/no does not exist"),
     "the source to write to": (("events", CANAL, "--out", CANAL), "would destroy the recording"),
     "a strategy": (
         ("dispatch", CANAL, "--strategy", "hash", "--partitions", "3", "--out", "x.jsonl"),
+        "'hash'; expected table, default, ts, index-value, rowid, columns, tidb-rowid or conflict.",
+    ),
+    "a strategy and no place to write": (
+        ("dispatch", CANAL, "--strategy", "hash", "--partitions", "3"),
         "Unknown dispatch rule 'hash'",
     ),
     "a strategy without its columns": (
@@ -67,7 +74,7 @@ WRONG = {
     "partitions after": (("expand", CANAL, "--after", "0"), "partitions must be from 1"),
     "a strategy to expand": (("expand", CANAL, "--after", "9", "--strategy", "hash"), "Unknown dispatch rule 'hash'"),
     "a policy": (("consumer", CANAL, "--policy", "hasty"), "'hasty' is not one of"),
-    "a table": (("table", CANAL, "--table", "orders", "--out", "x.jsonl"), "'orders' is no SCHEMA.TABLE"),
+    "a table": (("table", CANAL, "--table", "orders"), "'orders' is no SCHEMA.TABLE"),
     "a report's source": (("report", "nofile"), "nofile does not exist"),
     "a workload's protocol": (("workload", "bank", "--protocol", "avro", "--out", "x.jsonl"), "as 'avro'"),
 }

@@ -302,6 +302,7 @@ def test_watermarks_name_regressions_and_who_held_the_topic_back(lab: Any, tmp_p
     said = lab("watermarks", log).output
     assert "Partition 1 of t held it back for 2 of 4 steps" in said and "2.000 s behind" in said
     header, first, second = [line.split() for line in said.splitlines() if line.startswith(("topic ", "t "))]
+    header = [word for word in header if word != "2023-11-14"]  # of the column UTC, which has one word more above it
     regressions = header.index("n_regressions")
     assert (first[regressions], second[regressions]) == ("1", "0")
 
@@ -330,7 +331,7 @@ def test_what_lies_in_quarantine_qualifies_every_answer(lab: Any, tmp_path: Path
     for m in messages[300:305]:
         m["value"] = base64.b64encode(b'{"cut').decode()
     log = write_lines(tmp_path / "log.jsonl", messages)
-    assert "complete but for what 5 quarantined messages held" in lab("transactions", log).stdout
+    assert "complete but for what 5 unread messages held" in lab("transactions", log).stdout
     facts = json.loads(lab("audit", log, "--json", code=None).stdout)
     assert "5 messages could not be read" in facts["limits"][0]
 

@@ -13,10 +13,11 @@ from ticdc_lab.cli import main
 from ticdc_lab.cli.layout import EngineOption, SourceOption
 from ticdc_lab.log import Log
 
-METHODS = {
-    name: getattr(Log, name)
-    for name in ("watermarks", "why", "transactions", "audit", "dispatch", "advise", "expand", "table", "compare")
-} | {"consumer": Log.consumers, "survey": ticdc_lab.survey}
+_ALIKE = (
+    "watermarks", "why", "transactions", "audit", "dispatch", "advise", "expand", "table", "compare", "consume",
+    "produce",
+)  # fmt: skip
+METHODS = {name: getattr(Log, name) for name in _ALIKE} | {"consumer": Log.consumers, "survey": ticdc_lab.survey}
 """Command to method."""
 
 OF_ALL = {"source", "as_json", "debug", "help", "tables", "first", "last"}
@@ -25,9 +26,12 @@ OF_ALL = {"source", "as_json", "debug", "help", "tables", "first", "last"}
 ONLY_A_COMMAND = {
     "audit": {"messages_of"},  # Log.finding
     "advise": {"out"},  # the changefeed file: answer.values["dispatchers"]
+    "produce": {"out_kafka_config"},
     "consumer": {"per_second", "speed", "pause", "processes", "crash", "write_ms"},  # listeners=Listeners(..)
 }
 ONLY_A_METHOD = {
+    "consume": {"said"},  # a command shows it
+    "produce": {"options"},  # a command reads them from a file
     "audit": {"most", "messages"},  # a command prints all findings
     "consumer": {"listeners"},
     "compare": {"how"},  # options of the source

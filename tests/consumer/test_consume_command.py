@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from conftest import golden
 from pyspark.sql import SparkSession
 
+import ticdc_lab
 from ticdc_lab.cli import main
 
 ADD_COLUMN = 470603993604161536
@@ -43,6 +44,10 @@ def test_a_replay_stops_goes_on_and_is_judged(spark: SparkSession, tmp_path: Pat
     (wrong,) = next(t["first"] for t in told["tables"] if t["different"])
     assert wrong["expected"] is None and "planted" in wrong["found"]
     assert any("0000-00-00" in n["said"] for n in told["notes"])
+    log = ticdc_lab.open(str(golden("messages_open-protocol_small.jsonl.gz")), spark=spark)
+    again = log.consume(sink[1])
+    assert again.finding == consume(spark, *sink[:2]).stdout.splitlines()[0], "the method says the same sentence"
+    assert again.finding.endswith("0 row changes in 0 commits. 1 of 5 tables differs from the log.")
     third = consume(spark, *sink, "--mode", "row")
     assert third.exit_code == 2 and "begun in transaction mode" in third.stderr
 

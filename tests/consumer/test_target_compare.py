@@ -163,7 +163,7 @@ def test_one_log_is_the_same_in_delta_and_in_duckdb(classic: SparkSession, tmp_p
     answer = targets(compare_targets(*sinks, spark=classic))
     assert answer.finding == "Both targets hold the same 399 rows of 5 tables."
     with duckdb.connect(f"{tmp_path}/a.db") as db:
-        db.execute("DELETE FROM shop.orders WHERE id = (SELECT min(id) FROM shop.orders)")
+        db.execute("DELETE FROM shop.orders WHERE rowid = (SELECT min(rowid) FROM shop.orders)")
     assert not are_equal(targets(compare_targets(*sinks, spark=classic)))
 
 

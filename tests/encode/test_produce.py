@@ -13,6 +13,7 @@ from conftest import events_frame, golden
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+import ticdc_lab
 from ticdc_lab.audit import audit
 from ticdc_lab.cli import main
 from ticdc_lab.codecs import decode
@@ -272,3 +273,7 @@ def test_the_command_writes_a_topic_and_says_what_is_lost(spark: SparkSession, t
     facts = json.loads(said.stdout)
     assert facts["written"] == load(spark, out).messages.count() == 2101 + 3 * (16 + 31)
     assert facts["to"] == "mq-v1" and "table_id" in facts["lost"]
+    again = ticdc_lab.open(str(golden(OPEN)), spark=spark)
+    answer = again.produce(out, to="mq-v1", strategy="index-value", partitions=3)
+    assert answer.finding == facts["answer"] == f"{facts['written']} messages of mq-v1 in 3 partitions: {out}."
+    assert load(spark, out).messages.count() == facts["written"], "the method writes as the command does"

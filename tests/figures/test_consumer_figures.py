@@ -8,6 +8,7 @@ import pandas as pd
 from drawn_text import after, drawn_text
 
 from ticdc_lab import figures
+from ticdc_lab.events.tso import tso_words
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.invariant_curve import wrong_stretches
 from ticdc_lab.figures.lane_layout import APPLIED, BUFFERED, THROWN, UNREAD, scene
@@ -121,8 +122,9 @@ def test_a_ddl_is_open_until_it_is_executed() -> None:
 def test_a_tso_keeps_every_digit() -> None:
     """They are larger than what a float holds exactly."""
     fig = figures.consumer_lanes(deliveries(delivery(0, 0, TSO, 1, 2)), steps((2, "resolved", 0, TSO + 1, 1)))
-    assert list(trace(fig, "s.a").customdata[0]) == ["0", str(TSO)]
-    assert list(trace(fig, "resolved event").customdata) == [f"{TSO + 1}<br>why"]
+    assert list(trace(fig, "s.a").customdata[0]) == ["0", tso_words(TSO)]
+    assert list(trace(fig, "resolved event").customdata) == [f"{tso_words(TSO + 1)}<br>why"]
+    assert tso_words(TSO).startswith(f"{TSO} (")
 
 
 def test_a_long_log_is_drawn_around_the_moment_and_says_so() -> None:
@@ -286,10 +288,8 @@ def test_the_matrix_says_never_and_how_long() -> None:
     fig = figures.anomaly_matrix(
         anomalies(("row", "ts", "torn", 3, 1000), ("row", "ts", "order", 2, 2500), ("whole", "ts", "torn", 0, 0))
     )
-    assert (
-        title(fig)
-        == "whole never shows a wrong state; row shows 5 states that never existed, for 25 % of the time at worst"
-    )
+    wrong = "row is wrong for 25 % of the time at worst, and shows 5 states that never existed"
+    assert title(fig) == f"whole never shows a wrong state; {wrong}"
     cells = [a.text for a in fig.layout.annotations]
     assert cells[:2] == ["<b>5</b><br>25 % of time", "never"]
 
@@ -303,7 +303,8 @@ def test_the_matrix_counts_states_and_tells_the_other_kinds_apart() -> None:
         )
     )
     assert (
-        title(fig) == "b never shows a wrong state; a shows 2 states that never existed, for 5 % of the time at worst"
+        title(fig)
+        == "b never shows a wrong state; a is wrong for 5 % of the time at worst, and shows 2 states that never existed"
     )
     assert [a.text for a in fig.layout.annotations[:2]] == ["<b>2</b><br>5 % of time", "never<br>3 other anomalies"]
     assert "torn: 7, together 0.9 ms" in fig.data[-1].hovertext[0]
@@ -314,9 +315,12 @@ def test_the_matrix_has_a_column_for_what_varies() -> None:
     fig = figures.anomaly_matrix(anomalies(("a", "ts", "torn", 1, 1), ("b", "table", "torn", 4, 2000)))
     assert list(fig.layout.xaxis.ticktext) == ["ts", "table"]
     assert sum(a.text == "not tried" for a in fig.layout.annotations) == 2
-    assert title(fig) == "No policy is safe here; b shows 4 states that never existed, for 20 % of the time at worst"
+    worst = "b is wrong longest, for 20 % of the time at worst, and shows 4 states that never existed"
+    assert title(fig) == f"No policy is safe here; {worst}", "and by what it is the worst of them"
     both = figures.anomaly_matrix(anomalies(("a", "ts", "torn", 4, 2000), ("a", "table", "torn", 3, 500)))
-    assert title(both).endswith("; a shows up to 4 states that never existed, for 20 % of the time at worst"), "not 7"
+    assert title(both).endswith(
+        "; a is wrong for 20 % of the time at worst, and shows up to 4 states that never existed"
+    )
     clean = figures.anomaly_matrix(anomalies(("a", "ts", "torn", 0, 0)))
     assert title(clean) == "No policy ever shows a state that never existed"
     assert "No consumer was tried" in title(figures.anomaly_matrix(anomalies()))

@@ -157,7 +157,9 @@ def test_load_says_how_uneven_it_is() -> None:
     fig = figures.partition_load(
         load_frame([("t", 0, 0, 25), ("t", 1, 0, 25), ("t", 1, 3, 50)], ["topic", "partition"])
     )
-    assert title(fig).startswith("Partition 1 takes 75 % of the rows, 1.50 times the mean (Gini 0.25; 0 is even)")
+    assert title(fig).startswith(
+        "Partition 1 takes 75 % of the rows, 1.50 times the mean; unevenness 0.25 (Gini: 0 all alike, 1 one has all)"
+    )
     assert [list(row) for row in fig.data[0].z] == [[25, 0, 0, 0], [25, 0, 0, 50]]
 
 

@@ -60,8 +60,11 @@ def parsed(page: str) -> Tags:
 def test_report_answers_in_sentences() -> None:
     """The first sentences say what the log holds, how far it is complete, and what is broken."""
     text = parsed(render(summary())).text
-    assert "This open-protocol log holds 40 row changes of 1 table in 2 partitions; 1 message is in quarantine." in text
-    qualified = "complete but for what 1 quarantined message held up to"
+    assert (
+        "This open-protocol log holds 40 row changes of 1 table in 2 partitions; 1 message could not be decoded."
+        in text
+    )
+    qualified = "complete but for what 1 unread message held up to"
     assert f"{qualified} 2023-11-14 22:13:20.000 UTC (resolved_ts {ts(0)}); 10 row changes lie beyond." in text
     assert "The log has 1 error about 1 guarantee." in text
     assert "1 of 20 transactions are pending" in text
@@ -152,6 +155,17 @@ def test_findings_are_counted_by_kind_worst_first() -> None:
     kinds = page[page.index("By kind, worst first") : page.index("Findings (the first")]
     assert kinds.index(">error<") < kinds.index(">warning<") and ">12<" in kinds
     assert page[page.index("Findings (the first") :].count(">warning<") == 10
+
+
+def test_a_cause_that_a_kind_shares_is_read_once() -> None:
+    """The first finding of a kind says it, the others where they are; what only one says stays."""
+    one = summary().findings
+    cause = "because the table is dispatched by ts (all 388 rows lie in partition commit_ts mod 4)"
+    said = [f"the row moves from partition 2 to 0 {cause}", f"the row moves from partition 1 to 3 {cause}", "other"]
+    many = pd.concat([one.head(1).assign(message=m) for m in said], ignore_index=True)
+    page = render(replace(summary(), findings=many))
+    rows = page[page.index(">Findings<") :]
+    assert rows.count(cause) == 1 and "the row moves from partition 1 to 3 …" in rows and ">other" in rows
 
 
 def test_only_messages_of_listed_findings_are_listed() -> None:

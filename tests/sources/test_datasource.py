@@ -112,11 +112,11 @@ def test_its_bounds_are_those_that_are_said(tmp_path: Path) -> None:
     """A line or a message beyond them is in quarantine here too, and what is no bound is refused."""
     path = str(golden("messages_canal-json-tidb_small.jsonl.gz"))
     for said in ("line=1500", "growth=1, columns=3"):
-        reader = datasource._Reader(datasource._Asked.of({"path": path, "bounds": said}))
+        reader = datasource._Reader(datasource._ReadRequest.of({"path": path, "bounds": said}))
         classes = {c for part in reader.partitions() for b in reader.read(part) for c in b["error_class"].to_pylist()}
         assert "too-large" in classes, said
     with pytest.raises(SourceError, match="no bound of decoding"):
-        datasource._Asked.of({"path": path, "bounds": "lines=3"})
+        datasource._ReadRequest.of({"path": path, "bounds": "lines=3"})
 
 
 def test_a_stream_of_a_folder_waits_for_its_first_file(tmp_path: Path) -> None:
@@ -124,16 +124,16 @@ def test_a_stream_of_a_folder_waits_for_its_first_file(tmp_path: Path) -> None:
     limit = ReadAllAvailable()
     for name, files in ((".hidden", []), ("a.jsonl", [str(tmp_path / "a.jsonl")])):
         (tmp_path / name).write_text("x")
-        reader = datasource._StreamReader(datasource._Asked.of({"path": str(tmp_path)}))
+        reader = datasource._StreamReader(datasource._ReadRequest.of({"path": str(tmp_path)}))
         assert reader.latestOffset(reader.initialOffset(), limit) == {"files": files}
-    gone = datasource._StreamReader(datasource._Asked.of({"path": str(tmp_path / "gone")}))
+    gone = datasource._StreamReader(datasource._ReadRequest.of({"path": str(tmp_path / "gone")}))
     with pytest.raises(SourceError, match="does not exist"):
         gone.latestOffset(gone.initialOffset(), limit)
 
 
 def streamed(folder: Path, range_bytes: int) -> pa.Table:
     """What the tasks of a stream give of a folder, without Spark."""
-    reader = datasource._StreamReader(datasource._Asked.of({"path": str(folder), "rangeBytes": str(range_bytes)}))
+    reader = datasource._StreamReader(datasource._ReadRequest.of({"path": str(folder), "rangeBytes": str(range_bytes)}))
     parts = reader.partitions(reader.initialOffset(), {"files": sorted(map(str, folder.iterdir()))})
     return pa.Table.from_batches([batch for part in parts for batch in reader.read(part)])
 

@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -317,6 +318,36 @@ def test_what_is_no_source_is_a_clear_error(spark: SparkSession, tmp_path: Path,
         assert path in str(e.value)
     with pytest.raises(SourceError, match="kind"):
         load(spark, empty, source_kind="tape")
+
+
+def test_a_folder_of_two_kinds_says_what_is_in_it(
+    spark: SparkSession, tmp_path: Path, write: Callable[..., str]
+) -> None:
+    """How many files of each kind, and one that can be named instead."""
+    named = write("mixed/a.jsonl", LINES[0])
+    for other in ("mixed/b.parquet", "mixed/c.parquet", "mixed/readme.txt"):
+        write(other, b"x")
+    with pytest.raises(SourceError) as e:
+        load(spark, str(tmp_path / "mixed"))
+    found = "it holds 1 capture file (a.jsonl), 2 parquet files (b.parquet, ..), 1 file of another kind (readme.txt)"
+    assert found in e.value.message and f"such as {named}" in str(e.value)
+
+
+def test_a_folder_of_two_protocols_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    """What is put aside is told by its own bytes; a damaged message is taken for no other protocol."""
+    (tmp_path / "mixed").mkdir()
+    for name in ("canal-json-tidb_small", "open-protocol_stalls"):
+        shutil.copy(golden(f"messages_{name}.jsonl.gz"), tmp_path / "mixed")
+    log = load(spark, str(tmp_path / "mixed")).materialise(str(tmp_path / "decoded"))
+    n = log.counts.quarantined if log.counts else 0
+    said = "Of 256 messages in quarantine that were looked at 256 are open-protocol, no canal-json"
+    assert n > 256 and sum(said in limit for limit in log.limits) == 1
+    (tmp_path / "cut").mkdir()
+    lines = gzip.decompress(golden("messages_canal-json-tidb_small.jsonl.gz").read_bytes()).splitlines()
+    cut = [json.dumps(r | {"value": r["value"][:40]}).encode() for r in map(json.loads, lines[:5])]
+    (tmp_path / "cut" / "a.jsonl").write_bytes(b"\n".join([*cut, *lines[5:]]))
+    damaged = load(spark, str(tmp_path / "cut")).materialise(str(tmp_path / "decoded too"))
+    assert damaged.counts and damaged.counts.quarantined == 5 and damaged.strangers == ()
 
 
 def test_a_table_without_the_columns_of_messages_is_refused(spark: SparkSession, tmp_path: Path) -> None:

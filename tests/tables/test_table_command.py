@@ -48,6 +48,15 @@ def test_a_table_is_written_as_it_is_at_resolved_ts(table: Any, tmp_path: Path) 
     assert list(rows[0]) == [*own, "_commit_ts", "_inferred", "_unconvertible"]
 
 
+def test_a_table_is_looked_at_without_a_place_to_write_it_to(table: Any) -> None:
+    """The first rows are printed, and how to have them all; as JSON they are rows."""
+    said = table(OPEN, "--table", "shop.orders").stdout.splitlines()
+    assert said[0].startswith("shop.orders has 108 rows at ") and said[1].split()[:2] == ["user_id", "seq"]
+    assert len(said) == 1 + 1 + 20 + 1 and said[-1] == "These are the first 20; --out writes them all."
+    told = json.loads(table(OPEN, "--table", "shop.orders", "--json").stdout)
+    assert len(told["rows"]) == 100 and told["out"] is None
+
+
 def test_what_cannot_be_told_ends_in_a_sentence(table: Any, tmp_path: Path) -> None:
     """Above resolved_ts, without commit_ts, and for an unknown table the command says why and exits with 2."""
     out = ("--out", str(tmp_path / "t.jsonl"))

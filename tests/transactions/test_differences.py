@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,14 @@ def test_what_has_no_order_cannot_be_compared(log: Log) -> None:
     assert not are_equal(answer) and answer.finding.startswith("They cannot be compared: ")
     said = CliRunner().invoke(main, ["compare", plain, plain], obj=log.events.sparkSession)
     assert said.exit_code == 2 and said.stdout.startswith("They cannot be compared: ")
+
+
+def test_logs_of_other_times_say_which(log: Log) -> None:
+    """When each is whole stands in the sentence."""
+    answer = log.compare(str(golden("messages_open-protocol_stalls.jsonl.gz")))
+    assert not are_equal(answer)
+    words = r"this one is whole from \S+ \S+ UTC to 2026-11-20 21:56:08.308 UTC, the other from"
+    assert re.search(f"there is no time that both hold whole; {words}", answer.finding)
 
 
 def test_a_stream_is_refused(log: Log) -> None:

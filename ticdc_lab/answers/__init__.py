@@ -5,9 +5,9 @@ from __future__ import annotations
 from ticdc_lab.answers.advice import advice, expansion
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.audit import audit, finding
-from ticdc_lab.answers.compared import compared, fidelity, not_compared
+from ticdc_lab.answers.compared import compared, fidelity, not_compared, replayed
 from ticdc_lab.answers.consumers import consumers, not_ordered
-from ticdc_lab.answers.dispatching import moved
+from ticdc_lab.answers.dispatching import moved, produced
 from ticdc_lab.answers.rows import messages, row, table, transaction
 from ticdc_lab.answers.transactions import transactions
 from ticdc_lab.answers.watermarks import complete_to, stalls, watermarks
@@ -32,6 +32,8 @@ __all__ = [
     "not_compared",
     "not_measured",
     "not_ordered",
+    "produced",
+    "replayed",
     "row",
     "rules",
     "stalls",

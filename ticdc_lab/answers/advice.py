@@ -11,6 +11,8 @@ from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer, records_of
 from ticdc_lab.dispatch.advise import KEPT, SAID, Advice, TableAdvice
 from ticdc_lab.dispatch.advise_facts import Evenness, MeasuredCandidate, as_dict
+from ticdc_lab.dispatch.evenness import unevenness
+from ticdc_lab.figures.theme import count
 from ticdc_lab.repartition.compare import writes
 from ticdc_lab.repartition.cost import Cost
 from ticdc_lab.repartition.expand import Expansion
@@ -40,8 +42,8 @@ def expansion(change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame]) 
         :func:`ticdc_lab.repartition.compare.examined`, brought to the driver: part to findings.
     """
     n = {part: len(found) for part, found in findings.items()}
-    broken = [f"{k:,} in {part}" for part, k in n.items() if k]
-    verdict = f"The audit finds {', '.join(broken)}." if broken else "The audit finds nothing on either side or across."
+    broken = [f"{count(k, 'finding')} {PARTS[part]}" for part, k in n.items() if k]
+    verdict = f"The audit has {', '.join(broken)}." if broken else "The audit finds nothing on either side or across."
     plan = change.plan
     how = f"{plan.procedure}: from {plan.before} to {plan.after} partitions."
     found = pd.concat([f.assign(part=part) for part, f in findings.items()], ignore_index=True)
@@ -52,6 +54,15 @@ def expansion(change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame]) 
         {"plan": plan.as_dict(), "cost": cost.as_dict(), "findings": parts},
         draw=lambda: {"when": figures.partition_change(plan.as_dict(), writes=writes(change))},
     )  # fmt: skip
+
+
+PARTS = {
+    "before": "before the change",
+    "after": "after the change",
+    "whole": "in the whole log",
+    "consumer": "in what a consumer may make of it",
+}
+"""Parts of :func:`ticdc_lab.repartition.compare.examined`, in words."""
 
 
 # Advice as plain values for JSON and as plain lines for a terminal.
@@ -108,12 +119,12 @@ def sentences(advice: Advice) -> list[str]:
         f"With {_partitions(n)}, keeping {' and '.join(SAID[g] for g in KEPT[advice.keep])}, the fullest takes"
         f" {even.max_over_mean:.2f} times the mean",
         f"  moment by moment {even.in_time:.2f} times on average; 99 % of the loads stay below {even.p99:.2f} times the"
-        f" mean; Gini {even.gini:.2f} (0 is even)",
+        f" mean; {unevenness(even.gini)}",
     ]
     others = {m: e for m, e in advice.whole.items() if m != n}
     out += [f"  with {_partitions(m)} the fullest takes {e.max_over_mean:.2f} times" for m, e in others.items()]
     for name, (violations, cases) in advice.broken().items():
-        out.append(f"  {name.replace('_', ' ')}: broken in {violations:,} of {cases:,} cases")
+        out.append(f"  {_MEASURES[name]}: broken in {violations:,} of {cases:,} cases")
     for t in sorted(advice.tables, key=lambda t: -t.fact.rows):
         choice = t.choices[n]
         out.append(f"{t.fact.name} ({t.fact.rows:,} rows, {t.share:.1%}): {choice.measured.candidate.name}")
@@ -121,6 +132,17 @@ def sentences(advice: Advice) -> list[str]:
         out += [f"  not {name}: {why}" for name, why in choice.why_not.items()]
         out += [f"  note: {risk}" for risk in (*t.risks, t.cut) if risk]
     return [*out, *[f"note: {n}" for n in advice.notes]]
+
+
+_MEASURES = {
+    "row_order": "order of a row's changes",
+    "row_order_any_unique": "order of rows that share a unique value",
+    "table_order": "order of a table's changes",
+    "transactions": "transactions of a table, whole and in order",
+    "transactions_torn": "transactions of a table, in one partition",
+    "transactions_overtakable": "transactions of a table, never overtaken by a later one",
+}
+"""What :func:`ticdc_lab.dispatch.guarantees.guarantees` measures, in words."""
 
 
 def _partitions(n: int) -> str:

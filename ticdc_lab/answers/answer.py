@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 import pandas as pd
@@ -205,8 +205,21 @@ def _plain(value: Any) -> Any:
 
 
 def as_text(frame: pd.DataFrame) -> str:
-    """A frame as aligned lines; line ends in a value become blanks."""
-    return aligned([*map(str, frame.columns)], ([_cell(v) for v in row.values()] for row in records_of(frame)))
+    """A frame as aligned lines; line ends in a value become blanks. Beside a TSO stands its time."""
+    columns = list[tuple[str, list[str]]]()
+    by_column = [*zip(*[row.values() for row in records_of(frame)], strict=True)] or [()] * len(frame.columns)
+    for name, values in zip(frame.columns, by_column, strict=True):
+        columns.append((str(name), [_cell(v) for v in values]))
+        moments = [utc_words(v) if _is_tso(v, name) else "" for v in values]
+        columns += [_times(moments)] if any(moments) else []
+    return aligned([name for name, _ in columns], zip(*[cells for _, cells in columns], strict=True))
+
+
+def _times(moments: list[str]) -> tuple[str, list[str]]:
+    """Head and cells of a column of times; what all have in common, the day and the zone, is said once."""
+    days = {moment.partition(" ")[0] for moment in moments if moment}
+    day = f" {min(days)}" if len(days) == 1 else ""
+    return f"UTC{day}", [moment.removeprefix(day.strip()).removesuffix(" UTC").strip() for moment in moments]
 
 
 def _words(value: object) -> str:
@@ -223,9 +236,13 @@ def _cell(value: object) -> str:
     return text if len(text) <= _CELL_CHARS else f"{text[: _CELL_CHARS - 1]}…"
 
 
-def _when(column: str, value: object) -> str:
+def _is_tso(value: object, column: object) -> TypeGuard[int]:
+    return str(column).endswith("_ts") and isinstance(value, int) and value > 0
+
+
+def _when(column: object, value: object) -> str:
     """What a cell with a TSO says to who points at it; a click copies it."""
-    if not (str(column).endswith("_ts") and isinstance(value, int) and value > 0):
+    if not _is_tso(value, column):
         return ""
     return f' class="ticdc-ts" title="{utc_words(value)}; a click copies it"'
 

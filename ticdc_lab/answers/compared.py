@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.consumer.target_compare import ComparedTargets
-from ticdc_lab.events.tso import utc_words
+from ticdc_lab.events.tso import tso_words, utc_words
 from ticdc_lab.figures.theme import count
 from ticdc_lab.transactions.differences import KINDS
+
+if TYPE_CHECKING:
+    from ticdc_lab.consumer.replay import Replayed
+    from ticdc_lab.consumer.replay_compare import Compared, Difference
 
 _QUESTION = "Do two logs hold the same?"
 _HERE, _THERE, _VALUES, _MOVED, _SAME = KINDS
@@ -60,7 +65,7 @@ def targets(found: ComparedTargets) -> Answer:
     n, here, there = (int(tables[c].sum()) for c in ("same", "only here", "only there"))
     limits = []
     if len({*found.applied}) > 1:
-        said = [f"{ts} ({utc_words(ts)})" if ts else "no commit_ts that is known" for ts in found.applied]
+        said = [tso_words(ts) if ts else "no commit_ts that is known" for ts in found.applied]
         limits = [f"This one is applied up to {said[0]}, the other up to {said[1]}: what lies between may differ."]
     alone = [f"{t} has {c} in one alone" for t, c in zip(tables["table"], tables["columns of one alone"], strict=True)
              if c and c != "the whole table"]  # fmt: skip
@@ -70,6 +75,48 @@ def targets(found: ComparedTargets) -> Answer:
     unequal = [f"{count(k, 'row')} {words}" for k, words in ((here, _WORDS[_HERE]), (there, _WORDS[_THERE])) if k]
     words = f"The targets differ: {', '.join([*unequal, *alone])}; {count(n, 'row')} are the same."
     return Answer("compare", question, words, frames, limits)
+
+
+def replayed(done: Replayed, tables: Sequence[Compared] | None, *, qualified: str = "") -> Answer:
+    """Say what a replay has done, and whether its target is what the log says.
+
+    Parameters
+    ----------
+    done
+        :func:`ticdc_lab.consumer.replay`.
+    tables
+        :func:`ticdc_lab.consumer.compare` of all tables; None where nobody looked.
+    qualified
+        What the sentence must add (:func:`ticdc_lab.facts.limits.but_for`).
+    """
+    p, found = done.progress, [*(tables or ())]
+    words = (
+        f"{done.target} is at {tso_words(p.ts)}{qualified}, in {p.mode} mode: {count(done.changes, 'row change')} in "
+        f"{count(done.commits, 'commit')}."
+    )
+    differ, untold = sum(c.different > 0 for c in found), sum(bool(c.why_not) for c in found)
+    if tables is None:
+        verdict = "Its tables were not compared with the log."
+    else:
+        verdict = f"{differ} of {count(len(found), 'table')} {'differs' if differ == 1 else 'differ'} from the log."
+        verdict += f" {count(untold, 'table')} cannot be compared." if untold else ""
+    columns = ["table", "rows", "different", "why_not", "untold", "first"]
+    said = [(c.table, c.rows, c.different, c.why_not, c.untold, [_difference(d) for d in c.first]) for c in found]
+    at = [(topic, partition, ts) for (topic, partition), ts in sorted(p.positions.items())]
+    frames = {
+        "tables": pd.DataFrame(said, columns=columns),
+        "partitions": pd.DataFrame(at, columns=["topic", "partition", "applied_ts"]),
+        "notes": pd.DataFrame(list(done.notes), columns=["commit_ts", "table", "said"]),
+    }
+    values = {
+        "target": done.target, "mode": p.mode, "applied_ts": p.ts, "ddl_ts": p.ddl_ts, "commits": done.commits,
+        "changes": done.changes, "checked": tables is not None,
+    }  # fmt: skip
+    return Answer("consume", "Is the target what the log says?", f"{words} {verdict}", frames, (), (), values)
+
+
+def _difference(d: Difference) -> dict[str, object]:
+    return {"row": d.row, "columns": [*d.columns], "expected": d.expected, "found": d.found}
 
 
 def are_equal(answer: Answer) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import DataFrame
@@ -29,18 +29,21 @@ _ERRORS = 100
 
 
 def moved(
-    events: DataFrame, out: str, *, strategy: str | None, changefeed: Changefeed | None, partitions: int,
+    events: DataFrame, out: str | None, *, strategy: str | None, changefeed: Changefeed | None, partitions: int,
     catalog: Catalog, index: str | None = None, columns: Sequence[str] | None = None,
     flavour: Literal["new", "classic"] = "new", topics: bool = False, alignments_out: str | None = None,
 ) -> Answer:  # fmt: skip
-    """Write the events with the partition that they would have; one of ``strategy`` and ``changefeed`` is given.
+    """Count and write the events by the partition that they would have.
+
+    One of ``strategy`` and ``changefeed`` is given.
 
     Parameters
     ----------
     events
         The events contract.
     out, alignments_out
-        As for :func:`ticdc_lab.encode.export.write`; alignments are those of the strategy ``conflict``.
+        As for :func:`ticdc_lab.encode.export.write`; None for nowhere. Alignments are those of the strategy
+        ``conflict``.
     strategy, changefeed, partitions, index, columns, flavour
         As for :func:`ticdc_lab.dispatch.dispatch` and :func:`ticdc_lab.dispatch.settings.dispatched`.
     catalog
@@ -57,7 +60,8 @@ def moved(
             columns=None if columns is None else [*columns], catalog=catalog,
         )  # fmt: skip
     named = ["target_topic"] if changefeed is not None else ["alignment"] if by_conflict else []
-    write(placed.select(*EVENTS.names, *ADDED, *named), out)
+    if out:
+        write(placed.select(*EVENTS.names, *ADDED, *named), out)
     rows = placed.where("kind = 'row'")
     by = ["target_topic", "target_partition"] if topics else ["target_partition"]
     failed = rows.where("dispatch_error IS NOT NULL").groupBy("dispatch_error").agg(F.count(F.lit(1)).alias("rows"))
@@ -82,6 +86,14 @@ def moved(
         details += _of_key_updates(values["key_updates"])
     finding = _finding(frames["load"], by, partitions)
     return Answer("dispatch", "Where would each event be?", finding, frames, (), details, values)
+
+
+def produced(n: int, out: str, *, protocol: str, partitions: int, lost: Mapping[str, str]) -> Answer:
+    """Say what was written as a new topic, and what its protocol does not keep: name to why."""
+    words = f"{n} messages of {protocol} in {count(partitions, 'partition')}: {out}."
+    details = [f"{protocol} does not keep {name}: {why}" for name, why in lost.items()]
+    values = {"out": out, "to": protocol, "written": n, "lost": dict(lost)}
+    return Answer("produce", "What does the new topic hold?", words, {}, (), details, values)
 
 
 def _finding(load: pd.DataFrame, by: Sequence[str], partitions: int) -> str:

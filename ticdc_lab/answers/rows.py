@@ -9,7 +9,7 @@ import pandas as pd
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
-from ticdc_lab.events.tso import utc_words
+from ticdc_lab.events.tso import tso_words
 from ticdc_lab.figures.theme import count
 
 
@@ -41,7 +41,7 @@ def table(
     key: Sequence[str] = (), out: str | None = None, qualified: str = "",
 ) -> Answer:  # fmt: skip
     """A table at a moment: its first rows, and how many there are; ``added`` are those columns that are not its own."""
-    words = f"{name} has {count(n, 'row')} at {ts} ({utc_words(ts)}){qualified}."
+    words = f"{name} has {count(n, 'row')} at {tso_words(ts)}{qualified}."
     note = "Rows as they were at that commit_ts. Look for NULL where none should be."
     unused = [c for c in added if not rows[c].map(lambda v: bool(np.size(v))).any()]
     shown = rows.drop(columns=unused)
@@ -57,10 +57,12 @@ def transaction(rows: pd.DataFrame, *, commit_ts: int) -> Answer:
     """All deliveries of a transaction: :meth:`ticdc_lab.tables.browse.Browser.transaction`."""
     question = "What did one transaction change?"
     if rows.empty:
-        return Answer("transaction", question, f"No row change of this log has the commit_ts {commit_ts}.", {}, ())
+        return Answer(
+            "transaction", question, f"No row change of this log has the commit_ts {tso_words(commit_ts)}.", {}, ()
+        )
     n, places = int((~rows["again"]).sum()), rows[["topic", "partition"]].drop_duplicates()
     again = f" and {count(len(rows) - n, 'repeat')}" if len(rows) > n else ""
-    words = f"Transaction {commit_ts} ({utc_words(commit_ts)}) has {count(n, 'change')}{again}"
+    words = f"Transaction {tso_words(commit_ts)} has {count(n, 'change')}{again}"
     note = "Before and after each change, as far as the protocol carries them. again: delivered before."
     return Answer(
         "transaction", question, f"{words} in {count(len(places), 'partition')}.", {"rows": rows},

@@ -10,7 +10,7 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import POINTS, Summary
-from ticdc_lab.events.tso import utc_words
+from ticdc_lab.events.tso import tso_words, utc_words
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
@@ -85,8 +85,7 @@ def _topic_sentence(t: Mapping[Any, Any], but_for: str) -> str:
             f"Topic {t['topic']}: nothing is proved complete; partitions {_list(t['unmarked'])} have had no watermark."
         )
     held = f"held back {t['lag_s']:.3f} s by partitions {_list(t['holders'])}" if t["lag_s"] else "no partition lags"
-    words = utc_words(int(t["resolved_ts"]))
-    return f"Topic {t['topic']}: complete{but_for} up to resolved_ts {t['resolved_ts']} ({words}), {held}."
+    return f"Topic {t['topic']}: complete{but_for} up to resolved_ts {tso_words(int(t['resolved_ts']))}, {held}."
 
 
 def _list(values: Sequence[int]) -> list[int]:
@@ -95,7 +94,7 @@ def _list(values: Sequence[int]) -> list[int]:
 
 def _laggard_sentence(span: Mapping[Any, Any]) -> str:
     lag = "before its first watermark" if pd.isna(span["lag_s_max"]) else f"up to {span['lag_s_max']:.3f} s behind"
-    until = "and still does at the end" if span["at_end"] else f"until {span['to_ts']}"
+    until = "and still does at the end" if span["at_end"] else f"until {tso_words(int(span['to_ts']))}"
     steps = f"{span['steps']} of {span['steps_total']} steps of the topic's watermark"
     return f"Partition {span['partition']} of {span['topic']} held it back for {steps}, {lag}, {until}."
 
@@ -134,9 +133,9 @@ def stalls(found: pd.DataFrame, *, stall_s: float, qualified: str = "") -> Answe
 
 def _stall_lines(row: Mapping[Any, Any]) -> list[str]:
     where = "all partitions" if row["everywhere"] else f"partitions {_list(row['partitions'])}"
-    until = "to the end of the log" if pd.isna(row["next_ts"]) else f"to {row['next_ts']}"
+    until = "to the end of the log" if pd.isna(row["next_ts"]) else f"to {tso_words(int(row['next_ts']))}"
     stood = "" if pd.isna(row["stood_s"]) else f", {row['stood_s']:.3f} s by the broker's time since {row['since']}"
-    at = f"{row['held_ts']} ({utc_words(int(row['held_ts']))})"
+    at = tso_words(int(row["held_ts"]))
     lines = [f"Topic {row['topic']}, {where}: stood at {at}, {until}: {row['step_s']:.3f} s{stood}"]
     for cause in row["causes"]:
         lines.append(f"  {cause['cause']}: {cause['says']}")

@@ -60,7 +60,7 @@ def holds(s: Summary) -> str:
     least = "at least " if len(s.contents) >= HELD else ""
     held = f"This {s.protocol} log holds {least}{count(rows, 'row change')} of {count(len(tables), 'table')}"
     bad = 0 if s.counts is None else s.counts.quarantined
-    lost = f"; {count(bad, 'message is', 'messages are')} in quarantine" if bad else ""
+    lost = f"; {count(bad, 'message')} could not be decoded" if bad else ""
     return f"{held} in {count(homes, 'partition')}{lost}."
 
 

@@ -68,12 +68,12 @@ def _check_out(out: str) -> None:
     if place is None:
         return
     above = next(p for p in place.parents if p.exists())
-    if out.endswith(LINES) and not place.parent.is_dir():
+    if not above.is_dir():
+        raise SourceError(f"Cannot write {out}: {above} is a file, no folder.", hint="Name another place.")
+    if above != place.parent:
         raise SourceError(
             f"Cannot write {out}: the folder {place.parent} does not exist.", hint="Create it first, or name another."
         )
-    if not above.is_dir():
-        raise SourceError(f"Cannot write {out}: {above} is a file, no folder.", hint="Name another place.")
     if out.endswith(LINES) and place.is_dir():
         raise SourceError(f"Cannot write {out}: it is a folder.", hint="Name a file in it.")
 

@@ -73,10 +73,13 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
 
 
 def _print_messages(about: Answer) -> None:
+    from ticdc_lab.events.tso import tso_words
+
     for sentence in about.limits:
         click.echo(sentence)
     for m in about.facts()["messages"]:
-        said = " ".join(str(m[c]) for c in ("kind", "table", "op", "key", "commit_ts", "what") if m[c])
+        told = m | {"commit_ts": m["commit_ts"] and tso_words(m["commit_ts"])}
+        said = " ".join(str(told[c]) for c in ("kind", "table", "op", "key", "commit_ts", "what") if told[c])
         mark = ">" if m["named"] else " "
         click.echo(f"{mark} {m['topic']} partition {m['partition']} offset {m['offset']}: {said[:_LINE_CHARS]}")
 

@@ -135,9 +135,10 @@ def _checked(command: Callable[..., Any]) -> Callable[..., Any]:
 
         check_reading(given)
         sources = given.get("sources", ()) or (given.get("source"),)
-        if len(sources) == 1 and sources[0] is not None and not _are_targets(given):
-            check_source(sources[0], given)
-            check_outs(sources[0], *(given.get(name) for name in _OUTS))
+        one = sources[0] if len(sources) == 1 and not _are_targets(given) else None
+        if one is not None:
+            check_source(one, given)
+        check_outs(one, *(given.get(name) for name in _OUTS))
         command(**given)
 
     return run
@@ -312,7 +313,7 @@ def say_counts(log: Any) -> None:
     n = log.counts
     click.echo(
         f"{log.source} ({log.protocol}): {n.messages} messages in = {n.decoded} decoded ({n.events} events)"
-        f" + {n.quarantined} quarantined",
+        f" + {n.quarantined} quarantined{' (they could not be decoded)' if n.quarantined else ''}",
         err=True,
     )
     if log.sample is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,12 +12,9 @@ from ticdc_lab.cli.common import (
     CLEAN,
     FINDINGS,
     asked,
-    decoded,
-    facts_of,
     json_flag,
     main,
     print_answer,
-    print_json,
     print_table,
     source_options,
 )
@@ -55,7 +52,8 @@ class _PolicyName(click.ParamType[str]):
 @source_options
 @click.option(
     "--policy", "policies", type=_PolicyName(), multiple=True,
-    help="The rules of a consumer; may be repeated. Default: four of them, compared.",
+    help="The rules of a consumer; may be repeated. Default: design-row, reference-fixed, design-transaction and "
+    "strict, compared.",
 )  # fmt: skip
 @click.option("--strategy", help="Lay the log out by this dispatcher first; default: as recorded.")
 @click.option("--partitions", type=int, help="With --strategy: the number of partitions.")
@@ -171,6 +169,8 @@ def _numbers(option: str, given: Sequence[str], n: int) -> list[tuple[int, list[
 
 
 def _print_of_consumer_commands(answer: Answer) -> None:
+    from ticdc_lab.events.tso import tso_words
+
     parts = answer.facts()
     click.echo(answer.finding)
     for sentence in answer.limits:
@@ -197,7 +197,9 @@ def _print_of_consumer_commands(answer: Answer) -> None:
         click.echo(f"\n{a['policy']}, {a['speeds']}: {a['guarantee']}, {a['table']}, {begins}")
         click.echo(f"  {a['message']}")
         for m in a["messages"]:
-            click.echo(f"    {m['topic']}/{m['partition']} offset {m['offset']}: {m['kind']} {m['commit_ts']}")
+            click.echo(
+                f"    {m['topic']}/{m['partition']} offset {m['offset']}: {m['kind']} {tso_words(m['commit_ts'])}"
+            )
 
 
 # The command that replays a log into a database.
@@ -205,7 +207,7 @@ def _print_of_consumer_commands(answer: Answer) -> None:
 
 @main.command()
 @source_options
-@click.option("--sink", "target", required=True, help="duckdb:///FILE, delta:FOLDER or mysql://USER@HOST:PORT.")
+@click.option("--sink", required=True, help="duckdb:///FILE, delta:FOLDER or mysql://USER@HOST:PORT.")
 @click.option(
     "--mode",
     type=click.Choice(["transaction", "row"]),
@@ -222,7 +224,7 @@ def _print_of_consumer_commands(answer: Answer) -> None:
 )
 @json_flag
 def consume(
-    source: str, target: str, mode: str, until: int | None, rows_a_batch: int | None, check: bool, as_json: bool,
+    source: str, sink: str, mode: str, until: int | None, rows_a_batch: int | None, check: bool, as_json: bool,
     **where: Any,
 ) -> None:  # fmt: skip
     """Replay a log into a database.
@@ -232,94 +234,44 @@ def consume(
 
     Exit 0 all equal, 1 differences, 2 could not run.
     """
-    from ticdc_lab.consumer import compare, open_sink, replay
-    from ticdc_lab.facts.limits import but_for
-    from ticdc_lab.tables import knowledge
-
-    if target.startswith("delta:"):
+    if sink.startswith("delta:"):
         where["needs_spark"] = "it writes Delta tables"
-    with decoded(source, where) as (spark, log):
-        log.require_commit_ts("a replay")
-        sink = open_sink(target, log)
-        try:
-            with shown(spark, "reading definitions"):
-                known = knowledge(log.events)
-            told = _Told()
-            done = replay(log, sink, mode=mode, until=until, rows_a_batch=rows_a_batch, known=known, said=told)
-            told.end()
-            with shown(spark, "comparing"):
-                compared = list(compare(log, sink, done.progress, known=known)) if check else []
-        finally:
-            sink.close()
-        wrong = [c for c in compared if c.different]
-        if as_json:
-            print_json(facts_of(log) | _facts(done, compared, check))
-        else:
-            _print_of_consume_commands(done, compared, check, but_for(log.counts))
-    sys.exit(FINDINGS if wrong else CLEAN)
+    with asked(source, where) as (spark, log):
+        with shown(spark, "replaying") as say:
+            answer = log.consume(
+                sink, mode=mode, until=until, rows_a_batch=rows_a_batch, check=check, said=_counting(say)
+            )
+        print_answer(log, answer, as_json=True) if as_json else _print_of_consume_commands(answer)
+    sys.exit(FINDINGS if answer.frame["different"].any() else CLEAN)
 
 
-class _Told:
-    """Says on a terminal how far the replay is."""
+def _counting(say: Callable[[str], None]) -> Callable[[Any, int], None]:
+    """Says after each commit how far the replay is."""
+    commits = changes = 0
 
-    def __init__(self) -> None:
-        self.commits = self.changes = 0
+    def done(batch: Any, n: int) -> None:
+        nonlocal commits, changes
+        commits, changes = commits + 1, changes + n
+        say(f"{changes} row changes, {commits} commits, at {batch.until}")
 
-    def __call__(self, batch: Any, changes: int) -> None:
-        self.commits, self.changes = self.commits + 1, self.changes + changes
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r\x1b[Kreplaying: {self.changes} row changes, {self.commits} commits, at {batch.until}")
-            sys.stderr.flush()
-
-    def end(self) -> None:
-        if sys.stderr.isatty():
-            sys.stderr.write("\r\x1b[K")
+    return done
 
 
-def _facts(done: Any, compared: list[Any], check: bool) -> dict[str, Any]:
-    at = [{"topic": t, "partition": p, "applied_ts": ts} for (t, p), ts in sorted(done.progress.positions.items())]
-    return {
-        "target": done.target,
-        "mode": done.progress.mode,
-        "applied_ts": done.progress.ts,
-        "ddl_ts": done.progress.ddl_ts,
-        "partitions": at,
-        "commits": done.commits,
-        "changes": done.changes,
-        "notes": [{"commit_ts": ts, "table": table, "said": said} for ts, table, said in done.notes],
-        "checked": check,
-        "tables": [
-            {
-                "table": c.table,
-                "rows": c.rows,
-                "different": c.different,
-                "why_not": c.why_not,
-                "untold": c.untold,
-                "first": [{"row": d.row, "columns": d.columns, "expected": d.expected, "found": d.found}
-                          for d in c.first],
-            }
-            for c in compared
-        ],
-    }  # fmt: skip
+def _print_of_consume_commands(answer: Answer) -> None:
+    from ticdc_lab.events.tso import tso_words
 
-
-def _print_of_consume_commands(done: Any, compared: list[Any], check: bool, but_for: str) -> None:
-    from ticdc_lab.tables.knowledge import at
-
-    for ts, table, said in done.notes:
-        click.echo(f"  {table or 'DDL'} at {ts}: {said}", err=True)
-    click.echo(
-        f"{done.target} is at {at(done.progress.ts)}{but_for}, in {done.progress.mode} mode: {done.changes} row "
-        f"changes in {done.commits} commits."
-    )
-    for c in compared:
-        if c.why_not:
-            click.echo(f"- {c.table}: not compared: {c.why_not}")
+    parts = answer.facts()
+    for note in parts["notes"]:
+        click.echo(f"  {note['table'] or 'DDL'} at {tso_words(note['commit_ts'])}: {note['said']}", err=True)
+    click.echo(answer.finding)
+    for c in parts["tables"]:
+        if c["why_not"]:
+            click.echo(f"- {c['table']}: not compared: {c['why_not']}")
             continue
-        untold = f", but for {c.untold} values that the log does not tell" if c.untold else ""
-        click.echo(f"{'x' if c.different else '✓'} {c.table}: {c.different} of {c.rows} rows differ{untold}")
-        for d in c.first:
-            which = f" in {', '.join(d.columns)}" if d.columns else ""
-            click.echo(f"    {d.row}{which}: expected {d.expected or 'nothing'}; found {d.found or 'nothing'}")
-    if not check:
-        click.echo("Not compared with the log (--no-check).")
+        untold = f", but for {c['untold']} values that the log does not tell" if c["untold"] else ""
+        click.echo(
+            f"{'x' if c['different'] else '✓'} {c['table']}: {c['different']} of {c['rows']} rows differ{untold}"
+        )
+        for d in c["first"]:
+            which = f" in {', '.join(d['columns'])}" if d["columns"] else ""
+            click.echo(f"    {d['row']}{which}: expected {d['expected'] or 'nothing'}; found {d['found'] or 'nothing'}")

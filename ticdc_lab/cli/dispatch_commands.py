@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -13,12 +13,9 @@ from ticdc_lab.cli.common import (
     CLEAN,
     FINDINGS,
     asked,
-    decoded,
-    facts_of,
     json_flag,
     main,
     print_answer,
-    print_json,
     source_options,
 )
 from ticdc_lab.cli.layout import Moment
@@ -47,7 +44,7 @@ _flavour_option = click.option(
 @click.option("--columns", help="With columns: the columns that are hashed, as a,b.")
 @_flavour_option
 @click.option("--topics", is_flag=True, help="With --changefeed: print the topics, and how evenly each is filled.")
-@click.option("--out", required=True, help="FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
+@click.option("--out", help="The events: FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
 @click.option(
     "--alignments-out",
     help="With conflict: write where and why partitions must wait for each other; the same file types as --out.",
@@ -55,12 +52,13 @@ _flavour_option = click.option(
 @json_flag
 def dispatch(
     source: str, strategy: str | None, changefeed: str | None, sink_uri: str | None, partitions: int | None,
-    index: str | None, columns: str | None, flavour: str, topics: bool, out: str, alignments_out: str | None,
+    index: str | None, columns: str | None, flavour: str, topics: bool, out: str | None, alignments_out: str | None,
     as_json: bool, **where: Any,
 ) -> None:  # fmt: skip
     """Which partition would another dispatcher have chosen?
 
-    Writes the events with that partition. The dispatcher is named by --strategy or read from a changefeed file.
+    The dispatcher is named by --strategy or read from a changefeed file. With --out the events are written, each with
+    that partition.
     """
     from ticdc_lab.dispatch.names import CONFLICT
 
@@ -171,7 +169,7 @@ def advise(
 
 @main.command()
 @source_options
-@click.option("--to", "target", metavar="PROTOCOL", required=True, help="open-protocol, canal-json or mq-v1.")
+@click.option("--to", metavar="PROTOCOL", required=True, help="open-protocol, canal-json or mq-v1.")
 @click.option(
     "--strategy",
     required=True,
@@ -192,7 +190,8 @@ def advise(
 @click.option("--out-kafka-config", help="Properties file with Kafka's settings for --out.")
 @json_flag
 def produce(
-    source: str, target: str, strategy: str, partitions: int, index: str | None, columns: str | None, flavour: str,
+    source: str, to: str, strategy: str, partitions: int, index: str | None, columns: str | None,
+    flavour: Literal["new", "classic"],
     topic: str, max_batch_size: int, out: str, out_kafka_config: str | None, as_json: bool, **where: str,
 ) -> None:  # fmt: skip
     """Write the log as a new topic.
@@ -203,34 +202,19 @@ def produce(
     from ticdc_lab.dispatch.names import check_request
     from ticdc_lab.sources.kafka import properties
 
-    require_written(target)
+    require_written(to)
     strategy, index, listed = _parts(strategy, index, columns)
     check_request(strategy, partitions, listed)
-    out_options = properties(out_kafka_config) if out_kafka_config else None
-    from ticdc_lab.encode import encoder
-    from ticdc_lab.encode.produce import produce as produced
-    from ticdc_lab.encode.produce import write_topic
-    from ticdc_lab.engine import counted
-    from ticdc_lab.facts.catalog import catalog_of
-
-    lost = dict(encoder(target).lost)
-    with decoded(source, where) as (spark, log):
-        log.require_commit_ts("a topic in commit order")
-        messages = log.events.transform(
-            produced, protocol=target, strategy=strategy, partitions=partitions, index=index, flavour=flavour,
-            columns=listed, catalog=catalog_of(log.events),
-            topic=topic, max_batch_size=max_batch_size,
-        )  # fmt: skip
-        messages, n_written = counted(messages)
-        with shown(spark, f"writing {target}"):
-            write_topic(messages, out, options=out_options)
-        written = n_written()
-        if as_json:
-            print_json(facts_of(log) | {"out": out, "to": target, "written": written, "lost": lost})
-            return
-        click.echo(f"{written} messages of {target} in {partitions} partitions: {out}")
-        for name, why in lost.items():
-            click.echo(f"  {target} does not keep {name}: {why}", err=True)
+    options = properties(out_kafka_config) if out_kafka_config else None
+    with asked(source, where) as (spark, log):
+        with shown(spark, f"writing {to}"):
+            answer = log.produce(
+                out, to=to, strategy=strategy, partitions=partitions, index=index, columns=listed, flavour=flavour,
+                topic=topic, max_batch_size=max_batch_size, options=options,
+            )  # fmt: skip
+        for sentence in () if as_json else answer.details:
+            click.echo(f"  {sentence}", err=True)
+        print_answer(log, replace(answer, details=()), as_json=as_json)
 
 
 @main.command()
@@ -294,8 +278,10 @@ def expand(
         print_answer(log, answer, as_json=as_json, out=out)
     found = answer.values["findings"]
     if not as_json:
+        from ticdc_lab.answers.advice import PARTS
+
         for part, findings in found.items():
-            _print_part(part, findings)
+            _print_part(PARTS[part], findings)
     sys.exit(FINDINGS if any(found.values()) else CLEAN)
 
 
@@ -310,7 +296,9 @@ def _print_part(part: str, found: list[dict[str, Any]], *, most: int = 3) -> Non
     counts: dict[tuple[str, str], int] = {}
     for f in found:
         counts[f["guarantee"], f["severity"]] = counts.get((f["guarantee"], f["severity"]), 0) + 1
-    click.echo(f"{'x' if found else '✓'} {part}: {len(found)} findings")
+    from ticdc_lab.figures.theme import count
+
+    click.echo(f"{'x' if found else '✓'} {part}: {count(len(found), 'finding')}")
     for (guarantee, severity), n in counts.items():
         click.echo(f"    {severity}: {guarantee}: {n}")
         for f in [f for f in found if (f["guarantee"], f["severity"]) == (guarantee, severity)][:most]:

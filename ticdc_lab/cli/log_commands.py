@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,6 +24,9 @@ from ticdc_lab.cli.common import (
 )
 from ticdc_lab.cli.layout import Moment
 from ticdc_lab.engine.running import shown
+
+if TYPE_CHECKING:
+    from ticdc_lab.answers import Answer
 
 _WATERMARKS = {
     "partitions": (
@@ -72,7 +75,9 @@ def survey(source: str, as_json: bool, **where: Any) -> None:
 
     settings, options = settings_among(where["options"])
     given = {name: where[name] for name in ("protocol", "source_kind", "schema_registry", "claim_check")}
-    found = look(session_of(source), source, settings=settings, options=options, **given)
+    spark = session_of(source)
+    with shown(spark, "looking at the first messages"):
+        found = look(spark, source, settings=settings, options=options, **given)
     answer = surveyed(found)
     if as_json:
         print_json({"answer": answer.finding} | answer.facts())
@@ -133,10 +138,13 @@ def _totals(total: Mapping[str, Any]) -> dict[str, int]:
 @source_options
 @click.option("--table", "name", required=True, help="SCHEMA.TABLE, exactly as it was called at that time.")
 @click.option("--as-of", type=Moment(), help="The moment: a time in UTC or a TSO; default: the log's resolved_ts.")
-@click.option("--out", required=True, help="FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
+@click.option("--out", help="All its rows: FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
 @json_flag
-def table(source: str, name: str, as_of: int | None, out: str, as_json: bool, **where: str) -> None:
-    """Which rows did a table have at a moment?"""
+def table(source: str, name: str, as_of: int | None, out: str | None, as_json: bool, **where: str) -> None:
+    """Which rows did a table have at a moment?
+
+    Without --out the first rows are shown.
+    """
     if "." not in name:
         raise click.BadParameter(f"{name!r} is no SCHEMA.TABLE", param_hint="--table")
     with asked(source, where) as (spark, log):
@@ -145,10 +153,23 @@ def table(source: str, name: str, as_of: int | None, out: str, as_json: bool, **
         for sentence in answer.limits:
             click.echo(f"  {sentence}", err=True)
         if as_json:
+            told = {**answer.values} if out else answer.facts()
             limits = [*log.limits, *answer.limits]
-            print_json(facts_of(log.change_log) | {"answer": answer.finding} | {**answer.values} | {"limits": limits})
-        else:
+            print_json(facts_of(log.change_log) | {"answer": answer.finding} | told | {"limits": limits})
+        elif out:
             click.echo(f"{answer.finding.rstrip('.')}: {out}")
+        else:
+            _print_rows(answer)
+
+
+def _print_rows(answer: Answer) -> None:
+    from ticdc_lab.answers.answer import SHOWN, as_text
+
+    click.echo(answer.finding)
+    if len(answer.frame):
+        click.echo(as_text(answer.frame.head(SHOWN)))
+    if len(answer.frame) > SHOWN:
+        click.echo(f"These are the first {SHOWN}; --out writes them all.")
 
 
 @main.command()

@@ -184,6 +184,26 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
     return Detected(best, read is None or not read.num_rows or _has_commit_ts(read))
 
 
+def other_protocol(quarantined: pa.Table, *, protocol: str, known: Known = NOTHING) -> tuple[str, int] | None:
+    """Which other protocol most of the messages are in that could not be decoded, and how many of them; else None.
+
+    Parameters
+    ----------
+    quarantined
+        Some messages: topic, partition, offset, key, value.
+    protocol
+        By which they were decoded in vain.
+    known
+        As for :func:`detect`.
+    """
+    whole = quarantined.filter(pc.is_valid(quarantined["value"])).combine_chunks()
+    offline = replace(known, registry_url="")
+    names = [p for p in _candidates(whole, "auto") if p != protocol]
+    told = {p: _recognised(whole.to_batches(), p, offline).num_rows for p in names}
+    best = max(told, key=lambda p: told[p], default="")
+    return (best, told[best]) if best and 2 * told[best] > quarantined.num_rows else None
+
+
 def _candidates(sample: pa.Table, protocol: str) -> tuple[str, ...]:
     """Protocols worth trying: open-protocol's compiled decoder need not be loaded for what has no such key."""
     if not sample.num_rows:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from ticdc_lab.consumer.log import WATERMARK, NarrowLog
 from ticdc_lab.consumer.model import ConsumerRun
 from ticdc_lab.consumer.policy import Policy
+from ticdc_lab.events.tso import tso_words
 from ticdc_lab.tables.naming import free_names
 
 PLACE = ("topic", "partition", "offset", "seq")
@@ -122,7 +123,7 @@ def why_waiting(run: ConsumerRun, log: NarrowLog, policy: Policy, *, at_us: int)
         late = min(behind, key=lambda m: (m["resolved"], m["partition"]), default=None)
         if late is not None:
             since = max(m["stood_since"] for m in standing)
-            return _wait(late, query, since, held, f"{_each(standing)} at the DDL of commit_ts {ts}")
+            return _wait(late, query, since, held, f"{_each(standing)} at the DDL of commit_ts {tso_words(ts)}")
     if not held:
         return None
     waiting = now if policy.waits_for == "all" else [m for m in now if m["held"]]

@@ -31,10 +31,11 @@ from ticdc_lab.consumer.sinks import Note, Sink
 from ticdc_lab.engine.shuffle import quantiles
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.redaction import without_secrets
+from ticdc_lab.events.tso import tso_words
 from ticdc_lab.facts.catalog import DDL, Catalog
 from ticdc_lab.sources import local_path
 from ticdc_lab.sources.change_log import ChangeLog
-from ticdc_lab.tables.knowledge import Knowledge, RowsKnown, at, knowledge, require_dated, require_resolved
+from ticdc_lab.tables.knowledge import Knowledge, RowsKnown, knowledge, require_dated, require_resolved
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +193,7 @@ def _continued(before: TargetProgress, plan: ReplayPlan, name: str) -> TargetPro
     beyond = max(before.positions.values(), default=0)
     if until is not None and until < beyond:
         raise SourceError(
-            f"{name} is at {at(beyond)}, which is after {at(until)}; a target does not go back.",
+            f"{name} is at {tso_words(beyond)}, which is after {tso_words(until)}; a target does not go back.",
             hint="Replay into another target with this --until.",
         )
     return before
@@ -208,7 +209,8 @@ def _require_tables(sink: Sink, plan: ReplayPlan, progress: TargetProgress) -> N
     if missing:
         raise SourceError(
             f"{sink.name} lacks the tables {sorted('.'.join(m) for m in missing)}, which the log has at "
-            f"{progress.ddl_ts}: other hands have removed them, or the log now tells of tables that it did not before.",
+            f"{tso_words(progress.ddl_ts)}: other hands have removed them, or the log now tells of tables that it did "
+            "not before.",
             hint="Replay into a new target.",
         )
 

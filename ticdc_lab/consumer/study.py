@@ -27,6 +27,7 @@ from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.arrays import NO_TS, Ints, changes_in
 from ticdc_lab.events.schema import described, require_batch
+from ticdc_lab.events.tso import tso_words
 from ticdc_lab.facts.catalog import Catalog, catalog_of
 from ticdc_lab.facts.laggards import resolved_at_steps
 
@@ -125,8 +126,8 @@ class Study:
         if len(failed := np.flatnonzero(target.is_null().to_numpy() & (log.kind == ROW))):
             row = log.events.slice(int(failed[0]), 1).to_pylist()[0]
             raise DispatchError(
-                f"{row['schema_name']}.{row['table_name']} at commit_ts {row['commit_ts']} cannot be dispatched by "
-                f"{strategy}: the topic cannot be written."
+                f"{row['schema_name']}.{row['table_name']} at commit_ts {tso_words(row['commit_ts'])} cannot be "
+                f"dispatched by {strategy}: the topic cannot be written."
             )
         homes = pc.fill_null(target, 0).to_numpy()[rows] % partitions
         ddl = np.array([int(np.flatnonzero(log.ddl == d)[0]) for d in range(len(log.ddls))], np.int64)

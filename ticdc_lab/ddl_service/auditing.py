@@ -130,7 +130,7 @@ def _incomplete(what: str) -> IncompleteHistoryError:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _AuditedService:
     """What holds at one point of the history."""
 
     campaigns: dict[str, dict[str, tuple[int, str]]] = field(default_factory=dict)
@@ -161,7 +161,7 @@ def violations(history: Iterable[Written], versions: Versions = CURRENT, *, stor
         read off a store: one owner, one name and one store for a cluster, jobs step by step, own ids, hidden workers,
         GC behind backfills, versions.
     """
-    seen = _Seen()
+    seen = _AuditedService()
     found = []
     if len(stores) > 1:
         found.append(f"{ONE_FILE}: {len(stores)} stores were begun in this folder: what the others held is lost")
@@ -172,7 +172,7 @@ def violations(history: Iterable[Written], versions: Versions = CURRENT, *, stor
     return found
 
 
-def _checked(seen: _Seen, written: Written, versions: Versions) -> tuple[str, str] | None:
+def _checked(seen: _AuditedService, written: Written, versions: Versions) -> tuple[str, str] | None:
     key, value, store = written.key, written.value, written.store
     if key.startswith(keys.OWNER):
         return _campaigned(seen, written)
@@ -189,7 +189,7 @@ def _checked(seen: _Seen, written: Written, versions: Versions) -> tuple[str, st
     return None
 
 
-def _shown(seen: _Seen, store: str, key: str) -> tuple[str, str] | None:
+def _shown(seen: _AuditedService, store: str, key: str) -> tuple[str, str] | None:
     """A worker shows itself in the service's own store, before it owns anything, and in that of no cluster."""
     address = key.removeprefix(keys.TOPOLOGY).partition("/")[0] if key.startswith(keys.TOPOLOGY) else ""
     if store == keys.PD:
@@ -199,7 +199,7 @@ def _shown(seen: _Seen, store: str, key: str) -> tuple[str, str] | None:
     return None
 
 
-def _registered(seen: _Seen, name: str, value: str | None, versions: Versions) -> tuple[str, str] | None:
+def _registered(seen: _AuditedService, name: str, value: str | None, versions: Versions) -> tuple[str, str] | None:
     """A cluster keeps its store while it is registered, and shares neither that nor a PD with another."""
     before = seen.clusters.pop(name, None)
     if value is None:
@@ -216,7 +216,7 @@ def _registered(seen: _Seen, name: str, value: str | None, versions: Versions) -
     return None
 
 
-def _campaigned(seen: _Seen, written: Written) -> tuple[str, str] | None:
+def _campaigned(seen: _AuditedService, written: Written) -> tuple[str, str] | None:
     own = seen.campaigns.setdefault(written.store, {})
     own.pop(written.key, None)
     if written.value is None:
@@ -227,7 +227,7 @@ def _campaigned(seen: _Seen, written: Written) -> tuple[str, str] | None:
     return None
 
 
-def _stepped(seen: _Seen, store: str, job: records.Job, versions: Versions) -> tuple[str, str] | None:
+def _stepped(seen: _AuditedService, store: str, job: records.Job, versions: Versions) -> tuple[str, str] | None:
     before = seen.jobs.get((store, job.id))
     seen.jobs[store, job.id] = job
     by_a_server = not job.owner or job.state == records.CANCELLING

@@ -21,3 +21,14 @@ def gini(totals: Sequence[float] | npt.NDArray[np.number]) -> float:
         return 0.0
     ranks = np.arange(1, len(v) + 1)
     return float((2 * (ranks * v).sum() / (len(v) * v.sum())) - (len(v) + 1) / len(v))
+
+
+def unevenness(coefficient: float) -> str:
+    """Gini's coefficient with what it says, for who has never met it.
+
+    Examples
+    --------
+    >>> unevenness(0.25)
+    'unevenness 0.25 (Gini: 0 all alike, 1 one has all)'
+    """
+    return f"unevenness {coefficient:.2f} (Gini: 0 all alike, 1 one has all)"

@@ -15,11 +15,15 @@ STRATEGY_NAMES = (
 """The keys of :data:`ticdc_lab.dispatch.strategies.STRATEGIES`."""
 
 
+_OFFERED = tuple(name for name in STRATEGY_NAMES if name != "default-no-old-value")
+"""What a user may mean; the other one is what ``default`` was in changefeeds of v5.4 without old values."""
+
+
 def check_strategy(strategy: str) -> None:
     """Raise :class:`DispatchError` for a rule name that TiCDC does not know, and would silently take for ``table``."""
     if strategy.lower() not in {CONFLICT, *STRATEGY_NAMES}:
         raise DispatchError(
-            f"Unknown dispatch rule {strategy!r}; expected one of {sorted((CONFLICT, *STRATEGY_NAMES))}.",
+            f"Unknown dispatch rule {strategy!r}; expected {', '.join(_OFFERED)} or {CONFLICT}.",
             hint="TiCDC itself only warns, and dispatches such a table by `table`: ask for that to see what it does.",
         )
 

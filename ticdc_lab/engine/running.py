@@ -155,24 +155,30 @@ def watched(
 
 
 @contextmanager
-def shown(spark: SparkSession, what: str, *, measured: Measured | None = None) -> Iterator[None]:
+def shown(
+    spark: SparkSession, what: str, *, measured: Measured | None = None
+) -> Iterator[Callable[[str], None]]:  # fmt: skip
     """Show ``what`` and how far it is on stderr while the body runs; nothing unless it is a terminal.
 
-    ``measured`` is as for :func:`watched`.
+    ``measured`` is as for :func:`watched`. The body gets a function of words, which stand behind it from then on.
     """
     if not sys.stderr.isatty():
-        yield
+        yield lambda words: None
         return
     from rich.console import Console  # here: most of what computes is no command
     from rich.text import Text
 
+    added: list[str] = []
     with Console(stderr=True).status(Text(what)) as line:
 
         def say(progress: Progress) -> None:
-            line.update(Text(progress.words))
+            line.update(Text("; ".join([progress.words, *added])))
+
+        def add(words: str) -> None:
+            added[:] = [words]
 
         with watched(spark, what, say, measured=measured):
-            yield
+            yield add
 
 
 class Running(Generic[Result]):

@@ -28,7 +28,7 @@ _STOP = "Stop it first (session.stop()), or work in another process; in a notebo
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _SessionRequest:
     app_name: str = "ticdc_lab"
     driver_memory: str = "4g"
     cores: str = "*"
@@ -41,7 +41,7 @@ class _Active:
 
     session: SparkSession
     engine: str
-    asked: _Asked
+    asked: _SessionRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def session(
         The engine cannot run here, or another session is active in this process.
     """
     global _active
-    asked = _Asked(app_name, driver_memory, str(cores), tuple(sorted((extra or {}).items())))
+    asked = _SessionRequest(app_name, driver_memory, str(cores), tuple(sorted((extra or {}).items())))
     with _LOCK:
         choice = choose(source, engine=engine, needs_spark=needs_spark, settings=extra)
         active = _of_this_process()
@@ -198,8 +198,8 @@ def _ask(spark: SparkSession) -> _Facts:
     return _Facts(master == "", int(parts[0]) + 1, f"Spark Connect at {spark.client.host}")
 
 
-def _again(active: _Active, choice: EngineChoice, asked: _Asked, engine: str) -> SparkSession:
-    same = asked in (active.asked, _Asked())
+def _again(active: _Active, choice: EngineChoice, asked: _SessionRequest, engine: str) -> SparkSession:
+    same = asked in (active.asked, _SessionRequest())
     if (
         not same
         or (engine != "auto" and engine != active.engine)
@@ -227,7 +227,7 @@ def _of_this_process() -> _Active | None:
         return _active
     for module, name in ((f"{_CONNECT}.session", "SparkSession"), ("pyspark.sql.session", "SparkSession")):
         if module in sys.modules and (found := _default(getattr(sys.modules[module], name))) is not None:
-            return _Active(found, "", _Asked())
+            return _Active(found, "", _SessionRequest())
     return None
 
 

@@ -60,6 +60,17 @@ def utc_words(ts: int) -> str:
     return f"{to_datetime(ts):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
 
 
+def tso_words(ts: int) -> str:
+    """A TSO with its time beside it.
+
+    Examples
+    --------
+    >>> tso_words(470603993791332352)
+    '470603993791332352 (2026-11-20 21:56:08.308 UTC)'
+    """
+    return f"{ts} ({utc_words(ts)})"
+
+
 def physical_ms_col(ts: Column | str) -> Column:
     """Milliseconds since 1970 (bigint) of a TSO column."""
     from pyspark.sql import functions as F

@@ -108,7 +108,7 @@ def limits_of(
 def but_for(counts: Counts | None) -> str:
     """What a sentence must add that calls something complete where messages are in quarantine."""
     n = 0 if counts is None else counts.quarantined
-    return f" but for what {n} quarantined message{'s' if n > 1 else ''} held" if n else ""
+    return f" but for what {n} unread message{'s' if n > 1 else ''} held" if n else ""
 
 
 def lacking(decoded: DataFrame, expected: DataFrame) -> tuple[str, ...]:

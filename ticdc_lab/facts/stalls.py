@@ -23,7 +23,7 @@ from ticdc_lab.engine.shuffle import in_one
 from ticdc_lab.events import PARTITION, POSITION
 from ticdc_lab.events.arrays import NO_TS, Batches, Bools, Ints, changes_in, lasts_in, nullable, seconds, timestamps
 from ticdc_lab.events.schema import require_batch, require_columns
-from ticdc_lab.events.tso import physical_ms
+from ticdc_lab.events.tso import physical_ms, tso_words
 from ticdc_lab.facts.known import LogFacts
 from ticdc_lab.facts.schemas import GROUPS, RUNGS, arrow_of, together
 from ticdc_lab.facts.watermarks import IS_ROW, STALL_S, by_watermark
@@ -400,7 +400,7 @@ def _big(stall: dict[str, Any], big_rows: int) -> str:
     if big is None or big["rows"] < big_rows:
         return ""
     n = stall["n_rows"]
-    return f"{big['rows']} of {n} rows between both watermarks are of one transaction, {big['commit_ts']}"
+    return f"{big['rows']} of {n} rows between both watermarks are of one transaction, {tso_words(big['commit_ts'])}"
 
 
 def _went_on(stall: dict[str, Any]) -> str:
@@ -408,7 +408,7 @@ def _went_on(stall: dict[str, Any]) -> str:
         return ""
     ahead_s, first = _lag_s(stall["held_ts"], stall["newest_commit_ts"]), stall["first"]
     rows = f"{stall['n_above']} rows above it came meanwhile, up to {ahead_s:.3f} s ahead"
-    return f"{rows}; the lowest is of {first['table']} at {first['commit_ts']}{_repeats(stall)}"
+    return f"{rows}; the lowest is of {first['table']} at {tso_words(first['commit_ts'])}{_repeats(stall)}"
 
 
 def _silence(stall: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ticdc_lab.events.tso import tso_words
 from ticdc_lab.figures.figure import Figure, Scatter, Settings
 from ticdc_lab.figures.lane_layout import APPLIED, BUFFERED, NEVER, THROWN, UNREAD, LaneScene, Order, scene
 from ticdc_lab.figures.selecting import Selection, marked
@@ -108,7 +109,7 @@ def _tables(s: LaneScene) -> Sequence[tuple[npt.NDArray[np.bool_], Scatter]]:
             name=label(table),
             text=[str(ts) for ts in r["commit_ts"]] if small else None,
             textposition="bottom center",
-            customdata=r[["offset", "commit_ts"]].astype(str).to_numpy().tolist(),
+            customdata=[[str(o), tso_words(ts)] for o, ts in zip(r["offset"], r["commit_ts"], strict=True)],
             hovertemplate="offset %{customdata[0]}<br>commit_ts %{customdata[1]}<extra>" + label(table) + "</extra>",
         )
         out.append((mine, marked(points, [_message(s, row) for row in r.to_dict("records")])))
@@ -177,7 +178,8 @@ def controls(s: LaneScene, at_us: int) -> Sequence[Scatter]:
 
 
 def _said(commit_ts: int, detail: object) -> str:
-    return f"{commit_ts}<br>{label(detail, most=90)}" if isinstance(detail, str) and detail else str(commit_ts)
+    at = tso_words(commit_ts)
+    return f"{at}<br>{label(detail, most=90)}" if isinstance(detail, str) and detail else at
 
 
 def walls(s: LaneScene, at_us: int) -> Sequence[Scatter]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from ticdc_lab.events.tso import tso_words
 from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import WRONG, count, finish, label, look, sentence
@@ -153,7 +154,8 @@ def _finding(t: pd.DataFrame, ranked: pd.DataFrame) -> str:
 def _hover(r: dict[str, object]) -> str:
     waited = r["waited_us"]
     told = "" if pd.isna(waited) else f"<br>waits {int(waited) / 1000:,.4g} ms"  # type: ignore[call-overload]
-    return f"{label(r['query'], most=90)}<br>commit_ts {r['ddl_commit_ts']}{told}"
+    at = tso_words(int(r["ddl_commit_ts"]))  # type: ignore[call-overload]
+    return f"{label(r['query'], most=90)}<br>commit_ts {at}{told}"
 
 
 def _short(query: object) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from ticdc_lab.events.tso import tso_words
 from ticdc_lab.figures.figure import Bar, Figure, Scatter
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, hatched, label, look, sentence
@@ -99,6 +100,10 @@ _SAME_LANE = (
 )
 
 
+def _when(commit_ts: int | None) -> str:
+    return "no commit ts" if commit_ts is None else f"commit_ts {tso_words(int(commit_ts))}"
+
+
 def counterexample(finding: Mapping[str, Any]) -> Figure:
     """Draw the evidence of one row of :data:`ticdc_lab.events.schema.FINDINGS`."""
     given = finding.get("evidence")
@@ -124,7 +129,7 @@ def counterexample(finding: Mapping[str, Any]) -> Figure:
             marker={"size": 18, "color": style["color"], "symbol": style["symbol"]},
             text=[f"{label(e.get('text') or 'offset ' + str(e['offset']))}<br> " for _, e in mine],
             textposition="top center",
-            hovertext=[f"partition {p}, offset {e['offset']}<br>commit_ts {e['commit_ts']}" for _, e in mine],
+            hovertext=[f"partition {p}, offset {e['offset']}<br>{_when(e['commit_ts'])}" for _, e in mine],
             hoverinfo="text",
             name=f"partition {p}",
             showlegend=False,

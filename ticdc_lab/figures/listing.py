@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ticdc_lab.events.tso import to_datetime
+from ticdc_lab.events.tso import to_datetime, tso_words
 from ticdc_lab.figures.figure import Figure, Table
 from ticdc_lab.figures.matrices import Cell, grid
 from ticdc_lab.figures.selecting import Selection, marked
@@ -139,7 +139,9 @@ def _cell(version: dict[Any, Any], name: str) -> Cell | None:
         return None
     value = version["columns"][name]
     color = _GONE if version["op"] == "delete" else _CHANGED if name in version["changed"] else _SAME
-    hover = f"{name} = {label(value, most=400)}<br>commit_ts {version['commit_ts']}"
+    ts = version["commit_ts"]
+    at = "no commit_ts" if pd.isna(ts) else f"commit_ts {tso_words(int(ts))}"
+    hover = f"{name} = {label(value, most=400)}<br>{at}"
     return Cell(_short(value), color, hover, "dot" if version["again"] else "", _message(version))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ticdc_lab.dispatch.evenness import gini
+from ticdc_lab.dispatch.evenness import gini, unevenness
 from ticdc_lab.figures.figure import Bar, Figure, Heatmap, Scatter, subplots
 from ticdc_lab.figures.selecting import Selection, marked, marked_cells
 from ticdc_lab.figures.theme import GREY, HEAT, count, finish, label, look, percent, sentence
@@ -89,7 +89,7 @@ def partition_load(load: pd.DataFrame, *, by: str = "partition", partition: int 
 def _finding_of_load(names: list[str], totals: np.ndarray, by: str) -> str:
     top = int(totals.argmax())
     share = percent(float(totals[top]), float(totals.sum()))
-    even = f"{totals.max() / totals.mean():.2f} times the mean (Gini {gini(totals):.2f}; 0 is even)"
+    even = f"{totals.max() / totals.mean():.2f} times the mean; {unevenness(gini(totals))}"
     who = names[top] if by == "table" else names[top][0].upper() + names[top][1:]
     return f"{who} takes {share} of the rows, {even}"
 
@@ -352,9 +352,8 @@ def _finding_of_over_time(o: OverTime, strategy: str, weight: str) -> str:
     share = percent(float(totals[top]), float(totals.sum()))
     busy = o.load[o.load.sum(axis=1) > 0]
     peak = float((busy.max(axis=1) / busy.mean(axis=1)).max())
-    even = (
-        f"{totals.max() / totals.mean():.2f} times the mean ({peak:.2f} at the worst moment), Gini {gini(totals):.2f}"
-    )
+    of_mean = f"{totals.max() / totals.mean():.2f} times the mean ({peak:.2f} at the worst moment)"
+    even = f"{of_mean}, {unevenness(gini(totals))}"
     broken = int(o.broken.loc[o.broken["guarantee"] == "row_order", "violations"].sum())
     waits = f", {count(int(o.alignments.sum()), 'alignment')}" if o.alignments.sum() else ""
     lost = f"; {count(o.unplaced, 'row')} it cannot place, not counted" if o.unplaced else ""

@@ -490,10 +490,14 @@ def _finding_of_anomalies(a: pd.DataFrame, policies: Sequence[str], columns: int
         return f"No policy ever shows a state that never existed{where}"
     shares = {str(p): max(_share(cell) for _, cell in mine.groupby("_column")) for p, mine in a.groupby("policy")}
     worst = max(policies, key=lambda p: (shares[p], int(total[p])))
-    share = f", for {percent(shares[worst], 1)} of the time at worst" if shares[worst] else ""
     most = int(a[a["policy"] == worst].groupby("_column")["n"].sum().max())
-    up_to = "up to " if most < total[worst] else ""
-    shows = f"{label(worst)} shows {up_to}{count(most, 'state')} that never existed{share}"
+    never = f"{'up to ' if most < total[worst] else ''}{count(most, 'state')} that never existed"
+    others = len(policies) - len(clean) > 1  # then it is said by what this one is the worst
+    if shares[worst]:
+        wrong = "is wrong longest, for" if others else "is wrong for"
+        shows = f"{label(worst)} {wrong} {percent(shares[worst], 1)} of the time at worst, and shows {never}"
+    else:
+        shows = f"{label(worst)} shows {'most: ' if others else ''}{never}"
     if not clean:
         return f"No policy is safe here; {shows}"
     who = " and ".join(label(p) for p in clean) if len(clean) < 3 else f"{len(clean)} of {len(policies)} policies"

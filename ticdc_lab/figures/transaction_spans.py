@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ticdc_lab.events.tso import LOGICAL_BITS
+from ticdc_lab.events.tso import LOGICAL_BITS, tso_words
 from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, look, percent, sentence
@@ -130,7 +130,7 @@ def _repeats(fig: Figure, sample: pd.DataFrame, y: np.ndarray) -> None:
 
 def _hover(row: dict[Any, Any]) -> str:
     tables = ", ".join(label(t) for t in list(row["tables"])[:5]) + (" …" if len(row["tables"]) > 5 else "")
-    said = [f"commit_ts {row['commit_ts']}", f"{count(int(row['n_rows']), 'row')} of {tables}"]
+    said = [f"commit_ts {tso_words(int(row['commit_ts']))}", f"{count(int(row['n_rows']), 'row')} of {tables}"]
     if not row["complete"]:
         said.append(f"waits for partitions {', '.join(map(str, _ints(row['missing'])))}")
     if row["duplicates"]:

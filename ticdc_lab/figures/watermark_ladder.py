@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ticdc_lab.events.tso import LOGICAL_BITS
+from ticdc_lab.events.tso import LOGICAL_BITS, compose, utc_words
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, hatched, label, look, percent, sentence
@@ -203,7 +203,7 @@ def _ladder_line(fig: Figure, p: TopicProgress, lane: Lane) -> None:
     style, y = look(lane[1]), p.stands_s[lane]
     upcoming = np.append(np.diff(p.x_s), np.nan)
     hover = [
-        f"{lane_name(lane, one_topic=True)}<br>resolved ts {_num(v)} s<br>lag {_num(x - v)} s"
+        f"{lane_name(lane, one_topic=True)}<br>resolved ts {_num(v)} s{_at(p, v)}<br>lag {_num(x - v)} s"
         + ("" if math.isnan(n) else f"<br>the next watermark is {_num(n)} s ahead")
         for x, v, n in zip(p.x_s, y, upcoming, strict=True)
     ]
@@ -220,6 +220,11 @@ def _ladder_line(fig: Figure, p: TopicProgress, lane: Lane) -> None:
         hoverinfo="text",
     )
     fig.add_trace(marked(line, _of(lane)), 1, 1)
+
+
+def _at(p: TopicProgress, seconds: float) -> str:
+    """The time that stands for seconds on the axes."""
+    return "" if math.isnan(seconds) else f" ({utc_words(compose(p.origin_ms + round(1000 * seconds)))})"
 
 
 def _band(fig: Figure, p: TopicProgress, lane: Lane) -> None:

@@ -117,7 +117,8 @@ def expand(
     moment = known.middle if at is None else at
     if not known.first_ts <= moment <= known.last_ts:
         raise ContractError(
-            f"at is {moment}; the rows of the log lie from {known.first_ts} to {known.last_ts}.",
+            f"at is {tso.tso_words(moment)}; the rows of the log lie from {tso.tso_words(known.first_ts)} to "
+            f"{tso.tso_words(known.last_ts)}.",
             hint="Name a TSO between them, or leave it out for the middle.",
         )
     longest = max(delays_of(known, timing)) + timing.report_ms + timing.admin_ms + timing.restart_ms

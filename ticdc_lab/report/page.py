@@ -40,14 +40,14 @@ linear-gradient(to right,var(--shade),transparent) left/16px 100% no-repeat,
 linear-gradient(to left,var(--shade),transparent) right/16px 100% no-repeat}
 table{border-collapse:collapse;width:100%;font-size:13px}th,td{text-align:left;padding:4px 10px;
 border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:break-word}
-thead td{background:var(--tint)}
+thead td{background:var(--tint);position:sticky;top:0}
 th{white-space:nowrap;position:sticky;top:0;background:var(--tint)}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;
 white-space:nowrap}td.ticdc-ts{font-variant-numeric:tabular-nums}
 td.ticdc-copies{padding:2px 6px;width:1px}button.ticdc-copy{color:var(--soft)}
 td.code{font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:12px;white-space:pre-wrap;
 overflow-wrap:anywhere}
-tr:last-child td{border-bottom:0}.figure{margin:10px 0 22px}.figure .plotly-graph-div{height:auto!important}
+tbody tr:last-child td{border-bottom:0}.figure{margin:10px 0 22px}.figure .plotly-graph-div{height:auto!important}
 .paper{display:none}td a{color:inherit}
 tr{scroll-margin-top:40px}tr:target td{background:rgba(230,159,0,.28)}
 .figure:has(:target){outline:3px solid rgba(230,159,0,.7)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 import pandas as pd
@@ -30,18 +31,34 @@ def findings_table(findings: pd.DataFrame, *, messages: pd.DataFrame, drawn: Map
         Place in ``findings`` to the id of the figure that shows it.
     """
     known = set(_places(messages))
-    head = ["severity", "guarantee", "table", "key", "where", "message", "evidence"]
-    rows = [_row(r, known, drawn.get(i)) for i, r in enumerate(findings.to_dict("records"))]
+    told = f"message ({ENDS_ALIKE} as the first of its kind)"
+    head = ["severity", "guarantee", "table", "key", "where", told, "evidence"]
+    said: dict[tuple[str, str], str] = {}  # the first sentence of each kind
+    rows = []
+    for i, r in enumerate(findings.to_dict("records")):
+        first = said.setdefault((r["guarantee"], shown(r["table"])), r["message"])
+        rows.append(_row(r, known, drawn.get(i), r["message"] if i in drawn else _without_end(r["message"], of=first)))
     return PageTable(head, rows)
 
 
-def _row(r: Mapping[Any, Any], known: set[Place], figure: str | None) -> tuple[object, ...]:
+def _without_end(message: str, *, of: str) -> str:
+    """A sentence without the long end that it has in common with the first of its kind: it is read once."""
+    if message == of:
+        return message
+    alike = sum(
+        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(reversed(message), reversed(of), strict=False))
+    )
+    end = message[len(message) - alike :].partition(" ")[2]
+    return message if len(end) < _LONG_END else f"{message.removesuffix(end)}{ENDS_ALIKE}"
+
+
+def _row(r: Mapping[Any, Any], known: set[Place], figure: str | None, message: str) -> tuple[object, ...]:
     evidence = [] if r["evidence"] is None else list(r["evidence"])
     guarantee = r["guarantee"].replace("_", " ")
     where = f"partition {shown(r['partition'])} offset {shown(r['offset'])}"
     return (
         r["severity"], guarantee, shown(r["table"]), shown(r["key"]), where,
-        r["message"] if figure is None else (r["message"], Link("drawn above", f"#{figure}")),
+        message if figure is None else (message, Link("drawn above", f"#{figure}")),
         tuple(_cited(e, known) for e in evidence),
     )  # fmt: skip
 
@@ -89,6 +106,10 @@ def shown(value: object) -> str:
     """A value as text; empty where it is missing."""
     return "" if value is None or value is pd.NA or value != value else str(value)
 
+
+_LONG_END = 40
+ENDS_ALIKE = "…"
+"""In place of the end of a sentence that the first finding of its kind has too."""
 
 _MANY = 300
 _PENDING = 30
@@ -150,7 +171,10 @@ def _tables(answer: Answer) -> Section:
         body += [_titled("DDL", len(ddl)), _table(ddl[columns], code=["query"])]
     if len(quarantine):
         first = [f"{r['topic']} partition {r['partition']} offset {r['offset']}" for r in quarantine.to_dict("records")]
-        body += ["Quarantine", _table(quarantine[["error_class", "n", "reason"]].assign(**{"first in": first}))]
+        body += [
+            "Quarantine: messages that could not be decoded",
+            _table(quarantine[["error_class", "n", "reason"]].assign(**{"first in": first})),
+        ]
     return _section(answer, body)
 
 

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import NOTHING, Known
+from ticdc_lab.codecs.decode import other_protocol
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine import engine_of, is_several_machines, parallelism, speeds, verbatim
 from ticdc_lab.engine.failures import engine_errors, task_errors
@@ -155,6 +156,8 @@ class ChangeLog:
     """Which offsets a Kafka topic no longer had, one sentence a partition; known once materialised."""
     left_out: tuple[str, ...] = ()
     """Which files of its folder were not read, one sentence each."""
+    strangers: tuple[str, ...] = ()
+    """Which other protocol messages are in that could not be decoded; known once materialised."""
     sample: Sample | None = None
     origin: Origin | None = None
     _source: Source | None = None
@@ -220,7 +223,7 @@ class ChangeLog:
         known = None if self._source is None else self._source.overlaps_known
         overlaps = self._overlaps if known is None else known.sentences
         return (*self.left_out, *overlaps, *limits_of(
-            self.protocol, self.counts, has_commit_ts=self.has_commit_ts, gaps=self.gaps,
+            self.protocol, self.counts, has_commit_ts=self.has_commit_ts, gaps=(*self.gaps, *self.strangers),
             sample=() if self.sample is None else self.sample.limits,
         ))  # fmt: skip
 
@@ -333,7 +336,7 @@ class ChangeLog:
                 step = decoding_step(self.messages.sparkSession, self.protocol, self.source_kind)
                 speeds.note(step, messages=log.counts.messages, seconds=time.monotonic() - begun)
             # what a sample left out is no gap: the source is asked again then
-            log = log._with_gaps(log.decoded if self.sample is None else self.messages)
+            log = log._with_gaps(log.decoded if self.sample is None else self.messages)._with_strangers()
         known = None if self._source is None else self._source.overlaps_known
         return replace(log, _source=None, _overlaps=self._overlaps if known is None else known.sentences)
 
@@ -407,6 +410,23 @@ class ChangeLog:
         should = expected.agg(F.sum(F.col("end_offset") - F.col("first_offset"))).first()
         all_came = should is not None and should[0] == self.counts.messages
         return self if all_came else replace(self, gaps=lacking(positions, expected))
+
+    def _with_strangers(self) -> ChangeLog:
+        """The log with ``strangers``, looked for only where messages were put aside."""
+        if self.counts is None or not self.counts.quarantined:
+            return self
+        place = ("topic", "partition", "offset")
+        some = self.quarantine.select(*place, "key", "value").orderBy(*place).limit(LOOKED_AT).toArrow()
+        found = other_protocol(some, protocol=self.protocol, known=self.known)
+        if found is None:
+            return self
+        looked = f"Of {some.num_rows:,} messages in quarantine that were looked at"
+        said = f"{looked} {found[1]:,} are {found[0]}, no {self.protocol}: two kinds of logs lie here. Read each alone."
+        return replace(self, strangers=(said,))
+
+
+LOOKED_AT = 256
+"""Messages in quarantine in which another protocol is looked for."""
 
 
 def decoding_step(spark: SparkSession, protocol: str, source_kind: str) -> str:

@@ -72,15 +72,15 @@ class TiCDCSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads all files there are."""
-        return _Reader(_Asked.of(self.options))
+        return _Reader(_ReadRequest.of(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Reads files as they come."""
-        return _StreamReader(_Asked.of(self.options))
+        return _StreamReader(_ReadRequest.of(self.options))
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _ReadRequest:
     """What is asked for."""
 
     path: str
@@ -90,7 +90,7 @@ class _Asked:
     once: bool
 
     @classmethod
-    def of(cls, options: Any) -> _Asked:
+    def of(cls, options: Any) -> _ReadRequest:
         path = options.get("path")
         if not path:
             raise SourceError(
@@ -145,7 +145,7 @@ def _messages(part: TaskPart) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch |
     return pieces.read_piece(part.file, part.first, part.last, part.line)
 
 
-def _parts(files: Sequence[Path], asked: _Asked) -> list[TaskPart]:
+def _parts(files: Sequence[Path], asked: _ReadRequest) -> list[TaskPart]:
     """What tasks read: row groups of Parquet, whole gzip files, ranges of plain ones."""
     found: list[pieces.Piece] = []
     for file in files:
@@ -162,7 +162,7 @@ def _parts(files: Sequence[Path], asked: _Asked) -> list[TaskPart]:
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, asked: _Asked) -> None:
+    def __init__(self, asked: _ReadRequest) -> None:
         self._parts = _parts(asked.files(), asked)
         self._protocol, self._known = asked.told(self._parts)
         self._skips = _held_twice(self._parts) if asked.once else pieces.NO_SKIPS
@@ -196,7 +196,7 @@ class _StreamReader(DataSourceStreamReader):
     Each file stands for itself: of the simple protocol it must bring the table versions that its rows need.
     """
 
-    def __init__(self, asked: _Asked) -> None:
+    def __init__(self, asked: _ReadRequest) -> None:
         self._asked = asked
 
     def initialOffset(self) -> dict[str, Any]:

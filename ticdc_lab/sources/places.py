@@ -243,11 +243,23 @@ def kind_of(source: str, files: list[Path] | None) -> str:
     kinds = {kind_of_name(n) for n in names}
     if len(kinds) == 1 and None not in kinds:
         return str(kinds.pop())
-    found = ", ".join(sorted({Path(n).name for n in names})[:4])
+    of_kind = {kind: sorted(Path(n).name for n in names if kind_of_name(n) == kind) for kind in kinds}
+    found = ", ".join(_named(of_kind[kind], kind) for kind in ("capture", "parquet", None) if kind in of_kind)
+    logs = sorted(n for n in names if kind_of_name(n))
+    one = f"Name one of its files, such as {logs[0]}, or a folder that holds one kind. " if logs else ""
     raise SourceError(
-        f"Cannot tell what {source} is: found {found}; expected {_WHAT}.",
-        hint=f"Say it with --source-kind {'|'.join(KINDS)}.",
+        f"Cannot tell what {source} is: it holds {found}; expected {_WHAT}."
+        if files is not None and len(names) > 1
+        else f"Cannot tell what {source} is; expected {_WHAT}.",
+        hint=f"{one}Or say what it is: --source-kind {'|'.join(KINDS)}.",
     )
+
+
+def _named(names: Sequence[str], kind: str | None) -> str:
+    """How many files of a kind there are, with the first one's name."""
+    what = "file of another kind" if kind is None else f"{kind} file"
+    which = names[0] if len(names) == 1 else f"{names[0]}, .."
+    return f"{len(names)} {what if len(names) == 1 else what.replace('file', 'files', 1)} ({which})"
 
 
 def kind_of_name(name: str) -> str | None:

@@ -12,7 +12,7 @@ from ticdc_lab.engine.columns import in_order
 from ticdc_lab.errors import ContractError, IncompleteHistoryError, ProtocolError
 from ticdc_lab.events import PARTITION
 from ticdc_lab.events.schema import require_batch, require_columns
-from ticdc_lab.events.tso import to_datetime
+from ticdc_lab.events.tso import tso_words
 from ticdc_lab.facts.catalog import DDL, Catalog, ddl_of
 from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef, TableName
 from ticdc_lab.tables.lives import Life
@@ -204,11 +204,6 @@ _READ = 140
 """Characters of a name in a sentence; MySQL's own have at most 64 each."""
 
 
-def at(ts: int) -> str:
-    """A TSO and the time it stands for."""
-    return f"{ts} ({to_datetime(ts).isoformat(sep=' ', timespec='milliseconds')})"
-
-
 def no_such_table(table: str, catalog: Catalog, facts: RowsKnown, *, most: int = 10) -> ProtocolError:
     """The log names no such table."""
     names = sorted({".".join(n) for n in (*catalog.versions, *facts.tables)})
@@ -231,7 +226,8 @@ def _short(name: str) -> str:
 def not_there(table: str, ts: int, why: str) -> ProtocolError:
     """The table does not exist at the timestamp."""
     return ProtocolError(
-        f"There is no table {table} at {at(ts)}: {why}.", hint="Ask for another timestamp, or by its name of that time."
+        f"There is no table {table} at {tso_words(ts)}: {why}.",
+        hint="Ask for another timestamp, or by its name of that time.",
     )
 
 
@@ -252,8 +248,9 @@ def require_resolved(table: str, ts: int | None, facts: RowsKnown) -> int:
     if ts is not None and ts > facts.resolved_ts:
         behind = sorted(f"{t} {p}" for (t, p), mark in facts.resolved.items() if mark is not None and mark < ts)
         raise IncompleteHistoryError(
-            f"{table} cannot be told at {at(ts)}: the log is complete only up to resolved_ts {at(facts.resolved_ts)}; "
-            f"changes up to the timestamp may still be missing from the partitions {behind}.",
+            f"{table} cannot be told at {tso_words(ts)}: the log is complete only up to resolved_ts "
+            f"{tso_words(facts.resolved_ts)}; changes up to the timestamp may still be missing from the partitions "
+            f"{behind}.",
             hint="Ask for a timestamp up to resolved_ts, or record on.",
         )
     return facts.resolved_ts if ts is None else ts
@@ -289,7 +286,7 @@ def require_kept(table: str, life: Life, ts: int) -> None:
     if life.lost:
         moved_at, reason = life.lost[0]
         raise IncompleteHistoryError(
-            f"{table} cannot be told at {at(ts)}: {reason} (DDL of commit_ts {moved_at}).",
+            f"{table} cannot be told at {tso_words(ts)}: {reason} (DDL of commit_ts {moved_at}).",
             hint=f"Ask for a timestamp below {moved_at}.",
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ticdc_lab import figures
-from ticdc_lab.events.tso import to_datetime, utc_words
+from ticdc_lab.events.tso import to_datetime, tso_words, utc_words
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
 from ticdc_lab.tables.browse import BESIDE, PAGE, Browser, MessagePage, TableTimeline
@@ -170,7 +170,7 @@ def table_panel(timeline: TableTimeline, *, table: str, made_from: Mapping[str, 
     controls = {"ts": moments("as of", options, tip="After which of the table's changes it is shown")}
 
     def draw(view: TableView) -> Drawn:
-        title = f"{table} has {count(timeline.count(view.ts), 'row')} at commit_ts {view.ts}"
+        title = f"{table} has {count(timeline.count(view.ts), 'row')} at commit_ts {tso_words(view.ts)}"
         rows = timeline.rows(view.ts)
         return Drawn(
             figures.listing(rows, title=title, note=_TABLE_NOTE, commit_ts=timeline.commit_ts), _ASKED, {"rows": rows}

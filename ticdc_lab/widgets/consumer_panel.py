@@ -85,12 +85,12 @@ def consumer_panel(
         "step": Player(STEPS),
     }
 
-    def consumed(policy: str, speeds: tuple[int, ...], paused: tuple[Pause, ...], down: tuple[Crash, ...]) -> _Seen:
+    def consumed(policy: str, speeds: tuple[int, ...], paused: tuple[Pause, ...], down: tuple[Crash, ...]) -> _ShownRun:
         how = Listeners(
             per_second=per_second, speeds=MappingProxyType(dict(zip(lanes, speeds, strict=True))), processes=_PROCESSES,
             pauses=paused, faults=down,
         )  # fmt: skip
-        return _Seen.of(run(log, POLICIES[policy], how))
+        return _ShownRun.of(run(log, POLICIES[policy], how))
 
     runs = Kept(consumed)
 
@@ -109,7 +109,7 @@ def consumer_panel(
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Seen:
+class _ShownRun:
     """A run as the panel shows it."""
 
     deliveries: pd.DataFrame
@@ -117,7 +117,7 @@ class _Seen:
     moments: list[int]
 
     @classmethod
-    def of(cls, found: ConsumerRun) -> _Seen:
+    def of(cls, found: ConsumerRun) -> _ShownRun:
         deliveries, steps = frames_of(found)
         return cls(deliveries, steps, figures.moments(deliveries, steps, most=STEPS + 1))
 
