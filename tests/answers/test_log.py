@@ -27,6 +27,7 @@ from ticdc_lab.errors import ContractError, ProtocolError, SetupError, SourceErr
 from ticdc_lab.events.tso import compose, physical_ms, utc_words
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.log import Log
+from ticdc_lab.tables.browse import MessagePage
 from ticdc_lab.widgets.tabs import TABS
 
 SMALL = str(golden("messages_canal-json-tidb_small.jsonl.gz"))
@@ -57,7 +58,14 @@ def test_a_closed_log_says_so(spark: SparkSession) -> None:
     """A question is refused in a sentence, not answered with nothing; it still shows itself."""
     closed = ticdc_lab.open(SMALL, spark=spark)
     assert closed.contents().finding
+    browser, timeline = closed.browser, closed.timeline("shop.users")  # as panels hold them
+    ts = timeline.moments()[0]
     closed.close()
+    for page in (
+        lambda: browser.page(MessagePage()), timeline.moments, lambda: timeline.count(ts), lambda: timeline.rows(ts),
+    ):  # fmt: skip
+        with pytest.raises(SourceError, match="What was decoded of this log is gone"):
+            page()
     for question in (closed.contents, closed.audit, lambda: closed.events):
         with pytest.raises(ContractError, match=r"small\.jsonl\.gz was closed, and what was decoded of it is gone"):
             question()

@@ -192,14 +192,15 @@ class PartitionPlan:
 
     def sentences(self) -> list[str]:
         """The plan in words."""
-        what = f"{self.procedure}: from {self.before} to {self.after} partitions at TSO {self.at}"
+        what = f"{self.procedure}: from {self.before} to {self.after} partitions at {tso.tso_words(self.at)}"
         n = len(self.processors)
         if self.admin_ms is None:
             return [f"{what}; {n} processors use them {self._heard()} ms later, each by itself."]
         return [
             f"{what}; {n} processors hear it {self._heard()} ms later.",
-            f"The Admin event is sent {self.admin_ms - self.at_ms} ms after it, at resolved_ts {self.resolved}; all "
-            f"starts again at checkpoint {self.checkpoint}, {self.start_ms - self.at_ms} ms after it.",
+            f"The Admin event is sent {self.admin_ms - self.at_ms} ms after it, at resolved_ts "
+            f"{tso.tso_words(self.resolved)}; all starts again at checkpoint {tso.tso_words(self.checkpoint)}, "
+            f"{self.start_ms - self.at_ms} ms after it.",
         ]
 
     def _heard(self) -> str:

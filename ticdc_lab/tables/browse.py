@@ -6,7 +6,8 @@ in a fraction of a second and without a Spark job: it skips what lies in other p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -303,7 +304,20 @@ class Browser:
         return pd.DataFrame(values, index=pd.MultiIndex.from_frame(found))
 
     def _frame(self, query: str, values: list[Any] | None = None) -> pd.DataFrame:
-        return self._connection.execute(query, values or []).df()
+        with _files_needed():
+            return self._connection.execute(query, values or []).df()
+
+
+@contextmanager
+def _files_needed() -> Iterator[None]:
+    """What DuckDB says of files that are gone, in words."""
+    try:
+        yield
+    except duckdb.IOException:
+        raise SourceError(
+            "What was decoded of this log is gone: the log was closed, or somebody removed its folder.",
+            hint="Open it again: ticdc_lab.open(..).",
+        ) from None
 
 
 def commit_ts_span(moment: int | str) -> tuple[int, int]:
@@ -375,12 +389,14 @@ class TableTimeline:
     def moments(self) -> list[int]:
         """Every commit_ts (TSO) at which the table changed, in order."""
         ends = f"SELECT {self._from} AS ts FROM history UNION SELECT {self._to} FROM history"
-        found = self._connection.execute(f"SELECT ts FROM ({ends}) WHERE ts IS NOT NULL ORDER BY ts").fetchall()
+        with _files_needed():
+            found = self._connection.execute(f"SELECT ts FROM ({ends}) WHERE ts IS NOT NULL ORDER BY ts").fetchall()
         return [int(ts) for (ts,) in found]
 
     def count(self, ts: int) -> int:
         """Number of rows at ``ts`` (TSO)."""
-        found = self._connection.execute(f"SELECT count(*) FROM history WHERE {self._valid}", [ts, ts]).fetchall()
+        with _files_needed():
+            found = self._connection.execute(f"SELECT count(*) FROM history WHERE {self._valid}", [ts, ts]).fetchall()
         return int(found[0][0])
 
     def rows(self, ts: int, *, n: int = PAGE) -> pd.DataFrame:
@@ -391,4 +407,5 @@ class TableTimeline:
         shown = ", ".join(f"h.{quoted(name)}" for name in self._columns)
         query = f"SELECT {shown}, h.{self._ts} AS {quoted(self.commit_ts)} FROM history h WHERE {self._valid}"
         in_order = f"ORDER BY h.{self._ts} DESC, {shown}"
-        return self._connection.execute(f"{query} {in_order} LIMIT ?", [ts, ts, n]).df()
+        with _files_needed():
+            return self._connection.execute(f"{query} {in_order} LIMIT ?", [ts, ts, n]).df()
