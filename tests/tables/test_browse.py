@@ -204,7 +204,7 @@ def test_table_panel_moves_through_time(timeline: TableTimeline) -> None:
     panel = table_panel(timeline, table="s.t")
     assert timeline.moments() == [10, 20, 30, 40] and panel.value == TableView(40)
     panel.value = TableView(30)
-    assert panel.figure.layout.meta["finding"] == "s.t has 2 rows at commit_ts 30"
+    assert panel.figure.layout.meta["finding"] == "s.t has 2 rows at commit_ts 30 (1970-01-01 00:00:00.000 UTC)"
 
 
 def test_browse_panel_goes_to_messages_that_were_chosen_elsewhere(browser: Browser) -> None:
