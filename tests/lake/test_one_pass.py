@@ -23,7 +23,7 @@ from ticdc_lab.engine.delta_log import DataFile
 from ticdc_lab.events.schema import CHECKSUMS, EVENTS, KEYS, MESSAGES, QUARANTINE, TRANSACTIONS
 from ticdc_lab.facts.known import LogFacts
 from ticdc_lab.facts.watermarks import partitions_of
-from ticdc_lab.lake.one_pass import Passed, TableFile, merging, passing, statistics, writing
+from ticdc_lab.lake.one_pass import LakeFile, Passed, merging, passing, statistics, writing
 from ticdc_lab.lake.restoring import judged, share_of, share_restored
 from ticdc_lab.lake.tables import SMALL_FILE, SMALL_FILES, ends_of, to_merge
 
@@ -202,7 +202,7 @@ def test_a_merged_file_has_the_rows_of_all(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     written = []
     for part in ([3, 1], [7], [5, 6]):
-        one = TableFile(str(tmp_path), "t", form)
+        one = LakeFile(str(tmp_path), "t", form)
         one.add(pa.table({"commit_ts": part}))
         written.append(one.closed())
     names = [f.name for f in written if f is not None]
@@ -215,5 +215,5 @@ def test_a_merged_file_has_the_rows_of_all(tmp_path: Path) -> None:
 
 def test_a_file_without_a_row_is_not_made(tmp_path: Path) -> None:
     """Nothing is left in the folder."""
-    assert TableFile(str(tmp_path), ".", pa.schema([("a", pa.int64())])).closed() is None
+    assert LakeFile(str(tmp_path), ".", pa.schema([("a", pa.int64())])).closed() is None
     assert not list(tmp_path.iterdir())

@@ -33,7 +33,7 @@ def order_of(*keys: _Ints) -> _Ints:
 
 
 def _small(values: _Ints, *, within: int) -> tuple[_Ints, int]:
-    """Numbers from 0 on in the same order, and their bits: of few bits, or ranks where ``within`` does not hold them."""
+    """Numbers from 0 on in the same order, and their bits: few, or ranks where ``within`` does not hold them."""
     low, high = int(values.min()), int(values.max())
     bits = (high - low).bit_length()
     if bits <= within:

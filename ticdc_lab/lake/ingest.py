@@ -53,7 +53,7 @@ from ticdc_lab.events.schema import TRANSACTIONS
 from ticdc_lab.events.tso import physical_ms
 from ticdc_lab.facts.limits import lacking
 from ticdc_lab.facts.watermarks import partition_watermarks
-from ticdc_lab.lake.one_pass import PASSED, Passed, TableFile, passing, writing
+from ticdc_lab.lake.one_pass import PASSED, LakeFile, Passed, passing, writing
 from ticdc_lab.lake.restoring import MOST_ROWS, Home, share_restored
 from ticdc_lab.lake.tables import (
     OURS,
@@ -139,7 +139,7 @@ def write_state(tables: Tables, state: IngestState) -> None:
     schema = schemas(tables.spark)["watermarks"]
     rows = [Row(**{name: (f | more)[name] for name in schema.names}) for f in state.facts]
     if (place := local_path(tables.folder)) is not None:
-        file = TableFile(str(place), "watermarks", arrow_schema(schema))
+        file = LakeFile(str(place), "watermarks", arrow_schema(schema))
         file.add(pa.Table.from_pylist([row.asDict() for row in rows], arrow_schema(schema)))
         new = [written] if (written := file.closed()) is not None else []
         commit_files(tables.spark, tables.path("watermarks"), new, note=OURS, replaced=lambda _: True)

@@ -42,7 +42,7 @@ _FILE = ("name", "size", "modified_ms", "stats")
 Decode = Callable[[Batches], Batches]
 
 
-class TableFile:
+class LakeFile:
     """A Parquet file of a table, begun with its first row."""
 
     def __init__(self, folder: str, name: str, schema: pa.Schema) -> None:
@@ -118,7 +118,7 @@ def passing(
     """
 
     def run(batches: Batches) -> Batches:
-        files = {name: TableFile(folder, name, schema) for name, schema in schemas.items()}
+        files = {name: LakeFile(folder, name, schema) for name, schema in schemas.items()}
         groups: list[pa.Table] = []
 
         def kept() -> Batches:
@@ -148,7 +148,7 @@ def writing(folder: str, table: str, schema: pa.Schema, *, apart: str) -> Callab
     """Write rows into files of a table, those of which a boolean column is false apart; yields :data:`PASSED`."""
 
     def run(batches: Batches) -> Batches:
-        files = TableFile(folder, table, schema), TableFile(folder, table, schema)
+        files = LakeFile(folder, table, schema), LakeFile(folder, table, schema)
         for batch in batches:
             rows = pa.Table.from_batches([batch])
             files[0].add(rows.filter(rows[apart]))
@@ -167,7 +167,7 @@ def merging(folder: str, schemas: Mapping[str, pa.Schema]) -> Callable[[Batches]
         for batch in batches:
             for row in batch.to_pylist():
                 table = row["table"]
-                whole = TableFile(folder, table, schemas[table])
+                whole = LakeFile(folder, table, schemas[table])
                 for name in row["names"]:
                     with pq.ParquetFile(Path(folder) / table / name) as file:
                         for i in range(file.num_row_groups):

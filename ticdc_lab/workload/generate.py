@@ -18,7 +18,7 @@ from ticdc_lab.errors import ContractError
 from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import EVENTS
-from ticdc_lab.lake.one_pass import TableFile
+from ticdc_lab.lake.one_pass import LakeFile
 from ticdc_lab.workload.lanes import events_of, lane_of
 from ticdc_lab.workload.settings import Workload
 from ticdc_lab.workload.shape import DDL, Shape
@@ -114,7 +114,7 @@ def _written(make: Callable[[Batches], Batches], folder: Path, **constants: obje
         return pa.table(columns, schema=schema)
 
     def run(batches: Batches) -> Batches:
-        file = TableFile(str(folder), "", schema)
+        file = LakeFile(str(folder), "", schema)
         for batch in make(batches):
             file.add(whole(batch))
         if (done := file.closed()) is not None:
