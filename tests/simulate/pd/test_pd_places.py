@@ -9,7 +9,7 @@ import numpy as np
 
 from ticdc_lab.simulate.pd.cluster import cluster_of
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.location import distances, isolation_score, isolation_scores, may_improve
+from ticdc_lab.simulate.pd.location import distances, may_improve
 from ticdc_lab.simulate.pd.regions import Peer, Region
 from ticdc_lab.simulate.pd.replica_checker import check_replicas
 from ticdc_lab.simulate.pd.stores import Store, labelled
@@ -23,15 +23,6 @@ def some_stores(rng: random.Random, n: int) -> list[Store]:
         Store(i, labels=labelled({k: f"{k}{rng.randrange(4)}" for k in LABELS if rng.random() < 0.9}))
         for i in range(1, n + 1)
     ]
-
-
-def test_isolation_scores_are_those_of_single_regions() -> None:
-    """Also of regions with a peer missing."""
-    rng = random.Random(1)
-    stores = some_stores(rng, 12)
-    rows = [rng.sample(range(12), 3) for _ in range(200)] + [[0, 5, -1]]
-    found = isolation_scores(distances(stores, LABELS), np.array(rows, dtype=np.int32))
-    assert found.tolist() == [isolation_score([stores[i] for i in row if i >= 0], LABELS) for row in rows]
 
 
 def test_every_region_that_a_checker_would_move_is_found_and_no_other() -> None:

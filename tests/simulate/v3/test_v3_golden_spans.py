@@ -16,7 +16,8 @@ from ticdc_lab.simulate.scheduler.v3.reconciler import (
     FIRST_KEY,
     LAST_KEY,
     SPAN_REGION_LIMIT,
-    reconcile,
+    arrived,
+    departed,
     span_number,
     split_by_region_count,
     split_by_written_keys,
@@ -45,6 +46,12 @@ def cut(weights, number, threshold=0):
 def spans_of(known):
     """Give the spans of each table."""
     return {table: list(pieces.spans) for table, pieces in known.items()}
+
+
+def reconcile(known, tables, held, split):
+    """Bring pieces up to date with the wanted tables and the spans of which the owner has a record, as it does."""
+    gone = [table for table in known if table not in tables]
+    return arrived(departed(known, gone), tables, held, split)
 
 
 def test_v3_35_holes_are_filled_and_tables_are_cut_once():

@@ -68,12 +68,6 @@ def distances(stores: Sequence[Store], labels: Sequence[str]) -> Distances:
     return found
 
 
-def isolation_scores(apart: Distances, peers: Positions) -> Distances:
-    """Give the isolation score of each region: the sum over the pairs of its peers."""
-    own = apart[peers[:, :, None], peers[:, None, :]].sum(axis=(1, 2))
-    return np.asarray(own // 2, dtype=np.int64)
-
-
 def may_improve(apart: Distances, peers: Positions, takes: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Say for which regions a store that takes peers would be better isolated than the worst peer's.
 

@@ -261,12 +261,6 @@ def scores_apart(cluster: Cluster, kind: Kind, because: str) -> Explained:
     return notes.explained((), because)
 
 
-def about_region(decisions: tuple[Decision, ...], region: int) -> list[Decision]:
-    """Give the decisions about a region."""
-    of = (d for d in decisions if d.region == region or any(op.region == region for op in d.told.operators))
-    return sorted(of, key=lambda d: d.at_us)
-
-
 def about_store(decisions: Sequence[Decision], store: int) -> list[Decision]:
     """Give the decisions that looked at a store as a source or as a target."""
     return [d for d in decisions if any(r.store == store for r in choice_of(d.told).rows)]

@@ -142,25 +142,6 @@ Known: TypeAlias = Map[Key, Pieces]
 Split: TypeAlias = Callable[[int], tuple[Key, ...]]
 
 
-def reconcile(known: Known, tables: Iterable[Key], held: Iterable[Key], split: Split) -> tuple[Known, list[Decided]]:
-    """Bring the pieces up to date with the wanted tables and the spans of which the owner has a record.
-
-    Parameters
-    ----------
-    known
-        The pieces so far; empty for a new owner.
-    tables
-        All that are wanted; pieces of others are forgotten. A span that is wanted as such is its own piece.
-    held
-        Spans with a record.
-    split
-        Cuts a table that arrives; gives the table itself where it is to stay whole.
-    """
-    wanted = set(tables)
-    known = departed(known, (table for table in known if table not in wanted))
-    return arrived(known, wanted, held, split)
-
-
 def departed(known: Known, tables: Iterable[Key]) -> Known:
     """Forget tables."""
     left = known.mutate()
