@@ -48,7 +48,6 @@ def test_a_log_beside_itself_loses_nothing(itself: Counts) -> None:
     assert itself["row changes"][1] > 500
 
 
-@pytest.mark.soak
 def test_a_delivery_twice_is_one_row(reference: DataFrame, itself: Counts) -> None:
     """What was delivered again later is no loss and no gain."""
     again = reference.unionByName(reference.withColumn("offset", F.col("offset") + 1_000_000))
@@ -81,7 +80,7 @@ PLANTED: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 
 
-@pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("half", [0, 1])
 def test_planted_losses_are_seen_and_no_other(reference: DataFrame, half: int) -> None:
     """A log that lost some things loses exactly these aspects; but rows that are gone move others up."""
     names = list(PLANTED)[half::2]

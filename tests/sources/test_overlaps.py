@@ -82,7 +82,6 @@ def test_where_overlaps_are_not_looked_for_it_is_said(
     assert load(spark, str(tmp_path / "a.parquet")).limits == ()
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("write", [plain, zipped, parquet])
 def test_behind_a_url_it_is_said_too(
     classic: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Write

@@ -129,10 +129,7 @@ def test_watermarks_and_transactions_of_a_tree(spark: SparkSession, trees: Path)
         load(spark, str(trees / "small_csv")).require_commit_ts("transactions")
 
 
-@pytest.mark.parametrize(
-    "tree", [pytest.param("small_canal-json", marks=pytest.mark.soak), "small_csv_committs_oldvalue"]
-)
-@pytest.mark.soak
+@pytest.mark.parametrize("tree", ["small_canal-json", "small_csv_committs_oldvalue"])
 def test_the_command_line_takes_a_folder(spark: SparkSession, trees: Path, tree: str) -> None:
     """watermarks, transactions and audit answer as for a topic: all is complete, nothing breaks a promise."""
     said = {}

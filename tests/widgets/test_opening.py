@@ -17,6 +17,7 @@ from ticdc_lab.cli import main
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.figures.selecting import Selection
 from ticdc_lab.log import Log
+from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.widgets import open_state
 from ticdc_lab.widgets.opening import OF_A_LOG
 from ticdc_lab.widgets.state import StateError
@@ -72,18 +73,21 @@ def test_a_log_that_is_gone_is_said(spark: SparkSession, state: Path, tmp_path: 
         open_state({**told, "panel": "cat"}, spark)
 
 
-@pytest.mark.soak
+@pytest.fixture(scope="module")
+def decoded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> ChangeLog:
+    """Decode once for all panels."""
+    return load(spark, str(golden(NAME))).materialise(str(tmp_path_factory.mktemp("log") / "decoded"))
+
+
 @pytest.mark.parametrize("name", OF_A_LOG)
-def test_every_panel_of_a_log_opens_again(spark: SparkSession, name: str, tmp_path: Path) -> None:
+def test_every_panel_of_a_log_opens_again(spark: SparkSession, decoded: ChangeLog, name: str, tmp_path: Path) -> None:
     """As it was saved."""
-    log = load(spark, str(golden(NAME))).materialise(str(tmp_path / "decoded"))
-    panel = OF_A_LOG[name](Log(log, tmp_path), {})
+    panel = OF_A_LOG[name](Log(decoded, tmp_path), {})
     again = open_state(panel.state(), spark)
     assert again.value == panel.value and again.state() == panel.state()
     assert again.figure.layout.meta == panel.figure.layout.meta
 
 
-@pytest.mark.soak
 def test_a_workbench_opens_again(spark: SparkSession) -> None:
     """With the tab that was open and what was chosen."""
     bench = workbench(str(golden(NAME)), spark).wait()

@@ -40,7 +40,7 @@ EARLIER: dict[str, dict[str, Any]] = json.loads((ROOT / "tests/data/formats/stat
 """What the commit ad588b8 saved of each kind of panel."""
 
 
-@pytest.mark.parametrize("name", [n if n != "workbench" else pytest.param(n, marks=pytest.mark.soak) for n in EARLIER])
+@pytest.mark.parametrize("name", EARLIER)
 def test_a_state_of_an_earlier_version_opens(name: str, tmp_path: Path) -> None:
     """With every value that it says; of a log where the recording lies beside it."""
     state = EARLIER[name]
