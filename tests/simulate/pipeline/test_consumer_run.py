@@ -250,6 +250,30 @@ def test_a_consumer_that_reads_on_behind_what_it_had_in_memory_loses_rows(
     assert explore(Ends(mode)).broken is not None
 
 
+@pytest.mark.parametrize("mode", CONSUMERS)
+def test_a_ddl_that_all_have_passed_is_passed_again_after_a_crash(mode: str) -> None:
+    """A row above it that came before it waits still, so it is read again, and only there (seed 441 of the swarm)."""
+    machine = Consumer(DownstreamSettings(partitions=2, consumer=mode))
+    logs: tuple[tuple[Entry, ...], ...] = ((Rows(0, "w", (change(25, 1),)), DDL, Mark(0, "w", 31)),
+                                           (DDL, Rows(0, "w", (change(26, 2),)), Mark(0, "w", 31)))  # fmt: skip
+
+    def read(state: ConsumerState, *at: tuple[int, int]) -> ConsumerState:
+        for p, offset in at:
+            polled = Polled(p, offset, logs[p][offset])
+            state, _ = machine.step(state, Received(f"partition-{p}", polled), Now(0))
+        return state
+
+    state = read(machine.start(CONSUMER, Now(0))[0], (0, 0), (0, 1), (1, 0))
+    assert state.ddl_ts == DDL.ts
+    state, _ = machine.again(CONSUMER, state, KEPT, Now(0))
+    assert [state.listeners[p].next for p in (0, 1)] == [0, 1]
+    state = read(state, (0, 0), (0, 1), (0, 2), (1, 1), (1, 2))
+    assert all(x.stands_at is None and not x.buffered for x in state.listeners.values())
+    done = list(newest_first(state.done))
+    assert sum(one.ddl is not None for one in done) == 1
+    assert sorted(c.commit_ts for one in done for c in one.changes) == [25, 26]
+
+
 @pytest.mark.parametrize("mode", [BY_TRANSACTION, BY_ROW])
 def test_a_consumer_that_crashes_in_a_run_has_all_in_its_end(mode: str) -> None:
     """Twice, with a partition that is slow; what it had read and not executed comes again."""

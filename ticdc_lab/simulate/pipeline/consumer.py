@@ -272,6 +272,11 @@ class Consumer:
                     continue
                 aligned = listener.aligned.set(entry.table, entry.number)
                 state = self._opened(_with(state, partition, listener._replace(aligned=aligned)), now)
+            elif isinstance(entry, Ddl) and entry.ts <= state.ddl_ts:
+                # All have stood at it: who reads it again after a crash, from rows before it that wait still, would
+                # stand there alone.
+                if self.settings.consumer != BY_TRANSACTION:
+                    state = execute(state, (partition,), entry.ts, now)
             else:
                 listener = listener._replace(stands_at=entry, stands_in=place, unread=tuple(waiting))
                 state = _with(state, partition, listener)
