@@ -87,6 +87,11 @@ class Meter:
         while not self._stop.wait(0.2):
             self._look()
 
+    def cpu_of(self, pid: int) -> float:
+        """CPU seconds, of all those, of one child and of what it has started."""
+        child = psutil.Process(pid)
+        return sum(self.cpu.get(p.pid, 0.0) for p in (child, *child.children(recursive=True)))
+
     def time(self, run: Callable[[], object]) -> dict[str, float]:
         """Seconds, CPU seconds and peak GiB of ``run``."""
         self._look()

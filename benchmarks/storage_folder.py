@@ -1,4 +1,4 @@
-"""Seconds to list and to load a storage folder of many small files.
+"""Seconds, and CPU seconds of all processes, to list, open, load and check a storage folder of many small files.
 
 python benchmarks/storage_folder.py --files 100000 [--folder DIR]
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
+
+from run import Meter
 
 from ticdc_lab import load, session
 from ticdc_lab.codecs.table_file import DEFAULTS, checksum
@@ -56,18 +58,18 @@ def main() -> None:
             make(root, args.files)
         spark = session("spark")
         spark.range(1).count()
-        timed = {}
         for step, work in {
             "list": lambda: listing(spark, str(root), local=root, settings=DEFAULTS).sizes,
             "open, no file decoded but a sample": lambda: load(spark, str(root)),
             "load into Parquet": lambda: load(spark, str(root)).materialise(f"{temporary}/out").counts,
             "fsck": lambda: fsck(spark, str(root)).count(),
         }.items():
-            start = time.perf_counter()
-            found = work()
-            timed[step] = round(time.perf_counter() - start, 1)
-            said = len(found) if isinstance(found, dict) else getattr(found, "protocol", found)
-            sys.stdout.write(f"{step}: {timed[step]} s ({said})\n")
+            found: list[Any] = []
+            own = time.process_time()
+            took = Meter().time(lambda work=work, found=found: found.append(work()))
+            cpu = took["cpu_s"] + time.process_time() - own
+            said = len(found[0]) if isinstance(found[0], dict) else getattr(found[0], "protocol", found[0])
+            print(f"{step}: {took['wall_s']:.1f} s, {cpu:.1f} s CPU ({said})", flush=True)
 
 
 if __name__ == "__main__":
