@@ -22,6 +22,13 @@ def test_rows_are_ordered_key_by_key_and_keep_their_order(keys: np.ndarray) -> N
     assert order_of(*keys).tolist() == np.lexsort(keys[::-1]).tolist()
 
 
+@pytest.mark.parametrize("kind", [np.int8, np.int32, np.int64])
+def test_a_key_of_few_bits_has_its_whole_range(kind: type[np.signedinteger]) -> None:
+    """The least and the greatest are further apart than the key's own type can say."""
+    ends = np.array([np.iinfo(kind).max, np.iinfo(kind).min, 0, 5], dtype=kind)
+    assert order_of(np.zeros(4, np.int64), ends).tolist() == [1, 2, 3, 0]
+
+
 @pytest.mark.parametrize("span", [2**20, 2**62])
 def test_many_rows_with_few_values_of_a_wide_key(span: int) -> None:
     """Where a group and a value do not fit into one number, they are sorted in turn."""

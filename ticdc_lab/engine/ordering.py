@@ -37,7 +37,7 @@ def _small(values: _Ints, *, within: int) -> tuple[_Ints, int]:
     low, high = int(values.min()), int(values.max())
     bits = (high - low).bit_length()
     if bits <= within:
-        return values - low, bits
+        return np.subtract(values, low, dtype=np.int64), bits
     order = np.argsort(values)
     ranks = np.empty_like(order)
     ranks[order] = np.cumsum(_begins(values[order])) - 1
