@@ -36,6 +36,7 @@ from ticdc_lab.lake.tables import (
     written_alone,
 )
 from ticdc_lab.sources.load import load
+from ticdc_lab.sources.parquet import unshared
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
@@ -200,6 +201,24 @@ def test_a_table_that_somebody_changed_is_refused_until_it_is_restored(
     produce(recording.where("offset >= 99"), broker, "changed")
     ingest(spark, source, out, once=True)
     assert_answers(spark, source, Path(out), tmp_path)
+
+
+def test_a_folder_that_not_all_machines_see_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is written there: tasks write files themselves, and where they are no path is relative."""
+    asked = []
+
+    def lost(_: SparkSession, place: Path) -> None:
+        asked.append(place)
+        raise unshared(str(place), "a Spark worker")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(steps, "is_several_machines", lambda _: True)
+    monkeypatch.setattr(steps, "require_seen", lost)
+    with pytest.raises(SourceError, match="there on one machine of the cluster, but not on all: a Spark worker"):
+        ingest(spark, "kafka://127.0.0.1:9/t", "lake", once=True)
+    assert asked == [tmp_path / "lake"] and [p.name for p in asked[0].iterdir()] == ["_lock"]
 
 
 def test_who_changed_a_table_is_told_from_its_commits() -> None:

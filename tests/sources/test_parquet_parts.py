@@ -58,7 +58,8 @@ def test_what_is_gathered_while_decoding_is_what_the_events_state(
     asked = LogFacts.read(stored.events.transform(log_facts).toArrow())
     assert len(stored.facts.homes) == (4 if sample is None else len(asked.homes))
     assert same(stored.facts, asked)
-    assert sorted(p.name for p in tmp_path.glob("_out/_*")) == sorted(f"_facts-{p.name}" for p in written(tmp_path))
+    assert sorted(p.name for p in tmp_path.glob("_out/_*")) == sorted(f"_facts-{p.stem}" for p in written(tmp_path))
+    assert sorted(tmp_path.glob("_out/*.parquet")) == sorted(written(tmp_path))
 
 
 def test_a_sample_of_a_log_that_is_stored_is_gathered_anew(spark: SparkSession, tmp_path: Path) -> None:

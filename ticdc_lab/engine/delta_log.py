@@ -38,6 +38,7 @@ def commit_files(
     note: str,
     once: tuple[str, int] | None = None,
     replaced: Callable[[DataFile], bool] | None = None,
+    expected: int | None = None,
     changes: bool = True,
 ) -> bool:
     """Make files part of a table, in one commit.
@@ -57,13 +58,16 @@ def commit_files(
         options ``txnAppId`` and ``txnVersion`` of Delta's own writer.
     replaced
         Which files leave the table with the same commit; none without it.
+    expected
+        How many these are. Nothing is done where there are fewer, as after somebody's ``OPTIMIZE``: the rows of those
+        that are gone lie in another file, and would be there twice.
     changes
         False where the rows stay as they are and only lie in other files.
 
     Returns
     -------
     bool
-        Whether there was something to do.
+        False where nothing was done: the commit is there already, or files that were to leave are not.
     """
     jvm = jvm_of(spark, f"Writing {table}")
     package = getattr(jvm, _DELTA)
@@ -78,10 +82,12 @@ def commit_files(
         for file in _each(transaction.filterFiles()):
             if replaced(_read(file)):
                 actions.add(file.removeWithTimestamp(jvm.java.lang.System.currentTimeMillis(), changes))
+    if expected is not None and len(actions) < expected:
+        return False
     for action in said:
         actions.add(package.actions.Action.fromJson(action))
     if not actions:
-        return False
+        return True
     mode = jvm.org.apache.spark.sql.SaveMode.valueOf("Append" if replaced is None else "Overwrite")
     transaction.commit(_sequence(jvm, actions), _write(jvm, mode, note))
     return True

@@ -4,7 +4,9 @@ Five tables lie under one folder: ``messages``, ``events``, ``quarantine``, ``wa
 simple protocol a sixth, ``table_versions``. A batch passes through them in this order, and every step may be repeated:
 
 1. ``messages``, ``table_versions``, ``events``: appended under the number of the batch, which Delta refuses a second
-   time. Events are decoded from the messages *table*, so a repeated batch needs no message from Kafka any more.
+   time. Where the workers see the folder one pass writes messages, events and ``quarantine``
+   (:mod:`ticdc_lab.lake.one_pass`). A batch that an earlier run has begun, one of a protocol whose schemas come with
+   the log, and any batch at a URL is decoded from the messages *table*, so that it needs no message from Kafka again.
 2. Messages of earlier batches whose schema has come: their events are appended, then they leave ``quarantine``
    (:mod:`ticdc_lab.lake.tables`).
 3. ``quarantine``: the batch's messages that ``events`` has nothing of.
@@ -43,8 +45,15 @@ from ticdc_lab.codecs import NOTHING, Known, decode, detect
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import BOUNDS, Bounds
-from ticdc_lab.engine import hadoop_exists, hadoop_read_text, hadoop_write_text, parallelism, verbatim
-from ticdc_lab.engine.delta_log import commit_files, table_files
+from ticdc_lab.engine import (
+    hadoop_exists,
+    hadoop_read_text,
+    hadoop_write_text,
+    is_several_machines,
+    parallelism,
+    verbatim,
+)
+from ticdc_lab.engine.delta_log import DataFile, commit_files, table_files
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.workers import require_workers_once
 from ticdc_lab.errors import SourceError
@@ -77,6 +86,7 @@ from ticdc_lab.lake.tables import (
 from ticdc_lab.sources import kafka, open_source
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.load import SAMPLE
+from ticdc_lab.sources.parquet import require_seen
 from ticdc_lab.sources.places import is_kafka, local_path
 from ticdc_lab.transactions import resolved_at, restored_transactions
 
@@ -231,15 +241,21 @@ def ingest(
     ------
     SourceError
         The source is no topic, cannot be read, or ``out`` holds another one or has lost its checkpoint; the schemas or
-        the folder of large messages cannot be read; no space is left, and the next run goes on.
+        the folder of large messages cannot be read; no space is left, and the next run goes on; ``out`` is a path that
+        not all machines of a cluster see.
     """
     if not is_kafka(source):
         raise SourceError(f"{source} is no Kafka topic.", hint="Read a recording with ticdc-lab events --out DIR.")
     require_workers_once(spark)
     known = known_of(schema_registry, claim_check, bounds)
+    place = local_path(out)
+    if place is not None and "://" not in out:  # the JVM and its workers may have other working directories
+        out = str(place)
     tables, topics = Tables(spark, out), kafka.topics_of(source, options)
     bounded = {"maxOffsetsPerTrigger": str(MESSAGES_A_BATCH)} | dict(options or {})
     with kafka.said_plainly(topics), room_for(out, keep=True), task_errors(), written_alone(out):
+        if place is not None and is_several_machines(spark):
+            require_seen(spark, place)
         origin = _origin_of(tables, source, protocol, options, known)
         told = str(origin["protocol"])
         create(tables, protocol=told)
@@ -445,7 +461,7 @@ def _replaced_by_workers(tables: Tables, place: str, state: IngestState, lowest:
 
     Complete transactions are written into files of their own, so others are there only where rows came late.
     """
-    spark, path, least = tables.spark, tables.path("transactions"), -math.inf if lowest is None else lowest
+    spark, least = tables.spark, -math.inf if lowest is None else lowest
     write = writing(place, "transactions", arrow_schema(TRANSACTIONS), apart="complete")
     read = [f for f in table_files(spark, tables.path("events")) if ends_of(f)[1] >= least]
     if sum(rows_of(f) for f in read) <= MOST_ROWS:
@@ -455,13 +471,21 @@ def _replaced_by_workers(tables: Tables, place: str, state: IngestState, lowest:
     else:
         passed = _restored_by_engine(tables, state, lowest).mapInArrow(write, PASSED)
     new = Passed(passed.toArrow()).files("transactions")
+    while not _in_place(tables, place, new, lowest):  # somebody else has put files together meanwhile
+        pass
+
+
+def _in_place(tables: Tables, place: str, new: list[DataFile], lowest: int | None) -> bool:
+    """Put files of transactions from ``lowest`` on into the place of those that are there; False if these changed."""
+    spark, path, least = tables.spark, tables.path("transactions"), -math.inf if lowest is None else lowest
     ends = {f.name: ends_of(f) for f in table_files(spark, path)}
     if astride := [verbatim(spark, Path(place) / "transactions" / name)
                    for name, (low, high) in ends.items() if low < least <= high]:  # fmt: skip
         stays = spark.read.schema(TRANSACTIONS).parquet(*astride).where(F.col("commit_ts") < F.lit(lowest))
-        new += Passed(stays.mapInArrow(write, PASSED).toArrow()).files("transactions")
+        write = writing(place, "transactions", arrow_schema(TRANSACTIONS), apart="complete")
+        new = [*new, *Passed(stays.mapInArrow(write, PASSED).toArrow()).files("transactions")]
     gone = {name for name, (_, high) in ends.items() if high >= least}
-    commit_files(spark, path, new, note=OURS, replaced=lambda f: f.name in gone)
+    return commit_files(spark, path, new, note=OURS, replaced=lambda f: f.name in gone, expected=len(gone))
 
 
 FORMAT = 2

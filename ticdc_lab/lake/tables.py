@@ -283,7 +283,8 @@ def rows_of(file: DataFile) -> int:
 def merged_files(tables: Tables, *, complete_ts: int | None) -> int:
     """Put small files of the tables that grow into greater ones, by the workers; how many are gone.
 
-    Readers of an earlier version go on reading the files that it has.
+    Readers of an earlier version go on reading the files that it has. A table of which somebody else has put files
+    together meanwhile stays as it is.
     """
     place, forms = str(local_path(tables.folder)), schemas(tables.spark)
     bounds = {"messages": None, "events": None, "transactions": -1 if complete_ts is None else complete_ts}
@@ -294,16 +295,17 @@ def merged_files(tables: Tables, *, complete_ts: int | None) -> int:
     asked = tables.spark.createDataFrame(rows, "table string, names array<string>").repartition(len(rows))
     task = merging(place, {name: arrow_schema(forms[name]) for name in bounds})
     passed = Passed(asked.mapInArrow(task, PASSED).toArrow())
+    n = 0
     for name, parts in found.items():
         gone = {f.name for part in parts for f in part}
         if gone:
-            _exchange(tables, name, gone, passed.files(name))
-    return sum(len(names) for _, names in rows)
+            n += len(gone) if _exchanged(tables, name, gone, passed.files(name)) else 0
+    return n
 
 
-def _exchange(tables: Tables, name: str, gone: set[str], new: list[DataFile]) -> None:
-    path = tables.path(name)
-    commit_files(tables.spark, path, new, note=OURS, replaced=lambda f: f.name in gone, changes=False)
+def _exchanged(tables: Tables, name: str, gone: set[str], new: list[DataFile]) -> bool:
+    how: dict[str, Any] = {"replaced": lambda f: f.name in gone, "expected": len(gone), "changes": False}
+    return commit_files(tables.spark, tables.path(name), new, note=OURS, **how)
 
 
 def vacuumed(tables: Tables) -> None:

@@ -135,9 +135,9 @@ def writing(
 def facts_file(written: Path) -> Path:
     """Where a task keeps what the events of its file state (:data:`ticdc_lab.facts.gathering.FACTS`).
 
-    Its name begins so that readers of the folder pass it over.
+    Its name begins so that readers of the folder pass it over, and ends so that ``*.parquet`` does.
     """
-    return written.with_name(f"_facts-{written.name}")
+    return written.with_name(f"_facts-{written.stem}")
 
 
 def removed(written: Path) -> None:
