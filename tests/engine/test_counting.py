@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -33,10 +34,11 @@ def asked(rows: DataFrame) -> tuple[int, list[int]]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_is_kept_is_computed_once(engine: str, tmp_path: Path) -> None:
+def test_what_is_kept_is_computed_once(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows are the same; without it each question computes them anew, and nothing is left behind."""
     with using(engine):
         rows = noting(session_of(engine), tmp_path / "notes")
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         with kept(rows) as once:
             assert asked(once) == (3, [0, 1, 2]) and once.schema == rows.schema
         assert len(list((tmp_path / "notes").iterdir())) == 1
@@ -44,3 +46,4 @@ def test_what_is_kept_is_computed_once(engine: str, tmp_path: Path) -> None:
         assert len(list((tmp_path / "notes").iterdir())) == 3
         with kept(rows.where("id > 7")) as nothing:
             assert asked(nothing) == (0, [])
+    assert [p.name for p in tmp_path.iterdir()] == ["notes"]

@@ -89,18 +89,29 @@ def generate_into(spark: SparkSession, workload: Workload, folder: Path) -> None
         No space is left there.
     """
     _ = Shape(workload).rounds
+    folder = folder.resolve()  # the workers may have another working directory
     new = folder.with_name(f"{folder.name}.new")
-    with room_for(new):
+    shutil.rmtree(new, ignore_errors=True)
+    try:
+        with room_for(new):
+            _into(spark, workload, new)
+    except BaseException:
         shutil.rmtree(new, ignore_errors=True)
-        new.mkdir()
-        lanes = spark.range(0, workload.lanes, 1, min(workload.lanes, parallelism(spark)))
-        of_rows = _written(_rows(workload), new, kind="row", schema_name=workload.schema_name)
-        rest = spark.range(0, 1, 1, 1).mapInArrow(_written(_marks(workload), new, seq=0), _FILES)
-        named = set(lanes.mapInArrow(of_rows, _FILES).unionByName(rest).toArrow()["file"].to_pylist())
-        for left in (file for file in new.iterdir() if file.name not in named):  # by a task that was tried again
-            left.unlink()
-    shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if folder.is_dir():
+        shutil.rmtree(folder)
+    folder.unlink(missing_ok=True)
     new.rename(folder)
+
+
+def _into(spark: SparkSession, workload: Workload, new: Path) -> None:
+    new.mkdir(parents=True)
+    lanes = spark.range(0, workload.lanes, 1, min(workload.lanes, parallelism(spark)))
+    of_rows = _written(_rows(workload), new, kind="row", schema_name=workload.schema_name)
+    rest = spark.range(0, 1, 1, 1).mapInArrow(_written(_marks(workload), new, seq=0), _FILES)
+    named = set(lanes.mapInArrow(of_rows, _FILES).unionByName(rest).toArrow()["file"].to_pylist())
+    for left in (file for file in new.iterdir() if file.name not in named):  # by a task that was tried again
+        left.unlink()
 
 
 def _written(make: Callable[[Batches], Batches], folder: Path, **constants: object) -> Callable[[Batches], Batches]:
