@@ -20,7 +20,7 @@ from test_bad_formats import framed
 from test_canal import column, entry, packet
 
 from ticdc_lab.codecs import Known, choice, csv, decoder
-from ticdc_lab.codecs.builder import all_fit, require_values
+from ticdc_lab.codecs.builder import all_fit, decode_with, require_values
 from ticdc_lab.codecs.event import Event, Malformed
 from ticdc_lab.codecs.kernel import csv as kernel_csv
 from ticdc_lab.codecs.kernel.numbering import INSERT, ROW
@@ -292,3 +292,19 @@ def test_values_of_many_rows_are_judged_as_those_of_one(
     except Malformed:
         alone = False
     assert all_fit(laid.after, counted=counted) == alone
+
+
+@pytest.mark.parametrize(("value", "error"), [("7", None), ("seven", "bad-value")])
+def test_a_bad_value_changes_nothing_of_other_messages(value: str, error: str | None) -> None:
+    """A batch that has one is read twice: what came before its schema waits for it as without."""
+    known = set()
+
+    def learning(_: bytes | None, message: bytes | None) -> list[Event]:
+        if message == b"row" and not known:
+            raise Malformed("schema-unknown", "its table version has not come")
+        known.add(message)
+        return [Event(ROW, 1, "s", "t", op=INSERT, columns=[("c", "int", value, False, -1)])]
+
+    batch = batch_of([(None, b"row"), (None, b"ddl"), (None, b"row")])
+    decoded = decode_with(learning, batch, "simple").sort_by("offset")
+    assert decoded["error_class"].to_pylist() == ["schema-unknown", error, error]

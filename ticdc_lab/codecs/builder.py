@@ -132,7 +132,7 @@ def _decoded_with(
     read = _events_of(codec, batch, protocol, bounds)
     laid = _laid_out(read, protocol)
     if laid is None:  # some value is none: which message has it
-        read = _events_of(codec, batch, protocol, bounds, values=True)
+        read = _events_of(codec, batch, protocol, bounds, before=read)
         laid = lay_out(read.events)
     decoded = _batch_of(batch, protocol, read, laid, images, compiled)
     if not read.failed:
@@ -163,11 +163,20 @@ def _laid_out(read: _Read, protocol: str) -> LaidOut | None:
     return laid if all_fit(laid.after, counted=counted) and all_fit(laid.before, counted=counted) else None
 
 
-def _events_of(codec: Codec, batch: pa.RecordBatch, protocol: str, bounds: Bounds, *, values: bool = False) -> _Read:
-    """The events of each message; with ``values`` it is looked whether these fit their types."""
-    read = _Read()
+def _events_of(
+    codec: Codec, batch: pa.RecordBatch, protocol: str, bounds: Bounds, *, before: _Read | None = None
+) -> _Read:
+    """The events of each message; if they were read ``before`` it is looked whether values fit their types.
+
+    What failed then is not tried again: a codec may have learned its schema from a later message meanwhile.
+    """
+    read, values = _Read(), before is not None
+    known = {} if before is None else dict(before.failed)
     pairs = zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
     for m, (key, value) in enumerate(pairs):
+        if m in known:
+            read.failed.append((m, known[m]))
+            continue
         try:
             if protocol not in KERNELS:
                 require_few_values(key, value, bounds)
