@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from threading import Timer
 
 import pytest
 
@@ -148,16 +149,21 @@ def served() -> Iterator[list[str]]:
         env=os.environ | {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"},
     )  # fmt: skip
     assert server.stdin and server.stdout
+    patience = Timer(400, server.kill)
+    patience.start()
     try:
         said: list[str] = []
         while not (said and said[-1].isdigit()):
             line = server.stdout.readline()
             assert line, f"it ended after {said}"
             said.append(line.strip())
+        patience.cancel()
         yield said
-    finally:
         server.stdin.close()
         server.wait(30)
+    finally:
+        patience.cancel()
+        server.kill()
 
 
 @needs_spark
