@@ -127,6 +127,12 @@ def test_dispatch_takes_a_dispatcher_by_the_name_that_advice_gives_it(
     assert lines(files[0]) == lines(files[1])
 
 
+def test_dispatch_without_a_dispatcher_names_some(lab: Any) -> None:
+    """And the command that chooses; whoever asks first does not know their names."""
+    said = lab("dispatch", CANAL, "--partitions", "3", code=2)
+    assert "table, ts, index-value" in said.output and "ticdc-lab advise" in said.output
+
+
 def test_produce_takes_a_dispatcher_by_that_name(lab: Any, tmp_path: Path) -> None:
     """TiCDC's own error names the column that a table lacks."""
     said = lab("produce", CANAL, "--to", "canal-json", "--strategy", "columns:user_id", "--partitions", "3",
@@ -323,6 +329,7 @@ def test_a_log_of_which_nothing_could_be_decoded_is_not_clean(lab: Any, command:
     """Under a wrong protocol no check finds anything, which proves nothing."""
     said = lab(command, OPEN, "--protocol", "canal-json", code=2)
     assert "none of 1470 messages could be decoded as canal-json" in said.output
+    assert f"ticdc-lab events {OPEN} --out" in said.output, "the command of the hint is whole"
 
 
 def test_what_lies_in_quarantine_qualifies_every_answer(lab: Any, tmp_path: Path) -> None:

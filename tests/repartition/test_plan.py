@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ticdc_lab.cli.dispatch_commands import expand
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import tso
 from ticdc_lab.repartition.cost import staying_share
@@ -88,6 +91,14 @@ def test_what_makes_no_sense_is_refused(wrong: dict[str, object], said: str) -> 
     """With the reason."""
     with pytest.raises(ContractError, match=said):
         decided(OwnerMarks(0), **wrong)
+
+
+def test_the_hint_names_options_that_expand_has() -> None:
+    """So that whoever follows it is not refused once more."""
+    with pytest.raises(ContractError) as refused:
+        decided(OwnerMarks(0), after=4)
+    named = set(re.findall(r"--[a-z]+", refused.value.hint))
+    assert named and named <= {option for p in expand.params for option in p.opts}
 
 
 @pytest.mark.parametrize("wrong", [{"stop_delay_ms": (5, 1)}, {"restart_ms": 0}, {"captures": 0}])

@@ -84,8 +84,8 @@ def consumers(
     counted = figures.anomaly_matrix(judgements)
     words, slow = list(speeds.items())[-1]
     which = (
-        f"The pictures below the matrix show one setting: {words}. The example and the player show the consumer "
-        f"'{DESIGN_ROW.name}', the DDL timeline shows '{DESIGN_TRANSACTION.name}'."
+        f"Where it is drawn, the pictures below the matrix show one setting: {words}. The example and the player show "
+        f"the consumer '{DESIGN_ROW.name}', the DDL timeline shows '{DESIGN_TRANSACTION.name}'."
     )
     last = {s.policy.name: done for s, done in runs}
     hasty, whole = (last[p.name] if p.name in last else run(part, p, slow) for p in (DESIGN_ROW, DESIGN_TRANSACTION))

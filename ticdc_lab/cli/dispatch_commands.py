@@ -95,7 +95,10 @@ def _dispatch_request(
     from ticdc_lab.dispatch.names import check_partitions, check_request, check_strategy
 
     if (strategy is None) == (file is None):
-        raise click.UsageError("Give either --strategy or --changefeed.")
+        raise click.UsageError(
+            "Give either --strategy (table, ts, index-value, columns:a,b, ..) or --changefeed FILE; "
+            "ticdc-lab advise SOURCE says which suits each table."
+        )
     feed = None
     if partitions is not None:
         check_partitions(partitions)

@@ -294,7 +294,7 @@ def _check(procedure: str, before: int, after: int) -> None:
     if before < 1 or after < 1 or before == after:
         raise ContractError(
             f"From {before} to {after} partitions; expected two different numbers, both at least 1.",
-            hint="--to is the new number of partitions, --from the old one (default: as recorded).",
+            hint="--after is the new number of partitions, --before the old one (default: as recorded).",
         )
     if procedure == "just-add" and after < before:
         raise ContractError(

@@ -247,8 +247,8 @@ class ChangeLog:
             raise ProtocolError(
                 f"{self.source}: none of {n.messages} messages could be decoded as {self.protocol}, so there is "
                 "nothing to answer from.",
-                hint="Let --protocol auto tell the protocol, or see the reasons: ticdc-lab events --quarantine "
-                "bad.parquet.",
+                hint=f"Let --protocol auto tell the protocol, or see the reasons: ticdc-lab events {self.source} "
+                "--out events.parquet --quarantine bad.parquet",
             )
 
     @property
