@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from collections import defaultdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,12 @@ from hypothesis import strategies as st
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.engine.delta_log import DataFile
+from ticdc_lab.errors import SourceError
+from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import CHECKSUMS, EVENTS, KEYS, MESSAGES, QUARANTINE, TRANSACTIONS
 from ticdc_lab.facts.known import LogFacts
 from ticdc_lab.facts.watermarks import partitions_of
+from ticdc_lab.lake import one_pass
 from ticdc_lab.lake.one_pass import LakeFile, Passed, merging, passing, statistics, writing
 from ticdc_lab.lake.restoring import judged, share_of, share_restored
 from ticdc_lab.lake.tables import SMALL_FILE, SMALL_FILES, ends_of, to_merge
@@ -78,6 +82,22 @@ def test_each_message_is_in_one_table_and_whole(passed: tuple[Path, Passed, pa.T
     bad = rows_in(folder / "quarantine", found.files("quarantine")).to_pylist()
     assert [(m["value"], m["batch_id"]) for m in bad] == [(b"no frame", 3)]
     assert len(decoded) == len(whole) + 1
+
+
+def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one of which a part is written nor a whole one: a run that is tried every minute would fill the disk."""
+    monkeypatch.setattr(one_pass, "BYTES_A_GROUP", 1)
+    for name in FORMS:
+        (tmp_path / name).mkdir()
+
+    def silent(batches: Batches) -> Batches:
+        yield from decoder("open-protocol")(islice(batches, 2))
+        raise SourceError("the registry is silent")
+
+    task = passing(str(tmp_path), FORMS, silent, 3)
+    with pytest.raises(SourceError):
+        list(task(iter(messages().to_batches(max_chunksize=500))))
+    assert not list(tmp_path.glob("*/*"))
 
 
 def test_facts_of_a_pass_are_those_of_its_events(passed: tuple[Path, Passed, pa.Table]) -> None:

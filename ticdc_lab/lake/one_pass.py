@@ -9,7 +9,8 @@ commits it (:func:`ticdc_lab.lake.tables.append`); files of a pass that was cut 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,14 @@ class LakeFile:
         stats = json.dumps(statistics(self._written[0], self._schema))
         return DataFile(self._path.name, found.st_size, found.st_mtime_ns // 1_000_000, stats)
 
+    def dropped(self) -> None:
+        """Remove it."""
+        try:
+            if self._writer is not None:
+                self._writer.close()
+        finally:
+            self._path.unlink(missing_ok=True)
+
     def _flush(self) -> None:
         if not self._held:
             return
@@ -81,6 +90,16 @@ class LakeFile:
         rows = pa.concat_tables(self._held)
         self._writer.write_table(rows, row_group_size=len(rows))
         self._held, self._size = [], 0
+
+
+@contextmanager
+def _or_none(files: Iterable[LakeFile]) -> Iterator[None]:
+    """Leave no file where a task fails: each time that it is tried again there would be more, until ``VACUUM``."""
+    with ExitStack() as left:
+        for file in files:
+            left.callback(file.dropped)
+        yield
+        left.pop_all()
 
 
 def statistics(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
@@ -128,17 +147,18 @@ def passing(
                 groups.append(message_groups(messages))
                 yield batch.select(["topic", "partition", "offset", "key", "value"])
 
-        for batch in decode(kept()):
-            decoded = pa.Table.from_batches([batch])
-            whole = pc.is_null(decoded["error_class"])
-            events = decoded.filter(whole) if batch["error_class"].null_count < len(batch) else decoded
-            files["events"].add(_with(events, batch_id=batch_id, late=False))
-            groups.append(event_groups(events))
-            if len(events) < len(decoded):
-                files["quarantine"].add(_with(decoded.filter(pc.invert(whole)), batch_id=batch_id))
-        for name, file in files.items():
-            if (written := file.closed()) is not None:
-                yield from _as_passed(pa.Table.from_pylist([{"table": name, **_said(written)}]))
+        with _or_none(files.values()):
+            for batch in decode(kept()):
+                decoded = pa.Table.from_batches([batch])
+                whole = pc.is_null(decoded["error_class"])
+                events = decoded.filter(whole) if batch["error_class"].null_count < len(batch) else decoded
+                files["events"].add(_with(events, batch_id=batch_id, late=False))
+                groups.append(event_groups(events))
+                if len(events) < len(decoded):
+                    files["quarantine"].add(_with(decoded.filter(pc.invert(whole)), batch_id=batch_id))
+            for name, file in files.items():
+                if (written := file.closed()) is not None:
+                    yield from _as_passed(pa.Table.from_pylist([{"table": name, **_said(written)}]))
         yield from _as_passed(summed(groups))
 
     return run
@@ -149,13 +169,14 @@ def writing(folder: str, table: str, schema: pa.Schema, *, apart: str) -> Callab
 
     def run(batches: Batches) -> Batches:
         files = LakeFile(folder, table, schema), LakeFile(folder, table, schema)
-        for batch in batches:
-            rows = pa.Table.from_batches([batch])
-            files[0].add(rows.filter(rows[apart]))
-            files[1].add(rows.filter(pc.invert(rows[apart])))
-        for file in files:
-            if (written := file.closed()) is not None:
-                yield from _as_passed(pa.Table.from_pylist([{"table": table, **_said(written)}]))
+        with _or_none(files):
+            for batch in batches:
+                rows = pa.Table.from_batches([batch])
+                files[0].add(rows.filter(rows[apart]))
+                files[1].add(rows.filter(pc.invert(rows[apart])))
+            for file in files:
+                if (written := file.closed()) is not None:
+                    yield from _as_passed(pa.Table.from_pylist([{"table": table, **_said(written)}]))
 
     return run
 
