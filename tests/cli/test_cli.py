@@ -109,6 +109,14 @@ def test_dispatch_gives_target_partitions(lab: Any, tmp_path: Path) -> None:
     assert all(e["target_partition"] == e["partition"] for e in orders)
 
 
+def test_what_dispatch_wrote_is_told_from_a_log(lab: Any, tmp_path: Path) -> None:
+    """Its table holds events, of which nothing can be decoded; the way out is the log itself."""
+    out = str(tmp_path / "moved.parquet")
+    lab("dispatch", CANAL, "--strategy", "index-value", "--partitions", "3", "--out", out)
+    said = lab("watermarks", out, code=2)
+    assert "decoded events, not messages" in said.output and "Ask the log" in said.output
+
+
 @pytest.mark.parametrize(
     ("named", "apart"),
     [

@@ -247,6 +247,11 @@ def require_batch(df: DataFrame, *, function: str, why: str) -> None:
 
 def as_messages(df: DataFrame) -> DataFrame:
     """:data:`ticdc_lab.events.schema.MESSAGES` from a frame with at least what decoding needs; also a stream."""
+    if "value" not in df.columns and {"kind", "commit_ts"} <= set(df.columns):
+        raise ContractError(
+            "These are decoded events, not messages.",
+            hint="`events` and `dispatch` write such tables for other programs. Ask the log from which they came.",
+        )
     require_columns(df, "topic", "partition", "offset", "key", "value", frame="messages")
     return df.select(*(_typed(df, f) for f in MESSAGES.fields))
 
