@@ -591,6 +591,11 @@ class Log:
         """What happened to one row, by its key (``column=value``); by default the one that changed most."""
         if key is None:
             busiest = self.browser.busiest_keys(table, n=1)
+            if busiest.empty and table not in self.tables:
+                raise ContractError(
+                    f"The log holds no row of {table}; it holds rows of {', '.join(self.tables[:10])}.",
+                    hint="Name it as SCHEMA.TABLE, exactly as written.",
+                )
             key = "" if busiest.empty else str(busiest["key"].iloc[0])
         return answers.row(self.browser.row_life(table, key), table=table, key=key)
 

@@ -212,6 +212,9 @@ def test_a_row_and_a_table(log: Log) -> None:
     answer = log.table(table)
     assert f"{table} has {len(answer.frame)} rows at 470603993791332352" in answer.finding
     assert log.row(table, "id=nobody").finding == f"No message of this log touches {table} id=nobody."
+    assert log.row("Fin_Ops.nopk").finding == "No row of Fin_Ops.nopk has a key to follow it by."
+    with pytest.raises(ContractError, match=f"no row of orders; it holds rows of .*{re.escape(table)}"):
+        log.row("orders")
 
 
 def test_a_moment_is_a_tso_or_a_time(log: Log) -> None:

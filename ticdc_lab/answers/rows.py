@@ -26,6 +26,8 @@ def messages(page: pd.DataFrame) -> Answer:
 def row(life: pd.DataFrame, *, table: str, key: str) -> Answer:
     """All deliveries that touched a row: :meth:`ticdc_lab.tables.browse.Browser.row_life`."""
     question = "What happened to one row?"
+    if not key:
+        return Answer("row", question, f"No row of {table} has a key to follow it by.", {"life": life.iloc[:0]})
     if life.empty:
         return Answer("row", question, f"No message of this log touches {table} {key}.", {"life": life})
     places = life[["topic", "partition"]].drop_duplicates()
