@@ -260,6 +260,33 @@ def test_what_takes_messages_from_the_quarantine_is_our_own_change(spark: SparkS
         require_own_commits(tables)
 
 
+def test_a_change_by_others_is_seen_before_its_version_is_forgotten(spark: SparkSession, tmp_path: Path) -> None:
+    """A run that lasts for days looks when it removes old files: the next one could not know any more."""
+    tables = Tables(spark, str(tmp_path / "lake"))
+    create(tables, protocol="simple")
+    _append_some(tables, "events", spark.range(2).selectExpr("'t' AS topic", "0 AS partition", "id AS offset"))
+    running = steps.Steps(tables, protocol="simple")
+    running._tidied(tables, steps.VACUUM_EVERY - 1)
+    DeltaTable.forPath(spark, tables.path("events")).delete("offset = 1")
+    with pytest.raises(SourceError, match=r"changed the table events .*\(DELETE, version \d+\)"):
+        running._tidied(tables, steps.VACUUM_EVERY - 1)
+
+
+@pytest.mark.soak
+def test_a_run_ends_when_somebody_changed_a_table_meanwhile(
+    spark: SparkSession, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the words of a run that begins."""
+    source, out = sent(spark, broker, OPEN, "meanwhile"), str(tmp_path / "out")
+    monkeypatch.setattr(steps, "VACUUM_EVERY", 1)
+
+    def change(state: IngestState) -> None:
+        DeltaTable.forPath(spark, f"{out}/events").delete("kind = 'row'")
+
+    with pytest.raises(SourceError, match=r"changed the table events .*\(DELETE, version \d+\)"):
+        ingest(spark, source, out, once=True, said=change, options={"maxOffsetsPerTrigger": "600"})
+
+
 def _append_some(tables: Tables, name: str, rows: DataFrame) -> None:
     """Append rows of which some columns are given, the others null, as batch 0."""
     own = [f for f in tables.read(name).schema.fields if f.name != "batch_id"]

@@ -242,7 +242,8 @@ def ingest(
     SourceError
         The source is no topic, cannot be read, or ``out`` holds another one or has lost its checkpoint; the schemas or
         the folder of large messages cannot be read; no space is left, and the next run goes on; ``out`` is a path that
-        not all machines of a cluster see.
+        not all machines of a cluster see; somebody else has changed the tables (looked at when a run begins, and every
+        :data:`VACUUM_EVERY` batches).
     """
     if not is_kafka(source):
         raise SourceError(f"{source} is no Kafka topic.", hint="Read a recording with ticdc-lab events --out DIR.")
@@ -313,6 +314,7 @@ class Steps:
         if batch_id % MERGE_EVERY == MERGE_EVERY - 1 and local_path(tables.folder) is not None:
             merged_files(tables, complete_ts=self.state.complete_ts)
         if batch_id % VACUUM_EVERY == VACUUM_EVERY - 1:
+            require_own_commits(tables)  # before their versions are forgotten
             vacuumed(tables)
 
     def _in_one_pass(self, tables: Tables, batch_id: int) -> bool:
