@@ -25,9 +25,9 @@ _TAB = ".ticdc-workbench .lm-TabBar-tab"
 _FIGURE = """
 const plot = [...document.querySelectorAll('.ticdc-workbench .js-plotly-plot')].find((p) => p.offsetParent);
 const page = document.querySelector('.jp-WindowedPanel-outer').getBoundingClientRect();
-if (!plot) return {top: 0, seen: 0};
+if (!plot) return {top: 0, seen: 0, drawn: false};
 const {top, bottom} = plot.getBoundingClientRect();
-return {top, seen: (Math.min(bottom, page.bottom) - top) / (bottom - top)};
+return {top, seen: (Math.min(bottom, page.bottom) - top) / (bottom - top), drawn: bottom > top};
 """
 _ROWS = "return document.querySelector('.ticdc-workbench .lm-TabBar-content').getBoundingClientRect().height"
 _TOO_WIDE = "const b = document.querySelector('.ticdc-workbench'); return b.scrollWidth - b.clientWidth"
@@ -56,11 +56,11 @@ def sized(lab: LabPage, size: tuple[int, int]) -> None:
 
 
 def opened(lab: LabPage, name: str) -> None:
-    """Open a tab and wait for its figure."""
+    """Open a tab and wait for its figure, which on a phone lies below its controls."""
     tab = lab.all(_TAB)[list(TABS).index(name)]
     tab.click()
     lab.until(lambda: "lm-mod-current" in str(tab.get_attribute("class")), f"{name} is open")
-    lab.until(lambda: lab.browser.execute_script(_FIGURE)["seen"] > 0, f"{name} has a figure", within_s=180)
+    lab.until(lambda: lab.browser.execute_script(_FIGURE)["drawn"], f"{name} has a figure", within_s=180)
 
 
 def seen(lab: LabPage, css: str) -> list[WebElement]:
