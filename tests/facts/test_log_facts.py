@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
+from facts_alike import same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,15 +48,6 @@ LOG = log(
      "query": "RENAME TABLE s.a TO s.b", "ddl_type": "14"},
     {"kind": "admin", "partition": 1, "admin": {"partition_count": 3}}, row(1, 8, offset=700), row(1, 2),
 )  # fmt: skip
-
-
-def same(one: LogFacts, two: LogFacts) -> bool:
-    """Whether both know the same."""
-    tables = all(getattr(one, n).equals(getattr(two, n)) for n in ("places", "ddl", "admin", "offsets"))
-    arrays = all(
-        np.array_equal(getattr(one.watermarks, n), getattr(two.watermarks, n)) for n in ("home", "offset", "ts")
-    )
-    return one.homes == two.homes and tables and arrays
 
 
 def test_facts_of_a_small_log() -> None:

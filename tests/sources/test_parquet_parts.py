@@ -7,10 +7,10 @@ import gzip
 import json
 from pathlib import Path
 
-import numpy as np
 import pyarrow.compute as pc
 import pytest
 from conftest import golden
+from facts_alike import same
 from pyspark.sql import SparkSession
 
 from ticdc_lab.errors import SourceError
@@ -81,10 +81,3 @@ def bad(line: bytes) -> bytes:
 def written(folder: Path) -> list[Path]:
     """The files that hold the decoded events."""
     return list(folder.glob("_out/part-*.parquet"))
-
-
-def same(one: LogFacts, two: LogFacts) -> bool:
-    """Whether both know the same."""
-    tables = [getattr(one, n).equals(getattr(two, n)) for n in ("places", "ddl", "admin", "offsets")]
-    marks = [np.array_equal(getattr(one.watermarks, n), getattr(two.watermarks, n)) for n in ("home", "offset", "ts")]
-    return one.homes == two.homes and all([*tables, *marks])

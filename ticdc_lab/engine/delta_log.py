@@ -70,8 +70,7 @@ def commit_files(
         False where nothing was done: the commit is there already, or files that were to leave are not.
     """
     jvm = jvm_of(spark, f"Writing {table}")
-    package = getattr(jvm, _DELTA)
-    transaction = package.DeltaLog.forTable(spark._jsparkSession, table).startTransaction()
+    transaction = _begun(spark, table, jvm)
     if once is not None and transaction.txnVersion(once[0]) >= once[1]:
         return False
     said = [file.added(changes=changes) for file in added]
@@ -85,7 +84,7 @@ def commit_files(
     if expected is not None and len(actions) < expected:
         return False
     for action in said:
-        actions.add(package.actions.Action.fromJson(action))
+        actions.add(getattr(jvm, _DELTA).actions.Action.fromJson(action))
     if not actions:
         return True
     mode = jvm.org.apache.spark.sql.SaveMode.valueOf("Append" if replaced is None else "Overwrite")
@@ -95,14 +94,17 @@ def commit_files(
 
 def committed_number(spark: SparkSession, table: str, name: str) -> int:
     """The number that the last commit of a name bears; -1 where there is none."""
-    log = getattr(jvm_of(spark, f"Reading {table}"), _DELTA).DeltaLog.forTable(spark._jsparkSession, table)
-    return int(log.startTransaction().txnVersion(name))
+    return int(_begun(spark, table, jvm_of(spark, f"Reading {table}")).txnVersion(name))
 
 
 def table_files(spark: SparkSession, table: str) -> list[DataFile]:
     """The files that a table consists of now."""
-    log = getattr(jvm_of(spark, f"Reading {table}"), _DELTA).DeltaLog.forTable(spark._jsparkSession, table)
-    return [_read(file) for file in _each(log.startTransaction().filterFiles())]
+    return [_read(file) for file in _each(_begun(spark, table, jvm_of(spark, f"Reading {table}")).filterFiles())]
+
+
+def _begun(spark: SparkSession, table: str, jvm: Any) -> Any:
+    """A transaction of Delta's on a table as it is now."""
+    return getattr(jvm, _DELTA).DeltaLog.forTable(spark._jsparkSession, table).startTransaction()
 
 
 def _read(add: Any) -> DataFile:

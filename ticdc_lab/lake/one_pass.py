@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -38,7 +38,7 @@ PASSED = f"{GROUPS}, table string, name string, size bigint, modified_ms bigint,
 _PASSED, _GROUPS = arrow_of(PASSED), arrow_of(GROUPS)
 _KEYS = ("topic", "partition", "kind", "_offset", "_seq")
 _SUMS = {"n": "sum", "commit_ts": "min", "last_ts": "max", "offset": "min", "last_offset": "max"}
-_FILE = ("name", "size", "modified_ms", "stats")
+_FILE = [f.name for f in fields(DataFile)]
 
 Decode = Callable[[Batches], Batches]
 
@@ -157,8 +157,7 @@ def passing(
                 if len(events) < len(decoded):
                     files["quarantine"].add(_with(decoded.filter(pc.invert(whole)), batch_id=batch_id))
             for name, file in files.items():
-                if (written := file.closed()) is not None:
-                    yield from _as_passed(pa.Table.from_pylist([{"table": name, **_said(written)}]))
+                yield from _closed(name, file)
         yield from _as_passed(summed(groups))
 
     return run
@@ -175,8 +174,7 @@ def writing(folder: str, table: str, schema: pa.Schema, *, apart: str) -> Callab
                 files[0].add(rows.filter(rows[apart]))
                 files[1].add(rows.filter(pc.invert(rows[apart])))
             for file in files:
-                if (written := file.closed()) is not None:
-                    yield from _as_passed(pa.Table.from_pylist([{"table": table, **_said(written)}]))
+                yield from _closed(table, file)
 
     return run
 
@@ -193,8 +191,7 @@ def merging(folder: str, schemas: Mapping[str, pa.Schema]) -> Callable[[Batches]
                     with pq.ParquetFile(Path(folder) / table / name) as file:
                         for i in range(file.num_row_groups):
                             whole.add(file.read_row_group(i))
-                if (written := whole.closed()) is not None:
-                    yield from _as_passed(pa.Table.from_pylist([{"table": table, **_said(written)}]))
+                yield from _closed(table, whole)
 
     return run
 
@@ -242,8 +239,10 @@ def _with(rows: pa.Table, **values: object) -> pa.Table:
     return rows
 
 
-def _said(file: DataFile) -> dict[str, object]:
-    return {name: getattr(file, name) for name in _FILE}
+def _closed(table: str, file: LakeFile) -> Batches:
+    """Say which file of a table this was, now that it is whole."""
+    if (written := file.closed()) is not None:
+        yield from _as_passed(pa.Table.from_pylist([{"table": table, **asdict(written)}]))
 
 
 def _as_passed(rows: pa.Table) -> Batches:

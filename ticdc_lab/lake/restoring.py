@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.events.arrays import Batches, Ints, timestamps
 from ticdc_lab.events.schema import TRANSACTIONS
 from ticdc_lab.transactions.restoring import restored
@@ -61,8 +62,8 @@ def share_restored(
     def run(batches: Batches) -> Batches:
         for share in (n for batch in batches for n in batch.column(0).to_pylist()):
             rows = pa.concat_tables([_NOTHING, *_rows_of(folder, files, int(share), shares, lowest)])
-            order = pc.sort_indices(rows, sort_keys=[("commit_ts", "ascending"), ("change_id", "ascending")])
-            for batch in restored(iter(rows.take(order).combine_chunks().to_batches(max_chunksize=100_000))):
+            order = order_of(rows["commit_ts"].to_numpy(), rows["change_id"].to_numpy())
+            for batch in restored(iter(rows.take(pa.array(order)).combine_chunks().to_batches(max_chunksize=100_000))):
                 yield judged(batch, homes, complete_ts)
 
     return run

@@ -127,19 +127,25 @@ class Small:
             yield Step(Action("time", ""), world._replace(at_us=world.at_us + 1000, left=left))
 
     def _moves(self, world: SmallWorld) -> Iterator[Step[SmallWorld]]:
-        """A user asks the owner that etcd has for a table on another capture."""
+        """A user asks the owner that etcd has for what he may wish; what changes nothing is no step."""
         name = world.campaign[0][0] if world.campaign else ""
         node = dict(world.nodes).get(name)
         if node is None or node.agent is None or node.owner is None:
             return
         left = world.left._replace(moves=world.left.moves - 1)
-        for table in self.tables:
-            for to in self.names:
-                command = MoveTable(table, to)
-                owner, outputs = self.owner.step(node.owner, Asked(command), Now(world.at_us))
-                if owner != node.owner:
-                    after = with_node(world, name, node._replace(owner=owner))._replace(left=left)
-                    yield self._carried_out(after, Action("move", name, message=command), name, outputs)
+        for command in self._wishes():
+            owner, outputs = self.owner.step(node.owner, Asked(command), Now(world.at_us))
+            if self._is_other(owner, node.owner):
+                after = with_node(world, name, node._replace(owner=owner))._replace(left=left)
+                yield self._carried_out(after, Action("move", name, message=command), name, outputs)
+
+    def _wishes(self) -> Iterator[Any]:
+        """Each table on each capture."""
+        return (MoveTable(table, to) for table in self.tables for to in self.names)
+
+    def _is_other(self, owner: Any, before: Any) -> bool:
+        """Whether a wish has changed the owner."""
+        return bool(owner != before)
 
     def _looked(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[Step[SmallWorld]]:
         """The capture sees what etcd holds now."""

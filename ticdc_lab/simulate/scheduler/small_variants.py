@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from itertools import chain
 from typing import Any
 
 from ticdc_lab.errors import ContractError
@@ -233,18 +234,13 @@ class SmallCoordinated(SmallVariant):
                 after = node._replace(agent=agent, owner=owner)
                 yield self._carried_out(with_node(world, name, after), action, name, [*outputs, *told])
 
-    def _moves(self, world: SmallWorld) -> Iterator[Step[SmallWorld]]:
-        """A user asks the coordinator that etcd has for the maintainer on a node, or to drain one."""
-        name = world.campaign[0][0] if world.campaign else ""
-        node = dict(world.nodes).get(name)
-        if node is None or node.agent is None or node.owner is None:
-            return
-        left = world.left._replace(moves=world.left.moves - 1)
-        for command in (*map(MoveMaintainer, self.names), *map(Drain, self.names)):
-            owner, outputs = self.owner.step(node.owner, Asked(command), Now(world.at_us))
-            if replace(owner, said=node.owner.said) != node.owner:
-                after = with_node(world, name, node._replace(owner=owner))._replace(left=left)
-                yield self._carried_out(after, Action("move", name, message=command), name, outputs)
+    def _wishes(self) -> Iterator[Any]:
+        """The maintainer on each node, and each node drained."""
+        return chain(map(MoveMaintainer, self.names), map(Drain, self.names))
+
+    def _is_other(self, owner: Any, before: Any) -> bool:
+        """Whether a wish has changed the coordinator in more than what it has said."""
+        return bool(replace(owner, said=before.said) != before)
 
     def _is_busy(self, world: SmallWorld, name: str, *, to_it: bool) -> bool:
         """Whether what the node's coordinator or maintainer (or processor) said is on its way, or is to come to it."""
