@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import inspect
 import os
@@ -17,7 +18,7 @@ import pytest
 from ticdc_lab.simulate import faults as fault
 from ticdc_lab.simulate.faults import Chaos
 from ticdc_lab.simulate.kernel import Kernel
-from ticdc_lab.simulate.machine import Asked, Broken, Exit, Fired, Received, Send, Wake, stepped
+from ticdc_lab.simulate.machine import Asked, Broken, Exit, Fired, Received, Send, Wake, replace, stepped
 from ticdc_lab.simulate.network import DATAGRAM, RESEND, Link, Network
 from ticdc_lab.simulate.scheduler.run import simulate
 from ticdc_lab.simulate.scheduler.variants import Settings
@@ -25,6 +26,7 @@ from ticdc_lab.simulate.trace import FULL, Recorder
 
 STILL = Link((1000, 1000))
 HEADER = """
+import dataclasses
 import hashlib
 import pyarrow as pa
 from ticdc_lab.simulate.faults import Chaos
@@ -579,5 +581,33 @@ def test_a_named_tuple_that_every_step_replaces_is_replaced_as_any_other() -> No
     for changes in ({}, {"a": 2}, {"c": (1,), "b": "x"}, {"a": 0, "b": "", "c": (3,)}):
         replaced = quick(*one)._replace(**changes)
         assert type(replaced) is quick and tuple(replaced) == tuple(one._replace(**changes))
-    with pytest.raises(KeyError):
+    with pytest.raises(TypeError):
         quick(*one)._replace(d=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slotted:
+    kind: int
+    new: str = "b"
+    old: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Checked:
+    at_us: int
+
+    def __post_init__(self) -> None:
+        if self.at_us < 0:
+            raise ValueError(self.at_us)
+
+
+def test_a_data_class_is_replaced_as_dataclasses_does_it() -> None:
+    """By whichever names, all else as it was; a name that it has not is refused, and what a class checks is checked."""
+    one = _Slotted(1)
+    for changes in ({}, {"kind": 2}, {"new": "x"}, {"kind": 0, "new": ""}):
+        assert replace(one, **changes) == dataclasses.replace(one, **changes) and one == _Slotted(1)
+    with pytest.raises(TypeError):
+        replace(one, d=1)
+    assert replace(_Checked(1), at_us=2) == _Checked(2)
+    with pytest.raises(ValueError, match="-1"):
+        replace(_Checked(1), at_us=-1)

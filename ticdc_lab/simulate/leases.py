@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from ticdc_lab.simulate.machine import Address, Now, Wake
+from ticdc_lab.simulate.machine import Address, Now, Wake, stepped
 
 K = TypeVar("K", Address, int)
 
@@ -34,6 +34,7 @@ class Terms(NamedTuple):
 USUAL = Terms()
 
 
+@stepped
 class Lease(NamedTuple):
     """A lease: who has it, for how long at a time, until when, since which revision, and the keys that end with it."""
 

@@ -8,8 +8,11 @@ A Map of strings is never iterated unsorted: the hash of a string differs from p
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+import dataclasses
+from collections.abc import Callable, Hashable
+from dataclasses import fields
+from inspect import ismemberdescriptor
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 Address: TypeAlias = str
 """Where messages go: the name of a node, and from its second life on its number behind a dot (``capture-1.2``)."""
@@ -31,16 +34,52 @@ C = TypeVar("C", bound=type[Any])
 
 def stepped(kind: C) -> C:
     """Let a named tuple that every step replaces do that in two fifths of the time: ``_replace`` goes by names."""
-    places = {name: place for place, name in enumerate(kind._fields)}
-
-    def replaced(self: Any, /, **changes: Any) -> Any:
-        values = list(self)
-        for name, value in changes.items():
-            values[places[name]] = value
-        return tuple.__new__(kind, values)
-
-    kind._replace = replaced
+    names = kind._fields
+    kind._replace = _written(
+        f"def _replace(self, /, *, {', '.join(f'{n}=AS_IT_IS' for n in names)}):\n"
+        f"    {''.join(f'OWN_{n}, ' for n in names)} = self\n"
+        f"    return NEW(KIND, ({''.join(f'OWN_{n} if {n} is AS_IT_IS else {n}, ' for n in names)}))\n",
+        {"KIND": kind, "NEW": tuple.__new__},
+    )
     return kind
+
+
+if TYPE_CHECKING:
+    from dataclasses import replace as replace
+else:
+
+    def replace(one, /, **changes):
+        """Do what :func:`dataclasses.replace` does, in two fifths of the time where a class has slots."""
+        kind = type(one)
+        replaced = _REPLACED.get(kind) or _REPLACED.setdefault(kind, _replaced(kind))
+        return replaced(one, **changes)
+
+
+_REPLACED: dict[type[Any], Callable[..., Any]] = {}
+
+
+def _replaced(kind: type[Any]) -> Callable[..., Any]:
+    """Write what replaces fields of a data class, by the class's own descriptors of its slots."""
+    own = fields(kind)
+    if hasattr(kind, "__post_init__") or not all(
+        f.init and ismemberdescriptor(getattr(kind, f.name, None)) for f in own
+    ):
+        return dataclasses.replace
+    return _written(
+        f"def replaced(self, /, *, {', '.join(f'{f.name}=AS_IT_IS' for f in own)}):\n"
+        "    made = NEW(KIND)\n"
+        + "".join(f"    SET_{f.name}(made, self.{f.name} if {f.name} is AS_IT_IS else {f.name})\n" for f in own)
+        + "    return made\n",
+        {"KIND": kind, "NEW": object.__new__, **{f"SET_{f.name}": getattr(kind, f.name).__set__ for f in own}},
+    )
+
+
+def _written(text: str, known: dict[str, Any]) -> Callable[..., Any]:
+    """Compile the one function of a text; what it knows beside its fields is in capitals, as no field is."""
+    made: dict[str, Any] = {}
+    exec(text, {"AS_IT_IS": object(), **known}, made)
+    (function,) = made.values()
+    return cast("Callable[..., Any]", function)
 
 
 NO_ONE: frozenset[Address] = frozenset()

@@ -30,7 +30,7 @@ from ticdc_lab.simulate.ddl_service.store import (
     Txn,
 )
 from ticdc_lab.simulate.leases import Terms
-from ticdc_lab.simulate.machine import Address, Now, Output, Send
+from ticdc_lab.simulate.machine import Address, Now, Output, Send, stepped
 
 Part = Map[str, Entry]
 
@@ -97,6 +97,7 @@ TOPOLOGY_US = 30_000_000
 """How often an instance says in its topology that it lives, unless told otherwise (``topologySyncerKeeper``)."""
 
 
+@stepped
 class Connection(NamedTuple):
     """A session.
 

@@ -30,7 +30,7 @@ from ticdc_lab.simulate.ddl_service.connection import (
 from ticdc_lab.simulate.ddl_service.records import CAMPAIGNING, ENDS, IS_OWNER, Job
 from ticdc_lab.simulate.ddl_service.settings import Duties
 from ticdc_lab.simulate.ddl_service.store import CREATE, MOD, Compare, Delete, Done, Op, Put
-from ticdc_lab.simulate.machine import Changed, Decided, Now, Output, Wake
+from ticdc_lab.simulate.machine import Changed, Decided, Now, Output, Wake, stepped
 from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
 
 PREFIXES = (
@@ -43,6 +43,7 @@ SKEW_S = 1.0
 """A clock that is further behind than this is spoken of."""
 
 
+@stepped
 class OwnerState(NamedTuple):
     """One cluster's DDL in a worker.
 

@@ -11,7 +11,7 @@ from ticdc_lab.simulate.ddl_service import keys
 from ticdc_lab.simulate.ddl_service.connection import TOPOLOGY_US, Connection
 from ticdc_lab.simulate.ddl_service.owner import OwnerState
 from ticdc_lab.simulate.leases import USUAL, Terms
-from ticdc_lab.simulate.machine import Address
+from ticdc_lab.simulate.machine import Address, stepped
 
 PREFIXES = (
     keys.GLOBAL_VERSION,
@@ -157,6 +157,7 @@ class Schema(NamedTuple):
     elements: Map[str, str]
 
 
+@stepped
 class ServerState(NamedTuple):
     """A tidb-server.
 

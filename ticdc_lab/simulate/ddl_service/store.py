@@ -25,6 +25,7 @@ from ticdc_lab.simulate.machine import (
     ReceivedMany,
     Send,
     one_by_one,
+    stepped,
 )
 
 CREATE, MOD, VALUE = "create", "mod", "value"
@@ -193,6 +194,7 @@ class Observer(NamedTuple):
     lease: int
 
 
+@stepped
 class StoreState(NamedTuple):
     """All a store holds; ``revision`` rises with each change, ``last_lease`` with each lease."""
 

@@ -10,6 +10,7 @@ from ticdc_lab.simulate.ddl_service import keys
 from ticdc_lab.simulate.ddl_service.connection import Connection, Mirror, Part
 from ticdc_lab.simulate.ddl_service.owner import OwnerState
 from ticdc_lab.simulate.ddl_service.store import Entry
+from ticdc_lab.simulate.machine import stepped
 
 SERVICE = ""
 """The name of a worker's connection with the service's own store; the others have those of clusters."""
@@ -87,6 +88,7 @@ class Wish(NamedTuple):
     write: Any = None
 
 
+@stepped
 class WorkerState(NamedTuple):
     """A worker.
 

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ticdc_lab.simulate.machine import stepped
+
 VOTER, LEARNER, INCOMING, DEMOTING = "voter", "learner", "incoming-voter", "demoting-voter"
 """Roles of peers; the last two exist only while a joint change runs."""
 
@@ -21,6 +23,7 @@ FEW_REGIONS = 100
 """Below so many regions in the cluster empty ones are balanced too."""
 
 
+@stepped
 class Peer(NamedTuple):
     """A replica: its id orders peers where PD must choose, 0 for one that is still to be made."""
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from ticdc_lab.simulate.machine import stepped
+
 MIB, GIB = 1 << 20, 1 << 30
 
 PREPARING, SERVING, REMOVING, REMOVED = "preparing", "serving", "removing", "removed"
@@ -18,6 +20,7 @@ NEVER_S = 1e9
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
+@stepped
 class Store(NamedTuple):
     """Facts of a store at one moment; `pd_notes.md` sections 2, 5 and 6.
 

@@ -37,6 +37,7 @@ from ticdc_lab.simulate.machine import (
     ReceivedMany,
     Send,
     one_by_one,
+    stepped,
 )
 from ticdc_lab.simulate.pipeline import partitions
 from ticdc_lab.simulate.pipeline.downstream import Align, Ddl, DownstreamState, Entry, Mark, Partitions, Rows, entries
@@ -134,6 +135,7 @@ class Place(NamedTuple):
     aligned: Map[int, int] = Map()
 
 
+@stepped
 class Listener(NamedTuple):
     """What reads one partition.
 
@@ -184,6 +186,7 @@ Done: TypeAlias = "tuple[Executed, Done] | None"
 """All of it, the newest first."""
 
 
+@stepped
 class ConsumerState(NamedTuple):
     """A consumer.
 

@@ -22,6 +22,7 @@ from ticdc_lab.simulate.machine import (
     Send,
     Wake,
     one_by_one,
+    stepped,
 )
 from ticdc_lab.simulate.pipeline.keys import table_of
 from ticdc_lab.simulate.pipeline.settings import BY_DEDUPLICATION, BY_SNAPSHOT, DownstreamSettings
@@ -111,6 +112,7 @@ class Waiting(NamedTuple):
     message: Write | Execute | Admin
 
 
+@stepped
 class DownstreamState(NamedTuple):
     """What is downstream.
 

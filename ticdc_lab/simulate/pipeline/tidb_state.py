@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address
+from ticdc_lab.simulate.machine import Address, stepped
 from ticdc_lab.simulate.pipeline.keys import META, WIDTH, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Command, Mutation, Region
 from ticdc_lab.simulate.pipeline.load import Load
@@ -103,6 +103,7 @@ class Batch(NamedTuple):
     sent_us: int
 
 
+@stepped
 class TidbState(NamedTuple):
     """The clients.
 

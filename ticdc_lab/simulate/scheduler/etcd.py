@@ -6,7 +6,7 @@ owner that learns of a capture also learns whether it still is the owner (schedu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from immutables import Map
@@ -26,6 +26,7 @@ from ticdc_lab.simulate.machine import (
     Send,
     Wake,
     one_by_one,
+    replace,
 )
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd_messages import (

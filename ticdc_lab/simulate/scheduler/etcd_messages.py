@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ticdc_lab.simulate.machine import Address
+from ticdc_lab.simulate.machine import Address, stepped
 from ticdc_lab.simulate.scheduler.roles import Key
 
 ETCD = "etcd"
@@ -62,6 +62,7 @@ class ExecuteDdl(NamedTuple):
     barrier_ts: int
 
 
+@stepped
 class View(NamedTuple):
     """Everything as of a revision, pushed to every session when something but the status changed.
 

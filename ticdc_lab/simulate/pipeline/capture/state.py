@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Changed, Now, Wake
+from ticdc_lab.simulate.machine import Address, Changed, Now, Wake, stepped
 from ticdc_lab.simulate.pipeline.cdc_messages import KvRow
 from ticdc_lab.simulate.pipeline.keys import META
 from ticdc_lab.simulate.pipeline.settings import AT_MOST_ONCE, CaptureSettings
@@ -31,6 +31,7 @@ Row: TypeAlias = "tuple[int, int, int, int, int, Any, Any]"
 where there is none); sorted as it is."""
 
 
+@stepped
 class Stream(NamedTuple):
     """A region, or the part of it that belongs to a span, that a store sends.
 
@@ -74,6 +75,7 @@ class Gap(NamedTuple):
     tries: int = 0
 
 
+@stepped
 class Puller(NamedTuple):
     """A span: its streams and gaps cover it, without overlap; ``resolved_ts`` is their minimum and never falls."""
 
@@ -97,6 +99,7 @@ class SortedRun(NamedTuple):
     at: int = 0
 
 
+@stepped
 class Sorter(NamedTuple):
     """The rows of a table that are not due.
 
@@ -134,6 +137,7 @@ class Flight(NamedTuple):
     is_written: bool = False
 
 
+@stepped
 class Sink(NamedTuple):
     """What is due: ``due`` from ``at`` on waits for the window, ``flights`` is under way.
 
@@ -148,6 +152,7 @@ class Sink(NamedTuple):
     last: tuple[Any, ...] = ()
 
 
+@stepped
 class Path(NamedTuple):
     """The data path of a table; ``state`` is that of the scheduler's pipeline, ``start_ts`` where it writes from."""
 
@@ -173,6 +178,7 @@ class Version(NamedTuple):
 Schema: TypeAlias = "Map[int, tuple[Version, ...]]"
 
 
+@stepped
 class Ddl(NamedTuple):
     """The DDL puller: rows that are not resolved, the schema up to resolved_ts, and the jobs that may be needed."""
 
@@ -188,6 +194,7 @@ class Ddl(NamedTuple):
         return self.puller.resolved_ts
 
 
+@stepped
 class KvClient(NamedTuple):
     """All streams of a capture: ``owners`` says whose a request is, ``waiting`` whose turn to be scanned comes."""
 
@@ -197,6 +204,7 @@ class KvClient(NamedTuple):
     scanning: int = 0
 
 
+@stepped
 class Duty(NamedTuple):
     """What an owner has done about DDLs.
 

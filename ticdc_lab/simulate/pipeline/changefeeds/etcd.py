@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from immutables import Map
@@ -20,6 +20,7 @@ from ticdc_lab.simulate.machine import (
     ReceivedMany,
     Send,
     one_by_one,
+    replace,
 )
 from ticdc_lab.simulate.pipeline.changefeeds.changefeed import (
     NORMAL,

@@ -8,7 +8,7 @@ that etcd has not told yet waits for it, as the message server of a capture keep
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from immutables import Map
@@ -30,6 +30,7 @@ from ticdc_lab.simulate.machine import (
     Send,
     Wake,
     node_of,
+    replace,
 )
 from ticdc_lab.simulate.pipeline import cdc_messages as cdc
 from ticdc_lab.simulate.pipeline.capture import DataCapture

@@ -24,6 +24,7 @@ from ticdc_lab.simulate.machine import (
     life_of,
     node_of,
     one_by_one,
+    stepped,
 )
 from ticdc_lab.simulate.pipeline.kv_messages import GetRegions, Region, RegionHeartbeat, Regions
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
@@ -43,6 +44,7 @@ class Known(NamedTuple):
     tries: int = 0
 
 
+@stepped
 class PdState(NamedTuple):
     """What PD knows: regions by id, of each store its address and when it was last heard, the id of the next region."""
 

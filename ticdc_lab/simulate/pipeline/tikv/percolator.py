@@ -8,11 +8,10 @@ Rows are made by ``tuple.__new__``, which takes half the time of their own const
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from ticdc_lab.simulate.machine import Address, Send
+from ticdc_lab.simulate.machine import Address, Send, replace
 from ticdc_lab.simulate.pipeline.cdc_messages import COMMIT, PREWRITE, ROLLED_BACK, KvRow
 from ticdc_lab.simulate.pipeline.kv_messages import (
     ROLLBACK,

@@ -7,13 +7,13 @@ start_ts, and :data:`IN_DEFAULT` in their place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address
+from ticdc_lab.simulate.machine import Address, replace
 from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, META, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import ROLLBACK, Region
 from ticdc_lab.simulate.pipeline.settings import TikvSettings

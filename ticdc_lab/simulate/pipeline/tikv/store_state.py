@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Now, Output, Send
+from ticdc_lab.simulate.machine import Address, Now, Output, Send, stepped
 from ticdc_lab.simulate.pipeline.cdc_messages import KvRow
 from ticdc_lab.simulate.pipeline.kv_messages import NotLeader, Refusal, Region
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data
@@ -37,6 +37,7 @@ class Entry(NamedTuple):
     commands: tuple[int, ...] = ()
 
 
+@stepped
 class Led(NamedTuple):
     """What only a leader has.
 
@@ -97,6 +98,7 @@ class Votes(NamedTuple):
     because: str
 
 
+@stepped
 class Peer(NamedTuple):
     """A region's replica on this store.
 
@@ -172,6 +174,7 @@ class Due(NamedTuple):
     log_index: int
 
 
+@stepped
 class StoreState(NamedTuple):
     """A store.
 

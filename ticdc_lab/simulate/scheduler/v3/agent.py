@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Asked, Broken, Changed, Event, Ignored, Now, Output, Received, Send
+from ticdc_lab.simulate.machine import (
+    Address,
+    Asked,
+    Broken,
+    Changed,
+    Event,
+    Ignored,
+    Now,
+    Output,
+    Received,
+    Send,
+    replace,
+)
 from ticdc_lab.simulate.scheduler import executor as ex
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.executor import Executor, limited

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address
+from ticdc_lab.simulate.machine import Address, replace, stepped
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v3.messages import LEAVING, Header, HeartbeatResponse
 
@@ -15,6 +15,7 @@ UNINITIALIZED, INITIALIZED, STOPPING = "Uninitialized", "Initialized", "Stopping
 """It has not answered this owner; it has; it is shutting down or being drained, which never ends otherwise."""
 
 
+@stepped
 class CaptureStatus(NamedTuple):
     """One capture.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Asked, Changed, Decided, Event, Ignored, Now, Received, Send
+from ticdc_lab.simulate.machine import Address, Asked, Changed, Decided, Event, Ignored, Now, Received, Send, replace
 from ticdc_lab.simulate.scheduler.roles import Drain, Key, MoveTable, OwnerOutput, Rebalance, Tick, Watermarks, order
 from ticdc_lab.simulate.scheduler.v3 import replications as manager
 from ticdc_lab.simulate.scheduler.v3.captures import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-from ticdc_lab.simulate.machine import Address, Broken, Changed, Ignored
+from ticdc_lab.simulate.machine import Address, Broken, Changed, Ignored, stepped
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v3.messages import (
     ABSENT,
@@ -32,6 +32,7 @@ PRIMARY, SECONDARY, UNDETERMINED = "Primary", "Secondary", "Undetermined"
 """Roles: it writes or will, it prepares or is prepared, it was found stopping and may still write."""
 
 
+@stepped
 class ReplicationSet(NamedTuple):
     """One span as the owner sees it.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Broken, Ignored, Output
+from ticdc_lab.simulate.machine import Address, Broken, Ignored, Output, replace
 from ticdc_lab.simulate.scheduler.roles import Key, order
 from ticdc_lab.simulate.scheduler.v3 import replication_set
 from ticdc_lab.simulate.scheduler.v3.messages import (

@@ -5,13 +5,13 @@ from __future__ import annotations
 import heapq
 import sys
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Decided, Now
+from ticdc_lab.simulate.machine import Address, Decided, Now, replace
 from ticdc_lab.simulate.scheduler.roles import Key, Span, order
 from ticdc_lab.simulate.scheduler.v3.captures import INITIALIZED, STOPPING, CaptureStatus
 from ticdc_lab.simulate.scheduler.v3.replication_set import REPLICATING_SET

@@ -9,12 +9,12 @@ the event is forgotten. What blocks nobody (create table) is executed already: t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Changed, Decided, Ignored, Output, Send
+from ticdc_lab.simulate.machine import Address, Changed, Decided, Ignored, Output, Send, replace
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import controller, spans

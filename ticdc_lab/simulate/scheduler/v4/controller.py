@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Changed, Output, Send
+from ticdc_lab.simulate.machine import Address, Changed, Output, Send, stepped
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import operators, spans
 from ticdc_lab.simulate.scheduler.v4.messages import TableSpanStatus
@@ -25,6 +25,7 @@ class RunningOperator(NamedTuple):
     due_us: int
 
 
+@stepped
 class Control(NamedTuple):
     """The spans and the operators that work on them; ``nodes`` are those alive."""
 

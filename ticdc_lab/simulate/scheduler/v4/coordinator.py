@@ -8,12 +8,24 @@ leaves first, then, once every node knows the target, the dispatchers; when noth
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Asked, Changed, Decided, Event, Ignored, Now, Output, Received, Send
+from ticdc_lab.simulate.machine import (
+    Address,
+    Asked,
+    Changed,
+    Decided,
+    Event,
+    Ignored,
+    Now,
+    Output,
+    Received,
+    Send,
+    replace,
+)
 from ticdc_lab.simulate.scheduler.roles import (
     Drain,
     MoveMaintainer,

@@ -8,12 +8,12 @@ from a target, no maintainer goes to a node that has not said, in its present li
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Changed, Ignored, Output, Send
+from ticdc_lab.simulate.machine import Address, Changed, Ignored, Output, Send, replace, stepped
 from ticdc_lab.simulate.scheduler.v4.messages import (
     NodeHeartbeat,
     SetNodeLivenessRequest,
@@ -25,6 +25,7 @@ ORDER = (ALIVE, DRAINING, STOPPING)
 """In one life a node only goes on in this order."""
 
 
+@stepped
 class NodeState(NamedTuple):
     """What the coordinator saw of a node; ``*_sent_us`` None where nothing was sent to this life of it."""
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from ticdc_lab.simulate.machine import Address, Asked, Changed, Decided, Event, Ignored, Now, Output, Received
+from ticdc_lab.simulate.machine import Address, Asked, Changed, Decided, Event, Ignored, Now, Output, Received, replace
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.roles import Drain, Key, MoveTable, OwnerOutput, Rebalance, Span, Tick, Watermarks
 from ticdc_lab.simulate.scheduler.v4 import barrier, controller, nodes, schedulers, spans

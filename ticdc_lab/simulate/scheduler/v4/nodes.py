@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Changed, Ignored, Output, Send
+from ticdc_lab.simulate.machine import Address, Changed, Ignored, Output, Send, replace, stepped
 from ticdc_lab.simulate.scheduler.roles import Key, Span
 from ticdc_lab.simulate.scheduler.v4 import controller, spans
 from ticdc_lab.simulate.scheduler.v4.barrier import NO_BARRIER, Barrier, rebuilt
@@ -28,6 +28,7 @@ from ticdc_lab.simulate.scheduler.v4.spans import holes, position, root_of
 # The nodes as a maintainer knows them, and its own state.
 
 
+@stepped
 class KnownNode(NamedTuple):
     """One node.
 

@@ -6,11 +6,11 @@ An operator is frozen; every method gives the next operator, the next spans and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, Protocol, TypeAlias
 
-from ticdc_lab.simulate.machine import Address, Output
+from ticdc_lab.simulate.machine import Address, Output, replace
 from ticdc_lab.simulate.scheduler.roles import Key, Span
 from ticdc_lab.simulate.scheduler.v4 import spans
 from ticdc_lab.simulate.scheduler.v4.messages import (

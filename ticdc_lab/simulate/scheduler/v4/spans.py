@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Changed, Output
+from ticdc_lab.simulate.machine import Address, Changed, Output, stepped
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.roles import Key, Span
 
@@ -179,6 +179,7 @@ def indexed(
     return by_node, scheduling, absent
 
 
+@stepped
 class Spans(NamedTuple):
     """All spans.
 
