@@ -10,6 +10,8 @@ A window is open on its left: what an event does at its moment is done before th
 
 A claim that reads the live world instead of rows (it is ``live``) is judged at fixed moments, :meth:`Judge.look`: every
 :data:`LOOK_US` and where a window begins or ends. So its outcome does not depend on which rows are recorded.
+
+A run may end before its time once it has settled (:class:`Settling`).
 """
 
 from __future__ import annotations
@@ -116,6 +118,13 @@ class Outcome(NamedTuple):
     line: int
 
 
+class Settling(NamedTuple):
+    """A run need not go on once nothing happens to it (from ``quiet_us`` on) and what must hold has for ``for_us``."""
+
+    quiet_us: int
+    for_us: int
+
+
 @dataclass(slots=True)
 class _Track:
     """How one assertion stands."""
@@ -179,6 +188,16 @@ class Judge:
                 self._advance(row.time_us)
             self.step = row.step
         self.facts.see(row)
+
+    def has_settled(self, at_us: int, settling: Settling) -> bool:
+        """Whether all that is to be so at the end has been for long enough by a moment, and nothing else is awaited."""
+        self._look()
+        if at_us > self.at_us:
+            self._advance(at_us)
+        lasting = [t for t in self.tracks if t.of.mode == "eventually" and not getattr(t.of.claim, "at_end", False)]
+        since_us = [t.since[0] if t.since else at_us for t in lasting]
+        awaits = any(t.of.mode == "within" and t.outcome is None for t in self.tracks)
+        return not awaits and max([settling.quiet_us, *since_us]) + settling.for_us <= at_us
 
     def end(self, at_us: int, step: int | None = None) -> list[Outcome]:
         """Let the run end at a moment, after a step of the world; without it, after that of the last row."""

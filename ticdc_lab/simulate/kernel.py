@@ -102,7 +102,8 @@ class Auditor(Protocol):
 class End:
     """How a run ended.
 
-    ``because`` is ``time`` (it came to its end), ``violation``, ``steps`` (its limit) or ``quiet`` (nothing is left).
+    ``because`` is ``time`` (it came to its end), ``violation``, ``steps`` (its limit), ``quiet`` (nothing is left) or
+    ``settled`` (what it was to come to has held for long enough).
     """
 
     because: str
@@ -156,6 +157,7 @@ class Kernel:
         self.recorder = recorder or Recorder("run", EVENTS)
         self.auditor = auditor
         self.violation: Violation | None = None
+        self.settled = False
         self._step_limit = step_limit
         self.post = Post(self, network or Network(), seed)
         self.queue: list[tuple[int, int, int, Any]] = []
@@ -197,6 +199,8 @@ class Kernel:
                 entry.strike(self)
             else:
                 entry()
+                if self.settled:
+                    return self._ended("settled", "")
             if self.violation:
                 return self._ended("violation", self.violation.because)
         self.now_us = until_us if queue else self.now_us

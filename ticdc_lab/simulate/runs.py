@@ -9,11 +9,11 @@ from typing import Any, Generic, Self, TypedDict, TypeVar, cast
 
 import pyarrow as pa
 
-from ticdc_lab.simulate.assertions import Assertion, Judge, Outcome
+from ticdc_lab.simulate.assertions import Assertion, Judge, Outcome, Settling
 from ticdc_lab.simulate.faults import Fault, replanned
 from ticdc_lab.simulate.kernel import Auditor, End, Kernel, Violation
 from ticdc_lab.simulate.machine import Machine
-from ticdc_lab.simulate.network import Network
+from ticdc_lab.simulate.network import CALL, Network
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.trace import CHANGES, EVENTS, Recorder, Row
 
@@ -113,6 +113,8 @@ def ran(
         kernel=kernel,
     )  # fmt: skip
 
+
+SETTLED_US = 500_000
 
 SWARM = "swarm"
 """Stands for the file of a scenario that a seed has drawn (:mod:`ticdc_lab.simulate.swarm`)."""
@@ -216,15 +218,31 @@ def judged(
     """
     judge = Judge([*scenario.assertions, *also], facts)
     recorder = recorder_of(scenario, seed, judge, keep=keep, level=level)
-    more = {} if begun is None else {"begun": lambda kernel: begun(kernel, judge)}
+
+    def begins(kernel: Kernel) -> None:
+        if begun is not None:
+            begun(kernel, judge)
+        if scenario.settling is not None:
+            end_settled(kernel, judge, scenario.settling)
+
     run = simulate(
         seed=seed, until_us=scenario.until_us, network=scenario.network.network(), level=recorder.level,
-        recorder=recorder, step_limit=scenario.step_limit, **more,
+        recorder=recorder, step_limit=scenario.step_limit, begun=begins,
     )  # fmt: skip
     ended(run)
     end: End = cast(Any, run).end
     outcomes, n = tuple(judge.end(end.time_us, end.steps)), len(scenario.assertions)
     return run, outcomes[:n], outcomes[n:]
+
+
+def end_settled(kernel: Kernel, judge: Judge, settling: Settling) -> None:
+    """Let a run end when it has settled; it is looked at each half second."""
+
+    def look() -> None:
+        kernel.settled = judge.has_settled(kernel.now_us, settling)
+        kernel.put(kernel.now_us + SETTLED_US, CALL, look)
+
+    kernel.put(settling.quiet_us + settling.for_us, CALL, look)
 
 
 def recorder_of(scenario: Scenario, seed: int, judge: Judge, *, keep: bool, level: str | None) -> Recorder:

@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ticdc_lab.errors import ScenarioError
-from ticdc_lab.simulate.assertions import Assertion, Claim, Counted, Times, assertion
+from ticdc_lab.simulate.assertions import Assertion, Claim, Counted, Settling, Times, assertion
 from ticdc_lab.simulate.planned import (
     NetworkSettings,
     NewNode,
@@ -118,8 +118,8 @@ MODELS = {
 _AS_IT_IS: Mapping[str, str] = MappingProxyType({})
 STEP_LIMIT, UNTIL_US = 1_000_000, 30_000_000
 _FIELDS = (
-    "name", "model", "variant", "seed", "until", "step_limit", "cluster", "load", "settings", "network", "events",
-    "assert", "plot",
+    "name", "model", "variant", "seed", "until", "settle", "step_limit", "cluster", "load", "settings", "network",
+    "events", "assert", "plot",
 )  # fmt: skip
 
 
@@ -142,6 +142,8 @@ class Scenario:
         When the last fault is over; None where nothing happens.
     changes
         What was asked for instead of what the file says.
+    settling
+        When a run may end before ``until_us``; None for never.
     """
 
     file: str
@@ -162,6 +164,7 @@ class Scenario:
     faults_end_us: int | None = None
     changes: tuple[tuple[str, str], ...] = ()
     load: Any = None
+    settling: Settling | None = None
 
     @property
     def joining(self) -> tuple[str, ...]:
@@ -229,6 +232,7 @@ def scenario_from_text(text: str, file: str = "scenario", changes: Mapping[str, 
     random = [_random(e, model, until_us) for e in happens if _is_random(e)]
     ends = [e.at_us + (getattr(e.what, "for_us", 0) or 0) for e in events] + [r.until_us for r in random]
     times = Times(events, until_us, max(ends, default=None))
+    clients = _load(given, model, names)
     return Scenario(
         file=file,
         text=text,
@@ -248,7 +252,8 @@ def scenario_from_text(text: str, file: str = "scenario", changes: Mapping[str, 
         assertions=_assertions(given, model, names, times),
         faults_end_us=times.faults_end_us,
         changes=tuple(changes.items()),
-        load=_load(given, model, names),
+        load=clients,
+        settling=_settling(given, times, clients),
         plot=tuple(v.choice(model.figures, "a figure") for v in given["plot"].items()) if _there(given, "plot") else (),
     )
 
@@ -283,6 +288,20 @@ def _until(given: dict[str, Value]) -> int:
     if until_us == 0:
         raise given["until"].wrong("a time above 0")
     return until_us
+
+
+def _settling(given: dict[str, Value], times: Times, load: Any) -> Settling | None:
+    """Read ``settle: 5s``: when nothing happens any more, users and clients have nothing to do either."""
+    if "settle" not in given:
+        return None
+    lasts = ("hold_us", "takes_us", "back_us")
+    ends = [e.at_us + (getattr(e.what, name, 0) or 0) for e in times.events for name in lasts]
+    ends.append(times.faults_end_us or 0)
+    if load is not None:
+        if load.until_us is None:
+            raise given["settle"].wrong("no `settle` beside a load without `until`: it may never rest")
+        ends += [load.until_us, *(t.at_us + t.hold_us for t in getattr(load, "transactions", ()))]
+    return Settling(max(ends), given["settle"].duration_us())
 
 
 def _assertions(given: dict[str, Value], model: Model, names: Names, times: Times) -> tuple[Assertion, ...]:

@@ -19,13 +19,17 @@ OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A sentence of the vocabulary; ``live``: it reads the world as it is now, not what rows of the trace told."""
+    """A sentence of the vocabulary.
+
+    ``live``: it reads the world as it is now, not what rows of the trace told; ``at_end``: it is of a whole run.
+    """
 
     text: str
     test: Callable[[Any, int], bool]
     tell: Callable[[Any, int], str]
     ages: bool = False
     live: bool = False
+    at_end: bool = False
 
     def value(self, facts: Any, at_us: int) -> bool:
         """Give its truth at a moment."""

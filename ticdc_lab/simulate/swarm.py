@@ -2,7 +2,8 @@
 
 What is drawn is a scenario file like any other, so that ``--lines``, ``--why`` and an editor work as ever. In
 the first part of a run faults come; then they stop, and the run must become live: all that should be done is done in
-its end. (TigerBeetle's VOPR goes the same way.)
+its end. (TigerBeetle's VOPR goes the same way.) It ends when all has been so for some calm
+(``settle``), longer than the interval at which tables are balanced: after that a protocol does nothing new.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ def _scheduler(chance: Random, variant: str | None = None) -> str:
     evened = (variant, policy) == ("v2", "count") and not any(wish.startswith("drain") for wish in wished)
     asked += ["{eventually: imbalance <= 1}"] if evened else []
     return (
-        f"variant: {variant}\nuntil: 55s\ncluster: {{captures: {captures}, tables: {tables}}}\n"
+        f"variant: {variant}\nuntil: 55s\nsettle: 12s\ncluster: {{captures: {captures}, tables: {tables}}}\n"
         f"settings: {{{balance}{own}ttl: {chance.choice((2, 5))}s, pace: {{prepare: {chance.choice((0, 100, 700))}ms,"
         f" stop: {chance.choice((0, 100, 700))}ms}}}}\n{_network(chance)}"
         + _lines("events", events)
@@ -178,7 +179,7 @@ def _pipeline(chance: Random) -> str:
              "{eventually: the final state is right}"]  # fmt: skip
     asked += ["{eventually: rows not executed = 0}"] if consumer else []
     return (
-        f"variant: {chance.choice(('v2', 'v2', 'v3', 'v4'))}\nuntil: 40s\n"
+        f"variant: {chance.choice(('v2', 'v2', 'v3', 'v4'))}\nuntil: 40s\nsettle: 12s\n"
         f"cluster: {{captures: {captures}, stores: {chance.choice((3, 5))}, tables: {tables}}}\n"
         f"load: {{rows_per_s: {chance.choice((40, 100))}, rows: {chance.choice((1, 2, 7))}, until: 16s,"
         f" rolled_back: {chance.choice((0, 10))}%, deleted: {chance.choice((0, 10))}%}}\n"
@@ -221,7 +222,7 @@ def _changefeeds(chance: Random) -> str:
         *(f"{{at: {chance.randint(1, 12)}s, add_column: 1, column: c{n}}}" for n in range(chance.randint(0, 1))),
     ]
     return (
-        f"variant: {chance.choice(('v2', 'v2', 'v3', 'v4'))}\nuntil: 42s\n"
+        f"variant: {chance.choice(('v2', 'v2', 'v3', 'v4'))}\nuntil: 42s\nsettle: 12s\n"
         f"cluster: {{captures: {captures}, tables: {tables}}}\n"
         f"load: {{rows_per_s: {chance.choice((20, 50))}, rows: {chance.choice((1, 2, 7))}, until: 14s}}\n"
         f"settings: {{capture: {{{rules}}}}}\n" + _lines("events", events) + _lines("assert", asked)
@@ -265,7 +266,8 @@ def _ddl_service(chance: Random) -> str:
     asked = ["{always: no violation}", "{always: no cluster has two owners}", "{eventually: every job has ended}",
              "{eventually: the service is settled}"]  # fmt: skip
     return (
-        f"until: 22s\nsettings: {{bootstrapped: {bootstrapped}, duties: {{tick: {chance.choice((100, 250))}ms}}}}\n"
+        f"until: 22s\nsettle: 3s\n"
+        f"settings: {{bootstrapped: {bootstrapped}, duties: {{tick: {chance.choice((100, 250))}ms}}}}\n"
         f"cluster: {{workers: {workers}, clusters: {clusters}, unregistered: {late},"
         f" servers: {chance.choice((1, 2, 2, 3))}{versions}}}\n"
         f"load: {{every: {chance.choice((500, 1000))}ms, until: 9s}}\n"
@@ -355,7 +357,7 @@ def _pd(chance: Random) -> str:
              "{eventually: down peers = 0}", "{eventually: every region has a leader}",
              "{eventually: no region is left in a joint state}", "{eventually: oldest operator < 150s}"]  # fmt: skip
     return (
-        f"until: 5m\ncluster: {{stores: [{', '.join(there)}], regions: {regions}, on: {on},"
+        f"until: 5m\nsettle: 30s\ncluster: {{stores: [{', '.join(there)}], regions: {regions}, on: {on},"
         f" size: {chance.choice((8, 40, 96))}, store_limit: {chance.choice((60, 600, 2000))},"
         f" config: {{{', '.join(f'{k}: {v}' for k, v in config.items())}}}}}\n{network}"
         + _lines("events", [f"{{{one}}}" for one in drawn])

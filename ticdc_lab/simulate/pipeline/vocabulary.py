@@ -156,9 +156,9 @@ def _lag_us(facts: Any, at_us: int) -> int:
 _SENTENCES: Mapping[str, Callable[[str], Said]] = {
     "everything is downstream": lambda text: Said(text, _everything, _owed, ages=True, live=True),
     "the final state is right": lambda text: Said(
-        text, lambda f, t: bool(_at_end(f, "final_right_idempotent")), _ended
+        text, lambda f, t: bool(_at_end(f, "final_right_idempotent")), _ended, at_end=True
     ),
-    "sums are right": lambda text: Said(text, lambda f, t: bool(_at_end(f, "final_right_blind")), _ended),
+    "sums are right": lambda text: Said(text, lambda f, t: bool(_at_end(f, "final_right_blind")), _ended, at_end=True),
 }
 
 _MEASURES: Mapping[str, Callable[[str], Measure]] = {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ticdc_lab.simulate.faults import Chaos, Fault, drawn
+from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.runs import QUIET, SimulatedRun, ran
 from ticdc_lab.simulate.scheduler.clock import ts_of
@@ -38,6 +39,7 @@ def simulate(
     step_limit: int = 50_000_000,
     name: str = "",
     stops_at_violation: bool = True,
+    begun: Callable[[Kernel], None] | None = None,
 ) -> Run:
     """Run a cluster.
 
@@ -65,6 +67,8 @@ def simulate(
         Of the run in its trace; variant and seed where it is left out.
     stops_at_violation
         Whether the run ends there.
+    begun
+        Is given the world before anything happens in it.
 
     Returns
     -------
@@ -87,7 +91,7 @@ def simulate(
     machines |= {node: capture_machine(settings, node) for node in nodes}
     world = ran(
         machines, monitor, recorder, faults=all_faults, seed=seed, until_us=until_us, network=network,
-        step_limit=step_limit,
+        step_limit=step_limit, begun=begun,
     )  # fmt: skip
     again = partial(simulate, settings, step_limit=step_limit, name=recorder.run, stops_at_violation=stops_at_violation)
     return Run(**world, settings=settings, simulate=again, measures=monitor.measures)

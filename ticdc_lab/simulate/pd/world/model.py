@@ -237,9 +237,11 @@ def play(
 
     with_thrash, samples = any("thrash" in a.text for a in (*scenario.assertions, *also)), count()
 
-    def sampled(world: World) -> None:
+    def sampled(world: World) -> bool:
         now = moment(world, with_thrash=with_thrash)
         judge.see(Row(next(samples), world.now_us, "pd", "sampled", message=now))
+        settling = scenario.settling
+        return settling is not None and judge.has_settled(world.now_us, settling)
 
     start = start_of(scenario)
     run = simulate(

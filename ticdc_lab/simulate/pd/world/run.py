@@ -132,7 +132,7 @@ DEFAULT_WATCH = Watch()
 def simulate(
     start: Start, until_us: int, *, seed: int = 1, changes: Iterable[Timed] = (),
     policies: Sequence[Policy] = DEFAULT_POLICIES, watch: Watch = DEFAULT_WATCH, name: str = "pd",
-    on_sample: Callable[[World], None] = lambda world: None,
+    on_sample: Callable[[World], bool | None] = lambda world: False,
 ) -> Run:  # fmt: skip
     """Run a cluster.
 
@@ -153,7 +153,7 @@ def simulate(
     name
         In the trace.
     on_sample
-        Called with the cluster at every sample.
+        Called with the cluster at every sample; the run ends where it says that all has settled.
 
     Examples
     --------
@@ -167,30 +167,34 @@ def simulate(
     world = World(start, seed, policies, timed)
     recording = RunTables(world, f"{name} seed {seed}", watch.level)
     world.attach(recording, Monitor(world) if watch.monitor else None)
-    found = None
+    found, because = None, "time"
     try:
-        _go(world, recording, until_us, watch, on_sample)
+        if _settles(world, recording, until_us, watch, on_sample):
+            because = "settled"
     except (Violated, IllegalTransition) as e:
-        invariant, because = getattr(e, "invariant", "Legal Transitions"), getattr(e, "because", str(e))
-        found = Violation(invariant, because, world.tick, world.now_us)
+        invariant, because = getattr(e, "invariant", "Legal Transitions"), "violation"
+        found = Violation(invariant, getattr(e, "because", str(e)), world.tick, world.now_us)
         recording.violated = invariant
         on_sample(world)
-        recording.row("violated", "pd", subject=invariant, because=because)
-    end = End("violation" if found else "time", world.now_us, world.ticks, found, found.because if found else "")
+        recording.row("violated", "pd", subject=invariant, because=found.because)
+    end = End(because, world.now_us, world.ticks, found, found.because if found else "")
     return Run(start, seed, timed, tuple(policies), until_us, watch, world, recording, end)
 
 
-def _go(world: World, recording: RunTables, until_us: int, watch: Watch, on_sample: Callable[[World], None]) -> None:
+def _settles(
+    world: World, recording: RunTables, until_us: int, watch: Watch, on_sample: Callable[[World], bool | None]
+) -> bool:
+    """Let time pass until the end, or until all has settled; say whether it was that."""
     recording.sample()
-    on_sample(world)
+    settled = bool(on_sample(world))
     if watch.placement_us is not None:
         recording.place()
     placed_us = at_us = 0
-    while at_us < until_us:
+    while at_us < until_us and not settled:
         at_us = min(at_us + watch.sample_us, until_us)
         world.run(at_us)
         recording.sample()
-        on_sample(world)
+        settled = bool(on_sample(world))
         if watch.placement_us and at_us - placed_us >= watch.placement_us:
             placed_us = at_us
             recording.place()
@@ -198,6 +202,7 @@ def _go(world: World, recording: RunTables, until_us: int, watch: Watch, on_samp
             world.monitor.sums()
     if watch.placement_us is not None and placed_us < at_us:
         recording.place()
+    return settled
 
 
 CLOSE = 0.05
