@@ -29,6 +29,7 @@ from ticdc_lab.codecs.kernel import (  # noqa: E402
     open_image,
     open_protocol,
     scan,
+    simple,
     state,
     text,
     xxh64,
@@ -56,7 +57,21 @@ def _no_negative(at: Any) -> None:
 
 def check_arrays() -> None:
     """Put checked arrays in place of all that the kernels read and write."""
-    for module in (batch, canal_image, canal_json, crcs, identity, open_image, open_protocol, scan, state, text, xxh64):
+    modules = (
+        batch,
+        canal_image,
+        canal_json,
+        crcs,
+        identity,
+        open_image,
+        open_protocol,
+        scan,
+        simple,
+        state,
+        text,
+        xxh64,
+    )
+    for module in modules:
         for name, value in list(vars(module).items()):
             if isinstance(value, np.ndarray):
                 setattr(module, name, value.view(Checked))
@@ -67,7 +82,9 @@ def check_arrays() -> None:
 
     state._new_state = checked_state
     dispatched.fresh_crcs = lambda st: checked(plain_crcs(st))
-    batch.spans = lambda column: tuple(a.view(Checked) for a in plain_spans(column))
+    batch.spans = simple.spans = lambda column: tuple(a.view(Checked) for a in plain_spans(column))
+    plain_versions = simple.versions_of
+    simple.versions_of = lambda *tables, **most: checked(plain_versions(*tables, **most))
 
 
 def checked(plain: Any) -> Any:
@@ -80,6 +97,12 @@ def main(protocol: str, seed: int, n: int) -> None:
     warnings.simplefilter("ignore", RuntimeWarning)  # 64-bit hashes are meant to overflow
     check_arrays()
     r, done, rejected = Random(f"{protocol}{seed}"), 0, 0
+    while protocol == "simple" and done < n:
+        import test_simple_kernel as made
+
+        some = [r.choice((made.broken(m, r), m)) for m in (made.row(made.PLAIN, made.PLAIN), *made.ODD_ROWS)]
+        taken = made.alike(some, made.tables(made.schema()))
+        done, rejected = done + len(some), rejected + len(some) - taken
     while done < n:
         some = making.messages(protocol, r)
         for message, kernel in zip(some, comparing.by_kernel(some, protocol), strict=True):

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -102,10 +103,62 @@ def decode_with(
     pa.RecordBatch
         :data:`ticdc_lab.events.schema.DECODED`: the events in message order, then a row for each message that failed.
     """
-    if compiled is None:
-        compiled = choice.compiled(choice.HASHES, batch)
     with _no_search_for_cycles():
-        return _decoded_with(codec, batch, protocol, images, batch if original is None else original, compiled, bounds)
+        found = _decoded(codec, batch, protocol, images, compiled, bounds)
+    return _with_quarantine(found, batch if original is None else original, protocol)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Events of a batch, the message of each, and the messages that failed."""
+
+    events: pa.RecordBatch
+    message: np.ndarray
+    failed: list[tuple[int, Malformed]] = field(default_factory=list)
+
+
+class PartKernel(Protocol):
+    """A kernel that decodes messages as a format's encoder writes them, and leaves all others to a codec in Python."""
+
+    def __call__(self, batch: pa.RecordBatch, *, images: bool, bounds: Bounds) -> Decoded:
+        """The events of the messages that it decodes, in message order."""
+
+    def stands(self) -> bool:
+        """Whether what it decoded is still right after the codec has read the others; if not, all are the codec's."""
+
+
+def decode_mostly(
+    kernel: PartKernel,
+    codec: Codec,
+    batch: pa.RecordBatch,
+    protocol: str,
+    *,
+    images: bool,
+    original: pa.RecordBatch,
+    bounds: Bounds,
+) -> pa.RecordBatch:
+    """What :func:`decode_with` gives, most of it by a kernel; the arguments are as there."""
+    done = kernel(batch, images=images, bounds=bounds)
+    if not len(done.message):
+        return decode_with(codec, batch, protocol, images=images, original=original, bounds=bounds)
+    mine = np.ones(batch.num_rows, bool)
+    mine[done.message] = False
+    left = np.flatnonzero(mine)
+    if not len(left):
+        return done.events
+    with _no_search_for_cycles():
+        rest = _decoded(codec, batch.take(pa.array(left)), protocol, images, None, bounds)
+    if not kernel.stands():
+        return decode_with(codec, batch, protocol, images=images, original=original, bounds=bounds)
+    message = np.concatenate([done.message, left[rest.message]])
+    order = np.argsort(message, kind="stable")
+    rows = _one_batch([done.events, rest.events]).take(pa.array(order))
+    found = Decoded(rows, message[order], [(int(left[m]), fault) for m, fault in rest.failed])
+    return _with_quarantine(found, original, protocol)
+
+
+def _one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 @contextmanager
@@ -120,25 +173,25 @@ def _no_search_for_cycles() -> Iterator[None]:
             gc.enable()
 
 
-def _decoded_with(
-    codec: Codec,
-    batch: pa.RecordBatch,
-    protocol: str,
-    images: bool,
-    original: pa.RecordBatch,
-    compiled: bool,
-    bounds: Bounds,
-) -> pa.RecordBatch:
+def _decoded(
+    codec: Codec, batch: pa.RecordBatch, protocol: str, images: bool, compiled: bool | None, bounds: Bounds
+) -> Decoded:
+    if compiled is None:
+        compiled = choice.compiled(choice.HASHES, batch)
     read = _events_of(codec, batch, protocol, bounds)
     laid = _laid_out(read, protocol)
     if laid is None:  # some value is none: which message has it
         read = _events_of(codec, batch, protocol, bounds, before=read)
         laid = lay_out(read.events)
-    decoded = _batch_of(batch, protocol, read, laid, images, compiled)
-    if not read.failed:
-        return decoded
-    both = [decoded, _quarantined(original, protocol, read.failed)]
-    return pa.Table.from_batches(both).combine_chunks().to_batches()[0]
+    return Decoded(
+        _batch_of(batch, protocol, read, laid, images, compiled), np.array(read.message, np.int64), read.failed
+    )
+
+
+def _with_quarantine(found: Decoded, original: pa.RecordBatch, protocol: str) -> pa.RecordBatch:
+    if not found.failed:
+        return found.events
+    return _one_batch([found.events, _quarantined(original, protocol, found.failed)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from ticdc_lab.codecs import choice
-from ticdc_lab.codecs.builder import decode_with
+from ticdc_lab.codecs.builder import decode_mostly, decode_with
 from ticdc_lab.codecs.event import Codec, Malformed, Outgrown
 from ticdc_lab.codecs.known import AT_ONCE, BOUNDS, NOTHING, Bounds, Known
 from ticdc_lab.codecs.quarantine import one_by_one, refused
 from ticdc_lab.codecs.registry import KERNELS, PROTOCOLS, codec_of, require_protocol
+from ticdc_lab.codecs.simple import SimpleCodec
 from ticdc_lab.errors import ProtocolError
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DECODED, require_columns
@@ -112,8 +113,12 @@ def decode_unpacked(
     bounds: Bounds = BOUNDS,
 ) -> Batches:
     """Decode messages with nothing packed in them, ``original`` as they were, by what :mod:`.choice` says."""
+    kernel = codec.kernel if isinstance(codec, SimpleCodec) and choice.compiled(protocol, part) else None
 
     def plain(part: pa.RecordBatch, original: pa.RecordBatch) -> Batches:
+        if kernel is not None:
+            yield decode_mostly(kernel, codec, part, protocol, images=images, original=original, bounds=bounds)
+            return
         compiled = None if protocol not in KERNELS else False
         yield decode_with(codec, part, protocol, images=images, original=original, compiled=compiled, bounds=bounds)
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import fastavro
 
 from ticdc_lab.codecs import values
-from ticdc_lab.codecs.event import CORRUPTED, INT64, Cell, Codec, Event, Malformed
+from ticdc_lab.codecs.event import CORRUPTED, INT64, Cell, Event, Malformed
 from ticdc_lab.codecs.fields import (
     UNSHOWN,
     checksum_of,
@@ -33,6 +34,9 @@ from ticdc_lab.codecs.fields import (
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.events.mysql_types import BINARIES
+
+if TYPE_CHECKING:
+    from ticdc_lab.codecs.builder import PartKernel
 
 # Its Avro form, as pingcap/ticdc, `pkg/sink/codec/simple`, writes it: one schema for all messages, a union of all of
 # the format's types, of which the message is number 11, and in it one of four payloads.
@@ -137,17 +141,28 @@ class VersionColumn(NamedTuple):
 Tables = dict[Version, tuple[VersionColumn, ...]]
 
 
-def codec(known: Known) -> Codec:
+class SimpleCodec:
     """Messages to events, with the table versions known and those that pass."""
-    tables: Tables = {version: columns_of(table) for version, table in known.tables.items()}
 
-    def decode(key: bytes | None, value: bytes | None) -> Sequence[Event]:
+    def __init__(self, known: Known) -> None:
+        self.tables: Tables = {version: columns_of(table) for version, table in known.tables.items()}
+
+    def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event]:
+        """The event of a message."""
         message = message_of(value)
         for table in tables_in(message):
-            tables[version_of(table)] = columns_of(table)
-        return [_event(message, tables)]
+            self.tables[version_of(table)] = columns_of(table)
+        return [_event(message, self.tables)]
 
-    return decode
+    @cached_property
+    def kernel(self) -> PartKernel:
+        """What decodes most messages of a large log, by the same table versions."""
+        from ticdc_lab.codecs.kernel.simple import SimpleKernel
+
+        return SimpleKernel(self)
+
+
+codec = SimpleCodec
 
 
 def tables_in(message: Fields) -> list[Fields]:
@@ -204,11 +219,20 @@ def _full_type(base: str, kind: Fields) -> str:
 
 def _converter(base: str, kind: Fields) -> Callable[[Any], str]:
     if base in BINARIES:
-        return _binary
+        return as_binary
     if base in ("float", "double"):
-        text_of = values.float_text if base == "float" else values.double_text
-        return lambda v: text_of(_number(v))
+        return as_float if base == "float" else as_double
     return _unsigned if kind.get("unsigned") else _plain
+
+
+def as_float(value: Any) -> str:
+    """A FLOAT, a number or its digits."""
+    return values.float_text(_number(value))
+
+
+def as_double(value: Any) -> str:
+    """A DOUBLE, a number or its digits."""
+    return values.double_text(_number(value))
 
 
 def _number(value: Any) -> float:
@@ -218,7 +242,8 @@ def _number(value: Any) -> float:
     return float(value if isinstance(value, str) else number(value))
 
 
-def _binary(value: Any) -> str:
+def as_binary(value: Any) -> str:
+    """Bytes, in JSON as base64."""
     return values.binary_text(value if isinstance(value, bytes) else b64decode(value, validate=True))
 
 

@@ -41,6 +41,14 @@ def _capture() -> None:
     read_lines(pa.array([], pa.binary()))
 
 
+def _simple() -> None:
+    from ticdc_lab.codecs.kernel.simple import SimpleKernel
+    from ticdc_lab.codecs.known import BOUNDS, NOTHING
+    from ticdc_lab.codecs.simple import SimpleCodec
+
+    SimpleKernel(SimpleCodec(NOTHING))(_no_messages(), images=True, bounds=BOUNDS)
+
+
 def _csv() -> None:
     from ticdc_lab.codecs import csv
     from ticdc_lab.codecs.kernel import csv as kernel
@@ -60,6 +68,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "open-protocol": lambda: _decoder("open-protocol"),
     "hashes": _hashes,
     "csv": _csv,
+    "simple": _simple,
 }
 """Parts of :mod:`ticdc_lab.codecs.choice`, and what compiles each: running it over nothing."""
 

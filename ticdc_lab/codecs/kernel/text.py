@@ -268,7 +268,7 @@ def put_float(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> 
     if b[start] == 0x2D:
         out[o] = 0x2D
         o += 1
-    first, last, exp10 = _digits(b, start, stop)
+    first, last, exp10 = digits_of(b, start, stop)
     if first < 0:
         out[o] = 0x30
         return o + 1
@@ -302,7 +302,7 @@ def put_float(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> 
 
 
 @part
-def _digits(b: np.ndarray, start: int, stop: int) -> tuple[int, int, int]:
+def digits_of(b: np.ndarray, start: int, stop: int) -> tuple[int, int, int]:
     """The first and the last digit of a number that is no zero (-1 where all are), and the first one's power of ten."""
     mantissa_end = start
     while mantissa_end < stop and b[mantissa_end] | 0x20 != 0x65:

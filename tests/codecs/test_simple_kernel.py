@@ -1,0 +1,306 @@
+"""The kernel of simple and its codec in Python give the same of every message; the kernel takes what TiCDC writes."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable
+from itertools import islice
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+import reference_decoder as oracle
+from comparing import batch_of
+from conftest import golden
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from making import Message, broken
+from test_fuzz import interpreted
+
+from ticdc_lab.codecs import choice
+from ticdc_lab.codecs.builder import decode_mostly, decode_with
+from ticdc_lab.codecs.decode import decoder
+from ticdc_lab.codecs.known import BOUNDS, Bounds, Known
+from ticdc_lab.codecs.simple import SimpleCodec
+from ticdc_lab.codecs.simple_tables import finder, tables_of
+
+FILES = (
+    "messages_simple_small-dup-ddl.jsonl.gz",
+    "messages_simple_small-dup-restart.jsonl.gz",
+    "messages_simple_small-dup-table.jsonl.gz",
+    "messages_simple-avro_small.jsonl.gz",
+)
+TYPES: dict[str, dict[str, Any]] = {
+    "id": {"mysqlType": "bigint", "length": 20, "unsigned": True},
+    "b": {"mysqlType": "varbinary", "length": 16},
+    "d": {"mysqlType": "double", "length": 22},
+    "f": {"mysqlType": "float", "length": 12},
+    "n": {"mysqlType": "decimal", "length": 12, "decimal": 2},
+    "s": {"mysqlType": "varchar", "length": 20},
+    "tiny": {"mysqlType": "tinyint", "length": 4},
+    "at": {"mysqlType": "timestamp", "length": 19},
+    "day": {"mysqlType": "date", "length": 10},
+    "e": {"mysqlType": "enum", "length": 1, "elements": ["a", "b"]},
+    "Ä": {"mysqlType": "json"},
+    "bits": {"mysqlType": "bit", "length": 10, "unsigned": True},
+}
+PLAIN: dict[str, Any] = {
+    "id": "18446744073709551615", "b": "AP+A", "d": "-1.5", "f": "0.25", "n": "-12.30", "s": "x",
+    "tiny": "-128", "at": {"location": "UTC", "value": "2020-01-01 00:00:00"}, "day": "2020-02-30", "e": "1",
+    "Ä": "{}", "bits": "7",
+}  # fmt: skip
+ODD: dict[str, list[Any]] = {
+    "id": ["0", "18446744073709551616", "-1", "", "01", 5, 1.5, True, {"value": "1"}, None],
+    "b": ["", "AP+", "AP+A=", "====", "AA==", "AB==", "A A=", "AP\\u002bA", {"location": "a", "value": "AA=="}, 1],
+    "d": ["0", "-0", "0.0", "1e400", "5e-324", "1.7976931348623157e308", "0.1234567890123456", "123456789012345.6",
+          "1e15", "999999999999999",
+           "1000000000000000", "1e-15", "1e-16", "1e", ".5", "5.", "+5", "nan", 1, 2.5, "1_0"],
+    "f": ["16777217", "16777216", "0.1", "0.01", "3.4e38", "1e39", "0.333333", "0.3333333", "30000000000", "-0", 1.5],
+    "n": ["1", ".", "-", "1.", ".5", "1e3", "+1.20", 12],
+    "s": ["", "\u0000", "\n\t\"\\", "數🙂", "<&>", "null", 3, False, {"location": "", "value": "x"}, {"value": "x"},
+          {"location": "", "value": 3}, {"location": "", "value": None}, {"value": "x", "location": ""}, []],
+    "tiny": ["255", "256", "-129", "1.0", "--1", "٣"],
+    "at": ["2020-01-01 00:00:00", "0000-00-00 00:00:00.123456", "2020-13-01 00:00:00", {"location": "UTC"}, {},
+           {"location": "UTC", "value": "2020-01-01T00:00:00Z", "more": 1}, "2020-01-01 00:00:00.1234567"],
+    "day": ["20200101", "12345-01-01", "2020-00-00", "2020-1-1"],
+    "e": ["0", "x", ""],
+    "Ä": ["{\"a\": \"\\u00e4\"}", ""],
+    "bits": ["18446744073709551615", "-1", "0x1"],
+}  # fmt: skip
+"""Values at which a kernel and Python could differ."""
+
+
+def schema(version: int = 7, name: str = "t", leave_out: str = "", **of: dict[str, Any]) -> Message:
+    """A bootstrap message."""
+    columns = [{"name": n, "dataType": t} for n, t in (TYPES | of).items() if n != leave_out]
+    index = {"name": "primary", "unique": True, "primary": True, "nullable": False, "columns": ["id"]}
+    table = {
+        "schema": "s", "table": name, "tableID": 3, "version": version, "columns": columns, "indexes": [index],
+    }  # fmt: skip
+    return None, written({"version": 1, "type": "BOOTSTRAP", "commitTs": 0, "buildTs": 9, "tableSchema": table})
+
+
+def row(data: Any = None, old: Any = None, **fields: Any) -> Message:
+    """A row of the table, as TiCDC writes it but for what is said."""
+    kind = "DELETE" if data is None else "INSERT" if old is None else "UPDATE"
+    whole = {
+        "version": 1, "database": "s", "table": "t", "tableID": 3, "type": kind, "commitTs": 5, "buildTs": 9,
+        "schemaVersion": 7,
+    } | {name: image for name, image in (("data", data), ("old", old)) if image is not None}  # fmt: skip
+    return None, written({name: value for name, value in (whole | fields).items() if value != "absent"})
+
+
+def written(message: dict[str, Any]) -> bytes:
+    """As Go writes it: compact, names of maps in order."""
+    for image in ("data", "old"):
+        if isinstance(message.get(image), dict):
+            message[image] = dict(sorted(message[image].items(), key=lambda pair: pair[0].encode()))
+    return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def alike(some: list[Message], known: Known | None = None, bounds: Bounds = BOUNDS) -> int:
+    """Assert that both give the same, errors and order included; how many messages the kernel took."""
+    batch, given = batch_of(some), known or Known()
+    codec = SimpleCodec(given)
+    taken = len(SimpleCodec(given).kernel(batch, images=True, bounds=bounds).message)
+    mixed = decode_mostly(codec.kernel, codec, batch, "simple", images=True, original=batch, bounds=bounds)
+    plain = decode_with(SimpleCodec(given), batch, "simple", bounds=bounds)
+    if not mixed.equals(plain):
+        for a, b in zip(mixed.to_pylist(), plain.to_pylist(), strict=True):
+            assert a == b, some[a["offset"]]
+    assert mixed.equals(plain) and not set(plain["error_class"].to_pylist()) & {"codec-error"}
+    return taken
+
+
+def tables(*messages: Message) -> Known:
+    """What :func:`ticdc_lab.sources.load.load` finds first."""
+    found = finder(Known())(iter([batch_of(list(messages))]))
+    return Known(tables=tables_of([r for b in found for r in b.to_pylist()]))
+
+
+def golden_messages(name: str) -> list[Message]:
+    """The beginning of a golden topic."""
+    return [(m["key"], m["value"]) for m in islice(oracle.messages(golden(name)), 5_000)]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("first", [False, True], ids=["learned on the way", "known before"])
+def test_golden_topics_decode_alike(name: str, first: bool) -> None:
+    """What the real encoders wrote. Of JSON with tables known the kernel takes nearly all; of Avro none."""
+    some = golden_messages(name)
+    taken = alike(some, tables(*some) if first else None)
+    rows = sum(b'"schemaVersion"' in (v or b"") for _, v in some)
+    if "avro" in name:
+        assert taken == 0
+    elif first:
+        assert taken > 0.7 * rows
+
+
+def test_all_values_that_ticdc_writes_are_the_kernels() -> None:
+    """A row of each operation, and a watermark: nothing is left to Python."""
+    some = [
+        row(PLAIN),
+        row(PLAIN, PLAIN | {"s": None}),
+        row(old=PLAIN),
+        (None, written({"type": "WATERMARK", "commitTs": 1})),
+    ]
+    assert alike(some, tables(schema())) == len(some)
+    assert alike([row({"id": "1", "s": None}), row(PLAIN, {"s": "y"})], tables(schema())) == 2
+
+
+@pytest.mark.parametrize("name", list(ODD))
+def test_odd_values_decode_alike(name: str) -> None:
+    """At the edge of a type, of another JSON type, in other words."""
+    for value in ODD[name]:
+        for some in ([row(PLAIN | {name: value})], [row(PLAIN, {name: value}), row(PLAIN)]):
+            alike(some, tables(schema()))
+
+
+NUMBERS = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.decimals(-(10**9), 10**9, places=4).map(str),
+    st.from_regex(r"-?[0-9]{1,9}(\.[0-9]{1,9})?(e-?[0-9]{1,3})?", fullmatch=True),
+    st.integers(1, 999_999).flatmap(lambda d: st.integers(0, 12).map(lambda p: f"{d / 10**p:.12f}")),
+)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(text=NUMBERS)
+@example("0.30000001192092896")
+@example("8388608.5")
+@example("999999.5")
+def test_floats_decode_alike(text: str) -> None:
+    """The kernel keeps digits only where they are the fewest that tell the number."""
+    alike([row({"id": "1", "d": text, "f": text})], tables(schema()))
+
+
+ODD_ROWS: list[Message] = [
+    row(None, None), row(PLAIN, type="UPDATE"), row(PLAIN, PLAIN, type="INSERT"), row(PLAIN, type="DELETE"),
+    row(PLAIN, type="insert"), row(PLAIN, type="WATERMARK"), row(PLAIN, type=1), row(PLAIN, commitTs=-1),
+    row(PLAIN, commitTs=1 << 63), row(PLAIN, commitTs=1.0), row(PLAIN, commitTs="5"), row(PLAIN, tableID="absent"),
+    row(PLAIN, tableID=True), row(PLAIN, schemaVersion=8), row(PLAIN, schemaVersion="7"), row(PLAIN, database="S"),
+    row(PLAIN, table="t\n"), row(PLAIN, database=None), row(PLAIN, more=1), row(PLAIN, handleKeyOnly=True),
+    row(PLAIN, claimCheckLocation="x"),
+    row(PLAIN, checksum={"version": 0, "corrupted": True, "current": 1, "previous": 2}),
+    row({}), row({"id": None}), row({"nobody": "1"}), row(PLAIN | {"nobody": "1"}), row(PLAIN, {}), row([]),
+    row(PLAIN, old=None), row(PLAIN, buildTs={"a": 1}), row(PLAIN, version=None),
+    (None, None), (None, b""), (None, b"[]"), (None, b"{}"), (b"k", row(PLAIN)[1]), (None, b"\x16" + b"\x00" * 9),
+    (None, (row(PLAIN)[1] or b"") + b" "), (None, b" " + (row(PLAIN)[1] or b"")), (None, (row(PLAIN)[1] or b"") + b"x"),
+    (None, (row(PLAIN)[1] or b"").replace(b":", b" : ")),
+    (None, (row(PLAIN)[1] or b"").replace(b'"s":"x"', b'"s":"x","s":"y"')),
+    (None, (row(PLAIN)[1] or b"").replace(b'"tableID":3', b'"tableID":3,"tableID":4')),
+    (None, (row(PLAIN)[1] or b"").replace(b'"database"', b'"d\\u0061tabase"')),
+    (None, (row(PLAIN)[1] or b"").replace(b'"s":"x"', b'"\\u0073":"x"')),
+    (None, (row(PLAIN)[1] or b"").replace(b'"table":"t"', b'"table":"\\u0074"')),
+    (None, (row(PLAIN)[1] or b"").replace(b'"x"', b'"\xff"')),
+    (None, (row(PLAIN)[1] or b"").replace(b'"x"', b'"\\ud800"')),
+    (None, json.dumps(dict(reversed(json.loads(row(PLAIN)[1] or b"").items()))).encode()),
+    (None, written({"type": "WATERMARK"})), (None, written({"type": "WATERMARK", "commitTs": 1, "commitTS": 2})),
+    (None, written({"type": "WATERMARK", "commitTs": 1, "data": {}})), (None, written({"type": "DDL", "commitTs": 1})),
+]  # fmt: skip
+
+
+def test_odd_messages_decode_alike() -> None:
+    """Fields that lack, stand twice, in another order or of another type; each alone and all together."""
+    known = tables(schema())
+    for message in ODD_ROWS:
+        alike([message], known)
+    alike([m for odd in ODD_ROWS for m in (odd, row(PLAIN))], known)
+
+
+def test_golden_messages_with_bytes_changed_decode_alike() -> None:
+    """Flipped bits, cuts, pieces swapped and repeated, broken UTF-8."""
+    r = Random(11)
+    some = golden_messages(FILES[0])
+    known = tables(*some)
+    for _ in range(4):
+        alike([broken(m, r) for m in some[::7]], known)
+    alike([broken(row(PLAIN, PLAIN), r) for _ in range(500)], tables(schema()))
+
+
+def test_every_cut_of_a_message_decodes_alike() -> None:
+    """A message may end anywhere."""
+    value = row(PLAIN, PLAIN)[1] or b""
+    assert alike([(None, value[:i]) for i in range(len(value) + 1)], tables(schema())) == 1
+
+
+def test_a_version_that_comes_again_counts_from_where_it_comes() -> None:
+    """A row follows the definition that came last before it; what is known before it comes again otherwise, too."""
+    other = schema(tiny={"mysqlType": "int", "length": 11})
+    some = [
+        row(PLAIN),
+        schema(),
+        row(PLAIN),
+        other,
+        row(PLAIN | {"tiny": "1000"}),
+        schema(),
+        row(PLAIN | {"tiny": "1000"}),
+    ]
+    alike(some)
+    alike(some, tables(schema()))
+    assert decode_with(SimpleCodec(Known()), batch_of(some), "simple")["error_class"].null_count == 5
+
+
+def test_a_stream_learns_versions_between_batches() -> None:
+    """The kernel decodes what came in an earlier batch, and takes versions out that Python alone may decode."""
+    codec = SimpleCodec(Known())
+    twice = {"id": {"mysqlType": "int"}}
+    for some in (
+        [schema(), row(PLAIN)],
+        [row(PLAIN)],
+        [schema(8, tiny={"mysqlType": "int"})],
+        [row(PLAIN, schemaVersion=8)],
+    ):
+        batch = batch_of(some)
+        got = decode_mostly(codec.kernel, codec, batch, "simple", images=True, original=batch, bounds=BOUNDS)
+        assert got["error_class"].null_count == len(some)
+    assert (
+        len(codec.kernel(batch_of([row(PLAIN), row(PLAIN, schemaVersion=8)]), images=True, bounds=BOUNDS).message) == 2
+    )
+    assert not len(codec.kernel(batch_of([row(twice)]), images=True, bounds=BOUNDS).message)
+
+
+def test_bounds_hold() -> None:
+    """What is too large is told by Python, to which it is left; a kernel that runs out of room starts again."""
+    known = tables(schema())
+    assert alike([row(PLAIN)], known, Bounds(columns=3)) == 0
+    assert alike([row(PLAIN)], known, Bounds(values=5)) == 0
+    wide = {f"c{i}": {"mysqlType": "enum", "elements": ["x" * 200]} for i in range(100)}
+    some = [row({"id": "1"} | dict.fromkeys(wide, "1")) for _ in range(50)]
+    assert alike(some, tables(schema(**wide))) == 50
+    assert alike([row({"id": "1", "b": b64encode(bytes(n)).decode()}) for n in range(300)], known) == 300
+
+
+def test_images_can_be_left_out() -> None:
+    """With the same hashes."""
+    batch, known = batch_of([row(PLAIN), schema(), row(old=PLAIN)]), tables(schema())
+    codec = SimpleCodec(known)
+    without = decode_mostly(codec.kernel, codec, batch, "simple", images=False, original=batch, bounds=BOUNDS)
+    assert without.equals(decode_with(SimpleCodec(known), batch, "simple", images=False))
+    assert without["columns"].null_count == 3 and without["change_hash"].null_count == 1
+
+
+def test_a_large_log_is_decoded_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decoder asks :mod:`ticdc_lab.codecs.choice`, and gives the same either way."""
+    some = [schema()] + [row(PLAIN | {"id": str(i)}) for i in range(100)]
+    asked: list[str] = []
+
+    def by(answer: bool) -> Callable[[str, Any], bool]:
+        return lambda part, batch: asked.append(part) or answer  # type: ignore[func-returns-value]
+
+    found = []
+    for answer in (True, False):
+        monkeypatch.setattr(choice, "compiled", by(answer))
+        run = decoder("simple", known=tables(schema()))
+        found.append(pa.Table.from_batches(run(iter([batch_of(some)]))))
+    assert found[0].equals(found[1]) and "simple" in asked
+    assert pc.sum(pc.equal(found[0]["kind"], "row")).as_py() == 100
+
+
+def test_no_index_leaves_its_array() -> None:
+    """Compiled code checks no index; the same code interpreted, over arrays that do, meets none outside."""
+    decoded, rejected = interpreted("simple", 11, 60)
+    assert decoded and rejected
