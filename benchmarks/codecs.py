@@ -8,8 +8,8 @@ in Avro, protobuf's own classes for canal. So a ratio of 1 would mean that makin
 both in turn; the table gives medians, by seconds of CPU time, as the machine may be shared.
 
 Topics are those of the repository or of ``--golden``: bank where there is one, else small, again and again until there
-are enough rows. Nobody has recorded maxwell: its rows are those of canal-json. *On two cores* is twice what one process
-does a CPU second, beside the aim: no message needs another.
+are enough rows. Nobody has recorded maxwell and mq-v1: their rows are those of canal-json. *On two cores* is twice
+what one process does a CPU second, beside the aim: no message needs another.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ import pyarrow.compute as pc
 from ticdc_lab.codecs import simple
 from ticdc_lab.codecs.canal import Entry, Messages, Packet, RowChange
 from ticdc_lab.codecs.decode import decoder
+from ticdc_lab.codecs.kernel import compiling
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.registry import PROTOCOLS
 from ticdc_lab.codecs.schema_registry import read_schemas
 from ticdc_lab.codecs.simple_tables import finder, tables_of
+from ticdc_lab.encode.encoders import encode
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/codecs"))
@@ -56,6 +58,7 @@ TOPICS = {
     "avro": "avro",
     "canal": "canal",
     "maxwell": "",
+    "mq-v1": "",
 }
 """What is measured: the beginning of the topic's file."""
 
@@ -83,8 +86,16 @@ def topic(form: str, folders: list[Path]) -> tuple[str, list[Message], Known] | 
         if form == "maxwell":
             values = (orjson.loads(value or b"") for _, value in messages)
             messages = list(maxwell_writer.messages(v for v in values if v["type"] != "TIDB_WATERMARK"))
+        if form == "mq-v1":
+            messages = [pair for b in decoder("canal-json")(iter(batches(messages))) for pair in encoded(b, form)]
         return of, messages, known_of(form, messages, schemas)
     return None
+
+
+def encoded(events: pa.RecordBatch, protocol: str) -> Iterator[Message]:
+    """The events in another protocol, one a message."""
+    key, value = encode(events, protocol)
+    return zip(key.to_pylist(), value.to_pylist(), strict=True)
 
 
 def read(path: Path) -> Iterator[Message]:
@@ -175,6 +186,7 @@ PEERS: dict[str, tuple[str, Parse]] = {
     "debezium, no schema": ("orjson", parse_both_json),
     "canal": ("protobuf", parse_canal),
     "maxwell": ("orjson", parse_maxwell),
+    "mq-v1": ("orjson", parse_both_json),
 }
 
 
@@ -219,6 +231,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=50_000)
     options = parser.parse_args()
+    compiling.main(0)
     print(f"load average before: {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores, rounds: {options.rounds}")
     print("| protocol | topic | rows/s | on two cores | aim | messages/s | MB/s | peer | its | our time / its |")
     print("|---|---|---|---|---|---|---|---|---|---|")

@@ -21,6 +21,7 @@ import making  # noqa: E402
 
 from ticdc_lab.codecs.kernel import (  # noqa: E402
     batch,
+    canal,
     canal_image,
     canal_json,
     crcs,
@@ -82,7 +83,7 @@ def check_arrays() -> None:
 
     state._new_state = checked_state
     dispatched.fresh_crcs = lambda st: checked(plain_crcs(st))
-    batch.spans = simple.spans = lambda column: tuple(a.view(Checked) for a in plain_spans(column))
+    batch.spans = canal.spans = simple.spans = lambda column: tuple(a.view(Checked) for a in plain_spans(column))
     plain_versions = simple.versions_of
     simple.versions_of = lambda *tables, **most: checked(plain_versions(*tables, **most))
 
@@ -92,17 +93,28 @@ def checked(plain: Any) -> Any:
     return type(plain)(**{name: getattr(plain, name).view(Checked) for name, _, _ in plain.form})
 
 
+def beside_python(protocol: str, r: Random) -> tuple[int, int]:
+    """How many messages a kernel beside a codec in Python took, of how many."""
+    if protocol == "simple":
+        import test_simple_kernel as simples
+
+        some = [(None, simples.row(simples.PLAIN, simples.PLAIN)[1]), *simples.ODD_ROWS]
+        mixed = [r.choice((making.broken(m, r), m)) for m in some]
+        return simples.alike(mixed, simples.tables(simples.schema())), len(mixed)
+    import test_canal_kernel as canals
+
+    mixed = [r.choice((making.broken(m, r), m)) for m in [*canals.values(canals.WHOLE), *canals.ODD]]
+    return canals.alike(mixed), len(mixed)
+
+
 def main(protocol: str, seed: int, n: int) -> None:
     """Decode and compare with the reference decoder."""
     warnings.simplefilter("ignore", RuntimeWarning)  # 64-bit hashes are meant to overflow
     check_arrays()
     r, done, rejected = Random(f"{protocol}{seed}"), 0, 0
-    while protocol == "simple" and done < n:
-        import test_simple_kernel as made
-
-        some = [r.choice((made.broken(m, r), m)) for m in (made.row(made.PLAIN, made.PLAIN), *made.ODD_ROWS)]
-        taken = made.alike(some, made.tables(made.schema()))
-        done, rejected = done + len(some), rejected + len(some) - taken
+    while protocol in ("simple", "canal") and done < n:
+        taken, of = beside_python(protocol, r)
+        done, rejected = done + of, rejected + of - taken
     while done < n:
         some = making.messages(protocol, r)
         for message, kernel in zip(some, comparing.by_kernel(some, protocol), strict=True):

@@ -220,6 +220,8 @@ def _converter(mysql_type: str) -> Callable[[Any], str]:
 def _plain(value: Any) -> str:
     if isinstance(value, str):
         return value
+    if type(value) is int:  # nearly all others, and no bool
+        return str(value)
     if isinstance(value, bytes):
         return values.binary_text(value)
     if isinstance(value, float):

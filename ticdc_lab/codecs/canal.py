@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from ticdc_lab.codecs import values
-from ticdc_lab.codecs.event import Codec, Column, Event, Malformed
+from ticdc_lab.codecs.event import Cell, Codec, Event, Malformed
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.events.mysql_types import BINARIES, base_of
@@ -90,26 +90,29 @@ def _row(header: Any, op: int, row: Any) -> Event:
     return Event(S.ROW, None, header.schemaName, header.tableName, op=op, columns=columns, before=before)
 
 
-def _image(columns: Sequence[Any], name: str) -> list[Column]:
+def _image(columns: Sequence[Any], name: str) -> list[Cell]:
     if not columns:
         raise Malformed("missing-field", f"{name} is empty, which holds the row of such an event")
-    image = [Column(c.name, c.mysqlType, None if c.isNull else _shown(c, c.value), c.isKey) for c in columns]
-    if len({c.name for c in image}) < len(image):
+    image: list[Cell] = []
+    for c in columns:
+        called, mysql_type = c.name, c.mysqlType
+        text = None if c.isNull else c.value
+        if text is not None and (form := _form(mysql_type)):
+            text = _shown(called, mysql_type, form, text)
+        image.append((called, mysql_type, text, c.isKey, -1))
+    if len({cell[0] for cell in image}) < len(image):
         raise Malformed("duplicate-key", f"{name} holds a column twice")
     return image
 
 
-def _shown(column: Any, text: str) -> str:
-    form = _form(column.mysqlType)
-    if form == _PLAIN:
-        return text
+def _shown(name: str, mysql_type: str, form: int, text: str) -> str:
     if form == _FLOAT:
         return values.number_text(text) if _DIGITS.fullmatch(text) else text
     try:
         return values.binary_text(text.encode("latin-1"))
     except UnicodeEncodeError as fault:
         raise Malformed(
-            "bad-type", f"column {column.name!r} ({column.mysqlType}): {text[:60]!r} is no text of bytes (ISO-8859-1)"
+            "bad-type", f"column {name!r} ({mysql_type}): {text[:60]!r} is no text of bytes (ISO-8859-1)"
         ) from fault
 
 

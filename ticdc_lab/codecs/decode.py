@@ -15,8 +15,7 @@ from ticdc_lab.codecs.builder import decode_mostly, decode_with
 from ticdc_lab.codecs.event import Codec, Malformed, Outgrown
 from ticdc_lab.codecs.known import AT_ONCE, BOUNDS, NOTHING, Bounds, Known
 from ticdc_lab.codecs.quarantine import one_by_one, refused
-from ticdc_lab.codecs.registry import KERNELS, PROTOCOLS, codec_of, require_protocol
-from ticdc_lab.codecs.simple import SimpleCodec
+from ticdc_lab.codecs.registry import KERNELS, PART_KERNELS, PROTOCOLS, codec_of, part_kernel, require_protocol
 from ticdc_lab.errors import ProtocolError
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DECODED, require_columns
@@ -113,7 +112,7 @@ def decode_unpacked(
     bounds: Bounds = BOUNDS,
 ) -> Batches:
     """Decode messages with nothing packed in them, ``original`` as they were, by what :mod:`.choice` says."""
-    kernel = codec.kernel if isinstance(codec, SimpleCodec) and choice.compiled(protocol, part) else None
+    kernel = part_kernel(protocol, codec) if protocol in PART_KERNELS and choice.compiled(protocol, part) else None
 
     def plain(part: pa.RecordBatch, original: pa.RecordBatch) -> Batches:
         if kernel is not None:

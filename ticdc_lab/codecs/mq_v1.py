@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ticdc_lab.codecs import values
-from ticdc_lab.codecs.event import Codec, Column, Event, Malformed
+from ticdc_lab.codecs.event import Cell, Codec, Event, Malformed
 from ticdc_lab.codecs.fields import integer, members, object_of, text
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known
@@ -67,26 +67,28 @@ def _row(event: Event, body: Mapping[str, Any]) -> Event:
     return event
 
 
-def _image(image: Any) -> list[Column]:
+def _image(image: Any) -> list[Cell]:
     return [_column(name, members(cell, f"column {name!r}")) for name, cell in members(image, "image").items()]
 
 
-def _column(name: str, cell: Mapping[str, Any]) -> Column:
-    written = text(cell, "type")
-    if written not in BY_MQ_V1:
+def _column(name: str, cell: Mapping[str, Any]) -> Cell:
+    written = cell.get("type")
+    kind = BY_MQ_V1.get(written) if isinstance(written, str) else None
+    if kind is None:
+        written = text(cell, "type")
         raise Malformed(
             "unknown-type", f"column {name!r}: {written!r} is no type; expected one of {', '.join(BY_MQ_V1)}"
         )
     if "value" not in cell:
         raise Malformed("missing-field", f"column {name!r}: expected a value, which may be null; found none")
-    unique, kind, value = cell.get("unique", False), BY_MQ_V1[written], cell["value"]
+    unique, value = cell.get("unique", False), cell["value"]
     if not isinstance(unique, bool):
         raise Malformed("bad-type", f"column {name!r}: unique is {unique!r}; expected true or false")
     try:
         shown = None if value is None else _text(kind, value)
     except (TypeError, ValueError) as fault:
         raise Malformed("bad-type", f"column {name!r} ({written}): {str(value)[:60]!r} is no such value") from fault
-    return Column(name, kind.name, shown, unique)
+    return name, kind.name, shown, unique, -1
 
 
 def _text(kind: MySQLType, value: Any) -> str:

@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, cast
 from ticdc_lab.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from ticdc_lab.codecs.builder import PartKernel
     from ticdc_lab.codecs.event import Codec
     from ticdc_lab.codecs.known import Known
+    from ticdc_lab.codecs.simple import SimpleCodec
 
 KERNELS = ("open-protocol", "canal-json")
 """Formats with a compiled kernel, too (:mod:`ticdc_lab.codecs.kernel.batch`)."""
+
+PART_KERNELS = ("simple", "canal")
+"""Formats with a kernel for what TiCDC writes, which leaves other messages to the codec in Python."""
 
 CODECS = {
     "open-protocol": "plain.open_protocol",
@@ -57,3 +62,12 @@ def codec_of(protocol: str, known: Known) -> Codec:
     """The codec of a format."""
     module = import_module(f"ticdc_lab.codecs.{CODECS[protocol]}")
     return cast("Callable[[Known], Codec]", module.codec)(known)
+
+
+def part_kernel(protocol: str, codec: Codec) -> PartKernel:
+    """The kernel beside a codec of :data:`PART_KERNELS`."""
+    if protocol == "simple":
+        return cast("SimpleCodec", codec).kernel
+    from ticdc_lab.codecs.kernel.canal import CanalKernel
+
+    return CanalKernel()

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_lab.codecs.builder import Decoded
 from ticdc_lab.codecs.kernel import canal_json, open_protocol
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import bits, copied, in_form, numbers, spans, texts
@@ -113,23 +114,43 @@ def decode_batch(
         The events need more than ROOM; :func:`decode_batches` goes on with fewer messages.
     """
     keys, values = spans(batch.column("key")), spans(batch.column("value"))
-    size = len(keys[0]) + len(values[0])
-    items, room = batch.num_rows + size // 24 + 64, 2 * size + 4096
-    while True:
-        if room > max(ROOM, 4 * size + 8192) and batch.num_rows > 1:
-            raise TooMuchError
-        st = fresh_state(items, room)
+    faults, marks = np.zeros((batch.num_rows, 2), np.int64), np.zeros(16, np.int64)
+
+    def run(st: State) -> int:
         st.limit[:] = bounds.kernel
-        faults, marks = np.zeros((batch.num_rows, 2), np.int64), np.zeros(16, np.int64)
-        if KERNELS[protocol](*keys, *values, st, faults, marks) == OK:
-            break
-        items, room = 2 * items, 2 * room
-    decoded = in_form(event_columns(batch, protocol, st, images), int(st.count[S.N_EVENTS]), DECODED)
+        return KERNELS[protocol](*keys, *values, st, faults, marks)
+
+    st = filled(batch, len(keys[0]) + len(values[0]), run)
+    decoded = decoded_of(batch, protocol, st, images).events
     _check_count(batch, st, faults)
     if not faults[:, 0].any():
         return decoded
     failed = _faults(batch if original is None else original, protocol, faults, keys[1], values[1])
     return pa.Table.from_batches([decoded, failed]).combine_chunks().to_batches()[0]
+
+
+def filled(batch: pa.RecordBatch, size: int, run: Callable[[State], int]) -> State:
+    """A state after a kernel's run over messages of ``size`` bytes, which starts again with more room as it needs it.
+
+    Raises
+    ------
+    TooMuchError
+        The events need more than ROOM.
+    """
+    items, room = batch.num_rows + size // 24 + 64, 2 * size + 4096
+    while room <= max(ROOM, 4 * size + 8192) or batch.num_rows <= 1:
+        st = fresh_state(items, room)
+        if run(st) == OK:
+            return st
+        items, room = 2 * items, 2 * room
+    raise TooMuchError
+
+
+def decoded_of(batch: pa.RecordBatch, protocol: str, st: State, images: bool) -> Decoded:
+    """The events in a filled state, and the message of each."""
+    n = int(st.count[S.N_EVENTS])
+    columns = event_columns(batch, protocol, st, images)
+    return Decoded(in_form(columns, n, DECODED), st.number[S.MESSAGE, :n].copy())
 
 
 def _named(codes: np.ndarray, names: tuple[str | None, ...], valid: np.ndarray | None = None) -> pa.Array:

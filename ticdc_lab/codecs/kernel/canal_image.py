@@ -102,7 +102,7 @@ def read_types(b: np.ndarray, p: int, end: int, st: State) -> int:
             return NEED_MORE
         put_text(st, TYPE_TEXTS, n, b, p, q, escaped)
         st.byte[TYPE_IS_KEY, n], st.number[TYPE_USED, n] = 0, -1
-        st.byte[TYPE_CLASS, n] = _class(st.data[TYPE_TEXTS], st.end[TYPE_TEXTS, n], st.end[TYPE_TEXTS, n + 1])
+        st.byte[TYPE_CLASS, n] = class_of(st.data[TYPE_TEXTS], st.end[TYPE_TEXTS, n], st.end[TYPE_TEXTS, n + 1])
         n += 1
         p, more = next_member(b, q, end, 0x7D, False)
     if p < 0:
@@ -112,7 +112,7 @@ def read_types(b: np.ndarray, p: int, end: int, st: State) -> int:
 
 
 @part
-def _class(b: np.ndarray, start: int, stop: int) -> int:
+def class_of(b: np.ndarray, start: int, stop: int) -> int:
     """The class of a MySQL type, by its name."""
     q = start
     while q < stop and b[q] != 0x28 and b[q] != 0x20:

@@ -49,6 +49,13 @@ def _simple() -> None:
     SimpleKernel(SimpleCodec(NOTHING))(_no_messages(), images=True, bounds=BOUNDS)
 
 
+def _canal() -> None:
+    from ticdc_lab.codecs.kernel.canal import CanalKernel
+    from ticdc_lab.codecs.known import BOUNDS
+
+    CanalKernel()(_no_messages(), images=True, bounds=BOUNDS)
+
+
 def _csv() -> None:
     from ticdc_lab.codecs import csv
     from ticdc_lab.codecs.kernel import csv as kernel
@@ -69,6 +76,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "hashes": _hashes,
     "csv": _csv,
     "simple": _simple,
+    "canal": _canal,
 }
 """Parts of :mod:`ticdc_lab.codecs.choice`, and what compiles each: running it over nothing."""
 

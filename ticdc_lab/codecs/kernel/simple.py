@@ -16,8 +16,8 @@ import pyarrow as pa
 from ticdc_lab.codecs.builder import Decoded
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
-from ticdc_lab.codecs.kernel.arrow import in_form, spans
-from ticdc_lab.codecs.kernel.batch import ROOM, event_columns
+from ticdc_lab.codecs.kernel.arrow import spans
+from ticdc_lab.codecs.kernel.batch import decoded_of, filled
 from ticdc_lab.codecs.kernel.holding import holds
 from ticdc_lab.codecs.kernel.identity import set_row
 from ticdc_lab.codecs.kernel.jit import kernel, part
@@ -40,7 +40,6 @@ from ticdc_lab.codecs.kernel.state import (
     end_column,
     end_images,
     event_fits,
-    fresh_state,
     mark,
     new_event,
     put_null,
@@ -59,10 +58,8 @@ from ticdc_lab.codecs.kernel.text import (
     room_for,
 )
 from ticdc_lab.codecs.known import Bounds
-from ticdc_lab.codecs.quarantine import TooMuchError
 from ticdc_lab.codecs.simple import SimpleCodec, Tables, VersionColumn, as_binary, as_double, as_float
 from ticdc_lab.events.mysql_types import ANYTHING, FINITE, held_by
-from ticdc_lab.events.schema import DECODED
 
 OK, NEED_MORE, LEFT = faults.OK, faults.NEED_MORE, -2
 ROW, WATERMARK, INSERT, UPDATE, DELETE = S.ROW, S.WATERMARK, S.INSERT, S.UPDATE, S.DELETE
@@ -158,18 +155,12 @@ class SimpleKernel:
         if self._versions is None or self._tables != self._codec.tables:
             self._tables = dict(self._codec.tables)
             self._versions = versions_of(self._tables, most_columns=bounds.columns)
-        values = spans(batch.column("value"))
-        size, left = len(values[0]), np.zeros(batch.num_rows, bool)
-        items, room = batch.num_rows + size // 24 + 64, 2 * size + 4096
-        while True:
-            if room > max(ROOM, 4 * size + 8192) and batch.num_rows > 1:
-                raise TooMuchError
-            st = fresh_state(items, room)
-            if decode(*values, bounds.values, self._versions, st, left, np.zeros(16, np.int64)) == OK:
-                break
-            items, room = 2 * items, 2 * room
-        n = int(st.count[S.N_EVENTS])
-        return Decoded(in_form(event_columns(batch, "simple", st, images), n, DECODED), st.number[S.MESSAGE, :n].copy())
+        values, versions, left = spans(batch.column("value")), self._versions, np.zeros(batch.num_rows, bool)
+
+        def run(st: State) -> int:
+            return decode(*values, bounds.values, versions, st, left, np.zeros(16, np.int64))
+
+        return decoded_of(batch, "simple", filled(batch, len(values[0]), run), images)
 
     def stands(self) -> bool:
         """Whether no table version that rows were decoded by has come again in another form."""

@@ -1,0 +1,360 @@
+"""Rows of canal's protobuf, as TiCDC writes them; what is written in another way is left to Python.
+
+A message that this kernel decodes is one that :mod:`ticdc_lab.codecs.canal` decodes to the same events. It never says
+what is wrong with a message: faults, DDL, fields that TiCDC does not write, or
+writes once, and types in capitals are left.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from ticdc_lab.codecs.builder import Decoded
+from ticdc_lab.codecs.canal import MESSAGES_PACKET, ROW_DATA
+from ticdc_lab.codecs.kernel import faults
+from ticdc_lab.codecs.kernel import numbering as S
+from ticdc_lab.codecs.kernel.arrow import spans
+from ticdc_lab.codecs.kernel.batch import decoded_of, filled
+from ticdc_lab.codecs.kernel.canal_image import BYTES, class_of
+from ticdc_lab.codecs.kernel.holding import holds
+from ticdc_lab.codecs.kernel.identity import set_row
+from ticdc_lab.codecs.kernel.jit import kernel, part
+from ticdc_lab.codecs.kernel.state import (
+    State,
+    close,
+    column_fits,
+    end_column,
+    end_images,
+    event_fits,
+    index_names,
+    mark,
+    new_event,
+    put_null,
+    restore,
+)
+from ticdc_lab.codecs.kernel.text import (
+    checked_utf8,
+    digits_of,
+    is_plain_number,
+    put_bytes,
+    put_float,
+    put_latin1_hex,
+    room_for,
+)
+from ticdc_lab.codecs.known import Bounds
+from ticdc_lab.events.mysql_types import ANYTHING, FINITE
+
+OK, NEED_MORE, LEFT = faults.OK, faults.NEED_MORE, -2
+ROW, INSERT, UPDATE, DELETE = S.ROW, S.INSERT, S.UPDATE, S.DELETE
+AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
+SCHEMA_NAME, TABLE_NAME = S.SCHEMA_NAME, S.TABLE_NAME
+N_EVENTS, N_AFTER, N_BEFORE, MAX_EVENTS, MAX_COLUMNS = S.N_EVENTS, S.N_AFTER, S.N_BEFORE, S.MAX_EVENTS, S.MAX_COLUMNS
+
+# Tags as they stand on the wire: the field's number, and whether it is a number (0) or a length with bytes (2).
+_PACKET_TYPE, _COMPRESSION, _BODY, _MESSAGE = 3 << 3, 4 << 3, 5 << 3 | 2, 2 << 3 | 2
+_HEADER, _ENTRY_TYPE, _STORE = 1 << 3 | 2, 2 << 3, 3 << 3 | 2
+_CHARSET, _SCHEMA, _TABLE, _PAIR = 5 << 3 | 2, 8 << 3 | 2, 9 << 3 | 2, 12 << 3 | 2
+_EVENT_TYPE, _IS_DDL, _SQL, _ROW, _DDL_SCHEMA = 2 << 3, 10 << 3, 11 << 3 | 2, 12 << 3 | 2, 14 << 3 | 2
+_COLUMN_BEFORE, _COLUMN_AFTER = 1 << 3 | 2, 2 << 3 | 2
+_NAME, _KEY, _UPDATED, _NULL, _VALUE, _TYPE = 3 << 3 | 2, 4 << 3, 5 << 3, 6 << 3, 8 << 3 | 2, 10 << 3 | 2
+
+# Where ``state.at`` holds the parts of a message: positions from and to.
+_AT_BODY, _AT_HEADER, _AT_STORE, _AT_SCHEMA, _AT_TABLE, _AT_NAME, _AT_VALUE, _AT_TYPE = range(0, 16, 2)
+
+_DECIMAL_DIGITS = 28
+"""Digits that Python's decimals keep of a number."""
+
+
+class CanalKernel:
+    """The kernel over a batch (:class:`~ticdc_lab.codecs.builder.PartKernel`); it needs nothing beside the messages."""
+
+    def __call__(self, batch: pa.RecordBatch, *, images: bool, bounds: Bounds) -> Decoded:
+        """The events of the messages that it decodes."""
+        values, left = spans(batch.column("value")), np.zeros(batch.num_rows, bool)
+
+        def run(st: State) -> int:
+            st.limit[:] = bounds.kernel
+            return decode(*values, st, left, np.zeros(16, np.int64))
+
+        return decoded_of(batch, "canal", filled(batch, len(values[0]), run), images)
+
+    def stands(self) -> bool:
+        """No message changes what another is."""
+        return True
+
+
+@kernel
+def decode(
+    b: np.ndarray, starts: np.ndarray, ends: np.ndarray, st: State, left: np.ndarray, marks: np.ndarray
+) -> int:  # fmt: skip
+    """Decode values of messages; what is left to Python gets a mark. NEED_MORE or OK."""
+    for m in range(len(starts)):
+        mark(st, marks)
+        status = LEFT if starts[m] < 0 else _message(m, b, starts[m], ends[m], st)
+        if status == NEED_MORE:
+            return NEED_MORE
+        left[m] = status != OK
+        if status != OK:
+            restore(st, marks)
+    return OK
+
+
+@part
+def _number(b: np.ndarray, p: int, end: int) -> tuple[int, int]:
+    """The number at ``p``, -1 for any below zero, and the position after it, or LEFT."""
+    value, shift = 0, 0
+    while p < end:
+        if shift == 63:
+            return -1, p + 1 if b[p] == 1 else LEFT
+        value |= (b[p] & 0x7F) << shift
+        p += 1
+        if b[p - 1] < 0x80:
+            return value, p
+        shift += 7
+    return 0, LEFT
+
+
+@part
+def _field(b: np.ndarray, p: int, end: int) -> tuple[int, int, int]:
+    """The field at ``p``: its tag, its number or where its bytes begin, and the position after it, or LEFT."""
+    tag = np.int64(b[p])
+    value, p = _number(b, p + 1, end)
+    if p < 0 or not 0x08 <= tag < 0x80:
+        return tag, 0, LEFT
+    if tag & 7 == 0:
+        return tag, value, p
+    return (tag, p, p + value) if tag & 7 == 2 and 0 <= value <= end - p else (tag, 0, LEFT)
+
+
+@part
+def _keep(at: np.ndarray, place: int, start: int, stop: int) -> bool:
+    """Keep where a part lies; whether it is the first."""
+    first = at[place] < 0
+    at[place], at[place + 1] = start, stop
+    return first
+
+
+@part
+def _is_text(b: np.ndarray, start: int, stop: int) -> bool:
+    return checked_utf8(b, start, stop, 0) >= 0
+
+
+@part
+def _message(m: int, b: np.ndarray, p: int, end: int, st: State) -> int:
+    """Decode one message; OK, NEED_MORE, or any other number where it is left."""
+    at, first = st.at, st.count[N_EVENTS]
+    at[_AT_BODY] = -1
+    kind, seen = 0, 0
+    while p < end:
+        tag, value, p = _field(b, p, end)
+        if p < 0 or tag > _BODY or seen >> tag & 1:
+            return LEFT
+        seen |= 1 << tag
+        if tag == _PACKET_TYPE:
+            kind = value
+        elif tag == _BODY:
+            at[_AT_BODY], at[_AT_BODY + 1] = value, p
+        elif tag & 7 or (tag == _COMPRESSION and not 0 <= value <= 1):
+            return LEFT
+    if kind != MESSAGES_PACKET or at[_AT_BODY] < 0:
+        return LEFT
+    p, end = at[_AT_BODY], at[_AT_BODY + 1]
+    while p < end:
+        tag, value, p = _field(b, p, end)
+        if p < 0 or (tag != _MESSAGE and tag != 1 << 3):
+            return LEFT
+        status = _entry(m, first, b, value, p, st) if tag == _MESSAGE else OK
+        if status < 0:
+            return status
+    return OK if st.count[N_EVENTS] > first else LEFT
+
+
+@part
+def _entry(m: int, first: int, b: np.ndarray, p: int, end: int, st: State) -> int:
+    at = st.at
+    at[_AT_HEADER] = at[_AT_STORE] = at[_AT_SCHEMA] = at[_AT_TABLE] = -1
+    kind = -1
+    while p < end:
+        tag, value, p = _field(b, p, end)
+        if p < 0:
+            return LEFT
+        once = False
+        if tag == _HEADER:
+            once = _keep(at, _AT_HEADER, value, p)
+        elif tag == _STORE:
+            once = _keep(at, _AT_STORE, value, p)
+        elif tag == _ENTRY_TYPE:
+            once, kind = kind < 0, value
+        if not once:
+            return LEFT
+    if kind != ROW_DATA or at[_AT_HEADER] < 0 or at[_AT_STORE] < 0 or not _read_header(b, st):
+        return LEFT
+    return _rows(m, first, b, at[_AT_STORE], at[_AT_STORE + 1], st)
+
+
+@part
+def _read_header(b: np.ndarray, st: State) -> bool:
+    """Find the names of schema and table; False where the entry is left."""
+    at = st.at
+    p, end = at[_AT_HEADER], at[_AT_HEADER + 1]
+    while p < end:
+        tag, value, p = _field(b, p, end)
+        if p < 0:
+            return False
+        if tag == _PAIR:
+            q = value
+            while q < p:
+                inner, start, q = _field(b, q, p)
+                if q < 0 or (inner != 1 << 3 | 2 and inner != 2 << 3 | 2) or not _is_text(b, start, q):
+                    return False
+        elif tag & 7:
+            if (tag != _CHARSET and tag != _SCHEMA and tag != _TABLE) or not _is_text(b, value, p):
+                return False
+            if tag == _SCHEMA and not _keep(at, _AT_SCHEMA, value, p):
+                return False
+            if tag == _TABLE and not _keep(at, _AT_TABLE, value, p):
+                return False
+    return 0 <= at[_AT_SCHEMA] < at[_AT_SCHEMA + 1] and 0 <= at[_AT_TABLE] < at[_AT_TABLE + 1]
+
+
+@part
+def _rows(m: int, first: int, b: np.ndarray, start: int, end: int, st: State) -> int:
+    """Read the rows of an entry, in two passes: what kind of change they are may be said behind them."""
+    kind, n, p = 0, 0, start
+    while p < end:
+        tag, value, p = _field(b, p, end)
+        if p < 0 or (tag == _EVENT_TYPE and kind):
+            return LEFT
+        if tag == _EVENT_TYPE:
+            kind = value
+        elif tag == _ROW:
+            n += 1
+        elif tag & 7:
+            if (tag != _SQL and tag != _DDL_SCHEMA) or not _is_text(b, value, p):
+                return LEFT
+        elif tag == _IS_DDL and value:
+            return LEFT
+    if not 1 <= kind <= 3 or n == 0 or st.count[N_EVENTS] - first + n > st.limit[MAX_EVENTS]:
+        return LEFT
+    op = INSERT if kind == 1 else UPDATE if kind == 2 else DELETE
+    p = start
+    while p < end:
+        tag, value, p = _field(b, p, end)
+        if tag == _ROW:
+            status = _row(m, st.count[N_EVENTS] - first, op, b, value, p, st)
+            if status < 0:
+                return status
+    return OK
+
+
+@part
+def _row(m: int, seq: int, op: int, b: np.ndarray, p: int, end: int, st: State) -> int:
+    at = st.at
+    after, before = st.count[N_AFTER], st.count[N_BEFORE]
+    while p < end:
+        tag, value, p = _field(b, p, end)
+        if p < 0 or (tag != _COLUMN_BEFORE and tag != _COLUMN_AFTER):
+            return LEFT
+        image = BEFORE if tag == _COLUMN_BEFORE else AFTER
+        if op == (INSERT if image == BEFORE else DELETE):
+            return LEFT
+        status = _column(b, value, p, image, st)
+        if status < 0:
+            return status
+    n_after, n_before = st.count[N_AFTER] - after, st.count[N_BEFORE] - before
+    if (
+        (op != DELETE and n_after == 0)
+        or (op != INSERT and n_before == 0)
+        or max(n_after, n_before) > st.limit[MAX_COLUMNS]
+    ):
+        return LEFT
+    if (
+        index_names(st, AFTER + NAMES, after, after + n_after) < 0
+        or index_names(st, BEFORE + NAMES, before, before + n_before) < 0
+    ):
+        return LEFT
+    schema, table = at[_AT_SCHEMA], at[_AT_TABLE]
+    if not event_fits(st, at[_AT_SCHEMA + 1] - schema + at[_AT_TABLE + 1] - table):
+        return NEED_MORE
+    i = new_event(st, m, seq, ROW)
+    end_images(st, i)
+    _put(st, SCHEMA_NAME, i, b, schema, at[_AT_SCHEMA + 1])
+    _put(st, TABLE_NAME, i, b, table, at[_AT_TABLE + 1])
+    set_row(st, i, op)
+    return OK
+
+
+@part
+def _put(st: State, k: int, i: int, b: np.ndarray, start: int, stop: int) -> None:
+    close(st, k, i, put_bytes(b, start, stop, st.data[k], st.size[k]))
+
+
+@part
+def _column(b: np.ndarray, p: int, end: int, image: int, st: State) -> int:
+    at = st.at
+    at[_AT_NAME] = at[_AT_VALUE] = at[_AT_TYPE] = at[_AT_NAME + 1] = at[_AT_VALUE + 1] = at[_AT_TYPE + 1] = -1
+    is_key, is_null, seen = 0, 0, 0
+    while p < end:
+        tag, value, p = _field(b, p, end)
+        if p < 0 or tag > _TYPE or seen >> (tag >> 3) & 1:
+            return LEFT
+        seen |= 1 << (tag >> 3)
+        place = _AT_NAME if tag == _NAME else _AT_VALUE if tag == _VALUE else _AT_TYPE if tag == _TYPE else -1
+        if place >= 0:
+            at[place], at[place + 1] = value, p
+            if not _is_text(b, value, p):
+                return LEFT
+        elif tag == _KEY:
+            is_key = value != 0
+        elif tag == _NULL:
+            is_null = value != 0
+        elif tag & 7 or tag > _UPDATED:
+            return LEFT
+    for place in (_AT_NAME, _AT_VALUE, _AT_TYPE):
+        at[place], at[place + 1] = max(at[place], 0), max(at[place + 1], 0)  # one that is not there is empty
+    start, stop = at[_AT_VALUE], at[_AT_VALUE + 1]
+    which = N_AFTER if image == AFTER else N_BEFORE
+    types, c = image + TYPES, st.count[which]
+    if not column_fits(
+        st, image, at[_AT_NAME + 1] - at[_AT_NAME], at[_AT_TYPE + 1] - at[_AT_TYPE], room_for(stop - start)
+    ):
+        return NEED_MORE
+    _put(st, image + NAMES, c, b, at[_AT_NAME], at[_AT_NAME + 1])
+    _put(st, types, c, b, at[_AT_TYPE], at[_AT_TYPE + 1])
+    form = _form(b, at[_AT_TYPE], at[_AT_TYPE + 1])
+    if form < 0:
+        return LEFT
+    if is_null:
+        put_null(st, image + VALUES, c)
+    else:
+        o = _put_value(b, start, stop, form, image, st)
+        if o < 0:
+            return LEFT
+        close(st, image + VALUES, c, o)
+    end_column(st, image, is_key, -1)
+    return OK
+
+
+@part
+def _form(b: np.ndarray, p: int, stop: int) -> int:
+    """The class of a type; LEFT where its name is not in small letters alone."""
+    q = p
+    while q < stop and 0x61 <= b[q] <= 0x7A:
+        q += 1
+    return class_of(b, p, stop) if q > p and (q == stop or b[q] == 0x28 or b[q] == 0x20) else LEFT
+
+
+@part
+def _put_value(b: np.ndarray, p: int, q: int, form: int, image: int, st: State) -> int:
+    """Append the value; the new end, or below zero where it is left."""
+    out, o = st.data[image + VALUES], st.size[image + VALUES]
+    if form == BYTES:
+        return put_latin1_hex(b, p, q, out, o)
+    if form == FINITE:
+        if not is_plain_number(b, p, q):
+            return LEFT
+        first, last, _ = digits_of(b, p, q)
+        return put_float(b, p, q, out, o) if last - first < _DECIMAL_DIGITS else LEFT
+    stop = put_bytes(b, p, q, out, o)
+    return stop if form == ANYTHING or holds(form, out, o, stop) else LEFT
