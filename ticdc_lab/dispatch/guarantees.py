@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from functools import reduce
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ticdc_lab.dispatch.definitions import first_changes
-from ticdc_lab.engine.columns import field_if, in_order
+from ticdc_lab.engine.columns import field_if, in_order, nullable
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.catalog import Catalog
 
 _POSITION = ("target_partition", "partition", "offset", "seq", "commit_ts", "key")
 _ORDER = ("commit_ts", "op_rank", "partition", "offset", "seq")
+_OF_TRANSACTIONS = ("transactions", "transactions_torn", "transactions_overtakable")
 _RESULT = ("guarantee", "table", "cases", "violations", "undecided", "counterexample")
 
 
@@ -67,16 +66,8 @@ def guarantees(dispatched: DataFrame, *, catalog: Catalog | None = None) -> Data
     require_columns(dispatched, "target_partition")
     require_batch(dispatched, function="guarantees", why="the previous change of a row may be anywhere before it")
     changes = first_changes(_aligned(dispatched), catalog=catalog, carry=("target_partition", "alignment"))
-    rows = _pairs(changes.withColumn("of", F.explode_outer("keys")), "table", "of")
-    measures = [
-        _counted(rows, "row_order"),
-        _counted(_pairs(changes.withColumn("of", F.lit(0)), "table", "of"), "table_order"),
-        *_transactions(changes, rows),
-    ]
-    if catalog is not None:
-        uniques = _pairs(changes.withColumn("of", F.explode_outer("uniques")), "table", "of")
-        measures.append(_counted(uniques, "row_order_any_unique"))
-    return reduce(DataFrame.unionByName, measures)
+    pairs = _pairs(changes, uniques=catalog is not None)
+    return _summed(_consecutive(pairs).unionByName(_transactions(pairs)))
 
 
 def balance(dispatched: DataFrame, *, partitions: int) -> DataFrame:
@@ -122,15 +113,30 @@ def skew(balanced: DataFrame) -> DataFrame:
     )
 
 
-def _pairs(changes: DataFrame, *by: str) -> DataFrame:
-    """Every change with the previous one of the same ``of``, in commit order: positions and targets.
+def _pairs(changes: DataFrame, *, uniques: bool) -> DataFrame:
+    """Every change with the previous one of the same table, row and unique value, in commit order.
 
     ``previous`` is null for the first, and where ``of`` is null: a table without any pair is reported too.
     """
-    order = Window.partitionBy(*by).orderBy(*_ORDER, *(c for c in ("topic",) if c in changes.columns))
+    kinds = [
+        _each("table_order", F.array(nullable(F.lit(0).cast("bigint"), because=F.col("commit_ts")))),
+        _each("row_order", F.col("keys")),
+    ]
+    kinds += [_each("row_order_any_unique", F.col("uniques"))] if uniques else []
+    every = changes.withColumn("in_order", F.explode(F.concat(*kinds)))
+    of = every.select("*", "in_order.guarantee", "in_order.of")
+    order = Window.partitionBy("table", "guarantee", "of").orderBy(
+        *_ORDER, *(c for c in ("topic",) if c in changes.columns)
+    )
     position = F.struct(*_POSITION, "alignment")
     previous = F.when(F.col("of").isNotNull(), F.lag(position).over(order))
-    return changes.select("table", "commit_ts", "op_rank", position.alias("current"), previous.alias("previous"))
+    return of.select("guarantee", "table", "commit_ts", position.alias("current"), previous.alias("previous"))
+
+
+def _each(guarantee: str, values: Column) -> Column:
+    """What a change has a place in, by a guarantee: each of the values, or null."""
+    known = F.when(F.size(values) > 0, values).otherwise(F.array(F.lit(None).cast("bigint")))
+    return F.transform(known, lambda of: F.struct(F.lit(guarantee).alias("guarantee"), of.alias("of")))
 
 
 def _aligned(dispatched: DataFrame) -> DataFrame:
@@ -151,74 +157,59 @@ def _place(end: str) -> Column:
     return F.struct(*[F.col(f"{end}.{c}").alias(c) for c in _POSITION])
 
 
-def _counted(pairs: DataFrame, guarantee: str) -> DataFrame:
-    evidence = F.when(F.col("previous").isNotNull(), F.array(_place("previous"), _place("current")))
-    cases = pairs.select("table", _moved().alias("broken"), evidence.alias("evidence"))
-    return _summed(cases.withColumn("is_case", F.col("evidence").isNotNull()), guarantee)
+def _consecutive(pairs: DataFrame) -> DataFrame:
+    """The pairs as cases: ``guarantee``, ``table``, ``is_case``, ``broken`` (null = undecided) and ``evidence``."""
+    has_previous = F.col("previous").isNotNull()
+    evidence = F.when(has_previous, F.array(_place("previous"), _place("current")))
+    return pairs.select("guarantee", "table", *_case(has_previous, _moved(), evidence))
 
 
-def _summed(cases: DataFrame, guarantee: str) -> DataFrame:
-    """Per table and in total, from ``table``, ``is_case``, ``broken`` (null = undecided) and ``evidence``."""
+def _summed(cases: DataFrame) -> DataFrame:
+    """Per guarantee, each table and all of them."""
     earlier, later = F.get("evidence", 0), F.get("evidence", 1)
     ends = (later[name] for name in ("commit_ts", "partition", "offset", "seq"))
     order = in_order(*ends, *[end[name] for end in (earlier, later) for name in _POSITION])
     return (
-        cases.rollup("table")
+        cases.rollup("guarantee", "table")
         .agg(
             F.count("broken").alias("cases"),
             F.count_if("broken").alias("violations"),
             F.count_if(F.col("is_case") & F.col("broken").isNull()).alias("undecided"),
             F.min_by("evidence", F.when(F.col("broken"), order)).alias("counterexample"),
         )
-        .withColumn("guarantee", F.lit(guarantee))
+        .where("guarantee IS NOT NULL")
         .select(*_RESULT)
     )
 
 
-def _transactions(changes: DataFrame, rows: DataFrame) -> list[DataFrame]:
-    """The three measures of in-table transactions, from the changes and the pairs of ``row_order``."""
-    target = F.col("target_partition")
-    at = F.struct("alignment", target, F.struct(*_POSITION).alias("position"))
+def _transactions(pairs: DataFrame) -> DataFrame:
+    """The three measures of in-table transactions as cases: each change is in one pair of its table's order."""
+    is_change, target = F.col("guarantee") == "table_order", F.col("current.target_partition")
+    is_placed = is_change & target.isNotNull()
+    position = F.struct(*[F.col(f"current.{c}").alias(c) for c in _POSITION])
+    at = F.struct(F.col("current.alignment"), target.alias("target_partition"), position.alias("position"))
+    at_order = in_order("current.alignment", *[f"current.{c}" for c in _POSITION])
     both = F.array(_place("previous"), _place("current"))
-    is_overtaken = _moved() & (F.col("previous.commit_ts") < F.col("current.commit_ts"))
+    is_later = field_if("previous", "commit_ts") < F.col("current.commit_ts")
+    is_overtaken = (F.col("guarantee") == "row_order") & _moved() & is_later
     order = in_order(*_ORDER_OF_PAIR, *[f"{end}.{name}" for end in ("previous", "current") for name in _POSITION])
-    own = changes.select(
-        "table", "commit_ts", F.when(target.isNotNull(), at).alias("at"),
-        F.when(target.isNotNull(), in_order("alignment", *_POSITION)).alias("at_order"),
-    )  # fmt: skip
-    pairs = rows.select(
-        "table", "commit_ts", F.when(is_overtaken, both).alias("overtaken"),
-        F.when(is_overtaken, order).alias("overtaken_order"),
-    )  # fmt: skip
-    parts = own.withColumns({c: _null_like(pairs, c) for c in ("overtaken", "overtaken_order")}).unionByName(
-        pairs.withColumns({c: _null_like(own, c) for c in ("at", "at_order")})
-    )
     low, high, before = F.col("low"), F.col("high"), F.col("overtaken")
-    whole = parts.groupBy("table", "commit_ts").agg(
-        F.min_by("at", "at_order").alias("low"),
-        F.max_by("at", "at_order").alias("high"),
-        F.min_by("overtaken", "overtaken_order").alias("overtaken"),
+    whole = pairs.groupBy("table", "commit_ts").agg(
+        F.min_by(at, F.when(is_placed, at_order)).alias("low"),
+        F.max_by(at, F.when(is_placed, at_order)).alias("high"),
+        F.min_by(both, F.when(is_overtaken, order)).alias("overtaken"),
     )
+    each = whole.withColumn("guarantee", F.explode(F.array(*map(F.lit, _OF_TRANSACTIONS))))
     torn = (low["target_partition"] != high["target_partition"]) | (low["alignment"] != high["alignment"])
-    is_overtaken = F.when(low.isNotNull(), before.isNotNull())
-    between = F.array(low["position"], high["position"])
-    kinds = {
-        "transactions": (torn | is_overtaken, F.when(torn, between).otherwise(before)),
-        "transactions_torn": (torn, between),
-        "transactions_overtakable": (is_overtaken, before),
-    }
-    return [
-        _summed(whole.select("table", *_case(broken, evidence)), name) for name, (broken, evidence) in kinds.items()
-    ]
+    overtakable = F.when(low.isNotNull(), before.isNotNull())
+    is_torn, is_overtakable = (F.col("guarantee") == name for name in _OF_TRANSACTIONS[1:])
+    broken = F.when(is_torn, torn).when(is_overtakable, overtakable).otherwise(torn | overtakable)
+    evidence = F.when(~is_overtakable & torn, F.array(low["position"], high["position"])).otherwise(before)
+    return each.select("guarantee", "table", *_case(F.lit(True), broken, evidence))
 
 
-def _null_like(frame: DataFrame, name: str) -> Column:
-    """Null in the type of a column of another frame."""
-    return F.lit(None).cast(frame.schema[name].dataType)
-
-
-def _case(broken: Column, evidence: Column) -> list[Column]:
-    return [F.lit(True).alias("is_case"), broken.alias("broken"), evidence.alias("evidence")]
+def _case(is_case: Column, broken: Column, evidence: Column) -> list[Column]:
+    return [is_case.alias("is_case"), broken.alias("broken"), evidence.alias("evidence")]
 
 
 _ORDER_OF_PAIR = ("current.partition", "current.offset", "current.seq")

@@ -75,8 +75,12 @@ def expanded_float(text: Column) -> Column:
         F.rpad(digits, exponent + 1, F.lit("0")),
         F.when(fraction == "", "").otherwise(F.concat(F.lit("."), fraction)),
     )
-    plain = F.when(text.contains("."), F.rtrim(F.rtrim(text, F.lit("0")), F.lit("."))).otherwise(text)
-    return F.when(text.contains("e"), F.when(exponent < 0, small).otherwise(large)).otherwise(plain)
+    return F.when(text.contains("e"), F.when(exponent < 0, small).otherwise(large)).otherwise(shortest_decimal(text))
+
+
+def shortest_decimal(text: Column) -> Column:
+    """A number without exponent and without zeros at its end that say nothing."""
+    return F.when(text.contains("."), F.rtrim(F.rtrim(text, F.lit("0")), F.lit("."))).otherwise(text)
 
 
 def in_order(*columns: Column | str) -> Column:

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import with_keys
-from ticdc_lab.engine.columns import field_of, named, no_texts
+from ticdc_lab.engine.columns import named, no_texts
 from ticdc_lab.errors import IncompleteHistoryError
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.tables.knowledge import (
@@ -28,7 +28,10 @@ from ticdc_lab.tables.knowledge import (
 from ticdc_lab.tables.lives import Life, life_at
 from ticdc_lab.tables.naming import free_names, said_of
 from ticdc_lab.tables.versions import (
+    AFTER,
+    BEFORE,
     ColumnTrace,
+    Image,
     Stretch,
     changes_of,
     key_traces,
@@ -39,6 +42,7 @@ from ticdc_lab.tables.versions import (
     traces,
     unseen_columns,
     valued,
+    with_images,
 )
 
 ADDED = ("_commit_ts", "_inferred", "_unconvertible")
@@ -263,14 +267,15 @@ def signed(changes: DataFrame, found: Sequence[Stretch], columns: Sequence[Colum
     keyed = with_keys(changes)
     identity = ("commit_ts", "op", "change_hash")
     whole = F.struct("columns", "before", "_stretch", "protocol")
-    once = keyed.groupBy(*identity).agg(F.first(whole).alias("_c")).select("op", "_c.*")
+    once = keyed.groupBy(*identity).agg(F.first(whole).alias("_c")).select("op", "_c.*").transform(with_images)
 
-    def side(image: Column, by: int, *fallback: Column) -> Column:
+    def side(image: Image, by: int, *fallback: Image) -> Column:
         texts = F.array(*[text_of(c, image, *fallback) for c in columns]).alias("_texts")
         lacking = F.coalesce(not_carried(found, image), no_texts())
         if fallback:
-            lacking = F.array_except(lacking, F.coalesce(field_of(fallback[0], "name"), no_texts()))
-        return F.when(image.isNotNull(), F.struct(texts, lacking.alias("_missing"), F.lit(by).alias("_by")))
+            lacking = F.array_except(lacking, F.coalesce(fallback[0].names, no_texts()))
+        there = F.col(image.name).isNotNull()
+        return F.when(there, F.struct(texts, lacking.alias("_missing"), F.lit(by).alias("_by")))
 
-    sides = F.array_compact(F.array(side(F.col("columns"), 1), side(F.col("before"), -1, F.col("columns"))))
+    sides = F.array_compact(F.array(side(AFTER, 1), side(BEFORE, -1, AFTER)))
     return once.select("_stretch", "protocol", F.explode(sides).alias("_s")).select("_stretch", "protocol", "_s.*")

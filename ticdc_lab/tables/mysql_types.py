@@ -30,7 +30,7 @@ from functools import cache
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from ticdc_lab.engine.columns import expanded_float
+from ticdc_lab.engine.columns import expanded_float, shortest_decimal
 from ticdc_lab.events.ddl import Cursor, words_of
 
 _INTEGERS = {
@@ -135,7 +135,7 @@ def typed(text: Column, target: ColumnType, *, rounded: bool = False) -> tuple[C
         The value of Spark type ``target.spark``, and why there is none although ``text`` is not null (string, else
         null).
     """
-    value = _value(text, target)
+    value = _value(text, target, rounded=rounded)
     wrong = value.isNull()
     if shape := _shape(target, rounded=rounded):
         wrong = ~text.rlike(shape) | wrong
@@ -150,7 +150,7 @@ def _shape(target: ColumnType, *, rounded: bool) -> str:
     return _SHAPES.get("integer" if target.family == "bit" else target.family, "")
 
 
-def _value(text: Column, target: ColumnType) -> Column:
+def _value(text: Column, target: ColumnType, *, rounded: bool) -> Column:
     if target.family == "binary":
         return F.unhex(F.substring(text, 3, 2**31 - 1))
     if target.family == "enum" and target.elements:
@@ -161,7 +161,10 @@ def _value(text: Column, target: ColumnType) -> Column:
         value = text.try_cast(target.spark)
         return F.when(F.abs(value) < F.lit(float("inf")), value)
     if target.family == "decimal" and target.spark != "string":
-        return _to_the_digit(expanded_float(text), target.scale or 0).try_cast(target.spark)
+        plain = (
+            expanded_float(text) if rounded else shortest_decimal(text)
+        )  # no other shape has an exponent
+        return _to_the_digit(plain, target.scale or 0).try_cast(target.spark)
     return text if target.spark == "string" else text.try_cast(target.spark)
 
 

@@ -10,7 +10,7 @@ from operator import or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.engine.columns import field_of, no_texts, nullable
+from ticdc_lab.engine.columns import computed_once, field_of, no_texts, nullable
 from ticdc_lab.errors import IncompleteHistoryError
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.tables.lives import Life
@@ -177,24 +177,51 @@ def grouped(trace: ColumnTrace, of: Callable[[ColumnDef], str]) -> dict[str, lis
     return groups
 
 
-def text_of(trace: ColumnTrace, *images: Column) -> Column:
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What :func:`with_images` keeps of an image: its columns' names and their texts, null where there is no image."""
+
+    name: str
+
+    @property
+    def names(self) -> Column:
+        """Names of the columns that it carries."""
+        return F.col(f"_{self.name}_names")
+
+    @property
+    def texts(self) -> Column:
+        """Their texts."""
+        return F.col(f"_{self.name}_texts")
+
+
+AFTER, BEFORE = Image("columns"), Image("before")
+
+
+def with_images(changes: DataFrame) -> DataFrame:
+    """Add what :data:`AFTER` and :data:`BEFORE` read, taken apart once for all columns of a table."""
+    fields = {"names": "name", "texts": "value"}
+    parts = {f"_{i.name}_{part}": field_of(F.col(i.name), of) for i in (AFTER, BEFORE) for part, of in fields.items()}
+    return computed_once(changes, parts)
+
+
+def text_of(trace: ColumnTrace, *images: Image) -> Column:
     """The column's text in the first of ``images`` that carries it (null is NULL or not carried)."""
     found = F.lit(None).cast("string")
     for name, numbers in grouped(trace, lambda c: c.name).items():
         here = F.lit(None).cast("string")
         for image in reversed(images):
-            place = F.array_position(field_of(image, "name"), name).cast("int")
-            here = F.when(place > 0, F.get(field_of(image, "value"), place - 1)).otherwise(here)
+            place = F.array_position(image.names, name).cast("int")
+            here = F.when(place > 0, F.get(image.texts, place - 1)).otherwise(here)
         found = F.when(F.col("_stretch").isin(*numbers), here).otherwise(found)
     return found
 
 
-def not_carried(found: Sequence[Stretch], image: Column) -> Column:
+def not_carried(found: Sequence[Stretch], image: Image) -> Column:
     """Names (array<string>) of columns that the definition has and ``image`` lacks; null without an image."""
     names: dict[tuple[str, ...], list[int]] = {}
     for n, s in enumerate(found):
         names.setdefault(tuple(c.name for c in carried(s.definition)), []).append(n)
-    own = field_of(image, "name")
+    own = image.names
     choices = [
         (
             numbers,
@@ -235,25 +262,29 @@ def keyed_changes(
         ``op``, ``texts`` (array<string>, by ``columns``), ``missing`` (array<string>), ``incomplete``, ``_stretch``,
         ``protocol``.
     """
-    after, before = F.col("columns"), F.col("before")
     is_delete = F.col("op") == "delete"
-    old_key, new_key = _key(found, key, before, after), _key(found, key, after)
-    left = (F.col("op") == "update") & before.isNotNull() & (old_key != new_key)
-    facts = ("incomplete", "_stretch", "protocol")
+    changes = computed_once(
+        with_images(changes),
+        {"_old_key": _key(found, key, BEFORE, AFTER), "_new_key": _key(found, key, AFTER)}
+        | {f"_{i.name}_row": F.array(*[text_of(c, i) for c in columns]) for i in (AFTER, BEFORE)}
+        | {f"_{i.name}_missing": F.coalesce(not_carried(found, i), no_texts()) for i in (AFTER, BEFORE)},
+    )
+    old_key, new_key = F.col("_old_key"), F.col("_new_key")
+    left = (F.col("op") == "update") & F.col("before").isNotNull() & (old_key != new_key)
 
-    def effect(at: Column, op: Column, image: Column) -> Column:
+    def effect(at: Column, op: Column, image: Image) -> Column:
         row = F.struct(
             nullable(op, because=F.col("commit_ts")).alias("op"),
-            F.array(*[text_of(c, image) for c in columns]).alias("texts"),
-            F.coalesce(not_carried(found, image), no_texts()).alias("missing"),
-            *facts,
+            F.col(f"_{image.name}_row").alias("texts"),
+            F.col(f"_{image.name}_missing").alias("missing"),
+            *("incomplete", "_stretch", "protocol"),
         )
         return F.struct(
             at.alias("_key"), nullable(op_rank(op), because=F.col("commit_ts")).alias("_rank"), row.alias("_row")
         )
 
-    gone = F.when(left, effect(old_key, F.lit("delete"), before))
-    own = F.when(is_delete, effect(old_key, F.col("op"), before)).otherwise(effect(new_key, F.col("op"), after))
+    gone = F.when(left, effect(old_key, F.lit("delete"), BEFORE))
+    own = F.when(is_delete, effect(old_key, F.col("op"), BEFORE)).otherwise(effect(new_key, F.col("op"), AFTER))
     life = by_stretch([([n], F.lit(s.life)) for n, s in enumerate(found)], other=F.lit(None).cast("int"))
     each = changes.select(
         life.alias("_life"),
@@ -265,7 +296,7 @@ def keyed_changes(
     return each.select("_life", key_or_stop.alias("_key"), "commit_ts", "_e._rank", "_at", "_e._row")
 
 
-def _key(found: Sequence[Stretch], key: Sequence[ColumnTrace], *images: Column) -> Column:
+def _key(found: Sequence[Stretch], key: Sequence[ColumnTrace], *images: Image) -> Column:
     """Texts of the handle key in one of ``images``; each life has as many as its key has columns."""
     texts = [text_of(k, *images) for k in key]
     sizes: dict[int, list[int]] = {}
