@@ -48,7 +48,7 @@ def clean(spark, small):
     [
         (SMALL, "open-protocol"),
         ("messages_canal-json-tidb_small.jsonl.gz", "canal-json"),
-        pytest.param("messages_canal-json-tidb_bank.jsonl.gz", "canal-json", marks=pytest.mark.soak),
+        ("messages_canal-json-tidb_bank.jsonl.gz", "canal-json"),
     ],
 )
 def test_a_clean_topic_gives_only_what_its_dispatch_rules_imply(events_of, name, protocol):

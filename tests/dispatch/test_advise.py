@@ -183,7 +183,6 @@ def test_a_column_that_a_new_row_of_the_key_changes_is_not_called_usable(spark: 
     assert "owner changes in none of 30 updates, but is no key: usable" not in text
 
 
-@pytest.mark.soak
 def test_the_golden_log_gets_advice_that_holds(events_of: Any) -> None:
     """The small log: index-value, named indexes and table, with promises that Spark confirms."""
     events = events_of("messages_open-protocol_small.jsonl.gz")

@@ -233,7 +233,6 @@ def test_an_alignment_shows_what_collides(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("name", ["messages_open-protocol_small.jsonl.gz"])
-@pytest.mark.soak
 def test_the_golden_log_keeps_the_designs_promise(events_of: Any, name: str) -> None:
     """On TiCDC's own messages nothing breaks but table order, and every barrier of a table is listed."""
     events = events_of(name)

@@ -165,7 +165,6 @@ def test_the_counterexample_is_the_first_violation(spark: SparkSession) -> None:
     ]
 
 
-@pytest.mark.soak
 def test_the_seed_on_the_golden_log(events_of: Any) -> None:
     """By table nothing breaks; by handle only rows keep their order; ts breaks row order but tears nothing."""
     events = events_of("messages_open-protocol_small.jsonl.gz")

@@ -18,8 +18,8 @@ ROW = {"kind": "row", "commit_ts": 7, "op": "insert", "schema_name": "Shop", "ta
 COMPLETE = [
     "messages_open-protocol_small",
     "messages_canal-json-tidb_small",
-    pytest.param("messages_open-protocol_bank", marks=pytest.mark.soak),
-    pytest.param("messages_canal-json-tidb_bank", marks=pytest.mark.soak),
+    "messages_open-protocol_bank",
+    "messages_canal-json-tidb_bank",
     "messages_open-protocol-updatedonly-batch1_small",
     *(f"messages_{p}_small-dup-{d}" for p in ("open-protocol", "canal-json-tidb") for d in ("restart", "table", "ddl")),
 ]

@@ -43,7 +43,7 @@ def test_a_log_that_is_written_anew_is_clean(
     assert {c.cause for c in laid.transform(delivery_causes).select("cause").distinct().collect()} == set()
 
 
-@pytest.mark.parametrize("name", [UPDATED_ONLY, pytest.param(BANK, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("name", [UPDATED_ONLY, BANK])
 def test_a_golden_log_gives_moves_alone(spark: SparkSession, name: str) -> None:
     """Also where old images name only what changed and deletes only keys."""
     log = load(spark, str(golden(name)))

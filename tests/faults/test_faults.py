@@ -73,7 +73,7 @@ def test_every_kind_is_found_wherever_it_is_planted(log_of, first: int) -> None:
     assert unseen(log_of, SMALL, KINDS, range(first, first + 10)) == []
 
 
-@pytest.mark.parametrize("name", [pytest.param(CANAL, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("name", [CANAL])
 def test_every_kind_is_found_in_another_protocol(log_of, name: str) -> None:
     """One row a message, DDL in partition 0 only."""
     assert unseen(log_of, name, [k for k in KINDS if k not in NOT_THERE[name]], range(5)) == []

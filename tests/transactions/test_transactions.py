@@ -18,7 +18,7 @@ CLEAN = [
     "messages_open-protocol_small.jsonl.gz",
     "messages_canal-json-tidb_small.jsonl.gz",
     "messages_open-protocol-updatedonly-batch1_small.jsonl.gz",
-    pytest.param("messages_canal-json-tidb_bank.jsonl.gz", marks=pytest.mark.soak),
+    "messages_canal-json-tidb_bank.jsonl.gz",
 ]
 WITHOUT_NOPK = [
     "messages_open-protocol-deletehk_small.jsonl.gz",

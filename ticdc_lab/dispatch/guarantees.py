@@ -13,7 +13,8 @@ from ticdc_lab.facts.catalog import Catalog
 _POSITION = ("target_partition", "partition", "offset", "seq", "commit_ts", "key")
 _ORDER = ("commit_ts", "op_rank", "partition", "offset", "seq")
 _OF_TRANSACTIONS = ("transactions", "transactions_torn", "transactions_overtakable")
-_RESULT = ("guarantee", "table", "cases", "violations", "undecided", "counterexample")
+MEASURES = ("guarantee", "table", "cases", "violations", "undecided", "counterexample")
+"""Columns of :func:`guarantees`."""
 
 
 def guarantees(dispatched: DataFrame, *, catalog: Catalog | None = None) -> DataFrame:
@@ -178,7 +179,7 @@ def _summed(cases: DataFrame) -> DataFrame:
             F.min_by("evidence", F.when(F.col("broken"), order)).alias("counterexample"),
         )
         .where("guarantee IS NOT NULL")
-        .select(*_RESULT)
+        .select(*MEASURES)
     )
 
 

@@ -4,7 +4,7 @@ order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.dispatch.changefeed import Changefeed
 from ticdc_lab.dispatch.definitions import HashedColumns, unique_columns, with_answers
-from ticdc_lab.dispatch.guarantees import guarantees
+from ticdc_lab.dispatch.guarantees import MEASURES, guarantees
 from ticdc_lab.dispatch.hashing import Flavour
 from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules
 from ticdc_lab.engine.columns import in_order
@@ -357,14 +357,17 @@ def dispatched(
 
 
 def setting_effects(
-    events: DataFrame, *, changefeed: Changefeed, partitions: int | None = None, catalog: Catalog | None = None
-) -> DataFrame:
-    """What each of :data:`SETTINGS` does to the guarantees, with a concrete pair of rows where one breaks.
+    events: DataFrame, *, changefeed: Changefeed, partitions: int | None = None, catalog: Catalog | None = None,
+    settings: Iterable[str] = tuple(SETTINGS),
+) -> DataFrame:  # fmt: skip
+    """What each of some :data:`SETTINGS` does to the guarantees, with a concrete pair of rows where one breaks.
 
     Parameters
     ----------
     events, changefeed, partitions, catalog
         As for :func:`dispatched`.
+    settings
+        Names of those that are asked for; default: all.
 
     Returns
     -------
@@ -384,8 +387,8 @@ def setting_effects(
         sent = dispatched(events, changefeed=feed, partitions=partitions, catalog=catalog)
         return guarantees(sent, catalog=catalog).withColumn("setting", F.lit(name))
 
-    every = reduce(DataFrame.unionByName, [measured(name) for name in SETTINGS])
-    return every.select("setting", *[c for c in every.columns if c != "setting"])
+    every = reduce(DataFrame.unionByName, [measured(name) for name in settings])
+    return every.select("setting", *MEASURES)
 
 
 def key_update_counts(events: DataFrame, *, catalog: Catalog | None = None) -> DataFrame:

@@ -31,7 +31,7 @@ from ticdc_lab.tables.versions import (
     AFTER,
     BEFORE,
     ColumnTrace,
-    Image,
+    ImageParts,
     Stretch,
     changes_of,
     key_traces,
@@ -269,7 +269,7 @@ def signed(changes: DataFrame, found: Sequence[Stretch], columns: Sequence[Colum
     whole = F.struct("columns", "before", "_stretch", "protocol")
     once = keyed.groupBy(*identity).agg(F.first(whole).alias("_c")).select("op", "_c.*").transform(with_images)
 
-    def side(image: Image, by: int, *fallback: Image) -> Column:
+    def side(image: ImageParts, by: int, *fallback: ImageParts) -> Column:
         texts = F.array(*[text_of(c, image, *fallback) for c in columns]).alias("_texts")
         lacking = F.coalesce(not_carried(found, image), no_texts())
         if fallback:

@@ -161,9 +161,7 @@ def _value(text: Column, target: ColumnType, *, rounded: bool) -> Column:
         value = text.try_cast(target.spark)
         return F.when(F.abs(value) < F.lit(float("inf")), value)
     if target.family == "decimal" and target.spark != "string":
-        plain = (
-            expanded_float(text) if rounded else shortest_decimal(text)
-        )  # no other shape has an exponent
+        plain = expanded_float(text) if rounded else shortest_decimal(text)  # no other shape has an exponent
         return _to_the_digit(plain, target.scale or 0).try_cast(target.spark)
     return text if target.spark == "string" else text.try_cast(target.spark)
 

@@ -178,7 +178,7 @@ def grouped(trace: ColumnTrace, of: Callable[[ColumnDef], str]) -> dict[str, lis
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class ImageParts:
     """What :func:`with_images` keeps of an image: its columns' names and their texts, null where there is no image."""
 
     name: str
@@ -194,7 +194,7 @@ class Image:
         return F.col(f"_{self.name}_texts")
 
 
-AFTER, BEFORE = Image("columns"), Image("before")
+AFTER, BEFORE = ImageParts("columns"), ImageParts("before")
 
 
 def with_images(changes: DataFrame) -> DataFrame:
@@ -204,7 +204,7 @@ def with_images(changes: DataFrame) -> DataFrame:
     return computed_once(changes, parts)
 
 
-def text_of(trace: ColumnTrace, *images: Image) -> Column:
+def text_of(trace: ColumnTrace, *images: ImageParts) -> Column:
     """The column's text in the first of ``images`` that carries it (null is NULL or not carried)."""
     found = F.lit(None).cast("string")
     for name, numbers in grouped(trace, lambda c: c.name).items():
@@ -216,7 +216,7 @@ def text_of(trace: ColumnTrace, *images: Image) -> Column:
     return found
 
 
-def not_carried(found: Sequence[Stretch], image: Image) -> Column:
+def not_carried(found: Sequence[Stretch], image: ImageParts) -> Column:
     """Names (array<string>) of columns that the definition has and ``image`` lacks; null without an image."""
     names: dict[tuple[str, ...], list[int]] = {}
     for n, s in enumerate(found):
@@ -272,7 +272,7 @@ def keyed_changes(
     old_key, new_key = F.col("_old_key"), F.col("_new_key")
     left = (F.col("op") == "update") & F.col("before").isNotNull() & (old_key != new_key)
 
-    def effect(at: Column, op: Column, image: Image) -> Column:
+    def effect(at: Column, op: Column, image: ImageParts) -> Column:
         row = F.struct(
             nullable(op, because=F.col("commit_ts")).alias("op"),
             F.col(f"_{image.name}_row").alias("texts"),
@@ -296,7 +296,7 @@ def keyed_changes(
     return each.select("_life", key_or_stop.alias("_key"), "commit_ts", "_e._rank", "_at", "_e._row")
 
 
-def _key(found: Sequence[Stretch], key: Sequence[ColumnTrace], *images: Image) -> Column:
+def _key(found: Sequence[Stretch], key: Sequence[ColumnTrace], *images: ImageParts) -> Column:
     """Texts of the handle key in one of ``images``; each life has as many as its key has columns."""
     texts = [text_of(k, *images) for k in key]
     sizes: dict[int, list[int]] = {}
