@@ -136,7 +136,7 @@ class Part(NamedTuple):
         kernel.note(self.a, "parted", "one way" if self.one_way else "", self.b)
         for pair in pairs:
             cuts.setdefault(pair, []).append(own)
-            kernel.post.traffic.parted[pair] = len(cuts[pair])
+            kernel.post.traffic.cut_as_wished(pair)
         if self.for_us is not None:
             kernel.put(kernel.now_us + self.for_us, CALL, lambda: _end_cut(kernel, self, pairs, own))
 
@@ -183,7 +183,7 @@ class Relink(NamedTuple):
         """Let it happen."""
         own = [self.link]
         kernel.post.traffic.relinks.setdefault((self.a, self.b), []).append(own)
-        _set_link(kernel, (self.a, self.b))
+        kernel.post.traffic.relink((self.a, self.b))
         if self.for_us is not None:
             kernel.put(kernel.now_us + self.for_us, CALL, lambda: _unlink(kernel, (self.a, self.b), own))
 
@@ -309,7 +309,7 @@ def _end_cut(kernel: Kernel, one: Part, pairs: Sequence[tuple[str, str]], own: l
 def _reopen(kernel: Kernel, a: str, b: str, pairs: Sequence[tuple[str, str]]) -> None:
     kernel.note(a, "healed", peer=b)
     for pair in pairs:
-        kernel.post.traffic.parted[pair] = len(kernel.post.traffic.cuts.get(pair, ()))
+        kernel.post.traffic.cut_as_wished(pair)
         if not kernel.post.traffic.parted[pair]:
             for sender, to, message, identity in kernel.post.held.pop(pair, []):
                 if kernel.address[kernel.node[sender]] != sender or sender in kernel.exited:
@@ -333,24 +333,16 @@ def _set_refusals(kernel: Kernel, node: str) -> None:
     if node not in kernel.address:
         return
     peers = [b for (a, b), n in kernel.post.traffic.refused.items() if a == node and n]
-    kernel.refusals[kernel.address[node]] = frozenset(kernel.address.get(b, b) for b in peers)
+    if peers:
+        kernel.refusals[kernel.address[node]] = frozenset(kernel.address.get(b, b) for b in peers)
+    else:
+        kernel.refusals.pop(kernel.address[node], None)
 
 
 def _unlink(kernel: Kernel, pair: tuple[str, str], own: list[Any]) -> None:
     relinks = kernel.post.traffic.relinks
     relinks[pair] = [other for other in relinks[pair] if other is not own]  # equal ones may overlap
-    _set_link(kernel, pair)
-
-
-def _set_link(kernel: Kernel, pair: tuple[str, str]) -> None:
-    """Let the latest of those that last be in force, and without any what the network says."""
-    traffic = kernel.post.traffic
-    lasting = traffic.relinks[pair]
-    if lasting:
-        traffic.links[pair] = lasting[-1][0]
-    else:
-        traffic.links.pop(pair, None)
-        traffic.links.update((p, link) for p, link in traffic.network.links if p == pair)
+    kernel.post.traffic.relink(pair)
 
 
 Fault: TypeAlias = Join | Crash | Restart | Pause | Part | Heal | Refuse | Relink | Lose | Skew | Ask

@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Protocol
 
 from ticdc_lab.engine.giving_up import still_wanted
@@ -81,7 +82,11 @@ class Violation:
 
 
 class Auditor(Protocol):
-    """Watches a run; each method gives (invariant, because) of what it finds broken, else None."""
+    """Watches a run; each method gives (invariant, because) of what it finds broken, else None.
+
+    One whose ``sees_changes_alone`` is True is not shown steps without a :class:`Changed`: nothing that it looks at is
+    another one after them.
+    """
 
     def saw(
         self, kernel: Kernel, at: Address, before: Any, after: Any, outputs: Sequence[Any]
@@ -156,12 +161,13 @@ class Kernel:
         self.now_us = self.steps = 0
         self.recorder = recorder or Recorder("run", EVENTS)
         self.auditor = auditor
+        self._shows_all = auditor is not None and not getattr(auditor, "sees_changes_alone", False)
         self.violation: Violation | None = None
         self.settled = False
         self._step_limit = step_limit
-        self.post = Post(self, network or Network(), seed)
         self.queue: list[tuple[int, int, int, Any]] = []
-        self._order = 0
+        self.numbered = count(1).__next__
+        self.post = Post(self, network or Network(), seed)
         self.timers: dict[tuple[Address, Any], int] = {}
         self.lives = dict.fromkeys(self.machines, 1)
         self.skews: dict[str, tuple[int, int, int]] = {}
@@ -235,7 +241,7 @@ class Kernel:
 
     def put(self, at_us: int, what: int, entry: Any) -> int:
         """Put something into the queue; give its number."""
-        self._order = order = self._order + 1
+        order = self.numbered()
         heapq.heappush(self.queue, (at_us, order, what, entry))
         return order
 
@@ -244,6 +250,7 @@ class Kernel:
         life = self.lives[node]
         address = node if life == 1 else f"{node}.{life}"
         self.address[node], self.node[address] = address, node
+        self.post.traffic.quiet.clear()  # an address that was unknown may have been sent to
         fault.refuse_still(self, node)
         self.recorder.add(Row(self.steps, self.now_us, address, "started"))
         machine, now = self.machines[node], self._now(address)
@@ -259,7 +266,7 @@ class Kernel:
         if self.skews:
             offset_us, drift_ppm, since_us = self.skews.get(self.node[address], (0, 0, 0))
             skew_us = offset_us + (self.now_us - since_us) * drift_ppm // 1_000_000
-        return Now(self.now_us, self.refusals.get(address, NO_ONE), (), skew_us)
+        return _made(Now, (self.now_us, self.refusals.get(address, NO_ONE), (), skew_us))
 
     def arrive(self, entry: tuple[Address, Address, Any, int]) -> None:
         """Let a message come in, if the node can take it now."""
@@ -275,32 +282,39 @@ class Kernel:
         """Let a node take an event, and carry out what comes of it."""
         states = self.states
         before = states[address]
-        is_calm = not self.skews and not self.refusals
-        now = _made(Now, (self.now_us, NO_ONE, (), 0)) if is_calm else self._now(address)
+        if self.skews or self.refusals:
+            now = self._now(address)
+        else:
+            now = _made(Now, (self.now_us, NO_ONE, (), 0))
         after, outputs = self.machines[self.node[address]].step(before, event, now)
         states[address] = after
         self.steps += 1
-        self._carry_out(address, before, after, outputs)
+        if outputs or self._shows_all:
+            self._carry_out(address, before, after, outputs)
 
     def _carry_out(self, address: Address, before: Any, after: Any, outputs: Sequence[Any]) -> None:
         leaving: Exit | None = None
+        now_us, shows = self.now_us, self._shows_all
         if len(outputs) >= STRETCH:
             outputs = self.post.send_many(address, outputs)
         for output in outputs:
             kind = type(output)
             if kind is Send:
-                self.post.send(address, output)
+                self.post.send(address, output, now_us)
             elif kind is Wake:
                 after_us, name = output
                 timer = (address, name)
-                self.timers[timer] = self.put(self.now_us + after_us, TIMER, timer)
+                self.timers[timer] = order = self.numbered()
+                heapq.heappush(self.queue, (now_us + after_us, order, TIMER, timer))
             elif kind is Exit:
                 leaving = output
             elif kind is Broken:
                 self._violated(address, output.invariant, output.because)
-            elif self.recorder.any:
-                self._record(address, output)
-        if self.auditor and not self.violation:
+            else:
+                shows = shows or kind is Changed
+                if self.recorder.any:
+                    self._record(address, output)
+        if shows and self.auditor and not self.violation:
             found = self.auditor.saw(self, address, before, after, outputs)
             if found:
                 self._violated(address, *found)

@@ -7,8 +7,9 @@ import weakref
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from heapq import heappush
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ticdc_lab.simulate.machine import Address, ReceivedMany, Send
 from ticdc_lab.simulate.trace import Row, name_of
@@ -72,6 +73,10 @@ class Network:
     resend_us: int = 20_000
 
 
+Quiet: TypeAlias = tuple[tuple[str, str], int, int]
+"""A link that keeps all messages in order: its nodes, the shortest delay, and how many delays there are."""
+
+
 class Arrival(NamedTuple):
     """A copy of a message that will come in."""
 
@@ -92,27 +97,39 @@ class Traffic:
     last_us: dict[tuple[str, str], int] = field(default_factory=dict)
     cuts: dict[tuple[str, str], list[list[Any]]] = field(default_factory=dict)
     relinks: dict[tuple[str, str], list[list[Link]]] = field(default_factory=dict)
+    quiet: dict[tuple[Address, Address], Quiet | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.links.update(self.network.links)
+
+    def cut_as_wished(self, pair: tuple[str, str]) -> None:
+        """Count the partitions that lie on a link."""
+        self.parted[pair] = len(self.cuts.get(pair, ()))
+        self.quiet.clear()
+
+    def relink(self, pair: tuple[str, str]) -> None:
+        """Let the latest of the qualities that last be in force, and without any what the network says."""
+        lasting = self.relinks[pair]
+        if lasting:
+            self.links[pair] = lasting[-1][0]
+        else:
+            self.links.pop(pair, None)
+            self.links.update((p, link) for p, link in self.network.links if p == pair)
+        self.quiet.clear()
 
     def is_quiet(self, pair: tuple[str, str]) -> bool:
         """Whether a link is open, and loses, doubles and reorders nothing."""
         link = self.links.get(pair, self.network.link)
         return not (link.loss or link.duplicate or link.reorder or self.parted.get(pair))
 
-    def quiet_arrival(self, pair: tuple[str, str], at_us: int) -> int | None:
-        """Say when a message comes in over a quiet link, None for any other; draws what :meth:`arrivals` draws."""
-        link = self.links.get(pair, self.network.link) if self.links else self.network.link
-        (shortest, longest), loss, duplicate, reorder, tail_us = link
-        if loss or duplicate or reorder or tail_us or (self.parted and self.parted.get(pair)):
-            return None
-        at_us += shortest + int(self.chance.random() * (longest - shortest + 1))
-        last_us = self.last_us.get(pair, 0)
-        if at_us < last_us:
-            return last_us
-        self.last_us[pair] = at_us
-        return at_us
+    def quiet_between(self, sender: Address, to: Address, pair: tuple[str, str]) -> Quiet | None:
+        """Give the link between two addresses if it is quiet and has no tail; it is kept until links change."""
+        link = self.links.get(pair, self.network.link)
+        shortest_us, longest_us = link.delay_us
+        is_quiet = self.is_quiet(pair) and not link.tail_us
+        found = (pair, shortest_us, longest_us - shortest_us + 1) if is_quiet else None
+        self.quiet[sender, to] = found
+        return found
 
     def arrivals(self, sender: str, to: str, at_us: int) -> list[Arrival]:
         """Say when a message that is sent now comes in: never, once or more often."""
@@ -174,28 +191,42 @@ class Post:
     def __init__(self, kernel: Kernel, network: Network, seed: int) -> None:
         self.kernel: Kernel = weakref.proxy(kernel)  # no cycle: a run that is let go is freed at once
         self._node, self._states, self._down, self._recorder = kernel.node, kernel.states, kernel.down, kernel.recorder
+        self._queue, self._numbered = kernel.queue, kernel.numbered
         self.traffic = Traffic(network, random.Random(f"network {seed}"))
+        self._chance, self._quiet, self._last_us = self.traffic.chance.random, self.traffic.quiet, self.traffic.last_us
         self.held: dict[tuple[str, str], list[tuple[Address, Address, Any, int]]] = {}
         self.unheard: dict[Address, list[tuple[Address, Address, Any, int]]] = {}
         self.losing: list[list[Any]] = []
         self.n_sent = 0
 
-    def send(self, sender: Address, send: Send) -> None:
-        """Give a message to the transport."""
+    def send(self, sender: Address, send: Send, now_us: int) -> None:
+        """Give a message to the transport; over a quiet link this draws what :meth:`Traffic.arrivals` draws."""
         self.n_sent = identity = self.n_sent + 1
         to, message = send
-        kernel, node = self.kernel, self._node
-        now_us = kernel.now_us
         if self._recorder.messages:
-            self._recorder.rows.append(Row(kernel.steps, now_us, sender, "sent", to, message, identity))
+            self._recorder.rows.append(Row(self.kernel.steps, now_us, sender, "sent", to, message, identity))
         if self.losing and self._is_to_lose(sender, to, message):
             self.lost(sender, to, message, identity, "a fault chose it")
             return
-        pair = (node[sender], node.get(to, to))
-        at_us = self.traffic.quiet_arrival(pair, now_us)
-        if at_us is not None:
-            kernel.put(at_us, MESSAGE, (sender, to, message, identity))
-        elif self.traffic.parted and self.traffic.parted.get(pair):
+        between = (sender, to)
+        if between in self._quiet:
+            quiet = self._quiet[between]
+        else:
+            quiet = self.traffic.quiet_between(sender, to, (self._node[sender], self._node.get(to, to)))
+        if quiet is None:
+            self._send_far((self._node[sender], self._node.get(to, to)), sender, to, message, identity)
+            return
+        pair, shortest_us, delays = quiet
+        at_us = now_us + shortest_us + int(self._chance() * delays)
+        last_us = self._last_us.get(pair, 0)
+        if at_us < last_us:
+            at_us = last_us
+        else:
+            self._last_us[pair] = at_us
+        heappush(self._queue, (at_us, self._numbered(), MESSAGE, (sender, to, message, identity)))
+
+    def _send_far(self, pair: tuple[str, str], sender: Address, to: Address, message: Any, identity: int) -> None:
+        if self.traffic.parted and self.traffic.parted.get(pair):
             self._cut(pair, sender, to, message, identity)
         else:
             self.travel(pair, sender, to, message, identity)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+from contextlib import nullcontext
+from dataclasses import fields
 from types import SimpleNamespace
 
 import pytest
+from planted_schedulers import planted
 from v2_cases import A, B
 
-from ticdc_lab.simulate.faults import Ask
+from ticdc_lab.simulate.faults import Ask, Chaos
 from ticdc_lab.simulate.machine import Changed
+from ticdc_lab.simulate.scheduler import run
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, Ddl
 from ticdc_lab.simulate.scheduler.executor import Executor, Pace, added, gone, settled, stopping, stuck
@@ -231,3 +236,41 @@ def test_a_table_that_is_dropped_and_comes_again_is_not_lost(variant, takes_us):
     ddl = [Ask(5_000_000, ETCD, Ddl(drop=(1,), takes_us=1000)), Ask(5_000_000, ETCD, Ddl(add=(1,), takes_us=takes_us))]
     run = simulate(Settings(variant=variant, captures=3, tables=4), faults=ddl, until_us=8_000_000, level="nothing")
     assert run.violation is None and run.end.because == "time"
+
+
+class Unasked(Monitor):
+    """An auditor that is shown every step, and says whether one without a change told it anything."""
+
+    sees_changes_alone = False
+    told = 0
+
+    def saw(self, kernel, at, before, after, outputs):
+        """As the auditor, and compare what it knew."""
+        is_calm = not any(type(output) is Changed for output in outputs)
+        known = copy.deepcopy(vars_of(self)) if is_calm else None
+        found = super().saw(kernel, at, before, after, outputs)
+        if is_calm:
+            type(self).told += found is not None or vars_of(self) != known
+        return found
+
+
+def vars_of(monitor):
+    """Give all that an auditor knows."""
+    return {f.name: getattr(monitor, f.name) for f in fields(Monitor)}
+
+
+@pytest.mark.parametrize("variant", ["v2", "v3", "v4"])
+def test_a_step_without_a_change_tells_the_auditor_nothing(variant, monkeypatch):
+    """So the loop need not show it: shown all, it finds the same, and a planted bug in the same step."""
+    chaos, seen = Chaos(4_000_000, 500_000), []
+    ddl = Ask(2_000_000, ETCD, Ddl(add=(9,), drop=(1,)))
+    for kind in (Monitor, Unasked):
+        monkeypatch.setattr(run, "Monitor", kind)
+        for plant in (nullcontext, lambda: planted("skips_minimum")):
+            with plant():
+                found = simulate(
+                    Settings(variant=variant, tables=5), faults=[ddl], chaos=chaos, seed=3, until_us=8_000_000
+                )
+            seen.append((found.end, found.measures))
+    assert seen[:2] == seen[2:] and Unasked.told == 0
+    assert variant != "v2" or seen[1][0].violation is not None

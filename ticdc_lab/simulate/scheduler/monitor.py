@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.machine import Address, Changed
@@ -79,6 +79,7 @@ class Monitor:
     n_violations: int = 0
     since_us: dict[Key, int] = field(default_factory=dict)
     maintainers: dict[int, Address] = field(default_factory=dict)
+    sees_changes_alone: ClassVar[bool] = True
 
     def saw(self, kernel: Kernel, at: Address, before: Any, after: Any, outputs: Sequence[Any]) -> Found:
         """A node has taken a step."""

@@ -115,16 +115,17 @@ class DataCapture:
     def _scheduled(self, desk: Desk, event: Event, now: Now) -> None:
         """Let the scheduler's machine take a step, and follow it."""
         inner, pipelines = desk.inner, desk.executor.pipelines
-        if event == Fired("tick") and not owner.may_tick(desk):
-            desk.outputs.append(Wake(self.scheduler.tick_us, "tick"))
-            return
-        if event == Fired("tick"):
+        fired = event.name if type(event) is Fired else None
+        if fired == "tick":
+            if not owner.may_tick(desk):
+                desk.outputs.append(Wake(self.scheduler.tick_us, "tick"))
+                return
             owner.instruct(desk)
-        if event == Fired("poll") or (isinstance(event, Received | ReceivedMany) and event.sender != ETCD):
+        if fired == "poll" or (isinstance(event, (Received, ReceivedMany)) and event.sender != ETCD):
             paths.measured(desk)
         desk.inner, outputs = self.scheduler.step(desk.inner, event, now)
         desk.outputs += outputs
-        if event == Fired("tick"):
+        if fired == "tick":
             desk.inner = desk.inner._replace(view=inner.view)
         paths.followed(desk, pipelines)
         if any(type(o) is Exit for o in outputs):
@@ -135,9 +136,9 @@ class DataCapture:
             sink.pump_all(desk)
         if desk.inner.checkpoint_ts > inner.checkpoint_ts:
             sink.publish(desk)
-        if event == Fired("poll"):
+        if fired == "poll":
             _looked(desk)
-        elif event == Fired(MOUNTED):
+        elif fired == MOUNTED:
             sink.pump_all(desk)
         owner.proceed(desk)
 
