@@ -30,6 +30,7 @@ WRONG = {
     "no storage folder": (("events", CANAL, "--source-kind", "storage", "--out", "x.jsonl"), "is no folder"),
     "an empty file": (("audit", "EMPTY"), "is empty"),
     "an unknown ending": (("audit", "UNKNOWN"), "Cannot tell what"),
+    "a packed file of unknown ending": (("audit", "PACKED"), "bank.jsonl.gz"),
     "a protocol": (("audit", CANAL, "--protocol", "canaljson"), "Protocol 'canaljson' is unknown"),
     "a source kind": (("audit", CANAL, "--source-kind", "tape"), "Source kind 'tape' is unknown"),
     "an engine": (("audit", CANAL, "--engine", "duck"), "'duck' is not one of"),
@@ -85,8 +86,9 @@ def test_it_is_told_at_once(name: str, tmp_path: Path) -> None:
     """Exit code 2 and one sentence on stderr; no engine was imported, no Java is there to start."""
     arguments, sentence = WRONG[name]
     (tmp_path / "empty.jsonl").touch()
-    (tmp_path / "x.xls").write_text("x")
-    named = {"EMPTY": "empty.jsonl", "UNKNOWN": "x.xls"}
+    for file in ("x.xls", "bank.gz"):
+        (tmp_path / file).write_text("x")
+    named = {"EMPTY": "empty.jsonl", "UNKNOWN": "x.xls", "PACKED": "bank.gz"}
     said, cpu_s = run([named.get(a, a) for a in arguments], tmp_path)
     words = "\n".join(line for line in said.stderr.splitlines() if not line.startswith("import time:"))
     assert said.returncode == 2 and said.stdout == ""

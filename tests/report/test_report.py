@@ -19,7 +19,7 @@ from whatifs import what_if
 
 from ticdc_lab import answers
 from ticdc_lab.answers import Answer
-from ticdc_lab.answers.consumers import beginning
+from ticdc_lab.answers.consumers import _Left, _left_in_words, beginning
 from ticdc_lab.answers.summary import HELD, POINTS
 from ticdc_lab.consumer.cases import CASES, EVENTS
 from ticdc_lab.consumer.log import NarrowLog
@@ -288,7 +288,18 @@ def test_rows_that_no_watermark_releases_are_said() -> None:
     """Where nothing is written, nothing is wrong; that must not read as a good sign."""
     rows = CASES["owner-switch"]().log.filter(pc.field("kind") == "row")
     assert answers.consumers(NarrowLog.of(rows)).limits[0].startswith("At the end 8 row changes are still held")
+    assert sum("still held" in limit for limit in answers.consumers(NarrowLog.of(rows)).limits) == 1
     assert not any("still held" in limit for limit in consumers().limits)
+
+
+def test_who_holds_rows_is_said_where_consumers_differ() -> None:
+    """One sentence for those of whom the same is left."""
+    held = (("a", 1, 0), ("b", 1, 0), ("c", 0, 2))
+    left = [_Left(policy, "all alike", n, m) for policy, n, m in held]
+    assert list(_left_in_words(left)) == [
+        "At the end 1 row change is still held, above what watermarks release (a, all alike; b, all alike).",
+        "At the end 2 row changes lie behind a DDL at which a listener stands for good (c, all alike).",
+    ]
 
 
 def test_a_long_log_is_read_to_one_commit_ts(spark: SparkSession) -> None:

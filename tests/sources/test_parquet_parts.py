@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -60,6 +61,16 @@ def test_what_is_gathered_while_decoding_is_what_the_events_state(
     assert same(stored.facts, asked)
     assert sorted(p.name for p in tmp_path.glob("_out/_*")) == sorted(f"_facts-{p.stem}" for p in written(tmp_path))
     assert sorted(tmp_path.glob("_out/*.parquet")) == sorted(written(tmp_path))
+
+
+def test_a_folder_that_was_removed_is_said_in_words(spark: SparkSession, tmp_path: Path) -> None:
+    """What was gathered beside the decoded files is gone with them: an error of ours, that says how to go on."""
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(LINES))
+    stored = load(spark, str(tmp_path)).materialise(str(tmp_path / "_out"))
+    shutil.rmtree(tmp_path / "_out")
+    with pytest.raises(SourceError, match=r"_out, to which the log was decoded.*_facts-part.* is gone") as found:
+        _ = stored.facts
+    assert "Open the log again" in str(found.value)
 
 
 def test_a_sample_of_a_log_that_is_stored_is_gathered_anew(spark: SparkSession, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 import ticdc_lab
 from ticdc_lab import load
+from ticdc_lab.answers import surveyed
 from ticdc_lab.cli import main
 from ticdc_lab.engine import speeds
 from ticdc_lab.errors import SourceError
@@ -158,3 +159,16 @@ def test_commands_take_a_sample_and_say_what_it_cannot_prove(lab: Any) -> None:
     assert audited["not_checked"] == {
         "offsets_are_contiguous": "a sample leaves messages out, so holes in offsets say nothing"
     }
+
+
+def test_a_folder_with_two_protocols_names_both(spark: SparkSession, tmp_path: Path) -> None:
+    """What is not in the protocol of most is told before anything is read; where all are in one, nothing is said."""
+    canal = golden("messages_canal-json-tidb_small.jsonl.gz")
+    for file in (Path(OPEN), canal):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    both = survey(spark, str(tmp_path))
+    (said,) = [s for s in both.unknown if "two kinds of logs" in s]
+    assert {both.protocol} < {"open-protocol", "canal-json"}
+    assert all(f"{p}" in said for p in ("open-protocol", "canal-json")) and said in surveyed(both).limits
+    assert sum(both.rows_seen) > 0 and None not in both.partitions
+    assert not [s for s in survey(spark, str(canal)).unknown if "two kinds" in s]

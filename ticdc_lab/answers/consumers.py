@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 import pandas as pd
 from pyspark.sql import Column, DataFrame
@@ -90,7 +91,8 @@ def consumers(
     last = {s.policy.name: done for s, done in runs}
     hasty, whole = (last[p.name] if p.name in last else run(part, p, slow) for p in (DESIGN_ROW, DESIGN_TRANSACTION))
     wrong = small_frame(anomalies(hasty, part, most=1))
-    frames = {"matrix": judgements, "anomalies": wrong, "left": pd.DataFrame([_left(s, done) for s, done in runs])}
+    left = [_left(s, done) for s, done in runs]
+    frames = {"matrix": judgements, "anomalies": wrong, "left": pd.DataFrame([asdict(one) for one in left])}
     if examples:
         frames["examples"] = pd.DataFrame([e for s, done in runs for e in _fewest(done, part, s, examples)])
     drawn: dict[str, Figure] = {}
@@ -100,10 +102,7 @@ def consumers(
         frames = {"watched": pd.concat(curves, ignore_index=True)} | frames
         drawn["watched"] = watched_sum(curves, watched)
     finding = shown_wrong(counted, drawn.get("watched"))
-    held = whole.deliveries["outcome"].to_pylist().count("pending")
-    if held:
-        are = count(held, "row change is", "row changes are")
-        said.append(f"At the end {are} still held: no watermark of all releases them.")
+    said += _left_in_words(left)
 
     def draw() -> Mapping[str, Figure]:
         shown = drawn | {"anomalies": counted}
@@ -115,12 +114,35 @@ def consumers(
     return Answer("consumer", _QUESTION, finding, frames, [*said, which, model, _NO_VALUES, *unwatched], draw=draw)
 
 
-def _left(scenario: Scenario, done: ConsumerRun) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class _Left:
     """Row changes that a consumer did not come to write: held back, or behind a DDL at which a listener stands."""
+
+    policy: str
+    speeds: str
+    pending: int
+    unread: int
+
+
+def _left(scenario: Scenario, done: ConsumerRun) -> _Left:
     pending = done.deliveries["outcome"].to_pylist().count("pending")
-    return {
-        "policy": scenario.policy.name, "speeds": scenario.speeds, "pending": pending, "unread": len(done.unread)
-    }  # fmt: skip
+    return _Left(scenario.policy.name, scenario.speeds, pending, len(done.unread))
+
+
+def _left_in_words(left: Sequence[_Left]) -> Iterator[str]:
+    """A sentence for those of whom the same is left; who they are where not all are alike."""
+    for pending, unread in dict.fromkeys((one.pending, one.unread) for one in left):
+        alike = [f"{one.policy}, {one.speeds}" for one in left if (one.pending, one.unread) == (pending, unread)]
+        parts = []
+        if pending:
+            are = count(pending, "row change is", "row changes are")
+            parts.append(f"{are} still held, above what watermarks release")
+        if unread:
+            lie = count(unread, "row change lies", "row changes lie")
+            parts.append(f"{lie} behind a DDL at which a listener stands for good")
+        who = "" if len(alike) == len(left) else f" ({'; '.join(alike)})"
+        if parts:
+            yield f"At the end {' and '.join(parts)}{who}."
 
 
 def _fewest(done: ConsumerRun, log: NarrowLog, scenario: Scenario, most: int) -> list[dict[str, object]]:

@@ -175,15 +175,6 @@ def _print_of_consumer_commands(answer: Answer) -> None:
     click.echo(answer.finding)
     for sentence in answer.limits:
         click.echo(f"  {sentence}")
-    left = parts.get("left", [])
-    for pending, unread in dict.fromkeys((one["pending"], one["unread"]) for one in left):
-        alike = [f"{o['policy']}, {o['speeds']}" for o in left if (o["pending"], o["unread"]) == (pending, unread)]
-        who = "Each of them" if len(alike) == len(left) > 1 else "; ".join(alike)
-        if pending or unread:
-            click.echo(
-                f"  {who}: {pending} row changes are still buffered at the end, above"
-                f" what watermarks release; {unread} lie behind a DDL at which a listener stands for good."
-            )
     told = [
         {**r, "share of time": f"{r['wrong_us'] / r['total_us']:.1%}" if r["total_us"] else "-"}
         for r in parts.get("matrix", [])

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import NOTHING, Known
-from ticdc_lab.codecs.decode import other_protocol
+from ticdc_lab.codecs.decode import decoder, other_protocol
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine import engine_of, is_several_machines, parallelism, speeds, verbatim
 from ticdc_lab.engine.failures import engine_errors, task_errors
@@ -204,10 +205,20 @@ class ChangeLog:
         """What is known of the whole log; gathered when it is first asked for, or while it was decoded."""
         if not self._facts:
             with self.reading():
-                parts = [pq.read_table(file) for file in self._gathered]
+                parts = self._gathered_parts()
                 gathered = pa.concat_tables(parts) if parts else self.events.transform(log_facts).toArrow()
             self._facts.append(LogFacts.read(gathered))
         return self._facts[0]
+
+    def _gathered_parts(self) -> list[pa.Table]:
+        try:
+            return [pq.read_table(file) for file in self._gathered]
+        except FileNotFoundError as error:
+            gone = Path(str(error.filename or error))
+            raise SourceError(
+                f"{gone.parent}, to which the log was decoded, is not as it was left: {gone.name} is gone.",
+                hint="Open the log again, and leave the folder that it is decoded to until it is closed.",
+            ) from error
 
     @property
     def made_from(self) -> dict[str, Any] | None:
@@ -417,13 +428,28 @@ class ChangeLog:
             return self
         place = ("topic", "partition", "offset")
         some = self.quarantine.select(*place, "key", "value").orderBy(*place).limit(LOOKED_AT).toArrow()
-        found = other_protocol(some, protocol=self.protocol, known=self.known)
-        if found is None:
-            return self
-        looked = f"Of {some.num_rows:,} messages in quarantine that were looked at"
-        said = f"{looked} {found[1]:,} are {found[0]}, no {self.protocol}: two kinds of logs lie here. Read each alone."
-        return replace(self, strangers=(said,))
+        return replace(self, strangers=self._strangers_among(some))
 
+    def strangers_at_heads(self) -> tuple[str, ...]:
+        """What ``strangers`` would say of the first messages of each file, before anything is read."""
+        if self._source is None or not self._source.of_several_files:
+            return ()
+        heads = self._source.heads_of_files(HEAD_OF_FILE).combine_chunks()
+        decode = decoder(self.protocol, images=False, known=self.known)
+        read = pa.Table.from_batches(decode(iter(heads.to_batches())))
+        return self._strangers_among(read.filter(pc.is_valid(read["error_class"])))
+
+    def _strangers_among(self, quarantined: pa.Table) -> tuple[str, ...]:
+        found = other_protocol(quarantined, protocol=self.protocol, known=self.known)
+        if found is None:
+            return ()
+        looked = f"Of {quarantined.num_rows:,} messages in quarantine that were looked at"
+        said = f"{looked} {found[1]:,} are {found[0]}, no {self.protocol}: two kinds of logs lie here. Read each alone."
+        return (said,)
+
+
+HEAD_OF_FILE = 4
+"""Messages of each file that are looked at before anything is read."""
 
 LOOKED_AT = 256
 """Messages in quarantine in which another protocol is looked for."""

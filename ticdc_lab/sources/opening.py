@@ -138,6 +138,16 @@ class Source:
         """Up to ``n`` of the first messages, read by the driver."""
         with self.said_plainly():
             batches = iter(self.raw.limit(n).toArrow().to_batches()) if self.pieces is None else self._one_by_one()
+        return self._first(n, batches)
+
+    def heads_of_files(self, n: int) -> pa.Table:
+        """Up to ``n`` of the first messages of each of up to :data:`FILES_LOOKED_AT` files, read by the driver."""
+        assert self.pieces is not None
+        begins = dict(reversed([(file, i) for i, file in enumerate(self.pieces["file"].to_pylist())]))
+        some = sorted(begins.values())[:FILES_LOOKED_AT]
+        return pa.concat_tables(self._first(n, iter(self.pieces.slice(i, 1).to_batches())) for i in some)
+
+    def _first(self, n: int, batches: Batches) -> pa.Table:
         found: list[pa.RecordBatch] = []
         for messages, _ in self.read(batches):
             found.append(messages.slice(0, n))
@@ -149,6 +159,10 @@ class Source:
     def _one_by_one(self) -> Batches:
         assert self.pieces is not None
         return (batch for batch in self.pieces.to_batches(max_chunksize=1))
+
+
+FILES_LOOKED_AT = 64
+"""Files of a folder into which the driver looks before anything is read."""
 
 
 def open_source(

@@ -246,12 +246,18 @@ def kind_of(source: str, files: list[Path] | None) -> str:
     of_kind = {kind: sorted(Path(n).name for n in names if kind_of_name(n) == kind) for kind in kinds}
     found = ", ".join(_named(of_kind[kind], kind) for kind in ("capture", "parquet", None) if kind in of_kind)
     logs = sorted(n for n in names if kind_of_name(n))
+    packed = next((Path(n) for n in names if n.endswith(".gz") and not kind_of_name(n)), None)
+    renamed = (
+        f"A capture file that is packed is told by its name: mv {packed} {packed.with_suffix('.jsonl.gz')}. "
+        if packed
+        else ""
+    )
     one = f"Name one of its files, such as {logs[0]}, or a folder that holds one kind. " if logs else ""
     raise SourceError(
         f"Cannot tell what {source} is: it holds {found}; expected {_WHAT}."
         if files is not None and len(names) > 1
         else f"Cannot tell what {source} is; expected {_WHAT}.",
-        hint=f"{one}Or say what it is: --source-kind {'|'.join(KINDS)}.",
+        hint=f"{one}{renamed}Or say what it is: --source-kind {'|'.join(KINDS)}.",
     )
 
 

@@ -54,6 +54,8 @@ class Found:
         read (:mod:`ticdc_lab.engine.speeds`).
     rows_seen
         Row changes of each of ``tables`` among the messages that were looked at.
+    strangers
+        That files here begin with messages of another protocol, one sentence.
     """
 
     log: ChangeLog
@@ -66,6 +68,7 @@ class Found:
     last_ts: int | None
     load_s: float | None
     rows_seen: tuple[int, ...] = ()
+    strangers: tuple[str, ...] = ()
 
     @property
     def protocol(self) -> str:
@@ -99,9 +102,9 @@ class Found:
     def unknown(self) -> tuple[str, ...]:
         """What a look does not tell, one sentence each."""
         if self.is_whole:
-            return ()
-        said = [f"Only {self.seen:,} messages were looked at: there may be other tables, and it may go on after them."]
-        return (*said, *self.log.limits)
+            return self.strangers
+        said = f"Only {self.seen:,} messages were looked at: there may be other tables, and it may go on after them."
+        return (*self.strangers, said, *self.log.limits)
 
     @property
     def advice(self) -> tuple[str, ...]:
@@ -188,16 +191,21 @@ def survey(
         first_ts=pc.min(held["first_ts"]).as_py(),
         last_ts=pc.max(held["last_ts"]).as_py(),
         load_s=_load_s(spark, log, size),
+        strangers=log.strangers_at_heads(),
     )
 
 
 def _held(heads: DataFrame) -> DataFrame:
     """Give a row for each table and partition: what there is of it among the events."""
     ts = F.when(F.col("kind").isin("row", "ddl"), F.col("commit_ts"))
-    grouped = heads.where("error_class IS NULL").groupBy("schema_name", "table_name", "partition")
-    rows, messages = F.count_if(F.col("kind") == "row"), F.count_if(F.col("seq") == 0)
-    return grouped.agg(
-        rows.alias("rows"), messages.alias("messages"), F.min(ts).alias("first_ts"), F.max(ts).alias("last_ts")
+    is_event = F.col("error_class").isNull()
+    rows, messages = F.count_if(F.col("kind") == "row"), F.count_if((F.col("seq") == 0) & is_event)
+    return heads.groupBy("schema_name", "table_name", "partition").agg(
+        rows.alias("rows"),
+        messages.alias("messages"),
+        F.count_if(~is_event).alias("refused"),
+        F.min(ts).alias("first_ts"),
+        F.max(ts).alias("last_ts"),
     )
 
 
