@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,3 +49,18 @@ def test_a_file_that_somebody_has_rewritten_meanwhile_is_not_replaced(spark: Spa
     assert len(gone) == 2 and not exchanged() and rows(spark, path) == [1, 2]
     gone = {file.name for file in table_files(spark, path)}
     assert exchanged() and rows(spark, path) == [1, 2]
+
+
+def test_of_each_file_it_is_known_what_it_holds(spark: SparkSession, tmp_path: Path) -> None:
+    """By these statistics ingest knows which files it need not read; also after a checkpoint of Delta's."""
+    path = str(tmp_path / "t")
+    made = DeltaTable.createIfNotExists(spark).location(path).addColumn("id", "bigint")
+    made.property("delta.checkpointInterval", "2").execute()
+    own = [written(tmp_path, i, i + 1) for i in (1, 5, 9)]
+    for file in own:
+        assert commit_files(spark, path, [file], note="ours")
+    assert list((tmp_path / "t" / "_delta_log").glob("*.checkpoint.parquet"))
+    found = {file.name: json.loads(file.stats) for file in table_files(spark, path)}
+    assert found == {file.name: json.loads(file.stats) for file in own}
+    assert {(of["numRecords"], of["minValues"]["id"], of["maxValues"]["id"]) for of in found.values()} == {
+        (2, 1, 2), (2, 5, 6), (2, 9, 10)}  # fmt: skip

@@ -98,8 +98,9 @@ def committed_number(spark: SparkSession, table: str, name: str) -> int:
 
 
 def table_files(spark: SparkSession, table: str) -> list[DataFile]:
-    """The files that a table consists of now."""
-    return [_read(file) for file in _each(_begun(spark, table, jvm_of(spark, f"Reading {table}")).filterFiles())]
+    """The files that a table consists of now, with their statistics (which ``filterFiles`` of Delta's leaves out)."""
+    files = _begun(spark, table, jvm_of(spark, f"Reading {table}")).snapshot().allFiles().collectAsList()
+    return [_read(file) for file in files]
 
 
 def _begun(spark: SparkSession, table: str, jvm: Any) -> Any:
