@@ -34,7 +34,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from run import Meter
 
-from ticdc_lab.engine.delta_log import table_files
 from ticdc_lab.engine.sessions import session
 from ticdc_lab.events.tso import LOGICAL_BITS
 from ticdc_lab.facts.watermarks import partition_watermarks
@@ -132,7 +131,7 @@ def sustained(spark: SparkSession, args: argparse.Namespace, folder: Path, broke
         now, total = time.monotonic(), sum(f["n_rows"] for f in state.facts)
         of_batch = tables.of_batch("messages", state.batch_id)
         n, written = of_batch.agg(F.count("*"), F.max(F.unix_millis("timestamp"))).collect()[0]
-        rate, files = (total - rows) / (now - last), len(table_files(spark, tables.path("events")))
+        rate, files = (total - rows) / (now - last), len(tables.files("events"))
         late = time.time() - written / 1000
         print(f"| {state.batch_id} | {n:,} | {rate:,.0f} | {late:.1f} | {files} |", flush=True)
         last, rows = now, total

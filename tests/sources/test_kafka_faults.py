@@ -180,3 +180,6 @@ def test_headers_may_hold_anything(spark: SparkSession, broker: Broker, tmp_path
     assert [m["value"] for m in found] == values
     kept = log.materialise(str(tmp_path / "log"))
     assert kept.counts is not None and (kept.counts.messages, kept.counts.quarantined) == (4, 0)
+    ingest(spark, broker.url("headers"), str(tmp_path / "lake"), once=True)
+    there = Tables(spark, str(tmp_path / "lake")).read("messages").orderBy("offset").toArrow().to_pylist()
+    assert [m["headers"] for m in there] == [m["headers"] for m in found]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from ticdc_lab.engine.jvm import jvm_of
 
@@ -29,78 +30,108 @@ class DataFile:
         add = {"path": self.name, "partitionValues": {}, "size": self.size, "modificationTime": self.modified_ms}
         return json.dumps({"add": add | {"dataChange": changes, "stats": self.stats}})
 
+    def removed(self, *, changes: bool, now_ms: int) -> str:
+        """The action that takes it out of the table."""
+        remove = {"path": self.name, "deletionTimestamp": now_ms, "dataChange": changes, "size": self.size}
+        return json.dumps({"remove": remove | {"extendedFileMetadata": True, "partitionValues": {}}})
 
-def commit_files(
-    spark: SparkSession,
-    table: str,
-    added: Iterable[DataFile],
-    *,
-    note: str,
-    once: tuple[str, int] | None = None,
-    replaced: Callable[[DataFile], bool] | None = None,
-    expected: int | None = None,
-    changes: bool = True,
-) -> bool:
-    """Make files part of a table, in one commit.
 
-    Parameters
-    ----------
-    spark
-        Classic Spark with Delta.
-    table
-        Path of a Delta table without partition columns.
-    added
-        Files in its folder, whose rows are in its columns.
-    note
-        Delta's ``userMetadata`` of the commit.
-    once
-        A name and a number: nothing is done where a commit of that name bears this number or a higher one, as with the
-        options ``txnAppId`` and ``txnVersion`` of Delta's own writer.
-    replaced
-        Which files leave the table with the same commit; none without it.
-    expected
-        How many these are. Nothing is done where there are fewer, as after somebody's ``OPTIMIZE``: the rows of those
-        that are gone lie in another file, and would be there twice.
-    changes
-        False where the rows stay as they are and only lie in other files.
+class KnownFiles:
+    """The files that Delta tables consist of, kept from one look to the next: a look reads the commits since.
 
-    Returns
-    -------
-    bool
-        False where nothing was done: the commit is there already, or files that were to leave are not.
+    Delta itself puts the list together anew each time that it is asked, in a job of the cluster's.
     """
-    jvm = jvm_of(spark, f"Writing {table}")
-    transaction = _begun(spark, table, jvm)
-    if once is not None and transaction.txnVersion(once[0]) >= once[1]:
-        return False
-    said = [file.added(changes=changes) for file in added]
-    if once is not None:
-        said.append(json.dumps({"txn": {"appId": once[0], "version": once[1]}}))
-    actions = jvm.java.util.ArrayList()
-    if replaced is not None:
-        for file in _each(transaction.filterFiles()):
-            if replaced(_read(file)):
-                actions.add(file.removeWithTimestamp(jvm.java.lang.System.currentTimeMillis(), changes))
-    if expected is not None and len(actions) < expected:
-        return False
-    for action in said:
-        actions.add(getattr(jvm, _DELTA).actions.Action.fromJson(action))
-    if not actions:
+
+    def __init__(self) -> None:
+        self._of: dict[str, tuple[int, dict[str, DataFile]]] = {}
+
+    def now(self, spark: SparkSession, table: str) -> list[DataFile]:
+        """Those of a table as it is now."""
+        return list(self._at(table, _begun(spark, table, jvm_of(spark, f"Reading {table}")).snapshot()).values())
+
+    def commit(
+        self,
+        spark: SparkSession,
+        table: str,
+        added: Iterable[DataFile],
+        *,
+        note: str,
+        once: tuple[str, int] | None = None,
+        removed: Collection[str] = (),
+        changes: bool = True,
+    ) -> bool:
+        """Make files part of a table, and let others leave it, in one commit.
+
+        Parameters
+        ----------
+        spark
+            Classic Spark with Delta.
+        table
+            Path of a Delta table without partition columns.
+        added
+            Files in its folder, whose rows are in its columns.
+        note
+            Delta's ``userMetadata`` of the commit.
+        once
+            A name and a number: nothing is done where a commit of that name bears this number or a higher one, as with
+            the options ``txnAppId`` and ``txnVersion`` of Delta's own writer.
+        removed
+            Names of files that leave the table. Nothing is done where one is not there, as after somebody's
+            ``OPTIMIZE``: its rows lie in another file, and would be there twice.
+        changes
+            False where the rows stay as they are and only lie in other files.
+
+        Returns
+        -------
+        bool
+            False where nothing was done: the commit is there already, or files that were to leave are not.
+        """
+        jvm = jvm_of(spark, f"Writing {table}")
+        transaction = _begun(spark, table, jvm)
+        if once is not None and transaction.txnVersion(once[0]) >= once[1]:
+            return False
+        actions = [file.added(changes=changes) for file in added]
+        if once is not None:
+            actions.append(json.dumps({"txn": {"appId": once[0], "version": once[1]}}))
+        if removed:
+            there, now_ms = self._at(table, transaction.snapshot()), jvm.java.lang.System.currentTimeMillis()
+            if not there.keys() >= set(removed):
+                return False
+            actions += [there[name].removed(changes=changes, now_ms=now_ms) for name in removed]
+        if actions:
+            mode = jvm.org.apache.spark.sql.SaveMode.valueOf("Overwrite" if removed else "Append")
+            transaction.commit(_sequence(jvm, map(_action_of(jvm), actions)), _write(jvm, mode, note))
         return True
-    mode = jvm.org.apache.spark.sql.SaveMode.valueOf("Append" if replaced is None else "Overwrite")
-    transaction.commit(_sequence(jvm, actions), _write(jvm, mode, note))
-    return True
+
+    def _at(self, table: str, snapshot: Any) -> dict[str, DataFile]:
+        """The files of a version, by name."""
+        version = int(snapshot.version())
+        known, files = self._of.get(table, (-1, {}))
+        since = [Path(table) / "_delta_log" / f"{n:020}.json" for n in range(known + 1, version + 1)]
+        if 0 <= known <= version and all(commit.exists() for commit in since):
+            files = files.copy()
+            for commit in since:
+                _apply(files, commit.read_text(encoding="utf-8"))
+        else:  # ``filterFiles`` of Delta's transactions would leave out the statistics
+            files = {str(add.path()): _read(add) for add in snapshot.allFiles().collectAsList()}
+        self._of[table] = version, files
+        return files
+
+
+def _apply(files: dict[str, DataFile], commit: str) -> None:
+    """What a commit adds and removes."""
+    for line in commit.splitlines():
+        action = json.loads(line)
+        if (add := action.get("add")) is not None:
+            found = DataFile(add["path"], add["size"], add["modificationTime"], add.get("stats") or "{}")
+            files[found.name] = found
+        elif (remove := action.get("remove")) is not None:
+            files.pop(remove["path"], None)
 
 
 def committed_number(spark: SparkSession, table: str, name: str) -> int:
     """The number that the last commit of a name bears; -1 where there is none."""
     return int(_begun(spark, table, jvm_of(spark, f"Reading {table}")).txnVersion(name))
-
-
-def table_files(spark: SparkSession, table: str) -> list[DataFile]:
-    """The files that a table consists of now, with their statistics (which ``filterFiles`` of Delta's leaves out)."""
-    files = _begun(spark, table, jvm_of(spark, f"Reading {table}")).snapshot().allFiles().collectAsList()
-    return [_read(file) for file in files]
 
 
 def _begun(spark: SparkSession, table: str, jvm: Any) -> Any:
@@ -112,12 +143,15 @@ def _read(add: Any) -> DataFile:
     return DataFile(str(add.path()), int(add.size()), int(add.modificationTime()), str(add.stats() or "{}"))
 
 
-def _each(files: Any) -> list[Any]:
-    return [files.apply(i) for i in range(files.size())]
+def _action_of(jvm: Any) -> Callable[[str], Any]:
+    return cast("Callable[[str], Any]", getattr(jvm, _DELTA).actions.Action.fromJson)
 
 
-def _sequence(jvm: Any, actions: Any) -> Any:
-    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
+def _sequence(jvm: Any, values: Iterable[Any]) -> Any:
+    found = jvm.java.util.ArrayList()
+    for value in values:
+        found.add(value)
+    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(found).toSeq()
 
 
 def _write(jvm: Any, mode: Any, note: str) -> Any:

@@ -53,7 +53,7 @@ from ticdc_lab.engine import (
     parallelism,
     verbatim,
 )
-from ticdc_lab.engine.delta_log import DataFile, commit_files, table_files
+from ticdc_lab.engine.delta_log import DataFile
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.workers import require_workers_once
 from ticdc_lab.errors import SourceError
@@ -152,7 +152,7 @@ def write_state(tables: Tables, state: IngestState) -> None:
         file = LakeFile(str(place), "watermarks", arrow_schema(schema))
         file.add(pa.Table.from_pylist([row.asDict() for row in rows], arrow_schema(schema)))
         new = [written] if (written := file.closed()) is not None else []
-        commit_files(tables.spark, tables.path("watermarks"), new, note=OURS, replaced=lambda _: True)
+        tables.commit("watermarks", new, removed={f.name for f in tables.files("watermarks")})
         return
     frame = tables.spark.createDataFrame(rows, schema).coalesce(1)
     frame.write.format("delta").mode("overwrite").option("userMetadata", OURS).save(tables.path("watermarks"))
@@ -293,7 +293,7 @@ class Steps:
         """All that one batch does; may be repeated from the beginning after an end at any point."""
         if self.state.batch_id >= batch_id:
             return
-        tables = Tables(messages.sparkSession, self.tables.folder)
+        tables = replace(self.tables, spark=messages.sparkSession)
         if self._in_one_pass(tables, batch_id):
             new, spans = self._passed(tables, messages, batch_id)
         else:
@@ -332,7 +332,8 @@ class Steps:
         forms = {name: arrow_schema(form) for name, form in schemas(tables.spark).items() if name in _PASSED}
         place = str(local_path(tables.folder))
         task = passing(place, forms, decoder(self.protocol, known=self.known), batch_id)
-        found = Passed(messages.coalesce(parallelism(tables.spark)).mapInArrow(task, PASSED).toArrow())
+        sent = messages.withColumn("headers", F.to_json("headers")).coalesce(parallelism(tables.spark))
+        found = Passed(sent.mapInArrow(task, PASSED).toArrow())
         for name in _PASSED:
             files = found.files(name)
             if files or name != "quarantine":
@@ -465,7 +466,7 @@ def _replaced_by_workers(tables: Tables, place: str, state: IngestState, lowest:
     """
     spark, least = tables.spark, -math.inf if lowest is None else lowest
     write = writing(place, "transactions", arrow_schema(TRANSACTIONS), apart="complete")
-    read = [f for f in table_files(spark, tables.path("events")) if ends_of(f)[1] >= least]
+    read = [f for f in tables.files("events") if ends_of(f)[1] >= least]
     if sum(rows_of(f) for f in read) <= MOST_ROWS:
         shares, known = parallelism(spark), {"lowest": lowest, "complete_ts": state.complete_ts}
         restore = share_restored(f"{place}/events", [f.name for f in read], _homes(state), shares=shares, **known)
@@ -479,15 +480,15 @@ def _replaced_by_workers(tables: Tables, place: str, state: IngestState, lowest:
 
 def _in_place(tables: Tables, place: str, new: list[DataFile], lowest: int | None) -> bool:
     """Put files of transactions from ``lowest`` on into the place of those that are there; False if these changed."""
-    spark, path, least = tables.spark, tables.path("transactions"), -math.inf if lowest is None else lowest
-    ends = {f.name: ends_of(f) for f in table_files(spark, path)}
+    spark, least = tables.spark, -math.inf if lowest is None else lowest
+    ends = {f.name: ends_of(f) for f in tables.files("transactions")}
     if astride := [verbatim(spark, Path(place) / "transactions" / name)
                    for name, (low, high) in ends.items() if low < least <= high]:  # fmt: skip
         stays = spark.read.schema(TRANSACTIONS).parquet(*astride).where(F.col("commit_ts") < F.lit(lowest))
         write = writing(place, "transactions", arrow_schema(TRANSACTIONS), apart="complete")
         new = [*new, *Passed(stays.mapInArrow(write, PASSED).toArrow()).files("transactions")]
     gone = {name for name, (_, high) in ends.items() if high >= least}
-    return commit_files(spark, path, new, note=OURS, replaced=lambda f: f.name in gone, expected=len(gone))
+    return tables.commit("transactions", new, removed=gone)
 
 
 FORMAT = 2

@@ -9,6 +9,7 @@ commits it (:func:`ticdc_lab.lake.tables.append`); files of a pass that was cut 
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -16,12 +17,15 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.engine.delta_log import DataFile
 from ticdc_lab.events.arrays import Batches
+from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.facts.known import LogFacts
 from ticdc_lab.facts.schemas import GROUPS, arrow_of
 from ticdc_lab.facts.watermarks import partitions_of
@@ -35,6 +39,7 @@ MESSAGE = "message"
 PASSED = f"{GROUPS}, table string, name string, size bigint, modified_ms bigint, stats string"
 """What a task yields: a row with ``table`` names a file, others are groups of events, or of messages."""
 
+_HEADERS = arrow_schema(MESSAGES).field("headers").type
 _PASSED, _GROUPS = arrow_of(PASSED), arrow_of(GROUPS)
 _KEYS = ("topic", "partition", "kind", "_offset", "_seq")
 _SUMS = {"n": "sum", "commit_ts": "min", "last_ts": "max", "offset": "min", "last_offset": "max"}
@@ -124,6 +129,8 @@ def passing(
 ) -> Callable[[Batches], Batches]:
     """Write messages, their events and what could not be decoded; yields :data:`PASSED`.
 
+    The messages come with their headers as JSON text (:func:`with_headers`).
+
     Parameters
     ----------
     folder
@@ -142,7 +149,7 @@ def passing(
 
         def kept() -> Batches:
             for batch in batches:
-                messages = pa.Table.from_batches([batch])
+                messages = with_headers(pa.Table.from_batches([batch]))
                 files["messages"].add(_with(messages, batch_id=batch_id))
                 groups.append(message_groups(messages))
                 yield batch.select(["topic", "partition", "offset", "key", "value"])
@@ -194,6 +201,25 @@ def merging(folder: str, schemas: Mapping[str, pa.Schema]) -> Callable[[Batches]
                 yield from _closed(table, whole)
 
     return run
+
+
+def with_headers(messages: pa.Table) -> pa.Table:
+    """Messages with their headers as Arrow has them, from the JSON text in which Spark has sent them.
+
+    Spark counts the bytes of a list again with each row that it sends, which costs more than all else of a message.
+    """
+    text = messages["headers"]
+    if text.null_count == len(text):
+        headers = pa.nulls(len(text), _HEADERS)
+    else:
+        read = (None if t is None else orjson.loads(t) for t in text.to_pylist())
+        rows = [None if of is None else [_header(**header) for header in of] for of in read]
+        headers = pa.array(rows, _HEADERS)
+    return messages.set_column(messages.schema.get_field_index("headers"), "headers", headers)
+
+
+def _header(key: str | None = None, value: str | None = None) -> dict[str, object]:
+    return {"key": key, "value": None if value is None else b64decode(value)}
 
 
 def message_groups(messages: pa.Table) -> pa.Table:

@@ -8,9 +8,9 @@ import fcntl
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from delta.tables import DeltaTable
@@ -24,7 +24,7 @@ from ticdc_lab.codecs.simple import Version
 from ticdc_lab.codecs.simple_tables import TABLES, finder, tables_of
 from ticdc_lab.engine import parallelism
 from ticdc_lab.engine.columns import named
-from ticdc_lab.engine.delta_log import DataFile, commit_files, committed_number, table_files
+from ticdc_lab.engine.delta_log import DataFile, KnownFiles, committed_number
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.schema import CHECKSUMS, EVENTS, KEYS, MESSAGES, QUARANTINE, TRANSACTIONS
 from ticdc_lab.facts.watermarks import partition_watermarks
@@ -57,6 +57,7 @@ class Tables:
 
     spark: SparkSession
     folder: str
+    known: KnownFiles = field(default_factory=KnownFiles, repr=False, compare=False)
 
     def path(self, name: str) -> str:
         """Where a table lies."""
@@ -65,6 +66,14 @@ class Tables:
     def read(self, name: str) -> DataFrame:
         """A table as it is now."""
         return self.spark.read.format("delta").load(self.path(name))
+
+    def files(self, name: str) -> list[DataFile]:
+        """The files of a table as it is now."""
+        return self.known.now(self.spark, self.path(name))
+
+    def commit(self, name: str, added: Iterable[DataFile], **how: Any) -> bool:
+        """Let files join and leave a table: :meth:`ticdc_lab.engine.delta_log.KnownFiles.commit`, noted as ours."""
+        return self.known.commit(self.spark, self.path(name), added, note=OURS, **how)
 
     def of_batch(self, name: str, batch_id: int) -> DataFrame:
         """The rows that a batch has appended."""
@@ -199,7 +208,7 @@ def append(tables: Tables, name: str, rows: DataFrame | list[DataFile], batch_id
         Names a second append to the same table.
     """
     if isinstance(rows, list):
-        commit_files(tables.spark, tables.path(name), rows, note=OURS, once=(f"{_APP}.{name}{step}", batch_id))
+        tables.commit(name, rows, once=(f"{_APP}.{name}{step}", batch_id))
         return
     rows.withColumn("batch_id", F.lit(batch_id).cast("bigint")).write.format("delta").mode("append").options(
         txnAppId=f"{_APP}.{name}{step}", txnVersion=str(batch_id), userMetadata=OURS
@@ -288,7 +297,7 @@ def merged_files(tables: Tables, *, complete_ts: int | None) -> int:
     """
     place, forms = str(local_path(tables.folder)), schemas(tables.spark)
     bounds = {"messages": None, "events": None, "transactions": -1 if complete_ts is None else complete_ts}
-    found = {name: to_merge(table_files(tables.spark, tables.path(name)), below_ts=ts) for name, ts in bounds.items()}
+    found = {name: to_merge(tables.files(name), below_ts=ts) for name, ts in bounds.items()}
     rows = [(name, [f.name for f in part]) for name, parts in found.items() for part in parts]
     if not rows:
         return 0
@@ -299,13 +308,8 @@ def merged_files(tables: Tables, *, complete_ts: int | None) -> int:
     for name, parts in found.items():
         gone = {f.name for part in parts for f in part}
         if gone:
-            n += len(gone) if _exchanged(tables, name, gone, passed.files(name)) else 0
+            n += len(gone) if tables.commit(name, passed.files(name), removed=gone, changes=False) else 0
     return n
-
-
-def _exchanged(tables: Tables, name: str, gone: set[str], new: list[DataFile]) -> bool:
-    how: dict[str, Any] = {"replaced": lambda f: f.name in gone, "expected": len(gone), "changes": False}
-    return commit_files(tables.spark, tables.path(name), new, note=OURS, **how)
 
 
 def vacuumed(tables: Tables) -> None:
