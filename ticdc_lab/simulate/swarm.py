@@ -145,6 +145,11 @@ def _scheduler(chance: Random, variant: str | None = None) -> str:
     )
 
 
+def _paces(chance: Random) -> str:
+    """Draw how often owners and processors of the scheduler have their periodic calls; TiCDC's own is the shortest."""
+    return f"scheduler: {{tick: {chance.choice((50, 100, 200))}ms, poll: {chance.choice((50, 100, 200))}ms}}"
+
+
 def _crash(chance: Random, node: str, disks: tuple[str, ...] = ("",)) -> list[str]:
     """Crash a node, or none."""
     at_s = chance.randint(1, 11)
@@ -184,9 +189,8 @@ def _pipeline(chance: Random) -> str:
         f"load: {{rows_per_s: {chance.choice((40, 100))}, rows: {chance.choice((1, 2, 7))}, until: 16s,"
         f" rolled_back: {chance.choice((0, 10))}%, deleted: {chance.choice((0, 10))}%}}\n"
         f"settings: {{capture: {{{', '.join(f'{k}: {v}' for k, v in capture.items())}}},"
-        f" downstream: {{partitions: {chance.randint(1, 4)}, dispatcher: {dispatcher}, {consumer}}}}}\n"
-        + _lines("events", events)
-        + _lines("assert", asked)
+        f" downstream: {{partitions: {chance.randint(1, 4)}, dispatcher: {dispatcher}, {consumer}}},"
+        f" {_paces(chance)}}}\n" + _lines("events", events) + _lines("assert", asked)
     )
 
 
@@ -225,7 +229,7 @@ def _changefeeds(chance: Random) -> str:
         f"variant: {chance.choice(('v2', 'v2', 'v3', 'v4'))}\nuntil: 42s\nsettle: 12s\n"
         f"cluster: {{captures: {captures}, tables: {tables}}}\n"
         f"load: {{rows_per_s: {chance.choice((20, 50))}, rows: {chance.choice((1, 2, 7))}, until: 14s}}\n"
-        f"settings: {{capture: {{{rules}}}}}\n" + _lines("events", events) + _lines("assert", asked)
+        f"settings: {{capture: {{{rules}}}, {_paces(chance)}}}\n" + _lines("events", events) + _lines("assert", asked)
     )
 
 
