@@ -47,6 +47,13 @@ RETENTION = "interval 1 day"
 further commit has to list. Files that no version of that time holds are removed by :func:`vacuumed`.
 """
 
+_PROPERTIES = {
+    "logRetentionDuration": RETENTION,
+    "deletedFileRetentionDuration": RETENTION,
+    "checkpointInterval": "50",  # Delta's own is 10; those of all tables cost as much as a batch of half a million
+}
+"""Of new tables, of Delta's (``delta.*``)."""
+
 COMPLETE = StructField("complete_ts", LongType(), True, {"comment": "TSO up to which transactions are complete"})
 LATE = StructField("late", BooleanType(), True, {"comment": "the message came with an earlier batch, its schema later"})
 
@@ -168,8 +175,8 @@ def create(tables: Tables, *, protocol: str) -> None:
         if name != "table_versions" or protocol == "simple":
             _forget_unborn(tables.path(name))
             made = DeltaTable.createIfNotExists(tables.spark).location(tables.path(name)).addColumns(schema)
-            for kept in ("logRetentionDuration", "deletedFileRetentionDuration"):
-                made = made.property(f"delta.{kept}", RETENTION)
+            for what, value in _PROPERTIES.items():
+                made = made.property(f"delta.{what}", value)
             made.execute()
 
 
