@@ -210,6 +210,21 @@ def test_tables_come_and_go():
     assert seen.publish(1501)[0] == LOST
 
 
+@pytest.mark.parametrize(("beyond", "found"), [(0, None), (1, LOST)])
+def test_a_table_that_a_ddl_brings_has_nothing_up_to_the_ddl(beyond, found):
+    """A checkpoint at the DDL, and a writer that begins there, are right (v4's swarm, seed 1075); one more is not."""
+    for then in ("publish", "begin"):
+        seen = Watched(1)
+        seen.begin(A, 1)
+        seen.at_us = 2000
+        executed = SimpleNamespace(tables=frozenset({1, 3}), checkpoint_ts=ts_of(900))
+        seen.tables = executed.tables
+        assert seen.monitor.saw(seen.kernel(), ETCD, None, executed, [Changed("barrier", ts_of(1000), None)]) is None
+        seen.at_us = 3000
+        broken = seen.publish(1000 + beyond) if then == "publish" else seen.begin(B, 3, 1000 + beyond)
+        assert (broken or (None,))[0] == found
+
+
 def test_a_dropped_table_that_still_stops_holds_no_checkpoint():
     """However far behind it is: a swarm found that it did (v4, the owner gone as the table was dropped)."""
     seen = Watched(1, 2)

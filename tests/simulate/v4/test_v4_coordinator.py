@@ -13,14 +13,14 @@ from test_v4_cluster import CAPTURES, DATAGRAMS, END_US, LOCAL, QUIET_US, STREAM
 
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Fault, Restart
-from ticdc_lab.simulate.machine import Asked, Ignored, Now, Received, Send
+from ticdc_lab.simulate.machine import Asked, Fired, Ignored, Now, Received, Send
 from ticdc_lab.simulate.runs import QUIET
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
 from ticdc_lab.simulate.scheduler import run
-from ticdc_lab.simulate.scheduler.clock import us_of
-from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, Ddl
+from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, Ddl, View
 from ticdc_lab.simulate.scheduler.monitor import BARRIER, EMPTY, LOST, ONE
-from ticdc_lab.simulate.scheduler.roles import Drain, MoveMaintainer, MoveTable, Rebalance
+from ticdc_lab.simulate.scheduler.roles import Drain, MoveMaintainer, MoveTable, Rebalance, Tick
 from ticdc_lab.simulate.scheduler.roles import Restart as Begin
 from ticdc_lab.simulate.scheduler.v4 import block_events, controller, coordinator, maintainer_move, spans
 from ticdc_lab.simulate.scheduler.v4.dispatchers import Dispatchers
@@ -28,11 +28,14 @@ from ticdc_lab.simulate.scheduler.v4.maintainer import Maintainer
 from ticdc_lab.simulate.scheduler.v4.messages import (
     AddMaintainerRequest,
     CoordinatorBootstrapRequest,
+    MaintainerStatus,
+    NodeHeartbeat,
     RemoveMaintainerRequest,
     SetDispatcherDrainTarget,
 )
 from ticdc_lab.simulate.scheduler.v4.node import NodeManager
 from ticdc_lab.simulate.scheduler.v4.operators import Move
+from ticdc_lab.simulate.scheduler.variants import capture_machine
 
 SECOND = 1_000_000
 EXAMPLE = "data/scenarios/scheduler/coordinator.yaml"
@@ -204,9 +207,9 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any] | Any, str]] = {
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the invariant that it breaks."""
+    """By the invariant that it breaks; a DDL takes its time, in which the checkpoint must not come to it."""
     room, name, instead, breaks = BUGS[bug]
-    ddl = Ask(3 * SECOND, ETCD, Ddl(add=(9,)))
+    ddl = Ask(3 * SECOND, ETCD, Ddl(add=(9,), takes_us=600_000))
     stuck = [Ask(2 * SECOND, "capture-3", run_stick()), Ask(5 * SECOND, "capture-3", run_stick(free=True))]
     faults = [ddl, *stuck, *asked(6 * SECOND, MoveMaintainer("capture-2")), *asked(8 * SECOND, Drain("capture-2"))]
     assert_well(cluster(*faults, until_us=14 * SECOND), 9)
@@ -285,3 +288,44 @@ def test_a_node_is_not_empty_while_a_move_takes_a_table_to_it_or_from_it(origin:
         _, (heartbeat,) = NodeManager(Maintainer(), Dispatchers()).step(run_on, FOLLOWED, Now(0))
         left.append(heartbeat.message.maintainer.draining)
     assert left == [int(origin == "capture-2"), int(origin == "capture-2") + 1]
+
+
+def test_dispatchers_stand_below_a_ddl_that_their_node_has_yet_to_be_ticked_with() -> None:
+    """A capture polls between the view that tells of a DDL and its tick: one that came back went up to it (seed 1075).
+
+    So the checkpoint was at a DDL that nobody had written.
+    """
+    machine = capture_machine(run.Settings(variant="v4", coordinator=True), "capture-1")
+    state, _ = machine.start("capture-1", Now(0))
+    barrier_ts = ts_of(SECOND)
+    view = View(2, frozenset(CAPTURES), "capture-2", 1, frozenset({1}), barrier_ts, barrier_ts - 9, barrier_ts)
+    for event in (Received(ETCD, view), Fired("poll")):
+        state, _ = machine.step(state, event, Now(2 * SECOND))
+    assert state.processor.executor.limit_ts == barrier_ts - 1
+    passed = replace(state.processor, block=block_events.Block(passed_ts=barrier_ts))
+    state, _ = machine.step(state._replace(processor=passed), Fired("poll"), Now(2 * SECOND))
+    assert state.processor.executor.limit_ts > barrier_ts
+
+
+def test_a_maintainer_of_an_older_coordinator_is_moved() -> None:
+    """Nodes take only one with an epoch of the coordinator that they follow: it was on no node for ever (seed 1312)."""
+    gone = [*asked(3 * SECOND, MoveMaintainer("capture-2")), Crash(5 * SECOND, "capture-1")]
+    found = cluster(*gone, *asked(14 * SECOND, MoveMaintainer("capture-3")), until_us=20 * SECOND)
+    assert_well(found)
+    assert maintainers(found) == ["capture-3"]
+    (first, second, third) = [epoch for epoch, _ in sorted(found.kernel.auditor.maintainers.items())]
+    assert first >> coordinator.PLACES == second >> coordinator.PLACES < third >> coordinator.PLACES
+
+
+def test_a_maintainer_of_an_older_coordinator_that_ends_before_it_works_is_placed_anew() -> None:
+    """Its node, whose processor begins again, takes none with that epoch any more."""
+    machine, sent = coordinator.Coordinator(), list[Any]()
+    state, _ = machine.elected("capture-1", 3, Now(0))
+    old = MaintainerStatus("Working", bootstrap_done=False, maintainer_epoch=(2 << coordinator.PLACES) + 1)
+    for at_us, status in ((0, old), (2 * SECOND, None)):
+        tick = Asked(Tick(frozenset({"capture-2"}), frozenset({1}), 0))
+        beat = Received("capture-2", NodeHeartbeat("ALIVE", 1, coordinator_epoch=3, maintainer=status))
+        for event in (tick, beat, tick):
+            state, sent = machine.step(state, event, Now(at_us))
+    (added,) = [o.message for o in sent if isinstance(o, Send) and isinstance(o.message, AddMaintainerRequest)]
+    assert added.maintainer_epoch >> coordinator.PLACES == 3

@@ -8,7 +8,7 @@ import pytest
 from v4_cluster import STEP_US, Cluster
 
 from ticdc_lab.simulate.machine import Asked, Decided, Ignored, Send
-from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, Rebalance, Span
+from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, Rebalance, Span, Tick
 from ticdc_lab.simulate.scheduler.v4 import Maintainer, Settings
 from ticdc_lab.simulate.scheduler.v4.messages import (
     HeartBeatRequest,
@@ -373,6 +373,15 @@ def test_an_absent_table_holds_the_checkpoint_and_is_named() -> None:
     cluster.tick()
     assert cluster.watermarks.checkpoint_ts is None and cluster.checkpoint_ts == held
     assert "table 3 is scheduling@n1" in cluster.watermarks.because and cluster.watermarks.since_us == at_us
+
+
+def test_a_table_that_a_ddl_has_brought_begins_with_the_ddl() -> None:
+    """Etcd's checkpoint may lie below: a maintainer told more, which is persisted above the table (seed 941)."""
+    cluster = running(1, 2)
+    cluster.tables, executed_ts = frozenset({1, 2, 3}), cluster.checkpoint_ts + 1000
+    cluster.ask(Tick(frozenset({"n1"}), cluster.tables, cluster.checkpoint_ts, None, executed_ts))
+    (created,) = [m for _, _, m in cluster.queue if isinstance(m, ScheduleDispatcherRequest)]
+    assert (created.dispatcher_id, created.start_ts) == (3, executed_ts)
 
 
 def test_a_barrier_holds_the_checkpoint() -> None:

@@ -16,7 +16,7 @@ class World:
     """A changefeed on n1 that moves to n2."""
 
     def __init__(self) -> None:
-        self.move, self.changefeed, _ = move.begun(Changefeed("cf", move.WORKING, N1), N2)
+        self.move, self.changefeed, _ = move.begun(Changefeed("cf", move.WORKING, N1), N2, 2)
 
     def _take(self, stepped: tuple[MoveMaintainer, Changefeed, list[Output]]) -> list[Output]:
         self.move, self.changefeed, outputs = stepped
@@ -135,4 +135,4 @@ def test_statuses_of_another_epoch_do_not_count() -> None:
 def test_a_changefeed_on_no_node_cannot_move() -> None:
     """It is added instead."""
     with pytest.raises(ValueError, match="it is added, not moved"):
-        move.begun(Changefeed("cf", move.ABSENT, None), N2)
+        move.begun(Changefeed("cf", move.ABSENT, None), N2, 2)

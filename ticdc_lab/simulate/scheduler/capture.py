@@ -287,7 +287,7 @@ class Capture:
     def _fired(self, state: CaptureState, event: Fired, now: Now) -> tuple[CaptureState, list[Output]]:
         name = event.name
         if name == "poll":
-            polled = Asked(Poll(state.resolved_ts))
+            polled = Asked(Poll(state.resolved_ts, state.view.barrier_ts if state.view is not None else None))
             processor, outputs = self.variant.processor.step(state.processor, polled, now)
             return state._replace(processor=processor), [Wake(self.poll_us, "poll"), *outputs]
         if name == "tick" and state.owner is None and not self.variant.ticks:

@@ -57,6 +57,9 @@ class Monitor:
     ----------
     stops_at_violation
         Whether a run ends at a violation; the measures go on otherwise.
+    stands_below
+        Whether dispatchers stand below a DDL until it is written, so that the checkpoint does (v4's coordinator); else
+        it comes to the DDL first.
     writers
         Captures that write, by table.
     durable
@@ -70,6 +73,7 @@ class Monitor:
     start_ts: int
     wanted: frozenset[Key]
     stops_at_violation: bool = True
+    stands_below: bool = False
     writers: dict[Key, list[Address]] = field(default_factory=dict)
     durable: dict[Key, tuple[int, int]] = field(default_factory=dict)
     written: dict[Address, dict[Key, None]] = field(default_factory=dict)
@@ -199,7 +203,10 @@ class Monitor:
                     ddl_ts = output.before
                     found = self._executed(kernel, ddl_ts)
         if after.tables is not self.wanted:
-            self._want(after.tables, max(after.checkpoint_ts, ddl_ts - 1), kernel.now_us)
+            self._want(after.tables, max(after.checkpoint_ts, ddl_ts), kernel.now_us)
+        if is_published and self.stands_below and after.executed_ts < (after.barrier_ts or 0) <= after.checkpoint_ts:
+            found = found or (LOST, f"the checkpoint is {after.checkpoint_ts}: the DDL of {after.barrier_ts} and its"
+                              " tables are not there, and who begins there never meets it")  # fmt: skip
         return found or (self._published(kernel, after.checkpoint_ts) if is_published else None)
 
     def _executed(self, kernel: Kernel, barrier_ts: int) -> Found:

@@ -89,10 +89,12 @@ class Drain(NamedTuple):
 class Poll(NamedTuple):
     """The processor's periodic call (command of an ``Asked`` to the processor's machine).
 
-    ``limit_ts`` is the global resolved ts as this capture last heard: nothing is written beyond it.
+    ``limit_ts`` is the global resolved ts as this capture last heard: nothing is written beyond it. ``barrier_ts`` is
+    the DDL that etcd has, for processors that stand at it by themselves.
     """
 
     limit_ts: int
+    barrier_ts: int | None = None
 
 
 class Restart(NamedTuple):

@@ -85,7 +85,7 @@ def simulate(
     """
     nodes, keys, start_ts = settings.nodes(), settings.keys(), ts_of(0)
     all_faults = (*faults, *(drawn(chaos, nodes, ETCD, seed) if chaos else ()))
-    monitor = Monitor(start_ts, keys, stops_at_violation)
+    monitor = Monitor(start_ts, keys, stops_at_violation, settings.coordinator)
     recorder = recorder or Recorder(name or f"{settings.variant} seed {seed}", level)
     machines: dict[str, Any] = {ETCD: Etcd(keys, start_ts, settings.ttl_us)}
     machines |= {node: capture_machine(settings, node) for node in nodes}

@@ -167,9 +167,14 @@ def _moved(state: CoordinatorState, to: Address, because: str, at_us: int) -> St
         why_not = "it is there already"
     if why_not:
         return _said(state, f"maintainer to {to}: {why_not}", Decided("maintainer", None, why_not))
-    move, changefeed, outputs = maintainer_move.begun(state.changefeed, to)
+    move, changefeed, outputs = maintainer_move.begun(state.changefeed, to, _next_epoch(state))
     decided = Decided("maintainer", to, because)
     return replace(state, move=move, changefeed=changefeed, sent_us=None, said=""), [decided, *outputs]
+
+
+def _next_epoch(state: CoordinatorState) -> int:
+    """Give the epoch of the next maintainer: nodes take none of an older coordinator, as one taken over may be."""
+    return max(state.changefeed.epoch, state.owner_rev << PLACES) + 1
 
 
 # What nodes say
@@ -196,7 +201,7 @@ def _heard(state: CoordinatorState, sender: Address, message: NodeHeartbeat, at_
         return state, outputs
     if works and status.bootstrap_done and one.state == SCHEDULING:
         changefeed, told = maintainer_move.put(one, WORKING, sender, f"{sender} reports it working")
-    elif not works and one.state == WORKING:
+    elif not works and (one.state == WORKING or one.epoch >> PLACES < state.owner_rev):
         changefeed, told = maintainer_move.put(one, ABSENT, None, f"{sender} does not run it any more")
         state = replace(state, since_us=at_us)
     else:
@@ -280,7 +285,7 @@ def _placed(state: CoordinatorState, at_us: int) -> Stepped:
         decided = Decided("maintainer", None, "no node can take it", rejected)
         return _said(state, f"no node: {rejected}", decided)
     node = state.address if state.address in nodes else nodes[0]
-    epoch = max(one.epoch, state.owner_rev << PLACES) + 1
+    epoch = _next_epoch(state)
     changefeed, outputs = maintainer_move.put(one._replace(epoch=epoch), SCHEDULING, node, f"it is added on {node}")
     decided = Decided("maintainer", node, "there is none, and all nodes have equally many", rejected)
     state = replace(state, changefeed=changefeed, sent_us=at_us, said="")

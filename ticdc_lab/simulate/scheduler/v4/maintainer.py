@@ -236,7 +236,8 @@ def _tables(state: MaintainerState, tick: Tick, at_us: int) -> Stepped:
         return state, []
     removed = [key for root in gone for key in _of_root(state, root)]
     control, outputs = controller.tasks_removed(state.control, removed, at_us, "it is not wanted any more")
-    added, changes = spans.added(control.spans, new, tick.checkpoint_ts, at_us, "it is wanted")
+    start_ts = max(tick.checkpoint_ts, tick.executed_ts)  # a table that a DDL has brought begins with it
+    added, changes = spans.added(control.spans, new, start_ts, at_us, "it is wanted")
     return replace(state, control=control._replace(spans=added)), outputs + changes
 
 

@@ -33,11 +33,16 @@ class Changefeed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MoveMaintainer:
-    """``target`` becomes the origin where the destination is lost before it was asked."""
+    """``target`` becomes the origin where the destination is lost before it was asked.
+
+    The maintainer has ``target_epoch`` there, which is one of the coordinator that moves it: the origin's may be of the
+    coordinator before.
+    """
 
     origin: Address
     target: Address
     origin_epoch: int
+    target_epoch: int
     state: str = REMOVE_ORIGIN
     origin_removed: bool = False
 
@@ -50,11 +55,11 @@ class MoveMaintainer:
 Stepped = tuple[MoveMaintainer, Changefeed, list[Output]]
 
 
-def begun(changefeed: Changefeed, dest: Address) -> Stepped:
-    """Begin to move a maintainer from where it is."""
+def begun(changefeed: Changefeed, dest: Address, epoch: int) -> Stepped:
+    """Begin to move a maintainer from where it is; it has ``epoch`` at the destination."""
     if changefeed.node is None:
         raise ValueError(f"{changefeed.name} is on no node: it is added, not moved")
-    move = MoveMaintainer(changefeed.node, dest, changefeed.epoch)
+    move = MoveMaintainer(changefeed.node, dest, changefeed.epoch, epoch)
     return move, *put(changefeed, SCHEDULING, changefeed.node, f"it moves to {dest}")
 
 
@@ -80,8 +85,7 @@ def schedule(move: MoveMaintainer, changefeed: Changefeed) -> Stepped:
     if move.state == ORIGIN_STOPPED:
         move = replace(move, state=ADD_TARGET)
         because = f"it has stopped on {move.origin}"
-        epoch = changefeed.epoch + 1
-        changefeed, outputs = put(changefeed._replace(epoch=epoch), SCHEDULING, move.target, because)
+        changefeed, outputs = put(changefeed._replace(epoch=move.target_epoch), SCHEDULING, move.target, because)
     return move, changefeed, [*outputs, Send(move.target, AddMaintainerRequest(changefeed.name, changefeed.epoch))]
 
 

@@ -114,7 +114,8 @@ class NodeManager:
             state, more = self._told(replace(state, block=block), event, now)
             return state, [*outputs, *more]
         if isinstance(event, Asked) and isinstance(event.command, Poll):
-            event = Asked(Poll(state.block.limit_ts(event.command.limit_ts)))
+            block = block_events.told(state.block, event.command.barrier_ts, 0, state.executor)  # before a tick says it
+            event = Asked(Poll(block.limit_ts(event.command.limit_ts)))
         state, outputs = self._dispatched(state, event, now)
         if isinstance(event, Asked) and isinstance(event.command, Restart):
             gone = _removed(state, "the processor restarted")
