@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import with_hashes, with_keys
@@ -104,7 +106,7 @@ def staying_share(before: int, after: int) -> float:
 
 
 def cost_of(expansion: Expansion) -> Cost:
-    """Count what an expansion costs; two aggregates over the log.
+    """Count what an expansion costs; three aggregates over the log.
 
     Parameters
     ----------
@@ -114,9 +116,10 @@ def cost_of(expansion: Expansion) -> Cost:
     plan = expansion.plan
     parts = plan.pause_ms
     sent = _sent(expansion).collect()[0]
-    moved = _moved(expansion).collect()
-    loads = {c: [r["rows"] for r in moved if r["of"] == c] for c in ("before", "after")}
-    total = next(r for r in moved if r["of"] == "all")
+    placed = _placed(expansion)
+    keys = _keys(placed).collect()[0]
+    pairs = placed.groupBy("before", "after").agg(F.count(F.lit(1)).alias("rows")).collect()
+    moved = [r["rows"] for r in pairs if None not in (r["before"], r["after"]) and r["before"] != r["after"]]
     lag = None if plan.admin_ms is None or not plan.checkpoint else plan.start_ms - tso.physical_ms(plan.checkpoint)
     return Cost(
         waiting_ms=parts["waiting"],
@@ -129,13 +132,13 @@ def cost_of(expansion: Expansion) -> Cost:
         dropped_rows=sent["dropped_rows"],
         strays=sent["strays"],
         missed_rows=sent["missed_rows"],
-        rows=total["rows"],
-        moved_rows=total["moved_rows"],
-        keys=total["keys"],
-        moved_keys=total["moved_keys"],
+        rows=sum(r["rows"] for r in pairs),
+        moved_rows=sum(moved),
+        keys=keys["keys"],
+        moved_keys=keys["moved_keys"],
         expected_share=1 - staying_share(plan.before, plan.after),
-        load_before=_max_over_mean(loads["before"], plan.before),
-        load_after=_max_over_mean(loads["after"], plan.after),
+        load_before=_max_over_mean(pairs, "before", plan.before),
+        load_after=_max_over_mean(pairs, "after", plan.after),
     )
 
 
@@ -157,34 +160,27 @@ def _sent(expansion: Expansion) -> DataFrame:
     )
 
 
-def _moved(expansion: Expansion) -> DataFrame:
-    """Rows of each partition with either count (``of``: before, after), and rows and keys that move (``all``)."""
+def _placed(expansion: Expansion) -> DataFrame:
+    """Each row's ``key_hash``, and its partition with either count (``before``, ``after``)."""
     plan, h = expansion.plan, F.col("target_partition")
     rows = dispatch_by_rules(
         expansion.recorded.where(IS_ROW).transform(with_keys), rules=expansion.rules, case_sensitive=True,
         partitions=math.lcm(plan.before, plan.after), catalog=expansion.catalog,
     )  # fmt: skip
-    narrow = rows.select("key_hash", *[(h % n).cast("int").alias(c) for c, n in _counts(expansion).items()])
-    by_key = narrow.groupBy("key_hash", "before", "after").agg(F.count(F.lit(1)).alias("rows"))
-    loads = [
-        by_key.groupBy(F.lit(c).alias("of"), F.col(c).alias("partition")).agg(F.sum("rows").alias("rows"))
-        for c in _counts(expansion)
-    ]
-    moves = F.col("before") != F.col("after")
-    keys = F.when(moves, F.col("key_hash"))
-    whole = by_key.agg(
-        F.lit("all").alias("of"),
-        F.sum("rows").alias("rows"),
-        F.coalesce(F.sum(F.when(moves, F.col("rows"))), F.lit(0)).alias("moved_rows"),
-        F.countDistinct("key_hash").alias("keys"),
-        F.countDistinct(keys).alias("moved_keys"),
-    )
-    return whole.unionByName(loads[0], allowMissingColumns=True).unionByName(loads[1], allowMissingColumns=True)
+    counts = {"before": plan.before, "after": plan.after}
+    return rows.select("key_hash", *[(h % n).cast("int").alias(c) for c, n in counts.items()])
 
 
-def _counts(expansion: Expansion) -> dict[str, int]:
-    return {"before": expansion.plan.before, "after": expansion.plan.after}
+def _keys(placed: DataFrame) -> DataFrame:
+    """How many keys there are, and how many of them have a row that moves."""
+    moves = F.coalesce(F.col("before") != F.col("after"), F.lit(False))
+    by_key = placed.where("key_hash IS NOT NULL").groupBy("key_hash").agg(F.max(moves).alias("moves"))
+    return by_key.agg(F.count(F.lit(1)).alias("keys"), F.count_if("moves").alias("moved_keys"))
 
 
-def _max_over_mean(rows: list[int], partitions: int) -> float:
-    return max(rows) * partitions / sum(rows) if rows else 1.0
+def _max_over_mean(pairs: Sequence[Row], side: str, partitions: int) -> float:
+    """The busiest partition beside the mean, from the rows of each pair of partitions."""
+    rows: Counter[int | None] = Counter()
+    for pair in pairs:
+        rows[pair[side]] += pair["rows"]
+    return max(rows.values()) * partitions / rows.total() if rows else 1.0
