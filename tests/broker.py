@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from certificates import Certificates, certificates
+from cluster import QUICK
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.engine.environment import require_java
@@ -119,7 +120,7 @@ class Broker:
         return self.folder / "broker.log"
 
     def _java(self, *command: str) -> subprocess.Popen[bytes]:
-        java = [str(require_java().executable), "-Xmx384m", "-XX:TieredStopAtLevel=1", "-cp", self._class_path]
+        java = [str(require_java().executable), "-Xmx384m", *QUICK.split(), "-cp", self._class_path]
         with self._log().open("wb") as log:
             return subprocess.Popen(
                 [*java, *command, str(self._settings)], stdout=log, stderr=subprocess.STDOUT, cwd=self.folder

@@ -40,6 +40,7 @@ import engines
 import killing
 import reference_decoder
 from checked_figures import every_figure_is_plotlys
+from cluster import UNVERIFIED
 from lab_fixtures import lab, pictures
 
 __all__ = ["every_figure_is_plotlys", "lab", "pictures"]
@@ -58,7 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Kernels and jars, which each worker would make or wait for at once, are made while the workers find tests."""
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", BRIEF_OPTIONS)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{BRIEF_OPTIONS} {UNVERIFIED}")
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         making = Path(tempfile.mkdtemp(prefix="ticdc_lab-tests-")) / "made"
         os.environ[MADE] = str(making)

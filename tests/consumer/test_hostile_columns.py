@@ -155,7 +155,6 @@ def test_into_delta(classic: SparkSession, tmp_path: Path) -> None:
     assert {name: row[name] for name in COLUMNS} == ROW
 
 
-@pytest.mark.soak
 def test_into_mariadb(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As everywhere."""
     monkeypatch.setenv(PASSWORD, mariadb.PASSWORD)

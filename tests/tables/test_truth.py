@@ -77,9 +77,9 @@ def compare(events: DataFrame, name: tuple[str, str], ts: int, truth: Counter[tu
     ("topic", "moments"),
     [
         (OPEN, ("RENAME TABLE", "")),
-        pytest.param(CANAL, ("",), marks=pytest.mark.soak),
-        pytest.param(OPEN.replace(".jsonl", "-dup-restart.jsonl"), ("",), marks=pytest.mark.soak),
-        pytest.param(CANAL.replace(".jsonl", "-dup-restart.jsonl"), ("",), marks=pytest.mark.soak),
+        (CANAL, ("",)),
+        (OPEN.replace(".jsonl", "-dup-restart.jsonl"), ("",)),
+        (CANAL.replace(".jsonl", "-dup-restart.jsonl"), ("",)),
     ],
 )
 def test_every_table_is_what_the_transactions_made_it(decoded: EVENTS, topic: str, moments: tuple[str, ...]) -> None:
@@ -125,7 +125,6 @@ def test_inferred_values_are_those_tidb_made(decoded: EVENTS, ddl: str, table: t
     assert checked >= 10
 
 
-@pytest.mark.soak
 def test_balances_add_up_at_transaction_boundaries(decoded: EVENTS) -> None:
     """Money moves between six tables inside transactions: their sum is the same at every commit_ts."""
     events = decoded(BANK)
