@@ -1,9 +1,10 @@
-"""The frame of a workload: the events contract, and the same rows however the work is divided."""
+"""The frame of a workload: the events contract, and the same rows however the work is divided, on either engine."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import engines
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -15,8 +16,6 @@ from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.facts.watermarks import topic_watermarks
 from ticdc_lab.transactions import transactions
 from ticdc_lab.workload import Workload, generate, generate_into
-
-pytestmark = pytest.mark.spark
 
 SMALL = Workload(kind="hot-keys", rows=4_000, keys=500, ddl=8, big_share=0.1, big_rows=80, long_share=0.01, seed=3)
 
@@ -50,6 +49,13 @@ def test_the_division_of_the_work_changes_nothing(spark: SparkSession, kind: str
     assert usual != said(generate(spark, Workload(kind=kind, rows=4_000, keys=700, ddl=3, seed=1)))
 
 
+def test_both_engines_make_the_same_rows(classic: SparkSession) -> None:
+    """In one task of Spark, in several, and in the embedded engine's."""
+    with engines.using("embedded"):
+        embedded = said(generate(engines.session_of("embedded"), SMALL))
+    assert {said(generate(classic, SMALL, partitions=n)) for n in (1, 3, None)} == {embedded}
+
+
 def test_the_workers_write_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
     """In the contract's types; what was there is replaced, and a request that cannot be met leaves it as it was."""
     generate_into(spark, Workload(kind="bank", rows=2_000, keys=100), tmp_path / "truth.parquet")
@@ -80,9 +86,9 @@ def test_the_truth_is_a_log_without_faults(spark: SparkSession) -> None:
     events.unpersist()
 
 
-def test_ddl_and_watermarks_are_read_without_making_rows(spark: SparkSession) -> None:
+def test_ddl_and_watermarks_are_read_without_making_rows(classic: SparkSession) -> None:
     """A filter on the kind leaves the lanes out of the plan."""
-    plan = generate(spark, SMALL).where("kind = 'ddl'")._jdf.queryExecution().optimizedPlan().toString()
+    plan = generate(classic, SMALL).where("kind = 'ddl'")._jdf.queryExecution().optimizedPlan().toString()
     assert plan.count("MapInArrow") == 1
 
 
