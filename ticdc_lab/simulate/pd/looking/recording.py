@@ -139,7 +139,7 @@ def recorded(run: Run, *, every_us: int = 1_000_000) -> Recording:
         Between two samples, µs.
     """
     world = World(run.start, run.seed, run.policies, run.changes)
-    return record(world, until_us=run.until_us, every_us=every_us)
+    return record(world, until_us=run.end.time_us if run.end.because == "settled" else run.until_us, every_us=every_us)
 
 
 def _drop_of(running: object, now_us: int) -> Drop | None:
