@@ -66,6 +66,28 @@ def test_a_violation_in_the_calm_is_seen() -> None:
     assert played.run.end.because == "violation" and played.run.end.time_us >= 20_000_000
 
 
+HANGS = """\
+model: pd
+until: 40s
+settle: 5s
+cluster: {stores: 4, regions: 12}
+events:
+  - {at: 2s, cut_off: store-1}
+  - {at: 3s, pdctl: operator add transfer-leader 1 2}
+assert:
+  - {eventually: oldest operator < 20s}
+"""
+
+
+def test_it_has_not_settled_while_an_operator_may_hang() -> None:
+    """Each is young for a while: what it is asked to be at the end would hold at every early moment."""
+    scenario = scenario_from_text(HANGS)
+    played = scenario.model.play(scenario)
+    assert not played.held and played.run.end.because == "time"
+    quick = scenario_from_text(HANGS.replace("  - {at: 2s, cut_off: store-1}\n", ""))
+    assert quick.model.play(quick).run.end.because == "settled"
+
+
 ENDS: Mapping[str, int] = {"scheduler": 55, "pipeline": 40, "changefeeds": 42, "ddl-service": 22, "pd": 300}
 
 

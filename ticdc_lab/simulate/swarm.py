@@ -361,7 +361,7 @@ def _pd(chance: Random) -> str:
              "{eventually: down peers = 0}", "{eventually: every region has a leader}",
              "{eventually: no region is left in a joint state}", "{eventually: oldest operator < 150s}"]  # fmt: skip
     return (
-        f"until: 5m\nsettle: 30s\ncluster: {{stores: [{', '.join(there)}], regions: {regions}, on: {on},"
+        f"until: 10m\nsettle: 30s\ncluster: {{stores: [{', '.join(there)}], regions: {regions}, on: {on},"
         f" size: {chance.choice((8, 40, 96))}, store_limit: {chance.choice((60, 600, 2000))},"
         f" config: {{{', '.join(f'{k}: {v}' for k, v in config.items())}}}}}\n{network}"
         + _lines("events", [f"{{{one}}}" for one in drawn])

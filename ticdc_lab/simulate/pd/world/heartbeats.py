@@ -52,16 +52,23 @@ class Heartbeats:
     def gathered(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Take the heartbeats of all regions since the last time; give of which rows one has come since another PD led.
 
-        One that the network loses, or whose leader cannot reach PD, is made up for an interval later.
+        One that the network loses, or whose leader cannot reach PD, is made up for an interval later. Those that report
+        a change came as well (:meth:`came`).
         """
         world, r = self.world, self.world.regions
         every_us = world.settings.region_heartbeat_us
         in_touch = np.array([*(n.in_touch for n in world.nodes.all), False])
         due = in_touch[r.leader[rows]] & (next_heartbeat_us(r.id[rows], self.heard_us, every_us) <= world.now_us)
         come = [row for row in rows[due].tolist() if not world.nodes.loses()]
-        self.heard = np.pad(self.heard, (0, max(0, len(r.id) - len(self.heard))))
-        self.heard[come], self.heard_us = r.id[come], world.now_us
+        self.came(come)
+        self.heard_us = world.now_us
         return np.asarray(self.heard[rows] == r.id[rows])
+
+    def came(self, rows: list[int]) -> None:
+        """PD hears of regions: of one that was cut off another one it knows nothing before its first heartbeat."""
+        r = self.world.regions
+        self.heard = np.pad(self.heard, (0, max(0, len(r.id) - len(self.heard))))
+        self.heard[rows] = r.id[rows]
 
     def expect(self, what: str, i: int, region: int) -> None:
         """Let a region's next heartbeat tell something about its peer on a store."""
@@ -133,6 +140,7 @@ class Heartbeats:
         for rows in self.world.regions.down_rows.values():
             if row in rows:
                 rows.add(new)
+        self.came([new])
 
 
 _BUCKET = 8

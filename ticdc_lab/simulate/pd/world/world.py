@@ -295,6 +295,8 @@ class World:
             self.heartbeats.expect(CHANGED, leader, int(self.regions.id[row]))
             return False
         self.controller.unheard.discard(row)
+        if self.leads_since_us is not None:
+            self.heartbeats.came([row])
         self.controller.reported(row, cluster, self.now_us, self.tick)
         return True
 
