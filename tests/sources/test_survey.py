@@ -24,8 +24,6 @@ from ticdc_lab.sources.places import Size
 from ticdc_lab.sources.survey import Found, survey
 from ticdc_lab.widgets.source_bar import SourceBar
 
-pytestmark = pytest.mark.spark
-
 OPEN = str(golden("messages_open-protocol_small.jsonl.gz"))
 
 
@@ -82,9 +80,9 @@ def test_what_takes_long_is_offered_as_a_sample(found: Found) -> None:
     assert "startingTimestamp" in topic.advice[-1]
 
 
-def test_each_kind_of_place_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_kind_of_place_is_told(classic: SparkSession, tmp_path: Path) -> None:
     """A Parquet file, a Delta table, the name of a table and a storage folder, with the messages each holds."""
-    messages = load(spark, OPEN).messages.cache()
+    messages = load(classic, OPEN).messages.cache()
     messages.write.parquet(str(tmp_path / "log.parquet"))
     messages.write.format("delta").save(str(tmp_path / "lake"))
     messages.createOrReplaceTempView("recorded_topic")
@@ -93,15 +91,15 @@ def test_each_kind_of_place_is_told(spark: SparkSession, tmp_path: Path) -> None
     folder = next(p for p in sorted((tmp_path / "storage").rglob("metadata"))).parent
     kinds = {"log.parquet": "parquet", "lake": "delta"}
     for name, kind in kinds.items():
-        found = survey(spark, str(tmp_path / name))
+        found = survey(classic, str(tmp_path / name))
         assert (found.source_kind, found.protocol, found.size.messages) == (kind, "open-protocol", 1470)
-    table = survey(spark, "recorded_topic", source_kind="table")
+    table = survey(classic, "recorded_topic", source_kind="table")
     assert (table.source_kind, table.protocol, table.size.messages) == ("table", "open-protocol", None)
     assert table.is_large, "nobody knows how long it takes"
-    storage = survey(spark, str(folder))
+    storage = survey(classic, str(folder))
     assert storage.source_kind == "storage"
     assert storage.size.messages is not None and not storage.size.is_exact
-    spark.catalog.dropTempView("recorded_topic")
+    classic.catalog.dropTempView("recorded_topic")
     messages.unpersist()
 
 
@@ -145,7 +143,6 @@ def test_it_is_an_answer_with_the_commands_sentence(lab: Any, spark: SparkSessio
     assert bar.read_button.description == "read all"
 
 
-@pytest.mark.soak
 def test_commands_take_a_sample_and_say_what_it_cannot_prove(lab: Any) -> None:
     """The limits stand in the answer; what cannot be read is an error in words."""
     facts = json.loads(lab("transactions", OPEN, "--tables", "shop.orders", "--json").stdout)
