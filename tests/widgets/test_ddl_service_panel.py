@@ -73,7 +73,6 @@ def test_workers_can_be_added_as_many_as_are_spare() -> None:
     assert found == ["ddl-service-node-4", "ddl-service-node-5"]
 
 
-@pytest.mark.soak
 def test_the_same_pictures_attach_to_a_running_service(tmp_path: Path) -> None:
     """Each tick asks its API again; when no worker answers any more it is said."""
     with running("node-a", SqliteStore(tmp_path), Listening(port=0), Duties(tick_us=50_000)) as port:

@@ -208,7 +208,6 @@ def upload(bench: Workbench, name: str, text: str) -> None:
     bench.keep.upload.value = ({**told, "last_modified": datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)},)
 
 
-@pytest.mark.soak
 def test_a_state_makes_the_workbench_anew(bench: Workbench, spark: SparkSession, tmp_path: Path) -> None:
     """From its source, in the tab that was open, with what was chosen."""
     bench.pages.open("messages")
