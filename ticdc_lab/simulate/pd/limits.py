@@ -80,24 +80,32 @@ class Windows(NamedTuple):
     errors: float = 0.0
 
 
-def window_capacity(w: Windows, priority: Priority) -> float:
+def window_capacity(w: Windows, priority: int) -> float:
     """Give what a priority's window holds: half of the one below it, 10 MiB at least."""
     return max(LEAST_WINDOW_MIB, int(w.total) >> priority)
 
 
 def window_open(w: Windows, priority: Priority) -> bool:
     """Whether a priority has room, in its own window or one below it; one operator may overshoot."""
-    return any(w.used[p] + LEAST_WINDOW_MIB <= window_capacity(w, Priority(p)) for p in range(priority + 1))
+    return _with_room(w, priority) is not None
+
+
+def _with_room(w: Windows, priority: Priority) -> int | None:
+    """Give the lowest window that has room for a priority."""
+    for p in range(priority + 1):
+        if w.used[p] + LEAST_WINDOW_MIB <= window_capacity(w, p):
+            return p
+    return None
 
 
 def with_snapshot(w: Windows, priority: Priority, size: float) -> Windows | None:
     """Give the windows with a snapshot in flight, in the lowest that has room; None where none has."""
-    for p in range(priority + 1):
-        if w.used[p] + LEAST_WINDOW_MIB <= window_capacity(w, Priority(p)):
-            used = list(w.used)
-            used[p] += size
-            return w._replace(used=(used[0], used[1], used[2], used[3]))
-    return None
+    place = _with_room(w, priority)
+    if place is None:
+        return None
+    used = list(w.used)
+    used[place] += size
+    return w._replace(used=(used[0], used[1], used[2], used[3]))
 
 
 def without_snapshot(w: Windows, size: float) -> Windows:

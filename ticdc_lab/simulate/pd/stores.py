@@ -77,7 +77,7 @@ def label(store: Store, key: str) -> str:
 
 def is_tikv(store: Store) -> bool:
     """Whether a store is TiKV's: the only ones with votes."""
-    return label(store, "engine") in ("", "tikv")
+    return store.labels.get("engine", "") in ("", "tikv")
 
 
 def is_disconnected(store: Store) -> bool:
