@@ -1,6 +1,7 @@
 """Scenarios that a seed draws whole: faults come, end, and the run becomes live."""
 
 import json
+from collections import Counter
 from typing import Any
 from unittest.mock import patch
 
@@ -13,6 +14,10 @@ from planted_schedulers import planted as planted_scheduler
 
 from ticdc_lab.cli import main
 from ticdc_lab.errors import ContractError
+from ticdc_lab.simulate.ddl_service.drawn import drawn_load
+from ticdc_lab.simulate.ddl_service.server_state import Submit
+from ticdc_lab.simulate.ddl_service.sysvars import VARIABLES, WORKERS
+from ticdc_lab.simulate.faults import Ask
 from ticdc_lab.simulate.scheduler.v4 import operators
 from ticdc_lab.simulate.swarm import Fallen, fallen, swarm
 
@@ -60,6 +65,28 @@ def test_the_swarm_of_ddl_as_a_service_sees_what_is_planted(bug: str) -> None:
     assert _not_held("ddl-service", SEEN[bug]) == []
     with planted_ddl(bug):
         assert len(_not_held("ddl-service", SEEN[bug])) == 1
+
+
+def test_the_swarm_of_ddl_as_a_service_leaves_backfills_their_time() -> None:
+    """One worker and batches of 64 rows, as users may want, after the faults and two leases (seed 7712)."""
+    longest_us = 0
+    for seed in range(100):
+        scenario = swarm("ddl-service", seed)
+        load = drawn_load(
+            scenario.settings, until_us=scenario.load.until_us, every_us=scenario.load.every_us, seed=seed
+        )
+        rows = Counter[str]()
+        for fault in load:
+            if isinstance(fault, Ask) and isinstance(fault.command, Submit):
+                rows[fault.node.split("/")[0]] += fault.command.rows
+        rows["cluster1"] += sum(event.what.rows for event in scenario.events if event.name.startswith("ddl "))
+        duties = scenario.settings.duties
+        takes_us = max(rows.values()) * duties.batch_us * int(VARIABLES[WORKERS].default) // 64
+        longest_us = max(longest_us, takes_us)
+        assert scenario.settling is not None
+        rests_us = scenario.settling.quiet_us + 2 * duties.terms.ttl_us + scenario.settling.for_us
+        assert rests_us + takes_us < scenario.until_us
+    assert longest_us > 10_000_000
 
 
 def test_a_seed_draws_the_same_again_and_an_unknown_model_is_refused() -> None:

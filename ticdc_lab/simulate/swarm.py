@@ -270,7 +270,7 @@ def _ddl_service(chance: Random) -> str:
     asked = ["{always: no violation}", "{always: no cluster has two owners}", "{eventually: every job has ended}",
              "{eventually: the service is settled}"]  # fmt: skip
     return (
-        f"until: 22s\nsettle: 3s\n"
+        f"until: 60s\nsettle: 3s\n"
         f"settings: {{bootstrapped: {bootstrapped}, duties: {{tick: {chance.choice((100, 250))}ms}}}}\n"
         f"cluster: {{workers: {workers}, clusters: {clusters}, unregistered: {late},"
         f" servers: {chance.choice((1, 2, 2, 3))}{versions}}}\n"
