@@ -53,6 +53,27 @@ def test_a_recording_that_failed_is_said_and_leaves_nothing(cache: Path, monkeyp
     assert list((cache / "java").iterdir()) == []
 
 
+def test_those_used_longest_ago_are_removed(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with many checkouts would fill its disk; what is in use stays."""
+    java, path, place = require_java().executable, jars.jar_paths(), cache / "java"
+    place.mkdir()
+    others = [place / f"{n:016x}-3.jsa" for n in range(6)]
+    for n, other in enumerate(others):
+        other.write_bytes(b"abc")
+        os.utime(other, (n, n))
+    others[0].rename(used := place / f"{class_archive._digest(path, java)}-3.jsa")
+    assert class_archive.options(path, java)
+
+    def recorded(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        Path(command[-1]).write_bytes(b"new")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", recorded)
+    monkeypatch.setattr(class_archive, "_digest", lambda *_: "f" * 16)
+    made = class_archive.make()
+    assert sorted(place.iterdir()) == sorted([used, made, *others[-2:]])
+
+
 @pytest.mark.soak
 def test_spark_starts_with_it_and_with_a_damaged_one(cache: Path, tmp_path: Path) -> None:
     """Most classes come from the file; of one that is cut Java takes none, and Spark starts as ever."""

@@ -24,6 +24,9 @@ from ticdc_lab.errors import SetupError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+KEPT = 4
+"""Archives that are kept, those used last: each folder with a Spark of its own has one, of some 200 MB."""
+
 _MODULE = "ticdc_lab.engine.class_archive"
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 """Java warns on stdout where it does without a file, and stdout belongs to answers."""
@@ -40,6 +43,9 @@ def options(class_path: Sequence[Path], java: Path) -> str:
         The executable.
     """
     whole = _whole(_digest(class_path, java))
+    if whole:
+        with contextlib.suppress(OSError):  # another user's
+            os.utime(whole)
     return f"-XX:SharedArchiveFile={whole} -Xshare:auto {_QUIET}" if whole else ""
 
 
@@ -49,7 +55,7 @@ def make() -> Path:
     Returns
     -------
     Path
-        The file, of some 120 MB.
+        The file, of some 200 MB; those used longest ago are removed (:data:`KEPT`).
 
     Raises
     ------
@@ -74,6 +80,8 @@ def make() -> Path:
             )
         archive = place / f"{digest}-{made.stat().st_size}.jsa"
         os.replace(made, archive)
+    for unused in sorted(place.glob("*.jsa"), key=lambda path: path.stat().st_mtime_ns)[:-KEPT]:
+        unused.unlink(missing_ok=True)
     return archive
 
 
