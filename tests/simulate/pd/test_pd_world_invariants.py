@@ -276,6 +276,21 @@ def test_a_quorum_is_there_as_far_as_pd_knows_until_it_hears_otherwise() -> None
         assert monitor.has_quorum(there.regions.region(0)) is is_kept
 
 
+@pytest.mark.parametrize(("kind", "is_kept"), [(Kind.REGION, False), (Kind.ADMIN, True)])
+def test_a_user_may_remove_a_voter_while_another_is_silent(kind: Kind, is_kept: bool) -> None:
+    """The two that are left cannot decide, as the user would have it; PD itself must not (seed 2350 of the swarm)."""
+    there, monitor = audited(Timed(1 * S, StopStore(3)), until_s=40)
+    row = next(i for i in there.regions.rows().tolist() if there.regions.region(i).stores == {1, 2, 3})
+    region = there.regions.region(row)._replace(leader=2)
+    there.controller.running[row] = there.controller.made(remove_peer(there.cluster(), region, 1, "rm", kind=kind), 0)
+    there.regions.put(row, region._replace(peers=tuple(p for p in region.peers if p.store != 1)))
+    if is_kept:
+        monitor.region_changed(row, region)
+    else:
+        with pytest.raises(Violated, match=f"{QUORUM}: region {region.id} lost its quorum"):
+            monitor.region_changed(row, region)
+
+
 @pytest.mark.parametrize(("unheard", "is_harm"), [(True, False), (False, True)])
 def test_an_operator_does_harm_only_if_it_did_as_pd_knew_it_too(unheard: bool, is_harm: bool) -> None:
     """A peer on a store of which PD had not heard lately may go (seeds 1038, 1044 and 2019 of the swarm)."""
