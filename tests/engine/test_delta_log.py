@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
+from ticdc_lab.engine import delta_log
 from ticdc_lab.engine.delta_log import DataFile, KnownFiles
 from ticdc_lab.lake.one_pass import LakeFile
 
@@ -84,3 +86,42 @@ def test_what_somebody_else_commits_is_seen(spark: SparkSession, tmp_path: Path)
     for commit in sorted((tmp_path / "t" / "_delta_log").glob("*.json"))[:-1]:
         commit.unlink()
     assert {json.loads(f.stats)["numRecords"] for f in known.now(spark, path)} == {1, 4}
+
+
+def test_a_number_is_taken_once_whoever_has_given_it(spark: SparkSession, tmp_path: Path) -> None:
+    """By this process before, by another since its last look, or by Delta's own writer."""
+    path, known = str(tmp_path / "t"), KnownFiles()
+    DeltaTable.createIfNotExists(spark).location(path).addColumn("id", "bigint").execute()
+    assert known.number(spark, path, "a") == -1
+    assert known.commit(spark, path, [written(tmp_path, 1)], note="ours", once=("a", 3))
+    assert not known.commit(spark, path, [written(tmp_path, 1)], note="ours", once=("a", 3))
+    assert KnownFiles().commit(spark, path, [written(tmp_path, 2)], note="theirs", once=("a", 4))
+    assert not known.commit(spark, path, [written(tmp_path, 2)], note="ours", once=("a", 4))
+    own = spark.range(3, 4).write.format("delta").mode("append").options(txnAppId="a", txnVersion="5")
+    own.save(path)
+    assert not known.commit(spark, path, [written(tmp_path, 3)], note="ours", once=("a", 5))
+    assert known.commit(spark, path, [written(tmp_path, 9)], note="ours", once=("b", 1))
+    assert rows(spark, path) == [1, 2, 3, 9] and known.number(spark, path, "b") == 1
+
+
+@pytest.mark.parametrize("before", [[], [1]], ids=["asked for the first time", "known"])
+def test_of_two_commits_of_a_number_at_once_one_is_refused(
+    before: list[int], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may commit the same batch between our look at its number and our commit."""
+    path, known = str(tmp_path / "t"), KnownFiles()
+    DeltaTable.createIfNotExists(spark).location(path).addColumn("id", "bigint").execute()
+    for number in before:
+        assert known.commit(spark, path, [written(tmp_path, number)], note="ours", once=("a", number))
+    begin = delta_log._begun
+
+    def overtaken(*how: Any) -> Any:
+        transaction = begin(*how)
+        monkeypatch.setattr(delta_log, "_begun", begin)
+        assert KnownFiles().commit(spark, path, [written(tmp_path, 7)], note="theirs", once=("a", 7))
+        return transaction
+
+    monkeypatch.setattr(delta_log, "_begun", overtaken)
+    with pytest.raises(Exception, match=r"(?i)concurrent"):
+        known.commit(spark, path, [written(tmp_path, 7)], note="ours", once=("a", 7))
+    assert rows(spark, path) == [*before, 7]

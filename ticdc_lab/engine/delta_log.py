@@ -36,6 +36,15 @@ class DataFile:
         return json.dumps({"remove": remove | {"extendedFileMetadata": True, "partitionValues": {}}})
 
 
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """What a version of a table has: its files by name, and the numbers of commits that have been asked for."""
+
+    number: int
+    files: dict[str, DataFile]
+    once: dict[str, int]
+
+
 class KnownFiles:
     """The files that Delta tables consist of, kept from one look to the next: a look reads the commits since.
 
@@ -43,11 +52,16 @@ class KnownFiles:
     """
 
     def __init__(self) -> None:
-        self._of: dict[str, tuple[int, dict[str, DataFile]]] = {}
+        self._of: dict[str, _Version] = {}
 
     def now(self, spark: SparkSession, table: str) -> list[DataFile]:
         """Those of a table as it is now."""
-        return list(self._at(table, _begun(spark, table, jvm_of(spark, f"Reading {table}")).snapshot()).values())
+        transaction = _begun(spark, table, jvm_of(spark, f"Reading {table}"))
+        return list(self._at(table, transaction).files.values())
+
+    def number(self, spark: SparkSession, table: str, name: str) -> int:
+        """The number that the last commit of a name bears; -1 where there is none."""
+        return self._number(table, _begun(spark, table, jvm_of(spark, f"Reading {table}")), name)
 
     def commit(
         self,
@@ -88,13 +102,13 @@ class KnownFiles:
         """
         jvm = jvm_of(spark, f"Writing {table}")
         transaction = _begun(spark, table, jvm)
-        if once is not None and transaction.txnVersion(once[0]) >= once[1]:
+        if once is not None and self._number(table, transaction, once[0]) >= once[1]:
             return False
         actions = [file.added(changes=changes) for file in added]
         if once is not None:
             actions.append(json.dumps({"txn": {"appId": once[0], "version": once[1]}}))
         if removed:
-            there, now_ms = self._at(table, transaction.snapshot()), jvm.java.lang.System.currentTimeMillis()
+            there, now_ms = self._at(table, transaction).files, jvm.java.lang.System.currentTimeMillis()
             if not there.keys() >= set(removed):
                 return False
             actions += [there[name].removed(changes=changes, now_ms=now_ms) for name in removed]
@@ -103,35 +117,41 @@ class KnownFiles:
             transaction.commit(_sequence(jvm, map(_action_of(jvm), actions)), _write(jvm, mode, note))
         return True
 
-    def _at(self, table: str, snapshot: Any) -> dict[str, DataFile]:
-        """The files of a version, by name."""
-        version = int(snapshot.version())
-        known, files = self._of.get(table, (-1, {}))
-        since = [Path(table) / "_delta_log" / f"{n:020}.json" for n in range(known + 1, version + 1)]
-        if 0 <= known <= version and all(commit.exists() for commit in since):
-            files = files.copy()
+    def _number(self, table: str, transaction: Any, name: str) -> int:
+        known = self._at(table, transaction).once
+        if name in known:
+            transaction.readTxn().addOne(name)  # else a commit of this name that comes between would not be noticed
+        else:
+            known[name] = int(transaction.txnVersion(name))
+        return known[name]
+
+    def _at(self, table: str, transaction: Any) -> _Version:
+        """The version that a transaction has read."""
+        snapshot = transaction.snapshot()
+        version, known = int(snapshot.version()), self._of.get(table, _Version(-1, {}, {}))
+        since = [Path(table) / "_delta_log" / f"{n:020}.json" for n in range(known.number + 1, version + 1)]
+        if 0 <= known.number <= version and all(commit.exists() for commit in since):
+            found = _Version(version, known.files.copy(), known.once.copy())
             for commit in since:
-                _apply(files, commit.read_text(encoding="utf-8"))
+                _apply(found, commit.read_text(encoding="utf-8"))
         else:  # ``filterFiles`` of Delta's transactions would leave out the statistics
             files = {str(add.path()): _read(add) for add in snapshot.allFiles().collectAsList()}
-        self._of[table] = version, files
-        return files
+            found = _Version(version, files, {})
+        self._of[table] = found
+        return found
 
 
-def _apply(files: dict[str, DataFile], commit: str) -> None:
-    """What a commit adds and removes."""
+def _apply(to: _Version, commit: str) -> None:
+    """What a commit adds, removes and is called."""
     for line in commit.splitlines():
         action = json.loads(line)
         if (add := action.get("add")) is not None:
             found = DataFile(add["path"], add["size"], add["modificationTime"], add.get("stats") or "{}")
-            files[found.name] = found
+            to.files[found.name] = found
         elif (remove := action.get("remove")) is not None:
-            files.pop(remove["path"], None)
-
-
-def committed_number(spark: SparkSession, table: str, name: str) -> int:
-    """The number that the last commit of a name bears; -1 where there is none."""
-    return int(_begun(spark, table, jvm_of(spark, f"Reading {table}")).txnVersion(name))
+            to.files.pop(remove["path"], None)
+        elif (txn := action.get("txn")) is not None and txn["appId"] in to.once:
+            to.once[txn["appId"]] = txn["version"]
 
 
 def _begun(spark: SparkSession, table: str, jvm: Any) -> Any:

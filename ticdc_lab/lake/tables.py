@@ -24,7 +24,7 @@ from ticdc_lab.codecs.simple import Version
 from ticdc_lab.codecs.simple_tables import TABLES, finder, tables_of
 from ticdc_lab.engine import parallelism
 from ticdc_lab.engine.columns import named
-from ticdc_lab.engine.delta_log import DataFile, KnownFiles, committed_number
+from ticdc_lab.engine.delta_log import DataFile, KnownFiles
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.schema import CHECKSUMS, EVENTS, KEYS, MESSAGES, QUARANTINE, TRANSACTIONS
 from ticdc_lab.facts.watermarks import partition_watermarks
@@ -224,7 +224,7 @@ def append(tables: Tables, name: str, rows: DataFrame | list[DataFile], batch_id
 
 def is_begun(tables: Tables, batch_id: int) -> bool:
     """Whether an earlier run has put something of a batch into the tables."""
-    return committed_number(tables.spark, tables.path("messages"), f"{_APP}.messages") >= batch_id
+    return tables.known.number(tables.spark, tables.path("messages"), f"{_APP}.messages") >= batch_id
 
 
 WAITING = ("schema-unknown", "registry-unreachable")
