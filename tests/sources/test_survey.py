@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import shutil
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +64,16 @@ def test_what_was_not_looked_at_is_said(found: Found) -> None:
     """A look at some messages proves nothing of the others; where all were seen there is nothing to say."""
     assert found.unknown[0].startswith("Only ")
     assert replace(found, seen=1470).unknown == ()
+
+
+def test_two_kinds_of_logs_are_not_read_as_one(spark: SparkSession, tmp_path: Path) -> None:
+    """Of a folder with two protocols the advice is to part them, not to read all of it."""
+    for name in ("canal-json-tidb_small", "open-protocol_small"):
+        shutil.copy(golden(f"messages_{name}.jsonl.gz"), tmp_path)
+    found = survey(spark, str(tmp_path))
+    (told,) = found.strangers
+    assert told.endswith("two kinds of logs lie here. Read each alone.")
+    assert found.advice == ("Put the files of each kind into a folder of their own, and look at each folder again.",)
 
 
 def test_what_takes_long_is_offered_as_a_sample(found: Found) -> None:

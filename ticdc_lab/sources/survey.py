@@ -109,6 +109,8 @@ class Found:
     @property
     def advice(self) -> tuple[str, ...]:
         """What to do next, one sentence each."""
+        if self.strangers:
+            return ("Put the files of each kind into a folder of their own, and look at each folder again.",)
         how_long = (
             "Nothing like it was read on this machine yet, so how long reading it takes is not known"
             if self.load_s is None
