@@ -125,3 +125,17 @@ def test_of_two_commits_of_a_number_at_once_one_is_refused(
     with pytest.raises(Exception, match=r"(?i)concurrent"):
         known.commit(spark, path, [written(tmp_path, 7)], note="ours", once=("a", 7))
     assert rows(spark, path) == [*before, 7]
+
+
+@pytest.mark.parametrize("url", [False, True], ids=["path", "url"])
+def test_what_somebody_has_added_before_a_commit_leaves_with_everything(
+    url: bool, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Between our look and our commit too: else what replaces a table would stand beside a part of it."""
+    path, known = f"file://{tmp_path}/t" if url else str(tmp_path / "t"), KnownFiles()
+    DeltaTable.createIfNotExists(spark).location(str(tmp_path / "t")).addColumn("id", "bigint").execute()
+    assert known.commit(spark, path, [written(tmp_path, 1)], note="ours")
+    [first] = known.now(spark, path)
+    spark.range(2, 3).write.format("delta").mode("append").save(path)
+    assert known.commit(spark, path, [written(tmp_path, 3)], note="ours", everything=True)
+    assert rows(spark, path) == [3] and not known.commit(spark, path, [], note="ours", removed=[first.name])

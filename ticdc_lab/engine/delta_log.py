@@ -72,6 +72,7 @@ class KnownFiles:
         note: str,
         once: tuple[str, int] | None = None,
         removed: Collection[str] = (),
+        everything: bool = False,
         changes: bool = True,
     ) -> bool:
         """Make files part of a table, and let others leave it, in one commit.
@@ -92,6 +93,8 @@ class KnownFiles:
         removed
             Names of files that leave the table. Nothing is done where one is not there, as after somebody's
             ``OPTIMIZE``: its rows lie in another file, and would be there twice.
+        everything
+            All files that are there leave the table, whatever their names.
         changes
             False where the rows stay as they are and only lie in other files.
 
@@ -107,13 +110,14 @@ class KnownFiles:
         actions = [file.added(changes=changes) for file in added]
         if once is not None:
             actions.append(json.dumps({"txn": {"appId": once[0], "version": once[1]}}))
-        if removed:
+        if removed or everything:
             there, now_ms = self._at(table, transaction).files, jvm.java.lang.System.currentTimeMillis()
             if not there.keys() >= set(removed):
                 return False
-            actions += [there[name].removed(changes=changes, now_ms=now_ms) for name in removed]
+            leaving = [file for name, file in there.items() if everything or name in removed]
+            actions += [file.removed(changes=changes, now_ms=now_ms) for file in leaving]
         if actions:
-            mode = jvm.org.apache.spark.sql.SaveMode.valueOf("Overwrite" if removed else "Append")
+            mode = jvm.org.apache.spark.sql.SaveMode.valueOf("Overwrite" if removed or everything else "Append")
             transaction.commit(_sequence(jvm, map(_action_of(jvm), actions)), _write(jvm, mode, note))
         return True
 
@@ -129,7 +133,8 @@ class KnownFiles:
         """The version that a transaction has read."""
         snapshot = transaction.snapshot()
         version, known = int(snapshot.version()), self._of.get(table, _Version(-1, {}, {}))
-        since = [Path(table) / "_delta_log" / f"{n:020}.json" for n in range(known.number + 1, version + 1)]
+        log = Path(table.removeprefix("file://")) / "_delta_log"
+        since = [log / f"{n:020}.json" for n in range(known.number + 1, version + 1)]
         if 0 <= known.number <= version and all(commit.exists() for commit in since):
             found = _Version(version, known.files.copy(), known.once.copy())
             for commit in since:

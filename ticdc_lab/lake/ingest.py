@@ -152,7 +152,7 @@ def write_state(tables: Tables, state: IngestState) -> None:
         file = LakeFile(str(place), "watermarks", arrow_schema(schema))
         file.add(pa.Table.from_pylist([row.asDict() for row in rows], arrow_schema(schema)))
         new = [written] if (written := file.closed()) is not None else []
-        tables.commit("watermarks", new, removed={f.name for f in tables.files("watermarks")})
+        tables.commit("watermarks", new, everything=True)
         return
     frame = tables.spark.createDataFrame(rows, schema).coalesce(1)
     frame.write.format("delta").mode("overwrite").option("userMetadata", OURS).save(tables.path("watermarks"))
@@ -194,7 +194,7 @@ _LEARNING = ("simple", "avro")
 EVERY_S = 10.0
 """Seconds between two batches while nothing is behind."""
 
-MESSAGES_A_BATCH = 500_000
+MESSAGES_A_BATCH = 1_000_000
 """Messages of one batch at most (the connector's ``maxOffsetsPerTrigger``)."""
 
 

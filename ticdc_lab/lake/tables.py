@@ -8,7 +8,7 @@ import fcntl
 import json
 import math
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,9 +78,21 @@ class Tables:
         """The files of a table as it is now."""
         return self.known.now(self.spark, self.path(name))
 
-    def commit(self, name: str, added: Iterable[DataFile], **how: Any) -> bool:
+    def commit(
+        self,
+        name: str,
+        added: Iterable[DataFile],
+        *,
+        once: tuple[str, int] | None = None,
+        removed: Collection[str] = (),
+        everything: bool = False,
+        changes: bool = True,
+    ) -> bool:
         """Let files join and leave a table: :meth:`ticdc_lab.engine.delta_log.KnownFiles.commit`, noted as ours."""
-        return self.known.commit(self.spark, self.path(name), added, note=OURS, **how)
+        return self.known.commit(
+            self.spark, self.path(name), added,
+            note=OURS, once=once, removed=removed, everything=everything, changes=changes,
+        )  # fmt: skip
 
     def of_batch(self, name: str, batch_id: int) -> DataFrame:
         """The rows that a batch has appended."""
