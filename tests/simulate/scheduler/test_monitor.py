@@ -155,6 +155,19 @@ def test_a_checkpoint_above_a_slow_table_is_caught():
     assert seen.publish(1001)[0] == LOST
 
 
+@pytest.mark.parametrize(("published_us", "found"), [(2900, None), (3100, LOST)])
+def test_a_checkpoint_that_comes_late_is_held_against_all_that_is_downstream(published_us, found):
+    """It was told while the writer before still wrote; the next begins below, and is behind for a while (seed 3561)."""
+    seen = Watched(1)
+    seen.begin(A, 1)
+    seen.at_us = 3000
+    assert seen.end(A, 1) is None
+    seen.executors[B] = Executor(Pace(prepare_us=0, stop_us=0, lag_us=0, catch_up=1), FAR)
+    assert seen.begin(B, 1, 1000) is None
+    violation = seen.publish(published_us)
+    assert (violation and violation[0]) == found
+
+
 def test_a_checkpoint_above_what_all_have_written_is_caught():
     """It is ahead of the upstream."""
     seen = Watched(1)

@@ -64,6 +64,9 @@ class Monitor:
         Captures that write, by table.
     durable
         Of tables that somebody wrote and nobody writes: up to where all is downstream, and since when.
+    reached
+        Of tables that somebody writes: up to where those before had come, where the writer began below. All up to
+        there is downstream, so that a checkpoint that was told while they wrote, and comes late, is right.
     checkpoint_ts, owner_rev
         The highest that were published.
     maintainers
@@ -76,6 +79,7 @@ class Monitor:
     stands_below: bool = False
     writers: dict[Key, list[Address]] = field(default_factory=dict)
     durable: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    reached: dict[Key, int] = field(default_factory=dict)
     written: dict[Address, dict[Key, None]] = field(default_factory=dict)
     checkpoint_ts: int = 0
     owner_rev: int = 0
@@ -154,6 +158,8 @@ class Monitor:
         if start_ts > ended_ts and (since_us != at_us or is_first):
             return LOST, f"table {key} was written up to {ended_ts}, and {at} goes on from {start_ts} only"
         self.measures.doubled_us += max(0, us_of(ended_ts) - us_of(start_ts))
+        if start_ts < ended_ts:
+            self.reached[key] = ended_ts
         return None
 
     def _ends(self, at: Address, key: Key, executor: Executor, at_us: int) -> None:
@@ -166,7 +172,7 @@ class Monitor:
             if len(writing) == 1:
                 self.measures.overlap_us += at_us - self.since_us.pop(key, at_us)
         elif key in self.wanted:
-            self.durable[key] = (checkpoint_of(executor, key, at_us), at_us)
+            self.durable[key] = (max(checkpoint_of(executor, key, at_us), self.reached.pop(key, 0)), at_us)
 
     def _elected(self, at: Address, owner_rev: int) -> Found:
         if owner_rev <= self.owner_rev:
@@ -226,6 +232,7 @@ class Monitor:
                 self.durable[key] = (checkpoint_ts, at_us)
         for key in self.wanted - tables:
             self.durable.pop(key, None)
+            self.reached.pop(key, None)
         self.wanted = tables
 
     def _published(self, kernel: Kernel, checkpoint_ts: int) -> Found:
@@ -259,14 +266,16 @@ class Monitor:
             for key in in_turn(self._still_wanted(slow)) if slow else ():
                 like = key if measured or key in executor.stalled else executor.pipelines[key]
                 own_ts = alike.get(like) or alike.setdefault(like, checkpoint_of(executor, key, kernel.now_us))
-                if own_ts < checkpoint_ts:
+                if max(own_ts, self.reached.get(key, 0)) < checkpoint_ts:
                     return (
                         LOST,
                         f"the checkpoint is {checkpoint_ts}, and {capture} has written table {key} up to {own_ts}",
                     )
             if len(slow) < len(keys) and not measured:
                 own_ts = checkpoint_of(executor, _one_not_in(keys, slow), kernel.now_us)
-                if own_ts < checkpoint_ts:
+                if own_ts < checkpoint_ts and any(
+                    self.reached.get(k, 0) < checkpoint_ts for k in keys if k not in slow
+                ):
                     return LOST, f"the checkpoint is {checkpoint_ts}, and {capture} is at {own_ts}"
         return None
 
