@@ -21,7 +21,6 @@ import making  # noqa: E402
 
 from ticdc_lab.codecs.kernel import (  # noqa: E402
     batch,
-    canal,
     canal_image,
     canal_json,
     crcs,
@@ -83,7 +82,7 @@ def check_arrays() -> None:
 
     state._new_state = checked_state
     dispatched.fresh_crcs = lambda st: checked(plain_crcs(st))
-    batch.spans = canal.spans = simple.spans = lambda column: tuple(a.view(Checked) for a in plain_spans(column))
+    batch.spans = lambda column: tuple(a.view(Checked) for a in plain_spans(column))
     plain_versions = simple.versions_of
     simple.versions_of = lambda *tables, **most: checked(plain_versions(*tables, **most))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import reference_decoder as oracle
 from comparing import batch_of
@@ -16,8 +17,12 @@ from test_fuzz import interpreted
 
 from ticdc_lab.codecs.builder import decode_mostly, decode_with
 from ticdc_lab.codecs.canal import Entry, decode
+from ticdc_lab.codecs.decode import decode_unpacked, decoder
+from ticdc_lab.codecs.kernel import batch as kernel_batch
 from ticdc_lab.codecs.kernel.canal import CanalKernel
-from ticdc_lab.codecs.known import BOUNDS, Bounds
+from ticdc_lab.codecs.known import BOUNDS, Bounds, Known
+from ticdc_lab.codecs.quarantine import TooMuchError
+from ticdc_lab.codecs.registry import codec_of
 
 COLUMNS = (
     INT | {"value": "1", "isKey": True, "updated": True, "index": 3}, column("varbinary(16)", "\u00ff\u0000a"),
@@ -41,8 +46,9 @@ def delete(*columns: dict[str, Any]) -> dict[str, Any]:
 def alike(some: list[Message], bounds: Bounds = BOUNDS) -> int:
     """Assert that both give the same, errors and order included; how many messages the kernel took."""
     batch = batch_of(some)
-    mixed = decode_mostly(CanalKernel(), decode, batch, "canal", images=True, original=batch, bounds=bounds)
-    plain = decode_with(decode, batch, "canal", bounds=bounds)
+    codec = codec_of("canal", Known(bounds=bounds))
+    mixed = decode_mostly(CanalKernel(), codec, batch, "canal", images=True, original=batch, bounds=bounds)
+    plain = decode_with(codec, batch, "canal", bounds=bounds)
     if not mixed.equals(plain):
         for a, b in zip(mixed.to_pylist(), plain.to_pylist(), strict=True):
             assert a == b, some[a["offset"]]
@@ -171,6 +177,48 @@ def test_bounds_hold() -> None:
     assert alike(values(WHOLE), Bounds(events=3, columns=len(COLUMNS))) == 1
     bare = [column("a", "", name=chr(c)) for c in range(33, 120)]
     assert alike(values(packet(entry(update(*bare)))) * 20) == 20
+    many = b"[" + b"{}," * 1_000 + b"{}]"
+    assert alike([(many, WHOLE), (None, WHOLE), (b"key", WHOLE)], Bounds(values=1_000)) == 2
+
+
+def repeated(rows: int, name: str) -> bytes:
+    """A message whose rows share a long name."""
+    one = insert(*COLUMNS)
+    return packet(entry(one | {"rowDatas": one["rowDatas"] * rows}, {"schemaName": name}), entry(update(*COLUMNS)))
+
+
+def test_rows_that_repeat_a_long_name_are_too_large() -> None:
+    """To the byte where the kernel would end, too; within the bound it is the kernel's."""
+    known = Known(bounds=Bounds(growth_free=1 << 30))
+    bomb = repeated(300, "s" * 200_000)
+    assert alike(values(bomb, WHOLE)) == 1
+    [found] = decoder("canal")(iter([batch_of(values(WHOLE, bomb, WHOLE))]))
+    assert found["error_class"].drop_null().to_pylist() == ["too-large"] and found.num_rows == 7
+    assert "growth" in found["reason"].drop_null().to_pylist()[0]
+    small = repeated(9, "數" * 99)
+    [rows] = decoder("canal", known=known)(iter([batch_of(values(small))]))
+    texts = [r[name] for r in rows.to_pylist() for name in ("schema_name", "table_name")] + [
+        c[part]
+        for r in rows.to_pylist()
+        for image in ("columns", "before")
+        for c in r[image] or ()
+        for part in ("name", "mysql_type", "value")
+    ]
+    most = sum(len(text.encode()) for text in texts if text is not None) - len(small)
+    for beside in (0, 3):
+        some = values(*[WHOLE] * beside, small)
+        assert alike(some, Bounds(growth=1, growth_free=most)) == beside + 1
+        assert alike(some, Bounds(growth=1, growth_free=most - 1)) == beside
+
+
+def test_a_message_beyond_what_a_kernel_can_place_is_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its positions have 32 bits; of several messages the fewer are tried."""
+    monkeypatch.setattr(kernel_batch, "MOST_ROOM", 4_096)
+    for some in (values(WHOLE), values(WHOLE, WHOLE)):
+        with pytest.raises(TooMuchError):
+            CanalKernel()(batch_of(some), images=True, bounds=BOUNDS)
+        found = pa.Table.from_batches(decode_unpacked("canal", decode, batch_of(some), batch_of(some), images=True))
+        assert found.combine_chunks().to_batches()[0].equals(decode_with(decode, batch_of(some), "canal"))
 
 
 def test_no_index_leaves_its_array() -> None:

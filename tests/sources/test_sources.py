@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import random
+import shlex
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -331,6 +332,20 @@ def test_a_folder_of_two_kinds_says_what_is_in_it(
         load(spark, str(tmp_path / "mixed"))
     found = "it holds 1 capture file (a.jsonl), 2 parquet files (b.parquet, ..), 1 file of another kind (readme.txt)"
     assert found in e.value.message and f"such as {named}" in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "better"), [("a.gz", "a.jsonl.gz"), ("b c.txt.gz", "b c.txt.jsonl.gz"), ("d;e.JSON.gz", "d;e.jsonl.gz")]
+)
+def test_a_packed_file_of_another_name_says_the_command_that_names_it(
+    spark: SparkSession, write: Callable[..., str], name: str, better: str
+) -> None:
+    """It can be pasted into a shell as it is."""
+    packed = write(name, LINES[0])
+    with pytest.raises(SourceError) as e:
+        load(spark, packed)
+    command = str(e.value).split("told by its name: ")[1].split(". Or say")[0]
+    assert shlex.split(command) == ["mv", packed, str(Path(packed).with_name(better))]
 
 
 def test_a_folder_of_two_protocols_says_so(spark: SparkSession, tmp_path: Path) -> None:

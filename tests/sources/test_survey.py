@@ -176,6 +176,9 @@ def test_a_folder_with_two_protocols_names_both(spark: SparkSession, tmp_path: P
         (tmp_path / file.name).write_bytes(file.read_bytes())
     both = survey(spark, str(tmp_path))
     (said,) = [s for s in both.unknown if "two kinds of logs" in s]
+    assert (
+        said.startswith("Of 4 messages at the heads of files that cannot be decoded as ") and "quarantine" not in said
+    )
     assert {both.protocol} < {"open-protocol", "canal-json"}
     assert all(f"{p}" in said for p in ("open-protocol", "canal-json")) and said in surveyed(both).limits
     assert sum(both.rows_seen) > 0 and None not in both.partitions

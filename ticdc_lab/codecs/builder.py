@@ -26,7 +26,7 @@ from ticdc_lab.codecs.keys import hashed
 from ticdc_lab.codecs.known import BOUNDS, Bounds, too_large
 from ticdc_lab.codecs.laid_out import Image, LaidOut, lay_out, shares
 from ticdc_lab.codecs.plain.json_text import PLAINLY_HELD, holds, is_count
-from ticdc_lab.codecs.quarantine import refused, unforeseen, utf8
+from ticdc_lab.codecs.quarantine import TooMuchError, refused, unforeseen, utf8
 from ticdc_lab.codecs.registry import KERNELS
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.events.mysql_types import held_by
@@ -138,8 +138,13 @@ def decode_mostly(
     bounds: Bounds,
 ) -> pa.RecordBatch:
     """What :func:`decode_with` gives, most of it by a kernel; the arguments are as there."""
-    done = kernel(batch, images=images, bounds=bounds)
-    if not len(done.message):
+    try:
+        done = kernel(batch, images=images, bounds=bounds)
+    except TooMuchError:
+        if batch.num_rows > 1:
+            raise
+        done = None
+    if done is None or not len(done.message):
         return decode_with(codec, batch, protocol, images=images, original=original, bounds=bounds)
     mine = np.ones(batch.num_rows, bool)
     mine[done.message] = False

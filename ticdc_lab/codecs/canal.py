@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
@@ -20,7 +20,7 @@ from google.protobuf.message_factory import GetMessageClass
 from ticdc_lab.codecs import values
 from ticdc_lab.codecs.event import Cell, Codec, Event, Malformed
 from ticdc_lab.codecs.kernel import numbering as S
-from ticdc_lab.codecs.known import Known
+from ticdc_lab.codecs.known import BOUNDS, Bounds, Known, too_large
 from ticdc_lab.events.mysql_types import BINARIES, base_of
 
 _OPS = {1: S.INSERT, 2: S.UPDATE, 3: S.DELETE}
@@ -32,10 +32,10 @@ _DIGITS = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 def codec(known: Known) -> Codec:
     """Messages to events; nothing beside them is needed."""
-    return decode
+    return partial(decode, bounds=known.bounds)
 
 
-def decode(key: bytes | None, value: bytes | None) -> Sequence[Event]:
+def decode(key: bytes | None, value: bytes | None, *, bounds: Bounds = BOUNDS) -> Sequence[Event]:
     """The events of a message, in the order of its entries and their rows; the key is null."""
     if value is None:
         raise Malformed("null-value", "value: expected a packet of canal, found none")
@@ -48,7 +48,28 @@ def decode(key: bytes | None, value: bytes | None) -> Sequence[Event]:
     entries = _parsed(Messages, packet.body, "Messages").messages
     if not entries:
         raise Malformed("missing-field", "the packet holds no entry")
-    return [event for entry in entries for event in _events(_parsed(Entry, entry, "Entry"))]
+    events = [event for entry in entries for event in _events(_parsed(Entry, entry, "Entry"))]
+    _require_bounded(events, len(value), bounds)
+    return events
+
+
+def _require_bounded(events: Sequence[Event], size: int, bounds: Bounds) -> None:
+    """Refuse a message of ``size`` bytes whose rows repeat the names of its header until they are too much.
+
+    All other texts lie in the message, and none becomes four times as long.
+    """
+    most = bounds.growth_free + bounds.growth * size
+    if 4 * (size + sum(len(f"{e.schema_name}{e.table_name}") for e in events)) <= most:
+        return
+    found = sum(_text_bytes(e) for e in events)
+    if found > most:
+        raise too_large("bytes of the events' texts", found, "growth", most)
+
+
+def _text_bytes(event: Event) -> int:
+    cells = [*(event.columns or ()), *(event.before or ())]
+    texts = [event.schema_name, event.table_name, event.query, event.ddl_type, *(t for c in cells for t in c[:3])]
+    return sum(len(t.encode()) for t in texts if t)
 
 
 def _parsed(kind: type, raw: bytes, name: str) -> Any:

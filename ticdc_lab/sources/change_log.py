@@ -428,7 +428,7 @@ class ChangeLog:
             return self
         place = ("topic", "partition", "offset")
         some = self.quarantine.select(*place, "key", "value").orderBy(*place).limit(LOOKED_AT).toArrow()
-        return replace(self, strangers=self._strangers_among(some))
+        return replace(self, strangers=self._strangers_among(some, "messages in quarantine that were looked at"))
 
     def strangers_at_heads(self) -> tuple[str, ...]:
         """What ``strangers`` would say of the first messages of each file, before anything is read."""
@@ -437,15 +437,15 @@ class ChangeLog:
         heads = self._source.heads_of_files(HEAD_OF_FILE).combine_chunks()
         decode = decoder(self.protocol, images=False, known=self.known)
         read = pa.Table.from_batches(decode(iter(heads.to_batches())))
-        return self._strangers_among(read.filter(pc.is_valid(read["error_class"])))
+        which = f"messages at the heads of files that cannot be decoded as {self.protocol}"
+        return self._strangers_among(read.filter(pc.is_valid(read["error_class"])), which)
 
-    def _strangers_among(self, quarantined: pa.Table) -> tuple[str, ...]:
+    def _strangers_among(self, quarantined: pa.Table, which: str) -> tuple[str, ...]:
         found = other_protocol(quarantined, protocol=self.protocol, known=self.known)
         if found is None:
             return ()
-        looked = f"Of {quarantined.num_rows:,} messages in quarantine that were looked at"
-        said = f"{looked} {found[1]:,} are {found[0]}, no {self.protocol}: two kinds of logs lie here. Read each alone."
-        return (said,)
+        told = f"Of {quarantined.num_rows:,} {which} {found[1]:,} are {found[0]}"
+        return (f"{told}, no {self.protocol}: two kinds of logs lie here. Read each alone.",)
 
 
 HEAD_OF_FILE = 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -246,12 +247,8 @@ def kind_of(source: str, files: list[Path] | None) -> str:
     of_kind = {kind: sorted(Path(n).name for n in names if kind_of_name(n) == kind) for kind in kinds}
     found = ", ".join(_named(of_kind[kind], kind) for kind in ("capture", "parquet", None) if kind in of_kind)
     logs = sorted(n for n in names if kind_of_name(n))
-    packed = next((Path(n) for n in names if n.endswith(".gz") and not kind_of_name(n)), None)
-    renamed = (
-        f"A capture file that is packed is told by its name: mv {packed} {packed.with_suffix('.jsonl.gz')}. "
-        if packed
-        else ""
-    )
+    packed = next((n for n in names if n.endswith(".gz") and not kind_of_name(n)), None)
+    renamed = f"A capture file that is packed is told by its name: {_renaming(packed)}. " if packed else ""
     one = f"Name one of its files, such as {logs[0]}, or a folder that holds one kind. " if logs else ""
     raise SourceError(
         f"Cannot tell what {source} is: it holds {found}; expected {_WHAT}."
@@ -259,6 +256,11 @@ def kind_of(source: str, files: list[Path] | None) -> str:
         else f"Cannot tell what {source} is; expected {_WHAT}.",
         hint=f"{one}{renamed}Or say what it is: --source-kind {'|'.join(KINDS)}.",
     )
+
+
+def _renaming(packed: str) -> str:
+    """The command that gives a packed file a name by which it is known."""
+    return shlex.join(["mv", packed, re.sub(r"(\.(jsonl|json|ndjson))?\.gz$", ".jsonl.gz", packed, flags=re.I)])
 
 
 def _named(names: Sequence[str], kind: str | None) -> str:

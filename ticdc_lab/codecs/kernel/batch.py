@@ -62,6 +62,9 @@ KERNELS: dict[str, Callable[..., int]] = {"open-protocol": _run_open, "canal-jso
 ROOM = 1 << 26
 """Bytes of one column of texts of a batch, unless the messages are half as large: beyond, in halves."""
 
+MOST_ROOM = 1 << 31
+"""A state says in 32 bits where a text ends, as Arrow does."""
+
 
 def decode_batches(
     batch: pa.RecordBatch,
@@ -120,8 +123,8 @@ def decode_batch(
         st.limit[:] = bounds.kernel
         return KERNELS[protocol](*keys, *values, st, faults, marks)
 
-    st = filled(batch, len(keys[0]) + len(values[0]), run)
-    decoded = decoded_of(batch, protocol, st, images).events
+    st = _filled(batch, len(keys[0]) + len(values[0]), run)
+    decoded = _decoded_of(batch, protocol, st, images).events
     _check_count(batch, st, faults)
     if not faults[:, 0].any():
         return decoded
@@ -129,16 +132,46 @@ def decode_batch(
     return pa.Table.from_batches([decoded, failed]).combine_chunks().to_batches()[0]
 
 
-def filled(batch: pa.RecordBatch, size: int, run: Callable[[State], int]) -> State:
-    """A state after a kernel's run over messages of ``size`` bytes, which starts again with more room as it needs it.
+def decoded_in_part(
+    batch: pa.RecordBatch, protocol: str, decode: Callable[..., int], *given: object, images: bool, bounds: Bounds
+) -> Decoded:
+    """The events of the messages that a kernel beside a codec in Python decodes (:class:`~.builder.PartKernel`).
+
+    Parameters
+    ----------
+    batch, protocol, images, bounds
+        As for :func:`decode_batch`.
+    decode
+        A kernel over the bytes of values, where each begins (below zero: it is left) and ends, a state and scratch.
+    given
+        What the kernel is given beside these.
 
     Raises
     ------
     TooMuchError
         The events need more than ROOM.
     """
+    (_, key_starts, key_ends), (data, starts, ends) = spans(batch.column("key")), spans(batch.column("value"))
+    long = (key_starts >= 0) & (key_ends - key_starts > bounds.values)
+    starts[long] = -1  # in such a key Python counts values (`require_few_values`)
+
+    def run(st: State) -> int:
+        st.limit[:] = bounds.kernel
+        return decode(data, starts, ends, st, np.zeros(16, np.int64), *given)
+
+    return _decoded_of(batch, protocol, _filled(batch, len(data), run), images)
+
+
+def _filled(batch: pa.RecordBatch, size: int, run: Callable[[State], int]) -> State:
+    """A state after a kernel's run over messages of ``size`` bytes, which starts again with more room as it needs it.
+
+    Raises
+    ------
+    TooMuchError
+        The events need more than ROOM, or one message's more than MOST_ROOM.
+    """
     items, room = batch.num_rows + size // 24 + 64, 2 * size + 4096
-    while room <= max(ROOM, 4 * size + 8192) or batch.num_rows <= 1:
+    while room < MOST_ROOM and (room <= max(ROOM, 4 * size + 8192) or batch.num_rows <= 1):
         st = fresh_state(items, room)
         if run(st) == OK:
             return st
@@ -146,7 +179,7 @@ def filled(batch: pa.RecordBatch, size: int, run: Callable[[State], int]) -> Sta
     raise TooMuchError
 
 
-def decoded_of(batch: pa.RecordBatch, protocol: str, st: State, images: bool) -> Decoded:
+def _decoded_of(batch: pa.RecordBatch, protocol: str, st: State, images: bool) -> Decoded:
     """The events in a filled state, and the message of each."""
     n = int(st.count[S.N_EVENTS])
     columns = event_columns(batch, protocol, st, images)

@@ -14,8 +14,7 @@ from ticdc_lab.codecs.builder import Decoded
 from ticdc_lab.codecs.canal import MESSAGES_PACKET, ROW_DATA
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
-from ticdc_lab.codecs.kernel.arrow import spans
-from ticdc_lab.codecs.kernel.batch import decoded_of, filled
+from ticdc_lab.codecs.kernel.batch import decoded_in_part
 from ticdc_lab.codecs.kernel.canal_image import BYTES, class_of
 from ticdc_lab.codecs.kernel.holding import holds
 from ticdc_lab.codecs.kernel.identity import set_row
@@ -32,11 +31,12 @@ from ticdc_lab.codecs.kernel.state import (
     new_event,
     put_null,
     restore,
+    text_bytes,
 )
 from ticdc_lab.codecs.kernel.text import (
     checked_utf8,
     digits_of,
-    is_plain_number,
+    is_number,
     put_bytes,
     put_float,
     put_latin1_hex,
@@ -50,6 +50,7 @@ ROW, INSERT, UPDATE, DELETE = S.ROW, S.INSERT, S.UPDATE, S.DELETE
 AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
 SCHEMA_NAME, TABLE_NAME = S.SCHEMA_NAME, S.TABLE_NAME
 N_EVENTS, N_AFTER, N_BEFORE, MAX_EVENTS, MAX_COLUMNS = S.N_EVENTS, S.N_AFTER, S.N_BEFORE, S.MAX_EVENTS, S.MAX_COLUMNS
+MAX_GROWTH, MAX_GROWTH_FREE = S.MAX_GROWTH, S.MAX_GROWTH_FREE
 
 # Tags as they stand on the wire: the field's number, and whether it is a number (0) or a length with bytes (2).
 _PACKET_TYPE, _COMPRESSION, _BODY, _MESSAGE = 3 << 3, 4 << 3, 5 << 3 | 2, 2 << 3 | 2
@@ -62,6 +63,9 @@ _NAME, _KEY, _UPDATED, _NULL, _VALUE, _TYPE = 3 << 3 | 2, 4 << 3, 5 << 3, 6 << 3
 # Where ``state.at`` holds the parts of a message: positions from and to.
 _AT_BODY, _AT_HEADER, _AT_STORE, _AT_SCHEMA, _AT_TABLE, _AT_NAME, _AT_VALUE, _AT_TYPE = range(0, 16, 2)
 
+_GROWN_MAX = 16
+"""Where it holds how many bytes the texts of the message's events, and of those before it, may take."""
+
 _DECIMAL_DIGITS = 28
 """Digits that Python's decimals keep of a number."""
 
@@ -71,13 +75,7 @@ class CanalKernel:
 
     def __call__(self, batch: pa.RecordBatch, *, images: bool, bounds: Bounds) -> Decoded:
         """The events of the messages that it decodes."""
-        values, left = spans(batch.column("value")), np.zeros(batch.num_rows, bool)
-
-        def run(st: State) -> int:
-            st.limit[:] = bounds.kernel
-            return decode(*values, st, left, np.zeros(16, np.int64))
-
-        return decoded_of(batch, "canal", filled(batch, len(values[0]), run), images)
+        return decoded_in_part(batch, "canal", decode, images=images, bounds=bounds)
 
     def stands(self) -> bool:
         """No message changes what another is."""
@@ -85,16 +83,13 @@ class CanalKernel:
 
 
 @kernel
-def decode(
-    b: np.ndarray, starts: np.ndarray, ends: np.ndarray, st: State, left: np.ndarray, marks: np.ndarray
-) -> int:  # fmt: skip
-    """Decode values of messages; what is left to Python gets a mark. NEED_MORE or OK."""
+def decode(b: np.ndarray, starts: np.ndarray, ends: np.ndarray, st: State, marks: np.ndarray) -> int:
+    """Decode values of messages, but for those that are left to Python. NEED_MORE or OK."""
     for m in range(len(starts)):
         mark(st, marks)
         status = LEFT if starts[m] < 0 else _message(m, b, starts[m], ends[m], st)
         if status == NEED_MORE:
             return NEED_MORE
-        left[m] = status != OK
         if status != OK:
             restore(st, marks)
     return OK
@@ -145,6 +140,7 @@ def _message(m: int, b: np.ndarray, p: int, end: int, st: State) -> int:
     """Decode one message; OK, NEED_MORE, or any other number where it is left."""
     at, first = st.at, st.count[N_EVENTS]
     at[_AT_BODY] = -1
+    at[_GROWN_MAX] = text_bytes(st) + st.limit[MAX_GROWTH_FREE] + st.limit[MAX_GROWTH] * (end - p)
     kind, seen = 0, 0
     while p < end:
         tag, value, p = _field(b, p, end)
@@ -282,7 +278,7 @@ def _row(m: int, seq: int, op: int, b: np.ndarray, p: int, end: int, st: State) 
     _put(st, SCHEMA_NAME, i, b, schema, at[_AT_SCHEMA + 1])
     _put(st, TABLE_NAME, i, b, table, at[_AT_TABLE + 1])
     set_row(st, i, op)
-    return OK
+    return OK if text_bytes(st) <= at[_GROWN_MAX] else LEFT
 
 
 @part
@@ -346,13 +342,22 @@ def _form(b: np.ndarray, p: int, stop: int) -> int:
 
 
 @part
+def _is_plain_number(b: np.ndarray, start: int, stop: int) -> bool:
+    """Whether text has the form ``-?digits[.digits]``."""
+    for p in range(start, stop):
+        if b[p] | 0x20 == 0x65:
+            return False
+    return is_number(b, start, stop)
+
+
+@part
 def _put_value(b: np.ndarray, p: int, q: int, form: int, image: int, st: State) -> int:
     """Append the value; the new end, or below zero where it is left."""
     out, o = st.data[image + VALUES], st.size[image + VALUES]
     if form == BYTES:
         return put_latin1_hex(b, p, q, out, o)
     if form == FINITE:
-        if not is_plain_number(b, p, q):
+        if not _is_plain_number(b, p, q):
             return LEFT
         first, last, _ = digits_of(b, p, q)
         return put_float(b, p, q, out, o) if last - first < _DECIMAL_DIGITS else LEFT

@@ -16,8 +16,7 @@ import pyarrow as pa
 from ticdc_lab.codecs.builder import Decoded
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
-from ticdc_lab.codecs.kernel.arrow import spans
-from ticdc_lab.codecs.kernel.batch import decoded_of, filled
+from ticdc_lab.codecs.kernel.batch import decoded_in_part
 from ticdc_lab.codecs.kernel.holding import holds
 from ticdc_lab.codecs.kernel.identity import set_row
 from ticdc_lab.codecs.kernel.jit import kernel, part
@@ -80,6 +79,9 @@ _DOUBLE_DIGITS, _FLOAT_DIGITS = 15, 6
 _DOUBLE_POWER, _FLOAT_POWER = 290, 6
 """Where that holds: far from numbers with fewer bits, and for a FLOAT where rounding twice cannot differ from once."""
 
+_EXPONENT = 4
+"""Bytes behind the ``e``, at most: Python's codec takes no exponent of more digits."""
+
 _W_VERSION, _W_DATABASE, _W_TABLE, _W_TABLE_ID = map(word_of, (b"version", b"database", b"table", b"tableID"))
 _W_TYPE, _W_COMMIT_TS, _W_BUILD_TS, _W_DATA = map(word_of, (b"type", b"commitTs", b"buildTs", b"data"))
 _W_OLD = word_of(b"old")
@@ -105,7 +107,10 @@ _NAME, _TYPE, _IS_KEY, _FORM, _BY_NAME = 0, 2, 4, 5, 6
 
 
 def versions_of(tables: Tables, *, most_columns: int) -> Versions:
-    """Table versions as the kernel reads them, but for those that are for Python alone."""
+    """Table versions as the kernel reads them, but for those that are for Python alone.
+
+    One whose name has a backslash is: names are compared as JSON writes them, where that begins an escape.
+    """
     text, name, first, column = bytearray(), [], [0], []
 
     def span(of: str) -> tuple[int, int]:
@@ -113,7 +118,9 @@ def versions_of(tables: Tables, *, most_columns: int) -> Versions:
         text.extend(of.encode())
         return start, len(text)
 
-    chosen = sorted((v, s, t) for (s, t, v), columns in tables.items() if _is_plain(columns, most_columns))
+    chosen = sorted(
+        (v, s, t) for (s, t, v), columns in tables.items() if "\\" not in s + t and _is_plain(columns, most_columns)
+    )
     for version, schema, table in chosen:
         columns = tables[schema, table, version]
         name.append((*span(schema), *span(table)))
@@ -155,12 +162,8 @@ class SimpleKernel:
         if self._versions is None or self._tables != self._codec.tables:
             self._tables = dict(self._codec.tables)
             self._versions = versions_of(self._tables, most_columns=bounds.columns)
-        values, versions, left = spans(batch.column("value")), self._versions, np.zeros(batch.num_rows, bool)
-
-        def run(st: State) -> int:
-            return decode(*values, bounds.values, versions, st, left, np.zeros(16, np.int64))
-
-        return decoded_of(batch, "simple", filled(batch, len(values[0]), run), images)
+        given = bounds.values, self._versions
+        return decoded_in_part(batch, "simple", decode, *given, images=images, bounds=bounds)
 
     def stands(self) -> bool:
         """Whether no table version that rows were decoded by has come again in another form."""
@@ -174,10 +177,9 @@ class SimpleKernel:
 
 @kernel
 def decode(
-    b: np.ndarray, starts: np.ndarray, ends: np.ndarray, longest: int, versions: Versions, st: State,
-    left: np.ndarray, marks: np.ndarray,
-) -> int:  # fmt: skip
-    """Decode values of up to ``longest`` bytes; what is left to Python gets a mark. NEED_MORE or OK."""
+    b: np.ndarray, starts: np.ndarray, ends: np.ndarray, st: State, marks: np.ndarray, longest: int, versions: Versions
+) -> int:
+    """Decode values of up to ``longest`` bytes, but for those that are left to Python. NEED_MORE or OK."""
     for m in range(len(starts)):
         mark(st, marks)
         status = LEFT
@@ -185,7 +187,6 @@ def decode(
             status = _message(m, b, starts[m], ends[m], versions, st)
         if status == NEED_MORE:
             return NEED_MORE
-        left[m] = status != OK
         if status != OK:
             restore(st, marks)
     return OK
@@ -469,7 +470,10 @@ def _put_value(b: np.ndarray, p: int, q: int, escaped: bool, form: int, image: i
 @part
 def _is_fewest(b: np.ndarray, p: int, q: int, narrow: bool) -> bool:
     """Whether a number's digits, without zeros at its ends, are surely the fewest that tell it."""
-    if not is_number(b, p, q):
+    e = p
+    while e < q and b[e] | 0x20 != 0x65:
+        e += 1
+    if not is_number(b, p, q) or q - e > 1 + _EXPONENT:
         return False
     first, last, power = digits_of(b, p, q)
     if first < 0:

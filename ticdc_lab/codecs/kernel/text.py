@@ -238,15 +238,6 @@ def checked_utf8(out: np.ndarray, start: int, stop: int, where: int) -> int:
 
 
 @part
-def is_plain_number(b: np.ndarray, start: int, stop: int) -> bool:
-    """Whether text has the form ``-?digits[.digits]``."""
-    for p in range(start, stop):
-        if b[p] | 0x20 == 0x65:
-            return False
-    return is_number(b, start, stop)
-
-
-@part
 def is_number(b: np.ndarray, start: int, stop: int) -> bool:
     """Whether text has the form ``-?digits[.digits][e[+-]digits]``; leading zeros may be there."""
     q = start + (start < stop and b[start] == 0x2D)
