@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate.pd.looking.recording import recorded
+from ticdc_lab.simulate.pd.world.scenario import start_of
 from ticdc_lab.simulate.scenario import scenario_from_text
 from ticdc_lab.simulate.swarm import swarm
 
@@ -66,6 +66,37 @@ def test_a_violation_in_the_calm_is_seen() -> None:
     assert played.run.end.because == "violation" and played.run.end.time_us >= 20_000_000
 
 
+@pytest.mark.parametrize(
+    ("window", "rests_s"),
+    [
+        (f"always: {REPLICATES}, from: 20s", 23),
+        (f"always: {REPLICATES}, from: 9s, for: 15s", 24),
+        (f"always: {REPLICATES}, from: 9s, for: 21s", 30),
+        ("at_most: 0, of: violations, from: 20s", 23),
+        ("at_most: 0, of: violations, from: 9s, for: 15s", 24),
+        (f"always: {REPLICATES}, from: 1s", 9),
+    ],
+)
+def test_a_window_that_lies_ahead_is_awaited(window: str, rests_s: int) -> None:
+    """To its end where the file says one, else for the calm: "so until 24s" is said of nothing shorter."""
+    scenario = scenario_from_text(CRASH.format(settle="3s", claim=REPLICATES) + f"  - {{{window}}}\n")
+    played = scenario.model.play(scenario)
+    assert played.run.end.because == ("time" if rests_s == 30 else "settled")
+    assert played.run.end.time_us >= rests_s * 1_000_000
+    told = played.outcomes[-1]
+    assert told.held == ("from: 1s" not in window) and "not looked at" not in told.because, told
+    if "for" in window:
+        assert f"so until {rests_s}s" in told.because
+
+
+def test_a_window_that_is_decided_is_not_awaited() -> None:
+    """What failed cannot hold any more."""
+    window = "  - {always: imbalance > 5, from: 9s, for: 20s}\n"
+    scenario = scenario_from_text(CRASH.format(settle="3s", claim=REPLICATES) + window)
+    played = scenario.model.play(scenario)
+    assert not played.held and played.run.end.because == "settled" and played.run.end.time_us < 14_000_000
+
+
 HANGS = """\
 model: pd
 until: 40s
@@ -88,17 +119,71 @@ def test_it_has_not_settled_while_an_operator_may_hang() -> None:
     assert quick.model.play(quick).run.end.because == "settled"
 
 
-ENDS: Mapping[str, int] = {"scheduler": 55, "pipeline": 40, "changefeeds": 42, "ddl-service": 22, "pd": 300}
+COLLECTS = """\
+model: pd
+until: 400s
+settle: {settle}
+cluster: {{stores: 4, regions: 60, store_limit: 2000}}
+events:
+  - {{at: 5s, cut_off: store-1}}
+  - {{at: 10s, fail_over: null}}
+  - {{at: 20s, pdctl: store weight 2 9 9}}
+assert:
+  - {{eventually: oldest operator < 20s}}
+"""
 
 
-@pytest.mark.parametrize("model", ENDS)
+def test_it_has_not_settled_while_a_pd_that_took_over_collects() -> None:
+    """It makes no operator yet, so that what is asked of them holds: it collects until 310 s; at 330 s one hangs."""
+    ends = []
+    for settle in ("20s", "60s"):
+        scenario = scenario_from_text(COLLECTS.format(settle=settle))
+        played = scenario.model.play(scenario)
+        ends.append((played.run.end.because, played.run.end.time_us // 1_000_000, played.held))
+    assert ends == [("settled", 331, True), ("time", 400, False)]
+
+
+@pytest.mark.parametrize(
+    ("beside", "rests_s"),
+    [("", 8), ("settings: {start: 20s}\n", 25), ("events: [{at: 3s, pdctl: scheduler pause all 25}]\n", 33)],
+)
+def test_it_has_not_settled_before_pd_may_decide(beside: str, rests_s: int) -> None:
+    """It starts late, or its schedulers are paused: the calm is counted from when they are not."""
+    text = "model: pd\nuntil: 60s\nsettle: 5s\ncluster: {stores: 3, regions: 12}\n"
+    scenario = scenario_from_text(f"{text}{beside}assert: [{{eventually: operators < 1000}}]\n")
+    end = scenario.model.play(scenario).run.end
+    assert end.because == "settled" and end.time_us in range((rests_s - 2) * 1_000_000, (rests_s + 1) * 1_000_000)
+
+
+def test_the_calm_of_pds_swarm_is_longer_than_its_merges_wait_and_every_fourth_seed_runs_to_its_end() -> None:
+    """Clients go on, and so does what PD makes of them."""
+    for seed in range(12):
+        scenario = swarm("pd", seed)
+        assert (scenario.settling is None) == (seed % 4 == 0)
+        if scenario.settling is not None:
+            waits_us = start_of(scenario).config.split_merge_interval_s * 1_000_000
+            assert 0 < waits_us < scenario.settling.for_us
+    for model in ("scheduler", "pipeline", "changefeeds", "ddl-service"):
+        assert swarm(model, 0).settling is not None
+
+
+@pytest.mark.parametrize("model", ["scheduler", "pipeline", "changefeeds", "ddl-service", "pd"])
 def test_the_swarms_of_all_models_end_when_they_have_settled(model: str) -> None:
     """Well before their time, with all that was asked; without it the same seed holds to its end."""
     scenario = swarm(model, 5)
     played = scenario.model.play(scenario, keep=False)
     assert played.held and played.run.end.because == "settled"
     assert played.run.end.time_us >= scenario.settling.quiet_us + scenario.settling.for_us  # type: ignore[union-attr]
-    assert played.run.end.time_us < ENDS[model] * 900_000
+    assert played.run.end.time_us < scenario.until_us * 9 // 10
+
+
+@pytest.mark.parametrize("model", ["scheduler", "pd"])
+def test_a_calm_of_no_time_is_refused(model: str) -> None:
+    """What never holds would have held for so long."""
+    count = "stores: 3, regions: 6" if model == "pd" else "captures: 1, tables: 1"
+    text = f"model: {model}\nsettle: 0s\ncluster: {{{count}}}\n"
+    with pytest.raises(ScenarioError, match=r"file\.yaml:2.*a time above 0"):
+        scenario_from_text(text, "file.yaml")
 
 
 def test_a_load_without_an_end_never_rests() -> None:

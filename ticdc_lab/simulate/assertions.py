@@ -74,7 +74,10 @@ class Facts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """A claim, how it must hold and when: in ``(from_us, until_us]``; ``after`` names what happened at ``from_us``."""
+    """A claim, how it must hold and when: in ``(from_us, until_us]``; ``after`` names what happened at ``from_us``.
+
+    A window that ``ends`` does so where the file says, not with the run, which goes on until then.
+    """
 
     mode: Mode
     claim: Claim
@@ -83,6 +86,7 @@ class Assertion:
     after: str = ""
     most: int = 0
     line: int = 0
+    ends: bool = False
 
     @property
     def text(self) -> str:
@@ -119,7 +123,10 @@ class Outcome(NamedTuple):
 
 
 class Settling(NamedTuple):
-    """A run need not go on once nothing happens to it (from ``quiet_us`` on) and what must hold has for ``for_us``."""
+    """A run need not go on once nothing happens to it (from ``quiet_us`` on) and what must hold has for ``for_us``.
+
+    That a window begins counts as something that happens.
+    """
 
     quiet_us: int
     for_us: int
@@ -196,8 +203,10 @@ class Judge:
             self._advance(at_us)
         lasting = [t for t in self.tracks if t.of.mode == "eventually" and not getattr(t.of.claim, "at_end", False)]
         since_us = [t.since[0] if t.since else at_us for t in lasting]
-        awaits = any(t.of.mode == "within" and t.outcome is None for t in self.tracks)
-        return not awaits and max([settling.quiet_us, *since_us]) + settling.for_us <= at_us
+        undecided = [t.of for t in self.tracks if t.outcome is None]
+        begun_us = max((of.from_us for of in undecided), default=0)
+        awaits = any(of.ends for of in undecided)
+        return not awaits and max([settling.quiet_us, begun_us, *since_us]) + settling.for_us <= at_us
 
     def end(self, at_us: int, step: int | None = None) -> list[Outcome]:
         """Let the run end at a moment, after a step of the world; without it, after that of the last row."""
@@ -312,13 +321,14 @@ def assertion(
     if mode == "within":
         until_us = _end(given["within"], max(from_us, 0), times)
         held = claim(_needed(value, given, "holds", mode))
-        return Assertion("within", held, from_us, until_us, after, line=value.line)
-    until_us = _end(given["for"], max(from_us, 0), times) if "for" in given else times.until_us
+        return Assertion("within", held, from_us, until_us, after, line=value.line, ends=True)
+    ends = "for" in given
+    until_us = _end(given["for"], max(from_us, 0), times) if ends else times.until_us
     if mode == "always":
-        return Assertion("always", claim(given[mode]), from_us, until_us, after, line=value.line)
+        return Assertion("always", claim(given[mode]), from_us, until_us, after, line=value.line, ends=ends)
     counted = measure(_needed(value, given, "of", mode))
     most = given[mode].duration_us() if counted.unit == "us" else given[mode].integer()
-    return Assertion("at_most", counted, from_us, until_us, after, most, line=value.line)
+    return Assertion("at_most", counted, from_us, until_us, after, most, line=value.line, ends=ends)
 
 
 def _mode(value: Value, given: Mapping[str, Value]) -> str:

@@ -114,7 +114,8 @@ def ran(
     )  # fmt: skip
 
 
-SETTLED_US = 500_000
+SETTLED_LOOK_US = 500_000
+"""How often it is asked whether a run has settled: so much later than it has it may end."""
 
 SWARM = "swarm"
 """Stands for the file of a scenario that a seed has drawn (:mod:`ticdc_lab.simulate.swarm`)."""
@@ -236,11 +237,11 @@ def judged(
 
 
 def end_settled(kernel: Kernel, judge: Judge, settling: Settling) -> None:
-    """Let a run end when it has settled; it is looked at each half second."""
+    """Let a run end when it has settled; it is looked at every :data:`SETTLED_LOOK_US`."""
 
     def look() -> None:
         kernel.settled = judge.has_settled(kernel.now_us, settling)
-        kernel.put(kernel.now_us + SETTLED_US, CALL, look)
+        kernel.put(kernel.now_us + SETTLED_LOOK_US, CALL, look)
 
     kernel.put(settling.quiet_us + settling.for_us, CALL, look)
 

@@ -294,6 +294,9 @@ def _settling(given: dict[str, Value], times: Times, load: Any) -> Settling | No
     """Read ``settle: 5s``: when nothing happens any more, users and clients have nothing to do either."""
     if "settle" not in given:
         return None
+    for_us = given["settle"].duration_us()
+    if for_us == 0:
+        raise given["settle"].wrong("a time above 0")
     lasts = ("hold_us", "takes_us", "back_us")
     ends = [e.at_us + (getattr(e.what, name, 0) or 0) for e in times.events for name in lasts]
     ends.append(times.faults_end_us or 0)
@@ -301,7 +304,7 @@ def _settling(given: dict[str, Value], times: Times, load: Any) -> Settling | No
         if load.until_us is None:
             raise given["settle"].wrong("no `settle` beside a load without `until`: it may never rest")
         ends += [load.until_us, *(t.at_us + t.hold_us for t in getattr(load, "transactions", ()))]
-    return Settling(max(ends), given["settle"].duration_us())
+    return Settling(max(ends), for_us)
 
 
 def _assertions(given: dict[str, Value], model: Model, names: Names, times: Times) -> tuple[Assertion, ...]:

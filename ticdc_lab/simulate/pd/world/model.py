@@ -241,9 +241,12 @@ def play(
         now = moment(world, with_thrash=with_thrash)
         judge.see(Row(next(samples), world.now_us, "pd", "sampled", message=now))
         settling = scenario.settling
-        if settling is None or now.oldest_us >= settling.for_us:  # it may hang, and only time tells
+        # A PD that collects makes no operator yet; an operator may hang, and only time tells.
+        if settling is None or world.leads_since_us is not None or now.oldest_us >= settling.for_us:
             return False
-        return judge.has_settled(world.now_us, settling)
+        paused_us = (s.paused_until_us for s in world.schedulers.values())
+        quiet_us = max(settling.quiet_us, world.decides_from_us, *paused_us)
+        return judge.has_settled(world.now_us, settling._replace(quiet_us=quiet_us))
 
     start = start_of(scenario)
     run = simulate(

@@ -92,7 +92,8 @@ class World:
         self.monitor: Monitor | None = None
         self.reports: list[Report] = []
         self.last_change_us = 0
-        self.leads_since_us: int | None = None
+        self.leads_since_us: int | None = None  # while a new leader of PD learns where regions are
+        self.decides_from_us = self.settings.start_us
         self.fitted: tuple[Any, Any, Any, dict[tuple[object, ...], RegionFit]] = (None, None, None, {})
         self.watch_us = 0
         self.states_us = 0
@@ -207,10 +208,10 @@ class World:
         if self.reports:
             self.last_change_us = self.now_us
         if self.leads_since_us is not None and has_heard_enough(self, self.leads_since_us):
-            self.leads_since_us = None
+            self.leads_since_us, self.decides_from_us = None, max(self.now_us, self.settings.start_us)
         if self.leads_since_us is not None:
             report_down(self)
-        elif self.now_us >= self.settings.start_us:
+        elif self.now_us >= self.decides_from_us:
             self.decide()
 
     def fail_over(self) -> None:
