@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from ticdc_lab.codecs.builder import PartKernel
     from ticdc_lab.codecs.event import Codec
     from ticdc_lab.codecs.known import Known
-    from ticdc_lab.codecs.simple import SimpleCodec
 
 KERNELS = ("open-protocol", "canal-json")
 """Formats with a compiled kernel, too (:mod:`ticdc_lab.codecs.kernel.batch`)."""
@@ -64,10 +63,12 @@ def codec_of(protocol: str, known: Known) -> Codec:
     return cast("Callable[[Known], Codec]", module.codec)(known)
 
 
-def part_kernel(protocol: str, codec: Codec) -> PartKernel:
-    """The kernel beside a codec of :data:`PART_KERNELS`."""
+def part_kernel(protocol: str, codec: Codec) -> PartKernel | None:
+    """The kernel beside a codec of :data:`PART_KERNELS`; None beside one of somebody else's."""
     if protocol == "simple":
-        return cast("SimpleCodec", codec).kernel
+        from ticdc_lab.codecs.simple import SimpleCodec
+
+        return codec.kernel if isinstance(codec, SimpleCodec) else None
     from ticdc_lab.codecs.kernel.canal import CanalKernel
 
     return CanalKernel()
