@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import shutil
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -64,16 +63,6 @@ def test_what_was_not_looked_at_is_said(found: Found) -> None:
     """A look at some messages proves nothing of the others; where all were seen there is nothing to say."""
     assert found.unknown[0].startswith("Only ")
     assert replace(found, seen=1470).unknown == ()
-
-
-def test_two_kinds_of_logs_are_not_read_as_one(spark: SparkSession, tmp_path: Path) -> None:
-    """Of a folder with two protocols the advice is to part them, not to read all of it."""
-    for name in ("canal-json-tidb_small", "open-protocol_small"):
-        shutil.copy(golden(f"messages_{name}.jsonl.gz"), tmp_path)
-    found = survey(spark, str(tmp_path))
-    (told,) = found.strangers
-    assert told.endswith("two kinds of logs lie here. Read each alone.")
-    assert found.advice == ("Put the files of each kind into a folder of their own, and look at each folder again.",)
 
 
 def test_what_takes_long_is_offered_as_a_sample(found: Found) -> None:
@@ -170,12 +159,17 @@ def test_commands_take_a_sample_and_say_what_it_cannot_prove(lab: Any) -> None:
 
 
 def test_a_folder_with_two_protocols_names_both(spark: SparkSession, tmp_path: Path) -> None:
-    """What is not in the protocol of most is told before anything is read; where all are in one, nothing is said."""
+    """What is not in the protocol of most is told before anything is read; where all are in one, nothing is said.
+
+    The advice is to part them, not to read all of it.
+    """
     canal = golden("messages_canal-json-tidb_small.jsonl.gz")
     for file in (Path(OPEN), canal):
         (tmp_path / file.name).write_bytes(file.read_bytes())
     both = survey(spark, str(tmp_path))
     (said,) = [s for s in both.unknown if "two kinds of logs" in s]
+    assert both.strangers == (said,) and said.endswith("two kinds of logs lie here. Read each alone.")
+    assert both.advice == ("Put the files of each kind into a folder of their own, and look at each folder again.",)
     assert (
         said.startswith("Of 4 messages at the heads of files that cannot be decoded as ") and "quarantine" not in said
     )

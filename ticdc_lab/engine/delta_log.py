@@ -133,9 +133,11 @@ class KnownFiles:
         """The version that a transaction has read."""
         snapshot = transaction.snapshot()
         version, known = int(snapshot.version()), self._of.get(table, _Version(-1, {}, {}))
+        if known.number == version:
+            return known
         log = Path(table.removeprefix("file://")) / "_delta_log"
         since = [log / f"{n:020}.json" for n in range(known.number + 1, version + 1)]
-        if 0 <= known.number <= version and all(commit.exists() for commit in since):
+        if 0 <= known.number < version and all(commit.exists() for commit in since):
             found = _Version(version, known.files.copy(), known.once.copy())
             for commit in since:
                 _apply(found, commit.read_text(encoding="utf-8"))

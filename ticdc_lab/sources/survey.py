@@ -205,7 +205,6 @@ def _held(heads: DataFrame) -> DataFrame:
     return heads.groupBy("schema_name", "table_name", "partition").agg(
         rows.alias("rows"),
         messages.alias("messages"),
-        F.count_if(~is_event).alias("refused"),
         F.min(ts).alias("first_ts"),
         F.max(ts).alias("last_ts"),
     )

@@ -298,6 +298,17 @@ def same(b: np.ndarray, start: int, stop: int, word: bytes) -> bool:
 
 
 @small_kernel
+def same_bytes(b: np.ndarray, start: int, stop: int, other: np.ndarray, other_start: int, other_stop: int) -> bool:
+    """Whether the bytes between two positions are those between two others."""
+    if stop - start != other_stop - other_start:
+        return False
+    for i in range(stop - start):
+        if b[start + i] != other[other_start + i]:
+            return False
+    return True
+
+
+@small_kernel
 def word(b: np.ndarray, p: int, q: int) -> np.uint64:
     """The bytes between the positions, eight at most, as one number; what :func:`word_of` makes of a name."""
     n = min(q - p, WORD)

@@ -26,6 +26,7 @@ from ticdc_lab.codecs.kernel.scan import (
     literal_end,
     next_member,
     same,
+    same_bytes,
     scalar_end,
     skip_space,
     string_end,
@@ -326,17 +327,7 @@ def _table(b: np.ndarray, at: np.ndarray, version: int, versions: Versions) -> i
 def _is_called(b: np.ndarray, at: np.ndarray, field: int, versions: Versions, table: int, part_of: int) -> bool:
     p, q = at[field], at[_ENDS + field]
     start, stop = versions.name[table, part_of], versions.name[table, part_of + 1]
-    return b[p] == 0x22 and _same_bytes(b, p + 1, q - 1, versions.text, start, stop)
-
-
-@part
-def _same_bytes(b: np.ndarray, p: int, q: int, text: np.ndarray, start: int, stop: int) -> bool:
-    if q - p != stop - start:
-        return False
-    for k in range(q - p):
-        if b[p + k] != text[start + k]:
-            return False
-    return True
+    return b[p] == 0x22 and same_bytes(b, p + 1, q - 1, versions.text, start, stop)
 
 
 @part
@@ -375,7 +366,7 @@ def _rank(b: np.ndarray, p: int, q: int, first: int, n: int, guess: int, version
     for k in range(n):
         rank = guess + k if guess + k < n else guess + k - n
         c = first + versions.column[first + rank, _BY_NAME]
-        if _same_bytes(b, p, q, versions.text, versions.column[c, _NAME], versions.column[c, _NAME + 1]):
+        if same_bytes(b, p, q, versions.text, versions.column[c, _NAME], versions.column[c, _NAME + 1]):
             return rank
     return -1
 

@@ -32,6 +32,7 @@ from ticdc_lab.codecs.kernel.numbering import (
     VALUES,
 )
 from ticdc_lab.codecs.kernel.pointer import Arrays
+from ticdc_lab.codecs.kernel.scan import same_bytes
 from ticdc_lab.codecs.kernel.text import put_string
 
 SMALL = 16
@@ -119,13 +120,7 @@ def put_null(st: State, k: int, i: int) -> None:
 @small_kernel
 def same_text(st: State, k: int, i: int, m: int, j: int) -> bool:
     """Whether text ``i`` of column ``k`` equals text ``j`` of column ``m``."""
-    start, n, other = st.end[k, i], st.end[k, i + 1] - st.end[k, i], st.end[m, j]
-    if st.end[m, j + 1] - other != n:
-        return False
-    for p in range(n):
-        if st.data[k, start + p] != st.data[m, other + p]:
-            return False
-    return True
+    return same_bytes(st.data[k], st.end[k, i], st.end[k, i + 1], st.data[m], st.end[m, j], st.end[m, j + 1])
 
 
 @part

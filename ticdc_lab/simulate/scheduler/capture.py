@@ -290,8 +290,6 @@ class Capture:
             polled = Asked(Poll(state.resolved_ts, state.view.barrier_ts if state.view is not None else None))
             processor, outputs = self.variant.processor.step(state.processor, polled, now)
             return state._replace(processor=processor), [Wake(self.poll_us, "poll"), *outputs]
-        if name == "tick" and state.owner is None and not self.variant.ticks:
-            return state, [Wake(self.tick_us, "tick")]
         if name == "tick":
             state, outputs = self._ticked(state, now)
             return state, [Wake(self.tick_us, "tick"), *outputs]
@@ -304,7 +302,7 @@ class Capture:
 
     def _ticked(self, state: CaptureState, now: Now) -> tuple[CaptureState, list[Output]]:
         view = state.view
-        if view is None:
+        if view is None or (state.owner is None and not self.variant.ticks):
             return state, []
         tick = Asked(Tick(view.captures, view.tables, state.checkpoint_ts, view.barrier_ts, view.executed_ts))
         outputs: list[Output] = []
