@@ -84,8 +84,8 @@ def measured(spark: SparkSession, source: str, rounds: int, a_batch: int) -> dic
 def producing(spark: SparkSession, path: Path, broker: str, args: argparse.Namespace) -> None:
     """Write a canal-json log again and again, a slice each two seconds, its timestamps behind those before."""
     log = spark.read.parquet(str(path)).select("partition", "offset", "key", "value").cache()
-    n, most, partitions = log.selectExpr("count(*)", "max(offset) + 1", "count(DISTINCT partition)").collect()[0]
-    a_slice, began = int(args.rate * n / args.events / partitions * 2), time.monotonic()
+    most = log.selectExpr("max(offset) + 1").collect()[0][0]
+    a_slice, began = int(most * args.rate / args.events * 2), time.monotonic()
     for at in range(0, 1 << 40, a_slice):
         again, first = divmod(at, most)
         rows = log.where(F.col("offset").between(first, min(first + a_slice, most) - 1))
@@ -113,7 +113,11 @@ _TS = re.compile(rb'("(?:commitTs|watermarkTs)":)(\d+)')
 
 def sustained(spark: SparkSession, args: argparse.Namespace, folder: Path, broker: brokers.Broker) -> None:
     """Ingest while a producer writes; a line a batch."""
-    brokers.create_topic(spark, broker, "goes-on", PARTITIONS)
+    kept = {
+        "segment_bytes": str(64 << 20),
+        "retention_bytes": str(1 << 30),
+    }  # 8 GiB, or the disk is full before the end
+    brokers.create_topic(spark, broker, "goes-on", PARTITIONS, **kept)
     given = ("--events", args.events, "--rate", args.rate, "--folder", args.folder, "--to", broker.plain)
     producer = subprocess.Popen([sys.executable, __file__, *map(str, given)])
     ends = {"kafka.bootstrap.servers": f"127.0.0.1:{broker.plain}", "subscribe": "goes-on"}

@@ -22,8 +22,10 @@ PATIENCE_S = 180
 
 
 @contextmanager
-def running(folder: Path, *, hidden: Path | None = None) -> Iterator[str]:
-    """The master's URL, while it and its workers (one core and 1 GB each) run; on loopback only.
+def running(
+    folder: Path, *, hidden: Path | None = None, workers: int = WORKERS, memory: str = "1g", pinned: bool = False
+) -> Iterator[str]:
+    """The master's URL, while it and its workers (of one core, each pinned to its own if asked) run; on loopback only.
 
     The first worker has a folder of its own at ``hidden``, empty and not that of the others, as on another machine;
     this takes root.
@@ -31,17 +33,20 @@ def running(folder: Path, *, hidden: Path | None = None) -> Iterator[str]:
     with ExitStack() as stack:
         started = r"Starting Spark master at (spark://\S+)"
         master = stack.enter_context(_daemon(folder / "master", started, "master.Master", "--port", "0"))
-        worker = ("worker.Worker", "--cores", "1", "--memory", "1g")
-        for i in range(WORKERS):
+        worker = ("worker.Worker", "--cores", "1", "--memory", memory)
+        for i in range(workers):
             place = folder / f"worker-{i}"
             registered = r"Successfully registered with master (\S+)"
             arguments = (*worker, "--work-dir", str(place), master)
-            stack.enter_context(_daemon(place, registered, *arguments, hidden=None if i else hidden))
+            core = i if pinned else None
+            stack.enter_context(_daemon(place, registered, *arguments, hidden=None if i else hidden, core=core))
         yield master
 
 
 @contextmanager
-def _daemon(folder: Path, says: str, name: str, *arguments: str, hidden: Path | None = None) -> Iterator[str]:
+def _daemon(
+    folder: Path, says: str, name: str, *arguments: str, hidden: Path | None = None, core: int | None = None
+) -> Iterator[str]:
     """One of Spark's own daemons, and what it says when it is ready."""
     folder.mkdir(parents=True)
     here = {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
@@ -49,6 +54,8 @@ def _daemon(folder: Path, says: str, name: str, *arguments: str, hidden: Path | 
     command: list[str | Path] = [SPARK_HOME / "bin/spark-class", f"org.apache.spark.deploy.{name}"]
     if hidden is not None:
         command = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', hidden, *command]
+    if core is not None:
+        command = ["taskset", "-c", str(core), *command]
     places = ["--host", "127.0.0.1", "--webui-port", "0"]
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(

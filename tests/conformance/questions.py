@@ -54,7 +54,7 @@ from ticdc_lab.repartition.compare import consumer_findings
 from ticdc_lab.tables import table_as_of
 from ticdc_lab.tables.checksum_findings import verify_checksums
 from ticdc_lab.tables.history import table_history
-from ticdc_lab.transactions import duplicates, split_key_updates, transaction_rows, transactions
+from ticdc_lab.transactions import duplicates, log_places, split_key_updates, transaction_rows, transactions
 
 Question = Callable[[DataFrame], DataFrame]
 
@@ -128,6 +128,7 @@ QUESTIONS: dict[str, Question] = {
     "guarantees": lambda e: guarantees(dispatch(e, strategy="ts", partitions=3)),
     "balance": lambda e: balance(dispatch(e, strategy="index-value", partitions=3), partitions=3),
     "skew": lambda e: skew(balance(dispatch(e, strategy="table", partitions=3), partitions=3)),
+    "log_places": log_places,
     "infer_rules": infer_rules,
     "move_causes": move_causes,
     "split_updates": split_updates,

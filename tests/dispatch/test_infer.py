@@ -99,6 +99,25 @@ def test_a_row_in_a_wrong_partition_is_not_excused(spark: Any, rule: str) -> Non
     assert shown == ({("error", True)} if rule == "id" else {("error", True), ("warning", False)})
 
 
+@pytest.mark.parametrize("rule", ["id", "v", "ts"])
+def test_without_commit_ts_nobody_can_tell_whether_a_table_is_dispatched_by_it(spark: Any, rule: str) -> None:
+    """A sound topic must not be called broken because its messages lack what its rule reads; a row moved by hand is."""
+    events = [e | {"commit_ts": None} for e in topic_by(rule)]
+    fault = 100
+    events[fault] |= {"partition": (events[fault]["partition"] + 1) % 4}
+    frame = events_frame(spark, events)
+    causes = frame.transform(move_causes)
+    untold = [r["table_name"] for r in causes.collect() if r["cause"] is None and r["offset"] is None]
+    assert untold == (["a"] if rule == "ts" else [])
+    check = "rows_stay_in_one_partition"
+    audited = audit(frame, protocol="canal-json", has_commit_ts=False, checks=[check], causes=causes)
+    found = {(f["severity"], f["message"].endswith("without commit_ts nobody can tell")) for f in audited.collect()}
+    assert (
+        found
+        == {"id": {("error", False)}, "v": {("error", False), ("warning", False)}, "ts": {("warning", True)}}[rule]
+    )
+
+
 def test_a_column_without_values_does_not_stand_for_the_table(spark: Any) -> None:
     """NULL adds nothing to the hash, so such a column fits as well as the table itself, which moves nothing."""
     events = [sent(by(0, **{"": ""}), i, 1000 + 7 * i, str(i % 20)) for i in range(60)]

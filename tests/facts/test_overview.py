@@ -103,9 +103,7 @@ def test_a_log_without_commit_ts_has_its_load_along_offsets() -> None:
     events = table(rows)
     load = Load.of(LogFacts.of(events), events).over_time("home").to_pylist()
     assert {g["from_ms"] for g in load} == {None} and sum(g["n"] for g in load) == 60
-    measure = Measure.of(LogFacts.of(events), most=2)
-    counted = pa.Table.from_batches(measure.counted(iter(events.to_batches())))
-    kept = Load.read(measure, counted).over_time("home").to_pylist()
+    kept = Load.of(LogFacts.of(events), events, most=2).over_time("home").to_pylist()
     assert ({g["partition"] for g in kept}, {g["lanes_total"] for g in kept}) == ({1, 2}, {3})
 
 

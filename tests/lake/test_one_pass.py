@@ -28,8 +28,9 @@ from ticdc_lab.facts.known import LogFacts
 from ticdc_lab.facts.watermarks import partitions_of
 from ticdc_lab.lake import one_pass
 from ticdc_lab.lake.one_pass import LakeFile, Passed, merging, passing, statistics, writing
-from ticdc_lab.lake.restoring import judged, share_of, share_restored
+from ticdc_lab.lake.restoring import of_homes, share_of, share_restored
 from ticdc_lab.lake.tables import SMALL_FILE, SMALL_FILES, ends_of, to_merge
+from ticdc_lab.transactions.kernel import KnownPlaces
 
 LOG = "messages_open-protocol_small-dup-restart.jsonl.gz"
 _BATCH = pa.field("batch_id", pa.int64())
@@ -189,17 +190,12 @@ def test_missing_are_the_partitions_behind(
     homes: list[tuple[str, int, int | None]], commits: list[int], complete_ts: int | None
 ) -> None:
     """Those whose resolved_ts is not there or below the commit_ts; none of a complete transaction."""
-    form = arrow_schema(TRANSACTIONS)
-    given_rows = [{"commit_ts": ts, "n_rows": 1, "duplicates": 0} for ts in commits]
-    names = [n for n in form.names if n not in ("complete", "missing")]
-    batch = pa.RecordBatch.from_pylist(
-        [{n: row.get(n) for n in names} for row in given_rows], pa.schema([form.field(n) for n in names])
-    )
-    for row in judged(batch, homes, complete_ts).to_pylist():
-        ts = row["commit_ts"]
+    places = KnownPlaces.read(of_homes(homes), complete_to=complete_ts)
+    for ts, is_complete, missing in zip(commits, *places.missing(np.array(commits, dtype=np.int64)), strict=True):
         complete = complete_ts is not None and ts <= complete_ts
-        behind = sorted({p for _, p, resolved in homes if resolved is None or resolved < ts})
-        assert (row["complete"], row["missing"]) == (complete, [] if complete else behind)
+        last = {p: max((r for _, q, r in homes if q == p and r is not None), default=None) for _, p, _ in homes}
+        behind = sorted(p for p, resolved in last.items() if resolved is None or resolved < ts)
+        assert (is_complete.as_py(), missing.as_py()) == (complete, [] if complete else behind)
 
 
 def test_shares_are_of_one_size() -> None:

@@ -11,8 +11,9 @@ from pyspark.sql import functions as F
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.errors import ContractError, StreamingError
 from ticdc_lab.events.schema import DISPATCH, TRANSACTIONS
+from ticdc_lab.facts.places import NAMED_BY
 from ticdc_lab.transactions import duplicates, split_key_updates, transaction_rows, transactions
-from ticdc_lab.transactions.restoring import restored
+from ticdc_lab.transactions.kernel import KnownPlaces, restored
 
 CLEAN = [
     "messages_open-protocol_small.jsonl.gz",
@@ -276,10 +277,15 @@ def test_where_the_sorted_rows_are_cut_into_batches_changes_nothing(size):
         (5, 3, 2, "s.a", "u", 0, 1), (5, 3, 4, "s.c", "t", 1, 7), (6, None, 4, "s.a", "t", 0, 5),
         (9, None, 1, "s.a", "t", 2, 5), (9, None, 1, "s.a", "t", 0, 6), (9, None, 1, "s.a", "t", 2, 2),
     ]  # fmt: skip
-    names = ("commit_ts", "start_ts", "change_id", "table", "topic", "partition", "offset")
-    types = (pa.int64(), pa.int64(), pa.int64(), pa.string(), pa.string(), pa.int32(), pa.int64())
-    table = pa.table([pa.array(c, t) for c, t in zip(zip(*rows, strict=True), types, strict=True)], names=names)
-    got = pa.Table.from_batches(restored(iter(table.to_batches(max_chunksize=size)))).to_pylist()
+    homes = list(dict.fromkeys((topic, partition, *table.split(".")) for *_, table, topic, partition, _ in rows))
+    number = {home: 100 - i for i, home in enumerate(homes)}  # as hashes, they say nothing of the order of names
+    changes = [(*ids, number[topic, partition, *table.split(".")], o) for *ids, table, topic, partition, o in rows]
+    names = ("commit_ts", "start_ts", "change_id", "place", "offset")
+    table = pa.table([pa.array(c, pa.int64()) for c in zip(*changes, strict=True)], names=names)
+    known = [dict(zip(NAMED_BY, home, strict=True)) | {"place": n, "resolved_ts": 5} for home, n in number.items()]
+    places = KnownPlaces.read(pa.Table.from_pylist(known))
+    got = pa.Table.from_batches(restored(iter(table.to_batches(max_chunksize=size)), places)).to_pylist()
+    assert [r["complete"] for r in got] == [True, False, False]
     assert [(r["commit_ts"], r["start_ts"], r["n_rows"], r["duplicates"]) for r in got] == [
         (5, 3, 3, 2), (6, None, 1, 0), (9, None, 1, 2),
     ]  # fmt: skip

@@ -13,7 +13,6 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -39,11 +38,11 @@ from ticdc_lab.facts.overview import (
     steps_of,
     watermark_steps,
 )
-from ticdc_lab.facts.watermarks import partitions_of, progress_of
+from ticdc_lab.facts.watermarks import partitions_of
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables.checksum_findings import verify_checksums
-from ticdc_lab.transactions import resolved_at, restored_transactions
-from ticdc_lab.transactions.digest import Digest, digests_of, transaction_sample, transaction_totals
+from ticdc_lab.transactions import known_places, of_restored
+from ticdc_lab.transactions.digest import DIGEST, Digest, digested, transaction_sample, transaction_totals
 
 POINTS = 2_000
 """Most points of a picture, about."""
@@ -179,11 +178,8 @@ def of_load(log: ChangeLog) -> dict[str, pd.DataFrame]:
 
 def of_transactions(log: ChangeLog) -> dict[str, pd.DataFrame]:
     """The part of a :class:`Summary` that restoring transactions gives; the log needs commit_ts."""
-    progress = progress_of(log.facts)
-    homes = zip(*[progress[c].to_pylist() for c in ("topic", "partition", "resolved_ts")], strict=True)
-    resolved = pc.min(progress["resolved_ts"], skip_nulls=False).as_py()  # null as soon as one partition has none
-    restored = restored_transactions(log.events, resolved=resolved_at(homes, resolved_ts=resolved))
-    digest = Digest.read(digests_of(restored).toArrow())
+    digests = of_restored(log.events, digested, DIGEST, places=known_places(log.facts, log.events))
+    digest = Digest.read(digests.toArrow())
     return {"transaction_totals": exact(digest.totals), "transactions": exact(digest.sample)}
 
 

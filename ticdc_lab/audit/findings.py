@@ -20,6 +20,7 @@ from ticdc_lab.audit.marks import Event, Marks, Promises
 from ticdc_lab.engine.shuffle import Batches, Kernel
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, codes, runs
 from ticdc_lab.events.schema import require_columns
+from ticdc_lab.facts.places import table_names
 
 SEVERITIES = ERROR, WARNING, INFO = "error", "warning", "info"
 
@@ -93,10 +94,11 @@ def as_table(name: str, found: RowFindings, s: Suspects) -> pa.Table:
     """Findings of a guarantee as :data:`FOUND`."""
     own, at = s.place[found.by], found.at
     severity = pa.array(found.severity, pa.string())
+    names = (pa.array(n, pa.string()) for n in (s.promises.schema_name, s.promises.table_name))
     columns = {
         "guarantee": pa.repeat(pa.scalar(name), len(at)),
         "severity": severity,
-        "table": table_names(s.promises).take(pa.array(own)),
+        "table": table_names(*names).take(pa.array(own)),
         "commit_ts": _dated(s.c.commit_ts[at]),
         "partition": pa.array(s.partition[at], pa.int32()),
         "offset": pa.array(s.c.offset[at]),
@@ -109,12 +111,6 @@ def as_table(name: str, found: RowFindings, s: Suspects) -> pa.Table:
         "nth": pa.array(found.by - np.searchsorted(s.c.row, s.c.row[found.by]), pa.int32()),
     }
     return pa.table(columns, schema=FOUND)
-
-
-def table_names(promises: Promises) -> pa.Array:
-    """``schema.table`` of each place; what is not known is left out."""
-    both = (pa.array(n, pa.string()) for n in (promises.schema_name, promises.table_name))
-    return pc.binary_join_element_wise(*both, ".", null_handling="skip")
 
 
 def evidence_of(events: Sequence[Shown]) -> pa.Array:
@@ -137,6 +133,8 @@ class Causes:
 
     of_place: list[str | None]
     """By index of a place."""
+    untold: Bools
+    """By index of a place: may be dispatched by ts, which without commit_ts cannot be tried."""
     misplaced: Marks
     """By home; ``ts`` says nothing."""
 
@@ -144,25 +142,30 @@ class Causes:
     def read(cls, causes: pa.Table, promises: Promises) -> Self:
         """Those of a frame as :func:`ticdc_lab.dispatch.infer.move_causes` gives it; without ``topic`` of every one."""
         names = [c for c in ("topic", "schema_name", "table_name") if c in causes.column_names]
-        said = causes.filter(pc.is_valid(causes["cause"])).select([*names, "cause"]).to_pylist()
-        known = {tuple(r[c] for c in names): r["cause"] for r in said}
+        of_tables = causes.filter(pc.is_null(causes["offset"])) if "offset" in causes.column_names else causes
+        known = {tuple(r[c] for c in names): r["cause"] for r in of_tables.select([*names, "cause"]).to_pylist()}
         columns = {"topic": promises.topic, "schema_name": promises.schema_name, "table_name": promises.table_name}
-        places = zip(*[columns[c] for c in names], strict=True)
-        return cls([known.get(place) for place in places], _misplaced(causes, promises))
+        places = list(zip(*[columns[c] for c in names], strict=True))
+        untold = np.array([known.get(place, "") is None for place in places], dtype=bool)
+        return cls([known.get(place) for place in places], untold, _misplaced(causes, promises))
 
     def explain(self, found: RowFindings, s: Suspects) -> RowFindings:
-        """Say the cause of each move; one that the rule implies is a warning."""
+        """Say the cause of each move; one that the rule implies, or may imply, is a warning."""
         if found.moved_from is None:
             return found
         cause = pa.array(self.of_place, pa.string()).take(pa.array(s.place[found.by]))
         moved, known = found.moved_from >= 0, np.asarray(cause.is_valid())
         wrong = moved & (self._is_misplaced(found.at, s) | self._is_misplaced(found.moved_from, s))
-        explained = moved & known & ~wrong
+        explained, untold = moved & known & ~wrong, moved & self.untold[s.place[found.by]]
         because = sentence(found.message, " because ", cause)
         against = sentence(found.message, ", which does not follow the rule of its table: ", cause)
         without = sentence(found.message, ", which no dispatch rule of its table explains")
-        message = chosen((explained, because), (wrong, against), (moved, without), otherwise=found.message)
-        return replace(found, message=message, severity=np.where(explained, WARNING, found.severity))
+        maybe = sentence(
+            found.message, ", as the rows of a table dispatched by ts do; without commit_ts nobody can tell"
+        )
+        cases = (explained, because), (wrong, against), (untold, maybe), (moved, without)
+        severity = np.where(explained | untold, WARNING, found.severity)
+        return replace(found, message=chosen(*cases, otherwise=found.message), severity=severity)
 
     def _is_misplaced(self, at: Ints, s: Suspects) -> Bools:
         home, offset, seq = s.promises.home[s.place[at]], s.c.offset[at], s.c.seq[at]

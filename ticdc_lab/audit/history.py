@@ -20,13 +20,13 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit.marks import NAMES, Marks, Promises
+from ticdc_lab.audit.marks import Marks, Promises
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.engine.shuffle import Batches, Kernel, by_key_beside
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, numbers
 from ticdc_lab.events.schema import IMAGE_HASHES, KEYS
-from ticdc_lab.facts.places import place_col, place_number
+from ticdc_lab.facts.places import place_col, place_numbers
 
 ROWS_AT_ONCE = 1 << 17
 """Changes that a task judges at once: some ten MB."""
@@ -43,15 +43,17 @@ LEAVES, DELETE, UPDATE, INSERT = range(4)
 _COLUMNS = ("row_id", "place", "commit_ts", "offset", "seq", "rank", "change_hash", "before", "after")
 
 _DELETES, _UPDATES, _INSERTS, _TAKES, _UNSURE, _IS_OLD = (1 << n for n in range(6))
-"""Bits of ``flags``, which go through the shuffle as one number: its operation; it takes another key's place; it may
-not be that operation; it stands for the key that it leaves."""
+"""Bits of the flags of a change: its operation; it takes another key's place; it may not be that operation; it stands
+for the key that it leaves."""
+_PER_SEQ = 256
+"""``seq_flags``, as seq and flags go through the shuffle: an engine hands one number on for half of what two cost."""
 
 _BITS = {"delete": _DELETES, "update": _UPDATES, "insert": _INSERTS}
 _FLAGS = (
     f"CASE op WHEN 'delete' THEN {_DELETES} WHEN 'update' THEN {_UPDATES} WHEN 'insert' THEN {_INSERTS} ELSE 0 END"
     f" + CASE WHEN before_key_hash IS NOT NULL THEN {_TAKES} ELSE 0 END"
 )
-_NARROW = ("place", "commit_ts", "offset", "seq", "change_hash", "before_hash", "after_hash")
+_NARROW = ("place", "commit_ts", "offset", "change_hash", "before_hash", "after_hash")
 _OWN = "coalesce(key_hash, change_hash)"
 _ROW_IDS = f"CASE WHEN before_key_hash IS NULL THEN array({_OWN}) ELSE array({_OWN}, before_key_hash) END"
 
@@ -77,9 +79,10 @@ class Changes:
     @classmethod
     def read(cls, rows: pa.RecordBatch | pa.Table) -> Changes:
         """Those of :func:`changes_of`."""
-        row_id, place, offset, seq, change_hash = numbers(rows, "row_id", "place", "offset", "seq", "change_hash")
+        names = ("row_id", "place", "offset", "seq_flags", "change_hash")
+        row_id, place, offset, seq_flags, change_hash = numbers(rows, *names)
         (commit_ts,) = numbers(rows, "commit_ts", null=NO_TS)
-        flags = np.asarray(rows["flags"])
+        seq, flags = seq_flags // _PER_SEQ, seq_flags % _PER_SEQ
         bits = (_DELETES, _UPDATES, _INSERTS, _TAKES, _UNSURE, _IS_OLD)
         delete, update, insert, takes, unsure, is_old = ((flags & bit) != 0 for bit in bits)
         rank = np.select([is_old, delete, update], [LEAVES, DELETE, UPDATE], INSERT).astype(np.int64)
@@ -200,7 +203,7 @@ def judged(
     judge: Callable[[pa.Table, Promises], Judge],
     schema: str,
     *,
-    beside: DataFrame,
+    beside: DataFrame | pa.Table,
     has_commit_ts: bool,
     chunk: int = ROWS_AT_ONCE,
 ) -> DataFrame:
@@ -226,9 +229,11 @@ def judged(
     missing = [f"CAST(NULL AS BIGINT) AS {n}" for n in IMAGE_HASHES.names if n not in keyed.columns]
     unsure = f"CASE WHEN incomplete = 'op-unknown' THEN {_UNSURE} ELSE 0 END" if "incomplete" in keyed.columns else "0"
     rows = keyed.where("kind = 'row'").select("*", place_col().alias("place")).selectExpr("*", *missing)
-    whole = rows.selectExpr(*_NARROW, f"{_FLAGS} + {unsure} AS _flags", f"{_ROW_IDS} AS row_ids")
-    each = whole.select("*", F.posexplode("row_ids").alias("is_old", "row_id"))
-    narrow = each.selectExpr(*_NARROW, f"_flags + {_IS_OLD} * is_old AS flags", "row_id")
+    flags = f"CAST(seq AS BIGINT) * {_PER_SEQ} + {_FLAGS} + {unsure} AS _flags"
+    each = rows.selectExpr(*_NARROW, flags, f"{_ROW_IDS} AS row_ids").select(
+        "*", F.posexplode("row_ids").alias("is_old", "row_id")
+    )
+    narrow = each.selectExpr(*_NARROW, f"_flags + {_IS_OLD} * is_old AS seq_flags", "row_id")
 
     def kernel(table: pa.Table) -> Kernel:
         (pickled,) = table["promises"].drop_null().to_pylist()
@@ -248,21 +253,20 @@ def changes_of(events: pa.Table) -> pa.Table:
     none = pa.nulls(rows.num_rows, pa.int64())
     for name in IMAGE_HASHES.names:
         rows = rows if name in rows.column_names else rows.append_column(name, none)
-    names = zip(*[rows[c].to_pylist() for c in ("topic", "partition", *NAMES)], strict=True)
     takes = np.asarray(pc.is_valid(rows["before_key_hash"]))
     flags = sum((bit * _is(rows["op"], op) for op, bit in _BITS.items()), _TAKES * takes)
     if "incomplete" in rows.column_names:
         flags = flags + _UNSURE * _is(rows["incomplete"], "op-unknown")
     own = {
-        "place": pa.array([place_number(*name) for name in names], pa.int64()),
+        "place": place_numbers(rows),
         **{name: rows[name] for name in _NARROW if name != "place"},
-        "flags": pa.array(flags, pa.int32()),
+        "seq_flags": pa.array(rows["seq"].to_numpy().astype(np.int64) * _PER_SEQ + flags),
         "row_id": pc.coalesce(rows["key_hash"], rows["change_hash"]),
     }
     every = pa.table(own)
     old = every.filter(pa.array(takes))
     left = {
-        "flags": pc.add(old["flags"], pa.scalar(_IS_OLD, pa.int32())),
+        "seq_flags": pc.add(old["seq_flags"], pa.scalar(_IS_OLD)),
         "row_id": rows["before_key_hash"].drop_null(),
     }
     old = pa.table({name: left.get(name, old[name]) for name in every.column_names}, schema=every.schema)

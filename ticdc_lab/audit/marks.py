@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from ticdc_lab.engine.shuffle import Batches, in_one
+from ticdc_lab.engine.shuffle import SENT, Batches, in_one
 from ticdc_lab.events.arrays import Bools, Ints, numbers, runs
 from ticdc_lab.facts import LogFacts, log_facts
 from ticdc_lab.facts.gathering import ARROW
@@ -30,10 +30,6 @@ _LARGE = 2**62
 """Offsets beyond this, times the number of groups, are numbered anew, so that a group and an offset fit one number."""
 
 
-_SENT = 16 << 20
-"""Bytes that go to an engine with a query."""
-
-
 def log_marks(events: DataFrame) -> DataFrame:
     """What a whole log states besides its rows, in one row of two pickles (binary): ``facts``, a :class:`LogFacts`, and
     ``promises``, the :class:`Promises` that follow.
@@ -41,14 +37,10 @@ def log_marks(events: DataFrame) -> DataFrame:
     return in_one(log_facts(events), _gathered, "facts binary, promises binary")
 
 
-def marks_of(facts: LogFacts, events: DataFrame) -> DataFrame:
+def marks_of(facts: LogFacts, events: DataFrame) -> DataFrame | pa.Table:
     """:func:`log_marks` of events whose facts are known; of very many they are gathered again where they are needed."""
-    both = _pickled(facts)
-    return (
-        events.sparkSession.createDataFrame(pa.Table.from_batches([both]))
-        if both.nbytes <= _SENT
-        else log_marks(events)
-    )
+    both = pa.Table.from_batches([_pickled(facts)])
+    return both if both.nbytes <= SENT else log_marks(events)
 
 
 def _gathered(batches: Batches) -> Batches:

@@ -76,7 +76,8 @@ def audit(
         ``schema_name, table_name, cause`` (string): one row per table whose rule moves rows between partitions; such
         moves are warnings that say why. With ``topic`` too, a cause holds in that topic only. With ``partition, offset,
         seq`` besides, rows that have them name events that do not lie where the rule puts them: a move from or to one
-        stays an error and says so. See :func:`ticdc_lab.dispatch.infer.move_causes`. Without it, moves are not
+        stays an error and says so; a table with a null cause and no place may be dispatched by what the log does not
+        hold, and its moves are warnings. See :func:`ticdc_lab.dispatch.infer.move_causes`. Without it, moves are not
         explained.
     with_keys
         Look the rows' keys up in their images; False leaves ``key`` null and reads no image.
@@ -165,12 +166,16 @@ def audited(
     of_rows, of_log = _apart(names)
     kept = listed(max_per_guarantee, FOUND.names)
     marks = marks_of(facts, events)
-    rows = _rows_judged(events, of_rows, marks, None, has_commit_ts=has_commit_ts)
-    found = in_one(rows.unionAll(_log_judged(of_log, marks, protocol)), kept, FOUND_DDL, order=ORDER).toArrow()
-    if found.num_rows and pc.any(pc.equal(found["guarantee"], _MOVES)).as_py():
-        moved = _rows_judged(events, [_MOVES], marks, causes(), has_commit_ts=has_commit_ts)
+
+    def judged_rows(names: list[str], causes: DataFrame | None) -> pa.Table:
+        rows = _rows_judged(events, names, marks, causes, has_commit_ts=has_commit_ts)
+        return in_one(rows, kept, FOUND_DDL, order=ORDER).toArrow().cast(FOUND)
+
+    of_the_log = batches_of(_of_log(of_log, Stated.read(facts, protocol=protocol)), at_once=AT_ONCE)
+    found = pa.concat_tables([judged_rows(of_rows, None), pa.Table.from_batches(of_the_log, FOUND)])
+    if pc.any(pc.equal(found["guarantee"], _MOVES)).as_py():
         others = found.filter(pc.not_equal(found["guarantee"], _MOVES))
-        found = pa.concat_tables([others, in_one(moved, kept, FOUND_DDL, order=ORDER).toArrow().cast(others.schema)])
+        found = pa.concat_tables([others, judged_rows([_MOVES], causes())])
     return _in_order(_keyed(found, _keys_at(_places(found), events)), max_per_guarantee)
 
 
@@ -249,10 +254,12 @@ def _apart(names: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _rows_judged(
-    events: DataFrame, names: list[str], marks: DataFrame, causes: DataFrame | None, *, has_commit_ts: bool,
+    events: DataFrame, names: list[str], marks: DataFrame | pa.Table, causes: DataFrame | None, *, has_commit_ts: bool,
     chunk: int = ROWS_AT_ONCE,
 ) -> DataFrame:  # fmt: skip
-    beside = marks.select("promises") if causes is None else _with_causes(marks, causes)
+    beside = marks.select(["promises"]) if isinstance(marks, pa.Table) else marks.select("promises")
+    if causes is not None:
+        beside = _with_causes(beside, causes)
     judge = _judge(names, explained=causes is not None)
     return judged(events, judge, FOUND_DDL, beside=beside, has_commit_ts=has_commit_ts, chunk=chunk)
 
@@ -261,11 +268,13 @@ def _log_judged(names: list[str], marks: DataFrame, protocol: str) -> DataFrame:
     return marks.select("facts").mapInArrow(_judge_log(names, protocol), FOUND_DDL)
 
 
-def _with_causes(marks: DataFrame, causes: DataFrame) -> DataFrame:
+def _with_causes(promises: DataFrame | pa.Table, causes: DataFrame) -> DataFrame:
     require_columns(causes, *NAMES, "cause", frame="causes")
     form = ", ".join(["promises binary", *[f"{c} {t}" for c, t in _CAUSES.items() if c in causes.columns]])
     said = causes.select(*[c for c in _CAUSES if c in causes.columns]).mapInArrow(_as(form), form)
-    return marks.select("promises").mapInArrow(_as(form), form).unionAll(said)
+    if isinstance(promises, pa.Table):
+        promises = causes.sparkSession.createDataFrame(promises)
+    return promises.mapInArrow(_as(form), form).unionAll(said)
 
 
 def _as(form: str) -> Kernel:

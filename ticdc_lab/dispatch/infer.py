@@ -33,10 +33,10 @@ _NEEDED = ("kind", "commit_ts", "topic", "partition", "schema_name", "table_name
 
 _TRIED = """
 topic string, schema_name string, table_name string, rule string, rank int, n_rows bigint, n_explained bigint,
-partitions int, moves boolean, moved boolean
+partitions int, moves boolean, dated boolean, moved boolean
 """
 """How many rows of a table each rule explains: ``rank`` is how simple it is, ``moves`` says that it can move a row,
-``moved`` that the table has one that did."""
+``dated`` that all rows have a commit_ts, ``moved`` that the table has one that did move."""
 _CAUSES = """
 topic string, schema_name string, table_name string, cause string, partition int, offset bigint, seq int
 """
@@ -95,13 +95,17 @@ def move_causes(events: DataFrame) -> DataFrame:
         ``topic, schema_name, table_name, cause`` (string), for :func:`ticdc_lab.audit.audit`; only tables that a rule
         explains (:data:`EXPLAINED`) which can move a row: not one by table or by columns of the handle key alone, as a
         row keeps these. Besides, with null ``cause``, one row per event of these tables that does not lie where the
-        rule puts it, at ``partition, offset, seq``; a value whose hash is not known tells nothing.
+        rule puts it, at ``partition, offset, seq``; a value whose hash is not known tells nothing. A table whose rule
+        cannot be told, as rows moved, no other rule explains it and without commit_ts ``ts`` cannot be tried, has one
+        row with nothing but its names.
     """
     require_columns(events, *_NEEDED, *POSITION)
     require_batch(events, function="move_causes", why="a row may move at any later offset")
     rows = _narrow(events, partitions=None)
     rules = _best_rules(rows).mapInArrow(_explaining, _TRIED)
-    known = rules.select(*[F.col(c).alias(f"_{c}") for c in _TABLE], F.col("rule").alias("_rule"))
+    known = rules.where("rule IS NOT NULL").select(
+        *[F.col(c).alias(f"_{c}") for c in _TABLE], F.col("rule").alias("_rule")
+    )
     same = F.expr(" AND ".join(f"{c} <=> _{c}" for c in _TABLE))
     placed = rows.join(F.broadcast(known), on=same)
     return rules.mapInArrow(_causes, _CAUSES).unionAll(placed.mapInArrow(_misplaced, _CAUSES))
@@ -188,6 +192,7 @@ def _fits(rows: pa.Table) -> Iterator[dict[str, Any]]:
     """How many rows of one table and layout each rule explains."""
     partition, known = np.asarray(rows["partition"]), {c: rows[c][0].as_py() for c in (*_TABLE, "partitions")}
     names, keys, _ = _columns(rows)
+    known["dated"] = not rows["commit_ts"].null_count
     for rule in ("table", "index-value", "ts", *[_COLUMN + name for name in names]):
         target, told = _target(rows, rule)
         yield known | {
@@ -227,9 +232,9 @@ def _target(rows: pa.Table, rule: str) -> tuple[Ints, Bools]:
 def _best(batches: Batches) -> Batches:
     """Of all rules tried on a table the one that explains most rows, of equals the simplest."""
     tried = pa.Table.from_batches(batches, schema=arrow_of(_TRIED))
-    sums = [("n_rows", "sum"), ("n_explained", "sum"), ("moves", "any"), ("moved", "any")]
+    sums = [("n_rows", "sum"), ("n_explained", "sum"), ("moves", "any"), ("dated", "all"), ("moved", "any")]
     summed = tried.group_by([*_TABLE, "rule", "rank", "partitions"]).aggregate(sums)
-    names = [c.removesuffix("_sum").removesuffix("_any") for c in summed.column_names]
+    names = [c if c in tried.column_names else c.rpartition("_")[0] for c in summed.column_names]
     best: dict[tuple[Any, ...], dict[str, Any]] = {}
     for r in summed.rename_columns(names).to_pylist():
         table = tuple(r[c] for c in _TABLE)
@@ -238,10 +243,13 @@ def _best(batches: Batches) -> Batches:
 
 
 def _explaining(batches: Batches) -> Batches:
-    """Of the best rules those that explain why a table's rows moved."""
+    """Of the best rules those that explain moves of their table; with null for the rule, tables that none explains."""
     for batch in batches:
         shares = pc.greater_equal(batch["n_explained"], pc.multiply(batch["n_rows"].cast(pa.float64()), EXPLAINED))
-        yield batch.filter(pc.and_(pc.and_(batch["moved"], batch["moves"]), shares))
+        told, untold = pc.and_(batch["moves"], shares), pc.invert(pc.or_(batch["dated"], shares))
+        rule = pc.if_else(told, batch["rule"], pa.scalar(None, pa.string()))
+        ruled = batch.set_column(batch.schema.get_field_index("rule"), batch.schema.field("rule"), rule)
+        yield ruled.filter(pc.and_(batch["moved"], pc.or_(told, untold)))
 
 
 def _causes(batches: Batches) -> Batches:
@@ -250,7 +258,9 @@ def _causes(batches: Batches) -> Batches:
         yield pa.RecordBatch.from_pylist(said, schema=arrow_of(_CAUSES))
 
 
-def _sentence(r: dict[str, Any]) -> str:
+def _sentence(r: dict[str, Any]) -> str | None:
+    if r["rule"] is None:
+        return None
     n, rule, whole = r["partitions"], r["rule"], r["n_explained"] == r["n_rows"]
     share = f"all {r['n_rows']}" if whole else f"{r['n_explained']} of {r['n_rows']}"
     if rule == "ts":

@@ -29,6 +29,9 @@ KernelOf = Callable[[pa.Table], Kernel]
 BUCKETS = 16
 """Into how many parts the embedded engine cuts the keys; one part is in memory for each core."""
 
+SENT = 16 << 20
+"""Bytes of a small table that go to an engine with a query, at most."""
+
 _BUCKET = "_bucket"
 _BESIDE = "_beside"
 
@@ -70,7 +73,7 @@ def by_key_beside(
     kernel: KernelOf,
     schema: StructType | str,
     *,
-    beside: DataFrame,
+    beside: DataFrame | pa.Table,
     order: Sequence[str] = (),
 ) -> DataFrame:
     """:func:`by_key` with a kernel that knows all rows of a small frame, such as what a log says as a whole.
@@ -78,7 +81,8 @@ def by_key_beside(
     Parameters
     ----------
     beside
-        A few rows, in no order. Every task holds them; no job is started for them here.
+        A few rows, in no order. Every task holds them; no job is started for them here. A table goes with the kernel,
+        so it should be of :data:`SENT` at most.
     rows, key, kernel, schema, order
         As of :func:`by_key`; ``kernel(table)`` gives the kernel.
 
@@ -87,6 +91,8 @@ def by_key_beside(
     DataFrame
         What the kernel yields, in no order.
     """
+    if isinstance(beside, pa.Table):
+        return by_key(rows, key, kernel(beside), schema, order=order)
     keys = [key] if isinstance(key, str) else list(key)
     if not is_sail(rows.sparkSession):
         # one binary, as a column of structs would cost as much as the shuffle though it is null but for a row

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from ticdc_lab.events.arrays import Batches, Ints, changes_in
-from ticdc_lab.facts.places import place_number
+from ticdc_lab.facts.places import NAMED_BY, place_number
 from ticdc_lab.facts.schemas import arrow_of
 
 FACTS = """
@@ -38,7 +38,7 @@ AT_ONCE = 1 << 16
 _SQL_TYPES = dict(c.split() for c in FACTS.split(","))
 ARROW = arrow_of(FACTS)
 
-PLACE = ("topic", "partition", "schema_name", "table_name", "kind", "op")
+PLACE = (*NAMED_BY, "kind", "op")
 _READ = ("kind", "commit_ts", "op", "topic", "partition", "offset", "seq", "schema_name", "table_name")
 _SAID = ("query", "ddl_type", "partition_count")
 _NARROW = pa.schema([ARROW.field(n) for n in (*_READ, *_SAID)])
@@ -142,7 +142,7 @@ def sum_places(rows: pa.Table) -> pa.Table:
     found = rows.group_by(PLACE, use_threads=False).aggregate(list(_OF_PLACE))
     found = found.rename_columns([c.removesuffix("_sum").removesuffix("_min").removesuffix("_max") if c not in PLACE
                                   else c for c in found.column_names])  # fmt: skip
-    names = zip(*[found[c].to_pylist() for c in PLACE[:4]], strict=True)
+    names = zip(*[found[c].to_pylist() for c in NAMED_BY], strict=True)
     numbers = pa.array([place_number(*name) for name in names], pa.int64())
     whole = found.select([*PLACE, *[c for c, _ in _OF_PLACE]]).append_column("place", numbers)
     return whole.append_column("fact", pa.array(["place"] * whole.num_rows, pa.string()))

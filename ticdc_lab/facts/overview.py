@@ -6,7 +6,7 @@ known.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -21,6 +21,7 @@ from ticdc_lab.events.tso import LOGICAL_BITS, physical_ms
 from ticdc_lab.facts.gathering import FACTS, PLACE, log_facts
 from ticdc_lab.facts.known import LogFacts, numbers_of
 from ticdc_lab.facts.laggards import by_topic, stated_values
+from ticdc_lab.facts.places import place_col, place_numbers
 from ticdc_lab.facts.schemas import CONTENTS, STATED, STATEMENTS, STEPS, TIMELINE, arrow_of, together
 from ticdc_lab.facts.watermarks import IS_ROW, tables_of, timeline_of, unresolved_s
 
@@ -129,7 +130,6 @@ LANES = 40
 
 HOME, TABLE = ("topic", "partition"), ("schema_name", "table_name")
 _COUNTED = "what string, number bigint, n bigint"
-_READ = ("kind", "commit_ts", "offset", *HOME, *TABLE)
 
 Name = tuple[object, object]
 
@@ -165,13 +165,19 @@ class Measure:
     lanes: tuple[Lanes, Lanes]
     tables: pa.Table
     """As :func:`ticdc_lab.facts.watermarks.tables_of`, in order of name."""
-    names: tuple[Name, ...]
     resolved: Ints
+    places: Ints
+    """Numbers of the places with a row (:mod:`ticdc_lab.facts.places`), rising."""
+    of_place: Mapping[str, Ints]
+    """Of each the lane of its partition (``home``) and of its ``table``, or -1, and which table it is (``named``)."""
 
     @classmethod
     def of(cls, facts: LogFacts, *, most: int = LANES) -> Self:
         """The one that a log's facts ask for."""
         rows, tables = facts.of_kind("row"), _in_order(tables_of(facts.places))
+        lanes = Lanes.heaviest(rows, HOME, most), Lanes.heaviest(rows, TABLE, most)
+        places, first = np.unique(rows["place"].to_numpy(), return_index=True)
+        each = rows.take(pa.array(first))
         low, high = (pc.min(rows["commit_ts"]).as_py(), pc.max(rows["last_ts"]).as_py())
         timed = low is not None
         if timed:
@@ -182,37 +188,46 @@ class Measure:
             timed=timed,
             low=low or 0,
             width=((high or 0) - (low or 0) + 1) / BUCKETS,
-            lanes=(Lanes.heaviest(rows, HOME, most), Lanes.heaviest(rows, TABLE, most)),
+            lanes=lanes,
             tables=tables,
-            names=tuple(zip(*[tables[c].to_pylist() for c in TABLE], strict=True)),
             resolved=timestamps(tables["resolved_ts"]),
+            places=places,
+            of_place={
+                "home": numbers_of(each, HOME, lanes[0].names),
+                "table": numbers_of(each, TABLE, lanes[1].names),
+                "named": numbers_of(each, TABLE, list(zip(*[tables[c].to_pylist() for c in TABLE], strict=True))),
+            },
         )
 
+    @property
+    def read(self) -> tuple[str, ...]:
+        """What it reads of a row beside its place."""
+        return ("commit_ts",) if self.timed else ("commit_ts", "offset")
+
     def counted(self, rows: Batches) -> Batches:
-        """Sums over batches of events, of which it keeps nothing else."""
+        """Sums over batches of rows (``place`` and :attr:`read`), of which it keeps nothing else."""
         sums = {
             "home": np.zeros(len(self.lanes[0].names) * BUCKETS, dtype=np.int64),
             "table": np.zeros(len(self.lanes[1].names) * BUCKETS, dtype=np.int64),
             "unresolved": np.zeros(len(self.tables), dtype=np.int64),
         }
         for batch in rows:
-            table = pa.table(batch)
-            self._add(table.filter(pc.equal(table["kind"], "row")), sums)
+            self._add(batch, sums)
         for what, n in sums.items():
             at = np.flatnonzero(n)
             of = {"what": pa.array([what] * len(at), pa.string()), "number": pa.array(at), "n": pa.array(n[at])}
             yield pa.RecordBatch.from_pydict(of)
 
-    def _add(self, rows: pa.Table, sums: dict[str, Ints]) -> None:
-        ts = timestamps(rows["commit_ts"])
+    def _add(self, rows: pa.RecordBatch, sums: dict[str, Ints]) -> None:
+        place, ts = np.searchsorted(self.places, rows["place"].to_numpy()), timestamps(rows["commit_ts"])
         at = ts >> LOGICAL_BITS if self.timed else rows["offset"].to_numpy()
         bucket = np.minimum(np.floor((at - self.low) / self.width), BUCKETS - 1).astype(np.int64)
         placed = (ts != NO_TS) if self.timed else np.ones(len(ts), dtype=bool)
-        for what, lanes in zip(("home", "table"), self.lanes, strict=True):
-            lane = numbers_of(rows, lanes.by, lanes.names)
+        for what in ("home", "table"):
+            lane = self.of_place[what][place]
             own = placed & (lane >= 0)
             sums[what] += np.bincount((lane * BUCKETS + bucket)[own], minlength=len(sums[what]))
-        number = numbers_of(rows, TABLE, self.names)
+        number = self.of_place["named"][place]
         resolved = np.append(self.resolved, NO_TS)[number]
         above = (number >= 0) & ((resolved == NO_TS) | ((ts != NO_TS) & (ts > resolved)))
         sums["unresolved"] += np.bincount(number[above], minlength=len(self.tables))
@@ -226,10 +241,11 @@ class Load:
     sums: dict[str, Ints]
 
     @classmethod
-    def of(cls, facts: LogFacts, events: pa.Table) -> Self:
+    def of(cls, facts: LogFacts, events: pa.Table, *, most: int = LANES) -> Self:
         """That of events in Arrow's form, without any session."""
-        measure = Measure.of(facts)
-        return cls.read(measure, pa.Table.from_batches(measure.counted(iter(events.to_batches())), arrow_of(_COUNTED)))
+        measure, rows = Measure.of(facts, most=most), events.filter(pc.equal(events["kind"], "row"))
+        placed = pa.table({"place": place_numbers(rows), **{c: rows[c] for c in measure.read}})
+        return cls.read(measure, pa.Table.from_batches(measure.counted(iter(placed.to_batches())), arrow_of(_COUNTED)))
 
     @classmethod
     def read(cls, measure: Measure, counted: pa.Table) -> Self:
@@ -281,4 +297,5 @@ def _in_order(tables: pa.Table) -> pa.Table:
 
 def counted_load(events: DataFrame, measure: Measure) -> DataFrame:
     """What the tasks count of a log for :meth:`Load.read`: some hundred rows each."""
-    return events.where(IS_ROW).select(*_READ).mapInArrow(measure.counted, _COUNTED)
+    rows = events.where(IS_ROW).select(place_col().alias("place"), *measure.read)  # four names cost as much as all else
+    return rows.mapInArrow(measure.counted, _COUNTED)

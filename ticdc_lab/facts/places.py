@@ -9,8 +9,15 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import Column
+
+from ticdc_lab.events.arrays import Ints, codes
+
+NAMED_BY = ("topic", "partition", "schema_name", "table_name")
+"""What tells places apart."""
 
 _MASK = (1 << 64) - 1
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
@@ -22,7 +29,7 @@ def place_col() -> Column:
     """Number (bigint) that names topic, partition, schema and table."""
     from pyspark.sql import functions as F
 
-    return F.xxhash64("topic", "partition", "schema_name", "table_name")
+    return F.xxhash64(*NAMED_BY)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -39,6 +46,31 @@ def place_number(topic: str | None, partition: int | None, schema_name: str | No
     for name in (schema_name, table_name):
         h = h if name is None else _of_bytes(name.encode(), h)
     return h - (1 << 64) if h >> 63 else h
+
+
+def table_names(schema_name: pa.StringArray, table_name: pa.StringArray) -> pa.StringArray:
+    """``schema.table`` of each place; what is not known is left out."""
+    # to skip nulls while joining would also leave out rows that have neither
+    joined = pc.binary_join_element_wise(schema_name, table_name, ".")
+    return pc.coalesce(joined, schema_name, table_name, pa.scalar(""))
+
+
+def placed(events: pa.Table) -> tuple[pa.Table, Ints]:
+    """The places of events, each once and with its number ``place``, and which of them each event has."""
+    code = np.zeros(events.num_rows, dtype=np.int64)
+    for name in NAMED_BY:
+        own = codes(events[name])
+        _, code = np.unique(code * (int(own.max(initial=0)) + 1) + own, return_inverse=True)
+    _, first, of = np.unique(code, return_index=True, return_inverse=True)
+    each = events.select(NAMED_BY).take(pa.array(first))
+    numbers = [place_number(*place.values()) for place in each.to_pylist()]
+    return each.append_column("place", pa.array(numbers, pa.int64())), of
+
+
+def place_numbers(events: pa.Table) -> pa.Array:
+    """The number of each event's place."""
+    places, of = placed(events)
+    return places["place"].combine_chunks().take(pa.array(of))
 
 
 def _of_int(value: int, seed: int) -> int:

@@ -63,7 +63,7 @@ from ticdc_lab.events.tso import physical_ms
 from ticdc_lab.facts.limits import lacking
 from ticdc_lab.facts.watermarks import partition_watermarks
 from ticdc_lab.lake.one_pass import PASSED, LakeFile, Passed, passing, writing
-from ticdc_lab.lake.restoring import MOST_ROWS, Home, share_restored
+from ticdc_lab.lake.restoring import MOST_ROWS, Home, of_homes, share_restored
 from ticdc_lab.lake.tables import (
     OURS,
     Tables,
@@ -88,7 +88,7 @@ from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.load import SAMPLE
 from ticdc_lab.sources.parquet import require_seen
 from ticdc_lab.sources.places import is_kafka, local_path
-from ticdc_lab.transactions import resolved_at, restored_transactions
+from ticdc_lab.transactions import log_places, restored_transactions
 
 # What an ingestion knows after each batch: the facts of every partition, and how far all is complete.
 
@@ -456,7 +456,8 @@ def _homes(state: IngestState) -> list[Home]:
 def _restored_by_engine(tables: Tables, state: IngestState, lowest: int | None) -> DataFrame:
     rows = tables.read("events").where("kind = 'row' AND commit_ts IS NOT NULL")
     rows = rows if lowest is None else rows.where(F.col("commit_ts") >= lowest)
-    return restored_transactions(rows, resolved=resolved_at(_homes(state), resolved_ts=state.complete_ts))
+    known = log_places(rows).unionByName(tables.spark.createDataFrame(of_homes(_homes(state))))
+    return restored_transactions(rows, places=known, complete_to=state.complete_ts)
 
 
 def _replaced_by_workers(tables: Tables, place: str, state: IngestState, lowest: int | None) -> None:

@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.engine.ordering import order_of
-from ticdc_lab.events.arrays import Batches, Ints, timestamps
-from ticdc_lab.events.schema import TRANSACTIONS
-from ticdc_lab.transactions.restoring import restored
+from ticdc_lab.events.arrays import Batches, Ints
+from ticdc_lab.facts.places import place_number, placed
+from ticdc_lab.transactions.kernel import KnownPlaces, restored
 
 MOST_ROWS = 4_000_000
 """Rows of the files that are read, above which the engine shuffles them."""
@@ -29,7 +28,9 @@ Home = tuple[str, int, int | None]
 
 _READ = ("kind", "op", "commit_ts", "start_ts", "schema_name", "table_name", "topic", "partition", "offset",
          "key_hash", "change_hash")  # fmt: skip
-_KEPT = ("commit_ts", "start_ts", "change_id", "table", "topic", "partition", "offset")
+_KEPT = ("commit_ts", "start_ts", "change_id", "place", "offset")
+_PLACES = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("schema_name", pa.string()),
+                     ("table_name", pa.string()), ("place", pa.int64()), ("resolved_ts", pa.int64())])  # fmt: skip
 _OF_OP = {"delete": 0x1B873593CC9E2D51, "update": 0x6A09E667F3BCC909, "insert": 0x3C6EF372FE94F82B}
 """What makes the hash of a row that of a change of it."""
 
@@ -58,13 +59,21 @@ def share_restored(
     complete_ts
         Up to which transactions are complete.
     """
+    known = of_homes(homes)
 
     def run(batches: Batches) -> Batches:
         for share in (n for batch in batches for n in batch.column(0).to_pylist()):
-            rows = pa.concat_tables([_NOTHING, *_rows_of(folder, files, int(share), shares, lowest)])
-            order = order_of(rows["commit_ts"].to_numpy(), rows["change_id"].to_numpy())
-            for batch in restored(iter(rows.take(pa.array(order)).combine_chunks().to_batches(max_chunksize=100_000))):
-                yield judged(batch, homes, complete_ts)
+            rows, places = [_NOTHING], [known]
+            for part in _rows_of(folder, files, int(share), shares, lowest):
+                own, at = placed(part)
+                rows.append(narrow(part.append_column("place", own["place"].combine_chunks().take(pa.array(at)))))
+                places.append(_as_places(own))
+            changes = pa.concat_tables(rows)
+            order = order_of(changes["commit_ts"].to_numpy(), changes["change_id"].to_numpy())
+            sorted_changes = changes.take(pa.array(order)).combine_chunks().to_batches(max_chunksize=100_000)
+            yield from restored(
+                iter(sorted_changes), KnownPlaces.read(pa.concat_tables(places), complete_to=complete_ts)
+            )
 
     return run
 
@@ -77,7 +86,7 @@ def _rows_of(folder: str, files: Sequence[str], share: int, shares: int, lowest:
                 rows = rows.filter(pc.and_(pc.equal(rows["kind"], "row"), pc.is_valid(rows["commit_ts"])))
                 ts = rows["commit_ts"].to_numpy()
                 own = share_of(ts, shares) == share
-                yield narrow(rows.filter(pa.array(own if lowest is None else own & (ts >= lowest))))
+                yield rows.filter(pa.array(own if lowest is None else own & (ts >= lowest)))
 
 
 def share_of(commit_ts: Ints, shares: int) -> Ints:
@@ -87,36 +96,27 @@ def share_of(commit_ts: Ints, shares: int) -> Ints:
 
 
 def narrow(rows: pa.Table) -> pa.Table:
-    """What :func:`ticdc_lab.transactions.restoring.restored` reads of row changes.
+    """What :func:`ticdc_lab.transactions.kernel.restored` reads of row changes whose ``place`` is known.
 
     ``change_id`` names a change as :func:`ticdc_lab.transactions.change_id` does, by another number.
     """
     of_op = np.array([*_OF_OP.values(), 0], dtype=np.int64)
     op = pc.fill_null(pc.index_in(rows["op"], pa.array(list(_OF_OP))), len(_OF_OP)).to_numpy()
     row = pc.coalesce(rows["key_hash"], rows["change_hash"], pa.scalar(0, pa.int64())).to_numpy()
-    table = pc.binary_join_element_wise(rows["schema_name"], rows["table_name"], ".", null_handling="skip")
-    of = {c: rows[c] for c in rows.column_names} | {"change_id": pa.array(row ^ of_op[op]), "table": table}
+    of = {c: rows[c] for c in rows.column_names} | {"change_id": pa.array(row ^ of_op[op])}
     return pa.table([of[c] for c in _KEPT], names=_KEPT)
 
 
-def judged(batch: pa.RecordBatch, homes: Sequence[Home], complete_ts: int | None) -> pa.RecordBatch:
-    """Transactions with ``complete`` and ``missing``."""
-    commit_ts = batch["commit_ts"].to_numpy()
-    # one without a watermark is behind every transaction
-    resolved = timestamps(pa.array([ts for *_, ts in homes], pa.int64()))
-    order = np.argsort(resolved, kind="stable")
-    partitions = [homes[i][1] for i in order.tolist()]
-    complete = np.zeros(len(commit_ts), bool) if complete_ts is None else commit_ts <= complete_ts
-    behind = np.where(complete, 0, np.searchsorted(resolved[order], commit_ts, side="left"))
-    numbers, at = np.unique(behind, return_inverse=True)
-    lists = pa.array([sorted(set(partitions[:n])) for n in numbers.tolist()], pa.list_(pa.int32()))
-    of = {**dict(zip(batch.schema.names, batch.columns, strict=True)),
-          "complete": pa.array(complete), "missing": lists.take(pa.array(at))}  # fmt: skip
-    form = arrow_schema(TRANSACTIONS)
-    return pa.RecordBatch.from_arrays([of[f.name].cast(f.type) for f in form], schema=form)
+def of_homes(homes: Sequence[Home]) -> pa.Table:
+    """What is known of partitions as :func:`ticdc_lab.transactions.log_places` gives it."""
+    names = ("topic", "partition", "resolved_ts", "place")
+    rows = [dict(zip(names, (*home, place_number(*home[:2], None, None)), strict=True)) for home in homes]
+    return pa.Table.from_pylist(rows, _PLACES)
 
 
-_NOTHING = narrow(
-    pa.table({c: pa.array([], pa.int64() if c in ("commit_ts", "start_ts", "offset", "key_hash", "change_hash")
-                          else pa.int32() if c == "partition" else pa.string()) for c in _READ})
-)  # fmt: skip
+def _as_places(own: pa.Table) -> pa.Table:
+    none = pa.nulls(own.num_rows, pa.int64())
+    return own.append_column("resolved_ts", none).cast(_PLACES)
+
+
+_NOTHING = pa.table({c: pa.array([], pa.int64()) for c in _KEPT})

@@ -5,8 +5,10 @@ from __future__ import annotations
 from ticdc_lab.transactions.restoring import (
     change_id,
     duplicates,
+    known_places,
+    log_places,
+    of_restored,
     op_rank,
-    resolved_at,
     restored_transactions,
     split_key_updates,
     transaction_rows,
@@ -16,8 +18,10 @@ from ticdc_lab.transactions.restoring import (
 __all__ = [
     "change_id",
     "duplicates",
+    "known_places",
+    "log_places",
+    "of_restored",
     "op_rank",
-    "resolved_at",
     "restored_transactions",
     "split_key_updates",
     "transaction_rows",

@@ -14,24 +14,23 @@ left out; the loader says so, since a transform cannot look at the data.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from typing import Literal
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs.keys import with_keys
-from ticdc_lab.engine.shuffle import by_key
-from ticdc_lab.events import PARTITION, POSITION
-from ticdc_lab.events.arrays import NO_TS, Ints, changes_in
-from ticdc_lab.events.schema import KEYS, OF_IMAGES, PARTITION_SPAN, TRANSACTIONS, require_batch, require_columns
-from ticdc_lab.facts.watermarks import partition_progress
+from ticdc_lab.engine.shuffle import SENT, Kernel, by_key_beside
+from ticdc_lab.events import POSITION
+from ticdc_lab.events.schema import KEYS, OF_IMAGES, TRANSACTIONS, require_batch, require_columns
+from ticdc_lab.facts import LogFacts
+from ticdc_lab.facts.places import NAMED_BY, place_col
+from ticdc_lab.transactions.kernel import KnownPlaces, restored
 
 _NAMES = ("schema_name", "table_name")
-_HOME = (*PARTITION, "resolved_ts")
 _ARRIVAL = ("offset", "partition", "topic", "seq")
 """Which delivery counts as the first: Kafka orders one partition only, so across partitions any fixed rule will do."""
 
@@ -77,7 +76,7 @@ def transactions(events: DataFrame) -> DataFrame:
     Notes
     -----
     One shuffle moves the rows, by commit_ts. Sorted, they pass batch by batch through
-    :func:`ticdc_lab.transactions.restoring.restored`, which keeps of a transaction no more than its tables and
+    :func:`ticdc_lab.transactions.kernel.restored`, which keeps of a transaction no more than its tables and
     partitions. Spark's own aggregates of lists cost four times as much.
 
     Examples
@@ -93,46 +92,78 @@ def transactions(events: DataFrame) -> DataFrame:
     +------------------+------+----------+--------+
     only showing top 3 rows
     """
-    return restored_transactions(events, resolved=_resolved(events))
+    require_columns(events, "kind", "commit_ts", *NAMED_BY)
+    return restored_transactions(events, places=log_places(events))
 
 
-def restored_transactions(events: DataFrame, *, resolved: Column) -> DataFrame:
+def restored_transactions(
+    events: DataFrame, *, places: DataFrame | pa.Table, complete_to: int | Literal["resolved"] | None = "resolved"
+) -> DataFrame:
     """As :func:`transactions`, for a caller who knows how far each partition is resolved.
 
     Parameters
     ----------
     events
         All deliveries of every change of the transactions that are asked for; watermarks are not looked at.
-    resolved
-        From :func:`resolved_at`.
+    places
+        All places of the log, as :func:`log_places` gives them; a few rows.
+    complete_to
+        Up to which commit_ts (TSO) transactions are complete, None: no transaction; by default up to the least
+        resolved_ts of the partitions.
 
     Returns
     -------
     DataFrame
         :data:`ticdc_lab.events.schema.TRANSACTIONS`.
     """
+    return of_restored(events, lambda whole: whole, TRANSACTIONS, places=places, complete_to=complete_to)
+
+
+def of_restored(
+    events: DataFrame,
+    judge: Kernel,
+    schema: StructType | str,
+    *,
+    places: DataFrame,
+    complete_to: int | Literal["resolved"] | None = "resolved",
+) -> DataFrame:
+    """What a kernel makes of each task's transactions where they are restored: handing them on costs more than that.
+
+    Parameters
+    ----------
+    judge
+        From batches of transactions, in order of commit_ts.
+    schema
+        Of what it yields.
+    events, places, complete_to
+        As of :func:`restored_transactions`.
+    """
     rows = _changes(events, function="transactions").select(
-        "commit_ts",
-        "start_ts",
-        change_id().alias("change_id"),
-        F.concat_ws(".", *_NAMES).alias("table"),
-        *PARTITION,
-        "offset",
+        "commit_ts", "start_ts", change_id().alias("change_id"), place_col().alias("place"), "offset"
     )
-    found = by_key(rows, "commit_ts", restored, RESTORED, order=["change_id"])
-    return found.withColumn("resolved", resolved).select(*_contract(F.col("resolved")))
+
+    def kernel(known: pa.Table) -> Kernel:
+        where = KnownPlaces.read(known, complete_to=complete_to)
+        return lambda changes: judge(restored(changes, where))
+
+    return by_key_beside(rows, "commit_ts", kernel, schema, beside=places, order=["change_id"])
 
 
-def resolved_at(homes: Iterable[tuple[str, int, int | None]], *, resolved_ts: int | None) -> Column:
-    """What every partition (topic, partition, its resolved_ts) is resolved to, and what all of them are, as a value."""
-    kinds = ("string", "int", "bigint")
-    each = [
-        F.struct(*[F.lit(v).cast(kind).alias(name) for v, kind, name in zip(home, kinds, _HOME, strict=True)])
-        for home in homes
-    ]
-    none = F.array().cast("array<struct<topic:string,partition:int,resolved_ts:bigint>>")
-    all_of_them = F.lit(resolved_ts).cast("bigint").alias("resolved_ts")
-    return F.struct((F.array(*each) if each else none).alias("homes"), all_of_them)
+def log_places(events: DataFrame) -> DataFrame:
+    """Give the places of a log: ``topic, partition, schema_name, table_name``, its number ``place``, ``resolved_ts``.
+
+    The last is the greatest watermark stated there, which names no table.
+    """
+    resolved = F.max(F.when(F.col("kind") == "watermark", F.col("commit_ts"))).alias("resolved_ts")
+    return events.groupBy(*NAMED_BY).agg(resolved).withColumn("place", place_col())
+
+
+def known_places(facts: LogFacts, events: DataFrame) -> DataFrame | pa.Table:
+    """:func:`log_places` of events whose facts are known; very many are gathered again where they are needed."""
+    none, places = pa.scalar(None, pa.int64()), facts.places
+    stated = pc.if_else(pc.equal(places["kind"], "watermark"), places["last_ts"], none)
+    known = places.select([*NAMED_BY, "place"]).append_column("resolved_ts", stated)
+    return known if known.nbytes <= SENT else log_places(events)
 
 
 def transaction_rows(events: DataFrame) -> DataFrame:
@@ -261,182 +292,3 @@ def _changes(events: DataFrame, *, function: str) -> DataFrame:
 
 def _deliveries() -> WindowSpec:
     return Window.partitionBy("commit_ts", "_id").orderBy(*_ARRIVAL)
-
-
-def _resolved(events: DataFrame) -> Column:
-    """What every partition of the log is resolved to, and the least of that, as one value."""
-    return (
-        events.transform(partition_progress)
-        .agg(
-            F.struct(
-                F.collect_list(F.struct(*_HOME)).alias("homes"),
-                # null as soon as one partition has none: then nothing is complete
-                F.when(F.count("resolved_ts") == F.count(F.lit(1)), F.min("resolved_ts")).alias("resolved_ts"),
-            )
-        )
-        .scalar()
-    )
-
-
-def _contract(resolved: Column) -> list[Column]:
-    """The columns of TRANSACTIONS from those of RESTORED and the partitions' resolved_ts."""
-    commit_ts = F.col("commit_ts")
-    behind = F.filter(resolved["homes"], lambda h: h["resolved_ts"].isNull() | (h["resolved_ts"] < commit_ts))
-    complete = F.coalesce(commit_ts <= resolved["resolved_ts"], F.lit(False))
-    nobody = F.array().cast("array<int>")
-    of = {
-        "complete": complete,
-        "missing": F.when(complete, nobody).otherwise(
-            F.sort_array(F.array_distinct(F.transform(behind, lambda h: h["partition"])))
-        ),
-    }
-    return [of.get(f.name, F.col(f.name)).alias(f.name) for f in TRANSACTIONS.fields]
-
-
-# Transactions from sorted changes, batch by batch: the numbers behind :func:`ticdc_lab.transactions.transactions`.
-
-RESTORED = StructType([f for f in TRANSACTIONS.fields if f.name not in ("complete", "missing")])
-"""What :func:`restored` yields: transactions, of which nothing is said yet about completeness."""
-
-
-class _Names:
-    """Texts seen so far as numbers; :attr:`rank` says where each stands among them in order."""
-
-    def __init__(self) -> None:
-        self._number: dict[str | None, int] = {}
-        self.rank = np.zeros(0, dtype=np.int64)
-
-    def numbers(self, texts: pa.Array) -> Ints:
-        coded = texts.dictionary_encode(null_encoding="encode")
-        known = len(self._number)
-        own = [self._number.setdefault(t, len(self._number)) for t in coded.dictionary.to_pylist()]
-        if len(self._number) > known:
-            seen = list(self._number)
-            by_rank = np.array(sorted(range(len(seen)), key=lambda i: (seen[i] is not None, seen[i] or "")))
-            self.rank = np.argsort(by_rank)
-        numbers: Ints = np.array(own, dtype=np.int64)[coded.indices.to_numpy()]
-        return numbers
-
-    def texts(self, numbers: Ints) -> pa.Array:
-        return pa.array(list(self._number), pa.string()).take(pa.array(numbers))
-
-
-@dataclass(frozen=True, slots=True)
-class _Transactions:
-    """Some transactions in order of commit_ts; ``in_*`` says to which of them a table or a span belongs."""
-
-    commit_ts: Ints
-    start_ts: Ints
-    firsts: Ints
-    deliveries: Ints
-    in_table: Ints
-    table: Ints
-    in_span: Ints
-    topic: Ints
-    partition: Ints
-    first_offset: Ints
-    last_offset: Ints
-
-    def __getitem__(self, part: slice) -> _Transactions:
-        start, stop, _ = part.indices(len(self.commit_ts))
-        tables = slice(*np.searchsorted(self.in_table, (start, stop)))
-        spans = slice(*np.searchsorted(self.in_span, (start, stop)))
-        cut = {f.name: getattr(self, f.name)[_part_of(f.name, part, tables, spans)] for f in fields(self)}
-        return _Transactions(**cut | {"in_table": cut["in_table"] - start, "in_span": cut["in_span"] - start})
-
-    def after(self, other: _Transactions) -> _Transactions:
-        """Both, ``other`` first."""
-        n = len(other.commit_ts)
-        own = {"in_table": self.in_table + n, "in_span": self.in_span + n}
-        both = {f.name: (getattr(other, f.name), own.get(f.name, getattr(self, f.name))) for f in fields(self)}
-        return _Transactions(**{name: np.concatenate(pair) for name, pair in both.items()})
-
-    def merged(self, *, tables: Ints, topics: Ints) -> _Transactions:
-        """Neighbours of one commit_ts as one, with tables in the order of their rank, spans by partition and topic."""
-        new = changes_in(self.commit_ts)
-        starts, of = np.flatnonzero(new), np.cumsum(new) - 1
-        in_table, table = of[self.in_table], self.table
-        by_table = np.argsort(in_table * len(tables) + tables[table], kind="stable")
-        in_table, table = in_table[by_table], table[by_table]
-        first_table = changes_in(in_table, table)
-        home = of[self.in_span] * (int(self.partition.max(initial=0)) + 1) + self.partition
-        home = home * len(topics) + topics[self.topic]
-        by_home = np.argsort(home, kind="stable")
-        first_span = np.flatnonzero(changes_in(home[by_home]))
-        at = by_home[first_span]
-        return _Transactions(
-            self.commit_ts[starts],
-            np.maximum.reduceat(self.start_ts, starts),
-            np.add.reduceat(self.firsts, starts),
-            np.add.reduceat(self.deliveries, starts),
-            in_table[first_table],
-            table[first_table],
-            of[self.in_span[at]],
-            self.topic[at],
-            self.partition[at],
-            np.minimum.reduceat(self.first_offset[by_home], first_span),
-            np.maximum.reduceat(self.last_offset[by_home], first_span),
-        )
-
-    def batch(self, *, tables: _Names, topics: _Names) -> pa.RecordBatch:
-        """As RESTORED; the transactions are merged."""
-        n = len(self.commit_ts)
-        first_home = changes_in(self.in_span, self.partition)
-        partition = pa.array(self.partition, pa.int32())
-        spans = (partition, topics.texts(self.topic), pa.array(self.first_offset), pa.array(self.last_offset))
-        of = {
-            "commit_ts": pa.array(self.commit_ts),
-            "start_ts": pa.array(self.start_ts, mask=self.start_ts == NO_TS),
-            "n_rows": pa.array(self.firsts),
-            "tables": _lists(self.in_table, tables.texts(self.table), n),
-            "partitions": _lists(self.in_span[first_home], partition.filter(pa.array(first_home)), n),
-            "offsets": _lists(self.in_span, pa.StructArray.from_arrays(spans, PARTITION_SPAN.names), n),
-            "duplicates": pa.array(self.deliveries - self.firsts),
-        }
-        return pa.RecordBatch.from_pydict({name: of[name] for name in RESTORED.names})
-
-
-def restored(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Transactions from changes in order of commit_ts and change_id; the last one waits for the next batch."""
-    tables, topics = _Names(), _Names()
-    waiting: _Transactions | None = None
-    last = (-1, 0)
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        rows, last = _rows(batch, tables=tables, topics=topics, last=last)
-        known = (rows if waiting is None else rows.after(waiting)).merged(tables=tables.rank, topics=topics.rank)
-        if len(known.commit_ts) > 1:
-            yield known[:-1].batch(tables=tables, topics=topics)
-        waiting = known[-1:]
-    if waiting is not None:
-        yield waiting.batch(tables=tables, topics=topics)
-
-
-def _rows(
-    batch: pa.RecordBatch, *, tables: _Names, topics: _Names, last: tuple[int, int]
-) -> tuple[_Transactions, tuple[int, int]]:
-    """Every change as a transaction of its own, and what tells the last one from the next."""
-    commit_ts, change, offset, partition = (
-        batch[name].to_numpy().astype(np.int64, copy=False)
-        for name in ("commit_ts", "change_id", "offset", "partition")
-    )
-    is_first = changes_in(commit_ts, change)
-    is_first[0] = last != (commit_ts[0], change[0])
-    row = np.arange(len(commit_ts))
-    start_ts = batch["start_ts"].fill_null(NO_TS).to_numpy()
-    table, topic = tables.numbers(batch["table"]), topics.numbers(batch["topic"])
-    ones = np.ones_like(row)
-    spans = (row, topic, partition, offset, offset)
-    rows = _Transactions(commit_ts, start_ts, is_first.astype(np.int64), ones, row, table, *spans)
-    return rows, (int(commit_ts[-1]), int(change[-1]))
-
-
-def _lists(of: Ints, values: pa.Array, n: int) -> pa.ListArray:
-    return pa.ListArray.from_arrays(pa.array(np.searchsorted(of, np.arange(n + 1)).astype(np.int32)), values)
-
-
-def _part_of(name: str, own: slice, tables: slice, spans: slice) -> slice:
-    if name.endswith("table"):
-        return tables
-    return spans if name in ("in_span", "topic", "partition", "first_offset", "last_offset") else own
