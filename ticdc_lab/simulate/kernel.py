@@ -33,6 +33,7 @@ from ticdc_lab.simulate.machine import (
     Received,
     Send,
     Wake,
+    made,
 )
 from ticdc_lab.simulate.network import FAULT, MESSAGE, MESSAGES, START, STRETCH, TIMER, Network, Post
 from ticdc_lab.simulate.trace import EVENTS, Recorder, Row
@@ -56,7 +57,6 @@ def no_cycles() -> Iterator[None]:
             gc.enable()
 
 
-_made = tuple.__new__  # a named tuple without its constructor's call, three to a step
 _ASKS = 256
 """After so many steps it is asked whether the run is still wanted."""
 
@@ -266,7 +266,7 @@ class Kernel:
         if self.skews:
             offset_us, drift_ppm, since_us = self.skews.get(self.node[address], (0, 0, 0))
             skew_us = offset_us + (self.now_us - since_us) * drift_ppm // 1_000_000
-        return _made(Now, (self.now_us, self.refusals.get(address, NO_ONE), (), skew_us))
+        return made(Now, (self.now_us, self.refusals.get(address, NO_ONE), (), skew_us))
 
     def arrive(self, entry: tuple[Address, Address, Any, int]) -> None:
         """Let a message come in, if the node can take it now."""
@@ -276,7 +276,7 @@ class Kernel:
             return
         if self.recorder.messages:
             self.recorder.rows.append(Row(self.steps + 1, self.now_us, to, "received", sender, message, identity))
-        self.take(to, _made(Received, (sender, message)))
+        self.take(to, made(Received, (sender, message)))
 
     def take(self, address: Address, event: Event) -> None:
         """Let a node take an event, and carry out what comes of it."""
@@ -285,7 +285,7 @@ class Kernel:
         if self.skews or self.refusals:
             now = self._now(address)
         else:
-            now = _made(Now, (self.now_us, NO_ONE, (), 0))
+            now = made(Now, (self.now_us, NO_ONE, (), 0))
         after, outputs = self.machines[self.node[address]].step(before, event, now)
         states[address] = after
         self.steps += 1
@@ -353,7 +353,7 @@ class Kernel:
             return
         if self.recorder.timers:
             self.recorder.rows.append(Row(self.steps + 1, self.now_us, address, "fired", None, str(name)))
-        self.take(address, _made(Fired, (name,)))
+        self.take(address, made(Fired, (name,)))
 
     def note(self, node: str, kind: str, because: str = "", peer: str | None = None) -> None:
         """Write what happened to a node into the trace."""

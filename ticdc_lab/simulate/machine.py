@@ -29,6 +29,9 @@ def life_of(address: Address) -> int:
     return int(address.removeprefix(node_of(address)).lstrip(".") or 1)
 
 
+made = tuple.__new__
+"""Makes a named tuple in half the time of its own constructor: ``made(Send, (to, message))``."""
+
 C = TypeVar("C", bound=type[Any])
 
 
@@ -36,7 +39,7 @@ def stepped(kind: C) -> C:
     """Let a named tuple that every step replaces do that in two fifths of the time: ``_replace`` goes by names."""
     names = kind._fields
     kind._replace = _written(
-        f"def _replace(self, /, *, {', '.join(f'{n}=AS_IT_IS' for n in names)}):\n"
+        f"def _replace(self, /, {', '.join(f'{n}=AS_IT_IS' for n in names)}):\n"
         f"    {''.join(f'OWN_{n}, ' for n in names)} = self\n"
         f"    return NEW(KIND, ({''.join(f'OWN_{n} if {n} is AS_IT_IS else {n}, ' for n in names)}))\n",
         {"KIND": kind, "NEW": tuple.__new__},
@@ -66,7 +69,7 @@ def _replaced(kind: type[Any]) -> Callable[..., Any]:
     ):
         return dataclasses.replace
     return _written(
-        f"def replaced(self, /, *, {', '.join(f'{f.name}=AS_IT_IS' for f in own)}):\n"
+        f"def replaced(self, /, {', '.join(f'{f.name}=AS_IT_IS' for f in own)}):\n"
         "    made = NEW(KIND)\n"
         + "".join(f"    SET_{f.name}(made, self.{f.name} if {f.name} is AS_IT_IS else {f.name})\n" for f in own)
         + "    return made\n",

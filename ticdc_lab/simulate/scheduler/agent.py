@@ -26,6 +26,7 @@ from ticdc_lab.simulate.machine import (
     Received,
     ReceivedMany,
     Send,
+    made,
     one_by_one,
     stepped,
 )
@@ -195,7 +196,8 @@ class Agent:
         executor, changes = pipelines.settled(state.executor, now.at_us)
         executor = pipelines.limited(executor, poll.limit_ts)
         outputs: list[Output] = list(changes)
-        state = state._replace(executor=executor)
+        if executor is not state.executor:
+            state = state._replace(executor=executor)
         if state.owner is None or state.owner.address in now.refused:
             return state, outputs
         owner = state.owner.address
@@ -260,5 +262,5 @@ def _reported(state: AgentState, owner: Address, now: Now, outputs: list[Output]
     checkpoint_ts, resolved_ts, slowest = pipelines.slowest(state.executor, now.at_us)
     if (checkpoint_ts, resolved_ts) == state.reported:
         return state
-    outputs.append(Send(owner, Checkpoint(checkpoint_ts, resolved_ts, slowest)))
+    outputs.append(made(Send, (owner, made(Checkpoint, (checkpoint_ts, resolved_ts, slowest)))))
     return state._replace(reported=(checkpoint_ts, resolved_ts))

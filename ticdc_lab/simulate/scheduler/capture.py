@@ -28,6 +28,7 @@ from ticdc_lab.simulate.machine import (
     ReceivedMany,
     Send,
     Wake,
+    made,
     one_by_one,
     stepped,
 )
@@ -122,12 +123,11 @@ class CaptureState(NamedTuple):
 
 def with_status(state: CaptureState, checkpoint_ts: int, resolved_ts: int, now: Now) -> CaptureState:
     """Take the global watermarks, which never fall."""
-    moved_us = now.at_us if checkpoint_ts > state.checkpoint_ts else state.moved_us
-    return state._replace(
-        checkpoint_ts=max(checkpoint_ts, state.checkpoint_ts),
-        resolved_ts=max(resolved_ts, state.resolved_ts),
-        moved_us=moved_us,
-    )
+    if checkpoint_ts > state.checkpoint_ts:
+        return state._replace(
+            checkpoint_ts=checkpoint_ts, resolved_ts=max(resolved_ts, state.resolved_ts), moved_us=now.at_us
+        )
+    return state._replace(resolved_ts=resolved_ts) if resolved_ts > state.resolved_ts else state
 
 
 def sticking(state: CaptureState, stick: Stick, now: Now) -> tuple[CaptureState, list[Output]]:
@@ -287,12 +287,12 @@ class Capture:
     def _fired(self, state: CaptureState, event: Fired, now: Now) -> tuple[CaptureState, list[Output]]:
         name = event.name
         if name == "poll":
-            polled = Asked(Poll(state.resolved_ts, state.view.barrier_ts if state.view is not None else None))
-            processor, outputs = self.variant.processor.step(state.processor, polled, now)
-            return state._replace(processor=processor), [Wake(self.poll_us, "poll"), *outputs]
+            polled = made(Poll, (state.resolved_ts, state.view.barrier_ts if state.view is not None else None))
+            processor, outputs = self.variant.processor.step(state.processor, made(Asked, (polled,)), now)
+            return state._replace(processor=processor), [made(Wake, (self.poll_us, "poll")), *outputs]
         if name == "tick":
             state, outputs = self._ticked(state, now)
-            return state, [Wake(self.tick_us, "tick"), *outputs]
+            return state, [made(Wake, (self.tick_us, "tick")), *outputs]
         if name == "keepalive":
             sent = KeepAlive(now.at_us + now.skew_us)
             return state, [Send(ETCD, sent), Wake(self.terms.keep_alive_us, "keepalive")]
@@ -304,7 +304,8 @@ class Capture:
         view = state.view
         if view is None or (state.owner is None and not self.variant.ticks):
             return state, []
-        tick = Asked(Tick(view.captures, view.tables, state.checkpoint_ts, view.barrier_ts, view.executed_ts))
+        told = made(Tick, (view.captures, view.tables, state.checkpoint_ts, view.barrier_ts, view.executed_ts))
+        tick = made(Asked, (told,))
         outputs: list[Output] = []
         if self.variant.ticks:
             processor, outputs = self.variant.processor.step(state.processor, tick, now)

@@ -341,8 +341,10 @@ class Dispatcher:
         if state.members != tick.captures:
             changed = state.members is not None
             state = state._replace(members=tick.captures, needs_rebalance=state.needs_rebalance or changed)
-        state = self._announced(state, tick, now, outputs)
         because = unsynced(state)
+        if because is not None or set(state.captures) != tick.captures:
+            state = self._announced(state, tick, now, outputs)
+            because = unsynced(state)
         if because is None:
             state, because = self._scheduled(state, tick, now, outputs)
         if because is None:
@@ -391,15 +393,20 @@ class Dispatcher:
         if not found:
             outputs.append(Watermarks(tick.barrier_ts, tick.barrier_ts, "no capture has a table"))
             return state, outputs
-        checkpoint_ts = min(s.checkpoint_ts for _, s in found)
-        resolved_ts = min(s.resolved_ts for _, s in found)
-        capture, slowest = next((c, s.slowest) for c, s in found if s.checkpoint_ts == checkpoint_ts)
-        because = f"{capture} is the slowest" + (f", held by table {slowest}" if slowest is not None else "")
+        resolved_ts = min([s.resolved_ts for _, s in found])
+        capture, slowest = min(found, key=_reached)
+        checkpoint_ts = slowest.checkpoint_ts
+        held = f", held by table {slowest.slowest}" if slowest.slowest is not None else ""
+        because = f"{capture} is the slowest{held}"
         if tick.barrier_ts is not None and resolved_ts >= tick.barrier_ts:
             resolved_ts, checkpoint_ts = tick.barrier_ts, min(checkpoint_ts, tick.barrier_ts)
             because = f"a DDL at {tick.barrier_ts} waits until every table has come to it; {because}"
         outputs.append(Watermarks(checkpoint_ts, resolved_ts, because))
         return state, outputs
+
+
+def _reached(of: tuple[Address, CaptureStatus]) -> int:
+    return of[1].checkpoint_ts
 
 
 def _lowered(state: DispatcherState, capture: Address, start_ts: int | None, table: Key | None) -> DispatcherState:

@@ -305,10 +305,10 @@ def in_flight(tables: Tables) -> str | None:
 
 def unsynced(state: DispatcherState) -> str | None:
     """Say which capture has not synced, None where all have."""
-    waiting = sorted((c, s.sync) for c, s in state.captures.items() if s.sync != SYNCED)
+    waiting = [(c, s.sync) for c, s in state.captures.items() if s.sync != SYNCED]
     if not waiting:
         return None if state.captures else "no capture is alive"
-    capture, sync = waiting[0]
+    capture, sync = min(waiting)
     why = {
         UNINITIALIZED: "cannot be reached to announce the owner",
         SYNC_SENT: "has not synced",

@@ -25,6 +25,7 @@ from ticdc_lab.simulate.machine import (
     ReceivedMany,
     Send,
     Wake,
+    made,
     one_by_one,
     replace,
 )
@@ -156,16 +157,14 @@ class Etcd:
         new = (put.checkpoint_ts, put.resolved_ts)
         if new == (state.checkpoint_ts, state.resolved_ts):
             return state, []
-        changes = [
-            Changed(name, old, ts, "")
-            for name, old, ts in (
-                ("global-checkpoint", state.checkpoint_ts, new[0]),
-                ("global-resolved", state.resolved_ts, new[1]),
-            )
-            if old != ts
-        ]
+        changes = []
+        if put.checkpoint_ts != state.checkpoint_ts:
+            changes.append(Changed("global-checkpoint", state.checkpoint_ts, put.checkpoint_ts))
+        if put.resolved_ts != state.resolved_ts:
+            changes.append(Changed("global-resolved", state.resolved_ts, put.resolved_ts))
         state = replace(state, checkpoint_ts=new[0], resolved_ts=new[1])
-        told = [Send(capture, Status(*new)) for capture in sorted(state.leases)]
+        status = Status(*new)
+        told = [made(Send, (capture, status)) for capture in sorted(state.leases)]
         return state, [*changes, *self._due(state), *told]
 
     def _put_tables(self, state: EtcdState, put: PutTables) -> tuple[EtcdState, list[Output]]:

@@ -10,6 +10,7 @@ Empty`` (one that is drained has nothing when it is told to stop).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -256,12 +257,13 @@ class Monitor:
                 continue
             executor: Executor = kernel.states[capture].processor.executor
             measured = executor.pace.measured
+            slow: AbstractSet[Key]
             if measured:
                 slow = {*keys}
             elif executor.behind or executor.stalled:
                 slow = {*executor.behind, *executor.stalled} & keys.keys()
             else:
-                slow = set()
+                slow = _NONE
             alike: dict[Any, int] = {}
             for key in in_turn(self._still_wanted(slow)) if slow else ():
                 like = key if measured or key in executor.stalled else executor.pipelines[key]
@@ -279,14 +281,17 @@ class Monitor:
                     return LOST, f"the checkpoint is {checkpoint_ts}, and {capture} is at {own_ts}"
         return None
 
-    def _still_wanted(self, keys: set[Key]) -> set[Key]:
+    def _still_wanted(self, keys: AbstractSet[Key]) -> set[Key]:
         """Leave out tables that a DDL has dropped, which may be stopping still."""
         return {key for key in keys if (key if isinstance(key, int) else key.table) in self.wanted}
 
 
-def _one_not_in(keys: dict[Key, None], slow: set[Key]) -> Key:
+_NONE = frozenset[Key]()
+
+
+def _one_not_in(keys: dict[Key, None], slow: AbstractSet[Key]) -> Key:
     """Give one table that has caught up: all of those are equally far."""
-    return next(k for k in keys if k not in slow)
+    return next(k for k in keys if k not in slow) if slow else next(iter(keys))
 
 
 def key_of(subject: str, executor: Executor) -> Key:
