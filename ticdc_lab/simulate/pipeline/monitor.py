@@ -218,7 +218,7 @@ class PipelineMonitor:
             elif type(message) is Entries:
                 known = told.get((to, message.request_id), 0)
                 for row in message.rows:
-                    if row.commit_ts <= known and row.type in (COMMIT, COMMITTED):
+                    if 0 < row[3] <= known and row.type in (COMMIT, COMMITTED):
                         return RESOLVED, f"{shown(row.key)} of {row.commit_ts} comes to {to} after resolved_ts {known}"
         return None
 

@@ -204,11 +204,7 @@ def _simulate(
 
 
 def _machines(settings: Settings, scheduler: Scheduler, load: Load, start_ts: int, partitions: int) -> dict[str, Any]:
-    stores = settings.stores()
-    regions = initial_regions(settings.tikv, [t.id for t in load.tables], _handles(load))
-    machines: dict[str, Any] = {TIDB: Tidb(load), PD: Pd(settings.tikv, stores, regions)}
-    for store in stores:
-        machines[store] = Store(settings.tikv, stores, regions)
+    machines = upstream(settings, load)
     free_ts = MAX_TS if settings.capture.rule == MQ else None
     machines[ETCD] = Etcd(scheduler.keys(), start_ts, scheduler.ttl_us, resolved_ts=free_ts)
     own = settings.downstream
@@ -231,7 +227,8 @@ def upstream(settings: Settings, load: Load) -> dict[str, Any]:
 
 def _handles(load: Load) -> int:
     """Give up to where the handles of the load go, by which regions are divided."""
-    return 1 + max((handle_of(m.key) for t in load.transactions for m in t.mutations), default=0)
+    keys = [m[0] for txn in load.transactions for m in txn[2]]
+    return 1 + max(map(handle_of, keys), default=0)
 
 
 def _watched(settings: Settings) -> ConsumerMonitor | None:

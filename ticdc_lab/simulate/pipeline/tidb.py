@@ -19,6 +19,7 @@ from ticdc_lab.simulate.machine import (
     ReceivedMany,
     Send,
     Wake,
+    made,
 )
 from ticdc_lab.simulate.pipeline.keys import FIRST, LAST
 from ticdc_lab.simulate.pipeline.kv_messages import (
@@ -159,7 +160,7 @@ class Clients:
 
     def _begun(self, number: int, *, tries: int) -> int:
         start_ts = self._ts()
-        self._open[start_ts] = Open(number, PREWRITING, len(self.items[number].keys), 0, tries)
+        self._open[start_ts] = made(Open, (number, PREWRITING, len(self.items[number].keys), 0, tries))
         return start_ts
 
     # Commands
@@ -169,15 +170,14 @@ class Clients:
         number, phase, _, commit_ts, _ = txn
         item = self.items[number]
         if phase == PREWRITING:
-            self._send_prewrites(start_ts, item.keys[0], item.mutations)
+            self._send_prewrites(start_ts, item.keys[0], item.mutations, item.keys)
         elif phase == ROLLING_BACK:
             self._send_keys(Rollback, start_ts, 0, item.keys)
         else:
             self._send_keys(Commit, start_ts, commit_ts, item.keys[:1] if phase == COMMITTING else item.keys[1:])
 
-    def _send_prewrites(self, start_ts: int, primary: int, mutations: Sequence[Mutation]) -> None:
-        made = tuple.__new__
-        for region, part in self._by_region([m[0] for m in mutations], mutations):
+    def _send_prewrites(self, start_ts: int, primary: int, mutations: Sequence[Mutation], keys: Sequence[int]) -> None:
+        for region, part in self._by_region(keys, mutations):
             if region is None:
                 self._retry(Prewrite(0, 0, start_ts, primary, part))
             else:
@@ -187,7 +187,6 @@ class Clients:
     def _send_keys(
         self, kind: type[Commit] | type[Rollback], start_ts: int, commit_ts: int, keys: Sequence[int]
     ) -> None:
-        made = tuple.__new__
         phase = (start_ts, commit_ts) if kind is Commit else (start_ts,)
         for region, part in self._by_region(keys, keys):
             if region is None:
@@ -200,9 +199,13 @@ class Clients:
         bounds, holders = self.state.routes
         if len(keys) == 1:
             return [(holders[bisect_right(bounds, keys[0])], tuple(what))]
-        found: defaultdict[int, list[T]] = defaultdict(list)
+        found: dict[int, list[T]] = {}
         for key, one in zip(keys, what, strict=True):
-            found[bisect_right(bounds, key)].append(one)
+            at = bisect_right(bounds, key)
+            if at in found:
+                found[at].append(one)
+            else:
+                found[at] = [one]
         return [(holders[at], tuple(part)) for at, part in found.items()]
 
     # Answers
@@ -212,7 +215,7 @@ class Clients:
         batch = self._batches.pop(answer.id, None)
         if batch is None:
             return
-        opened, made = self._open, tuple.__new__
+        opened = self._open
         for command, refusal in zip(batch.commands, answer.results, strict=True):
             start_ts = command[2]
             txn = opened.get(start_ts)
@@ -252,7 +255,7 @@ class Clients:
 
     def _goes_on(self, start_ts: int, txn: tuple[int, str, int, int, int]) -> None:
         """Let a transaction enter a phase; its commands travel with the next batch."""
-        self._open[start_ts] = tuple.__new__(Open, txn)
+        self._open[start_ts] = made(Open, txn)
         self._next.append(start_ts)
 
     def let_go(self, start_ts: int) -> None:
@@ -309,7 +312,8 @@ class Clients:
             if txn is None or (txn.phase == ROLLING_BACK) != isinstance(command, Rollback):
                 continue
             if isinstance(command, Prewrite):
-                self._send_prewrites(command.start_ts, command.primary, command.mutations)
+                keys = [m.key for m in command.mutations]
+                self._send_prewrites(command.start_ts, command.primary, command.mutations, keys)
             else:
                 commit_ts = command.commit_ts if isinstance(command, Commit) else 0
                 self._send_keys(type(command), command.start_ts, commit_ts, command.keys)

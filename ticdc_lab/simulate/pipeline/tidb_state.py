@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, stepped
+from ticdc_lab.simulate.machine import Address, made, stepped
 from ticdc_lab.simulate.pipeline.keys import META, WIDTH, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Command, Mutation, Region
 from ticdc_lab.simulate.pipeline.load import Load
@@ -155,7 +155,7 @@ def items_of(load: Load) -> tuple[Item, ...]:
 
 def _of_rows(at_us: int, hold_us: int, mutations: tuple[Mutation, ...], rolls_back: bool) -> Item:
     keys = tuple([m[0] for m in mutations])
-    return Item(at_us, hold_us, mutations, rolls_back, keys, frozenset([key >> WIDTH for key in keys]))
+    return made(Item, (at_us, hold_us, mutations, rolls_back, keys, frozenset([key >> WIDTH for key in keys]), None))
 
 
 def _of_job(at_us: int, job: Job) -> Item:

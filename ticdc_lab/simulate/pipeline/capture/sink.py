@@ -167,7 +167,7 @@ def _sent_together(desk: Desk, keys: list[Key], batch: list[tuple[int, int, Chan
     if not desk.mounts(len(batch)):
         return False
     desk.n_writes += 1
-    write = Write(desk.n_writes, SEVERAL, tuple(change for _, _, change in batch))
+    write = Write(desk.n_writes, SEVERAL, tuple([change for _, _, change in batch]))
     desk.outputs.append(Send(DOWNSTREAM, write))
     for i, ts in first_ts.items():
         path = desk.paths[keys[i]]

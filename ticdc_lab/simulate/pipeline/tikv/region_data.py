@@ -17,7 +17,7 @@ from ticdc_lab.simulate.machine import Address, replace
 from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, META, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import ROLLBACK, Region
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
-from ticdc_lab.simulate.pipeline.tables import Value
+from ticdc_lab.simulate.pipeline.tables import Raw, Value
 
 SHORT_BYTES = 255
 """A value of at most so many bytes is short."""
@@ -141,8 +141,10 @@ def kept(newest: Written, keeps: int, before_ts: int) -> Written:
 
 def is_long(value: Value) -> bool:
     """Whether a value has its place in the default column family; text as it is, numbers of eight bytes."""
+    if type(value) is not Raw:
+        return False
     size = 0
-    for cell in getattr(value, "cells", ()):
+    for cell in value[1]:
         size += len(cell) if type(cell) is str else 8
     return size > SHORT_BYTES
 
