@@ -245,8 +245,7 @@ def pipeline(
         raise click.UsageError("--protocol says how --log is written: give that too.")
     if seeds is not None and (log or truth):
         raise click.UsageError("--log and --truth are of one run: give --seed, not --seeds.")
-    files = _Files(log, protocol or "open-protocol", truth)
-    files.check()
+    files = _Files(log, protocol or "open-protocol", truth) if log or truth else None
     sys.exit(_ran("pipeline", scenario, seed, seeds, swarm, settings, out, lines, why_at, files, as_json=as_json))
 
 
@@ -326,6 +325,8 @@ def _ran(
         require_swarm(scenario, seed, out)
         return drawn(model, seeds_of(seeds), changes_of(settings), as_json=as_json)
     read = scenario_of(model, scenario, seed, settings, swarm=swarm)
+    if files:
+        files.check()
     if seeds is None:
         return _play(read, seed, out, lines, why_at, files, as_json=as_json)
     if seed is not None or why_at is not None:
@@ -411,7 +412,7 @@ def _facts(played: Any) -> dict[str, Any]:
         "seed": played.seed,
         "end": {"because": end.because, "time_us": end.time_us, "doing": end.doing},
         "steps": end.steps,
-        "messages": played.messages,
+        "messages": played.run.messages,
         "violation": asdict(end.violation) if end.violation else None,
         "assertions": [o._asdict() for o in played.outcomes],
         "happened": [line._asdict() for line in played.happened],

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Self, TypedDict, TypeVar, cast
+from typing import Any, Generic, Self, TypedDict, TypeVar
 
 import pyarrow as pa
 
-from ticdc_lab.simulate.assertions import Assertion, Judge, Outcome, Settling
+from ticdc_lab.simulate.assertions import Assertion, Facts, Judge, Outcome, Settling
 from ticdc_lab.simulate.faults import Fault, replanned
 from ticdc_lab.simulate.kernel import Auditor, End, Kernel, Violation
 from ticdc_lab.simulate.machine import Machine
@@ -22,28 +22,23 @@ SettingsOf = TypeVar("SettingsOf")
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class SimulatedRun(Generic[SettingsOf]):
-    """What happened.
+class EndedRun:
+    """What happened, in whatever model.
 
     Attributes
     ----------
-    settings, faults, seed, until_us, network, level
-        What gives this run again.
+    seed, until_us
+        What gives this run again, beside what is of its model.
     end
         How it ended.
-    simulate
-        Runs the same world with other of these, and all else as it was.
+    recorder
+        What took the trace.
     """
 
-    settings: SettingsOf
-    faults: tuple[Fault, ...]
     seed: int
     until_us: int
-    network: Network
-    level: str
     end: End
-    kernel: Kernel = field(repr=False)
-    simulate: Callable[..., Any] = field(repr=False)
+    recorder: Recorder = field(repr=False)
 
     @property
     def violation(self) -> Violation | None:
@@ -53,7 +48,27 @@ class SimulatedRun(Generic[SettingsOf]):
     @property
     def trace(self) -> pa.Table:
         """The trace as an Arrow table (:data:`ticdc_lab.simulate.trace.TRACE`)."""
-        return self.kernel.recorder.table()
+        return self.recorder.table()
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class SimulatedRun(EndedRun, Generic[SettingsOf]):
+    """What happened in the kernel.
+
+    Attributes
+    ----------
+    settings, faults, network, level
+        What gives this run again.
+    simulate
+        Runs the same world with other of these, and all else as it was.
+    """
+
+    settings: SettingsOf
+    faults: tuple[Fault, ...]
+    network: Network
+    level: str
+    kernel: Kernel = field(repr=False)
+    simulate: Callable[..., Any] = field(repr=False)
 
     @property
     def messages(self) -> int:
@@ -87,6 +102,7 @@ class Ran(TypedDict):
     network: Network
     level: str
     end: End
+    recorder: Recorder
     kernel: Kernel
 
 
@@ -110,7 +126,7 @@ def ran(
         begun(kernel)
     return Ran(
         end=kernel.run(until_us), faults=faults, seed=seed, until_us=until_us, network=network, level=recorder.level,
-        kernel=kernel,
+        recorder=recorder, kernel=kernel,
     )  # fmt: skip
 
 
@@ -120,8 +136,9 @@ SETTLED_LOOK_US = 500_000
 SWARM = "swarm"
 """Stands for the file of a scenario that a seed has drawn (:mod:`ticdc_lab.simulate.swarm`)."""
 
-RunOf = TypeVar("RunOf")
+RunOf = TypeVar("RunOf", bound=EndedRun)
 FactsOf = TypeVar("FactsOf")
+PlayedOf = TypeVar("PlayedOf")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -148,13 +165,8 @@ class Played(Generic[RunOf, FactsOf]):
     @property
     def held(self) -> bool:
         """Whether every assertion held, no invariant was violated and the run came to its end."""
-        run, facts = cast(Any, self.run), cast(Any, self.facts)
-        return all(o.held for o in self.outcomes) and not facts.broken and run.end.because != "steps"
-
-    @property
-    def messages(self) -> int:
-        """How many were sent."""
-        return int(cast(Any, self.run).messages)
+        end = self.run.end
+        return all(o.held for o in self.outcomes) and end.violation is None and end.because != "steps"
 
     @property
     def again(self) -> str:
@@ -164,7 +176,7 @@ class Played(Generic[RunOf, FactsOf]):
     @property
     def trace(self) -> pa.Table:
         """:data:`ticdc_lab.simulate.trace.TRACE`."""
-        return cast(Any, self.run).trace
+        return self.run.trace
 
 
 class Shown(list[Row]):
@@ -187,53 +199,85 @@ class Shown(list[Row]):
             self.append(row)
 
 
-def judged(
-    scenario: Scenario,
-    facts: Any,
-    simulate: Callable[..., RunOf],
-    *,
-    seed: int,
-    keep: bool,
-    level: str | None,
-    also: Sequence[Assertion],
-    begun: Callable[[Kernel, Judge], None] | None = None,
-    ended: Callable[[RunOf], None] = lambda run: None,
-) -> tuple[RunOf, tuple[Outcome, ...], tuple[Outcome, ...]]:
-    """Run a scenario and judge it while it goes on.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged(Generic[PlayedOf]):
+    """What a model brings to one run of a scenario.
 
-    Parameters
+    Attributes
     ----------
     facts
         Of the model, kept row by row.
     simulate
         The model's, with what is of this model alone.
-    seed, keep, level, also
-        As for :func:`ticdc_lab.simulate.scheduler.model.play`.
+    played
+        Makes of run, outcomes and ``also`` what the model gives.
+    level
+        How much the trace holds unless the caller says it; None where that depends on whether it is kept.
     begun, ended
         Given the world before anything happens in it, and the run before its end is judged.
-
-    Returns
-    -------
-    tuple
-        The run, and the outcomes of the file's assertions and of those that the caller asked for.
     """
-    judge = Judge([*scenario.assertions, *also], facts)
-    recorder = recorder_of(scenario, seed, judge, keep=keep, level=level)
 
-    def begins(kernel: Kernel) -> None:
-        if begun is not None:
-            begun(kernel, judge)
-        if scenario.settling is not None:
-            end_settled(kernel, judge, scenario.settling)
+    facts: Facts
+    simulate: Callable[..., Any]
+    played: Callable[..., PlayedOf]
+    level: str | None = None
+    begun: Callable[[Kernel, Judge], None] | None = None
+    ended: Callable[[Any], None] = lambda run: None
 
-    run = simulate(
-        seed=seed, until_us=scenario.until_us, network=scenario.network.network(), level=recorder.level,
-        recorder=recorder, step_limit=scenario.step_limit, begun=begins,
-    )  # fmt: skip
-    ended(run)
-    end: End = cast(Any, run).end
-    outcomes, n = tuple(judge.end(end.time_us, end.steps)), len(scenario.assertions)
-    return run, outcomes[:n], outcomes[n:]
+
+@dataclass(frozen=True, slots=True)
+class Play(Generic[PlayedOf]):
+    """Runs scenarios of a model, and judges them while they go on; ``stage`` makes one ready for a seed."""
+
+    stage: Callable[..., Staged[PlayedOf]]
+
+    def __call__(
+        self,
+        scenario: Scenario,
+        *,
+        seed: int | None = None,
+        keep: bool = True,
+        level: str | None = None,
+        also: Sequence[Assertion] = (),
+        **how: Any,
+    ) -> PlayedOf:
+        """Run a scenario and judge it.
+
+        Parameters
+        ----------
+        scenario
+            Of this model.
+        seed
+            Instead of the scenario's own; draws what clients and users do too.
+        keep
+            Whether the trace is kept; a run of millions of steps needs no memory without it.
+        level
+            How much the trace holds; ``events``, or, where nothing is kept and no assertion counts messages,
+            ``changes``.
+        also
+            More to judge.
+        how
+            Of the model: pipeline and changefeeds keep the states of all nodes every ``sample_us``, for pictures and
+            explanations.
+        """
+        seed = scenario.seed if seed is None else seed
+        staged = self.stage(scenario, seed, **how)
+        judge = Judge([*scenario.assertions, *also], staged.facts)
+        recorder = recorder_of(scenario, seed, judge, keep=keep, level=level or staged.level)
+
+        def begins(kernel: Kernel) -> None:
+            if staged.begun is not None:
+                staged.begun(kernel, judge)
+            if scenario.settling is not None:
+                end_settled(kernel, judge, scenario.settling)
+
+        run = staged.simulate(
+            seed=seed, until_us=scenario.until_us, network=scenario.network.network(), level=recorder.level,
+            recorder=recorder, step_limit=scenario.step_limit, begun=begins,
+        )  # fmt: skip
+        staged.ended(run)
+        outcomes, n = tuple(judge.end(run.end.time_us, run.end.steps)), len(scenario.assertions)
+        return staged.played(run, outcomes[:n], outcomes[n:])
 
 
 def end_settled(kernel: Kernel, judge: Judge, settling: Settling) -> None:

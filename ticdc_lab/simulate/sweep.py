@@ -127,7 +127,7 @@ def measures(played: Any) -> dict[str, Any]:
         "ended": end.because,
         "time_us": end.time_us,
         "steps": end.steps,
-        "messages": played.messages,
+        "messages": played.run.messages,
         "overlap_us": cost.overlap_us,
         "gap_us": cost.gap_us,
         "doubled_us": cost.doubled_us,

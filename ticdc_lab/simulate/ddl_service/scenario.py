@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, NamedTuple
@@ -12,7 +12,6 @@ from msgspec import Meta
 
 from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate import runs
-from ticdc_lab.simulate.assertions import Assertion
 from ticdc_lab.simulate.ddl_service import planned as own
 from ticdc_lab.simulate.ddl_service import vocabulary
 from ticdc_lab.simulate.ddl_service.drawn import KINDS, drawn_load, mischief
@@ -178,30 +177,15 @@ class Played(runs.Played[Run, ServiceFacts]):
         return last_state(self.facts, self.run.end.time_us)
 
 
-def play(
-    scenario: Scenario,
-    *,
-    seed: int | None = None,
-    keep: bool = True,
-    level: str | None = None,
-    also: Sequence[Assertion] = (),
-) -> Played:
-    """Run a scenario and judge it.
-
-    Parameters
-    ----------
-    scenario
-        Of the model ``ddl-service``.
-    seed, keep, level, also
-        As for :func:`ticdc_lab.simulate.scheduler.model.play`; the seed draws what users do too.
-    """
-    seed = scenario.seed if seed is None else seed
+@runs.Play
+def play(scenario: Scenario, seed: int) -> runs.Staged[Played]:
+    """Make a scenario of the service ready, with what users do."""
     facts = ServiceFacts(settings_of(scenario))
     run = partial(simulate, facts.settings, faults=faults_of(scenario, seed))
-    found = runs.judged(
-        scenario, facts, run, seed=seed, keep=keep, level=level, also=also, begun=lambda kernel, _: facts.begin(kernel)
-    )
-    return Played(scenario, seed, *found, facts)
+    return runs.Staged(
+        facts=facts, simulate=run, played=partial(Played, scenario, seed, facts=facts),
+        begun=lambda kernel, _: facts.begin(kernel),
+    )  # fmt: skip
 
 
 FIGURES = ("fleet_map", "assignment_gantt", "schema_timeline", "sequence_diagram")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from ticdc_lab.simulate import runs, trace
-from ticdc_lab.simulate.assertions import Assertion
 from ticdc_lab.simulate.pipeline import scenario, vocabulary
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, Entries, RegionFailed, Register, ResolvedTs
 from ticdc_lab.simulate.pipeline.consumer import Append, Fetch, Polled
@@ -99,41 +97,20 @@ class Played(runs.Played[Run, Facts]):
         return [*lines, *(self.data.held(w, end_us).text for w in ("resolved_ts", "checkpoint_ts"))]
 
 
-def play(
-    scenario: Scenario,
-    *,
-    seed: int | None = None,
-    keep: bool = True,
-    level: str | None = None,
-    also: Sequence[Assertion] = (),
-    sample_us: int | None = None,
-) -> Played:
-    """Run a scenario and judge it.
-
-    Parameters
-    ----------
-    scenario
-        Of the model ``pipeline``.
-    seed, keep, level
-        As for :func:`ticdc_lab.simulate.scheduler.model.play`; the seed draws the load too.
-    also
-        More to judge, of the scheduler.
-    sample_us
-        How often states are kept, for pictures and explanations.
-    """
-    seed = scenario.seed if seed is None else seed
+@runs.Play
+def play(scenario: Scenario, seed: int, *, sample_us: int | None = None) -> runs.Staged[Played]:
+    """Make a scenario of the pipeline ready, with its load."""
     facts = scenario.model.facts(scenario.cluster, scenario.events)
     assert isinstance(facts, PipelineFacts)
     facts.rule, facts.current_us = scenario.settings.capture.rule, current_us_of(scenario.settings)
     load = load_of_scenario(scenario, seed)
     facts.scheduler.wanted = {table.id for table in load.tables}
-    run = partial(simulate, settings_of(scenario), load, faults=faults_of(scenario, seed), sample_us=sample_us)
-    found = runs.judged(
-        scenario, facts, run, seed=seed, keep=keep,
-        level=level or (trace.EVENTS if runs.counts_messages(scenario) else trace.CHANGES),
-        also=[replace(a, claim=OfScheduler(a.claim)) for a in also], begun=facts.begin, ended=facts.end,
+    return runs.Staged(
+        facts=facts,
+        simulate=partial(simulate, settings_of(scenario), load, faults=faults_of(scenario, seed), sample_us=sample_us),
+        played=partial(Played, scenario, seed, facts=facts.scheduler, data=facts),
+        level=trace.EVENTS if runs.counts_messages(scenario) else trace.CHANGES, begun=facts.begin, ended=facts.end,
     )  # fmt: skip
-    return Played(scenario, seed, *found, facts.scheduler, facts)
 
 
 MODEL = Model(
@@ -159,8 +136,8 @@ MODEL = Model(
     invariants=(*SCHEDULER.invariants, *INVARIANTS, *CONSUMER_INVARIANTS),
     figures=SCHEDULER.figures,
     play=play,
-    steady=SCHEDULER.steady,
-    balanced=SCHEDULER.balanced,
+    steady=OfScheduler(SCHEDULER.steady),
+    balanced=OfScheduler(SCHEDULER.balanced),
     load=load,
     refused={variant: {**no_use, **_NO_COORDINATOR} for variant, no_use in SCHEDULER.refused.items()},
 )  # fmt: skip

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 
 from ticdc_lab.simulate import runs
-from ticdc_lab.simulate.assertions import Assertion
 from ticdc_lab.simulate.reading import Reader
 from ticdc_lab.simulate.scenario import Model, Scenario
 from ticdc_lab.simulate.scheduler import cluster, vocabulary
@@ -83,35 +81,13 @@ class Played(runs.Played[Run, Facts]):
         return last_state(self.facts)
 
 
-def play(
-    scenario: Scenario,
-    *,
-    seed: int | None = None,
-    keep: bool = True,
-    level: str | None = None,
-    also: Sequence[Assertion] = (),
-) -> Played:
-    """Run a scenario and judge it.
-
-    Parameters
-    ----------
-    scenario
-        Of the model ``scheduler``.
-    seed
-        Instead of the scenario's own.
-    keep
-        Whether the trace is kept; a run of millions of steps needs no memory without it.
-    level
-        How much the trace holds; ``events``, or, where nothing is kept and no assertion counts messages, ``changes``.
-    also
-        More to judge.
-    """
-    seed = scenario.seed if seed is None else seed
+@runs.Play
+def play(scenario: Scenario, seed: int) -> runs.Staged[Played]:
+    """Make a scenario of the table scheduler ready."""
     facts = scenario.model.facts(scenario.cluster, scenario.events)
     assert isinstance(facts, Facts)
     run = partial(simulate, settings_of(scenario), faults=faults_of(scenario, seed))
-    found = runs.judged(scenario, facts, run, seed=seed, keep=keep, level=level, also=also)
-    return Played(scenario, seed, *found, facts)
+    return runs.Staged(facts=facts, simulate=run, played=partial(Played, scenario, seed, facts=facts))
 
 
 MODEL = Model(

@@ -20,6 +20,7 @@ from ticdc_lab.simulate.pd.world.running import IllegalTransition
 from ticdc_lab.simulate.pd.world.start import SECOND_US, Start
 from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE
 from ticdc_lab.simulate.pd.world.world import World
+from ticdc_lab.simulate.runs import EndedRun
 from ticdc_lab.simulate.trace import CHANGES
 
 
@@ -45,27 +46,19 @@ class Watch:
     monitor: bool = True
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Run:
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Run(EndedRun):
     """A run, and what it left: see :mod:`ticdc_lab.simulate.pd.world.recording` for the tables.
 
     ``world`` is the cluster at the end; ask it what you like, or go on with it.
     """
 
     start: Start
-    seed: int
     changes: tuple[Timed, ...]
     policies: tuple[Policy, ...]
-    until_us: int
     watch: Watch
     world: World = field(repr=False)
     recording: RunTables = field(repr=False)
-    end: End
-
-    @property
-    def violation(self) -> Violation | None:
-        """The invariant that does not hold, if one does not."""
-        return self.end.violation
 
     @property
     def stores(self) -> pa.Table:
@@ -86,11 +79,6 @@ class Run:
     def reasons(self) -> pa.Table:
         """:data:`~ticdc_lab.simulate.pd.world.recording.REASONS`."""
         return pa.Table.from_pylist(self.recording.reasons, schema=REASONS)
-
-    @property
-    def trace(self) -> pa.Table:
-        """:data:`ticdc_lab.simulate.trace.TRACE`."""
-        return self.recording.recorder.table()
 
     @property
     def happened(self) -> tuple[Happened, ...]:
@@ -178,7 +166,10 @@ def simulate(
         on_sample(world)
         recording.row("violated", "pd", subject=invariant, because=found.because)
     end = End(because, world.now_us, world.ticks, found, found.because if found else "")
-    return Run(start, seed, timed, tuple(policies), until_us, watch, world, recording, end)
+    return Run(
+        start=start, seed=seed, changes=timed, policies=tuple(policies), until_us=until_us, watch=watch, world=world,
+        recording=recording, recorder=recording.recorder, end=end,
+    )  # fmt: skip
 
 
 def _settles(

@@ -14,14 +14,14 @@ Numbers and durations::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate import runs
-from ticdc_lab.simulate.assertions import Assertion, Judge
+from ticdc_lab.simulate.assertions import Judge
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.pipeline import model as one
 from ticdc_lab.simulate.pipeline.changefeeds.auditor import CHANGEFEED_INVARIANTS, ChangefeedsAuditor
@@ -41,7 +41,7 @@ from ticdc_lab.simulate.pipeline.planned import EVENTS as OF_ONE
 from ticdc_lab.simulate.pipeline.planned import paced
 from ticdc_lab.simulate.pipeline.scenario import PipelineCluster, cluster, load_of_scenario, settings_of
 from ticdc_lab.simulate.pipeline.why import WATERMARKS, Why
-from ticdc_lab.simulate.planned import ChangefeedName, Duration, Planned
+from ticdc_lab.simulate.planned import ChangefeedName, Lasting, Planned
 from ticdc_lab.simulate.scenario import Model, Scenario
 from ticdc_lab.simulate.scenario_yaml import Value
 from ticdc_lab.simulate.scheduler.clock import us_of
@@ -58,7 +58,7 @@ class SlowChangefeed:
 
     of: ChangefeedName
     rows_per_s: int
-    for_us: Duration | None = None
+    for_us: Lasting | None = None
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
         """Give what it is to the kernel."""
@@ -70,7 +70,7 @@ class StandingChangefeed:
     """The downstream of a changefeed takes nothing for a while."""
 
     of: ChangefeedName
-    for_us: Duration
+    for_us: Lasting
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
         """Give what it is to the kernel."""
@@ -253,26 +253,17 @@ class PlayedChangefeeds(runs.Played[ChangefeedsRun, ChangefeedsFacts]):
         return found
 
 
-def play(
-    scenario: Scenario,
-    *,
-    seed: int | None = None,
-    keep: bool = True,
-    level: str | None = None,
-    also: Sequence[Assertion] = (),
-    sample_us: int | None = None,
-) -> PlayedChangefeeds:
-    """Run a scenario of several changefeeds and judge it; arguments as for the pipeline's."""
-    seed = scenario.seed if seed is None else seed
+@runs.Play
+def play(scenario: Scenario, seed: int, *, sample_us: int | None = None) -> runs.Staged[PlayedChangefeeds]:
+    """Make a scenario of several changefeeds ready, with its load."""
     facts, load = ChangefeedsFacts(), load_of_scenario(scenario, seed)
     run = partial(
         simulate_changefeeds, settings_of(scenario), load, (), faults=faults_of(scenario, seed), sample_us=sample_us
     )
-    found = runs.judged(
-        scenario, facts, run, seed=seed, keep=keep, level=level or CHANGES, also=also, begun=facts.begin,
-        ended=facts.end,
+    return runs.Staged(
+        facts=facts, simulate=run, played=partial(PlayedChangefeeds, scenario, seed, facts=facts), level=CHANGES,
+        begun=facts.begin, ended=facts.end,
     )  # fmt: skip
-    return PlayedChangefeeds(scenario, seed, *found, facts)
 
 
 def _cluster(value: Value) -> PipelineCluster:
