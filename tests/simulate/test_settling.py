@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate.pd.looking.recording import recorded
 from ticdc_lab.simulate.pd.world.scenario import start_of
-from ticdc_lab.simulate.scenario import scenario_from_text
+from ticdc_lab.simulate.planned import Lasting
+from ticdc_lab.simulate.reading import field_types, is_kind
+from ticdc_lab.simulate.scenario import MODELS, scenario_from_text
 from ticdc_lab.simulate.swarm import swarm
 
 CRASH = """\
@@ -40,6 +43,27 @@ def test_it_is_the_whole_run_cut_where_it_has_settled() -> None:
     assert rows[:-1] == all_rows[: len(rows) - 1] and 100 < len(rows) < len(all_rows)
     so_from_us = next(o.at_us for o in settled.outcomes if "eventually" in o.assertion)
     assert settled.run.end.time_us - max(so_from_us, 6_000_000) in range(3_000_000, 3_500_001)
+
+
+def test_an_event_is_over_when_what_it_makes_last_is() -> None:
+    """Its field says so by its type, whatever it is called: a crash is over at once, a DDL when it is executed."""
+    text = CRASH.format(settle="3s", claim=REPLICATES).replace("restart: capture-2", "ddl: 2500ms")
+    scenario = scenario_from_text(text)
+    assert [event.ends_us for event in scenario.events] == [4_000_000, 8_500_000]
+    assert scenario.faults_end_us == 8_500_000
+    assert scenario.settling is not None and scenario.settling.quiet_us == 8_500_000
+
+
+def test_every_duration_of_an_event_lasts_or_is_known_not_to() -> None:
+    """Of all models: a new event says whether its duration is one that a run waits for."""
+    kinds = {kind for model in MODELS.values() for kind in import_module(model).MODEL.events.values()}
+    durations = {
+        (kind.__name__, name)
+        for kind in kinds
+        for name, hint in field_types(kind).items()
+        if name.endswith("_us") and not is_kind(hint, (Lasting,))
+    }
+    assert {name for _, name in durations} == {"offset_us", "start_us", "load_us", "down_us"}
 
 
 def test_what_never_holds_is_waited_for_until_the_end() -> None:

@@ -73,6 +73,9 @@ Disk: TypeAlias = Annotated[
 Duration: TypeAlias = int
 """µs."""
 
+Lasting: TypeAlias = Annotated[int, Read(lambda value, names: value.duration_us())]
+"""µs for which what happens goes on: its end is the event's end."""
+
 SignedDuration: TypeAlias = Annotated[int, Read(lambda value, names: value.duration_us(negative=True))]
 """µs; may be negative."""
 
@@ -150,7 +153,7 @@ class NetworkSettings:
     transport: Transport = "resend"
     links: tuple[LinkSettings, ...] = ()
 
-    def link(self, one: LinkSettings | Link | None = None) -> net.Link:
+    def link(self, one: LinkSettings | None = None) -> net.Link:
         """Give how messages travel, or how they do over one link."""
         whole = _changed(net.GOOD, self)
         return whole if one is None else _changed(whole, one)
@@ -161,7 +164,7 @@ class NetworkSettings:
         return net.Network(self.link(), links, self.transport)
 
 
-def _changed(link: net.Link, one: NetworkSettings | LinkSettings | Link) -> net.Link:
+def _changed(link: net.Link, one: NetworkSettings | LinkSettings) -> net.Link:
     if one.delay and one.delay.kind == "exponential":
         link = link._replace(delay_us=(one.delay.low_us, one.delay.low_us), tail_us=one.delay.high_us)
     elif one.delay:
@@ -204,7 +207,7 @@ class Pause:
     """A node does nothing for a while and loses nothing (a long garbage collection, a frozen machine)."""
 
     node: Node
-    for_us: Duration | None = None
+    for_us: Lasting | None = None
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
         """Give what it is to the kernel."""
@@ -237,7 +240,7 @@ class Partition:
     nodes: Nodes
     from_: Nodes = ()
     one_way: bool = False
-    for_us: Duration | None = None
+    for_us: Lasting | None = None
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
         """Give what it is to the kernel."""
@@ -284,7 +287,7 @@ class Refuse:
 
     from_: Node
     to: Node
-    for_us: Duration
+    for_us: Lasting
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
         """Give what it is to the kernel."""
@@ -292,16 +295,10 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class Link(LinkSettings):
     """The way from a node to another one is another one from now on; what is silent is as in the whole network."""
 
-    from_: Node
-    to: Node
-    delay: Delay | None = None
-    loss: Share | None = None
-    duplicate: Share | None = None
-    reorder: Share | None = None
-    for_us: Duration | None = None
+    for_us: Lasting | None = None
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
         """Give what it is to the kernel."""
@@ -353,6 +350,11 @@ class Planned:
     name: str
     what: Any
     line: int
+
+    @property
+    def ends_us(self) -> int:
+        """When it is over; what happens for good is over at once."""
+        return self.at_us + max((us or 0 for _, us in named([self], (Lasting,))), default=0)
 
 
 @dataclass(frozen=True, slots=True)

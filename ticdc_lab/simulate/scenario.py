@@ -139,7 +139,7 @@ class Scenario:
     events
         By time; those of one moment in the file's order.
     faults_end_us
-        When the last fault is over; None where nothing happens.
+        When the last event is over; None where nothing happens.
     changes
         What was asked for instead of what the file says.
     settling
@@ -230,7 +230,7 @@ def scenario_from_text(text: str, file: str = "scenario", changes: Mapping[str, 
     events = [planned(e, model.events, names, until_us) for e in timed]
     require_there(events, cluster.nodes | model.tables(cluster), file)
     random = [_random(e, model, until_us) for e in happens if _is_random(e)]
-    ends = [e.at_us + (getattr(e.what, "for_us", 0) or 0) for e in events] + [r.until_us for r in random]
+    ends = [e.ends_us for e in events] + [r.until_us for r in random]
     times = Times(events, until_us, max(ends, default=None))
     clients = _load(given, model, names)
     return Scenario(
@@ -297,9 +297,7 @@ def _settling(given: dict[str, Value], times: Times, load: Any) -> Settling | No
     for_us = given["settle"].duration_us()
     if for_us == 0:
         raise given["settle"].wrong("a time above 0")
-    lasts = ("hold_us", "takes_us", "back_us")
-    ends = [e.at_us + (getattr(e.what, name, 0) or 0) for e in times.events for name in lasts]
-    ends.append(times.faults_end_us or 0)
+    ends = [times.faults_end_us or 0]
     if load is not None:
         if load.until_us is None:
             raise given["settle"].wrong("no `settle` beside a load without `until`: it may never rest")

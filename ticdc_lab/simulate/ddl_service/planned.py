@@ -11,7 +11,7 @@ from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate.ddl_service import server_state, sysvars, worker_state
 from ticdc_lab.simulate.ddl_service.store import ExpireOf
 from ticdc_lab.simulate.ddl_service.world import PD, store_of
-from ticdc_lab.simulate.planned import FAULTS, Duration, NewNode, Node, Planned, Text
+from ticdc_lab.simulate.planned import FAULTS, Duration, Lasting, NewNode, Node, Planned, Text
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.scenario import Scenario
@@ -33,7 +33,7 @@ class Leave:
     """A worker stops its owners, gives its sessions back and ends (scale-in); it comes back after ``back``."""
 
     worker: Node
-    back_us: Duration | None = None
+    back_us: Lasting | None = None
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
         """Give what it is to the kernel."""
@@ -189,7 +189,7 @@ class SlowServer:
 
     server: Node
     load_us: Duration
-    for_us: Duration | None = None
+    for_us: Lasting | None = None
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
         """Give what it is to the kernel."""
@@ -203,7 +203,7 @@ class Transact:
     """A user's transaction on a tidb-server reads for so long."""
 
     server: Node
-    for_us: Duration
+    for_us: Lasting
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
         """Give what it is to the kernel."""

@@ -13,7 +13,7 @@ from ticdc_lab.simulate.pipeline import kv_messages as kv
 from ticdc_lab.simulate.pipeline import sink_messages
 from ticdc_lab.simulate.pipeline.downstream import Pace
 from ticdc_lab.simulate.pipeline.keys import key_of
-from ticdc_lab.simulate.planned import Disk, Duration, Node, Planned, TableId, Text
+from ticdc_lab.simulate.planned import Disk, Lasting, Node, Planned, TableId, Text
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, WantPartitions
 from ticdc_lab.simulate.scheduler.planned import EVENTS as OF_SCHEDULER
 
@@ -80,7 +80,7 @@ class SlowSink:
     """The downstream takes no more than so many rows a second, for a while or for good."""
 
     rows_per_s: int
-    for_us: Duration | None = None
+    for_us: Lasting | None = None
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
         """Give what it is to the kernel."""
@@ -91,7 +91,7 @@ class SlowSink:
 class StandingSink:
     """The downstream takes nothing for a while."""
 
-    for_us: Duration
+    for_us: Lasting
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
         """Give what it is to the kernel."""
@@ -103,7 +103,7 @@ class LongTransaction:
     """A transaction locks some new rows of a table and is committed, or rolled back, only after a while."""
 
     table: TableId
-    hold_us: Duration
+    hold_us: Lasting
     rows: int = 1
     rolls_back: bool = False
 

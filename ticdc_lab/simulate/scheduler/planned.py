@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ticdc_lab.simulate import faults as kernel
-from ticdc_lab.simulate.planned import FAULTS, Duration, NewNode, NewTableId, Node, Planned, TableId, Text
+from ticdc_lab.simulate.planned import FAULTS, Lasting, NewNode, NewTableId, Node, Planned, TableId, Text
 from ticdc_lab.simulate.scheduler import etcd_messages, roles
 from ticdc_lab.simulate.scheduler.capture import Stick
 
@@ -65,7 +65,7 @@ class StuckTable:
     """The sink of a table takes nothing any more, on the capture that has it then, for a while or until freed."""
 
     table: TableId
-    for_us: Duration | None = None
+    for_us: Lasting | None = None
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
         """Give what it is to the kernel."""
@@ -89,7 +89,7 @@ class FreeTable:
 class Ddl:
     """A DDL of this moment: no watermark passes it until it is executed, which takes this long once all are there."""
 
-    takes_us: Duration
+    takes_us: Lasting
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
         """Give what it is to the kernel."""

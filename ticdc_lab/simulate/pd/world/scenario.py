@@ -37,7 +37,7 @@ from ticdc_lab.simulate.pd.world.changes import (
 from ticdc_lab.simulate.pd.world.pdctl import read_words
 from ticdc_lab.simulate.pd.world.pdctl_config import Refused, with_setting
 from ticdc_lab.simulate.pd.world.start import SECOND_US, RegionsStart, Start, StoreStart, WorldSettings, spread_regions
-from ticdc_lab.simulate.planned import Duration, Node, Planned, Text
+from ticdc_lab.simulate.planned import Duration, Lasting, Node, Planned, Text
 from ticdc_lab.simulate.reading import Names, Read, Reader
 from ticdc_lab.simulate.scenario_yaml import Value
 
@@ -209,7 +209,7 @@ class Cut:
     """PD and a store do not hear of each other, for a while or for good; the store works on."""
 
     store: Node
-    for_us: Duration | None = None
+    for_us: Lasting | None = None
 
     def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
         """Give the changes that it is."""
@@ -278,7 +278,7 @@ class Slow:
 
     store: Node
     mib_s: int
-    for_us: Duration | None = None
+    for_us: Lasting | None = None
 
     def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
         """Give the changes that it is."""
