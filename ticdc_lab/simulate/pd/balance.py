@@ -76,6 +76,14 @@ def score_after(s: Scale, store: Store) -> float:
     return score(s, store, influence(s, store.id))
 
 
+def from_lowest(s: Scale, targets: Iterable[Store]) -> list[list[Store]]:
+    """Give targets from the lowest score up, equal ones together."""
+    groups: dict[float, list[Store]] = {}
+    for target in targets:
+        groups.setdefault(score_after(s, target), []).append(target)
+    return [groups[one] for one in sorted(groups)]
+
+
 def source_score(s: Scale, store: Store) -> float:
     """Give the score of a source as if operators only took from it, less the tolerance."""
     return score(s, store, -abs(influence(s, store.id)) * _amplified(s) - s.tolerance)

@@ -18,6 +18,7 @@ from ticdc_lab.simulate.pd.balance import (
     Scale,
     compare,
     fewer_retries,
+    from_lowest,
     scale,
     score_after,
 )
@@ -242,18 +243,11 @@ def transfer(by: Scale, direction: int, store: Store, region: Region, notes: Not
     followers = (p.store for p in voters(region) if p.store != region.leader)
     wanted = [cluster.stores[i] for i in followers if i in cluster.stores] if direction == OUT else [store]
     targets = keep(wanted, filters, notes)
-    for tied in _from_lowest(by, targets):
+    for tied in from_lowest(by, targets):
         found = tuple(op for t in tied for op in _operator(by, region, source, t, notes))
         if found:
             return found
     return ()
-
-
-def _from_lowest(by: Scale, targets: Iterable[Store]) -> list[list[Store]]:
-    groups: dict[float, list[Store]] = {}
-    for target in targets:
-        groups.setdefault(score_after(by, target), []).append(target)
-    return [groups[s] for s in sorted(groups)]
 
 
 def _operator(by: Scale, region: Region, source: Store, target: Store, notes: Notes) -> tuple[Operator, ...]:

@@ -20,6 +20,7 @@ from ticdc_lab.simulate.pd.balance import (
     Scale,
     compare,
     fewer_retries,
+    from_lowest,
     scale,
     score_after,
     unfit,
@@ -136,7 +137,7 @@ def transfer(found: Field, source_index: int, region: Region, notes: Notes) -> t
     filters = [excluding(region.stores), excluding(found.closed, "it takes no peers now"),
                _safeguard(cluster, region, source)]  # fmt: skip
     targets = keep(lower, filters, notes)
-    for tied in _from_lowest(found.scale, targets):
+    for tied in from_lowest(found.scale, targets):
         paying = [t for t in tied if compare(found.scale, source, t, notes).held]
         if paying:
             return _operators(found.scale, region, source, paying, notes)
@@ -147,14 +148,6 @@ def _safeguard(cluster: Cluster, region: Region, source: Store) -> Filter:
     if cluster.config.placement_rules:
         return fits_rule(fit_of(cluster, region), source.id)
     return safe_location(cluster.config.location_labels, region_stores(cluster, region), source)
-
-
-def _from_lowest(by: Scale, targets: Sequence[Store]) -> list[list[Store]]:
-    """Give targets from the lowest score up, equal ones together."""
-    groups: dict[float, list[Store]] = {}
-    for target in targets:
-        groups.setdefault(score_after(by, target), []).append(target)
-    return [groups[s] for s in sorted(groups)]
 
 
 def _operators(

@@ -45,3 +45,18 @@ class Config:
     enable_location_replacement: bool = True
     reject_leader: tuple[tuple[str, str], ...] = ()
     hot_region_cache_hits_threshold: int = 3
+
+
+OTHER_NAMES = {
+    "enable-placement-rules": "placement_rules",
+    "enable-joint-consensus": "joint_consensus",
+    "enable-witness": "witness",
+    "max-store-down-time": "max_store_down_time_s",
+    "split-merge-interval": "split_merge_interval_s",
+}
+"""Fields that are not called as PD's settings are."""
+
+
+def field_of(setting: str) -> str:
+    """Give the field of one of PD's settings, ``leader-schedule-limit``."""
+    return OTHER_NAMES.get(setting, setting.replace("-", "_"))

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
-from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.config import Config, field_of
 from ticdc_lab.simulate.pd.forecast import Limits, PerMinute
 from ticdc_lab.simulate.pd.regions import RegionColumns
 from ticdc_lab.simulate.pd.rules import Constraint, Rule, in_order
@@ -144,14 +144,6 @@ def _loaded(joined: bytes) -> list[dict[str, Any]]:
     return found
 
 
-_OTHER_NAMES = {
-    "enable-placement-rules": "placement_rules",
-    "enable-joint-consensus": "joint_consensus",
-    "enable-witness": "witness",
-    "max-store-down-time": "max_store_down_time_s",
-    "split-merge-interval": "split_merge_interval_s",
-    "hot-region-cache-hits-threshold": "hot_region_cache_hits_threshold",
-}
 _GROUPS = ("schedule", "replication")
 _UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|us|µs|ns|m|s)")
@@ -168,7 +160,7 @@ def settings_of(path: Path | None) -> Config:
     found: dict[str, Any] = {}
     known = {f.name: f.default for f in fields(Config)}
     for key, value in _settings(told):
-        name = _OTHER_NAMES.get(key, key.replace("-", "_"))
+        name = field_of(key)
         if name in known and name != "reject_leader":
             try:
                 found[name] = _as(known[name], value)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.config import OTHER_NAMES, Config, field_of
 from ticdc_lab.simulate.pd.replay.records import Fields, Malformed
 from ticdc_lab.simulate.pd.rules import Constraint, Rule, default_rules, unusable, with_rules
 
@@ -56,15 +56,8 @@ def position_of(world: World, word: str) -> int:
     return i
 
 
-_OTHER_NAMES = {
-    "enable-placement-rules": "placement_rules",
-    "enable-joint-consensus": "joint_consensus",
-    "enable-witness": "witness",
-    "max-store-down-time": "max_store_down_time_s",
-    "split-merge-interval": "split_merge_interval_s",
-}
 _FIELDS = {f.name: f for f in fields(Config)}
-_NAMES = {f: f.replace("_", "-") for f in _FIELDS} | {v: k for k, v in _OTHER_NAMES.items()}
+_NAMES = {f: f.replace("_", "-") for f in _FIELDS} | {f: name for name, f in OTHER_NAMES.items()}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _WORDS = {
@@ -142,7 +135,7 @@ def with_setting(c: Config, name: str, value: object) -> Config:
     Refused
         There is none of this name, or it cannot have this value.
     """
-    field = _OTHER_NAMES.get(name, name.replace("-", "_"))
+    field = field_of(name)
     if field not in _FIELDS:
         raise Refused(f"config item {name} not found", hint=f"Known: {', '.join(sorted(_NAMES.values()))}.")
     default = getattr(Config(), field)
@@ -192,7 +185,7 @@ def config_of(settings: dict[str, Any], base: Config | None = None) -> tuple[Con
     """Read settings by PD's names; those that are no settings of PD's are given back."""
     c, rest = base or Config(), {}
     for name, value in settings.items():
-        if _OTHER_NAMES.get(name, name.replace("-", "_")) in _FIELDS:
+        if field_of(name) in _FIELDS:
             c = with_setting(c, name, value)
         else:
             rest[name] = value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 from ticdc_lab.simulate.machine import Address, Output, replace
 from ticdc_lab.simulate.scheduler.roles import Key, Span
@@ -94,11 +94,30 @@ def remove(key: Key, node: Address, operator_type: OperatorType) -> Order:
     return Order(node, ScheduleDispatcherRequest("Remove", key, 0, operator_type))
 
 
+class _UntilDone:
+    """One of two phases: it does something until it is done, or given up."""
+
+    __slots__ = ()
+    doing: ClassVar[str]
+    after: ClassVar[str] = "done"
+    done: bool
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left but ``post_finish``."""
+        return self.done
+
+    @property
+    def phase(self) -> str:
+        """Where it is."""
+        return self.after if self.done else self.doing
+
+
 # Create the dispatcher of an absent span on a node (maintainer/operator/operator_add.go).
 
 
 @dataclass(frozen=True, slots=True)
-class Add:
+class Add(_UntilDone):
     """``removed`` says why the span has to become absent again; ``posted`` that the last step was done."""
 
     key: Key
@@ -107,16 +126,7 @@ class Add:
     removed: str = ""
     posted: bool = False
     kind: str = "add"
-
-    @property
-    def finished(self) -> bool:
-        """Created, or given up."""
-        return self.done
-
-    @property
-    def phase(self) -> str:
-        """Where it is."""
-        return "done" if self.done else "addDest"
+    doing = "addDest"
 
     def affected_nodes(self) -> tuple[Address, ...]:
         """Give the node of the new dispatcher."""
@@ -268,7 +278,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(_UntilDone):
     """``node`` is where the dispatcher was when the operator began, wherever the span is bound later.
 
     ``then_absent``: the span stays wanted (a removal that an earlier maintainer had begun), so it becomes absent.
@@ -280,16 +290,7 @@ class Remove:
     done: bool = False
     posted: bool = False
     kind: str = "remove"
-
-    @property
-    def finished(self) -> bool:
-        """Stopped, or its node is gone."""
-        return self.done
-
-    @property
-    def phase(self) -> str:
-        """Where it is."""
-        return "done" if self.done else "removing"
+    doing = "removing"
 
     def affected_nodes(self) -> tuple[Address, ...]:
         """Give the dispatcher's node."""
@@ -330,23 +331,15 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
-class Occupy:
+class Occupy(_UntilDone):
     """It says nothing and waits for its merge to end, or its node to go."""
 
     key: Key
     node: Address
     done: bool = False
     kind: str = "occupy"
-
-    @property
-    def finished(self) -> bool:
-        """Released."""
-        return self.done
-
-    @property
-    def phase(self) -> str:
-        """Where it is."""
-        return "released" if self.done else "held"
+    doing = "held"
+    after = "released"
 
     def affected_nodes(self) -> tuple[Address, ...]:
         """Give the span's node."""
@@ -383,7 +376,7 @@ class Occupy:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class Split(_UntilDone):
     """The dispatcher is removed from ``origin``; what replaces it are ``parts``, on ``targets`` where those are given.
 
     ``removed`` says why it is not split: the origin's loss, also after it had stopped, or a DDL.
@@ -398,16 +391,7 @@ class Split:
     removed: str = ""
     posted: bool = False
     kind: str = "split"
-
-    @property
-    def finished(self) -> bool:
-        """The dispatcher is not there any more."""
-        return self.done
-
-    @property
-    def phase(self) -> str:
-        """Where it is."""
-        return "done" if self.done else "removeOrigin"
+    doing = "removeOrigin"
 
     def affected_nodes(self) -> tuple[Address, ...]:
         """Give the dispatcher's node."""
@@ -462,7 +446,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(_UntilDone):
     """``key`` is the span of the whole range; ``by_ddl`` says that a DDL, not a lost node, ended it."""
 
     key: Span
@@ -473,16 +457,7 @@ class Merge:
     by_ddl: bool = False
     posted: bool = False
     kind: str = "merge"
-
-    @property
-    def finished(self) -> bool:
-        """The new dispatcher works, or the merge was given up."""
-        return self.done
-
-    @property
-    def phase(self) -> str:
-        """Where it is."""
-        return "done" if self.done else "merging"
+    doing = "merging"
 
     def affected_nodes(self) -> tuple[Address, ...]:
         """Give the node of all its spans."""
