@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -207,7 +208,7 @@ _READ = 140
 def no_such_table(table: str, catalog: Catalog, facts: RowsKnown, *, most: int = 10) -> ProtocolError:
     """The log names no such table."""
     names = sorted({".".join(n) for n in (*catalog.versions, *facts.tables)})
-    near = [_short(n) for n in names if n.lower() == table.lower()]
+    near = [_short(n) for n in names if n.lower() == table.lower()] or get_close_matches(table, names, n=1)
     said = (
         f"{', '.join(map(_short, names[:most]))}{f' and {len(names) - most} more' if len(names) > most else ''}"
         or "no table"
