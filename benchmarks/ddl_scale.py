@@ -16,7 +16,7 @@ from ticdc_lab.simulate.ddl_service import leading
 from ticdc_lab.simulate.ddl_service.fleet import fleet_in
 from ticdc_lab.simulate.ddl_service.records import IS_OWNER
 from ticdc_lab.simulate.ddl_service.run import simulate
-from ticdc_lab.simulate.ddl_service.world import Settings
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.faults import Crash, Join
 from ticdc_lab.simulate.trace import CHANGES
 
@@ -36,7 +36,7 @@ def main(clusters: int = 1000, workers: int = 50) -> None:
 
     leading.planned = timed
     new = f"ddl-service-node-{workers + 1}"
-    settings = Settings(workers=workers, clusters=clusters, servers=1, joining=(new,))
+    settings = ServiceSettings(workers=workers, clusters=clusters, servers=1, joining=(new,))
     began = time.process_time()
     quiet = fleet_in(simulate(settings, faults=[Join(END_US, new)], until_us=SECOND, level=CHANGES).trace)
     leader = next(iter(quiet.alive[quiet.alive["state"] == "leader"]["worker"]))

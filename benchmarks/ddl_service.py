@@ -17,7 +17,7 @@ from pathlib import Path
 from ticdc_lab.simulate.ddl_service.drawn import drawn_load
 from ticdc_lab.simulate.ddl_service.leading import assign
 from ticdc_lab.simulate.ddl_service.run import simulate
-from ticdc_lab.simulate.ddl_service.world import Settings
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.explore import explore
 from ticdc_lab.simulate.faults import Chaos
 from ticdc_lab.simulate.trace import NOTHING
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def random(first: str, last: str) -> None:
-    settings = Settings(workers=3, clusters=2, servers=2)
+    settings = ServiceSettings(workers=3, clusters=2, servers=2)
     started, bad, steps, messages, jobs = time.monotonic(), [], 0, 0, 0
     for seed in range(int(first), int(last)):
         load = drawn_load(settings, until_us=14 * SECOND, every_us=400_000, seed=seed)

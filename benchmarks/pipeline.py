@@ -12,11 +12,11 @@ import time
 
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Mutation
-from ticdc_lab.simulate.pipeline.load import Load, Txn
-from ticdc_lab.simulate.pipeline.run import Run, simulate
-from ticdc_lab.simulate.pipeline.settings import CaptureSettings, Settings
+from ticdc_lab.simulate.pipeline.load import ClientTxn, Load
+from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
+from ticdc_lab.simulate.pipeline.settings import CaptureSettings, PipelineSettings
 from ticdc_lab.simulate.pipeline.tables import Column, Raw, TableInfo
-from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 from ticdc_lab.simulate.trace import NOTHING
 
 TABLES, HANDLES, ROWS_A_SECOND = 8, 20_000, 40_000
@@ -27,7 +27,7 @@ def main() -> None:
     rows, rule = int(what[0]), (what[1] if len(what) > 1 else "base")
     size = int(what[2]) if len(what) > 2 else None
     load = transfers(rows, size=size)
-    settings = Settings(Scheduler(captures=2), capture=CaptureSettings(rule=rule))
+    settings = PipelineSettings(Scheduler(captures=2), capture=CaptureSettings(rule=rule))
     started = time.process_time()
     run = simulate(settings, load, until_us=rows * 1_000_000 // ROWS_A_SECOND + 4_000_000, level=NOTHING)
     told(f"{rule}, {rows} rows, {size or '2 or 3'} a transaction", run, time.process_time() - started)
@@ -38,7 +38,7 @@ def transfers(rows: int, seed: int = 7, size: int | None = None) -> Load:
     chance = random.Random(seed)
     columns = (Column(1, "id", "bigint", True), Column(2, "owner", "varchar"), Column(3, "balance", "bigint"))
     tables = tuple(TableInfo(100 + i, "bank", f"accounts_{i}", columns) for i in range(TABLES))
-    transactions: list[Txn] = []
+    transactions: list[ClientTxn] = []
     made, last_us = 0, dict[int, int]()
     while made < rows:
         at_us = made * 1_000_000 // ROWS_A_SECOND
@@ -55,11 +55,11 @@ def transfers(rows: int, seed: int = 7, size: int | None = None) -> Load:
             )
         if mutations:
             made += len(mutations)
-            transactions.append(Txn(at_us, 0, tuple(mutations.values())))
+            transactions.append(ClientTxn(at_us, 0, tuple(mutations.values())))
     return Load(tables, tuple(transactions))
 
 
-def told(name: str, run: Run, cpu_s: float) -> None:
+def told(name: str, run: PipelineRun, cpu_s: float) -> None:
     measures = run.measures
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(

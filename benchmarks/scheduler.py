@@ -19,8 +19,8 @@ from ticdc_lab.simulate.faults import Chaos, Join
 from ticdc_lab.simulate.scheduler.balance import Balance
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
-from ticdc_lab.simulate.scheduler.run import Run, simulate
-from ticdc_lab.simulate.scheduler.variants import Settings
+from ticdc_lab.simulate.scheduler.run import SchedulerRun, simulate
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings
 from ticdc_lab.simulate.trace import NOTHING
 
 VARIANTS = ("v2", "v3", "v4")
@@ -35,13 +35,13 @@ def main() -> None:
 def speed() -> None:
     for variant in VARIANTS:
         started = time.process_time()
-        run = simulate(Settings(variant=variant, tables=12), until_us=600_000_000, level=NOTHING)
+        run = simulate(SchedulerSettings(variant=variant, tables=12), until_us=600_000_000, level=NOTHING)
         told(f"{variant}, 3 captures, 12 tables, 600 s", run, time.process_time() - started)
 
 
 def tables(n: str, variant: str = "v2") -> None:
     started = time.process_time()
-    settings = Settings(
+    settings = SchedulerSettings(
         variant=variant, captures=9, tables=int(n), add_table_batch_size=int(n), batch_size=int(n),
         max_task_concurrency=int(n), balance=Balance(check_us=2_000_000),
     )  # fmt: skip
@@ -66,14 +66,14 @@ def random(n: str, variant: str = "v2") -> None:
 
 def _one(which: tuple[str, int]) -> tuple[int, str, int, int]:
     variant, seed = which
-    settings = Settings(
+    settings = SchedulerSettings(
         variant=variant, tables=6, tick_us=100_000, poll_us=100_000, balance=Balance(check_us=2_000_000)
     )
     run = simulate(settings, chaos=Chaos(QUIET_US, 700_000), seed=seed, until_us=END_US, level=NOTHING)
     return seed, _wrong(run), run.end.steps, run.messages
 
 
-def _wrong(run: Run) -> str:
+def _wrong(run: SchedulerRun) -> str:
     """Say what is wrong with a run, nothing if it held every invariant and ended with all tables evenly at work."""
     if run.violation:
         return f"{run.violation.invariant}: {run.violation.because}"
@@ -86,7 +86,7 @@ def _wrong(run: Run) -> str:
     return "the checkpoint is more than 2 s behind" if lag_us else ""
 
 
-def where(run: Run) -> Counter[str]:
+def where(run: SchedulerRun) -> Counter[str]:
     """Count the tables that replicate on each capture."""
     return Counter(
         address
@@ -97,7 +97,7 @@ def where(run: Run) -> Counter[str]:
     )
 
 
-def told(name: str, run: Run, seconds: float) -> None:
+def told(name: str, run: SchedulerRun, seconds: float) -> None:
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(
         f"{name}: {seconds:.1f} CPU s, {run.messages:,} messages ({run.messages / seconds:,.0f}/s), "

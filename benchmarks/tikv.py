@@ -15,7 +15,7 @@ from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, BatchCommands, Commit, Mutation, Prewrite
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tables import Raw
-from ticdc_lab.simulate.pipeline.tikv import Store, initial_regions
+from ticdc_lab.simulate.pipeline.tikv import TikvStore, initial_regions
 
 ROWS, KEYS = 60_000, 100_000
 STORES = ("tikv-1", "tikv-2", "tikv-3")
@@ -27,7 +27,7 @@ class Stores:
 
     def __init__(self) -> None:
         settings = TikvSettings()
-        self.store = Store(settings, STORES, initial_regions(settings))
+        self.store = TikvStore(settings, STORES, initial_regions(settings))
         self.states = {name: self.store.start(name, Now(0))[0] for name in STORES}
         self.at_us = 0
         self.take("tikv-1", Received("capture-1", Register(1, 1, 1, 0, FIRST, LAST)))

@@ -54,12 +54,12 @@ def watermark_tree() -> Figure:
     """What holds the checkpoint of a simulated changefeed, down to the lock of one transaction."""
     from ticdc_lab.simulate.pipeline.run import simulate
     from ticdc_lab.simulate.pipeline.samples import seen_in
-    from ticdc_lab.simulate.pipeline.settings import Settings
+    from ticdc_lab.simulate.pipeline.settings import PipelineSettings
     from ticdc_lab.simulate.pipeline.tryout import SAMPLE_US, shop
-    from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+    from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 
     load_of_clients = shop(long_us=3_000_000, until_us=7_000_000)
-    run = simulate(Settings(Scheduler(captures=2)), load_of_clients, until_us=7_000_000, sample_us=SAMPLE_US)
+    run = simulate(PipelineSettings(Scheduler(captures=2)), load_of_clients, until_us=7_000_000, sample_us=SAMPLE_US)
     return figures.watermark_tree(seen_in(run.snapshots).watermarks, at_us=5_800_000)
 
 
@@ -67,10 +67,10 @@ def ownership_gantt() -> Figure:
     """Who writes which table when the owner crashes and comes back."""
     from ticdc_lab.simulate.faults import Crash, Restart
     from ticdc_lab.simulate.scheduler.run import simulate
-    from ticdc_lab.simulate.scheduler.variants import Settings
+    from ticdc_lab.simulate.scheduler.variants import SchedulerSettings
     from ticdc_lab.simulate.why_stuck import owners
 
-    settings = Settings(captures=3, tables=6)
+    settings = SchedulerSettings(captures=3, tables=6)
     owner = owners(simulate(settings, until_us=1_000_000).trace)["capture"].iloc[0]
     faults = [Crash(3_200_000, owner), Restart(9_000_000, owner)]
     return figures.ownership_gantt(simulate(settings, faults=faults, until_us=15_000_000).trace)
@@ -82,12 +82,12 @@ def schema_timeline() -> Figure:
 
     from ticdc_lab.simulate.ddl_service.run import simulate
     from ticdc_lab.simulate.ddl_service.server_state import Habits, Submit
-    from ticdc_lab.simulate.ddl_service.world import Settings
+    from ticdc_lab.simulate.ddl_service.world import ServiceSettings
     from ticdc_lab.simulate.faults import Ask
 
     slow = Map({"cluster1/tidb-2": Habits(load_us=2_000_000)})
     index = Ask(4_000_000, "cluster1/tidb-1", Submit("add index", "orders", "by_day", rows=20_000))
-    run = simulate(Settings(workers=3, clusters=6, servers=3, slow=slow), faults=[index], until_us=24_000_000)
+    run = simulate(ServiceSettings(workers=3, clusters=6, servers=3, slow=slow), faults=[index], until_us=24_000_000)
     return figures.schema_timeline(run.trace)
 
 

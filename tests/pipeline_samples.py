@@ -13,7 +13,7 @@ import pyarrow as pa
 from ticdc_lab.simulate.pipeline.keys import key_of, span_of
 from ticdc_lab.simulate.pipeline.marks import Sample
 from ticdc_lab.simulate.pipeline.observed import CaptureFacts, CfRow, HeldLock, RegionFacts, StreamFacts, TableFacts
-from ticdc_lab.simulate.pipeline.samples import Seen, seen
+from ticdc_lab.simulate.pipeline.samples import SeenRun, seen
 from ticdc_lab.simulate.pipeline.tables import Raw
 from ticdc_lab.simulate.scheduler.clock import ts_of
 
@@ -109,7 +109,7 @@ def samples() -> tuple[Sample, ...]:
 
 
 @cache
-def story() -> Seen:
+def story() -> SeenRun:
     """Give it as tables."""
     return seen(samples())
 

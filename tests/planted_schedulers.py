@@ -17,7 +17,7 @@ from ticdc_lab.simulate.scheduler.roles import order
 from ticdc_lab.simulate.scheduler.v3 import agent as v3_agent
 from ticdc_lab.simulate.scheduler.v3 import coordinator as v3_coordinator
 from ticdc_lab.simulate.scheduler.v3 import replication_set
-from ticdc_lab.simulate.scheduler.v3.agent import Owner
+from ticdc_lab.simulate.scheduler.v3.agent import V3Owner
 
 PROMOTE_EARLY = "promote before the source stopped"
 IGNORE_REVISION = "ignore the owner revision"
@@ -117,7 +117,7 @@ def _advances_in_flight() -> list[Patch]:
 
 
 def _forgets_removals() -> list[Patch]:
-    sound = dispatcher.Work.done
+    sound = dispatcher.TickWork.done
 
     def done(self: Any) -> DispatcherState:
         state = sound(self)
@@ -127,7 +127,7 @@ def _forgets_removals() -> list[Patch]:
                 draft.remove(key)
         return state._replace(tables=draft.done())
 
-    return [(dispatcher.Work, "done", done)]
+    return [(dispatcher.TickWork, "done", done)]
 
 
 def _trusts_every_owner() -> list[Patch]:
@@ -184,32 +184,32 @@ def _skips_undetermined() -> list[Patch]:
 
 def _ignores_revision() -> list[Patch]:
     def heard(state: Any, sender: Any, header: Any) -> Any:
-        new = Owner(sender, header.owner_revision, header.version)
+        new = V3Owner(sender, header.owner_revision, header.version)
         return (state if state.owner == new else replace(state, owner=new, taken=Map())), []
 
     return [(v3_agent, "_heard_owner", heard)]
 
 
 def _ignores_epoch() -> list[Patch]:
-    sound = v3_agent.Agent._request
+    sound = v3_agent.V3Agent._request
 
     def request(self: Any, state: Any, message: Any, now: Any) -> Any:
         header = message.header._replace(processor_epoch=state.epoch)
         return sound(self, state, message._replace(header=header), now)
 
-    return [(v3_agent.Agent, "_request", request)]
+    return [(v3_agent.V3Agent, "_request", request)]
 
 
 def _ignores_order() -> list[Patch]:
-    request, obstacle = v3_agent.Agent._request, v3_coordinator.Coordinator._obstacle
+    request, obstacle = v3_agent.V3Agent._request, v3_coordinator.V3Coordinator._obstacle
 
     def unordered(message: Any) -> Any:
         return message._replace(header=message.header._replace(seq=0))
 
     return [
-        (v3_agent.Agent, "_request", lambda self, state, message, now: request(self, state, unordered(message), now)),
+        (v3_agent.V3Agent, "_request", lambda self, state, message, now: request(self, state, unordered(message), now)),
         (
-            v3_coordinator.Coordinator,
+            v3_coordinator.V3Coordinator,
             "_obstacle",
             lambda self, state, status, message: obstacle(self, state, status, unordered(message)),
         ),

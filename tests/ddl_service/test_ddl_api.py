@@ -13,9 +13,9 @@ from ticdc_lab.ddl_service.api import Assignment, Schedule, WorkerNode
 from ticdc_lab.errors import SetupError
 from ticdc_lab.simulate.ddl_service import keys, records, registering
 from ticdc_lab.simulate.ddl_service.connection import Mirror
-from ticdc_lab.simulate.ddl_service.records import ClusterRecord, Worker
+from ticdc_lab.simulate.ddl_service.records import ClusterRecord, WorkerRecord
 from ticdc_lab.simulate.ddl_service.settings import Versions
-from ticdc_lab.simulate.ddl_service.store import Entry
+from ticdc_lab.simulate.ddl_service.store import StoredEntry
 
 SERVICE = Versions("v8.5.0", "v6.1.0")
 KNOWN = {"one": ClusterRecord("tikv://one:2379", "v6.5.0")}
@@ -30,9 +30,9 @@ def test_the_body_of_the_proposal_is_taken_as_it_stands() -> None:
 
 def registered(name: str, body: bytes, known: dict[str, ClusterRecord]) -> ClusterRecord:
     """What a PUT writes where these clusters are registered."""
-    entries = [(keys.REGISTERS + c, Entry(records.written(own), 1, 1)) for c, own in known.items()]
+    entries = [(keys.REGISTERS + c, StoredEntry(records.written(own), 1, 1)) for c, own in known.items()]
     decision = registering.decided(api.registration(name, body), tuple(entries), SERVICE)
-    written = decision if isinstance(decision, registering.Write) else api.well(decision)
+    written = decision if isinstance(decision, registering.WishWrite) else api.well(decision)
     assert written.cluster is not None
     return written.cluster
 
@@ -126,8 +126,8 @@ def test_a_bad_id_is_refused(text: str) -> None:
 def test_lists_have_the_three_states() -> None:
     """Assigned and not yet running; running; owner. One without assignment is being scheduled."""
 
-    def part(**values: Any) -> Map[str, Entry]:
-        return Map({k: Entry(v if isinstance(v, str) else records.written(v), 1, 1) for k, v in values.items()})
+    def part(**values: Any) -> Map[str, StoredEntry]:
+        return Map({k: StoredEntry(v if isinstance(v, str) else records.written(v), 1, 1) for k, v in values.items()})
 
     mirror = Mirror(
         1,
@@ -138,7 +138,7 @@ def test_lists_have_the_three_states() -> None:
                 b=ClusterRecord("tikv://b:1", "v6.5.0"),
                 c=ClusterRecord("tikv://c:1", "v6.5.0"),
             ),
-            part(n1=Worker("v8.5.0", (("a", "OWNER"),)), n2=Worker("v8.5.0")),
+            part(n1=WorkerRecord("v8.5.0", (("a", "OWNER"),)), n2=WorkerRecord("v8.5.0")),
             part(a="n1", b="n2"),
             part(),
         ),

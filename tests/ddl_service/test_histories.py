@@ -17,7 +17,7 @@ from two_workers import STORES, Two, two_workers
 from ticdc_lab.ddl_service import api, http
 from ticdc_lab.ddl_service.client import Client
 from ticdc_lab.simulate.ddl_service import keys, registering
-from ticdc_lab.simulate.ddl_service.registering import Outcome
+from ticdc_lab.simulate.ddl_service.registering import WishOutcome
 from ticdc_lab.simulate.ddl_service.worker_state import Look, Unregister
 
 SEEN = frozenset({("a", ("x",))})
@@ -79,10 +79,10 @@ def skips_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: a PUT that equals what the worker remembers is not written."""
     sound = http.Shared.done
 
-    async def done(self: Any, command: Any) -> Outcome:
+    async def done(self: Any, command: Any) -> WishOutcome:
         known = api.registered(self.mirror()).get(getattr(command, "cluster", ""))
         same = known is not None and getattr(command, "store_addr", None) == known.store_addr
-        return Outcome(registering.DONE, cluster=known) if same else await sound(self, command)
+        return WishOutcome(registering.DONE, cluster=known) if same else await sound(self, command)
 
     monkeypatch.setattr(http.Shared, "done", done)
 
@@ -91,9 +91,9 @@ def answers_from_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: a list is what the worker remembers."""
     sound = http.Shared.done
 
-    async def done(self: Any, command: Any) -> Outcome:
+    async def done(self: Any, command: Any) -> WishOutcome:
         if isinstance(command, Look):
-            return Outcome(registering.SEEN, seen=self.mirror())
+            return WishOutcome(registering.SEEN, seen=self.mirror())
         return await sound(self, command)
 
     monkeypatch.setattr(http.Shared, "done", done)
@@ -103,7 +103,7 @@ def removes_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: a DELETE of what the worker does not remember is answered 404."""
     sound = http.Shared.done
 
-    async def done(self: Any, command: Any) -> Outcome:
+    async def done(self: Any, command: Any) -> WishOutcome:
         if isinstance(command, Unregister) and command.cluster not in api.registered(self.mirror()):
             raise api.ApiError(404, f"{command.cluster} is not registered")
         return await sound(self, command)
@@ -117,7 +117,7 @@ def writes_unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def decided(*given: Any) -> Any:
         found = sound(*given)
-        return found._replace(compares=()) if isinstance(found, registering.Write) else found
+        return found._replace(compares=()) if isinstance(found, registering.WishWrite) else found
 
     monkeypatch.setattr(registering, "decided", decided)
 
@@ -128,7 +128,7 @@ def forgets_pds(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def decided(*given: Any) -> Any:
         found = sound(*given)
-        if not isinstance(found, registering.Write):
+        if not isinstance(found, registering.WishWrite):
             return found
         ops = tuple(op for op in found.ops if not op.key.startswith(keys.PDS))
         return found._replace(compares=found.compares[:1], ops=ops)

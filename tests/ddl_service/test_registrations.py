@@ -97,7 +97,7 @@ def test_the_audit_sees_a_cluster_that_leaves_its_store(workers: Two, monkeypatc
 
     def decided(*given: Any) -> Any:
         found = sound(*given)
-        if not isinstance(found, registering.Write) or found.cluster is None:
+        if not isinstance(found, registering.WishWrite) or found.cluster is None:
             return found
         own = found.cluster._replace(store="")
         ops = [Put(op.key, records.written(own)) if op.key.startswith(keys.REGISTERS) else op for op in found.ops]

@@ -19,11 +19,11 @@ from ticdc_lab.ddl_service.etcd_store import EtcdStore
 from ticdc_lab.ddl_service.node import Backend, Node
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.registering import CONFLICT, REFUSED, Outcome, Write, decided
+from ticdc_lab.simulate.ddl_service.registering import CONFLICT, REFUSED, WishOutcome, WishWrite, decided
 from ticdc_lab.simulate.ddl_service.server import Server
 from ticdc_lab.simulate.ddl_service.server_state import Habits, SetVariable, Submit
 from ticdc_lab.simulate.ddl_service.settings import Duties, Versions
-from ticdc_lab.simulate.ddl_service.store import Entry, Put
+from ticdc_lab.simulate.ddl_service.store import Put, StoredEntry
 from ticdc_lab.simulate.ddl_service.sysvars import BATCH
 from ticdc_lab.simulate.ddl_service.worker_state import Register
 from ticdc_lab.simulate.leases import Terms
@@ -92,24 +92,24 @@ def service(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Service]
 
 
 ADDRESS = f"{keys.PDS}10.0.0.1:2379"
-BY_EARLIER = (keys.REGISTERS + "c1", Entry(f'{{"store_addr":"{FIRST}","version":"v7.5.0"}}', 2, 2))
+BY_EARLIER = (keys.REGISTERS + "c1", StoredEntry(f'{{"store_addr":"{FIRST}","version":"v7.5.0"}}', 2, 2))
 
 
-def worker(name: str, oldest: str) -> tuple[str, Entry]:
+def worker(name: str, oldest: str) -> tuple[str, StoredEntry]:
     """What a worker says of itself; one of an earlier version does not say what is too old for it."""
-    return keys.WORKERS + name, Entry(records.written(records.Worker("v8.5.0", (), oldest)), 2, 2)
+    return keys.WORKERS + name, StoredEntry(records.written(records.WorkerRecord("v8.5.0", (), oldest)), 2, 2)
 
 
 def test_what_an_earlier_version_registered_keeps_its_addresses_for_itself() -> None:
     """It wrote no key for its address: who changes that writes one; and without one nobody else gets the store."""
     entries = (BY_EARLIER, worker("new", "v6.1.0"))
     moved = decided(Register("c1", "tikv://10.0.0.9:2379", "", "r"), entries, NEW)
-    assert isinstance(moved, Write)
+    assert isinstance(moved, WishWrite)
     assert moved.cluster == records.ClusterRecord("tikv://10.0.0.9:2379", "v7.5.0", FIRST)
     assert Put(ADDRESS, FIRST) in moved.ops
-    now = (keys.REGISTERS + "c1", Entry(records.written(moved.cluster), 3, 3))
+    now = (keys.REGISTERS + "c1", StoredEntry(records.written(moved.cluster), 3, 3))
     other = decided(Register("d", FIRST, "", "r"), (now, worker("new", "v6.1.0")), NEW)
-    assert isinstance(other, Outcome)
+    assert isinstance(other, WishOutcome)
     assert (other.kind, "registered as c1" in other.because) == (CONFLICT, True)
 
 
@@ -117,11 +117,11 @@ def test_addresses_stay_while_a_worker_of_an_earlier_version_is_there() -> None:
     """It would take the cluster at its new address for another one, and leave its jobs behind."""
     entries = (BY_EARLIER, worker("new", "v6.1.0"), worker("old", ""))
     refused = decided(Register("c1", "tikv://10.0.0.9:2379", "", "r"), entries, NEW)
-    assert isinstance(refused, Outcome)
+    assert isinstance(refused, WishOutcome)
     assert refused.kind == REFUSED
     assert refused.because.startswith("old is of an earlier version")
     for name, address in (("c1", FIRST), ("d", "tikv://10.0.0.9:2379")):
-        assert isinstance(decided(Register(name, address, "", "r"), entries, NEW), Write)
+        assert isinstance(decided(Register(name, address, "", "r"), entries, NEW), WishWrite)
 
 
 def test_a_fleet_is_upgraded_worker_by_worker(service: Service) -> None:

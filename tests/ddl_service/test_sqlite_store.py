@@ -19,6 +19,7 @@ from ticdc_lab.ddl_service.sqlite_file import FILE
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.simulate.ddl_service.store import (
+    DdlStore,
     Done,
     Expired,
     Grant,
@@ -28,7 +29,6 @@ from ticdc_lab.simulate.ddl_service.store import (
     Observe,
     Put,
     Revoke,
-    Store,
     Txn,
 )
 from ticdc_lab.simulate.machine import Now, Received, Send
@@ -38,7 +38,7 @@ from ticdc_lab.simulate.machine import Now, Received, Send
 @settings(max_examples=60, deadline=None)
 def test_it_answers_what_the_model_answers(requests: list[Any]) -> None:
     """The same requests, the same answers, the same events for observers, at the same revisions."""
-    model, state = Store(), Store().start("s", Now(0))[0]
+    model, state = DdlStore(), DdlStore().start("s", Now(0))[0]
     with TemporaryDirectory() as folder:
         real = SqliteStore(folder)
         observed: set[str] = set()

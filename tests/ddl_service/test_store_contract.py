@@ -26,8 +26,8 @@ from ticdc_lab.simulate.ddl_service.store import (
     MOD,
     VALUE,
     Compare,
+    DdlStore,
     Done,
-    Entry,
     Expired,
     Found,
     Grant,
@@ -41,7 +41,7 @@ from ticdc_lab.simulate.ddl_service.store import (
     Request,
     Revoke,
     Snapshot,
-    Store,
+    StoredEntry,
     Txn,
 )
 from ticdc_lab.simulate.machine import Now, Received, Send
@@ -266,7 +266,7 @@ def test_it_answers_what_the_model_answers(place: Place, drawn: list[Any]) -> No
     """The same transactions: the same outcomes, told before they are answered, at revisions equally far apart."""
     at, store = next(STORES), place.open()
     lease = store.session(at)
-    model, state = Store(), Store().start("s", Now(0))[0]
+    model, state = DdlStore(), DdlStore().start("s", Now(0))[0]
     for request in (Grant(("n", 1, "grant"), HOUR, 0), Observe(("n", 1, "observe"), ("/a/",), 1)):
         state, _ = model.step(state, Received("n", request), Now(0))
     store.ask(at, Txn(("n", 1, "first"), (), (Put("/b/0", "x"),)))
@@ -302,7 +302,8 @@ def moved(answer: Any, ahead: int, lease: int) -> Any:
     """The model's answer as etcd would give it: its revisions are further, its lease has another number."""
     if isinstance(answer, Happened):
         events = tuple(
-            (k, e and Entry(e.value, e.create + ahead, e.mod + ahead, e.lease and lease)) for k, e in answer.events
+            (k, e and StoredEntry(e.value, e.create + ahead, e.mod + ahead, e.lease and lease))
+            for k, e in answer.events
         )
         return answer._replace(revision=answer.revision + ahead, events=events)
     return answer._replace(revision=answer.revision + ahead)

@@ -17,7 +17,7 @@ from ticdc_lab.simulate.ddl_service.fleet import FleetAnswer, fleet_in, fleet_po
 from ticdc_lab.simulate.ddl_service.run import simulate
 from ticdc_lab.simulate.ddl_service.scenario import MODEL, play
 from ticdc_lab.simulate.ddl_service.server_state import Habits, Submit
-from ticdc_lab.simulate.ddl_service.world import Settings
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.faults import Ask, Crash
 from ticdc_lab.simulate.scenario import read_scenario
 from ticdc_lab.simulate.trace import CHANGES
@@ -85,7 +85,7 @@ def test_two_owners_are_red() -> None:
 def test_many_clusters_are_counted() -> None:
     """A row a worker, and the counts of each moment come to no more than there are clusters."""
     faults = [Crash(3_000_000, "ddl-service-node-2")]
-    run = simulate(Settings(workers=5, clusters=45, servers=1), faults=faults, until_us=9_000_000, level=CHANGES)
+    run = simulate(ServiceSettings(workers=5, clusters=45, servers=1), faults=faults, until_us=9_000_000, level=CHANGES)
     fig = figures.assignment_gantt(fleet_in(run.trace))
     (heat,) = (t for t in fig.data if t.type == "heatmap")
     assert len(heat.z) == 5 and max(map(sum, zip(*heat.z, strict=True))) == 45
@@ -116,7 +116,7 @@ def test_states_that_are_no_neighbours_are_red(monkeypatch: pytest.MonkeyPatch) 
     """A planted owner that waits for nobody."""
     sound = owner._facts
     monkeypatch.setattr(owner, "_facts", lambda *given: sound(*given)._replace(versions=()))
-    slow = Settings(slow=Map({"cluster1/tidb-2": Habits(load_us=600_000)}))
+    slow = ServiceSettings(slow=Map({"cluster1/tidb-2": Habits(load_us=600_000)}))
     statement = Ask(3_000_000, "cluster1/tidb-1", Submit("add index", "orders", "by_day", rows=2000))
     fig = figures.schema_timeline(simulate(slow, faults=[statement], until_us=25_000_000).trace)
     assert "has states in use that are no neighbours" in title(fig)

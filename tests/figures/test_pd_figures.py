@@ -12,7 +12,7 @@ from ticdc_lab.figures.figure import Bar, Figure
 from ticdc_lab.figures.key_heat import grid
 from ticdc_lab.figures.region_map import cells, fit
 from ticdc_lab.simulate.pd.explained import Explained
-from ticdc_lab.simulate.pd.looking.recording import Recording, Sample, leaders, peers
+from ticdc_lab.simulate.pd.looking.recording import ClusterSample, Recording, leaders, peers
 from ticdc_lab.simulate.pd.looking.time_left import time_left
 from ticdc_lab.simulate.pd.looking.tryout import changes_at, real_runs, tried
 from ticdc_lab.simulate.pd.world.changes import SetFlow
@@ -32,7 +32,7 @@ def named(fig: Figure, name: str) -> Bar:
     return trace
 
 
-def silent() -> Sample:
+def silent() -> ClusterSample:
     """A store is down, none is replaced yet."""
     return tried(case("down-one-5x500"), until_s=12, samples=6).samples[-1]
 

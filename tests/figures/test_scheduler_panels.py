@@ -17,7 +17,7 @@ from ticdc_lab.simulate.lags import PANELS, costs
 from ticdc_lab.simulate.present import Present
 from ticdc_lab.simulate.scheduler.run import simulate
 from ticdc_lab.simulate.scheduler.small import Small, retold
-from ticdc_lab.simulate.scheduler.variants import VARIANTS, Settings
+from ticdc_lab.simulate.scheduler.variants import VARIANTS, SchedulerSettings
 from ticdc_lab.simulate.scheduler.world import Bounds
 
 NOTHING = ten_steps().slice(0, 0)
@@ -52,7 +52,7 @@ def test_panels_count_what_the_trace_says() -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_dashboard_of_every_protocol_is_sane(variant: str) -> None:
     """Lags are small in a quiet run, all tables replicate, the counts of captures add up."""
-    run = simulate(Settings(variant=variant, captures=3, tables=7), until_us=4_000_000)
+    run = simulate(SchedulerSettings(variant=variant, captures=3, tables=7), until_us=4_000_000)
     for name in ("changefeed checkpoint lag", "changefeed resolved ts lag", "slowest table"):
         value = PANELS[name].values(run.trace)["value"].dropna()
         assert len(value) and value.between(-0.01, 2).all(), name
@@ -62,14 +62,14 @@ def test_the_dashboard_of_every_protocol_is_sane(variant: str) -> None:
 
 def test_a_stuck_table_is_the_slowest() -> None:
     """As its capture reports it, until that crashes."""
-    values = PANELS["slowest table"].values(simulate(Settings(captures=2, tables=2), until_us=400_000).trace)
+    values = PANELS["slowest table"].values(simulate(SchedulerSettings(captures=2, tables=2), until_us=400_000).trace)
     assert set(values["series"]) <= {"table 1", "table 2", "none alone"}
 
 
 @pytest.mark.parametrize("name", PANELS)
 def test_each_panel_is_a_figure_of_its_own(name: str) -> None:
     """With its name on the axis and a finding; without anything a sentence."""
-    run = simulate(Settings(captures=2, tables=3), until_us=1_000_000)
+    run = simulate(SchedulerSettings(captures=2, tables=3), until_us=1_000_000)
     fig = figures.grafana_panel(run.trace, name)
     assert fig.layout.yaxis.title.text.startswith(name) and title(fig)
     assert not figures.grafana_panel(NOTHING, name).data
@@ -128,7 +128,7 @@ def test_the_player_has_a_frame_a_step_and_shades_what_is_to_come() -> None:
 
 def test_the_player_thins_long_runs_and_says_so() -> None:
     """At most as many frames as asked for; the violation is the title where it is reached."""
-    run = simulate(Settings(captures=3, tables=6), until_us=3_000_000)
+    run = simulate(SchedulerSettings(captures=3, tables=6), until_us=3_000_000)
     fig = figures.scheduling_stepped(run.trace, moments=10, reports=True)
     assert len(fig.frames) == 10 and "10 are shown" in fig.layout.annotations[-1].text
     assert "No Double Write" in title(figures.scheduling_at(broken()))
@@ -150,11 +150,11 @@ def test_the_counterexample_of_the_explorer_is_a_trace() -> None:
 def test_costs_are_measured_on_the_same_load_and_faults() -> None:
     """The auditor's overlap and gap; time to balance from the restart on; never is NaN and drawn as such."""
     faults = [Crash(2_000_000, "capture-2"), Restart(6_000_000, "capture-2")]
-    runs = {v: simulate(Settings(variant=v, tables=6), faults=faults, until_us=20_000_000) for v in VARIANTS}
+    runs = {v: simulate(SchedulerSettings(variant=v, tables=6), faults=faults, until_us=20_000_000) for v in VARIANTS}
     found = costs(runs, since_us=6_000_000).set_index("variant")
     assert (found["overlap_s"] == 0).all() and (found["gap_s"] > 1).all() and (found["messages"] > 100).all()
     assert found["balance_s"].between(0.1, 14).all() and found["lag_s_max"].between(1, 6).all()
-    early = {"v2": simulate(Settings(tables=6), faults=[Crash(100_000, "capture-1")], until_us=200_000)}
+    early = {"v2": simulate(SchedulerSettings(tables=6), faults=[Crash(100_000, "capture-1")], until_us=200_000)}
     never = costs(early)
     assert np.isnan(never["balance_s"].iloc[0])
     assert "never" in [t for bar in figures.variant_comparison(never).data for t in bar.text]

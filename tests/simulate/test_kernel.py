@@ -21,7 +21,7 @@ from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.machine import Asked, Broken, Exit, Fired, Received, Send, Wake, replace, stepped
 from ticdc_lab.simulate.network import DATAGRAM, RESEND, Link, Network
 from ticdc_lab.simulate.scheduler.run import simulate
-from ticdc_lab.simulate.scheduler.variants import Settings
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings
 from ticdc_lab.simulate.trace import FULL, Recorder
 
 STILL = Link((1000, 1000))
@@ -120,7 +120,7 @@ def ipc(table):
 
 def digest(seed, variant="v2"):
     """Give the hash of the trace of a run with faults of all kinds."""
-    settings = Settings(variant=variant, captures=3, tables=5)
+    settings = SchedulerSettings(variant=variant, captures=3, tables=5)
     run = simulate(settings, seed=seed, chaos=Chaos(6_000_000), until_us=8_000_000, level=FULL)
     return hashlib.sha256(ipc(run.trace)).hexdigest()
 
@@ -160,7 +160,7 @@ def test_the_table_that_is_named_of_many_does_not_depend_on_how_strings_hash():
 
 def test_a_run_again_with_other_faults_has_the_same_beginning():
     """Run.again: bytes are equal up to the moment from which on faults differ, and differ after it."""
-    settings, at_us = Settings(captures=3, tables=4), 4_000_000
+    settings, at_us = SchedulerSettings(captures=3, tables=4), 4_000_000
     run = simulate(settings, seed=3, chaos=Chaos(8_000_000), until_us=9_000_000)
     other = run.again(at_us, [fault.Crash(at_us + 1, "capture-1")])
     one, two = run.trace, other.trace
@@ -178,7 +178,7 @@ def test_a_run_again_has_the_same_world(others):
     """A node that joins later, its network and the name of the run stay as they were."""
     joins, network = [fault.Join(4_000_000, "capture-3")], Network(Link((700, 900)))
     run = simulate(
-        Settings(captures=3, tables=4),
+        SchedulerSettings(captures=3, tables=4),
         faults=joins,
         network=network,
         name="mine",
@@ -196,7 +196,7 @@ def test_a_run_again_has_the_same_world(others):
 
 def test_a_run_again_does_not_change_the_past():
     """A fault before the moment is an error."""
-    run = simulate(Settings(captures=1, tables=1), until_us=1000)
+    run = simulate(SchedulerSettings(captures=1, tables=1), until_us=1000)
     with pytest.raises(ValueError, match="lies before 500"):
         run.again(500, [fault.Crash(400, "capture-1")])
 
@@ -468,7 +468,7 @@ def test_a_run_that_takes_too_many_steps_stops_and_says_what_it_was_doing():
 def test_what_a_run_was_doing_is_told_without_the_address_of_a_function():
     """The row that ends a trace is the same in each process, also where a fault ends next."""
     pause = [fault.Pause(1_000, "capture-1", 1_000), fault.Refuse(2_000, "capture-1", "etcd", 1_000)]
-    settings = Settings(captures=1, tables=200)
+    settings = SchedulerSettings(captures=1, tables=200)
     runs = [simulate(settings, faults=pause, until_us=500_000, step_limit=n, level="nothing") for n in range(120)]
     ends = [run.end for run in runs]
     told = [e.doing for e in ends if e.because == "steps"]
@@ -517,7 +517,7 @@ def test_the_auditor_sees_each_step_and_stops_the_run():
 
 def test_the_auditor_can_be_told_to_record_only():
     """A run goes on after a violation, and its measures say what it cost."""
-    settings = Settings(captures=2, tables=2, ttl_us=2_000_000, margin_us=0, stop_lag_us=1_500_000)
+    settings = SchedulerSettings(captures=2, tables=2, ttl_us=2_000_000, margin_us=0, stop_lag_us=1_500_000)
     faults = [fault.Part(3_000_000, "capture-2", "etcd", for_us=6_000_000)]
     stopped = simulate(settings, faults=faults, until_us=15_000_000)
     assert stopped.violation and stopped.violation.invariant == "No Double Write"
@@ -530,7 +530,7 @@ def test_the_auditor_can_be_told_to_record_only():
 @pytest.mark.parametrize("transport", [RESEND, DATAGRAM])
 def test_every_message_that_was_sent_is_accounted_for(seed, transport):
     """Sent is received, lost, or still on its way, which ends soon after the faults do; copies are received besides."""
-    settings, network = Settings(captures=3, tables=4), Network(transport=transport)
+    settings, network = SchedulerSettings(captures=3, tables=4), Network(transport=transport)
     run = simulate(settings, seed=seed, network=network, chaos=Chaos(8_000_000), until_us=9_000_000)
     sent, received, lost = by_fate(run)
     assert max(sent.values()) == 1 and len(sent) == run.messages and received.keys() | lost.keys() <= sent.keys()

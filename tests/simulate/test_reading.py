@@ -10,7 +10,7 @@ import pytest
 from msgspec import Meta
 
 from ticdc_lab.errors import ScenarioError
-from ticdc_lab.simulate.reading import Names, Read, Reader, read_record
+from ticdc_lab.simulate.reading import Names, ReadBy, Reader, read_record
 from ticdc_lab.simulate.scenario import scenario_from_text
 from ticdc_lab.simulate.scenario_yaml import Value, parsed
 
@@ -35,7 +35,7 @@ class Section:
     many: Annotated[int, Meta(ge=2, le=9)]
     share: Fraction = Fraction(0)
     for_us: int | None = 5
-    word: Annotated[str, Read(lambda value, names: value.choice(names.nodes, "a node"))] | None = None
+    word: Annotated[str, ReadBy(lambda value, names: value.choice(names.nodes, "a node"))] | None = None
     is_on: bool = False
     some: tuple[Pair, ...] = ()
     one_of: Literal["a", "b"] = "a"

@@ -8,11 +8,20 @@ from fractions import Fraction
 import pytest
 
 from ticdc_lab.errors import ScenarioError
-from ticdc_lab.simulate.planned import Crash, Delay, Heal, Link, LinkSettings, Lose, Partition, RandomFaults
+from ticdc_lab.simulate.planned import (
+    CrashEvent,
+    Delay,
+    HealEvent,
+    LinkEvent,
+    LinkSettings,
+    LoseEvent,
+    PartitionEvent,
+    RandomFaults,
+)
 from ticdc_lab.simulate.scenario import Scenario, read_scenario, scenario_from_text
 from ticdc_lab.simulate.scenario_yaml import duration_us, shown
-from ticdc_lab.simulate.scheduler.cluster import SchedulerCluster, Table
-from ticdc_lab.simulate.scheduler.planned import AddTable, Join, MoveTable, Rebalance
+from ticdc_lab.simulate.scheduler.cluster import ClusterTable, SchedulerCluster
+from ticdc_lab.simulate.scheduler.planned import AddTableEvent, JoinCapture, MoveTableEvent, RebalanceEvent
 
 WHOLE = """\
 model: scheduler
@@ -62,20 +71,22 @@ def test_every_section_is_read_exactly() -> None:
     """Names, durations as µs, probabilities as fractions, events by time."""
     read = scenario_from_text(WHOLE)
     assert (read.name, read.variant, read.seed, read.until_us, read.step_limit) == ("whole", "v2", 7, 60_000_000, 5000)
-    assert read.cluster == SchedulerCluster(("north", "south"), (Table(1), Table(2, 50)), (("south", "v6.1.0"),))
+    assert read.cluster == SchedulerCluster(
+        ("north", "south"), (ClusterTable(1), ClusterTable(2, 50)), (("south", "v6.1.0"),)
+    )
     assert (read.network.loss, read.network.reorder) == (Fraction(1, 40), Fraction(1, 1000))
     assert (read.network.delay, read.network.transport) == (Delay("uniform", 1_000, 5_000), "datagram")
     assert read.network.links == (LinkSettings("north", "etcd", Delay("fixed", 3_000, 3_000), Fraction(1)),)
     assert [(e.at_us // 1_000_000, e.what) for e in read.events] == [
-        (3, Partition(("north",), ("south",), True, 1_500_000)),
-        (3, Lose("DispatchTable", to="north", count=2)),
-        (4, AddTable(3)),
-        (4, Join("west")),
-        (5, MoveTable(3, "west")),
-        (5, Rebalance()),
-        (5, Heal()),
-        (6, Link("west", "north", Delay("exponential", 1_000, 3_000))),
-        (9, Crash("south")),
+        (3, PartitionEvent(("north",), ("south",), True, 1_500_000)),
+        (3, LoseEvent("DispatchTable", to="north", count=2)),
+        (4, AddTableEvent(3)),
+        (4, JoinCapture("west")),
+        (5, MoveTableEvent(3, "west")),
+        (5, RebalanceEvent()),
+        (5, HealEvent()),
+        (6, LinkEvent("west", "north", Delay("exponential", 1_000, 3_000))),
+        (9, CrashEvent("south")),
     ]
     assert [e.name for e in read.events][:3] == ["cut", "lose DispatchTable", "add_table 3"]
     assert read.random == (RandomFaults(("crash", "part"), 2_000_000, 40_000_000, 10_000_000, 28),)

@@ -122,13 +122,13 @@ def test_a_seed_that_does_not_hold_is_told_with_the_command_that_gives_it_again(
 
 def _moved_at_once() -> Any:
     """A move of v4 asks the destination before the origin has stopped."""
-    sound = operators.Move.start
+    sound = operators.MoveOperator.start
 
-    def start(self: operators.Move, state: Any, at_us: int) -> Any:
+    def start(self: operators.MoveOperator, state: Any, at_us: int) -> Any:
         begun, state, outputs = sound(self, state, at_us)
         return (begun, state, outputs) if begun.finished else begun._add_dest(state, at_us, "planted")
 
-    return patch.object(operators.Move, "start", start)
+    return patch.object(operators.MoveOperator, "start", start)
 
 
 PLANTED = {

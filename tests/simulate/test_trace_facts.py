@@ -13,8 +13,8 @@ from ticdc_lab.simulate.lags import GLOBAL, lag_curve, watermarks
 from ticdc_lab.simulate.ownership import coverage, dropped, gaps, natural, overlaps, owned_at, stretches
 from ticdc_lab.simulate.scheduler.capture import Stick
 from ticdc_lab.simulate.scheduler.etcd_messages import Ddl, TwoOwners
-from ticdc_lab.simulate.scheduler.run import Run, simulate
-from ticdc_lab.simulate.scheduler.variants import Settings
+from ticdc_lab.simulate.scheduler.run import SchedulerRun, simulate
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings
 from ticdc_lab.simulate.why_stuck import cause_of, causes, moments, owners, why_stuck
 from ticdc_lab.simulate.why_stuck import troubles as befallen
 
@@ -26,7 +26,7 @@ def of(trace: pa.Table) -> tuple[pa.Table, pd.DataFrame]:
     return trace, stretches(trace)
 
 
-def lengths(run: Run) -> tuple[int, int]:
+def lengths(run: SchedulerRun) -> tuple[int, int]:
     """Overlap and gap of a run as its trace tells them, µs."""
     held = stretches(run.trace)
     two, nobody = overlaps(run.trace, held), gaps(run.trace, held)
@@ -36,7 +36,7 @@ def lengths(run: Run) -> tuple[int, int]:
 @pytest.mark.parametrize("seed", range(6))
 def test_the_trace_and_the_auditor_agree(seed: int) -> None:
     """Overlap and gap from the trace alone are to the microsecond what the auditor saw in the processors."""
-    run = simulate(Settings(captures=3, tables=6), chaos=Chaos(12_000_000), seed=seed, until_us=20_000_000)
+    run = simulate(SchedulerSettings(captures=3, tables=6), chaos=Chaos(12_000_000), seed=seed, until_us=20_000_000)
     assert lengths(run) == (run.measures.overlap_us, run.measures.gap_us)
     assert run.measures.gap_us > 0
 
@@ -44,7 +44,7 @@ def test_the_trace_and_the_auditor_agree(seed: int) -> None:
 def test_they_agree_where_the_assumption_is_broken() -> None:
     """A capture that is cut off and writes on after its session ended overlaps with the next."""
     run = simulate(
-        Settings(captures=3, tables=6, stop_lag_us=4_000_000), faults=[Part(2_000_000, "capture-2", "etcd")],
+        SchedulerSettings(captures=3, tables=6, stop_lag_us=4_000_000), faults=[Part(2_000_000, "capture-2", "etcd")],
         until_us=12_000_000, stops_at_violation=False,
     )  # fmt: skip
     assert run.measures.overlap_us > 0
@@ -91,7 +91,7 @@ def test_overlaps_are_seen_even_if_they_have_no_length_in_time() -> None:
 def test_a_dropped_table_has_no_gap() -> None:
     """After a DDL that drops it nobody has to write it; the others are untouched."""
     run = simulate(
-        Settings(captures=2, tables=3), faults=[Ask(2_000_000, "etcd", Ddl(drop=(2,)))], until_us=5_000_000
+        SchedulerSettings(captures=2, tables=3), faults=[Ask(2_000_000, "etcd", Ddl(drop=(2,)))], until_us=5_000_000
     )  # fmt: skip
     assert list(dropped(run.trace)) == ["2"] and gaps(*of(run.trace)).empty
     stopped = coverage(*of(run.trace)).query("writers == 0")
@@ -111,7 +111,7 @@ def test_owners_end_where_they_say_so_or_crash() -> None:
     assert owners(troubles())[["capture", "rev", "since_us", "until_us"]].to_numpy().tolist() == [
         ["capture-1", "1", 0, 40_000], ["capture-2", "9", 40_000, 100_000],
     ]  # fmt: skip
-    run = simulate(Settings(captures=2, tables=2), faults=[Crash(3_000_000, "capture-1")], until_us=4_000_000)
+    run = simulate(SchedulerSettings(captures=2, tables=2), faults=[Crash(3_000_000, "capture-1")], until_us=4_000_000)
     first = owners(run.trace).iloc[0]
     assert first["until_us"] == (3_000_000 if first["capture"] == "capture-1" else 4_000_000)
 
@@ -138,7 +138,7 @@ def test_messages_find_their_end() -> None:
 def test_every_message_of_a_run_is_an_arrow() -> None:
     """None is lost or doubled by the pairing, and a real run's ignored messages keep their reason."""
     faults = [Ask(2_000_000, "etcd", TwoOwners()), Ask(3_000_000, "etcd", Ddl(add=(9,)))]
-    run = simulate(Settings(tables=4), faults=faults, until_us=6_000_000, stops_at_violation=False)
+    run = simulate(SchedulerSettings(tables=4), faults=faults, until_us=6_000_000, stops_at_violation=False)
     found = arrows(run.trace)
     assert len(found) == run.messages == found["message_id"].nunique()
     assert (found["end_us"] >= found["sent_us"]).all()
@@ -156,7 +156,7 @@ def test_a_message_is_named_with_its_table() -> None:
 
 def test_watermarks_of_captures_come_from_their_messages() -> None:
     """Each capture and the changefeed have both; those of who crashed or has no table are 0."""
-    run = simulate(Settings(captures=3, tables=2), faults=[Crash(2_000_000, "capture-1")], until_us=3_000_000)
+    run = simulate(SchedulerSettings(captures=3, tables=2), faults=[Crash(2_000_000, "capture-1")], until_us=3_000_000)
     found = watermarks(run.trace)
     assert set(found["who"]) >= {GLOBAL, "capture-1", "capture-2"} and set(found["watermark"]) == {
         "checkpoint",
@@ -185,7 +185,7 @@ def test_causes_are_named_by_kind() -> None:
 
 def test_a_stuck_table_is_found_with_its_time() -> None:
     """The sink sticks at 3 s; the owner says so only two seconds later, and then it is told from 3 s on."""
-    settings = Settings(captures=2, tables=4)
+    settings = SchedulerSettings(captures=2, tables=4)
     faults = [Ask(3_000_000, node, Stick(3)) for node in settings.nodes()]
     run = simulate(settings, faults=faults, until_us=8_000_000)
     assert why_stuck(run.trace, at_us=2_500_000) is None
@@ -197,7 +197,7 @@ def test_a_stuck_table_is_found_with_its_time() -> None:
 
 def test_without_an_owner_the_capture_that_was_it_holds_the_checkpoint() -> None:
     """From its crash until etcd has elected another; a paused owner holds it too."""
-    settings = Settings(captures=3, tables=3)
+    settings = SchedulerSettings(captures=3, tables=3)
     first = owners(simulate(settings, until_us=1_000_000).trace)["capture"].iloc[0]
     run = simulate(settings, faults=[Crash(2_000_000, first)], until_us=9_000_000)
     held = why_stuck(run.trace, at_us=4_000_000)
@@ -211,7 +211,7 @@ def test_without_an_owner_the_capture_that_was_it_holds_the_checkpoint() -> None
 def test_causes_do_not_overlap() -> None:
     """Each moment has one answer, in any run."""
     for seed in range(4):
-        found = causes(simulate(Settings(), chaos=Chaos(10_000_000), seed=seed, until_us=15_000_000).trace)
+        found = causes(simulate(SchedulerSettings(), chaos=Chaos(10_000_000), seed=seed, until_us=15_000_000).trace)
         assert (found["since_us"].iloc[1:].to_numpy() >= found["until_us"].iloc[:-1].to_numpy()).all()
         assert (found["until_us"] > found["since_us"]).all() and len(found) > 1
 

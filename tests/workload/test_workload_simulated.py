@@ -10,7 +10,7 @@ import pytest
 from workload_rows import total_cents, values
 
 from ticdc_lab.simulate.pipeline.run import simulate
-from ticdc_lab.simulate.pipeline.settings import Settings
+from ticdc_lab.simulate.pipeline.settings import PipelineSettings
 from ticdc_lab.workload import KINDS, Workload, load_of
 
 
@@ -22,7 +22,7 @@ def test_a_simulated_cluster_commits_and_replicates_the_whole_workload(kind: str
         big_rows=80, rollback_share=0.03, conflict_share=0.5,
     )  # fmt: skip
     load = load_of(workload)
-    run = simulate(Settings(), load, until_us=load.transactions[-1].start_us + 8_000_000)
+    run = simulate(PipelineSettings(), load, until_us=load.transactions[-1].start_us + 8_000_000)
     assert run.violation is None
     rows = [e for e in run.truth.to_pylist() if e["kind"] == "row"]
     assert len(rows) == load.rows == sum(k == "row" for k in run.log["kind"].to_pylist())

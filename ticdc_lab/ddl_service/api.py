@@ -16,7 +16,7 @@ from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.simulate.ddl_service import keys, records
 from ticdc_lab.simulate.ddl_service.connection import Mirror
 from ticdc_lab.simulate.ddl_service.records import SCHEDULING, ClusterRecord
-from ticdc_lab.simulate.ddl_service.registering import ABSENT, CONFLICT, LATE, NO_SESSION, REFUSED, UNKNOWN, Outcome
+from ticdc_lab.simulate.ddl_service.registering import ABSENT, CONFLICT, LATE, NO_SESSION, REFUSED, UNKNOWN, WishOutcome
 from ticdc_lab.simulate.ddl_service.settings import parsed
 from ticdc_lab.simulate.ddl_service.worker_state import Register
 
@@ -161,7 +161,7 @@ STATUSES = {REFUSED: 409, CONFLICT: 409, ABSENT: 404, LATE: 503, UNKNOWN: 503, N
 """Of HTTP, by what has come of a wish."""
 
 
-def well(outcome: Outcome) -> Outcome:
+def well(outcome: WishOutcome) -> WishOutcome:
     """Give what has come of a wish, if that is what was wished for.
 
     Raises

@@ -28,7 +28,7 @@ from aetcd import rpc
 
 from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.simulate.ddl_service.keys import PD
-from ticdc_lab.simulate.ddl_service.store import CREATE, MOD, Compare, Entry, Op, Put, Txn
+from ticdc_lab.simulate.ddl_service.store import CREATE, MOD, Compare, Op, Put, StoredEntry, Txn
 
 T = TypeVar("T")
 
@@ -286,9 +286,9 @@ def _operation(space: str, op: Op) -> Any:
     return rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=key))
 
 
-def entry(kv: Any) -> Entry:
+def entry(kv: Any) -> StoredEntry:
     """Give what a key has."""
-    return Entry(kv.value.decode(), kv.create_revision, kv.mod_revision, kv.lease)
+    return StoredEntry(kv.value.decode(), kv.create_revision, kv.mod_revision, kv.lease)
 
 
 def is_seen(txn: Txn, answer: Any, prefixes: tuple[str, ...]) -> bool:

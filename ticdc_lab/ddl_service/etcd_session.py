@@ -22,7 +22,6 @@ from ticdc_lab.ddl_service.etcd_rpc import ANSWERS_S, LEADER_ONLY, SignedIn, aft
 from ticdc_lab.simulate.ddl_service.store import (
     Answer,
     Done,
-    Entry,
     Expired,
     Found,
     Grant,
@@ -34,6 +33,7 @@ from ticdc_lab.simulate.ddl_service.store import (
     Read,
     Request,
     Snapshot,
+    StoredEntry,
     Txn,
 )
 
@@ -158,7 +158,7 @@ class Session:
     async def _read(self, asked: Read) -> None:
         self._tell(self.store, Found(asked.tag, *await self._under(asked.prefixes)))
 
-    async def _under(self, prefixes: tuple[str, ...]) -> tuple[int, tuple[tuple[str, Entry], ...]]:
+    async def _under(self, prefixes: tuple[str, ...]) -> tuple[int, tuple[tuple[str, StoredEntry], ...]]:
         """Read all under some prefixes at one revision; etcd's reads are linearizable unless they ask not to be."""
         request = etcd_rpc.reading(self.store, prefixes)
         answer = await self._until_answered(lambda: self._stubs.kv.Txn(request, **self._stubs.call))
@@ -235,7 +235,7 @@ async def _one(request: Any) -> AsyncIterator[Any]:
 # The watches of one process, all on one stream: each is told whole revisions, in order, across reconnections too.
 
 PAUSE_S = 0.2
-Events = list[tuple[str, Entry | None]]
+Events = list[tuple[str, StoredEntry | None]]
 
 
 class PrefixWatch:

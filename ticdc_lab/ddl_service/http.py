@@ -40,7 +40,7 @@ from ticdc_lab.ddl_service.api import (
 from ticdc_lab.ddl_service.metrics import Metrics
 from ticdc_lab.ddl_service.node import Node
 from ticdc_lab.simulate.ddl_service.connection import Mirror, is_over
-from ticdc_lab.simulate.ddl_service.registering import Command, Outcome
+from ticdc_lab.simulate.ddl_service.registering import Command, WishOutcome
 from ticdc_lab.simulate.ddl_service.worker_state import Look, LookAtJobs, Unregister, is_taken, registered
 
 MOST_GUESTS = 100
@@ -228,7 +228,7 @@ class Shared:
             return False
         return not is_over(state.service, node.time.now())
 
-    async def done(self, command: Command) -> Outcome:
+    async def done(self, command: Command) -> WishOutcome:
         """Have the worker carry something out, and give what the store has said."""
         asked = asyncio.wrap_future(self.node.ask(command))
         while not asked.done():

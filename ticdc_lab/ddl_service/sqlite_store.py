@@ -32,7 +32,6 @@ from ticdc_lab.simulate.ddl_service.store import (
     Compare,
     Delete,
     Done,
-    Entry,
     Expired,
     Found,
     Grant,
@@ -47,6 +46,7 @@ from ticdc_lab.simulate.ddl_service.store import (
     Request,
     Revoke,
     Snapshot,
+    StoredEntry,
     Txn,
 )
 
@@ -102,14 +102,16 @@ class Observers:
         found: list[tuple[str, Answer]] = []
         for (revision, store), group in groupby(rows, key=lambda r: (r[0], r[1])):
             events = [
-                (key, None if value is None else Entry(value, created, revision, lease))
+                (key, None if value is None else StoredEntry(value, created, revision, lease))
                 for _, _, key, value, created, lease in group
             ]
             found += self._told(revision, store, events)
         self._seen = rows[-1][0]
         return found
 
-    def _told(self, revision: int, store: str, events: list[tuple[str, Entry | None]]) -> Iterator[tuple[str, Answer]]:
+    def _told(
+        self, revision: int, store: str, events: list[tuple[str, StoredEntry | None]]
+    ) -> Iterator[tuple[str, Answer]]:
         for observer in self._all:
             if observer.store == store and revision > observer.seen:
                 own = tuple(e for e in events if e[0].startswith(observer.observe.prefixes))
@@ -242,14 +244,14 @@ class SqliteStore:
         self._observers.add(store, request, revision)
         return Snapshot(request.tag, revision, self._under(store, request.prefixes))
 
-    def _under(self, store: str, prefixes: tuple[str, ...]) -> tuple[tuple[str, Entry], ...]:
-        found: list[tuple[str, Entry]] = []
+    def _under(self, store: str, prefixes: tuple[str, ...]) -> tuple[tuple[str, StoredEntry], ...]:
+        found: list[tuple[str, StoredEntry]] = []
         for prefix in prefixes:
             rows = self._db.execute(
                 "select key, value, created, modified, lease from keys where store = ? and key >= ? and key < ?",
                 (store, prefix, prefix + "\U0010ffff"),
             )
-            found += [(key, Entry(*rest)) for key, *rest in rows]
+            found += [(key, StoredEntry(*rest)) for key, *rest in rows]
         return tuple(sorted(found))
 
     def _transacted(self, store: str, txn: Txn) -> Answer:

@@ -26,13 +26,13 @@ from ticdc_lab.simulate.ddl_service.server_state import (
     Submit,
 )
 from ticdc_lab.simulate.ddl_service.store import (
-    Entry,
     Grant,
     Granted,
     Observe,
     Request,
     Revoke,
     Snapshot,
+    StoredEntry,
 )
 from ticdc_lab.simulate.leases import Terms
 from ticdc_lab.simulate.machine import Told
@@ -184,7 +184,7 @@ class _Follower:
 
 def snapshot(
     open_store: Callable[[], Backend], store: str, prefixes: tuple[str, ...], *, within_s: float = PATIENCE_S
-) -> dict[str, Entry]:
+) -> dict[str, StoredEntry]:
     """Read all under some prefixes of a store, at one revision.
 
     Raises

@@ -29,9 +29,9 @@ from ticdc_lab.figures.theme import (
 from ticdc_lab.simulate.pd.looking.decisions import Decision
 from ticdc_lab.simulate.pd.looking.futures import Costs, Curve, costs, curve
 from ticdc_lab.simulate.pd.looking.recording import Recording
-from ticdc_lab.simulate.pd.looking.time_left import Bound, Left, time_left_sentence
+from ticdc_lab.simulate.pd.looking.time_left import Bound, TimeLeft, time_left_sentence
 from ticdc_lab.simulate.pd.looking.tryout import RealRun
-from ticdc_lab.simulate.pd.world.changes import Happened
+from ticdc_lab.simulate.pd.world.changes import AppliedChange
 
 # How stores, peers and operators look in the pictures of PD: the same colours in all of them.
 
@@ -84,7 +84,7 @@ _NOTE_OF_LEFT = (
 )
 
 
-def time_left(left: Left, *, finding: str = "") -> Figure:
+def time_left(left: TimeLeft, *, finding: str = "") -> Figure:
     """Draw how long it takes, and what holds it back.
 
     Parameters
@@ -395,7 +395,7 @@ _MOST_OF_ANSWERS, _CHARS = 20, 400
 _NOTE_OF_ANSWERS = "One row per command or event, in order. The last column has PD's refusals in its own words."
 
 
-def pd_answers(happened: Sequence[Happened], *, finding: str = "") -> Figure:
+def pd_answers(happened: Sequence[AppliedChange], *, finding: str = "") -> Figure:
     """List words to PD with its answers.
 
     Parameters
@@ -430,7 +430,7 @@ def pd_answers(happened: Sequence[Happened], *, finding: str = "") -> Figure:
     return fig.update_layout(margin_l=20)
 
 
-def _answer(h: Happened) -> str:
+def _answer(h: AppliedChange) -> str:
     if h.error:
         return f"refused: {label(h.error, most=_CHARS)}"
     text = h.answer if isinstance(h.answer, str) else json.dumps(h.answer, default=str)

@@ -17,7 +17,7 @@ from ticdc_lab.figures.theme import BARE, GREY, TITLE_CHARS, WRONG, count, finis
 from ticdc_lab.figures.watermark_tree import holder
 from ticdc_lab.simulate.ownership import natural
 from ticdc_lab.simulate.pipeline.marks import Chain, chains
-from ticdc_lab.simulate.pipeline.samples import STAGES, Seen
+from ticdc_lab.simulate.pipeline.samples import STAGES, SeenRun
 from ticdc_lab.simulate.scheduler.clock import us_of
 
 # What a picture of the data path shows at each moment: lanes of tables, rows in each stage, regions, lags.
@@ -77,7 +77,7 @@ class PipelineScene:
         return list(self.spots)
 
 
-def scene(seen: Seen, *, memory_rows: int | None, most: int) -> PipelineScene | None:
+def scene(seen: SeenRun, *, memory_rows: int | None, most: int) -> PipelineScene | None:
     """Lay a run out; None where no capture ever has a table."""
     rows = seen.queues.to_pylist()
     if not rows:
@@ -129,7 +129,7 @@ def _nodes(rows: list[dict[str, Any]]) -> dict[tuple[int, int], tuple[str, ...]]
     return {at: tuple(sorted(names)) for at, names in out.items()}
 
 
-def _regions_of_scene(seen: Seen) -> dict[tuple[int, int], tuple[tuple[int, str, str, int], ...]]:
+def _regions_of_scene(seen: SeenRun) -> dict[tuple[int, int], tuple[tuple[int, str, str, int], ...]]:
     out: dict[tuple[int, int], dict[int, tuple[int, str, str, int]]] = {}
     for r in seen.regions.to_pylist():
         at = out.setdefault((r["time_us"], r["table"]), {})
@@ -137,7 +137,7 @@ def _regions_of_scene(seen: Seen) -> dict[tuple[int, int], tuple[tuple[int, str,
     return {at: tuple(of.values()) for at, of in out.items()}
 
 
-def _lags(seen: Seen) -> dict[tuple[int, int], tuple[int | None, int | None]]:
+def _lags(seen: SeenRun) -> dict[tuple[int, int], tuple[int | None, int | None]]:
     """Lags of each table; of several captures that have it, of the one that is farthest behind."""
     out: dict[tuple[int, int], tuple[int | None, int | None]] = {}
     for r in seen.watermarks.to_pylist():
@@ -287,7 +287,9 @@ _NOTE = (
 )
 
 
-def pipeline_picture(seen: Seen, *, at_us: int | None = None, memory_rows: int | None = None, most: int = 6) -> Figure:
+def pipeline_picture(
+    seen: SeenRun, *, at_us: int | None = None, memory_rows: int | None = None, most: int = 6
+) -> Figure:
     """Draw it at a moment.
 
     Parameters
@@ -374,7 +376,7 @@ _CONTROLS_PX, _FRAME_MS = 88, 110
 
 
 def pipeline_picture_stepped(
-    seen: Seen, *, moments: int = 60, memory_rows: int | None = None, most: int = 6, finding: str = ""
+    seen: SeenRun, *, moments: int = 60, memory_rows: int | None = None, most: int = 6, finding: str = ""
 ) -> Figure:
     """Draw :func:`ticdc_lab.figures.pipeline_picture.pipeline_picture` at many moments.
 

@@ -15,7 +15,7 @@ from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import stepped
 from ticdc_lab.figures.theme import GREY, HEAT, count, finish, label, sentence
 from ticdc_lab.simulate.ownership import natural
-from ticdc_lab.simulate.pd.looking.recording import Recording, Sample, leaders, region_targets
+from ticdc_lab.simulate.pd.looking.recording import ClusterSample, Recording, leaders, region_targets
 from ticdc_lab.simulate.pd.stores import REMOVED, Store, shown_state
 from ticdc_lab.simulate.pd.stores import label as label_of
 
@@ -85,7 +85,7 @@ _NOTE_OF_REGIONS = (
 )
 
 
-def region_map(sample: Sample, *, finding: str = "") -> Figure:
+def region_map(sample: ClusterSample, *, finding: str = "") -> Figure:
     """Draw where all peers are at a moment.
 
     Parameters
@@ -117,13 +117,13 @@ def region_map_stepped(recording: Recording, *, moments: int = 24, start_s: floa
     return stepped(drawn, prefix="at ", start=f"{begin.at_us / 1e6:,.0f} s")
 
 
-def _thinned(samples: Sequence[Sample], most: int) -> list[Sample]:
+def _thinned(samples: Sequence[ClusterSample], most: int) -> list[ClusterSample]:
     n = len(samples)
     at = sorted({round(k * (n - 1) / max(1, most - 1)) for k in range(min(n, most))})
     return list({s.at_us // 1_000_000: s for s in (samples[k] for k in at)}.values())
 
 
-def _drawn(sample: Sample, size: PeerCells, finding: str) -> Figure:
+def _drawn(sample: ClusterSample, size: PeerCells, finding: str) -> Figure:
     stores = sample.cluster.stores
     if not stores or not len(sample.placement.id):
         return sentence("There is nothing to show", "The cluster has no store, or no region, at this moment.")
@@ -177,7 +177,7 @@ def _name(store: int, state: str, many: int) -> str:
     return str(store) if state == "Up" or many > 12 else f"{store}<br>{state}"
 
 
-def finding_of_regions(sample: Sample) -> str:
+def finding_of_regions(sample: ClusterSample) -> str:
     """Say who has most and least, and what is not well."""
     stores = sample.cluster.stores
     at = f"At {sample.at_us / 1e6:,.0f} s"
@@ -221,7 +221,7 @@ class PeerCells(NamedTuple):
     top: float
 
 
-def fit(samples: Sequence[Sample]) -> PeerCells:
+def fit(samples: Sequence[ClusterSample]) -> PeerCells:
     """Choose cells that are neither too many nor too flat, the same for all moments."""
     counts = [s.region_count for sample in samples for s in sample.cluster.stores.values()]
     peers = max((sum(s.region_count for s in sample.cluster.stores.values()) for sample in samples), default=1)
@@ -233,7 +233,7 @@ def fit(samples: Sequence[Sample]) -> PeerCells:
     return PeerCells(each, across, _LENGTHEN * highest)
 
 
-def cells(sample: Sample, order: Sequence[int], size: PeerCells) -> dict[str, dict[str, list[Any]]]:
+def cells(sample: ClusterSample, order: Sequence[int], size: PeerCells) -> dict[str, dict[str, list[Any]]]:
     """Give the cells of each kind.
 
     Returns
@@ -274,7 +274,7 @@ def _said(group: Sequence[int]) -> str:
     return f"region {group[0]}" if len(group) == 1 else f"{len(group)} regions: {group[0]} … {group[-1]}"
 
 
-def kinds_of(sample: Sample) -> np.ndarray[Any, np.dtype[np.int8]]:
+def kinds_of(sample: ClusterSample) -> np.ndarray[Any, np.dtype[np.int8]]:
     """Give the kind of each peer, as a position in :data:`KINDS`."""
     p = sample.placement
     kinds = np.where(p.store == p.leader[:, None], 0, 1).astype(np.int8)
@@ -310,7 +310,7 @@ class Box(NamedTuple):
     state: str
 
 
-def label_topology(sample: Sample, *, finding: str = "") -> Figure:
+def label_topology(sample: ClusterSample, *, finding: str = "") -> Figure:
     """Draw where stores are and what they hold.
 
     Parameters
@@ -349,7 +349,7 @@ def label_topology(sample: Sample, *, finding: str = "") -> Figure:
     )
 
 
-def boxes_of(sample: Sample) -> list[Box]:
+def boxes_of(sample: ClusterSample) -> list[Box]:
     """Give the tree, parents before their children."""
     config, found = sample.cluster.config, sample.cluster.stores
     labels = config.location_labels
@@ -381,7 +381,7 @@ def _place(place_id: str, parent: str, name: str, stores: Sequence[Store]) -> Bo
     return Box(place_id, parent, name, max(1, len(stores)), peers, leaders, "")
 
 
-def finding_of_topology(sample: Sample, boxes: Sequence[Box]) -> str:
+def finding_of_topology(sample: ClusterSample, boxes: Sequence[Box]) -> str:
     """Say how the stores are spread over places."""
     labels = sample.cluster.config.location_labels
     stores = [b for b in boxes if b.id.startswith("store ")]

@@ -8,7 +8,14 @@ from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
 from ticdc_lab.figures.pd_run import BLUE, GREEN, SKY, pattern
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, TEXT_PX, WRONG, finish, label, sentence
-from ticdc_lab.simulate.pd.looking.recording import Sample, is_even, leader_targets, leaders, peers, region_targets
+from ticdc_lab.simulate.pd.looking.recording import (
+    ClusterSample,
+    is_even,
+    leader_targets,
+    leaders,
+    peers,
+    region_targets,
+)
 from ticdc_lab.simulate.pd.stores import shown_state
 
 _ROW_PX = 150
@@ -19,7 +26,7 @@ _NOTE = (
 )
 
 
-def store_bars(sample: Sample, before: Sample | None = None, *, finding: str = "") -> Figure:
+def store_bars(sample: ClusterSample, before: ClusterSample | None = None, *, finding: str = "") -> Figure:
     """Draw what each store has, beside its share and beside an earlier moment.
 
     Parameters
@@ -55,7 +62,7 @@ def store_bars(sample: Sample, before: Sample | None = None, *, finding: str = "
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 32)
 
 
-def size_gib(sample: Sample) -> dict[int, float]:
+def size_gib(sample: ClusterSample) -> dict[int, float]:
     """Give the GiB of regions on each store."""
     return {i: s.region_size / 1024 for i, s in sorted(sample.cluster.stores.items())}
 
@@ -101,7 +108,7 @@ def _name(store: int, state: str, many: int) -> str:
     return str(store) if state == "Up" or many > 12 else f"{store}<br>{state}"
 
 
-def finding_of(sample: Sample, before: Sample | None) -> str:
+def finding_of(sample: ClusterSample, before: ClusterSample | None) -> str:
     """Say whether the stores are even, and who is farthest off."""
     at = f"At {sample.at_us / 1e6:,.0f} s"
     even = [is_even(peers(sample), region_targets(sample)), is_even(leaders(sample), leader_targets(sample))]
@@ -117,7 +124,7 @@ def finding_of(sample: Sample, before: Sample | None) -> str:
     return f"{at} {good}{now}{_was(before, worst, what)}"
 
 
-def _was(before: Sample | None, store: int = 0, what: str = "peers") -> str:
+def _was(before: ClusterSample | None, store: int = 0, what: str = "peers") -> str:
     if before is None:
         return ""
     if not store:
@@ -126,5 +133,5 @@ def _was(before: Sample | None, store: int = 0, what: str = "peers") -> str:
     return f", at {before.at_us / 1e6:,.0f} s it had {counts.get(store, 0):,}"
 
 
-def _even(sample: Sample) -> bool:
+def _even(sample: ClusterSample) -> bool:
     return is_even(peers(sample), region_targets(sample)) and is_even(leaders(sample), leader_targets(sample))

@@ -13,7 +13,7 @@ from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import stepped
 from ticdc_lab.figures.theme import WRONG, count, finish, label, look, sentence
 from ticdc_lab.simulate.ownership import natural
-from ticdc_lab.simulate.pipeline.marks import ROOT, Chain, Mark, Of, bound, by_moment, chains, children
+from ticdc_lab.simulate.pipeline.marks import ROOT, Chain, MarkRow, Of, bound, by_moment, chains, children
 from ticdc_lab.simulate.scheduler.clock import us_of
 
 # Watermark tree: global, processors, tables, regions and locks as an icicle, who holds the minimum lit.
@@ -123,7 +123,7 @@ def _lag_us(c: Chain) -> int:
     return max(0, c.time_us - us_of(c.ts)) if c.ts else 0
 
 
-def _drawn(found: Sequence[Mark], c: Chain) -> Figure:
+def _drawn(found: Sequence[MarkRow], c: Chain) -> Figure:
     lit = {m.path for m in c.marks}
     boxes = _folded(found, lit)
     texts = [f"<b>{label(m.name.split(' (table')[0], most=30)}</b><br>{_behind(m, c)}" for m in boxes]
@@ -145,13 +145,13 @@ def _drawn(found: Sequence[Mark], c: Chain) -> Figure:
     return fig.update_layout(uniformtext={"minsize": 12, "mode": "show"})
 
 
-def _picks(boxes: Sequence[Mark]) -> list[Selection | None]:
+def _picks(boxes: Sequence[MarkRow]) -> list[Selection | None]:
     """What boxes stand for, by their paths: ``capture-1/table 7/region 3``."""
     tables = {m.path: m.name.split(" (table")[0] for m in boxes if m.level == "table"}
     return [_pick(m, tables) for m in boxes]
 
 
-def _pick(m: Mark, tables: Mapping[str, str]) -> Selection | None:
+def _pick(m: MarkRow, tables: Mapping[str, str]) -> Selection | None:
     if m.level == "processor":
         return Selection(capture=m.name)
     capture, *below = m.path.split("/")
@@ -160,12 +160,12 @@ def _pick(m: Mark, tables: Mapping[str, str]) -> Selection | None:
     return Selection(table=table, region=int(region) if region.isdigit() else None) if table else None
 
 
-def _folded(found: Sequence[Mark], lit: set[str]) -> list[Mark]:
+def _folded(found: Sequence[MarkRow], lit: set[str]) -> list[MarkRow]:
     """Boxes: of many levels only those below lit ones, of many children of one parent those that hold it most."""
-    out: list[Mark] = []
+    out: list[MarkRow] = []
     below, whole = children(found), len(found) <= _WHOLE
 
-    def take(mark: Mark) -> None:
+    def take(mark: MarkRow) -> None:
         out.append(mark)
         inner = below.get(mark.path, [])
         if not whole and mark.path not in lit:
@@ -173,7 +173,9 @@ def _folded(found: Sequence[Mark], lit: set[str]) -> list[Mark]:
         if len(inner) > _MOST_OF_TREE:
             kept = sorted(inner, key=lambda m: (m.path not in lit, m.resolved_ts or 0))[: _MOST_OF_TREE - 1]
             name = f"{len(inner) - len(kept):,} more {inner[0].level}s"
-            rest = [Mark(f"{mark.path}/others", mark.path, inner[0].level, name, None, None, "none is further behind")]
+            rest = [
+                MarkRow(f"{mark.path}/others", mark.path, inner[0].level, name, None, None, "none is further behind")
+            ]
             inner = [m for m in inner if m in kept] + rest
         for child in inner:
             take(child)
@@ -183,7 +185,7 @@ def _folded(found: Sequence[Mark], lit: set[str]) -> list[Mark]:
     return out
 
 
-def _behind(m: Mark, c: Chain) -> str:
+def _behind(m: MarkRow, c: Chain) -> str:
     ts = bound(m, c.of)
     if ts is None:
         return m.state
@@ -195,7 +197,7 @@ def _behind(m: Mark, c: Chain) -> str:
     return f"open for {_s(-ahead_us)}" if m.level == "lock" else far + label(state)
 
 
-def _hover(m: Mark, c: Chain) -> str:
+def _hover(m: MarkRow, c: Chain) -> str:
     stated = {"checkpoint_ts": m.checkpoint_ts, "resolved_ts": m.resolved_ts}
     marks = [f"{name} {ts} ({_s(us_of(ts))})" for name, ts in stated.items() if ts]
     since = [f"since {_s(m.since_us)}"] if m.since_us is not None else []
@@ -261,7 +263,7 @@ def watermark_levels(watermarks: pa.Table, *, finding: str = "") -> Figure:
     return fig.update_layout(margin_t=int(fig.layout.margin.t) + 34)
 
 
-def lines(found: dict[int, list[Mark]], level: str, of: Of) -> list[Line]:
+def lines(found: dict[int, list[MarkRow]], level: str, of: Of) -> list[Line]:
     """Give the watermarks of a level; of tables with the DDL puller, of locks their age."""
     levels = (level, "ddl") if level == "table" and of == "resolved" else (level,)
     points: dict[str, list[tuple[str, float, float]]] = {}
@@ -283,7 +285,7 @@ def lowest(of: Sequence[Line]) -> tuple[list[float], list[float], list[str]]:
     return [t for t, _, _ in ends], [lag for _, lag, _ in ends], [name for _, _, name in ends]
 
 
-def _level(found: dict[int, list[Mark]], level: str) -> list[Scatter]:
+def _level(found: dict[int, list[MarkRow]], level: str) -> list[Scatter]:
     resolved, checkpoint = lines(found, level, "resolved"), lines(found, level, "checkpoint")
     if level == "global":
         grey = "rgba(128,128,128,0.9)"
@@ -317,7 +319,7 @@ def _line(line: Line, style: dict[str, object], name: str, *, legend: bool = Tru
     )  # fmt: skip
 
 
-def _cut(found: dict[int, list[Mark]]) -> str:
+def _cut(found: dict[int, list[MarkRow]]) -> str:
     many = {level: len({m.path for ms in found.values() for m in ms if m.level == level}) for level, _ in _ROWS}
     cut = [f"{_MOST_OF_LEVELS} of {count(n, level)}" for level, n in many.items() if n > _MOST_OF_LEVELS]
     return f" Of many, {', '.join(cut)} are drawn." if cut else ""

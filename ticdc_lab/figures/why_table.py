@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ticdc_lab.figures.figure import Figure, Table
 from ticdc_lab.figures.theme import count, finish, label, sentence, wrapped
 from ticdc_lab.simulate.pd.explained import Explained
-from ticdc_lab.simulate.pd.looking.decisions import SOURCE, Choice, Decision, Row, choice_of, word
+from ticdc_lab.simulate.pd.looking.decisions import SOURCE, CandidateRow, Decision, DecisionTable, choice_of, word
 
 _ROW_PX, _HEAD_PX = 29, 34
 _MOST = 16
@@ -85,12 +85,12 @@ def told_of(told: Explained | Decision) -> str:
     return f"{head}{label(op.brief, most=100)}{region}{more}{score}"
 
 
-def _nothing(choice: Choice) -> str:
+def _nothing(choice: DecisionTable) -> str:
     what = "No candidate was looked at: what decided was known before any region was drawn."
     return f"{what} {label(choice.limit)}".strip()
 
 
-def _shown(rows: Sequence[Row]) -> tuple[list[Row], int]:
+def _shown(rows: Sequence[CandidateRow]) -> tuple[list[CandidateRow], int]:
     """Those that tell most: chosen ones, those that were compared, then one refusal of each kind, in their order."""
     if len(rows) <= _MOST:
         return list(rows), 0
@@ -99,11 +99,11 @@ def _shown(rows: Sequence[Row]) -> tuple[list[Row], int]:
     return kept, len({r.store for r in rows} - {r.store for r in kept})
 
 
-def _bold(text: str, r: Row) -> str:
+def _bold(text: str, r: CandidateRow) -> str:
     return f"<b>{text}</b>" if r.chosen else text
 
 
-def _cell(r: Row, name: str, filters: Sequence[str]) -> str:
+def _cell(r: CandidateRow, name: str, filters: Sequence[str]) -> str:
     if name in r.refused:
         return _bold(f"✖ {label(word(r.refused[name]))}", r)
     refused_at = min((filters.index(f) for f in r.refused), default=len(filters))
@@ -111,7 +111,7 @@ def _cell(r: Row, name: str, filters: Sequence[str]) -> str:
     return _bold("✔" if asked or (r.role == SOURCE and name == "state" and not r.refused) else "–", r)
 
 
-def _compared(choice: Choice) -> str:
+def _compared(choice: DecisionTable) -> str:
     if not choice.compared or choice.operators:
         return ""
     best = max(choice.compared, key=lambda c: c.source_score - c.target_score)

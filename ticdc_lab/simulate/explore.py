@@ -11,7 +11,7 @@ from ticdc_lab.simulate.kernel import no_cycles
 W = TypeVar("W")
 
 
-class Step(NamedTuple, Generic[W]):
+class WorldStep(NamedTuple, Generic[W]):
     """One thing that can happen next; ``broken`` is (invariant, because) where the new state breaks one.
 
     ``happened`` holds the rows of the trace that the step writes, as (node, kind, peer, message, subject, because).
@@ -22,14 +22,14 @@ class Step(NamedTuple, Generic[W]):
     broken: tuple[str, str] | None = None
 
 
-class Model(Protocol[W]):
+class SmallModel(Protocol[W]):
     """A small world."""
 
     def start(self) -> W:
         """Give the first state."""
         ...
 
-    def steps(self, world: W) -> Iterable[Step[W]]:
+    def steps(self, world: W) -> Iterable[WorldStep[W]]:
         """Give all that can happen next."""
         ...
 
@@ -70,7 +70,7 @@ class Exploration:
 
 
 def explore(
-    model: Model[W], *, most_states: int = 10_000_000, progress: Callable[[int, int], None] | None = None
+    model: SmallModel[W], *, most_states: int = 10_000_000, progress: Callable[[int, int], None] | None = None
 ) -> Exploration:
     """Search a small world.
 
@@ -103,7 +103,7 @@ def explore(
         return _searched(model, most_states, progress)
 
 
-def _searched(model: Model[W], most_states: int, progress: Callable[[int, int], None] | None) -> Exploration:
+def _searched(model: SmallModel[W], most_states: int, progress: Callable[[int, int], None] | None) -> Exploration:
     first = model.start()
     parents: dict[int, tuple[int, Any]] = {model.code(first): (0, None)}
     frontier, depth, n_steps, dead_ends = [(model.code(first), first)], 0, 0, 0

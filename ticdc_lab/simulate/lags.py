@@ -20,7 +20,7 @@ from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.why_stuck import owners
 
 if TYPE_CHECKING:
-    from ticdc_lab.simulate.scheduler.run import Run
+    from ticdc_lab.simulate.scheduler.run import SchedulerRun
 
 GLOBAL = "changefeed"
 """Who has the global watermarks."""
@@ -246,7 +246,7 @@ def _name(table: object) -> object:
     return f"{table['table']}[{table['start']},{table['end']})" if isinstance(table, dict) else table
 
 
-def costs(runs: Mapping[str, Run], *, rows_per_s: float = 100.0, since_us: int = 0) -> pd.DataFrame:
+def costs(runs: Mapping[str, SchedulerRun], *, rows_per_s: float = 100.0, since_us: int = 0) -> pd.DataFrame:
     """Measure runs.
 
     Parameters
@@ -281,7 +281,7 @@ def costs(runs: Mapping[str, Run], *, rows_per_s: float = 100.0, since_us: int =
     return pd.DataFrame(rows, columns=columns)
 
 
-def balance_s(run: Run, since_us: int) -> float:
+def balance_s(run: SchedulerRun, since_us: int) -> float:
     """Give how long after a moment all tables are written, evenly by count, and stay so; NaN where they do not."""
     last_us, tables = end_us(run.trace), len(run.settings.keys())
     counts = bands(stretches(run.trace), last_us=last_us)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.simulate.pd.world.model import Played
+from ticdc_lab.simulate.pd.world.model import PlayedPd
 from ticdc_lab.simulate.pd.world.run import future
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.sweep import Changes, Job, runs_of
@@ -70,7 +70,7 @@ def _measured(jobs: Iterator[Job]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist([row], schema=PD_RUNS)
 
 
-def measures(played: Played) -> dict[str, Any]:
+def measures(played: PlayedPd) -> dict[str, Any]:
     """Give the row of a run."""
     f = future(played.run)
     return {

@@ -16,74 +16,76 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate import network as net
-from ticdc_lab.simulate.reading import Names, Read, Reader, field_types, is_kind, new_name, yaml_name
+from ticdc_lab.simulate.reading import Names, ReadBy, Reader, field_types, is_kind, new_name, yaml_name
 from ticdc_lab.simulate.scenario_yaml import Value, shown
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.scenario import Scenario
 
-Node: TypeAlias = Annotated[str, Read(lambda value, names: names.node(value))]
+Node: TypeAlias = Annotated[str, ReadBy(lambda value, names: names.node(value))]
 """The name of a node of the scenario."""
 
-Nodes: TypeAlias = Annotated[tuple[str, ...], Read(lambda value, names: tuple(map(names.node, one_or_more(value))))]
+Nodes: TypeAlias = Annotated[tuple[str, ...], ReadBy(lambda value, names: tuple(map(names.node, one_or_more(value))))]
 """Names of nodes; a single one needs no list."""
 
-NewNode: TypeAlias = Annotated[str, Read(lambda value, names: new_name(value))]
+NewNode: TypeAlias = Annotated[str, ReadBy(lambda value, names: new_name(value))]
 """A name that no other node has."""
 
 Text: TypeAlias = str
 """Any text."""
 
-TableId: TypeAlias = Annotated[int, Read(lambda value, names: names.table(value))]
+TableId: TypeAlias = Annotated[int, ReadBy(lambda value, names: names.table(value))]
 """A table that the scenario has or adds."""
 
-NewTableId: TypeAlias = Annotated[int, Read(lambda value, names: value.integer())]
+NewTableId: TypeAlias = Annotated[int, ReadBy(lambda value, names: value.integer())]
 """A table that the scenario adds; one that was dropped may come again."""
 
-TableIds: TypeAlias = Annotated[tuple[int, ...], Read(lambda value, names: tuple(map(names.table, one_or_more(value))))]
+TableIds: TypeAlias = Annotated[
+    tuple[int, ...], ReadBy(lambda value, names: tuple(map(names.table, one_or_more(value))))
+]
 """Tables that the scenario has or adds; a single one needs no list."""
 
 ChangefeedName: TypeAlias = Annotated[
-    str, Read(lambda value, names: value.choice(names.changefeeds, "a changefeed that is created"))
+    str, ReadBy(lambda value, names: value.choice(names.changefeeds, "a changefeed that is created"))
 ]
 """A changefeed that the scenario has or creates."""
 
-NewChangefeed: TypeAlias = Annotated[str, Read(lambda value, names: new_name(value))]
+NewChangefeed: TypeAlias = Annotated[str, ReadBy(lambda value, names: new_name(value))]
 """A name that no other changefeed has, nor had."""
 
 SinkKind: TypeAlias = Annotated[
-    Literal["kafka", "mysql"], Read(lambda value, names: value.choice(("kafka", "mysql"), "a kind of downstream"))
+    Literal["kafka", "mysql"], ReadBy(lambda value, names: value.choice(("kafka", "mysql"), "a kind of downstream"))
 ]
 
 MessageKind: TypeAlias = Annotated[
-    str, Read(lambda value, names: value.choice(names.messages, "a message of this variant"))
+    str, ReadBy(lambda value, names: value.choice(names.messages, "a message of this variant"))
 ]
 """The name of a message of the variant."""
 
 Versions: TypeAlias = Annotated[
-    tuple[tuple[str, str], ...], Read(lambda value, names: tuple((k.text(), v.text()) for k, v in value.entries()))
+    tuple[tuple[str, str], ...], ReadBy(lambda value, names: tuple((k.text(), v.text()) for k, v in value.entries()))
 ]
 """A version by the name of what has it."""
 
 Disk: TypeAlias = Annotated[
-    str, Read(lambda value, names: value.choice(kernel.DISKS, "what a store finds of its disk"))
+    str, ReadBy(lambda value, names: value.choice(kernel.DISKS, "what a store finds of its disk"))
 ]
 """Of :data:`ticdc_lab.simulate.faults.DISKS`."""
 
 Duration: TypeAlias = int
 """µs."""
 
-Lasting: TypeAlias = Annotated[int, Read(lambda value, names: value.duration_us())]
+Lasting: TypeAlias = Annotated[int, ReadBy(lambda value, names: value.duration_us())]
 """µs for which what happens goes on: its end is the event's end."""
 
-SignedDuration: TypeAlias = Annotated[int, Read(lambda value, names: value.duration_us(negative=True))]
+SignedDuration: TypeAlias = Annotated[int, ReadBy(lambda value, names: value.duration_us(negative=True))]
 """µs; may be negative."""
 
-Share: TypeAlias = Annotated[Fraction, Read(lambda value, names: value.probability())]
+Share: TypeAlias = Annotated[Fraction, ReadBy(lambda value, names: value.probability())]
 """A probability."""
 
 Transport: TypeAlias = Annotated[
-    Literal["resend", "datagram"], Read(lambda value, names: value.choice(("resend", "datagram"), "a transport"))
+    Literal["resend", "datagram"], ReadBy(lambda value, names: value.choice(("resend", "datagram"), "a transport"))
 ]
 Distribution: TypeAlias = Literal["fixed", "uniform", "exponential"]
 
@@ -180,7 +182,7 @@ def _changed(link: net.Link, one: NetworkSettings | LinkSettings) -> net.Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Crash:
+class CrashEvent:
     """A node stops at once and loses what it had in memory, unless it comes back with its state."""
 
     node: Node
@@ -191,7 +193,7 @@ class Crash:
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
+class RestartEvent:
     """A crashed node comes back, as a new one unless it keeps its state."""
 
     node: Node
@@ -203,7 +205,7 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class PauseEvent:
     """A node does nothing for a while and loses nothing (a long garbage collection, a frozen machine)."""
 
     node: Node
@@ -213,14 +215,14 @@ class Pause:
         """Give what it is to the kernel."""
         resumed = [
             e.at_us for e in scenario.events
-            if isinstance(e.what, Resume) and e.what.node == self.node and e.at_us > event.at_us
+            if isinstance(e.what, ResumeEvent) and e.what.node == self.node and e.at_us > event.at_us
         ]  # fmt: skip
         until_us = min([*resumed, scenario.until_us + 1 if self.for_us is None else event.at_us + self.for_us])
         yield kernel.Pause(event.at_us, self.node, until_us - event.at_us)
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
+class ResumeEvent:
     """A paused node goes on."""
 
     node: Node
@@ -231,7 +233,7 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class PartitionEvent:
     """Messages from and to some nodes no longer arrive at the others, one way: only those from them.
 
     ``from_`` names the other side; every other node where it is silent.
@@ -254,21 +256,21 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class Heal:
+class HealEvent:
     """Partitions end: all, or those that some nodes are in."""
 
     nodes: Nodes = ()
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
         """Give what it is to the kernel."""
-        cuts = [e.what for e in scenario.events if isinstance(e.what, Partition) and e.at_us <= event.at_us]
+        cuts = [e.what for e in scenario.events if isinstance(e.what, PartitionEvent) and e.at_us <= event.at_us]
         for a, b in dict.fromkeys(pair for cut in cuts for pair in cut.pairs(scenario)):
             if not self.nodes or {a, b} & set(self.nodes):
                 yield kernel.Heal(event.at_us, a, b)
 
 
 @dataclass(frozen=True, slots=True)
-class Lose:
+class LoseEvent:
     """The next messages of a kind do not arrive."""
 
     message: MessageKind
@@ -282,7 +284,7 @@ class Lose:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class RefuseEvent:
     """The transport of a node takes no message to another one for a while: it says "try again"."""
 
     from_: Node
@@ -295,7 +297,7 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
-class Link(LinkSettings):
+class LinkEvent(LinkSettings):
     """The way from a node to another one is another one from now on; what is silent is as in the whole network."""
 
     for_us: Lasting | None = None
@@ -306,7 +308,7 @@ class Link(LinkSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ClockEvent:
     """The clock of a node is ahead by an offset, or runs faster by a share of its time."""
 
     node: Node
@@ -319,16 +321,16 @@ class Clock:
 
 
 FAULTS: dict[str, type] = {
-    "crash": Crash,
-    "restart": Restart,
-    "pause": Pause,
-    "resume": Resume,
-    "partition": Partition,
-    "heal": Heal,
-    "lose": Lose,
-    "refuse": Refuse,
-    "link": Link,
-    "clock": Clock,
+    "crash": CrashEvent,
+    "restart": RestartEvent,
+    "pause": PauseEvent,
+    "resume": ResumeEvent,
+    "partition": PartitionEvent,
+    "heal": HealEvent,
+    "lose": LoseEvent,
+    "refuse": RefuseEvent,
+    "link": LinkEvent,
+    "clock": ClockEvent,
 }
 
 

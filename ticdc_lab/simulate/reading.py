@@ -61,7 +61,7 @@ class Names:
         return table
 
 
-class Read(NamedTuple):
+class ReadBy(NamedTuple):
     """Beside a type: how a value of it is read."""
 
     by: Callable[[Value, Names], Any]
@@ -124,7 +124,7 @@ class Reader:
             return None
         notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
         for note in notes:
-            if isinstance(note, Read):
+            if isinstance(note, ReadBy):
                 return note.by(value, self.names)
         kind = get_args(hint)[0] if notes else hint
         if hasattr(kind, "read_from"):

@@ -64,7 +64,7 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Comparison:
     """A measure beside a limit."""
 
     text: str
@@ -114,13 +114,13 @@ class Vocabulary:
     measures: Mapping[str, Callable[[str, Words], Measure]]
     there: Callable[[Names, Collection[str]], Mapping[str, Collection[str]]]
 
-    def claim(self, value: Value, names: Names, invariants: Collection[str]) -> Said | Compared:
+    def claim(self, value: Value, names: Names, invariants: Collection[str]) -> Said | Comparison:
         """Read a sentence that is true or false."""
         text = words_of(value)
         if compared := COMPARED.fullmatch(text):
             measured, sign, limit = compared.groups()
             found = self.measure(value, names, measured)
-            return Compared(text, found, sign, read_limit(value, found, limit))
+            return Comparison(text, found, sign, read_limit(value, found, limit))
         for pattern, make in self.sentences.items():
             if match := re.fullmatch(pattern, text):
                 return make(text, self._checked(value, match.groupdict(), names, invariants))

@@ -8,7 +8,7 @@ from typing import Any
 
 from ticdc_lab import figures
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.simulate.pipeline.samples import Seen, families_in, seen_in
+from ticdc_lab.simulate.pipeline.samples import SeenRun, families_in, seen_in
 from ticdc_lab.widgets.composed import Player
 from ticdc_lab.widgets.controls import WIDE, choice, picture, seconds, seed, slider
 from ticdc_lab.widgets.drawing import Drawn
@@ -54,7 +54,7 @@ class Shown:
     """A run as pictures need it; ``key`` is the row whose column families are shown."""
 
     run: Any
-    seen: Seen
+    seen: SeenRun
     key: int
     memory_rows: int | None
     until_s: float

@@ -16,7 +16,7 @@ AGAIN = "the model ran again"
 
 
 class Ran(Protocol):
-    """A run of a model, as :class:`ticdc_lab.simulate.scheduler.run.Run` and its likes are."""
+    """A run of a model, as :class:`ticdc_lab.simulate.scheduler.run.SchedulerRun` and its likes are."""
 
     @property
     def trace(self) -> pa.Table:

@@ -13,8 +13,8 @@ import pyarrow as pa
 from ticdc_lab.events.mysql_types import INTEGER, type_of
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import DELETE, PUT, Mutation
-from ticdc_lab.simulate.pipeline.load import Load, Txn
-from ticdc_lab.simulate.pipeline.tables import Cell, Column, Job, Raw, TableInfo
+from ticdc_lab.simulate.pipeline.load import ClientTxn, Load
+from ticdc_lab.simulate.pipeline.tables import Cell, Column, FinishedJob, Raw, TableInfo
 from ticdc_lab.workload import chains
 from ticdc_lab.workload.columns import Field, mixed
 from ticdc_lab.workload.definitions import Definition, Statement
@@ -72,8 +72,8 @@ class _Clients:
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
-        self.transactions: list[Txn] = []
-        self.jobs: list[tuple[int, Job]] = []
+        self.transactions: list[ClientTxn] = []
+        self.jobs: list[tuple[int, FinishedJob]] = []
         self.free_us: dict[int, int] = {}
         """By key."""
         self.quiet_us: dict[int, int] = {}
@@ -91,11 +91,11 @@ class _Clients:
         earliest = max(max(free.get(m.key, 0) for m in mutations), max(defined.get(t, 0) for t in tables))
         start = max(self._us(slot) - hold, earliest)
         end = start + hold + LATENCY_US
-        self.transactions.append(Txn(start, hold, mutations))
+        self.transactions.append(ClientTxn(start, hold, mutations))
         chance = (int(mixed(at, w.seed, 106)[0]) >> 11) / (1 << 53)
         if chance < w.rollback_share:
             again = start + 1 if chance < w.rollback_share * w.conflict_share else end
-            self.transactions.append(Txn(again, hold, mutations, rolls_back=True))
+            self.transactions.append(ClientTxn(again, hold, mutations, rolls_back=True))
             end += hold + LATENCY_US
         free.update((m.key, end) for m in mutations)
         for t in tables:
@@ -108,7 +108,7 @@ class _Clients:
         at = max(self._us(slot), self.quiet_us.get(table, 0), last + LATENCY_US)
         gone = statement.after.id is None
         info = None if gone else _info(statement.after, self.shape.workload.schema_name)
-        job = Job(
+        job = FinishedJob(
             _FIRST_JOB + len(self.jobs), statement.type, statement.query, self.shape.workload.schema_name,
             statement.after.name, statement.dropped, info,
         )  # fmt: skip

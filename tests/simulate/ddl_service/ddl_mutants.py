@@ -22,11 +22,11 @@ from ticdc_lab.simulate.ddl_service.checks import (
     SERVED,
     SUPPORTED,
 )  # fmt: skip
-from ticdc_lab.simulate.ddl_service.run import Run, simulate
+from ticdc_lab.simulate.ddl_service.run import ServiceRun, simulate
 from ticdc_lab.simulate.ddl_service.server_state import Habits, SetVariable, Submit
 from ticdc_lab.simulate.ddl_service.sysvars import BATCH, WORKERS
 from ticdc_lab.simulate.ddl_service.worker_state import Register
-from ticdc_lab.simulate.ddl_service.world import PD, Settings, store_of
+from ticdc_lab.simulate.ddl_service.world import PD, ServiceSettings, store_of
 from ticdc_lab.simulate.faults import Ask, Crash, Fault, Join, Part, Relink
 from ticdc_lab.simulate.network import Link
 
@@ -37,8 +37,8 @@ INDEX = Ask(3 * SECOND, FIRST, STATEMENT)
 OWNER = "ddl-service-node-1"
 """Of the first cluster, with seed 0."""
 
-THREE = Settings(workers=3, clusters=3)
-_SLOW: Settings = Settings(slow=Map({"cluster1/tidb-2": Habits(load_us=600_000)}))
+THREE = ServiceSettings(workers=3, clusters=3)
+_SLOW: ServiceSettings = ServiceSettings(slow=Map({"cluster1/tidb-2": Habits(load_us=600_000)}))
 _CUT: tuple[Fault, ...] = (
     *(Part(2_900_000, OWNER, peer, for_us=12 * SECOND) for peer in (PD, store_of("cluster1"))),
     INDEX,
@@ -70,9 +70,9 @@ class Mutant:
     breaks: str
     invariant: str
     faults: tuple[Fault, ...] = (INDEX,)
-    settings: Settings = THREE
+    settings: ServiceSettings = THREE
 
-    def run(self, *, sound: bool = False) -> Run:
+    def run(self, *, sound: bool = False) -> ServiceRun:
         """Run it, or the same without the bug."""
         with nullcontext() if sound else planted(self.bug):
             return simulate(self.settings, faults=self.faults, until_us=25 * SECOND)
@@ -93,7 +93,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "A variable of scope global is the cluster's, not the process's.",
         OWN_VARIABLES,
         (Ask(2 * SECOND, "cluster2/tidb-1", SetVariable(BATCH, "64")), INDEX),
-        Settings(workers=1, clusters=2),
+        ServiceSettings(workers=1, clusters=2),
     ),
     Mutant(
         "never reloads variables",
@@ -109,14 +109,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "Owners of different clusters in one worker have different DDL ids.",
         OWN_IDS,
         (),
-        Settings(workers=1, clusters=2),
+        ServiceSettings(workers=1, clusters=2),
     ),
     Mutant(
         "shares the infosyncer",
         "Each owner has an infosyncer of its own, with the store of its cluster.",
         OWN_IDS,
         (Ask(3 * SECOND, "cluster2/tidb-1", STATEMENT),),
-        Settings(workers=1, clusters=2),
+        ServiceSettings(workers=1, clusters=2),
     ),
     Mutant("shows server info", "No server info of a worker is in a cluster: users would see its address.", HIDDEN),
     Mutant("shows topology", "TiDB-Dashboard of a cluster knows no worker.", HIDDEN),
@@ -125,7 +125,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "A PUT says no version: the service asks the cluster, and takes none that it cannot serve.",
         SUPPORTED,
         (Ask(3 * SECOND, OWNER, Register("cluster3", store_of("cluster3"))),),
-        Settings(unregistered=1, cluster_versions=Map({"cluster3": "v9.0.0"})),
+        ServiceSettings(unregistered=1, cluster_versions=Map({"cluster3": "v9.0.0"})),
     ),
     Mutant(
         "shares sessions",
@@ -136,7 +136,7 @@ MUTANTS: tuple[Mutant, ...] = (
             INDEX,
             INDEX._replace(at_us=9 * SECOND, node="cluster2/tidb-1"),
         ),
-        Settings(workers=1, clusters=2),
+        ServiceSettings(workers=1, clusters=2),
     ),
     Mutant(
         "takes any version",
@@ -171,7 +171,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "A worker that joins gets its share.",
         BALANCED,
         (Join(5 * SECOND, "ddl-service-node-3"),),
-        Settings(workers=3, clusters=6),
+        ServiceSettings(workers=3, clusters=6),
     ),
     Mutant(
         "serves on",
@@ -197,14 +197,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "The meta is upgraded under a lock of its own, for the DDL owner may be in the service.",
         SERVED,
         (),
-        Settings(bootstrapped="v6.1.0"),
+        ServiceSettings(bootstrapped="v6.1.0"),
     ),
     Mutant(
         "bootstraps without the lock",
         "One tidb-server at a time upgrades the meta.",
         ONE_UPGRADE,
         (),
-        Settings(bootstrapped="v6.1.0"),
+        ServiceSettings(bootstrapped="v6.1.0"),
     ),
 )
 """Of workers, then of tidb-servers."""

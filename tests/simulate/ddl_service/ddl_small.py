@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ticdc_lab.simulate.ddl_service.checks import Found
-from ticdc_lab.simulate.ddl_service.store import Store, StoreState, ended
-from ticdc_lab.simulate.explore import Step
+from ticdc_lab.simulate.ddl_service.store import DdlStore, DdlStoreState, ended
+from ticdc_lab.simulate.explore import WorldStep
 from ticdc_lab.simulate.machine import Event, Fired, Now, Output, Received, Send, Wake
 
 NOW = Now(0)
@@ -33,7 +33,7 @@ class Action(NamedTuple):
 class World(NamedTuple):
     """One state: nodes by their places (None: gone, or still to come), what is on its way, what may still happen."""
 
-    store: StoreState
+    store: DdlStoreState
     nodes: tuple[Any, ...]
     links: tuple[tuple[str, str, tuple[Any, ...]], ...]
     timers: frozenset[tuple[int, str]]
@@ -46,7 +46,7 @@ Judge = Callable[[World | None, World], Found]
 
 @dataclass(frozen=True)
 class Small:
-    """The model (:class:`ticdc_lab.simulate.explore.Model`).
+    """The model (:class:`ticdc_lab.simulate.explore.SmallModel`).
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Small:
     """
 
     store_name: str
-    store: Store
+    store: DdlStore
     nodes: tuple[tuple[str, Any], ...]
     judge: Judge
     expiries: int = 0
@@ -89,7 +89,7 @@ class Small:
             world = self._taken(world, self._place(name), event)
         return world
 
-    def steps(self, world: World) -> Iterator[Step[World]]:
+    def steps(self, world: World) -> Iterator[WorldStep[World]]:
         """Give all that can happen next."""
         is_quiet = True
         for step in self._going_on(world):
@@ -98,9 +98,9 @@ class Small:
         if is_quiet:
             broken = self.judge(None, world)
             if broken:
-                yield Step(Action("quiet", ""), world, broken)
+                yield WorldStep(Action("quiet", ""), world, broken)
         for action, after in self._faults(world):
-            yield Step(action, after, self.judge(world, after))
+            yield WorldStep(action, after, self.judge(world, after))
 
     def code(self, world: World) -> int:
         """Give a hash of the state."""
@@ -115,21 +115,21 @@ class Small:
         world = world._replace(nodes=(*world.nodes[:i], state, *world.nodes[i + 1 :]))
         return self._sent(world, i, name, outputs)
 
-    def _going_on(self, world: World) -> Iterator[Step[World]]:
+    def _going_on(self, world: World) -> Iterator[WorldStep[World]]:
         """Deliver the first message of a link, or end some work."""
         for sender, to, messages in world.links:
             after = _on_link(world, sender, to, messages[1:])
             action = Action("deliver", to, sender, messages[0])
             if to == self.store_name:
                 store, outputs = self.store.step(after.store, Received(sender, messages[0]), NOW)
-                yield Step(action, self._sent(after._replace(store=store), -1, to, outputs))
+                yield WorldStep(action, self._sent(after._replace(store=store), -1, to, outputs))
             elif after.nodes[self._place(to)] is None:
-                yield Step(action, after)
+                yield WorldStep(action, after)
             else:
-                yield Step(action, self._taken(after, self._place(to), Received(sender, messages[0])))
+                yield WorldStep(action, self._taken(after, self._place(to), Received(sender, messages[0])))
         for i, timer in sorted(world.timers):
             after = world._replace(timers=world.timers - {(i, timer)})
-            yield Step(Action("timer", self.nodes[i][0], message=timer), self._taken(after, i, Fired(timer)))
+            yield WorldStep(Action("timer", self.nodes[i][0], message=timer), self._taken(after, i, Fired(timer)))
 
     def _faults(self, world: World) -> Iterator[tuple[Action, World]]:
         for i in sorted(world.to_come):

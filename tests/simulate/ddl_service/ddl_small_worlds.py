@@ -23,7 +23,7 @@ from ticdc_lab.simulate.ddl_service.owner import OwnerState
 from ticdc_lab.simulate.ddl_service.server import Server
 from ticdc_lab.simulate.ddl_service.server_state import Habits, ServerState, Submit
 from ticdc_lab.simulate.ddl_service.settings import DUTIES, SUPPORTED, Duties
-from ticdc_lab.simulate.ddl_service.store import Done, Store, StoreState
+from ticdc_lab.simulate.ddl_service.store import DdlStore, DdlStoreState, Done
 from ticdc_lab.simulate.ddl_service.worker import Worker
 from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
 from ticdc_lab.simulate.machine import Address, Asked, Event, Ignored, Now, Output, Received
@@ -81,7 +81,7 @@ def cluster_world(
     names = [f"tidb-{i + 1}" for i in range(servers)]
     nodes: list[tuple[str, Any]] = [(f"owner-{i + 1}", Alone(duties)) for i in range(owners)]
     nodes += [(name, Server(TIKV, habits)) for name in names]
-    store = Store(((keys.BOOTSTRAPPED, habits.version),))
+    store = DdlStore(((keys.BOOTSTRAPPED, habits.version),))
     late = frozenset(names[servers - joins :])
     wishes = ((names[0], Asked(statement)),)
     return Small(TIKV, store, tuple(nodes), cluster_fault, expiries, late, stops_at_once, wishes)
@@ -107,7 +107,7 @@ def cluster_fault(before: World | None, after: World) -> Found:
     return next((found for a, b in steps if (found := wrong_step(a, b, 0, SUPPORTED, TIKV))), None)
 
 
-def _jobs(store: StoreState) -> dict[int, records.Job]:
+def _jobs(store: DdlStoreState) -> dict[int, records.Job]:
     found = [records.job(e.value) for k, e in store.keys.items() if k.startswith((keys.JOBS, keys.HISTORY))]
     return {job.id: job for job in found}
 
@@ -131,7 +131,7 @@ def service_world(*, workers: int = 2, clusters: int = 2, expiries: int = 0, joi
     )
     nodes = tuple((name, Worker(name, PD, DUTIES)) for name in names)
     late = frozenset(names[workers - joins :])
-    return Small(PD, Store(registered), nodes, service_fault, expiries, late)
+    return Small(PD, DdlStore(registered), nodes, service_fault, expiries, late)
 
 
 def service_fault(before: World | None, after: World) -> Found:

@@ -15,7 +15,7 @@ from ticdc_lab.simulate.ddl_service.connection import Part
 from ticdc_lab.simulate.ddl_service.leading import assign, refused
 from ticdc_lab.simulate.ddl_service.records import ClusterRecord, written
 from ticdc_lab.simulate.ddl_service.settings import Versions
-from ticdc_lab.simulate.ddl_service.store import Entry
+from ticdc_lab.simulate.ddl_service.store import StoredEntry
 
 CLUSTERS = st.integers(0, 5).map(lambda n: [f"c{i}" for i in range(n)])
 WORKERS = st.integers(1, 3).map(lambda n: [f"w{i}" for i in range(n)])
@@ -102,7 +102,7 @@ def test_a_fleet_is_upgraded_one_by_one() -> None:
     old, new = Versions("v7.5.0", "v6.1.0"), Versions("v8.5.0", "v6.1.0")
     registers: Part = Map(
         {
-            f"c{i}": Entry(written(ClusterRecord(f"tikv://{i}:1", v)), 1, 1)
+            f"c{i}": StoredEntry(written(ClusterRecord(f"tikv://{i}:1", v)), 1, 1)
             for i, v in enumerate(["v8.1.0", *["v6.5.0"] * 3])
         }
     )

@@ -10,7 +10,7 @@ import pyarrow as pa
 from ticdc_lab.simulate.ddl_service import jobs
 from ticdc_lab.simulate.ddl_service.fleet import IS_DOWN, LEADS, FleetAnswer, Stretches, fleet_in, fleet_polled
 from ticdc_lab.simulate.ddl_service.progress import job_progress
-from ticdc_lab.simulate.ddl_service.scenario import Played, play
+from ticdc_lab.simulate.ddl_service.scenario import PlayedService, play
 from ticdc_lab.simulate.scenario import read_scenario
 from ticdc_lab.simulate.trace import CHANGES, TRACE
 
@@ -19,7 +19,7 @@ ONE, TWO, THREE = (f"ddl-service-node-{i}" for i in (1, 2, 3))
 
 
 @cache
-def played(name: str) -> Played:
+def played(name: str) -> PlayedService:
     """A scenario that has run."""
     return play(read_scenario(FOLDER / f"{name}.yaml"), level=CHANGES)
 

@@ -6,7 +6,7 @@ import pytest
 from immutables import Map
 
 from ticdc_lab.simulate.ddl_service import jobs, records
-from ticdc_lab.simulate.ddl_service.jobs import Move, Seen, Waiting, advanced
+from ticdc_lab.simulate.ddl_service.jobs import JobMove, JobWaits, SeenJob, advanced
 from ticdc_lab.simulate.ddl_service.records import Job
 from ticdc_lab.simulate.ddl_service.settings import Versions, parsed, unsupported
 from ticdc_lab.simulate.ddl_service.sysvars import BATCH, Scopes, count_of
@@ -15,10 +15,10 @@ SERVICE = Versions("v8.5.0", "v6.1.0")
 INDEX = Job(1, "add index", "orders", "by_day", "v6.5.0", rows=500)
 
 
-def seen(element: str = jobs.NONE, version: int = 0, *others: int, snapshot_ts: int = 7) -> Seen:
+def seen(element: str = jobs.NONE, version: int = 0, *others: int, snapshot_ts: int = 7) -> SeenJob:
     """What an owner sees of a cluster whose servers have loaded ``others``."""
     versions = tuple((f"tidb-{i}", v) for i, v in enumerate(others))
-    return Seen(element, version, versions, snapshot_ts, 256, SERVICE)
+    return SeenJob(element, version, versions, snapshot_ts, 256, SERVICE)
 
 
 def walked(job: Job) -> tuple[Job, list[str]]:
@@ -26,7 +26,7 @@ def walked(job: Job) -> tuple[Job, list[str]]:
     element, version, states = jobs.LADDERS[job.kind][0], 0, []
     for _ in range(100):
         move = advanced(job, seen(element, version, version))
-        assert isinstance(move, Move)
+        assert isinstance(move, JobMove)
         job = move.job
         if job.state in records.ENDS:
             return job, states
@@ -49,7 +49,7 @@ def test_a_job_waits_for_the_slowest_server_and_says_so() -> None:
     """Nothing happens until every server has the last version."""
     job = INDEX._replace(state=records.RUNNING, schema_state=jobs.WRITE_ONLY, schema_version=2)
     found = advanced(job, seen(jobs.WRITE_ONLY, 2, 2, 1, 2))
-    assert found == Waiting("tidb-1 has schema version 1 of 2", (("tidb-1", "has schema version 1 of 2"),))
+    assert found == JobWaits("tidb-1 has schema version 1 of 2", (("tidb-1", "has schema version 1 of 2"),))
 
 
 def test_a_slash_in_a_name_is_no_border() -> None:
@@ -61,11 +61,11 @@ def test_a_slash_in_a_name_is_no_border() -> None:
 def test_an_index_is_public_only_with_all_its_rows() -> None:
     """The backfill goes on in batches, and only on a snapshot that GC keeps."""
     job = INDEX._replace(state=records.RUNNING, schema_state=jobs.WRITE_REORG, schema_version=3, snapshot_ts=7)
-    assert isinstance(advanced(job, seen(jobs.WRITE_REORG, 3, 3, snapshot_ts=0)), Waiting)
+    assert isinstance(advanced(job, seen(jobs.WRITE_REORG, 3, 3, snapshot_ts=0)), JobWaits)
     counts = []
     while job.schema_state != jobs.PUBLIC:
         move = advanced(job, seen(jobs.WRITE_REORG, 3, 3))
-        assert isinstance(move, Move)
+        assert isinstance(move, JobMove)
         job = move.job
         counts.append(job.row_count)
     assert counts == [256, 500, 500]
@@ -77,7 +77,7 @@ def test_the_next_owner_goes_on_where_the_last_one_stopped_with_its_own_snapshot
         state=records.RUNNING, schema_state=jobs.WRITE_REORG, schema_version=3, snapshot_ts=5, row_count=256
     )
     move = advanced(job, seen(jobs.WRITE_REORG, 3, 3, snapshot_ts=9))
-    assert isinstance(move, Move)
+    assert isinstance(move, JobMove)
     assert (move.job.snapshot_ts, move.job.row_count) == (9, 256)
 
 
@@ -102,7 +102,7 @@ def test_a_job_can_be_cancelled_until_it_cannot(kind: str, state: str, version: 
     """Additions until they are public, removals until they have begun."""
     job = INDEX._replace(kind=kind, state=records.CANCELLING, schema_state=state, schema_version=version)
     move = advanced(job, seen(state, version, version))
-    assert isinstance(move, Move)
+    assert isinstance(move, JobMove)
     assert move.job.state == ends
 
 
@@ -119,7 +119,7 @@ def test_a_job_can_be_cancelled_until_it_cannot(kind: str, state: str, version: 
 def test_a_job_that_cannot_be_run_is_rejected_before_it_begins(job: Job, element: str, error: str) -> None:
     """Old and newer versions, what is there already, unknown kinds: cancelled, the schema as it was."""
     move = advanced(job, seen(element))
-    assert isinstance(move, Move)
+    assert isinstance(move, JobMove)
     assert (move.job.state, move.changes_schema) == (records.CANCELLED, False)
     assert error in move.job.error
 
@@ -147,7 +147,7 @@ def test_a_job_is_read_as_it_was_written() -> None:
     text = records.written(INDEX._replace(fails_at=3))
     assert records.job(text) == INDEX._replace(fails_at=3)
     assert records.job(text[:-1] + ',"later":1}') == INDEX._replace(fails_at=3)
-    worker = records.Worker("v8.5.0", (("a", "OWNER"), ("b", "CAMPAIGNING")))
+    worker = records.WorkerRecord("v8.5.0", (("a", "OWNER"), ("b", "CAMPAIGNING")))
     assert records.worker(records.written(worker)) == worker
 
 

@@ -16,7 +16,7 @@ from ticdc_lab.simulate.ddl_service.run import simulate
 from ticdc_lab.simulate.ddl_service.server_state import Habits
 from ticdc_lab.simulate.ddl_service.settings import SUPPORTED as VERSIONS
 from ticdc_lab.simulate.ddl_service.sysvars import COUNTS, VARIABLES, Scopes, value_of
-from ticdc_lab.simulate.ddl_service.world import Settings
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.trace import NOTHING
 
 
@@ -68,10 +68,10 @@ def test_no_job_of_an_old_version_is_begun(kind: str) -> None:
 
 def test_every_invariant_has_something_that_breaks_it() -> None:
     """No check is without a planted fault; that every job ends is broken by a server that loads nothing."""
-    stuck = Settings(slow=Map({"cluster1/tidb-2": Habits(load_us=1 << 60)}))
+    stuck = ServiceSettings(slow=Map({"cluster1/tidb-2": Habits(load_us=1 << 60)}))
     run = simulate(stuck, faults=[INDEX], until_us=8_000_000, level=NOTHING)
     assert run.unsettled and run.unsettled[0] == SERVED
-    late = simulate(Settings(), faults=[INDEX], until_us=3_100_000, level=NOTHING)
+    late = simulate(ServiceSettings(), faults=[INDEX], until_us=3_100_000, level=NOTHING)
     assert late.unsettled and late.unsettled[0] == ENDS_WELL
     broken = {m.invariant for m in MUTANTS} | {IN_ORDER, WHOLE, KEPT, SUPPORTED, ENDS_WELL}
     assert set(INVARIANTS) <= broken

@@ -9,12 +9,12 @@ from ticdc_lab.simulate.ddl_service import records
 from ticdc_lab.simulate.ddl_service.replicated import FIRST_JOB, done_jobs, load_with_ddl, pipeline_jobs
 from ticdc_lab.simulate.ddl_service.run import simulate as serve
 from ticdc_lab.simulate.ddl_service.server_state import Submit
-from ticdc_lab.simulate.ddl_service.world import Settings
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.faults import Ask
 from ticdc_lab.simulate.pipeline.load import Load
 from ticdc_lab.simulate.pipeline.run import simulate as replicate
 from ticdc_lab.simulate.pipeline.scenario import LoadSettings, made, table_info
-from ticdc_lab.simulate.pipeline.settings import Settings as Pipeline
+from ticdc_lab.simulate.pipeline.settings import PipelineSettings as Pipeline
 from ticdc_lab.simulate.scenario import scenario_from_text
 from ticdc_lab.simulate.trace import CHANGES
 
@@ -31,7 +31,7 @@ SENT = (
 def test_a_changefeed_sees_the_jobs_that_were_done_and_no_others() -> None:
     """One was rolled back, one rejected; the three others are replicated, in order, and nothing is lost."""
     asked = [Ask(SECOND + i * 400_000, "cluster1/tidb-1", sent) for i, sent in enumerate(SENT)]
-    run = serve(Settings(workers=2, clusters=1), faults=asked, until_us=5 * SECOND, level=CHANGES)
+    run = serve(ServiceSettings(workers=2, clusters=1), faults=asked, until_us=5 * SECOND, level=CHANGES)
     done = done_jobs(run.trace, "cluster1")
     assert [(job.kind, job.name) for _, job in done] == [
         ("add column", "remark"), ("drop column", "remark"), ("create table", "")
@@ -68,7 +68,7 @@ def test_jobs_change_the_tables_that_come_after_them() -> None:
 def test_jobs_of_a_load_stand_in_order() -> None:
     """Those of the service among those that were there."""
     run = serve(
-        Settings(workers=1, clusters=1), faults=[Ask(SECOND, "cluster1/tidb-1", SENT[0])], until_us=3 * SECOND,
+        ServiceSettings(workers=1, clusters=1), faults=[Ask(SECOND, "cluster1/tidb-1", SENT[0])], until_us=3 * SECOND,
         level=CHANGES,
     )  # fmt: skip
     own = pipeline_jobs([(2 * SECOND, records.Job(50, "add index", "t1", "x"))], [table_info(1)])

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from ticdc_lab.simulate.ddl_service import keys, owner, records
-from ticdc_lab.simulate.ddl_service.run import Run, simulate
+from ticdc_lab.simulate.ddl_service.run import ServiceRun, simulate
 from ticdc_lab.simulate.ddl_service.server_state import EnableDdl, Habits, Submit
 from ticdc_lab.simulate.ddl_service.worker_state import Register, Unregister
-from ticdc_lab.simulate.ddl_service.world import Settings, statuses, store_of
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings, statuses, store_of
 from ticdc_lab.simulate.faults import Ask, Crash, Pause, Restart
 
 SECOND = 1_000_000
 SERVERS = ("cluster1/tidb-1", "cluster1/tidb-2")
-ENABLED = Settings(workers=2, clusters=1, habits=Habits(enables_ddl=True))
+ENABLED = ServiceSettings(workers=2, clusters=1, habits=Habits(enables_ddl=True))
 
 
 def index(at_us: int, name: str) -> Ask:
@@ -28,20 +28,20 @@ def switched(at_us: int, *, on: bool) -> list[Ask]:
     return [Ask(at_us, server, EnableDdl(on)) for server in SERVERS]
 
 
-def ended(run: Run) -> list[records.Job]:
+def ended(run: ServiceRun) -> list[records.Job]:
     """The jobs that have ended, by id."""
     found = run.kernel.states[store_of("cluster1")].keys.items()
     return sorted(records.job(e.value) for k, e in found if k.startswith(keys.HISTORY))
 
 
-def held(run: Run) -> None:
+def held(run: ServiceRun) -> None:
     """No invariant is broken, and all is as it should be at the end."""
     assert (run.violation, run.unsettled) == (None, None)
 
 
 def test_a_worker_stays_campaigning_while_a_tidb_server_has_the_ddl() -> None:
     """The reason for that status: it campaigned later. The server runs the jobs meanwhile."""
-    settings = Settings(workers=2, clusters=1, unregistered=1, habits=Habits(enables_ddl=True))
+    settings = ServiceSettings(workers=2, clusters=1, unregistered=1, habits=Habits(enables_ddl=True))
     register = Ask(3 * SECOND, "ddl-service-node-1", Register("cluster1", store_of("cluster1"), "v6.5.0"))
     run = simulate(settings, faults=[index(SECOND, "a"), register, index(5 * SECOND, "b")], until_us=9 * SECOND)
     held(run)

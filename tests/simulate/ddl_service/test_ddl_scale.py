@@ -16,15 +16,15 @@ from ticdc_lab.simulate.ddl_service.leading import planned
 from ticdc_lab.simulate.ddl_service.records import IS_OWNER, ClusterRecord, written
 from ticdc_lab.simulate.ddl_service.run import simulate
 from ticdc_lab.simulate.ddl_service.settings import DUTIES
-from ticdc_lab.simulate.ddl_service.store import Entry, Put
-from ticdc_lab.simulate.ddl_service.world import Settings
+from ticdc_lab.simulate.ddl_service.store import Put, StoredEntry
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.faults import Crash, Join
 from ticdc_lab.simulate.trace import CHANGES
 
 SECOND = 1_000_000
 CLUSTERS, WORKERS = 1000, 50
 REGISTERS: Part = Map(
-    {f"c{i:04}": Entry(written(ClusterRecord(f"tikv://{i}:1", "v6.5.0")), 1, 1) for i in range(CLUSTERS)}
+    {f"c{i:04}": StoredEntry(written(ClusterRecord(f"tikv://{i}:1", "v6.5.0")), 1, 1) for i in range(CLUSTERS)}
 )
 
 
@@ -37,7 +37,7 @@ def settled(assignments: Part, workers: frozenset[str]) -> tuple[Part, int, floa
             spent = time.process_time() - began
             moved = sum(after[c].value != e.value for c, e in assignments.items())
             return after, moved, spent
-        puts = {op.key.rpartition("/")[2]: Entry(op.value, 1, 2) for op in ops if isinstance(op, Put)}
+        puts = {op.key.rpartition("/")[2]: StoredEntry(op.value, 1, 2) for op in ops if isinstance(op, Put)}
         after = after.update(puts)
     raise AssertionError("the leader plans and plans")
 
@@ -58,7 +58,7 @@ def test_a_thousand_clusters_on_fifty_workers() -> None:
 def owned() -> dict[int, dict[str, str]]:
     """Who owns what of 100 clusters on 10 workers before a crash, after it, and after a join."""
     new = "ddl-service-node-11"
-    settings = Settings(workers=10, clusters=100, servers=1, joining=(new,))
+    settings = ServiceSettings(workers=10, clusters=100, servers=1, joining=(new,))
     quiet = fleet_in(simulate(settings, faults=[Join(9 * SECOND, new)], until_us=SECOND, level=CHANGES).trace)
     (leader,) = quiet.alive[quiet.alive["state"] == "leader"]["worker"]
     lost = next(w for w in settings.worker_names() if w != leader)

@@ -13,7 +13,7 @@ from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate.ddl_service.checks import ONE_OWNER
 from ticdc_lab.simulate.ddl_service.drawn import KINDS, mischief
 from ticdc_lab.simulate.ddl_service.scenario import play
-from ticdc_lab.simulate.ddl_service.world import Settings
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
 from ticdc_lab.simulate.sweep import sweep
 from ticdc_lab.simulate.trace import NOTHING
@@ -60,7 +60,7 @@ def test_many_seeds_are_safe_and_settle(first: int) -> None:
 def test_random_faults_of_every_kind_come() -> None:
     """All of them over at their end; the same seed draws the same."""
     drawn = [
-        mischief(Settings(), tuple(KINDS), from_us=1_000_000, until_us=9_000_000, every_us=50_000, seed=s)
+        mischief(ServiceSettings(), tuple(KINDS), from_us=1_000_000, until_us=9_000_000, every_us=50_000, seed=s)
         for s in (3, 3, 4)
     ]
     assert drawn[0] == drawn[1] != drawn[2]

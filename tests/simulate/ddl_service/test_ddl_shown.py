@@ -11,12 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ticdc_lab.ddl_service.metrics import Metrics
 from ticdc_lab.simulate.ddl_service import jobs, keys, records
-from ticdc_lab.simulate.ddl_service.run import Run, simulate
+from ticdc_lab.simulate.ddl_service.run import ServiceRun, simulate
 from ticdc_lab.simulate.ddl_service.server import shown_ddl
 from ticdc_lab.simulate.ddl_service.server_state import Habits, ShowDdl, ShownDdl, Submit
-from ticdc_lab.simulate.ddl_service.store import Entry, Found, Put
+from ticdc_lab.simulate.ddl_service.store import Found, Put, StoredEntry
 from ticdc_lab.simulate.ddl_service.worker import Worker
-from ticdc_lab.simulate.ddl_service.world import Settings, store_of
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings, store_of
 from ticdc_lab.simulate.faults import Ask
 from ticdc_lab.simulate.machine import Asked, Now, Received, Send, Told
 
@@ -28,7 +28,7 @@ WORK = [
 ]
 
 
-def shown(run: Run) -> ShownDdl:
+def shown(run: ServiceRun) -> ShownDdl:
     """Ask a server at the end of a run, and let its store answer."""
     kernel, at_us = run.kernel, run.kernel.now_us
     machine, store = kernel.machines[SERVER], store_of("cluster1")
@@ -44,7 +44,7 @@ def shown(run: Run) -> ShownDdl:
 
 def test_admin_show_ddl_names_the_owner_and_not_where_a_worker_is() -> None:
     """The owner's id, the job under way and the cluster's version; no address of the service."""
-    run = simulate(Settings(), faults=WORK, until_us=3 * SECOND)
+    run = simulate(ServiceSettings(), faults=WORK, until_us=3 * SECOND)
     assert run.violation is None
     found = shown(run)
     assert found.owner_id.startswith(keys.SERVICE_ID) and keys.cluster_of(found.owner_id) == "cluster1"
@@ -56,10 +56,10 @@ def test_admin_show_ddl_names_the_owner_and_not_where_a_worker_is() -> None:
 def test_admin_show_ddl_shows_the_address_of_an_owner_that_publishes_it() -> None:
     """A tidb-server that owns its cluster's DDL does."""
     entries = {
-        f"{keys.OWNER}2f": Entry("tidb-1-2f", 7, 7, 0x2F),
-        f"{keys.OWNER}3a": Entry("tidb-2-3a", 9, 9, 0x3A),
-        f"{keys.SERVER_INFO}tidb-1-2f": Entry('{"address": "cluster1/tidb-1"}', 6, 6, 0x2F),
-        keys.GLOBAL_VERSION: Entry("12", 1, 8),
+        f"{keys.OWNER}2f": StoredEntry("tidb-1-2f", 7, 7, 0x2F),
+        f"{keys.OWNER}3a": StoredEntry("tidb-2-3a", 9, 9, 0x3A),
+        f"{keys.SERVER_INFO}tidb-1-2f": StoredEntry('{"address": "cluster1/tidb-1"}', 6, 6, 0x2F),
+        keys.GLOBAL_VERSION: StoredEntry("12", 1, 8),
     }
     assert shown_ddl(entries) == ShownDdl(12, "tidb-1-2f", "cluster1/tidb-1", (), ("cluster1/tidb-1",))
     assert shown_ddl({}) == ShownDdl(0)
@@ -72,7 +72,7 @@ def test_a_worker_that_publishes_its_server_info_is_shown_to_users_and_the_audit
         sound = getattr(owner, name)
         setattr(owner, name, bug)
         try:
-            run = simulate(Settings(), faults=WORK, until_us=3 * SECOND)
+            run = simulate(ServiceSettings(), faults=WORK, until_us=3 * SECOND)
         finally:
             setattr(owner, name, sound)
         assert run.violation is not None and run.violation.invariant == "Workers Stay Hidden"
@@ -90,7 +90,7 @@ def test_each_metric_measures_what_its_name_says(monkeypatch: pytest.MonkeyPatch
         return after, outputs
 
     monkeypatch.setattr(Worker, "step", step)
-    slow = Settings(workers=1, clusters=1, slow=Map({"cluster1/tidb-2": Habits(load_us=SECOND)}))
+    slow = ServiceSettings(workers=1, clusters=1, slow=Map({"cluster1/tidb-2": Habits(load_us=SECOND)}))
     run = simulate(slow, faults=[WORK[1]], until_us=15 * SECOND)
     assert (run.violation, run.unsettled) == (None, None)
     families = text_string_to_metric_families(metrics.text().decode())
@@ -106,7 +106,7 @@ def test_each_metric_measures_what_its_name_says(monkeypatch: pytest.MonkeyPatch
 
 def test_the_running_jobs_of_the_metrics_are_those_that_have_begun() -> None:
     """The second waits in the queue; cancelled before its first step, it has not begun either."""
-    run = simulate(Settings(), faults=WORK, until_us=3 * SECOND)
+    run = simulate(ServiceSettings(), faults=WORK, until_us=3 * SECOND)
     workers = [s for s in run.kernel.states.values() if "cluster1" in getattr(s, "owners", Map())]
     (worker,) = [w for w in workers if w.owners["cluster1"].status == records.IS_OWNER]
     queue = worker.owners["cluster1"].link.mirror.under(keys.JOBS)

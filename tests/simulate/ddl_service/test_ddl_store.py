@@ -9,6 +9,8 @@ from ticdc_lab.simulate.ddl_service.store import (
     MOD,
     VALUE,
     Compare,
+    DdlStore,
+    DdlStoreState,
     Delete,
     Done,
     Expired,
@@ -21,22 +23,20 @@ from ticdc_lab.simulate.ddl_service.store import (
     Put,
     Revoke,
     Snapshot,
-    Store,
-    StoreState,
     Txn,
 )
 from ticdc_lab.simulate.machine import Fired, Now, Received, Send
 
-STORE = Store((("/a/1", "one"),))
+STORE = DdlStore((("/a/1", "one"),))
 
 
-def asked(state: StoreState, message: Any, at_us: int = 0, sender: str = "n") -> tuple[StoreState, list[Any]]:
+def asked(state: DdlStoreState, message: Any, at_us: int = 0, sender: str = "n") -> tuple[DdlStoreState, list[Any]]:
     """Send a request; give what the store sends."""
     state, outputs = STORE.step(state, Received(sender, message), Now(at_us))
     return state, [o.message for o in outputs if isinstance(o, Send)]
 
 
-def begun() -> StoreState:
+def begun() -> DdlStoreState:
     """A store with one lease of 10 µs."""
     return asked(STORE.start("s", Now(0))[0], Grant("g", 10, 0))[0]
 

@@ -8,32 +8,32 @@ import pytest
 
 from ticdc_lab.simulate.ddl_service import keys, server
 from ticdc_lab.simulate.ddl_service.checks import KEPT
-from ticdc_lab.simulate.ddl_service.run import Run, simulate
+from ticdc_lab.simulate.ddl_service.run import ServiceRun, simulate
 from ticdc_lab.simulate.ddl_service.server_state import Habits, Transact
 from ticdc_lab.simulate.ddl_service.store import Put
-from ticdc_lab.simulate.ddl_service.world import Settings, store_of
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings, store_of
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Fault
 from ticdc_lab.simulate.scenario import scenario_from_text
 from ticdc_lab.simulate.scheduler.clock import us_of
 
 SECOND = 1_000_000
 SERVERS = ("cluster1/tidb-1", "cluster1/tidb-2")
-ONE = Settings(workers=1, clusters=1)
+ONE = ServiceSettings(workers=1, clusters=1)
 LONG = Ask(3 * SECOND, SERVERS[0], Transact(8 * SECOND))
 
 
-def run(*faults: Fault, until_us: int = 14 * SECOND, settings: Settings = ONE, **more: Any) -> Run:
+def run(*faults: Fault, until_us: int = 14 * SECOND, settings: ServiceSettings = ONE, **more: Any) -> ServiceRun:
     """A cluster with two tidb-servers."""
     return simulate(settings, faults=faults, until_us=until_us, **more)
 
 
-def stored(found: Run, prefix: str) -> dict[str, str]:
+def stored(found: ServiceRun, prefix: str) -> dict[str, str]:
     """What the cluster's store has under a prefix."""
     kept = found.kernel.states[store_of("cluster1")].keys
     return {k.removeprefix(prefix): kept[k].value for k in sorted(kept) if k.startswith(prefix)}
 
 
-def safe_us(found: Run) -> int:
+def safe_us(found: ServiceRun) -> int:
     """What GC has come to."""
     return us_of(int(stored(found, keys.SAFE_POINT)[""]))
 
@@ -87,7 +87,7 @@ def test_chaos_lets_gc_overtake_nobody(seed: int) -> None:
 
 def test_a_server_says_in_its_topology_that_it_lives() -> None:
     """TiDB-Dashboard reads when it said so last; the keeper of a server that is gone is, too."""
-    settings = Settings(workers=1, clusters=1, habits=Habits(topology_us=SECOND))
+    settings = ServiceSettings(workers=1, clusters=1, habits=Habits(topology_us=SECOND))
     found = run(Crash(4 * SECOND, SERVERS[0]), settings=settings)
     assert found.violation is None
     ttl = {k: int(v) for k, v in stored(found, keys.TOPOLOGY).items() if k.endswith("/ttl")}

@@ -10,15 +10,15 @@ import pytest
 from immutables import Map
 
 from ticdc_lab.simulate.ddl_service import infosyncer, keys, records
-from ticdc_lab.simulate.ddl_service.registering import LATE, REFUSED, Outcome, Write, decided
-from ticdc_lab.simulate.ddl_service.run import Run, simulate
+from ticdc_lab.simulate.ddl_service.registering import LATE, REFUSED, WishOutcome, WishWrite, decided
+from ticdc_lab.simulate.ddl_service.run import ServiceRun, simulate
 from ticdc_lab.simulate.ddl_service.server import shown_ddl
 from ticdc_lab.simulate.ddl_service.server_state import Habits, ShownDdl, Submit
 from ticdc_lab.simulate.ddl_service.settings import SUPPORTED, Duties, Versions, by_age
-from ticdc_lab.simulate.ddl_service.store import Entry
+from ticdc_lab.simulate.ddl_service.store import StoredEntry
 from ticdc_lab.simulate.ddl_service.worker import Worker
 from ticdc_lab.simulate.ddl_service.worker_state import LookAtJobs, Register, Unregister
-from ticdc_lab.simulate.ddl_service.world import PD, Settings, store_of
+from ticdc_lab.simulate.ddl_service.world import PD, ServiceSettings, store_of
 from ticdc_lab.simulate.faults import Ask, Crash, Fault, Part
 from ticdc_lab.simulate.machine import Told
 from ticdc_lab.simulate.scenario import scenario_from_text
@@ -27,7 +27,7 @@ SECOND = 1_000_000
 WORKER = "ddl-service-node-1"
 
 
-def registered(run: Run) -> dict[str, str]:
+def registered(run: ServiceRun) -> dict[str, str]:
     """The version of each registered cluster."""
     found = run.kernel.states[PD].keys.items()
     return {
@@ -37,9 +37,9 @@ def registered(run: Run) -> dict[str, str]:
     }
 
 
-def put(version: str, *faults: Fault, **more: object) -> Run:
+def put(version: str, *faults: Fault, **more: object) -> ServiceRun:
     """A cluster of a version is registered by a PUT that says none."""
-    settings = Settings(clusters=2, unregistered=1, cluster_versions=Map({"cluster2": version}))
+    settings = ServiceSettings(clusters=2, unregistered=1, cluster_versions=Map({"cluster2": version}))
     asked = Ask(3 * SECOND, WORKER, Register("cluster2", store_of("cluster2")))
     run = simulate(settings, faults=[asked, *faults], until_us=12 * SECOND, **more)  # type: ignore[arg-type]
     assert (run.violation, run.unsettled) == (None, None)
@@ -56,15 +56,15 @@ def test_a_cluster_whose_servers_are_gone_tells_the_version_of_its_meta() -> Non
     """The servers' info goes with their leases."""
     crashes = [Crash(SECOND, f"cluster2/tidb-{n}") for n in (1, 2)]
     late = Ask(9 * SECOND, WORKER, Register("cluster2", store_of("cluster2")))
-    settings = Settings(clusters=2, unregistered=1, cluster_versions=Map({"cluster2": "v7.1.0"}))
+    settings = ServiceSettings(clusters=2, unregistered=1, cluster_versions=Map({"cluster2": "v7.1.0"}))
     run = simulate(settings, faults=[*crashes, late], until_us=12 * SECOND)
     assert run.violation is None and registered(run)["cluster2"] == "v7.1.0"
 
 
-def entries(*versions: str) -> dict[str, Entry]:
+def entries(*versions: str) -> dict[str, StoredEntry]:
     """What a cluster's store has of tidb-servers."""
     puts = [infosyncer.server_info(f"tidb-{n}-2f", f"tidb-{n}", v, 0x2F) for n, v in enumerate(versions)]
-    return {p.key: Entry(p.value, 1, 1) for p in puts}
+    return {p.key: StoredEntry(p.value, 1, 1) for p in puts}
 
 
 def test_in_a_cluster_that_is_upgraded_all_versions_must_be_served() -> None:
@@ -72,9 +72,9 @@ def test_in_a_cluster_that_is_upgraded_all_versions_must_be_served() -> None:
     told = infosyncer.versions_told(entries("v7.5.0", "v6.5.0", "v10.0.0"))
     assert told == ("v6.5.0", "v7.5.0", "v10.0.0"), "as numbers, not as letters"
     good = decided(Register("a", "tikv://a:1"), (), SUPPORTED, ("v6.5.0", "v7.5.0"))
-    assert isinstance(good, Write) and good.cluster is not None and good.cluster.version == "v7.5.0"
+    assert isinstance(good, WishWrite) and good.cluster is not None and good.cluster.version == "v7.5.0"
     bad = decided(Register("a", "tikv://a:1"), (), SUPPORTED, ("v5.0.0", "v7.5.0"))
-    assert isinstance(bad, Outcome) and bad.kind == REFUSED and "v5.0.0 is too old" in bad.because
+    assert isinstance(bad, WishOutcome) and bad.kind == REFUSED and "v5.0.0 is too old" in bad.because
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -92,7 +92,7 @@ def test_what_is_written_of_a_cluster_does_not_hang_on_the_process(hash_seed: st
     code = (
         "from ticdc_lab.simulate.ddl_service import infosyncer as i, store;"
         "p = [i.server_info(f't{n}', '', v, 1) for n, v in enumerate(['v6.5.0', '6.5.0', 'v6.5.0-alpha', 'v6.5.0+b'])];"
-        "print(*i.versions_told({x.key: store.Entry(x.value, 1, 1) for x in p}))"
+        "print(*i.versions_told({x.key: store.StoredEntry(x.value, 1, 1) for x in p}))"
     )
     env = os.environ | {"PYTHONHASHSEED": hash_seed}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
@@ -104,7 +104,7 @@ def test_what_is_written_of_a_cluster_does_not_hang_on_the_process(hash_seed: st
 )
 def test_server_info_that_is_none_tells_nothing(text: str) -> None:
     """Whatever a cluster's store has there, the worker that asks it goes on; the others are still heard."""
-    broken = {f"{keys.SERVER_INFO}x": Entry(text, 1, 1)}
+    broken = {f"{keys.SERVER_INFO}x": StoredEntry(text, 1, 1)}
     assert infosyncer.instances(broken) == {} and infosyncer.versions_told(broken) == ()
     assert infosyncer.versions_told(broken | entries("v7.1.0")) == ("v7.1.0",)
     assert shown_ddl(broken) == ShownDdl(0)
@@ -112,10 +112,10 @@ def test_server_info_that_is_none_tells_nothing(text: str) -> None:
 
 def test_what_is_no_version_and_earlier_info_without_one_are_passed_over() -> None:
     """A store of an earlier build has an address alone."""
-    old = {f"{keys.SERVER_INFO}x": Entry('{"address": "x"}', 1, 1)}
+    old = {f"{keys.SERVER_INFO}x": StoredEntry('{"address": "x"}', 1, 1)}
     assert infosyncer.versions_told(old) == ()
-    assert infosyncer.versions_told(old | {keys.BOOTSTRAPPED: Entry("v6.5.0", 1, 1)}) == ("v6.5.0",)
-    assert infosyncer.versions_told(old | {keys.BOOTSTRAPPED: Entry("new", 1, 1)}) == ()
+    assert infosyncer.versions_told(old | {keys.BOOTSTRAPPED: StoredEntry("v6.5.0", 1, 1)}) == ("v6.5.0",)
+    assert infosyncer.versions_told(old | {keys.BOOTSTRAPPED: StoredEntry("new", 1, 1)}) == ()
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_cluster_that_cannot_be_reached_costs_the_worker_nothing(
     command: object, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its user is told after the time of a lease; the worker keeps its session with the service, and leads on."""
-    told: list[Outcome] = []
+    told: list[WishOutcome] = []
     sound = Worker.step
 
     def step(self: Worker, state: object, event: object, now: object) -> object:
@@ -140,7 +140,7 @@ def test_a_cluster_that_cannot_be_reached_costs_the_worker_nothing(
 
     monkeypatch.setattr(Worker, "step", step)
     cuts = [Part(2 * SECOND, f"ddl-service-node-{n}", store_of(f"cluster{c}")) for n in (1, 2) for c in (1, 2)]
-    settings = Settings(workers=2, clusters=2, unregistered=1)
+    settings = ServiceSettings(workers=2, clusters=2, unregistered=1)
     run = simulate(settings, faults=[*cuts, Ask(3 * SECOND, WORKER, command)], until_us=15 * SECOND)
     assert run.violation is None
     assert [(t.kind, f"does not tell its {what}" in t.because) for t in told] == [(LATE, True)]
@@ -150,7 +150,7 @@ def test_a_cluster_that_cannot_be_reached_costs_the_worker_nothing(
 
 def test_workers_show_themselves_in_the_cluster_of_the_service_and_say_that_they_live() -> None:
     """As every instance does in its own cluster; the keys of one that is gone go with its lease."""
-    settings = Settings(workers=2, clusters=1, duties=Duties(topology_us=SECOND))
+    settings = ServiceSettings(workers=2, clusters=1, duties=Duties(topology_us=SECOND))
     run = simulate(settings, faults=[Crash(4 * SECOND, WORKER)], until_us=14 * SECOND)
     assert run.violation is None
     own = run.kernel.states[PD].keys
@@ -216,6 +216,6 @@ def test_a_job_keeps_running_where_its_clusters_version_is_asked() -> None:
     """An update without a version asks anew, and touches neither owner nor job."""
     update = Ask(4 * SECOND, WORKER, Register("cluster1", store_of("cluster1")))
     job = Ask(3 * SECOND, "cluster1/tidb-1", Submit("add index", "t", "a", rows=50_000))
-    run = simulate(Settings(habits=Habits(version="v7.5.0")), faults=[job, update], until_us=20 * SECOND)
+    run = simulate(ServiceSettings(habits=Habits(version="v7.5.0")), faults=[job, update], until_us=20 * SECOND)
     assert (run.violation, run.unsettled) == (None, None)
     assert registered(run)["cluster1"] == "v7.5.0" and run.monitor.elected_of["cluster1"] == 1

@@ -12,7 +12,7 @@ from ticdc_lab.simulate.pd import limits
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.world import heartbeats
 from ticdc_lab.simulate.pd.world.changes import (
-    Change,
+    ClusterChange,
     Pdctl,
     ResumeStore,
     SetFlow,
@@ -25,7 +25,7 @@ from ticdc_lab.simulate.pd.world.controller import Controller
 from ticdc_lab.simulate.pd.world.heartbeats import next_heartbeat_us
 from ticdc_lab.simulate.pd.world.monitor import STORE_LIMIT
 from ticdc_lab.simulate.pd.world.pdctl import pdctl
-from ticdc_lab.simulate.pd.world.run import Run, simulate
+from ticdc_lab.simulate.pd.world.run import PdRun, simulate
 from ticdc_lab.simulate.pd.world.start import Start, StoreStart, WorldSettings
 from ticdc_lab.simulate.pd.world.stores import SLOWEST, Disk, Nodes
 from ticdc_lab.simulate.pd.world.world import World
@@ -34,7 +34,7 @@ MIB = 1 << 20
 V2 = Config(store_limit_version="v2")
 
 
-def run(start: Start, until_s: int, *changes: tuple[float, Change]) -> Run:
+def run(start: Start, until_s: int, *changes: tuple[float, ClusterChange]) -> PdRun:
     """A run of so many seconds, with what happens in it, and no violation."""
     found = simulate(start, until_s * S, seed=1, changes=[Timed(int(at * S), change) for at, change in changes])
     assert found.violation is None

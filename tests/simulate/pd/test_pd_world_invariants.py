@@ -17,7 +17,7 @@ from ticdc_lab.simulate.pd.create import remove_peer, transfer_leader
 from ticdc_lab.simulate.pd.operators import Kind, MergeRegion, RemovePeer, TransferLeader
 from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, Peer
 from ticdc_lab.simulate.pd.world import tasks
-from ticdc_lab.simulate.pd.world.changes import Change, CutOff, Pdctl, StopStore, Timed
+from ticdc_lab.simulate.pd.world.changes import ClusterChange, CutOff, Pdctl, StopStore, Timed
 from ticdc_lab.simulate.pd.world.columns import Members
 from ticdc_lab.simulate.pd.world.controller import Controller
 from ticdc_lab.simulate.pd.world.monitor import (
@@ -32,12 +32,12 @@ from ticdc_lab.simulate.pd.world.monitor import (
     SUMS,
     TRANSITION,
     VANISHED,
-    Monitor,
+    PdMonitor,
     Violated,
     wanted,
 )
-from ticdc_lab.simulate.pd.world.run import Run, simulate
-from ticdc_lab.simulate.pd.world.running import Running
+from ticdc_lab.simulate.pd.world.run import PdRun, simulate
+from ticdc_lab.simulate.pd.world.running import OperatorLife
 from ticdc_lab.simulate.pd.world.stores import Nodes
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.scenario import scenario_from_text
@@ -50,7 +50,7 @@ class Bug(NamedTuple):
     owner: Any
     attribute: str
     fault: Callable[[Any], Any]
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ClusterChange, ...] = ()
     on: tuple[int, ...] = (1, 2, 3)
     config: Config = Config()
 
@@ -69,7 +69,7 @@ def _leads_learner(real: Any) -> Any:
 
 
 def _jumps(real: Any) -> Any:
-    def end(self: Controller, r: Running, status: str, now_us: int, because: str = "") -> None:
+    def end(self: Controller, r: OperatorLife, status: str, now_us: int, because: str = "") -> None:
         real(self, r, status, now_us, because)
         self.on_change(r, "success")
 
@@ -126,7 +126,7 @@ BUGS = (
 )  # fmt: skip
 
 
-def run(bug: Bug | None = None) -> Run:
+def run(bug: Bug | None = None) -> PdRun:
     """Regions on three of four stores; a fourth one takes its share."""
     changes = tuple(Timed(2 * S, c) for c in (bug.changes if bug else ()))
     start = small(60, 4, bug.on if bug else (1, 2, 3), 6000, bug.config if bug else None, io_mib_a_tick=100.0)
@@ -154,7 +154,7 @@ def test_a_planted_bug_is_caught(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_operator_for_a_region_that_is_gone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A region merges into its neighbour while an operator is made for it, and that is admitted all the same."""
     there = World(small(6, 4), seed=1)
-    there.attach(None, Monitor(there))
+    there.attach(None, PdMonitor(there))
     op = transfer_leader(there.cluster(), there.regions.region(0), 2, "late", kind=Kind.LEADER)
     made = there.controller.made(op, 0)
     there.regions.merge(0, 1)
@@ -175,7 +175,7 @@ def ids_in_order(there: World) -> list[int]:
 def test_only_siblings_merge(happens: str) -> None:
     """What was told long ago may come to a region whose neighbour is another one by now (seed 422 of the swarm)."""
     there = World(small(6, 4, size=60), seed=1)
-    there.attach(None, Monitor(there))
+    there.attach(None, PdMonitor(there))
     there.tasks.tell(1, MergeRegion(2, 3), 0)
     if happens == "the target is absorbed":
         there.regions.merge(2, 3)
@@ -258,10 +258,10 @@ def test_to_leave_a_joint_state_lowers_nothing_that_entering_it_had_not() -> Non
 # What the auditor lets pass, and what it does not
 
 
-def audited(*changes: Timed, until_s: int = 0, stores: int = 4) -> tuple[World, Monitor]:
+def audited(*changes: Timed, until_s: int = 0, stores: int = 4) -> tuple[World, PdMonitor]:
     """Give a cluster of regions on stores 1 to 3, as it is after a while, with its auditor."""
     there = World(small(6, stores, (1, 2, 3), limit=0.001), seed=1, changes=changes)
-    monitor = Monitor(there)
+    monitor = PdMonitor(there)
     there.attach(None, monitor)
     there.run(until_s * S)
     return there, monitor

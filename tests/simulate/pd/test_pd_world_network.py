@@ -12,25 +12,34 @@ from ticdc_lab.simulate.pd import checkers, replica_checker
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, Peer, Region, has_quorum, voters
-from ticdc_lab.simulate.pd.world.changes import Change, CutOff, FailOver, Grow, Pdctl, ResumeStore, StopStore, Timed
+from ticdc_lab.simulate.pd.world.changes import (
+    ClusterChange,
+    CutOff,
+    FailOver,
+    Grow,
+    Pdctl,
+    ResumeStore,
+    StopStore,
+    Timed,
+)
 from ticdc_lab.simulate.pd.world.controller import FORGOTTEN
 from ticdc_lab.simulate.pd.world.heartbeats import _COLLECTS_US, Heartbeats, next_heartbeat_us
 from ticdc_lab.simulate.pd.world.monitor import FEWER, promoted
-from ticdc_lab.simulate.pd.world.run import Run, simulate
+from ticdc_lab.simulate.pd.world.run import PdRun, simulate
 from ticdc_lab.simulate.pd.world.start import Start
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.scenario import scenario_from_text
 from ticdc_lab.simulate.swarm import fallen, swarm
 
 
-def run(start: Start, until_s: int, *changes: tuple[float, Change], seed: int = 1) -> Run:
+def run(start: Start, until_s: int, *changes: tuple[float, ClusterChange], seed: int = 1) -> PdRun:
     """A run of so many seconds, with what happens in it, and no violation."""
     found = simulate(start, until_s * S, seed=seed, changes=[Timed(int(at * S), change) for at, change in changes])
     assert found.violation is None, found.violation
     return found
 
 
-def states(found: Run, store: int) -> dict[int, str]:
+def states(found: PdRun, store: int) -> dict[int, str]:
     """The state of a store by second, as pd-ctl shows it."""
     return {row["time_us"] // S: row["state"] for row in found.stores.to_pylist() if row["store"] == store}
 
@@ -93,7 +102,7 @@ def test_another_pd_forgets_operators_and_schedules_when_it_has_heard_of_nine_te
     assert places[539] <= again <= places[580]
 
 
-def schedules_again_us(loss: float, *changes: tuple[float, Change]) -> int:
+def schedules_again_us(loss: float, *changes: tuple[float, ClusterChange]) -> int:
     """When another PD that leads from 20 s on makes its first operator."""
     found = run(small(600, 4, (1, 2, 3), 60, loss=loss), 200, (20, FailOver()), *changes)
     return min(o["created_us"] for o in found.operators.to_pylist() if o["created_us"] > 20 * S)

@@ -16,7 +16,7 @@ from ticdc_lab.simulate.pd.replay.whole_runs import Cases
 from ticdc_lab.simulate.pd.stores import Store
 from ticdc_lab.simulate.pd.world import pd_policies, policy, reference
 from ticdc_lab.simulate.pd.world.patrol import Patrol
-from ticdc_lab.simulate.pd.world.policy import Answer, Policy, Seen
+from ticdc_lab.simulate.pd.world.policy import Answer, Policy, SeenCluster
 from ticdc_lab.simulate.pd.world.reference import case_of, on_reference, run_case, with_policy
 from ticdc_lab.simulate.pd.world.world import World
 
@@ -81,7 +81,7 @@ def test_a_planted_fault_is_noticed(
 def test_a_policy_of_ones_own_is_compared_with_pds() -> None:
     """A policy that never moves a leader leaves all of them where they are; PD's evens them out."""
 
-    def nothing(seen: Seen) -> Answer:
+    def nothing(seen: SeenCluster) -> Answer:
         return Answer((), Explained((), "it never does"))
 
     lazy = Policy("balance-nothing", nothing, Kind.LEADER)

@@ -34,7 +34,7 @@ from ticdc_lab.simulate.pipeline.changefeeds import (
     simulate_changefeeds,
 )
 from ticdc_lab.simulate.pipeline.changefeeds.changefeed import downstream_of
-from ticdc_lab.simulate.pipeline.downstream import Ddl, Pace, Rows
+from ticdc_lab.simulate.pipeline.downstream import DdlEntry, Pace, Rows
 from ticdc_lab.simulate.pipeline.keys import table_of
 from ticdc_lab.simulate.pipeline.looking import why_at
 from ticdc_lab.simulate.pipeline.monitor import PARTITION
@@ -46,14 +46,14 @@ from ticdc_lab.simulate.pipeline.settings import (
     MQ,
     CaptureSettings,
     DownstreamSettings,
-    Settings,
+    PipelineSettings,
 )
 from ticdc_lab.simulate.pipeline.why import CHECKPOINT, RESOLVED, WATERMARKS
 from ticdc_lab.simulate.runs import QUIET
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.roles import MoveTable
-from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 
 ALL, SOME = CreateChangefeed("all"), CreateChangefeed("some", (101, 102))
 EXAMPLE = Path(__file__).parents[3] / "data/scenarios/changefeeds/pause-and-resume.yaml"
@@ -72,7 +72,7 @@ def run(
     semantics: str = AT_LEAST_ONCE, rows_per_s: int | None = None, until_us: int = 10 * SECOND, **more: Any,
 ) -> ChangefeedsRun:  # fmt: skip
     """Run two changefeeds on two captures."""
-    settings = Settings(
+    settings = PipelineSettings(
         Scheduler(captures=2, variant=variant), capture=CaptureSettings(rule=rule, semantics=semantics),
         downstream=DownstreamSettings(rows_per_s=rows_per_s),
     )  # fmt: skip
@@ -187,7 +187,7 @@ def test_each_has_its_own_downstream_and_its_own_ddl():
     orders = CreateChangefeed("orders", (100,), kind="mysql")
     found = run([], load=ddl_load(), changefeeds=(ALL, orders))
     assert_whole(found, "all", "orders")
-    ddls = {name: [e.job.type for e in found.entries(name) if isinstance(e, Ddl)] for name in ("all", "orders")}
+    ddls = {name: [e.job.type for e in found.entries(name) if isinstance(e, DdlEntry)] for name in ("all", "orders")}
     assert ddls == {"all": ["add column", "drop table"], "orders": ["add column"]}
     assert found.log("orders").num_rows > 0
 
@@ -360,7 +360,7 @@ def test_what_no_run_can_do_is_refused():
     with pytest.raises(ContractError, match="replicates nothing"):
         run([], changefeeds=(CreateChangefeed("a", (9,)),))
     with pytest.raises(ContractError, match="A consumer"):
-        simulate_changefeeds(Settings(downstream=DownstreamSettings(consumer="rows")), LOAD, (ALL,))
+        simulate_changefeeds(PipelineSettings(downstream=DownstreamSettings(consumer="rows")), LOAD, (ALL,))
 
 
 def test_what_one_changefeed_alone_delivers_it_delivers_beside_others():

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_consumer_run import Readings, Small, change
 from test_pipeline_run import final
 
-from ticdc_lab.simulate.explore import Step, explore
+from ticdc_lab.simulate.explore import WorldStep, explore
 from ticdc_lab.simulate.machine import Now
 from ticdc_lab.simulate.pipeline import consumer, partitions
 from ticdc_lab.simulate.pipeline.capture import sink
@@ -23,7 +23,7 @@ from ticdc_lab.simulate.pipeline.consumer_monitor import LOST, ORDER, WHOLE, Con
 from ticdc_lab.simulate.pipeline.downstream import Align, Entry, Mark, Rows
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.monitor import WHOLE as TORN
-from ticdc_lab.simulate.pipeline.run import Run
+from ticdc_lab.simulate.pipeline.run import PipelineRun
 from ticdc_lab.simulate.pipeline.settings import BY_ROW, BY_TRANSACTION, CONFLICT, CONSUMERS, DownstreamSettings
 from ticdc_lab.simulate.scenario import scenario_from_text
 
@@ -58,7 +58,7 @@ def played(consumer: str = BY_ROW, rule: str = "mq", batch: int = 4, events: str
     return scenario.model.play(scenario, seed=seed)
 
 
-def written(run: Run, partition: int) -> list[Entry]:
+def written(run: PipelineRun, partition: int) -> list[Entry]:
     """Give what is in a partition."""
     kept, found = run.kernel.states[f"partition-{partition}"].kept, []
     while kept is not None:
@@ -186,7 +186,7 @@ class Aligned(Readings):
         """Nothing is read."""
         return Small(self.machine.start(CONSUMER, Now(0))[0], (0, 0))
 
-    def steps(self, world: Small) -> Iterator[Step[Small]]:
+    def steps(self, world: Small) -> Iterator[WorldStep[Small]]:
         """Any partition hands its next entry on; in the end all is executed."""
         for step in super().steps(world):
             at_end = all(n == len(log) for n, log in zip(step.world.at, LOGS, strict=True))

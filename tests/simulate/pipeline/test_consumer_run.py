@@ -16,7 +16,7 @@ from test_pipeline_run import CRASHES, LOAD, SECOND, SLOW, assert_whole, ddl_loa
 from test_repartition_run import asked
 
 from ticdc_lab.errors import ContractError, ScenarioError
-from ticdc_lab.simulate.explore import Step, explore
+from ticdc_lab.simulate.explore import WorldStep, explore
 from ticdc_lab.simulate.faults import KEPT, Chaos, Crash, Lose, Pause, Relink, Restart
 from ticdc_lab.simulate.machine import Now, Received
 from ticdc_lab.simulate.network import Link
@@ -30,9 +30,9 @@ from ticdc_lab.simulate.pipeline.consumer_monitor import (
     WHOLE,
     ConsumerMonitor,
 )
-from ticdc_lab.simulate.pipeline.downstream import Ddl, Entry, Mark, Partitions, Rows
+from ticdc_lab.simulate.pipeline.downstream import DdlEntry, Entry, Mark, Partitions, Rows
 from ticdc_lab.simulate.pipeline.keys import key_of
-from ticdc_lab.simulate.pipeline.run import Run
+from ticdc_lab.simulate.pipeline.run import PipelineRun
 from ticdc_lab.simulate.pipeline.settings import (
     BASE,
     BY_ROW,
@@ -42,7 +42,7 @@ from ticdc_lab.simulate.pipeline.settings import (
     MYSQL,
     DownstreamSettings,
 )
-from ticdc_lab.simulate.pipeline.tables import Change, Job
+from ticdc_lab.simulate.pipeline.tables import Change, FinishedJob
 from ticdc_lab.simulate.scenario import scenario_from_text
 
 READ = {mode: DownstreamSettings(consumer=mode) for mode in CONSUMERS}
@@ -53,14 +53,14 @@ def _slow(mode: str) -> DownstreamSettings:
     return DownstreamSettings(rows_per_s=SLOW.rows_per_s, consumer=mode)
 
 
-def database(found: Run) -> dict[int, Any]:
+def database(found: PipelineRun) -> dict[int, Any]:
     """Give the rows that the consumer's database has."""
     state: ConsumerState = found.kernel.states[CONSUMER]
     done = [c for one in reversed(list(newest_first(state.done))) for c in one.changes]
     return final(done)
 
 
-def assert_read(found: Run) -> None:
+def assert_read(found: PipelineRun) -> None:
     """All is in the topic, and all of that in the consumer's database, in the right state."""
     assert_whole(found)
     watched = found.monitor.consumer
@@ -137,9 +137,9 @@ def change(ts: int, handle: int, op: str = "update") -> Change:
     return Change(ts, ts - 1, key_of(1, handle), op, None, (handle,), None)  # type: ignore[arg-type]
 
 
-JOB = Job(1, "add column", "ALTER TABLE ..", "shop", "t1", None, None)
+JOB = FinishedJob(1, "add column", "ALTER TABLE ..", "shop", "t1", None, None)
 ADMIN = Partitions(0, "w", 3)
-DDL = Ddl(0, "w", 20, JOB)
+DDL = DdlEntry(0, "w", 20, JOB)
 LOGS = (
     (Rows(0, "w", (change(10, 1), change(11, 1))), Mark(0, "w", 12),
      Rows(0, "w", (change(10, 1), change(11, 1), change(18, 1))), Mark(0, "w", 20),
@@ -164,14 +164,14 @@ class Readings:
         """Nothing is read."""
         return Small(self.machine.start(CONSUMER, Now(0))[0], (0, 0, 0))
 
-    def steps(self, world: Small) -> Iterator[Step[Small]]:
+    def steps(self, world: Small) -> Iterator[WorldStep[Small]]:
         """Any partition hands its next entry on."""
         for p, log in enumerate(self.logs):
             if world.at[p] < len(log):
                 polled = Polled(p, world.at[p], log[world.at[p]])
                 state, _ = self.machine.step(world.state, Received(f"partition-{p}", polled), Now(0))
                 at = (*world.at[:p], world.at[p] + 1, *world.at[p + 1 :])
-                yield Step((p, world.at[p]), Small(state, at, world.crashed), self._found(state))
+                yield WorldStep((p, world.at[p]), Small(state, at, world.crashed), self._found(state))
 
     def _found(self, state: ConsumerState) -> Any:
         watched = ConsumerMonitor(self.mode)
@@ -221,13 +221,13 @@ def _whole(world: Small) -> bool:
 class Ends(Readings):
     """The same, where the consumer may crash, and what is read to its end must be whole."""
 
-    def steps(self, world: Small) -> Iterator[Step[Small]]:
+    def steps(self, world: Small) -> Iterator[WorldStep[Small]]:
         """As ever, or the consumer begins anew with its database."""
         found = list(super().steps(world))
         if not world.crashed:
             state, _ = self.machine.again(CONSUMER, world.state, KEPT, Now(0))
             at = tuple(state.listeners[p].next if p in state.listeners else 0 for p in range(len(LOGS)))
-            found.append(Step(CONSUMER, Small(state, at, crashed=True), self._found(state)))
+            found.append(WorldStep(CONSUMER, Small(state, at, crashed=True), self._found(state)))
         for step in found:
             at_end = all(n == len(log) for n, log in zip(step.world.at, LOGS, strict=True))
             broken = ("Whole In The End", str(step.world.at)) if at_end and not _whole(step.world) else None
@@ -246,7 +246,9 @@ def test_a_consumer_that_reads_on_behind_what_it_had_in_memory_loses_rows(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted bug: it saves how far it has read."""
-    monkeypatch.setattr(consumer.Listener, "saved", property(lambda one: consumer.Place(one.next, one.resolved_ts)))
+    monkeypatch.setattr(
+        consumer.Listener, "saved", property(lambda one: consumer.ListenerPlace(one.next, one.resolved_ts))
+    )
     assert explore(Ends(mode)).broken is not None
 
 

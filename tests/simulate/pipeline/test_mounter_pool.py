@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_pipeline_run import SECOND, assert_whole, run
 
 from ticdc_lab.errors import ContractError
-from ticdc_lab.simulate.pipeline.capture.state import Desk
+from ticdc_lab.simulate.pipeline.capture.state import CaptureDesk
 from ticdc_lab.simulate.pipeline.downstream import Rows
 from ticdc_lab.simulate.pipeline.settings import BY_TABLE, CONFLICT, MQ, MYSQL, CaptureSettings, DownstreamSettings
 from ticdc_lab.simulate.scenario import scenario_from_text
@@ -42,7 +42,7 @@ def test_more_workers_mount_more():
 
 def test_a_pool_that_nobody_asks_is_seen(monkeypatch):
     """Planted: the bound above is passed."""
-    monkeypatch.setattr(Desk, "mounts", lambda self, rows: True)
+    monkeypatch.setattr(CaptureDesk, "mounts", lambda self, rows: True)
     with pytest.raises(AssertionError):
         test_no_more_rows_leave_a_capture_than_its_pool_mounts(1, "processor")
 

@@ -25,7 +25,7 @@ from ticdc_lab.simulate.pipeline.capture import sink
 from ticdc_lab.simulate.pipeline.downstream import Rows
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Mutation
-from ticdc_lab.simulate.pipeline.load import Load, Txn
+from ticdc_lab.simulate.pipeline.load import ClientTxn, Load
 from ticdc_lab.simulate.pipeline.monitor import (
     BARRIER,
     BELOW,
@@ -41,7 +41,7 @@ from ticdc_lab.simulate.pipeline.monitor import (
     TWICE,
     WHOLE,
 )
-from ticdc_lab.simulate.pipeline.run import Run
+from ticdc_lab.simulate.pipeline.run import PipelineRun
 from ticdc_lab.simulate.pipeline.settings import (
     AT_MOST_ONCE,
     BASE,
@@ -92,7 +92,7 @@ def seven_rows() -> Load:
     for n in range(80):
         keys = [key_of(100 + (h % 2 if n % 3 else 0), 10 * n + h) for h in range(7)]
         rows = tuple(Mutation(key, PUT, Raw((1, 2), (10 * n + h, "x"))) for h, key in enumerate(keys))
-        found.append(Txn(20_000 + n * 20_000, 0, rows))
+        found.append(ClientTxn(20_000 + n * 20_000, 0, rows))
     return Load(TABLES, tuple(found))
 
 
@@ -141,7 +141,7 @@ def test_a_topic_takes_rows_and_a_batch_may_tear_a_transaction():
     assert max(len(e.changes) for e in found.entries if isinstance(e, Rows)) == 3
 
 
-def rows_below_an_earlier_one(found: Run) -> int:
+def rows_below_an_earlier_one(found: PipelineRun) -> int:
     """Count the rows that come from a processor behind a row of a later commit_ts."""
     newest: dict[str, int] = {}
     n = 0

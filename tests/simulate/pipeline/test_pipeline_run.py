@@ -19,11 +19,11 @@ from planted_pipeline import (
 )
 
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Lose, Part, Pause, Restart
-from ticdc_lab.simulate.pipeline.downstream import Ddl, Pace, Rows
+from ticdc_lab.simulate.pipeline.downstream import DdlEntry, Pace, Rows
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import DELETE, PUT, Merge, Mutation, Split, TransferLeader
-from ticdc_lab.simulate.pipeline.load import Load, Txn
-from ticdc_lab.simulate.pipeline.run import Run, simulate
+from ticdc_lab.simulate.pipeline.load import ClientTxn, Load
+from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
 from ticdc_lab.simulate.pipeline.settings import (
     AT_LEAST_ONCE,
     AT_MOST_ONCE,
@@ -34,13 +34,13 @@ from ticdc_lab.simulate.pipeline.settings import (
     SEMANTICS,
     CaptureSettings,
     DownstreamSettings,
-    Settings,
+    PipelineSettings,
     TikvSettings,
 )
-from ticdc_lab.simulate.pipeline.tables import Change, Column, Job, Raw, TableInfo
+from ticdc_lab.simulate.pipeline.tables import Change, Column, FinishedJob, Raw, TableInfo
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.roles import MoveTable
-from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 
 COLUMNS = (Column(1, "id", "bigint", True), Column(2, "v", "varchar"))
 TABLES = tuple(TableInfo(100 + i, "s", f"t{i}", COLUMNS) for i in range(4))
@@ -48,7 +48,7 @@ WIDER = TABLES[0]._replace(columns=(*COLUMNS, Column(3, "extra", "int", False, 5
 SECOND = 1_000_000
 
 
-def steady(transactions: int = 600, every_us: int = 10_000) -> tuple[Txn, ...]:
+def steady(transactions: int = 600, every_us: int = 10_000) -> tuple[ClientTxn, ...]:
     """Give transactions over all tables: inserts, updates and deletes of sixty rows each."""
     found = []
     for n in range(transactions):
@@ -60,7 +60,7 @@ def steady(transactions: int = 600, every_us: int = 10_000) -> tuple[Txn, ...]:
             one._replace(op=DELETE, value=None) if gone else one,
             Mutation(other, PUT, Raw((1, 2), (100 + n, "x"))),
         )
-        found.append(Txn(20_000 + n * every_us, 0, mutations))
+        found.append(ClientTxn(20_000 + n * every_us, 0, mutations))
     return tuple(found)
 
 
@@ -70,8 +70,11 @@ LOAD = Load(TABLES, steady())
 def ddl_load() -> Load:
     """Give a load whose first table gets a column at 3 s, and whose last is dropped at 5 s."""
     jobs = (
-        (3 * SECOND, Job(1, "add column", "ALTER TABLE s.t0 ADD COLUMN extra INT DEFAULT 5", "s", "t0", None, WIDER)),
-        (5 * SECOND, Job(2, "drop table", "DROP TABLE s.t3", "s", "t3", 103, None)),
+        (
+            3 * SECOND,
+            FinishedJob(1, "add column", "ALTER TABLE s.t0 ADD COLUMN extra INT DEFAULT 5", "s", "t0", None, WIDER),
+        ),
+        (5 * SECOND, FinishedJob(2, "drop table", "DROP TABLE s.t3", "s", "t3", 103, None)),
     )
     found = []
     for txn in steady():
@@ -87,18 +90,20 @@ def ddl_load() -> Load:
     return Load(TABLES, tuple(found), jobs)
 
 
-def run(load: Load = LOAD, *, until_us: int = 12 * SECOND, captures: int = 2, variant: str = "v2", **more: Any) -> Run:
+def run(
+    load: Load = LOAD, *, until_us: int = 12 * SECOND, captures: int = 2, variant: str = "v2", **more: Any
+) -> PipelineRun:
     """Run with a few settings by their names."""
     own = {k: more.pop(k) for k in list(more) if k in CaptureSettings.__dataclass_fields__}
     created_us = more.pop("created_us", 0)
     downstream, tikv = more.pop("downstream", DownstreamSettings()), more.pop("tikv", TikvSettings())
-    settings = Settings(
+    settings = PipelineSettings(
         Scheduler(captures=captures, variant=variant), tikv, CaptureSettings(**own), downstream, created_us=created_us
     )
     return simulate(settings, load, until_us=until_us, **more)
 
 
-def delivered(found: Run) -> list[Change]:
+def delivered(found: PipelineRun) -> list[Change]:
     """Give what can be seen downstream, in the order of arrival."""
     return [c for e in found.entries if isinstance(e, Rows) for c in e.changes]
 
@@ -116,7 +121,7 @@ def final(changes: Sequence[Change]) -> dict[int, Any]:
     return {k: v for k, v in rows.items() if v is not None}
 
 
-def assert_whole(found: Run) -> None:
+def assert_whole(found: PipelineRun) -> None:
     """Everything came, nothing that was promised is broken, and the checkpoint is near the end."""
     assert found.violation is None
     assert not found.monitor.owed
@@ -154,7 +159,7 @@ def test_the_truth_of_a_run_is_whole_where_gc_takes_versions_from_tikv():
 def test_a_changefeed_can_start_in_the_past():
     """Its scan finds what was committed since, also versions that were overwritten."""
     past = run(created_us=3 * SECOND)
-    settings = Settings(Scheduler(captures=2), start_ts=run().start_ts, created_us=3 * SECOND)
+    settings = PipelineSettings(Scheduler(captures=2), start_ts=run().start_ts, created_us=3 * SECOND)
     found = simulate(settings, LOAD, until_us=12 * SECOND)
     assert in_order(delivered(found)) == found.changes
     assert len(found.changes) > len(past.changes)
@@ -195,7 +200,7 @@ def test_a_capture_that_crashes_repeats_loses_or_neither_as_the_semantics_say(se
 def test_an_older_version_that_was_lost_on_the_way_takes_the_newer_ones_with_it():
     """One write is lost for good and those behind it are acknowledged: all of them are written again, in order."""
     versions = [Mutation(key_of(100, 5), PUT, Raw((1, 2), (5, f"v{n}"))) for n in range(100)]
-    hot = Load(TABLES, tuple(Txn(20_000 + n * 20_000, 0, (one,)) for n, one in enumerate(versions)))
+    hot = Load(TABLES, tuple(ClientTxn(20_000 + n * 20_000, 0, (one,)) for n, one in enumerate(versions)))
     found = run(hot, faults=[Lose(1_900_000, "Write", to="downstream")], sink_batch_rows=1, until_us=8 * SECOND)
     assert_whole(found)
     assert found.measures.repeated
@@ -237,7 +242,7 @@ def test_a_table_that_is_moved_goes_on_where_it_was():
 @pytest.mark.parametrize("variant", ["v3", "v4"])
 def test_snapshots_show_nothing_twice_when_the_new_writer_is_lost_before_the_checkpoint_came_to_its_start(variant):
     """A long transaction of another table holds the checkpoint while tables move and their new capture crashes."""
-    long = Txn(SECOND, 5 * SECOND, (Mutation(key_of(103, 999), PUT, Raw((1, 2), (999, "long"))),))
+    long = ClientTxn(SECOND, 5 * SECOND, (Mutation(key_of(103, 999), PUT, Raw((1, 2), (999, "long"))),))
     load = Load(TABLES, tuple(sorted([*LOAD.transactions, long], key=lambda t: t.start_us)))
     moves = [Ask(3 * SECOND, f"capture-{n}", MoveTable(t, "capture-3")) for t in (100, 101) for n in (1, 2, 3)]
     faults = [*moves, Crash(3_800_000, "capture-3"), Restart(4_800_000, "capture-3")]
@@ -252,7 +257,7 @@ def test_a_ddl_stands_between_the_rows_before_and_after_it(rule, faults):
     """Rows have the columns of their commit_ts; under the base rule no later row comes before the DDL."""
     found = run(ddl_load(), rule=rule, faults=faults, until_us=20 * SECOND)
     assert_whole(found)
-    ddls = [e for e in found.entries if isinstance(e, Ddl)]
+    ddls = [e for e in found.entries if isinstance(e, DdlEntry)]
     assert list(dict.fromkeys(e.job.id for e in ddls)) == [1, 2]
     added_ts = ddls[0].ts
     for change in delivered(found):
@@ -282,7 +287,7 @@ def test_a_sorter_with_little_memory_spills_and_gives_the_same():
 
 def test_a_long_transaction_holds_the_checkpoint_and_nothing_else_does():
     """Resolved_ts stays below its start_ts until it commits."""
-    long = Txn(SECOND, 5 * SECOND, (Mutation(key_of(100, 999), PUT, Raw((1, 2), (999, "long"))),))
+    long = ClientTxn(SECOND, 5 * SECOND, (Mutation(key_of(100, 999), PUT, Raw((1, 2), (999, "long"))),))
     load = Load(TABLES, tuple(sorted([*LOAD.transactions, long], key=lambda t: t.start_us)))
     held = run(load, until_us=4 * SECOND)
     free = run(until_us=4 * SECOND)
@@ -316,7 +321,7 @@ SLOW = DownstreamSettings(rows_per_s=140)
 SPLITS = [Ask(t * SECOND, s, Split(key_of(100 + t, 30))) for t in (1, 2, 3) for s in ("tikv-1", "tikv-2", "tikv-3")]
 PAUSES = [Pause(t * SECOND + 3_000 * t, "tikv-1", 700_000) for t in range(1, 6)]
 HELD = Load(
-    TABLES, (Txn(15_000, 3 * SECOND, (Mutation(key_of(100, 650), PUT, Raw((1, 2), (650, "held"))),)), *steady())
+    TABLES, (ClientTxn(15_000, 3 * SECOND, (Mutation(key_of(100, 650), PUT, Raw((1, 2), (650, "held"))),)), *steady())
 )
 SLOW_SCAN = TikvSettings(scan_rows_per_s=200, scan_batch=4)
 PLANTED = {

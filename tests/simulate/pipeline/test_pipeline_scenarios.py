@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from ticdc_lab.cli import main
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate.pipeline.looking import moments, why_at
-from ticdc_lab.simulate.pipeline.model import Played, play
+from ticdc_lab.simulate.pipeline.model import PlayedPipeline, play
 from ticdc_lab.simulate.pipeline.scenario import LoadSettings, Named, load_of_scenario
 from ticdc_lab.simulate.scenario import Scenario, read_scenario, scenario_from_text
 
@@ -160,7 +160,7 @@ def test_why_names_a_paused_capture() -> None:
 def test_the_same_seed_gives_the_same_run_and_sums_stay_right_without_faults() -> None:
     """Outcomes, trace and log."""
     read = scenario("load: {rows_per_s: 100}", "network: {loss: 1%}")
-    runs: list[Played] = [play(read, seed=3) for _ in range(2)]
+    runs: list[PlayedPipeline] = [play(read, seed=3) for _ in range(2)]
     assert runs[0].trace.equals(runs[1].trace) and runs[0].run.log.equals(runs[1].run.log)
     assert runs[0].data.ended and runs[0].data.ended.final_right_blind
 

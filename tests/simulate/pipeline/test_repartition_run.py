@@ -16,7 +16,7 @@ from ticdc_lab.simulate.faults import Ask, Crash, Restart
 from ticdc_lab.simulate.pipeline.capture import owner
 from ticdc_lab.simulate.pipeline.downstream import Partitions, Rows
 from ticdc_lab.simulate.pipeline.monitor import LOST, PARTITION, PROOF
-from ticdc_lab.simulate.pipeline.run import Run
+from ticdc_lab.simulate.pipeline.run import PipelineRun
 from ticdc_lab.simulate.pipeline.settings import (
     AT_LEAST_ONCE,
     BASE,
@@ -34,7 +34,7 @@ def asked(partitions: int, at_us: int = 3 * SECOND) -> list[Ask]:
     return [Ask(at_us, ETCD, WantPartitions(partitions))]
 
 
-def consumed(found: Run) -> tuple[dict[int, Any], int]:
+def consumed(found: PipelineRun) -> tuple[dict[int, Any], int]:
     """Read the partitions as the design's consumer does: the rows that it wrote, and how many it dropped at an Admin.
 
     A listener holds rows until they are resolved; at an Admin event it drops what it holds above its resolved ts.
@@ -63,7 +63,7 @@ def consumed(found: Run) -> tuple[dict[int, Any], int]:
     return {k: v for k, v in rows.items() if v is not None}, dropped
 
 
-def upstream(found: Run) -> dict[int, Any]:
+def upstream(found: PipelineRun) -> dict[int, Any]:
     """Give the rows as they were committed, in the same form."""
     rows = final(found.changes)
     return {(k & (1 << 40) - 1) + 1000 * (k >> 40): tuple(map(str, v)) for k, v in rows.items()}
@@ -96,12 +96,12 @@ def test_what_a_consumer_drops_comes_again_whatever_the_semantics(semantics):
     assert dropped or semantics == BY_SNAPSHOT, "snapshots show nothing above the checkpoint"
 
 
-def partitions_of(found: Run) -> list[int]:
+def partitions_of(found: PipelineRun) -> list[int]:
     """Give the numbers of partitions that the topic went over to."""
     return [e.partitions for e in found.entries if isinstance(e, Partitions)]
 
 
-def owner_dies(at_us: int) -> list[Run]:
+def owner_dies(at_us: int) -> list[PipelineRun]:
     """Let either capture, so also the owner, die so long after the wish; it comes back later."""
     found = []
     for n in (1, 2):

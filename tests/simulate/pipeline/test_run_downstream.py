@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ticdc_lab.simulate.machine import Asked, Fired, Now, Received, Send
-from ticdc_lab.simulate.pipeline.downstream import Ddl, Downstream, Mark, Pace, Partitions, Rows, entries
+from ticdc_lab.simulate.pipeline.downstream import DdlEntry, Downstream, Mark, Pace, Partitions, Rows, entries
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.log import log_events, messages
 from ticdc_lab.simulate.pipeline.settings import (
@@ -16,10 +16,10 @@ from ticdc_lab.simulate.pipeline.settings import (
     DownstreamSettings,
 )
 from ticdc_lab.simulate.pipeline.sink_messages import Begin, Execute, Executed, Publish, Resolved, Write, Written
-from ticdc_lab.simulate.pipeline.tables import Change, Column, Job, TableInfo
+from ticdc_lab.simulate.pipeline.tables import Change, Column, FinishedJob, TableInfo
 
 INFO = TableInfo(7, "s", "t", (Column(1, "id", "int", True), Column(2, "v", "varchar")))
-JOB = Job(1, "truncate table", "TRUNCATE TABLE t", "s", "t", 7, INFO)
+JOB = FinishedJob(1, "truncate table", "TRUNCATE TABLE t", "s", "t", 7, INFO)
 
 
 def change(commit_ts: int, handle: int = 1, op: str = "insert") -> Change:
@@ -157,7 +157,7 @@ def test_a_ddl_takes_its_time_and_keeps_its_place():
     machine = Downstream(DownstreamSettings(ddl_us=50_000), AT_LEAST_ONCE)
     state, _ = told(machine, Execute(20, JOB), Write(1, 7, (change(21),)))
     state, outputs = machine.step(state, Fired("due"), Now(50_000))
-    assert [type(e) for e in entries(state)] == [Ddl, Rows]
+    assert [type(e) for e in entries(state)] == [DdlEntry, Rows]
     assert Send("capture-1", Executed(20)) in outputs
 
 
@@ -172,7 +172,7 @@ def test_entries_since_a_state_are_those_that_came_after_it():
 
 ENTRIES = [
     Rows(1, "capture-1", (change(10, 1), change(10, 2))),
-    Ddl(2, "capture-1", 10, JOB),
+    DdlEntry(2, "capture-1", 10, JOB),
     Rows(3, "capture-1", (change(11, 1, "update"), change(12, 2, "delete"))),
     Mark(4, "capture-1", 12),
 ]

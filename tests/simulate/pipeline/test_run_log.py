@@ -19,7 +19,7 @@ from ticdc_lab.dispatch import dispatch
 from ticdc_lab.errors import ContractError
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import DELETE, PUT, Mutation
-from ticdc_lab.simulate.pipeline.load import Load, Txn, require_rows
+from ticdc_lab.simulate.pipeline.load import ClientTxn, Load, require_rows
 from ticdc_lab.simulate.pipeline.log import messages
 from ticdc_lab.simulate.pipeline.scenario import LoadSettings, Named, made, table_info
 from ticdc_lab.simulate.pipeline.settings import CONFLICT, DISPATCHERS, DownstreamSettings
@@ -97,8 +97,8 @@ def test_rows_stand_where_ticdcs_dispatcher_puts_them(spark, dispatcher, tmp_pat
 def test_a_load_deletes_only_rows_that_are_there():
     """TiDB writes no other delete, and TiCDC would have no column of it; a row that is rolled back is none."""
     key = key_of(1, 93)
-    insert = Txn(SECOND, 0, (Mutation(key, PUT, Raw((1, 2, 3), (93, "now", 1))),))
-    delete = Txn(2 * SECOND, 0, (Mutation(key, DELETE, None),))
+    insert = ClientTxn(SECOND, 0, (Mutation(key, PUT, Raw((1, 2, 3), (93, "now", 1))),))
+    delete = ClientTxn(2 * SECOND, 0, (Mutation(key, DELETE, None),))
     table = (table_info(1),)
     found = run(Load(table, (insert, delete)), until_us=4 * SECOND)
     assert [c.op for c in found.changes] == ["insert", "delete"]

@@ -9,9 +9,9 @@ import pytest
 
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.marks import chains
-from ticdc_lab.simulate.pipeline.run import Run, simulate
-from ticdc_lab.simulate.pipeline.samples import Seen, families_in, seen_in
-from ticdc_lab.simulate.pipeline.settings import MQ, RULES, CaptureSettings, Settings
+from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
+from ticdc_lab.simulate.pipeline.samples import SeenRun, families_in, seen_in
+from ticdc_lab.simulate.pipeline.settings import MQ, RULES, CaptureSettings, PipelineSettings
 from ticdc_lab.simulate.pipeline.tryout import (
     FAULTS,
     LONG_KEY,
@@ -22,15 +22,17 @@ from ticdc_lab.simulate.pipeline.tryout import (
     shop,
     transactions,
 )
-from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 
 UNTIL_US = 10_000_000
 
 
 @cache
-def ran(rule: str) -> Run:
+def ran(rule: str) -> PipelineRun:
     """A long transaction from 3 to 5 s, a sink that stops from 6 to 7.5 s, a DDL at 8 s."""
-    settings = Settings(Scheduler(captures=2), capture=CaptureSettings(rule=rule, sorter_memory_rows=MEMORY_ROWS))
+    settings = PipelineSettings(
+        Scheduler(captures=2), capture=CaptureSettings(rule=rule, sorter_memory_rows=MEMORY_ROWS)
+    )
     load = shop(long_us=2_000_000, until_us=UNTIL_US - 1_500_000, ddl_us=8_000_000)
     stops = FAULTS["the sink takes nothing for 3 s"](6_000_000)
     stops = [stops[0], stops[1]._replace(at_us=7_500_000)]
@@ -38,7 +40,7 @@ def ran(rule: str) -> Run:
 
 
 @cache
-def looked_at(rule: str) -> Seen:
+def looked_at(rule: str) -> SeenRun:
     """Its tables."""
     return seen_in(ran(rule).snapshots, rule=rule)
 

@@ -24,7 +24,7 @@ from ticdc_lab.simulate.scheduler.etcd_messages import (
     View,
 )
 from ticdc_lab.simulate.scheduler.run import simulate
-from ticdc_lab.simulate.scheduler.variants import Settings
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings
 
 TTL = 5_000_000
 
@@ -208,7 +208,9 @@ def test_a_second_ddl_waits_for_the_first():
 
 def test_a_capture_may_have_any_name():
     """Its lease runs out as others do, and is not taken for the end of a DDL."""
-    end = simulate(Settings(captures=("ddl", "b"), tables=2), faults=[Crash(1_000_000, "ddl")], until_us=9_000_000).end
+    end = simulate(
+        SchedulerSettings(captures=("ddl", "b"), tables=2), faults=[Crash(1_000_000, "ddl")], until_us=9_000_000
+    ).end
     assert end.because == "time" and end.violation is None
 
 

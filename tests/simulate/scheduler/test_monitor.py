@@ -16,12 +16,12 @@ from ticdc_lab.simulate.machine import Changed
 from ticdc_lab.simulate.scheduler import run
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, Ddl
-from ticdc_lab.simulate.scheduler.executor import Executor, Pace, added, gone, settled, stopping, stuck
-from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST, MONOTONE, REVISIONS, Monitor
+from ticdc_lab.simulate.scheduler.executor import Executor, TablePace, added, gone, settled, stopping, stuck
+from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST, MONOTONE, REVISIONS, SchedulerMonitor
 from ticdc_lab.simulate.scheduler.run import simulate
-from ticdc_lab.simulate.scheduler.variants import Settings
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings
 
-PACE = Pace(prepare_us=0, stop_us=0, lag_us=0, catch_up=1000)
+PACE = TablePace(prepare_us=0, stop_us=0, lag_us=0, catch_up=1000)
 FAR = ts_of(1 << 40)
 
 
@@ -29,7 +29,7 @@ class Watched:
     """Two processors and an etcd, whose steps the auditor is shown."""
 
     def __init__(self, *tables, stops=True):
-        self.monitor = Monitor(ts_of(0), frozenset(tables), stops)
+        self.monitor = SchedulerMonitor(ts_of(0), frozenset(tables), stops)
         self.at_us = 0
         self.executors = {A: Executor(PACE, FAR), B: Executor(PACE, FAR)}
         self.tables = self.monitor.wanted
@@ -162,7 +162,7 @@ def test_a_checkpoint_that_comes_late_is_held_against_all_that_is_downstream(pub
     seen.begin(A, 1)
     seen.at_us = 3000
     assert seen.end(A, 1) is None
-    seen.executors[B] = Executor(Pace(prepare_us=0, stop_us=0, lag_us=0, catch_up=1), FAR)
+    seen.executors[B] = Executor(TablePace(prepare_us=0, stop_us=0, lag_us=0, catch_up=1), FAR)
     assert seen.begin(B, 1, 1000) is None
     violation = seen.publish(published_us)
     assert (violation and violation[0]) == found
@@ -262,11 +262,13 @@ def test_it_can_count_only():
 def test_a_table_that_is_dropped_and_comes_again_is_not_lost(variant, takes_us):
     """Also where the processor has not heard of it yet, or still stops it: what it writes counts."""
     ddl = [Ask(5_000_000, ETCD, Ddl(drop=(1,), takes_us=1000)), Ask(5_000_000, ETCD, Ddl(add=(1,), takes_us=takes_us))]
-    run = simulate(Settings(variant=variant, captures=3, tables=4), faults=ddl, until_us=8_000_000, level="nothing")
+    run = simulate(
+        SchedulerSettings(variant=variant, captures=3, tables=4), faults=ddl, until_us=8_000_000, level="nothing"
+    )
     assert run.violation is None and run.end.because == "time"
 
 
-class Unasked(Monitor):
+class Unasked(SchedulerMonitor):
     """An auditor that is shown every step, and says whether one without a change told it anything."""
 
     sees_changes_alone = False
@@ -284,7 +286,7 @@ class Unasked(Monitor):
 
 def vars_of(monitor):
     """Give all that an auditor knows."""
-    return {f.name: getattr(monitor, f.name) for f in fields(Monitor)}
+    return {f.name: getattr(monitor, f.name) for f in fields(SchedulerMonitor)}
 
 
 @pytest.mark.parametrize("variant", ["v2", "v3", "v4"])
@@ -292,12 +294,12 @@ def test_a_step_without_a_change_tells_the_auditor_nothing(variant, monkeypatch)
     """So the loop need not show it: shown all, it finds the same, and a planted bug in the same step."""
     chaos, seen = Chaos(4_000_000, 500_000), []
     ddl = Ask(2_000_000, ETCD, Ddl(add=(9,), drop=(1,)))
-    for kind in (Monitor, Unasked):
-        monkeypatch.setattr(run, "Monitor", kind)
+    for kind in (SchedulerMonitor, Unasked):
+        monkeypatch.setattr(run, "SchedulerMonitor", kind)
         for plant in (nullcontext, lambda: planted("skips_minimum")):
             with plant():
                 found = simulate(
-                    Settings(variant=variant, tables=5), faults=[ddl], chaos=chaos, seed=3, until_us=8_000_000
+                    SchedulerSettings(variant=variant, tables=5), faults=[ddl], chaos=chaos, seed=3, until_us=8_000_000
                 )
             seen.append((found.end, found.measures))
     assert seen[:2] == seen[2:] and Unasked.told == 0

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ticdc_lab.simulate.scheduler.run import simulate
-from ticdc_lab.simulate.scheduler.variants import Settings
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings
 
 PROTOCOL = ("Announce", "Sync", "DispatchTable", "DispatchTableResponse", "Checkpoint")
 FIELDS = {
@@ -21,7 +21,7 @@ FIELDS = {
 
 def received(seed):
     """Give the protocol's messages of a quiet start, in the order in which they come in."""
-    run = simulate(Settings(captures=2, tables=2), seed=seed, until_us=2_000_000)
+    run = simulate(SchedulerSettings(captures=2, tables=2), seed=seed, until_us=2_000_000)
     return [r for r in run.trace.to_pylist() if r["kind"] == "received" and r["message"] in PROTOCOL]
 
 

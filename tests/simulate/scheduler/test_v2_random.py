@@ -11,7 +11,7 @@ from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, Ddl
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable
 from ticdc_lab.simulate.scheduler.run import simulate
-from ticdc_lab.simulate.scheduler.variants import Settings
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings
 
 CAPTURES, TABLES = 3, 6
 EACH = 10
@@ -19,7 +19,7 @@ EACH = 10
 
 def judge(variant, seed, *, over_us, until_us, ttl_us):
     """Run one seed; says what is wrong at the end, None if nothing is."""
-    settings = Settings(variant=variant, captures=CAPTURES, tables=TABLES, ttl_us=ttl_us)
+    settings = SchedulerSettings(variant=variant, captures=CAPTURES, tables=TABLES, ttl_us=ttl_us)
     run = simulate(settings, seed=seed, until_us=until_us, chaos=Chaos(over_us), level="nothing")
     if run.violation:
         return run.violation
@@ -57,7 +57,7 @@ def test_long_chaos(variant):
 @pytest.mark.parametrize("variant", ["v2", "v3", "v4"])
 def test_many_captures(variant):
     """20 of them: every step has so many messages that they travel as stretches, also those to and from etcd."""
-    run = simulate(Settings(variant=variant, captures=20, tables=60), until_us=6_000_000, level="nothing")
+    run = simulate(SchedulerSettings(variant=variant, captures=20, tables=60), until_us=6_000_000, level="nothing")
     assert run.violation is None and us_of(run.kernel.states["etcd"].checkpoint_ts) > 5_000_000
 
 
@@ -67,7 +67,7 @@ def test_a_drain_strands_no_table(end):
     drained, gone = ((1, 2, 3), ()) if end == "all are drained" else ((1, 2), (3,))
     asked = [Ask(3_000_000 + 60_000 * n, f"capture-{at}", Drain(f"capture-{n}")) for n in drained for at in (1, 2, 3)]
     faults = [*asked, *(Crash(8_000_000, f"capture-{n}") for n in gone)]
-    run = simulate(Settings(captures=3, tables=6), faults=faults, until_us=30_000_000, level="nothing")
+    run = simulate(SchedulerSettings(captures=3, tables=6), faults=faults, until_us=30_000_000, level="nothing")
     assert run.violation is None
     alive = [s for a, s in run.kernel.states.items() if a != ETCD and a not in run.kernel.down]
     tables = [k for s in alive for k in s.processor.executor.pipelines]
@@ -79,7 +79,7 @@ def test_a_move_of_a_table_that_is_dropped_on_its_way_is_forgotten():
     """It would be refused ever after, as moving already; and one that comes again would go where the former went."""
     drop = Ask(2_600_000, ETCD, Ddl(drop=(1,), takes_us=300_000))
     asked = [Ask(3_000_000, f"capture-{at}", MoveTable(1, "capture-3")) for at in (1, 2, 3)]
-    run = simulate(Settings(captures=3, tables=6), faults=[drop, *asked], until_us=8_000_000)
+    run = simulate(SchedulerSettings(captures=3, tables=6), faults=[drop, *asked], until_us=8_000_000)
     owners = [s.owner for a, s in run.kernel.states.items() if a != ETCD and s.owner is not None]
     assert [dict(owner.moves) for owner in owners] == [{}]
     because = [r.because for r in run.kernel.recorder.rows if r.kind == "decided" and r.subject == "move:1"]

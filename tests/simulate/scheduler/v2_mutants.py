@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from ticdc_lab.simulate.faults import Chaos, Fault, Relink
 from ticdc_lab.simulate.network import Link
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST, MONOTONE
-from ticdc_lab.simulate.scheduler.variants import Settings
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings
 from ticdc_lab.simulate.scheduler.world import Bounds
 
 ANSWERS = "Responses Match Orders"
 
-HASTY = Settings(captures=3, tables=3, ttl_us=2_000_000, margin_us=400_000, tick_us=100_000, poll_us=100_000)
+HASTY = SchedulerSettings(captures=3, tables=3, ttl_us=2_000_000, margin_us=400_000, tick_us=100_000, poll_us=100_000)
 """Sessions that end soon, so that seconds of faults end many."""
 
 CUT_OFF = Chaos(15_000_000, 500_000, ("pause", "part"))
@@ -41,7 +41,7 @@ class Mutant:
     breaks: str
     invariant: str
     bounds: Bounds | None = None
-    settings: Settings = HASTY
+    settings: SchedulerSettings = HASTY
     chaos: Chaos | None = CUT_OFF
     faults: tuple[Fault, ...] = ()
 

@@ -10,9 +10,9 @@ from immutables import Map
 from ticdc_lab.simulate.machine import Asked, Broken, Ignored, Now, Received, Send
 from ticdc_lab.simulate.scheduler import executor as ex
 from ticdc_lab.simulate.scheduler.clock import ts_of
-from ticdc_lab.simulate.scheduler.executor import Pace
+from ticdc_lab.simulate.scheduler.executor import TablePace
 from ticdc_lab.simulate.scheduler.roles import Poll, Restart
-from ticdc_lab.simulate.scheduler.v3 import Agent, Failing, Leave, Settings
+from ticdc_lab.simulate.scheduler.v3 import Failing, Leave, V3Agent, V3Settings
 from ticdc_lab.simulate.scheduler.v3.messages import (
     ABSENT,
     ALIVE,
@@ -41,7 +41,7 @@ class Processor:
     """A processor that is driven through its public interface; preparing takes 200 µs, stopping 50."""
 
     def __init__(self):
-        self.machine = Agent(Settings(pace=Pace(prepare_us=200, stop_us=50, lag_us=10)))
+        self.machine = V3Agent(V3Settings(pace=TablePace(prepare_us=200, stop_us=50, lag_us=10)))
         self.at_us = 1_000
         self.state, _ = self.machine.start("agent-1", Now(self.at_us))
         self.seq = 0

@@ -10,13 +10,13 @@ from v3_cases import Driven, at, captures, view
 
 from ticdc_lab.simulate.machine import Asked, Now
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, Rebalance
-from ticdc_lab.simulate.scheduler.v3 import Settings
+from ticdc_lab.simulate.scheduler.v3 import V3Settings
 from ticdc_lab.simulate.scheduler.v3.captures import (
     INITIALIZED,
     STOPPING,
     UNINITIALIZED,
     Captures,
-    CaptureStatus,
+    V3CaptureStatus,
     all_initialized,
     heard,
     registered,
@@ -103,7 +103,7 @@ def test_nothing_is_scheduled_before_every_capture_has_answered():
 
 def test_a_capture_that_joins_gets_a_table_once_it_has_answered():
     """Three tables on a, b joins: a heartbeat, and after its answer one move."""
-    driven = owner({"a": (1, 2, 3)}, settings=Settings(heartbeat_ticks=1 << 30, check_balance_us=0))
+    driven = owner({"a": (1, 2, 3)}, settings=V3Settings(heartbeat_ticks=1 << 30, check_balance_us=0))
     driven.tick("ab", driven.tables)
     assert driven.heartbeats() == ["b"] and driven.requests() == []
     driven.answer("b")
@@ -133,18 +133,18 @@ def test_v3_26_balance_moves_as_many_tables_as_tasks_may_run():
     """Four tables on a, b joins: two moves, or one; none while a capture is stopping."""
     seen = view({1: "a", 2: "a", 3: "a", 4: "a"}, captures("a", "b"))
     for limit, moves in ((2, [MoveTask(1, "b"), MoveTask(2, "b")]), (1, [MoveTask(1, "b")])):
-        tasks, (decided,) = balance(Settings(max_task_concurrency=limit), seen)
+        tasks, (decided,) = balance(V3Settings(max_task_concurrency=limit), seen)
         assert tasks == moves and decided.chosen == f"move {limit} tables"
     assert decided.rejected[0] == ("a", "1 tables not moved because 1 at a time is the limit")
-    tasks, (decided,) = balance(Settings(), view({1: "a", 2: "a"}, captures("b", a=STOPPING)))
+    tasks, (decided,) = balance(V3Settings(), view({1: "a", 2: "a"}, captures("b", a=STOPPING)))
     assert tasks == [] and decided.because == "not balanced because a is stopping"
-    tasks, (decided,) = balance(Settings(), view({1: "a", 2: "b"}, captures("a", "b")))
+    tasks, (decided,) = balance(V3Settings(), view({1: "a", 2: "b"}, captures("a", "b")))
     assert tasks == [] and decided.chosen is None and len(decided.rejected) == 2
 
 
 def test_the_balance_is_looked_at_again_after_an_interval_or_at_once_after_a_move():
     """A look that moved something is followed by another; one that found nothing waits."""
-    settings = Settings(check_balance_us=1_000)
+    settings = V3Settings(check_balance_us=1_000)
     even, odd = view({1: "a", 2: "b"}, captures("a", "b")), view({1: "a", 2: "a"}, captures("a", "b"))
     state, tasks, _ = schedule(settings, even, Schedulers())
     assert tasks == [] and state.balanced_us == 0
@@ -158,7 +158,7 @@ def test_the_balance_is_looked_at_again_after_an_interval_or_at_once_after_a_mov
 
 def test_a_stopping_capture_does_not_end_the_force_of_a_balance_that_goes_on():
     """As in TiCDC: such a look returns before it forgets that the last one moved something."""
-    settings = Settings(check_balance_us=1_000_000)
+    settings = V3Settings(check_balance_us=1_000_000)
     odd = view({1: "a", 2: "a"}, captures("a", "b"))
     state, tasks, _ = schedule(settings, odd, Schedulers())
     assert tasks and state.force_balance
@@ -173,7 +173,7 @@ def test_a_stopping_capture_does_not_end_the_force_of_a_balance_that_goes_on():
 
 def test_v3_28_a_drained_capture_gives_its_tables_evenly():
     """Not before all are Replicating; then b, which has one already, gets one and c two; a limit of one gives one."""
-    settings, members = Settings(), captures("a", "c", "b", owner="b")
+    settings, members = V3Settings(), captures("a", "c", "b", owner="b")
     where = {1: "a", 2: "a", 3: "a", 6: "b"}
     moving = view(where, members)
     sets = moving.replications.sets
@@ -184,12 +184,12 @@ def test_v3_28_a_drained_capture_gives_its_tables_evenly():
     target, tasks, _ = drain_capture(settings, moving, "a")
     assert target == "a" and [task.span for task in tasks] == [1, 2, 3]
     assert sorted(task.to for task in tasks) == ["b", "c", "c"]
-    assert len(drain_capture(Settings(max_task_concurrency=1), moving, "a")[1]) == 1
+    assert len(drain_capture(V3Settings(max_task_concurrency=1), moving, "a")[1]) == 1
 
 
 def test_v3_29_the_owner_is_not_drained_and_an_empty_target_is_forgotten():
     """A stopping owner is skipped; a target without tables, or unknown, or with nobody beside it is no target."""
-    settings = Settings()
+    settings = V3Settings()
     where = {1: "a", 2: "b"}
     target, tasks, decided = drain_capture(settings, view(where, captures("a", owner="b", b=STOPPING)), None)
     assert (target, tasks) == (None, []) and decided[0].because == "not drained because the owner goes last"
@@ -220,7 +220,7 @@ def test_v3_31_a_rebalance_stays_asked_for_until_its_burst_is_accepted():
     """Four tables on a, two on b: one burst with one move a->b, twice, until accepted; given up if one is stopping."""
     where = {1: "a", 2: "a", 5: "a", 6: "a", 3: "b", 4: "b"}
     seen = view(where, captures("a", "b"))
-    state, settings = Schedulers(rebalance=True), Settings()
+    state, settings = Schedulers(rebalance=True), V3Settings()
     assert rebalance(settings, seen, False) == (False, [], [])
     for _ in range(2):
         asked, tasks, _ = rebalance(settings, seen, state.rebalance)
@@ -237,7 +237,7 @@ def test_v3_31_a_rebalance_stays_asked_for_until_its_burst_is_accepted():
 
 def test_v3_32_a_capture_is_initialized_by_its_first_answer_and_never_alive_again():
     """Another processor epoch is ignored; Stopping is kept, whatever comes later."""
-    status = CaptureStatus("a")
+    status = V3CaptureStatus("a")
     response = HeartbeatResponse(Header("v8.5.0", 1, 4), "owner")
     assert status.state == UNINITIALIZED
     status = heard(status, response, response.header)
@@ -264,7 +264,7 @@ def test_captures_come_and_go():
 
 def test_heartbeats_come_every_second_tick_and_name_what_each_capture_should_have():
     """Also to captures that have not answered; a table in a move is asked of both."""
-    driven = owner({"a": (1, 2), "b": (3,)}, settings=Settings(heartbeat_ticks=2))
+    driven = owner({"a": (1, 2), "b": (3,)}, settings=V3Settings(heartbeat_ticks=2))
     driven.step(Asked(MoveTable(3, "a")))
     driven.tick("ab", driven.tables)
     assert driven.requests() == [("a", AddTable(3, True, Checkpoint()))] and driven.heartbeats() == []
@@ -275,7 +275,7 @@ def test_heartbeats_come_every_second_tick_and_name_what_each_capture_should_hav
 
 def test_statistics_are_asked_for_with_the_next_heartbeat():
     """Heartbeats at ticks 2, 4, 6, 8, statistics due at 3 and 6: asked for at 4 and 6."""
-    driven = Driven(settings=Settings(heartbeat_ticks=2, collect_stats_ticks=3))
+    driven = Driven(settings=V3Settings(heartbeat_ticks=2, collect_stats_ticks=3))
     asked = []
     for tick in range(1, 9):
         driven.tick("ab", ())
@@ -299,7 +299,7 @@ def test_messages_carry_revision_and_the_epoch_of_the_processor():
 
 def test_basic_adds_in_batches_round_robin_and_removes_what_nobody_wants():
     """Stopping captures get nothing; all stopping: nothing is added; Absent spans are added like new ones."""
-    settings = Settings(add_table_batch_size=2)
+    settings = V3Settings(add_table_batch_size=2)
     tasks, _ = basic(settings, view({}, captures("b", a=STOPPING), {1, 2, 3, 4}, checkpoint_ts=9))
     assert tasks == [Burst((AddTask(1, "b", 9), AddTask(2, "b", 9)))]
     tasks, (decided,) = basic(settings, view({}, captures(a=STOPPING, b=STOPPING), {1, 2}))
@@ -313,7 +313,7 @@ def test_basic_adds_in_batches_round_robin_and_removes_what_nobody_wants():
 
 def test_moves_that_cannot_be_made_are_given_up_with_a_reason():
     """Unknown table, unknown or stopping capture, no record, not Replicating; what can be moved stays asked for."""
-    settings, where, members = Settings(), {1: "a"}, captures("a", "b", c=STOPPING)
+    settings, where, members = V3Settings(), {1: "a"}, captures("a", "b", c=STOPPING)
     moving = {1: move(view(where, members).replications.sets[1], "b").replication}
     for seen, span, to, because in (
         (view(where, members), 0, "a", "nobody wants it replicated"),
@@ -331,7 +331,7 @@ def test_moves_that_cannot_be_made_are_given_up_with_a_reason():
 
 def test_only_basic_is_asked_while_as_many_tasks_run_as_may():
     """Adding goes on; a move waits until a task has ended."""
-    settings = Settings(max_task_concurrency=1)
+    settings = V3Settings(max_task_concurrency=1)
     state = Schedulers(moves=Map({1: "b"}))
     seen = view({1: "a"}, captures("a", "b"))
     busy = seen._replace(replications=replace(seen.replications, running=Map({1: None})))

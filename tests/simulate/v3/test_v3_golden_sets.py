@@ -36,7 +36,14 @@ from ticdc_lab.simulate.scheduler.v3.replication_set import (
     has_removed,
     rebuilt,
 )
-from ticdc_lab.simulate.scheduler.v3.replications import AddTask, Burst, Draft, Replications, handle_tasks, planned
+from ticdc_lab.simulate.scheduler.v3.replications import (
+    AddTask,
+    Burst,
+    Replications,
+    ReplicationsDraft,
+    handle_tasks,
+    planned,
+)
 
 
 def test_v3_01_add_goes_through_prepare_and_commit():
@@ -230,13 +237,13 @@ def test_v3_16_a_report_leads_to_one_message_at_most():
 
 def test_v3_17_bursts_are_exempt_from_the_limit_of_tasks():
     """One task may run: the second is refused; a burst of three is taken, except for the span that has a task."""
-    draft = Draft(Replications())
+    draft = ReplicationsDraft(Replications())
     tasks = [AddTask(1, "0", 1), AddTask(9, "0", 1)]
     assert handle_tasks(draft, tasks, 1) == tasks[:1]
     assert [note.because for note in draft.notes if isinstance(note, Ignored)] == [
         "the limit of 1 running tasks is reached"
     ]
-    draft = Draft(draft.finished())
+    draft = ReplicationsDraft(draft.finished())
     burst = Burst((AddTask(1, "1", 1), AddTask(2, "2", 1), AddTask(3, "3", 1)))
     assert handle_tasks(draft, [AddTask(9, "0", 1), burst], 1) == [burst]
     assert [(to, r.span) for to, r in draft.requests] == [("2", 2), ("3", 3)]
@@ -245,7 +252,7 @@ def test_v3_17_bursts_are_exempt_from_the_limit_of_tasks():
 
 def test_v3_18_the_checkpoint_is_that_of_the_slowest_table_if_all_are_scheduled():
     """t1 (10,20), t2 (15,30), barrier 30: (10,20); the last sync is the highest, the puller's the lowest."""
-    draft = Draft(Replications())
+    draft = ReplicationsDraft(Replications())
     draft.put(rebuilt(1, 10, {"1": TableStatus(1, REPLICATING, Checkpoint(10, 20, 15), 30)}))
     draft.put(rebuilt(2, 15, {"2": TableStatus(2, REPLICATING, Checkpoint(15, 30, 20), 40)}))
     replications = draft.finished()

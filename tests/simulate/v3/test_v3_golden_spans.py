@@ -10,7 +10,7 @@ from immutables import Map
 from v3_cases import Driven, ids
 
 from ticdc_lab.simulate.scheduler.roles import Span
-from ticdc_lab.simulate.scheduler.v3 import Region, Settings
+from ticdc_lab.simulate.scheduler.v3 import TableRegion, V3Settings
 from ticdc_lab.simulate.scheduler.v3.messages import REPLICATING, TableStatus
 from ticdc_lab.simulate.scheduler.v3.reconciler import (
     FIRST_KEY,
@@ -32,7 +32,7 @@ SEVEN = "abcdefgh"
 
 def regions(weights):
     """Give seven regions a..b, b..c, ... with these written keys."""
-    return [Region(SEVEN[i], SEVEN[i + 1], weight) for i, weight in enumerate(weights)]
+    return [TableRegion(SEVEN[i], SEVEN[i + 1], weight) for i, weight in enumerate(weights)]
 
 
 def cut(weights, number, threshold=0):
@@ -81,8 +81,8 @@ def test_spans_that_are_added_batch_by_batch_are_not_holes():
 
 def test_v3_38_a_table_stays_whole_while_an_old_node_is_there_and_after_it_left():
     """Only a table that comes later is cut."""
-    parts = tuple(Region(a, b) for a, b in zip("abcdefg", "bcdefgh", strict=True))
-    settings = Settings(
+    parts = tuple(TableRegion(a, b) for a, b in zip("abcdefg", "bcdefgh", strict=True))
+    settings = V3Settings(
         heartbeat_ticks=1 << 30, table_across_nodes=True, region_threshold=1, regions=Map({1: parts, 2: parts})
     )
     driven = Driven(settings=settings)
@@ -125,9 +125,9 @@ def test_v3_37_few_writes_split_nothing():
 
 def test_many_regions_are_split_evenly_and_no_span_is_too_large():
     """15,980 equal regions into five; 251,000 into six, since a span has 50,000 regions at most."""
-    split = split_by_written_keys(whole(1), [Region(str(i), str(i), 2) for i in range(15_980)], 5, 4)
+    split = split_by_written_keys(whole(1), [TableRegion(str(i), str(i), 2) for i in range(15_980)], 5, 4)
     assert split.weights == (9591, 9591, 9591, 9591, 9576) and sum(split.region_counts) == 15_980
-    many = [Region("f", "f", 2)] * (SPAN_REGION_LIMIT * 5 + 1_000)
+    many = [TableRegion("f", "f", 2)] * (SPAN_REGION_LIMIT * 5 + 1_000)
     assert split_by_written_keys(whole(1), many, 5, 4).region_counts == (SPAN_REGION_LIMIT,) * 5 + (1_000,)
 
 
@@ -136,7 +136,7 @@ def test_splits_cover_any_table():
     dice = random.Random(1)
     for _ in range(300):
         weights = [dice.choice((0, 1, 50, 10_000)) for _ in range(dice.randrange(1, 40))]
-        parts = [Region(f"{i:03}", f"{i + 1:03}", weight) for i, weight in enumerate(weights)]
+        parts = [TableRegion(f"{i:03}", f"{i + 1:03}", weight) for i, weight in enumerate(weights)]
         split = split_by_written_keys(whole(1), parts, dice.randrange(1, 12), 0)
         assert sum(split.region_counts) == len(weights) and min(split.region_counts) > 0
         assert all(a.end == b.start for a, b in zip(split.spans, split.spans[1:], strict=False))
@@ -144,7 +144,10 @@ def test_splits_cover_any_table():
 
 def test_a_table_is_cut_by_the_number_of_its_regions():
     """Five regions: one span each as soon as there are enough captures, three spans for one capture."""
-    parts = [Region(f"t1_{i}", f"t1_{i + 1}") for i in range(4)] + [Region("t1_4", "t2_2"), Region("t2_2", "t2_3")]
+    parts = [TableRegion(f"t1_{i}", f"t1_{i + 1}") for i in range(4)] + [
+        TableRegion("t1_4", "t2_2"),
+        TableRegion("t2_2", "t2_3"),
+    ]
     span = Span(1, "t1", "t2")
     ends = ["t1", "t1_1", "t1_2", "t1_3", "t1_4", "t2"]
     each = tuple(Span(1, a, b) for a, b in itertools.pairwise(ends))
@@ -161,7 +164,7 @@ def test_a_table_is_cut_by_the_number_of_its_regions():
 
 def test_regions_out_of_order_split_nothing():
     """The cache was stale: one span."""
-    parts = [Region("t1_0", "t1_1"), Region("t1_1", "t1_4"), Region("t1_2", "t1_3")]
+    parts = [TableRegion("t1_0", "t1_1"), TableRegion("t1_1", "t1_4"), TableRegion("t1_2", "t1_3")]
     assert split_by_region_count(Span(1, "t1", "t2"), parts, 1, 1) == (Span(1, "t1", "t2"),)
 
 
@@ -171,7 +174,7 @@ def test_regions_out_of_order_split_nothing():
 )
 def test_a_thousand_regions_are_cut_evenly(captures, spans, low, high):
     """As many spans as captures ask for, each with as many regions, give or take one."""
-    parts = [Region(f"{i:04}", f"{i + 1:04}") for i in range(1_000)]
+    parts = [TableRegion(f"{i:04}", f"{i + 1:04}") for i in range(1_000)]
     found = split_by_region_count(whole(1), parts, captures, 1)
     starts = [0, *(int(span.start) for span in found[1:]), 1_000]
     sizes = [b - a for a, b in itertools.pairwise(starts)]

@@ -27,10 +27,10 @@ from ticdc_lab.simulate.scheduler.v3.replication_set import ABSENT_SET, PREPARE,
 from ticdc_lab.simulate.scheduler.v3.replications import (
     AddTask,
     Burst,
-    Draft,
     MoveTask,
     RemoveTask,
     Replications,
+    ReplicationsDraft,
     changed,
     current,
     handle_tasks,
@@ -52,7 +52,7 @@ class Manager:
         self.records = records or Replications()
 
     def step(self, change):
-        draft = Draft(self.records)
+        draft = ReplicationsDraft(self.records)
         self.result = change(draft)
         self.records, self.notes = draft.finished(), draft.notes
         return draft.requests
@@ -175,7 +175,7 @@ def test_a_table_the_owner_believes_somewhere_and_that_is_not_there_is_found():
 
 def test_the_checkpoint_is_held_by_barriers_and_holes():
     """No table: the barrier. A prepared table counts with where it starts. A missing span holds everything."""
-    draft = Draft(Replications())
+    draft = ReplicationsDraft(Replications())
     draft.put(rebuilt(4, 3, {"1": TableStatus(4, PREPARED, Checkpoint(10, 15))}))
     parts = [Span(5, "", "m"), Span(5, "m", "~")]
     for part in parts:
@@ -186,7 +186,7 @@ def test_the_checkpoint_is_held_by_barriers_and_holes():
     assert advance(records, planned([4, *parts], records.sets), barrier_ts=30)[:2] == (3, 10)
     assert advance(records, planned([4], records.sets), barrier_ts=9)[:2] == (9, 9)
     assert advance(records, planned([4, 6], records.sets), barrier_ts=25).checkpoint_ts is None
-    draft = Draft(records)
+    draft = ReplicationsDraft(records)
     draft.delete(parts[1])
     lost = noted(planned([4, *parts], records.sets), draft.gone, draft.finished().sets)
     found = advance(draft.finished(), lost, barrier_ts=30)

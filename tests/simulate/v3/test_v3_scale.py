@@ -7,15 +7,15 @@ import pytest
 from ticdc_lab.simulate.machine import Asked, Broken, Now, Received, Send
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.roles import Poll, Rebalance, Tick
-from ticdc_lab.simulate.scheduler.v3 import Agent, Coordinator, Settings
+from ticdc_lab.simulate.scheduler.v3 import V3Agent, V3Coordinator, V3Settings
 
 
 class Cluster:
     """An owner and its processors; every message arrives within the round, 50 ms."""
 
     def __init__(self, tables, captures, batch):
-        settings = Settings(add_table_batch_size=batch)
-        self.coordinator, self.agent = Coordinator(settings), Agent(settings)
+        settings = V3Settings(add_table_batch_size=batch)
+        self.coordinator, self.agent = V3Coordinator(settings), V3Agent(settings)
         self.at_us, self.tables, self.messages, self.mail = 0, frozenset(range(tables)), 0, []
         self.agents = {}
         for i in range(captures):

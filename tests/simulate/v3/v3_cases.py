@@ -9,8 +9,8 @@ from immutables import Map
 
 from ticdc_lab.simulate.machine import Asked, Decided, Ignored, Now, Received, Send
 from ticdc_lab.simulate.scheduler.roles import Tick, Watermarks
-from ticdc_lab.simulate.scheduler.v3 import Coordinator, Settings
-from ticdc_lab.simulate.scheduler.v3.captures import INITIALIZED, CaptureStatus
+from ticdc_lab.simulate.scheduler.v3 import V3Coordinator, V3Settings
+from ticdc_lab.simulate.scheduler.v3.captures import INITIALIZED, V3CaptureStatus
 from ticdc_lab.simulate.scheduler.v3.messages import (
     REPLICATING,
     Checkpoint,
@@ -22,8 +22,8 @@ from ticdc_lab.simulate.scheduler.v3.messages import (
     TableStatus,
 )
 from ticdc_lab.simulate.scheduler.v3.replication_set import rebuilt
-from ticdc_lab.simulate.scheduler.v3.replications import Draft, Replications, planned
-from ticdc_lab.simulate.scheduler.v3.schedulers import View
+from ticdc_lab.simulate.scheduler.v3.replications import Replications, ReplicationsDraft, planned
+from ticdc_lab.simulate.scheduler.v3.schedulers import V3View
 
 GOLDEN = Path(__file__).parents[2] / "data/golden/scheduler/v3.jsonl"
 
@@ -50,7 +50,7 @@ def replicating(span, on, checkpoint_ts=0):
 
 def replications(where):
     """Give records of spans that replicate: ``{span: capture}``, or a set as it is."""
-    draft = Draft(Replications())
+    draft = ReplicationsDraft(Replications())
     for span, found in where.items():
         draft.put(replicating(span, found) if isinstance(found, str) else found)
     return draft.finished()
@@ -58,8 +58,8 @@ def replications(where):
 
 def captures(*names, owner=None, **states):
     """Give capture statuses, Initialized unless another state is named."""
-    found = {name: CaptureStatus(name, INITIALIZED, is_owner=name == owner) for name in names}
-    found |= {name: CaptureStatus(name, state, is_owner=name == owner) for name, state in states.items()}
+    found = {name: V3CaptureStatus(name, INITIALIZED, is_owner=name == owner) for name in names}
+    found |= {name: V3CaptureStatus(name, state, is_owner=name == owner) for name, state in states.items()}
     return Map(found)
 
 
@@ -67,14 +67,14 @@ def view(where, members, wanted=None, *, checkpoint_ts=0, now=None):
     """Give what the schedulers look at; all spans with a record are wanted unless others are named."""
     records = where if isinstance(where, Replications) else replications(where)
     spans = records.sets if wanted is None else wanted
-    return View(members, records, planned(spans, records.sets), checkpoint_ts, now or Now(0))
+    return V3View(members, records, planned(spans, records.sets), checkpoint_ts, now or Now(0))
 
 
 class Driven:
     """A coordinator that is driven through its public interface."""
 
     def __init__(self, address="a", owner_rev=1, settings=None):
-        self.machine = Coordinator(settings or Settings(heartbeat_ticks=1 << 30))
+        self.machine = V3Coordinator(settings or V3Settings(heartbeat_ticks=1 << 30))
         self.at_us = 0
         self.state, _ = self.machine.elected(address, owner_rev, Now(0))
         self.outputs = []

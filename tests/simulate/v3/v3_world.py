@@ -14,9 +14,16 @@ from immutables import Map
 
 from ticdc_lab.simulate.machine import Asked, Broken, Changed, Decided, Now, Received, Send
 from ticdc_lab.simulate.scheduler.clock import ts_of
-from ticdc_lab.simulate.scheduler.executor import WRITING, Pace, checkpoint_of
+from ticdc_lab.simulate.scheduler.executor import WRITING, TablePace, checkpoint_of
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, Poll, Rebalance, Restart, Span, Tick, Watermarks
-from ticdc_lab.simulate.scheduler.v3 import Agent, AgentState, Coordinator, CoordinatorState, Region, Settings
+from ticdc_lab.simulate.scheduler.v3 import (
+    TableRegion,
+    V3Agent,
+    V3AgentState,
+    V3Coordinator,
+    V3CoordinatorState,
+    V3Settings,
+)
 
 STEP_US = 10_000
 CUT_TABLE, KEYS = 2, ("", "b", "c", "d")
@@ -31,15 +38,15 @@ class World:
     """The state of a run; ``hostile`` ends when ``faults`` steps are over."""
 
     seed: int
-    settings: Settings
+    settings: V3Settings
     tables: frozenset[int]
     captures: int = 3
     loss: float = 0.1
     double: float = 0.1
     late_us: int = 300_000
     at_us: int = 1_000_000
-    agents: dict[str, AgentState] = field(default_factory=dict)
-    owners: dict[str, CoordinatorState] = field(default_factory=dict)
+    agents: dict[str, V3AgentState] = field(default_factory=dict)
+    owners: dict[str, V3CoordinatorState] = field(default_factory=dict)
     owner: str = ""
     rev: int = 0
     born: int = 0
@@ -56,8 +63,8 @@ class World:
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
-        self.coordinator = Coordinator(self.settings)
-        self.agent = Agent(self.settings)
+        self.coordinator = V3Coordinator(self.settings)
+        self.agent = V3Agent(self.settings)
         self.created = dict.fromkeys(self.tables, self.checkpoint_ts)
         for _ in range(self.captures):
             self.join()
@@ -241,10 +248,10 @@ def pieces(span: int | Span) -> list[tuple[int, str]]:
 def run(seed: int, *, steps: int = 1_500, tables: int = 4, cut: bool = False) -> World:
     """Run with faults for ``steps`` of 10 ms, then without until all is settled."""
     rng = random.Random(seed)
-    pace = Pace(prepare_us=rng.choice([10_000, 200_000]), stop_us=rng.choice([10_000, 400_000, 3_000_000]))
-    settings = replace(Settings(), pace=pace, check_balance_us=500_000)
+    pace = TablePace(prepare_us=rng.choice([10_000, 200_000]), stop_us=rng.choice([10_000, 400_000, 3_000_000]))
+    settings = replace(V3Settings(), pace=pace, check_balance_us=500_000)
     if cut:
-        parts = tuple(Region(a, b) for a, b in zip("abcd", "bcde", strict=True))
+        parts = tuple(TableRegion(a, b) for a, b in zip("abcd", "bcde", strict=True))
         settings = replace(settings, table_across_nodes=True, region_threshold=1, regions=Map({CUT_TABLE: parts}))
     world = World(seed, settings, frozenset(range(1, tables + 1)))
     for step in range(steps):

@@ -13,13 +13,13 @@ from ticdc_lab.simulate.scheduler.capture import Variant
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable
-from ticdc_lab.simulate.scheduler.v4 import TO_OWNER, Dispatchers, Maintainer, Settings
+from ticdc_lab.simulate.scheduler.v4 import TO_OWNER, Dispatchers, Maintainer, V4Settings
 from ticdc_lab.simulate.scheduler.v4 import settings as v4_settings
 from ticdc_lab.simulate.trace import NOTHING
 
 CAPTURES = ("capture-1", "capture-2", "capture-3")
 QUIET_US, END_US = 20_000_000, 45_000_000
-QUICK = Settings(batch_size=4, balance_interval_us=1_000_000)
+QUICK = V4Settings(batch_size=4, balance_interval_us=1_000_000)
 STEADY_ETCD = tuple(((a, b), Link((1000, 1000))) for c in CAPTURES for a, b in ((c, ETCD), (ETCD, c)))
 DATAGRAMS = Network(Link((500, 60_000), loss=0.1, duplicate=0.1, reorder=0.2), STEADY_ETCD, DATAGRAM)
 STREAMS = Network(Link((500, 60_000), loss=0.1, duplicate=0.1, reorder=0.2))
@@ -32,17 +32,17 @@ def _with_v4(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(variants, "VARIANTS", MappingProxyType({**variants.VARIANTS, "v4": lambda *_, **__: variant}))
 
 
-def simulated(seed: int, *, stops_at_violation: bool = True) -> run.Run:
+def simulated(seed: int, *, stops_at_violation: bool = True) -> run.SchedulerRun:
     """Run three captures under the faults of a seed: over datagrams with even ones, over streams with odd ones."""
     network, kinds = (STREAMS, Chaos(0).kinds) if seed % 2 else (DATAGRAMS, LOCAL)
     chaos = Chaos(QUIET_US, kinds=kinds)
     return run.simulate(
-        run.Settings(variant="v4"), chaos=chaos, seed=seed, until_us=END_US, network=network,
+        run.SchedulerSettings(variant="v4"), chaos=chaos, seed=seed, until_us=END_US, network=network,
         stops_at_violation=stops_at_violation,
     )  # fmt: skip
 
 
-def runs_where(found: run.Run) -> dict[int, list[str]]:
+def runs_where(found: run.SchedulerRun) -> dict[int, list[str]]:
     """Give who replicates each table."""
     where: dict[int, list[str]] = {table: [] for table in range(1, 9)}
     for node in sorted(set(found.kernel.states) - {ETCD}):
@@ -79,7 +79,9 @@ def test_many_seeds_break_nothing() -> None:
 @pytest.mark.soak
 def test_131072_tables_are_scheduled_evenly() -> None:
     """From nothing, on 8 captures."""
-    big = run.simulate(run.Settings(variant="v4", captures=8, tables=131_072), until_us=90_000_000, level=NOTHING)
+    big = run.simulate(
+        run.SchedulerSettings(variant="v4", captures=8, tables=131_072), until_us=90_000_000, level=NOTHING
+    )
     nodes = sorted(set(big.kernel.states) - {ETCD})
     assert big.violation is None
     assert [len(big.kernel.states[node].processor.executor.pipelines) for node in nodes] == [16_384] * 8
@@ -94,7 +96,7 @@ def test_a_drained_capture_ends_without_tables() -> None:
     """And gets none back while it is the target."""
     ask = Ask(5_000_000, "capture-1", Drain("capture-1"))
     asks = [Ask(5_000_000, capture, Drain("capture-1")) for capture in CAPTURES[1:]]
-    found = run.simulate(run.Settings(variant="v4"), faults=[ask, *asks], seed=1, until_us=20_000_000)
+    found = run.simulate(run.SchedulerSettings(variant="v4"), faults=[ask, *asks], seed=1, until_us=20_000_000)
     if found.kernel.states["capture-1"].owner is None:
         assert not found.kernel.states["capture-1"].processor.executor.pipelines
     assert found.violation is None and all(len(nodes) == 1 for nodes in runs_where(found).values())
@@ -103,7 +105,7 @@ def test_a_drained_capture_ends_without_tables() -> None:
 def test_a_user_moves_a_table_without_a_gap_in_its_rows() -> None:
     """It goes where it was asked to, and the auditor sees neither a double write nor a lost row."""
     asks = [Ask(5_000_000, capture, MoveTable(1, to)) for capture in CAPTURES for to in ("capture-3", "capture-2")]
-    found = run.simulate(run.Settings(variant="v4"), faults=asks, seed=1, until_us=5_900_000)
+    found = run.simulate(run.SchedulerSettings(variant="v4"), faults=asks, seed=1, until_us=5_900_000)
     assert found.violation is None and found.measures.overlap_us == 0
     assert runs_where(found)[1] in (["capture-3"], ["capture-2"])
 
@@ -112,7 +114,7 @@ def test_the_tables_of_a_lost_capture_go_to_the_others() -> None:
     """Also when it was the maintainer's: the next one bootstraps and goes on."""
     for capture in CAPTURES:
         found = run.simulate(
-            run.Settings(variant="v4"), faults=[Crash(5_000_000, capture)], seed=2, until_us=25_000_000
+            run.SchedulerSettings(variant="v4"), faults=[Crash(5_000_000, capture)], seed=2, until_us=25_000_000
         )
         alive = sorted(set(found.kernel.states) - {ETCD, capture})
         where = [key for node in alive for key in found.kernel.states[node].processor.executor.pipelines]

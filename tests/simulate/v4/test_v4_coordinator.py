@@ -34,7 +34,7 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     SetDispatcherDrainTarget,
 )
 from ticdc_lab.simulate.scheduler.v4.node import NodeManager
-from ticdc_lab.simulate.scheduler.v4.operators import Move
+from ticdc_lab.simulate.scheduler.v4.operators import MoveOperator
 from ticdc_lab.simulate.scheduler.variants import capture_machine
 
 SECOND = 1_000_000
@@ -46,27 +46,27 @@ def asked(at_us: int, command: Any) -> list[Fault]:
     return [Ask(at_us, capture, command) for capture in CAPTURES]
 
 
-def cluster(*faults: Fault, seed: int = 1, until_us: int = 12 * SECOND, **more: Any) -> run.Run:
+def cluster(*faults: Fault, seed: int = 1, until_us: int = 12 * SECOND, **more: Any) -> run.SchedulerRun:
     """Run three captures with a coordinator."""
     return run.simulate(
-        run.Settings(variant="v4", coordinator=True), faults=faults, seed=seed, until_us=until_us, **more
+        run.SchedulerSettings(variant="v4", coordinator=True), faults=faults, seed=seed, until_us=until_us, **more
     )
 
 
-def told(found: run.Run, subject: str) -> list[tuple[str, Any, Any]]:
+def told(found: run.SchedulerRun, subject: str) -> list[tuple[str, Any, Any]]:
     """Give (node, before, after) of what changed."""
     return [
         (r.node, r.before, r.after) for r in found.kernel.recorder.rows if r.kind == "changed" and r.subject == subject
     ]
 
 
-def maintainers(found: run.Run) -> list[str]:
+def maintainers(found: run.SchedulerRun) -> list[str]:
     """Give who has a maintainer in the end."""
     states = found.kernel.states
     return [a for a in sorted(states) if a != ETCD and a not in found.kernel.down and states[a].processor.maintainer]
 
 
-def assert_well(found: run.Run, tables: int = 8) -> None:
+def assert_well(found: run.SchedulerRun, tables: int = 8) -> None:
     """Nothing is broken, each table is replicated once, one maintainer is there, and the checkpoint follows."""
     assert found.violation is None, found.violation
     where: dict[Any, list[str]] = {}
@@ -283,7 +283,7 @@ def test_a_node_is_not_empty_while_a_move_takes_a_table_to_it_or_from_it(origin:
     control = controller.Control(known, nodes=frozenset(CAPTURES))
     maintainer = replace(state.maintainer, bootstrapped=True, control=control)
     left = []
-    for running in (control, controller.added(control, Move(5, origin, to), 0)[0]):
+    for running in (control, controller.added(control, MoveOperator(5, origin, to), 0)[0]):
         run_on = replace(state, maintainer=replace(maintainer, control=running))
         _, (heartbeat,) = NodeManager(Maintainer(), Dispatchers()).step(run_on, FOLLOWED, Now(0))
         left.append(heartbeat.message.maintainer.draining)
@@ -295,7 +295,7 @@ def test_dispatchers_stand_below_a_ddl_that_their_node_has_yet_to_be_ticked_with
 
     So the checkpoint was at a DDL that nobody had written.
     """
-    machine = capture_machine(run.Settings(variant="v4", coordinator=True), "capture-1")
+    machine = capture_machine(run.SchedulerSettings(variant="v4", coordinator=True), "capture-1")
     state, _ = machine.start("capture-1", Now(0))
     barrier_ts = ts_of(SECOND)
     view = View(2, frozenset(CAPTURES), "capture-2", 1, frozenset({1}), barrier_ts, barrier_ts - 9, barrier_ts)
@@ -319,7 +319,7 @@ def test_a_maintainer_of_an_older_coordinator_is_moved() -> None:
 
 def test_a_maintainer_of_an_older_coordinator_that_ends_before_it_works_is_placed_anew() -> None:
     """Its node, whose processor begins again, takes none with that epoch any more."""
-    machine, sent = coordinator.Coordinator(), list[Any]()
+    machine, sent = coordinator.V4Coordinator(), list[Any]()
     state, _ = machine.elected("capture-1", 3, Now(0))
     old = MaintainerStatus("Working", bootstrap_done=False, maintainer_epoch=(2 << coordinator.PLACES) + 1)
     for at_us, status in ((0, old), (2 * SECOND, None)):

@@ -9,7 +9,7 @@ from v4_cluster import STEP_US, Cluster
 
 from ticdc_lab.simulate.machine import Asked, Decided, Ignored, Send
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, Rebalance, Span, Tick
-from ticdc_lab.simulate.scheduler.v4 import Maintainer, Settings
+from ticdc_lab.simulate.scheduler.v4 import Maintainer, V4Settings
 from ticdc_lab.simulate.scheduler.v4.messages import (
     HeartBeatRequest,
     MergeSpans,
@@ -18,11 +18,11 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     TableSpanStatus,
 )
 
-QUICK = Settings(balance_interval_us=100_000, balance_cooldown_us=1_000_000)
-UNBALANCED = Settings(balance_interval_us=10**12)
+QUICK = V4Settings(balance_interval_us=100_000, balance_cooldown_us=1_000_000)
+UNBALANCED = V4Settings(balance_interval_us=10**12)
 
 
-def running(nodes: int = 2, tables: int = 4, settings: Settings = QUICK) -> Cluster:
+def running(nodes: int = 2, tables: int = 4, settings: V4Settings = QUICK) -> Cluster:
     """Give a cluster whose tables all replicate."""
     cluster = Cluster(nodes, range(1, tables + 1), settings)
     cluster.run()

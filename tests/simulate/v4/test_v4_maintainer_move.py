@@ -6,7 +6,7 @@ import pytest
 
 from ticdc_lab.simulate.machine import Output, Send
 from ticdc_lab.simulate.scheduler.v4 import maintainer_move as move
-from ticdc_lab.simulate.scheduler.v4.maintainer_move import Changefeed, MaintainerStatus, MoveMaintainer
+from ticdc_lab.simulate.scheduler.v4.maintainer_move import MaintainerMove, MaintainerPlace, MaintainerStatus
 
 N1, N2 = "n1", "n2"
 STOPPED = MaintainerStatus("Stopped")
@@ -16,9 +16,9 @@ class World:
     """A changefeed on n1 that moves to n2."""
 
     def __init__(self) -> None:
-        self.move, self.changefeed, _ = move.begun(Changefeed("cf", move.WORKING, N1), N2, 2)
+        self.move, self.changefeed, _ = move.begun(MaintainerPlace("cf", move.WORKING, N1), N2, 2)
 
-    def _take(self, stepped: tuple[MoveMaintainer, Changefeed, list[Output]]) -> list[Output]:
+    def _take(self, stepped: tuple[MaintainerMove, MaintainerPlace, list[Output]]) -> list[Output]:
         self.move, self.changefeed, outputs = stepped
         return outputs
 
@@ -135,4 +135,4 @@ def test_statuses_of_another_epoch_do_not_count() -> None:
 def test_a_changefeed_on_no_node_cannot_move() -> None:
     """It is added instead."""
     with pytest.raises(ValueError, match="it is added, not moved"):
-        move.begun(Changefeed("cf", move.ABSENT, None), N2, 2)
+        move.begun(MaintainerPlace("cf", move.ABSENT, None), N2, 2)

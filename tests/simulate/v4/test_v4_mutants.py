@@ -22,13 +22,13 @@ in_captures = test_v4_cluster._with_v4
 
 def creates_before_the_origin_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """A move asks the destination at once."""
-    real = operators.Move.start
+    real = operators.MoveOperator.start
 
-    def start(self: operators.Move, state: Any, at_us: int) -> Any:
+    def start(self: operators.MoveOperator, state: Any, at_us: int) -> Any:
         begun, state, outputs = real(self, state, at_us)
         return begun._add_dest(state, at_us, "planted") if not begun.finished else (begun, state, outputs)
 
-    monkeypatch.setattr(operators.Move, "start", start)
+    monkeypatch.setattr(operators.MoveOperator, "start", start)
 
 
 def bootstraps_before_all_have_answered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from ticdc_lab.simulate.machine import Changed
 from ticdc_lab.simulate.scheduler.roles import Key, Span
 from ticdc_lab.simulate.scheduler.v4 import controller, operators, spans
 from ticdc_lab.simulate.scheduler.v4.controller import moves_from
-from ticdc_lab.simulate.scheduler.v4.operators import Add, Merge, Move, Occupy, Remove, Split
+from ticdc_lab.simulate.scheduler.v4.operators import Add, MergeOperator, MoveOperator, Occupy, Remove, SplitOperator
 from ticdc_lab.simulate.scheduler.v4.spans import Spans
 
 LEFT, RIGHT, WHOLE = Span(100, "a", "m"), Span(100, "m", "z"), Span(100, "a", "z")
@@ -17,7 +17,7 @@ LEFT, RIGHT, WHOLE = Span(100, "a", "m"), Span(100, "m", "z"), Span(100, "a", "z
 
 def moving() -> Driven:
     """Give a move from A to B that has begun."""
-    return Driven(Move(100, A, B), replicating(100))
+    return Driven(MoveOperator(100, A, B), replicating(100))
 
 
 # Move
@@ -62,7 +62,7 @@ def test_v4_03_an_origin_lost_before_it_stopped_is_as_good_as_stopped() -> None:
 
 def test_v4_04_both_nodes_gone_before_the_start_leave_nothing_scheduling() -> None:
     """Span is absent, none is left scheduling without a node."""
-    control, _, why_not = controller.added(controlled(replicating(100), nodes=()), Move(100, A, B), 1)
+    control, _, why_not = controller.added(controlled(replicating(100), nodes=()), MoveOperator(100, A, B), 1)
     assert not why_not and counts(control.spans) == (1, 0, 0)
     assert control.spans.replicas[100].node is None and not control.running
 
@@ -111,18 +111,18 @@ def test_an_origin_lost_after_it_stopped_changes_nothing() -> None:
 
 def test_a_restart_is_a_move_to_the_same_node() -> None:
     """With force it stops and creates on one node; without it there is nothing to do."""
-    restart = Driven(Move(100, A, A, force=True), replicating(100))
+    restart = Driven(MoveOperator(100, A, A, force=True), replicating(100))
     assert restart.order() == (A, "Remove", 100)
     restart.check(A, "Stopped")
     assert restart.order() == (A, "Create", 100) and not restart.operator.finished
     restart.check(A, "Working")
     assert restart.operator.finished
-    assert Driven(Move(100, A, A), replicating(100)).operator.phase == "doneSuccess"
+    assert Driven(MoveOperator(100, A, A), replicating(100)).operator.phase == "doneSuccess"
 
 
 def test_a_move_from_nowhere_creates_at_once() -> None:
     """An absent span has no origin to stop."""
-    move = Driven(Move(100, None, B), absent(100))
+    move = Driven(MoveOperator(100, None, B), absent(100))
     assert move.order() == (B, "Create", 100) and move.counts == (0, 1, 0)
 
 
@@ -223,7 +223,7 @@ def test_an_occupied_span_is_held_until_released_or_its_node_is_gone() -> None:
 def splitting(targets: tuple[str, ...] = ()) -> Driven:
     """Give a split of the left span that has begun."""
     parts = (Span(100, "a", "h"), Span(100, "h", "m"))
-    return Driven(Split(LEFT, A, parts, targets), replicating(LEFT, RIGHT))
+    return Driven(SplitOperator(LEFT, A, parts, targets), replicating(LEFT, RIGHT))
 
 
 def test_v4_10_a_split_to_targets_binds_the_parts() -> None:
@@ -270,7 +270,7 @@ def test_a_ddl_ends_a_split_without_parts() -> None:
 def test_the_controller_creates_the_parts_of_a_split_on_their_targets() -> None:
     """Nothing stays scheduling without an operator."""
     control, outputs, _ = controller.added(
-        controlled(replicating(LEFT)), Split(LEFT, A, (Span(100, "a", "h"), Span(100, "h", "m")), (A, B)), 1
+        controlled(replicating(LEFT)), SplitOperator(LEFT, A, (Span(100, "a", "h"), Span(100, "h", "m")), (A, B)), 1
     )
     assert sent(outputs) == [(A, "Remove", LEFT)]
     control, outputs = hear(control, A, LEFT, "Stopped")
@@ -289,7 +289,7 @@ def merging(n: int = 2, checkpoints: tuple[int, ...] = ()) -> tuple[Driven, list
     for i, key in enumerate(old):
         state, _ = spans.restored(state, key, A, checkpoints[i] if checkpoints else 1000, 0, "given")
     merged = operators.merge_of(state, tuple(old))
-    assert isinstance(merged, Merge)
+    assert isinstance(merged, MergeOperator)
     state, _ = operators.taken_up(state, merged, 1)
     return Driven(merged, state), old
 
@@ -353,7 +353,7 @@ def test_v4_14_occupy_operators_are_released_after_the_old_spans_are_gone() -> N
     new = Span(100, ends[0], ends[-1])
     assert not why_not and sent(outputs) == [(A, "Merge", new)] and len(control.running) == 4097
     for key in (old[0], old[-1]):
-        _, _, held = controller.added(control, Move(key, A, B), 2)
+        _, _, held = controller.added(control, MoveOperator(key, A, B), 2)
         assert "occupy" in held
     control, outputs = hear(control, A, new, "Working")
     changes = [(i, o) for i, o in enumerate(outputs) if isinstance(o, Changed)]
@@ -365,7 +365,7 @@ def test_v4_14_occupy_operators_are_released_after_the_old_spans_are_gone() -> N
 
 def test_a_merge_that_cannot_begin_holds_nothing() -> None:
     """One span is taken: none of the others is left occupied."""
-    control, _, _ = controller.added(controlled(replicating(LEFT, RIGHT)), Move(RIGHT, A, B), 1)
+    control, _, _ = controller.added(controlled(replicating(LEFT, RIGHT)), MoveOperator(RIGHT, A, B), 1)
     control, outputs, why_not = controller.merged(control, (LEFT, RIGHT), 2)
     assert "move" in why_not and not outputs and set(control.running) == {RIGHT}
 
@@ -390,15 +390,15 @@ def test_a_dropped_table_ends_its_merge_and_removes_every_dispatcher() -> None:
 
 def test_one_operator_a_span_and_only_of_spans_that_exist() -> None:
     """A second one is refused, as is one for a span nobody knows."""
-    control, _, _ = controller.added(controlled(replicating(1)), Move(1, A, B), 1)
-    same, outputs, why_not = controller.added(control, Move(1, A, B), 2)
+    control, _, _ = controller.added(controlled(replicating(1)), MoveOperator(1, A, B), 1)
+    same, outputs, why_not = controller.added(control, MoveOperator(1, A, B), 2)
     assert same is control and not outputs and "move" in why_not
     assert controller.added(control, Add(9, A), 2)[2] == "it is unknown"
 
 
 def test_orders_are_sent_again_until_they_are_answered() -> None:
     """Not before the resend interval, and at once in the next phase."""
-    control, outputs, _ = controller.added(controlled(replicating(1)), Move(1, A, B), 0)
+    control, outputs, _ = controller.added(controlled(replicating(1)), MoveOperator(1, A, B), 0)
     assert sent(outputs) == [(A, "Remove", 1)]
     control, outputs = controller.executed(control, control.resend_us - 1)
     assert not outputs
@@ -412,7 +412,7 @@ def test_orders_are_sent_again_until_they_are_answered() -> None:
 
 def test_a_lost_node_makes_absent_what_no_operator_holds() -> None:
     """Occupied and moving spans go their operator's way."""
-    control, _, _ = controller.added(controlled(replicating(1, 2, 3)), Move(1, A, B), 0)
+    control, _, _ = controller.added(controlled(replicating(1, 2, 3)), MoveOperator(1, A, B), 0)
     control, _, _ = controller.added(control, Occupy(2, A), 0)
     control, _ = controller.node_removed(control, A, 1)
     states = {key: str(replica) for key, replica in control.spans.replicas.items()}
@@ -421,7 +421,7 @@ def test_a_lost_node_makes_absent_what_no_operator_holds() -> None:
 
 def test_a_dropped_span_replaces_its_operator_by_a_removal() -> None:
     """The removal goes to where the span was bound last; nothing comes back as absent."""
-    control, _, _ = controller.added(controlled(replicating(1)), Move(1, A, B), 0)
+    control, _, _ = controller.added(controlled(replicating(1)), MoveOperator(1, A, B), 0)
     control, _ = hear(control, A, 1, "Stopped")
     control, outputs = controller.tasks_removed(control, [1], 3, "dropped")
     assert sent(outputs) == [(B, "Remove", 1)] and not control.spans.replicas
@@ -432,8 +432,8 @@ def test_a_dropped_span_replaces_its_operator_by_a_removal() -> None:
 def test_moves_in_flight_are_counted_by_origin() -> None:
     """CountInflightDrainMovesFromNode."""
     state, _ = spans.restored(replicating(1), 2, B, 1000, 0, "given")
-    control, _, _ = controller.added(controlled(state), Move(1, A, B), 0)
-    control, _, _ = controller.added(control, Move(2, B, A), 0)
+    control, _, _ = controller.added(controlled(state), MoveOperator(1, A, B), 0)
+    control, _, _ = controller.added(control, MoveOperator(2, B, A), 0)
     assert [moves_from(control, node) for node in (A, B, "node-c")] == [1, 1, 0]
 
 

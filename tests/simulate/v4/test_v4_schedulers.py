@@ -12,9 +12,9 @@ from ticdc_lab.simulate.scheduler.roles import Span
 from ticdc_lab.simulate.scheduler.v4 import controller, spans
 from ticdc_lab.simulate.scheduler.v4.controller import moves_from
 from ticdc_lab.simulate.scheduler.v4.nodes import NO_DRAIN
-from ticdc_lab.simulate.scheduler.v4.operators import Move
+from ticdc_lab.simulate.scheduler.v4.operators import MoveOperator
 from ticdc_lab.simulate.scheduler.v4.schedulers import balanced, drained, move_limit, placed, targeted
-from ticdc_lab.simulate.scheduler.v4.settings import Settings
+from ticdc_lab.simulate.scheduler.v4.settings import V4Settings
 
 C = "node-c"
 
@@ -29,19 +29,19 @@ def decided(outputs: list[Output]) -> list[Decided]:
 
 def test_absent_spans_are_spread_over_all_nodes() -> None:
     """Each gets as many; equals go to the smaller name."""
-    control, outputs = placed(controlled(absent(*range(1, 7)), (A, B, C)), Settings(), None, (), 0)
+    control, outputs = placed(controlled(absent(*range(1, 7)), (A, B, C)), V4Settings(), None, (), 0)
     assert [to for to, _, _ in sent(outputs)] == [A, B, C, A, B, C] and counts(control.spans) == (0, 6, 0)
 
 
 def test_what_is_preferred_comes_first() -> None:
     """Nodes of one load, and absent spans, in the order that the explorer asks for."""
-    _, outputs = placed(controlled(absent(1, 2, 3), (A, B)), Settings(), None, (3, B), 0)
+    _, outputs = placed(controlled(absent(1, 2, 3), (A, B)), V4Settings(), None, (3, B), 0)
     assert sent(outputs) == [(B, "Create", 3), (A, "Create", 1), (B, "Create", 2)]
 
 
 def test_no_more_operators_run_than_a_batch_holds() -> None:
     """And none is begun while more than half of them run."""
-    settings = Settings(batch_size=4)
+    settings = V4Settings(batch_size=4)
     control, outputs = placed(controlled(absent(*range(1, 11))), settings, None, (), 0)
     assert len(sent(outputs)) == 4 and counts(control.spans) == (6, 4, 0)
     control, _ = hear(control, A, 1, "Working")
@@ -56,21 +56,21 @@ def test_no_more_operators_run_than_a_batch_holds() -> None:
 
 def test_a_node_that_drains_gets_nothing() -> None:
     """It is named as rejected; without another node nothing happens."""
-    _, outputs = placed(controlled(absent(1, 2)), Settings(), A, (), 0)
+    _, outputs = placed(controlled(absent(1, 2)), V4Settings(), A, (), 0)
     assert {to for to, _, _ in sent(outputs)} == {B} and decided(outputs)[0].rejected == ((A, "it is being drained"),)
-    control, outputs = placed(controlled(absent(1), (A,)), Settings(), A, (), 0)
+    control, outputs = placed(controlled(absent(1), (A,)), V4Settings(), A, (), 0)
     assert not sent(outputs) and counts(control.spans) == (1, 0, 0)
 
 
 def test_a_node_creates_one_part_of_a_split_table_at_a_time() -> None:
     """scheduling-task-count-per-node; whole tables have no such limit."""
     parts = [Span(9, f"{i}", f"{i + 1}") for i in range(5)]
-    control, outputs = placed(controlled(absent(*parts, 1, 2, 3)), Settings(), None, (), 0)
+    control, outputs = placed(controlled(absent(*parts, 1, 2, 3)), V4Settings(), None, (), 0)
     assert [key for _, _, key in sent(outputs)] == [*parts[:2], 1, 2, 3]
-    control, outputs = placed(control, Settings(), None, (), 1)
+    control, outputs = placed(control, V4Settings(), None, (), 1)
     assert not sent(outputs)
     control, _ = hear(control, A, parts[0], "Working")
-    _, outputs = placed(control, Settings(), None, (), 2)
+    _, outputs = placed(control, V4Settings(), None, (), 2)
     assert sent(outputs) == [(A, "Create", parts[2])]
 
 
@@ -81,13 +81,13 @@ def test_spans_move_until_nodes_differ_by_one() -> None:
     """From the fullest to the emptiest, and each move says what it compared."""
     control, outputs = balanced(controlled(replicating(*range(1, 8)), (A, B, C)), 100, (), 0)
     moves = [running.operator for running in control.running.values()]
-    assert sorted(move.dest for move in moves if isinstance(move, Move)) == [B, B, C, C]
+    assert sorted(move.dest for move in moves if isinstance(move, MoveOperator)) == [B, B, C, C]
     assert decided(outputs)[0].because == f"{A} had 7 spans, {B} 0" and (A, "7 spans") in decided(outputs)[0].rejected
 
 
 def test_balance_waits_for_operators_and_absent_spans() -> None:
     """The counts have to settle first."""
-    busy, _, _ = controller.added(controlled(replicating(*range(1, 8))), Move(1, A, B), 0)
+    busy, _, _ = controller.added(controlled(replicating(*range(1, 8))), MoveOperator(1, A, B), 0)
     for control in (busy, controlled(spans.added(replicating(*range(1, 8)), [8], 0, 0, "new")[0])):
         after, outputs = balanced(control, 100, (), 1)
         assert after is control and decided(outputs)[0].chosen is None

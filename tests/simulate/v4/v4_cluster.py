@@ -8,7 +8,7 @@ from typing import Any
 from ticdc_lab.simulate.machine import Asked, Now, Received, Send
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.roles import Key, Poll, Restart, Tick, Watermarks
-from ticdc_lab.simulate.scheduler.v4 import Dispatchers, DispatchersState, Maintainer, MaintainerState, Settings
+from ticdc_lab.simulate.scheduler.v4 import Dispatchers, DispatchersState, Maintainer, MaintainerState, V4Settings
 
 STEP_US = 50_000
 
@@ -16,7 +16,7 @@ STEP_US = 50_000
 class Cluster:
     """Nodes ``n1``, ``n2``, ...; the maintainer is on ``n1`` unless told otherwise."""
 
-    def __init__(self, nodes: int, tables: Iterable[Key], settings: Settings = Settings()) -> None:  # noqa: B008
+    def __init__(self, nodes: int, tables: Iterable[Key], settings: V4Settings = V4Settings()) -> None:  # noqa: B008
         self.maintainer, self.dispatchers = Maintainer(settings), Dispatchers(settings)
         self.at_us, self.tables = 0, frozenset(tables)
         self.nodes: dict[str, DispatchersState] = {}

@@ -10,7 +10,7 @@ from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import controller, spans
 from ticdc_lab.simulate.scheduler.v4.controller import Control
 from ticdc_lab.simulate.scheduler.v4.messages import MergeDispatcherRequest, ScheduleDispatcherRequest, TableSpanStatus
-from ticdc_lab.simulate.scheduler.v4.operators import Operator
+from ticdc_lab.simulate.scheduler.v4.operators import SpanOperator
 from ticdc_lab.simulate.scheduler.v4.spans import ABSENT, REPLICATING, SCHEDULING, Spans
 
 A, B = "node-a", "node-b"
@@ -61,7 +61,7 @@ def sent(outputs: Sequence[Output]) -> list[tuple[str, str, Key]]:
 class Driven:
     """One operator over its spans, step by step as the Go tests drive it."""
 
-    def __init__(self, operator: Operator, state: Spans, *, started: bool = True) -> None:
+    def __init__(self, operator: SpanOperator, state: Spans, *, started: bool = True) -> None:
         self.operator, self.spans = operator, state
         if started:
             self._take(operator.start(state, 1))

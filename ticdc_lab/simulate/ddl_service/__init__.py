@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from ticdc_lab.simulate.ddl_service.scenario import play
     from ticdc_lab.simulate.ddl_service.server_state import Habits, Submit
     from ticdc_lab.simulate.ddl_service.settings import Duties
-    from ticdc_lab.simulate.ddl_service.world import Settings
+    from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 
 __all__ = [
     "Duties",
     "Habits",
-    "Settings",
+    "ServiceSettings",
     "Submit",
     "assign",
     "done_jobs",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ticdc_lab.simulate.ddl_service import jobs, keys, records
 from ticdc_lab.simulate.ddl_service.server_state import Schema
 from ticdc_lab.simulate.ddl_service.settings import Versions, unsupported
-from ticdc_lab.simulate.ddl_service.store import StoreState
+from ticdc_lab.simulate.ddl_service.store import DdlStoreState
 
 ONE_OWNER, NEIGHBOURS, IN_ORDER, OWN_IDS, HIDDEN, KEPT, SUPPORTED, WHOLE, OWN_VARIABLES, ONE_UPGRADE = (
     "One DDL Owner",
@@ -35,7 +35,7 @@ ENDS_WELL, BALANCED, OWNED, SERVED = (
 Found = tuple[str, str] | None
 
 
-def safe_ts(state: StoreState) -> int:
+def safe_ts(state: DdlStoreState) -> int:
     """Give what GC of a cluster has come to."""
     entry = state.keys.get(keys.SAFE_POINT)
     return int(entry.value) if entry else 0

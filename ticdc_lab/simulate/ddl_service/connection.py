@@ -14,7 +14,6 @@ from immutables import Map
 from ticdc_lab.simulate.ddl_service.store import (
     Compare,
     Done,
-    Entry,
     Expired,
     Found,
     Grant,
@@ -27,12 +26,13 @@ from ticdc_lab.simulate.ddl_service.store import (
     Read,
     Revoke,
     Snapshot,
+    StoredEntry,
     Txn,
 )
 from ticdc_lab.simulate.leases import Terms
 from ticdc_lab.simulate.machine import Address, Now, Output, Send, stepped
 
-Part = Map[str, Entry]
+Part = Map[str, StoredEntry]
 
 
 class Mirror(NamedTuple):
@@ -80,12 +80,12 @@ def updated(mirror: Mirror, happened: Happened) -> Mirror:
     return Mirror(happened.revision, mirror.prefixes, tuple(parts))
 
 
-def winner(campaigns: Part) -> tuple[str, Entry] | None:
+def winner(campaigns: Part) -> tuple[str, StoredEntry] | None:
     """Give the campaign that has won an election: the one that was created first."""
     return min(campaigns.items(), key=lambda e: (e[1].create, e[0]), default=None)
 
 
-def unchanged(key: str, entry: Entry | None) -> Compare:
+def unchanged(key: str, entry: StoredEntry | None) -> Compare:
     """Give the condition that a key is as it was seen."""
     return Compare(key, "mod", entry.mod if entry else 0)
 

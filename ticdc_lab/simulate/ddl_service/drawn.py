@@ -11,13 +11,13 @@ from ticdc_lab.simulate.ddl_service.server_state import Cancel, SetVariable, Slo
 from ticdc_lab.simulate.ddl_service.store import ExpireOf
 from ticdc_lab.simulate.ddl_service.sysvars import BATCH, WORKERS
 from ticdc_lab.simulate.ddl_service.worker_state import Leave, Register, Resign, Unregister
-from ticdc_lab.simulate.ddl_service.world import PD, Settings, store_of
+from ticdc_lab.simulate.ddl_service.world import PD, ServiceSettings, store_of
 from ticdc_lab.simulate.faults import Ask, Fault, Lose, Part
 
 _TABLES, _NAMES = ("orders", "users"), ("a", "b")
 
 
-def drawn_load(settings: Settings, *, until_us: int, every_us: int, seed: int) -> list[Fault]:
+def drawn_load(settings: ServiceSettings, *, until_us: int, every_us: int, seed: int) -> list[Fault]:
     """Draw what users do, one thing about every ``every_us``, the first after a second."""
     chance = random.Random(f"users {seed}")
     asked: list[Fault] = []
@@ -48,7 +48,7 @@ def _statement(chance: random.Random) -> Submit:
     return Submit(kind, chance.choice(_TABLES), name, rows, fails_at, version, errors=errors)
 
 
-def _comings_and_goings(chance: random.Random, settings: Settings, at_us: int, until_us: int) -> list[Fault]:
+def _comings_and_goings(chance: random.Random, settings: ServiceSettings, at_us: int, until_us: int) -> list[Fault]:
     """Let a cluster leave the service and come back before the end."""
     cluster = chance.choice(settings.cluster_names())
     first, second = chance.choice(settings.worker_names()), chance.choice(settings.worker_names())
@@ -62,7 +62,7 @@ _CUT_US = (5_000_000, 9_000_000)
 
 
 def mischief(
-    settings: Settings, kinds: tuple[str, ...], *, from_us: int, until_us: int, every_us: int, seed: int
+    settings: ServiceSettings, kinds: tuple[str, ...], *, from_us: int, until_us: int, every_us: int, seed: int
 ) -> list[Fault]:
     """Draw faults of some kinds, one about every ``every_us``, all over at ``until_us``.
 
@@ -81,11 +81,11 @@ def mischief(
     return sorted(found, key=lambda f: f.at_us)
 
 
-def _expire(chance: random.Random, settings: Settings, at_us: int, until_us: int) -> list[Fault]:
+def _expire(chance: random.Random, settings: ServiceSettings, at_us: int, until_us: int) -> list[Fault]:
     return [Ask(at_us, PD, ExpireOf(chance.choice(settings.worker_names())))]
 
 
-def _cut(chance: random.Random, settings: Settings, at_us: int, until_us: int) -> list[Fault]:
+def _cut(chance: random.Random, settings: ServiceSettings, at_us: int, until_us: int) -> list[Fault]:
     worker = chance.choice(settings.worker_names())
     stores = chance.choice([(PD,), tuple(map(store_of, settings.cluster_names())), (PD, store_of("cluster1"))])
     for_us = max(1, min(chance.randrange(*_CUT_US), until_us - at_us))
@@ -93,23 +93,23 @@ def _cut(chance: random.Random, settings: Settings, at_us: int, until_us: int) -
     return [Part(at_us, worker, store, one_way, for_us) for store in stores]
 
 
-def _resign(chance: random.Random, settings: Settings, at_us: int, until_us: int) -> list[Fault]:
+def _resign(chance: random.Random, settings: ServiceSettings, at_us: int, until_us: int) -> list[Fault]:
     cluster = chance.choice(settings.cluster_names())
     return [Ask(at_us, worker, Resign(cluster)) for worker in settings.worker_names()]
 
 
-def _leave(chance: random.Random, settings: Settings, at_us: int, until_us: int) -> list[Fault]:
+def _leave(chance: random.Random, settings: ServiceSettings, at_us: int, until_us: int) -> list[Fault]:
     back_us = max(1, min(1 + int(chance.random() * 4_000_000), until_us - at_us))
     return [Ask(at_us, chance.choice(settings.worker_names()), Leave(back_us))]
 
 
-def _slow(chance: random.Random, settings: Settings, at_us: int, until_us: int) -> list[Fault]:
+def _slow(chance: random.Random, settings: ServiceSettings, at_us: int, until_us: int) -> list[Fault]:
     server, back_us = chance.choice(settings.server_names()), chance.randrange(1_000_000, 5_000_000)
     load_us = chance.randrange(100_000, 1_000_000)
     return [Ask(at_us, server, Slow(load_us)), Ask(min(until_us, at_us + back_us), server, Slow(0))]
 
 
-def _lose(chance: random.Random, settings: Settings, at_us: int, until_us: int) -> list[Fault]:
+def _lose(chance: random.Random, settings: ServiceSettings, at_us: int, until_us: int) -> list[Fault]:
     """Requests and answers that come often: what is to be lost must not wait until after the end.
 
     Not what a store tells of changes: who observes it would know of the gap, and ask anew.
@@ -120,6 +120,6 @@ def _lose(chance: random.Random, settings: Settings, at_us: int, until_us: int) 
     return [Lose(at_us, message, node if asks else None, None if asks else node, until_us=until_us)]
 
 
-KINDS: Mapping[str, Callable[[random.Random, Settings, int, int], list[Fault]]] = MappingProxyType(
+KINDS: Mapping[str, Callable[[random.Random, ServiceSettings, int, int], list[Fault]]] = MappingProxyType(
     {"expire": _expire, "cut": _cut, "resign": _resign, "leave": _leave, "slow": _slow, "lose": _lose}
 )

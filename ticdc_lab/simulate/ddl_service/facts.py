@@ -14,9 +14,9 @@ from typing import Any
 
 from ticdc_lab.simulate.ddl_service import jobs, keys, records
 from ticdc_lab.simulate.ddl_service.checks import Found
-from ticdc_lab.simulate.ddl_service.monitor import Monitor, unsettled
-from ticdc_lab.simulate.ddl_service.store import Store
-from ticdc_lab.simulate.ddl_service.world import PD, Settings, store_of
+from ticdc_lab.simulate.ddl_service.monitor import ServiceMonitor, unsettled
+from ticdc_lab.simulate.ddl_service.store import DdlStore
+from ticdc_lab.simulate.ddl_service.world import PD, ServiceSettings, store_of
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.scenario_yaml import shown
@@ -48,7 +48,7 @@ class ServiceFacts:
         Invariants that were violated.
     """
 
-    settings: Settings = field(default_factory=Settings)
+    settings: ServiceSettings = field(default_factory=ServiceSettings)
     kernel: Kernel | None = None
     changes: int = 0
     registered: set[str] = field(default_factory=set)
@@ -73,7 +73,7 @@ class ServiceFacts:
         """Take the world in which all will happen."""
         self.kernel = kernel
         service = kernel.machines[PD]
-        assert isinstance(service, Store)
+        assert isinstance(service, DdlStore)
         self.registered = {k.removeprefix(keys.REGISTERS) for k, _ in service.first if k.startswith(keys.REGISTERS)}
 
     def see(self, row: Any) -> None:
@@ -99,9 +99,9 @@ class ServiceFacts:
             self.other[kind] += 1
 
     @property
-    def monitor(self) -> Monitor:
+    def monitor(self) -> ServiceMonitor:
         """The auditor."""
-        assert self.kernel is not None and isinstance(self.kernel.auditor, Monitor)
+        assert self.kernel is not None and isinstance(self.kernel.auditor, ServiceMonitor)
         return self.kernel.auditor
 
     def owners(self, cluster: str) -> list[str]:

@@ -16,7 +16,7 @@ import orjson
 from ticdc_lab.simulate.ddl_service import keys
 from ticdc_lab.simulate.ddl_service.connection import Connection, asked
 from ticdc_lab.simulate.ddl_service.settings import by_age, parsed
-from ticdc_lab.simulate.ddl_service.store import Entry, Put
+from ticdc_lab.simulate.ddl_service.store import Put, StoredEntry
 from ticdc_lab.simulate.machine import Now, Output
 
 
@@ -47,7 +47,7 @@ def kept_alive(link: Connection, address: str, now: Now) -> tuple[Connection, li
     return asked(link, "topology", (), (Put(f"{keys.TOPOLOGY}{address}/ttl", str(now.at_us), link.lease),), now)
 
 
-def instances(entries: Mapping[str, Entry]) -> dict[str, ServerInfo]:
+def instances(entries: Mapping[str, StoredEntry]) -> dict[str, ServerInfo]:
     """Give what each instance tells, by its ``ddl_id``; what is no server info counts as telling nothing.
 
     Anybody can write into a cluster's store, and a worker that is asked there must not end by it.
@@ -60,7 +60,7 @@ def instances(entries: Mapping[str, Entry]) -> dict[str, ServerInfo]:
     return found
 
 
-def versions_told(entries: Mapping[str, Entry]) -> tuple[str, ...]:
+def versions_told(entries: Mapping[str, StoredEntry]) -> tuple[str, ...]:
     """Give the versions of a cluster, oldest first: of its tidb-servers, or else of its meta."""
     found = {info.version for info in instances(entries).values()}
     if not any(map(parsed, found)) and keys.BOOTSTRAPPED in entries:

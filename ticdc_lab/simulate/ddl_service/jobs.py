@@ -48,7 +48,7 @@ LADDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 BACKFILLED = frozenset({"add index"})
 
 
-class Move(NamedTuple):
+class JobMove(NamedTuple):
     """What comes next of a job.
 
     Attributes
@@ -66,14 +66,14 @@ class Move(NamedTuple):
     changes_schema: bool = False
 
 
-class Waiting(NamedTuple):
+class JobWaits(NamedTuple):
     """Why nothing is done."""
 
     because: str
     rejected: tuple[tuple[str, str], ...] = ()
 
 
-class Seen(NamedTuple):
+class SeenJob(NamedTuple):
     """What the owner knows when it looks at a job.
 
     Attributes
@@ -109,34 +109,34 @@ def behind(version: int, versions: tuple[tuple[str, int], ...]) -> tuple[tuple[s
     return tuple((server, f"has schema version {own} of {version}") for server, own in versions if own < version)
 
 
-def advanced(job: Job, seen: Seen) -> Move | Waiting:
+def advanced(job: Job, seen: SeenJob) -> JobMove | JobWaits:
     """Say what the owner does next with a job."""
     if job.state == QUEUEING:
         return _begun(job, seen)
     late = behind(job.schema_version, seen.versions)
     if late:
-        return Waiting(f"{late[0][0]} {late[0][1]}", late)
+        return JobWaits(f"{late[0][0]} {late[0][1]}", late)
     if job.state == CANCELLING:
         return _cancelled(job)
     if job.state == ROLLING_BACK:
         return _back(job, seen)
     ladder = LADDERS[job.kind]
     if (error := unsupported(job.version, seen.service)) and is_taken_back(job):  # a rival of another version began it
-        return Move(job._replace(state=ROLLING_BACK, error=error), error)
+        return JobMove(job._replace(state=ROLLING_BACK, error=error), error)
     if job.schema_state == ladder[-1]:
-        return Move(job._replace(state=DONE), f"every server has schema version {job.schema_version}")
+        return JobMove(job._replace(state=DONE), f"every server has schema version {job.schema_version}")
     if job.schema_state == WRITE_REORG and job.kind in BACKFILLED and job.row_count < job.rows:
         return _backfilled(job, seen)
     return _on(job, seen, ladder[ladder.index(job.schema_state) + 1])
 
 
-def _on(job: Job, seen: Seen, state: str) -> Move:
+def _on(job: Job, seen: SeenJob, state: str) -> JobMove:
     version = seen.global_version + 1
     after = job._replace(schema_state=state, schema_version=version)
-    return Move(after, f"{job.table}.{job.name or 'table'} becomes {state} at schema version {version}", True)
+    return JobMove(after, f"{job.table}.{job.name or 'table'} becomes {state} at schema version {version}", True)
 
 
-def _begun(job: Job, seen: Seen) -> Move:
+def _begun(job: Job, seen: SeenJob) -> JobMove:
     ladder = LADDERS.get(job.kind)
     error = unsupported(job.version, seen.service)
     if ladder is None:
@@ -144,16 +144,18 @@ def _begun(job: Job, seen: Seen) -> Move:
     elif not error and seen.element != ladder[0]:
         error = f"{job.table}.{job.name or 'table'} is {seen.element}, and {job.kind} begins at {ladder[0]}"
     if error or ladder is None:
-        return Move(job._replace(state=CANCELLED, error=error or ""), f"rejected: {error}")
+        return JobMove(job._replace(state=CANCELLED, error=error or ""), f"rejected: {error}")
     return _on(job._replace(state=RUNNING), seen, ladder[1])
 
 
-def _cancelled(job: Job) -> Move:
+def _cancelled(job: Job) -> JobMove:
     if not job.schema_version:
-        return Move(job._replace(state=CANCELLED, error="cancelled by a user"), "it had not begun")
+        return JobMove(job._replace(state=CANCELLED, error="cancelled by a user"), "it had not begun")
     if not is_taken_back(job):
-        return Move(job._replace(state=RUNNING), f"{job.kind} cannot be cancelled any more: it is {job.schema_state}")
-    return Move(job._replace(state=ROLLING_BACK, error="cancelled by a user"), "a user cancelled it")
+        return JobMove(
+            job._replace(state=RUNNING), f"{job.kind} cannot be cancelled any more: it is {job.schema_state}"
+        )
+    return JobMove(job._replace(state=ROLLING_BACK, error="cancelled by a user"), "a user cancelled it")
 
 
 def is_taken_back(job: Job) -> bool:
@@ -161,33 +163,35 @@ def is_taken_back(job: Job) -> bool:
     return LADDERS[job.kind][-1] != NONE and job.schema_state != PUBLIC
 
 
-def _back(job: Job, seen: Seen) -> Move:
+def _back(job: Job, seen: SeenJob) -> JobMove:
     ladder = LADDERS[job.kind]
     if job.schema_state == ladder[0]:
-        return Move(job._replace(state=ROLLED_BACK), f"every server has schema version {job.schema_version}")
+        return JobMove(job._replace(state=ROLLED_BACK), f"every server has schema version {job.schema_version}")
     return _on(job, seen, ladder[ladder.index(job.schema_state) - 1])
 
 
-def _backfilled(job: Job, seen: Seen) -> Move | Waiting:
+def _backfilled(job: Job, seen: SeenJob) -> JobMove | JobWaits:
     """Fill in the next rows from the snapshot; whoever goes on after another owner takes a snapshot of its own."""
     if not seen.snapshot_ts:
-        return Waiting("GC does not know of its snapshot yet")
+        return JobWaits("GC does not know of its snapshot yet")
     if job.snapshot_ts != seen.snapshot_ts:
-        return Move(
+        return JobMove(
             job._replace(snapshot_ts=seen.snapshot_ts), f"rows from {job.row_count} on are read at its snapshot"
         )
     if job.error_count < job.errors:
         failed = job._replace(error_count=job.error_count + 1)
         if failed.error_count > seen.most_errors:
             error = f"{failed.error_count} errors are too many"
-            return Move(failed._replace(state=ROLLING_BACK, error=error), error)
-        return Move(failed, f"the cluster is busy: error {failed.error_count} of {seen.most_errors} that are allowed")
+            return JobMove(failed._replace(state=ROLLING_BACK, error=error), error)
+        return JobMove(
+            failed, f"the cluster is busy: error {failed.error_count} of {seen.most_errors} that are allowed"
+        )
     done = min(job.rows, job.row_count + seen.batch)
     if job.fails_at is not None and job.row_count <= job.fails_at < done:
         error = f"duplicate entry in row {job.fails_at}"
-        return Move(job._replace(state=ROLLING_BACK, row_count=job.fails_at, error=error), error)
+        return JobMove(job._replace(state=ROLLING_BACK, row_count=job.fails_at, error=error), error)
     done_by = job._replace(row_count=done, batch=seen.batch, workers=seen.workers)
-    return Move(done_by, f"{done} of {job.rows} rows are backfilled")
+    return JobMove(done_by, f"{done} of {job.rows} rows are backfilled")
 
 
 def neighbours(element: str, a: str, b: str) -> bool:

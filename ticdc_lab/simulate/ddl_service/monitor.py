@@ -36,15 +36,15 @@ from ticdc_lab.simulate.ddl_service.infosyncer import versions_told
 from ticdc_lab.simulate.ddl_service.server_state import Schema, ServerState
 from ticdc_lab.simulate.ddl_service.settings import SUPPORTED as CURRENT
 from ticdc_lab.simulate.ddl_service.settings import Versions, unsupported
-from ticdc_lab.simulate.ddl_service.store import StoreState
+from ticdc_lab.simulate.ddl_service.store import DdlStoreState
 from ticdc_lab.simulate.ddl_service.sysvars import BATCH, VARIABLES, WORKERS
 from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
-from ticdc_lab.simulate.ddl_service.world import PD, Settings, cluster_of, store_of
+from ticdc_lab.simulate.ddl_service.world import PD, ServiceSettings, cluster_of, store_of
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.machine import Address, Changed
 
 
-def unsettled(kernel: Kernel, settings: Settings) -> Found:
+def unsettled(kernel: Kernel, settings: ServiceSettings) -> Found:
     """Give what is not as it should be, at the end of a run whose faults are long over."""
     states = {a: s for a, s in kernel.states.items() if a not in kernel.down and a not in kernel.paused}
     workers = {a: s for a, s in sorted(states.items()) if isinstance(s, WorkerState)}
@@ -89,7 +89,7 @@ INVARIANTS = (
 
 
 @dataclass(slots=True)
-class Monitor:
+class ServiceMonitor:
     """Watches one run.
 
     Attributes
@@ -137,7 +137,7 @@ class Monitor:
             if before is not None and before.upgrading != after.upgrading and (found := self._upgrades(at, after)):
                 return found
             return self._serves(at, after) if after.serves is not old else None
-        is_store, found = isinstance(after, StoreState), None
+        is_store, found = isinstance(after, DdlStoreState), None
         for output in outputs:
             if type(output) is not Changed:
                 continue
@@ -230,7 +230,7 @@ class Monitor:
         (busy.add if state.upgrading else busy.discard)(at)
         return (ONE_UPGRADE, f"{' and '.join(sorted(busy))} upgrade the meta at once") if len(busy) > 1 else None
 
-    def _written(self, kernel: Kernel, at: Address, state: StoreState, change: Changed) -> Found:
+    def _written(self, kernel: Kernel, at: Address, state: DdlStoreState, change: Changed) -> Found:
         key, now_us = change.subject, kernel.now_us
         if key.startswith((keys.JOBS, keys.HISTORY)) and change.after is not None:
             return self._job(now_us, at, state, records.job(str(change.after)))
@@ -255,14 +255,14 @@ class Monitor:
     def _registered(self, kernel: Kernel, key: str, cluster: records.ClusterRecord) -> Found:
         """Neither what is said of a cluster nor what it says itself may be a version that is not served."""
         store = kernel.states.get(cluster.identity)
-        told = versions_told(store.keys) if isinstance(store, StoreState) else ()
+        told = versions_told(store.keys) if isinstance(store, DdlStoreState) else ()
         errors = (unsupported(version, self.versions) for version in (cluster.version, *told))
         return next(((SUPPORTED, f"{key} is registered, and {error}") for error in errors if error), None)
 
     def _values(self, at: Address, name: str) -> dict[int, int | None]:
         return self.values.setdefault((at, name), {int(VARIABLES[name].default): None})
 
-    def _job(self, now_us: int, at: Address, state: StoreState, job: records.Job) -> Found:
+    def _job(self, now_us: int, at: Address, state: DdlStoreState, job: records.Job) -> Found:
         before = self.known.get((at, job.id))
         self.known[at, job.id] = job
         if before is not None and job.row_count > before.row_count and job.batch:

@@ -189,7 +189,7 @@ def _worked(o: OwnerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[Ow
         return o, outputs
     seen = _facts(o, job, mirror, duties)
     found = jobs.advanced(job, seen)
-    if isinstance(found, jobs.Waiting):
+    if isinstance(found, jobs.JobWaits):
         if found.because != o.said:
             outputs = [*outputs, Decided(f"job:{o.cluster}/{job.id}", None, found.because, found.rejected)]
         return o._replace(said=found.because), outputs
@@ -235,14 +235,14 @@ def _released(o: OwnerState, now: Now) -> tuple[OwnerState, list[Output]]:
     return _ask(o._replace(holds_ts=0, asked_ts=0), "release", (), (Delete(keys.MIN_START_TS + o.ddl_id),), now)
 
 
-def _facts(o: OwnerState, job: Job, mirror: Mirror, duties: Duties) -> jobs.Seen:
+def _facts(o: OwnerState, job: Job, mirror: Mirror, duties: Duties) -> jobs.SeenJob:
     element = mirror.under(keys.SCHEMA).get(job.element)
     versions = tuple(sorted((server, int(e.value)) for server, e in mirror.under(keys.VERSIONS).items()))
     scopes = sysvars.Scopes(cluster=variables(o, mirror), session=o.session[1])
     batch, workers, most_errors = (sysvars.count_of(name, scopes) for name in sysvars.COUNTS)
     version = int(mirror.value(keys.GLOBAL_VERSION) or "0")
     state = element.value if element else jobs.NONE
-    return jobs.Seen(state, version, versions, o.holds_ts, batch, duties.versions, workers, most_errors)
+    return jobs.SeenJob(state, version, versions, o.holds_ts, batch, duties.versions, workers, most_errors)
 
 
 def variables(o: OwnerState, mirror: Mirror) -> Map[str, str]:
@@ -261,7 +261,7 @@ def _guards(o: OwnerState, mirror: Mirror, name: str) -> tuple[Compare, ...]:
     return Compare(keys.campaign(keys.OWNER, o.link.lease), CREATE, own.create), seen
 
 
-def _written(o: OwnerState, mirror: Mirror, move: jobs.Move) -> tuple[Op, ...]:
+def _written(o: OwnerState, mirror: Mirror, move: jobs.JobMove) -> tuple[Op, ...]:
     job = move.job._replace(owner=o.ddl_id)
     text = records.written(job)
     if job.state in ENDS:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class JoinWorker:
     """A worker that was not there starts and registers (scale-out)."""
 
     worker: NewNode
@@ -29,7 +29,7 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class LeaveEvent:
     """A worker stops its owners, gives its sessions back and ends (scale-in); it comes back after ``back``."""
 
     worker: Node
@@ -42,7 +42,7 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
-class Resign:
+class ResignEvent:
     """A worker gives the DDL of a cluster up, and campaigns anew."""
 
     worker: Node
@@ -54,7 +54,7 @@ class Resign:
 
 
 @dataclass(frozen=True, slots=True)
-class EnableDdl:
+class EnableDdlEvent:
     """A tidb-server campaigns for its cluster's DDL from now on (``tidb_enable_ddl``), or ``off`` no more."""
 
     server: Node
@@ -66,7 +66,7 @@ class EnableDdl:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpireSession:
+class ExpireWorker:
     """The service's store ends the session of a worker, which hears of it."""
 
     worker: Node
@@ -121,7 +121,7 @@ class UnregisterCluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Ddl:
+class SubmitEvent:
     """A user sends a DDL statement to a tidb-server; one from an old server has its ``version``."""
 
     server: Node
@@ -173,7 +173,7 @@ class SetGlobal:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowDdl:
+class ShowDdlEvent:
     """A user sends ``admin show ddl`` to a tidb-server."""
 
     server: Node
@@ -199,7 +199,7 @@ class SlowServer:
 
 
 @dataclass(frozen=True, slots=True)
-class Transact:
+class TransactEvent:
     """A user's transaction on a tidb-server reads for so long."""
 
     server: Node
@@ -211,18 +211,18 @@ class Transact:
 
 
 EVENTS: dict[str, type] = FAULTS | {
-    "join": Join,
-    "leave": Leave,
-    "resign": Resign,
-    "enable_ddl": EnableDdl,
-    "expire_session": ExpireSession,
+    "join": JoinWorker,
+    "leave": LeaveEvent,
+    "resign": ResignEvent,
+    "enable_ddl": EnableDdlEvent,
+    "expire_session": ExpireWorker,
     "break_session": BreakSession,
     "register": RegisterCluster,
     "unregister": UnregisterCluster,
-    "ddl": Ddl,
+    "ddl": SubmitEvent,
     "cancel": CancelDdl,
     "set_global": SetGlobal,
-    "show_ddl": ShowDdl,
+    "show_ddl": ShowDdlEvent,
     "slow_server": SlowServer,
-    "transact": Transact,
+    "transact": TransactEvent,
 }

@@ -40,7 +40,7 @@ class ClusterRecord(NamedTuple):
         return self.store or self.store_addr
 
 
-class Worker(NamedTuple):
+class WorkerRecord(NamedTuple):
     """A worker: the versions of clusters that it serves, and the status of each cluster whose DDL it runs."""
 
     version: str
@@ -113,10 +113,10 @@ class Job(NamedTuple):
 
 
 @lru_cache(maxsize=65_536)
-def written(record: ClusterRecord | Worker | Job) -> str:
+def written(record: ClusterRecord | WorkerRecord | Job) -> str:
     """Give the text of a record."""
     fields = record._asdict()
-    if isinstance(record, Worker):
+    if isinstance(record, WorkerRecord):
         fields["running"] = dict(record.running)
     return orjson.dumps(fields).decode()
 
@@ -128,10 +128,10 @@ def cluster(text: str) -> ClusterRecord:
 
 
 @lru_cache(maxsize=65_536)
-def worker(text: str) -> Worker:
+def worker(text: str) -> WorkerRecord:
     """Read a worker."""
-    fields = _known(text, Worker._fields)
-    return Worker(fields["version"], tuple(sorted(fields["running"].items())), fields.get("oldest", ""))
+    fields = _known(text, WorkerRecord._fields)
+    return WorkerRecord(fields["version"], tuple(sorted(fields["running"].items())), fields.get("oldest", ""))
 
 
 @lru_cache(maxsize=65_536)

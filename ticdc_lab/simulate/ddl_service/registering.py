@@ -26,7 +26,7 @@ from ticdc_lab.simulate.ddl_service.connection import (
 from ticdc_lab.simulate.ddl_service.infosyncer import versions_told
 from ticdc_lab.simulate.ddl_service.records import ClusterRecord
 from ticdc_lab.simulate.ddl_service.settings import Duties, Versions, by_age, serving, unsupported
-from ticdc_lab.simulate.ddl_service.store import Compare, Delete, Done, Entry, Found, Op, Put, Snapshot
+from ticdc_lab.simulate.ddl_service.store import Compare, Delete, Done, Found, Op, Put, Snapshot, StoredEntry
 from ticdc_lab.simulate.ddl_service.worker_state import (
     PREFIXES,
     Look,
@@ -54,7 +54,7 @@ _AT_ONCE = 3
 """So often a wish whose ground has changed is tried again at once; then at the next tick."""
 
 
-class Outcome(NamedTuple):
+class WishOutcome(NamedTuple):
     """What came of a wish: ``kind`` is one of the words above."""
 
     kind: str
@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
     seen: Mirror | None = None
 
 
-class Write(NamedTuple):
+class WishWrite(NamedTuple):
     """The transaction that carries a wish out."""
 
     compares: tuple[Compare, ...]
@@ -85,10 +85,10 @@ def addresses(store_addr: str) -> list[str]:
 
 def decided(
     command: Register | Unregister,
-    entries: tuple[tuple[str, Entry], ...],
+    entries: tuple[tuple[str, StoredEntry], ...],
     versions: Versions,
     told: tuple[str, ...] = (),
-) -> Write | Outcome:
+) -> WishWrite | WishOutcome:
     """Say what a wish comes to, from all registered clusters, known PDs and workers as they are.
 
     Which worker is asked makes no difference, in the midst of an upgrade neither: what one of them can serve is
@@ -103,43 +103,43 @@ def decided(
         return _unless_misread(decision, workers)
     if own is None:
         because = f"{command.cluster} is not registered"
-        return Outcome(ABSENT, because, "GET /ddlservice/registered_clusters lists all.")
-    return Write((same,), (Delete(keys.REGISTERS + command.cluster),))
+        return WishOutcome(ABSENT, because, "GET /ddlservice/registered_clusters lists all.")
+    return WishWrite((same,), (Delete(keys.REGISTERS + command.cluster),))
 
 
-def _under(entries: tuple[tuple[str, Entry], ...], prefix: str) -> dict[str, Entry]:
+def _under(entries: tuple[tuple[str, StoredEntry], ...], prefix: str) -> dict[str, StoredEntry]:
     return {k.removeprefix(prefix): e for k, e in entries if k.startswith(prefix)}
 
 
-def _stores(command: Register, before: ClusterRecord | None, pds: dict[str, Entry]) -> dict[str, str]:
+def _stores(command: Register, before: ClusterRecord | None, pds: dict[str, StoredEntry]) -> dict[str, str]:
     """Give the stores that a cluster is known by, which should be one, and of each a PD that it has; empty if new."""
     known = {pds[a].value: a for a in addresses(command.store_addr) if a in pds}
     return known | ({before.identity: ""} if before else {})
 
 
-def store_to_ask(command: Register, entries: tuple[tuple[str, Entry], ...]) -> str:
+def store_to_ask(command: Register, entries: tuple[tuple[str, StoredEntry], ...]) -> str:
     """Give the store of a cluster that is to be registered."""
     own = _under(entries, keys.REGISTERS).get(command.cluster)
     before = records.cluster(own.value) if own else None
     return next(iter(_stores(command, before, _under(entries, keys.PDS))), command.store_addr)
 
 
-def _refused(version: str, fleet: Set[Versions]) -> Outcome | None:
+def _refused(version: str, fleet: Set[Versions]) -> WishOutcome | None:
     if not all(unsupported(version, v) for v in fleet):
         return None
     served = Versions(max((v.own for v in fleet), key=by_age), min((v.oldest for v in fleet), key=by_age))
     because = unsupported(version, served) or f"no worker supports version {version}"
-    return Outcome(REFUSED, because, f"This service supports clusters from {served.oldest} to {served.own}.")
+    return WishOutcome(REFUSED, because, f"This service supports clusters from {served.oldest} to {served.own}.")
 
 
 def _registered(
     command: Register,
-    found: dict[str, Entry],
-    pds: dict[str, Entry],
+    found: dict[str, StoredEntry],
+    pds: dict[str, StoredEntry],
     fleet: Set[Versions],
     told: tuple[str, ...],
     same: Compare,
-) -> Write | Outcome:
+) -> WishWrite | WishOutcome:
     registered = {name: records.cluster(e.value) for name, e in found.items()}
     before = registered.get(command.cluster)
     untold = before.version if before else min((v.own for v in fleet), key=by_age)
@@ -154,10 +154,10 @@ def _registered(
         shared = sorted(set(wanted) & set(addresses(known.store_addr)))
         if other != command.cluster and (shared or known.identity in {store, *stores}):
             at = shared[0] if shared else stores.get(known.identity) or command.store_addr
-            return Outcome(CONFLICT, f"the cluster at {at} is registered as {other}", f"Unregister {other} first.")
+            return WishOutcome(CONFLICT, f"the cluster at {at} is registered as {other}", f"Unregister {other} first.")
     if len(stores) > 1:
         one, two = sorted(stores)[:2]
-        return Outcome(
+        return WishOutcome(
             CONFLICT, f"{command.store_addr} has PDs of two clusters: of that at {one}, and of that at {two}",
             "Register each by itself; unregister a cluster before its id is given to another.",
         )  # fmt: skip
@@ -169,10 +169,10 @@ def _registered(
         Put(keys.REGISTERS + command.cluster, records.written(cluster)),
         *(Put(keys.PDS + a, store) for a in touched),
     ]
-    return Write(tuple(compares), tuple(ops), cluster)
+    return WishWrite(tuple(compares), tuple(ops), cluster)
 
 
-def _unless_misread(decision: Write | Outcome, workers: Part) -> Write | Outcome:
+def _unless_misread(decision: WishWrite | WishOutcome, workers: Part) -> WishWrite | WishOutcome:
     """Refuse what a worker of an earlier version would take for another cluster: it knows a store by its addresses."""
     earlier = sorted(name for name, e in workers.items() if not records.worker(e.value).oldest)
     own = decision.cluster
@@ -181,7 +181,7 @@ def _unless_misread(decision: Write | Outcome, workers: Part) -> Write | Outcome
     because = (
         f"{earlier[0]} is of an earlier version, and would take {own.store_addr} for another cluster than {own.store}"
     )
-    return Outcome(REFUSED, because, "Upgrade all workers; then change addresses.")
+    return WishOutcome(REFUSED, because, "Upgrade all workers; then change addresses.")
 
 
 # How a worker carries wishes out: read, decide, write under what was read; again where that has changed meanwhile
@@ -190,7 +190,7 @@ def _unless_misread(decision: Write | Outcome, workers: Part) -> Write | Outcome
 def wished(state: WorkerState, command: Command, now: Now) -> tuple[WorkerState, list[Output]]:
     """Take what a user asks for; without a session the user is told to ask another worker."""
     if not state.service.is_ready:
-        return state, [Told(command, Outcome(NO_SESSION, f"{state.node} has no session with the service"))]
+        return state, [Told(command, WishOutcome(NO_SESSION, f"{state.node} has no session with the service"))]
     name = str(state.wished + 1)
     wishes = state.wishes.set(name, Wish(command, clock(now)))
     return _asked(state._replace(wished=state.wished + 1, wishes=wishes), name, now)
@@ -215,12 +215,12 @@ def went_on(state: WorkerState, message: Found | Done, duties: Duties, now: Now)
         return _judged(state, name, versions_told(dict(message.entries)), duties, now)
     if isinstance(message, Found) and wish.doing == "jobs":
         if isinstance(wish.command, LookAtJobs):
-            return _told(state, name, Outcome(SEEN, seen=_mirror(job_prefixes(wish.command.job), message)))
+            return _told(state, name, WishOutcome(SEEN, seen=_mirror(job_prefixes(wish.command.job), message)))
         return _idle(state, name, message, now)
     if isinstance(message, Found):
         return _read(state, name, message, duties, now)
     if message.succeeded:
-        return _told(state, name, Outcome(DONE, cluster=wish.write.cluster))
+        return _told(state, name, WishOutcome(DONE, cluster=wish.write.cluster))
     if wish.tries < _AT_ONCE:
         return _asked(state, name, now)
     return state._replace(wishes=state.wishes.set(name, wish._replace(doing="wait"))), []
@@ -229,7 +229,7 @@ def went_on(state: WorkerState, message: Found | Done, duties: Duties, now: Now)
 def _read(state: WorkerState, name: str, found: Found, duties: Duties, now: Now) -> tuple[WorkerState, list[Output]]:
     wish: Wish = state.wishes[name]
     if isinstance(wish.command, Look):
-        return _told(state, name, Outcome(SEEN, seen=_mirror(PREFIXES, found)))
+        return _told(state, name, WishOutcome(SEEN, seen=_mirror(PREFIXES, found)))
     if isinstance(wish.command, LookAtJobs):
         return _look_at_jobs(state, name, wish.command, found)
     state = state._replace(wishes=state.wishes.set(name, wish._replace(seen=found.entries)))
@@ -246,7 +246,7 @@ def _judged(
     command = wish.command
     assert isinstance(command, Register | Unregister)
     decision = decided(command, wish.seen, duties.versions, told)
-    if isinstance(decision, Outcome):
+    if isinstance(decision, WishOutcome):
         return _told(state, name, decision)
     state = state._replace(wishes=state.wishes.set(name, wish._replace(write=decision)))
     if not isinstance(command, Unregister) or not command.if_idle:
@@ -276,7 +276,7 @@ def job_prefixes(job: int) -> tuple[str, ...]:
 def _look_at_jobs(state: WorkerState, name: str, command: LookAtJobs, found: Found) -> tuple[WorkerState, list[Output]]:
     entry = dict(found.entries).get(keys.REGISTERS + command.cluster)
     if entry is None:
-        return _told(state, name, Outcome(ABSENT, f"{command.cluster} is not registered", "The list has all."))
+        return _told(state, name, WishOutcome(ABSENT, f"{command.cluster} is not registered", "The list has all."))
     return _asks(state, name, "jobs", records.cluster(entry.value).identity, job_prefixes(command.job))
 
 
@@ -289,7 +289,7 @@ def _idle(state: WorkerState, name: str, found: Found, now: Now) -> tuple[Worker
     assert isinstance(command, Unregister)
     because = f"{command.cluster} has a job in its queue: job {job.id}, {job.kind} ({job.state})"
     hint = "Wait until it has ended; with force its jobs stay in its queue, for whoever owns its DDL next."
-    return _told(state, name, Outcome(CONFLICT, because, hint))
+    return _told(state, name, WishOutcome(CONFLICT, because, hint))
 
 
 def _written(state: WorkerState, name: str, now: Now) -> tuple[WorkerState, list[Output]]:
@@ -308,10 +308,10 @@ def again(state: WorkerState, duties: Duties, now: Now) -> tuple[WorkerState, li
             state, more = _asked(state, name, now)
         elif wish.doing == "wait":
             because = "nothing was written: other changes came first each time, or the store takes none"
-            state, more = _told(state, name, Outcome(LATE, because, "Ask again; is there room for the store?"))
+            state, more = _told(state, name, WishOutcome(LATE, because, "Ask again; is there room for the store?"))
         elif wish.doing in _OF_CLUSTER and is_late:
             because = f"the cluster at {wish.store} does not tell its {wish.doing}"
-            state, more = _told(state, name, Outcome(LATE, because, _OF_CLUSTER[wish.doing]))
+            state, more = _told(state, name, WishOutcome(LATE, because, _OF_CLUSTER[wish.doing]))
         outputs += more
     return state, outputs
 
@@ -322,13 +322,13 @@ def given_up(state: WorkerState, because: str) -> list[Output]:
     for _, wish in sorted(state.wishes.items()):
         if wish.doing == "write":
             said = f"whether it was written is not known: {because}"
-            found.append(Told(wish.command, Outcome(UNKNOWN, said, "Look at the list; asking again does no harm.")))
+            found.append(Told(wish.command, WishOutcome(UNKNOWN, said, "Look at the list; asking again does no harm.")))
         else:
             said = f"nothing was written: {because}"
-            found.append(Told(wish.command, Outcome(NO_SESSION, said, "Ask again, or another worker.")))
+            found.append(Told(wish.command, WishOutcome(NO_SESSION, said, "Ask again, or another worker.")))
     return found
 
 
-def _told(state: WorkerState, name: str, outcome: Outcome) -> tuple[WorkerState, list[Output]]:
+def _told(state: WorkerState, name: str, outcome: WishOutcome) -> tuple[WorkerState, list[Output]]:
     command = state.wishes[name].command
     return state._replace(wishes=state.wishes.delete(name)), [Told(command, outcome)]

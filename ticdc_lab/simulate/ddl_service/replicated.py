@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.run import Run
+from ticdc_lab.simulate.ddl_service.run import ServiceRun
 from ticdc_lab.simulate.ddl_service.world import store_of
 from ticdc_lab.simulate.pipeline.load import Load
-from ticdc_lab.simulate.pipeline.tables import Column, Job, TableInfo
+from ticdc_lab.simulate.pipeline.tables import Column, FinishedJob, TableInfo
 
 FIRST_JOB = 1_000
 """Ids of jobs that other parts of a load bring are lower."""
@@ -41,7 +41,7 @@ def done_jobs(trace: pa.Table, cluster: str) -> list[tuple[int, records.Job]]:
 
 def pipeline_jobs(
     done: Iterable[tuple[int, records.Job]], tables: Iterable[TableInfo], *, schema: str = "shop"
-) -> tuple[tuple[int, Job], ...]:
+) -> tuple[tuple[int, FinishedJob], ...]:
     """Give jobs as the replication pipeline has them.
 
     Parameters
@@ -57,7 +57,7 @@ def pipeline_jobs(
     infos = {t.name: t for t in tables}
     used = {t.name: max(c.id for c in t.columns) for t in infos.values()}
     last = max((t.id for t in infos.values()), default=0)
-    found: list[tuple[int, Job]] = []
+    found: list[tuple[int, FinishedJob]] = []
     for time_us, job in done:
         before = infos.get(job.table)
         if (before is None) != (job.kind == "create table"):
@@ -76,7 +76,7 @@ def pipeline_jobs(
     return tuple(found)
 
 
-def load_with_ddl(load: Load, run: Run, cluster: str) -> Load:
+def load_with_ddl(load: Load, run: ServiceRun, cluster: str) -> Load:
     """Give a load of the replication pipeline to which the DDL of a cluster is added, at the moments it was done.
 
     The load's transactions should leave alone what a job drops: :func:`ticdc_lab.simulate.pipeline.scenario.made`
@@ -97,13 +97,13 @@ def _after(before: TableInfo, job: records.Job, used: dict[str, int]) -> TableIn
     return before
 
 
-def _job(job: records.Job, before: TableInfo | None, after: TableInfo | None, schema: str) -> Job:
+def _job(job: records.Job, before: TableInfo | None, after: TableInfo | None, schema: str) -> FinishedJob:
     info = after or before
     assert info is not None
     dropped = info.id if after is None else None
     name = f"`{info.schema_name}`.`{info.name}`"
     query = " ".join(_words(job, name))
-    return Job(FIRST_JOB + job.id, job.kind, query, info.schema_name or schema, info.name, dropped, after)
+    return FinishedJob(FIRST_JOB + job.id, job.kind, query, info.schema_name or schema, info.name, dropped, after)
 
 
 def _words(job: records.Job, table: str) -> Iterator[str]:

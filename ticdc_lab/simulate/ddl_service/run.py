@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from ticdc_lab.simulate.ddl_service.checks import Found
-from ticdc_lab.simulate.ddl_service.monitor import Monitor, unsettled
-from ticdc_lab.simulate.ddl_service.world import PD, Settings, cluster_of, machines, store_of
+from ticdc_lab.simulate.ddl_service.monitor import ServiceMonitor, unsettled
+from ticdc_lab.simulate.ddl_service.world import PD, ServiceSettings, cluster_of, machines, store_of
 from ticdc_lab.simulate.faults import Chaos, Fault, drawn
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.network import Network
@@ -17,7 +17,7 @@ from ticdc_lab.simulate.trace import EVENTS, Recorder
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class Run(SimulatedRun[Settings]):
+class ServiceRun(SimulatedRun[ServiceSettings]):
     """A run of the service.
 
     Attributes
@@ -29,11 +29,11 @@ class Run(SimulatedRun[Settings]):
     """
 
     unsettled: Found
-    monitor: Monitor
+    monitor: ServiceMonitor
 
 
 def simulate(
-    settings: Settings,
+    settings: ServiceSettings,
     *,
     faults: Sequence[Fault] = (),
     chaos: Chaos | None = None,
@@ -44,7 +44,7 @@ def simulate(
     recorder: Recorder | None = None,
     step_limit: int = 50_000_000,
     begun: Callable[[Kernel], None] | None = None,
-) -> Run:
+) -> ServiceRun:
     """Run a service.
 
     Parameters
@@ -82,16 +82,18 @@ def simulate(
     (True, True)
     """
     planned = (*faults, *(mishaps(settings, chaos, seed) if chaos else ()))
-    monitor = Monitor(settings.duties.versions)
+    monitor = ServiceMonitor(settings.duties.versions)
     world = ran(
         machines(settings), monitor, recorder or Recorder(f"ddl-service seed {seed}", level), faults=planned, seed=seed,
         until_us=until_us, network=network, step_limit=step_limit, begun=begun,
     )  # fmt: skip
     found = None if world["end"].violation else unsettled(world["kernel"], settings)
-    return Run(**world, settings=settings, simulate=partial(simulate, settings), unsettled=found, monitor=monitor)
+    return ServiceRun(
+        **world, settings=settings, simulate=partial(simulate, settings), unsettled=found, monitor=monitor
+    )
 
 
-def mishaps(settings: Settings, chaos: Chaos, seed: int) -> list[Fault]:
+def mishaps(settings: ServiceSettings, chaos: Chaos, seed: int) -> list[Fault]:
     """Draw faults of workers, servers, and of the links between them and their stores."""
     found = drawn(chaos, settings.worker_names(), PD, seed)
     kinds = tuple(k for k in chaos.kinds if k != "skew")
@@ -109,6 +111,6 @@ def hash_of(seed: int, cluster: str) -> int:
     return seed * 1000 + int(cluster.removeprefix("cluster"))
 
 
-def _twice(fault: Fault, settings: Settings) -> bool:
+def _twice(fault: Fault, settings: ServiceSettings) -> bool:
     """Whether a fault befalls a worker itself: those are drawn once, not for each cluster."""
     return getattr(fault, "node", "") in settings.worker_names()

@@ -18,10 +18,10 @@ from ticdc_lab.simulate.ddl_service.drawn import KINDS, drawn_load, mischief
 from ticdc_lab.simulate.ddl_service.facts import ServiceFacts, last_state, narrative
 from ticdc_lab.simulate.ddl_service.monitor import INVARIANTS
 from ticdc_lab.simulate.ddl_service.planned import EVENTS
-from ticdc_lab.simulate.ddl_service.run import Run, mishaps, simulate
+from ticdc_lab.simulate.ddl_service.run import ServiceRun, mishaps, simulate
 from ticdc_lab.simulate.ddl_service.settings import parsed
 from ticdc_lab.simulate.ddl_service.store import Answer, Request
-from ticdc_lab.simulate.ddl_service.world import PD, Settings, store_of
+from ticdc_lab.simulate.ddl_service.world import PD, ServiceSettings, store_of
 from ticdc_lab.simulate.planned import Duration, Planned, Versions
 from ticdc_lab.simulate.reading import Names, Reader
 from ticdc_lab.simulate.scenario import Model, Scenario
@@ -53,8 +53,8 @@ class ServiceCluster:
                 raise version.wrong("a version such as v6.5.0")
 
     @property
-    def _world(self) -> Settings:
-        return Settings(self.workers, self.clusters, self.servers)
+    def _world(self) -> ServiceSettings:
+        return ServiceSettings(self.workers, self.clusters, self.servers)
 
     @property
     def workers_named(self) -> tuple[str, ...]:
@@ -112,11 +112,11 @@ def facts(scenario_cluster: Any, events: Iterable[Planned]) -> ServiceFacts:
 _SEEDS_APART = 1_000_003
 
 
-def settings_of(scenario: Scenario) -> Settings:
+def settings_of(scenario: Scenario) -> ServiceSettings:
     """Give the settings with the cluster; workers that join later are in it too."""
     cluster = scenario.cluster
-    joining = tuple(e.what.worker for e in scenario.events if isinstance(e.what, own.Join))
-    found: Settings = replace(
+    joining = tuple(e.what.worker for e in scenario.events if isinstance(e.what, own.JoinWorker))
+    found: ServiceSettings = replace(
         scenario.settings, workers=cluster.workers, clusters=cluster.clusters, servers=cluster.servers,
         unregistered=cluster.unregistered, joining=joining, cluster_versions=Map(dict(cluster.versions)),
     )  # fmt: skip
@@ -140,7 +140,7 @@ def faults_of(scenario: Scenario, seed: int) -> list[kernel.Fault]:
     return sorted([*found, *_users(scenario, settings, seed)], key=lambda fault: fault.at_us)
 
 
-def _users(scenario: Scenario, settings: Settings, seed: int) -> list[kernel.Fault]:
+def _users(scenario: Scenario, settings: ServiceSettings, seed: int) -> list[kernel.Fault]:
     if scenario.load is None:
         return []
     until_us = scenario.until_us * 3 // 4 if scenario.load.until_us is None else scenario.load.until_us
@@ -148,7 +148,7 @@ def _users(scenario: Scenario, settings: Settings, seed: int) -> list[kernel.Fau
     return [f for f in drawn if f.at_us >= scenario.load.from_us]
 
 
-class Measures(NamedTuple):
+class OwnerMeasures(NamedTuple):
     """What clusters had of owners: time with two of them, and with none after their first, over all clusters."""
 
     overlap_us: int
@@ -156,15 +156,15 @@ class Measures(NamedTuple):
     doubled_us: int | None = None
 
 
-class Played(runs.Played[Run, ServiceFacts]):
+class PlayedService(runs.Played[ServiceRun, ServiceFacts]):
     """A scenario of the service that has run."""
 
     __slots__ = ()
 
     @property
-    def measures(self) -> Measures:
+    def measures(self) -> OwnerMeasures:
         """What clusters had of owners; two at once end a run."""
-        return Measures(0, self.facts.unowned.until(self.run.end.time_us))
+        return OwnerMeasures(0, self.facts.unowned.until(self.run.end.time_us))
 
     @property
     def happened(self) -> list[Line]:
@@ -178,12 +178,12 @@ class Played(runs.Played[Run, ServiceFacts]):
 
 
 @runs.Play
-def play(scenario: Scenario, seed: int) -> runs.Staged[Played]:
+def play(scenario: Scenario, seed: int) -> runs.Staged[PlayedService]:
     """Make a scenario of the service ready, with what users do."""
     facts = ServiceFacts(settings_of(scenario))
     run = partial(simulate, facts.settings, faults=faults_of(scenario, seed))
     return runs.Staged(
-        facts=facts, simulate=run, played=partial(Played, scenario, seed, facts=facts),
+        facts=facts, simulate=run, played=partial(PlayedService, scenario, seed, facts=facts),
         begun=lambda kernel, _: facts.begin(kernel),
     )  # fmt: skip
 
@@ -203,7 +203,7 @@ MODEL = Model(
     variants=("proposal",),
     cluster=cluster,
     tables=lambda c: frozenset(),
-    settings=Settings,
+    settings=ServiceSettings,
     unsettled=("workers", "clusters", "servers", "slow", "joining", "unregistered", "cluster_versions"),
     choices={},
     events=EVENTS,

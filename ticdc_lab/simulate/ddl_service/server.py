@@ -45,7 +45,7 @@ from ticdc_lab.simulate.ddl_service.server_state import (
     Transact,
 )
 from ticdc_lab.simulate.ddl_service.settings import Duties, Versions, parsed
-from ticdc_lab.simulate.ddl_service.store import CREATE, Compare, Delete, Done, Entry, Found, Op, Put
+from ticdc_lab.simulate.ddl_service.store import CREATE, Compare, Delete, Done, Found, Op, Put, StoredEntry
 from ticdc_lab.simulate.machine import (
     Address,
     Asked,
@@ -120,7 +120,7 @@ def answered_wish(state: ServerState, message: Done | Found, now: Now) -> tuple[
     return state._replace(link=link), outputs
 
 
-def shown_ddl(entries: Mapping[str, Entry]) -> ShownDdl:
+def shown_ddl(entries: Mapping[str, StoredEntry]) -> ShownDdl:
     """Give what ``admin show ddl`` shows, from what the cluster's store has of owner, servers, version and jobs.
 
     The owner's address is what it has published under its ``ddl_id``. A worker of a service publishes nothing

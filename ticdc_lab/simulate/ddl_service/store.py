@@ -31,7 +31,7 @@ from ticdc_lab.simulate.machine import (
 CREATE, MOD, VALUE = "create", "mod", "value"
 
 
-class Entry(NamedTuple):
+class StoredEntry(NamedTuple):
     """A key's value, the revisions at which it was created and last changed, and the lease it ends with (0: none)."""
 
     value: str
@@ -139,7 +139,7 @@ class Found(NamedTuple):
 
     tag: Hashable
     revision: int
-    entries: tuple[tuple[str, Entry], ...]
+    entries: tuple[tuple[str, StoredEntry], ...]
 
 
 class Observe(NamedTuple):
@@ -155,7 +155,7 @@ class Snapshot(NamedTuple):
 
     tag: Hashable
     revision: int
-    entries: tuple[tuple[str, Entry], ...]
+    entries: tuple[tuple[str, StoredEntry], ...]
 
 
 class Happened(NamedTuple):
@@ -163,7 +163,7 @@ class Happened(NamedTuple):
 
     tag: Hashable
     revision: int
-    events: tuple[tuple[str, Entry | None], ...]
+    events: tuple[tuple[str, StoredEntry | None], ...]
 
 
 class Expire(NamedTuple):
@@ -182,7 +182,7 @@ Request: TypeAlias = Grant | KeepAlive | Revoke | Txn | Read | Observe
 Answer: TypeAlias = Granted | KeptAlive | Expired | Done | Found | Snapshot | Happened
 
 
-ABSENT = Entry("", 0, 0)
+ABSENT = StoredEntry("", 0, 0)
 
 
 class Observer(NamedTuple):
@@ -195,18 +195,18 @@ class Observer(NamedTuple):
 
 
 @stepped
-class StoreState(NamedTuple):
+class DdlStoreState(NamedTuple):
     """All a store holds; ``revision`` rises with each change, ``last_lease`` with each lease."""
 
     revision: int = 1
-    keys: Map[str, Entry] = Map()
+    keys: Map[str, StoredEntry] = Map()
     leases: Map[int, Lease] = Map()
     observers: tuple[Observer, ...] = ()
     last_lease: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class DdlStore:
     """The machine of a store.
 
     Attributes
@@ -217,12 +217,12 @@ class Store:
 
     first: tuple[tuple[str, str], ...] = ()
 
-    def start(self, address: Address, now: Now) -> tuple[StoreState, list[Output]]:
+    def start(self, address: Address, now: Now) -> tuple[DdlStoreState, list[Output]]:
         """Give a store without leases."""
-        keys = Map({key: Entry(value, 1, 1) for key, value in self.first})
-        return StoreState(keys=keys), []
+        keys = Map({key: StoredEntry(value, 1, 1) for key, value in self.first})
+        return DdlStoreState(keys=keys), []
 
-    def step(self, state: StoreState, event: Event, now: Now) -> tuple[StoreState, list[Output]]:
+    def step(self, state: DdlStoreState, event: Event, now: Now) -> tuple[DdlStoreState, list[Output]]:
         """Take a request, the end of a lease, or a fault."""
         if isinstance(event, Received):
             return self._requested(state, event.sender, event.message, now)
@@ -237,7 +237,9 @@ class Store:
             return ended(state, entry.lease, "a fault ended it") if entry.lease in state.leases else (state, [])
         return state, []
 
-    def _requested(self, state: StoreState, sender: Address, message: Any, now: Now) -> tuple[StoreState, list[Output]]:
+    def _requested(
+        self, state: DdlStoreState, sender: Address, message: Any, now: Now
+    ) -> tuple[DdlStoreState, list[Output]]:
         if isinstance(message, Txn):
             return self._transacted(state, sender, message)
         if isinstance(message, KeepAlive):
@@ -257,7 +259,9 @@ class Store:
             return state, [Ignored(message, "the lease had ended")]
         return ended(state, message.lease, "its holder gave it up")
 
-    def _kept(self, state: StoreState, sender: Address, asked: KeepAlive, now: Now) -> tuple[StoreState, list[Output]]:
+    def _kept(
+        self, state: DdlStoreState, sender: Address, asked: KeepAlive, now: Now
+    ) -> tuple[DdlStoreState, list[Output]]:
         lease = state.leases.get(asked.lease)
         if lease is None:
             return state, [Ignored(asked, "the lease has ended"), Send(sender, Expired(asked.tag))]
@@ -265,14 +269,14 @@ class Store:
         answer = Send(sender, KeptAlive(asked.tag, asked.sent_us))
         return state._replace(leases=state.leases.set(asked.lease, lease)), [timer, answer]
 
-    def _observed(self, state: StoreState, sender: Address, asked: Observe) -> tuple[StoreState, list[Output]]:
+    def _observed(self, state: DdlStoreState, sender: Address, asked: Observe) -> tuple[DdlStoreState, list[Output]]:
         if asked.lease not in state.leases:
             return state, [Ignored(asked, "the lease has ended"), Send(sender, Expired(asked.tag))]
         observer = Observer(sender, asked.tag, asked.prefixes, asked.lease)
         state = state._replace(observers=(*state.observers, observer))
         return state, [Send(sender, Snapshot(asked.tag, state.revision, _under(state, asked.prefixes)))]
 
-    def _transacted(self, state: StoreState, sender: Address, txn: Txn) -> tuple[StoreState, list[Output]]:
+    def _transacted(self, state: DdlStoreState, sender: Address, txn: Txn) -> tuple[DdlStoreState, list[Output]]:
         failed = next((c for c in txn.compares if not holds(state.keys, c)), None)
         lost = any(type(op) is Put and op.lease and op.lease not in state.leases for op in txn.ops)
         if failed or lost:
@@ -281,20 +285,20 @@ class Store:
         state, outputs = changed(state, txn.ops, "")
         return state, [*outputs, Send(sender, Done(txn.tag, True, state.revision))]
 
-    def _expired(self, state: StoreState, now: Now) -> tuple[StoreState, list[Output]]:
+    def _expired(self, state: DdlStoreState, now: Now) -> tuple[DdlStoreState, list[Output]]:
         return _all_ended(state, run_out(state.leases, now), "its lease ran out")
 
-    def _expired_of(self, state: StoreState, node: str) -> tuple[StoreState, list[Output]]:
+    def _expired_of(self, state: DdlStoreState, node: str) -> tuple[DdlStoreState, list[Output]]:
         own = set(lives((lease.holder for lease in state.leases.values()), node))
         numbers = [number for number, lease in sorted(state.leases.items()) if lease.holder in own]
         return _all_ended(state, numbers, "a fault ended it")
 
 
-def _under(state: StoreState, prefixes: tuple[str, ...]) -> tuple[tuple[str, Entry], ...]:
+def _under(state: DdlStoreState, prefixes: tuple[str, ...]) -> tuple[tuple[str, StoredEntry], ...]:
     return tuple(sorted((k, e) for k, e in state.keys.items() if k.startswith(prefixes)))
 
 
-def holds(keys: Map[str, Entry], compare: Compare) -> bool:
+def holds(keys: Map[str, StoredEntry], compare: Compare) -> bool:
     """See whether a condition holds."""
     entry = keys.get(compare.key)
     if compare.what == CREATE:
@@ -304,11 +308,11 @@ def holds(keys: Map[str, Entry], compare: Compare) -> bool:
     return (None if entry is None else entry.value) == compare.expected
 
 
-def changed(state: StoreState, ops: tuple[Op, ...], because: str) -> tuple[StoreState, list[Output]]:
+def changed(state: DdlStoreState, ops: tuple[Op, ...], because: str) -> tuple[DdlStoreState, list[Output]]:
     """Carry out operations at one revision, and tell observers."""
     revision = state.revision + 1
     keys, leases = state.keys, state.leases
-    events: list[tuple[str, Entry | None]] = []
+    events: list[tuple[str, StoredEntry | None]] = []
     outputs: list[Output] = []
     for op in ops:
         before = keys.get(op.key)
@@ -316,7 +320,7 @@ def changed(state: StoreState, ops: tuple[Op, ...], because: str) -> tuple[Store
             held = leases[before.lease]
             leases = leases.set(before.lease, held._replace(keys=held.keys - {op.key}))
         if type(op) is Put:
-            after = Entry(op.value, before.create if before else revision, revision, op.lease)
+            after = StoredEntry(op.value, before.create if before else revision, revision, op.lease)
             keys = keys.set(op.key, after)
             if op.lease:
                 held = leases[op.lease]
@@ -334,7 +338,7 @@ def changed(state: StoreState, ops: tuple[Op, ...], because: str) -> tuple[Store
     return state, [*outputs, *_told(state, tuple(events))]
 
 
-def ended(state: StoreState, number: int, because: str) -> tuple[StoreState, list[Output]]:
+def ended(state: DdlStoreState, number: int, because: str) -> tuple[DdlStoreState, list[Output]]:
     """End a lease: its keys go, those who observed under it are told no more."""
     lease = state.leases[number]
     observers = tuple(o for o in state.observers if o.lease != number)
@@ -345,7 +349,7 @@ def ended(state: StoreState, number: int, because: str) -> tuple[StoreState, lis
     return state._replace(leases=state.leases.delete(number)), [*outputs, *over]
 
 
-def _all_ended(state: StoreState, numbers: list[int], because: str) -> tuple[StoreState, list[Output]]:
+def _all_ended(state: DdlStoreState, numbers: list[int], because: str) -> tuple[DdlStoreState, list[Output]]:
     outputs: list[Output] = []
     for number in numbers:
         state, more = ended(state, number, because)
@@ -353,7 +357,7 @@ def _all_ended(state: StoreState, numbers: list[int], because: str) -> tuple[Sto
     return state, outputs
 
 
-def _told(state: StoreState, events: tuple[tuple[str, Entry | None], ...]) -> list[Output]:
+def _told(state: DdlStoreState, events: tuple[tuple[str, StoredEntry | None], ...]) -> list[Output]:
     outputs: list[Output] = []
     for observer in state.observers:
         own = tuple(e for e in events if e[0].startswith(observer.prefixes))

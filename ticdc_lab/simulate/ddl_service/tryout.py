@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.ddl_service.run import Run, simulate
+from ticdc_lab.simulate.ddl_service.run import ServiceRun, simulate
 from ticdc_lab.simulate.ddl_service.server_state import Habits, Slow, Submit
 from ticdc_lab.simulate.ddl_service.worker_state import Leave, Resign
-from ticdc_lab.simulate.ddl_service.world import PD, Settings, store_of
+from ticdc_lab.simulate.ddl_service.world import PD, ServiceSettings, store_of
 from ticdc_lab.simulate.faults import Ask, Crash, Fault, Join, Part, Restart
 from ticdc_lab.simulate.trace import CHANGES
 
@@ -36,7 +36,7 @@ class Incident(NamedTuple):
     at_us: int
 
 
-class Place(NamedTuple):
+class IncidentPlace(NamedTuple):
     """Where an incident happens: moment, worker, the next worker that is not there, and how many clusters there are."""
 
     at_us: int
@@ -45,14 +45,14 @@ class Place(NamedTuple):
     clusters: int
 
 
-def tried(until_s: float) -> Callable[[int, int, int, int], Run]:
+def tried(until_s: float) -> Callable[[int, int, int, int], ServiceRun]:
     """Give what a panel calls: workers, clusters, ms that one tidb-server takes to load a schema, seed."""
 
-    def ran(workers: int, clusters: int, load_ms: int, seed: int) -> Run:
+    def ran(workers: int, clusters: int, load_ms: int, seed: int) -> ServiceRun:
         until_us = round(1e6 * until_s)
         spare = tuple(f"ddl-service-node-{workers + 1 + i}" for i in range(SPARE))
         slow = Map({SLOW_SERVER: Habits(load_us=1_000 * load_ms)})
-        settings = Settings(workers, clusters, servers=3, slow=slow, joining=spare)
+        settings = ServiceSettings(workers, clusters, servers=3, slow=slow, joining=spare)
         asked = [Ask(at_us, "cluster1/tidb-1", statement) for at_us, statement in JOBS]
         never = [Join(until_us + 1, name) for name in spare]
         return simulate(settings, faults=[*asked, *never], seed=seed, until_us=until_us, level=CHANGES)
@@ -67,18 +67,18 @@ def faults_of(incidents: Sequence[Incident], workers: int, clusters: int) -> lis
     for one in sorted(incidents, key=lambda i: i.at_us):
         spare = f"ddl-service-node-{workers + 1 + min(added, SPARE - 1)}"
         if one.fault != ADD or added < SPARE:
-            found += FAULTS[one.fault](Place(one.at_us, one.worker, spare, clusters))
+            found += FAULTS[one.fault](IncidentPlace(one.at_us, one.worker, spare, clusters))
         added += one.fault == ADD
     return sorted(found, key=lambda f: f.at_us)
 
 
-def _cut(p: Place) -> list[Fault]:
+def _cut(p: IncidentPlace) -> list[Fault]:
     stores = [PD, *(store_of(f"cluster{i + 1}") for i in range(p.clusters))]
     return [Part(p.at_us, p.worker, store, for_us=_CUT_US) for store in stores]
 
 
 ADD = "add a worker"
-FAULTS: Mapping[str, Callable[[Place], list[Fault]]] = MappingProxyType(
+FAULTS: Mapping[str, Callable[[IncidentPlace], list[Fault]]] = MappingProxyType(
     {
         "kill": lambda p: [Crash(p.at_us, p.worker)],
         "kill, back after 3 s": lambda p: [Crash(p.at_us, p.worker), Restart(p.at_us + _BACK_US, p.worker)],

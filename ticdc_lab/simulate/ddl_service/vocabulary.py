@@ -30,7 +30,7 @@ from ticdc_lab.simulate.ddl_service import jobs, records
 from ticdc_lab.simulate.ddl_service.facts import ServiceFacts
 from ticdc_lab.simulate.ddl_service.world import PD
 from ticdc_lab.simulate.reading import Names
-from ticdc_lab.simulate.sentences import Compared, Measure, Said, Vocabulary, Words
+from ticdc_lab.simulate.sentences import Comparison, Measure, Said, Vocabulary, Words
 
 _CLUSTER, _WORKER, _JOB = r"(?P<cluster>\S+)", r"(?P<worker>\S+)", r"job (?P<job>\d+) of (?P<cluster>\S+)"
 _STATES = (records.QUEUEING, records.RUNNING, records.CANCELLING, records.ROLLING_BACK, *sorted(records.ENDS))
@@ -192,5 +192,5 @@ _MEASURES: Mapping[str, Callable[[str, Words], Measure]] = {
 
 VOCABULARY = Vocabulary(_SENTENCES, _MEASURES, _there)
 STEADY = _SENTENCES["every cluster is owned"]("every cluster is owned", {})
-BALANCED = Compared("imbalance <= 1", _MEASURES["imbalance"]("imbalance", {}), "<=", 1)
+BALANCED = Comparison("imbalance <= 1", _MEASURES["imbalance"]("imbalance", {}), "<=", 1)
 """What runs are compared by, whatever their scenario asserts."""

@@ -40,7 +40,7 @@ def entered(
     if state.node in mirror.under(keys.WORKERS):
         return state, []
     key, lease = keys.WORKERS + state.node, state.service.lease
-    own = records.Worker(duties.versions.own, oldest=duties.versions.oldest)
+    own = records.WorkerRecord(duties.versions.own, oldest=duties.versions.oldest)
     shown = infosyncer.published(f"{state.node}-{lease:x}", address, duties.versions.own, lease)
     puts = (Put(key, records.written(own), lease), *shown)
     link, outputs = asked(state.service, "register", (Compare(key, CREATE, 0),), puts, now)
@@ -85,7 +85,7 @@ def published(state: WorkerState, duties: Duties, now: Now) -> tuple[WorkerState
     if own is None:
         return state, []
     running = tuple((c, o.status) for c, o in sorted(state.owners.items()))
-    text = records.written(records.Worker(duties.versions.own, running, duties.versions.oldest))
+    text = records.written(records.WorkerRecord(duties.versions.own, running, duties.versions.oldest))
     if text == own.value:
         return state, []
     key = keys.WORKERS + state.node

@@ -9,7 +9,7 @@ from immutables import Map
 from ticdc_lab.simulate.ddl_service import keys
 from ticdc_lab.simulate.ddl_service.connection import Connection, Mirror, Part
 from ticdc_lab.simulate.ddl_service.owner import OwnerState
-from ticdc_lab.simulate.ddl_service.store import Entry
+from ticdc_lab.simulate.ddl_service.store import StoredEntry
 from ticdc_lab.simulate.machine import stepped
 
 SERVICE = ""
@@ -83,7 +83,7 @@ class Wish(NamedTuple):
     since_us: int
     doing: str = "read"
     tries: int = 0
-    seen: tuple[tuple[str, Entry], ...] = ()
+    seen: tuple[tuple[str, StoredEntry], ...] = ()
     store: str = ""
     write: Any = None
 
@@ -141,7 +141,7 @@ def is_taken(state: WorkerState) -> bool:
     return mirror is not None and state.node in mirror.under(keys.WORKERS) and registered(state) is None
 
 
-def registered(state: WorkerState) -> Entry | None:
+def registered(state: WorkerState) -> StoredEntry | None:
     """Give the key of the worker's node, if this session has registered it."""
     mirror: Mirror | None = state.service.mirror
     own = mirror.under(keys.WORKERS).get(state.node) if mirror else None

@@ -12,7 +12,7 @@ from ticdc_lab.simulate.ddl_service import keys, records
 from ticdc_lab.simulate.ddl_service.server import Server
 from ticdc_lab.simulate.ddl_service.server_state import HABITS, Habits
 from ticdc_lab.simulate.ddl_service.settings import DUTIES, Duties
-from ticdc_lab.simulate.ddl_service.store import Store
+from ticdc_lab.simulate.ddl_service.store import DdlStore
 from ticdc_lab.simulate.ddl_service.worker import Worker
 from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
 
@@ -20,7 +20,7 @@ PD = keys.PD
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ServiceSettings:
     """What a run begins with.
 
     Attributes
@@ -80,7 +80,7 @@ def cluster_of(node: str) -> str:
     return node.split("/")[0]
 
 
-def machines(settings: Settings) -> dict[str, Any]:
+def machines(settings: ServiceSettings) -> dict[str, Any]:
     """Give all nodes."""
     names = settings.cluster_names()
     registered = tuple(
@@ -93,10 +93,10 @@ def machines(settings: Settings) -> dict[str, Any]:
         for c in names[: len(names) - settings.unregistered]
     )
     registered += tuple((keys.PDS + store_of(c).removeprefix("tikv://"), store_of(c)) for c in names)
-    found: dict[str, Any] = {PD: Store(registered)}
+    found: dict[str, Any] = {PD: DdlStore(registered)}
     for cluster in names:
         bootstrapped = settings.cluster_versions.get(cluster, settings.bootstrapped)
-        found[store_of(cluster)] = Store(((keys.BOOTSTRAPPED, bootstrapped),))
+        found[store_of(cluster)] = DdlStore(((keys.BOOTSTRAPPED, bootstrapped),))
     for server in settings.server_names():
         found[server] = Server(store_of(cluster_of(server)), settings.habits_of(server))
     return found | {w: Worker(w, PD, settings.duties) for w in settings.worker_names()}

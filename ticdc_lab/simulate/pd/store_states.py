@@ -17,7 +17,7 @@ NO_STORE_FOR_LEADERS, STORE_NOT_FOUND = "ErrNoStoreForRegionLeader", "ErrStoreNo
 DUPLICATED = "duplicated store address"
 
 
-class Told(NamedTuple):
+class CommandTold(NamedTuple):
     """What a command came to: the store as it is now, or PD's error and the reason in words."""
 
     store: Store | None
@@ -25,7 +25,7 @@ class Told(NamedTuple):
     because: str = ""
 
 
-def delete_store(cluster: Cluster, store_id: int, *, physically_destroyed: bool = False) -> Told:
+def delete_store(cluster: Cluster, store_id: int, *, physically_destroyed: bool = False) -> CommandTold:
     """Take a store offline: ``pd-ctl store delete``.
 
     Refused where fewer up TiKV stores than replicas would stay, or none that may lead; not so for a destroyed store,
@@ -33,18 +33,18 @@ def delete_store(cluster: Cluster, store_id: int, *, physically_destroyed: bool 
     """
     store = cluster.stores.get(store_id)
     if store is None:
-        return Told(None, STORE_NOT_FOUND)
+        return CommandTold(None, STORE_NOT_FOUND)
     if store.state == REMOVING and store.physically_destroyed == physically_destroyed:
-        return Told(store)
+        return CommandTold(store)
     if store.state == REMOVED:
-        return Told(None, STORE_REMOVED)
+        return CommandTold(None, STORE_REMOVED)
     if store.physically_destroyed:
-        return Told(None, STORE_DESTROYED)
+        return CommandTold(None, STORE_DESTROYED)
     if _is_up(store) and is_tikv(store) and not physically_destroyed:
         refusal = _cannot_spare(cluster, store)
         if refusal:
-            return Told(None, *refusal)
-    return Told(store._replace(state=REMOVING, physically_destroyed=physically_destroyed))
+            return CommandTold(None, *refusal)
+    return CommandTold(store._replace(state=REMOVING, physically_destroyed=physically_destroyed))
 
 
 def _is_up(store: Store) -> bool:
@@ -62,26 +62,26 @@ def _cannot_spare(cluster: Cluster, store: Store) -> tuple[str, str] | None:
     return None
 
 
-def bring_up(cluster: Cluster, store_id: int) -> Told:
+def bring_up(cluster: Cluster, store_id: int) -> CommandTold:
     """Take a store back from being offline: ``pd-ctl store cancel-delete``."""
     store = cluster.stores.get(store_id)
     if store is None:
-        return Told(None, STORE_NOT_FOUND)
+        return CommandTold(None, STORE_NOT_FOUND)
     if store.state == REMOVED:
-        return Told(None, STORE_REMOVED)
+        return CommandTold(None, STORE_REMOVED)
     if store.physically_destroyed:
-        return Told(None, STORE_DESTROYED)
-    return Told(store if _is_up(store) else store._replace(state=SERVING))
+        return CommandTold(None, STORE_DESTROYED)
+    return CommandTold(store if _is_up(store) else store._replace(state=SERVING))
 
 
-def bury_store(cluster: Cluster, store_id: int, *, force: bool = False) -> Told:
+def bury_store(cluster: Cluster, store_id: int, *, force: bool = False) -> CommandTold:
     """Make a store a tombstone: an offline one, or by force one that is silent."""
     store = cluster.stores.get(store_id)
     if store is None:
-        return Told(None, STORE_NOT_FOUND)
+        return CommandTold(None, STORE_NOT_FOUND)
     if _is_up(store) and not (force and is_disconnected(store)):
-        return Told(None, STORE_IS_UP, "neither offline nor disconnected")
-    return Told(store._replace(state=REMOVED))
+        return CommandTold(None, STORE_IS_UP, "neither offline nor disconnected")
+    return CommandTold(store._replace(state=REMOVED))
 
 
 def may_take_address(store: Store) -> bool:
@@ -96,7 +96,7 @@ def checked_states(stores: Mapping[int, Store]) -> dict[int, Store]:
     }
 
 
-class Progress(NamedTuple):
+class StoreProgress(NamedTuple):
     """How far a store is: the part done, MiB a second, and the seconds left (infinite while nothing moves)."""
 
     progress: float
@@ -104,20 +104,20 @@ class Progress(NamedTuple):
     left_s: float
 
 
-def removing_progress(at_first: float, now: float, elapsed_s: float) -> Progress:
+def removing_progress(at_first: float, now: float, elapsed_s: float) -> StoreProgress:
     """Give the progress of an offline store from its MiB of regions at first and now."""
     return _progress(at_first - now, at_first, elapsed_s)
 
 
-def preparing_progress(now: float, target: float, elapsed_s: float) -> Progress:
+def preparing_progress(now: float, target: float, elapsed_s: float) -> StoreProgress:
     """Give the progress of a new store towards its share of the regions, in MiB."""
     return _progress(now, target, elapsed_s)
 
 
-def _progress(done: float, all_: float, elapsed_s: float) -> Progress:
+def _progress(done: float, all_: float, elapsed_s: float) -> StoreProgress:
     speed = done / elapsed_s if elapsed_s > 0 else 0.0
     left = max(0.0, all_ - done)
-    return Progress(min(1.0, done / all_) if all_ else 1.0, speed, left / speed if speed else float("inf"))
+    return StoreProgress(min(1.0, done / all_) if all_ else 1.0, speed, left / speed if speed else float("inf"))
 
 
 ENOUGH = 0.9

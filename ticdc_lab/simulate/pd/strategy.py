@@ -44,17 +44,17 @@ class Strategy(NamedTuple):
     failover: bool = False
 
 
-class Choice(NamedTuple):
+class StoreChoice(NamedTuple):
     """Equally good stores, none where nothing is left; ``waits`` where only temporary states stand in the way."""
 
     stores: tuple[int, ...]
     waits: bool = False
 
 
-NOTHING = Choice(())
+NOTHING = StoreChoice(())
 
 
-def store_to_add(s: Strategy, beside: Sequence[Store], notes: Notes, extra: Sequence[Filter] = ()) -> Choice:
+def store_to_add(s: Strategy, beside: Sequence[Store], notes: Notes, extra: Sequence[Filter] = ()) -> StoreChoice:
     """Choose the store of a new peer beside those of others.
 
     First by what lasts: no peer yet, space, state, isolation, labels; the best isolation wins. Then by what passes:
@@ -82,11 +82,11 @@ def store_to_add(s: Strategy, beside: Sequence[Store], notes: Notes, extra: Sequ
     now = keep(best, [by_state(FAILOVER_TARGET if s.failover else REGION_TARGET, config)], notes)
     if not now:
         notes.said.append("every best store is in temporary trouble: it is tried again soon")
-        return Choice((), waits=True)
+        return StoreChoice((), waits=True)
     return _chosen(_best("region score", now, lambda x: region_score(x, config), min, notes))
 
 
-def store_to_fix(s: Strategy, beside: Sequence[Store], old: int, notes: Notes) -> Choice:
+def store_to_fix(s: Strategy, beside: Sequence[Store], old: int, notes: Notes) -> StoreChoice:
     """Choose the store that replaces a lost peer's: the location may become worse."""
     if not beside:
         return NOTHING
@@ -94,7 +94,7 @@ def store_to_fix(s: Strategy, beside: Sequence[Store], old: int, notes: Notes) -
     return store_to_add(s, others if len(beside) > 1 else beside, notes)
 
 
-def store_to_improve(s: Strategy, beside: Sequence[Store], old: int, notes: Notes) -> Choice:
+def store_to_improve(s: Strategy, beside: Sequence[Store], old: int, notes: Notes) -> StoreChoice:
     """Choose a store that isolates a region strictly better than ``old`` does."""
     if not beside or old not in s.cluster.stores:
         return NOTHING
@@ -111,7 +111,7 @@ def store_to_improve(s: Strategy, beside: Sequence[Store], old: int, notes: Note
     return found
 
 
-def store_to_remove(s: Strategy, beside: Sequence[Store], notes: Notes) -> Choice:
+def store_to_remove(s: Strategy, beside: Sequence[Store], notes: Notes) -> StoreChoice:
     """Choose the store whose peer is worth least: the worst isolation, then the highest region score."""
     config = s.cluster.config
     able = keep(beside, [by_state(REGION_SOURCE, config)], notes, SOURCE)
@@ -119,7 +119,7 @@ def store_to_remove(s: Strategy, beside: Sequence[Store], notes: Notes) -> Choic
     return _chosen(_best("region score", worst, lambda x: region_score(x, config), max, notes))
 
 
-def store_to_better(s: Strategy, beside: Sequence[Store], notes: Notes) -> Choice:
+def store_to_better(s: Strategy, beside: Sequence[Store], notes: Notes) -> StoreChoice:
     """Choose the store that a better location would replace: the worst isolation, whatever its state.
 
     Where all of the worst are in temporary trouble they wait: no better isolated peer moves instead.
@@ -129,7 +129,7 @@ def store_to_better(s: Strategy, beside: Sequence[Store], notes: Notes) -> Choic
     able = keep(worst, [by_state(REGION_SOURCE, config)], notes, SOURCE)
     if worst and not able:
         notes.said.append("every worst placed peer is on a store in temporary trouble: it is tried again soon")
-        return Choice((), waits=True)
+        return StoreChoice((), waits=True)
     return _chosen(_best("region score", able, lambda x: region_score(x, config), max, notes))
 
 
@@ -144,5 +144,5 @@ def _best(
     return [s for s, k in zip(stores, keys, strict=True) if k == best]
 
 
-def _chosen(stores: Sequence[Store]) -> Choice:
-    return Choice(tuple(s.id for s in stores))
+def _chosen(stores: Sequence[Store]) -> StoreChoice:
+    return StoreChoice(tuple(s.id for s in stores))

@@ -257,7 +257,7 @@ MOST = 2000
 """Regions of a group that the checkers are asked about one by one; of more the first ones."""
 
 
-class Outcome(NamedTuple):
+class CheckOutcome(NamedTuple):
     """What the checkers do with regions of one group.
 
     ``regions`` is how many the group has, ``asked`` how many of them were checked, ``here`` how many of those ended
@@ -277,7 +277,7 @@ class Survey(NamedTuple):
     """What PD would do: outcomes of the checkers, and a round of each balance scheduler."""
 
     regions: int
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[CheckOutcome, ...]
     rounds: tuple[Opinion, ...]
 
     @property
@@ -311,16 +311,16 @@ def survey(
     seed
         What the schedulers draw regions by.
     """
-    outcomes: list[Outcome] = []
+    outcomes: list[CheckOutcome] = []
     for group in triage(cluster, regions):
         if group.name == FITS:
             first = int(regions.id[group.places[0]])
-            outcomes.append(Outcome(FITS, len(group.places), 0, 0, "", "nothing to do", first))
+            outcomes.append(CheckOutcome(FITS, len(group.places), 0, 0, "", "nothing to do", first))
             continue
         asked = [int(p) for p in group.places[:most]]
         found = _counted(cluster, regions, asked, up_s, of_merge=group.name == SMALL)
         outcomes.extend(
-            Outcome(group.name, len(group.places), len(asked), len(ids), does, why, ids[0])
+            CheckOutcome(group.name, len(group.places), len(asked), len(ids), does, why, ids[0])
             for (does, why), ids in sorted(found.items(), key=lambda f: -len(f[1]))
         )
     leader, _ = balance_leader.schedule(cluster, Draws(regions, seed))

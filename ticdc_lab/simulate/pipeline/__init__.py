@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ticdc_lab.simulate.pipeline.run import simulate
     from ticdc_lab.simulate.pipeline.samples import families_in, seen_in
     from ticdc_lab.simulate.pipeline.semantics import compare_semantics
-    from ticdc_lab.simulate.pipeline.settings import RULES, CaptureSettings, DownstreamSettings, Settings
+    from ticdc_lab.simulate.pipeline.settings import RULES, CaptureSettings, DownstreamSettings, PipelineSettings
     from ticdc_lab.simulate.pipeline.tryout import (
         FAULTS,
         LONG_KEY,
@@ -38,7 +38,7 @@ __all__ = [
     "SAMPLE_US",
     "CaptureSettings",
     "DownstreamSettings",
-    "Settings",
+    "PipelineSettings",
     "chain",
     "chains",
     "changes_told",

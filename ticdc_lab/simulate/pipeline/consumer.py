@@ -40,7 +40,16 @@ from ticdc_lab.simulate.machine import (
     stepped,
 )
 from ticdc_lab.simulate.pipeline import partitions
-from ticdc_lab.simulate.pipeline.downstream import Align, Ddl, DownstreamState, Entry, Mark, Partitions, Rows, entries
+from ticdc_lab.simulate.pipeline.downstream import (
+    Align,
+    DdlEntry,
+    DownstreamState,
+    Entry,
+    Mark,
+    Partitions,
+    Rows,
+    entries,
+)
 from ticdc_lab.simulate.pipeline.keys import table_of
 from ticdc_lab.simulate.pipeline.partitions import Placing
 from ticdc_lab.simulate.pipeline.settings import BY_TRANSACTION, CONFLICT, DownstreamSettings
@@ -127,7 +136,7 @@ class Partition:
         return state, []
 
 
-class Place(NamedTuple):
+class ListenerPlace(NamedTuple):
     """Where a listener was: at an offset, with the partition's watermark and alignments of then."""
 
     offset: int = 0
@@ -159,30 +168,32 @@ class Listener(NamedTuple):
 
     next: int = 0
     resolved_ts: int = 0
-    buffered: tuple[tuple[Change, Place], ...] = ()
-    stands_at: Ddl | Partitions | None = None
-    stands_in: Place = Place()
+    buffered: tuple[tuple[Change, ListenerPlace], ...] = ()
+    stands_at: DdlEntry | Partitions | None = None
+    stands_in: ListenerPlace = ListenerPlace()
     unread: tuple[tuple[int, Entry], ...] = ()
     executed: Map[int, int] = Map()
     aligned: Map[int, int] = Map()
 
     @property
-    def saved(self) -> Place:
+    def saved(self) -> ListenerPlace:
         """Where it reads on after a crash: at the oldest entry that is not executed whole."""
         if self.buffered:
             return self.buffered[0][1]
-        return self.stands_in if self.stands_at is not None else Place(self.next, self.resolved_ts, self.aligned)
+        return (
+            self.stands_in if self.stands_at is not None else ListenerPlace(self.next, self.resolved_ts, self.aligned)
+        )
 
 
-class Executed(NamedTuple):
+class ConsumerExecuted(NamedTuple):
     """What the consumer did at once: row changes, or a DDL."""
 
     at_us: int
     changes: tuple[Change, ...] = ()
-    ddl: Ddl | None = None
+    ddl: DdlEntry | None = None
 
 
-Done: TypeAlias = "tuple[Executed, Done] | None"
+Done: TypeAlias = "tuple[ConsumerExecuted, Done] | None"
 """All of it, the newest first."""
 
 
@@ -263,7 +274,7 @@ class Consumer:
         waiting = iter(unread)
         for offset, entry in waiting:
             listener = state.listeners[partition]
-            place = Place(offset, listener.resolved_ts, listener.aligned)
+            place = ListenerPlace(offset, listener.resolved_ts, listener.aligned)
             if isinstance(entry, Rows):
                 rows = tuple([(change, place) for change in entry.changes])
                 state = _with(state, partition, listener._replace(buffered=listener.buffered + rows))
@@ -275,7 +286,7 @@ class Consumer:
                     continue
                 aligned = listener.aligned.set(entry.table, entry.number)
                 state = self._opened(_with(state, partition, listener._replace(aligned=aligned)), now)
-            elif isinstance(entry, Ddl) and entry.ts <= state.ddl_ts:
+            elif isinstance(entry, DdlEntry) and entry.ts <= state.ddl_ts:
                 # All have stood at it: who reads it again after a crash, from rows before it that wait still, would
                 # stand there alone.
                 if self.settings.consumer != BY_TRANSACTION:
@@ -283,7 +294,7 @@ class Consumer:
             else:
                 listener = listener._replace(stands_at=entry, stands_in=place, unread=tuple(waiting))
                 state = _with(state, partition, listener)
-                if isinstance(entry, Ddl) and self.settings.consumer != BY_TRANSACTION:
+                if isinstance(entry, DdlEntry) and self.settings.consumer != BY_TRANSACTION:
                     state = execute(state, (partition,), entry.ts, now)
                 if isinstance(entry, Partitions):
                     state, more = _listeners_of(state, entry)
@@ -311,12 +322,14 @@ class Consumer:
             state, after = after, opened(after)
         return state
 
-    def _all_there(self, state: ConsumerState, entry: Ddl | Partitions, now: Now) -> tuple[ConsumerState, list[Output]]:
+    def _all_there(
+        self, state: ConsumerState, entry: DdlEntry | Partitions, now: Now
+    ) -> tuple[ConsumerState, list[Output]]:
         """Go on behind a DDL or an Admin event once every listener stands at it."""
         n = max(state.partitions, entry.partitions) if isinstance(entry, Partitions) else state.partitions
         if not all_stand(state, entry, n):
             return state, []
-        if isinstance(entry, Ddl):
+        if isinstance(entry, DdlEntry):
             state = self._opened(execute(state, range(n), entry.ts, now), now)
             state, told = _ddl(state, entry, now)
         else:
@@ -330,7 +343,7 @@ class Consumer:
         return state, told
 
 
-def all_stand(state: ConsumerState, entry: Ddl | Partitions, n: int) -> bool:
+def all_stand(state: ConsumerState, entry: DdlEntry | Partitions, n: int) -> bool:
     """Whether the listeners of so many partitions have all read an entry."""
     return all(p in state.listeners and state.listeners[p].stands_at == entry for p in range(n))
 
@@ -357,10 +370,10 @@ def execute(state: ConsumerState, partitions: Sequence[int], upto_ts: int, now: 
     if not due:
         return state
     due.sort(key=attrgetter("commit_ts"))
-    return state._replace(done=(Executed(now.at_us, tuple(due)), state.done))
+    return state._replace(done=(ConsumerExecuted(now.at_us, tuple(due)), state.done))
 
 
-def _waits(state: ConsumerState, buffered: tuple[Change, Place]) -> bool:
+def _waits(state: ConsumerState, buffered: tuple[Change, ListenerPlace]) -> bool:
     """Whether a row stands behind an alignment that not all have come to; never where there are none."""
     change, place = buffered
     table = table_of(change.key)
@@ -404,11 +417,11 @@ def _fresh(rows: Sequence[Change], executed: Map[int, int]) -> tuple[list[Change
     return found, executed.update(newest)
 
 
-def _ddl(state: ConsumerState, ddl: Ddl, now: Now) -> tuple[ConsumerState, list[Output]]:
+def _ddl(state: ConsumerState, ddl: DdlEntry, now: Now) -> tuple[ConsumerState, list[Output]]:
     if ddl.ts <= state.ddl_ts:
         return state, []
     told = Changed(f"executed:{ddl.job.id}", None, ddl.ts, f"all listeners have read it: {ddl.job.query}")
-    return state._replace(ddl_ts=ddl.ts, done=(Executed(now.at_us, (), ddl), state.done)), [told]
+    return state._replace(ddl_ts=ddl.ts, done=(ConsumerExecuted(now.at_us, (), ddl), state.done)), [told]
 
 
 def _listeners_of(state: ConsumerState, admin: Partitions) -> tuple[ConsumerState, list[Output]]:
@@ -434,7 +447,7 @@ def _with(state: ConsumerState, partition: int, listener: Listener) -> ConsumerS
     return state._replace(listeners=state.listeners.set(partition, listener))
 
 
-def newest_first(done: Done, since: Done = None) -> Iterator[Executed]:
+def newest_first(done: Done, since: Done = None) -> Iterator[ConsumerExecuted]:
     """Give what was done, the newest first, without what an earlier state had."""
     while done is not None and done is not since:
         yield done[0]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from ticdc_lab.simulate.pipeline.consumer import ConsumerState, Executed, newest_first, resolved_ts
+from ticdc_lab.simulate.pipeline.consumer import ConsumerExecuted, ConsumerState, newest_first, resolved_ts
 from ticdc_lab.simulate.pipeline.keys import shown, table_of
 from ticdc_lab.simulate.pipeline.settings import BY_TRANSACTION
 from ticdc_lab.simulate.scheduler.monitor import Found
@@ -75,7 +75,7 @@ class ConsumerMonitor:
             return LOST, f"all partitions are resolved up to {upto_ts}, and {key} of {oldest} is not executed"
         return None
 
-    def _rows(self, one: Executed) -> Found:
+    def _rows(self, one: ConsumerExecuted) -> Found:
         there: dict[tuple[int, int], set[int]] = {}
         for change in one.changes:
             commit_ts, key = change.commit_ts, change.key
@@ -101,7 +101,7 @@ class ConsumerMonitor:
     def _part(self, key: int) -> int:
         return table_of(key) if self.by_table else 0
 
-    def _ddl(self, one: Executed) -> Found:
+    def _ddl(self, one: ConsumerExecuted) -> Found:
         assert one.ddl is not None
         ts, oldest = one.ddl.ts, self._oldest()
         if oldest is not None and oldest <= ts and not self.loses:

@@ -38,7 +38,7 @@ from ticdc_lab.simulate.pipeline.sink_messages import (
     Write,
     Written,
 )
-from ticdc_lab.simulate.pipeline.tables import Change, Job
+from ticdc_lab.simulate.pipeline.tables import Change, FinishedJob
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pipeline.partitions import Placing
@@ -73,13 +73,13 @@ class Mark(NamedTuple):
     ts: int
 
 
-class Ddl(NamedTuple):
+class DdlEntry(NamedTuple):
     """A DDL that was executed."""
 
     at_us: int
     writer: Address
     ts: int
-    job: Job
+    job: FinishedJob
 
 
 class Partitions(NamedTuple):
@@ -99,12 +99,12 @@ class Align(NamedTuple):
     number: int
 
 
-Entry: TypeAlias = "Rows | Mark | Ddl | Partitions | Align"
+Entry: TypeAlias = "Rows | Mark | DdlEntry | Partitions | Align"
 Log: TypeAlias = "tuple[Entry, Log] | None"
 """Everything in the order in which it came, the newest first: a list that shares its tail with every older state."""
 
 
-class Waiting(NamedTuple):
+class PendingWrite(NamedTuple):
     """A write or a DDL that is being carried out."""
 
     due_us: int
@@ -137,7 +137,7 @@ class DownstreamState(NamedTuple):
     """
 
     log: Log = None
-    queue: tuple[Waiting, ...] = ()
+    queue: tuple[PendingWrite, ...] = ()
     free_us: int = 0
     rows_per_s: int | None = None
     writers: Map[int, Address] = Map()
@@ -193,7 +193,7 @@ class Downstream:
         if isinstance(message, (Write, Execute, Admin)):
             if _waits(state.queue, sender, message):
                 return state, [Ignored(message, "it was sent before and waits for its turn")]
-            return self._queued(state, Waiting(0, sender, message), now)
+            return self._queued(state, PendingWrite(0, sender, message), now)
         if isinstance(message, Resolved):
             state = self._all_published(state, message.ts, sender, now)
             return state._replace(log=(Mark(now.at_us, sender, message.ts), state.log)), []
@@ -205,7 +205,7 @@ class Downstream:
 
     # The pace
 
-    def _queued(self, state: DownstreamState, one: Waiting, now: Now) -> tuple[DownstreamState, list[Output]]:
+    def _queued(self, state: DownstreamState, one: PendingWrite, now: Now) -> tuple[DownstreamState, list[Output]]:
         takes_us = self._takes_us(state, one.message)
         if takes_us is None:  # it stands still
             return state._replace(queue=(*state.queue, one._replace(due_us=-1))), []
@@ -247,14 +247,14 @@ class Downstream:
 
     # What is done
 
-    def _done(self, state: DownstreamState, one: Waiting, now: Now) -> tuple[DownstreamState, list[Output]]:
+    def _done(self, state: DownstreamState, one: PendingWrite, now: Now) -> tuple[DownstreamState, list[Output]]:
         message = one.message
         if isinstance(message, Admin):
             return self._repartitioned(state, one.sender, message, now)
         if isinstance(message, Execute):
             because = f"{message.job.type}: {message.job.query}"
             state = self._all_published(state, message.finished_ts, one.sender, now)
-            entry = Ddl(now.at_us, one.sender, message.finished_ts, message.job)
+            entry = DdlEntry(now.at_us, one.sender, message.finished_ts, message.job)
             return state._replace(log=(entry, state.log)), [
                 Changed(f"executed:{message.job.id}", None, message.finished_ts, because),
                 Send(one.sender, Executed(message.finished_ts)),
@@ -351,7 +351,7 @@ def _lowered(marks: Map[int, tuple[int, int, int]], ts: int) -> Map[int, tuple[i
     return Map((table, min(place, (ts, *END))) for table, place in marks.items())
 
 
-def _waits(queue: tuple[Waiting, ...], sender: Address, message: Write | Execute | Admin) -> bool:
+def _waits(queue: tuple[PendingWrite, ...], sender: Address, message: Write | Execute | Admin) -> bool:
     """Say whether a message that came again waits for its turn already, and nothing older of its table after it.
 
     Where an older write was done and came again behind this one, this one has to follow it once more: else the older

@@ -12,13 +12,13 @@ from ticdc_lab.simulate.network import CALL
 from ticdc_lab.simulate.pipeline.looking import moment_of
 from ticdc_lab.simulate.pipeline.moment import Moment
 from ticdc_lab.simulate.pipeline.monitor import PipelineMonitor
-from ticdc_lab.simulate.pipeline.outcome import Outcome, outcome
-from ticdc_lab.simulate.pipeline.run import Run
+from ticdc_lab.simulate.pipeline.outcome import RunOutcome, outcome
+from ticdc_lab.simulate.pipeline.run import PipelineRun
 from ticdc_lab.simulate.pipeline.settings import BASE
 from ticdc_lab.simulate.pipeline.tidb import TIDB
 from ticdc_lab.simulate.pipeline.why import CURRENT_US, Why, why
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
-from ticdc_lab.simulate.scheduler.facts import Facts
+from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
 
 HOLD_US, KEPT = 100_000, 64
 """What holds a watermark is looked at so often while a scenario is judged, and so many looks say since when."""
@@ -38,12 +38,12 @@ class PipelineFacts:
         When it has ended.
     """
 
-    scheduler: Facts
+    scheduler: SchedulerFacts
     rule: str = BASE
     current_us: int = CURRENT_US
     kernel: Kernel | None = None
-    run: Run | None = None
-    ended: Outcome | None = None
+    run: PipelineRun | None = None
+    ended: RunOutcome | None = None
     seen: dict[str, tuple[int, Why]] = field(default_factory=dict)
     looked: deque[Moment] = field(default_factory=lambda: deque(maxlen=KEPT))
 
@@ -61,7 +61,7 @@ class PipelineFacts:
         self.kernel = kernel
         look_now_and_then(kernel, judge)
 
-    def end(self, run: Run) -> None:
+    def end(self, run: PipelineRun) -> None:
         """Take the whole run; what its outcome is can be said from now on."""
         self.run, self.ended = run, outcome(run)
         self.scheduler.changes += 1

@@ -14,7 +14,7 @@ PUT, DELETE, ROLLBACK = "put", "delete", "rollback"
 """Operations of a lock and kinds of a write record."""
 
 
-class Region(NamedTuple):
+class KvRegion(NamedTuple):
     """A region as PD and clients know it: ``start <= key < end``; splits and merges raise ``epoch``."""
 
     id: int
@@ -82,7 +82,7 @@ class EpochNotMatch(NamedTuple):
     """A refusal: the region is another one now; these hold its keys."""
 
     region: int
-    regions: tuple[Region, ...]
+    regions: tuple[KvRegion, ...]
 
 
 class RegionNotFound(NamedTuple):
@@ -134,7 +134,7 @@ class Regions(NamedTuple):
 
     start: int
     end: int
-    regions: tuple[Region, ...]
+    regions: tuple[KvRegion, ...]
 
 
 class RegionHeartbeat(NamedTuple):
@@ -143,7 +143,7 @@ class RegionHeartbeat(NamedTuple):
     ``terms`` are the terms of its leaderships and ``peers`` the stores that hold the regions, each as ``regions``.
     """
 
-    regions: tuple[Region, ...]
+    regions: tuple[KvRegion, ...]
     gone: tuple[int, ...] = ()
     terms: tuple[int, ...] = ()
     peers: tuple[tuple[str, ...], ...] = ()

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from ticdc_lab.errors import ContractError
 from ticdc_lab.simulate.pipeline.keys import shown
 from ticdc_lab.simulate.pipeline.kv_messages import DELETE, Mutation
-from ticdc_lab.simulate.pipeline.tables import Job, TableInfo
+from ticdc_lab.simulate.pipeline.tables import FinishedJob, TableInfo
 
 
-class Txn(NamedTuple):
+class ClientTxn(NamedTuple):
     """A transaction of one client; the model gives it its start_ts and commit_ts.
 
     Attributes
@@ -49,8 +49,8 @@ class Load(NamedTuple):
     """
 
     tables: tuple[TableInfo, ...]
-    transactions: tuple[Txn, ...]
-    jobs: tuple[tuple[int, Job], ...] = ()
+    transactions: tuple[ClientTxn, ...]
+    jobs: tuple[tuple[int, FinishedJob], ...] = ()
 
     @property
     def rows(self) -> int:
@@ -58,7 +58,7 @@ class Load(NamedTuple):
         return sum(len(txn.mutations) for txn in self.transactions if not txn.rolls_back)
 
 
-class Rows:
+class LoadRows:
     """Which rows there are, from one transaction of a load to the next: changes of a key keep the load's order."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Rows:
         """Give the deletes that find no row."""
         return (m for m in mutations if m.op == DELETE and m.key not in self._there)
 
-    def take(self, txn: Txn) -> None:
+    def take(self, txn: ClientTxn) -> None:
         """Go on behind a transaction."""
         if not txn.rolls_back:
             self._there.difference_update(m.key for m in txn.mutations if m.op == DELETE)
@@ -85,7 +85,7 @@ def require_rows(load: Load) -> None:
     """
     if not any(m[1] == DELETE for txn in load.transactions for m in txn[2]):
         return
-    rows = Rows()
+    rows = LoadRows()
     for n, txn in enumerate(load.transactions):
         for mutation in () if txn.rolls_back else rows.missing(txn.mutations):  # what is rolled back writes no row
             raise ContractError(

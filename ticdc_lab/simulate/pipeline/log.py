@@ -20,10 +20,10 @@ from ticdc_lab.encode import encoder
 from ticdc_lab.encode.encoders import writer
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.schema import EVENTS, MESSAGES
-from ticdc_lab.simulate.pipeline.downstream import Align, Ddl, Entry, Partitions, Rows
+from ticdc_lab.simulate.pipeline.downstream import Align, DdlEntry, Entry, Partitions, Rows
 from ticdc_lab.simulate.pipeline.partitions import Placing, homes
 from ticdc_lab.simulate.pipeline.settings import KAFKA, DownstreamSettings
-from ticdc_lab.simulate.pipeline.tables import Cell, Change, Job, TableInfo, text_of
+from ticdc_lab.simulate.pipeline.tables import Cell, Change, FinishedJob, TableInfo, text_of
 
 COLUMN = pa.struct(
     [
@@ -125,15 +125,17 @@ def log_events(entries: Sequence[Entry], settings: DownstreamSettings, *, topic:
                 rows.append({"kind": "row", "at": entry.at_us, "partition": partition, "key": key, "n": len(changes)})
                 changes.append(change)
             continue
-        job = entry.job if isinstance(entry, Ddl) else None
-        placing = placing.behind(entry) if isinstance(entry, Ddl) else placing
+        job = entry.job if isinstance(entry, DdlEntry) else None
+        placing = placing.behind(entry) if isinstance(entry, DdlEntry) else placing
         for partition in range(n):
             rows.append({"kind": "ddl" if job else "watermark", "at": entry.at_us, "partition": partition,
                          "key": None, "ts": entry.ts, "job": job})  # fmt: skip
     return _table(rows, changes, topic)
 
 
-def truth_events(changes: Iterable[Change], jobs: Iterable[tuple[int, Job]], *, topic: str = "truth") -> pa.Table:
+def truth_events(
+    changes: Iterable[Change], jobs: Iterable[tuple[int, FinishedJob]], *, topic: str = "truth"
+) -> pa.Table:
     """Write what was committed upstream as events, in commit order in one partition."""
     found = sorted(changes, key=lambda c: (c.commit_ts, c.key))
     rows: list[dict[str, Any]] = [

@@ -10,9 +10,9 @@ from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.pipeline.capture.facts import capture_facts
 from ticdc_lab.simulate.pipeline.capture.state import DataState
 from ticdc_lab.simulate.pipeline.moment import Moment, Reported
-from ticdc_lab.simulate.pipeline.settings import Settings
+from ticdc_lab.simulate.pipeline.settings import PipelineSettings
 from ticdc_lab.simulate.pipeline.tikv.facts import region_facts
-from ticdc_lab.simulate.pipeline.tikv.store_state import StoreState
+from ticdc_lab.simulate.pipeline.tikv.store_state import TikvStoreState
 from ticdc_lab.simulate.pipeline.why import CURRENT_US, RESOLVED, Why, why
 from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState
 from ticdc_lab.simulate.scheduler.etcd import EtcdState
@@ -24,7 +24,7 @@ class Sampled(Protocol):
     """A run that was kept with ``sample_us``: of the pipeline, or of one changefeed among several."""
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> PipelineSettings:
         """Give what it was told."""
         ...
 
@@ -59,7 +59,7 @@ def moment_of(
     """
     live = {a: s for a, s in sorted(states.items()) if a not in paused}
     captures = tuple(capture_facts(s) for s in live.values() if isinstance(s, DataState))
-    regions = [r for s in live.values() if isinstance(s, StoreState) for r in region_facts(s)]
+    regions = [r for s in live.values() if isinstance(s, TikvStoreState) for r in region_facts(s)]
     owner = next((s for s in live.values() if isinstance(s, DataState) and s.owner is not None), None)
     held: EtcdState | None = states.get(ETCD, etcd)
     there = {node_of(a) for a in live}
@@ -90,7 +90,7 @@ def moments(run: Sampled, *, until_us: int | None = None) -> list[Moment]:
     return found
 
 
-def current_us_of(settings: Settings) -> int:
+def current_us_of(settings: PipelineSettings) -> int:
     """Give how far behind the watermarks of a healthy run may be: each level reports now and then."""
     scheduler = settings.scheduler
     return max(CURRENT_US, settings.tikv.resolved_us + 3 * (scheduler.tick_us + scheduler.poll_us))

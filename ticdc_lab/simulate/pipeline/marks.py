@@ -48,7 +48,7 @@ class Sample(NamedTuple):
     captures: tuple[CaptureFacts, ...]
 
 
-class Mark(NamedTuple):
+class MarkRow(NamedTuple):
     """A row of :data:`WATERMARKS` without its moment."""
 
     path: str
@@ -61,11 +61,11 @@ class Mark(NamedTuple):
     since_us: int | None = None
 
 
-def marks(sample: Sample) -> list[Mark]:
+def marks(sample: Sample) -> list[MarkRow]:
     """Give the watermarks of a moment, parents before children."""
     free = sample.resolved_ts >= MAX_TS
     state = "no limit to what processors may write" if free else "published by the owner"
-    root = Mark(ROOT, "", "global", ROOT, _or_none(sample.resolved_ts), _or_none(sample.checkpoint_ts), state)
+    root = MarkRow(ROOT, "", "global", ROOT, _or_none(sample.resolved_ts), _or_none(sample.checkpoint_ts), state)
     held = {region.id: region for region in sample.regions}
     out = [root]
     for capture in sample.captures:
@@ -82,42 +82,42 @@ def watermarks(samples: Sequence[Sample]) -> pa.Table:
     )
 
 
-def _barriers(owner: CaptureFacts) -> Iterator[Mark]:
+def _barriers(owner: CaptureFacts) -> Iterator[MarkRow]:
     for finished_ts, query in owner.jobs:
         running = "executing" if finished_ts == owner.executing_ts else "waits until every checkpoint is here"
-        yield Mark(f"{ROOT}/ddl {finished_ts}", ROOT, "barrier", f"DDL {query}", finished_ts, finished_ts, running)
+        yield MarkRow(f"{ROOT}/ddl {finished_ts}", ROOT, "barrier", f"DDL {query}", finished_ts, finished_ts, running)
 
 
-def _processor(capture: CaptureFacts, held: dict[int, RegionFacts]) -> Iterator[Mark]:
+def _processor(capture: CaptureFacts, held: dict[int, RegionFacts]) -> Iterator[MarkRow]:
     """A processor, whose watermarks are the least of its tables' and its DDL puller's."""
     path = node_of(capture.address)
     ddl_ts = [capture.ddl_resolved_ts] if capture.ddl_streams else []
     resolved_ts = min([t.resolved_ts for t in capture.tables] + ddl_ts, default=0)
     checkpoint_ts = min((t.checkpoint_ts for t in capture.tables), default=0)
     role = "owner" if capture.is_owner else "processor"
-    yield Mark(path, ROOT, "processor", path, _or_none(resolved_ts), _or_none(checkpoint_ts), role)
+    yield MarkRow(path, ROOT, "processor", path, _or_none(resolved_ts), _or_none(checkpoint_ts), role)
     if capture.ddl_streams:
         ddl = f"{path}/ddl puller"
-        yield Mark(ddl, path, "ddl", "DDL puller", _or_none(capture.ddl_resolved_ts), None, "streaming")
+        yield MarkRow(ddl, path, "ddl", "DDL puller", _or_none(capture.ddl_resolved_ts), None, "streaming")
         yield from _regions(ddl, capture.ddl_streams, held)
     for table in capture.tables:
         yield from _table(path, table, held)
 
 
-def _table(parent: str, table: TableFacts, held: dict[int, RegionFacts]) -> Iterator[Mark]:
+def _table(parent: str, table: TableFacts, held: dict[int, RegionFacts]) -> Iterator[MarkRow]:
     path = f"{parent}/table {table.table}"
     ends = _or_none(table.resolved_ts), _or_none(table.checkpoint_ts)
-    yield Mark(path, parent, "table", f"{table.name} (table {table.table})", *ends, table.state)
+    yield MarkRow(path, parent, "table", f"{table.name} (table {table.table})", *ends, table.state)
     yield from _regions(path, table.streams, held)
     oldest_ts = table.oldest_under_way_ts
     if table.under_way and oldest_ts is not None:
         state = f"{table.under_way:,} rows written and not acknowledged"
-        yield Mark(
+        yield MarkRow(
             f"{path}/sink", path, "sink", f"the sink of {table.name}", None, oldest_ts, state, table.oldest_since_us
         )
 
 
-def _regions(parent: str, streams: Sequence[StreamFacts], held: dict[int, RegionFacts]) -> Iterator[Mark]:
+def _regions(parent: str, streams: Sequence[StreamFacts], held: dict[int, RegionFacts]) -> Iterator[MarkRow]:
     taken: set[int] = set()
     for stream in streams:
         again = f" from {shown(stream.start)}" if stream.region in taken else ""
@@ -125,18 +125,18 @@ def _regions(parent: str, streams: Sequence[StreamFacts], held: dict[int, Region
         path = f"{parent}/region {stream.region}{again}"
         since_us = None if stream.state == "streaming" else stream.since_us
         name = f"region {stream.region}{again} on {node_of(stream.store)}" if stream.region else f"no region{again}"
-        yield Mark(path, parent, "region", name, _or_none(stream.resolved_ts), None, stream.state, since_us)
+        yield MarkRow(path, parent, "region", name, _or_none(stream.resolved_ts), None, stream.state, since_us)
         region = held.get(stream.region)
         for lock in () if region is None else region.locks:
             if any(stream.start <= key < stream.end for key in lock.keys):
                 yield _lock(path, lock)
 
 
-def _lock(parent: str, lock: HeldLock) -> Mark:
+def _lock(parent: str, lock: HeldLock) -> MarkRow:
     more = f" and {len(lock.keys) - 1:,} more" if len(lock.keys) > 1 else ""
     name = f"a lock on {shown(lock.keys[0])}{more}"
     state = f"transaction {lock.start_ts} has not ended"
-    return Mark(
+    return MarkRow(
         f"{parent}/lock {lock.start_ts}", parent, "lock", name, lock.start_ts, None, state, us_of(lock.start_ts)
     )
 
@@ -169,22 +169,22 @@ class Chain(NamedTuple):
 
     time_us: int
     of: Of
-    marks: tuple[Mark, ...]
+    marks: tuple[MarkRow, ...]
     ts: int | None
     without_ts: int
     since_us: int
 
     @property
-    def leaf(self) -> Mark:
+    def leaf(self) -> MarkRow:
         """Give the end of the chain."""
         return self.marks[-1]
 
 
-def by_moment(watermarks: pa.Table) -> dict[int, list[Mark]]:
+def by_moment(watermarks: pa.Table) -> dict[int, list[MarkRow]]:
     """Give the marks of each moment (µs) of :data:`ticdc_lab.simulate.pipeline.marks.WATERMARKS`, in order of time."""
-    out: dict[int, list[Mark]] = {}
+    out: dict[int, list[MarkRow]] = {}
     for row in watermarks.to_pylist():
-        out.setdefault(row.pop("time_us"), []).append(Mark(**row))
+        out.setdefault(row.pop("time_us"), []).append(MarkRow(**row))
     return dict(sorted(out.items()))
 
 
@@ -222,7 +222,7 @@ def chain(watermarks: pa.Table, *, at_us: int, of: Of = "checkpoint") -> Chain |
     return next((c for c in reversed(chains(watermarks, of=of)) if c.time_us <= at_us), None)
 
 
-def holders(found: Sequence[Mark], of: Of) -> list[Mark]:
+def holders(found: Sequence[MarkRow], of: Of) -> list[MarkRow]:
     """Give the chain that holds a watermark, from the root to the leaf; empty without marks."""
     below = children(found)
     node = next((m for m in found if m.path == ROOT), None)
@@ -235,22 +235,22 @@ def holders(found: Sequence[Mark], of: Of) -> list[Mark]:
     return out + holders(found, "resolved")[1:] if waits else out
 
 
-def bound(mark: Mark, of: Of) -> int | None:
+def bound(mark: MarkRow, of: Of) -> int | None:
     """Give how far a level lets the watermark go; a region bounds a checkpoint by its resolved_ts."""
     if of == "resolved":
         return mark.resolved_ts
     return mark.resolved_ts if mark.checkpoint_ts is None else mark.checkpoint_ts
 
 
-def children(found: Sequence[Mark]) -> Mapping[str, list[Mark]]:
+def children(found: Sequence[MarkRow]) -> Mapping[str, list[MarkRow]]:
     """Give the marks below each path."""
-    out: dict[str, list[Mark]] = {}
+    out: dict[str, list[MarkRow]] = {}
     for mark in found:
         out.setdefault(mark.parent, []).append(mark)
     return out
 
 
-def _lowest(parent: Mark, below: Sequence[Mark], of: Of) -> Mark | None:
+def _lowest(parent: MarkRow, below: Sequence[MarkRow], of: Of) -> MarkRow | None:
     """Give the child that holds its parent; None where none of them does."""
     if of == "checkpoint" and parent.level == "table":
         sink = next((m for m in below if m.level == "sink"), None)
@@ -273,11 +273,11 @@ def _lowest(parent: Mark, below: Sequence[Mark], of: Of) -> Mark | None:
     return lowest
 
 
-def _without(found: Sequence[Mark], leaf: Mark, of: Of, now_ts: int) -> int:
+def _without(found: Sequence[MarkRow], leaf: MarkRow, of: Of, now_ts: int) -> int:
     """Give the least of what is left; what the leaf alone held back would be up to now."""
     below = children([m for m in found if m.path != leaf.path])
 
-    def least(mark: Mark) -> int:
+    def least(mark: MarkRow) -> int:
         inner, freed = below.get(mark.path, []), leaf.path.startswith(mark.path + "/")
         own = bound(mark, of)
         if mark.level == "region" and not freed:

@@ -15,9 +15,17 @@ from ticdc_lab.simulate.pipeline.kv_messages import BatchCommands, BatchResponse
 from ticdc_lab.simulate.pipeline.looking import current_us_of, why_at
 from ticdc_lab.simulate.pipeline.monitor import INVARIANTS
 from ticdc_lab.simulate.pipeline.planned import EVENTS
-from ticdc_lab.simulate.pipeline.run import Run, simulate
+from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
 from ticdc_lab.simulate.pipeline.scenario import load, load_of_scenario, settings_of
-from ticdc_lab.simulate.pipeline.settings import CONSUMERS, DISPATCHERS, DOWNSTREAMS, ORDERS, RULES, SEMANTICS, Settings
+from ticdc_lab.simulate.pipeline.settings import (
+    CONSUMERS,
+    DISPATCHERS,
+    DOWNSTREAMS,
+    ORDERS,
+    RULES,
+    SEMANTICS,
+    PipelineSettings,
+)
 from ticdc_lab.simulate.pipeline.sink_messages import (
     Admin,
     AdminWritten,
@@ -33,9 +41,9 @@ from ticdc_lab.simulate.pipeline.vocabulary import OfScheduler
 from ticdc_lab.simulate.pipeline.why import WATERMARKS, Why
 from ticdc_lab.simulate.scenario import Model, Scenario
 from ticdc_lab.simulate.scheduler.balance import POLICIES
-from ticdc_lab.simulate.scheduler.facts import Facts
+from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
 from ticdc_lab.simulate.scheduler.model import MODEL as SCHEDULER
-from ticdc_lab.simulate.scheduler.monitor import Measures
+from ticdc_lab.simulate.scheduler.monitor import WriterMeasures
 from ticdc_lab.simulate.scheduler.narrative import Line, last_state, narrative
 from ticdc_lab.simulate.scheduler.translation import faults_of
 from ticdc_lab.simulate.scheduler.variants import VARIANTS
@@ -56,7 +64,7 @@ _NO_COORDINATOR = {r"settings(\.scheduler)?\.coordinator": "here the owner is th
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Played(runs.Played[Run, Facts]):
+class PlayedPipeline(runs.Played[PipelineRun, SchedulerFacts]):
     """A scenario of the pipeline that has run; ``facts`` are those of owner, tables and checkpoint.
 
     Attributes
@@ -68,7 +76,7 @@ class Played(runs.Played[Run, Facts]):
     data: PipelineFacts = field(repr=False)
 
     @property
-    def measures(self) -> Measures:
+    def measures(self) -> WriterMeasures:
         """What tables had of writers."""
         return self.run.monitor.scheduler.measures
 
@@ -98,7 +106,7 @@ class Played(runs.Played[Run, Facts]):
 
 
 @runs.Play
-def play(scenario: Scenario, seed: int, *, sample_us: int | None = None) -> runs.Staged[Played]:
+def play(scenario: Scenario, seed: int, *, sample_us: int | None = None) -> runs.Staged[PlayedPipeline]:
     """Make a scenario of the pipeline ready, with its load."""
     facts = scenario.model.facts(scenario.cluster, scenario.events)
     assert isinstance(facts, PipelineFacts)
@@ -108,7 +116,7 @@ def play(scenario: Scenario, seed: int, *, sample_us: int | None = None) -> runs
     return runs.Staged(
         facts=facts,
         simulate=partial(simulate, settings_of(scenario), load, faults=faults_of(scenario, seed), sample_us=sample_us),
-        played=partial(Played, scenario, seed, facts=facts.scheduler, data=facts),
+        played=partial(PlayedPipeline, scenario, seed, facts=facts.scheduler, data=facts),
         level=trace.EVENTS if runs.counts_messages(scenario) else trace.CHANGES, begun=facts.begin, ended=facts.end,
     )  # fmt: skip
 
@@ -118,7 +126,7 @@ MODEL = Model(
     variants=tuple(VARIANTS),
     cluster=scenario.cluster,
     tables=lambda c: frozenset(c.tables),
-    settings=Settings,
+    settings=PipelineSettings,
     unsettled=(
         "variant", "captures", "tables", "versions", "pace", "traffic", "stores", "regions_per_table", "start_ts",
         "created_us", "sink", "by_conflict",

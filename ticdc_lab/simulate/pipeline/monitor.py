@@ -25,7 +25,7 @@ from ticdc_lab.simulate.machine import Address, Send
 from ticdc_lab.simulate.pipeline.cdc_messages import COMMIT, COMMITTED, Entries, ResolvedTs
 from ticdc_lab.simulate.pipeline.consumer import CONSUMER
 from ticdc_lab.simulate.pipeline.consumer_monitor import ConsumerMonitor
-from ticdc_lab.simulate.pipeline.downstream import Ddl, DownstreamState, Mark, Partitions, Rows, entries
+from ticdc_lab.simulate.pipeline.downstream import DdlEntry, DownstreamState, Mark, Partitions, Rows, entries
 from ticdc_lab.simulate.pipeline.keys import WIDTH, shown, table_of
 from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, AT_MOST_ONCE, BASE, BY_SNAPSHOT, MQ
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Write
@@ -34,7 +34,7 @@ from ticdc_lab.simulate.pipeline.tidb import TIDB
 from ticdc_lab.simulate.pipeline.tidb_state import Item, TidbState
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.executor import MAX_TS, REPLICATING, Executor
-from ticdc_lab.simulate.scheduler.monitor import Found, Monitor
+from ticdc_lab.simulate.scheduler.monitor import Found, SchedulerMonitor
 
 RESOLVED, MONOTONE, BELOW, ORDERED, PROCESSOR, WHOLE, LOST, BARRIER, TWICE, GLOBAL, PROOF, PARTITION = (
     "Resolved Consistency",
@@ -56,7 +56,7 @@ INVARIANTS = (
 
 
 @dataclass(slots=True)
-class Measures:
+class RowMeasures:
     """What a run brought.
 
     Attributes
@@ -111,7 +111,7 @@ class PipelineMonitor:
         Ids of the tables that the changefeed's filter lets through; None for all.
     """
 
-    scheduler: Monitor
+    scheduler: SchedulerMonitor
     items: Sequence[Item]
     roles: Mapping[str, str]
     start_ts: int
@@ -132,7 +132,7 @@ class PipelineMonitor:
     keys: dict[int, Mapping[int, int]] = field(default_factory=dict)
     newest_ts: int = 0
     mark_ts: int = 0
-    measures: Measures = field(default_factory=Measures)
+    measures: RowMeasures = field(default_factory=RowMeasures)
     snapshots: list[tuple[int, dict[Address, Any]]] = field(default_factory=list)
     sampled_us: int = -1
     n_violations: int = 0
@@ -324,7 +324,7 @@ class PipelineMonitor:
                         PARTITION,
                         f"the partitions are resolved up to {entry.ts}, and {self._one(oldest)}",
                     )
-            elif type(entry) is Ddl:
+            elif type(entry) is DdlEntry:
                 found = found or self._ddl(entry)
             elif type(entry) is Partitions:
                 self._dropped(entries(after))
@@ -405,7 +405,7 @@ class PipelineMonitor:
             self.owed.setdefault(change.commit_ts, set()).add(change.key)
         self.order = deque(sorted({*self.order, *again}))
 
-    def _ddl(self, entry: Ddl) -> Found:
+    def _ddl(self, entry: DdlEntry) -> Found:
         again = entry.ts in self.executed
         self.executed.add(entry.ts)
         self.measures.ddls += not again

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ticdc_lab.simulate.pipeline.downstream import Rows
-from ticdc_lab.simulate.pipeline.run import Run
+from ticdc_lab.simulate.pipeline.run import PipelineRun
 from ticdc_lab.simulate.pipeline.tables import Cell, Change
 
 State = dict[int, tuple[Cell, ...]]
 
 
-class Outcome(NamedTuple):
+class RunOutcome(NamedTuple):
     """How a run ended downstream.
 
     Attributes
@@ -41,19 +41,19 @@ class Outcome(NamedTuple):
     final_right_blind: bool
 
 
-def outcome(run: Run) -> Outcome:
+def outcome(run: PipelineRun) -> RunOutcome:
     """Compare a run's downstream with its upstream, up to the global checkpoint."""
     delivered = [c for e in run.entries if isinstance(e, Rows) for c in e.changes]
     return compared(run.changes, delivered, run.checkpoint_ts)
 
 
-def compared(truth: Iterable[Change], delivered: Iterable[Change], checkpoint_ts: int) -> Outcome:
+def compared(truth: Iterable[Change], delivered: Iterable[Change], checkpoint_ts: int) -> RunOutcome:
     """Compare what was committed (in commit order) with what came (in its order of arrival)."""
     owed = [c for c in truth if c.commit_ts <= checkpoint_ts]
     came = list(delivered)
     counts = Counter((c.commit_ts, c.key) for c in came)
     settled = [c for c in came if c.commit_ts <= checkpoint_ts]
-    return Outcome(
+    return RunOutcome(
         len(owed),
         len(came),
         sum((c.commit_ts, c.key) not in counts for c in owed),

@@ -17,7 +17,7 @@ from immutables import Map
 
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.simulate.machine import Address
-from ticdc_lab.simulate.pipeline.downstream import Align, Ddl, Entry, Partitions, Rows
+from ticdc_lab.simulate.pipeline.downstream import Align, DdlEntry, Entry, Partitions, Rows
 from ticdc_lab.simulate.pipeline.keys import handle_of, table_of
 from ticdc_lab.simulate.pipeline.settings import CONFLICT, DISPATCHERS, INDEX_VALUE, TABLE, TIDB_ROWID, TS
 from ticdc_lab.simulate.pipeline.tables import Change, text_of
@@ -84,7 +84,7 @@ class Placing(NamedTuple):
         fresh = {t: replace(k, writer="") for t, k in sorted(self.known.items())}
         return Placing(self.dispatcher, partitions, Map(fresh))
 
-    def behind(self, ddl: Ddl) -> Placing:
+    def behind(self, ddl: DdlEntry) -> Placing:
         """Write a DDL, at which all partitions wait anyway: its tables align before their next row."""
         placing = self
         of_job = (ddl.job.dropped, ddl.job.info.id if ddl.job.info else None)
@@ -160,6 +160,6 @@ def routed(placing: Placing, entry: Entry) -> tuple[Placing, list[tuple[int, Ent
     wide = max(n, entry.partitions) if isinstance(entry, Partitions) else n
     if isinstance(entry, Partitions):
         placing = placing.over(entry.partitions)
-    elif isinstance(entry, Ddl):
+    elif isinstance(entry, DdlEntry):
         placing = placing.behind(entry)
     return placing, [(p, entry) for p in range(wide)]

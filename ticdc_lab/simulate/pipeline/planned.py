@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Restart(common.Restart):
+class RestartStoreEvent(common.RestartEvent):
     """A crashed node comes back; a store with its disk, with all of it but a torn last write, or without it."""
 
     disk: Disk | None = None
@@ -39,7 +39,7 @@ class Restart(common.Restart):
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class SplitEvent:
     """The region that holds a row of a table is divided there."""
 
     table: TableId
@@ -51,7 +51,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class MergeEvent:
     """The region that holds a row of a table is united with the one behind it."""
 
     table: TableId
@@ -63,7 +63,7 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
-class TransferLeader:
+class TransferLeaderEvent:
     """The region that holds a row of a table is led by another store from now on."""
 
     table: TableId
@@ -125,7 +125,7 @@ class AddColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class DropTable:
+class DropTableDdl:
     """A DDL drops a table."""
 
     table: TableId
@@ -164,14 +164,14 @@ def paced(
 _NOT_OF_THE_PIPELINE = ("ddl", "add_table", "drop_table", "move_maintainer")
 
 EVENTS: dict[str, type] = {k: v for k, v in OF_SCHEDULER.items() if k not in _NOT_OF_THE_PIPELINE} | {
-    "restart": Restart,
-    "split": Split,
-    "merge": Merge,
-    "transfer_leader": TransferLeader,
+    "restart": RestartStoreEvent,
+    "split": SplitEvent,
+    "merge": MergeEvent,
+    "transfer_leader": TransferLeaderEvent,
     "slow_sink": SlowSink,
     "standing_sink": StandingSink,
     "long_transaction": LongTransaction,
     "add_column": AddColumn,
-    "drop_table": DropTable,
+    "drop_table": DropTableDdl,
     "repartition": Repartition,
 }

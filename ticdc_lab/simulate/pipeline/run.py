@@ -19,26 +19,34 @@ from ticdc_lab.simulate.pipeline.downstream import Downstream, Entry, entries
 from ticdc_lab.simulate.pipeline.keys import handle_of
 from ticdc_lab.simulate.pipeline.load import Load, require_rows
 from ticdc_lab.simulate.pipeline.log import log_events, truth_events
-from ticdc_lab.simulate.pipeline.monitor import Measures, PipelineMonitor
-from ticdc_lab.simulate.pipeline.settings import AT_MOST_ONCE, BY_PROCESSOR, BY_ROW, CONFLICT, MEASURED, MQ, Settings
+from ticdc_lab.simulate.pipeline.monitor import PipelineMonitor, RowMeasures
+from ticdc_lab.simulate.pipeline.settings import (
+    AT_MOST_ONCE,
+    BY_PROCESSOR,
+    BY_ROW,
+    CONFLICT,
+    MEASURED,
+    MQ,
+    PipelineSettings,
+)
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
-from ticdc_lab.simulate.pipeline.tables import Change, Job
+from ticdc_lab.simulate.pipeline.tables import Change, FinishedJob
 from ticdc_lab.simulate.pipeline.tidb import PD, TIDB, Tidb
-from ticdc_lab.simulate.pipeline.tikv import Pd, Store, committed_in, initial_regions
+from ticdc_lab.simulate.pipeline.tikv import Pd, TikvStore, committed_in, initial_regions
 from ticdc_lab.simulate.pipeline.truth import Version, changes_of, jobs_of, replayed
 from ticdc_lab.simulate.runs import QUIET, SimulatedRun, ran
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, WantPartitions
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
-from ticdc_lab.simulate.scheduler.monitor import Monitor
-from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+from ticdc_lab.simulate.scheduler.monitor import SchedulerMonitor
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 from ticdc_lab.simulate.scheduler.variants import capture_machine
 from ticdc_lab.simulate.trace import EVENTS, Recorder
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class Run(SimulatedRun[Settings]):
+class PipelineRun(SimulatedRun[PipelineSettings]):
     """A run of the pipeline.
 
     Attributes
@@ -50,7 +58,7 @@ class Run(SimulatedRun[Settings]):
     """
 
     load: Load
-    measures: Measures
+    measures: RowMeasures
     monitor: PipelineMonitor = field(repr=False)
 
     @property
@@ -88,7 +96,7 @@ class Run(SimulatedRun[Settings]):
         return changes_of(self._versions(), self.load.tables, self.start_ts)
 
     @property
-    def jobs(self) -> list[tuple[int, Job]]:
+    def jobs(self) -> list[tuple[int, FinishedJob]]:
         """The DDL jobs that were done upstream after the start, by finished_ts."""
         return [(ts, job) for ts, job in jobs_of(self._versions()) if ts > self.start_ts]
 
@@ -105,7 +113,7 @@ class Run(SimulatedRun[Settings]):
 
 
 def simulate(
-    settings: Settings,
+    settings: PipelineSettings,
     load: Load,
     *,
     faults: Sequence[Fault] = (),
@@ -120,7 +128,7 @@ def simulate(
     stops_at_violation: bool = True,
     sample_us: int | None = None,
     begun: Callable[[Kernel], None] | None = None,
-) -> Run:
+) -> PipelineRun:
     """Run an upstream and a changefeed of it.
 
     Parameters
@@ -172,10 +180,10 @@ def simulate(
 
 
 def _simulate(
-    settings: Settings, load: Load, faults: Sequence[Fault], chaos: Chaos | None, seed: int, until_us: int,
+    settings: PipelineSettings, load: Load, faults: Sequence[Fault], chaos: Chaos | None, seed: int, until_us: int,
     network: Network, level: str, recorder: Recorder | None, step_limit: int, name: str,
     stops_at_violation: bool, sample_us: int | None, begun: Callable[[Kernel], None] | None,
-) -> Run:  # fmt: skip
+) -> PipelineRun:  # fmt: skip
     scheduler = replace(settings.scheduler, tables=tuple(sorted(t.id for t in load.tables)), pace=MEASURED)
     captures, stores = scheduler.nodes(), settings.stores()
     start_ts = ts_of(settings.created_us) if settings.start_ts is None else settings.start_ts
@@ -185,7 +193,7 @@ def _simulate(
     partitions = max([settings.downstream.partitions, *(c.partitions for c in asked if isinstance(c, WantPartitions))])
     machines = _machines(settings, scheduler, load, start_ts, partitions)
     monitor = PipelineMonitor(
-        Monitor(start_ts, scheduler.keys(), stops_at_violation), machines[TIDB].items,
+        SchedulerMonitor(start_ts, scheduler.keys(), stops_at_violation), machines[TIDB].items,
         _roles(captures, stores, partitions), start_ts, settings.capture.semantics, settings.capture.rule,
         settings.capture.order == BY_PROCESSOR, settings.downstream.whole, stops_at_violation, sample_us,
         consumer=_watched(settings),
@@ -200,10 +208,14 @@ def _simulate(
         simulate, settings, load, step_limit=step_limit, name=recorder.run, stops_at_violation=stops_at_violation,
         sample_us=sample_us,
     )  # fmt: skip
-    return Run(**world, settings=settings, simulate=again, load=load, measures=monitor.measures, monitor=monitor)
+    return PipelineRun(
+        **world, settings=settings, simulate=again, load=load, measures=monitor.measures, monitor=monitor
+    )
 
 
-def _machines(settings: Settings, scheduler: Scheduler, load: Load, start_ts: int, partitions: int) -> dict[str, Any]:
+def _machines(
+    settings: PipelineSettings, scheduler: Scheduler, load: Load, start_ts: int, partitions: int
+) -> dict[str, Any]:
     machines = upstream(settings, load)
     free_ts = MAX_TS if settings.capture.rule == MQ else None
     machines[ETCD] = Etcd(scheduler.keys(), start_ts, scheduler.ttl_us, resolved_ts=free_ts)
@@ -217,12 +229,12 @@ def _machines(settings: Settings, scheduler: Scheduler, load: Load, start_ts: in
     return machines | consumer
 
 
-def upstream(settings: Settings, load: Load) -> dict[str, Any]:
+def upstream(settings: PipelineSettings, load: Load) -> dict[str, Any]:
     """Give the machines of clients, PD and stores, by name of node."""
     stores = settings.stores()
     regions = initial_regions(settings.tikv, [t.id for t in load.tables], _handles(load))
     machines: dict[str, Any] = {TIDB: Tidb(load), PD: Pd(settings.tikv, stores, regions)}
-    return machines | {store: Store(settings.tikv, stores, regions) for store in stores}
+    return machines | {store: TikvStore(settings.tikv, stores, regions) for store in stores}
 
 
 def _handles(load: Load) -> int:
@@ -231,7 +243,7 @@ def _handles(load: Load) -> int:
     return 1 + max(map(handle_of, keys), default=0)
 
 
-def _watched(settings: Settings) -> ConsumerMonitor | None:
+def _watched(settings: PipelineSettings) -> ConsumerMonitor | None:
     mode = settings.downstream.consumer
     by_table = mode == BY_ROW and settings.downstream.dispatcher == CONFLICT
     return None if mode is None else ConsumerMonitor(mode, settings.capture.semantics == AT_MOST_ONCE, by_table)

@@ -15,7 +15,7 @@ from ticdc_lab.simulate.pipeline.observed import CaptureFacts, CfRow, TableFacts
 from ticdc_lab.simulate.pipeline.settings import BASE
 from ticdc_lab.simulate.pipeline.tables import Value
 from ticdc_lab.simulate.pipeline.tikv.facts import cf_rows, region_facts
-from ticdc_lab.simulate.pipeline.tikv.store_state import StoreState
+from ticdc_lab.simulate.pipeline.tikv.store_state import TikvStoreState
 from ticdc_lab.simulate.scheduler.etcd import EtcdState
 
 # Rows on their way: how many wait in each stage of the data path, and how many went through it.
@@ -170,7 +170,7 @@ Snapshots = Iterable[tuple[int, Mapping[str, Any]]]
 """Moments (µs) with the states of all live nodes by address, as ``Run.snapshots``."""
 
 
-class Seen(NamedTuple):
+class SeenRun(NamedTuple):
     """A run as its samples show it.
 
     Attributes
@@ -188,12 +188,12 @@ class Seen(NamedTuple):
     regions: pa.Table
 
 
-def seen(samples: Sequence[Sample]) -> Seen:
+def seen(samples: Sequence[Sample]) -> SeenRun:
     """Give the tables of some samples, which stand in order of time."""
-    return Seen(watermarks(samples), queues(samples), flow(samples), regions(samples))
+    return SeenRun(watermarks(samples), queues(samples), flow(samples), regions(samples))
 
 
-def seen_in(snapshots: Snapshots, *, rule: str = BASE) -> Seen:
+def seen_in(snapshots: Snapshots, *, rule: str = BASE) -> SeenRun:
     """Give the tables of a run under a rule (of :data:`ticdc_lab.simulate.pipeline.settings.RULES`)."""
     return seen([sample(time_us, states, rule=rule) for time_us, states in snapshots])
 
@@ -206,7 +206,7 @@ def sample(time_us: int, states: Mapping[str, Any], *, rule: str = BASE) -> Samp
         time_us,
         etcd.resolved_ts if etcd else 0,
         etcd.checkpoint_ts if etcd else 0,
-        tuple(region for state in nodes if isinstance(state, StoreState) for region in region_facts(state)),
+        tuple(region for state in nodes if isinstance(state, TikvStoreState) for region in region_facts(state)),
         tuple(capture_facts(state) for state in nodes if isinstance(state, DataState)),
     )
 
@@ -214,7 +214,7 @@ def sample(time_us: int, states: Mapping[str, Any], *, rule: str = BASE) -> Samp
 def families_in(snapshots: Snapshots, keys: Sequence[int]) -> pa.Table:
     """Give the history of some keys in a run, :data:`ticdc_lab.simulate.pipeline.samples.FAMILIES`."""
     stores = (
-        (time_us, [states[address] for address in sorted(states) if isinstance(states[address], StoreState)])
+        (time_us, [states[address] for address in sorted(states) if isinstance(states[address], TikvStoreState)])
         for time_us, states in snapshots
     )
     return families((time_us, [row for key in keys for s in of for row in cf_rows(s, key)]) for time_us, of in stores)

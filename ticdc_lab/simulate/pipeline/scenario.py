@@ -28,19 +28,19 @@ from ticdc_lab.simulate.pipeline.consumer import CONSUMER, partition_node
 from ticdc_lab.simulate.pipeline.facts import PipelineFacts
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import DELETE, PUT, Mutation
-from ticdc_lab.simulate.pipeline.load import Load, Rows, Txn
-from ticdc_lab.simulate.pipeline.settings import Settings
+from ticdc_lab.simulate.pipeline.load import ClientTxn, Load, LoadRows
+from ticdc_lab.simulate.pipeline.settings import PipelineSettings
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
-from ticdc_lab.simulate.pipeline.tables import Column, Job, Raw, TableInfo
+from ticdc_lab.simulate.pipeline.tables import Column, FinishedJob, Raw, TableInfo
 from ticdc_lab.simulate.pipeline.tidb import PD, TIDB
 from ticdc_lab.simulate.planned import Duration, Planned, Share, TableId
-from ticdc_lab.simulate.reading import Names, Read, Reader, read_record
+from ticdc_lab.simulate.reading import Names, ReadBy, Reader, read_record
 from ticdc_lab.simulate.scenario import Scenario, read_scenario
 from ticdc_lab.simulate.scenario_yaml import Value
 from ticdc_lab.simulate.scheduler.cluster import captures_first
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
-from ticdc_lab.simulate.scheduler.facts import Facts
-from ticdc_lab.simulate.scheduler.planned import Join
+from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
+from ticdc_lab.simulate.scheduler.planned import JoinCapture
 from ticdc_lab.simulate.scheduler.translation import joined
 from ticdc_lab.simulate.trace import CHANGES
 from ticdc_lab.workload.load import load_of
@@ -70,7 +70,7 @@ class Named:
 
     at_us: Duration
     table: TableId
-    handles: Annotated[tuple[int, ...], Read(_handles)]
+    handles: Annotated[tuple[int, ...], ReadBy(_handles)]
     hold_us: int = 0
     rolls_back: bool = False
     deletes: bool = False
@@ -90,7 +90,7 @@ class ServiceDdl:
     ``{of: ../ddl-service/slow-server.yaml, cluster: cluster1}``: the path begins at the file's own folder.
     """
 
-    of: Annotated[str, Read(_scenario_file)]
+    of: Annotated[str, ReadBy(_scenario_file)]
     cluster: str
 
 
@@ -124,7 +124,7 @@ class LoadSettings:
     rolled_back: Share = Fraction(0)
     deleted: Share = Fraction(0)
     transactions: tuple[Named, ...] = ()
-    workload: Annotated[Workload, Read(_workload)] | None = None
+    workload: Annotated[Workload, ReadBy(_workload)] | None = None
     ddl: ServiceDdl | None = None
 
     def refuse(self, value: Value, given: Mapping[str, Value]) -> None:
@@ -149,7 +149,7 @@ def table_info(table: int) -> TableInfo:
 
 
 def made(
-    settings: LoadSettings, tables: tuple[int, ...], jobs: tuple[tuple[int, Job], ...], seed: int, until_us: int
+    settings: LoadSettings, tables: tuple[int, ...], jobs: tuple[tuple[int, FinishedJob], ...], seed: int, until_us: int
 ) -> Load:
     """Draw a load: the same seed gives the same, whatever faults there are.
 
@@ -167,9 +167,9 @@ def made(
     return Load(tuple(table_info(t) for t in tables), tuple(_with_rows(steady, named)), jobs)
 
 
-def _with_rows(steady: Iterable[Txn], named: Iterable[Txn]) -> Iterator[Txn]:
+def _with_rows(steady: Iterable[ClientTxn], named: Iterable[ClientTxn]) -> Iterator[ClientTxn]:
     """Merge transactions; a steady one inserts the row that its delete would not find: TiDB writes no such delete."""
-    rows = Rows()
+    rows = LoadRows()
     both = [*((t, True) for t in steady), *((t, False) for t in named)]
     for n, (txn, is_steady) in enumerate(sorted(both, key=lambda b: b[0].start_us)):
         if is_steady and (missing := {m.key for m in rows.missing(txn.mutations)}):
@@ -182,10 +182,10 @@ def _with_rows(steady: Iterable[Txn], named: Iterable[Txn]) -> Iterator[Txn]:
 def _steady(
     settings: LoadSettings,
     tables: tuple[int, ...],
-    jobs: tuple[tuple[int, Job], ...],
+    jobs: tuple[tuple[int, FinishedJob], ...],
     chance: random.Random,
     until_us: int,
-) -> Iterator[Txn]:
+) -> Iterator[ClientTxn]:
     end_us = max(0, until_us - 3_000_000) if settings.until_us is None else settings.until_us
     there, waiting = list(tables), list(jobs)
     each_us = settings.rows * 1_000_000 // settings.rows_per_s if settings.rows_per_s else 0
@@ -196,7 +196,7 @@ def _steady(
         homes = chance.sample(there, min(settings.rows, len(there)))
         keys = {key_of(homes[i % len(homes)], chance.randrange(settings.handles)) for i in range(settings.rows)}
         changes = [_change(key, n, chance.random() < settings.deleted) for key in sorted(keys)]
-        yield Txn(at_us, 0, tuple(changes), chance.random() < settings.rolled_back)
+        yield ClientTxn(at_us, 0, tuple(changes), chance.random() < settings.rolled_back)
 
 
 def _change(key: int, n: int, deletes: bool) -> Mutation:
@@ -206,9 +206,9 @@ def _change(key: int, n: int, deletes: bool) -> Mutation:
     return Mutation(key, PUT, Raw((1, 2, 3), (handle, f"change {n}", n + 1)))
 
 
-def _transaction(named: Named, n: int) -> Txn:
+def _transaction(named: Named, n: int) -> ClientTxn:
     changes = [_change(key_of(named.table, h), 1_000_000 + n, named.deletes) for h in named.handles]
-    return Txn(named.at_us, named.hold_us, tuple(changes), named.rolls_back)
+    return ClientTxn(named.at_us, named.hold_us, tuple(changes), named.rolls_back)
 
 
 # The ``cluster`` of a scenario of the pipeline: captures, stores, tables and their regions.
@@ -233,8 +233,8 @@ class PipelineCluster:
     behind the sink.
     """
 
-    captures: Annotated[tuple[str, ...], Read(_captures)]
-    tables: Annotated[tuple[int, ...], Read(_tables)] = ()
+    captures: Annotated[tuple[str, ...], ReadBy(_captures)]
+    tables: Annotated[tuple[int, ...], ReadBy(_tables)] = ()
     stores: Annotated[int, Meta(ge=1, le=100)] = 3
     regions: Annotated[int, Meta(ge=1, le=100)] = 2
     reading: tuple[str, ...] = (DOWNSTREAM, *OF_CONSUMER)
@@ -261,8 +261,8 @@ def cluster(value: Value) -> PipelineCluster:
 
 def facts(scenario_cluster: Any, events: Iterable[Planned]) -> PipelineFacts:
     """Give what is known before a run begins."""
-    captures = {*scenario_cluster.captures, *(e.what.capture for e in events if isinstance(e.what, Join))}
-    return PipelineFacts(Facts(set(scenario_cluster.tables), frozenset(captures)))
+    captures = {*scenario_cluster.captures, *(e.what.capture for e in events if isinstance(e.what, JoinCapture))}
+    return PipelineFacts(SchedulerFacts(set(scenario_cluster.tables), frozenset(captures)))
 
 
 # A scenario of the pipeline in the words of its model: settings, load, and what happens at which moment.
@@ -271,22 +271,22 @@ ADDED = Column(0, "", "bigint", default=0)
 """What a DDL of a scenario adds, under a name and an id of its own."""
 
 
-def settings_of(scenario: Scenario) -> Settings:
+def settings_of(scenario: Scenario) -> PipelineSettings:
     """Give the settings with the cluster; captures that join later are in it too."""
     cluster, settings = scenario.cluster, scenario.settings
     joins, versions = joined(scenario)
     captures = (*cluster.captures, *joins)
     scheduler = replace(settings.scheduler, variant=scenario.variant, captures=captures, versions=versions)
     tikv = replace(settings.tikv, stores=cluster.stores, regions_per_table=cluster.regions)
-    found: Settings = replace(settings, scheduler=scheduler, tikv=tikv)
+    found: PipelineSettings = replace(settings, scheduler=scheduler, tikv=tikv)
     _require_consumer(scenario, found)
     return found
 
 
-def _require_consumer(scenario: Scenario, settings: Settings) -> None:
+def _require_consumer(scenario: Scenario, settings: PipelineSettings) -> None:
     """Refuse an event of a partition or a consumer that this run does not have."""
     for event in scenario.events:
-        if isinstance(event.what, file.Crash) and event.what.node in OF_CONSUMER[1:]:
+        if isinstance(event.what, file.CrashEvent) and event.what.node in OF_CONSUMER[1:]:
             raise ScenarioError(
                 f"{scenario.file}:{event.line}: expected a node that can crash; found {event.what.node}.",
                 hint="A partition is replicated by Kafka: pause it, or crash the consumer.",
@@ -316,7 +316,7 @@ def load_of_scenario(scenario: Scenario, seed: int) -> Load:
     return made(settings, scenario.cluster.tables, jobs, seed, scenario.until_us)
 
 
-def _of_service(scenario: Scenario, ddl: ServiceDdl | None, seed: int) -> Iterator[tuple[int, Job]]:
+def _of_service(scenario: Scenario, ddl: ServiceDdl | None, seed: int) -> Iterator[tuple[int, FinishedJob]]:
     """Run the service that owns the DDL of this cluster, and give what it has done by the end."""
     if ddl is None:
         return
@@ -337,18 +337,18 @@ def _held(event: Planned, first: int) -> Named:
     return Named(event.at_us, what.table, handles, what.hold_us, what.rolls_back)
 
 
-def _jobs(scenario: Scenario) -> Iterator[tuple[int, Job]]:
+def _jobs(scenario: Scenario) -> Iterator[tuple[int, FinishedJob]]:
     infos = {t: table_info(t) for t in scenario.cluster.tables}
     for event in scenario.events:
         what, n = event.what, event.line
         if isinstance(what, own.AddColumn):
             infos[what.table] = info = _with_column(infos[what.table], what.column)
             query = f"ALTER TABLE `{info.schema_name}`.`{info.name}` ADD COLUMN `{what.column}` BIGINT DEFAULT 0"
-            yield event.at_us, Job(n, "add column", query, info.schema_name, info.name, None, info)
-        elif isinstance(what, own.DropTable):
+            yield event.at_us, FinishedJob(n, "add column", query, info.schema_name, info.name, None, info)
+        elif isinstance(what, own.DropTableDdl):
             info = infos[what.table]
             query = f"DROP TABLE `{info.schema_name}`.`{info.name}`"
-            yield event.at_us, Job(n, "drop table", query, info.schema_name, info.name, info.id)
+            yield event.at_us, FinishedJob(n, "drop table", query, info.schema_name, info.name, info.id)
 
 
 def _with_column(info: TableInfo, name: str) -> TableInfo:

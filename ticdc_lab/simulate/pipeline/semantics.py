@@ -23,12 +23,12 @@ from ticdc_lab.simulate.pipeline.kv_messages import TransferLeader
 from ticdc_lab.simulate.pipeline.load import Load
 from ticdc_lab.simulate.pipeline.looking import moments
 from ticdc_lab.simulate.pipeline.outcome import outcome
-from ticdc_lab.simulate.pipeline.run import Run, simulate
+from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
 from ticdc_lab.simulate.pipeline.scenario import LoadSettings, Named, made
-from ticdc_lab.simulate.pipeline.settings import BY_TABLE, RULES, SEMANTICS, Settings
+from ticdc_lab.simulate.pipeline.settings import BY_TABLE, RULES, SEMANTICS, PipelineSettings
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.roles import MoveTable, Restart
-from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 from ticdc_lab.simulate.trace import CHANGES
 
 DELIVERY = pa.schema(
@@ -60,7 +60,7 @@ GAINS = pa.schema(
 )
 """A row a rule."""
 
-CLUSTER = Settings(Scheduler(captures=3, tick_us=200_000, poll_us=200_000, ttl_us=2_000_000, margin_us=500_000))
+CLUSTER = PipelineSettings(Scheduler(captures=3, tick_us=200_000, poll_us=200_000, ttl_us=2_000_000, margin_us=500_000))
 TABLES, FAULT_US, END_US = (1, 2, 3, 4), 3_050_000, 9_000_000
 _SAMPLE_US = 50_000
 _HANDLES = 50
@@ -76,7 +76,7 @@ def small_load(seed: int = 0, *, rows_per_s: int = 200, held_us: int = 0) -> Loa
 def compare_semantics(
     load: Load | None = None,
     *,
-    settings: Settings = CLUSTER,
+    settings: PipelineSettings = CLUSTER,
     semantics: Sequence[str] = SEMANTICS,
     faults: Sequence[str] = (),
     seed: int = 0,
@@ -107,7 +107,7 @@ def compare_semantics(
 
 
 def compare_rules(
-    load: Load | None = None, *, settings: Settings = CLUSTER, seed: int = 0, until_us: int = END_US
+    load: Load | None = None, *, settings: PipelineSettings = CLUSTER, seed: int = 0, until_us: int = END_US
 ) -> pa.Table:
     """Run one load under the base rule and under the MQ rule (:data:`GAINS`).
 
@@ -125,11 +125,11 @@ def compare_rules(
     return pa.Table.from_pylist(rows, schema=GAINS)
 
 
-def _violation(run: Run) -> str | None:
+def _violation(run: PipelineRun) -> str | None:
     return run.violation.invariant if run.violation else None
 
 
-def _held(run: Run) -> dict[str, int]:
+def _held(run: PipelineRun) -> dict[str, int]:
     """The most rows that sorters and mounters held at a sample."""
     tables = [[t for c in m.captures for t in c.tables] for m in moments(run)]
     return {
@@ -138,30 +138,30 @@ def _held(run: Run) -> dict[str, int]:
     }
 
 
-def _latency(run: Run) -> dict[str, Any]:
+def _latency(run: PipelineRun) -> dict[str, Any]:
     arrived = [(e.at_us, c.commit_ts) for e in run.entries if isinstance(e, Rows) for c in e.changes]
     ms = np.array([(at_us - us_of(ts)) / 1000 for at_us, ts in arrived])
     median, p99 = (float(np.percentile(ms, q)) if len(ms) else None for q in (50, 99))
     return {"rows": len(ms), "latency_ms_median": median, "latency_ms_p99": p99}
 
 
-def _owner(quiet: Run) -> str:
+def _owner(quiet: PipelineRun) -> str:
     """The capture that owns when the fault comes."""
     states = quiet.kernel.states
     return next(node_of(a) for a in sorted(states) if getattr(states[a], "owner", None) is not None)
 
 
-def _other(quiet: Run) -> str:
+def _other(quiet: PipelineRun) -> str:
     """A capture that does not own, and has tables."""
     owner = _owner(quiet)
     return next(c for c in quiet.settings.scheduler.nodes() if c != owner and _tables_of(quiet, c))
 
 
-def _tables_of(quiet: Run, capture: str) -> list[int]:
+def _tables_of(quiet: PipelineRun, capture: str) -> list[int]:
     return sorted(quiet.kernel.states[quiet.kernel.address[capture]].paths)
 
 
-def _leader_change(quiet: Run) -> list[Fault]:
+def _leader_change(quiet: PipelineRun) -> list[Fault]:
     """Every region of every table is led by one store after another."""
     stores = quiet.settings.stores()
     keys = [key_of(t, h) for t in TABLES for h in (1, _HANDLES - 1)]
@@ -173,17 +173,17 @@ def _leader_change(quiet: Run) -> list[Fault]:
     ]
 
 
-def _migration(quiet: Run) -> list[Fault]:
+def _migration(quiet: PipelineRun) -> list[Fault]:
     source, to = _other(quiet), _owner(quiet)
     move = MoveTable(_tables_of(quiet, source)[0], to)
     return [Ask(FAULT_US, capture, move) for capture in quiet.settings.scheduler.nodes()]
 
 
-def _crash(node: Callable[[Run], str]) -> Callable[[Run], list[Fault]]:
+def _crash(node: Callable[[PipelineRun], str]) -> Callable[[PipelineRun], list[Fault]]:
     return lambda quiet: [Crash(FAULT_US, node(quiet))]
 
 
-FAULTS: Mapping[str, Callable[[Run], Iterable[Fault]]] = MappingProxyType(
+FAULTS: Mapping[str, Callable[[PipelineRun], Iterable[Fault]]] = MappingProxyType(
     {
         "none": lambda quiet: [],
         "leader change": _leader_change,

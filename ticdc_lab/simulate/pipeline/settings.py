@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ticdc_lab.errors import ContractError
-from ticdc_lab.simulate.scheduler.executor import Pace
-from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+from ticdc_lab.simulate.scheduler.executor import TablePace
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 
 AT_MOST_ONCE, AT_LEAST_ONCE, BY_DEDUPLICATION, BY_SNAPSHOT = (
     "at-most-once",
@@ -30,7 +30,7 @@ BY_ROW, BY_TRANSACTION = "rows", "transactions"
 """What a consumer executes: rows of each partition at its watermark, or transactions once all partitions have it."""
 CONSUMERS = (BY_ROW, BY_TRANSACTION)
 
-MEASURED = Pace(measured=True)
+MEASURED = TablePace(measured=True)
 
 
 def _takes_whole(kind: str, by_conflict: bool) -> bool:
@@ -162,7 +162,7 @@ class DownstreamSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PipelineSettings:
     """Everything but the load.
 
     Attributes

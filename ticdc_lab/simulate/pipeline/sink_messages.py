@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from ticdc_lab.simulate.pipeline.tables import Change, Job
+from ticdc_lab.simulate.pipeline.tables import Change, FinishedJob
 
 DOWNSTREAM = "downstream"
 
@@ -55,7 +55,7 @@ class Execute(NamedTuple):
     """The owner wants a DDL executed (MQ: written to every partition); ``finished_ts`` is its commit_ts."""
 
     finished_ts: int
-    job: Job
+    job: FinishedJob
 
 
 class Executed(NamedTuple):

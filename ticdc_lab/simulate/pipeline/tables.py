@@ -61,7 +61,7 @@ class Raw(NamedTuple):
     cells: tuple[Cell, ...]
 
 
-class Job(NamedTuple):
+class FinishedJob(NamedTuple):
     """A DDL job that is done; it is the value of the key ``key_of(META, id)``, committed at its finished ts.
 
     Attributes
@@ -84,7 +84,7 @@ class Job(NamedTuple):
     info: TableInfo | None = None
 
 
-Value: TypeAlias = "Raw | Job"
+Value: TypeAlias = "Raw | FinishedJob"
 
 
 class Change(NamedTuple):

@@ -31,11 +31,11 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     GetRegions,
     Gone,
     KeyIsLocked,
+    KvRegion,
     Mutation,
     NotLeader,
     Prewrite,
     Refusal,
-    Region,
     RegionNotFound,
     Regions,
     Rollback,
@@ -48,9 +48,9 @@ from ticdc_lab.simulate.pipeline.tidb_state import (
     HELD,
     PREWRITING,
     ROLLING_BACK,
-    Batch,
     Item,
     Open,
+    SentBatch,
     TidbState,
     items_of,
 )
@@ -89,7 +89,7 @@ class Clients:
             for store in sorted(self._commands):
                 commands = tuple(self._commands[store])
                 numbered += 1
-                self._batches[numbered] = Batch(store, commands, self._now.at_us)
+                self._batches[numbered] = SentBatch(store, commands, self._now.at_us)
                 self._outputs.append(Send(store, BatchCommands(numbered, commands)))
         state = self._unlatched() if self._ended else self.state
         state = state._replace(
@@ -194,7 +194,7 @@ class Clients:
             else:
                 self._commands[region[4]].append(made(kind, (region[0], region[3], *phase, part)))
 
-    def _by_region(self, keys: Sequence[int], what: Sequence[T]) -> list[tuple[Region | None, tuple[T, ...]]]:
+    def _by_region(self, keys: Sequence[int], what: Sequence[T]) -> list[tuple[KvRegion | None, tuple[T, ...]]]:
         """Divide what belongs to keys by the regions that hold them; None where that is not known."""
         bounds, holders = self.state.routes
         if len(keys) == 1:

@@ -10,9 +10,9 @@ from immutables import Map
 
 from ticdc_lab.simulate.machine import Address, made, stepped
 from ticdc_lab.simulate.pipeline.keys import META, WIDTH, key_of
-from ticdc_lab.simulate.pipeline.kv_messages import PUT, Command, Mutation, Region
+from ticdc_lab.simulate.pipeline.kv_messages import PUT, Command, KvRegion, Mutation
 from ticdc_lab.simulate.pipeline.load import Load
-from ticdc_lab.simulate.pipeline.tables import Job
+from ticdc_lab.simulate.pipeline.tables import FinishedJob
 
 
 class Routes(NamedTuple):
@@ -22,18 +22,18 @@ class Routes(NamedTuple):
     """
 
     bounds: tuple[int, ...] = ()
-    holders: tuple[Region | None, ...] = (None,)
+    holders: tuple[KvRegion | None, ...] = (None,)
 
     @property
-    def regions(self) -> tuple[Region, ...]:
+    def regions(self) -> tuple[KvRegion, ...]:
         """Give the regions that are known, in key order, without overlap."""
         return tuple(region for region in self.holders if region is not None)
 
-    def of(self, key: int) -> Region | None:
+    def of(self, key: int) -> KvRegion | None:
         """Give the region that holds a key, None where it is not known."""
         return self.holders[bisect_right(self.bounds, key)]
 
-    def learned(self, start: int, end: int, regions: Iterable[Region]) -> Routes:
+    def learned(self, start: int, end: int, regions: Iterable[KvRegion]) -> Routes:
         """Take PD's word for a key range; what reached into it is forgotten."""
         new = [r for r in regions if r.end > start and r.start < end]
         low = min([start, *(r.start for r in new)])
@@ -46,9 +46,9 @@ class Routes(NamedTuple):
         return _routes(r for r in self.regions if r.id != region)
 
 
-def _routes(regions: Iterable[Region]) -> Routes:
+def _routes(regions: Iterable[KvRegion]) -> Routes:
     bounds: list[int] = []
-    holders: list[Region | None] = []
+    holders: list[KvRegion | None] = []
     for region in sorted(regions, key=lambda r: r.start):
         if not bounds or bounds[-1] < region.start:
             bounds.append(region.start)
@@ -82,7 +82,7 @@ class Item(NamedTuple):
     rolls_back: bool
     keys: tuple[int, ...]
     tables: frozenset[int]
-    job: Job | None = None
+    job: FinishedJob | None = None
 
 
 class Open(NamedTuple):
@@ -95,7 +95,7 @@ class Open(NamedTuple):
     tries: int = 0
 
 
-class Batch(NamedTuple):
+class SentBatch(NamedTuple):
     """Commands that a store has not answered."""
 
     store: Address
@@ -137,7 +137,7 @@ class TidbState(NamedTuple):
     altering: frozenset[int] = frozenset()
     routes: Routes = Routes()
     asked_us: int | None = None
-    batches: Map[int, Batch] = Map()
+    batches: Map[int, SentBatch] = Map()
     again: tuple[tuple[int, Command], ...] = ()
     outbox: tuple[int, ...] = ()
     decided: tuple[int, ...] = ()
@@ -158,7 +158,7 @@ def _of_rows(at_us: int, hold_us: int, mutations: tuple[Mutation, ...], rolls_ba
     return made(Item, (at_us, hold_us, mutations, rolls_back, keys, frozenset([key >> WIDTH for key in keys]), None))
 
 
-def _of_job(at_us: int, job: Job) -> Item:
+def _of_job(at_us: int, job: FinishedJob) -> Item:
     changed = {job.dropped, job.info.id if job.info else None} - {None}
     mutation = Mutation(key_of(META, job.id), PUT, job)
     return Item(at_us, 0, (mutation,), False, (mutation.key,), frozenset(t for t in changed if t is not None), job)

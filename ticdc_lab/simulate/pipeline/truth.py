@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ticdc_lab.simulate.pipeline.keys import table_of
-from ticdc_lab.simulate.pipeline.tables import Cell, Change, Job, Raw, TableInfo, Value
+from ticdc_lab.simulate.pipeline.tables import Cell, Change, FinishedJob, Raw, TableInfo, Value
 from ticdc_lab.simulate.pipeline.tidb_state import FINISHING, Item, TidbState
 
 
@@ -22,7 +22,7 @@ class History:
         (finished_ts, job), in any order.
     """
 
-    def __init__(self, tables: Sequence[TableInfo], jobs: Iterable[tuple[int, Job]]) -> None:
+    def __init__(self, tables: Sequence[TableInfo], jobs: Iterable[tuple[int, FinishedJob]]) -> None:
         found: dict[int, list[tuple[int, TableInfo]]] = {t.id: [(0, t)] for t in tables}
         for ts, job in sorted(jobs, key=lambda j: j[0]):
             if job.info is not None:
@@ -82,15 +82,15 @@ def replayed(clients: TidbState, decided: Sequence[tuple[int, int, int]], items:
     return found
 
 
-def jobs_of(versions: Iterable[Version]) -> list[tuple[int, Job]]:
+def jobs_of(versions: Iterable[Version]) -> list[tuple[int, FinishedJob]]:
     """Give the DDL jobs among versions, by finished_ts."""
-    return sorted(((v[0], v[4]) for v in versions if isinstance(v[4], Job)), key=lambda j: j[0])
+    return sorted(((v[0], v[4]) for v in versions if isinstance(v[4], FinishedJob)), key=lambda j: j[0])
 
 
 def changes_of(versions: Sequence[Version], tables: Sequence[TableInfo], start_ts: int) -> list[Change]:
     """Give the row changes after ``start_ts`` among versions, with the definitions of their time, in commit order."""
     history = History(tables, jobs_of(versions))
-    rows = [v for v in versions if v[0] > start_ts and not isinstance(v[4], Job)]
+    rows = [v for v in versions if v[0] > start_ts and not isinstance(v[4], FinishedJob)]
     return sorted((_change(history, row) for row in rows), key=lambda c: (c.commit_ts, c.key))
 
 

@@ -17,15 +17,15 @@ from ticdc_lab.simulate.pipeline.cdc_messages import COMMITTED, INITIALIZED, PRE
 from ticdc_lab.simulate.pipeline.downstream import Pace
 from ticdc_lab.simulate.pipeline.keys import key_of, shown
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Mutation, Split, TransferLeader
-from ticdc_lab.simulate.pipeline.load import Load, Txn
-from ticdc_lab.simulate.pipeline.run import Run, simulate
-from ticdc_lab.simulate.pipeline.settings import CaptureSettings, DownstreamSettings, Settings
+from ticdc_lab.simulate.pipeline.load import ClientTxn, Load
+from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
+from ticdc_lab.simulate.pipeline.settings import CaptureSettings, DownstreamSettings, PipelineSettings
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
-from ticdc_lab.simulate.pipeline.tables import Change, Column, Job, Raw, TableInfo
+from ticdc_lab.simulate.pipeline.tables import Change, Column, FinishedJob, Raw, TableInfo
 from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
 from ticdc_lab.simulate.scheduler.roles import MoveTable
 from ticdc_lab.simulate.scheduler.roles import Restart as RestartProcessor
-from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 
 SCAN, STREAM = "scan", "stream"
 
@@ -151,15 +151,17 @@ def shop(*, long_us: int = 0, until_us: int = 12_000_000, ddl_us: int | None = N
     often = []
     for k, at_us in enumerate(range(500_000, until_us, _EVERY_US)):
         rows = [(t.id, _HOT if hot and k % 2 else (3 * k + i) % _HANDLES) for i, t in enumerate(TABLES)]
-        often.append(Txn(at_us, 0, tuple(_put(table, handle, k) for table, handle in rows)))
-    held = [Txn(LONG_US, long_us, (Mutation(LONG_KEY, PUT, Raw((1, 2, 3), (900, "long", 1))),))] if long_us else []
+        often.append(ClientTxn(at_us, 0, tuple(_put(table, handle, k) for table, handle in rows)))
+    held = (
+        [ClientTxn(LONG_US, long_us, (Mutation(LONG_KEY, PUT, Raw((1, 2, 3), (900, "long", 1))),))] if long_us else []
+    )
     wider = TABLES[2]._replace(columns=(*COLUMNS, _NOTE))
     query = "ALTER TABLE `stock` ADD COLUMN `note` VARCHAR(64)"
-    jobs = [] if ddl_us is None else [(ddl_us, Job(1, "add column", query, "shop", "stock", None, wider))]
+    jobs = [] if ddl_us is None else [(ddl_us, FinishedJob(1, "add column", query, "shop", "stock", None, wider))]
     return Load(TABLES, tuple(sorted(often + held, key=lambda t: t.start_us)), tuple(jobs))
 
 
-def design_example() -> tuple[Settings, Load]:
+def design_example() -> tuple[PipelineSettings, Load]:
     """Give the architecture model's example: the changefeed begins at @TS1 and is created after @TS5.
 
     ``@TS1`` begin, ``@TS2`` update id 1, ``@TS3`` another begin, ``@TS4`` commit, ``@TS5`` update id 2, whose commit
@@ -171,20 +173,20 @@ def design_example() -> tuple[Settings, Load]:
     """
     table = TableInfo(104, "test", "Table_Jan", COLUMNS[:2])
     first, second = (Mutation(key_of(104, i), PUT, Raw((1, 2), (i, "Jan Su"))) for i in (1, 2))
-    load = Load((table,), (Txn(1_000_000, 400_000, (first,)), Txn(1_200_000, 1_300_000, (second,))))
+    load = Load((table,), (ClientTxn(1_000_000, 400_000, (first,)), ClientTxn(1_200_000, 1_300_000, (second,))))
     scheduler = Scheduler(captures=1)
-    return Settings(scheduler, start_ts=ts_of(1_000_000), created_us=1_600_000), load
+    return PipelineSettings(scheduler, start_ts=ts_of(1_000_000), created_us=1_600_000), load
 
 
-def tried(until_s: float) -> Callable[[str, str, int, int, float, int], Run]:
+def tried(until_s: float) -> Callable[[str, str, int, int, float, int], PipelineRun]:
     """Give what a panel calls to get a run of ``until_s``.
 
     Its arguments are semantics, rule, latency (ms), rows a second that the downstream takes (0: all at once), how long
     the long transaction is open (s), and the seed.
     """
 
-    def ran(semantics: str, rule: str, latency_ms: int, rows_per_s: int, long_s: float, seed: int) -> Run:
-        settings = Settings(
+    def ran(semantics: str, rule: str, latency_ms: int, rows_per_s: int, long_s: float, seed: int) -> PipelineRun:
+        settings = PipelineSettings(
             Scheduler(captures=CAPTURES),
             capture=CaptureSettings(rule=rule, semantics=semantics, sorter_memory_rows=MEMORY_ROWS),
             downstream=DownstreamSettings(rows_per_s=rows_per_s or None),

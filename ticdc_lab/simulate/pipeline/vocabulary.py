@@ -37,7 +37,7 @@ from ticdc_lab.simulate.scenario_yaml import Value
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.vocabulary import VOCABULARY
-from ticdc_lab.simulate.sentences import COMPARED, Compared, Measure, Said, read_limit, words_of
+from ticdc_lab.simulate.sentences import COMPARED, Comparison, Measure, Said, read_limit, words_of
 
 _HELD = re.compile(r"(resolved_ts|checkpoint_ts) is held by (\S+)")
 _FREE = re.compile(r"nothing holds (resolved_ts|checkpoint_ts)")
@@ -74,7 +74,7 @@ class OfScheduler:
         return str(self.claim.why(facts.scheduler, at_us))
 
 
-def claim(value: Value, names: Names, invariants: Collection[str]) -> Said | Compared | OfScheduler:
+def claim(value: Value, names: Names, invariants: Collection[str]) -> Said | Comparison | OfScheduler:
     """Read a sentence that is true or false."""
     text = words_of(value)
     if text in _SENTENCES:
@@ -88,7 +88,7 @@ def claim(value: Value, names: Names, invariants: Collection[str]) -> Said | Com
         return _held(text, match[1], None)
     if (match := COMPARED.fullmatch(text)) and match[1] in _MEASURES:
         own = _MEASURES[match[1]](match[1])
-        return Compared(text, own, match[2], read_limit(value, own, match[3]))
+        return Comparison(text, own, match[2], read_limit(value, own, match[3]))
     if text in _MEASURES:
         raise value.wrong("a sentence", hint=f"{text} is measured: compare it, as in `{text} <= 10`; a lag with `2s`.")
     return OfScheduler(_known(value, lambda: VOCABULARY.claim(value, names, invariants)))

@@ -38,7 +38,7 @@ CURRENT_US = 1_000_000
 """A watermark that is less behind than this is on its way: nothing holds it."""
 
 
-class Step(NamedTuple):
+class ChainStep(NamedTuple):
     """A level of a chain (``processor``, ``table``, ``region``, ``lock``, ..) and its value; None where it has none."""
 
     level: str
@@ -68,7 +68,7 @@ class Hold(NamedTuple):
     key: tuple[str, str]
     kind: str
     ts: int
-    path: tuple[Step, ...]
+    path: tuple[ChainStep, ...]
     because: str
     since_us: int | None = None
 
@@ -87,7 +87,7 @@ def of_processors(moment: Moment, current_us: int) -> Iterator[Hold]:
     """Give the bounds of resolved_ts in every capture that runs."""
     for capture in moment.captures:
         tables = counted(moment, capture)
-        processor = Step("processor", capture.address, lowest_ts(moment, tables, "resolved_ts"))
+        processor = ChainStep("processor", capture.address, lowest_ts(moment, tables, "resolved_ts"))
         for table in tables:
             yield from _of_table(moment, capture, table, processor, current_us)
         yield from _of_ddl_puller(moment, capture, processor, current_us)
@@ -105,9 +105,9 @@ def lowest_ts(moment: Moment, tables: Iterable[TableFacts], watermark: str) -> i
 
 
 def _of_table(
-    moment: Moment, capture: CaptureFacts, table: TableFacts, processor: Step, current_us: int
+    moment: Moment, capture: CaptureFacts, table: TableFacts, processor: ChainStep, current_us: int
 ) -> Iterator[Hold]:
-    path = (processor, Step("table", f"{table.name} ({table.table})", table.resolved_ts))
+    path = (processor, ChainStep("table", f"{table.name} ({table.table})", table.resolved_ts))
     bounds = [h for stream in table.streams for h in _of_stream(moment, stream, path, current_us)]
     yield from bounds
     if is_unexplained(table.resolved_ts, _and_now(moment, bounds), current_us):
@@ -116,8 +116,8 @@ def _of_table(
         yield Hold(key, REPORT if table.streams else SCAN, table.resolved_ts, path, because)
 
 
-def _of_ddl_puller(moment: Moment, capture: CaptureFacts, processor: Step, current_us: int) -> Iterator[Hold]:
-    path = (processor, Step("ddl puller", capture.address, capture.ddl_resolved_ts))
+def _of_ddl_puller(moment: Moment, capture: CaptureFacts, processor: ChainStep, current_us: int) -> Iterator[Hold]:
+    path = (processor, ChainStep("ddl puller", capture.address, capture.ddl_resolved_ts))
     bounds = [h for stream in capture.ddl_streams for h in _of_stream(moment, stream, path, current_us)]
     yield from bounds
     if is_unexplained(capture.ddl_resolved_ts, _and_now(moment, bounds), current_us):
@@ -125,10 +125,10 @@ def _of_ddl_puller(moment: Moment, capture: CaptureFacts, processor: Step, curre
         yield Hold(("ddl puller", capture.address), DDL_PULLER, capture.ddl_resolved_ts, path, because)
 
 
-def _of_stream(moment: Moment, stream: StreamFacts, path: tuple[Step, ...], current_us: int) -> Iterator[Hold]:
+def _of_stream(moment: Moment, stream: StreamFacts, path: tuple[ChainStep, ...], current_us: int) -> Iterator[Hold]:
     """Locks in a region of a puller, its scan, its silence."""
     span = f"[{shown_key(stream.start)}, {shown_key(stream.end)})"
-    path = (*path, Step("region", f"{stream.region} {span} on {stream.store}", stream.resolved_ts))
+    path = (*path, ChainStep("region", f"{stream.region} {span} on {stream.store}", stream.resolved_ts))
     overlapping = [r for r in moment.regions if r.start < stream.end and stream.start < r.end]
     bounds = list(_of_locks(overlapping, path))
     yield from bounds
@@ -142,22 +142,22 @@ def of_lost(moment: Moment, lost: Reported) -> Iterator[Hold]:
     """Give the locks in tables of a capture that does not run: wherever these begin anew, they wait for them too."""
     for table in lost.tables:
         start, end = span_of(table)
-        path = (Step("processor", lost.capture, lost.resolved_ts), Step("table", str(table)))
+        path = (ChainStep("processor", lost.capture, lost.resolved_ts), ChainStep("table", str(table)))
         yield from _of_locks([r for r in moment.regions if r.start < end and start < r.end], path)
 
 
-def _of_locks(regions: Iterable[RegionFacts], path: tuple[Step, ...]) -> Iterator[Hold]:
+def _of_locks(regions: Iterable[RegionFacts], path: tuple[ChainStep, ...]) -> Iterator[Hold]:
     for region in regions:
         for lock in region.locks:
             name = f"transaction {lock.start_ts} (primary {shown_key(lock.primary)})"
             n = f"{len(lock.keys)} lock{'s' if len(lock.keys) > 1 else ''}"
             because = f"{name} is open: {n} in region {region.id} on {region.store}"
             key = (TRANSACTION, str(lock.start_ts))
-            own = (*path, Step("lock", name, lock.start_ts))
+            own = (*path, ChainStep("lock", name, lock.start_ts))
             yield Hold(key, TRANSACTION, lock.start_ts, own, because, us_of(lock.start_ts))
 
 
-def _not_streaming(moment: Moment, stream: StreamFacts, path: tuple[Step, ...]) -> Hold:
+def _not_streaming(moment: Moment, stream: StreamFacts, path: tuple[ChainStep, ...]) -> Hold:
     where, ts = f"region {stream.region}", stream.resolved_ts
     if stream.store in moment.down:
         because = f"{where} has no leader: {stream.store} is down, and no other store has taken it over"
@@ -169,7 +169,7 @@ def _not_streaming(moment: Moment, stream: StreamFacts, path: tuple[Step, ...]) 
     return Hold((kind, str(stream.region)), kind, ts, path, because, stream.since_us)
 
 
-def _silent(moment: Moment, stream: StreamFacts, path: tuple[Step, ...]) -> Hold:
+def _silent(moment: Moment, stream: StreamFacts, path: tuple[ChainStep, ...]) -> Hold:
     where, ts = f"region {stream.region}", stream.resolved_ts
     leads = next((r for r in moment.regions if r.id == stream.region), None)
     if stream.store in moment.down:
@@ -195,7 +195,7 @@ def of_sinks(moment: Moment, rule: str, current_us: int) -> Iterator[Hold]:
     """Give the bounds of checkpoint_ts in the sinks of every capture that runs."""
     for capture in moment.captures:
         tables = counted(moment, capture)
-        processor = Step("processor", capture.address, lowest_ts(moment, tables, CHECKPOINT))
+        processor = ChainStep("processor", capture.address, lowest_ts(moment, tables, CHECKPOINT))
         for table in tables:
             if table.state in WRITING:
                 yield from _of_sink(capture, table, (processor,), rule, current_us, moment.at_us)
@@ -205,14 +205,14 @@ def of_sinks(moment: Moment, rule: str, current_us: int) -> Iterator[Hold]:
 
 
 def _of_sink(
-    capture: CaptureFacts, table: TableFacts, path: tuple[Step, ...], rule: str, current_us: int, at_us: int
+    capture: CaptureFacts, table: TableFacts, path: tuple[ChainStep, ...], rule: str, current_us: int, at_us: int
 ) -> Iterator[Hold]:
-    path = (*path, Step("table", f"{table.name} ({table.table})", table.checkpoint_ts))
+    path = (*path, ChainStep("table", f"{table.name} ({table.table})", table.checkpoint_ts))
     key, oldest_ts = (SINK, str(table.table)), table.oldest_under_way_ts
     waiting = f"{table.under_way} rows are under way and {table.mounting} wait for it"
     if oldest_ts is not None:
         because = f"the sink of {table.name} has not acknowledged a row of {oldest_ts}: {waiting}"
-        own = (*path, Step("sink", "oldest unacknowledged row", oldest_ts))
+        own = (*path, ChainStep("sink", "oldest unacknowledged row", oldest_ts))
         yield Hold(key, SINK, oldest_ts - 1, own, because, table.oldest_since_us)
     explained = [table.resolved_ts, *([capture.limit_ts] if rule == BASE else [])]
     explained += [oldest_ts] if oldest_ts is not None else []
@@ -240,7 +240,7 @@ def of_ddl(moment: Moment) -> Iterator[Hold]:
                 if len(behind) > 1
                 else "".join(f"; {t} is not" for t in behind)
             )
-        yield Hold((DDL, str(ts)), DDL, ts, (Step("ddl", query, ts),), because)
+        yield Hold((DDL, str(ts)), DDL, ts, (ChainStep("ddl", query, ts),), because)
 
 
 def of_owner(moment: Moment, bounds: Iterable[Hold], watermark: str, current_us: int) -> Iterator[Hold]:
@@ -253,7 +253,7 @@ def of_owner(moment: Moment, bounds: Iterable[Hold], watermark: str, current_us:
     lives = {c.address: c for c in moment.captures}
     for one in moment.reported:
         told_ts = one.checkpoint_ts if watermark == CHECKPOINT else one.resolved_ts
-        path = (Step("processor", one.capture, told_ts),)
+        path = (ChainStep("processor", one.capture, told_ts),)
         if one.capture not in lives:
             why = "is down or paused" if one.capture in moment.down else "is gone"
             because = f"{one.capture} {why}, and the owner counts it still"
@@ -269,24 +269,24 @@ def of_owner(moment: Moment, bounds: Iterable[Hold], watermark: str, current_us:
     explained = [ts_of(moment.at_us), *(h.ts for h in (*bounds, *stands))]
     if is_unexplained(own_ts, explained, current_us):
         because = "the processors are further, and etcd has not been told"
-        yield Hold(("told", "etcd"), REPORT, own_ts, (Step("owner", moment.owner.address if moment.owner else ""),),
-                   because)  # fmt: skip
+        chain = (ChainStep("owner", moment.owner.address if moment.owner else ""),)
+        yield Hold(("told", "etcd"), REPORT, own_ts, chain, because)
 
 
 def _scheduler(moment: Moment, bounds: list[Hold], own_ts: int) -> Iterator[Hold]:
     """Where the owner cannot say anything: the watermark stays where it is."""
     if "etcd" in moment.down:
-        yield Hold((SCHEDULER, "etcd"), SCHEDULER, own_ts, (Step("etcd", "etcd"),), "etcd is down or paused")
+        yield Hold((SCHEDULER, "etcd"), SCHEDULER, own_ts, (ChainStep("etcd", "etcd"),), "etcd is down or paused")
     if moment.owner is None:
         because = "there is no owner that runs"
-        yield Hold((SCHEDULER, "no owner"), SCHEDULER, own_ts, (Step("owner", "none"),), because)
+        yield Hold((SCHEDULER, "no owner"), SCHEDULER, own_ts, (ChainStep("owner", "none"),), because)
     elif moment.stuck is not None:
         said, since_us = moment.stuck
         words = f" {said} ".replace(",", " ")
         beneath = [h for h in bounds for s in h.path if s.level == "table" and f" {_id(s.name)} " in words]
         lowest = min(beneath, key=lambda h: h.ts, default=None)
         because = f"the owner cannot count: {said}" + (f" ({lowest.because})" if lowest else "")
-        path = (Step("owner", moment.owner.address), *(lowest.path if lowest else ()))
+        path = (ChainStep("owner", moment.owner.address), *(lowest.path if lowest else ()))
         yield Hold((SCHEDULER, said), SCHEDULER, own_ts, path, because, since_us)
 
 
@@ -333,7 +333,7 @@ class Holder:
 
     kind: str
     cause: str
-    path: tuple[Step, ...]
+    path: tuple[ChainStep, ...]
     held_ts: int
     since_us: int | None
     without_ts: int | None
@@ -447,7 +447,9 @@ def holds(moment: Moment, watermark: str, rule: str = BASE, current_us: int = CU
     """Give every bound of a global watermark at a moment, the lowest first."""
     found = list(of_processors(moment, current_us))
     if watermark == CHECKPOINT and rule == BASE:
-        found = [h._replace(path=(Step("waits for", "global resolved_ts", moment.resolved_ts), *h.path)) for h in found]
+        found = [
+            h._replace(path=(ChainStep("waits for", "global resolved_ts", moment.resolved_ts), *h.path)) for h in found
+        ]
     if watermark == CHECKPOINT:
         found += of_sinks(moment, rule, current_us)
     found += of_ddl(moment)
@@ -499,5 +501,5 @@ def _counted(holders: Sequence[Holder]) -> str:
     return ", ".join(f"{n} {kind}" for kind, n in sorted(Counter(h.kind for h in holders).items()))
 
 
-def _chain(path: tuple[Step, ...]) -> str:
+def _chain(path: tuple[ChainStep, ...]) -> str:
     return " <- ".join(["global", *(f"{s.level} {s.name}" for s in path)])

@@ -19,12 +19,12 @@ from ticdc_lab.simulate.faults import Fault, Part
 from ticdc_lab.simulate.pipeline.downstream import Mark, Rows
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Mutation
-from ticdc_lab.simulate.pipeline.load import Load, Txn
-from ticdc_lab.simulate.pipeline.run import Run, simulate
-from ticdc_lab.simulate.pipeline.settings import BY_TABLE, MQ, CaptureSettings, Settings, TikvSettings
+from ticdc_lab.simulate.pipeline.load import ClientTxn, Load
+from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
+from ticdc_lab.simulate.pipeline.settings import BY_TABLE, MQ, CaptureSettings, PipelineSettings, TikvSettings
 from ticdc_lab.simulate.pipeline.tables import Change, Column, Raw, TableInfo
 from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
-from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 from ticdc_lab.simulate.trace import CHANGES
 
 MINUTE_US = 200_000
@@ -61,14 +61,14 @@ def time_of(us: int) -> str:
     return f"{minutes // 60}:{minutes % 60:02}"
 
 
-def late_event(seed: int = 0) -> Run:
+def late_event(seed: int = 0) -> PipelineRun:
     """Run the example: a change of Log1 is committed at 3:58, and its store is cut off from captures until 4:04."""
     changes = [(1, 3, 10), (1, 3, 30), (2, 3, 20), (2, 3, 40), (1, 3, 58), (2, 4, 15), (1, 4, 25)]
     tables = tuple(TableInfo(n, "s", f"Log{n}", _COLUMNS) for n in LOGS)
-    begun = [Txn(at_us(2, 52), 0, (_put(table, n, "A"),)) for n, (table, _, _) in enumerate(changes)]
-    changed = [Txn(at_us(h, m), 0, (_put(table, n, "B"),)) for n, (table, h, m) in enumerate(changes)]
+    begun = [ClientTxn(at_us(2, 52), 0, (_put(table, n, "A"),)) for n, (table, _, _) in enumerate(changes)]
+    changed = [ClientTxn(at_us(h, m), 0, (_put(table, n, "B"),)) for n, (table, h, m) in enumerate(changes)]
     load = Load(tables, tuple(sorted([*begun, *changed], key=lambda t: t.start_us)))
-    settings = Settings(
+    settings = PipelineSettings(
         Scheduler(captures=2),
         TikvSettings(regions_per_table=1, resolved_us=MINUTE_US // 4),
         CaptureSettings(rule=MQ, order=BY_TABLE),  # rows of Log2 do not wait for Log1
@@ -77,7 +77,7 @@ def late_event(seed: int = 0) -> Run:
     return simulate(settings, load, faults=_cut(quiet), seed=seed, until_us=at_us(5, 10), level=CHANGES)
 
 
-def _cut(quiet: Run) -> list[Fault]:
+def _cut(quiet: PipelineRun) -> list[Fault]:
     """Cut the store that leads Log1's region off from all captures, but not from clients and other stores."""
     states = quiet.kernel.states
     paths = [s.paths[1] for s in states.values() if 1 in getattr(s, "paths", {})]
@@ -90,7 +90,7 @@ def _put(table: int, handle: int, state: str) -> Mutation:
     return Mutation(key_of(table, handle), PUT, Raw((1, 2), (handle, state)))
 
 
-def windows(run: Run, edges_us: Sequence[int] | None = None) -> pa.Table:
+def windows(run: PipelineRun, edges_us: Sequence[int] | None = None) -> pa.Table:
     """Count the changes of each window by both methods (:data:`WINDOWS`).
 
     Parameters

@@ -8,19 +8,19 @@ from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.scheduler.capture import Stick
-    from ticdc_lab.simulate.scheduler.executor import Pace
+    from ticdc_lab.simulate.scheduler.executor import TablePace
     from ticdc_lab.simulate.scheduler.run import simulate
     from ticdc_lab.simulate.scheduler.small import Small, retold
-    from ticdc_lab.simulate.scheduler.variants import VARIANTS, Settings
+    from ticdc_lab.simulate.scheduler.variants import VARIANTS, SchedulerSettings
     from ticdc_lab.simulate.scheduler.world import Bounds
 
 __all__ = [
     "VARIANTS",
     "Bounds",
-    "Pace",
-    "Settings",
+    "SchedulerSettings",
     "Small",
     "Stick",
+    "TablePace",
     "retold",
     "simulate",
 ]

@@ -32,7 +32,7 @@ from ticdc_lab.simulate.machine import (
 )
 from ticdc_lab.simulate.scheduler import executor as pipelines
 from ticdc_lab.simulate.scheduler.balance import in_order
-from ticdc_lab.simulate.scheduler.executor import STEADY, Executor, Pace
+from ticdc_lab.simulate.scheduler.executor import STEADY, Executor, TablePace
 from ticdc_lab.simulate.scheduler.messages import (
     Announce,
     Checkpoint,
@@ -105,7 +105,7 @@ class Agent:
         Of the processor; owners of another major version are not obeyed.
     """
 
-    pace: Pace = STEADY
+    pace: TablePace = STEADY
     version: str = "v6.1.0"
 
     def start(self, address: Address, now: Now) -> tuple[AgentState, list[Output]]:

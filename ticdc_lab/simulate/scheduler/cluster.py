@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from ticdc_lab.simulate.planned import Planned, Versions
-from ticdc_lab.simulate.reading import Names, Read, Reader, new_name
+from ticdc_lab.simulate.reading import Names, ReadBy, Reader, new_name
 from ticdc_lab.simulate.scenario_yaml import Value
-from ticdc_lab.simulate.scheduler.facts import Facts
-from ticdc_lab.simulate.scheduler.planned import Join
+from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
+from ticdc_lab.simulate.scheduler.planned import JoinCapture
 
 MOST_CAPTURES, MOST_TABLES = 1_000, 2_000_000
 ETCD = "etcd"
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ClusterTable:
     """A table and its rows a second, relative to the others."""
 
     id: int
@@ -37,12 +37,12 @@ def _captures(value: Value, names: Names) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _tables(value: Value, names: Names) -> tuple[Table, ...]:
+def _tables(value: Value, names: Names) -> tuple[ClusterTable, ...]:
     if value.is_text:
-        return tuple(map(Table, range(1, value.integer(most=MOST_TABLES) + 1)))
-    tables: dict[int, Table] = {}
+        return tuple(map(ClusterTable, range(1, value.integer(most=MOST_TABLES) + 1)))
+    tables: dict[int, ClusterTable] = {}
     for one in value.items():
-        table = Table(one.integer()) if one.is_text else Reader().record(one, Table)
+        table = ClusterTable(one.integer()) if one.is_text else Reader().record(one, ClusterTable)
         if table.id in tables:
             raise one.wrong("each table once", found=f"{table.id} again")
         tables[table.id] = table
@@ -56,8 +56,8 @@ class SchedulerCluster:
     ``{captures: 3, tables: 8}``, or names and ids.
     """
 
-    captures: Annotated[tuple[str, ...], Read(_captures)]
-    tables: Annotated[tuple[Table, ...], Read(_tables)]
+    captures: Annotated[tuple[str, ...], ReadBy(_captures)]
+    tables: Annotated[tuple[ClusterTable, ...], ReadBy(_tables)]
     versions: Versions = ()
 
     def refuse(self, value: Value, given: Mapping[str, Value]) -> None:
@@ -85,7 +85,7 @@ def captures_first(known: tuple[str, ...], nodes: frozenset[str]) -> tuple[str, 
     return (*known, *sorted(nodes - set(known)))
 
 
-def facts(scenario_cluster: Any, events: Iterable[Planned]) -> Facts:
+def facts(scenario_cluster: Any, events: Iterable[Planned]) -> SchedulerFacts:
     """Give what is known before a run begins."""
-    names = {*scenario_cluster.captures, *(e.what.capture for e in events if isinstance(e.what, Join))}
-    return Facts({t.id for t in scenario_cluster.tables}, frozenset(names))
+    names = {*scenario_cluster.captures, *(e.what.capture for e in events if isinstance(e.what, JoinCapture))}
+    return SchedulerFacts({t.id for t in scenario_cluster.tables}, frozenset(names))

@@ -29,8 +29,8 @@ from ticdc_lab.simulate.scheduler.dispatcher_state import (
     UNINITIALIZED,
     CaptureStatus,
     DispatcherState,
-    Move,
     Record,
+    TableMove,
     commanded,
     counted,
     in_flight,
@@ -51,7 +51,7 @@ EXPLAINED = 1000
 """Up to so many tables that are added in one tick get a decision each; above there is one for all of them."""
 
 
-class Work:
+class TickWork:
     """The owner's state while a tick goes on; each step gives why the checkpoint cannot proceed after it, or None."""
 
     def __init__(
@@ -173,7 +173,7 @@ class Work:
                 self.say("rebalance", f"not begun or not ended: {refused}")
                 return refused
             if moving.to is not None:
-                self._moves = self._moves.set(moving.key, Move(moving.to, removed=True))
+                self._moves = self._moves.set(moving.key, TableMove(moving.to, removed=True))
             self._outputs.append(Decided(f"move:{moving.key}", moving.to or "the least loaded", moving.because))
         if found.moves:
             self._outputs.append(Decided("rebalance", f"move {len(found.moves)} tables", found.because, found.rejected))
@@ -380,7 +380,7 @@ class Dispatcher:
         idle = not (tables.missing or tables.unwanted or state.moves or state.needs_rebalance)
         if idle and tick.tables is tables.wanted:
             return state, in_flight(tables)
-        work = Work(state, tick, now, self.balance, outputs)
+        work = TickWork(state, tick, now, self.balance, outputs)
         because = work.run()
         return work.done(), because
 

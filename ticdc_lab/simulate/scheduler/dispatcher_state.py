@@ -25,7 +25,7 @@ class Record(NamedTuple):
     start_ts: int | None = None
 
 
-class Move(NamedTuple):
+class TableMove(NamedTuple):
     """An order to move a table; ``removed`` once it has left, or is leaving, its capture."""
 
     to: Address
@@ -89,9 +89,9 @@ class Tables(NamedTuple):
             missing=self.missing.set(key, None) if key in self.wanted else self.missing,
         )
 
-    def draft(self) -> Draft:
+    def draft(self) -> RecordsDraft:
         """Begin many changes."""
-        return Draft(self)
+        return RecordsDraft(self)
 
 
 NO_TABLES = Tables()
@@ -103,7 +103,7 @@ def first(keys: Keys) -> Key | None:
     return next(iter(keys)) if many else min(keys, key=order, default=None)
 
 
-class Draft:
+class RecordsDraft:
     """Changes to records, at the price of one copy for all of them."""
 
     def __init__(self, tables: Tables) -> None:
@@ -251,7 +251,7 @@ class DispatcherState(NamedTuple):
     owner_rev: int
     captures: Map[Address, CaptureStatus] = Map()
     tables: Tables = NO_TABLES
-    moves: Map[Key, Move] = Map()
+    moves: Map[Key, TableMove] = Map()
     draining: frozenset[Address] = frozenset()
     needs_rebalance: bool = False
     members: frozenset[Address] | None = None
@@ -276,7 +276,7 @@ def commanded(state: DispatcherState, command: object) -> tuple[DispatcherState,
         return state, [Decided(f"move:{command.table}", None, f"it is on {command.to} already")]
     if command.table in state.moves:
         return state, [Decided(f"move:{command.table}", None, f"it is moving to {state.moves[command.table].to}")]
-    moves = state.moves.set(command.table, Move(command.to))
+    moves = state.moves.set(command.table, TableMove(command.to))
     return state._replace(moves=moves), [Decided(f"move:{command.table}", command.to, "a user wants it there")]
 
 

@@ -4,8 +4,8 @@ States: ``preparing`` (incremental scan), ``prepared`` (scanned and sorted, writ
 ``stopping`` (both write). Nothing happens by itself: :func:`settled` brings a state up to a moment, so that time is the
 caller's. A processor writes a table while its pipeline is in one of :data:`WRITING`.
 
-Watermarks and the ends of scans follow from time alone (:class:`Pace`), unless the pace is ``measured``: then a data
-path (:mod:`ticdc_lab.simulate.pipeline`) says them, by :func:`scanned` and :func:`marked`.
+Watermarks and the ends of scans follow from time alone (:class:`TablePace`), unless the pace is ``measured``: then a
+data path (:mod:`ticdc_lab.simulate.pipeline`) says them, by :func:`scanned` and :func:`marked`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class TablePace:
     """How fast pipelines are; µs, and how many times faster than the upstream one that is behind catches up.
 
     ``measured`` says that scans end and watermarks proceed when a data path says so; of the others ``stop_us`` alone
@@ -43,7 +43,7 @@ class Pace:
     measured: bool = False
 
 
-STEADY = Pace()
+STEADY = TablePace()
 
 
 class Pipeline(NamedTuple):
@@ -83,7 +83,7 @@ class Executor(NamedTuple):
         What the data path measured; empty unless the pace is ``measured``.
     """
 
-    pace: Pace
+    pace: TablePace
     limit_ts: int
     pipelines: Map[Key, Pipeline] = Map()
     pending: Map[Key, None] = Map()

@@ -22,7 +22,7 @@ THRASH_US = 60_000_000
 
 
 @dataclass(slots=True)
-class Facts:
+class SchedulerFacts:
     """The present of a run.
 
     Attributes

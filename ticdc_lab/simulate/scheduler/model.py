@@ -11,13 +11,13 @@ from ticdc_lab.simulate.scenario import Model, Scenario
 from ticdc_lab.simulate.scheduler import cluster, vocabulary
 from ticdc_lab.simulate.scheduler.balance import POLICIES
 from ticdc_lab.simulate.scheduler.etcd_messages import KeepAlive, KeptAlive, PutStatus, Register, Resign, Status, View
-from ticdc_lab.simulate.scheduler.facts import Facts
-from ticdc_lab.simulate.scheduler.monitor import INVARIANTS, Measures
+from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
+from ticdc_lab.simulate.scheduler.monitor import INVARIANTS, WriterMeasures
 from ticdc_lab.simulate.scheduler.narrative import Line, last_state, narrative
 from ticdc_lab.simulate.scheduler.planned import EVENTS
-from ticdc_lab.simulate.scheduler.run import Run, simulate
+from ticdc_lab.simulate.scheduler.run import SchedulerRun, simulate
 from ticdc_lab.simulate.scheduler.translation import faults_of, settings_of
-from ticdc_lab.simulate.scheduler.variants import VARIANTS, Settings
+from ticdc_lab.simulate.scheduler.variants import VARIANTS, SchedulerSettings
 
 FIGURES = (
     "sequence_diagram",
@@ -60,13 +60,13 @@ REFUSED = {"v2": _V3 | _V4, "v3": _V4 | _BALANCES, "v4": _V3 | _BALANCES | _VERS
 """What variants have no use for."""
 
 
-class Played(runs.Played[Run, Facts]):
+class PlayedScheduler(runs.Played[SchedulerRun, SchedulerFacts]):
     """A scenario of the table scheduler that has run."""
 
     __slots__ = ()
 
     @property
-    def measures(self) -> Measures:
+    def measures(self) -> WriterMeasures:
         """What tables had of writers."""
         return self.run.measures
 
@@ -82,12 +82,12 @@ class Played(runs.Played[Run, Facts]):
 
 
 @runs.Play
-def play(scenario: Scenario, seed: int) -> runs.Staged[Played]:
+def play(scenario: Scenario, seed: int) -> runs.Staged[PlayedScheduler]:
     """Make a scenario of the table scheduler ready."""
     facts = scenario.model.facts(scenario.cluster, scenario.events)
-    assert isinstance(facts, Facts)
+    assert isinstance(facts, SchedulerFacts)
     run = partial(simulate, settings_of(scenario), faults=faults_of(scenario, seed))
-    return runs.Staged(facts=facts, simulate=run, played=partial(Played, scenario, seed, facts=facts))
+    return runs.Staged(facts=facts, simulate=run, played=partial(PlayedScheduler, scenario, seed, facts=facts))
 
 
 MODEL = Model(
@@ -95,7 +95,7 @@ MODEL = Model(
     variants=tuple(VARIANTS),
     cluster=lambda value: Reader().record(value, cluster.SchedulerCluster),
     tables=lambda c: frozenset(t.id for t in c.tables),
-    settings=Settings,
+    settings=SchedulerSettings,
     unsettled=("variant", "captures", "tables", "versions", "traffic"),
     choices={"policy": POLICIES},
     events=EVENTS,

@@ -29,7 +29,7 @@ Found = tuple[str, str] | None
 
 
 @dataclass(slots=True)
-class Measures:
+class WriterMeasures:
     """What a run cost.
 
     Attributes
@@ -51,7 +51,7 @@ class Measures:
 
 
 @dataclass(slots=True)
-class Monitor:
+class SchedulerMonitor:
     """Watches one run.
 
     Attributes
@@ -84,7 +84,7 @@ class Monitor:
     written: dict[Address, dict[Key, None]] = field(default_factory=dict)
     checkpoint_ts: int = 0
     owner_rev: int = 0
-    measures: Measures = field(default_factory=Measures)
+    measures: WriterMeasures = field(default_factory=WriterMeasures)
     n_violations: int = 0
     since_us: dict[Key, int] = field(default_factory=dict)
     maintainers: dict[int, Address] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ticdc_lab.simulate.scenario_yaml import shown
 from ticdc_lab.simulate.scheduler.clock import us_of
-from ticdc_lab.simulate.scheduler.facts import Facts
+from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
 from ticdc_lab.simulate.trace import Row, name_of
 
 _MOST = 8
@@ -39,7 +39,7 @@ def narrative(rows: Iterable[Row]) -> list[Line]:
     return _without_repeats(lines)
 
 
-def last_state(facts: Facts) -> list[str]:
+def last_state(facts: SchedulerFacts) -> list[str]:
     """Say who owns, how far the checkpoint is, and which tables each capture replicates."""
     behind = "no global checkpoint" if facts.checkpoint_us is None else (
         f"global checkpoint {shown(facts.at_us - facts.checkpoint_us)} behind"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class JoinCapture:
     """A capture that was not there starts and registers."""
 
     capture: NewNode
@@ -39,7 +39,7 @@ class RestartProcessor:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpireSession:
+class ExpireCapture:
     """Etcd ends the session of a capture, which hears of it as the settings say."""
 
     capture: Node
@@ -50,7 +50,7 @@ class ExpireSession:
 
 
 @dataclass(frozen=True, slots=True)
-class TwoOwners:
+class TwoOwnersEvent:
     """Etcd elects a second owner beside the first one: what TiCDC's design assumes never to happen."""
 
     same_rev: bool = False
@@ -86,7 +86,7 @@ class FreeTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Ddl:
+class DdlEvent:
     """A DDL of this moment: no watermark passes it until it is executed, which takes this long once all are there."""
 
     takes_us: Lasting
@@ -97,7 +97,7 @@ class Ddl:
 
 
 @dataclass(frozen=True, slots=True)
-class AddTable:
+class AddTableEvent:
     """A table is created and should be replicated."""
 
     table: NewTableId
@@ -109,7 +109,7 @@ class AddTable:
 
 
 @dataclass(frozen=True, slots=True)
-class DropTable:
+class DropTableEvent:
     """A table is dropped and should no longer be replicated."""
 
     table: TableId
@@ -120,7 +120,7 @@ class DropTable:
 
 
 @dataclass(frozen=True, slots=True)
-class MoveTable:
+class MoveTableEvent:
     """A user asks for a table on a certain capture."""
 
     table: TableId
@@ -132,7 +132,7 @@ class MoveTable:
 
 
 @dataclass(frozen=True, slots=True)
-class MoveMaintainer:
+class MoveMaintainerEvent:
     """A user asks for the maintainer on a certain capture: of v4 with a coordinator."""
 
     to: Node
@@ -143,7 +143,7 @@ class MoveMaintainer:
 
 
 @dataclass(frozen=True, slots=True)
-class Rebalance:
+class RebalanceEvent:
     """A user asks for tables to be spread evenly."""
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
@@ -152,7 +152,7 @@ class Rebalance:
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class DrainEvent:
     """A user asks for a capture without tables."""
 
     capture: Node
@@ -164,23 +164,23 @@ class Drain:
 
 def _asked(command: Any, at_us: int, scenario: Scenario) -> Iterator[kernel.Fault]:
     """Ask every capture that is there: the one that owns, or has the table, does it; the others ignore it."""
-    joined = [e.what.capture for e in scenario.events if isinstance(e.what, Join) and e.at_us < at_us]
+    joined = [e.what.capture for e in scenario.events if isinstance(e.what, JoinCapture) and e.at_us < at_us]
     for capture in (*scenario.cluster.captures, *joined):
         yield kernel.Ask(at_us, capture, command)
 
 
 EVENTS: dict[str, type] = FAULTS | {
-    "join": Join,
+    "join": JoinCapture,
     "restart_processor": RestartProcessor,
-    "expire_session": ExpireSession,
-    "two_owners": TwoOwners,
+    "expire_session": ExpireCapture,
+    "two_owners": TwoOwnersEvent,
     "stuck_table": StuckTable,
     "free_table": FreeTable,
-    "ddl": Ddl,
-    "add_table": AddTable,
-    "drop_table": DropTable,
-    "move_table": MoveTable,
-    "move_maintainer": MoveMaintainer,
-    "rebalance": Rebalance,
-    "drain": Drain,
+    "ddl": DdlEvent,
+    "add_table": AddTableEvent,
+    "drop_table": DropTableEvent,
+    "move_table": MoveTableEvent,
+    "move_maintainer": MoveMaintainerEvent,
+    "rebalance": RebalanceEvent,
+    "drain": DrainEvent,
 }

@@ -14,20 +14,20 @@ from ticdc_lab.simulate.runs import QUIET, SimulatedRun, ran
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
-from ticdc_lab.simulate.scheduler.monitor import Measures, Monitor
-from ticdc_lab.simulate.scheduler.variants import Settings, capture_machine
+from ticdc_lab.simulate.scheduler.monitor import SchedulerMonitor, WriterMeasures
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings, capture_machine
 from ticdc_lab.simulate.trace import EVENTS, Recorder
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class Run(SimulatedRun[Settings]):
+class SchedulerRun(SimulatedRun[SchedulerSettings]):
     """A run of the table scheduler; ``measures`` are overlap, gap, doubled changes, starts."""
 
-    measures: Measures
+    measures: WriterMeasures
 
 
 def simulate(
-    settings: Settings,
+    settings: SchedulerSettings,
     *,
     faults: Sequence[Fault] = (),
     chaos: Chaos | None = None,
@@ -40,7 +40,7 @@ def simulate(
     name: str = "",
     stops_at_violation: bool = True,
     begun: Callable[[Kernel], None] | None = None,
-) -> Run:
+) -> SchedulerRun:
     """Run a cluster.
 
     Parameters
@@ -85,7 +85,7 @@ def simulate(
     """
     nodes, keys, start_ts = settings.nodes(), settings.keys(), ts_of(0)
     all_faults = (*faults, *(drawn(chaos, nodes, ETCD, seed) if chaos else ()))
-    monitor = Monitor(start_ts, keys, stops_at_violation, settings.coordinator)
+    monitor = SchedulerMonitor(start_ts, keys, stops_at_violation, settings.coordinator)
     recorder = recorder or Recorder(name or f"{settings.variant} seed {seed}", level)
     machines: dict[str, Any] = {ETCD: Etcd(keys, start_ts, settings.ttl_us)}
     machines |= {node: capture_machine(settings, node) for node in nodes}
@@ -94,4 +94,4 @@ def simulate(
         step_limit=step_limit, begun=begun,
     )  # fmt: skip
     again = partial(simulate, settings, step_limit=step_limit, name=recorder.run, stops_at_violation=stops_at_violation)
-    return Run(**world, settings=settings, simulate=again, measures=monitor.measures)
+    return SchedulerRun(**world, settings=settings, simulate=again, measures=monitor.measures)

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from ticdc_lab.errors import ContractError
-from ticdc_lab.simulate.explore import Exploration, Step
+from ticdc_lab.simulate.explore import Exploration, WorldStep
 from ticdc_lab.simulate.machine import Asked, Broken, Changed, Now, Received, Send
 from ticdc_lab.simulate.scheduler import executor as pipelines
 from ticdc_lab.simulate.scheduler.agent import Agent, AgentState
@@ -22,15 +22,15 @@ from ticdc_lab.simulate.scheduler.balance import Balance
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.dispatcher import Dispatcher
 from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState
-from ticdc_lab.simulate.scheduler.executor import MAX_TS, Pace, state_of
+from ticdc_lab.simulate.scheduler.executor import MAX_TS, TablePace, state_of
 from ticdc_lab.simulate.scheduler.messages import Announce
 from ticdc_lab.simulate.scheduler.monitor import LOST, MONOTONE
 from ticdc_lab.simulate.scheduler.roles import MoveTable, Poll, Restart, Tick, Watermarks
 from ticdc_lab.simulate.scheduler.world import (
     Action,
     Bounds,
+    BudgetLeft,
     Codes,
-    Left,
     SmallNode,
     SmallWorld,
     begins,
@@ -48,11 +48,11 @@ from ticdc_lab.simulate.trace import Row, as_table
 MOST = 4
 """So many captures and tables may a small world have."""
 
-AT_ONCE = Pace(prepare_us=0, stop_us=0, lag_us=0, catch_up=1000)
+AT_ONCE = TablePace(prepare_us=0, stop_us=0, lag_us=0, catch_up=1000)
 
 
 class Small:
-    """The model (:class:`ticdc_lab.simulate.explore.Model`).
+    """The model (:class:`ticdc_lab.simulate.explore.SmallModel`).
 
     Parameters
     ----------
@@ -85,13 +85,15 @@ class Small:
         there = self.names[: len(self.names) - b.joins]
         nodes = tuple((n, SmallNode(self.agent.start(n, Now(0))[0] if n in there else None)) for n in self.names)
         campaign = tuple((n, i + 1) for i, n in enumerate(there))
-        left = Left(b.moments, b.owner_changes, b.crashes, b.restarts, b.lost, b.expiries, b.joins, b.doubled, b.moves)
+        left = BudgetLeft(
+            b.moments, b.owner_changes, b.crashes, b.restarts, b.lost, b.expiries, b.joins, b.doubled, b.moves
+        )
         start_ts = ts_of(0)
         return SmallWorld(nodes, campaign, len(there), None, (), (start_ts,) * len(self.tables), start_ts, 0, left)
 
     # What can happen next
 
-    def steps(self, world: SmallWorld) -> Iterator[Step[SmallWorld]]:
+    def steps(self, world: SmallWorld) -> Iterator[WorldStep[SmallWorld]]:
         """Give all that can happen next."""
         for step in self._single(world):
             if self.bounds.at_once and not step.broken and step.action.what in ("deliver", "looks", "restart"):
@@ -99,7 +101,7 @@ class Small:
             else:
                 yield step
 
-    def _reacted(self, step: Step[SmallWorld]) -> Iterator[Step[SmallWorld]]:
+    def _reacted(self, step: WorldStep[SmallWorld]) -> Iterator[WorldStep[SmallWorld]]:
         """Let the node's periodic calls come at once."""
         action, world, _ = step
         node = dict(world.nodes)[action.node]
@@ -108,10 +110,10 @@ class Small:
             return
         polls = action.what == "restart" or hasattr(action.message, "owner_rev")
         found = self._polled(world, action.node, node) if polls else self._ticked(world, action.node, node)
-        reactions = [Step(action._replace(prefer=then.prefer), after, broken) for then, after, broken in found]
+        reactions = [WorldStep(action._replace(prefer=then.prefer), after, broken) for then, after, broken in found]
         yield from reactions or [step]
 
-    def _single(self, world: SmallWorld) -> Iterator[Step[SmallWorld]]:
+    def _single(self, world: SmallWorld) -> Iterator[WorldStep[SmallWorld]]:
         for name, node in world.nodes:
             if node.agent is None:
                 continue
@@ -124,9 +126,9 @@ class Small:
             yield from self._moves(world)
         if world.left.moments:
             left = world.left._replace(moments=world.left.moments - 1)
-            yield Step(Action("time", ""), world._replace(at_us=world.at_us + 1000, left=left))
+            yield WorldStep(Action("time", ""), world._replace(at_us=world.at_us + 1000, left=left))
 
-    def _moves(self, world: SmallWorld) -> Iterator[Step[SmallWorld]]:
+    def _moves(self, world: SmallWorld) -> Iterator[WorldStep[SmallWorld]]:
         """A user asks the owner that etcd has for what he may wish; what changes nothing is no step."""
         name = world.campaign[0][0] if world.campaign else ""
         node = dict(world.nodes).get(name)
@@ -147,7 +149,7 @@ class Small:
         """Whether a wish has changed the owner."""
         return bool(owner != before)
 
-    def _looked(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[Step[SmallWorld]]:
+    def _looked(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[WorldStep[SmallWorld]]:
         """The capture sees what etcd holds now."""
         if name not in dict(world.campaign):
             if not self.bounds.stops_at_once:
@@ -163,9 +165,9 @@ class Small:
         elif elected is None or elected.owner_rev != rev:
             elected = self.owner.elected(name, rev, Now(0))[0]
         after = node._replace(owner=elected, sees=sees if elected or self.bounds.coordinator else None)
-        yield Step(Action("looks", name), with_node(world, name, after))
+        yield WorldStep(Action("looks", name), with_node(world, name, after))
 
-    def _ticked(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[Step[SmallWorld]]:
+    def _ticked(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[WorldStep[SmallWorld]]:
         if node.owner is None or node.sees is None:
             return
         tick = Asked(Tick(node.sees[0], self._wanted, world.checkpoint_ts))
@@ -180,7 +182,7 @@ class Small:
             action = Action("tick", name, prefer=prefer if len(seen) > 1 else ())
             yield self._carried_out(with_node(world, name, node._replace(owner=state)), action, name, outputs)
 
-    def _polled(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[Step[SmallWorld]]:
+    def _polled(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[WorldStep[SmallWorld]]:
         assert node.agent
         orders = self._table_orders if len(node.agent.operations) > 1 else ((),)
         for prefer in orders:
@@ -191,26 +193,26 @@ class Small:
             action = Action("poll", name, prefer=prefer)
             yield self._moved(world, name, node, agent, outputs, action)
 
-    def _delivered(self, world: SmallWorld) -> Iterator[Step[SmallWorld]]:
+    def _delivered(self, world: SmallWorld) -> Iterator[WorldStep[SmallWorld]]:
         for sender, to, message, rest in self._first(world):
             after = on_link(world, sender, to, rest)
             if world.left.doubled and isinstance(message, Announce):
                 left = world.left._replace(doubled=world.left.doubled - 1)
                 twice = on_link(world, sender, to, (*rest, message, message))
-                yield Step(Action("double", to, sender, message), twice._replace(left=left))
+                yield WorldStep(Action("double", to, sender, message), twice._replace(left=left))
             if world.left.lost:
                 left = world.left._replace(lost=world.left.lost - 1)
-                yield Step(Action("lose", to, sender, message), after._replace(left=left))
+                yield WorldStep(Action("lose", to, sender, message), after._replace(left=left))
             node = dict(world.nodes)[to]
             action = Action("deliver", to, sender, message)
             event, now = Received(sender, message), Now(world.at_us)
             if node.agent is None:
-                yield Step(action, after)
+                yield WorldStep(action, after)
             elif not self._is_for_owner(message):
                 agent, outputs = self.agent.step(node.agent, event, now)
                 yield self._moved(after, to, node, agent, outputs, action)
             elif node.owner is None:
-                yield Step(action, after)
+                yield WorldStep(action, after)
             else:
                 owner, told = self.owner.step(node.owner, event, now)
                 yield self._carried_out(with_node(after, to, node._replace(owner=owner)), action, to, told)
@@ -225,14 +227,14 @@ class Small:
                 if other is not None and hasattr(messages[other], "owner_rev"):
                     yield sender, to, messages[other], (*messages[:other], *messages[other + 1 :])
 
-    def _faults(self, world: SmallWorld) -> Iterator[Step[SmallWorld]]:
+    def _faults(self, world: SmallWorld) -> Iterator[WorldStep[SmallWorld]]:
         left = world.left
         sessions = dict(world.campaign)
         for name, node in world.nodes:
             if node.agent is None and name in sessions:
-                yield Step(Action("expire", name), without_session(world, name))
+                yield WorldStep(Action("expire", name), without_session(world, name))
             if node.agent is None and left.joins and name not in sessions and not self._was(world, name):
-                yield Step(Action("join", name), self._joined(world, name))
+                yield WorldStep(Action("join", name), self._joined(world, name))
             if node.agent is None:
                 continue
             if left.crashes:
@@ -247,9 +249,9 @@ class Small:
                     step = stopped(after, name, "expire")
                     yield step._replace(world=without_session(step.world, name))
                 else:
-                    yield Step(Action("expire", name), without_session(after, name))
+                    yield WorldStep(Action("expire", name), without_session(after, name))
         if left.owner_changes and len(world.campaign) > 1:
-            yield Step(Action("elect", world.campaign[1][0]), elected(world, self.bounds))
+            yield WorldStep(Action("elect", world.campaign[1][0]), elected(world, self.bounds))
 
     def _was(self, world: SmallWorld, name: str) -> bool:
         return self.names.index(name) < len(self.names) - self.bounds.joins
@@ -277,7 +279,7 @@ class Small:
 
     def _moved(
         self, world: SmallWorld, name: str, node: SmallNode, agent: AgentState, outputs: list[Any], action: Action
-    ) -> Step[SmallWorld]:
+    ) -> WorldStep[SmallWorld]:
         """Put a processor's new state into the world, and see whether a table is written twice, or with a gap."""
         before, broken = node.agent, None
         assert before
@@ -295,7 +297,7 @@ class Small:
         step = self._carried_out(with_node(world, name, node._replace(agent=agent)), action, name, outputs)
         return step._replace(broken=broken or step.broken)
 
-    def _carried_out(self, world: SmallWorld, action: Action, name: str, outputs: list[Any]) -> Step[SmallWorld]:
+    def _carried_out(self, world: SmallWorld, action: Action, name: str, outputs: list[Any]) -> WorldStep[SmallWorld]:
         broken = None
         for output in outputs:
             if isinstance(output, Send):
@@ -305,7 +307,7 @@ class Small:
             elif isinstance(output, Watermarks) and output.checkpoint_ts is not None:
                 world, found = self._published(world, name, output.checkpoint_ts)
                 broken = broken or found
-        return Step(action, world, broken)
+        return WorldStep(action, world, broken)
 
     def _published(self, world: SmallWorld, name: str, checkpoint_ts: int) -> tuple[SmallWorld, tuple[str, str] | None]:
         """The owner persists the checkpoint, if etcd still takes it for the owner."""

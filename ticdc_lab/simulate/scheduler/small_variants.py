@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from ticdc_lab.errors import ContractError
-from ticdc_lab.simulate.explore import Step
+from ticdc_lab.simulate.explore import WorldStep
 from ticdc_lab.simulate.machine import Asked, Now, Send
 from ticdc_lab.simulate.scheduler import v4
 from ticdc_lab.simulate.scheduler.capture import Variant
@@ -17,11 +17,11 @@ from ticdc_lab.simulate.scheduler.monitor import EMPTY, ONE
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveMaintainer, Poll, Tick, Watermarks
 from ticdc_lab.simulate.scheduler.small import AT_ONCE, Small
 from ticdc_lab.simulate.scheduler.v3 import TO_OWNER as TO_COORDINATOR
-from ticdc_lab.simulate.scheduler.v3 import Agent, Coordinator
-from ticdc_lab.simulate.scheduler.v3 import Settings as TwoPhases
+from ticdc_lab.simulate.scheduler.v3 import V3Agent, V3Coordinator
+from ticdc_lab.simulate.scheduler.v3 import V3Settings as TwoPhases
 from ticdc_lab.simulate.scheduler.v4 import TO_OWNER as TO_MAINTAINER
 from ticdc_lab.simulate.scheduler.v4 import Dispatchers, Maintainer, NodeManager
-from ticdc_lab.simulate.scheduler.v4 import Settings as MaintainerSettings
+from ticdc_lab.simulate.scheduler.v4 import V4Settings as MaintainerSettings
 from ticdc_lab.simulate.scheduler.v4.drain import STOPPING
 from ticdc_lab.simulate.scheduler.world import Action, Bounds, SmallNode, SmallWorld, with_node
 
@@ -92,14 +92,14 @@ class Structures:
 NEVER_US = 1 << 60
 _REPORTS = (*TO_MAINTAINER, *v4.TO_COORDINATOR)
 _WORDS = {
-    ("CoordinatorState", "stuck"), ("Schedulers", "said"), ("Changefeed", "because"), ("MaintainerState", "said"),
+    ("V3CoordinatorState", "stuck"), ("Schedulers", "said"), ("MaintainerState", "said"),
     ("MaintainerState", "stuck_us"), ("RunningOperator", "since_us"), ("Replica", "since_us"), ("Add", "removed"),
-    ("CoordinatorState", "said"), ("CoordinatorState", "since_us"), ("Watermarks", "because"),
+    ("V4CoordinatorState", "said"), ("V4CoordinatorState", "since_us"), ("Watermarks", "because"),
     ("Watermarks", "since_us"), ("MaintainerStatus", "because"), ("MaintainerStatus", "since_us"),
 }  # fmt: skip
 _COUNTERS = {
-    ("Header", "seq"), ("CoordinatorState", "seq"), ("Captures", "ticks"), ("CaptureStatus", "seq"),
-    ("CaptureStatus", "newer"), ("AgentState", "seq"), ("AgentState", "taken"), ("Stamp", "seq"),
+    ("Header", "seq"), ("V3CoordinatorState", "seq"), ("Captures", "ticks"), ("V3CaptureStatus", "seq"),
+    ("V3CaptureStatus", "newer"), ("V3AgentState", "seq"), ("V3AgentState", "taken"), ("Stamp", "seq"),
     ("MaintainerState", "seq"), ("DispatchersState", "seq"), ("DispatchersState", "taken"), ("KnownNode", "seq"),
     ("HeartBeatRequest", "seq"), ("MaintainerBootstrapResponse", "seq"),
 }  # fmt: skip
@@ -110,7 +110,7 @@ UNCOUNTED = frozenset(_WORDS | _COUNTERS)
 def two_phases() -> Variant:
     """Give v3 as a small world has it: a heartbeat with each tick, the balance looked at once."""
     own = TwoPhases(heartbeat_ticks=1, collect_stats_ticks=NEVER_US, check_balance_us=NEVER_US, pace=AT_ONCE)
-    return Variant("v3", Coordinator(own), Agent(own), TO_COORDINATOR)
+    return Variant("v3", V3Coordinator(own), V3Agent(own), TO_COORDINATOR)
 
 
 def maintainer(*, lossy: bool = False) -> Variant:
@@ -126,7 +126,7 @@ def _at_once(lossy: bool) -> MaintainerSettings:
 
 
 class SmallVariant(Small):
-    """The model (:class:`ticdc_lab.simulate.explore.Model`) of v3 or v4.
+    """The model (:class:`ticdc_lab.simulate.explore.SmallModel`) of v3 or v4.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class SmallVariant(Small):
     def _pruned(self, world: SmallWorld, name: str, before: Any, agent: Any) -> SmallWorld:
         return world
 
-    def _ticked(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[Step[SmallWorld]]:
+    def _ticked(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[WorldStep[SmallWorld]]:
         if node.owner is None or node.sees is None or self._is_busy(world, name, to_it=True):
             return
         tick = Asked(Tick(node.sees[0], self._wanted, world.checkpoint_ts))
@@ -167,7 +167,7 @@ class SmallVariant(Small):
             action = Action("tick", name, prefer=prefer if len(seen) > 1 else ())
             yield self._carried_out(with_node(world, name, node._replace(owner=state)), action, name, outputs)
 
-    def _polled(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[Step[SmallWorld]]:
+    def _polled(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[WorldStep[SmallWorld]]:
         if self._is_busy(world, name, to_it=False):
             return
         agent, outputs = self.agent.step(node.agent, Asked(Poll(MAX_TS)), Now(world.at_us))
@@ -215,9 +215,9 @@ class SmallCoordinated(SmallVariant):
     def __init__(self, bounds: Bounds) -> None:
         own = _at_once(bounds.lost > 0)
         manager = NodeManager(Maintainer(own), Dispatchers(own))
-        super().__init__(bounds, Variant("v4", v4.Coordinator(), manager, v4.TO_COORDINATOR, ticks=True))
+        super().__init__(bounds, Variant("v4", v4.V4Coordinator(), manager, v4.TO_COORDINATOR, ticks=True))
 
-    def _ticked(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[Step[SmallWorld]]:
+    def _ticked(self, world: SmallWorld, name: str, node: SmallNode) -> Iterator[WorldStep[SmallWorld]]:
         here = node.agent.maintainer if node.agent else None
         if node.sees is None or (node.owner is None and here is None) or self._is_busy(world, name, to_it=True):
             return
@@ -252,7 +252,7 @@ class SmallCoordinated(SmallVariant):
                 return True
         return False
 
-    def _carried_out(self, world: SmallWorld, action: Action, name: str, outputs: list[Any]) -> Step[SmallWorld]:
+    def _carried_out(self, world: SmallWorld, action: Action, name: str, outputs: list[Any]) -> WorldStep[SmallWorld]:
         step = super()._carried_out(world, action, name, outputs)
         return step if step.broken else step._replace(broken=_coordinated(step.world, name))
 

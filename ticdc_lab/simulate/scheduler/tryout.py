@@ -8,8 +8,8 @@ from types import MappingProxyType
 from ticdc_lab.simulate.faults import Ask, Crash, Fault, Part, Pause, Restart
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, Ddl, Expire, TwoOwners
 from ticdc_lab.simulate.scheduler.roles import Restart as RestartProcessor
-from ticdc_lab.simulate.scheduler.run import Run, simulate
-from ticdc_lab.simulate.scheduler.variants import Settings
+from ticdc_lab.simulate.scheduler.run import SchedulerRun, simulate
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings
 
 STOPS, ONE_OWNER = "a capture stops writing when its session is lost", "etcd never has two owners"
 ASSUMPTIONS = (STOPS, ONE_OWNER)
@@ -21,12 +21,12 @@ _LATE_US = 4_000_000
 _BACK_US = 5_000_000
 
 
-def tried(until_s: float) -> Callable[[str, int, int, int, tuple[str, ...]], Run]:
+def tried(until_s: float) -> Callable[[str, int, int, int, tuple[str, ...]], SchedulerRun]:
     """Give what a panel calls: variant, captures, tables, seed, assumptions that hold, to a run of ``until_s``."""
 
-    def ran(variant: str, captures: int, tables: int, seed: int, assumptions: tuple[str, ...]) -> Run:
+    def ran(variant: str, captures: int, tables: int, seed: int, assumptions: tuple[str, ...]) -> SchedulerRun:
         late_us = 0 if STOPS in assumptions else _LATE_US
-        settings = Settings(variant=variant, captures=captures, tables=tables, stop_lag_us=late_us)
+        settings = SchedulerSettings(variant=variant, captures=captures, tables=tables, stop_lag_us=late_us)
         rivals = () if ONE_OWNER in assumptions else (Ask(1_000_000, ETCD, TwoOwners()),)
         return simulate(
             settings, faults=rivals, seed=seed, until_us=round(1e6 * until_s), stops_at_violation=False

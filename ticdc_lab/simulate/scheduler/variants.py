@@ -13,7 +13,7 @@ from ticdc_lab.simulate.scheduler.agent import Agent
 from ticdc_lab.simulate.scheduler.balance import BY_COUNT, Balance
 from ticdc_lab.simulate.scheduler.capture import Capture, Variant, names
 from ticdc_lab.simulate.scheduler.dispatcher import Dispatcher
-from ticdc_lab.simulate.scheduler.executor import STEADY, Pace
+from ticdc_lab.simulate.scheduler.executor import STEADY, TablePace
 from ticdc_lab.simulate.scheduler.messages import Checkpoint, DispatchTableResponse, Sync
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v3.messages import DispatchTableResponse as TwoPhaseResponse
@@ -21,7 +21,7 @@ from ticdc_lab.simulate.scheduler.v3.messages import HeartbeatResponse
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SchedulerSettings:
     """A cluster and its changefeed.
 
     Attributes
@@ -52,7 +52,7 @@ class Settings:
     tables: int | tuple[Key, ...] = 8
     version: str = "v6.1.0"
     versions: Map[str, str] = Map()
-    pace: Pace = STEADY
+    pace: TablePace = STEADY
     balance: Balance = BY_COUNT
     tick_us: int = 50_000
     poll_us: int = 50_000
@@ -74,7 +74,7 @@ class Settings:
         return frozenset(range(1, self.tables + 1) if isinstance(self.tables, int) else self.tables)
 
 
-def seed_protocol(settings: Settings) -> Variant:
+def seed_protocol(settings: SchedulerSettings) -> Variant:
     """Give the design's protocol (v2)."""
     return Variant(
         "v2",
@@ -84,33 +84,35 @@ def seed_protocol(settings: Settings) -> Variant:
     )
 
 
-def two_phases(settings: Settings) -> Variant:
+def two_phases(settings: SchedulerSettings) -> Variant:
     """Give the scheduler of two phases."""
-    own = v3.Settings(
+    own = v3.V3Settings(
         version=settings.version,
         max_task_concurrency=settings.max_task_concurrency,
         add_table_batch_size=settings.add_table_batch_size,
         check_balance_us=settings.balance.check_us,
         pace=settings.pace,
     )
-    return Variant("v3", v3.Coordinator(own), v3.Agent(own), (TwoPhaseResponse, HeartbeatResponse))
+    return Variant("v3", v3.V3Coordinator(own), v3.V3Agent(own), (TwoPhaseResponse, HeartbeatResponse))
 
 
-def maintainer(settings: Settings) -> Variant:
+def maintainer(settings: SchedulerSettings) -> Variant:
     """Give the maintainer with its operators."""
-    own = v4.Settings(batch_size=settings.batch_size, balance_interval_us=settings.balance.check_us, pace=settings.pace)
+    own = v4.V4Settings(
+        batch_size=settings.batch_size, balance_interval_us=settings.balance.check_us, pace=settings.pace
+    )
     maintainer, dispatchers = v4.Maintainer(own), v4.Dispatchers(own)
     if settings.coordinator:
-        return Variant("v4", v4.Coordinator(), v4.NodeManager(maintainer, dispatchers), v4.TO_COORDINATOR, ticks=True)
+        return Variant("v4", v4.V4Coordinator(), v4.NodeManager(maintainer, dispatchers), v4.TO_COORDINATOR, ticks=True)
     return Variant("v4", maintainer, dispatchers, v4.TO_OWNER)
 
 
-VARIANTS: Mapping[str, Callable[[Settings], Variant]] = MappingProxyType(
+VARIANTS: Mapping[str, Callable[[SchedulerSettings], Variant]] = MappingProxyType(
     {"v2": seed_protocol, "v3": two_phases, "v4": maintainer}
 )
 
 
-def capture_machine(settings: Settings, node: str) -> Capture:
+def capture_machine(settings: SchedulerSettings, node: str) -> Capture:
     """Give the machine of a capture, of the version that it has."""
     own = replace(settings, version=settings.versions.get(node, settings.version))
     return Capture(

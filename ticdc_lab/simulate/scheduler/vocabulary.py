@@ -24,8 +24,8 @@ from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.reading import Names
 from ticdc_lab.simulate.scenario_yaml import shown
 from ticdc_lab.simulate.scheduler.executor import REPLICATING
-from ticdc_lab.simulate.scheduler.facts import Facts
-from ticdc_lab.simulate.sentences import Compared, Measure, Said, Vocabulary, Words
+from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
+from ticdc_lab.simulate.sentences import Comparison, Measure, Said, Vocabulary, Words
 
 PROCEEDS_US = 2_000_000
 """``checkpoint proceeds``: the global checkpoint has risen in the last two seconds."""
@@ -36,7 +36,7 @@ def _there(names: Names, invariants: Collection[str]) -> Mapping[str, Collection
     return {"capture": names.nodes, "table": tables, "message": names.messages, "invariant": invariants}
 
 
-def _missing(facts: Facts) -> str:
+def _missing(facts: SchedulerFacts) -> str:
     """The first wanted tables that do not replicate, and in which state they are."""
     if facts.up == len(facts.wanted):
         return f"all {facts.up} tables replicate"
@@ -45,42 +45,42 @@ def _missing(facts: Facts) -> str:
     return told + (f"; {len(down)} tables in all do not replicate" if len(down) > 3 else "")
 
 
-def _where(facts: Facts, table: int) -> str:
+def _where(facts: SchedulerFacts, table: int) -> str:
     found = " and ".join(f"{state} on {address}" for address, state in facts.states(table))
     return f"table {table} is {found or 'on no capture'}"
 
 
-def _owner(facts: Facts) -> str:
+def _owner(facts: SchedulerFacts) -> str:
     return f"the owner is {facts.owner}" if facts.owner else "there is no owner"
 
 
-def _checkpoint(facts: Facts, at_us: int) -> str:
+def _checkpoint(facts: SchedulerFacts, at_us: int) -> str:
     if facts.checkpoint_us is None:
         return "there is no global checkpoint yet"
     return f"the global checkpoint is {shown(at_us - facts.checkpoint_us)} behind and rose {_ago(facts, at_us)} ago"
 
 
-def _ago(facts: Facts, at_us: int) -> str:
+def _ago(facts: SchedulerFacts, at_us: int) -> str:
     return shown(at_us - facts.risen_us)
 
 
-def _double(facts: Facts) -> str:
+def _double(facts: SchedulerFacts) -> str:
     if not facts.double:
         return "no table has two writers"
     key = min(facts.double)
     return f"table {key} is written by {' and '.join(sorted(facts.keys[key].writers))}"
 
 
-def _broken(facts: Facts) -> str:
+def _broken(facts: SchedulerFacts) -> str:
     return f"{', '.join(sorted(facts.broken))} is violated" if facts.broken else "no invariant is violated"
 
 
-def _imbalance(facts: Facts, at_us: int) -> int:
+def _imbalance(facts: SchedulerFacts, at_us: int) -> int:
     loads = [facts.load[c] for c in facts.captures]
     return max(loads, default=0) - min(loads, default=0)
 
 
-def _thrash(facts: Facts, at_us: int) -> Fraction:
+def _thrash(facts: SchedulerFacts, at_us: int) -> Fraction:
     """Moves that brought a table back within a minute, of all moves."""
     return Fraction(facts.returns, facts.moves or 1)
 
@@ -142,5 +142,5 @@ _MEASURES: dict[str, Callable[[str, Words], Measure]] = {
 
 VOCABULARY = Vocabulary(_SENTENCES, _MEASURES, _there)
 STEADY = _SENTENCES["every table replicates"]("every table replicates", {})
-BALANCED = Compared("imbalance <= 1", _MEASURES["imbalance"]("imbalance", {}), "<=", 1)
+BALANCED = Comparison("imbalance <= 1", _MEASURES["imbalance"]("imbalance", {}), "<=", 1)
 """What runs are compared by, whatever their scenario asserts."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, NamedTuple
 
-from ticdc_lab.simulate.explore import Step
+from ticdc_lab.simulate.explore import WorldStep
 from ticdc_lab.simulate.machine import Send
 from ticdc_lab.simulate.scheduler import executor as pipelines
 from ticdc_lab.simulate.scheduler.agent import AgentState
@@ -93,7 +93,7 @@ class SmallNode(NamedTuple):
     sees: tuple[frozenset[str], str, int] | None = None
 
 
-class Left(NamedTuple):
+class BudgetLeft(NamedTuple):
     """What may still happen."""
 
     moments: int
@@ -132,7 +132,7 @@ class SmallWorld(NamedTuple):
     durable: tuple[int, ...]
     checkpoint_ts: int
     at_us: int
-    left: Left
+    left: BudgetLeft
 
 
 def with_node(world: SmallWorld, name: str, node: SmallNode) -> SmallWorld:
@@ -187,7 +187,7 @@ def elected(world: SmallWorld, bounds: Bounds) -> SmallWorld:
     return world._replace(campaign=((new, revision), (old, rev), *rest), rival=(old, rev), revision=revision, left=left)
 
 
-def stopped(world: SmallWorld, name: str, what: str) -> Step[SmallWorld]:
+def stopped(world: SmallWorld, name: str, what: str) -> WorldStep[SmallWorld]:
     """The capture writes no more; what it has written stays."""
     node = dict(world.nodes)[name]
     assert node.agent
@@ -198,7 +198,7 @@ def stopped(world: SmallWorld, name: str, what: str) -> Step[SmallWorld]:
             durable[int(key) - 1] = max(durable[int(key) - 1], at)
     links = tuple(link for link in world.links if link[1] != name)
     after = with_node(world, name, SmallNode(None))._replace(durable=tuple(durable), links=links)
-    return Step(Action(what, name), after)
+    return WorldStep(Action(what, name), after)
 
 
 def begins(world: SmallWorld, name: str, key: int, agent: AgentState) -> tuple[str, str] | None:

@@ -8,7 +8,7 @@ from scripted import World, told, truth
 
 from ticdc_lab.simulate.pipeline.settings import BASE
 from ticdc_lab.simulate.pipeline.sink_messages import Execute, Resolved, Write
-from ticdc_lab.simulate.pipeline.tables import Job
+from ticdc_lab.simulate.pipeline.tables import FinishedJob
 from ticdc_lab.simulate.scheduler.clock import ts_of
 
 
@@ -67,7 +67,9 @@ def _ddl(world: World) -> list[str]:
 
 
 def _definitions(world: World) -> list[str]:
-    jobs = [(ts_of(t.commit_us), p[1]) for t in world.txns for p in t.puts if isinstance(p[1], Job) and t.commit_us]
+    jobs = [
+        (ts_of(t.commit_us), p[1]) for t in world.txns for p in t.puts if isinstance(p[1], FinishedJob) and t.commit_us
+    ]
     for c in world.downstream.changes():
         infos = [j.info for ts, j in jobs if ts <= c.commit_ts and j.info and j.info.id == c.info.id]
         later = [j.info for ts, j in jobs if ts > c.commit_ts and j.info and j.info.id == c.info.id]

@@ -31,20 +31,20 @@ from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, META, key_of, table_of
 from ticdc_lab.simulate.pipeline.kv_messages import (
     EpochNotMatch,
     GetRegions,
+    KvRegion,
     NotLeader,
-    Region,
     RegionNotFound,
     Regions,
 )
 from ticdc_lab.simulate.pipeline.settings import MEASURED, MQ, CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import SEVERAL, Execute, Executed, Write, Written
-from ticdc_lab.simulate.pipeline.tables import Column, Job, Raw, TableInfo
+from ticdc_lab.simulate.pipeline.tables import Column, FinishedJob, Raw, TableInfo
 from ticdc_lab.simulate.scheduler.capture import Capture
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
-from ticdc_lab.simulate.scheduler.monitor import Monitor
-from ticdc_lab.simulate.scheduler.variants import VARIANTS, Settings
+from ticdc_lab.simulate.scheduler.monitor import SchedulerMonitor
+from ticdc_lab.simulate.scheduler.variants import VARIANTS, SchedulerSettings
 from ticdc_lab.simulate.trace import CHANGES, Recorder
 
 START_TS = ts_of(0)
@@ -88,25 +88,25 @@ def history(tables: Sequence[int], until_ms: int, every_ms: int = 7, lasts_ms: i
     return found
 
 
-def ddl(at_ms: int, job: Job) -> Txn:
+def ddl(at_ms: int, job: FinishedJob) -> Txn:
     """Give the transaction that finishes a job."""
     return Txn(at_ms * MS - 500, at_ms * MS, ((key_of(META, job.id), job, None),))
 
 
-def regions(tables: Sequence[int], leaders: Sequence[str], per_table: int = 2, epoch: int = 1) -> tuple[Region, ...]:
+def regions(tables: Sequence[int], leaders: Sequence[str], per_table: int = 2, epoch: int = 1) -> tuple[KvRegion, ...]:
     """Give regions over the whole key space: one for the DDL jobs, some per table (handles up to 100)."""
     cuts = [FIRST]
     for table in tables:
         cuts += [key_of(table, 0)] + [key_of(table, i * 20 // per_table) for i in range(1, per_table)]
     cuts += [key_of(max(tables, default=0) + 1, 0), LAST]
     cuts = sorted(set(cuts))
-    return tuple(Region(i + 1, a, b, epoch, leaders[i % len(leaders)]) for i, (a, b) in enumerate(pairwise(cuts)))
+    return tuple(KvRegion(i + 1, a, b, epoch, leaders[i % len(leaders)]) for i, (a, b) in enumerate(pairwise(cuts)))
 
 
-Layout = Sequence[tuple[int, tuple[Region, ...]]]
+Layout = Sequence[tuple[int, tuple[KvRegion, ...]]]
 
 
-def layout_at(layout: Layout, at_us: int) -> tuple[Region, ...]:
+def layout_at(layout: Layout, at_us: int) -> tuple[KvRegion, ...]:
     """Give the regions of a moment."""
     return [found for since_us, found in layout if since_us <= at_us][-1]
 
@@ -347,7 +347,9 @@ class World:
         layout = self.layout or ((0, regions(self.tables, names)),)
         known = tuple(info(t) for t in self.tables)
         keys = frozenset(self.tables)
-        settings = Settings(variant=self.variant, captures=self.captures, tables=tuple(self.tables), pace=MEASURED)
+        settings = SchedulerSettings(
+            variant=self.variant, captures=self.captures, tables=tuple(self.tables), pace=MEASURED
+        )
         free_ts = MAX_TS if self.settings.rule == MQ else None
         machines: dict[str, Any] = {
             "etcd": Etcd(keys, START_TS, resolved_ts=free_ts),
@@ -358,7 +360,7 @@ class World:
         for name in settings.nodes():
             capture = Capture(VARIANTS[self.variant](settings))
             machines[name] = DataCapture(capture, self.settings, known, START_TS)
-        monitor = Monitor(START_TS, keys) if self.audited else None
+        monitor = SchedulerMonitor(START_TS, keys) if self.audited else None
         self.recorder = Recorder("test", CHANGES)
         self.kernel = Kernel(
             machines, network=Network(Link((300, 1200))), faults=self.faults, seed=self.seed, auditor=monitor,
@@ -383,7 +385,7 @@ def truth(txns: Iterable[Txn], upto_ts: int, after_ts: int = START_TS) -> set[tu
         for t in txns
         if t.commit_us is not None and after_ts < ts_of(t.commit_us) <= upto_ts
         for k, v, _ in t.puts
-        if not isinstance(v, Job)
+        if not isinstance(v, FinishedJob)
     }
 
 

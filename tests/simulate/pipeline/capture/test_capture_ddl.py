@@ -9,19 +9,19 @@ from ticdc_lab.simulate.faults import Crash
 from ticdc_lab.simulate.pipeline.keys import key_of, table_of
 from ticdc_lab.simulate.pipeline.settings import BASE, MQ, CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import Execute, Resolved, Write
-from ticdc_lab.simulate.pipeline.tables import Column, Job, TableInfo
+from ticdc_lab.simulate.pipeline.tables import Column, FinishedJob, TableInfo
 from ticdc_lab.simulate.scheduler.clock import ts_of
 
 T1, T2, T3 = info(1), info(2), info(3)
 WIDER = TableInfo(1, "test", "t1", (*T1.columns, Column(3, "c3", "bigint", False, 7)))
 RENAMED = TableInfo(1, "test", "other", WIDER.columns)
 MOVED = TableInfo(1, "test", "other", (WIDER.columns[0], WIDER.columns[2]))
-ADD = Job(1, "add column", "alter table t1 add c3", "test", "t1", info=WIDER)
-RENAME = Job(2, "rename table", "rename t1", "test", "other", info=RENAMED)
-DROP_COLUMN = Job(3, "drop column", "alter table other drop c2", "test", "other", info=MOVED)
-CREATE = Job(4, "create table", "create table t3", "test", "t3", info=T3)
-DROP = Job(5, "drop table", "drop table t2", "test", "t2", dropped=2)
-TRUNCATE = Job(6, "truncate table", "truncate table t2", "test", "t2", dropped=2, info=info(3, name="t2"))
+ADD = FinishedJob(1, "add column", "alter table t1 add c3", "test", "t1", info=WIDER)
+RENAME = FinishedJob(2, "rename table", "rename t1", "test", "other", info=RENAMED)
+DROP_COLUMN = FinishedJob(3, "drop column", "alter table other drop c2", "test", "other", info=MOVED)
+CREATE = FinishedJob(4, "create table", "create table t3", "test", "t3", info=T3)
+DROP = FinishedJob(5, "drop table", "drop table t2", "test", "t2", dropped=2)
+TRUNCATE = FinishedJob(6, "truncate table", "truncate table t2", "test", "t2", dropped=2, info=info(3, name="t2"))
 LAYOUT = [(0, regions((1, 2, 3), ["tikv-1"]))]
 MANY = [ddl(500, ADD), ddl(520, RENAME), ddl(1200, DROP_COLUMN), ddl(1500, CREATE)]
 

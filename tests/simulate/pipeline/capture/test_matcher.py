@@ -8,7 +8,7 @@ import pytest
 from planted_pipeline import DROPS_EARLY_COMMIT, planted
 
 from ticdc_lab.simulate.pipeline.capture.kv_client import matched
-from ticdc_lab.simulate.pipeline.capture.state import DELETE, INSERT, SCANNING, STREAMING, UPDATE, Stream
+from ticdc_lab.simulate.pipeline.capture.state import DELETE, INSERT, SCANNING, STREAMING, UPDATE, PulledStream
 from ticdc_lab.simulate.pipeline.cdc_messages import COMMIT, COMMITTED, INITIALIZED, PREWRITE, ROLLED_BACK, KvRow
 from ticdc_lab.simulate.pipeline.tables import Raw
 
@@ -18,7 +18,7 @@ END = KvRow(INITIALIZED, 0, 0)
 
 def stream(state=STREAMING):
     """A stream that has request id 9."""
-    return Stream(9, 1, "tikv-1", 0, 100, state, 0, 0, 0)
+    return PulledStream(9, 1, "tikv-1", 0, 100, state, 0, 0, 0)
 
 
 def put(key, start_ts, value=NEW, old=None):

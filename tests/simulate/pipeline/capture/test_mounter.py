@@ -5,20 +5,28 @@ from __future__ import annotations
 import pytest
 from scripted import info, row
 
-from ticdc_lab.simulate.pipeline.capture.mounter import Unknown, applied, info_at, mounted, pruned, snapshot, tables_at
+from ticdc_lab.simulate.pipeline.capture.mounter import (
+    UnknownTable,
+    applied,
+    info_at,
+    mounted,
+    pruned,
+    snapshot,
+    tables_at,
+)
 from ticdc_lab.simulate.pipeline.capture.state import DELETE, INSERT, UPDATE
 from ticdc_lab.simulate.pipeline.keys import key_of
-from ticdc_lab.simulate.pipeline.tables import Column, Job, Raw, TableInfo
+from ticdc_lab.simulate.pipeline.tables import Column, FinishedJob, Raw, TableInfo
 
 T1 = info(1)
 WIDER = TableInfo(1, "test", "t1", (Column(3, "c3", "bigint", False, 7), *T1.columns))
 NARROW = TableInfo(1, "test", "t1", WIDER.columns[:2])
 JOBS = [
-    (100, Job(1, "add column", "", "test", "t1", info=WIDER)),
-    (200, Job(2, "drop column", "", "test", "t1", info=NARROW)),
-    (300, Job(3, "truncate table", "", "test", "t1", dropped=1, info=info(4, name="t1"))),
-    (400, Job(4, "drop schema", "", "other")),
-    (500, Job(5, "drop schema", "", "test")),
+    (100, FinishedJob(1, "add column", "", "test", "t1", info=WIDER)),
+    (200, FinishedJob(2, "drop column", "", "test", "t1", info=NARROW)),
+    (300, FinishedJob(3, "truncate table", "", "test", "t1", dropped=1, info=info(4, name="t1"))),
+    (400, FinishedJob(4, "drop schema", "", "other")),
+    (500, FinishedJob(5, "drop schema", "", "test")),
 ]
 
 
@@ -63,11 +71,11 @@ def test_rows_have_the_columns_as_of_their_commit():
 
 def test_a_row_of_a_table_that_is_not_there_is_an_error():
     """After its truncation, and before its creation."""
-    with pytest.raises(Unknown, match="t1_r1"):
+    with pytest.raises(UnknownTable, match="t1_r1"):
         mounted([raw(299, row(1, 2)), raw(300, row(1, 2))], schema()[1])
-    with pytest.raises(Unknown):
+    with pytest.raises(UnknownTable):
         mounted([raw(299, row(1, 2))], schema()[4])
-    with pytest.raises(Unknown):
+    with pytest.raises(UnknownTable):
         mounted([raw(299, row(1, 2))], ())
 
 

@@ -8,7 +8,7 @@ from scripted import MS, START_TS, World, history, row
 from ticdc_lab.simulate.machine import Decided, Now, Send
 from ticdc_lab.simulate.pipeline.capture import paths, sink
 from ticdc_lab.simulate.pipeline.capture.mounter import added
-from ticdc_lab.simulate.pipeline.capture.state import INSERT, Desk, Sink, Sorter
+from ticdc_lab.simulate.pipeline.capture.state import INSERT, CaptureDesk, Sink, Sorter
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import GetRegions
@@ -22,7 +22,7 @@ AT_US = 1000 * MS
 
 def desk_of(of, **pipeline):
     """A capture at 1 s whose pipeline of table 1 has become another one."""
-    desk = Desk(of, CaptureSettings(), Now(AT_US), START_TS)
+    desk = CaptureDesk(of, CaptureSettings(), Now(AT_US), START_TS)
     executor = desk.executor
     old = executor.pipelines[1]
     changed = executor._replace(pipelines=executor.pipelines.set(1, old._replace(**pipeline)))

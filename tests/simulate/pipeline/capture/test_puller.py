@@ -6,15 +6,15 @@ import random
 from itertools import pairwise
 
 from ticdc_lab.simulate.pipeline.capture.kv_client import begun, failed, frontier_ts, parts_of, span_of_key
-from ticdc_lab.simulate.pipeline.capture.state import STREAMING, Gap, Puller, Stream
+from ticdc_lab.simulate.pipeline.capture.state import STREAMING, Gap, PulledStream, Puller
 from ticdc_lab.simulate.pipeline.keys import LAST, key_of
-from ticdc_lab.simulate.pipeline.kv_messages import Region
+from ticdc_lab.simulate.pipeline.kv_messages import KvRegion
 from ticdc_lab.simulate.scheduler.roles import Span
 
 
 def stream(request_id, start, end, resolved_ts):
     """A stream of a part."""
-    return Stream(request_id, 1, "tikv-1", start, end, STREAMING, resolved_ts, 0, 0)
+    return PulledStream(request_id, 1, "tikv-1", start, end, STREAMING, resolved_ts, 0, 0)
 
 
 def test_regions_cut_a_gap_into_parts_that_cover_it():
@@ -23,7 +23,7 @@ def test_regions_cut_a_gap_into_parts_that_cover_it():
     for _ in range(200):
         cuts = sorted(chance.sample(range(100), 5))
         regions = [
-            Region(i, a, b, 1, chance.choice(["s", "s", ""]))
+            KvRegion(i, a, b, 1, chance.choice(["s", "s", ""]))
             for i, (a, b) in enumerate(zip(cuts, cuts[2:], strict=False))
         ]
         chance.shuffle(regions)

@@ -10,14 +10,14 @@ from scripted import MS, info
 from ticdc_lab.simulate.faults import Ask, Crash, Part, Restart
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import DELETE, PUT, Merge, Mutation, Split, TransferLeader
-from ticdc_lab.simulate.pipeline.load import Load, Txn
+from ticdc_lab.simulate.pipeline.load import ClientTxn, Load
 from ticdc_lab.simulate.pipeline.run import simulate
-from ticdc_lab.simulate.pipeline.settings import RULES, SEMANTICS, CaptureSettings, Settings
-from ticdc_lab.simulate.pipeline.tables import Job, Raw
+from ticdc_lab.simulate.pipeline.settings import RULES, SEMANTICS, CaptureSettings, PipelineSettings
+from ticdc_lab.simulate.pipeline.tables import FinishedJob, Raw
 from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import Expire
 from ticdc_lab.simulate.scheduler.roles import MoveTable
-from ticdc_lab.simulate.scheduler.variants import Settings as Scheduler
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 from ticdc_lab.simulate.trace import NOTHING
 
 STORES = ("tikv-1", "tikv-2", "tikv-3")
@@ -47,7 +47,7 @@ def load(seed, until_ms):
                 puts[key] = Mutation(key, PUT if value else DELETE, value)
         if puts:
             hold_us = chance.choice([0, 0, 0, 20_000, 80_000])
-            txns.append(Txn(at * MS, hold_us, tuple(puts.values()), chance.random() < 0.05))
+            txns.append(ClientTxn(at * MS, hold_us, tuple(puts.values()), chance.random() < 0.05))
             if not txns[-1].rolls_back:
                 there = there.union(puts) - {m.key for m in puts.values() if m.op == DELETE}
         at += chance.choice([2, 5, 9, 15])
@@ -59,18 +59,18 @@ def _job(chance, number, tables, width):
     old, new = chance.choice(tables), 200 + number
     if kind == "add" or (kind == "drop" and len(tables) < 3):
         width[old] += 1
-        return Job(number, "add column", f"alter t{old}", "test", f"t{old}", info=info(old, width[old]))
+        return FinishedJob(number, "add column", f"alter t{old}", "test", f"t{old}", info=info(old, width[old]))
     if kind == "create":
         tables.append(new)
         width[new] = 2
-        return Job(number, "create table", f"create t{new}", "test", f"t{new}", info=info(new))
+        return FinishedJob(number, "create table", f"create t{new}", "test", f"t{new}", info=info(new))
     tables.remove(old)
     if kind == "drop":
-        return Job(number, "drop table", f"drop t{old}", "test", f"t{old}", dropped=old)
+        return FinishedJob(number, "drop table", f"drop t{old}", "test", f"t{old}", dropped=old)
     tables.append(new)
     width[new] = width[old]
     table = info(new, width[new], f"t{old}")
-    return Job(number, "truncate table", f"truncate t{old}", "test", f"t{old}", dropped=old, info=table)
+    return FinishedJob(number, "truncate table", f"truncate t{old}", "test", f"t{old}", dropped=old, info=table)
 
 
 def faults(seed, until_ms):
@@ -101,7 +101,7 @@ def test_nothing_that_is_promised_is_broken_and_the_checkpoint_comes_to_the_end(
     """Every protocol, rule and semantic; little memory in every other run, so that rows go to disk."""
     variant, rule, semantics = ("v2", "v3", "v4")[seed % 3], RULES[seed % 2], SEMANTICS[seed // 2 % 4]
     capture = CaptureSettings(rule, semantics, 100 if seed % 2 else 100_000, 16, 64)
-    settings = Settings(Scheduler(variant=variant, captures=3), capture=capture)
+    settings = PipelineSettings(Scheduler(variant=variant, captures=3), capture=capture)
     run = simulate(
         settings, load(seed, 5000), faults=faults(seed, 5000), seed=seed, until_us=16_000 * MS, level=NOTHING
     )
@@ -115,7 +115,7 @@ def test_a_changefeed_that_is_created_later_knows_the_tables_of_its_start(start_
     """What was committed after start_ts comes from scans, and no DDL before it is executed."""
     of, created_us = load(3, 5000), 4000 * MS
     start_ts = ts_of(start_ms * MS) if start_ms else None
-    settings = Settings(Scheduler(captures=2), start_ts=start_ts, created_us=created_us)
+    settings = PipelineSettings(Scheduler(captures=2), start_ts=start_ts, created_us=created_us)
     run = simulate(settings, of, seed=1, until_us=9000 * MS, level=NOTHING)
     assert run.violation is None
     assert us_of(run.checkpoint_ts) > 8_000 * MS

@@ -8,7 +8,7 @@ from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, BatchCommands, BatchResponses, Commit, Mutation, Prewrite
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tables import Raw
-from ticdc_lab.simulate.pipeline.tikv import Store, cf_rows, initial_regions
+from ticdc_lab.simulate.pipeline.tikv import TikvStore, cf_rows, initial_regions
 from ticdc_lab.simulate.scheduler.clock import ts_of
 
 SECOND = 1_000_000
@@ -23,7 +23,7 @@ class Alone:
     """One store, without followers: what it is given is applied at once."""
 
     def __init__(self):
-        self.store = Store(SETTINGS, ("tikv-1",), initial_regions(SETTINGS))
+        self.store = TikvStore(SETTINGS, ("tikv-1",), initial_regions(SETTINGS))
         self.state, _ = self.store.start("tikv-1", Now(0))
 
     def take(self, event, second):

@@ -17,16 +17,16 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     BatchCommands,
     Commit,
     EpochNotMatch,
+    KvRegion,
     Mutation,
     NotLeader,
     Prewrite,
-    Region,
     RegionNotFound,
     Rollback,
 )
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tables import Raw
-from ticdc_lab.simulate.pipeline.tikv import Store, committed, initial_regions, region_facts
+from ticdc_lab.simulate.pipeline.tikv import TikvStore, committed, initial_regions, region_facts
 from ticdc_lab.simulate.scheduler.clock import before
 
 
@@ -49,11 +49,11 @@ def test_registrations_that_cannot_be_served_are_refused_at_once():
     """A region that is not there, another epoch, another leader."""
     alone = at_ts1()
     assert register(alone, region=9) == [RegionFailed(7, 9, RegionNotFound(9))]
-    now = Region(1, FIRST, LAST, 1, "tikv-1")
+    now = KvRegion(1, FIRST, LAST, 1, "tikv-1")
     assert register(alone, epoch=3) == [RegionFailed(7, 1, EpochNotMatch(1, (now,)))]
     three = TikvSettings()
     names = ("tikv-1", "tikv-2", "tikv-3")
-    follower = Store(three, names, initial_regions(three))
+    follower = TikvStore(three, names, initial_regions(three))
     state, _ = follower.start("tikv-2", Now(0))
     _, outputs = follower.step(state, Received("capture-1", Register(7, 1, 1, 0, FIRST, LAST)), Now(1))
     assert outputs == [Send("capture-1", RegionFailed(7, 1, NotLeader(1, "tikv-1")))]

@@ -23,7 +23,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     WriteConflict,
 )
 from ticdc_lab.simulate.pipeline.tables import Raw
-from ticdc_lab.simulate.pipeline.tikv.percolator import Draft, commit, prewrite, rollback
+from ticdc_lab.simulate.pipeline.tikv.percolator import RegionDraft, commit, prewrite, rollback
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data, inserted, kept, part_of, records, united
 
 DO = {Prewrite: prewrite, Commit: commit, Rollback: rollback}
@@ -37,7 +37,7 @@ class Region:
 
     def do(self, command):
         """Try a command; give the refusal."""
-        draft = Draft(self.data, self.keeps)
+        draft = RegionDraft(self.data, self.keeps)
         refusal = DO[type(command)](draft, command)
         after = draft.finished()
         if refusal is not None:

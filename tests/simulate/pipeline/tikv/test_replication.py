@@ -20,7 +20,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     TransferLeader,
 )
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
-from ticdc_lab.simulate.pipeline.tikv import Store, initial_regions, region_facts, store
+from ticdc_lab.simulate.pipeline.tikv import TikvStore, initial_regions, region_facts, store
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import (
     Admit,
     Append,
@@ -42,7 +42,7 @@ class Three:
     """Three stores with one region, led by tikv-1; messages wait until they are delivered."""
 
     def __init__(self):
-        self.store = Store(SETTINGS, NAMES, initial_regions(SETTINGS))
+        self.store = TikvStore(SETTINGS, NAMES, initial_regions(SETTINGS))
         self.states = {name: self.store.start(name, Now(0))[0] for name in NAMES}
         self.waiting = []
         self.outputs = []

@@ -6,7 +6,7 @@ import pytest
 
 from ticdc_lab.simulate.machine import Changed, Decided, Fired, Now, Received, Send
 from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, META, key_of, span_of
-from ticdc_lab.simulate.pipeline.kv_messages import GetRegions, Region, RegionHeartbeat, Regions
+from ticdc_lab.simulate.pipeline.kv_messages import GetRegions, KvRegion, RegionHeartbeat, Regions
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tikv import Pd, initial_regions
 from ticdc_lab.simulate.pipeline.tikv.pd import regions_in
@@ -90,7 +90,7 @@ def test_parts_and_unions_replace_what_they_overlap():
     pd = Alone()
     first, whole, last = pd.regions()
     middle = key_of(104, 250)
-    left, right = whole._replace(end=middle, epoch=2), Region(9, middle, whole.end, 2, "tikv-2")
+    left, right = whole._replace(end=middle, epoch=2), KvRegion(9, middle, whole.end, 2, "tikv-2")
     pd.take("tikv-2", heartbeat((left, 1), (right, 0)))
     assert pd.regions() == (first, left, right, last)
     united = whole._replace(epoch=3)

@@ -37,7 +37,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
 )
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tables import Raw
-from ticdc_lab.simulate.pipeline.tikv import Pd, Store, committed_in, initial_regions
+from ticdc_lab.simulate.pipeline.tikv import Pd, TikvStore, committed_in, initial_regions
 from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.trace import CHANGES, Recorder
 
@@ -391,7 +391,7 @@ def world(
     client = client or Client(seed, keys, until_us)
     subscriber = Subscriber(start_us=start_us)
     machines = {"pd": Pd(settings, stores, regions)}
-    machines |= {name: Store(settings, stores, regions) for name in stores}
+    machines |= {name: TikvStore(settings, stores, regions) for name in stores}
     machines |= {"tidb": client, "capture-1": subscriber}
     kernel = Kernel(machines, network=network or Network(), faults=faults, seed=seed, recorder=Recorder("t", CHANGES))
     end = kernel.run(until_us + settle_us)

@@ -21,14 +21,14 @@ from ticdc_lab.simulate.pd.operators import AddLearner, Kind, Operator, RemovePe
 from ticdc_lab.simulate.pd.why import Opinion
 from ticdc_lab.simulate.pd.world.patrol import Patrol
 from ticdc_lab.simulate.pd.world.policy import Answer as Round
-from ticdc_lab.simulate.pd.world.policy import Policy, Seen
+from ticdc_lab.simulate.pd.world.policy import Policy, SeenCluster
 from ticdc_lab.simulate.pd.world.world import World
 
 SOURCE, TARGET = "source", "target"
 _ONLY_STATE = "state"
 
 
-class Row(NamedTuple):
+class CandidateRow(NamedTuple):
     """A candidate: what each filter said of it (``refused``, by filter, the first reason), and its score.
 
     ``role`` is what it was looked at as, ``score`` the value it was judged by and ``of`` of what, ``verdict`` what
@@ -45,18 +45,18 @@ class Row(NamedTuple):
     chosen: bool
 
 
-class Choice(NamedTuple):
+class DecisionTable(NamedTuple):
     """A decision as a table; ``filters`` are the columns, in the order in which they first refused someone."""
 
     because: str
     limit: str
     filters: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[CandidateRow, ...]
     compared: tuple[Compared, ...]
     operators: tuple[Operator, ...]
 
 
-def choice_of(told: Explained) -> Choice:
+def choice_of(told: Explained) -> DecisionTable:
     """Lay a decision out as a table.
 
     A store is a row for each role in which it was looked at: one that is refused as a source may still be a target.
@@ -72,7 +72,7 @@ def choice_of(told: Explained) -> Choice:
     listed = sorted(roles, key=lambda r: (r[0] != SOURCE, order.get(r[1], len(order)), r[1]))
     rows = tuple(_row(told, role, store, (role, store) in chosen) for role, store in listed)
     filters = tuple(dict.fromkeys(r.filter for r in told.rejected))
-    return Choice(told.because, told.limit, filters, rows, told.compared, told.operators)
+    return DecisionTable(told.because, told.limit, filters, rows, told.compared, told.operators)
 
 
 def ends_of(op: Operator) -> tuple[int, int]:
@@ -85,13 +85,13 @@ def ends_of(op: Operator) -> tuple[int, int]:
     return (leads[0].from_store, leads[-1].to_store) if leads else (0, 0)
 
 
-def _row(told: Explained, role: str, store: int, chosen: bool) -> Row:
+def _row(told: Explained, role: str, store: int, chosen: bool) -> CandidateRow:
     mine = [r for r in told.rejected if r.role == role and r.store == store]
     refused: dict[str, str] = {}
     for r in mine:
         refused.setdefault(r.filter, r.why)
     score, of = _score(told, role, store)
-    return Row(store, role, refused, len(mine), score, of, _verdict(told, role, store, mine, chosen), chosen)
+    return CandidateRow(store, role, refused, len(mine), score, of, _verdict(told, role, store, mine, chosen), chosen)
 
 
 def _score(told: Explained, role: str, store: int) -> tuple[float | None, str]:
@@ -210,8 +210,8 @@ def overheard(policy: Policy, noted: Noted) -> Policy:
     return policy._replace(schedule=_schedule(policy, noted), may_pay=_may_pay(policy, noted))
 
 
-def _schedule(policy: Policy, noted: Noted) -> Callable[[Seen], Round]:
-    def schedule(seen: Seen) -> Round:
+def _schedule(policy: Policy, noted: Noted) -> Callable[[SeenCluster], Round]:
+    def schedule(seen: SeenCluster) -> Round:
         answer = policy.schedule(seen)
         region = answer.operators[0].region if answer.operators else 0
         told = answer.told
@@ -225,8 +225,8 @@ def _schedule(policy: Policy, noted: Noted) -> Callable[[Seen], Round]:
     return schedule
 
 
-def _may_pay(policy: Policy, noted: Noted) -> Callable[[Seen], str]:
-    def may_pay(seen: Seen) -> str:
+def _may_pay(policy: Policy, noted: Noted) -> Callable[[SeenCluster], str]:
+    def may_pay(seen: SeenCluster) -> str:
         why = policy.may_pay(seen)
         if why and noted.keeps(seen.now_us, policy.name, why):
             noted.take(seen.now_us, policy.name, 0, scores_apart(seen.cluster, policy.limited_as, why))

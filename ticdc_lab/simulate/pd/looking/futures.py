@@ -7,7 +7,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.lifecycle import SUCCESS
-from ticdc_lab.simulate.pd.looking.recording import Recording, Sample, even_from_us, excess, peers, region_targets
+from ticdc_lab.simulate.pd.looking.recording import (
+    ClusterSample,
+    Recording,
+    even_from_us,
+    excess,
+    peers,
+    region_targets,
+)
 from ticdc_lab.simulate.pd.world.running import Finished
 from ticdc_lab.simulate.pd.world.start import SECOND_US
 
@@ -64,7 +71,7 @@ def undone(moves: Sequence[Finished]) -> int:
     return n
 
 
-def peak_load(samples: Sequence[Sample]) -> tuple[float, int]:
+def peak_load(samples: Sequence[ClusterSample]) -> tuple[float, int]:
     """Give the most that a store sent and received of snapshots between two samples, MiB/s, and which store."""
     most, at = 0.0, 0
     for a, b in pairwise(samples):

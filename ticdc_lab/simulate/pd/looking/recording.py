@@ -17,8 +17,8 @@ from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region
 from ticdc_lab.simulate.pd.stores import PREPARING, SERVING, Store
 from ticdc_lab.simulate.pd.why import Opinion, explain
-from ticdc_lab.simulate.pd.world.changes import Happened
-from ticdc_lab.simulate.pd.world.run import Run
+from ticdc_lab.simulate.pd.world.changes import AppliedChange
+from ticdc_lab.simulate.pd.world.run import PdRun
 from ticdc_lab.simulate.pd.world.running import Finished, finished_of
 from ticdc_lab.simulate.pd.world.world import World
 
@@ -42,7 +42,7 @@ class Placement(NamedTuple):
     down: frozenset[int]
 
 
-class Sample(NamedTuple):
+class ClusterSample(NamedTuple):
     """A moment: what PD knows, where regions are, what runs.
 
     ``rates`` are each store's limits (add-peer, remove-peer; peers a minute), ``running`` counts operators by the kind
@@ -86,13 +86,13 @@ class Recording:
         What came from outside, words to PD with its answers or refusals.
     """
 
-    samples: tuple[Sample, ...]
+    samples: tuple[ClusterSample, ...]
     lives: tuple[Finished, ...]
     drops: tuple[Drop, ...]
     decisions: tuple[Decision, ...]
-    happened: tuple[Happened, ...] = ()
+    happened: tuple[AppliedChange, ...] = ()
 
-    def at(self, at_us: int) -> Sample:
+    def at(self, at_us: int) -> ClusterSample:
         """Give the last moment up to a time, the first where there is none."""
         return next((s for s in reversed(self.samples) if s.at_us <= at_us), self.samples[0])
 
@@ -128,7 +128,7 @@ def record(world: World, *, until_us: int, every_us: int = 1_000_000) -> Recordi
     return Recording(tuple(samples), _lives(world), tuple(drops), tuple(noted.kept), tuple(world.happened))
 
 
-def recorded(run: Run, *, every_us: int = 1_000_000) -> Recording:
+def recorded(run: PdRun, *, every_us: int = 1_000_000) -> Recording:
     """Play a run once more, which comes out the same, and record it.
 
     Parameters
@@ -155,7 +155,7 @@ def _lives(world: World) -> tuple[Finished, ...]:
     return (*world.controller.ended, *still)
 
 
-def sampled(world: World, before: Sample | None = None) -> Sample:
+def sampled(world: World, before: ClusterSample | None = None) -> ClusterSample:
     """Look at a cluster as it is now."""
     nodes = world.nodes.all
     cluster = world.cluster()
@@ -164,7 +164,7 @@ def sampled(world: World, before: Sample | None = None) -> Sample:
     running = {kind: n for kind, n in sorted(world.controller.counts.items()) if n}
     moved = float(world.tasks.moved_mib)
     io = {n.told.id: n.io_mib for n in nodes if n.known}
-    return Sample(world.now_us, cluster, placed(world, before and before.placement), rates, running, moved, io)
+    return ClusterSample(world.now_us, cluster, placed(world, before and before.placement), rates, running, moved, io)
 
 
 def placed(world: World, before: Placement | None = None) -> Placement:
@@ -196,23 +196,23 @@ def is_live(s: Store, max_down_s: float) -> bool:
     return s.state in (PREPARING, SERVING) and s.heartbeat_age_s <= max_down_s
 
 
-def live(sample: Sample) -> list[Store]:
+def live(sample: ClusterSample) -> list[Store]:
     """Give the stores that take part, by id."""
     stores = sample.cluster.stores
     return [stores[i] for i in sorted(stores) if is_live(stores[i], sample.cluster.config.max_store_down_time_s)]
 
 
-def region_targets(sample: Sample) -> dict[int, float]:
+def region_targets(sample: ClusterSample) -> dict[int, float]:
     """Give the peers each store would have if they were shared by region weight; 0 for one that leaves."""
     return _targets(sample, (s.region_count for s in sample.cluster.stores.values()), "region_weight")
 
 
-def leader_targets(sample: Sample) -> dict[int, float]:
+def leader_targets(sample: ClusterSample) -> dict[int, float]:
     """Give the leaders each store would have if they were shared by leader weight; 0 for one that leaves."""
     return _targets(sample, (s.leader_count for s in sample.cluster.stores.values()), "leader_weight")
 
 
-def _targets(sample: Sample, counts: Iterable[int], weight: str) -> dict[int, float]:
+def _targets(sample: ClusterSample, counts: Iterable[int], weight: str) -> dict[int, float]:
     some = live(sample)
     total, weights = sum(counts), sum(getattr(s, weight) for s in some)
     shares = {s.id: total * getattr(s, weight) / weights if weights else 0.0 for s in some}
@@ -225,12 +225,12 @@ def excess(counts: Mapping[int, int], targets: Mapping[int, float]) -> float:
     return max((abs(counts.get(i, 0) - t) for i, t in targets.items()), default=0.0) / mean if mean else 0.0
 
 
-def peers(sample: Sample) -> dict[int, int]:
+def peers(sample: ClusterSample) -> dict[int, int]:
     """Give the peers on each store."""
     return {i: s.region_count for i, s in sorted(sample.cluster.stores.items())}
 
 
-def leaders(sample: Sample) -> dict[int, int]:
+def leaders(sample: ClusterSample) -> dict[int, int]:
     """Give the leaders on each store."""
     return {i: s.leader_count for i, s in sorted(sample.cluster.stores.items())}
 
@@ -249,18 +249,18 @@ def even_from_us(recording: Recording, of: str = "peers") -> int | None:
     return since
 
 
-def standing(samples: Sequence[Sample], store: int) -> list[int]:
+def standing(samples: Sequence[ClusterSample], store: int) -> list[int]:
     """Give the peers of a store over time."""
     return [peers(s).get(store, 0) for s in samples]
 
 
-def region_in(sample: Sample, region_id: int) -> Region | None:
+def region_in(sample: ClusterSample, region_id: int) -> Region | None:
     """Give a region as it was at a moment, None where there was none of this id."""
     found = np.flatnonzero(sample.placement.id == region_id)
     return _region(sample, int(found[0])) if len(found) else None
 
 
-def _region(sample: Sample, i: int) -> Region:
+def _region(sample: ClusterSample, i: int) -> Region:
     p = sample.placement
     slots = [k for k in range(p.store.shape[1]) if p.store[i, k] > 0]
     peers = tuple(Peer(k + 1, int(p.store[i, k]), LEARNER if p.learner[i, k] else VOTER) for k in slots)
@@ -272,7 +272,7 @@ def _region(sample: Sample, i: int) -> Region:
     )
 
 
-def why_region(sample: Sample, region_id: int) -> tuple[Opinion, ...]:
+def why_region(sample: ClusterSample, region_id: int) -> tuple[Opinion, ...]:
     """Ask every checker and scheduler what it would do with a region at a moment.
 
     Parameters

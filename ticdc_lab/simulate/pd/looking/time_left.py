@@ -13,13 +13,13 @@ from typing import NamedTuple
 from ticdc_lab.simulate.pd.balance import REGIONS, scale
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.limits import LARGE_COST, UNLIMITED_PER_S, step_cost
-from ticdc_lab.simulate.pd.looking.recording import Recording, Sample, live, region_targets
+from ticdc_lab.simulate.pd.looking.recording import ClusterSample, Recording, live, region_targets
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.stores import REMOVING, is_disconnected, is_low_on_space
 from ticdc_lab.simulate.pd.world.start import SECOND_US, WorldSettings
 
 
-class Work(NamedTuple):
+class WorkLeft(NamedTuple):
     """What is left to do: peers that must go from each store, and come to each; ``size`` is MiB of one.
 
     ``repair`` says that lost or leaving replicas are what it is about; ``takers`` are the stores that may take peers.
@@ -38,7 +38,7 @@ class Work(NamedTuple):
         return max(sum(self.out.values()), sum(self.into.values()))
 
 
-def work_left(sample: Sample) -> Work:
+def work_left(sample: ClusterSample) -> WorkLeft:
     """Give what is left to do: leaving and lost replicas first, and where there are none what balancing would move."""
     c, stores = sample.cluster, sample.cluster.stores
     leaving = {i: s.region_count for i, s in stores.items() if s.state == REMOVING and s.region_count}
@@ -49,12 +49,12 @@ def work_left(sample: Sample) -> Work:
     if leaving or lost:
         names = [f"{_stores(leaving)} emptied"] if leaving else []
         names += [f"what {_stores(lost).rsplit(' ', 1)[0]} held is replaced"] if lost else []
-        return Work(" and ".join(names), leaving | lost, {}, _able(sample, takers), size, True)
+        return WorkLeft(" and ".join(names), leaving | lost, {}, _able(sample, takers), size, True)
     missing = _missing(sample)
     if missing:
-        return Work(f"{missing} missing peers are made", {}, {0: missing}, takers, size, True)
+        return WorkLeft(f"{missing} missing peers are made", {}, {0: missing}, takers, size, True)
     out, into = _uneven(sample)
-    return Work("the stores are even", out, into, takers, size, False)
+    return WorkLeft("the stores are even", out, into, takers, size, False)
 
 
 def _stores(ids: Iterable[int]) -> str:
@@ -62,19 +62,19 @@ def _stores(ids: Iterable[int]) -> str:
     return f"store {some[0]} is" if len(some) == 1 else f"stores {', '.join(map(str, some))} are"
 
 
-def _able(sample: Sample, takers: tuple[int, ...]) -> tuple[int, ...]:
+def _able(sample: ClusterSample, takers: tuple[int, ...]) -> tuple[int, ...]:
     """Whoever may take a peer of a region that is on all the others already: none where there are too few stores."""
     need = sample.cluster.config.max_replicas
     return takers if len(takers) >= need else ()
 
 
-def _missing(sample: Sample) -> int:
+def _missing(sample: ClusterSample) -> int:
     placed = sample.placement.store
     voters = (placed > 0) & ~sample.placement.learner
     return int(max(0, sample.cluster.config.max_replicas * len(placed) - int(voters.sum())))
 
 
-def _uneven(sample: Sample) -> tuple[dict[int, int], dict[int, int]]:
+def _uneven(sample: ClusterSample) -> tuple[dict[int, int], dict[int, int]]:
     targets, stores = region_targets(sample), sample.cluster.stores
     size = max(1.0, float(sample.cluster.average_region_size))
     slack = scale(sample.cluster, REGIONS).tolerance / size
@@ -103,7 +103,7 @@ class Bound(NamedTuple):
     turn: str
 
 
-class Left(NamedTuple):
+class TimeLeft(NamedTuple):
     """How long until done.
 
     Parameters
@@ -118,7 +118,7 @@ class Left(NamedTuple):
         All limits, the one that holds it back first.
     """
 
-    work: Work
+    work: WorkLeft
     at_best_s: float
     at_pace_s: float | None
     bounds: tuple[Bound, ...]
@@ -129,7 +129,7 @@ class Left(NamedTuple):
         return self.bounds[0] if self.bounds else None
 
 
-def bounds(work: Work, sample: Sample, settings: WorldSettings) -> list[Bound]:
+def bounds(work: WorkLeft, sample: ClusterSample, settings: WorldSettings) -> list[Bound]:
     """Give how long the work takes under each limit alone, the slowest first."""
     if not work.peers:
         return []
@@ -142,7 +142,7 @@ def bounds(work: Work, sample: Sample, settings: WorldSettings) -> list[Bound]:
     return [*_down_time(work, sample, found[0].seconds), *found]
 
 
-def _down_time(work: Work, sample: Sample, then_s: float) -> list[Bound]:
+def _down_time(work: WorkLeft, sample: ClusterSample, then_s: float) -> list[Bound]:
     """A silent store that does not count as down yet: nothing is replaced before."""
     down_s, stores = sample.cluster.config.max_store_down_time_s, sample.cluster.stores
     ages = [stores[i].heartbeat_age_s for i in work.out if i in stores and stores[i].state != REMOVING]
@@ -152,7 +152,7 @@ def _down_time(work: Work, sample: Sample, then_s: float) -> list[Bound]:
     return [Bound("max-store-down-time", wait_s + then_s, why, "config set max-store-down-time T")] if waits else []
 
 
-def _store_limits(work: Work, sample: Sample) -> list[Bound]:
+def _store_limits(work: WorkLeft, sample: ClusterSample) -> list[Bound]:
     share = step_cost(work.size) / LARGE_COST
     add = {i: sample.rates.get(i, (0.0, 0.0))[0] for i in work.takers}
     found = [_add_together(work, add, share)]
@@ -174,7 +174,7 @@ def _limited(rate: float) -> bool:
     return 0 < rate / 60 * LARGE_COST < UNLIMITED_PER_S
 
 
-def _add_together(work: Work, add: Mapping[int, float], share: float) -> Bound:
+def _add_together(work: WorkLeft, add: Mapping[int, float], share: float) -> Bound:
     takers = sorted(work.into) if work.into and 0 not in work.into else sorted(add)
     rates = [add[i] for i in takers if i in add]
     together = sum(rates) if all(_limited(r) for r in rates) else math.inf
@@ -193,7 +193,7 @@ def move_s(size: float, settings: WorldSettings) -> float:
     return tick_s * (_STEPS_TICKS + size / settings.io_mib_a_tick)
 
 
-def _concurrency(work: Work, c: Cluster, settings: WorldSettings) -> Bound:
+def _concurrency(work: WorkLeft, c: Cluster, settings: WorldSettings) -> Bound:
     kind = Kind.REPLICA if work.repair else Kind.REGION
     name = "replica-schedule-limit" if kind == Kind.REPLICA else "region-schedule-limit"
     limit = c.config.replica_schedule_limit if kind == Kind.REPLICA else c.config.region_schedule_limit
@@ -203,7 +203,7 @@ def _concurrency(work: Work, c: Cluster, settings: WorldSettings) -> Bound:
     return Bound(f"{name} {limit}", seconds, why, f"config set {name} N")
 
 
-def _disks(work: Work, settings: WorldSettings) -> Bound:
+def _disks(work: WorkLeft, settings: WorldSettings) -> Bound:
     mib_s = settings.io_mib_a_tick * SECOND_US / settings.tick_us
     receive = work.size / settings.compression
     fullest = max([*work.into.values(), work.peers / max(1, len(work.takers))])
@@ -211,7 +211,7 @@ def _disks(work: Work, settings: WorldSettings) -> Bound:
     return Bound("disks of the stores that take peers", fullest * receive / mib_s, why, "faster disks")
 
 
-def pace(samples: Sequence[Sample], at_us: int, pace_s: float = PACE_S) -> float | None:
+def pace(samples: Sequence[ClusterSample], at_us: int, pace_s: float = PACE_S) -> float | None:
     """Give how many peers a second were copied lately, None where it cannot be known: nothing was to be done then."""
     lately = [s for s in samples if at_us - pace_s * SECOND_US <= s.at_us <= at_us]
     first = next((k for k, s in enumerate(lately) if work_left(s).peers), len(lately))
@@ -222,7 +222,7 @@ def pace(samples: Sequence[Sample], at_us: int, pace_s: float = PACE_S) -> float
     return (b.moved_mib - a.moved_mib) / size / ((b.at_us - a.at_us) / SECOND_US)
 
 
-def time_left(recording: Recording, settings: WorldSettings, *, at_us: int) -> Left:
+def time_left(recording: Recording, settings: WorldSettings, *, at_us: int) -> TimeLeft:
     """Say how long until done, from a moment on.
 
     Parameters
@@ -242,10 +242,10 @@ def time_left(recording: Recording, settings: WorldSettings, *, at_us: int) -> L
     at_best = found[0].seconds if found else 0.0
     if at_pace is not None and not work.repair and at_pace > _SLOWER * at_best > 0:
         found = [Bound("PD's own caution", at_pace, _CAUTION, "nothing: it is meant so"), *found]
-    return Left(work, at_best, at_pace, tuple(found))
+    return TimeLeft(work, at_best, at_pace, tuple(found))
 
 
-def time_left_sentence(left: Left) -> str:
+def time_left_sentence(left: TimeLeft) -> str:
     """Say it in a sentence."""
     if not left.work.peers:
         return "Nothing is left to do: the stores are even within what balance tolerates"

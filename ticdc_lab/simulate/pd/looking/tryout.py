@@ -14,7 +14,7 @@ from ticdc_lab.simulate.pd.looking.recording import Recording, record
 from ticdc_lab.simulate.pd.pd_ctl_json import Loaded
 from ticdc_lab.simulate.pd.replay.records import Fields
 from ticdc_lab.simulate.pd.stores import MIB, REMOVED, REMOVING, Store, is_disconnected
-from ticdc_lab.simulate.pd.world.changes import Change, Pdctl, StopStore, Timed, UsePolicy
+from ticdc_lab.simulate.pd.world.changes import ClusterChange, Pdctl, StopStore, Timed, UsePolicy
 from ticdc_lab.simulate.pd.world.model import MODEL
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Policy
@@ -192,7 +192,7 @@ def said(words: str | Sequence[str], *, at_s: float) -> tuple[Timed, ...]:
     return changes_at(at_s, *(Pdctl(line) for line in kept if line and not line.startswith("#")))
 
 
-def changes_at(at_s: float, *changes: Change | Policy) -> tuple[Timed, ...]:
+def changes_at(at_s: float, *changes: ClusterChange | Policy) -> tuple[Timed, ...]:
     """Give changes, or policies to use, at a moment (s)."""
     at_us = round(at_s * SECOND_US)
     return tuple(Timed(at_us, UsePolicy(c) if isinstance(c, Policy) else c) for c in changes)

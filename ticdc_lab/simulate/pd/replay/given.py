@@ -16,7 +16,7 @@ from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.hot_loads import DIMENSIONS, LEAST_HOT, READ, WRITE, Flow, HotPeer, HotSettings, Loads
 from ticdc_lab.simulate.pd.limits import Bucket, available, bucket_per_minute, step_cost, taken
 from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, MERGE, SCHEDULE, VOTER, Peer, Region
-from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, Unknown, few_peers, number
+from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, few_peers, number
 from ticdc_lab.simulate.pd.rules import Constraint, Rule
 from ticdc_lab.simulate.pd.stores import (
     DISCONNECTED_AFTER_S,
@@ -238,7 +238,7 @@ def store_of(s: Fields) -> Store:
     """Read a store; what is not said follows from its region count."""
     state = s.text("state", "up")
     if state not in _STATES:
-        raise Unknown(f"a store that is {state}; known are {', '.join(_STATES)}")
+        raise UnknownRecord(f"a store that is {state}; known are {', '.join(_STATES)}")
     regions, leaders = s.integer("region_count", 0), s.integer("leader_count", 0)
     size = s.number("region_size_mib", regions * REGION_MIB)
     capacity, available, used = _space(s, regions)
@@ -394,7 +394,7 @@ def _read(text: object) -> Handed:
     if match is None and re.search(r"\bmerge\b", text):
         return Handed(1, _MERGE, 0, 0)
     if match is None:
-        raise Unknown(f"running operators told as {text!r}; known are {_FORM}")
+        raise UnknownRecord(f"running operators told as {text!r}; known are {_FORM}")
     times, verb, one, other = int(match[1] or 1), match[2], int(match[3] or 0), int(match[4] or 0)
     if not one or ((verb in (_MOVE, _LEAD)) != bool(other) and verb != _MERGE):
         raise Malformed("given.config.running_operators", _FORM, text)

@@ -15,7 +15,7 @@ from ticdc_lab.simulate.pd.explained import Explained, Notes
 from ticdc_lab.simulate.pd.location import distinct_score
 from ticdc_lab.simulate.pd.operators import Operator, kind_text
 from ticdc_lab.simulate.pd.regions import Peer, Region
-from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, Unknown, Verdict, few_peers
+from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, Verdict, few_peers
 from ticdc_lab.simulate.pd.replica_checker import check_replicas
 from ticdc_lab.simulate.pd.rule_checker import check_rules
 from ticdc_lab.simulate.pd.scores import leader_score, region_score_v1, region_score_v2
@@ -121,7 +121,7 @@ def _cluster(given: Fields, *, leaders: bool) -> Cluster:
 def _store(s: Fields, leaders: bool) -> Store:
     state = s.text("state")
     if state not in _AGES_S:
-        raise Unknown(f"a store that is {state}; known are {', '.join(_AGES_S)}")
+        raise UnknownRecord(f"a store that is {state}; known are {', '.join(_AGES_S)}")
     leader_count, weight = s.integer("leader_count", 0), s.number("weight", 1)
     size = (leader_count if leaders else s.integer("region_count", 0)) * REGION_MIB
     return Store(

@@ -25,7 +25,7 @@ class Malformed(Exception):
         self.where, self.expected, self.found = where, expected, _short(found)
 
 
-class Unknown(Exception):
+class UnknownRecord(Exception):
     """A record is well formed and asks for something that is not modelled; the message says what."""
 
 

@@ -11,7 +11,7 @@ import orjson
 
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.replay.oracle import JUDGES
-from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, Unknown, Verdict, lines_of
+from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, Verdict, lines_of
 from ticdc_lab.simulate.pd.replay.scenarios import judge_scenario
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _judged(lines: list[bytes]) -> Iterator[dict[str, Any]]:
                 continue
             entry |= {"kind": _kind(record), "id": record.any("id", record.any("case", None))}
             yield entry | _told(_verdict(record, defaults, cases))
-        except Unknown as e:
+        except UnknownRecord as e:
             yield entry | _told(Verdict(None, None, None, f"not judged: {e}"))
         except Malformed as e:
             yield entry | _refused(e)
@@ -146,7 +146,7 @@ def _verdict(record: Fields, defaults: dict[str, Any], cases: Cases) -> Verdict:
     if kind in RUNS:
         return _whole_run(kind, record, cases)
     if kind not in JUDGES:
-        raise Unknown(f"records of kind {kind}; known are {', '.join((*JUDGES, *RUNS))}")
+        raise UnknownRecord(f"records of kind {kind}; known are {', '.join((*JUDGES, *RUNS))}")
     return JUDGES[kind](record)
 
 

@@ -21,9 +21,9 @@ from ticdc_lab.simulate.pd.operators import (
 )
 from ticdc_lab.simulate.pd.regions import Region
 from ticdc_lab.simulate.pd.replay.given import Given, given_of, region_of, stores_of
-from ticdc_lab.simulate.pd.replay.records import Fields, Unknown, Verdict, equal
+from ticdc_lab.simulate.pd.replay.records import Fields, UnknownRecord, Verdict, equal
 from ticdc_lab.simulate.pd.store_states import (
-    Told,
+    CommandTold,
     bring_up,
     bury_store,
     checked_states,
@@ -48,7 +48,7 @@ def command(record: Fields) -> Verdict:
     cluster, told = _carried_out(given.cluster, text)
     if "state check" in text:
         cluster = cluster._replace(stores=checked_states(cluster.stores))
-        told = {i: Told(cluster.stores[i]) for i in told}
+        told = {i: CommandTold(cluster.stores[i]) for i in told}
     because = "; ".join(t.because or t.error for t in told.values() if t.error)
     return equal(_in_form(told, expect), expect, because)
 
@@ -57,10 +57,10 @@ def _accepted(yes: bool) -> str:
     return "accepted" if yes else "refused"
 
 
-def _carried_out(cluster: Cluster, text: str) -> tuple[Cluster, dict[int, Told]]:
+def _carried_out(cluster: Cluster, text: str) -> tuple[Cluster, dict[int, CommandTold]]:
     match = re.match(r"(store delete|store up|store cancel-delete|force bury|bury|store bury) ([\d, ]+)(.*)", text)
     if match is None:
-        raise Unknown(f"the command {text!r}; known are store delete, store up and bury, with stores")
+        raise UnknownRecord(f"the command {text!r}; known are store delete, store up and bury, with stores")
     destroyed = "physically-destroyed" in match[3]
     told = {}
     for store in (int(n) for n in re.findall(r"\d+", match[2])):
@@ -71,7 +71,7 @@ def _carried_out(cluster: Cluster, text: str) -> tuple[Cluster, dict[int, Told]]
     return cluster, told
 
 
-def _one(cluster: Cluster, verb: str, store: int, destroyed: bool) -> Told:
+def _one(cluster: Cluster, verb: str, store: int, destroyed: bool) -> CommandTold:
     if verb == "store delete":
         return delete_store(cluster, store, physically_destroyed=destroyed)
     if verb in ("store up", "store cancel-delete"):
@@ -79,7 +79,7 @@ def _one(cluster: Cluster, verb: str, store: int, destroyed: bool) -> Told:
     return bury_store(cluster, store, force=verb == "force bury")
 
 
-def _in_form(told: Mapping[int, Told], expect: Mapping[str, Any]) -> dict[str, Any]:
+def _in_form(told: Mapping[int, CommandTold], expect: Mapping[str, Any]) -> dict[str, Any]:
     """Give what a command came to as the scenario asks for it: an error, a state, a result a store."""
     first = next(iter(told.values()))
     ours: dict[str, Any] = {}
@@ -200,7 +200,7 @@ def _operator(given: Given) -> Operator:
 def _step(text: str, region: Region) -> Step:
     match = _STEP.fullmatch(text)
     if match is None:
-        raise Unknown(f"the step {text!r} of an operator; known are add-peer, remove-peer and transfer-leader")
+        raise UnknownRecord(f"the step {text!r} of an operator; known are add-peer, remove-peer and transfer-leader")
     store = int(match[4] or match[3] or 0)
     if match[1] == "transfer":
         return TransferLeader(region.leader, store or _ADDED)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ticdc_lab.simulate.pd.replay import scenario_commands, scenario_decisions, scenario_facts
 from ticdc_lab.simulate.pd.replay.given import given_of, not_understood
-from ticdc_lab.simulate.pd.replay.records import Fields, Unknown, Verdict
+from ticdc_lab.simulate.pd.replay.records import Fields, UnknownRecord, Verdict
 from ticdc_lab.simulate.pd.replay.scenario_decisions import FACTS
 
 Judge = Callable[[Fields], Verdict]
@@ -99,7 +99,7 @@ def _judge(record: Fields) -> Judge:
         return scenario_commands.command
     if _is_decision(record) and _by_checkers(record, area):
         return scenario_decisions.check
-    raise Unknown(f"area {area} with the expectation of {', '.join(expect.value) or 'nothing'}")
+    raise UnknownRecord(f"area {area} with the expectation of {', '.join(expect.value) or 'nothing'}")
 
 
 def _by_checkers(record: Fields, area: str) -> bool:

@@ -24,9 +24,9 @@ from ticdc_lab.simulate.pd.world.changes import (
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.pdctl import pdctl
 from ticdc_lab.simulate.pd.world.pdctl_config import Refused
-from ticdc_lab.simulate.pd.world.policy import Answer, Policy, Seen
+from ticdc_lab.simulate.pd.world.policy import Answer, Policy, SeenCluster
 from ticdc_lab.simulate.pd.world.reference import on_reference, with_policy
-from ticdc_lab.simulate.pd.world.run import Future, Run, Watch, future, side_by_side, simulate, why_nothing
+from ticdc_lab.simulate.pd.world.run import Future, PdRun, Watch, future, side_by_side, simulate, why_nothing
 from ticdc_lab.simulate.pd.world.start import (
     REFERENCE,
     SECOND_US,
@@ -47,13 +47,13 @@ __all__ = [
     "Answer",
     "Future",
     "Grow",
+    "PdRun",
     "Pdctl",
     "Policy",
     "Refused",
     "RegionsStart",
     "ResumeStore",
-    "Run",
-    "Seen",
+    "SeenCluster",
     "SetFlow",
     "SetRules",
     "Start",

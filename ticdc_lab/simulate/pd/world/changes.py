@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
 
 
-class Change(Protocol):
+class ClusterChange(Protocol):
     """Something that happens."""
 
     @property
@@ -212,24 +212,24 @@ class Timed(NamedTuple):
     """A change at a moment, µs."""
 
     at_us: int
-    change: Change
+    change: ClusterChange
 
 
-class Happened(NamedTuple):
+class AppliedChange(NamedTuple):
     """A change that happened, and what came of it: the answer to a command, or PD's refusal."""
 
     at_us: int
-    change: Change
+    change: ClusterChange
     answer: Any = None
     error: str = ""
 
 
-def happen(world: World, change: Change) -> Happened:
+def happen(world: World, change: ClusterChange) -> AppliedChange:
     """Carry out a change; PD's refusal of a command is its result, not an error."""
     try:
-        return Happened(world.now_us, change, change.apply(world))
+        return AppliedChange(world.now_us, change, change.apply(world))
     except Refused as e:
-        return Happened(world.now_us, change, None, str(e))
+        return AppliedChange(world.now_us, change, None, str(e))
 
 
 def grow(world: World) -> None:

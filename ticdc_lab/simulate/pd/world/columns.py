@@ -51,7 +51,7 @@ class Members:
         more = np.zeros((rows - len(self.where), self.where.shape[1]), np.int32)
         self.where = np.concatenate([self.where, more])
 
-    def fill(self, r: Regions) -> None:
+    def fill(self, r: AllRegions) -> None:
         """List all regions at once."""
         self.where = np.zeros(r.store.shape, np.int32)
         row_of, slot_of = np.nonzero(r.store >= 0)
@@ -74,7 +74,7 @@ class Members:
         follows = (kind == FOLLOWS) & (r.leader[row_of] >= 0)
         np.add.at(self.led_with, (r.leader[row_of[follows]], store[follows]), 1)
 
-    def insert(self, r: Regions, row: int) -> None:
+    def insert(self, r: AllRegions, row: int) -> None:
         """List a region's peers."""
         if self.where.shape[1] < r.store.shape[1]:
             more = np.zeros((len(self.where), r.store.shape[1] - self.where.shape[1]), np.int32)
@@ -95,7 +95,7 @@ class Members:
                 self.pending[s] += 1
                 self.pending_rows[row] = None
 
-    def remove(self, r: Regions, row: int) -> None:
+    def remove(self, r: AllRegions, row: int) -> None:
         """Take a region's peers off the lists."""
         leader, size = int(r.leader[row]), float(r.size[row])
         pending = r.pending[row].tolist() if row in self.pending_rows else None
@@ -111,7 +111,7 @@ class Members:
                 self.pending[s] -= 1
         self.pending_rows.pop(row, None)
 
-    def _drop(self, r: Regions, rows: list[int], store: int, place: int) -> None:
+    def _drop(self, r: AllRegions, rows: list[int], store: int, place: int) -> None:
         last = rows.pop()
         if place < len(rows):
             rows[place] = last
@@ -128,7 +128,7 @@ class Members:
         elif kind == LEARNS:
             self.learners[s] += one
 
-    def resize(self, r: Regions, row: int, mib: float) -> None:
+    def resize(self, r: AllRegions, row: int, mib: float) -> None:
         """Count a region's growth."""
         leader = int(r.leader[row])
         for s in r.store[row].tolist():
@@ -146,7 +146,7 @@ NONE = -1
 _KEY_DIGITS = 12
 
 
-class Regions:
+class AllRegions:
     """All regions; rows are never moved, those of merged regions are ``alive`` no more.
 
     ``told`` are rows as regions, as long as nothing about them changes and no peer is down.

@@ -34,7 +34,7 @@ from ticdc_lab.simulate.pd.operators import (
 from ticdc_lab.simulate.pd.world.running import (
     Fast,
     Finished,
-    Running,
+    OperatorLife,
     Sums,
     conf_changes,
     effects_of,
@@ -48,7 +48,7 @@ from ticdc_lab.simulate.pd.world.tasks import is_done
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.cluster import Cluster, Influence
-    from ticdc_lab.simulate.pd.world.columns import Regions
+    from ticdc_lab.simulate.pd.world.columns import AllRegions
     from ticdc_lab.simulate.pd.world.stores import Nodes
     from ticdc_lab.simulate.pd.world.tasks import Tasks
 
@@ -69,9 +69,9 @@ class Controller:
     says whether store limits are windows of snapshots (v2).
     """
 
-    def __init__(self, regions: Regions, nodes: Nodes, tasks: Tasks) -> None:
+    def __init__(self, regions: AllRegions, nodes: Nodes, tasks: Tasks) -> None:
         self.regions, self.nodes, self.tasks = regions, nodes, tasks
-        self.running: dict[int, Running] = {}
+        self.running: dict[int, OperatorLife] = {}
         self.counts: Counter[Kind] = Counter()
         self.unfinished = Sums()
         self.fast = Fast(nodes.settings.fast_operator_us)
@@ -82,8 +82,8 @@ class Controller:
         self.ended: list[Finished] = []
         self.number = 0
         self.unheard: set[int] = set()
-        self.on_change: Callable[[Running, str], None] = lambda running, before: None
-        self.on_end: Callable[[Running], None] = lambda running: None
+        self.on_change: Callable[[OperatorLife, str], None] = lambda running, before: None
+        self.on_end: Callable[[OperatorLife], None] = lambda running: None
         self.has_windows: Callable[[], bool] = lambda: False
 
     def influence(self, *, fast_too: bool) -> dict[int, Influence]:
@@ -94,11 +94,11 @@ class Controller:
             self.influences[fast_too] = version, together(self.unfinished.of, fast)
         return self.influences[fast_too][1]
 
-    def made(self, op: Operator, now_us: int, because: str = "", source: str = "") -> Running:
+    def made(self, op: Operator, now_us: int, because: str = "", source: str = "") -> OperatorLife:
         """Give a fresh operator."""
         self.number += 1
         row, r = self.regions.row_of[op.region], self.regions
-        made = Running(op, row, self.number, now_us, int(r.conf[row]), int(r.version[row]), because, source)
+        made = OperatorLife(op, row, self.number, now_us, int(r.conf[row]), int(r.version[row]), because, source)
         made.keys = r.range_of(row)
         return made
 
@@ -139,10 +139,10 @@ class Controller:
                 found.append((i, REMOVE, step_cost(min(op.size, _SMALL_MIB) if lost else op.size)))
         return found
 
-    def add(self, made: Sequence[Running], now_us: int, tick: int) -> int:
+    def add(self, made: Sequence[OperatorLife], now_us: int, tick: int) -> int:
         """Admit operators that were just made, the two of a merge together; give how many started."""
         started = 0
-        groups: list[list[Running]] = []
+        groups: list[list[OperatorLife]] = []
         for r in made:
             if merges(r.op) and groups and len(groups[-1]) == 1 and merges(groups[-1][0].op):
                 groups[-1].append(r)
@@ -161,7 +161,7 @@ class Controller:
                     started += 1
         return started
 
-    def _refusal(self, group: Sequence[Running], now_us: int) -> str:
+    def _refusal(self, group: Sequence[OperatorLife], now_us: int) -> str:
         for r in group:
             if not self.regions.alive[r.row]:
                 return GONE
@@ -176,13 +176,13 @@ class Controller:
         urgent = all(r.op.kind & Kind.ADMIN for r in group)
         return LIMIT if not urgent and self.full_limits([r.op for r in group], now_us) else ""
 
-    def _drop(self, r: Running, why: str, now_us: int) -> None:
+    def _drop(self, r: OperatorLife, why: str, now_us: int) -> None:
         before = r.status
         r.become(EXPIRED if why == OLD else CANCELED, now_us, why)
         self.cancelled[r.op.desc, why] += 1
         self.on_change(r, before)
 
-    def _start(self, r: Running, now_us: int, tick: int) -> bool:
+    def _start(self, r: OperatorLife, now_us: int, tick: int) -> bool:
         old = self.running.get(r.row)
         if old is not None:
             self.end(old, REPLACED, now_us, f"by {r.op.desc}, which is more urgent")
@@ -201,7 +201,7 @@ class Controller:
         self._tell(r, now_us, tick)
         return True
 
-    def _take_limits(self, r: Running, now_us: int) -> None:
+    def _take_limits(self, r: OperatorLife, now_us: int) -> None:
         if self.has_windows():
             sender, mib = self._sends(r.op)
             if mib and window_open(self.nodes.all[sender].windows, r.op.priority):
@@ -213,7 +213,7 @@ class Controller:
             if not urgent or available(self.nodes.all[i].limits[which], at_s, cost):
                 self.nodes.take_tokens(i, which, cost, now_us)
 
-    def _tell(self, r: Running, now_us: int, tick: int) -> None:
+    def _tell(self, r: OperatorLife, now_us: int, tick: int) -> None:
         if r.step is not None:
             r.told_us = now_us
             self.tasks.tell(r.row, r.step, tick)
@@ -249,7 +249,7 @@ class Controller:
         self.fast = Fast(self.fast.for_us)
         self.influences.clear()
 
-    def end(self, r: Running, status: str, now_us: int, because: str = "") -> None:
+    def end(self, r: OperatorLife, status: str, now_us: int, because: str = "") -> None:
         """End a running operator; the other one of a merge ends with it."""
         if self.running.get(r.row) is not r:
             return
@@ -273,7 +273,7 @@ class Controller:
         if merge is not None:
             self._end_other(merge, r, now_us)
 
-    def _end_other(self, merge: MergeRegion, r: Running, now_us: int) -> None:
+    def _end_other(self, merge: MergeRegion, r: OperatorLife, now_us: int) -> None:
         other = merge.source if merge.passive else merge.target
         found = next((x for x in self.running.values() if x.op.region == other), None)
         if found is not None and merges(found.op) is not None:
@@ -293,7 +293,7 @@ class Controller:
                 else:
                     self._tell(r, now_us, tick)
 
-    def _vain(self, r: Running, cluster: Cluster) -> str:
+    def _vain(self, r: OperatorLife, cluster: Cluster) -> str:
         """Say why there is no use in telling a step again, "" where there is."""
         if not self.regions.alive[r.row]:
             return GONE

@@ -34,8 +34,8 @@ from ticdc_lab.simulate.pd.stores import shown_state
 from ticdc_lab.simulate.pd.world.columns import ROLES
 from ticdc_lab.simulate.pd.world.heartbeats import rows_on
 from ticdc_lab.simulate.pd.world.monitor import INVARIANTS
-from ticdc_lab.simulate.pd.world.run import Run, Watch, simulate, thrash
-from ticdc_lab.simulate.pd.world.scenario import EVENTS, Facts, changes_of, cluster, facts, start_of
+from ticdc_lab.simulate.pd.world.run import PdRun, Watch, simulate, thrash
+from ticdc_lab.simulate.pd.world.scenario import EVENTS, PdFacts, changes_of, cluster, facts, start_of
 from ticdc_lab.simulate.pd.world.start import SECOND_US, WorldSettings
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.reading import Names
@@ -46,7 +46,7 @@ from ticdc_lab.simulate.trace import CHANGES, Row
 CLOSE = 0.05
 
 
-class Moment(NamedTuple):
+class ClusterMoment(NamedTuple):
     """How a cluster stands at a sample; counts by store id."""
 
     peers: Mapping[int, int]
@@ -69,7 +69,7 @@ class Moment(NamedTuple):
     oldest_us: int
 
 
-def uneven(m: Moment, counts: Mapping[int, int]) -> dict[int, int]:
+def uneven(m: ClusterMoment, counts: Mapping[int, int]) -> dict[int, int]:
     """Give the stores that are up and not within 5 % (and one) of the mean of those."""
     live = {s: counts.get(s, 0) for s, state in m.states.items() if state == "Up"}
     mean = sum(live.values()) / max(len(live), 1)
@@ -86,7 +86,9 @@ def _even(what: str) -> Said:
     return Said(f"{what} are even", test, tell)
 
 
-def _said(test: Callable[[Moment, Words], bool], tell: Callable[[Moment, Words], str]) -> Callable[[str, Words], Said]:
+def _said(
+    test: Callable[[ClusterMoment, Words], bool], tell: Callable[[ClusterMoment, Words], str]
+) -> Callable[[str, Words], Said]:
     def make(text: str, found: Words) -> Said:
         def holds(f: Any, at_us: int) -> bool:
             return test(f.now, found)
@@ -99,7 +101,7 @@ def _said(test: Callable[[Moment, Words], bool], tell: Callable[[Moment, Words],
     return make
 
 
-def _counts(read: Callable[[Moment, Words], int | Fraction], unit: str = "") -> Callable[[str, Words], Measure]:
+def _counts(read: Callable[[ClusterMoment, Words], int | Fraction], unit: str = "") -> Callable[[str, Words], Measure]:
     def make(text: str, found: Words) -> Measure:
         def value(f: Any, at_us: int) -> int | Fraction:
             return read(f.now, found)
@@ -167,7 +169,7 @@ BALANCED = _SENTENCES["peers are even"]("peers are even", {})
 _ERROR = re.compile(r"Err\w+")
 
 
-class Played(runs.Played[Run, Facts]):
+class PlayedPd(runs.Played[PdRun, PdFacts]):
     """A scenario of PD that has run."""
 
     __slots__ = ()
@@ -184,7 +186,7 @@ class Played(runs.Played[Run, Facts]):
         return [*lines, f"operators: {made}; {m.running} run", f"{m.moved_gib:.1f} GiB of snapshots"]
 
 
-def moment(world: World, *, with_thrash: bool = False) -> Moment:
+def moment(world: World, *, with_thrash: bool = False) -> ClusterMoment:
     """Say how a cluster stands now; how much was moved in vain only where that is asked for: it costs a look at all."""
     members, at = world.regions.members, world.regions.at
     stores = world.cluster().stores
@@ -197,7 +199,7 @@ def moment(world: World, *, with_thrash: bool = False) -> Moment:
     nodes, a_tick = world.nodes.all, world.settings
     waits = [round(n.disk.wait_s(a_tick) * SECOND_US) for n in nodes]
     violated = world.recording.violated if world.recording is not None else ""
-    return Moment(
+    return ClusterMoment(
         {s: members.count[at[s]] for s in stores}, {s: members.leaders[at[s]] for s in stores},
         {s: shown_state(x, world.config.max_store_down_time_s) for s, x in stores.items()},
         dict(world.controller.created), len(world.controller.running), int(short.sum()), down, r.count,
@@ -213,7 +215,7 @@ def moment(world: World, *, with_thrash: bool = False) -> Moment:
 def play(
     scenario: Scenario, *, seed: int | None = None, keep: bool = True, level: str | None = None,
     also: Sequence[Assertion] = (), sample_us: int = SECOND_US, **_: Any,
-) -> Played:  # fmt: skip
+) -> PlayedPd:  # fmt: skip
     """Run a scenario and judge it.
 
     Parameters
@@ -254,7 +256,7 @@ def play(
         watch=Watch(sample_us=sample_us, level=level or CHANGES), name=scenario.name, on_sample=sampled,
     )  # fmt: skip
     outcomes, n = tuple(judge.end(run.world.now_us)), len(scenario.assertions)
-    return Played(scenario, seed, run, outcomes[:n], outcomes[n:], known)
+    return PlayedPd(scenario, seed, run, outcomes[:n], outcomes[n:], known)
 
 
 MODEL = Model(

@@ -14,7 +14,7 @@ from ticdc_lab.simulate.pd.replica_checker import REMOVE_EXTRA, REMOVE_EXTRA_OFF
 from ticdc_lab.simulate.pd.rules import AS_LEARNER
 from ticdc_lab.simulate.pd.stores import is_disconnected
 from ticdc_lab.simulate.pd.world.policy import LIMITS
-from ticdc_lab.simulate.pd.world.running import CHECKER, Running, merges
+from ticdc_lab.simulate.pd.world.running import CHECKER, OperatorLife, merges
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
@@ -47,7 +47,7 @@ class _Start(NamedTuple):
     known: frozenset[int]
 
 
-class Monitor:
+class PdMonitor:
     """Looks at regions and operators as they change."""
 
     def __init__(self, world: World) -> None:
@@ -81,7 +81,7 @@ class Monitor:
         """Give the stores that run."""
         return frozenset(n.told.id for n in self.world.nodes.all if n.runs)
 
-    def operator_changed(self, r: Running, before: str) -> None:
+    def operator_changed(self, r: OperatorLife, before: str) -> None:
         """Check an operator in a new state."""
         if not may_follow(before, r.status):
             raise Violated(TRANSITION, f"operator {r.number} ({r.op.desc}) went from {before} to {r.status}")
@@ -92,7 +92,7 @@ class Monitor:
         if r.status != STARTED:
             self.at_start.pop(r.number, None)
 
-    def _started(self, r: Running) -> None:
+    def _started(self, r: OperatorLife) -> None:
         world = self.world
         if not world.regions.alive[r.row]:
             raise Violated(VANISHED, f"operator {r.number} started for region {r.op.region}, which is gone")
@@ -121,7 +121,7 @@ class Monitor:
                 if bucket.tokens < 0:
                     raise Violated(STORE_LIMIT, f"store {node.told.id} is over its {name} limit")
 
-    def _ended(self, r: Running) -> None:
+    def _ended(self, r: OperatorLife) -> None:
         start = self.at_start.get(r.number)
         regions = self.world.regions
         if start is None or merges(r.op) is not None or r.op.kind & Kind.ADMIN or not regions.alive[r.row]:
@@ -162,7 +162,7 @@ def promoted(before: Region, region: Region) -> frozenset[int]:
 
 
 def _harm(
-    r: Running, start: _Start, region: Region, then: frozenset[int], now: frozenset[int]
+    r: OperatorLife, start: _Start, region: Region, then: frozenset[int], now: frozenset[int]
 ) -> tuple[str, str] | tuple[()]:
     """Give the invariant that an operator broke, and how, if some stores were able then and others are now.
 

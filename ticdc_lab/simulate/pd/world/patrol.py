@@ -25,7 +25,7 @@ from ticdc_lab.simulate.pd.merge_checker import Neighbours
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.rules import default_rules
 from ticdc_lab.simulate.pd.stores import PREPARING, SERVING, Store, is_low_on_space
-from ticdc_lab.simulate.pd.world.columns import NONE, Regions
+from ticdc_lab.simulate.pd.world.columns import NONE, AllRegions
 from ticdc_lab.simulate.pd.world.start import SECOND_US
 from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE
 
@@ -54,7 +54,7 @@ class Patrol:
     ``since_us`` is when the PD that leads began to.
     """
 
-    def __init__(self, regions: Regions) -> None:
+    def __init__(self, regions: AllRegions) -> None:
         self.regions = regions
         self.todo: dict[int, int] = {}
         self.crowded = False

@@ -29,7 +29,7 @@ from ticdc_lab.simulate.pd.operators import Kind, Operator, Priority
 from ticdc_lab.simulate.pd.regions import Region, voters
 from ticdc_lab.simulate.pd.scores import Numbers, StoreColumns, columns, leader_scores, region_scores
 from ticdc_lab.simulate.pd.stores import PREPARING, REMOVED, SERVING, Store
-from ticdc_lab.simulate.pd.world.policy import BUSY, Answer, Policy, Seen
+from ticdc_lab.simulate.pd.world.policy import BUSY, Answer, Policy, SeenCluster
 from ticdc_lab.simulate.pd.world.start import SECOND_US
 from ticdc_lab.simulate.pd.world.stores import SLOW, SLOWEST, SOUND
 
@@ -95,7 +95,7 @@ SETTINGS = {
 """Priorities by flow and action, as PD has them by default."""
 
 
-def nothing_is_hot(seen: Seen) -> str:
+def nothing_is_hot(seen: SeenCluster) -> str:
     """Say why no hot region can be moved."""
     hot = seen.hot()
     if not hot.regions:
@@ -105,7 +105,7 @@ def nothing_is_hot(seen: Seen) -> str:
     return ""
 
 
-def balance_hot_regions(seen: Seen) -> Answer:
+def balance_hot_regions(seen: SeenCluster) -> Answer:
     """One attempt: reads or writes by chance, leaders or peers first as PD has it."""
     kind = READ if seen.chance.random() < 0.5 else WRITE
     hot = seen.hot()
@@ -143,7 +143,7 @@ _AMPLIFICATION = 5
 _MOST_FOLLOWERS = 6
 
 
-def balance_regions(seen: Seen) -> Answer:
+def balance_regions(seen: SeenCluster) -> Answer:
     """One attempt of balance-region; of equally good targets one is taken by chance."""
     retries = seen.memory.get("retries", {})
     running = seen.running.get(Kind.REGION, 0)
@@ -151,7 +151,7 @@ def balance_regions(seen: Seen) -> Answer:
     return Answer((seen.chance.choice(told.operators),) if told.operators else (), told)
 
 
-def balance_leaders(seen: Seen) -> Answer:
+def balance_leaders(seen: SeenCluster) -> Answer:
     """One attempt of balance-leader: up to four transfers."""
     retries = seen.memory.get("retries", {})
     running = seen.running.get(Kind.LEADER, 0)
@@ -160,7 +160,7 @@ def balance_leaders(seen: Seen) -> Answer:
     return Answer(told.operators, told)
 
 
-def _hopeful(seen: Seen) -> Draw:
+def _hopeful(seen: SeenCluster) -> Draw:
     """Draw only from stores that have a region whose leader could move; of others every one would be refused."""
     hopes: dict[str, frozenset[int]] = seen.memory.get("hopes", {})
 
@@ -170,7 +170,7 @@ def _hopeful(seen: Seen) -> Draw:
     return draw
 
 
-def no_region_pays(seen: Seen) -> str:
+def no_region_pays(seen: SeenCluster) -> str:
     """Say why no region can be moved to balance, whichever is drawn: no two scores are far enough apart."""
     if unchanged := _unchanged(seen):
         return unchanged
@@ -192,7 +192,7 @@ def no_region_pays(seen: Seen) -> str:
     return _stuck(seen, "no two region scores are further apart than the tolerance and what runs already")
 
 
-def no_leader_pays(seen: Seen) -> str:
+def no_leader_pays(seen: SeenCluster) -> str:
     """Say why no leader can be moved to balance, whichever region is drawn: no pair of stores with one to move."""
     if unchanged := _unchanged(seen):
         return unchanged
@@ -218,7 +218,7 @@ def no_leader_pays(seen: Seen) -> str:
     return _stuck(seen, "no two leader scores are further apart than the tolerance and what runs already")
 
 
-def _all_busy(seen: Seen, table: StoreTable, there: NDArray[np.int32]) -> bool:
+def _all_busy(seen: SeenCluster, table: StoreTable, there: NDArray[np.int32]) -> bool:
     """Whether every one of some regions, counted by leader and follower, has an operator already."""
     running = sum(seen.running.values())
     if there.sum() > running * _MOST_FOLLOWERS:
@@ -226,7 +226,7 @@ def _all_busy(seen: Seen, table: StoreTable, there: NDArray[np.int32]) -> bool:
     return not (there > seen.busy_followers_of(tuple(table.place))).any()
 
 
-def _unchanged(seen: Seen) -> str:
+def _unchanged(seen: SeenCluster) -> str:
     """Give the reason of the latest round, where nothing that it depends on is another since."""
     cluster, before = seen.cluster, seen.memory.get("stuck")
     if before is None:
@@ -235,13 +235,13 @@ def _unchanged(seen: Seen) -> str:
     return str(before[3]) if same else ""
 
 
-def _stuck(seen: Seen, why: str) -> str:
+def _stuck(seen: SeenCluster, why: str) -> str:
     seen.memory["retries"] = dict.fromkeys(seen.cluster.stores, LEAST_RETRIES)
     seen.memory["stuck"] = seen.cluster.stores, seen.cluster.influence, seen.cluster.config, why
     return why
 
 
-def _table(seen: Seen) -> StoreTable:
+def _table(seen: SeenCluster) -> StoreTable:
     table: StoreTable = seen.memory.setdefault("table", StoreTable())
     table.refresh(seen.cluster)
     return table
@@ -253,13 +253,13 @@ def evict_leaders(store: int) -> Policy:
     PD names all followers that may lead and TiKV takes its pick; as in PD's simulated stores it is the first here.
     """
 
-    def schedule(seen: Seen) -> Answer:
+    def schedule(seen: SeenCluster) -> Answer:
         return _leaders_off(seen, store, EVICT_LEADER)
 
     return Policy(EVICT_LEADER, schedule, Kind.LEADER, store=store)
 
 
-def _leaders_off(seen: Seen, store: int, desc: str) -> Answer:
+def _leaders_off(seen: SeenCluster, store: int, desc: str) -> Answer:
     notes = Notes()
     found: dict[int, Operator] = {}
     for _ in range(EVICT_BATCH):
@@ -273,7 +273,7 @@ def _leaders_off(seen: Seen, store: int, desc: str) -> Answer:
     return Answer(tuple(found.values()), notes.explained(tuple(found.values()), because))
 
 
-def evict_slow_store(seen: Seen) -> Answer:
+def evict_slow_store(seen: SeenCluster) -> Answer:
     """Let the leaders leave the one store whose slow score is at its worst, until it has been sound for ten minutes.
 
     With two slow stores nothing is done: leaders would go from one to the other.
@@ -298,7 +298,7 @@ def evict_slow_store(seen: Seen) -> Answer:
 def grant_leaders(store: int) -> Policy:
     """Give the scheduler that brings leaders to a store, one a round."""
 
-    def schedule(seen: Seen) -> Answer:
+    def schedule(seen: SeenCluster) -> Answer:
         notes = Notes()
         found: dict[int, Operator] = {}
         region = next((r for r in seen.draw(store, "follower") if balance_leader.may_transfer(r)), None)
@@ -310,14 +310,14 @@ def grant_leaders(store: int) -> Policy:
     return Policy(GRANT_LEADER, schedule, Kind.LEADER, store=store)
 
 
-def _followers(seen: Seen, region: Region, notes: Notes) -> list[int]:
+def _followers(seen: SeenCluster, region: Region, notes: Notes) -> list[int]:
     stores = seen.cluster.stores
     followers = [stores[p.store] for p in voters(region) if p.store != region.leader and p.store in stores]
     return [s.id for s in keep(followers, [by_state(LEADER_TARGET, seen.cluster.config)], notes)]
 
 
 def _transfer(
-    seen: Seen, region: Region, to: int, desc: str, found: dict[int, Operator], notes: Notes,
+    seen: SeenCluster, region: Region, to: int, desc: str, found: dict[int, Operator], notes: Notes,
     priority: Priority = Priority.URGENT,
 ) -> None:  # fmt: skip
     try:

@@ -39,7 +39,7 @@ from ticdc_lab.simulate.pd.world.pd_policies import (
 from ticdc_lab.simulate.pd.world.pdctl_config import DONE, Refused, config, number, position_of, row_of
 from ticdc_lab.simulate.pd.world.pdctl_shown import health, hot, region, store, stores
 from ticdc_lab.simulate.pd.world.policy import Policy, Scheduler, scheduler_of
-from ticdc_lab.simulate.pd.world.running import Running
+from ticdc_lab.simulate.pd.world.running import OperatorLife
 from ticdc_lab.simulate.pd.world.start import SECOND_US
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _shown(world: World, kinds: list[str]) -> list[dict[str, Any]]:
     return [described_operator(r, world.now_us) for r in running]
 
 
-def described_operator(r: Running, now_us: int) -> dict[str, Any]:
+def described_operator(r: OperatorLife, now_us: int) -> dict[str, Any]:
     """Tell an operator that runs."""
     return {
         "desc": r.op.desc, "brief": r.op.brief, "region_id": r.op.region, "kind": kind_text(r.op.kind),

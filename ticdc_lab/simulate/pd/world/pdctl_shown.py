@@ -11,7 +11,7 @@ import numpy as np
 
 from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, VOTER, Region, learners, voters
 from ticdc_lab.simulate.pd.scores import leader_score, region_score
-from ticdc_lab.simulate.pd.store_states import Told, bring_up, delete_store
+from ticdc_lab.simulate.pd.store_states import CommandTold, bring_up, delete_store
 from ticdc_lab.simulate.pd.stores import GIB, REMOVED, REMOVING, Store, labelled, shown_state
 from ticdc_lab.simulate.pd.world.heartbeats import rows_on
 from ticdc_lab.simulate.pd.world.pdctl_config import DONE, Refused, decimal, number, position_of, row_of
@@ -98,7 +98,7 @@ def described_store(world: World, s: Store) -> dict[str, Any]:
     }
 
 
-def _told(told: Told) -> Store:
+def _told(told: CommandTold) -> Store:
     if told.store is None or told.error:
         raise Refused(f"{told.error}: {told.because}" if told.because else told.error)
     return told.store

@@ -1,6 +1,6 @@
 """Policies apart from the mechanism: what a scheduler sees in a round, what it answers, and when its rounds come.
 
-A policy of one's own is a function from :class:`Seen` to :class:`Answer`::
+A policy of one's own is a function from :class:`SeenCluster` to :class:`Answer`::
 
     def fewest_regions_first(seen: Seen) -> Answer:
         ...
@@ -43,7 +43,7 @@ BUSY = "every region that could be moved has an operator already"
 """PD makes operators for such regions and cancels them at once, so that the next round comes soon."""
 
 
-class Seen(NamedTuple):
+class SeenCluster(NamedTuple):
     """What a policy sees: the cluster with the influence of running operators, and regions by chance.
 
     Parameters
@@ -114,9 +114,9 @@ class Policy(NamedTuple):
     """
 
     name: str
-    schedule: Callable[[Seen], Answer]
+    schedule: Callable[[SeenCluster], Answer]
     limited_as: Kind
-    may_pay: Callable[[Seen], str] = lambda seen: ""
+    may_pay: Callable[[SeenCluster], str] = lambda seen: ""
     hot: bool = False
     tries: int = 10
     store: int = 0
@@ -171,7 +171,7 @@ def limit_reached(kind: Kind, running: int, config: Config) -> str:
     return f"{name.replace('_', '-')} {getattr(config, name)}"
 
 
-def play_round(s: Scheduler, seen: Seen, now_us: int, settings: WorldSettings) -> Answer:
+def play_round(s: Scheduler, seen: SeenCluster, now_us: int, settings: WorldSettings) -> Answer:
     """Play a round and set the time of the next.
 
     A round that the limit or a pause forbids does not count: it comes again after the same interval.

@@ -13,8 +13,8 @@ from ticdc_lab.simulate.pd.lifecycle import CREATED
 from ticdc_lab.simulate.pd.limits import tokens_at
 from ticdc_lab.simulate.pd.scores import leader_score, region_score
 from ticdc_lab.simulate.pd.stores import MIB, shown_state
-from ticdc_lab.simulate.pd.world.changes import Happened
-from ticdc_lab.simulate.pd.world.running import Running
+from ticdc_lab.simulate.pd.world.changes import AppliedChange
+from ticdc_lab.simulate.pd.world.running import OperatorLife
 from ticdc_lab.simulate.pd.world.start import SECOND_US
 from ticdc_lab.simulate.trace import CHANGES, FULL, Recorder, Row
 
@@ -122,7 +122,7 @@ class RunTables:
         """Add a row to the trace."""
         self.recorder.add(Row(self.world.tick, self.world.now_us, node, kind, **fields))
 
-    def operator_changed(self, r: Running, before: str) -> None:
+    def operator_changed(self, r: OperatorLife, before: str) -> None:
         """Tell a new state of an operator; one that was cancelled before it started is only told in full."""
         if before == CREATED and r.status != "started" and self.level != FULL:
             return
@@ -141,7 +141,7 @@ class RunTables:
         rejected = tuple((f"store {r.store} as {r.role}", f"{r.filter}: {r.why}") for r in told.rejected)
         self.row("decided", "pd", subject=who, after=chosen, because=told.because, rejected=rejected)
 
-    def happened(self, h: Happened) -> None:
+    def happened(self, h: AppliedChange) -> None:
         """Tell something that came from outside."""
         self.row("asked", "pd", subject=h.change.text, because=h.error or None)
 

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, Unknown, records_of
+from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, records_of
 from ticdc_lab.simulate.pd.rules import default_rules, with_rules
 from ticdc_lab.simulate.pd.world.changes import (
-    Change,
+    AppliedChange,
+    ClusterChange,
     Grow,
-    Happened,
     Pdctl,
     ResumeStore,
     SetFlow,
@@ -24,7 +24,7 @@ from ticdc_lab.simulate.pd.world.changes import (
     StopStore,
     Timed,
 )
-from ticdc_lab.simulate.pd.world.monitor import Monitor, Violated
+from ticdc_lab.simulate.pd.world.monitor import PdMonitor, Violated
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.pdctl_config import config_of, rule_of
 from ticdc_lab.simulate.pd.world.policy import Policy
@@ -103,7 +103,7 @@ class _Upstream:
 
     before_us: int = 0
     split_mib: float = 1e9
-    grows: tuple[Change, ...] = ()
+    grows: tuple[ClusterChange, ...] = ()
     peers_on_each: int = 0
 
 
@@ -140,8 +140,8 @@ def _regions(record: Fields) -> RegionsStart:
     return regions_of([r[2] for r in told], [r[1] for r in told], [float(r[0]) for r in told], learners)
 
 
-def _flows(record: Fields) -> list[Change]:
-    found: list[Change] = []
+def _flows(record: Fields) -> list[ClusterChange]:
+    found: list[ClusterChange] = []
     for kind, key in _FLOWS:
         told = record.any(key, None) or {}
         for bytes_s in sorted(set(told.values())):
@@ -150,7 +150,7 @@ def _flows(record: Fields) -> list[Change]:
     return found
 
 
-def _changes(event: Fields) -> list[Change]:
+def _changes(event: Fields) -> list[ClusterChange]:
     kind = event.text("type")
     match kind:
         case "offline-store" | "delete-store":
@@ -174,7 +174,7 @@ def _changes(event: Fields) -> list[Change]:
             verb = kind.split("-")[0]
             return [Pdctl(f"scheduler {verb} {event.text('scheduler')} {event.any('store', '')}".strip())]
         case _:
-            raise Unknown(f"events of type {kind} in whole-cluster runs")
+            raise UnknownRecord(f"events of type {kind} in whole-cluster runs")
 
 
 def _word(value: object) -> str:
@@ -209,7 +209,7 @@ class CaseRun(NamedTuple):
     peers: dict[str, int]
     leaders: dict[str, int]
     shapes: dict[str, int]
-    happened: tuple[Happened, ...]
+    happened: tuple[AppliedChange, ...]
     world: World
     violated: str = ""
 
@@ -233,7 +233,7 @@ def run_case(
     world = World(case.start, seed, policies, (*case.changes, *changes))
     tick_us = case.start.settings.tick_us
     last_us = max((c.at_us for c in case.changes), default=0)
-    world.attach(None, Monitor(world))
+    world.attach(None, PdMonitor(world))
     even: list[tuple[int, bool, bool]] = []
     result, violated = "MAX_TICKS", ""
     at_us = case.before_us

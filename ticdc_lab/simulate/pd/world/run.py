@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ticdc_lab.simulate.kernel import End, Violation
-from ticdc_lab.simulate.pd.world.changes import Change, Happened, Pdctl, Timed
-from ticdc_lab.simulate.pd.world.monitor import Monitor, Violated
+from ticdc_lab.simulate.pd.world.changes import AppliedChange, ClusterChange, Pdctl, Timed
+from ticdc_lab.simulate.pd.world.monitor import PdMonitor, Violated
 from ticdc_lab.simulate.pd.world.patrol import SOON
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import LIMITS, Policy
@@ -47,7 +47,7 @@ class Watch:
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class Run(EndedRun):
+class PdRun(EndedRun):
     """A run, and what it left: see :mod:`ticdc_lab.simulate.pd.world.recording` for the tables.
 
     ``world`` is the cluster at the end; ask it what you like, or go on with it.
@@ -81,14 +81,14 @@ class Run(EndedRun):
         return pa.Table.from_pylist(self.recording.reasons, schema=REASONS)
 
     @property
-    def happened(self) -> tuple[Happened, ...]:
+    def happened(self) -> tuple[AppliedChange, ...]:
         """What came from outside, with PD's answers and refusals."""
         return tuple(self.world.happened)
 
     def again(
-        self, at_us: int, changes: Iterable[Change | str] = (), *, policies: Sequence[Policy] | None = None,
+        self, at_us: int, changes: Iterable[ClusterChange | str] = (), *, policies: Sequence[Policy] | None = None,
         until_us: int | None = None,
-    ) -> Run:  # fmt: skip
+    ) -> PdRun:  # fmt: skip
         """Run the same cluster again, other from a moment on.
 
         Parameters
@@ -121,7 +121,7 @@ def simulate(
     start: Start, until_us: int, *, seed: int = 1, changes: Iterable[Timed] = (),
     policies: Sequence[Policy] = DEFAULT_POLICIES, watch: Watch = DEFAULT_WATCH, name: str = "pd",
     on_sample: Callable[[World], bool | None] = lambda world: False,
-) -> Run:  # fmt: skip
+) -> PdRun:  # fmt: skip
     """Run a cluster.
 
     Parameters
@@ -154,7 +154,7 @@ def simulate(
     timed = tuple(changes)
     world = World(start, seed, policies, timed)
     recording = RunTables(world, f"{name} seed {seed}", watch.level)
-    world.attach(recording, Monitor(world) if watch.monitor else None)
+    world.attach(recording, PdMonitor(world) if watch.monitor else None)
     found, because = None, "time"
     try:
         if _settles(world, recording, until_us, watch, on_sample):
@@ -166,7 +166,7 @@ def simulate(
         on_sample(world)
         recording.row("violated", "pd", subject=invariant, because=found.because)
     end = End(because, world.now_us, world.ticks, found, found.because if found else "")
-    return Run(
+    return PdRun(
         start=start, seed=seed, changes=timed, policies=tuple(policies), until_us=until_us, watch=watch, world=world,
         recording=recording, recorder=recording.recorder, end=end,
     )  # fmt: skip
@@ -236,7 +236,7 @@ class Future(NamedTuple):
     done_s: float | None
 
 
-def future(run: Run, from_us: int = 0) -> Future:
+def future(run: PdRun, from_us: int = 0) -> Future:
     """Measure a run from a moment on."""
     samples = [r for r in run.stores.to_pylist() if r["time_us"] >= from_us]
     ops = [o for o in run.operators.to_pylist() if o["started_us"] is not None and o["started_us"] >= from_us]
@@ -255,7 +255,7 @@ def future(run: Run, from_us: int = 0) -> Future:
     )  # fmt: skip
 
 
-def _moved_mib(run: Run, from_us: int) -> float:
+def _moved_mib(run: PdRun, from_us: int) -> float:
     moved = run.recording.moved
     return moved[-1][1] - next((mib for time_us, mib in reversed(moved) if time_us <= from_us), 0.0)
 
@@ -296,7 +296,7 @@ def thrash(operators: list[dict[str, Any]]) -> float:
     return back / moves if moves else 0.0
 
 
-def side_by_side(runs: dict[str, Run], from_us: int = 0) -> pa.Table:
+def side_by_side(runs: dict[str, PdRun], from_us: int = 0) -> pa.Table:
     """Put runs side by side: a row a number, a column a run.
 
     Parameters

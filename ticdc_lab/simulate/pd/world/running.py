@@ -118,7 +118,7 @@ CHECKER = "checker"
 
 
 @dataclass(slots=True)
-class Running:
+class OperatorLife:
     """An operator and its life; times in µs of virtual time.
 
     ``conf`` is the region's configuration version when it was made, ``conf_done`` how often its own steps changed it,
@@ -191,7 +191,7 @@ class Finished(NamedTuple):
     steps_done: int
 
 
-def finished_of(r: Running, now_us: int) -> Finished:
+def finished_of(r: OperatorLife, now_us: int) -> Finished:
     """Tell an operator's life."""
     op = r.op
     source, target = ends_of(op)
@@ -227,7 +227,7 @@ def merges(op: Operator) -> MergeRegion | None:
     return step if isinstance(step, MergeRegion) else None
 
 
-def conf_changes(r: Running, region: Region) -> int:
+def conf_changes(r: OperatorLife, region: Region) -> int:
     """Count the changes of a region's configuration that are an operator's own: more is somebody else's doing."""
     done = sum(not isinstance(step, TransferLeader | MergeRegion | SplitRegion) for step in r.op.steps[: r.at_step])
     return done + (isinstance(r.step, AddLearner) and region.peer_on(r.step.store) is not None)

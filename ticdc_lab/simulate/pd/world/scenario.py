@@ -38,7 +38,7 @@ from ticdc_lab.simulate.pd.world.pdctl import read_words
 from ticdc_lab.simulate.pd.world.pdctl_config import Refused, with_setting
 from ticdc_lab.simulate.pd.world.start import SECOND_US, RegionsStart, Start, StoreStart, WorldSettings, spread_regions
 from ticdc_lab.simulate.planned import Duration, Lasting, Node, Planned, Text
-from ticdc_lab.simulate.reading import Names, Read, Reader
+from ticdc_lab.simulate.reading import Names, ReadBy, Reader
 from ticdc_lab.simulate.scenario_yaml import Value
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class _Store:
 
     id: Annotated[int, Meta(ge=1)]
     capacity: float = 1024.0
-    labels: Annotated[Mapping[str, str], Read(lambda v, names: {k.text(): one.text() for k, one in v.entries()})] = (
+    labels: Annotated[Mapping[str, str], ReadBy(lambda v, names: {k.text(): one.text() for k, one in v.entries()})] = (
         field(default_factory=dict)
     )
     later: bool = False
@@ -92,11 +92,11 @@ def _config(value: Value, names: Names) -> Config:
 class PdCluster:
     """What a file says of a cluster; ``on``: stores that have the regions at first, where not all have."""
 
-    stores: Annotated[tuple[StoreStart, ...], Read(_stores)]
+    stores: Annotated[tuple[StoreStart, ...], ReadBy(_stores)]
     regions: Annotated[int, Meta(ge=1, le=MOST_REGIONS)]
     on: tuple[int, ...] = ()
     size: float = 96.0
-    config: Annotated[Config, Read(_config)] = field(default_factory=Config)
+    config: Annotated[Config, ReadBy(_config)] = field(default_factory=Config)
     store_limit: float = 15.0
 
     def refuse(self, value: Value, given: Mapping[str, Value]) -> None:
@@ -137,12 +137,12 @@ def start_of(scenario: Any) -> Start:
     return Start(stores=c.stores, regions=regions, config=c.config, settings=settings)
 
 
-def facts(scenario_cluster: Any, events: Iterable[Planned]) -> Facts:
+def facts(scenario_cluster: Any, events: Iterable[Planned]) -> PdFacts:
     """Give what is known before a run begins."""
-    return Facts()
+    return PdFacts()
 
 
-class Facts:
+class PdFacts:
     """How things stand, as the latest sample says."""
 
     def __init__(self) -> None:
@@ -194,7 +194,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
+class ResumeStoreEvent:
     """A silent store comes back."""
 
     store: Node
@@ -228,7 +228,7 @@ class FailsOver:
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class JoinStore:
     """A store of the cluster that is there ``later`` joins."""
 
     store: Node
@@ -273,7 +273,7 @@ class Grows:
 
 
 @dataclass(frozen=True, slots=True)
-class Slow:
+class SlowDiskEvent:
     """The disk of a store gives clients and snapshots no more than so many MiB/s, for a while or for good."""
 
     store: Node
@@ -288,8 +288,8 @@ class Slow:
 
 
 EVENTS: dict[str, type] = {
-    "pdctl": Words, "stop_store": Stop, "resume_store": Resume, "start_store": Join, "cut_off": Cut,
-    "fail_over": FailsOver, "read": Reads, "write": Writes, "grow": Grows, "slow_disk": Slow,
+    "pdctl": Words, "stop_store": Stop, "resume_store": ResumeStoreEvent, "start_store": JoinStore, "cut_off": Cut,
+    "fail_over": FailsOver, "read": Reads, "write": Writes, "grow": Grows, "slow_disk": SlowDiskEvent,
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from ticdc_lab.simulate.pd.limits import (
 )
 from ticdc_lab.simulate.pd.operators import Priority
 from ticdc_lab.simulate.pd.stores import MIB, PREPARING, REMOVED, REMOVING, SERVING, Store, labelled
-from ticdc_lab.simulate.pd.world.columns import Regions
+from ticdc_lab.simulate.pd.world.columns import AllRegions
 from ticdc_lab.simulate.pd.world.start import SECOND_US, StoreStart, WorldSettings
 
 Numbers = NDArray[np.float64]
@@ -223,7 +223,7 @@ class Node:
 class Nodes:
     """All stores, by position; those that did not join yet are not ``known`` to PD."""
 
-    def __init__(self, stores: Sequence[StoreStart], regions: Regions, settings: WorldSettings, seed: int) -> None:
+    def __init__(self, stores: Sequence[StoreStart], regions: AllRegions, settings: WorldSettings, seed: int) -> None:
         self.settings, self.regions = settings, regions
         self.all: list[Node] = []
         self.smoothed = Hull(0)

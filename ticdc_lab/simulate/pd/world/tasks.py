@@ -21,7 +21,7 @@ from ticdc_lab.simulate.pd.operators import (
     TransferLeader,
 )
 from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, VOTER, Peer, Region
-from ticdc_lab.simulate.pd.world.columns import Regions
+from ticdc_lab.simulate.pd.world.columns import AllRegions
 from ticdc_lab.simulate.pd.world.start import SECOND_US
 from ticdc_lab.simulate.pd.world.stores import Nodes
 
@@ -144,7 +144,7 @@ class Task:
 class Tasks:
     """What all stores are at; a store has one task a region."""
 
-    def __init__(self, regions: Regions, nodes: Nodes) -> None:
+    def __init__(self, regions: AllRegions, nodes: Nodes) -> None:
         self.regions, self.nodes = regions, nodes
         self.of: dict[tuple[int, int], Task] = {}
         self.steps_done: dict[str, int] = {}

@@ -30,8 +30,8 @@ from ticdc_lab.simulate.pd.regions import Region
 from ticdc_lab.simulate.pd.rules import RegionFit, Rule, default_rules
 from ticdc_lab.simulate.pd.store_states import may_serve
 from ticdc_lab.simulate.pd.stores import MIB, PREPARING, REMOVED, REMOVING, SERVING
-from ticdc_lab.simulate.pd.world.changes import Change, Happened, Timed, cut, grow, happen
-from ticdc_lab.simulate.pd.world.columns import FOLLOWS, LEADS, LEARNS, Regions
+from ticdc_lab.simulate.pd.world.changes import AppliedChange, ClusterChange, Timed, cut, grow, happen
+from ticdc_lab.simulate.pd.world.columns import FOLLOWS, LEADS, LEARNS, AllRegions
 from ticdc_lab.simulate.pd.world.controller import Controller
 from ticdc_lab.simulate.pd.world.heartbeats import CHANGED, Heartbeats, any_silent, has_heard_enough, report_down
 from ticdc_lab.simulate.pd.world.hot_stats import HotStats
@@ -42,18 +42,18 @@ from ticdc_lab.simulate.pd.world.policy import (
     Hot,
     Policy,
     Scheduler,
-    Seen,
+    SeenCluster,
     limit_reached,
     play_round,
     scheduler_of,
 )
-from ticdc_lab.simulate.pd.world.running import CHECKER, Running, ends_of, merges
+from ticdc_lab.simulate.pd.world.running import CHECKER, OperatorLife, ends_of, merges
 from ticdc_lab.simulate.pd.world.start import SECOND_US, Start
 from ticdc_lab.simulate.pd.world.stores import SLOW, Nodes
 from ticdc_lab.simulate.pd.world.tasks import Report, Tasks
 
 if TYPE_CHECKING:
-    from ticdc_lab.simulate.pd.world.monitor import Monitor
+    from ticdc_lab.simulate.pd.world.monitor import PdMonitor
     from ticdc_lab.simulate.pd.world.recording import RunTables
 
 _KINDS = {LEADER_HERE: LEADS, FOLLOWER_HERE: FOLLOWS, LEARNER_HERE: LEARNS}
@@ -69,7 +69,7 @@ class World:
         self.start, self.settings, self.config = start, start.settings, start.config
         self.rules: tuple[Rule, ...] | None = start.rules or None
         self.chance = Random(seed)
-        self.regions = Regions(start.regions, [s.id for s in start.stores])
+        self.regions = AllRegions(start.regions, [s.id for s in start.stores])
         self.nodes = Nodes(start.stores, self.regions, self.settings, seed)
         self.tasks = Tasks(self.regions, self.nodes)
         self.controller = Controller(self.regions, self.nodes, self.tasks)
@@ -77,7 +77,7 @@ class World:
         begin_us = self.settings.start_us
         self.schedulers: dict[str, Scheduler] = {p.name: scheduler_of(p, begin_us, self.settings) for p in policies}
         self.changes = deque(sorted(changes, key=lambda c: c.at_us))
-        self.happened: list[Happened] = []
+        self.happened: list[AppliedChange] = []
         self.heartbeats = Heartbeats(self)
         self.demand_us: int | None = 0 if self.regions.read.any() or self.regions.write.any() else None
         self.growing: dict[int, tuple[float, int]] = {}
@@ -89,7 +89,7 @@ class World:
         self.controller.has_windows = lambda: self.config.store_limit_version == "v2"
         self.controller.on_change = self._operator_changed
         self.recording: RunTables | None = None
-        self.monitor: Monitor | None = None
+        self.monitor: PdMonitor | None = None
         self.reports: list[Report] = []
         self.last_change_us = 0
         self.leads_since_us: int | None = None  # while a new leader of PD learns where regions are
@@ -99,11 +99,11 @@ class World:
         self.states_us = 0
         self.heartbeat_us = self.settings.store_heartbeat_us
 
-    def attach(self, recording: RunTables | None, monitor: Monitor | None) -> None:
+    def attach(self, recording: RunTables | None, monitor: PdMonitor | None) -> None:
         """Let somebody write down what happens, and somebody check it."""
         self.recording, self.monitor = recording, monitor
 
-    def _operator_changed(self, running: Running, before: str) -> None:
+    def _operator_changed(self, running: OperatorLife, before: str) -> None:
         if self.recording is not None:
             self.recording.operator_changed(running, before)
         if self.monitor is not None:
@@ -123,11 +123,11 @@ class World:
             self.fitted = stores, rules, self.config, {}
         return Cluster(self.config, stores, rules, influence, fullest, r.count, average, self.fitted[3])
 
-    def seen(self, s: Scheduler) -> Seen:
+    def seen(self, s: Scheduler) -> SeenCluster:
         """Give what a scheduler sees."""
         fast_too = s.policy.limited_as == Kind.REGION
         draw = self.draw_sent if fast_too and self.controller.has_windows() else self.draw
-        return Seen(
+        return SeenCluster(
             self.cluster(fast_too=fast_too), draw, self.controller.counts, self.chance, s.memory, self.now_us,
             self.region, self.hot, self.followers_of, self.busy_followers_of,
         )  # fmt: skip
@@ -244,7 +244,7 @@ class World:
                 if s.policy.sleeps and s.due_us == NEVER_US:
                     s.due_us = self.now_us
 
-    def happen(self, change: Change) -> Happened:
+    def happen(self, change: ClusterChange) -> AppliedChange:
         """Let something happen now."""
         happened = happen(self, change)
         self.happened.append(happened)
@@ -382,7 +382,7 @@ class World:
             if self.controller.running.get(self.regions.row_of[op.region]) is not None:
                 self.hot_stats.started(op, READ if "read" in op.desc else WRITE, *ends_of(op))
 
-    def _ended(self, running: Running) -> None:
+    def _ended(self, running: OperatorLife) -> None:
         self.hot_stats.ended(running.op.region, running.status == SUCCESS)
         if self.regions.alive[running.row]:
             self.mark(running.row)

@@ -17,11 +17,11 @@ from ticdc_lab.simulate.pipeline.capture.state import (
     STREAMING,
     UPDATE,
     WAITING,
-    Desk,
+    CaptureDesk,
     Gap,
+    PulledStream,
     Puller,
     Row,
-    Stream,
 )
 from ticdc_lab.simulate.pipeline.cdc_messages import (
     COMMIT,
@@ -34,16 +34,16 @@ from ticdc_lab.simulate.pipeline.cdc_messages import (
     Register,
 )
 from ticdc_lab.simulate.pipeline.keys import LAST, META, WIDTH, shown, span_of
-from ticdc_lab.simulate.pipeline.kv_messages import EpochNotMatch, GetRegions, Region, Regions
+from ticdc_lab.simulate.pipeline.kv_messages import EpochNotMatch, GetRegions, KvRegion, Regions
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn
 
 # The span of a table as regions: which parts stream, which do not, and how far all of them are.
 
 
-class Part(NamedTuple):
+class GapPart(NamedTuple):
     """A part of a gap that a region holds."""
 
-    region: Region
+    region: KvRegion
     start: int
     end: int
 
@@ -68,7 +68,7 @@ def frontier_ts(puller: Puller) -> int:
     return max(puller.resolved_ts, min(found)) if found else puller.resolved_ts
 
 
-def failed(puller: Puller, stream: Stream, at_us: int, ask_us: int) -> Puller:
+def failed(puller: Puller, stream: PulledStream, at_us: int, ask_us: int) -> Puller:
     """Turn a stream into a gap, which is as far as the stream was."""
     gap = Gap(stream.start, stream.end, stream.resolved_ts, at_us, ask_us, stream.tries + 1)
     return puller._replace(
@@ -77,9 +77,9 @@ def failed(puller: Puller, stream: Stream, at_us: int, ask_us: int) -> Puller:
     )
 
 
-def parts_of(gap: Gap, regions: tuple[Region, ...]) -> tuple[list[Part], list[Gap]]:
+def parts_of(gap: Gap, regions: tuple[KvRegion, ...]) -> tuple[list[GapPart], list[Gap]]:
     """Cut a gap by regions: what they hold, and what none of them holds or leads."""
-    parts: list[Part] = []
+    parts: list[GapPart] = []
     left: list[Gap] = []
     at = gap.start
     for region in sorted(regions, key=lambda r: (r.start, -r.epoch)):
@@ -88,7 +88,7 @@ def parts_of(gap: Gap, regions: tuple[Region, ...]) -> tuple[list[Part], list[Ga
             continue
         if start > at:
             left.append(gap._replace(start=at, end=start))
-        parts.append(Part(region, start, end))
+        parts.append(GapPart(region, start, end))
         at = end
     if at < gap.end:
         left.append(gap._replace(start=at))
@@ -116,14 +116,14 @@ class Matched(NamedTuple):
         Commits beside the scan whose prewrite never came: the scan told them as committed.
     """
 
-    stream: Stream
+    stream: PulledStream
     rows: list[Row]
     initialized: bool = False
     orphans: int = 0
     told_twice: int = 0
 
 
-def matched(stream: Stream, rows: tuple[KvRow, ...]) -> Matched:
+def matched(stream: PulledStream, rows: tuple[KvRow, ...]) -> Matched:
     """Take a batch of a region's rows."""
     if stream.state == STREAMING:
         return _streaming(stream, rows)
@@ -136,7 +136,7 @@ def matched(stream: Stream, rows: tuple[KvRow, ...]) -> Matched:
     return Matched(after.stream, scanned.rows + after.rows, True, after.orphans, len(scanned.stream.early))
 
 
-def _streaming(stream: Stream, rows: tuple[KvRow, ...]) -> Matched:
+def _streaming(stream: PulledStream, rows: tuple[KvRow, ...]) -> Matched:
     known, fresh, used = stream.prewrites, dict[int, KvRow](), list[int]()
     request_id, orphans = stream.request_id, 0
     out: list[Row] = []
@@ -165,7 +165,7 @@ def _streaming(stream: Stream, rows: tuple[KvRow, ...]) -> Matched:
     return Matched(_kept(stream, used, fresh), out, False, orphans)
 
 
-def _scanning(stream: Stream, rows: tuple[KvRow, ...]) -> Matched:
+def _scanning(stream: PulledStream, rows: tuple[KvRow, ...]) -> Matched:
     """Take rows of a scan and of the log beside it, in any order."""
     early = stream.early.mutate()
     locks: dict[int, KvRow] = {}
@@ -197,7 +197,7 @@ def _rank(op: str, old: object) -> int:
     return DELETE if op == "delete" else INSERT if old is None else UPDATE
 
 
-def _kept(stream: Stream, used: list[int], fresh: dict[int, KvRow]) -> Stream:
+def _kept(stream: PulledStream, used: list[int], fresh: dict[int, KvRow]) -> PulledStream:
     """Forget prewrites that have come to their end, and keep those that have not."""
     if not used and not fresh:
         return stream
@@ -224,7 +224,7 @@ SILENCES = 3
 """A region that its store has not mentioned for so many times ``retry_us`` is registered again."""
 
 
-def ask(desk: Desk, key: Key) -> None:
+def ask(desk: CaptureDesk, key: Key) -> None:
     """Ask PD about gaps whose time has come."""
     puller = desk.puller(key)
     if not any(gap.ask_us <= desk.at_us for gap in puller.gaps):
@@ -238,7 +238,7 @@ def ask(desk: Desk, key: Key) -> None:
     desk.set_puller(key, puller._replace(gaps=tuple(gaps)))
 
 
-def regions_found(desk: Desk, answer: Regions) -> None:
+def regions_found(desk: CaptureDesk, answer: Regions) -> None:
     """Take PD's answer: register what it tells of gaps."""
     keys = [key for key in (META, *in_turn(desk.paths)) if asks(desk.puller(key), answer)]
     if not keys:
@@ -255,13 +255,13 @@ def asks(puller: Puller, answer: Regions) -> bool:
     return any(gap.start < answer.end and answer.start < gap.end for gap in puller.gaps)
 
 
-def cover(desk: Desk, key: Key, gap: Gap, regions: Iterable[Region]) -> None:
+def cover(desk: CaptureDesk, key: Key, gap: Gap, regions: Iterable[KvRegion]) -> None:
     """Let regions stream what a gap misses; what they do not hold stays a gap."""
     puller, kv = desk.puller(key), desk.kv
     parts, left = parts_of(gap, tuple(regions))
     streams = puller.streams.mutate()
     for region, start, end in parts:
-        streams[kv.next_id] = Stream(
+        streams[kv.next_id] = PulledStream(
             kv.next_id, region.id, region.leader, start, end, WAITING, gap.resolved_ts, desk.at_us, desk.at_us,
             gap.tries, region.epoch,
         )  # fmt: skip
@@ -272,7 +272,7 @@ def cover(desk: Desk, key: Key, gap: Gap, regions: Iterable[Region]) -> None:
     desk.set_puller(key, puller._replace(streams=streams.finish(), gaps=tuple(sorted(gaps))))
 
 
-def begin_scans(desk: Desk) -> None:
+def begin_scans(desk: CaptureDesk) -> None:
     """Register as many waiting regions as may be scanned at once; that of the DDL jobs does not wait."""
     left: list[int] = []
     for request_id in desk.kv.waiting:
@@ -284,7 +284,7 @@ def begin_scans(desk: Desk) -> None:
     desk.kv = desk.kv._replace(waiting=tuple(left))
 
 
-def _register(desk: Desk, key: Key, request_id: int) -> None:
+def _register(desk: CaptureDesk, key: Key, request_id: int) -> None:
     puller = desk.puller(key)
     stream = puller.streams[request_id]._replace(state=SCANNING, since_us=desk.at_us, heard_us=desk.at_us)
     if key != META:
@@ -301,7 +301,7 @@ def _register(desk: Desk, key: Key, request_id: int) -> None:
     desk.tell(key, ASKING, SCANNING, because)
 
 
-def scan_ended(desk: Desk, key: Key, stream: Stream) -> Stream:
+def scan_ended(desk: CaptureDesk, key: Key, stream: PulledStream) -> PulledStream:
     """Note that a region has been scanned, and let the next one begin."""
     if key != META:
         desk.kv = desk.kv._replace(scanning=desk.kv.scanning - 1)
@@ -309,7 +309,7 @@ def scan_ended(desk: Desk, key: Key, stream: Stream) -> Stream:
     return stream._replace(since_us=desk.at_us, tries=0)
 
 
-def refused(desk: Desk, failure: RegionFailed) -> None:
+def refused(desk: CaptureDesk, failure: RegionFailed) -> None:
     """Take the end of a stream that a store tells: the store may know the regions that hold its keys now."""
     key = desk.kv.owners.get(failure.request_id)
     if key is None:
@@ -323,7 +323,7 @@ def refused(desk: Desk, failure: RegionFailed) -> None:
     ask(desk, key)
 
 
-def end_stream(desk: Desk, key: Key, stream: Stream, because: str) -> Gap:
+def end_stream(desk: CaptureDesk, key: Key, stream: PulledStream, because: str) -> Gap:
     """Turn a stream into a gap; PD is asked at once at first, later and later after that."""
     wait_us = min(desk.settings.retry_us, FIRST_RETRY_US << min(stream.tries, 20)) if stream.tries else 0
     _forget(desk, key, stream)
@@ -333,14 +333,14 @@ def end_stream(desk: Desk, key: Key, stream: Stream, because: str) -> Gap:
     return next(g for g in puller.gaps if g.start == stream.start)
 
 
-def _forget(desk: Desk, key: Key, stream: Stream) -> None:
+def _forget(desk: CaptureDesk, key: Key, stream: PulledStream) -> None:
     kv = desk.kv
     waiting = tuple(r for r in kv.waiting if r != stream.request_id) if stream.state == WAITING else kv.waiting
     scanning = kv.scanning - (stream.state == SCANNING and key != META)
     desk.kv = kv._replace(owners=kv.owners.delete(stream.request_id), waiting=waiting, scanning=scanning)
 
 
-def leave(desk: Desk, key: Key) -> None:
+def leave(desk: CaptureDesk, key: Key) -> None:
     """End all streams of a puller that is not needed any more."""
     puller = desk.puller(key)
     for request_id in sorted(puller.streams):
@@ -349,12 +349,12 @@ def leave(desk: Desk, key: Key) -> None:
     desk.set_puller(key, puller._replace(streams=Map()))
 
 
-def _deregister(desk: Desk, stream: Stream) -> None:
+def _deregister(desk: CaptureDesk, stream: PulledStream) -> None:
     if stream.state != WAITING:
         desk.outputs.append(Send(stream.store, Deregister(stream.request_id, stream.region)))
 
 
-def look(desk: Desk) -> None:
+def look(desk: CaptureDesk) -> None:
     """See which requests have been without an answer for too long."""
     heard: dict[Address, int] = {}
     keys = [META, *in_turn(desk.paths)]
@@ -372,7 +372,7 @@ def look(desk: Desk) -> None:
     begin_scans(desk)
 
 
-def _silence(desk: Desk, stream: Stream, heard: dict[Address, int]) -> str:
+def _silence(desk: CaptureDesk, stream: PulledStream, heard: dict[Address, int]) -> str:
     if stream.state == WAITING:
         return ""
     retry_us = desk.settings.retry_us
@@ -383,5 +383,5 @@ def _silence(desk: Desk, stream: Stream, heard: dict[Address, int]) -> str:
     return f"{stream.store} has not mentioned it for {silent_us / 1e6:g} s" if silent_us >= limit_us else ""
 
 
-def _named(stream: Stream) -> str:
+def _named(stream: PulledStream) -> str:
     return f"region {stream.region} [{shown(stream.start)}, {shown(stream.end)})"

@@ -24,7 +24,7 @@ from ticdc_lab.simulate.machine import (
     Wake,
 )
 from ticdc_lab.simulate.pipeline.capture import kv_client, owner, paths, sink
-from ticdc_lab.simulate.pipeline.capture.state import MOUNTED, DataState, Desk
+from ticdc_lab.simulate.pipeline.capture.state import MOUNTED, CaptureDesk, DataState
 from ticdc_lab.simulate.pipeline.cdc_messages import Entries, RegionFailed, ResolvedTs
 from ticdc_lab.simulate.pipeline.keys import META
 from ticdc_lab.simulate.pipeline.kv_messages import Regions
@@ -37,7 +37,7 @@ from ticdc_lab.simulate.scheduler.executor import emptied
 
 NONE: frozenset[str] = frozenset()
 
-DATA: Mapping[type, Callable[[Desk, Address, Any], None]] = MappingProxyType(
+DATA: Mapping[type, Callable[[CaptureDesk, Address, Any], None]] = MappingProxyType(
     {
         Entries: paths.entries,
         ResolvedTs: paths.resolved,
@@ -109,10 +109,10 @@ class DataCapture:
         kv_client.leave(desk, META)
         return desk.done(), desk.outputs
 
-    def _desk(self, state: DataState, now: Now) -> Desk:
-        return Desk(state, self.settings, now, self.start_ts, self.only)
+    def _desk(self, state: DataState, now: Now) -> CaptureDesk:
+        return CaptureDesk(state, self.settings, now, self.start_ts, self.only)
 
-    def _scheduled(self, desk: Desk, event: Event, now: Now) -> None:
+    def _scheduled(self, desk: CaptureDesk, event: Event, now: Now) -> None:
         """Let the scheduler's machine take a step, and follow it."""
         inner, pipelines = desk.inner, desk.executor.pipelines
         fired = event.name if type(event) is Fired else None
@@ -151,7 +151,7 @@ def _of_the_data_path(event: Event) -> tuple[Any, ...]:
     return ()
 
 
-def _looked(desk: Desk) -> None:
+def _looked(desk: CaptureDesk) -> None:
     """See what has been without an answer for too long, and whether anything has become due."""
     kv_client.look(desk)
     sink.retry_all(desk)

@@ -9,7 +9,7 @@ from immutables import Map
 
 from ticdc_lab.simulate.pipeline.capture.state import Row, Schema, SortedRun, Sorter, Version
 from ticdc_lab.simulate.pipeline.keys import shown
-from ticdc_lab.simulate.pipeline.tables import Cell, Change, Job, TableInfo
+from ticdc_lab.simulate.pipeline.tables import Cell, Change, FinishedJob, TableInfo
 from ticdc_lab.simulate.scheduler.roles import Key
 
 # The sorter of a table: rows come in any order and go out by commit_ts, once everything before them is known.
@@ -106,7 +106,7 @@ def snapshot(tables: Iterable[TableInfo]) -> Schema:
     return Map({info.id: (Version(0, info),) for info in tables})
 
 
-def applied(schema: Schema, ts: int, job: Job) -> Schema:
+def applied(schema: Schema, ts: int, job: FinishedJob) -> Schema:
     """Take a job that finished at ``ts``."""
     if job.type == DROP_SCHEMA:
         for table in sorted(schema):
@@ -163,7 +163,7 @@ OPS = ("delete", "update", "insert")
 Cells = tuple[Cell, ...]
 
 
-class Unknown(Exception):
+class UnknownTable(Exception):
     """A row of a table that was not there when it was committed."""
 
 
@@ -188,7 +188,9 @@ def mounted(rows: Sequence[Row], versions: tuple[Version, ...]) -> list[Change]:
         index = version_at(versions, rows[at][0])
         info = versions[index].info if index >= 0 else None
         if info is None:
-            raise Unknown(f"{shown(rows[at][3])}, committed at {rows[at][0]}, is of a table that was not there then")
+            raise UnknownTable(
+                f"{shown(rows[at][3])}, committed at {rows[at][0]}, is of a table that was not there then"
+            )
         end = len(rows)
         if index + 1 < len(versions):
             end = bisect_left(rows, (versions[index + 1].ts,), at)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ticdc_lab.simulate.machine import Decided, Ignored, Send
 from ticdc_lab.simulate.pipeline.capture.mounter import tables_at
-from ticdc_lab.simulate.pipeline.capture.state import Desk, Duty
+from ticdc_lab.simulate.pipeline.capture.state import CaptureDesk, Duty
 from ticdc_lab.simulate.pipeline.settings import MYSQL
 from ticdc_lab.simulate.pipeline.sink_messages import (
     DOWNSTREAM,
@@ -19,19 +19,19 @@ from ticdc_lab.simulate.pipeline.sink_messages import (
     Executed,
     Resolved,
 )
-from ticdc_lab.simulate.pipeline.tables import Job
+from ticdc_lab.simulate.pipeline.tables import FinishedJob
 from ticdc_lab.simulate.scheduler.capture import owner_rev
 from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState, unsynced
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, PutPartitions, PutTables, View
 from ticdc_lab.simulate.scheduler.roles import Key
-from ticdc_lab.simulate.scheduler.v3 import CoordinatorState
+from ticdc_lab.simulate.scheduler.v3 import V3CoordinatorState
 from ticdc_lab.simulate.scheduler.v3.captures import all_initialized
 
 LAST_JOB = 1 << 62
 NO_TABLES: frozenset[Key] = frozenset()
 
 
-def followed(desk: Desk) -> None:
+def followed(desk: CaptureDesk) -> None:
     """Begin the duty with an election, and end it with the next one's."""
     rev = owner_rev(desk.inner)
     if rev is None:
@@ -40,7 +40,7 @@ def followed(desk: Desk) -> None:
         desk.duty = Duty(rev, (max(desk.start_ts, desk.inner.checkpoint_ts - 1), LAST_JOB))
 
 
-def next_job(desk: Desk) -> tuple[int, Job] | None:
+def next_job(desk: CaptureDesk) -> tuple[int, FinishedJob] | None:
     """Give the first job that is not known to be executed."""
     duty = desk.duty
     if duty is None:
@@ -48,19 +48,19 @@ def next_job(desk: Desk) -> tuple[int, Job] | None:
     return next((j for j in desk.ddl.jobs if (j[0], j[1].id) > duty.executed and _is_replicated(desk, j[1])), None)
 
 
-def _is_replicated(desk: Desk, job: Job) -> bool:
+def _is_replicated(desk: CaptureDesk, job: FinishedJob) -> bool:
     """Whether the changefeed's filter lets a job through; those of schemas always."""
     tables = {job.dropped, job.info and job.info.id} - {None}
     return desk.only is None or not tables or not tables.isdisjoint(desk.only)
 
 
-def barrier_ts(desk: Desk) -> int:
+def barrier_ts(desk: CaptureDesk) -> int:
     """Give what no watermark may pass: the next job, and what the DDL puller knows."""
     job = next_job(desk)
     return desk.ddl.resolved_ts if job is None else min(job[0], desk.ddl.resolved_ts)
 
 
-def may_tick(desk: Desk) -> bool:
+def may_tick(desk: CaptureDesk) -> bool:
     """Say whether the owner knows which tables there are: not before its DDL puller has come to the checkpoint."""
     duty = desk.duty
     if duty is None:
@@ -73,7 +73,7 @@ def may_tick(desk: Desk) -> bool:
     return not waits
 
 
-def instruct(desk: Desk) -> None:
+def instruct(desk: CaptureDesk) -> None:
     """Put barrier and wanted tables into what the scheduler's owner sees at a tick, and the tables into etcd."""
     duty, view = desk.duty, desk.inner.view
     if duty is None or view is None:
@@ -98,7 +98,7 @@ def instruct(desk: Desk) -> None:
     desk.inner = desk.inner._replace(view=view._replace(tables=duty.wanted, barrier_ts=barrier_ts(desk)))
 
 
-def proceed(desk: Desk) -> None:
+def proceed(desk: CaptureDesk) -> None:
     """Tell the downstream the checkpoint, and let it execute the job that the checkpoint has come to."""
     duty, checkpoint_ts = desk.duty, desk.inner.checkpoint_ts
     if duty is None:
@@ -113,7 +113,7 @@ def proceed(desk: Desk) -> None:
     _execute(desk, duty, checkpoint_ts)
 
 
-def _execute(desk: Desk, duty: Duty, checkpoint_ts: int) -> None:
+def _execute(desk: CaptureDesk, duty: Duty, checkpoint_ts: int) -> None:
     job = next_job(desk)
     if job is None or job[0] > checkpoint_ts:
         return
@@ -129,7 +129,7 @@ def _execute(desk: Desk, duty: Duty, checkpoint_ts: int) -> None:
 # Another number of partitions (MQ design, "Partition 扩容与缩容"): pause, Admin, restart
 
 
-def _wished(desk: Desk, duty: Duty, view: View) -> Duty:
+def _wished(desk: CaptureDesk, duty: Duty, view: View) -> Duty:
     """Begin to pause every task, as a user wants another number of partitions, which an earlier owner may have heard.
 
     Etcd keeps the wish until an owner says that it is done with; one that was carried out before its owner could say
@@ -150,7 +150,7 @@ def _wished(desk: Desk, duty: Duty, view: View) -> Duty:
     return duty._replace(partitions=wanted, empty_us=None)
 
 
-def _repartition(desk: Desk, duty: Duty, partitions: int) -> None:
+def _repartition(desk: CaptureDesk, duty: Duty, partitions: int) -> None:
     """Send the Admin event when no table is dispatched and what was under way has come to rest.
 
     TiCDC's design misses an answer of the processors. Here the scheduler tells that they have stopped, and ``retry_us``
@@ -172,13 +172,13 @@ def is_idle(owner: Any) -> bool:
     """Whether the owner knows all captures and none of them has a table, in any variant's words."""
     if isinstance(owner, DispatcherState):
         return unsynced(owner) is None and not owner.tables.records
-    if isinstance(owner, CoordinatorState):
+    if isinstance(owner, V3CoordinatorState):
         return all_initialized(owner.captures) and not owner.replications.sets
     control = owner.control
     return bool(owner.bootstrapped) and not control.spans.replicas and not control.running
 
 
-def repartitioned(desk: Desk, answer: AdminWritten) -> None:
+def repartitioned(desk: CaptureDesk, answer: AdminWritten) -> None:
     """Let all tables be dispatched again, from the global checkpoint."""
     duty = desk.duty
     if duty is None or duty.partitions != answer.partitions:
@@ -189,7 +189,7 @@ def repartitioned(desk: Desk, answer: AdminWritten) -> None:
     desk.duty = duty._replace(partitions=None, settled=answer.partitions, empty_us=None)
 
 
-def executed(desk: Desk, answer: Executed) -> None:
+def executed(desk: CaptureDesk, answer: Executed) -> None:
     """Go on behind a job that is executed."""
     duty = desk.duty
     if duty is None or duty.executing is None or duty.executing[0] != answer.finished_ts:

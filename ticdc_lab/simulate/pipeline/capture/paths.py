@@ -10,27 +10,36 @@ from ticdc_lab.simulate.machine import Address, Broken, Changed, Decided, Ignore
 from ticdc_lab.simulate.pipeline.capture import kv_client, sink
 from ticdc_lab.simulate.pipeline.capture.kv_client import begun, frontier_ts, matched, span_of_key
 from ticdc_lab.simulate.pipeline.capture.mounter import added, applied, pruned, snapshot
-from ticdc_lab.simulate.pipeline.capture.state import ASKING, STREAMING, Ddl, Desk, Path, Row, Sorter, Stream
+from ticdc_lab.simulate.pipeline.capture.state import (
+    ASKING,
+    STREAMING,
+    CaptureDesk,
+    DdlPuller,
+    Path,
+    PulledStream,
+    Row,
+    Sorter,
+)
 from ticdc_lab.simulate.pipeline.cdc_messages import Entries, ResolvedTs
 from ticdc_lab.simulate.pipeline.keys import META, handle_of, shown, span_of
-from ticdc_lab.simulate.pipeline.tables import Job, TableInfo
+from ticdc_lab.simulate.pipeline.tables import FinishedJob, TableInfo
 from ticdc_lab.simulate.scheduler.executor import PREPARING, REPLICATING, STOPPING, WRITING, Pipeline, marked, scanned
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn
 
 # The DDL puller of a capture: the keys of DDL jobs as a table of their own; its jobs in order make the schema.
 
 
-def fresh(tables: tuple[TableInfo, ...], at_us: int) -> Ddl:
+def fresh(tables: tuple[TableInfo, ...], at_us: int) -> DdlPuller:
     """Give one that knows the tables before any job; all jobs come from its scan, also those before the changefeed."""
-    return Ddl(begun(*span_of(META), 0, at_us), snapshot(tables))
+    return DdlPuller(begun(*span_of(META), 0, at_us), snapshot(tables))
 
 
-def received(desk: Desk, rows: list[Row]) -> None:
+def received(desk: CaptureDesk, rows: list[Row]) -> None:
     """Keep jobs until they are resolved."""
     desk.ddl = desk.ddl._replace(rows=tuple(sorted((*desk.ddl.rows, *rows))))
 
 
-def advanced(desk: Desk) -> bool:
+def advanced(desk: CaptureDesk) -> bool:
     """Apply the jobs that are resolved now; say whether resolved_ts rose."""
     puller = desk.ddl.puller
     resolved_ts = frontier_ts(puller)
@@ -41,12 +50,12 @@ def advanced(desk: Desk) -> bool:
     desk.ddl = desk.ddl._replace(puller=puller._replace(resolved_ts=resolved_ts), rows=left)
     for commit_ts, _, _, key, _, value, _ in sorted(due, key=lambda row: (row[0], row[3])):
         at = (commit_ts, handle_of(key))
-        if isinstance(value, Job) and at > desk.ddl.applied:
+        if isinstance(value, FinishedJob) and at > desk.ddl.applied:
             _apply(desk, commit_ts, value, at)
     return True
 
 
-def _apply(desk: Desk, ts: int, job: Job, at: tuple[int, int]) -> None:
+def _apply(desk: CaptureDesk, ts: int, job: FinishedJob, at: tuple[int, int]) -> None:
     unwritten = [row_ts - 1 for path in desk.paths.values() if (row_ts := sink.first_due_ts(path)) is not None]
     needed_ts = min(desk.inner.checkpoint_ts - 1, desk.duty.executed[0] if desk.duty else ts, *unwritten)
     ddl = desk.ddl
@@ -61,7 +70,7 @@ def _apply(desk: Desk, ts: int, job: Job, at: tuple[int, int]) -> None:
 # What stores send: rows into matcher and sorter, resolved_ts into the frontiers.
 
 
-def entries(desk: Desk, sender: Address, message: Entries) -> None:
+def entries(desk: CaptureDesk, sender: Address, message: Entries) -> None:
     """Take rows of a region."""
     key = desk.kv.owners.get(message.request_id)
     if key is None:
@@ -87,7 +96,7 @@ def entries(desk: Desk, sender: Address, message: Entries) -> None:
         kv_client.begin_scans(desk)
 
 
-def _new(desk: Desk, key: Key, stream: Stream, rows: list[Row]) -> list[Row]:
+def _new(desk: CaptureDesk, key: Key, stream: PulledStream, rows: list[Row]) -> list[Row]:
     """Leave out what is before the start; below what the store promised to be complete nothing may come."""
     if not rows:
         return rows
@@ -102,7 +111,7 @@ def _new(desk: Desk, key: Key, stream: Stream, rows: list[Row]) -> list[Row]:
     return [row for row in rows if row[0] > start_ts]
 
 
-def _keep(desk: Desk, key: Key, rows: list[Row]) -> None:
+def _keep(desk: CaptureDesk, key: Key, rows: list[Row]) -> None:
     if key == META:
         received(desk, rows)
     elif rows:
@@ -110,10 +119,10 @@ def _keep(desk: Desk, key: Key, rows: list[Row]) -> None:
         desk.put(path._replace(sorter=added(path.sorter, rows, desk.settings.sorter_memory_rows)))
 
 
-def resolved(desk: Desk, sender: Address, message: ResolvedTs) -> None:
+def resolved(desk: CaptureDesk, sender: Address, message: ResolvedTs) -> None:
     """Take a resolved_ts of regions; one that is being scanned has none yet."""
     owners, ts = desk.kv.owners, message.ts
-    told: dict[Key, dict[int, Stream]] = {}
+    told: dict[Key, dict[int, PulledStream]] = {}
     for request_id, _ in message.regions:
         key = owners.get(request_id)
         if key is None:
@@ -132,7 +141,7 @@ def resolved(desk: Desk, sender: Address, message: ResolvedTs) -> None:
         advance(desk, key)
 
 
-def advance(desk: Desk, key: Key) -> None:
+def advance(desk: CaptureDesk, key: Key) -> None:
     """Bring a frontier up to its regions, and let out what is due then."""
     if key == META:
         if advanced(desk):
@@ -150,7 +159,7 @@ def advance(desk: Desk, key: Key) -> None:
 Pipelines = Map[Key, Pipeline]
 
 
-def followed(desk: Desk, before: Pipelines) -> None:
+def followed(desk: CaptureDesk, before: Pipelines) -> None:
     """Bring the data paths up to the pipelines after a step of the scheduler's machine."""
     after = desk.executor.pipelines
     if after is before:
@@ -164,7 +173,7 @@ def followed(desk: Desk, before: Pipelines) -> None:
     kv_client.begin_scans(desk)
 
 
-def _follow(desk: Desk, key: Key, pipeline: Pipeline) -> None:
+def _follow(desk: CaptureDesk, key: Key, pipeline: Pipeline) -> None:
     path = desk.paths.get(key)
     if path is not None and path.state not in WRITING and pipeline.start_ts < path.start_ts:
         because = f"it shall write from {pipeline.start_ts} on, and has pulled from {path.start_ts} only"
@@ -184,7 +193,7 @@ def _follow(desk: Desk, key: Key, pipeline: Pipeline) -> None:
         sink.pump(desk, key)
 
 
-def _begin(desk: Desk, key: Key, pipeline: Pipeline) -> Path:
+def _begin(desk: CaptureDesk, key: Key, pipeline: Pipeline) -> Path:
     puller = begun(*span_of_key(key), pipeline.start_ts, desk.at_us)
     path = Path(key, PREPARING, pipeline.start_ts, pipeline.start_ts, puller, Sorter(pipeline.start_ts))
     desk.put(path)
@@ -193,7 +202,7 @@ def _begin(desk: Desk, key: Key, pipeline: Pipeline) -> Path:
     return desk.paths[key]
 
 
-def _drop(desk: Desk, key: Key) -> None:
+def _drop(desk: CaptureDesk, key: Key) -> None:
     """Pull and write no more of a table, at once."""
     kv_client.leave(desk, key)
     path = desk.paths[key]
@@ -202,7 +211,7 @@ def _drop(desk: Desk, key: Key) -> None:
     desk.tell(key, path.state, None, f"{left} rows were due and not acknowledged" if left else "nothing was under way")
 
 
-def measured(desk: Desk) -> None:
+def measured(desk: CaptureDesk) -> None:
     """Tell the scheduler how far every table is, and whose scan has ended."""
     executor = desk.executor
     marks = {}

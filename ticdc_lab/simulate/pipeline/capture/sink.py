@@ -8,8 +8,8 @@ from operator import itemgetter
 from typing import Any
 
 from ticdc_lab.simulate.machine import Broken, Decided, Ignored, Send
-from ticdc_lab.simulate.pipeline.capture.mounter import Unknown, mounted, taken
-from ticdc_lab.simulate.pipeline.capture.state import Desk, Flight, Path, Row, Sink
+from ticdc_lab.simulate.pipeline.capture.mounter import UnknownTable, mounted, taken
+from ticdc_lab.simulate.pipeline.capture.state import CaptureDesk, Flight, Path, Row, Sink
 from ticdc_lab.simulate.pipeline.keys import table_of
 from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, BY_PROCESSOR, BY_SNAPSHOT, CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, SEVERAL, Begin, Publish, Write, Written
@@ -25,7 +25,7 @@ def table_of_key(key: Key) -> int:
     return key if isinstance(key, int) else key.table
 
 
-def resolved_ts(desk: Desk, path: Path) -> int:
+def resolved_ts(desk: CaptureDesk, path: Path) -> int:
     """Give up to where a table's rows and their definitions are known."""
     return max(path.start_ts, min(path.puller.resolved_ts, desk.ddl.resolved_ts))
 
@@ -35,7 +35,7 @@ def first_due_ts(path: Path) -> int | None:
     return path.sink.due[path.sink.at][0] if path.sink.at < len(path.sink.due) else None
 
 
-def marks_of(desk: Desk, path: Path) -> Marks:
+def marks_of(desk: CaptureDesk, path: Path) -> Marks:
     """Say how far a table is: its checkpoint_ts is just below the first row that is not downstream."""
     resolved = resolved_ts(desk, path)
     if path.state not in WRITING:
@@ -56,7 +56,7 @@ def _written_ts(path: Path) -> int:
 # Sending
 
 
-def pump_all(desk: Desk) -> None:
+def pump_all(desk: CaptureDesk) -> None:
     """Let every sink take what it may."""
     if desk.settings.order == BY_PROCESSOR:
         _pump_processor(desk)
@@ -65,7 +65,7 @@ def pump_all(desk: Desk) -> None:
         _pump_table(desk, key)
 
 
-def pump(desk: Desk, key: Key) -> None:
+def pump(desk: CaptureDesk, key: Key) -> None:
     """Let a sink take what is due after something of its table has changed."""
     if desk.settings.order == BY_PROCESSOR:
         desk.pumps = True
@@ -73,23 +73,23 @@ def pump(desk: Desk, key: Key) -> None:
         _pump_table(desk, key)
 
 
-def pump_due(desk: Desk) -> None:
+def pump_due(desk: CaptureDesk) -> None:
     """Let out, once at the end of a step, what has become due of a processor's tables in it."""
     if desk.pumps:
         _pump_processor(desk)
 
 
-def _begins_writes(desk: Desk, path: Path) -> bool:
+def _begins_writes(desk: CaptureDesk, path: Path) -> bool:
     """One that stops begins nothing new, unless nobody else will write it: what was published at most once."""
     return path.state == REPLICATING or (path.state == STOPPING and desk.publishes_first)
 
 
-def _upto_ts(desk: Desk, resolved: int) -> int:
+def _upto_ts(desk: CaptureDesk, resolved: int) -> int:
     upto_ts = min(resolved, desk.limit_ts)
     return min(upto_ts, desk.inner.checkpoint_ts) if desk.publishes_first else upto_ts
 
 
-def _pump_table(desk: Desk, key: Key) -> None:
+def _pump_table(desk: CaptureDesk, key: Key) -> None:
     """Let the sink of a table take what is due, as far as its window is open."""
     path = desk.paths[key]
     if not _begins_writes(desk, path) or key in desk.executor.stalled:
@@ -105,7 +105,7 @@ def _pump_table(desk: Desk, key: Key) -> None:
     desk.put(path)
 
 
-def _pump_processor(desk: Desk) -> None:
+def _pump_processor(desk: CaptureDesk) -> None:
     """Let out what is due of all tables together, by commit_ts, as far as every window is open.
 
     What must wait makes everything behind it wait, also of other tables: else rows would leave out of order.
@@ -128,7 +128,7 @@ def _pump_processor(desk: Desk) -> None:
             return
 
 
-def _sent_in_order(desk: Desk, keys: list[Key], upto_ts: int) -> bool:
+def _sent_in_order(desk: CaptureDesk, keys: list[Key], upto_ts: int) -> bool:
     """Send the rows of all tables up to a ts in batches; whether no window and no stuck sink stopped it."""
     due: list[tuple[Path, list[Change]]] = []
     for key in keys:
@@ -151,7 +151,7 @@ def _sent_in_order(desk: Desk, keys: list[Key], upto_ts: int) -> bool:
     return True
 
 
-def _sent_together(desk: Desk, keys: list[Key], batch: list[tuple[int, int, Change]]) -> bool:
+def _sent_together(desk: CaptureDesk, keys: list[Key], batch: list[tuple[int, int, Change]]) -> bool:
     """Send rows of several tables as one write, where each table's window has room."""
     first_ts: dict[int, int] = {}
     n_rows = [0] * len(keys)
@@ -179,16 +179,16 @@ def _sent_together(desk: Desk, keys: list[Key], batch: list[tuple[int, int, Chan
     return True
 
 
-def _mounted(desk: Desk, path: Path, rows: Sequence[Row]) -> list[Change] | None:
+def _mounted(desk: CaptureDesk, path: Path, rows: Sequence[Row]) -> list[Change] | None:
     table = table_of_key(path.key)
     try:
         return mounted(rows, desk.ddl.schema.get(table, ()))
-    except Unknown as unknown:
+    except UnknownTable as unknown:
         desk.outputs.append(Broken("Every Row Has A Definition", f"table {table}: {unknown}"))
         return None
 
 
-def _refilled(desk: Desk, path: Path, upto_ts: int) -> tuple[Path, bool]:
+def _refilled(desk: CaptureDesk, path: Path, upto_ts: int) -> tuple[Path, bool]:
     sorter, rows = taken(path.sorter, upto_ts, desk.settings.sink_window_rows)
     if not rows:
         return (path if sorter is path.sorter else path._replace(sorter=sorter)), False
@@ -210,7 +210,7 @@ def _each_once(rows: list[Row], last: tuple[object, ...]) -> tuple[list[Row], tu
     return kept, last
 
 
-def _sent(desk: Desk, path: Path) -> Path:
+def _sent(desk: CaptureDesk, path: Path) -> Path:
     """Send what is due of one table in batches, until its window is full."""
     sink, settings = path.sink, desk.settings
     due, at, flights, flying = sink.due, sink.at, list(sink.flights), sink.n_flying
@@ -248,7 +248,7 @@ def _batch_end(due: Sequence[Any], at: int, end: int, settings: CaptureSettings)
 # Answers
 
 
-def written(desk: Desk, answer: Written) -> None:
+def written(desk: CaptureDesk, answer: Written) -> None:
     """Take an acknowledgement."""
     known, waits = False, False
     for key in _keys_of(desk, answer.table):
@@ -277,7 +277,7 @@ def _acknowledged(sink: Sink, number: int) -> Sink:
     return sink._replace(flights=flights[n:], n_flying=sink.n_flying - landed, written=sink.written + landed)
 
 
-def _keys_of(desk: Desk, table: int) -> list[Key]:
+def _keys_of(desk: CaptureDesk, table: int) -> list[Key]:
     if table == SEVERAL:
         return in_turn(desk.paths)
     if table in desk.paths:
@@ -285,11 +285,11 @@ def _keys_of(desk: Desk, table: int) -> list[Key]:
     return in_turn(k for k in desk.paths if table_of_key(k) == table)
 
 
-def _moved(desk: Desk, path: Path) -> Path:
+def _moved(desk: CaptureDesk, path: Path) -> Path:
     return path._replace(checkpoint_ts=marks_of(desk, path).checkpoint_ts)
 
 
-def retry_all(desk: Desk) -> None:
+def retry_all(desk: CaptureDesk) -> None:
     """Send again, in order, what has been without an answer for too long; at most once means never again."""
     if desk.settings.order == BY_PROCESSOR and not desk.publishes_first:
         late = [key for key in in_turn(desk.paths) if _is_late(desk, desk.paths[key])]
@@ -306,14 +306,14 @@ def retry_all(desk: Desk) -> None:
             _again(desk, [key], f"table-path:{key}")
 
 
-def _is_late(desk: Desk, path: Path) -> bool:
+def _is_late(desk: CaptureDesk, path: Path) -> bool:
     flights = path.sink.flights
     if not flights or desk.at_us - min(f.sent_us for f in flights) < desk.settings.retry_us:
         return False
     return path.state in WRITING and path.key not in desk.executor.stalled
 
 
-def _again(desk: Desk, keys: list[Key], subject: str) -> None:
+def _again(desk: CaptureDesk, keys: list[Key], subject: str) -> None:
     """Send everything again that is under way of some tables, each write once and without rows of other tables."""
     flights = {f.id: f for key in keys for f in desk.paths[key].sink.flights}
     writes = [flights[number].write for number in sorted(flights)]
@@ -334,13 +334,13 @@ def _again(desk: Desk, keys: list[Key], subject: str) -> None:
 # Snapshots
 
 
-def begin(desk: Desk, path: Path) -> None:
+def begin(desk: CaptureDesk, path: Path) -> None:
     """Void what an older writer staged above the start."""
     if desk.settings.semantics == BY_SNAPSHOT:
         desk.outputs.append(Send(DOWNSTREAM, Begin(table_of_key(path.key), path.start_ts)))
 
 
-def publish(desk: Desk) -> None:
+def publish(desk: CaptureDesk) -> None:
     """Let what is staged become visible up to the persisted global checkpoint."""
     if desk.settings.semantics == BY_SNAPSHOT:
         for key in in_turn(k for k in desk.paths if desk.paths[k].state in WRITING):

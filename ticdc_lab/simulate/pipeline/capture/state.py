@@ -11,7 +11,7 @@ from ticdc_lab.simulate.pipeline.cdc_messages import KvRow
 from ticdc_lab.simulate.pipeline.keys import META
 from ticdc_lab.simulate.pipeline.settings import AT_MOST_ONCE, CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import Write
-from ticdc_lab.simulate.pipeline.tables import Job, TableInfo
+from ticdc_lab.simulate.pipeline.tables import FinishedJob, TableInfo
 from ticdc_lab.simulate.scheduler.capture import CaptureState
 from ticdc_lab.simulate.scheduler.etcd_messages import View
 from ticdc_lab.simulate.scheduler.executor import Executor
@@ -32,7 +32,7 @@ where there is none); sorted as it is."""
 
 
 @stepped
-class Stream(NamedTuple):
+class PulledStream(NamedTuple):
     """A region, or the part of it that belongs to a span, that a store sends.
 
     Attributes
@@ -82,7 +82,7 @@ class Puller(NamedTuple):
     start: int
     end: int
     resolved_ts: int
-    streams: Map[int, Stream] = Map()
+    streams: Map[int, PulledStream] = Map()
     gaps: tuple[Gap, ...] = ()
     received: int = 0
 
@@ -179,13 +179,13 @@ Schema: TypeAlias = "Map[int, tuple[Version, ...]]"
 
 
 @stepped
-class Ddl(NamedTuple):
+class DdlPuller(NamedTuple):
     """The DDL puller: rows that are not resolved, the schema up to resolved_ts, and the jobs that may be needed."""
 
     puller: Puller
     schema: Schema
     rows: tuple[Row, ...] = ()
-    jobs: tuple[tuple[int, Job], ...] = ()
+    jobs: tuple[tuple[int, FinishedJob], ...] = ()
     applied: tuple[int, int] = (0, 0)
 
     @property
@@ -253,7 +253,7 @@ class DataState(NamedTuple):
     """
 
     inner: CaptureState
-    ddl: Ddl
+    ddl: DdlPuller
     paths: Map[Key, Path] = Map()
     kv: KvClient = KvClient()
     duty: Duty | None = None
@@ -307,7 +307,7 @@ MOUNTED = "mounted"
 """The timer of a pool that was busy."""
 
 
-class Desk:
+class CaptureDesk:
     """A state that is being changed.
 
     Parameters

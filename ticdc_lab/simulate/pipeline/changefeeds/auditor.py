@@ -17,7 +17,7 @@ from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.machine import Address, Changed, Send
 from ticdc_lab.simulate.pipeline.changefeeds.changefeed import NORMAL, Changefeed, Of, downstream_of, named
 from ticdc_lab.simulate.pipeline.changefeeds.etcd import SharedState
-from ticdc_lab.simulate.pipeline.changefeeds.server import ServerState, Step
+from ticdc_lab.simulate.pipeline.changefeeds.server import CaptureServerState, ChangefeedStep
 from ticdc_lab.simulate.pipeline.monitor import PipelineMonitor
 from ticdc_lab.simulate.pipeline.tidb import TIDB
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
@@ -81,7 +81,7 @@ class ChangefeedsAuditor:
         found: Found = None
         if isinstance(after, SharedState):
             found = self._persisted(kernel, before, after, outputs)
-        elif isinstance(after, ServerState):
+        elif isinstance(after, CaptureServerState):
             found = self._silent(kernel, after, outputs)
             for step in after.steps:
                 found = found or self._stepped(kernel, at, step)
@@ -111,7 +111,7 @@ class ChangefeedsAuditor:
         return found
 
     def _parts(self, state: Any) -> Iterable[tuple[str, PipelineMonitor, Any]]:
-        if isinstance(state, ServerState):
+        if isinstance(state, CaptureServerState):
             for name in sorted(state.running):
                 yield name, self.each[name], state.running[name].state
 
@@ -150,7 +150,7 @@ class ChangefeedsAuditor:
 
     # Captures
 
-    def _silent(self, kernel: Kernel, after: ServerState, outputs: Sequence[Any]) -> Found:
+    def _silent(self, kernel: Kernel, after: CaptureServerState, outputs: Sequence[Any]) -> Found:
         if after.view is None:
             return None
         for output in outputs:
@@ -171,7 +171,7 @@ class ChangefeedsAuditor:
                     )
         return None
 
-    def _stepped(self, kernel: Kernel, at: Address, step: Step) -> Found:
+    def _stepped(self, kernel: Kernel, at: Address, step: ChangefeedStep) -> Found:
         monitor = self.each[step.changefeed]
         if step.before is None:  # it begins anew: an owner is elected once an epoch, and writes come again
             monitor.scheduler.owner_rev = 0
@@ -180,7 +180,7 @@ class ChangefeedsAuditor:
         found = _of(step.changefeed, monitor.saw(seen, at, step.before, step.after, step.outputs))
         return found or self._resumed(at, step)
 
-    def _resumed(self, at: Address, step: Step) -> Found:
+    def _resumed(self, at: Address, step: ChangefeedStep) -> Found:
         """See whether a table begins below what was persisted when the changefeed began, or went on."""
         pipelines, old = step.after.processor.executor.pipelines, step.before
         if old is not None and pipelines is old.processor.executor.pipelines:

@@ -20,14 +20,21 @@ from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.pipeline.changefeeds.auditor import ChangefeedsAuditor
 from ticdc_lab.simulate.pipeline.changefeeds.changefeed import Changefeed, CreateChangefeed, Of, downstream_of, named
 from ticdc_lab.simulate.pipeline.changefeeds.etcd import SharedEtcd, SharedState
-from ticdc_lab.simulate.pipeline.changefeeds.server import CaptureServer, ServerState
+from ticdc_lab.simulate.pipeline.changefeeds.server import CaptureServer, CaptureServerState
 from ticdc_lab.simulate.pipeline.downstream import Downstream, Entry, entries
 from ticdc_lab.simulate.pipeline.keys import table_of
 from ticdc_lab.simulate.pipeline.load import Load, require_rows
 from ticdc_lab.simulate.pipeline.log import log_events
-from ticdc_lab.simulate.pipeline.monitor import Measures, PipelineMonitor
+from ticdc_lab.simulate.pipeline.monitor import PipelineMonitor, RowMeasures
 from ticdc_lab.simulate.pipeline.run import upstream
-from ticdc_lab.simulate.pipeline.settings import BY_PROCESSOR, CONFLICT, MEASURED, MQ, DownstreamSettings, Settings
+from ticdc_lab.simulate.pipeline.settings import (
+    BY_PROCESSOR,
+    CONFLICT,
+    MEASURED,
+    MQ,
+    DownstreamSettings,
+    PipelineSettings,
+)
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
 from ticdc_lab.simulate.pipeline.tables import Change
 from ticdc_lab.simulate.pipeline.tidb import PD, TIDB
@@ -38,13 +45,13 @@ from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
-from ticdc_lab.simulate.scheduler.monitor import Monitor
+from ticdc_lab.simulate.scheduler.monitor import SchedulerMonitor
 from ticdc_lab.simulate.scheduler.variants import capture_machine
 from ticdc_lab.simulate.trace import EVENTS, Recorder
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class ChangefeedsRun(SimulatedRun[Settings]):
+class ChangefeedsRun(SimulatedRun[PipelineSettings]):
     """A run of several changefeeds.
 
     Attributes
@@ -85,7 +92,7 @@ class ChangefeedsRun(SimulatedRun[Settings]):
         """Give the same as the events of a change log (:func:`ticdc_lab.simulate.pipeline.log.log_events`)."""
         return log_events(self.entries(name), _downstream(self.settings, self._created(name)))
 
-    def measures(self, name: str) -> Measures:
+    def measures(self, name: str) -> RowMeasures:
         """Count a changefeed's rows."""
         return self.auditor.each[name].measures
 
@@ -125,7 +132,7 @@ class OneOfSeveral:
     name: str
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> PipelineSettings:
         """Give what the run was told."""
         return self.run.settings
 
@@ -142,7 +149,7 @@ class OneOfSeveral:
     def _seen(self, states: Mapping[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for address, state in states.items():
-            if isinstance(state, ServerState):
+            if isinstance(state, CaptureServerState):
                 if self.name in state.running:
                     found[address] = state.running[self.name].state
             elif isinstance(state, SharedState):
@@ -154,7 +161,7 @@ class OneOfSeveral:
 
 
 def simulate_changefeeds(
-    settings: Settings,
+    settings: PipelineSettings,
     load: Load,
     changefeeds: Sequence[CreateChangefeed],
     *,
@@ -243,7 +250,7 @@ def simulate_changefeeds(
 
 
 def _created(
-    changefeeds: Sequence[CreateChangefeed], faults: Sequence[Fault], settings: Settings, load: Load
+    changefeeds: Sequence[CreateChangefeed], faults: Sequence[Fault], settings: PipelineSettings, load: Load
 ) -> tuple[CreateChangefeed, ...]:
     """Give every changefeed that will ever be there, with the ts at which it starts."""
     later = [
@@ -267,16 +274,16 @@ def _created(
     return tuple(found)
 
 
-def _downstream(settings: Settings, create: CreateChangefeed) -> DownstreamSettings:
+def _downstream(settings: PipelineSettings, create: CreateChangefeed) -> DownstreamSettings:
     return replace(settings.downstream, kind=create.kind or settings.downstream.kind)
 
 
 def _monitor(
-    settings: Settings, tables: frozenset[Any], items: Any, roles: Mapping[str, str], create: CreateChangefeed
+    settings: PipelineSettings, tables: frozenset[Any], items: Any, roles: Mapping[str, str], create: CreateChangefeed
 ) -> PipelineMonitor:
     only, own, start_ts = create.only, _downstream(settings, create), ts_of(create.start_us or 0)
     wanted = tables if only is None else tables & only
     return PipelineMonitor(
-        Monitor(start_ts, wanted), items, roles, start_ts, settings.capture.semantics, settings.capture.rule,
+        SchedulerMonitor(start_ts, wanted), items, roles, start_ts, settings.capture.semantics, settings.capture.rule,
         settings.capture.order == BY_PROCESSOR, own.whole, only=only,
     )  # fmt: skip

@@ -34,7 +34,7 @@ from ticdc_lab.simulate.pipeline.changefeeds.changefeed import (
     downstream_of,
 )
 from ticdc_lab.simulate.pipeline.changefeeds.run import ChangefeedsRun, simulate_changefeeds
-from ticdc_lab.simulate.pipeline.changefeeds.server import ServerState
+from ticdc_lab.simulate.pipeline.changefeeds.server import CaptureServerState
 from ticdc_lab.simulate.pipeline.facts import look_now_and_then
 from ticdc_lab.simulate.pipeline.looking import moments, why_at
 from ticdc_lab.simulate.pipeline.planned import EVENTS as OF_ONE
@@ -153,7 +153,9 @@ class ChangefeedsFacts:
     def imbalance(self) -> int:
         """Give the most tables of one changefeed that a capture has above another one."""
         assert self.kernel is not None
-        up = [s for a, s in self.kernel.states.items() if a not in self.kernel.down and isinstance(s, ServerState)]
+        up = [
+            s for a, s in self.kernel.states.items() if a not in self.kernel.down and isinstance(s, CaptureServerState)
+        ]
         names = sorted({name for s in up for name in s.running})
         counts = [[len(s.running[n].state.paths) if n in s.running else 0 for s in up] for n in names]
         return max((max(c) - min(c) for c in counts), default=0)

@@ -59,7 +59,7 @@ _SESSION = (Register, KeepAlive)
 _TIMERS = ("keepalive", "fence")
 
 
-class Running(NamedTuple):
+class RunningChangefeed(NamedTuple):
     """A changefeed in a capture: its epoch, its machine, and that machine's state."""
 
     epoch: int
@@ -67,7 +67,7 @@ class Running(NamedTuple):
     state: DataState
 
 
-class Step(NamedTuple):
+class ChangefeedStep(NamedTuple):
     """What a changefeed did in a step of its capture; ``before`` is None where it began."""
 
     changefeed: str
@@ -77,7 +77,7 @@ class Step(NamedTuple):
     outputs: tuple[Output, ...]
 
 
-class ServerState(NamedTuple):
+class CaptureServerState(NamedTuple):
     """A capture of several changefeeds.
 
     Attributes
@@ -99,10 +99,10 @@ class ServerState(NamedTuple):
     address: Address
     ends_us: int
     view: Changefeeds | None = None
-    running: Map[str, Running] = Map()
+    running: Map[str, RunningChangefeed] = Map()
     early: tuple[tuple[Address, Of], ...] = ()
     lost: bool = False
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ChangefeedStep, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +123,15 @@ class CaptureServer:
     settings: CaptureSettings
     tables: tuple[TableInfo, ...] = ()
 
-    def start(self, address: Address, now: Now) -> tuple[ServerState, list[Output]]:
+    def start(self, address: Address, now: Now) -> tuple[CaptureServerState, list[Output]]:
         """Register; changefeeds begin when etcd tells of them."""
-        work = self._work(ServerState(address, self.scheduler.lease_end(now.at_us + now.skew_us)), now)
+        work = self._work(CaptureServerState(address, self.scheduler.lease_end(now.at_us + now.skew_us)), now)
         work.outputs.append(Send(ETCD, Register(self.scheduler.version)))
         work.outputs.append(Wake(self.scheduler.terms.keep_alive_us, "keepalive"))
         work.fence()
         return work.done(), work.outputs
 
-    def step(self, state: ServerState, event: Event, now: Now) -> tuple[ServerState, list[Output]]:
+    def step(self, state: CaptureServerState, event: Event, now: Now) -> tuple[CaptureServerState, list[Output]]:
         """Take an event, and give it to the changefeeds it is for; first of all see whether the session still lives."""
         work = self._work(state, now)
         if now.at_us + now.skew_us >= state.ends_us:
@@ -147,20 +147,20 @@ class CaptureServer:
             work.deliver(event.command.changefeed, Asked(event.command.command))
         return work.done(), work.outputs
 
-    def _work(self, state: ServerState, now: Now) -> _Work:
+    def _work(self, state: CaptureServerState, now: Now) -> _Work:
         return _Work(self, state, now)
 
 
 class _Work:
     """One step of a capture of several changefeeds."""
 
-    def __init__(self, server: CaptureServer, state: ServerState, now: Now) -> None:
-        self.server, self.now, self.steps = server, now, list[Step]()
+    def __init__(self, server: CaptureServer, state: CaptureServerState, now: Now) -> None:
+        self.server, self.now, self.steps = server, now, list[ChangefeedStep]()
         self.address, self.ends_us, self.view, self.running, self.early, self.lost, _ = state
         self.outputs: list[Output] = []
 
-    def done(self) -> ServerState:
-        return ServerState(
+    def done(self) -> CaptureServerState:
+        return CaptureServerState(
             self.address, self.ends_us, self.view, self.running, self.early, self.lost, tuple(self.steps)
         )
 
@@ -321,8 +321,8 @@ class _Work:
         outputs: Iterable[Output],
     ) -> None:  # fmt: skip
         own = tuple(outputs)
-        self.steps.append(Step(name, epoch, before, after, own))
-        self.running = self.running.set(name, Running(epoch, machine, after))
+        self.steps.append(ChangefeedStep(name, epoch, before, after, own))
+        self.running = self.running.set(name, RunningChangefeed(epoch, machine, after))
         self.outputs += [found for output in own if (found := _named(name, epoch, output)) is not None]
 
 

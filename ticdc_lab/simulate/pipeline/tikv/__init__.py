@@ -1,4 +1,4 @@
-"""The upstream: TiKV stores with their CDC component, and PD (:class:`.store.Store`, :class:`.pd.Pd`)."""
+"""The upstream: TiKV stores with their CDC component, and PD (:class:`.store.TikvStore`, :class:`.pd.Pd`)."""
 
 from ticdc_lab.simulate.pipeline.tikv.facts import cf_rows as cf_rows
 from ticdc_lab.simulate.pipeline.tikv.facts import committed as committed
@@ -7,5 +7,5 @@ from ticdc_lab.simulate.pipeline.tikv.facts import region_facts as region_facts
 from ticdc_lab.simulate.pipeline.tikv.pd import Pd as Pd
 from ticdc_lab.simulate.pipeline.tikv.pd import PdState as PdState
 from ticdc_lab.simulate.pipeline.tikv.region_data import initial_regions as initial_regions
-from ticdc_lab.simulate.pipeline.tikv.store import Store as Store
-from ticdc_lab.simulate.pipeline.tikv.store_state import StoreState as StoreState
+from ticdc_lab.simulate.pipeline.tikv.store import TikvStore as TikvStore
+from ticdc_lab.simulate.pipeline.tikv.store_state import TikvStoreState as TikvStoreState

@@ -18,7 +18,7 @@ from ticdc_lab.simulate.pipeline.cdc_messages import (
 )
 from ticdc_lab.simulate.pipeline.kv_messages import ROLLBACK, EpochNotMatch, NotLeader, RegionNotFound
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data, read, records, value_at
-from ticdc_lab.simulate.pipeline.tikv.store_state import Stream, Turn
+from ticdc_lab.simulate.pipeline.tikv.store_state import ServedStream, StoreTurn
 
 
 def keys_of(data: Data, start: int, end: int, checkpoint_ts: int) -> tuple[int, ...]:
@@ -73,7 +73,7 @@ def next_batch(data: Data, keys: tuple[int, ...], at: int, checkpoint_ts: int, m
 SCAN = "scan"
 
 
-def register(turn: Turn, sender: Address, message: Register) -> None:
+def register(turn: StoreTurn, sender: Address, message: Register) -> None:
     """Open a stream, and scan what was committed after its checkpoint_ts."""
     _forget_former_lives(turn, sender)
     request_id, region, epoch, checkpoint_ts, start, end = message
@@ -88,19 +88,19 @@ def register(turn: Turn, sender: Address, message: Register) -> None:
         return
     keys = keys_of(data, start, end, checkpoint_ts)
     whole = start <= data.start and data.end <= end
-    stream = Stream(sender, request_id, start, end, checkpoint_ts, whole, data, keys)
+    stream = ServedStream(sender, request_id, start, end, checkpoint_ts, whole, data, keys)
     turn.state = turn.state._replace(streams=turn.state.streams.set(region, (*streams, stream)))
     what = f"{sender} registered: {len(keys)} keys to scan"
     turn.out.append(Changed(f"stream:{region}:{sender}", None, "scanning", what))
     _wait(turn, region, stream)
 
 
-def _served(turn: Turn, region: int) -> Data | None:
+def _served(turn: StoreTurn, region: int) -> Data | None:
     peer = turn.state.peers.get(region)
     return peer.led.applied if peer and peer.led else None
 
 
-def _refused(turn: Turn, region: int, epoch: int) -> NotLeader | EpochNotMatch | RegionNotFound | None:
+def _refused(turn: StoreTurn, region: int, epoch: int) -> NotLeader | EpochNotMatch | RegionNotFound | None:
     data = _served(turn, region)
     if region not in turn.state.peers:
         return RegionNotFound(region)
@@ -111,13 +111,13 @@ def _refused(turn: Turn, region: int, epoch: int) -> NotLeader | EpochNotMatch |
     return None
 
 
-def deregister(turn: Turn, sender: Address, message: Deregister) -> None:
+def deregister(turn: StoreTurn, sender: Address, message: Deregister) -> None:
     """Let a stream go."""
     streams = turn.state.streams.get(message.region, ())
     _set(turn, message.region, [s for s in streams if s.address != sender or s.request_id != message.request_id])
 
 
-def _forget_former_lives(turn: Turn, sender: Address) -> None:
+def _forget_former_lives(turn: StoreTurn, sender: Address) -> None:
     """Let the streams of a capture go that came back under a new address: nobody reads them."""
     node, life = node_of(sender), life_of(sender)
     for region, streams in sorted(turn.state.streams.items()):
@@ -126,20 +126,20 @@ def _forget_former_lives(turn: Turn, sender: Address) -> None:
             _set(turn, region, left)
 
 
-def _set(turn: Turn, region: int, streams: Sequence[Stream]) -> None:
+def _set(turn: StoreTurn, region: int, streams: Sequence[ServedStream]) -> None:
     known = turn.state.streams
     changed = known.set(region, tuple(streams)) if streams else known.delete(region) if region in known else known
     turn.state = turn.state._replace(streams=changed)
 
 
-def _wait(turn: Turn, region: int, stream: Stream) -> None:
+def _wait(turn: StoreTurn, region: int, stream: ServedStream) -> None:
     """Send the next batch of a scan when it has been read."""
     n = min(len(stream.keys) - stream.at, turn.store.settings.scan_batch)
     after_us = n * 1_000_000 // turn.store.settings.scan_rows_per_s
     turn.out.append(Wake(after_us, (SCAN, region, stream.address, stream.request_id)))
 
 
-def scan(turn: Turn, region: int, address: Address, request_id: int) -> None:
+def scan(turn: StoreTurn, region: int, address: Address, request_id: int) -> None:
     """Send a batch of a scan; after the last one the stream is initialised."""
     streams = turn.state.streams.get(region, ())
     found = [i for i, s in enumerate(streams) if s.address == address and s.request_id == request_id]
@@ -160,7 +160,7 @@ def scan(turn: Turn, region: int, address: Address, request_id: int) -> None:
     turn.out.append(Send(address, Entries(request_id, region, tuple(rows))))
 
 
-def observe(turn: Turn, region: int, rows: tuple[KvRow, ...]) -> None:
+def observe(turn: StoreTurn, region: int, rows: tuple[KvRow, ...]) -> None:
     """Stream what is applied."""
     for stream in turn.state.streams.get(region, ()):
         start, end = stream.start, stream.end
@@ -169,7 +169,7 @@ def observe(turn: Turn, region: int, rows: tuple[KvRow, ...]) -> None:
             turn.out.append(Send(stream.address, Entries(stream.request_id, region, told)))
 
 
-def tell_resolved(turn: Turn, regions: Iterable[int]) -> None:
+def tell_resolved(turn: StoreTurn, regions: Iterable[int]) -> None:
     """Tell every initialised stream of these regions its resolved_ts, also one that has not moved: the stream lives."""
     told: dict[tuple[Address, int], list[tuple[int, int]]] = {}
     for region in regions:
@@ -183,7 +183,7 @@ def tell_resolved(turn: Turn, regions: Iterable[int]) -> None:
         turn.out.append(Send(address, ResolvedTs(ts, tuple(of_regions))))
 
 
-def end_streams(turn: Turn, region: int, error: NotLeader | EpochNotMatch | RegionNotFound) -> None:
+def end_streams(turn: StoreTurn, region: int, error: NotLeader | EpochNotMatch | RegionNotFound) -> None:
     """End all streams of a region: it is another one now, or led by another store."""
     for stream in turn.state.streams.get(region, ()):
         turn.out.append(Send(stream.address, RegionFailed(stream.request_id, region, error)))

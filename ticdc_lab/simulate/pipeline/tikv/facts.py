@@ -9,13 +9,13 @@ from ticdc_lab.simulate.pipeline.kv_messages import ROLLBACK
 from ticdc_lab.simulate.pipeline.observed import CfRow, HeldLock, RegionFacts
 from ticdc_lab.simulate.pipeline.tables import Value
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data, read, records, value_at
-from ticdc_lab.simulate.pipeline.tikv.store_state import StoreState
+from ticdc_lab.simulate.pipeline.tikv.store_state import TikvStoreState
 
 Version: TypeAlias = "tuple[int, int, int, str, Value | None, Value | None]"
 """commit_ts, start_ts, key, op, value, old_value."""
 
 
-def region_facts(state: StoreState) -> tuple[RegionFacts, ...]:
+def region_facts(state: TikvStoreState) -> tuple[RegionFacts, ...]:
     """Give the regions that a store leads and serves, in key order."""
     facts = []
     for region, peer in state.peers.items():
@@ -46,7 +46,7 @@ def _held_locks(data: Data) -> tuple[HeldLock, ...]:
     return tuple(HeldLock(*holder, tuple(sorted(held))) for holder, held in sorted(keys.items()))
 
 
-def cf_rows(state: StoreState, key: int) -> tuple[CfRow, ...]:
+def cf_rows(state: TikvStoreState, key: int) -> tuple[CfRow, ...]:
     """Give what the three column families hold of a key on the store that leads its region; else nothing.
 
     Returns
@@ -69,13 +69,13 @@ def cf_rows(state: StoreState, key: int) -> tuple[CfRow, ...]:
     return tuple(rows)
 
 
-def committed(state: StoreState) -> Iterator[Version]:
+def committed(state: TikvStoreState) -> Iterator[Version]:
     """Give all versions that are committed in the regions that a store leads, regions and keys in their order."""
     for data in sorted(_served(state), key=lambda d: d.start):
         yield from _versions(data, ())
 
 
-def committed_in(states: Iterable[StoreState]) -> Iterator[Version]:
+def committed_in(states: Iterable[TikvStoreState]) -> Iterator[Version]:
     """Give all versions that are committed upstream, each once, whatever has happened to the stores.
 
     A store that is down or cut off may still take itself for a leader of what has another leader or is divided by now:
@@ -106,5 +106,5 @@ def _versions(data: Data, without: Sequence[tuple[int, int]]) -> Iterator[Versio
                 yield commit_ts, start_ts, key, kind, value, value_at(older, key, data.default)
 
 
-def _served(state: StoreState) -> list[Data]:
+def _served(state: TikvStoreState) -> list[Data]:
     return [p.led.applied for p in state.peers.values() if p.led is not None and p.led.applied is not None]

@@ -26,7 +26,7 @@ from ticdc_lab.simulate.machine import (
     one_by_one,
     stepped,
 )
-from ticdc_lab.simulate.pipeline.kv_messages import GetRegions, Region, RegionHeartbeat, Regions
+from ticdc_lab.simulate.pipeline.kv_messages import GetRegions, KvRegion, RegionHeartbeat, Regions
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import AskSplit, Campaign, SplitId, Stores
 from ticdc_lab.simulate.pipeline.tikv.region_data import peers_of
@@ -37,7 +37,7 @@ LOOK = "look"
 class Known(NamedTuple):
     """A region as PD knows it, and when its leader was last heard; ``tries`` counts elections asked for since."""
 
-    region: Region
+    region: KvRegion
     term: int
     peers: tuple[str, ...]
     heard_us: int
@@ -69,7 +69,7 @@ class Pd:
 
     settings: TikvSettings
     stores: tuple[str, ...]
-    regions: tuple[Region, ...]
+    regions: tuple[KvRegion, ...]
 
     def start(self, address: Address, now: Now) -> tuple[PdState, list[Output]]:
         """Know the first regions, and take all stores to live."""
@@ -164,13 +164,13 @@ class Pd:
         return now.at_us - state.stores[store][1] <= self.settings.store_down_us
 
 
-def regions_in(state: PdState, start: int, end: int) -> tuple[Region, ...]:
+def regions_in(state: PdState, start: int, end: int) -> tuple[KvRegion, ...]:
     """Give the regions of a range in key order."""
     found = [k.region for k in state.regions.values() if k.region.start < end and start < k.region.end]
     return tuple(sorted(found, key=lambda r: r.start))
 
 
-def _is_news(known: Sequence[Known], region: Region, term: int) -> bool:
+def _is_news(known: Sequence[Known], region: KvRegion, term: int) -> bool:
     """Whether a report is not older than what is known of its range."""
     for other in known:
         if other.region.id == region.id:
@@ -181,9 +181,9 @@ def _is_news(known: Sequence[Known], region: Region, term: int) -> bool:
     return True
 
 
-def _overlap(one: Region, other: Region) -> bool:
+def _overlap(one: KvRegion, other: KvRegion) -> bool:
     return one.start < other.end and other.start < one.end
 
 
-def _shown(region: Region) -> str:
+def _shown(region: KvRegion) -> str:
     return f"{region.leader}, epoch {region.epoch}"

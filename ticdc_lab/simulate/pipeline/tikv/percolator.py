@@ -43,11 +43,11 @@ from ticdc_lab.simulate.pipeline.tikv.region_data import (
     records,
     value_at,
 )
-from ticdc_lab.simulate.pipeline.tikv.store_state import Batch, Entry, Turn
+from ticdc_lab.simulate.pipeline.tikv.store_state import LogEntry, OpenBatch, StoreTurn
 from ticdc_lab.simulate.scheduler.clock import ts_of
 
 
-class Draft:
+class RegionDraft:
     """A region while a batch is applied to it.
 
     Parameters
@@ -78,7 +78,7 @@ class Draft:
         return replace(self.data, locks=self.locks.finish(), write=self.write.finish(), default=self.default.finish())
 
 
-def prewrite(draft: Draft, command: Prewrite) -> Refusal | None:
+def prewrite(draft: RegionDraft, command: Prewrite) -> Refusal | None:
     """Lock the keys of a transaction and store their values; what is locked by it already stays as it is.
 
     Returns
@@ -132,7 +132,7 @@ def _judged(key: int, newest: Written, start_ts: int) -> tuple[Refusal | None, b
     return None, False
 
 
-def commit(draft: Draft, command: Commit) -> Refusal | None:
+def commit(draft: RegionDraft, command: Commit) -> Refusal | None:
     """Turn the locks of a transaction into write records; what is committed already stays as it is.
 
     Returns
@@ -167,7 +167,7 @@ def commit(draft: Draft, command: Commit) -> Refusal | None:
     return None
 
 
-def _collect(draft: Draft, keys: list[int], keeps: int) -> None:
+def _collect(draft: RegionDraft, keys: list[int], keeps: int) -> None:
     """Let old versions go (GC)."""
     for key in keys:
         newest = draft.write[key]
@@ -180,7 +180,7 @@ def _collect(draft: Draft, keys: list[int], keeps: int) -> None:
                     del draft.default[key, record[1]]
 
 
-def rollback(draft: Draft, command: Rollback) -> Refusal | None:
+def rollback(draft: RegionDraft, command: Rollback) -> Refusal | None:
     """Take the locks of a transaction away and note for each key that it will not be, so that a late prewrite fails.
 
     Returns
@@ -210,7 +210,7 @@ def rollback(draft: Draft, command: Rollback) -> Refusal | None:
 # Batches of commands: who may answer them, what they do, and what waits for a majority.
 
 
-def take_batch(turn: Turn, sender: Address, message: BatchCommands) -> None:
+def take_batch(turn: StoreTurn, sender: Address, message: BatchCommands) -> None:
     """Try the commands on what is proposed so far, and propose what comes of it, one entry a region.
 
     Also a refusal, and "this is done already", wait for a majority: a leader that is one no more may be wrong in both.
@@ -219,7 +219,7 @@ def take_batch(turn: Turn, sender: Address, message: BatchCommands) -> None:
     if keeps is not None:
         before_ts = ts_of(max(0, turn.now.at_us - 2 * turn.store.settings.store_down_us))
     splits_tables = turn.store.settings.splits_tables
-    drafts: dict[int, tuple[int, Draft, list[int]]] = {}
+    drafts: dict[int, tuple[int, RegionDraft, list[int]]] = {}
     results: list[Refusal | None] = []
     for i, command in enumerate(message.commands):
         region, epoch = command[0], command[1]
@@ -229,7 +229,7 @@ def take_batch(turn: Turn, sender: Address, message: BatchCommands) -> None:
             if refusal is not None:
                 results.append(refusal)
                 continue
-            found = drafts[region] = epoch, Draft(_data_of(turn, region), keeps, before_ts), []
+            found = drafts[region] = epoch, RegionDraft(_data_of(turn, region), keeps, before_ts), []
             if splits_tables and type(command) is Prewrite and command.mutations:
                 split_for_table(turn, found[1].data, command.mutations[0].key)
         _, draft, of = found
@@ -239,24 +239,24 @@ def take_batch(turn: Turn, sender: Address, message: BatchCommands) -> None:
         turn.out.append(Send(sender, BatchResponses(message.id, tuple(results))))
         return
     number = turn.state.n_batches + 1
-    batch = Batch(sender, message.id, tuple(results), frozenset(drafts))
+    batch = OpenBatch(sender, message.id, tuple(results), frozenset(drafts))
     turn.state = turn.state._replace(batches=turn.state.batches.set(number, batch), n_batches=number)
-    entries = [(r, Entry(0, d.finished(), tuple(d.rows), number, tuple(of))) for r, (_, d, of) in drafts.items()]
+    entries = [(r, LogEntry(0, d.finished(), tuple(d.rows), number, tuple(of))) for r, (_, d, of) in drafts.items()]
     propose(turn, entries)
 
 
-_TRIED: Mapping[type, Callable[[Draft, Any], Refusal | None]] = MappingProxyType(
+_TRIED: Mapping[type, Callable[[RegionDraft, Any], Refusal | None]] = MappingProxyType(
     {Prewrite: prewrite, Commit: commit, Rollback: rollback}
 )
 
 
-def _data_of(turn: Turn, region: int) -> Data:
+def _data_of(turn: StoreTurn, region: int) -> Data:
     data = turn.state.peers[region].data
     assert data is not None
     return data
 
 
-def _refused(turn: Turn, command: Command) -> NotLeader | EpochNotMatch | RegionNotFound | None:
+def _refused(turn: StoreTurn, command: Command) -> NotLeader | EpochNotMatch | RegionNotFound | None:
     """Say why this store cannot take a command at all; what is proposed counts, a split from then on."""
     region = command.region
     peer = turn.state.peers.get(region)

@@ -19,13 +19,13 @@ from ticdc_lab.simulate.pipeline.tikv.raft_messages import (
     Voted,
 )
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data
-from ticdc_lab.simulate.pipeline.tikv.store_state import Batch, Due, Entry, Led, Peer, Turn, Votes
+from ticdc_lab.simulate.pipeline.tikv.store_state import Due, Led, LogEntry, OpenBatch, RegionPeer, StoreTurn, Votes
 from ticdc_lab.simulate.scheduler.clock import before, ts_of
 
 # The answers that clients of a store wait for.
 
 
-def answer(turn: Turn, region: int, entry: Entry, refusal: Refusal | None = None) -> None:
+def answer(turn: StoreTurn, region: int, entry: LogEntry, refusal: Refusal | None = None) -> None:
     """Note that a region's part of a batch is done or refused, and answer the client after the last."""
     batch = turn.state.batches.get(entry.batch)
     if batch is None:
@@ -35,7 +35,7 @@ def answer(turn: Turn, region: int, entry: Entry, refusal: Refusal | None = None
     if refusal is not None:
         results = tuple(refusal if i in entry.commands else r for i, r in enumerate(results))
     if left:
-        batches = turn.state.batches.set(entry.batch, Batch(client, number, results, left))
+        batches = turn.state.batches.set(entry.batch, OpenBatch(client, number, results, left))
     else:
         turn.out.append(Send(client, BatchResponses(number, results)))
         batches = turn.state.batches.delete(entry.batch)
@@ -45,7 +45,7 @@ def answer(turn: Turn, region: int, entry: Entry, refusal: Refusal | None = None
 # How a leader ceases to be one.
 
 
-def stepped_down(turn: Turn, region: int, because: str, leader: str | None = None) -> Peer:
+def stepped_down(turn: StoreTurn, region: int, because: str, leader: str | None = None) -> RegionPeer:
     """Give up a leadership: who waits for an answer is sent elsewhere, streams end.
 
     What was proposed and not confirmed may come true all the same: the clients ask again, and commands may be repeated.
@@ -64,7 +64,7 @@ def stepped_down(turn: Turn, region: int, because: str, leader: str | None = Non
     return peer
 
 
-def outvoted(turn: Turn, stale: Iterable[RegionTerm]) -> None:
+def outvoted(turn: StoreTurn, stale: Iterable[RegionTerm]) -> None:
     """Obey a higher term that a peer knows."""
     for region, term in stale:
         peer = turn.state.peers.get(region)
@@ -75,13 +75,13 @@ def outvoted(turn: Turn, stale: Iterable[RegionTerm]) -> None:
         turn.put(region, peer._replace(term=term, votes=None))
 
 
-def destroyed(turn: Turn, sender: Address, message: Destroy) -> None:
+def destroyed(turn: StoreTurn, sender: Address, message: Destroy) -> None:
     """Obey the leader of the region that took others in."""
     for region in message.regions:
         destroy(turn, region)
 
 
-def destroy(turn: Turn, region: int) -> None:
+def destroy(turn: StoreTurn, region: int) -> None:
     """Let the peer of a region go that was merged into another; nobody votes in it any more."""
     peer = turn.state.peers.get(region)
     if peer is not None:
@@ -102,23 +102,23 @@ APPLY = "apply"
 EVER = 1 << 62
 
 
-def propose(turn: Turn, entries: Iterable[tuple[int, Entry]]) -> None:
+def propose(turn: StoreTurn, entries: Iterable[tuple[int, LogEntry]]) -> None:
     """Take states of regions that this store leads into their logs and send them to the followers.
 
     The index of an entry is given here.
     """
-    peers, changed = turn.state.peers, dict[int, Peer]()
+    peers, changed = turn.state.peers, dict[int, RegionPeer]()
     for region, (_, data, rows, batch, commands) in entries:
         _, term, _, log_index, voter, leader, led, votes = peers[region]
         assert led is not None
         index = log_index + 1
-        led = led.with_pending((*led.pending, Entry(index, data, rows, batch, commands)))
-        changed[region] = Peer(data, term, term, index, voter, leader, led, votes)
+        led = led.with_pending((*led.pending, LogEntry(index, data, rows, batch, commands)))
+        changed[region] = RegionPeer(data, term, term, index, voter, leader, led, votes)
     turn.write(changed, ((region, peers[region]) for region in changed))
     replicate(turn, list(changed))
 
 
-def replicate(turn: Turn, regions: Sequence[int], to: Sequence[str] | None = None) -> None:
+def replicate(turn: StoreTurn, regions: Sequence[int], to: Sequence[str] | None = None) -> None:
     """Send what is led here to followers, one message each."""
     parcels: dict[str, list[tuple[int, int, int, Data]]] = {}
     for region in regions:
@@ -133,14 +133,14 @@ def replicate(turn: Turn, regions: Sequence[int], to: Sequence[str] | None = Non
     confirm(turn, regions)
 
 
-def append(turn: Turn, sender: Address, message: Append) -> None:
+def append(turn: StoreTurn, sender: Address, message: Append) -> None:
     """Hold what a leader sends, unless a later one is known."""
     state = turn.state
-    leader, newborn = node_of(sender), Peer(None, voter=state.whole)
+    leader, newborn = node_of(sender), RegionPeer(None, voter=state.whole)
     held: list[tuple[int, int, int]] = []
     stale: list[tuple[int, int]] = []
     gone: list[int] = []
-    changed: dict[int, Peer] = {}
+    changed: dict[int, RegionPeer] = {}
     for region, term, index, data in message.regions:
         peer = state.peers.get(region, newborn)
         if region in state.gone:
@@ -151,17 +151,17 @@ def append(turn: Turn, sender: Address, message: Append) -> None:
             if (term, index) > (peer.last_term, peer.log_index):
                 if peer.led is not None:
                     peer = stepped_down(turn, region, f"{leader} leads it in term {term}", leader)
-                changed[region] = Peer(data, term, term, index, peer.voter, leader)
+                changed[region] = RegionPeer(data, term, term, index, peer.voter, leader)
             if peer.voter:
                 held.append((region, term, index))
     turn.write(changed, ((region, state.peers.get(region, newborn)) for region in changed))
     turn.out.append(Send(sender, Appended(tuple(held), tuple(stale), tuple(gone))))
 
 
-def appended(turn: Turn, sender: Address, message: Appended) -> None:
+def appended(turn: StoreTurn, sender: Address, message: Appended) -> None:
     """Count an answer; what a majority holds is due."""
     follower, peers = node_of(sender), turn.state.peers
-    changed: dict[int, Peer] = {}
+    changed: dict[int, RegionPeer] = {}
     for region, term, index in message.held:
         peer = peers.get(region)
         if peer is None or peer.led is None or peer.term != term:
@@ -185,11 +185,11 @@ def by_majority(told: Sequence[int]) -> int:
     return sorted(told, reverse=True)[needed - 1] if needed else EVER
 
 
-def confirm(turn: Turn, regions: Sequence[int]) -> None:
+def confirm(turn: StoreTurn, regions: Sequence[int]) -> None:
     """Let what a majority holds be applied, now or after the time that applying takes."""
     wait_us, peers = turn.store.settings.apply_us, turn.state.peers
     at_us = turn.now.at_us + wait_us
-    changed: dict[int, Peer] = {}
+    changed: dict[int, RegionPeer] = {}
     due: list[Due] = []
     for region in regions:
         peer = peers[region]
@@ -211,7 +211,7 @@ def confirm(turn: Turn, regions: Sequence[int]) -> None:
     turn.state = turn.state._replace(due=(*turn.state.due, *due))
 
 
-def apply_due(turn: Turn) -> None:
+def apply_due(turn: StoreTurn) -> None:
     """Apply what has waited long enough."""
     at_us, due = turn.now.at_us, turn.state.due
     n = sum(one.at_us <= at_us for one in due)
@@ -221,11 +221,11 @@ def apply_due(turn: Turn) -> None:
         turn.out.append(Wake(due[n].at_us - at_us, APPLY))
 
 
-def apply(turn: Turn, due: Iterable[Due]) -> None:
+def apply(turn: StoreTurn, due: Iterable[Due]) -> None:
     """Serve and observe what a majority holds, and answer those who asked for it."""
     peers = turn.state.peers
-    changed: dict[int, Peer] = {}
-    applied: list[tuple[int, Data | None, tuple[Entry, ...]]] = []
+    changed: dict[int, RegionPeer] = {}
+    applied: list[tuple[int, Data | None, tuple[LogEntry, ...]]] = []
     for _, region, term, index in due:
         peer = changed.get(region) or peers.get(region)
         if peer is None or peer.led is None or peer.term != term:
@@ -241,7 +241,7 @@ def apply(turn: Turn, due: Iterable[Due]) -> None:
         _let_see(turn, region, applied_before, entries)
 
 
-def _let_see(turn: Turn, region: int, before: Data | None, entries: tuple[Entry, ...]) -> None:
+def _let_see(turn: StoreTurn, region: int, before: Data | None, entries: tuple[LogEntry, ...]) -> None:
     for entry in entries:
         if entry.rows:
             observe(turn, region, entry.rows)
@@ -260,7 +260,7 @@ def _let_see(turn: Turn, region: int, before: Data | None, entries: tuple[Entry,
 # vote or a state.
 
 
-def campaign(turn: Turn, regions: Sequence[int], because: str) -> None:
+def campaign(turn: StoreTurn, regions: Sequence[int], because: str) -> None:
     """Stand for election where this store holds a peer that may vote and does not lead."""
     asked: dict[str, list[tuple[int, int]]] = {}
     alone: list[int] = []
@@ -282,9 +282,9 @@ def campaign(turn: Turn, regions: Sequence[int], because: str) -> None:
     _won(turn, alone)
 
 
-def vote(turn: Turn, sender: Address, message: Vote) -> None:
+def vote(turn: StoreTurn, sender: Address, message: Vote) -> None:
     """Promise to obey no earlier leader, and tell what is held here."""
-    newborn = Peer(None, voter=turn.state.whole)
+    newborn = RegionPeer(None, voter=turn.state.whole)
     granted: list[tuple[int, int, int, int, Data | None]] = []
     stale: list[tuple[int, int]] = []
     gone: list[int] = []
@@ -303,7 +303,7 @@ def vote(turn: Turn, sender: Address, message: Vote) -> None:
     turn.out.append(Send(sender, Voted(tuple(granted), tuple(stale), tuple(gone))))
 
 
-def voted(turn: Turn, sender: Address, message: Voted) -> None:
+def voted(turn: StoreTurn, sender: Address, message: Voted) -> None:
     """Count votes; a majority makes a leader."""
     won: list[int] = []
     voter = node_of(sender)
@@ -323,9 +323,9 @@ def voted(turn: Turn, sender: Address, message: Voted) -> None:
     _won(turn, [r for r in won if r in turn.state.peers])
 
 
-def _won(turn: Turn, regions: Sequence[int]) -> None:
+def _won(turn: StoreTurn, regions: Sequence[int]) -> None:
     """Lead from now on, with the newest that the voters hold; serve when a majority holds it in the new term."""
-    entries: list[tuple[int, Entry]] = []
+    entries: list[tuple[int, LogEntry]] = []
     for region in regions:
         peer = turn.state.peers[region]
         if peer.votes is None or peer.votes.term != peer.term:
@@ -335,8 +335,8 @@ def _won(turn: Turn, regions: Sequence[int]) -> None:
         followers = tuple(p for p in data.peers if p != turn.state.name)
         nothing = (0,) * len(followers)
         led = Led(followers, nothing, nothing, (), 0, turn.now.at_us, None, because=peer.votes.because)
-        turn.put(region, Peer(data, peer.term, last_term, index, True, turn.state.name, led))
-        entries.append((region, Entry(0, data)))
+        turn.put(region, RegionPeer(data, peer.term, last_term, index, True, turn.state.name, led))
+        entries.append((region, LogEntry(0, data)))
     if entries:
         propose(turn, entries)
 
@@ -360,7 +360,7 @@ def _won(turn: Turn, regions: Sequence[int]) -> None:
 RESOLVE = "resolve"
 
 
-def ask_followers(turn: Turn) -> None:
+def ask_followers(turn: StoreTurn) -> None:
     """Ask the followers of all regions led here; give up what no majority has confirmed for too long."""
     turn.out.append(Wake(turn.store.settings.resolved_us, RESOLVE))
     now_us = turn.now.at_us
@@ -383,12 +383,12 @@ def ask_followers(turn: Turn) -> None:
     tell_resolved(turn, alone)
 
 
-def is_lost(turn: Turn, led: Led) -> bool:
+def is_lost(turn: StoreTurn, led: Led) -> bool:
     """Whether no majority has confirmed a leader for so long that PD may have let another be elected."""
     return turn.now.at_us - led.confirmed_us > turn.store.settings.store_down_us
 
 
-def check_leader(turn: Turn, sender: Address, message: CheckLeader) -> None:
+def check_leader(turn: StoreTurn, sender: Address, message: CheckLeader) -> None:
     """Say which of a leader's regions it leads as far as this store knows, and what is missing here."""
     leader, voter = node_of(sender), turn.state.whole
     peers, gone = turn.state.peers, turn.state.gone
@@ -398,7 +398,7 @@ def check_leader(turn: Turn, sender: Address, message: CheckLeader) -> None:
         if peer is None or term > peer.term:
             if region in gone:
                 continue
-            peer = peer or Peer(None, voter=voter)
+            peer = peer or RegionPeer(None, voter=voter)
             if peer.led is not None:
                 peer = stepped_down(turn, region, f"{leader} leads it in term {term}", leader)
             peer = peer._replace(term=term, leader=leader, votes=None)
@@ -418,7 +418,7 @@ def check_leader(turn: Turn, sender: Address, message: CheckLeader) -> None:
     turn.out.append(Send(sender, answer))
 
 
-def checked_leader(turn: Turn, sender: Address, message: CheckedLeader) -> None:
+def checked_leader(turn: StoreTurn, sender: Address, message: CheckedLeader) -> None:
     """Advance resolved_ts where a majority has agreed, and send what a follower lacks."""
     follower, sent_us = node_of(sender), message.sent_us
     advanced = [r for r in message.agreed if _agreed(turn, r, follower, sent_us)]
@@ -432,7 +432,7 @@ def checked_leader(turn: Turn, sender: Address, message: CheckedLeader) -> None:
         destroy(turn, region)
 
 
-def _agreed(turn: Turn, region: int, follower: str, sent_us: int) -> bool:
+def _agreed(turn: StoreTurn, region: int, follower: str, sent_us: int) -> bool:
     peer = turn.state.peers.get(region)
     if peer is None or peer.led is None or follower not in peer.led.followers:
         return False
@@ -450,7 +450,7 @@ def _agreed(turn: Turn, region: int, follower: str, sent_us: int) -> bool:
     return later
 
 
-def _advance(turn: Turn, region: int, sent_us: int) -> None:
+def _advance(turn: StoreTurn, region: int, sent_us: int) -> None:
     peer = turn.state.peers[region]
     led = peer.led
     if led is None or led.applied is None or led.applied.merging is not None:
@@ -462,7 +462,7 @@ def _advance(turn: Turn, region: int, sent_us: int) -> None:
         turn.put(region, peer._replace(led=led._replace(resolved_ts=ts)))
 
 
-def _admit(turn: Turn, region: int, follower: str) -> None:
+def _admit(turn: StoreTurn, region: int, follower: str) -> None:
     """Let a peer that began empty vote, once a majority without it has confirmed the leader after it had caught up.
 
     Whatever it promised in its former life, it promised before that; and the others would have told a later term.
@@ -481,7 +481,7 @@ def _admit(turn: Turn, region: int, follower: str) -> None:
         turn.send(follower, Admit(((region, peer.term),)))
 
 
-def admitted(turn: Turn, sender: Address, message: Admit) -> None:
+def admitted(turn: StoreTurn, sender: Address, message: Admit) -> None:
     """Vote from now on."""
     for region, term in message.regions:
         peer = turn.state.peers.get(region)

@@ -14,10 +14,10 @@ from ticdc_lab.simulate.pipeline.tikv.cdc import end_streams
 from ticdc_lab.simulate.pipeline.tikv.raft import campaign, destroy, propose
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import AskSplit, Campaign, Destroy, SplitId
 from ticdc_lab.simulate.pipeline.tikv.region_data import PD, Data, part_of, united
-from ticdc_lab.simulate.pipeline.tikv.store_state import Entry, Peer, Turn
+from ticdc_lab.simulate.pipeline.tikv.store_state import LogEntry, RegionPeer, StoreTurn
 
 
-def asked(turn: Turn, command: Split | Merge | TransferLeader) -> None:
+def asked(turn: StoreTurn, command: Split | Merge | TransferLeader) -> None:
     """Take the command of a user, if this store serves the region of its key and the region is not merging."""
     key = command.key
     data = next((d for d in _served(turn) if d.start <= key < d.end), None)
@@ -33,12 +33,12 @@ def asked(turn: Turn, command: Split | Merge | TransferLeader) -> None:
         _stop_right(turn, data)
 
 
-def _served(turn: Turn) -> list[Data]:
+def _served(turn: StoreTurn) -> list[Data]:
     """Give the regions that are led and served here, as they are proposed."""
     return [p.data for _, p in turn.led() if p.led and p.led.applied and p.data]
 
 
-def _transfer(turn: Turn, data: Data, to: str) -> None:
+def _transfer(turn: StoreTurn, data: Data, to: str) -> None:
     """Let another store stand for election; that it asks for votes is how this one hears of it."""
     if to not in data.peers or to == turn.state.name:
         turn.out.append(Decided(f"region:{data.id}", None, f"{to} is no follower of region {data.id}"))
@@ -47,7 +47,7 @@ def _transfer(turn: Turn, data: Data, to: str) -> None:
     turn.send(to, Campaign((data.id,), f"{turn.state.name} gave its place up"))
 
 
-def _ask_split(turn: Turn, data: Data, key: int) -> None:
+def _ask_split(turn: StoreTurn, data: Data, key: int) -> None:
     if key == data.start:
         turn.out.append(Decided(f"region:{data.id}", None, f"it begins at {shown(key)} already"))
         return
@@ -55,7 +55,7 @@ def _ask_split(turn: Turn, data: Data, key: int) -> None:
     turn.out.append(Send(PD, AskSplit(data.id, data.epoch, key)))
 
 
-def split_for_table(turn: Turn, data: Data, key: int) -> None:
+def split_for_table(turn: StoreTurn, data: Data, key: int) -> None:
     """Ask for a split where the table of a key begins, if the region begins in an earlier one."""
     start, state = span_of(table_of(key))[0], turn.state
     if data.start < start and state.to_divide.get(data.id) != (data.epoch, start):
@@ -63,7 +63,7 @@ def split_for_table(turn: Turn, data: Data, key: int) -> None:
         _ask_split(turn, data, start)
 
 
-def split(turn: Turn, sender: Address, message: SplitId) -> None:
+def split(turn: StoreTurn, sender: Address, message: SplitId) -> None:
     """Divide a region at a key with the id that PD gave, if it is still the same region."""
     region, epoch, key, new = message
     peer = turn.state.peers.get(region)
@@ -73,16 +73,16 @@ def split(turn: Turn, sender: Address, message: SplitId) -> None:
         return
     right = replace(part_of(data, key, data.end), id=new, epoch=epoch + 1, sprouts=(), absorbed=())
     left = replace(part_of(data, data.start, key), epoch=epoch + 1)
-    propose(turn, [(region, Entry(0, replace(left, sprouts=(*_unled(turn, data.sprouts), right))))])
+    propose(turn, [(region, LogEntry(0, replace(left, sprouts=(*_unled(turn, data.sprouts), right))))])
 
 
-def _unled(turn: Turn, sprouts: tuple[Data, ...]) -> tuple[Data, ...]:
+def _unled(turn: StoreTurn, sprouts: tuple[Data, ...]) -> tuple[Data, ...]:
     """Leave out what a majority holds by itself: parts that are served here."""
     served = {d.id for d in _served(turn)}
     return tuple(s for s in sprouts if s.id not in served)
 
 
-def _stop_right(turn: Turn, left: Data) -> None:
+def _stop_right(turn: StoreTurn, left: Data) -> None:
     """Begin a merge: the right neighbour takes nothing any more, so that its content is known."""
     right = next((d for d in _served(turn) if d.start == left.end), None)
     if right is None or right.merging is not None or set(right.peers) != set(left.peers):
@@ -90,10 +90,10 @@ def _stop_right(turn: Turn, left: Data) -> None:
         turn.out.append(Decided(f"region:{left.id}", None, because))
         return
     turn.out.append(Decided(f"region:{left.id}", f"region:{right.id}", "it is to take its right neighbour in"))
-    propose(turn, [(right.id, Entry(0, replace(right, merging=left.id)))])
+    propose(turn, [(right.id, LogEntry(0, replace(right, merging=left.id)))])
 
 
-def merge_on(turn: Turn, right: Data) -> None:
+def merge_on(turn: StoreTurn, right: Data) -> None:
     """Go on with a merge: the left region takes the right one in, or the right one goes on by itself."""
     left_id = right.merging
     peer = turn.state.peers.get(left_id) if left_id is not None else None
@@ -104,12 +104,12 @@ def merge_on(turn: Turn, right: Data) -> None:
     elif peer.led.applied is not None and right.id not in peer.data.absorbed:
         left = peer.data
         if left.end == right.start and left.merging is None:
-            propose(turn, [(left_id, Entry(0, united(left, right)))])
+            propose(turn, [(left_id, LogEntry(0, united(left, right)))])
         else:
-            propose(turn, [(right.id, Entry(0, replace(right, merging=None, epoch=right.epoch + 1)))])
+            propose(turn, [(right.id, LogEntry(0, replace(right, merging=None, epoch=right.epoch + 1)))])
 
 
-def merges_on(turn: Turn) -> None:
+def merges_on(turn: StoreTurn) -> None:
     """Go on with every merge that has come to a standstill."""
     for _, peer in turn.led():
         applied = peer.led.applied if peer.led else None
@@ -117,7 +117,7 @@ def merges_on(turn: Turn) -> None:
             merge_on(turn, applied)
 
 
-def changed(turn: Turn, region: int, before: Data | None, after: Data) -> None:
+def changed(turn: StoreTurn, region: int, before: Data | None, after: Data) -> None:
     """A region came to be served here, or is another one now: tell streams and PD, and do what is next."""
     name, peer = turn.state.name, turn.state.peers.get(region)
     if peer is None or peer.led is None:
@@ -139,7 +139,7 @@ def changed(turn: Turn, region: int, before: Data | None, after: Data) -> None:
     merges_on(turn)
 
 
-def _is_another(turn: Turn, region: int, after: Data) -> None:
+def _is_another(turn: StoreTurn, region: int, after: Data) -> None:
     """End the streams of a region that has another range or stops, and begin its resolved_ts anew.
 
     What was taken in may have locks below the resolved_ts that was told of the rest.
@@ -151,14 +151,14 @@ def _is_another(turn: Turn, region: int, after: Data) -> None:
         turn.put(region, peer._replace(led=peer.led._replace(resolved_ts=0)))
 
 
-def _sprouted(turn: Turn, data: Data) -> list[Data]:
+def _sprouted(turn: StoreTurn, data: Data) -> list[Data]:
     """Hold what was split off and is not known here; give what has no leader as far as is known."""
     state = turn.state
     young = [s for s in data.sprouts if s.id not in state.gone]
     for sprout in young:
         known = state.peers.get(sprout.id)
         if known is None:
-            turn.put(sprout.id, Peer(sprout, voter=state.whole))
+            turn.put(sprout.id, RegionPeer(sprout, voter=state.whole))
         elif known.data is None:
             turn.put(sprout.id, known._replace(data=sprout))
     peers = turn.state.peers
@@ -177,7 +177,7 @@ def _what(before: Data, after: Data) -> str:
     return f"it stops, to be merged into region {after.merging}" if after.merging else "its merge was given up"
 
 
-def report(turn: Turn, gone: tuple[int, ...] = (), young: list[Data] | None = None) -> None:
+def report(turn: StoreTurn, gone: tuple[int, ...] = (), young: list[Data] | None = None) -> None:
     """Tell PD what is led here: regions whose leadership a majority confirmed of late, and new parts of them."""
     half_us = turn.store.settings.store_down_us // 2
     regions, terms, peers = [], [], []

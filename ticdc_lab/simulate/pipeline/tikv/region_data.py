@@ -15,7 +15,7 @@ from immutables import Map
 
 from ticdc_lab.simulate.machine import Address, replace
 from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, META, key_of
-from ticdc_lab.simulate.pipeline.kv_messages import ROLLBACK, Region
+from ticdc_lab.simulate.pipeline.kv_messages import ROLLBACK, KvRegion
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tables import Raw, Value
 
@@ -73,9 +73,9 @@ class Data:
         """Write few words: messages carry the whole region, and a trace shows their fields."""
         return f"region {self.id}, epoch {self.epoch}: {len(self.locks)} locks, {len(self.write)} keys"
 
-    def region(self, leader: Address) -> Region:
+    def region(self, leader: Address) -> KvRegion:
         """Give the region as PD and clients know it."""
-        return Region(self.id, self.start, self.end, self.epoch, leader)
+        return KvRegion(self.id, self.start, self.end, self.epoch, leader)
 
 
 def records(newest: Written | None) -> Iterator[Written]:
@@ -199,7 +199,7 @@ def united(left: Data, right: Data) -> Data:
 PD = "pd"
 
 
-def initial_regions(settings: TikvSettings, table_ids: Iterable[int] = (), handles: int = 1000) -> tuple[Region, ...]:
+def initial_regions(settings: TikvSettings, table_ids: Iterable[int] = (), handles: int = 1000) -> tuple[KvRegion, ...]:
     """Divide the whole key space: one region for DDL jobs, ``regions_per_table`` for each table.
 
     Parameters
@@ -222,12 +222,12 @@ def initial_regions(settings: TikvSettings, table_ids: Iterable[int] = (), handl
         parts = settings.regions_per_table
         starts += sorted({key_of(table_id, handles * part // parts) for part in range(parts)})
     return tuple(
-        Region(i + 1, start, end, 1, f"tikv-{i % settings.stores + 1}")
+        KvRegion(i + 1, start, end, 1, f"tikv-{i % settings.stores + 1}")
         for i, (start, end) in enumerate(zip(starts, [*starts[1:], LAST], strict=True))
     )
 
 
-def peers_of(region: Region, settings: TikvSettings, stores: Sequence[str]) -> tuple[str, ...]:
+def peers_of(region: KvRegion, settings: TikvSettings, stores: Sequence[str]) -> tuple[str, ...]:
     """Give the stores that hold a region at first: its leader and those after it."""
     first = stores.index(region.leader)
     return tuple(stores[(first + i) % len(stores)] for i in range(min(settings.replicas, len(stores))))

@@ -25,7 +25,7 @@ from ticdc_lab.simulate.machine import (
     node_of,
 )
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, Register
-from ticdc_lab.simulate.pipeline.kv_messages import BatchCommands, Merge, Region, Split, TransferLeader
+from ticdc_lab.simulate.pipeline.kv_messages import BatchCommands, KvRegion, Merge, Split, TransferLeader
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tikv import cdc, percolator, raft, region_changes
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import (
@@ -42,13 +42,13 @@ from ticdc_lab.simulate.pipeline.tikv.raft_messages import (
     Voted,
 )
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data, peers_of
-from ticdc_lab.simulate.pipeline.tikv.store_state import Led, Peer, StoreState, Turn
+from ticdc_lab.simulate.pipeline.tikv.store_state import Led, RegionPeer, StoreTurn, TikvStoreState
 
 HEARTBEAT = "heartbeat"
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class TikvStore:
     """The machine of nodes ``tikv-1``, ...: regions, Percolator, raft-lite, and the CDC component.
 
     Attributes
@@ -63,15 +63,17 @@ class Store:
 
     settings: TikvSettings
     stores: tuple[str, ...]
-    regions: tuple[Region, ...]
+    regions: tuple[KvRegion, ...]
 
-    def start(self, address: Address, now: Now) -> tuple[StoreState, list[Output]]:
+    def start(self, address: Address, now: Now) -> tuple[TikvStoreState, list[Output]]:
         """Lead the own part of the first regions."""
         name = node_of(address)
         peers = {r.id: p for r in self.regions if (p := self._first_peer(r, name, now)) is not None}
         return self._begun(self._fresh(address, name, Map(peers)), now)
 
-    def again(self, address: Address, before: StoreState, disk: str, now: Now) -> tuple[StoreState, list[Output]]:
+    def again(
+        self, address: Address, before: TikvStoreState, disk: str, now: Now
+    ) -> tuple[TikvStoreState, list[Output]]:
         """Go on with what the disk has: logs, terms and votes; nothing is led, and no stream or question is known.
 
         Of a torn write it is not known whether it was acknowledged: its regions are as before it, and do not vote.
@@ -83,11 +85,11 @@ class Store:
             state = state._replace(peers=Map(peers), gone=before.gone)
         return self._begun(state, now)
 
-    def _fresh(self, address: Address, name: str, peers: Map[int, Peer], *, whole: bool = True) -> StoreState:
-        return StoreState(address, name, peers, Map({s: s for s in self.stores}), whole=whole)
+    def _fresh(self, address: Address, name: str, peers: Map[int, RegionPeer], *, whole: bool = True) -> TikvStoreState:
+        return TikvStoreState(address, name, peers, Map({s: s for s in self.stores}), whole=whole)
 
-    def _begun(self, state: StoreState, now: Now) -> tuple[StoreState, list[Output]]:
-        turn = Turn(self, state, now)
+    def _begun(self, state: TikvStoreState, now: Now) -> tuple[TikvStoreState, list[Output]]:
+        turn = StoreTurn(self, state, now)
         region_changes.report(turn)
         wakes = [Wake(self.settings.resolved_us, raft.RESOLVE), Wake(self.heartbeat_us, HEARTBEAT)]
         return turn.state, [*turn.out, *wakes]
@@ -97,7 +99,7 @@ class Store:
         """How often PD hears of a store."""
         return max(1, self.settings.store_down_us // 6)
 
-    def _first_peer(self, region: Region, name: str, now: Now) -> Peer | None:
+    def _first_peer(self, region: KvRegion, name: str, now: Now) -> RegionPeer | None:
         stores = peers_of(region, self.settings, self.stores)
         if name not in stores:
             return None
@@ -105,11 +107,11 @@ class Store:
         followers = stores[1:]
         nothing = (0,) * len(followers)
         led = Led(followers, nothing, nothing, (), 0, now.at_us, data) if region.leader == name else None
-        return Peer(data, 1, 1, 0, True, region.leader, led)
+        return RegionPeer(data, 1, 1, 0, True, region.leader, led)
 
-    def step(self, state: StoreState, event: Event, now: Now) -> tuple[StoreState, list[Output]]:
+    def step(self, state: TikvStoreState, event: Event, now: Now) -> tuple[TikvStoreState, list[Output]]:
         """Take messages, a timer or a command."""
-        turn = Turn(self, state, now)
+        turn = StoreTurn(self, state, now)
         if isinstance(event, Received):
             self._received(turn, event.sender, event.message)
         elif isinstance(event, ReceivedMany):
@@ -123,7 +125,7 @@ class Store:
             region_changes.changed(turn, *turn.changes.pop(0))
         return turn.state, turn.out
 
-    def _received(self, turn: Turn, sender: Address, message: Any) -> None:
+    def _received(self, turn: StoreTurn, sender: Address, message: Any) -> None:
         taken = _MESSAGES.get(type(message))
         if taken is None:
             turn.out.append(Ignored(message, "a store has no use for it"))
@@ -134,7 +136,7 @@ class Store:
             turn.state = turn.state._replace(addresses=turn.state.addresses.set(name, sender))
         taken(turn, sender, message)
 
-    def _fired(self, turn: Turn, name: Any) -> None:
+    def _fired(self, turn: StoreTurn, name: Any) -> None:
         if name == raft.APPLY:
             raft.apply_due(turn)
         elif name == raft.RESOLVE:
@@ -149,7 +151,7 @@ class Store:
             cdc.scan(turn, *name[1:])
 
 
-def _on_disk(peer: Peer, before: Peer | None) -> Peer:
+def _on_disk(peer: RegionPeer, before: RegionPeer | None) -> RegionPeer:
     """Give what a peer is in the next life of its store; ``before`` is how it was before a torn write."""
     peer = peer._replace(led=None, votes=None, leader=None)
     if before is None:
@@ -157,7 +159,7 @@ def _on_disk(peer: Peer, before: Peer | None) -> Peer:
     return peer._replace(data=before.data, last_term=before.last_term, log_index=before.log_index, voter=False)
 
 
-def _resumed(turn: Turn) -> None:
+def _resumed(turn: StoreTurn) -> None:
     """Begin again with what is on disk: a process that comes back leads nothing; where nobody else led, it stands."""
     led = [region for region, _ in turn.led()]
     because = f"{turn.state.name} was not there for a while"
@@ -166,17 +168,17 @@ def _resumed(turn: Turn) -> None:
     raft.campaign(turn, led, f"{because} and led it before")
 
 
-def _stores(turn: Turn, sender: Address, message: Stores) -> None:
+def _stores(turn: StoreTurn, sender: Address, message: Stores) -> None:
     addresses = turn.state.addresses
     newer = {name: at for name, at in message.addresses if life_of(at) > life_of(addresses.get(name, name))}
     turn.state = turn.state._replace(addresses=addresses.update(newer))
 
 
-def _campaign(turn: Turn, sender: Address, message: Campaign) -> None:
+def _campaign(turn: StoreTurn, sender: Address, message: Campaign) -> None:
     raft.campaign(turn, message.regions, message.because)
 
 
-_MESSAGES: Mapping[type, Callable[[Turn, Address, Any], None]] = MappingProxyType(
+_MESSAGES: Mapping[type, Callable[[StoreTurn, Address, Any], None]] = MappingProxyType(
     {
         BatchCommands: percolator.take_batch,
         Append: raft.append,

@@ -10,14 +10,14 @@ from immutables import Map
 
 from ticdc_lab.simulate.machine import Address, Now, Output, Send, stepped
 from ticdc_lab.simulate.pipeline.cdc_messages import KvRow
-from ticdc_lab.simulate.pipeline.kv_messages import NotLeader, Refusal, Region
+from ticdc_lab.simulate.pipeline.kv_messages import KvRegion, NotLeader, Refusal
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data
 
 if TYPE_CHECKING:
-    from ticdc_lab.simulate.pipeline.tikv.store import Store
+    from ticdc_lab.simulate.pipeline.tikv.store import TikvStore
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """A state that a leader has proposed.
 
     Attributes
@@ -66,7 +66,7 @@ class Led(NamedTuple):
     followers: tuple[str, ...]
     acked: tuple[int, ...]
     checked_us: tuple[int, ...]
-    pending: tuple[Entry, ...]
+    pending: tuple[LogEntry, ...]
     confirmed: int
     confirmed_us: int
     applied: Data | None
@@ -74,7 +74,7 @@ class Led(NamedTuple):
     learning: tuple[tuple[str, int], ...] = ()
     because: str = ""
 
-    def with_pending(self, pending: tuple[Entry, ...], applied: Data | None = None) -> Led:
+    def with_pending(self, pending: tuple[LogEntry, ...], applied: Data | None = None) -> Led:
         """Propose or apply entries; ``applied`` is the last of the latter."""
         followers, acked, checked_us, _, confirmed, confirmed_us, before, resolved_ts, learning, because = self
         return Led(
@@ -99,7 +99,7 @@ class Votes(NamedTuple):
 
 
 @stepped
-class Peer(NamedTuple):
+class RegionPeer(NamedTuple):
     """A region's replica on this store.
 
     Attributes
@@ -126,13 +126,13 @@ class Peer(NamedTuple):
     led: Led | None = None
     votes: Votes | None = None
 
-    def with_led(self, led: Led) -> Peer:
+    def with_led(self, led: Led) -> RegionPeer:
         """Go on as a leader."""
         data, term, last_term, log_index, voter, leader, _, votes = self
-        return Peer(data, term, last_term, log_index, voter, leader, led, votes)
+        return RegionPeer(data, term, last_term, log_index, voter, leader, led, votes)
 
 
-class Batch(NamedTuple):
+class OpenBatch(NamedTuple):
     """A client's batch whose answer waits until all its entries are applied; ``open`` names their regions."""
 
     client: Address
@@ -141,7 +141,7 @@ class Batch(NamedTuple):
     open: frozenset[int]
 
 
-class Stream(NamedTuple):
+class ServedStream(NamedTuple):
     """What a subscriber gets of a region.
 
     Attributes
@@ -175,7 +175,7 @@ class Due(NamedTuple):
 
 
 @stepped
-class StoreState(NamedTuple):
+class TikvStoreState(NamedTuple):
     """A store.
 
     Attributes
@@ -204,15 +204,15 @@ class StoreState(NamedTuple):
 
     address: Address
     name: str
-    peers: Map[int, Peer]
+    peers: Map[int, RegionPeer]
     addresses: Map[str, Address]
-    batches: Map[int, Batch] = Map()
+    batches: Map[int, OpenBatch] = Map()
     n_batches: int = 0
     due: tuple[Due, ...] = ()
-    streams: Map[int, tuple[Stream, ...]] = Map()
+    streams: Map[int, tuple[ServedStream, ...]] = Map()
     gone: Map[int, bool] = Map()
     to_divide: Map[int, tuple[int, int]] = Map()
-    written: tuple[tuple[int, Peer], ...] = ()
+    written: tuple[tuple[int, RegionPeer], ...] = ()
     whole: bool = True
 
 
@@ -220,7 +220,7 @@ class StoreState(NamedTuple):
 
 
 @dataclass(slots=True)
-class Turn:
+class StoreTurn:
     """What the parts of a store hand to each other within one step; nothing of it outlives the step.
 
     Attributes
@@ -229,23 +229,23 @@ class Turn:
         Regions that came to be served here or have another range since the step began: before (None) and after.
     """
 
-    store: Store
-    state: StoreState
+    store: TikvStore
+    state: TikvStoreState
     now: Now
     out: list[Output] = field(default_factory=list)
     changes: list[tuple[int, Data | None, Data]] = field(default_factory=list)
 
-    def put(self, region: int, peer: Peer) -> None:
+    def put(self, region: int, peer: RegionPeer) -> None:
         """Replace a peer."""
         state = self.state
         self.state = state._replace(peers=state.peers.set(region, peer))
 
-    def write(self, peers: Mapping[int, Peer], before: Iterable[tuple[int, Peer]]) -> None:
+    def write(self, peers: Mapping[int, RegionPeer], before: Iterable[tuple[int, RegionPeer]]) -> None:
         """Write to the logs of several regions, in one write; ``before`` is how they were."""
         if peers:
             self.state = self.state._replace(peers=self.state.peers.update(peers), written=tuple(before))
 
-    def put_all(self, peers: Mapping[int, Peer]) -> None:
+    def put_all(self, peers: Mapping[int, RegionPeer]) -> None:
         """Replace peers of several regions."""
         if peers:
             self.state = self.state._replace(peers=self.state.peers.update(peers))
@@ -254,7 +254,7 @@ class Turn:
         """Send to another store, by name."""
         self.out.append(Send(self.state.addresses.get(store, store), message))
 
-    def led(self) -> list[tuple[int, Peer]]:
+    def led(self) -> list[tuple[int, RegionPeer]]:
         """Give the regions that this store leads, by id."""
         return sorted((e for e in self.state.peers.items() if e[1].led is not None), key=lambda e: e[0])
 
@@ -270,7 +270,7 @@ class Turn:
         leader = peer.leader if peer and peer.led is None and peer.leader != self.state.name else None
         return NotLeader(region, self.address_of(leader))
 
-    def parts_of(self, data: Data) -> tuple[Region, ...]:
+    def parts_of(self, data: Data) -> tuple[KvRegion, ...]:
         """Give what was split off a region as clients know it: as it is now where there is a peer of it."""
         state, found = self.state, []
         for sprout in data.sprouts:

@@ -46,7 +46,7 @@ from ticdc_lab.simulate.scheduler.v3.messages import (
     TableStatus,
     epoch_matches,
 )
-from ticdc_lab.simulate.scheduler.v3.settings import Settings
+from ticdc_lab.simulate.scheduler.v3.settings import V3Settings
 
 # What a processor remembers, and how it speaks.
 
@@ -60,7 +60,7 @@ class Failing(NamedTuple):
     calls: frozenset[str] = frozenset()
 
 
-class Owner(NamedTuple):
+class V3Owner(NamedTuple):
     """The owner that counts for a processor: that of the highest revision it has heard."""
 
     address: Address
@@ -69,7 +69,7 @@ class Owner(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class AgentState:
+class V3AgentState:
     """One processor.
 
     Attributes
@@ -105,23 +105,23 @@ class AgentState:
     tasks: Map[Key, Request] = Map()
     ready: Map[Key, None] = Map()
     gone: Map[Key, None] = Map()
-    owner: Owner | None = None
+    owner: V3Owner | None = None
     liveness: str = ALIVE
     seq: int = 0
     taken: Map[Key, int] = Map()
     failing: frozenset[str] = frozenset()
 
-    def with_executor(self, executor: Executor) -> AgentState:
+    def with_executor(self, executor: Executor) -> V3AgentState:
         """Give it other pipelines."""
         return replace(self, executor=executor)
 
 
 @dataclass(slots=True)
-class Desk:
-    """An :class:`AgentState` while one step changes it, with what comes out of the step."""
+class AgentDesk:
+    """An :class:`V3AgentState` while one step changes it, with what comes out of the step."""
 
-    of: AgentState
-    settings: Settings
+    of: V3AgentState
+    settings: V3Settings
     at_us: int
     outputs: list[Output] = field(default_factory=list)
     executor: Executor = field(init=False)
@@ -137,13 +137,13 @@ class Desk:
         self.executor, self.held, self.tasks = of.executor, of.held, of.tasks
         self.ready, self.gone, self.taken, self.seq = of.ready, of.gone, of.taken, of.seq
 
-    def finished(self) -> AgentState:
+    def finished(self) -> V3AgentState:
         """Give the state after the step."""
         of = self.of
         mine = (of.address, self.executor, of.epoch, self.held, self.tasks, self.ready, self.gone)
-        return AgentState(*mine, of.owner, of.liveness, self.seq, self.taken, of.failing)
+        return V3AgentState(*mine, of.owner, of.liveness, self.seq, self.taken, of.failing)
 
-    def header(self, owner: Owner) -> Header:
+    def header(self, owner: V3Owner) -> Header:
         """Make the header of the next message."""
         self.seq += 1
         its = self.settings
@@ -174,7 +174,7 @@ LAGGARDS_NAMED = 32
 """So many spans at most that have not caught up are reported one by one."""
 
 
-def status_of(desk: Desk, span: Key, *, collect_stats: bool = False) -> TableStatus:
+def status_of(desk: AgentDesk, span: Key, *, collect_stats: bool = False) -> TableStatus:
     """Report one span, and how far its puller is if statistics are asked for."""
     executor, at_us = desk.executor, desk.at_us
     pipeline = ex.state_of(executor, span)
@@ -186,7 +186,7 @@ def status_of(desk: Desk, span: Key, *, collect_stats: bool = False) -> TableSta
     return TableStatus(span, shown, checkpoint, resolved_ts if collect_stats else None)
 
 
-def inject(desk: Desk, request: Request) -> bool:
+def inject(desk: AgentDesk, request: Request) -> bool:
     """Take a request as the task of its span, and say whether it was taken."""
     span = request.span
     if span in desk.tasks:
@@ -201,7 +201,7 @@ def inject(desk: Desk, request: Request) -> bool:
     return True
 
 
-def carry_out(desk: Desk, span: Key) -> None:
+def carry_out(desk: AgentDesk, span: Key) -> None:
     """Carry out the task of a span as far as it goes, and answer it: not while it prepares, at each look else."""
     task = desk.tasks.get(span)
     if isinstance(task, AddTable):
@@ -210,7 +210,7 @@ def carry_out(desk: Desk, span: Key) -> None:
         _remove(desk, span)
 
 
-def _add(desk: Desk, task: AddTable) -> None:
+def _add(desk: AgentDesk, task: AddTable) -> None:
     span, start_ts, fails = task.span, task.checkpoint.checkpoint_ts, ADD in desk.of.failing
     pipeline = ex.state_of(desk.executor, span)
     if pipeline is None and fails:
@@ -229,7 +229,7 @@ def _add(desk: Desk, task: AddTable) -> None:
         desk.respond(status_of(desk, span))
 
 
-def _remove(desk: Desk, span: Key) -> None:
+def _remove(desk: AgentDesk, span: Key) -> None:
     pipeline = ex.state_of(desk.executor, span)
     status = status_of(desk, span)
     if pipeline is not None and REMOVE in desk.of.failing:
@@ -245,7 +245,7 @@ def _remove(desk: Desk, span: Key) -> None:
     return _forget(desk, span, status if pipeline is None else status._replace(state=STOPPED))
 
 
-def settle(desk: Desk) -> None:
+def settle(desk: AgentDesk) -> None:
     """Bring all pipelines up to the moment."""
     pending = desk.executor.pending
     _take(desk, ex.settled(desk.executor, desk.at_us))
@@ -254,7 +254,7 @@ def settle(desk: Desk) -> None:
             desk.ready = desk.ready.set(span, None)
 
 
-def singular(desk: Desk) -> list[Key]:
+def singular(desk: AgentDesk) -> list[Key]:
     """List the spans that do not simply replicate at the processor's common watermark."""
     executor = desk.executor
     if executor.pace.measured:
@@ -265,7 +265,7 @@ def singular(desk: Desk) -> list[Key]:
     return sorted(special, key=order)
 
 
-def common_checkpoint_ts(desk: Desk) -> int:
+def common_checkpoint_ts(desk: AgentDesk) -> int:
     """Give the checkpoint of all spans that are not singular: of many laggards the lowest counts for all."""
     executor, at_us = desk.executor, desk.at_us
     if executor.pace.measured:
@@ -276,12 +276,12 @@ def common_checkpoint_ts(desk: Desk) -> int:
     return common_ts
 
 
-def _take(desk: Desk, changed: tuple[Executor, list[Changed]]) -> None:
+def _take(desk: AgentDesk, changed: tuple[Executor, list[Changed]]) -> None:
     desk.executor = changed[0]
     desk.outputs += changed[1]
 
 
-def _forget(desk: Desk, span: Key, status: TableStatus) -> None:
+def _forget(desk: AgentDesk, span: Key, status: TableStatus) -> None:
     desk.tasks = desk.tasks.delete(span)
     desk.held = _without_key(desk.held, span)
     desk.ready = _without_key(desk.ready, span)
@@ -300,7 +300,7 @@ class Leave(NamedTuple):
     """A user or a signal asks the capture to stop: its liveness is Stopping from now on."""
 
 
-class Agent:
+class V3Agent:
     """The machine of a processor (:class:`ticdc_lab.simulate.machine.Machine`).
 
     It is driven by ``Asked(Poll(...))`` at a steady pace and by what owners send. ``Asked`` of Restart is v2's;
@@ -310,14 +310,14 @@ class Agent:
     that has begun would hang otherwise.
     """
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings or Settings()
+    def __init__(self, settings: V3Settings | None = None) -> None:
+        self.settings = settings or V3Settings()
 
-    def start(self, address: Address, now: Now) -> tuple[AgentState, list[Output]]:
+    def start(self, address: Address, now: Now) -> tuple[V3AgentState, list[Output]]:
         """Give a processor without tables, which waits for an owner to speak."""
-        return AgentState(address, Executor(self.settings.pace, 0)), []
+        return V3AgentState(address, Executor(self.settings.pace, 0)), []
 
-    def step(self, state: AgentState, event: Event, now: Now) -> tuple[AgentState, list[Output]]:
+    def step(self, state: V3AgentState, event: Event, now: Now) -> tuple[V3AgentState, list[Output]]:
         """Take one event."""
         if isinstance(event, Received):
             return self._received(state, event.sender, event.message, now)
@@ -334,8 +334,8 @@ class Agent:
             return replace(state, failing=command.calls), []
         return state, [Ignored(command, "a processor does not know this command")]
 
-    def _poll(self, state: AgentState, command: Poll, now: Now) -> tuple[AgentState, list[Output]]:
-        desk = Desk(state, self.settings, now.at_us)
+    def _poll(self, state: V3AgentState, command: Poll, now: Now) -> tuple[V3AgentState, list[Output]]:
+        desk = AgentDesk(state, self.settings, now.at_us)
         settle(desk)
         for span in sorted(desk.tasks, key=order):
             carry_out(desk, span)
@@ -344,8 +344,8 @@ class Agent:
         return desk.finished(), desk.outputs
 
     def _received(
-        self, state: AgentState, sender: Address, message: object, now: Now
-    ) -> tuple[AgentState, list[Output]]:
+        self, state: V3AgentState, sender: Address, message: object, now: Now
+    ) -> tuple[V3AgentState, list[Output]]:
         if not isinstance(message, Heartbeat | DispatchTableRequest):
             return state, [Ignored(message, "a processor takes requests and heartbeats only")]
         header = message.header
@@ -367,26 +367,28 @@ class Agent:
             state, more = self._request(state, message, now)
         return state, [*outputs, *more]
 
-    def _request(self, state: AgentState, message: DispatchTableRequest, now: Now) -> tuple[AgentState, list[Output]]:
+    def _request(
+        self, state: V3AgentState, message: DispatchTableRequest, now: Now
+    ) -> tuple[V3AgentState, list[Output]]:
         header, span = message.header, message.request.span
         if header.processor_epoch != state.epoch:
             because = f"it is for processor epoch {header.processor_epoch}, this is {state.epoch}"
             return state, [Ignored(message, because)]
         if 0 < header.seq <= state.taken.get(span, 0):
             return state, [Ignored(message, "the owner has asked for something newer of this table")]
-        desk = Desk(state, self.settings, now.at_us)
+        desk = AgentDesk(state, self.settings, now.at_us)
         desk.taken = desk.taken.set(span, max(header.seq, desk.taken.get(span, 0)))
         if inject(desk, message.request):
             carry_out(desk, span)
         return desk.finished(), desk.outputs
 
     def _heartbeat(
-        self, state: AgentState, owner: Owner, message: Heartbeat, now: Now
-    ) -> tuple[AgentState, list[Output]]:
+        self, state: V3AgentState, owner: V3Owner, message: Heartbeat, now: Now
+    ) -> tuple[V3AgentState, list[Output]]:
         outputs: list[Output] = []
         if message.is_stopping:
             state, outputs = _leaving(state, "the owner drains it")
-        desk = Desk(state, self.settings, now.at_us, outputs)
+        desk = AgentDesk(state, self.settings, now.at_us, outputs)
         for span in state.gone:
             if span not in message.spans and state.taken.get(span, 0) <= message.header.seq:
                 desk.gone = desk.gone.delete(span)
@@ -400,9 +402,9 @@ class Agent:
         return desk.finished(), outputs
 
 
-def _heard_owner(state: AgentState, sender: Address, header: Header) -> tuple[AgentState, list[Output]]:
+def _heard_owner(state: V3AgentState, sender: Address, header: Header) -> tuple[V3AgentState, list[Output]]:
     owner = state.owner
-    new = Owner(sender, header.owner_revision, header.version)
+    new = V3Owner(sender, header.owner_revision, header.version)
     if owner is not None and header.owner_revision == owner.revision and sender != owner.address:
         because = f"{sender} and {owner.address} both own revision {owner.revision}"
         return state, [Broken("one owner a revision", because)]
@@ -413,19 +415,19 @@ def _heard_owner(state: AgentState, sender: Address, header: Header) -> tuple[Ag
     return replace(state, owner=new, epoch=state.epoch + 1, taken=Map()), [change]
 
 
-def _steady(desk: Desk, message: Heartbeat) -> Steady:
+def _steady(desk: AgentDesk, message: Heartbeat) -> Steady:
     resolved_ts = ts_of(desk.at_us)
     checkpoint = Checkpoint(common_checkpoint_ts(desk), resolved_ts)
     return Steady(desk.held, message.spans, checkpoint, resolved_ts if message.collect_stats else None)
 
 
-def _leaving(state: AgentState, because: str) -> tuple[AgentState, list[Output]]:
+def _leaving(state: V3AgentState, because: str) -> tuple[V3AgentState, list[Output]]:
     if state.liveness == LEAVING:
         return state, []
     return replace(state, liveness=LEAVING), [Changed("liveness", state.liveness, LEAVING, because)]
 
 
-def _restarted(state: AgentState) -> tuple[AgentState, list[Output]]:
+def _restarted(state: V3AgentState) -> tuple[V3AgentState, list[Output]]:
     executor, changed = ex.emptied(state.executor, "the processor restarted")
-    fresh = AgentState(state.address, executor, state.epoch + 1, owner=state.owner, liveness=state.liveness)
+    fresh = V3AgentState(state.address, executor, state.epoch + 1, owner=state.owner, liveness=state.liveness)
     return fresh, [Changed("epoch", state.epoch, fresh.epoch, "the processor restarted"), *changed]

@@ -16,7 +16,7 @@ UNINITIALIZED, INITIALIZED, STOPPING = "Uninitialized", "Initialized", "Stopping
 
 
 @stepped
-class CaptureStatus(NamedTuple):
+class V3CaptureStatus(NamedTuple):
     """One capture.
 
     ``epoch`` is of its processor; ``response`` is the last it said, kept until the owner knows all captures. ``seq`` is
@@ -51,14 +51,14 @@ class Captures:
         The next heartbeat asks for statistics.
     """
 
-    members: Map[Address, CaptureStatus] = Map()
+    members: Map[Address, V3CaptureStatus] = Map()
     initialized: bool = False
     removed: tuple[Address, ...] = ()
     ticks: int = 0
     collect_stats: bool = False
 
 
-def heard(status: CaptureStatus, response: HeartbeatResponse, header: Header) -> CaptureStatus:
+def heard(status: V3CaptureStatus, response: HeartbeatResponse, header: Header) -> V3CaptureStatus:
     """Take a heartbeat response; one of another processor epoch than the first is ignored."""
     if status.state != UNINITIALIZED and status.epoch != header.processor_epoch:
         return status
@@ -86,7 +86,7 @@ def registered(
         return captures, came, went
     members = captures.members.mutate()
     for address in came:
-        members[address] = CaptureStatus(address, is_owner=address == owner)
+        members[address] = V3CaptureStatus(address, is_owner=address == owner)
     for address in went:
         del members[address]
     removed = (*captures.removed, *went) if captures.initialized else captures.removed

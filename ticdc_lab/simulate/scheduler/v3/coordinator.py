@@ -13,7 +13,7 @@ from ticdc_lab.simulate.scheduler.v3 import replications as manager
 from ticdc_lab.simulate.scheduler.v3.captures import (
     UNINITIALIZED,
     Captures,
-    CaptureStatus,
+    V3CaptureStatus,
     all_initialized,
     forgotten,
     heard,
@@ -33,23 +33,23 @@ from ticdc_lab.simulate.scheduler.v3.reconciler import Known, Split, arrived, de
 from ticdc_lab.simulate.scheduler.v3.replication_set import ReplicationSet
 from ticdc_lab.simulate.scheduler.v3.replications import (
     EMPTY,
-    Draft,
     Keys,
     Replications,
+    ReplicationsDraft,
     WantedSpans,
     changed,
     noted,
     planned,
     unscheduled,
 )
-from ticdc_lab.simulate.scheduler.v3.schedulers import Schedulers, View, accepted, schedule
-from ticdc_lab.simulate.scheduler.v3.settings import Settings
+from ticdc_lab.simulate.scheduler.v3.schedulers import Schedulers, V3View, accepted, schedule
+from ticdc_lab.simulate.scheduler.v3.settings import V3Settings
 
 # What the owner's side remembers, and how it speaks.
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinatorState:
+class V3CoordinatorState:
     """The state of one owner.
 
     Attributes
@@ -79,8 +79,8 @@ class CoordinatorState:
 
 
 def finished(
-    settings: Settings, state: CoordinatorState, draft: Draft, captures: Captures | None = None
-) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    settings: V3Settings, state: V3CoordinatorState, draft: ReplicationsDraft, captures: Captures | None = None
+) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
     """End a step on the owner's records: its notes, and its requests as messages."""
     replications, seq = draft.finished(), state.seq
     outputs: list[OwnerOutput] = [*draft.notes]
@@ -90,12 +90,12 @@ def finished(
     plan = noted(state.plan, draft.gone, replications.sets)
     captures = state.captures if captures is None else captures
     mine = (state.address, state.owner_rev, captures, replications, plan, state.known, state.schedulers)
-    return CoordinatorState(*mine, state.tables, seq, state.stuck), outputs
+    return V3CoordinatorState(*mine, state.tables, seq, state.stuck), outputs
 
 
 def heartbeat(
-    settings: Settings, state: CoordinatorState, to: Address, spans: Keys = EMPTY, collect_stats: bool = False
-) -> tuple[CoordinatorState, Send]:
+    settings: V3Settings, state: V3CoordinatorState, to: Address, spans: Keys = EMPTY, collect_stats: bool = False
+) -> tuple[V3CoordinatorState, Send]:
     """Make one heartbeat."""
     seq = state.seq + 1
     draining = state.schedulers.drain_target == to
@@ -103,7 +103,7 @@ def heartbeat(
     return replace(state, seq=seq), Send(to, message)
 
 
-def _header(settings: Settings, state: CoordinatorState, to: Address, seq: int) -> Header:
+def _header(settings: V3Settings, state: V3CoordinatorState, to: Address, seq: int) -> Header:
     status = state.captures.members.get(to)
     epoch = status.epoch if status else 0
     return Header(settings.version, state.owner_rev, epoch, settings.changefeed_epoch, seq)
@@ -112,7 +112,7 @@ def _header(settings: Settings, state: CoordinatorState, to: Address, seq: int) 
 # How far the whole changefeed is: the lowest of all wanted spans, and which of them it is.
 
 
-class Progress(NamedTuple):
+class GlobalWatermarks(NamedTuple):
     """The global watermarks, TSO integers; all None where the checkpoint cannot proceed.
 
     ``last_synced_ts`` is the highest, the others are the lowest of all spans. ``because`` names the span that holds the
@@ -141,7 +141,7 @@ def advance(
     *,
     barrier_ts: int | None = None,
     floor_ts: int = 0,
-) -> Progress:
+) -> GlobalWatermarks:
     """Find how far all wanted spans are.
 
     Parameters
@@ -157,10 +157,10 @@ def advance(
     missing = next(unscheduled(plan, replications.sets), None)
     if missing is not None:
         because = f"table {missing} is not scheduled to any capture yet"
-        return Progress(None, None, None, None, because)
+        return GlobalWatermarks(None, None, None, None, because)
     if not plan.spans:
         at = floor_ts if barrier_ts is None else barrier_ts
-        return Progress(at, at, 0, at, "no table is wanted")
+        return GlobalWatermarks(at, at, 0, at, "no table is wanted")
     marks = _exact_marks(replications, plan) + _steady_marks(replications, floor_ts)
     slowest = min(marks, key=lambda m: (m.checkpoint_ts, m.resolved_ts, m.rank))
     checkpoint, resolved = slowest.checkpoint_ts, min(m.resolved_ts for m in marks)
@@ -168,7 +168,7 @@ def advance(
     if barrier_ts is not None:
         because = f"a barrier stands at {barrier_ts}" if checkpoint > barrier_ts else because
         checkpoint, resolved = min(checkpoint, barrier_ts), min(resolved, barrier_ts)
-    return Progress(
+    return GlobalWatermarks(
         checkpoint,
         resolved,
         max(m.last_synced_ts for m in marks),
@@ -211,8 +211,8 @@ def _exact_primaries(replications: Replications, address: str) -> int:
 
 
 def ticked(
-    settings: Settings, state: CoordinatorState, tick: Tick, now: Now
-) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now
+) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
     """Take one tick."""
     outputs: list[OwnerOutput] = []
     for part in (_members, _first_answers, _lost_captures, _wanted, _scheduled, _watermarks, _heartbeats):
@@ -222,8 +222,8 @@ def ticked(
 
 
 def _members(
-    settings: Settings, state: CoordinatorState, tick: Tick, now: Now
-) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now
+) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
     captures, came, went = registered(state.captures, tick.captures, state.address)
     if captures is state.captures:
         return state, []
@@ -237,8 +237,8 @@ def _members(
 
 
 def _first_answers(
-    settings: Settings, state: CoordinatorState, tick: Tick, now: Now
-) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now
+) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
     captures = state.captures
     if captures.initialized or not captures.members or silent(captures):
         return state, []
@@ -248,19 +248,19 @@ def _first_answers(
 
 
 def _lost_captures(
-    settings: Settings, state: CoordinatorState, tick: Tick, now: Now
-) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now
+) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
     if not state.captures.removed or not all_initialized(state.captures):
         return state, []
-    draft = Draft(state.replications)
+    draft = ReplicationsDraft(state.replications)
     for address in state.captures.removed:
         manager.shut_down(draft, address)
     return finished(settings, replace(state, captures=replace(state.captures, removed=())), draft)
 
 
 def _wanted(
-    settings: Settings, state: CoordinatorState, tick: Tick, now: Now
-) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now
+) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
     if not state.captures.initialized or tick.tables is state.tables:
         return state, []
     old, sets = state.tables, state.replications.sets
@@ -272,7 +272,7 @@ def _wanted(
     return replace(state, known=known, plan=plan, tables=tick.tables), list(decided)
 
 
-def _splitter(settings: Settings, state: CoordinatorState) -> Split:
+def _splitter(settings: V3Settings, state: V3CoordinatorState) -> Split:
     members = state.captures.members
     allowed = settings.table_across_nodes and spans_allowed(status.version for status in members.values())
 
@@ -283,13 +283,13 @@ def _splitter(settings: Settings, state: CoordinatorState) -> Split:
 
 
 def _scheduled(
-    settings: Settings, state: CoordinatorState, tick: Tick, now: Now
-) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now
+) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
     if not all_initialized(state.captures):
         return state, []
-    view = View(state.captures.members, state.replications, state.plan, tick.checkpoint_ts, now)
+    view = V3View(state.captures.members, state.replications, state.plan, tick.checkpoint_ts, now)
     schedulers, tasks, decided = schedule(settings, view, state.schedulers)
-    draft = Draft(state.replications)
+    draft = ReplicationsDraft(state.replications)
     taken = manager.handle_tasks(draft, tasks, settings.max_task_concurrency)
     for span in state.plan.surplus:
         found = draft.sets.get(span)
@@ -300,8 +300,8 @@ def _scheduled(
 
 
 def _watermarks(
-    settings: Settings, state: CoordinatorState, tick: Tick, now: Now
-) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now
+) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
     if not state.captures.initialized:
         waiting = silent(state.captures)
         because = f"{waiting[0]} has not answered the owner yet" if waiting else "no capture is registered"
@@ -317,8 +317,8 @@ def _watermarks(
 
 
 def _heartbeats(
-    settings: Settings, state: CoordinatorState, tick: Tick, now: Now
-) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    settings: V3Settings, state: V3CoordinatorState, tick: Tick, now: Now
+) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
     ticks, collect = state.captures.ticks + 1, state.captures.collect_stats
     collect = collect or ticks % settings.collect_stats_ticks == 0
     is_due = ticks % settings.heartbeat_ticks == 0
@@ -335,7 +335,7 @@ def _heartbeats(
 # The owner's side of the two-phase scheduler.
 
 
-class Coordinator:
+class V3Coordinator:
     """The machine of an owner (:class:`ticdc_lab.simulate.machine.Machine`).
 
     It is driven by ``Asked(Tick(...))`` at a steady pace, by ``Asked`` of MoveTable, Rebalance and Drain, and by what
@@ -345,21 +345,21 @@ class Coordinator:
     A lost message is nothing special: what it asked for is asked again when a heartbeat shows that it is missing.
     """
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings or Settings()
+    def __init__(self, settings: V3Settings | None = None) -> None:
+        self.settings = settings or V3Settings()
 
-    def start(self, address: Address, now: Now) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    def start(self, address: Address, now: Now) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
         """Give an owner of revision 0; use :meth:`elected` where there are elections."""
         return self.elected(address, 0, now)
 
-    def elected(self, address: Address, owner_rev: int, now: Now) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    def elected(self, address: Address, owner_rev: int, now: Now) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
         """Give the fresh owner that an election has made, with the revision of the election.
 
         It knows nothing: it asks every capture at its first tick and schedules once all have answered.
         """
-        return CoordinatorState(address, owner_rev), []
+        return V3CoordinatorState(address, owner_rev), []
 
-    def step(self, state: CoordinatorState, event: Event, now: Now) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    def step(self, state: V3CoordinatorState, event: Event, now: Now) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
         """Take one event."""
         if isinstance(event, Received):
             return self._received(state, event.sender, event.message)
@@ -377,8 +377,8 @@ class Coordinator:
         return state, [Ignored(command, "an owner does not know this command")]
 
     def _received(
-        self, state: CoordinatorState, sender: Address, message: object
-    ) -> tuple[CoordinatorState, list[OwnerOutput]]:
+        self, state: V3CoordinatorState, sender: Address, message: object
+    ) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
         if not isinstance(message, HeartbeatResponse | DispatchTableResponse):
             return state, [Ignored(message, "an owner takes responses only")]
         status = state.captures.members.get(sender)
@@ -389,14 +389,14 @@ class Coordinator:
             return self._heartbeat_response(state, status, message)
         newer = status.newer.set(message.status.span, message.header.seq)
         captures = _with(state.captures, status._replace(newer=newer))
-        draft = Draft(state.replications)
+        draft = ReplicationsDraft(state.replications)
         manager.take_status(draft, sender, message.status)
         return finished(self.settings, state, draft, captures)
 
     def _obstacle(
         self,
-        state: CoordinatorState,
-        status: CaptureStatus | None,
+        state: V3CoordinatorState,
+        status: V3CaptureStatus | None,
         message: HeartbeatResponse | DispatchTableResponse,
     ) -> str | None:
         header = message.header
@@ -410,7 +410,7 @@ class Coordinator:
             return "it comes from no registered capture"
         return self._is_late(status, message)
 
-    def _is_late(self, status: CaptureStatus, message: HeartbeatResponse | DispatchTableResponse) -> str | None:
+    def _is_late(self, status: V3CaptureStatus, message: HeartbeatResponse | DispatchTableResponse) -> str | None:
         header = message.header
         if status.state != UNINITIALIZED and header.processor_epoch < status.epoch:
             return f"processor epoch {header.processor_epoch} has ended, it is {status.epoch} now"
@@ -427,12 +427,12 @@ class Coordinator:
         return f"the capture has said something newer ({seq} after {header.seq})" if header.seq <= seq else None
 
     def _heartbeat_response(
-        self, state: CoordinatorState, status: CaptureStatus, message: HeartbeatResponse
-    ) -> tuple[CoordinatorState, list[OwnerOutput]]:
-        draft = Draft(state.replications)
+        self, state: V3CoordinatorState, status: V3CaptureStatus, message: HeartbeatResponse
+    ) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
+        draft = ReplicationsDraft(state.replications)
         if status.state != UNINITIALIZED and message.header.processor_epoch > status.epoch:
             manager.shut_down(draft, status.address)
-            status = CaptureStatus(status.address, is_owner=status.is_owner)
+            status = V3CaptureStatus(status.address, is_owner=status.is_owner)
             draft.notes.insert(0, Changed(f"capture:{status.address}", "lost", status.state, "its processor restarted"))
         now_known = heard(status, message, message.header)
         if now_known.state != status.state:
@@ -444,11 +444,11 @@ class Coordinator:
         return finished(self.settings, state, draft, _with(state.captures, now_known))
 
 
-def _with(captures: Captures, status: CaptureStatus) -> Captures:
+def _with(captures: Captures, status: V3CaptureStatus) -> Captures:
     return replace(captures, members=captures.members.set(status.address, status))
 
 
-def _move(state: CoordinatorState, command: MoveTable) -> tuple[CoordinatorState, list[OwnerOutput]]:
+def _move(state: V3CoordinatorState, command: MoveTable) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
     because = None if all_initialized(state.captures) else "not all captures have answered the owner"
     if command.table in state.schedulers.moves:
         because = f"table {command.table} is to be moved already"
@@ -458,20 +458,20 @@ def _move(state: CoordinatorState, command: MoveTable) -> tuple[CoordinatorState
     return replace(state, schedulers=replace(state.schedulers, moves=moves)), []
 
 
-def _rebalance(state: CoordinatorState) -> tuple[CoordinatorState, list[OwnerOutput]]:
+def _rebalance(state: V3CoordinatorState) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
     if not all_initialized(state.captures):
         return state, [Decided("rebalance", None, "not done because not all captures have answered the owner")]
     return replace(state, schedulers=replace(state.schedulers, rebalance=True)), []
 
 
-def _drain(state: CoordinatorState, target: Address) -> tuple[CoordinatorState, list[OwnerOutput]]:
+def _drain(state: V3CoordinatorState, target: Address) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
     because = _why_not_drain(state, target)
     if because:
         return state, [Decided("drain-capture", None, f"{target} is not drained because {because}")]
     return replace(state, schedulers=replace(state.schedulers, drain_target=target)), []
 
 
-def _why_not_drain(state: CoordinatorState, target: Address) -> str | None:
+def _why_not_drain(state: V3CoordinatorState, target: Address) -> str | None:
     if not all_initialized(state.captures):
         return "not all captures have answered the owner"
     if not any(rep.primary == target for rep in _sets_on(state, target)):
@@ -485,5 +485,5 @@ def _why_not_drain(state: CoordinatorState, target: Address) -> str | None:
     return None
 
 
-def _sets_on(state: CoordinatorState, address: Address) -> list[ReplicationSet]:
+def _sets_on(state: V3CoordinatorState, address: Address) -> list[ReplicationSet]:
     return [state.replications.sets[span] for span in state.replications.on.get(address, ())]

@@ -10,7 +10,7 @@ from immutables import Map
 
 from ticdc_lab.simulate.machine import Decided
 from ticdc_lab.simulate.scheduler.roles import Key, Span, order
-from ticdc_lab.simulate.scheduler.v3.settings import Region, Settings
+from ticdc_lab.simulate.scheduler.v3.settings import TableRegion, V3Settings
 
 # How a large table is cut into spans: by the number of its regions, or by the keys written to them.
 
@@ -48,7 +48,7 @@ def span_number(regions: int, captures: int) -> int:
     return min(max(by_captures, regions // SPAN_REGION_LIMIT), SPAN_NUMBER_MAX)
 
 
-def split(settings: Settings, table: int, captures: int) -> tuple[Key, ...]:
+def split(settings: V3Settings, table: int, captures: int) -> tuple[Key, ...]:
     """Cut a table by written keys, or by the number of its regions where that gives one span only."""
     regions = settings.regions.get(table, ())
     spans: tuple[Span, ...] = ()
@@ -61,7 +61,7 @@ def split(settings: Settings, table: int, captures: int) -> tuple[Key, ...]:
 
 
 def split_by_region_count(
-    span: Span, regions: Sequence[Region], captures: int, region_threshold: int
+    span: Span, regions: Sequence[TableRegion], captures: int, region_threshold: int
 ) -> tuple[Span, ...]:
     """Cut a span so that every part has as many regions, give or take one.
 
@@ -82,7 +82,9 @@ def split_by_region_count(
     return _fitted(span, parts)
 
 
-def split_by_written_keys(span: Span, regions: Sequence[Region], number: int, write_key_threshold: int) -> WrittenSplit:
+def split_by_written_keys(
+    span: Span, regions: Sequence[TableRegion], number: int, write_key_threshold: int
+) -> WrittenSplit:
     """Cut a span into about ``number`` parts of equal weight, so that a hot region is alone.
 
     The weight of a region is its written keys and one more. A part ends as soon as it is heavier than the mean, or too

@@ -163,7 +163,7 @@ def has_removed(replication: ReplicationSet) -> bool:
 # (:func:`.replication_set.poll`), TiCDC sees that in Commit and Removing only.
 
 
-class Turn(NamedTuple):
+class ReplicationTurn(NamedTuple):
     """What one report led to.
 
     ``again`` asks to look at the report once more in the new state, ``unexpected`` says that it was ignored.
@@ -177,38 +177,42 @@ class Turn(NamedTuple):
     broken: Broken | None = None
 
 
-def on_absent(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
+def on_absent(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
     """Nobody has the span; an Absent of a capture that was chosen for it begins the preparation."""
     if status.state == ABSENT:
         prepared = with_role(rep, sender, SECONDARY)._replace(state=PREPARE)
-        return Turn(prepared, f"{sender} is to prepare it", again=True)
-    return Turn(rep, unexpected=status.state != STOPPED)
+        return ReplicationTurn(prepared, f"{sender} is to prepare it", again=True)
+    return ReplicationTurn(rep, unexpected=status.state != STOPPED)
 
 
-def on_prepare(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
+def on_prepare(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
     """A secondary prepares; a primary goes on, where there is one."""
     if role_of(rep, sender) == SECONDARY:
         return _secondary_in_prepare(rep, sender, status)
     if rep.primary == sender:
         if status.state == REPLICATING:
-            return Turn(advanced(rep, status))
+            return ReplicationTurn(advanced(rep, status))
         if status.state == STOPPED:
-            return Turn(without(rep, sender), f"the primary {sender} has stopped while another capture prepares")
-    return Turn(rep, unexpected=True)
+            return ReplicationTurn(
+                without(rep, sender), f"the primary {sender} has stopped while another capture prepares"
+            )
+    return ReplicationTurn(rep, unexpected=True)
 
 
-def _secondary_in_prepare(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
+def _secondary_in_prepare(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
     if status.state == ABSENT:
-        return Turn(rep, request=(sender, AddTable(rep.span, True, rep.checkpoint)))
+        return ReplicationTurn(rep, request=(sender, AddTable(rep.span, True, rep.checkpoint)))
     if status.state == PREPARED:
-        return Turn(rep._replace(state=COMMIT), f"{sender} is prepared", again=True)
+        return ReplicationTurn(rep._replace(state=COMMIT), f"{sender} is prepared", again=True)
     if status.state in (STOPPING, STOPPED):
         state = ABSENT_SET if rep.primary is None else REPLICATING_SET
-        return Turn(without(rep, sender)._replace(state=state), f"{sender} has stopped preparing it", again=True)
-    return Turn(rep, unexpected=status.state != PREPARING)
+        return ReplicationTurn(
+            without(rep, sender)._replace(state=state), f"{sender} has stopped preparing it", again=True
+        )
+    return ReplicationTurn(rep, unexpected=status.state != PREPARING)
 
 
-def on_commit(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
+def on_commit(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
     """A secondary is prepared: the primary must stop, then the secondary becomes the primary."""
     if status.state == PREPARED:
         return _prepared_in_commit(rep, sender)
@@ -218,74 +222,74 @@ def on_commit(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn
         return _replicating_in_commit(rep, sender, status)
     if status.state == STOPPING:
         if rep.primary == sender and has_role(rep, SECONDARY):
-            return Turn(advanced(rep, status))
-        return Turn(rep, unexpected=role_of(rep, sender) != UNDETERMINED)
-    return Turn(rep, unexpected=True)
+            return ReplicationTurn(advanced(rep, status))
+        return ReplicationTurn(rep, unexpected=role_of(rep, sender) != UNDETERMINED)
+    return ReplicationTurn(rep, unexpected=True)
 
 
-def _prepared_in_commit(rep: ReplicationSet, sender: Address) -> Turn:
+def _prepared_in_commit(rep: ReplicationSet, sender: Address) -> ReplicationTurn:
     because = ""
     if role_of(rep, sender) == SECONDARY:
         if rep.primary is not None:
-            return Turn(rep, request=(rep.primary, RemoveTable(rep.span)))
+            return ReplicationTurn(rep, request=(rep.primary, RemoveTable(rep.span)))
         if has_role(rep, UNDETERMINED):
-            return Turn(rep)
+            return ReplicationTurn(rep)
         rep, because = promoted(rep, sender), f"{sender} is prepared and nobody else can be writing"
     if rep.primary == sender and not has_role(rep, SECONDARY):
-        return Turn(rep, because, request=(sender, AddTable(rep.span, False, rep.checkpoint)))
-    return Turn(rep, because, unexpected=not because)
+        return ReplicationTurn(rep, because, request=(sender, AddTable(rep.span, False, rep.checkpoint)))
+    return ReplicationTurn(rep, because, unexpected=not because)
 
 
-def _stopped_in_commit(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
+def _stopped_in_commit(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
     role = role_of(rep, sender)
     if role == PRIMARY:
         return _primary_stopped_in_commit(without(advanced(rep, status), sender), sender)
     if role == SECONDARY:
         left = without(rep, sender)
         left = left._replace(state=ABSENT_SET) if left.primary is None else left
-        return Turn(left, f"the secondary {sender} has stopped", again=True)
-    return Turn(rep, unexpected=True)
+        return ReplicationTurn(left, f"the secondary {sender} has stopped", again=True)
+    return ReplicationTurn(rep, unexpected=True)
 
 
-def _primary_stopped_in_commit(rep: ReplicationSet, sender: Address) -> Turn:
+def _primary_stopped_in_commit(rep: ReplicationSet, sender: Address) -> ReplicationTurn:
     because = f"the primary {sender} has stopped"
     secondary = first_in(rep, SECONDARY)
     if secondary is None:
-        return Turn(rep._replace(state=ABSENT_SET), because, again=True)
+        return ReplicationTurn(rep._replace(state=ABSENT_SET), because, again=True)
     if has_role(rep, UNDETERMINED):
-        return Turn(rep, f"{because}; somebody else may still be writing")
+        return ReplicationTurn(rep, f"{because}; somebody else may still be writing")
     rep = promoted(rep, secondary)
-    return Turn(rep, because, request=(secondary, AddTable(rep.span, False, rep.checkpoint)))
+    return ReplicationTurn(rep, because, request=(secondary, AddTable(rep.span, False, rep.checkpoint)))
 
 
-def _replicating_in_commit(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
+def _replicating_in_commit(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
     if rep.primary != sender:
-        return Turn(rep, broken=two_primaries(rep, sender))
+        return ReplicationTurn(rep, broken=two_primaries(rep, sender))
     rep = advanced(rep, status)
     if has_role(rep, SECONDARY):
-        return Turn(rep, request=(sender, RemoveTable(rep.span)))
-    return Turn(rep._replace(state=REPLICATING_SET), f"{sender} replicates it", again=True)
+        return ReplicationTurn(rep, request=(sender, RemoveTable(rep.span)))
+    return ReplicationTurn(rep._replace(state=REPLICATING_SET), f"{sender} replicates it", again=True)
 
 
-def on_replicating(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
+def on_replicating(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
     """The primary replicates, nobody prepares."""
     if status.state == REPLICATING:
         if rep.primary == sender:
-            return Turn(advanced(rep, status))
-        return Turn(rep, broken=two_primaries(rep, sender))
+            return ReplicationTurn(advanced(rep, status))
+        return ReplicationTurn(rep, broken=two_primaries(rep, sender))
     if status.state in (STOPPED, ABSENT) and rep.primary == sender:
         left = without(advanced(rep, status), sender)._replace(state=ABSENT_SET)
-        return Turn(left, f"the primary {sender} has stopped", again=True)
-    return Turn(rep, unexpected=True)
+        return ReplicationTurn(left, f"the primary {sender} has stopped", again=True)
+    return ReplicationTurn(rep, unexpected=True)
 
 
-def on_removing(rep: ReplicationSet, sender: Address, status: TableStatus) -> Turn:
+def on_removing(rep: ReplicationSet, sender: Address, status: TableStatus) -> ReplicationTurn:
     """All captures must stop."""
     if status.state in (PREPARING, PREPARED, REPLICATING):
-        return Turn(rep, request=(sender, RemoveTable(rep.span)))
+        return ReplicationTurn(rep, request=(sender, RemoveTable(rep.span)))
     if status.state in (ABSENT, STOPPED):
-        return Turn(without(rep, sender), f"{sender} has stopped")
-    return Turn(rep, unexpected=status.state != STOPPING)
+        return ReplicationTurn(without(rep, sender), f"{sender} has stopped")
+    return ReplicationTurn(rep, unexpected=status.state != STOPPING)
 
 
 TURNS = {
@@ -310,7 +314,7 @@ TURNS = {
 Note: TypeAlias = Changed | Ignored | Broken
 
 
-class Polled(NamedTuple):
+class PolledReplication(NamedTuple):
     """The next record, the requests to send, and what to tell of it.
 
     ``Changed`` has the subject ``replication:SPAN`` for the state and ``primary:SPAN`` for the primary.
@@ -321,22 +325,22 @@ class Polled(NamedTuple):
     notes: tuple[Note, ...] = ()
 
 
-def poll(rep: ReplicationSet, sender: Address, status: TableStatus) -> Polled:
+def poll(rep: ReplicationSet, sender: Address, status: TableStatus) -> PolledReplication:
     """Take the report of one capture; of one without a role nothing happens."""
     role = role_of(rep, sender)
     if role is None:
-        return Polled(rep)
+        return PolledReplication(rep)
     if status.span != rep.span:
-        return Polled(rep, (), (Broken("one span", f"{sender} reports {status.span} for {rep.span}"),))
+        return PolledReplication(rep, (), (Broken("one span", f"{sender} reports {status.span} for {rep.span}"),))
     if role == UNDETERMINED and status.state in (ABSENT, STOPPED):
-        return Polled(without(rep, sender))
+        return PolledReplication(without(rep, sender))
     requests: list[tuple[Address, Request]] = []
     notes: list[Note] = []
     first, again = True, True
     while again:
         turn = TURNS[rep.state](rep, sender, status)
         if turn.broken:
-            return Polled(rep, tuple(requests), (*notes, turn.broken))
+            return PolledReplication(rep, tuple(requests), (*notes, turn.broken))
         if turn.unexpected and first:
             notes.append(Ignored(status, f"{sender} says {status.state} in {rep.state}"))
         if turn.replication is not rep:
@@ -344,7 +348,7 @@ def poll(rep: ReplicationSet, sender: Address, status: TableStatus) -> Polled:
         if turn.request:
             requests.append(turn.request)
         rep, again, first = turn.replication, turn.again, False
-    return Polled(rep, tuple(requests), tuple(notes))
+    return PolledReplication(rep, tuple(requests), tuple(notes))
 
 
 def changes(before: ReplicationSet, after: ReplicationSet, because: str) -> list[Note]:
@@ -357,37 +361,45 @@ def changes(before: ReplicationSet, after: ReplicationSet, because: str) -> list
     return said
 
 
-def add(rep: ReplicationSet, to: Address) -> Polled:
+def add(rep: ReplicationSet, to: Address) -> PolledReplication:
     """Let a capture prepare a span that nobody has; otherwise nothing happens."""
     if rep.state != ABSENT_SET:
-        return Polled(rep, (), (Ignored(("add", rep.span, to), f"table {rep.span} is {rep.state}, not Absent"),))
+        return PolledReplication(
+            rep, (), (Ignored(("add", rep.span, to), f"table {rep.span} is {rep.state}, not Absent"),)
+        )
     if role_of(rep, to) == UNDETERMINED:
-        return Polled(rep, (), (Ignored(("add", rep.span, to), f"{to} is still stopping table {rep.span}"),))
+        return PolledReplication(rep, (), (Ignored(("add", rep.span, to), f"{to} is still stopping table {rep.span}"),))
     return poll(with_role(rep, to, SECONDARY), to, TableStatus(rep.span, ABSENT))
 
 
-def move(rep: ReplicationSet, to: Address) -> Polled:
+def move(rep: ReplicationSet, to: Address) -> PolledReplication:
     """Let another capture prepare a span that is replicating; otherwise nothing happens."""
     if rep.state != REPLICATING_SET:
-        return Polled(rep, (), (Ignored(("move", rep.span, to), f"table {rep.span} is {rep.state}, not Replicating"),))
+        return PolledReplication(
+            rep, (), (Ignored(("move", rep.span, to), f"table {rep.span} is {rep.state}, not Replicating"),)
+        )
     if rep.primary == to:
-        return Polled(rep, (), (Ignored(("move", rep.span, to), f"table {rep.span} is on {to} already"),))
+        return PolledReplication(rep, (), (Ignored(("move", rep.span, to), f"table {rep.span} is on {to} already"),))
     if role_of(rep, to) is not None:
-        return Polled(rep, (), (Ignored(("move", rep.span, to), f"{to} is still stopping table {rep.span}"),))
+        return PolledReplication(
+            rep, (), (Ignored(("move", rep.span, to), f"{to} is still stopping table {rep.span}"),)
+        )
     moved = with_role(rep, to, SECONDARY)._replace(state=PREPARE)
     polled = poll(moved, to, TableStatus(rep.span, ABSENT))
     return polled._replace(notes=(*changes(rep, moved, f"it moves from {rep.primary} to {to}"), *polled.notes))
 
 
-def remove(rep: ReplicationSet) -> Polled:
+def remove(rep: ReplicationSet) -> PolledReplication:
     """Stop a span that is replicating; otherwise nothing happens, so that whoever wants it gone asks again."""
     if rep.state != REPLICATING_SET or rep.primary is None:
-        return Polled(rep, (), (Ignored(("remove", rep.span), f"table {rep.span} is {rep.state}, not Replicating"),))
+        return PolledReplication(
+            rep, (), (Ignored(("remove", rep.span), f"table {rep.span} is {rep.state}, not Replicating"),)
+        )
     going = rep._replace(state=REMOVING)
     polled = poll(going, rep.primary, TableStatus(rep.span, REPLICATING, rep.checkpoint))
     return polled._replace(notes=(*changes(rep, going, "nobody wants it any more"), *polled.notes))
 
 
-def shut_down(rep: ReplicationSet, address: Address) -> Polled:
+def shut_down(rep: ReplicationSet, address: Address) -> PolledReplication:
     """Take note that a capture is gone, and with it its session: it writes no more."""
     return poll(rep, address, TableStatus(rep.span, STOPPED))

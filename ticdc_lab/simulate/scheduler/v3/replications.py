@@ -24,7 +24,7 @@ from ticdc_lab.simulate.scheduler.v3.messages import (
 from ticdc_lab.simulate.scheduler.v3.replication_set import (
     ABSENT_SET,
     REPLICATING_SET,
-    Polled,
+    PolledReplication,
     ReplicationSet,
     absent,
     advanced,
@@ -111,7 +111,7 @@ class Replications:
 
 
 @dataclass(slots=True)
-class Draft:
+class ReplicationsDraft:
     """A :class:`Replications` while one step changes it, with what comes out of the step."""
 
     of: Replications
@@ -323,12 +323,12 @@ def rebuild(
     replications: Replications,
     heard: Mapping[Address, Iterable[TableStatus]],
     checkpoint_ts: int,
-) -> Draft:
+) -> ReplicationsDraft:
     """Make all records from what the captures have, once, when all of them have answered the new owner.
 
     Two primaries of one span are a violation; so is a second call.
     """
-    draft = Draft(replications)
+    draft = ReplicationsDraft(replications)
     if draft.sets:
         draft.notes.append(Broken("initialized once", "the captures are all initialized for the second time"))
         return draft
@@ -359,7 +359,7 @@ def spans_of(response: HeartbeatResponse) -> list[TableStatus]:
     return statuses
 
 
-def take_status(draft: Draft, sender: Address, status: TableStatus) -> None:
+def take_status(draft: ReplicationsDraft, sender: Address, status: TableStatus) -> None:
     """Take what a capture says of one span."""
     replication = draft.get(status.span)
     if replication is None:
@@ -369,7 +369,7 @@ def take_status(draft: Draft, sender: Address, status: TableStatus) -> None:
 
 
 def take_response(
-    draft: Draft, sender: Address, response: HeartbeatResponse, newer: Mapping[Key, int] = NEWER_NOWHERE
+    draft: ReplicationsDraft, sender: Address, response: HeartbeatResponse, newer: Mapping[Key, int] = NEWER_NOWHERE
 ) -> None:
     """Take what a capture says of all its spans, except of those of which it has said something ``newer``."""
     for status in response.statuses:
@@ -379,7 +379,9 @@ def take_response(
         _take_steady(draft, sender, response.steady, {status.span for status in response.statuses}, newer)
 
 
-def _take_steady(draft: Draft, sender: Address, steady: Steady, named: set[Key], newer: Mapping[Key, int]) -> None:
+def _take_steady(
+    draft: ReplicationsDraft, sender: Address, steady: Steady, named: set[Key], newer: Mapping[Key, int]
+) -> None:
     for span in sorted(draft.watched.get(sender, ()), key=order):
         if span in named or span in newer:
             continue
@@ -392,7 +394,7 @@ def _take_steady(draft: Draft, sender: Address, steady: Steady, named: set[Key],
     draft.steady = draft.steady.set(sender, shared(0, steady.checkpoint, steady.puller_resolved_ts))
 
 
-def shut_down(draft: Draft, address: Address) -> None:
+def shut_down(draft: ReplicationsDraft, address: Address) -> None:
     """Take note that a capture, or its processor, is gone with all it had."""
     for span in sorted(draft.on.get(address, ()), key=order):
         replication = draft.get(span)
@@ -403,7 +405,7 @@ def shut_down(draft: Draft, address: Address) -> None:
         draft.steady = draft.steady.delete(address)
 
 
-def handle_tasks(draft: Draft, tasks: Iterable[Task], max_task_concurrency: int) -> list[Task]:
+def handle_tasks(draft: ReplicationsDraft, tasks: Iterable[Task], max_task_concurrency: int) -> list[Task]:
     """Begin tasks and give those that were accepted; the others are refused and may come again.
 
     A span has one task at a time, and ``max_task_concurrency`` of them have one; a burst is taken whatever runs, except
@@ -425,14 +427,14 @@ def handle_tasks(draft: Draft, tasks: Iterable[Task], max_task_concurrency: int)
     return accepted
 
 
-def _end_tasks(draft: Draft) -> None:
+def _end_tasks(draft: ReplicationsDraft) -> None:
     for span in draft.of.running:
         replication = draft.sets.get(span)
         if replication is None or replication.state == REPLICATING_SET or has_removed(replication):
             draft.running = _without(draft.running, span)
 
 
-def _refusal(draft: Draft, task: Single, max_task_concurrency: int) -> str | None:
+def _refusal(draft: ReplicationsDraft, task: Single, max_task_concurrency: int) -> str | None:
     if len(draft.running) >= max_task_concurrency:
         return f"the limit of {max_task_concurrency} running tasks is reached"
     if task.span in draft.running:
@@ -442,7 +444,7 @@ def _refusal(draft: Draft, task: Single, max_task_concurrency: int) -> str | Non
     return None
 
 
-def _begin(draft: Draft, task: Single) -> None:
+def _begin(draft: ReplicationsDraft, task: Single) -> None:
     replication = draft.get(task.span)
     draft.running = draft.running.set(task.span, None)
     if isinstance(task, AddTask):
@@ -455,7 +457,7 @@ def _begin(draft: Draft, task: Single) -> None:
         _apply(draft, replication_set.remove(replication))
 
 
-def _apply(draft: Draft, polled: Polled) -> None:
+def _apply(draft: ReplicationsDraft, polled: PolledReplication) -> None:
     new = polled.replication
     if has_removed(new):
         draft.delete(new.span)

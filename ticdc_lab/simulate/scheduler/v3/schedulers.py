@@ -13,7 +13,7 @@ from immutables import Map
 
 from ticdc_lab.simulate.machine import Address, Decided, Now, replace
 from ticdc_lab.simulate.scheduler.roles import Key, Span, order
-from ticdc_lab.simulate.scheduler.v3.captures import INITIALIZED, STOPPING, CaptureStatus
+from ticdc_lab.simulate.scheduler.v3.captures import INITIALIZED, STOPPING, V3CaptureStatus
 from ticdc_lab.simulate.scheduler.v3.replication_set import REPLICATING_SET
 from ticdc_lab.simulate.scheduler.v3.replications import (
     EMPTY,
@@ -27,28 +27,28 @@ from ticdc_lab.simulate.scheduler.v3.replications import (
     WantedSpans,
     unscheduled,
 )
-from ticdc_lab.simulate.scheduler.v3.settings import Settings
+from ticdc_lab.simulate.scheduler.v3.settings import V3Settings
 
 # What schedulers look at, and how they choose among equals.
 
 
-class View(NamedTuple):
+class V3View(NamedTuple):
     """The owner's knowledge at one tick; ``checkpoint_ts`` is the global one."""
 
-    captures: Map[Address, CaptureStatus]
+    captures: Map[Address, V3CaptureStatus]
     replications: Replications
     plan: WantedSpans
     checkpoint_ts: int
     now: Now
 
 
-def loads(view: View) -> dict[Address, int]:
+def loads(view: V3View) -> dict[Address, int]:
     """Count the tables that each registered capture replicates, by name."""
     primaries = view.replications.primaries
     return {address: len(primaries.get(address, EMPTY)) for address in sorted(view.captures)}
 
 
-def stopping(view: View) -> list[Address]:
+def stopping(view: V3View) -> list[Address]:
     """List the captures that are stopping."""
     return sorted(a for a, status in view.captures.items() if status.state == STOPPING)
 
@@ -77,7 +77,7 @@ def _smallest(among: Iterable[Key], n: int, keys: Keys) -> list[Key]:
     return heapq.nsmallest(n, among, key=order)
 
 
-def disturbed(view: View) -> Key | None:
+def disturbed(view: V3View) -> Key | None:
     """Give the smallest span with a record that is not Replicating, None where all are."""
     settled = sum(len(spans) for spans in view.replications.primaries.values())
     sets = view.replications.sets
@@ -91,7 +91,7 @@ def disturbed(view: View) -> Key | None:
 BALANCE = "balance"
 
 
-def balance(settings: Settings, view: View) -> tuple[list[Task], list[Decided]]:
+def balance(settings: V3Settings, view: V3View) -> tuple[list[Task], list[Decided]]:
     """Move tables from captures above the share, at most ``max_task_concurrency``; none while a capture is stopping."""
     leaving = stopping(view)
     if leaving:
@@ -101,7 +101,7 @@ def balance(settings: Settings, view: View) -> tuple[list[Task], list[Decided]]:
     return list(moves), [decided]
 
 
-def balance_moves(view: View, limit: int, name: str) -> tuple[list[MoveTask], Decided]:
+def balance_moves(view: V3View, limit: int, name: str) -> tuple[list[MoveTask], Decided]:
     """Choose what to move so that no capture has more than its share, ceil(tables / captures).
 
     The fullest capture gives first, the emptiest takes; of equals the preferred one, then the smaller name. Of the
@@ -133,7 +133,7 @@ def balance_moves(view: View, limit: int, name: str) -> tuple[list[MoveTask], De
 BASIC = "basic"
 
 
-def basic(settings: Settings, view: View) -> tuple[list[Task], list[Decided]]:
+def basic(settings: V3Settings, view: V3View) -> tuple[list[Task], list[Decided]]:
     """Add at most a batch of spans, round robin from the least loaded capture on, and remove all that are too many.
 
     Stopping captures are left out. Both are bursts, which no limit holds up.
@@ -160,19 +160,19 @@ def basic(settings: Settings, view: View) -> tuple[list[Task], list[Decided]]:
     return tasks, decided
 
 
-def _wanted(view: View) -> Iterator[Key]:
+def _wanted(view: V3View) -> Iterator[Key]:
     absent, plan = view.replications.absent, view.plan
     yield from sorted((span for span in absent if span in plan.spans), key=order)
     yield from unscheduled(plan, view.replications.sets)
 
 
-def _targets(view: View) -> list[Address]:
+def _targets(view: V3View) -> list[Address]:
     excluded, load = set(stopping(view)), loads(view)
     able = [address for address in load if address not in excluded]
     return sorted(able, key=lambda address: (load[address], rank(view.now.prefer, address), address))
 
 
-def _removes(view: View) -> list[RemoveTask]:
+def _removes(view: V3View) -> list[RemoveTask]:
     removes = []
     for span in sorted(view.plan.surplus, key=order):
         found = view.replications.sets.get(span)
@@ -191,7 +191,7 @@ DRAIN = "drain-capture"
 
 
 def drain_capture(
-    settings: Settings, view: View, target: Address | None
+    settings: V3Settings, view: V3View, target: Address | None
 ) -> tuple[Address | None, list[Task], list[Decided]]:
     """Move the tables of the target to the emptiest captures, at most ``max_task_concurrency`` at once.
 
@@ -224,12 +224,12 @@ def drain_capture(
     return target, moves, [decided]
 
 
-def _stopping_one(view: View) -> Address | None:
+def _stopping_one(view: V3View) -> Address | None:
     able = [a for a, status in view.captures.items() if status.state == STOPPING and not status.is_owner]
     return min(able, key=lambda a: (rank(view.now.prefer, a), a), default=None)
 
 
-def _owner_stays(view: View) -> list[Decided]:
+def _owner_stays(view: V3View) -> list[Decided]:
     stopping = sorted(a for a, status in view.captures.items() if status.state == STOPPING)
     because = "not drained because the owner goes last"
     return [Decided(DRAIN, None, because, tuple((a, "it is the owner") for a in stopping))] if stopping else []
@@ -241,7 +241,7 @@ MOVE = "move-table"
 
 
 def move_table(
-    settings: Settings, view: View, asked: Map[Key, Address]
+    settings: V3Settings, view: V3View, asked: Map[Key, Address]
 ) -> tuple[Map[Key, Address], list[Task], list[Decided]]:
     """Move what was asked for and can be moved; give up what cannot.
 
@@ -263,7 +263,7 @@ def move_table(
     return asked, tasks, decided
 
 
-def _obstacle(view: View, span: Key, to: Address) -> str | None:
+def _obstacle(view: V3View, span: Key, to: Address) -> str | None:
     if span not in view.plan.spans:
         return "nobody wants it replicated"
     if to not in view.captures:
@@ -283,7 +283,7 @@ def _obstacle(view: View, span: Key, to: Address) -> str | None:
 REBALANCE = "rebalance"
 
 
-def rebalance(settings: Settings, view: View, asked: bool) -> tuple[bool, list[Task], list[Decided]]:
+def rebalance(settings: V3Settings, view: V3View, asked: bool) -> tuple[bool, list[Task], list[Decided]]:
     """Move all that is above the share in one burst, once every wanted span is Replicating.
 
     Gives whether it is still asked for: until the burst is accepted, unless a capture is stopping.
@@ -338,7 +338,7 @@ class Schedulers:
     said: Map[str, Decided] = Map()
 
 
-def schedule(settings: Settings, view: View, state: Schedulers) -> tuple[Schedulers, list[Task], list[Decided]]:
+def schedule(settings: V3Settings, view: V3View, state: Schedulers) -> tuple[Schedulers, list[Task], list[Decided]]:
     """Ask in turn: basic, drain capture, move table, rebalance, balance; the first with tasks is the last to be asked.
 
     Only the first is asked while ``max_task_concurrency`` tasks are running.
@@ -350,7 +350,7 @@ def schedule(settings: Settings, view: View, state: Schedulers) -> tuple[Schedul
     return _said(state, tasks, decided)
 
 
-def _others(settings: Settings, view: View, state: Schedulers) -> tuple[Schedulers, list[Task], list[Decided]]:
+def _others(settings: V3Settings, view: V3View, state: Schedulers) -> tuple[Schedulers, list[Task], list[Decided]]:
     target, tasks, decided = drain_capture(settings, view, state.drain_target)
     state = replace(state, drain_target=target)
     if not tasks:
@@ -367,7 +367,7 @@ def _others(settings: Settings, view: View, state: Schedulers) -> tuple[Schedule
     return state, tasks, decided
 
 
-def _is_due(settings: Settings, view: View, state: Schedulers) -> bool:
+def _is_due(settings: V3Settings, view: V3View, state: Schedulers) -> bool:
     if state.force_balance or state.balanced_us is None:
         return True
     return view.now.at_us - state.balanced_us >= settings.check_balance_us

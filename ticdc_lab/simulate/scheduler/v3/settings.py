@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.scheduler.executor import STEADY, Pace
+from ticdc_lab.simulate.scheduler.executor import STEADY, TablePace
 
 
-class Region(NamedTuple):
+class TableRegion(NamedTuple):
     """A region of TiKV below a table: ``start <= key < end``, and the keys written to it of late."""
 
     start: str
@@ -20,7 +20,7 @@ class Region(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class V3Settings:
     """Settings of coordinator and agent; durations in µs.
 
     Attributes
@@ -58,8 +58,8 @@ class Settings:
     max_task_concurrency: int = 10
     add_table_batch_size: int = 50
     check_balance_us: int = 60_000_000
-    pace: Pace = STEADY
+    pace: TablePace = STEADY
     table_across_nodes: bool = False
     region_threshold: int = 100_000
     write_key_threshold: int = 0
-    regions: Mapping[int, tuple[Region, ...]] = Map()
+    regions: Mapping[int, tuple[TableRegion, ...]] = Map()

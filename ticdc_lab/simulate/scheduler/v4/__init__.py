@@ -3,13 +3,13 @@
 Names, operators, barriers and drains are those of pingcap/ticdc (master, 2026).
 """
 
-from ticdc_lab.simulate.scheduler.v4.coordinator import TO_COORDINATOR, Coordinator
+from ticdc_lab.simulate.scheduler.v4.coordinator import TO_COORDINATOR, V4Coordinator
 from ticdc_lab.simulate.scheduler.v4.dispatchers import Dispatchers, DispatchersState
 from ticdc_lab.simulate.scheduler.v4.maintainer import Maintainer
 from ticdc_lab.simulate.scheduler.v4.messages import BlockStatusRequest, HeartBeatRequest, MaintainerBootstrapResponse
 from ticdc_lab.simulate.scheduler.v4.node import NodeManager
 from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState
-from ticdc_lab.simulate.scheduler.v4.settings import Settings
+from ticdc_lab.simulate.scheduler.v4.settings import V4Settings
 
 TO_OWNER = (MaintainerBootstrapResponse, HeartBeatRequest, BlockStatusRequest)
 """The messages that are for the maintainer of a capture; all others are for its dispatchers."""
@@ -17,11 +17,11 @@ TO_OWNER = (MaintainerBootstrapResponse, HeartBeatRequest, BlockStatusRequest)
 __all__ = [
     "TO_COORDINATOR",
     "TO_OWNER",
-    "Coordinator",
     "Dispatchers",
     "DispatchersState",
     "Maintainer",
     "MaintainerState",
     "NodeManager",
-    "Settings",
+    "V4Coordinator",
+    "V4Settings",
 ]

@@ -11,7 +11,15 @@ from ticdc_lab.simulate.machine import Address, Changed, Output, Send, stepped
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import operators, spans
 from ticdc_lab.simulate.scheduler.v4.messages import TableSpanStatus
-from ticdc_lab.simulate.scheduler.v4.operators import Add, Merge, Move, Occupy, Operator, Remove, Split
+from ticdc_lab.simulate.scheduler.v4.operators import (
+    Add,
+    MergeOperator,
+    MoveOperator,
+    Occupy,
+    Remove,
+    SpanOperator,
+    SplitOperator,
+)
 from ticdc_lab.simulate.scheduler.v4.spans import NO_SPANS, Spans, position
 
 # What an operator controller holds: the spans, the operators that work on them, the nodes alive.
@@ -20,7 +28,7 @@ from ticdc_lab.simulate.scheduler.v4.spans import NO_SPANS, Spans, position
 class RunningOperator(NamedTuple):
     """An operator, since when it runs and when its order is due (again)."""
 
-    operator: Operator
+    operator: SpanOperator
     since_us: int
     due_us: int
 
@@ -41,7 +49,9 @@ NOTHING = Control()
 def moves_from(control: Control, node: Address) -> int:
     """Count the unfinished moves away from a node."""
     running = (found.operator for found in control.running.values())
-    return sum(isinstance(operator, Move) and operator.origin == node and not operator.finished for operator in running)
+    return sum(
+        isinstance(operator, MoveOperator) and operator.origin == node and not operator.finished for operator in running
+    )
 
 
 # The operator controller: which operators run, their orders, and their last step, done once.
@@ -52,7 +62,7 @@ def moves_from(control: Control, node: Address) -> int:
 Stepped = tuple[Control, list[Output]]
 
 
-def added(control: Control, operator: Operator, at_us: int) -> tuple[Control, list[Output], str]:
+def added(control: Control, operator: SpanOperator, at_us: int) -> tuple[Control, list[Output], str]:
     """Let an operator begin; the text says why it does not, and is empty where it does."""
     if operator.key in control.running:
         return control, [], f"a {control.running[operator.key].operator.kind} operator works on it"
@@ -151,7 +161,7 @@ def adopted(control: Control, operator: Add | Remove, at_us: int) -> Stepped:
     return _pushed(control, operator, at_us)
 
 
-def _pushed(control: Control, operator: Operator, at_us: int) -> Stepped:
+def _pushed(control: Control, operator: SpanOperator, at_us: int) -> Stepped:
     state, outputs = control.spans, list[Output]()
     for node in operator.affected_nodes():
         if node not in control.nodes:
@@ -164,13 +174,13 @@ def _pushed(control: Control, operator: Operator, at_us: int) -> Stepped:
     return control, outputs + last
 
 
-def _stepped(control: Control, found: RunningOperator, after: Operator, state: Spans, at_us: int) -> Stepped:
+def _stepped(control: Control, found: RunningOperator, after: SpanOperator, state: Spans, at_us: int) -> Stepped:
     if after == found.operator:
         return control._replace(spans=state), []
     return _advanced(control, after, state, found.since_us, at_us)
 
 
-def _advanced(control: Control, operator: Operator, state: Spans, since_us: int, at_us: int) -> Stepped:
+def _advanced(control: Control, operator: SpanOperator, state: Spans, since_us: int, at_us: int) -> Stepped:
     if operator.finished:
         return _ended(control, operator, state, at_us)
     said = operator.schedule(state)
@@ -178,23 +188,23 @@ def _advanced(control: Control, operator: Operator, state: Spans, since_us: int,
     return control._replace(spans=state, running=running), [] if said is None else [Send(said.to, said.message)]
 
 
-def _ended(control: Control, operator: Operator, state: Spans, at_us: int) -> Stepped:
+def _ended(control: Control, operator: SpanOperator, state: Spans, at_us: int) -> Stepped:
     after, state, outputs = operator.post_finish(state, at_us)
     held = operator.key in control.running
     running = control.running.delete(operator.key) if held else control.running
     control = control._replace(spans=state, running=running)
     outputs.append(Changed(f"operator:{operator.key}", operator.kind, None, f"it is {operator.phase}"))
-    if isinstance(after, Merge):
+    if isinstance(after, MergeOperator):
         control, more = _released(control, after)
         return control, outputs + more
-    if isinstance(after, Split) and not after.removed:
+    if isinstance(after, SplitOperator) and not after.removed:
         for part, node in zip(after.parts, after.targets, strict=False):
             control, more = _pushed(control, Add(part, node), at_us)
             outputs += more
     return control, outputs
 
 
-def _released(control: Control, ended: Merge) -> Stepped:
+def _released(control: Control, ended: MergeOperator) -> Stepped:
     held = [key for key in ended.merged if key in control.running and isinstance(control.running[key].operator, Occupy)]
     running = control.running.mutate()
     for key in held:

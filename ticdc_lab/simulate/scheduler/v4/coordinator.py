@@ -37,8 +37,8 @@ from ticdc_lab.simulate.scheduler.roles import (
 )
 from ticdc_lab.simulate.scheduler.v4 import drain, maintainer_move
 from ticdc_lab.simulate.scheduler.v4.drain import RESEND_US, DrainController
-from ticdc_lab.simulate.scheduler.v4.maintainer_move import ABSENT, SCHEDULING, WORKING, Changefeed
-from ticdc_lab.simulate.scheduler.v4.maintainer_move import MoveMaintainer as Move
+from ticdc_lab.simulate.scheduler.v4.maintainer_move import ABSENT, SCHEDULING, WORKING, MaintainerPlace
+from ticdc_lab.simulate.scheduler.v4.maintainer_move import MaintainerMove as Move
 from ticdc_lab.simulate.scheduler.v4.messages import (
     AddMaintainerRequest,
     CoordinatorBootstrapRequest,
@@ -55,14 +55,14 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
 NAME = "changefeed"
 PLACES = 16
 """Epochs of maintainers begin at the coordinator's own with so many binary places behind it: they rise for ever."""
-NOWHERE = Changefeed(NAME, ABSENT, None, 0)
+NOWHERE = MaintainerPlace(NAME, ABSENT, None, 0)
 NO_DRAIN = DrainController()
 TO_COORDINATOR = (NodeHeartbeat, SetNodeLivenessResponse)
 """The messages that are for the coordinator; those for a maintainer go to its node."""
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinatorState:
+class V4CoordinatorState:
     """A coordinator; ``owner_rev``, its epoch, is 0 while it is not elected.
 
     Attributes
@@ -88,7 +88,7 @@ class CoordinatorState:
     nodes: Map[Address, int] = Map()
     heard: Map[Address, NodeHeartbeat] = Map()
     bootstrapped: bool = False
-    changefeed: Changefeed = NOWHERE
+    changefeed: MaintainerPlace = NOWHERE
     move: Move | None = None
     sent_us: int | None = None
     control: DrainController = NO_DRAIN
@@ -107,22 +107,22 @@ class CoordinatorState:
         return known if works else None
 
 
-Stepped = tuple[CoordinatorState, list[Output]]
+Stepped = tuple[V4CoordinatorState, list[Output]]
 
 
-class Coordinator:
+class V4Coordinator:
     """A machine; before :meth:`elected` it takes nothing."""
 
     def start(self, address: Address, now: Now) -> Stepped:
         """Give the state of a node that is not the coordinator's."""
-        return CoordinatorState(address), []
+        return V4CoordinatorState(address), []
 
     def elected(self, address: Address, owner_rev: int, now: Now) -> Stepped:
         """Begin as the coordinator: what nodes run is not known."""
-        changefeed = Changefeed(NAME, ABSENT, None, owner_rev << PLACES)
-        return CoordinatorState(address, owner_rev, changefeed=changefeed, since_us=now.at_us), []
+        changefeed = MaintainerPlace(NAME, ABSENT, None, owner_rev << PLACES)
+        return V4CoordinatorState(address, owner_rev, changefeed=changefeed, since_us=now.at_us), []
 
-    def step(self, state: CoordinatorState, event: Event, now: Now) -> tuple[CoordinatorState, list[OwnerOutput]]:
+    def step(self, state: V4CoordinatorState, event: Event, now: Now) -> tuple[V4CoordinatorState, list[OwnerOutput]]:
         """Take a tick, a user's wish or a heartbeat."""
         if isinstance(event, Asked) and isinstance(event.command, Tick):
             return _ticked(state, event.command, now)
@@ -140,7 +140,7 @@ class Coordinator:
 # What users want
 
 
-def _wished(state: CoordinatorState, command: Any, at_us: int) -> Stepped:
+def _wished(state: V4CoordinatorState, command: Any, at_us: int) -> Stepped:
     if isinstance(command, Drain):
         if command.capture not in state.nodes:
             return state, [Decided("drain", None, f"{command.capture} is not registered")]
@@ -156,7 +156,7 @@ def _wished(state: CoordinatorState, command: Any, at_us: int) -> Stepped:
     return state, [Ignored(command, "a coordinator knows no such command")]
 
 
-def _moved(state: CoordinatorState, to: Address, because: str, at_us: int) -> Stepped:
+def _moved(state: V4CoordinatorState, to: Address, because: str, at_us: int) -> Stepped:
     """Begin to move the maintainer, unless it cannot be."""
     why_not = drain.why_not_dest(state.control, to, at_us)
     if state.changefeed.state != WORKING or state.move is not None:
@@ -172,7 +172,7 @@ def _moved(state: CoordinatorState, to: Address, because: str, at_us: int) -> St
     return replace(state, move=move, changefeed=changefeed, sent_us=None, said=""), [decided, *outputs]
 
 
-def _next_epoch(state: CoordinatorState) -> int:
+def _next_epoch(state: V4CoordinatorState) -> int:
     """Give the epoch of the next maintainer: nodes take none of an older coordinator, as one taken over may be."""
     return max(state.changefeed.epoch, state.owner_rev << PLACES) + 1
 
@@ -180,7 +180,7 @@ def _next_epoch(state: CoordinatorState) -> int:
 # What nodes say
 
 
-def _heard(state: CoordinatorState, sender: Address, message: NodeHeartbeat, at_us: int) -> Stepped:
+def _heard(state: V4CoordinatorState, sender: Address, message: NodeHeartbeat, at_us: int) -> Stepped:
     if sender not in state.nodes or message.coordinator_epoch != state.owner_rev:
         return state, [Ignored(message, f"{sender} is not registered, or follows another coordinator")]
     before = state.heard.get(sender)
@@ -212,7 +212,7 @@ def _heard(state: CoordinatorState, sender: Address, message: NodeHeartbeat, at_
 # A tick
 
 
-def _ticked(state: CoordinatorState, tick: Tick, now: Now) -> tuple[CoordinatorState, list[OwnerOutput]]:
+def _ticked(state: V4CoordinatorState, tick: Tick, now: Now) -> tuple[V4CoordinatorState, list[OwnerOutput]]:
     state, outputs = _members(state, tick, now.at_us)
     if not state.bootstrapped and state.nodes and len(state.heard) == len(state.nodes):
         state, more = _bootstrapped(state, now.at_us)
@@ -224,7 +224,7 @@ def _ticked(state: CoordinatorState, tick: Tick, now: Now) -> tuple[CoordinatorS
     return state, [*outputs, _watermarks(state)]
 
 
-def _members(state: CoordinatorState, tick: Tick, at_us: int) -> Stepped:
+def _members(state: V4CoordinatorState, tick: Tick, at_us: int) -> Stepped:
     outputs: list[Output] = []
     for gone in sorted(set(state.nodes) - tick.captures):
         heard = state.heard.delete(gone) if gone in state.heard else state.heard
@@ -250,7 +250,7 @@ def _members(state: CoordinatorState, tick: Tick, at_us: int) -> Stepped:
     return state, outputs
 
 
-def _bootstrapped(state: CoordinatorState, at_us: int) -> Stepped:
+def _bootstrapped(state: V4CoordinatorState, at_us: int) -> Stepped:
     """Take over the maintainer with the highest epoch; any other is told to end."""
     found = [(h.maintainer.maintainer_epoch, node) for node, h in sorted(state.heard.items())
              if h.maintainer is not None and h.maintainer.state == "Working"]  # fmt: skip
@@ -269,7 +269,7 @@ def _bootstrapped(state: CoordinatorState, at_us: int) -> Stepped:
     return replace(state, bootstrapped=True, changefeed=changefeed, target_epoch=epoch), [told, *outputs]
 
 
-def _placed(state: CoordinatorState, at_us: int) -> Stepped:
+def _placed(state: V4CoordinatorState, at_us: int) -> Stepped:
     """Add the maintainer where there is none, again until it works."""
     one = state.changefeed
     if state.move is not None or one.state == WORKING:
@@ -292,7 +292,7 @@ def _placed(state: CoordinatorState, at_us: int) -> Stepped:
     return state, [decided, *outputs, Send(node, AddMaintainerRequest(one.name, epoch))]
 
 
-def _proceeded(state: CoordinatorState, at_us: int) -> Stepped:
+def _proceeded(state: V4CoordinatorState, at_us: int) -> Stepped:
     """Send the order of a move, again until it is answered, and end a move that is done."""
     if state.move is None:
         return state, []
@@ -308,7 +308,7 @@ def _proceeded(state: CoordinatorState, at_us: int) -> Stepped:
 # The drain of a node
 
 
-def _drained(state: CoordinatorState, at_us: int) -> Stepped:
+def _drained(state: V4CoordinatorState, at_us: int) -> Stepped:
     """Lead nodes that are to go from ALIVE over DRAINING to STOPPING."""
     control, outputs = drain.liveness_advanced(
         state.control, lambda node: node in state.heard, lambda node: _is_empty(state, node), at_us
@@ -335,14 +335,14 @@ def _drained(state: CoordinatorState, at_us: int) -> Stepped:
     return state, outputs
 
 
-def _is_empty(state: CoordinatorState, node: Address) -> bool:
+def _is_empty(state: V4CoordinatorState, node: Address) -> bool:
     """Whether neither the maintainer nor a dispatcher is left on a node that is drained."""
     status = state.status
     here = state.changefeed.node == node or (state.move is not None and node in (state.move.origin, state.move.target))
     return node == state.target and not here and status is not None and status.draining == 0
 
 
-def _watermarks(state: CoordinatorState) -> Watermarks:
+def _watermarks(state: V4CoordinatorState) -> Watermarks:
     if not state.bootstrapped:
         late = ", ".join(n for n in sorted(state.nodes) if n not in state.heard) or "any node"
         return Watermarks(None, None, f"the coordinator has begun and waits for the answer of {late}", state.since_us)
@@ -353,6 +353,6 @@ def _watermarks(state: CoordinatorState) -> Watermarks:
     return Watermarks(status.checkpoint_ts, status.resolved_ts, status.because, status.since_us)
 
 
-def _said(state: CoordinatorState, said: str, decided: Decided) -> Stepped:
+def _said(state: V4CoordinatorState, said: str, decided: Decided) -> Stepped:
     """Say once why nothing is done."""
     return (state, []) if said == state.said else (replace(state, said=said), [decided])

@@ -19,7 +19,7 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     ScheduleDispatcherRequest,
     TableSpanStatus,
 )
-from ticdc_lab.simulate.scheduler.v4.settings import DEFAULTS, Settings
+from ticdc_lab.simulate.scheduler.v4.settings import DEFAULTS, V4Settings
 from ticdc_lab.simulate.scheduler.v4.spans import position
 
 
@@ -114,7 +114,7 @@ def _status(key: Key, preparing: bool, checkpoint_ts: int) -> TableSpanStatus:
 class Dispatchers:
     """A machine."""
 
-    def __init__(self, settings: Settings = DEFAULTS) -> None:
+    def __init__(self, settings: V4Settings = DEFAULTS) -> None:
         self.settings = settings
 
     def start(self, address: Address, now: Now) -> Stepped:

@@ -26,7 +26,7 @@ ORDER = (ALIVE, DRAINING, STOPPING)
 
 
 @stepped
-class NodeState(NamedTuple):
+class SeenNode(NamedTuple):
     """What the coordinator saw of a node; ``*_sent_us`` None where nothing was sent to this life of it."""
 
     drain_requested: bool = False
@@ -72,14 +72,14 @@ class Gate(NamedTuple):
 class DrainController:
     """All nodes, and the gate before new maintainers."""
 
-    nodes: Map[Address, NodeState] = Map()
+    nodes: Map[Address, SeenNode] = Map()
     gate: Gate | None = None
 
 
 Stepped = tuple[DrainController, list[Output]]
 
 
-class Planned(NamedTuple):
+class NodeCommand(NamedTuple):
     """A command to a certain life of a node."""
 
     node: Address
@@ -89,9 +89,9 @@ class Planned(NamedTuple):
 
 def drain_requested(state: DrainController, node: Address, at_us: int) -> Stepped:
     """A user wants a node drained: say so to it at once."""
-    known = state.nodes.get(node, NodeState())._replace(drain_requested=True)
+    known = state.nodes.get(node, SeenNode())._replace(drain_requested=True)
     state = replace(state, nodes=state.nodes.set(node, known))
-    return commanded(state, [Planned(node, DRAINING, known.node_epoch)], at_us)
+    return commanded(state, [NodeCommand(node, DRAINING, known.node_epoch)], at_us)
 
 
 def heartbeat_observed(state: DrainController, node: Address, message: NodeHeartbeat, at_us: int) -> Stepped:
@@ -122,21 +122,21 @@ def node_removed(state: DrainController, node: Address) -> DrainController:
 
 def planned(
     state: DrainController, managed: Callable[[Address], bool], ready_to_stop: Callable[[Address], bool]
-) -> list[Planned]:
+) -> list[NodeCommand]:
     """Give what each node that is to drain has to be told: DRAINING until it is, then STOPPING when it may."""
-    plans: list[Planned] = []
+    plans: list[NodeCommand] = []
     for node in sorted(state.nodes):
         known = state.nodes[node]
         if not known.drain_requested or not managed(node):
             continue
         if not known.draining_observed:
-            plans.append(Planned(node, DRAINING, known.node_epoch))
+            plans.append(NodeCommand(node, DRAINING, known.node_epoch))
         elif not known.stopping_observed and ready_to_stop(node):
-            plans.append(Planned(node, STOPPING, known.node_epoch))
+            plans.append(NodeCommand(node, STOPPING, known.node_epoch))
     return plans
 
 
-def commanded(state: DrainController, plans: Iterable[Planned], at_us: int) -> Stepped:
+def commanded(state: DrainController, plans: Iterable[NodeCommand], at_us: int) -> Stepped:
     """Send planned commands, each at most once a second, and STOPPING only to the very life that was DRAINING."""
     outputs: list[Output] = []
     for plan in plans:
@@ -167,12 +167,12 @@ def liveness_advanced(
 def _observed(
     state: DrainController, node: Address, node_epoch: int, liveness: str, at_us: int, message: object
 ) -> Stepped:
-    known, gate, outputs = state.nodes.get(node, NodeState()), state.gate, list[Output]()
+    known, gate, outputs = state.nodes.get(node, SeenNode()), state.gate, list[Output]()
     if known.last_seen_us is not None and node_epoch < known.node_epoch:
         return state, [Ignored(message, f"it is of life {node_epoch} of {node}, which is in {known.node_epoch}")]
     if known.last_seen_us is not None and node_epoch > known.node_epoch:
         outputs.append(Changed(f"node:{node}", known.node_epoch, node_epoch, "it is a new process"))
-        known = NodeState(drain_requested=known.drain_requested)
+        known = SeenNode(drain_requested=known.drain_requested)
         if gate is not None and node in gate.acked:
             gate = gate._replace(acked=gate.acked.delete(node))
     elif known.last_seen_us is not None and ORDER.index(liveness) < ORDER.index(known.liveness):

@@ -19,9 +19,9 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     SplitTable,
 )
 from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState, Stepped, asked, stamped
-from ticdc_lab.simulate.scheduler.v4.operators import Move, Operator, Split
+from ticdc_lab.simulate.scheduler.v4.operators import MoveOperator, SpanOperator, SplitOperator
 from ticdc_lab.simulate.scheduler.v4.schedulers import targeted
-from ticdc_lab.simulate.scheduler.v4.settings import DEFAULTS, Settings
+from ticdc_lab.simulate.scheduler.v4.settings import DEFAULTS, V4Settings
 from ticdc_lab.simulate.scheduler.v4.spans import REPLICATING, Spans, contains, position, table_of
 
 # What users ask a maintainer for: moves, an even spread, a node without spans, splits and merges.
@@ -44,14 +44,14 @@ def command_taken(state: MaintainerState, command: Any, now: Now) -> Stepped:
     return state, [Ignored(command, "a maintainer knows no such command")]
 
 
-def _begun(state: MaintainerState, key: Key, operator: Operator | str, now: Now) -> Stepped:
+def _begun(state: MaintainerState, key: Key, operator: SpanOperator | str, now: Now) -> Stepped:
     if isinstance(operator, str):
         return state, [_decided(f"span:{key}", None, operator)]
     control, outputs, why_not = controller.added(state.control, operator, now.at_us)
     return replace(state, control=control), [*outputs, _decided(f"span:{key}", operator.kind, why_not)]
 
 
-def _move(state: MaintainerState, command: MoveTable) -> Operator | str:
+def _move(state: MaintainerState, command: MoveTable) -> SpanOperator | str:
     replica = state.control.spans.replicas.get(command.table)
     if replica is None:
         return f"{command.table} is unknown"
@@ -61,10 +61,10 @@ def _move(state: MaintainerState, command: MoveTable) -> Operator | str:
         return f"{command.table} is {replica}"
     if replica.node == command.to:
         return f"{command.table} is there already"
-    return Move(command.table, replica.node, command.to)
+    return MoveOperator(command.table, replica.node, command.to)
 
 
-def _split(state: MaintainerState, command: SplitTable) -> Operator | str:
+def _split(state: MaintainerState, command: SplitTable) -> SpanOperator | str:
     replica = state.control.spans.replicas.get(command.table)
     if replica is None:
         return f"{command.table} is unknown"
@@ -78,7 +78,7 @@ def _split(state: MaintainerState, command: SplitTable) -> Operator | str:
     parts = tuple(Span(whole.table, left, right) for left, right in pairwise(ends))
     if len(parts) < 2 or (command.targets and len(command.targets) != len(parts)):
         return f"{len(parts)} parts and {len(command.targets)} targets"
-    return Split(key, replica.node, parts, command.targets)
+    return SplitOperator(key, replica.node, parts, command.targets)
 
 
 def _decided(subject: str, chosen: str | None, why_not: str) -> Output:
@@ -149,7 +149,7 @@ def _not_replicating(state: Spans) -> Iterator[Key]:
 class Maintainer:
     """A machine; before :meth:`elected` it takes nothing."""
 
-    def __init__(self, settings: Settings = DEFAULTS) -> None:
+    def __init__(self, settings: V4Settings = DEFAULTS) -> None:
         self.settings = settings
 
     def start(self, address: Address, now: Now) -> Stepped:

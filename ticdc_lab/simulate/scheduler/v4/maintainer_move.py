@@ -22,7 +22,7 @@ REMOVE_ORIGIN, ORIGIN_STOPPED, ADD_TARGET = "removeOrigin", "originStopped", "ad
 DONE_SUCCESS, DONE_NO_POST_FINISH = "doneSuccess", "doneNoPostFinish"
 
 
-class Changefeed(NamedTuple):
+class MaintainerPlace(NamedTuple):
     """Where the maintainer of a changefeed is, and the epoch of the one that runs."""
 
     name: str
@@ -32,7 +32,7 @@ class Changefeed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class MoveMaintainer:
+class MaintainerMove:
     """``target`` becomes the origin where the destination is lost before it was asked.
 
     The maintainer has ``target_epoch`` there, which is one of the coordinator that moves it: the origin's may be of the
@@ -52,18 +52,20 @@ class MoveMaintainer:
         return self.state in (DONE_SUCCESS, DONE_NO_POST_FINISH)
 
 
-Stepped = tuple[MoveMaintainer, Changefeed, list[Output]]
+Stepped = tuple[MaintainerMove, MaintainerPlace, list[Output]]
 
 
-def begun(changefeed: Changefeed, dest: Address, epoch: int) -> Stepped:
+def begun(changefeed: MaintainerPlace, dest: Address, epoch: int) -> Stepped:
     """Begin to move a maintainer from where it is; it has ``epoch`` at the destination."""
     if changefeed.node is None:
         raise ValueError(f"{changefeed.name} is on no node: it is added, not moved")
-    move = MoveMaintainer(changefeed.node, dest, changefeed.epoch, epoch)
+    move = MaintainerMove(changefeed.node, dest, changefeed.epoch, epoch)
     return move, *put(changefeed, SCHEDULING, changefeed.node, f"it moves to {dest}")
 
 
-def check(move: MoveMaintainer, changefeed: Changefeed, sender: Address, status: MaintainerStatus) -> MoveMaintainer:
+def check(
+    move: MaintainerMove, changefeed: MaintainerPlace, sender: Address, status: MaintainerStatus
+) -> MaintainerMove:
     """Take a maintainer's status: of the epoch that is meant, and of the target only with its bootstrap done."""
     if sender == move.origin and move.state == REMOVE_ORIGIN:
         stopped = status.state != "Working" and _matches(status.maintainer_epoch, move.origin_epoch)
@@ -74,7 +76,7 @@ def check(move: MoveMaintainer, changefeed: Changefeed, sender: Address, status:
     return replace(move, state=DONE_SUCCESS) if works else move
 
 
-def schedule(move: MoveMaintainer, changefeed: Changefeed) -> Stepped:
+def schedule(move: MaintainerMove, changefeed: MaintainerPlace) -> Stepped:
     """Give the order of this moment: remove at the origin, or, bound to it, add at the target."""
     if move.finished:
         return move, changefeed, []
@@ -89,7 +91,7 @@ def schedule(move: MoveMaintainer, changefeed: Changefeed) -> Stepped:
     return move, changefeed, [*outputs, Send(move.target, AddMaintainerRequest(changefeed.name, changefeed.epoch))]
 
 
-def node_removed(move: MoveMaintainer, changefeed: Changefeed, node: Address) -> Stepped:
+def node_removed(move: MaintainerMove, changefeed: MaintainerPlace, node: Address) -> Stepped:
     """Take that a node is gone."""
     if move.state == DONE_NO_POST_FINISH:
         return move, changefeed, []
@@ -101,14 +103,14 @@ def node_removed(move: MoveMaintainer, changefeed: Changefeed, node: Address) ->
     return move, changefeed, []
 
 
-def post_finish(move: MoveMaintainer, changefeed: Changefeed) -> Stepped:
+def post_finish(move: MaintainerMove, changefeed: MaintainerPlace) -> Stepped:
     """Working at the target; nothing where the move was given up."""
     if move.state != DONE_SUCCESS:
         return move, changefeed, []
     return move, *put(changefeed, WORKING, move.target, f"{move.target} reports it working, with its bootstrap done")
 
 
-def _target_lost(move: MoveMaintainer, changefeed: Changefeed, node: Address) -> Stepped:
+def _target_lost(move: MaintainerMove, changefeed: MaintainerPlace, node: Address) -> Stepped:
     asked = move.state not in (REMOVE_ORIGIN, ORIGIN_STOPPED)
     nowhere = move.target == move.origin or (move.state == ORIGIN_STOPPED and move.origin_removed)
     if not asked and not nowhere:
@@ -122,7 +124,9 @@ def _matches(epoch: int, expected: int) -> bool:
     return epoch in (0, expected)
 
 
-def put(changefeed: Changefeed, state: str, node: Address | None, because: str) -> tuple[Changefeed, list[Output]]:
+def put(
+    changefeed: MaintainerPlace, state: str, node: Address | None, because: str
+) -> tuple[MaintainerPlace, list[Output]]:
     """Give a changefeed another state and place."""
     new = changefeed._replace(state=state, node=node)
     if new == changefeed:

@@ -29,7 +29,7 @@ class Order(NamedTuple):
     message: ScheduleDispatcherRequest | MergeDispatcherRequest
 
 
-class Operator(Protocol):
+class SpanOperator(Protocol):
     """One operator; ``key`` is the span it holds: no other operator works on that span."""
 
     @property
@@ -81,7 +81,7 @@ class Operator(Protocol):
         ...
 
 
-Stepped: TypeAlias = tuple[Operator, Spans, list[Output]]
+Stepped: TypeAlias = tuple[SpanOperator, Spans, list[Output]]
 
 
 def create(spans: Spans, key: Key, node: Address, operator_type: OperatorType) -> Order:
@@ -184,7 +184,7 @@ DONE_SUCCESS, DONE_NO_POST_FINISH = "doneSuccess", "doneNoPostFinish"
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class MoveOperator:
     """``force`` restarts a dispatcher on its own node; ``origin`` is None where the span was on no node."""
 
     key: Key
@@ -376,7 +376,7 @@ class Occupy(_UntilDone):
 
 
 @dataclass(frozen=True, slots=True)
-class Split(_UntilDone):
+class SplitOperator(_UntilDone):
     """The dispatcher is removed from ``origin``; what replaces it are ``parts``, on ``targets`` where those are given.
 
     ``removed`` says why it is not split: the origin's loss, also after it had stopped, or a DDL.
@@ -446,7 +446,7 @@ class Split(_UntilDone):
 
 
 @dataclass(frozen=True, slots=True)
-class Merge(_UntilDone):
+class MergeOperator(_UntilDone):
     """``key`` is the span of the whole range; ``by_ddl`` says that a DDL, not a lost node, ended it."""
 
     key: Span
@@ -509,7 +509,7 @@ class Merge(_UntilDone):
         return after, state, changes + more
 
 
-def merge_of(state: Spans, keys: tuple[Key, ...]) -> Merge | str:
+def merge_of(state: Spans, keys: tuple[Key, ...]) -> MergeOperator | str:
     """Give the merge of spans, or why they cannot be merged."""
     if len(keys) < 2:
         return "one span alone is not merged"
@@ -523,10 +523,10 @@ def merge_of(state: Spans, keys: tuple[Key, ...]) -> Merge | str:
     node = replicas[0].node
     if node is None or any(replica.node != node for replica in replicas):
         return "they are not on one node"
-    return Merge(Span(ranges[0].table, ranges[0].start, ranges[-1].end), node, keys)
+    return MergeOperator(Span(ranges[0].table, ranges[0].start, ranges[-1].end), node, keys)
 
 
-def taken_up(state: Spans, merge: Merge, at_us: int) -> tuple[Spans, list[Output]]:
+def taken_up(state: Spans, merge: MergeOperator, at_us: int) -> tuple[Spans, list[Output]]:
     """Take up the new span, bound to the node, at the lowest checkpoint of the old ones."""
     lowest = min(spans.start_ts(state, key) for key in merge.merged)
     because = f"{len(merge.merged)} spans become one"

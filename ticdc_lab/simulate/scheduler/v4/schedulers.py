@@ -11,8 +11,8 @@ from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import controller, spans
 from ticdc_lab.simulate.scheduler.v4.controller import Control, moves_from
 from ticdc_lab.simulate.scheduler.v4.nodes import DrainState, MaintainerState, Stepped
-from ticdc_lab.simulate.scheduler.v4.operators import Add, Move
-from ticdc_lab.simulate.scheduler.v4.settings import Settings
+from ticdc_lab.simulate.scheduler.v4.operators import Add, MoveOperator
+from ticdc_lab.simulate.scheduler.v4.settings import V4Settings
 from ticdc_lab.simulate.scheduler.v4.spans import DEFAULT_GROUP, Spans, group_of, position
 
 # The basic scheduler: absent spans get a node (maintainer/scheduler/basic.go).
@@ -26,7 +26,7 @@ def rank(node: Address, prefer: tuple[Hashable, ...]) -> tuple[int, str]:
 
 
 def placed(
-    control: Control, settings: Settings, target: Address | None, prefer: tuple[Hashable, ...], at_us: int
+    control: Control, settings: V4Settings, target: Address | None, prefer: tuple[Hashable, ...], at_us: int
 ) -> tuple[Control, list[Output]]:
     """Create absent spans on the nodes that create the fewest; the parts of split tables first.
 
@@ -59,7 +59,7 @@ def placed(
 
 def _group(
     control: Control,
-    settings: Settings,
+    settings: V4Settings,
     group: int,
     room: int,
     nodes: list[Address],
@@ -114,7 +114,7 @@ def balanced(
         return control, [Decided(BALANCE, None, because, tuple((node, f"{n} spans") for node, n in loads.items()))]
     outputs: list[Output] = []
     for key, origin, dest in _victims(control, routes, prefer):
-        control, more, why_not = controller.added(control, Move(key, origin, dest), at_us)
+        control, more, why_not = controller.added(control, MoveOperator(key, origin, dest), at_us)
         outputs += more
         chosen = None if why_not else dest
         rejected = tuple((node, f"{n} spans") for node, n in loads.items() if node != dest)
@@ -221,7 +221,7 @@ def _moved(
     outputs: list[Output] = []
     for key in heapq.nsmallest(room, idle, key=position):
         load, (place, dest) = loads[0]
-        control, more, why_not = controller.added(control, Move(key, target, dest), at_us)
+        control, more, why_not = controller.added(control, MoveOperator(key, target, dest), at_us)
         outputs += more
         if not why_not:
             heapq.heapreplace(loads, (load + 1, (place, dest)))
@@ -231,7 +231,7 @@ def _moved(
     return control, outputs
 
 
-def run(state: MaintainerState, settings: Settings, now: Now) -> Stepped:
+def run(state: MaintainerState, settings: V4Settings, now: Now) -> Stepped:
     """Let each scheduler begin what it can; why one does nothing is told when the reason is a new one."""
     control, drain, outputs = drained(
         state.control, state.drain, state.address, settings.batch_size, now.prefer, now.at_us

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ticdc_lab.simulate.scheduler.executor import STEADY, Pace
+from ticdc_lab.simulate.scheduler.executor import STEADY, TablePace
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class V4Settings:
     """What can be set.
 
     Attributes
@@ -30,7 +30,7 @@ class Settings:
     balance_interval_us: int = 5_000_000
     balance_cooldown_us: int = 120_000_000
     scheduling_task_count_per_node: int = 1
-    pace: Pace = STEADY
+    pace: TablePace = STEADY
 
 
-DEFAULTS = Settings()
+DEFAULTS = V4Settings()
