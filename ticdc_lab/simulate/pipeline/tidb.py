@@ -155,7 +155,8 @@ class Clients:
         return {table for txn in self.state.open.values() for table in self.items[txn.item].tables}
 
     def _ts(self) -> int:
-        self._last_ts = ts = max(self._last_ts + 1, self._now_ts)
+        ts = self._last_ts + 1
+        self._last_ts = ts = ts if ts > self._now_ts else self._now_ts
         return ts
 
     def _begun(self, number: int, *, tries: int) -> int:
@@ -187,12 +188,16 @@ class Clients:
     def _send_keys(
         self, kind: type[Commit] | type[Rollback], start_ts: int, commit_ts: int, keys: Sequence[int]
     ) -> None:
-        phase = (start_ts, commit_ts) if kind is Commit else (start_ts,)
         for region, part in self._by_region(keys, keys):
-            if region is None:
-                self._retry(made(kind, (0, 0, *phase, part)))
+            number, epoch = (0, 0) if region is None else (region[0], region[3])
+            if kind is Commit:
+                command: Command = made(Commit, (number, epoch, start_ts, commit_ts, part))
             else:
-                self._commands[region[4]].append(made(kind, (region[0], region[3], *phase, part)))
+                command = made(Rollback, (number, epoch, start_ts, part))
+            if region is None:
+                self._retry(command)
+            else:
+                self._commands[region[4]].append(command)
 
     def _by_region(self, keys: Sequence[int], what: Sequence[T]) -> list[tuple[KvRegion | None, tuple[T, ...]]]:
         """Divide what belongs to keys by the regions that hold them; None where that is not known."""
