@@ -31,7 +31,7 @@ import hashlib
 import pyarrow as pa
 from ticdc_lab.simulate.faults import Chaos
 from ticdc_lab.simulate.scheduler.run import simulate
-from ticdc_lab.simulate.scheduler.variants import Settings
+from ticdc_lab.simulate.scheduler.variants import SchedulerSettings
 FULL = "full"
 """
 

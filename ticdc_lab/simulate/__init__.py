@@ -1,7 +1,8 @@
 """Deterministic simulators: what happens when, and why (docs/simulators.md).
 
-``scheduler``, ``pipeline``, ``pd`` and ``ddl_service`` are the worlds; each has a ``simulate`` and the ``Settings`` or
-``Start`` that it takes. A scenario file of any of them is read by :func:`read_scenario` and played by its ``model``.
+``scheduler``, ``pipeline``, ``pd`` and ``ddl_service`` are the worlds; each has a ``simulate``, and the settings
+(``SchedulerSettings``, ..) or ``Start`` that it takes. A scenario file of any of them is read by :func:`read_scenario`
+and played by its ``model``.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def simulate(
 
     Examples
     --------
-    >>> run = simulate(Settings(workers=2, clusters=3), until_us=10_000_000)
+    >>> run = simulate(ServiceSettings(workers=2, clusters=3), until_us=10_000_000)
     >>> run.violation is None, run.unsettled is None
     (True, True)
     """

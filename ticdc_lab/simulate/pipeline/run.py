@@ -167,7 +167,7 @@ def simulate(
     Examples
     --------
     >>> from ticdc_lab.simulate.pipeline.tryout import shop
-    >>> run = simulate(Settings(), shop(until_us=500_000), until_us=3_000_000)
+    >>> run = simulate(PipelineSettings(), shop(until_us=500_000), until_us=3_000_000)
     >>> run.violation is None, run.measures.delivered == run.measures.committed
     (True, True)
     """

@@ -77,10 +77,10 @@ def simulate(
 
     Examples
     --------
-    >>> run = simulate(Settings(captures=2, tables=4), until_us=5_000_000)
+    >>> run = simulate(SchedulerSettings(captures=2, tables=4), until_us=5_000_000)
     >>> run.violation is None, run.measures.overlap_us
     (True, 0)
-    >>> run.trace.equals(simulate(Settings(captures=2, tables=4), until_us=5_000_000).trace)
+    >>> run.trace.equals(simulate(SchedulerSettings(captures=2, tables=4), until_us=5_000_000).trace)
     True
     """
     nodes, keys, start_ts = settings.nodes(), settings.keys(), ts_of(0)

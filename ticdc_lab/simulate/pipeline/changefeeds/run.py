@@ -206,7 +206,7 @@ def simulate_changefeeds(
     --------
     >>> from ticdc_lab.simulate.pipeline.tryout import shop
     >>> changefeeds = [CreateChangefeed("all"), CreateChangefeed("orders", (101,))]
-    >>> run = simulate_changefeeds(Settings(), shop(until_us=500_000), changefeeds, until_us=3_000_000)
+    >>> run = simulate_changefeeds(PipelineSettings(), shop(until_us=500_000), changefeeds, until_us=3_000_000)
     >>> run.violation is None, run.owed("all"), run.owed("orders")
     (True, 0, 0)
     """
