@@ -246,6 +246,8 @@ def pipeline(
     if seeds is not None and (log or truth):
         raise click.UsageError("--log and --truth are of one run: give --seed, not --seeds.")
     files = _Files(log, protocol or "open-protocol", truth) if log or truth else None
+    if files:
+        files.check()
     sys.exit(_ran("pipeline", scenario, seed, seeds, swarm, settings, out, lines, why_at, files, as_json=as_json))
 
 
@@ -325,8 +327,6 @@ def _ran(
         require_swarm(scenario, seed, out)
         return drawn(model, seeds_of(seeds), changes_of(settings), as_json=as_json)
     read = scenario_of(model, scenario, seed, settings, swarm=swarm)
-    if files:
-        files.check()
     if seeds is None:
         return _play(read, seed, out, lines, why_at, files, as_json=as_json)
     if seed is not None or why_at is not None:
