@@ -23,9 +23,10 @@ FILES = sorted((FOLDER / "pipeline").glob("*.yaml"))
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_what_a_scenario_asserts_holds(path: Path) -> None:
-    """Every assertion, and no invariant is violated."""
+    """Every assertion, and no invariant is violated; why is said in words, not as a class writes itself."""
     played = play(read_scenario(path), keep=False)
     assert [o for o in played.outcomes if not o.held] == []
+    assert [o for o in played.outcomes if re.search(r"\w\(\w+=", o.because)] == []
     assert played.held and len(played.outcomes) >= 4
 
 

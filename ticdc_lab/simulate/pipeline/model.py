@@ -99,9 +99,7 @@ class PlayedPipeline(runs.Played[PipelineRun, SchedulerFacts]):
             *last_state(self.facts),
         ]
         if ended:
-            right = "right" if ended.final_right_idempotent else "wrong"
-            sums = "right" if ended.final_right_blind else "wrong"
-            lines.append(f"up to the checkpoint: {ended.lost} rows lost; rows replaced are {right}, sums are {sums}")
+            lines.append(str(ended))
         return [*lines, *(self.data.held(w, end_us).text for w in ("resolved_ts", "checkpoint_ts"))]
 
 
