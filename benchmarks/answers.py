@@ -59,23 +59,14 @@ PEERS = {
 }
 
 
-class Tree(Meter):
-    """With this process's own CPU time, which reads answers out of Arrow and judges small ones."""
-
-    def time(self, run: Callable[[], object]) -> dict[str, float]:
-        """As of Meter."""
-        own = time.process_time()
-        found = super().time(run)
-        return found | {"cpu_s": found["cpu_s"] + time.process_time() - own}
-
-
 def rounds_of(engine: str, source: Path, rounds: int) -> dict[str, list[dict[str, float]]]:
     """What each answer took, each round."""
     spark = session(engine)
     seen: dict[str, list[dict[str, float]]] = {}
     for i in range(rounds + 1):
         opened: list[ticdc_lab.Log] = []
-        took = {"decoding (open)": Tree().time(lambda to=opened: to.append(ticdc_lab.open(str(source), spark=spark)))}
+        meter = Meter(own=True)
+        took = {"decoding (open)": meter.time(lambda to=opened: to.append(ticdc_lab.open(str(source), spark=spark)))}
         (log,) = opened
         moved = log.events.transform(dispatch, strategy="index-value", partitions=16)
         asked: dict[str, Callable[[], object]] = {
@@ -84,7 +75,7 @@ def rounds_of(engine: str, source: Path, rounds: int) -> dict[str, list[dict[str
             "dispatch": lambda moved=moved: noop(moved.select("offset", "target_partition")),
             "audit": log.audit,
         }
-        took |= {name: Tree().time(ask) for name, ask in asked.items()}
+        took |= {name: meter.time(ask) for name, ask in asked.items()}
         for name, one in took.items() if i else ():
             seen.setdefault(name, []).append(one)
         log.close()

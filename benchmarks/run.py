@@ -67,14 +67,14 @@ def noop(df: DataFrame) -> None:
 
 
 class Meter:
-    """CPU seconds and peak memory of this process's children while something runs."""
+    """CPU seconds and peak memory of this process's children while something runs; with ``own`` of itself too."""
 
-    def __init__(self) -> None:
-        self.peak, self.cpu, self._stop = 0, {}, threading.Event()
+    def __init__(self, *, own: bool = False) -> None:
+        self.peak, self.cpu, self.own, self._stop = 0, {}, own, threading.Event()
 
     def _look(self) -> None:
-        total = 0
-        for p in psutil.Process().children(recursive=True):
+        total, here = 0, psutil.Process()
+        for p in [*here.children(recursive=True), *[here] * self.own]:
             try:
                 total += p.memory_info().rss
                 t = p.cpu_times()

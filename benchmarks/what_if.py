@@ -25,7 +25,7 @@ from pathlib import Path
 
 import duckdb
 import polars as pl
-from answers import Tree
+from run import Meter
 
 from ticdc_lab.dispatch.sweep import compile_kernels
 from ticdc_lab.dispatch.whatif import WhatIf
@@ -56,7 +56,7 @@ def main() -> None:
         took: dict[str, list[dict[str, float]]] = {}
 
         def measure(name: str, run: Callable[[], object]) -> None:
-            took.setdefault(name, []).append(Tree().time(run))
+            took.setdefault(name, []).append(Meter(own=True).time(run))
 
         raw = load(spark, str(source), protocol=asked.protocol)
         logs: list[ChangeLog] = []

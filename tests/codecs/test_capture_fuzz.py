@@ -10,18 +10,22 @@ import gzip
 import json
 import re
 import tempfile
+import threading
 from base64 import b64decode
 from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from conftest import golden
 from making import broken
 from soaking import soak, tried
 
 from ticdc_lab.codecs import choice
+from ticdc_lab.codecs.kernel import capture_batch, state
+from ticdc_lab.codecs.kernel.state import State, fresh_state
 from ticdc_lab.sources.pieces import of_lines, read_piece
 
 FILE = "tests/codecs/test_capture_fuzz.py"
@@ -141,6 +145,29 @@ def test_each_line_is_read_once_as_python_reads_it(seed: int, compiled: bool, mo
     """By the kernel and by plain Python: none lost, none doubled, no value another."""
     monkeypatch.setattr(choice, "compiled", lambda *_: compiled)
     tried(FILE, "capture", seed, same)
+
+
+def test_fields_become_no_more_than_their_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the kernel runs once, with room for their bytes; if it ever did not, it would say so and not run on."""
+    key, topic = "".join(f"\\u{ord(c):04x}" for c in "a2V5"), '\\u0001\\u00e9\\ud83d\\ude00\\\\\\"'
+    escaped = f'{{"topic":"{topic}","partition":0,"offset":1,"key":"{key}","value":"AAAA","headers":[["h","eA=="]]}}'
+    lines = pa.array([*real(), escaped.encode(), b"{", b'{"topic":"' + b"x" * 9_000] * 20, pa.binary())
+    asked: list[int] = []
+
+    def tight(items: int, room: int) -> State:
+        asked.append(room)
+        return fresh_state(items, room - slack)
+
+    monkeypatch.setattr(capture_batch, "fresh_state", tight)
+    monkeypatch.setattr(state, "_OWN", threading.local())  # the room of a batch before would be used again
+    slack = 4_096
+    found = capture_batch.read_lines(lines)
+    assert asked == [sum(map(len, lines.to_pylist())) + slack] and (found.faults != 0).sum() == 40
+    monkeypatch.setattr(state, "_OWN", threading.local())
+    slack = asked[0] - 1_000  # less room than one of the lines needs
+    with pytest.raises(AssertionError, match="became more"):
+        capture_batch.read_lines(lines)
+    assert len(asked) == 2
 
 
 @pytest.mark.soak

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from ticdc_lab.codecs.csv import Records, RecordShape, shape_of, terminator_of
+from ticdc_lab.codecs.kernel import batch
+from ticdc_lab.codecs.kernel.state import State, fresh_state
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 
 
@@ -85,3 +87,25 @@ def test_a_line_feed_inside_a_text_is_no_terminator() -> None:
     """A file that breaks off within a text of several lines: its whole records keep their values, without a CR."""
     for raw in (b'"I",1,5\r\n"I",1,"a\nb', b'"I",1,"a\nb"\r\n', b'"I","' + b"x\n" * 50_000 + b'"\r\n'):
         assert terminator_of(np.frombuffer(raw, np.uint8), DEFAULTS) == "\r\n"
+
+
+def test_a_file_beyond_what_the_kernel_can_place_is_decoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions have 32 bits: of half the records there is room again, and one that is too large alone is refused."""
+    settings = StorageSettings()
+    text, meant = made.made_file(Random(4), settings)
+    whole = made.decoded(text.encode(), settings)
+    large = made.encoded(["7", "x" * 9_000, "a", "x", "AA==", "-0.5"], "I", 9, False, settings)
+    asked: list[tuple[int, int]] = []
+
+    def noted(items: int, room: int) -> State:
+        asked.append((items, room))
+        return fresh_state(items, room)
+
+    monkeypatch.setattr(batch, "MOST_ROOM", 9_000)
+    monkeypatch.setattr(batch, "fresh_state", noted)
+    rows = made.decoded((text + large + text).encode(), settings)
+    assert asked and all(room < 9_000 for _, room in asked)
+    refused = [row for row in rows if row["error_class"]]
+    assert [(row["error_class"], row["offset"]) for row in refused] == [("too-large", len(whole))]
+    found = [made.change_of(row) for row in sorted(rows, key=lambda row: row["offset"]) if not row["error_class"]]
+    assert found == 2 * meant

@@ -21,10 +21,9 @@ import pyarrow as pa
 from ticdc_lab.codecs.kernel import csv as K
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import in_form, spans
-from ticdc_lab.codecs.kernel.batch import ROOM, event_columns
-from ticdc_lab.codecs.kernel.faults import FAULTS, OK
-from ticdc_lab.codecs.kernel.state import State, fresh_state
-from ticdc_lab.codecs.quarantine import TooMuchError, one_by_one, refused
+from ticdc_lab.codecs.kernel.batch import event_columns, filled
+from ticdc_lab.codecs.kernel.faults import FAULTS
+from ticdc_lab.codecs.quarantine import one_by_one, refused
 from ticdc_lab.codecs.table_file import StorageSettings, TableColumn, TableFile
 from ticdc_lab.events.mysql_types import BINARIES, base_of, held_by
 from ticdc_lab.events.schema import DECODED
@@ -221,23 +220,14 @@ def _decode(
     batch: pa.RecordBatch, original: pa.RecordBatch, *, given: K.CsvLayout, images: bool
 ) -> Iterator[pa.RecordBatch]:
     values = spans(batch.column("value"))
-    n, size = batch.num_rows, len(values[0])
-    items = 2 * n * max(len(given.kinds), 1) + 64
-    room = 2 * size + 2 * n * (len(given.names) + len(given.types)) + 4096
-    while n <= 1 or room <= max(ROOM, 4 * size + 8192):
-        st = fresh_state(items, room)
-        found = np.zeros(n, np.int64)
-        if K.run_csv(*values, given, st, found, np.zeros(16, np.int64)) == OK:
-            yield _decoded(batch, st, images)
-            if found.any():
-                yield _failed(original, found, values[1])
-            return
-        items, room = 2 * items, 2 * room
-    raise TooMuchError
-
-
-def _decoded(batch: pa.RecordBatch, st: State, images: bool) -> pa.RecordBatch:
-    return in_form(event_columns(batch, "csv", st, images), int(st.count[S.N_EVENTS]), DECODED)
+    n, found, marks = batch.num_rows, np.zeros(batch.num_rows, np.int64), np.zeros(16, np.int64)
+    st = filled(
+        n, len(values[0]), lambda st: K.run_csv(*values, given, st, found, marks),
+        columns=max(len(given.kinds), 1), beside=2 * n * (len(given.names) + len(given.types)),
+    )  # fmt: skip
+    yield in_form(event_columns(batch, "csv", st, images), int(st.count[S.N_EVENTS]), DECODED)
+    if found.any():
+        yield _failed(original, found, values[1])
 
 
 def _failed(batch: pa.RecordBatch, found: np.ndarray, starts: np.ndarray) -> pa.RecordBatch:

@@ -123,7 +123,7 @@ def decode_batch(
         st.limit[:] = bounds.kernel
         return KERNELS[protocol](*keys, *values, st, faults, marks)
 
-    st = _filled(batch, len(keys[0]) + len(values[0]), run)
+    st = filled(batch.num_rows, len(keys[0]) + len(values[0]), run)
     decoded = _decoded_of(batch, protocol, st, images).events
     _check_count(batch, st, faults)
     if not faults[:, 0].any():
@@ -159,19 +159,30 @@ def decoded_in_part(
         st.limit[:] = bounds.kernel
         return decode(data, starts, ends, st, np.zeros(16, np.int64), *given)
 
-    return _decoded_of(batch, protocol, _filled(batch, len(data), run), images)
+    return _decoded_of(batch, protocol, filled(batch.num_rows, len(data), run), images)
 
 
-def _filled(batch: pa.RecordBatch, size: int, run: Callable[[State], int]) -> State:
-    """A state after a kernel's run over messages of ``size`` bytes, which starts again with more room as it needs it.
+def filled(n: int, size: int, run: Callable[[State], int], *, columns: int = 0, beside: int = 0) -> State:
+    """A state after a kernel's run over ``n`` messages, which starts again with more room as it needs it.
+
+    Parameters
+    ----------
+    n, size
+        How many messages, and their bytes.
+    run
+        The kernel; it begins anew each time.
+    columns
+        Columns of an image where that is known before.
+    beside
+        Bytes of texts that the events have and the messages do not.
 
     Raises
     ------
     TooMuchError
         The events need more than ROOM, or one message's more than MOST_ROOM.
     """
-    items, room = batch.num_rows + size // 24 + 64, 2 * size + 4096
-    while room < MOST_ROOM and (room <= max(ROOM, 4 * size + 8192) or batch.num_rows <= 1):
+    items, room = (2 * n * columns or n + size // 24) + 64, 2 * size + beside + 4096
+    while room < MOST_ROOM and (n <= 1 or room <= max(ROOM, 4 * size + 8192)):
         st = fresh_state(items, room)
         if run(st) == OK:
             return st
