@@ -1,6 +1,6 @@
 """Conflict-detection dispatch over materialised events, beside plain Python dicts and DuckDB ordering the same rows.
 
-    python benchmarks/conflict.py [--rows 3000000] [--rounds 3] [--case tables] [--events FOLDER]
+    python benchmarks/conflict.py [--rows 3000000] [--rounds 3] [--case tables] [--engine embedded]
 
 ``tables``: 20 tables of different sizes; ``one``: the same rows in one table, so that one task does it all;
 ``unique``: one table with a second unique index, whose values are hashed from the images. The input is written once, as
@@ -133,10 +133,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=3_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--engine", choices=["spark", "embedded"], default="spark")
     parser.add_argument("--case", choices=CASES, action="append")
     parser.add_argument("--folder", type=Path, default=Path(__file__).parent / "out")
     args = parser.parse_args()
-    spark = session("spark", cores=2)
+    spark = session(args.engine, cores=2)
     for case in args.case or CASES:
         path = args.folder / f"conflict_{case}_{args.rows}"
         if not path.exists():

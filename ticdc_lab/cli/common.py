@@ -255,7 +255,7 @@ def session_of(*sources: str, needs_spark: str | None = None) -> SparkSession:
     choices = [choose(source, engine=engine or "auto", needs_spark=needs_spark) for source in sources or (None,)]
     choice = next((c for c in choices if c.engine == "spark"), choices[0])
     click.echo(f"engine: {choice.engine}, as {choice.why}", err=True)
-    brief = choice.engine == "spark" and needs_spark is None and _are_small(sources)
+    brief = choice.engine == "spark" and _are_small(sources)
     return session(choice.engine, app_name="ticdc-lab", driver_memory=memory or "4g", brief=brief)
 
 

@@ -114,6 +114,7 @@ def _settings(
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore[.]key",
+        "spark.sql.codegen.cache.maxEntries": "1000",  # each of fifty tables needs several
         "spark.sql.shuffle.partitions": str(cpus() if cores == "*" else cores),
         **_PLANNED_ONCE,
         **DELTA_SETTINGS,

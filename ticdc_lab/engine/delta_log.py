@@ -45,6 +45,23 @@ class _Version:
     once: dict[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table as it is now: its version; how many files it has and their bytes, None where its log does not say."""
+
+    version: int
+    files: int | None
+    size: int | None
+
+
+def table_state(spark: SparkSession, table: str) -> TableState:
+    """What the log of a Delta table says of it, without a job: its files' names and the checksum of the version."""
+    snapshot = _begun(spark, table, jvm_of(spark, f"Reading {table}")).snapshot()
+    known = (snapshot.numOfFilesIfKnown(), snapshot.sizeInBytesIfKnown())
+    files, size = (int(option.get()) if option.isDefined() else None for option in known)
+    return TableState(int(snapshot.version()), files, size)
+
+
 class KnownFiles:
     """The files that Delta tables consist of, kept from one look to the next: a look reads the commits since.
 

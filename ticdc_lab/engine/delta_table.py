@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from ticdc_lab.engine.columns import named
 
@@ -10,6 +11,16 @@ _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 """What a column's name must not hold, unless the table maps names to others in its files."""
 
 _MAPPED = "delta.columnMapping.mode"
+
+
+def create_table(spark: SparkSession, columns: str, path: str) -> None:
+    """Make an empty Delta table with columns in Spark's DDL, in place of what is there; one commit and no job."""
+    from delta.tables import DeltaTable  # which Connect's client does not have
+
+    schema = StructType.fromDDL(columns)
+    assert isinstance(schema, StructType)
+    builder = DeltaTable.createOrReplace(spark).location(path).addColumns(schema)
+    (builder.property(_MAPPED, "name") if _needs_mapping(schema.names) else builder).execute()
 
 
 def replace_table(frame: DataFrame, path: str, *, columns_were: tuple[str, ...] = ()) -> None:

@@ -243,7 +243,7 @@ def changes_of(events: DataFrame, found: Sequence[Stretch]) -> DataFrame:
     return rows.withColumn("_stretch", stretch_number(found)).where("_stretch IS NOT NULL")
 
 
-def _place() -> Column:
+def delivery_place() -> Column:
     """Of several deliveries the first in offset counts: Kafka orders one partition only, any fixed rule will do."""
     first = {name: (-F.col(name)).alias(name) for name in ("offset", "partition")}
     return F.struct(first["offset"], first["partition"], "topic", (-F.coalesce("seq", F.lit(0))).alias("seq"))
@@ -289,11 +289,10 @@ def keyed_changes(
     each = changes.select(
         life.alias("_life"),
         "commit_ts",
-        _place().alias("_at"),
+        delivery_place().alias("_at"),
         F.explode(F.array_compact(F.array(gone, own))).alias("_e"),
     )
-    key_or_stop = F.when(F.exists("_e._key", F.isnull), _no_key().cast("array<string>")).otherwise(F.col("_e._key"))
-    return each.select("_life", key_or_stop.alias("_key"), "commit_ts", "_e._rank", "_at", "_e._row")
+    return each.select("_life", key_or_stop("_e._key").alias("_key"), "commit_ts", "_e._rank", "_at", "_e._row")
 
 
 def _key(found: Sequence[Stretch], key: Sequence[ColumnTrace], *images: ImageParts) -> Column:
@@ -306,10 +305,11 @@ def _key(found: Sequence[Stretch], key: Sequence[ColumnTrace], *images: ImagePar
     return by_stretch(choices, other=F.lit(None).cast("array<string>"))
 
 
-def _no_key() -> Column:
-    """Stop: a change of no known row would leave another row in its place."""
+def key_or_stop(key: str) -> Column:
+    """The texts of a key; a change of no known row, which would leave another row in its place, stops the job."""
     place = F.concat_ws(" ", F.col("_at.topic"), -F.col("_at.partition"), F.lit("offset"), -F.col("_at.offset"))
-    return F.raise_error(F.concat(F.lit("A row change lacks a value of its handle key: "), place))
+    stop = F.raise_error(F.concat(F.lit("A row change lacks a value of its handle key: "), place))
+    return F.when(F.exists(key, F.isnull), stop.cast("array<string>")).otherwise(F.col(key))
 
 
 def valued(columns: Sequence[ColumnTrace], found: Sequence[Stretch], *, as_of: bool) -> list[Column]:

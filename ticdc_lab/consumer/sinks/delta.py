@@ -1,6 +1,6 @@
 """Delta tables as a target: a folder for each table, and ``_state``, which names the versions that belong together.
 
-Delta commits one table at a time. A batch first merges every table it touches, one commit each, then replaces
+Delta commits one table at a time. A batch first writes every table it touches, one commit each, then replaces
 ``_state`` in one commit: in that moment the batch is done. A reader of one consistent state takes the versions that
 ``_state`` names (:func:`ticdc_lab.consumer.sinks.delta.consistent`). A replay that is killed before that commit
 leaves tables ahead of ``_state``; the next one restores each to the version that ``_state`` names before it goes on, so
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import count
-from operator import or_
+from operator import and_
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -25,13 +25,32 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.consumer.replay_plan import Batch, DdlStep, Move, TargetProgress, moves, partly_known
 from ticdc_lab.consumer.sinks import FORMAT, Note, require_format
-from ticdc_lab.engine.columns import named
-from ticdc_lab.engine.delta_table import replace_table
+from ticdc_lab.engine.columns import named, no_texts, nullable
+from ticdc_lab.engine.delta_log import table_state
+from ticdc_lab.engine.delta_table import create_table, replace_table
 from ticdc_lab.facts.catalog import DDL
-from ticdc_lab.facts.definitions import TableDef, TableName
+from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.tables.as_of import signed
 from ticdc_lab.tables.mysql_types import parsed, typed
-from ticdc_lab.tables.versions import Stretch, carried, changes_of, key_traces, keyed_changes, traces, valued
+from ticdc_lab.tables.versions import (
+    AFTER,
+    BEFORE,
+    ImageParts,
+    Stretch,
+    carried,
+    changes_of,
+    delivery_place,
+    key_or_stop,
+    not_carried,
+    text_of,
+    traces,
+    valued,
+    with_images,
+)
+from ticdc_lab.transactions import op_rank
+
+REWRITTEN_BYTES = 16 << 20
+"""A table whose files have at most so many bytes is written anew by a batch, others are merged: MERGE reads twice."""
 
 
 class DeltaSink:
@@ -58,9 +77,8 @@ class DeltaSink:
         if self.state is None:
             return None
         for at in self.state.tables.values():
-            path = self._path(at.folder)
-            if version_of(self.spark, path) != at.version:
-                DeltaTable.forPath(self.spark, path).restoreToVersion(at.version)
+            if self._version(at) != at.version:
+                DeltaTable.forPath(self.spark, self._path(at.folder)).restoreToVersion(at.version)
         return self.state.progress
 
     def begin(self, progress: TargetProgress, given: Sequence[TableDef]) -> None:
@@ -89,8 +107,8 @@ class DeltaSink:
                 continue
             if partial:
                 raise partly_known(name, partial, batch)
-            self._merge(rows, batch, tables[name], self._path(state.tables[name].folder))
             touched.add(name)
+        self._write(rows, batch, [(tables[name], self._path(state.tables[name].folder)) for name in sorted(touched)])
         for change in changes:
             state = self._changed(state, change, batch.until)
             touched |= {change.name} if change.kind in ("create", "rename", "reshape", "truncate") else set()
@@ -98,28 +116,48 @@ class DeltaSink:
         self._done(state, touched & set(state.tables))
         return n
 
-    def _merge(self, rows: DataFrame, batch: Batch, table: TableDef, path: str) -> None:
-        target = DeltaTable.forPath(self.spark, path)
-        if not table.handle_columns:
-            counted(rows, target.toDF(), batch, table).write.format("delta").mode("overwrite").save(path)
-            return
-        values: dict[str, str | Column] = {named(c.name): F.col(f"s._row.{named(c.name)}") for c in carried(table)}
-        there = F.expr("NOT s._gone")
-        (
-            target.alias("t")
-            .merge(newest(rows, batch, table).alias("s"), same_key(table))
-            .whenMatchedDelete("s._gone")
-            .whenMatchedUpdate(there, values)
-            .whenNotMatchedInsert(there, values)
-            .execute()
-        )
+    def _write(self, rows: DataFrame, batch: Batch, touched: Sequence[tuple[TableDef, str]]) -> None:
+        """Apply the changes of a batch to the tables that it touches, each one commit; they are sorted out once."""
+        keyed = [(table, path) for table, path in touched if table.handle_columns]
+        for table, path in touched:
+            if not table.handle_columns:
+                there = self.spark.read.format("delta").load(path)
+                counted(rows, there, batch, table).write.format("delta").mode("overwrite").save(path)
+        if keyed:
+            merged = newest(rows, [table for table, _ in keyed]).persist()
+            try:
+                for number, (table, path) in enumerate(keyed):
+                    self._merge(changes_to(merged, number, table), table, path)
+            finally:
+                merged.unpersist()
+
+    def _merge(self, changes: DataFrame, table: TableDef, path: str) -> None:
+        now, values = table_state(self.spark, path), [f"_row.{named(c.name)}" for c in carried(table)]
+        if now.files == 0:
+            changes.where("NOT _gone").select(*values).write.format("delta").mode("append").save(path)
+        elif now.size is not None and now.size <= REWRITTEN_BYTES:
+            there = self.spark.read.format("delta").load(path).alias("t")
+            left = there.join(changes.alias("s"), same_key(table), "left_anti")
+            written = left.unionByName(changes.where("NOT _gone").select(*values))
+            written.coalesce(1).write.format("delta").mode("overwrite").save(path)
+        else:
+            own: dict[str, str | Column] = {named(c.name): F.col(f"s._row.{named(c.name)}") for c in carried(table)}
+            stays = F.expr("NOT s._gone")
+            (
+                DeltaTable.forPath(self.spark, path).alias("t")
+                .merge(changes.alias("s"), same_key(table))
+                .whenMatchedDelete("s._gone")
+                .whenMatchedUpdate(stays, own)
+                .whenNotMatchedInsert(stays, own)
+                .execute()
+            )  # fmt: skip
 
     def _changed(self, state: TargetState, change: DdlStep, ts: int) -> TargetState:
         """What a DDL does to the folders, and to what ``_state`` will say of them."""
         tables, name, after = dict(state.tables), change.name, change.after
         if change.kind == "create" and after is not None:
             folder = _folder_of(name, ts, taken={at.folder for at in tables.values()})
-            replace_table(self.spark.createDataFrame([], schema_of(after)), self._path(folder))
+            create_table(self.spark, schema_of(after), self._path(folder))
             tables[name] = TableFolder(folder, 0)
         elif change.kind == "drop":
             tables.pop(name, None)
@@ -142,10 +180,14 @@ class DeltaSink:
 
     def _done(self, state: TargetState, touched: set[TableName]) -> None:
         """Write which versions belong together: the batch is done."""
-        now = {name: replace(at, version=version_of(self.spark, self._path(at.folder))) if name in touched else at
+        now = {name: replace(at, version=self._version(at)) if name in touched else at
                for name, at in state.tables.items()}  # fmt: skip
         self.state = replace(state, tables=now)
         write_state(self.spark, self.folder, self.state)
+
+    def _version(self, at: TableFolder) -> int:
+        """The newest version of a table."""
+        return table_state(self.spark, self._path(at.folder)).version
 
     def _path(self, folder: str) -> str:
         return f"{self.folder}/{folder}"
@@ -196,28 +238,81 @@ def survey(rows: DataFrame) -> Survey:
     return {(r["schema_name"], r["table_name"]): (r["n"], r["partial"]) for r in found.collect()}
 
 
-def _stretch(batch: Batch, table: TableDef) -> list[Stretch]:
-    return [Stretch(0, (table.schema_name, table.table_name), batch.since, batch.until, table)]
+ROW = ImageParts("row")
+"""The image that a change leaves, or that a delete ended."""
 
 
-def newest(rows: DataFrame, batch: Batch, table: TableDef) -> DataFrame:
-    """The newest change of each key: ``_row`` (the table's columns), ``_gone`` (boolean) and ``_k0``, .. (the key)."""
-    found = _stretch(batch, table)
-    key, columns = key_traces(found, table=f"{table.schema_name}.{table.table_name}"), traces(found, all_columns=False)
-    each = keyed_changes(changes_of(rows, found), found, key, columns)
-    last = each.groupBy("_key").agg(F.max_by("_row", F.struct("commit_ts", "_rank", "_at")).alias("_row"))
-    flat = last.select(
-        "_key", F.col("_row.op").alias("_op"), F.col("_row.texts").alias("_texts"),
-        F.col("_row.missing").alias("_missing"), "_row._stretch", "_row.protocol",
-    )  # fmt: skip
-    keys = [typed(F.col("_key")[i], parsed(k.newest.mysql_type))[0].alias(f"_k{i}") for i, k in enumerate(key)]
+def newest(rows: DataFrame, tables: Sequence[TableDef]) -> DataFrame:
+    """The newest change of each key of many tables, in one pass over their rows.
+
+    Returns
+    -------
+    DataFrame
+        ``_table`` (string: its number in ``tables``; Spark writes numbers into the classes that it compiles, so that
+        those of one table would not do for the next), ``_key`` (array<string>), ``_op``, the parts of :data:`ROW`, and
+        ``protocol``; tables lie one after the other in each partition.
+    """
+    handles = [(t.schema_name, t.table_name, str(i), [c.name for c in _handle(t)]) for i, t in enumerate(tables)]
+    known = rows.sparkSession.createDataFrame(
+        handles, "schema_name string, table_name string, _table string, _handle array<string>"
+    )
+    changes = with_images(rows.join(F.broadcast(known), ["schema_name", "table_name"])).withColumns(
+        {"_old_key": _key_in(BEFORE, AFTER), "_new_key": _key_in(AFTER)}
+    )
+    op, old_key = F.col("op"), F.col("_old_key")
+
+    def effect(key: str, op: Column, image: ImageParts) -> Column:
+        done = nullable(op, because=F.col("commit_ts")).alias("op")
+        parts = (image.names.alias("names"), image.texts.alias("texts"))
+        rank = nullable(op_rank(op), because=F.col("commit_ts")).alias("_rank")
+        return F.struct(F.col(key).alias("_key"), rank, F.struct(done, *parts, "protocol").alias("_row"))
+
+    left = (op == "update") & F.col("before").isNotNull() & (old_key != F.col("_new_key"))
+    gone = F.when(left, effect("_old_key", F.lit("delete"), BEFORE))
+    own = F.when(op == "delete", effect("_old_key", op, BEFORE)).otherwise(effect("_new_key", op, AFTER))
+    effects = F.explode(F.array_compact(F.array(gone, own))).alias("_e")
+    each = changes.select("_table", "commit_ts", delivery_place().alias("_at"), effects)
+    each = each.select("_table", key_or_stop("_e._key").alias("_key"), "commit_ts", "_e._rank", "_at", "_e._row")
+    last = F.max_by("_row", F.struct("commit_ts", "_rank", "_at")).alias("_row")
+    found = each.groupBy("_table", "_key").agg(last).sortWithinPartitions("_table")
+    parts = {"_op": "op", "_row_names": "names", "_row_texts": "texts", "protocol": "protocol"}
+    return found.select("_table", "_key", *[F.col(f"_row.{part}").alias(name) for name, part in parts.items()])
+
+
+def _handle(table: TableDef) -> list[ColumnDef]:
+    """The columns of the handle key in a fixed order."""
+    key = [c for name in table.handle_columns if (c := table.column(name)) is not None]
+    return sorted(key, key=lambda c: (c.id, c.name))
+
+
+def _key_in(*images: ImageParts) -> Column:
+    """Texts of the handle key; of each column that in the first of ``images`` that carries it."""
+
+    def text(name: Column) -> Column:
+        found = F.lit(None).cast("string")
+        for image in reversed(images):
+            place = F.array_position(image.names, name).cast("int")
+            found = F.when(place > 0, F.get(image.texts, place - 1)).otherwise(found)
+        return found
+
+    return F.transform("_handle", text)
+
+
+def changes_to(merged: DataFrame, number: int, table: TableDef) -> DataFrame:
+    """What :func:`newest` says of a table: ``_row`` (its columns), ``_gone`` (boolean) and ``_k0``, .. (the key)."""
+    found = [Stretch(0, (table.schema_name, table.table_name), None, None, table)]
+    columns = traces(found, all_columns=False)
+    own = merged.where(F.col("_table") == str(number)).withColumn("_stretch", F.lit(0))
+    texts = F.array(*[text_of(c, ROW) for c in columns])
+    own = own.withColumns({"_texts": texts, "_missing": F.coalesce(not_carried(found, ROW), no_texts())})
+    keys = [typed(F.col("_key")[i], parsed(c.mysql_type))[0].alias(f"_k{i}") for i, c in enumerate(_handle(table))]
     values = F.struct(*valued(columns, found, as_of=True)[:-2]).alias("_row")
-    return flat.select(values, (F.col("_op") == "delete").alias("_gone"), *keys)
+    return own.select(values, (F.col("_op") == "delete").alias("_gone"), *keys)
 
 
 def counted(rows: DataFrame, there: DataFrame, batch: Batch, table: TableDef) -> DataFrame:
     """All rows of a table without a key after a batch: those that are there, and what the changes add and take."""
-    found = _stretch(batch, table)
+    found = [Stretch(0, (table.schema_name, table.table_name), batch.since, batch.until, table)]
     columns = traces(found, all_columns=False)
     values = valued(columns, found, as_of=True)[:-2]
     changes = signed(changes_of(rows, found), found, columns).select(F.struct(*values).alias("_row"), "_by")
@@ -248,10 +343,8 @@ def schema_of(table: TableDef) -> str:
 
 def same_key(table: TableDef) -> Column:
     """Whether a row ``t`` of the table has the key of a change ``s``."""
-    key = [c for name in table.handle_columns if (c := table.column(name)) is not None]
-    key.sort(key=lambda c: (c.id, c.name))  # as key_traces does
-    differ = [~F.col(f"t.{named(c.name)}").eqNullSafe(F.col(f"s._k{i}")) for i, c in enumerate(key)]
-    return ~reduce(or_, differ)
+    pairs = ((F.col(f"t.{named(c.name)}"), F.col(f"s._k{i}")) for i, c in enumerate(_handle(table)))
+    return reduce(and_, (own.eqNullSafe(changed) for own, changed in pairs))
 
 
 # What a Delta target says of itself: how far it is, and which version of which table that is.
@@ -316,11 +409,6 @@ def write_state(spark: SparkSession, folder: str, state: TargetState) -> None:
     ]
     frame = spark.createDataFrame(rows, _COLUMNS).coalesce(1)
     frame.write.format("delta").mode("overwrite").save(f"{folder}/_state")
-
-
-def version_of(spark: SparkSession, path: str) -> int:
-    """The newest version of a Delta table."""
-    return int(DeltaTable.forPath(spark, path).history(1).select("version").collect()[0][0])
 
 
 def consistent(spark: SparkSession, folder: str) -> dict[TableName, DataFrame]:
