@@ -46,7 +46,7 @@ COLUMNS = ("wall_s", "cpu_s", "longest_s", "worker_gib", "driver_kib")
 
 def hot_log(part: str, n: int, path: Path) -> None:
     """A sound log of n changes of one row, or with nine rows of ten in partition 0."""
-    sink, ts = Sink(path), START_TS
+    sink = Sink(path)
     for t in range(TABLES):
         sink.put(0, None, canal_other("CREATE", START_TS, f"accounts_{t}", DDL.format(t=f"accounts_{t}")))
     for change in one_row(n) if part == "hot row" else changes(n):

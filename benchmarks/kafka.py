@@ -85,15 +85,17 @@ def producing(spark: SparkSession, path: Path, broker: str, args: argparse.Names
     """Write a canal-json log again and again, a slice each two seconds, its timestamps behind those before."""
     log = spark.read.parquet(str(path)).select("partition", "offset", "key", "value").cache()
     most = log.selectExpr("max(offset) + 1").collect()[0][0]
-    a_slice, began = int(most * args.rate / args.events * 2), time.monotonic()
-    for at in range(0, 1 << 40, a_slice):
+    a_slice, began, at = int(most * args.rate / args.events * 2), time.monotonic(), 0
+    while True:
         again, first = divmod(at, most)
-        rows = log.where(F.col("offset").between(first, min(first + a_slice, most) - 1))
+        end = min(first + a_slice, most)
+        rows = log.where(F.col("offset").between(first, end - 1))
         moved = rows.mapInArrow(lambda b, again=again: map(partial(moved_on, again=again), b), rows.schema)
         sent = moved.repartition("partition").sortWithinPartitions("partition", "offset")
         options = {"kafka.bootstrap.servers": broker, "topic": "goes-on"}
         sent.select("partition", "key", "value").write.format("kafka").options(**options).save()
-        time.sleep(max(0.0, began + 2 * (at / a_slice + 1) - time.monotonic()))
+        at += end - first
+        time.sleep(max(0.0, began + 2 * at / a_slice - time.monotonic()))
 
 
 def moved_on(batch: pa.RecordBatch, *, again: int) -> pa.RecordBatch:
@@ -149,8 +151,10 @@ def sustained(spark: SparkSession, args: argparse.Namespace, folder: Path, broke
             if "Enough" not in str(error):
                 raise
 
+    meter.look()
+    before = meter.cpu_of(producer.pid)
     took = meter.time(run)
-    ours = took["cpu_s"] - meter.cpu_of(producer.pid)
+    ours = took["cpu_s"] - (meter.cpu_of(producer.pid) - before)
     producer.kill()
     print(f"\n{rows:,} row changes in {took['wall_s']:.0f} s: {rows / took['wall_s']:,.0f} a second of the clock, "
           f"{rows / ours:,.0f} a CPU second; peak {took['peak_gib']:.1f} GiB with all children")  # fmt: skip

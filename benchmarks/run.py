@@ -72,7 +72,8 @@ class Meter:
     def __init__(self, *, own: bool = False) -> None:
         self.peak, self.cpu, self.own, self._stop = 0, {}, own, threading.Event()
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Take what each process has used so far."""
         total, here = 0, psutil.Process()
         for p in [*here.children(recursive=True), *[here] * self.own]:
             try:
@@ -85,7 +86,7 @@ class Meter:
 
     def _watch(self) -> None:
         while not self._stop.wait(0.2):
-            self._look()
+            self.look()
 
     def cpu_of(self, pid: int) -> float:
         """CPU seconds, of all those, of one child and of what it has started."""
@@ -94,7 +95,7 @@ class Meter:
 
     def time(self, run: Callable[[], object]) -> dict[str, float]:
         """Seconds, CPU seconds and peak GiB of ``run``."""
-        self._look()
+        self.look()
         before, self.peak = dict(self.cpu), 0
         self._stop = threading.Event()
         watcher = threading.Thread(target=self._watch, daemon=True)
@@ -102,7 +103,7 @@ class Meter:
         start = time.perf_counter()
         run()
         wall = time.perf_counter() - start
-        self._look()
+        self.look()
         self._stop.set()
         watcher.join()
         cpu = sum(v - before.get(k, 0.0) for k, v in self.cpu.items())

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on this machine: a master and two workers, as ``sbin/start-all.sh`` starts them."""
+"""A standalone Spark cluster on this machine: a master and workers, as ``sbin/start-all.sh`` starts them."""
 
 from __future__ import annotations
 

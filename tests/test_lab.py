@@ -231,7 +231,7 @@ def test_every_check_runs_and_a_failed_one_counts(
         (["-x", "tests/test_x.py::test_y"], False),
     ],
 )
-def test_the_whole_suite_has_two_workers(lab: ModuleType, rest: list[str], workers: bool) -> None:
+def test_the_whole_suite_has_three_workers(lab: ModuleType, rest: list[str], workers: bool) -> None:
     """One file alone starts sooner in one process; what the user asks for comes last and wins."""
     (lab.ROOT / "tests").mkdir()
     (lab.ROOT / "tests/test_x.py").write_text("")

@@ -48,8 +48,8 @@ def test_spark_finds_what_the_kernel_finds(stored: DataFrame) -> None:
     events = stored.toArrow()
     causes = stored.transform(move_causes)
     told = causes.toArrow()
-    no_moves = {"checks": ["row_images_chain", "first_appearances_are_ordered"]}  # which a cause might explain
-    for asked, why in (({}, None), ({}, causes), ({"max_per_guarantee": 3}, causes), (no_moves, None)):
+    no_moves = {"checks": ["row_images_chain", "first_appearances_are_ordered"]}
+    for asked, why in (({}, None), ({}, causes), ({"max_per_guarantee": 3}, None), (no_moves, causes)):
         kernel = audit_table(events, protocol="open-protocol", causes=None if why is None else told, **asked)
         spark = stored.transform(audit, protocol="open-protocol", causes=why, chunk=97, **asked).toArrow()
         assert spark.to_pylist() == kernel.to_pylist()

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from test_generated_logs import FAULTS, every_fault, topic
 from test_golden_audit import SMALL
-from tiny_logs import table_of
+from tiny_logs import mark, row, table_of
 
 from ticdc_lab import load
 from ticdc_lab.audit import audit_table, audited
@@ -60,10 +60,24 @@ def test_where_no_row_moves_nothing_else_is_computed(spark: SparkSession) -> Non
     assert found.schema.names == pa.schema(audit_table(table_of(log), protocol="open-protocol").schema).names
 
 
+def test_of_findings_about_the_log_the_first_are_held_and_the_others_counted(spark: SparkSession) -> None:
+    """After one absurdly high watermark every later one falls back."""
+    log = [row(0, 0, 5), mark(0, 1, 10**6), *[mark(0, 60 - i, 900 - i) for i in range(50)]]
+    found = audited(
+        events_frame(spark, log), LogFacts.of(table_of(log)), _asked_for_nothing, protocol="open-protocol",
+        max_per_guarantee=3,
+    )  # fmt: skip
+    assert found.to_pylist() == audit_table(table_of(log), protocol="open-protocol", max_per_guarantee=3).to_pylist()
+    assert [f["message"] for f in found.to_pylist()][-1].startswith("47 more findings")
+
+
 def test_very_many_facts_are_gathered_by_the_engine(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """What an engine takes with a query is bounded."""
-    monkeypatch.setattr(sys.modules["ticdc_lab.audit.marks"], "SENT", 0)
-    log = every_fault()
-    events = events_frame(spark, log)
-    found = audited(events, LogFacts.of(table_of(log)), lambda: move_causes(events), protocol="open-protocol")
-    assert {f["guarantee"] for f in found.to_pylist()} >= set(FAULTS.values())
+    marks, log, asked = sys.modules["ticdc_lab.audit.marks"], every_fault(), []
+    events, facts = events_frame(spark, log), LogFacts.of(table_of(log))
+    expected = audited(events, facts, lambda: move_causes(events), protocol="open-protocol")
+    gathered = marks.log_marks
+    monkeypatch.setattr(marks, "log_marks", lambda e: (asked.append(1), gathered(e))[1])
+    monkeypatch.setattr(marks, "SENT", 0)
+    found = audited(events, facts, lambda: move_causes(events), protocol="open-protocol")
+    assert found.to_pylist() == expected.to_pylist() and asked

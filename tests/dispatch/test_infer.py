@@ -118,6 +118,23 @@ def test_without_commit_ts_nobody_can_tell_whether_a_table_is_dispatched_by_it(s
     )
 
 
+@pytest.mark.parametrize(("undated", "moved"), [(1, 30), (180, 18)])
+def test_what_refutes_ts_is_no_excuse(spark: Any, undated: int, moved: int) -> None:
+    """Rows that have a commit_ts, or lie by their key far more often than by chance, were not sent by ts."""
+    events = topic_by("id")
+    for i in range(moved):
+        events[i * 5]["partition"] = (events[i * 5]["partition"] + 1) % 4
+    events = [e | ({"commit_ts": None} if i < undated else {}) for i, e in enumerate(events)]
+    assert events_frame(spark, events).transform(move_causes).collect() == []
+
+
+def test_a_rule_by_ts_is_told_where_some_rows_have_no_commit_ts(spark: Any) -> None:
+    """Deletes in avro, for example."""
+    events = [e | ({"commit_ts": None} if i < 20 else {}) for i, e in enumerate(topic_by("ts"))]
+    told = events_frame(spark, events).transform(move_causes).collect()
+    assert [(r["table_name"], "by ts (160 of 180" in (r["cause"] or "")) for r in told] == [("a", True)]
+
+
 def test_a_column_without_values_does_not_stand_for_the_table(spark: Any) -> None:
     """NULL adds nothing to the hash, so such a column fits as well as the table itself, which moves nothing."""
     events = [sent(by(0, **{"": ""}), i, 1000 + 7 * i, str(i % 20)) for i in range(60)]

@@ -297,6 +297,18 @@ def test_where_the_sorted_rows_are_cut_into_batches_changes_nothing(size):
     ]  # fmt: skip
 
 
+def test_a_place_that_is_not_known_is_no_other() -> None:
+    """Rows of a table that facts do not know would else be counted as another's."""
+    known = [dict(zip(NAMED_BY, ("t", p, "s", "a"), strict=True)) | {"place": 10 * p, "resolved_ts": 5} for p in (1, 2)]
+    places = KnownPlaces.read(pa.Table.from_pylist(known))
+    names = ("commit_ts", "start_ts", "change_id", "place", "offset")
+    for place in (5, 15, 25):
+        rows = pa.record_batch([pa.array([v], pa.int64()) for v in (5, None, 1, place, 3)], names=names)
+        with pytest.raises(ContractError, match="Open it again"):
+            list(restored(iter([rows]), places))
+    assert list(restored(iter([rows.slice(1)]), places)) == []
+
+
 def test_streams_and_wrong_frames_are_refused(spark):
     """A stream is refused with the reason, a frame without the contract with the missing columns."""
     stream = spark.readStream.format("rate").load()

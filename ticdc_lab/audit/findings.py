@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from heapq import nsmallest
+from itertools import count
 from numbers import Integral
 from operator import or_
 from typing import Any, Self
@@ -143,10 +145,14 @@ class Causes:
         """Those of a frame as :func:`ticdc_lab.dispatch.infer.move_causes` gives it; without ``topic`` of every one."""
         names = [c for c in ("topic", "schema_name", "table_name") if c in causes.column_names]
         of_tables = causes.filter(pc.is_null(causes["offset"])) if "offset" in causes.column_names else causes
-        known = {tuple(r[c] for c in names): r["cause"] for r in of_tables.select([*names, "cause"]).to_pylist()}
+        known: dict[tuple[Any, ...], str | None] = {}
+        for r in of_tables.select([*names, "cause"]).to_pylist():
+            place = tuple(r[c] for c in names)
+            known[place] = known.get(place) or r["cause"]
         columns = {"topic": promises.topic, "schema_name": promises.schema_name, "table_name": promises.table_name}
         places = list(zip(*[columns[c] for c in names], strict=True))
-        untold = np.array([known.get(place, "") is None for place in places], dtype=bool)
+        is_told = "offset" not in causes.column_names  # only who says where rows are misplaced says what he cannot tell
+        untold = np.array([not is_told and known.get(place, "") is None for place in places], dtype=bool)
         return cls([known.get(place) for place in places], untold, _misplaced(causes, promises))
 
     def explain(self, found: RowFindings, s: Suspects) -> RowFindings:
@@ -252,10 +258,14 @@ def _by_guarantee(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 def _more(left: Event, names: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The finding that counts those left out, where the first of them lies."""
     if left:
-        said = f"{left['n']} more findings of this guarantee are not listed"
-        none = dict.fromkeys(("table", "key", "commit_ts", "evidence"))
-        row = left | none | {"severity": INFO, "rank": SEVERITIES.index(INFO), "message": said}
+        row = _uncounted(left, left["n"])
         yield pa.RecordBatch.from_pylist([row], schema=pa.schema([schema.field(n) for n in names]))
+
+
+def _uncounted(first: Event, n: int) -> Event:
+    said = f"{n} more findings of this guarantee are not listed"
+    none = dict.fromkeys(("table", "key", "commit_ts", "evidence"))
+    return first | none | {"severity": INFO, "rank": SEVERITIES.index(INFO), "message": said}
 
 
 def batches_of(findings: Iterable[Event], *, at_once: int) -> Iterator[pa.RecordBatch]:
@@ -268,6 +278,20 @@ def batches_of(findings: Iterable[Event], *, at_once: int) -> Iterator[pa.Record
             held = []
     if held:
         yield pa.RecordBatch.from_pylist(held, schema=FOUND)
+
+
+def first_of(findings: Iterable[Event], most: int) -> Iterator[Event]:
+    """The first findings of a guarantee in :data:`ORDER`, and one that counts those left out; no more are held."""
+    number = count()
+
+    def place(finding: Event) -> tuple[Any, ...]:
+        ranked = finding | {"rank": SEVERITIES.index(finding["severity"])}
+        return tuple((ranked.get(c) is not None, ranked.get(c)) for c in ORDER)
+
+    kept = nsmallest(most + 1, (f for f, _ in zip(findings, number, strict=False)), key=place)
+    yield from kept[:most]
+    if len(kept) > most:
+        yield _uncounted(kept[most], next(number) - most)
 
 
 # The messages that a finding is about.

@@ -26,7 +26,7 @@ from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.engine.shuffle import Batches, Kernel, by_key_beside
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, numbers
 from ticdc_lab.events.schema import IMAGE_HASHES, KEYS
-from ticdc_lab.facts.places import place_col, place_numbers
+from ticdc_lab.facts.places import index_of, place_col, place_numbers
 
 ROWS_AT_ONCE = 1 << 17
 """Changes that a task judges at once: some ten MB."""
@@ -229,7 +229,7 @@ def judged(
     missing = [f"CAST(NULL AS BIGINT) AS {n}" for n in IMAGE_HASHES.names if n not in keyed.columns]
     unsure = f"CASE WHEN incomplete = 'op-unknown' THEN {_UNSURE} ELSE 0 END" if "incomplete" in keyed.columns else "0"
     rows = keyed.where("kind = 'row'").select("*", place_col().alias("place")).selectExpr("*", *missing)
-    flags = f"CAST(seq AS BIGINT) * {_PER_SEQ} + {_FLAGS} + {unsure} AS _flags"
+    flags = f"CAST(coalesce(seq, 0) AS BIGINT) * {_PER_SEQ} + {_FLAGS} + {unsure} AS _flags"
     each = rows.selectExpr(*_NARROW, flags, f"{_ROW_IDS} AS row_ids").select(
         "*", F.posexplode("row_ids").alias("is_old", "row_id")
     )
@@ -260,7 +260,7 @@ def changes_of(events: pa.Table) -> pa.Table:
     own = {
         "place": place_numbers(rows),
         **{name: rows[name] for name in _NARROW if name != "place"},
-        "seq_flags": pa.array(rows["seq"].to_numpy().astype(np.int64) * _PER_SEQ + flags),
+        "seq_flags": pa.array(rows["seq"].fill_null(0).to_numpy().astype(np.int64) * _PER_SEQ + flags),
         "row_id": pc.coalesce(rows["key_hash"], rows["change_hash"]),
     }
     every = pa.table(own)
@@ -321,7 +321,7 @@ def suspects(changes: Changes, promises: Promises, *, has_commit_ts: bool) -> Su
 def torn(left: Ints, found: Ints) -> Ints:
     """How an image before a change differs from what the row's former change left, 0 where it does not.
 
-    Images of other columns are not compared (:func:`ticdc_lab.codecs.keys.image_hash`).
+    Images of other columns are not compared (:data:`ticdc_lab.events.schema.IMAGE_HASHES`).
     """
     gone = (left == ABSENT) & (found != ABSENT) & (found != UNKNOWN)
     there = (left != ABSENT) & (found == ABSENT)
@@ -356,7 +356,7 @@ def _plain(c: Changes, *, has_commit_ts: bool) -> Bools:
 
 def _forbidden(c: Changes, promises: Promises) -> tuple[Ints, Ints]:
     """The watermark and the DDL before each change that forbid it, as indices; -1 where there is none."""
-    place = np.searchsorted(promises.place, c.place)
+    place = index_of(c.place, promises.place)
     counts = (c.rank != LEAVES) & (c.commit_ts != NO_TS)
 
     def broken(marks: Marks, group: Ints, late: Any) -> Ints:
@@ -373,14 +373,14 @@ def _count(c: Changes, promises: Promises) -> Ints:
     """The partitions that count by the last Admin event before a change, if its own is not among them; else -1."""
     if not len(promises.eras.count):
         return np.full(len(c), -1)
-    place = np.searchsorted(promises.place, c.place)
+    place = index_of(c.place, promises.place)
     count = promises.eras.of(promises.home[place], c.offset, c.seq)[1]
     return np.where((count >= 0) & (promises.partition[place] >= count), count, -1)
 
 
 def _surrounded(c: Changes, promises: Promises, *, has_commit_ts: bool) -> Suspects:
     at, none = np.arange(len(c)), np.full(len(c), -1)
-    place = np.searchsorted(promises.place, c.place)
+    place = index_of(c.place, promises.place)
     first = ~_repeats(c, c.row)
     home = _last((c.rank != LEAVES) & (first | (not has_commit_ts)), at, c.row)
     era, _ = promises.eras.of(promises.home[place], c.offset, c.seq)

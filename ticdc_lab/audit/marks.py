@@ -37,10 +37,10 @@ def log_marks(events: DataFrame) -> DataFrame:
     return in_one(log_facts(events), _gathered, "facts binary, promises binary")
 
 
-def marks_of(facts: LogFacts, events: DataFrame) -> DataFrame | pa.Table:
-    """:func:`log_marks` of events whose facts are known; of very many they are gathered again where they are needed."""
-    both = pa.Table.from_batches([_pickled(facts)])
-    return both if both.nbytes <= SENT else log_marks(events)
+def promises_of(facts: LogFacts, events: DataFrame) -> DataFrame | pa.Table:
+    """The ``promises`` of :func:`log_marks` where facts are known; very many are gathered where they are needed."""
+    known = pa.table({"promises": pa.array([pickle.dumps(Promises.read(facts), protocol=5)], pa.binary())})
+    return known if known.nbytes <= SENT else log_marks(events).select("promises")
 
 
 def _gathered(batches: Batches) -> Batches:

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit.findings import FOUND, FOUND_DDL, ORDER, Causes, as_table, batches_of, listed
+from ticdc_lab.audit.findings import FOUND, FOUND_DDL, ORDER, Causes, as_table, batches_of, first_of, listed
 from ticdc_lab.audit.guarantees import GUARANTEES, checks_possible
 from ticdc_lab.audit.history import ROWS_AT_ONCE, Changes, Judge, Suspects, changes_of, judged, suspects
-from ticdc_lab.audit.marks import NAMES, Event, Promises, Stated, log_marks, marks_of
+from ticdc_lab.audit.marks import NAMES, Event, Promises, Stated, log_marks, promises_of
 from ticdc_lab.engine.shuffle import Batches, Kernel, in_one
 from ticdc_lab.errors import ContractError, ProtocolError
 from ticdc_lab.events import POSITION
@@ -123,7 +123,7 @@ def audit(
     marks = log_marks(events)
     found: list[DataFrame] = []
     if of_rows:
-        rows = _rows_judged(events, of_rows, marks, causes, has_commit_ts=has_commit_ts, chunk=chunk)
+        rows = _rows_judged(events, of_rows, marks.select("promises"), causes, has_commit_ts=has_commit_ts, chunk=chunk)
         if with_keys:
             rows = in_one(rows, listed(max_per_guarantee, FOUND.names), FOUND_DDL, order=ORDER)
         found.append(_with_row_keys(rows, events) if with_keys else rows.selectExpr("*", _NO_KEY))
@@ -165,13 +165,14 @@ def audited(
     names = _chosen(None, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample))
     of_rows, of_log = _apart(names)
     kept = listed(max_per_guarantee, FOUND.names)
-    marks = marks_of(facts, events)
+    promises = promises_of(facts, events)
 
     def judged_rows(names: list[str], causes: DataFrame | None) -> pa.Table:
-        rows = _rows_judged(events, names, marks, causes, has_commit_ts=has_commit_ts)
+        rows = _rows_judged(events, names, promises, causes, has_commit_ts=has_commit_ts)
         return in_one(rows, kept, FOUND_DDL, order=ORDER).toArrow().cast(FOUND)
 
-    of_the_log = batches_of(_of_log(of_log, Stated.read(facts, protocol=protocol)), at_once=AT_ONCE)
+    stated = Stated.read(facts, protocol=protocol)
+    of_the_log = batches_of(_of_log(of_log, stated, most=max_per_guarantee), at_once=AT_ONCE)
     found = pa.concat_tables([judged_rows(of_rows, None), pa.Table.from_batches(of_the_log, FOUND)])
     if pc.any(pc.equal(found["guarantee"], _MOVES)).as_py():
         others = found.filter(pc.not_equal(found["guarantee"], _MOVES))
@@ -254,12 +255,15 @@ def _apart(names: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _rows_judged(
-    events: DataFrame, names: list[str], marks: DataFrame | pa.Table, causes: DataFrame | None, *, has_commit_ts: bool,
+    events: DataFrame,
+    names: list[str],
+    promises: DataFrame | pa.Table,
+    causes: DataFrame | None,
+    *,
+    has_commit_ts: bool,
     chunk: int = ROWS_AT_ONCE,
-) -> DataFrame:  # fmt: skip
-    beside = marks.select(["promises"]) if isinstance(marks, pa.Table) else marks.select("promises")
-    if causes is not None:
-        beside = _with_causes(beside, causes)
+) -> DataFrame:
+    beside = promises if causes is None else _with_causes(promises, causes)
     judge = _judge(names, explained=causes is not None)
     return judged(events, judge, FOUND_DDL, beside=beside, has_commit_ts=has_commit_ts, chunk=chunk)
 
@@ -320,10 +324,11 @@ def _judge_log(names: list[str], protocol: str) -> Kernel:
     return run
 
 
-def _of_log(names: list[str], stated: Stated) -> Iterator[Event]:
+def _of_log(names: list[str], stated: Stated, *, most: int | None = None) -> Iterator[Event]:
     for name in names:
         if check := GUARANTEES[name].log:
-            yield from ({"guarantee": name} | found for found in check(stated))
+            found = ({"guarantee": name} | one for one in check(stated))
+            yield from found if most is None else first_of(found, most)
 
 
 def _with_row_keys(found: DataFrame, events: DataFrame) -> DataFrame:

@@ -28,15 +28,21 @@ from ticdc_lab.facts.schemas import arrow_of
 EXPLAINED = 0.95
 """Least share of a table's rows that a rule must explain to count as theirs; a fault or two must not hide it."""
 
+CHANCE = 0.1
+"""Share of a table's rows by which what a rule explains must exceed its fullest partition, to be no chance."""
+
 _TABLE = ("topic", "schema_name", "table_name")
 _NEEDED = ("kind", "commit_ts", "topic", "partition", "schema_name", "table_name", "op", "columns", "before")
 
 _TRIED = """
 topic string, schema_name string, table_name string, rule string, rank int, n_rows bigint, n_explained bigint,
-partitions int, moves boolean, dated boolean, moved boolean
+partitions int, moves boolean, moved boolean, n_possible bigint
 """
 """How many rows of a table each rule explains: ``rank`` is how simple it is, ``moves`` says that it can move a row,
-``dated`` that all rows have a commit_ts, ``moved`` that the table has one that did move."""
+``moved`` that the table has one that did move, ``n_possible`` counts also rows without what ``ts`` reads. A rule
+:data:`_FILLED` with a partition's number explains the rows that lie in it."""
+_BEST = f"{_TRIED}, explains boolean, untold boolean"
+"""Of each table the best rule; whether it explains what moved, or whether it may be ``ts`` and cannot be told."""
 _CAUSES = """
 topic string, schema_name string, table_name string, cause string, partition int, offset bigint, seq int
 """
@@ -45,6 +51,7 @@ _NARROW = (*POSITION, "schema_name", "table_name", "commit_ts", "key_hash", "key
 _RULES = {"table": 0, "index-value": 1, "columns": 2, "ts": 3}
 """From the simplest on."""
 _COLUMN = "columns:"
+_FILLED = "partition:"
 _MASK, _UNKNOWN = (1 << 32) - 1, -1
 
 
@@ -96,13 +103,13 @@ def move_causes(events: DataFrame) -> DataFrame:
         explains (:data:`EXPLAINED`) which can move a row: not one by table or by columns of the handle key alone, as a
         row keeps these. Besides, with null ``cause``, one row per event of these tables that does not lie where the
         rule puts it, at ``partition, offset, seq``; a value whose hash is not known tells nothing. A table whose rule
-        cannot be told, as rows moved, no other rule explains it and without commit_ts ``ts`` cannot be tried, has one
-        row with nothing but its names.
+        cannot be told has one row with nothing but its names: rows moved, ``ts`` may have sent them, as they have no
+        commit_ts, and no other rule explains more than chance does (:data:`CHANCE`).
     """
     require_columns(events, *_NEEDED, *POSITION)
     require_batch(events, function="move_causes", why="a row may move at any later offset")
     rows = _narrow(events, partitions=None)
-    rules = _best_rules(rows).mapInArrow(_explaining, _TRIED)
+    rules = _best_rules(rows).mapInArrow(_explaining, _BEST)
     known = rules.where("rule IS NOT NULL").select(
         *[F.col(c).alias(f"_{c}") for c in _TABLE], F.col("rule").alias("_rule")
     )
@@ -114,7 +121,7 @@ def move_causes(events: DataFrame) -> DataFrame:
 def move_causes_table(events: pa.Table) -> pa.Table:
     """:func:`move_causes` of a log in memory with the keys and :data:`ticdc_lab.events.schema.DISPATCH`."""
     rows = _narrow_table(events)
-    rules = pa.Table.from_batches(_explaining(iter(_best_of(rows).to_batches())), schema=arrow_of(_TRIED))
+    rules = pa.Table.from_batches(_explaining(iter(_best_of(rows).to_batches())), schema=arrow_of(_BEST))
     rule = {tuple(r[c] for c in _TABLE): r["rule"] for r in rules.to_pylist()}
     of_each = [rule.get(name) for name in zip(*[rows[c].to_pylist() for c in _TABLE], strict=True)]
     ruled = rows.append_column("_rule", pa.array(of_each, pa.string()))
@@ -147,11 +154,11 @@ def _narrow_table(events: pa.Table) -> pa.Table:
 
 def _best_rules(rows: DataFrame) -> DataFrame:
     tried = by_key(rows, (*_TABLE, "key_hash"), _tried, _TRIED)
-    return in_one(tried, _best, _TRIED)
+    return in_one(tried, _best, _BEST)
 
 
 def _best_of(rows: pa.Table) -> pa.Table:
-    return pa.Table.from_batches(_best(_tried(iter(rows.to_batches()))), schema=arrow_of(_TRIED))
+    return pa.Table.from_batches(_best(_tried(iter(rows.to_batches()))), schema=arrow_of(_BEST))
 
 
 def _tried(batches: Batches) -> Batches:
@@ -192,14 +199,17 @@ def _fits(rows: pa.Table) -> Iterator[dict[str, Any]]:
     """How many rows of one table and layout each rule explains."""
     partition, known = np.asarray(rows["partition"]), {c: rows[c][0].as_py() for c in (*_TABLE, "partitions")}
     names, keys, _ = _columns(rows)
-    known["dated"] = not rows["commit_ts"].null_count
+    for number, n in zip(*np.unique(partition, return_counts=True), strict=True):
+        yield known | {"rule": f"{_FILLED}{number}", "rank": len(_RULES), "n_explained": int(n), "moves": False}
     for rule in ("table", "index-value", "ts", *[_COLUMN + name for name in names]):
         target, told = _target(rows, rule)
+        n_explained = int((told & (target == partition)).sum())
         yield known | {
             "rule": rule,
             "rank": _RULES[rule.partition(":")[0]],
             "n_rows": rows.num_rows,
-            "n_explained": int((told & (target == partition)).sum()),
+            "n_explained": n_explained,
+            "n_possible": n_explained + (int((~told).sum()) if rule == "ts" else 0),
             "moves": rule == "ts" or (rule.startswith(_COLUMN) and rule.removeprefix(_COLUMN) not in keys),
         }
 
@@ -232,24 +242,36 @@ def _target(rows: pa.Table, rule: str) -> tuple[Ints, Bools]:
 def _best(batches: Batches) -> Batches:
     """Of all rules tried on a table the one that explains most rows, of equals the simplest."""
     tried = pa.Table.from_batches(batches, schema=arrow_of(_TRIED))
-    sums = [("n_rows", "sum"), ("n_explained", "sum"), ("moves", "any"), ("dated", "all"), ("moved", "any")]
+    sums = [("n_rows", "sum"), ("n_explained", "sum"), ("n_possible", "sum"), ("moves", "any"), ("moved", "any")]
     summed = tried.group_by([*_TABLE, "rule", "rank", "partitions"]).aggregate(sums)
     names = [c if c in tried.column_names else c.rpartition("_")[0] for c in summed.column_names]
-    best: dict[tuple[Any, ...], dict[str, Any]] = {}
+    of_table: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
     for r in summed.rename_columns(names).to_pylist():
-        table = tuple(r[c] for c in _TABLE)
-        best[table] = max(best.get(table, r), r, key=lambda r: (r["n_explained"], -r["rank"], r["rule"]))
-    yield pa.RecordBatch.from_pylist(list(best.values()), schema=arrow_of(_TRIED))
+        of_table.setdefault(tuple(r[c] for c in _TABLE), {})[r["rule"]] = r
+    yield pa.RecordBatch.from_pylist([_judged(rules) for rules in of_table.values()], schema=arrow_of(_BEST))
+
+
+def _judged(rules: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The best of a table's rules. Without commit_ts ``ts`` explains nothing, but may be what rows were sent by.
+
+    Then no other rule explains more than lies in the fullest partition anyway.
+    """
+    tried = [r for name, r in rules.items() if not name.startswith(_FILLED)]
+    best, ts = max(tried, key=lambda r: (r["n_explained"], -r["rank"], r["rule"])), rules["ts"]
+    fullest = max(r["n_explained"] for name, r in rules.items() if name.startswith(_FILLED))
+    by_chance = best["n_explained"] <= fullest + CHANCE * best["n_rows"]
+    fits = best["n_explained"] >= EXPLAINED * best["n_rows"]
+    may_be_ts = ts["n_explained"] < ts["n_possible"] >= EXPLAINED * ts["n_rows"] and not fits
+    explains = best["moves"] and (fits or (best is ts and may_be_ts and not by_chance))
+    return best | {"explains": explains, "untold": may_be_ts and by_chance, "moved": ts["moved"]}
 
 
 def _explaining(batches: Batches) -> Batches:
     """Of the best rules those that explain moves of their table; with null for the rule, tables that none explains."""
     for batch in batches:
-        shares = pc.greater_equal(batch["n_explained"], pc.multiply(batch["n_rows"].cast(pa.float64()), EXPLAINED))
-        told, untold = pc.and_(batch["moves"], shares), pc.invert(pc.or_(batch["dated"], shares))
-        rule = pc.if_else(told, batch["rule"], pa.scalar(None, pa.string()))
+        rule = pc.if_else(batch["explains"], batch["rule"], pa.scalar(None, pa.string()))
         ruled = batch.set_column(batch.schema.get_field_index("rule"), batch.schema.field("rule"), rule)
-        yield ruled.filter(pc.and_(batch["moved"], pc.or_(told, untold)))
+        yield ruled.filter(pc.and_(batch["moved"], pc.or_(batch["explains"], batch["untold"])))
 
 
 def _causes(batches: Batches) -> Batches:

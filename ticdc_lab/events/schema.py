@@ -107,7 +107,7 @@ KEYS = StructType(
 
 IMAGE_HASHES = StructType(
     [
-        described("after_hash", _LONG, "ticdc_lab.codecs.keys.image_hash of the image after; null without one"),
+        described("after_hash", _LONG, "names and values of the image after; null without one"),
         described(
             "before_hash",
             _LONG,

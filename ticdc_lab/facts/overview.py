@@ -21,7 +21,7 @@ from ticdc_lab.events.tso import LOGICAL_BITS, physical_ms
 from ticdc_lab.facts.gathering import FACTS, PLACE, log_facts
 from ticdc_lab.facts.known import LogFacts, numbers_of
 from ticdc_lab.facts.laggards import by_topic, stated_values
-from ticdc_lab.facts.places import place_col, place_numbers
+from ticdc_lab.facts.places import index_of, place_col, place_numbers
 from ticdc_lab.facts.schemas import CONTENTS, STATED, STATEMENTS, STEPS, TIMELINE, arrow_of, together
 from ticdc_lab.facts.watermarks import IS_ROW, tables_of, timeline_of, unresolved_s
 
@@ -219,7 +219,7 @@ class Measure:
             yield pa.RecordBatch.from_pydict(of)
 
     def _add(self, rows: pa.RecordBatch, sums: dict[str, Ints]) -> None:
-        place, ts = np.searchsorted(self.places, rows["place"].to_numpy()), timestamps(rows["commit_ts"])
+        place, ts = index_of(rows["place"].to_numpy(), self.places), timestamps(rows["commit_ts"])
         at = ts >> LOGICAL_BITS if self.timed else rows["offset"].to_numpy()
         bucket = np.minimum(np.floor((at - self.low) / self.width), BUCKETS - 1).astype(np.int64)
         placed = (ts != NO_TS) if self.timed else np.ones(len(ts), dtype=bool)

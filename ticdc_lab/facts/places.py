@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import Column
 
+from ticdc_lab.errors import ContractError
 from ticdc_lab.events.arrays import Ints, codes
 
 NAMED_BY = ("topic", "partition", "schema_name", "table_name")
@@ -29,7 +30,7 @@ def place_col() -> Column:
     """Number (bigint) that names topic, partition, schema and table."""
     from pyspark.sql import functions as F
 
-    return F.xxhash64(*NAMED_BY)
+    return F.xxhash64("topic", F.col("partition").cast("int"), "schema_name", "table_name")
 
 
 @lru_cache(maxsize=1 << 16)
@@ -46,6 +47,23 @@ def place_number(topic: str | None, partition: int | None, schema_name: str | No
     for name in (schema_name, table_name):
         h = h if name is None else _of_bytes(name.encode(), h)
     return h - (1 << 64) if h >> 63 else h
+
+
+def index_of(numbers: Ints, known: Ints) -> Ints:
+    """Where each number of a place stands among those that are known, rising.
+
+    Raises
+    ------
+    ContractError
+        One is not known.
+    """
+    at: Ints = np.searchsorted(known, numbers)
+    if len(at) and not (len(known) and (known[np.minimum(at, len(known) - 1)] == numbers).all()):
+        raise ContractError(
+            "The log has rows of a table in a partition that nothing else says of it.",
+            hint="Was it written to while it was read? Open it again.",
+        )
+    return at
 
 
 def table_names(schema_name: pa.StringArray, table_name: pa.StringArray) -> pa.StringArray:

@@ -134,7 +134,7 @@ class Scenario:
     until_us
         When a run ends, µs of virtual time; one of more than ``step_limit`` steps stops before.
     cluster, settings, load
-        Of the model: :class:`ticdc_lab.simulate.scheduler.cluster.Cluster` and its settings; what clients do, None
+        Of the model: :class:`ticdc_lab.simulate.scheduler.cluster.SchedulerCluster`, its settings; what clients do, None
         where the file says nothing of it.
     events
         By time; those of one moment in the file's order.

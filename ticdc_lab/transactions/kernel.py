@@ -13,9 +13,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from ticdc_lab.events.arrays import NO_TS, Ints, changes_in, timestamps
 from ticdc_lab.events.schema import TRANSACTIONS
-from ticdc_lab.facts.places import table_names
+from ticdc_lab.facts.places import index_of, table_names
 
 _FORM = to_arrow_schema(TRANSACTIONS)
+_MISSING = 1 << 22
+"""Partitions that a batch of transactions names as missing, at most."""
+
 _SPAN = _FORM.field("offsets").type.value_type
 
 
@@ -138,6 +141,12 @@ class _Transactions:
             np.maximum.reduceat(self.last_offset[by_home], first_span),
         )
 
+    def batches(self, places: KnownPlaces) -> Iterator[pa.RecordBatch]:
+        """As many at once as name some million partitions at most."""
+        step = max(1, _MISSING // max(1, len(places.behind)))
+        for start in range(0, len(self.commit_ts), step):
+            yield self[start : start + step].batch(places)
+
     def batch(self, places: KnownPlaces) -> pa.RecordBatch:
         """As :data:`ticdc_lab.events.schema.TRANSACTIONS`; the transactions are merged."""
         n = len(self.commit_ts)
@@ -165,10 +174,6 @@ class _Transactions:
         return pa.RecordBatch.from_arrays([of[f.name].cast(f.type) for f in _FORM], schema=_FORM)
 
 
-_Change = tuple[int, int]
-"""A commit_ts and a change_id."""
-
-
 def restored(changes: Iterator[pa.RecordBatch], places: KnownPlaces) -> Iterator[pa.RecordBatch]:
     """Transactions (:data:`ticdc_lab.events.schema.TRANSACTIONS`) from changes in order of commit_ts and change_id.
 
@@ -176,21 +181,21 @@ def restored(changes: Iterator[pa.RecordBatch], places: KnownPlaces) -> Iterator
     for the next.
     """
     waiting: _Transactions | None = None
-    last = (-1, 0)
+    last: tuple[int, int] | None = None
     for batch in changes:
         if not batch.num_rows:
             continue
         rows, last = _rows(batch, places, last=last)
         known = (rows if waiting is None else rows.after(waiting)).merged()
         if len(known.commit_ts) > 1:
-            yield known[:-1].batch(places)
+            yield from known[:-1].batches(places)
         waiting = known[-1:]
     if waiting is not None:
         yield waiting.batch(places)
 
 
 def _rows(
-    batch: pa.RecordBatch, places: KnownPlaces, *, last: tuple[int, int]
+    batch: pa.RecordBatch, places: KnownPlaces, *, last: tuple[int, int] | None
 ) -> tuple[_Transactions, tuple[int, int]]:
     """Every change as a transaction of its own, and what tells the last one from the next."""
     names = ("commit_ts", "change_id", "offset", "place")
@@ -199,7 +204,7 @@ def _rows(
     is_first[0] = last != (commit_ts[0], change[0])
     row = np.arange(len(commit_ts))
     start_ts = batch["start_ts"].fill_null(NO_TS).to_numpy()
-    at = np.searchsorted(places.number, place)
+    at = index_of(place, places.number)
     spans = (row, places.topic[at], places.partition[at], offset, offset)
     own = (is_first.astype(np.int64), np.ones_like(row), row, places.table[at])
     return _Transactions(commit_ts, start_ts, *own, *spans), (int(commit_ts[-1]), int(change[-1]))

@@ -25,7 +25,6 @@ from ticdc_lab.simulate.pd.world.policy import Policy, SeenCluster
 from ticdc_lab.simulate.pd.world.world import World
 
 SOURCE, TARGET = "source", "target"
-_ONLY_STATE = "state"
 
 
 class CandidateRow(NamedTuple):
