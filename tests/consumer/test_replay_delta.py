@@ -54,6 +54,7 @@ def test_what_an_interrupted_batch_has_written_is_undone(
     assert rows(consistent(spark, f"{tmp_path}/lake")) == before
     assert _newest(spark, tmp_path / "lake") != before
     sink = open_sink(target, log)
+    monkeypatch.setattr(delta, "REWRITTEN_BYTES", 0)  # so small a table was written anew before, now it is merged
     done = replay(log, sink, known=known, until=TRUNCATE)
     found = {c.table: (c.different, c.why_not) for c in compare(log, sink, done.progress, known=known)}
     assert found == {"Fin_Ops.nopk": (0, ""), "shop.orders": (0, "")}
