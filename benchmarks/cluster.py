@@ -188,7 +188,7 @@ def main() -> None:
         return
     found = {part: {n: measured(n, part, args) for n in (1, 2)} for part in args.part or PARTS}
     print(
-        "| | workers | s | CPU s | longest task s | Python worker GiB | most to the driver KiB | times as fast |\n"
+        "| | workers | s | CPU s of the driver | longest task s | Python worker GiB | most to the driver KiB | times as fast |\n"
         + "|---" * 8
         + "|"
     )
