@@ -187,11 +187,8 @@ def main() -> None:
         print(json.dumps(driver(master, int(workers), args.part[0], source, Path(folder), args.rounds)))
         return
     found = {part: {n: measured(n, part, args) for n in (1, 2)} for part in args.part or PARTS}
-    print(
-        "| | workers | s | CPU s of the driver | longest task s | Python worker GiB | most to the driver KiB | times as fast |\n"
-        + "|---" * 8
-        + "|"
-    )
+    heads = ("", "workers", "s", "CPU s of the driver", "longest task s", "Python worker GiB", "most to the driver KiB")
+    print(f"| {' | '.join((*heads, 'times as fast'))} |\n{'|---' * 8}|")
     for part, of_each in found.items():
         for n, m in of_each.items():
             times = "" if n == 1 else f"{of_each[1]['wall_s'] / m['wall_s']:.2f}"
