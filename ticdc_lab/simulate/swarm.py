@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ticdc_lab.errors import ContractError
+from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.runs import SWARM, command
 from ticdc_lab.simulate.scenario import Scenario, scenario_from_text
 
@@ -95,13 +96,24 @@ def _some(chance: Random, kinds: tuple[str, ...]) -> str:
     return ", ".join(sorted(chance.sample(kinds, chance.randint(1, len(kinds)))))
 
 
-def _network(chance: Random, shortest_ms: tuple[int, ...] = (1, 2, 10)) -> str:
+class _Links(NamedTuple):
+    """A network that was drawn, and how long a message takes at least and at most (lost six times at the worst)."""
+
+    text: str
+    least_ms: int
+    most_ms: int
+
+
+def _network(chance: Random, shortest_ms: tuple[int, ...] = (1, 2, 10)) -> _Links:
     least = chance.choice(shortest_ms)
     percent = chance.choice((0, 0, 1, 3))
-    return (
-        f"network: {{delay: [{least}ms, {least * chance.choice((1, 3, 10))}ms], loss: {percent}%,"
-        f" duplicate: {chance.choice((0, percent))}%, reorder: {chance.choice((0, percent))}%}}\n"
+    most = least * chance.choice((1, 3, 10))
+    duplicate, reorder = chance.choice((0, percent)), chance.choice((0, percent))
+    text = (
+        f"network: {{delay: [{least}ms, {most}ms], loss: {percent}%, duplicate: {duplicate}%, reorder: {reorder}%}}\n"
     )
+    again_ms = 6 * Network().resend_us // 1000 if percent else 0
+    return _Links(text, least, most * (2 if reorder else 1) + again_ms)
 
 
 def _lines(heading: str, lines: list[str]) -> str:
@@ -133,19 +145,22 @@ def _scheduler(chance: Random, variant: str | None = None) -> str:
     if coordinated:
         moves = range(chance.randint(0, 2))
         events += [f"{{at: {chance.randint(2, 24)}s, move_maintainer: {chance.choice(named)}}}" for _ in moves]
-    # Behind all faults: who is paused or cut off as its session ends cannot stop at once, and two may write.
-    events += [f"{{at: {chance.randint(26, 28)}s, expire_session: {chance.choice(named)}}}"] * chance.randint(0, 1)
+    expires = [f"{{at: {chance.randint(26, 28)}s, expire_session: {chance.choice(named)}}}"] * chance.randint(0, 1)
     asked = ["{always: no violation}", "{always: no double write}", "{eventually: every table replicates}",
              "{within: 25s, after: faults, holds: every table replicates}",
              "{eventually: global checkpoint lag < 2s}"]  # fmt: skip
     evened = (variant, policy) == ("v2", "count") and not any(wish.startswith("drain") for wish in wished)
     asked += ["{eventually: imbalance <= 1}"] if evened else []
+    ttl_s, prepare_ms, stop_ms = (chance.choice(of) for of in ((2, 5), (0, 100, 700), (0, 100, 700)))
+    links = _network(chance)
+    # A capture is to stop at once when its session ends, or two may write: it has to hear of it before a table of its
+    # can be written elsewhere, two messages and a scan later; so behind all faults, too (paused or cut off, it hears
+    # nothing). A lease that runs out ends later than its holder stops, and needs none of this.
+    events += expires if links.most_ms < 2 * links.least_ms + prepare_ms else []
     return (
         f"variant: {variant}\nuntil: 55s\nsettle: 12s\ncluster: {{captures: {captures}, tables: {tables}}}\n"
-        f"settings: {{{balance}{own}ttl: {chance.choice((2, 5))}s, pace: {{prepare: {chance.choice((0, 100, 700))}ms,"
-        f" stop: {chance.choice((0, 100, 700))}ms}}}}\n{_network(chance)}"
-        + _lines("events", events)
-        + _lines("assert", asked)
+        f"settings: {{{balance}{own}ttl: {ttl_s}s, pace: {{prepare: {prepare_ms}ms, stop: {stop_ms}ms}}}}\n"
+        f"{links.text}" + _lines("events", events) + _lines("assert", asked)
     )
 
 
@@ -279,7 +294,7 @@ def _ddl_service(chance: Random) -> str:
         f"cluster: {{workers: {workers}, clusters: {clusters}, unregistered: {late},"
         f" servers: {chance.choice((1, 2, 2, 3))}{versions}}}\n"
         f"load: {{every: {chance.choice((500, 1000))}ms, until: 9s}}\n"
-        + _network(chance, (1, 2, 4))
+        + _network(chance, (1, 2, 4)).text
         + _lines("events", events)
         + _lines("assert", asked)
     )

@@ -20,14 +20,17 @@ from ticdc_lab.simulate.scheduler import run
 from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, Ddl, View
 from ticdc_lab.simulate.scheduler.monitor import BARRIER, EMPTY, LOST, ONE
-from ticdc_lab.simulate.scheduler.roles import Drain, MoveMaintainer, MoveTable, Rebalance, Tick
+from ticdc_lab.simulate.scheduler.roles import Drain, MoveMaintainer, MoveTable, Poll, Rebalance, Tick
 from ticdc_lab.simulate.scheduler.roles import Restart as Begin
 from ticdc_lab.simulate.scheduler.v4 import block_events, controller, coordinator, maintainer_move, spans
 from ticdc_lab.simulate.scheduler.v4.dispatchers import Dispatchers
 from ticdc_lab.simulate.scheduler.v4.maintainer import Maintainer
 from ticdc_lab.simulate.scheduler.v4.messages import (
+    DDL_DISPATCHER,
     AddMaintainerRequest,
+    BlockStatusRequest,
     CoordinatorBootstrapRequest,
+    MaintainerBootstrapRequest,
     MaintainerStatus,
     NodeHeartbeat,
     RemoveMaintainerRequest,
@@ -305,6 +308,19 @@ def test_dispatchers_stand_below_a_ddl_that_their_node_has_yet_to_be_ticked_with
     passed = replace(state.processor, block=block_events.Block(passed_ts=barrier_ts))
     state, _ = machine.step(state._replace(processor=passed), Fired("poll"), Now(2 * SECOND))
     assert state.processor.executor.limit_ts > barrier_ts
+
+
+def test_a_ddl_dispatcher_that_begins_below_an_executed_ddl_meets_it_again() -> None:
+    """It begins at the checkpoint, as in TiCDC; tables of other nodes waited for it for ever (seed 8515)."""
+    barrier_ts = ts_of(SECOND)
+    bootstrap = FROM_COORDINATOR(MaintainerBootstrapRequest(PLACED))
+    for home, checkpoint_ts, stands in ((True, -1, True), (True, 0, False), (False, -1, False)):
+        tick = Asked(Tick(frozenset({"capture-1"}), frozenset(), barrier_ts + checkpoint_ts, None, barrier_ts))
+        poll = Asked(Poll(barrier_ts))
+        state, outputs = node_with(FOLLOWED, *[ADDED] * home, bootstrap, tick, poll)
+        reported = [o.message for o in outputs if isinstance(o, Send) and isinstance(o.message, BlockStatusRequest)]
+        assert [one.id for message in reported for one in message.block_statuses] == [DDL_DISPATCHER] * stands
+        assert state.block.executed is stands
 
 
 def test_a_maintainer_of_an_older_coordinator_is_moved() -> None:

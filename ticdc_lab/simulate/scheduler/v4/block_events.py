@@ -66,14 +66,18 @@ class Block(NamedTuple):
 Stepped = tuple[Block, list[Output]]
 
 
-def told(block: Block, barrier_ts: int | None, executed_ts: int, executor: Executor) -> Block:
+def told(
+    block: Block, barrier_ts: int | None, executed_ts: int, executor: Executor, home_ts: int | None = None
+) -> Block:
     """Take the DDL that etcd has now: a new one, or none any more because it was executed.
 
-    A dispatcher that begins below one that is executed meets it again.
+    A dispatcher that begins below one that is executed meets it again; so does the DDL dispatcher, which begins where
+    the changefeed's checkpoint is (``home_ts``, None where it is not here), or the others would wait for it.
     """
-    first = block.block_ts is None or executed_ts < block.block_ts
-    if first and block.passed_ts < executed_ts and any(p.start_ts < executed_ts for p in executor.pipelines.values()):
-        return Block(executed_ts, executed=True, passed_ts=block.passed_ts)
+    if block.passed_ts < executed_ts and (block.block_ts is None or executed_ts < block.block_ts):
+        below = home_ts is not None and home_ts < executed_ts
+        if below or any(p.start_ts < executed_ts for p in executor.pipelines.values()):
+            return Block(executed_ts, executed=True, passed_ts=block.passed_ts)
     if block.block_ts is not None:
         return block._replace(executed=block.executed or barrier_ts != block.block_ts)
     if barrier_ts is None or barrier_ts <= block.passed_ts:

@@ -109,7 +109,8 @@ class NodeManager:
             return self._received(state, event, now)
         if isinstance(event, Asked) and isinstance(event.command, Tick):
             tick = event.command
-            block = block_events.told(state.block, tick.barrier_ts, tick.executed_ts, state.executor)
+            home_ts = tick.checkpoint_ts if _is_home(state) else None
+            block = block_events.told(state.block, tick.barrier_ts, tick.executed_ts, state.executor, home_ts)
             block, outputs = block_events.written(block, state.dispatchers.maintainer)
             state, more = self._told(replace(state, block=block), event, now)
             return state, [*outputs, *more]
