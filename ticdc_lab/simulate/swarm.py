@@ -96,7 +96,7 @@ def _some(chance: Random, kinds: tuple[str, ...]) -> str:
     return ", ".join(sorted(chance.sample(kinds, chance.randint(1, len(kinds)))))
 
 
-class _Links(NamedTuple):
+class _DrawnNetwork(NamedTuple):
     """A network that was drawn, and how long a message takes at least and at most (lost six times at the worst)."""
 
     text: str
@@ -104,7 +104,7 @@ class _Links(NamedTuple):
     most_ms: int
 
 
-def _network(chance: Random, shortest_ms: tuple[int, ...] = (1, 2, 10)) -> _Links:
+def _network(chance: Random, shortest_ms: tuple[int, ...] = (1, 2, 10)) -> _DrawnNetwork:
     least = chance.choice(shortest_ms)
     percent = chance.choice((0, 0, 1, 3))
     most = least * chance.choice((1, 3, 10))
@@ -113,7 +113,7 @@ def _network(chance: Random, shortest_ms: tuple[int, ...] = (1, 2, 10)) -> _Link
         f"network: {{delay: [{least}ms, {most}ms], loss: {percent}%, duplicate: {duplicate}%, reorder: {reorder}%}}\n"
     )
     again_ms = 6 * Network().resend_us // 1000 if percent else 0
-    return _Links(text, least, most * (2 if reorder else 1) + again_ms)
+    return _DrawnNetwork(text, least, most * (2 if reorder else 1) + again_ms)
 
 
 def _lines(heading: str, lines: list[str]) -> str:
