@@ -231,13 +231,13 @@ def test_every_check_runs_and_a_failed_one_counts(
         (["-x", "tests/test_x.py::test_y"], False),
     ],
 )
-def test_the_whole_suite_has_three_workers(lab: ModuleType, rest: list[str], workers: bool) -> None:
+def test_the_whole_suite_has_two_workers(lab: ModuleType, rest: list[str], workers: bool) -> None:
     """One file alone starts sooner in one process; what the user asks for comes last and wins."""
     (lab.ROOT / "tests").mkdir()
     (lab.ROOT / "tests/test_x.py").write_text("")
     assert lab.test(rest) == 0
     [options] = [words[1:] for words in map(str.split, lab.call) if words[0].endswith("/pytest")]
-    assert options == [*(["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"] if workers else []), *rest]
+    assert options == [*(["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"] if workers else []), *rest]
 
 
 def test_no_java_stops_before_anything_is_installed(tmp_path: Path) -> None:
