@@ -115,10 +115,8 @@ _TS = re.compile(rb'("(?:commitTs|watermarkTs)":)(\d+)')
 
 def sustained(spark: SparkSession, args: argparse.Namespace, folder: Path, broker: brokers.Broker) -> None:
     """Ingest while a producer writes; a line a batch."""
-    kept = {
-        "segment_bytes": str(64 << 20),
-        "retention_bytes": str(1 << 30),
-    }  # 8 GiB, or the disk is full before the end
+    # 8 GiB of all partitions, or the disk is full before the end
+    kept = {"segment_bytes": str(64 << 20), "retention_bytes": str(1 << 30)}
     brokers.create_topic(spark, broker, "goes-on", PARTITIONS, **kept)
     given = ("--events", args.events, "--rate", args.rate, "--folder", args.folder, "--to", broker.plain)
     producer = subprocess.Popen([sys.executable, __file__, *map(str, given)])

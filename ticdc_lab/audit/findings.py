@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from heapq import nsmallest
-from itertools import count
 from numbers import Integral
 from operator import or_
 from typing import Any, Self
@@ -144,15 +143,16 @@ class Causes:
     def read(cls, causes: pa.Table, promises: Promises) -> Self:
         """Those of a frame as :func:`ticdc_lab.dispatch.infer.move_causes` gives it; without ``topic`` of every one."""
         names = [c for c in ("topic", "schema_name", "table_name") if c in causes.column_names]
-        of_tables = causes.filter(pc.is_null(causes["offset"])) if "offset" in causes.column_names else causes
+        # who names misplaced events has no place for what he says of a table, which may be that he cannot tell
+        placed = "offset" in causes.column_names
+        of_tables = causes.filter(pc.is_null(causes["offset"]) if placed else pc.is_valid(causes["cause"]))
         known: dict[tuple[Any, ...], str | None] = {}
         for r in of_tables.select([*names, "cause"]).to_pylist():
             place = tuple(r[c] for c in names)
             known[place] = known.get(place) or r["cause"]
         columns = {"topic": promises.topic, "schema_name": promises.schema_name, "table_name": promises.table_name}
         places = list(zip(*[columns[c] for c in names], strict=True))
-        is_told = "offset" not in causes.column_names  # only who says where rows are misplaced says what he cannot tell
-        untold = np.array([not is_told and known.get(place, "") is None for place in places], dtype=bool)
+        untold = np.array([known.get(place, "") is None for place in places], dtype=bool)
         return cls([known.get(place) for place in places], untold, _misplaced(causes, promises))
 
     def explain(self, found: RowFindings, s: Suspects) -> RowFindings:
@@ -282,16 +282,22 @@ def batches_of(findings: Iterable[Event], *, at_once: int) -> Iterator[pa.Record
 
 def first_of(findings: Iterable[Event], most: int) -> Iterator[Event]:
     """The first findings of a guarantee in :data:`ORDER`, and one that counts those left out; no more are held."""
-    number = count()
+    n = 0
+
+    def counted() -> Iterator[Event]:
+        nonlocal n
+        for finding in findings:
+            n += 1
+            yield finding
 
     def place(finding: Event) -> tuple[Any, ...]:
         ranked = finding | {"rank": SEVERITIES.index(finding["severity"])}
         return tuple((ranked.get(c) is not None, ranked.get(c)) for c in ORDER)
 
-    kept = nsmallest(most + 1, (f for f, _ in zip(findings, number, strict=False)), key=place)
+    kept = nsmallest(most + 1, counted(), key=place)
     yield from kept[:most]
     if len(kept) > most:
-        yield _uncounted(kept[most], next(number) - most)
+        yield _uncounted(kept[most], n - most)
 
 
 # The messages that a finding is about.

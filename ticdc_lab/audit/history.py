@@ -26,7 +26,7 @@ from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.engine.shuffle import Batches, Kernel, by_key_beside
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, numbers
 from ticdc_lab.events.schema import IMAGE_HASHES, KEYS
-from ticdc_lab.facts.places import index_of, place_col, place_numbers
+from ticdc_lab.facts.places import index_of, place_col, placed
 
 ROWS_AT_ONCE = 1 << 17
 """Changes that a task judges at once: some ten MB."""
@@ -258,7 +258,7 @@ def changes_of(events: pa.Table) -> pa.Table:
     if "incomplete" in rows.column_names:
         flags = flags + _UNSURE * _is(rows["incomplete"], "op-unknown")
     own = {
-        "place": place_numbers(rows),
+        "place": placed(rows)[1],
         **{name: rows[name] for name in _NARROW if name != "place"},
         "seq_flags": pa.array(rows["seq"].fill_null(0).to_numpy().astype(np.int64) * _PER_SEQ + flags),
         "row_id": pc.coalesce(rows["key_hash"], rows["change_hash"]),

@@ -73,22 +73,16 @@ def table_names(schema_name: pa.StringArray, table_name: pa.StringArray) -> pa.S
     return pc.coalesce(joined, schema_name, table_name, pa.scalar(""))
 
 
-def placed(events: pa.Table) -> tuple[pa.Table, Ints]:
-    """The places of events, each once and with its number ``place``, and which of them each event has."""
+def placed(events: pa.Table) -> tuple[pa.Table, pa.Array]:
+    """The places of events, each once and with its number ``place``, and that number of each event."""
     code = np.zeros(events.num_rows, dtype=np.int64)
     for name in NAMED_BY:
         own = codes(events[name])
         _, code = np.unique(code * (int(own.max(initial=0)) + 1) + own, return_inverse=True)
     _, first, of = np.unique(code, return_index=True, return_inverse=True)
     each = events.select(NAMED_BY).take(pa.array(first))
-    numbers = [place_number(*place.values()) for place in each.to_pylist()]
-    return each.append_column("place", pa.array(numbers, pa.int64())), of
-
-
-def place_numbers(events: pa.Table) -> pa.Array:
-    """The number of each event's place."""
-    places, of = placed(events)
-    return places["place"].combine_chunks().take(pa.array(of))
+    numbers = pa.array([place_number(*place.values()) for place in each.to_pylist()], pa.int64())
+    return each.append_column("place", numbers), numbers.take(pa.array(of))
 
 
 def _of_int(value: int, seed: int) -> int:

@@ -65,8 +65,8 @@ def share_restored(
         for share in (n for batch in batches for n in batch.column(0).to_pylist()):
             rows, places = [_NOTHING], [known]
             for part in _rows_of(folder, files, int(share), shares, lowest):
-                own, at = placed(part)
-                rows.append(narrow(part.append_column("place", own["place"].combine_chunks().take(pa.array(at)))))
+                own, numbers = placed(part)
+                rows.append(narrow(part.append_column("place", numbers)))
                 places.append(_as_places(own))
             changes = pa.concat_tables(rows)
             order = order_of(changes["commit_ts"].to_numpy(), changes["change_id"].to_numpy())

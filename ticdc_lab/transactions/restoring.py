@@ -124,7 +124,7 @@ def of_restored(
     judge: Kernel,
     schema: StructType | str,
     *,
-    places: DataFrame,
+    places: DataFrame | pa.Table,
     complete_to: int | Literal["resolved"] | None = "resolved",
 ) -> DataFrame:
     """What a kernel makes of each task's transactions where they are restored: handing them on costs more than that.
