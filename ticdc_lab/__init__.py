@@ -5,9 +5,14 @@ What most people need is here; each name is imported when it is first used.
 
 from __future__ import annotations
 
+from os import environ as _environ
 from typing import TYPE_CHECKING
 
 from ticdc_lab.lazily import lazily
+
+# Else gRPC begins its threads anew between fork and exec of a child, where their files are closed, and aborts it, as
+# Spark's Java. It looks when it is imported and never again, and here nothing of ours has imported it.
+_environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 if TYPE_CHECKING:
     from ticdc_lab import figures, simulate, widgets

@@ -250,8 +250,6 @@ def _stopped(spark: SparkSession) -> bool:
 def _begin(
     choice: EngineChoice, app_name: str, driver_memory: str, cores: int | str, brief: bool, extra: Mapping[str, str]
 ) -> SparkSession:
-    # else gRPC begins its threads anew between fork and exec, where its files are closed, and aborts the child
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     if choice.engine == "embedded":
         return _embedded(cores, extra)
     os.environ.pop(embedded.CONNECT_MODE, None)  # of a process that had started this one
