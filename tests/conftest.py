@@ -103,7 +103,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
             raise pytest.UsageError("the kernels do not compile: python -m ticdc_lab.codecs.kernel.compiling")
 
 
-_STARTS_SPARK = re.compile(r"mark\.spark\b|\bclassic: SparkSession|^(?:from|import) engines\b", re.MULTILINE)
+_STARTS_SPARK = re.compile(r"mark\.spark\b|^ *def \w+\([^)]*\bclassic\b|^(?:from|import) engines\b", re.MULTILINE)
 
 
 class _OneJvm(LoadFileScheduling):

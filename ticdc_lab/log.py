@@ -316,17 +316,21 @@ class Log:
         return answers.rules(self._once("rules", self._rules))
 
     def advise(
-        self, *, partitions: int | Sequence[int] = (1, 3, 8, 16, 32), keep: str = "unique", allow_risk: bool = False
+        self, *, partitions: int | Sequence[int] | None = None, keep: str = "unique", allow_risk: bool = False
     ) -> Answer:
-        """Which dispatcher should each table have, and why; as of :func:`ticdc_lab.dispatch.advise.advise`."""
-        from ticdc_lab.dispatch.advise import advise
+        """Which dispatcher should each table have, and why; as of :func:`ticdc_lab.dispatch.advise.advise`.
 
-        counts = [partitions] if isinstance(partitions, int) else [*partitions]
+        By default with as many partitions as the log has, and beside it with some other numbers.
+        """
+        from ticdc_lab.dispatch.advise import PARTITIONS, advise
+
+        now, limits = self.recorded_partitions()
+        counts = [partitions] if isinstance(partitions, int) else [*(partitions or (*PARTITIONS, now))]
         for n in counts:
             check_partitions(n)
         self.change_log.require_commit_ts("advice")
         found = advise(self.events, protocol=self.protocol, partitions=counts, keep=keep, allow_risk=allow_risk)
-        return answers.advice(found)
+        return answers.advice(found, now=None if limits else now, limits=limits)
 
     def expand(
         self, *, after: int, before: int | None = None, strategy: str | None = None, at: int | str | None = None,

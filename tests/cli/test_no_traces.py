@@ -120,7 +120,8 @@ def test_a_trace_would_be_seen(spark: SparkSession, monkeypatch: pytest.MonkeyPa
         require_words(["survey", "noise.jsonl"], spark)
 
 
-LOG = str(golden("messages_canal-json-tidb_small.jsonl.gz"))
+LOG = str(golden("messages_canal-json-tidb_bank.jsonl.gz"))
+"""Large enough that a report is not ready before the signal comes, however late."""
 
 
 def test_an_interrupted_command_says_so_and_nothing_else(tmp_path: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from headless import browsed
+from headless import seen_on
 from pipeline_samples import MEMORY, story
 from summaries import summary
 
@@ -66,9 +64,7 @@ def seen(folder: Path, *, fit: bool) -> dict[str, dict[str, Any]]:
         f"<body style='margin:0'><script>{script}</script>",
         encoding="utf-8",
     )
-    found = re.search(r'data-seen="([^"]*)"', browsed(page))
-    assert found is not None
-    return dict(json.loads(html.unescape(found[1])))
+    return dict(seen_on(page))
 
 
 def wrong(parts: dict[str, Any]) -> set[str]:

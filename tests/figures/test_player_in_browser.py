@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 
 import pytest
-from headless import browsed
+from headless import seen_on
 
 from ticdc_lab import figures
 from ticdc_lab.consumer.cases import CASES, consumed
@@ -34,9 +32,7 @@ def test_a_frame_shows_its_moment(tmp_path: Path, at: str, name: str) -> None:
         f"<meta charset='utf-8'><script>{library()}</script><body>{drawn}<script>{_LOOK % (at, name)}</script>",
         encoding="utf-8",
     )
-    seen = re.search(r"data-seen=\"([^\"]*)\"", browsed(page))
-    assert seen is not None
-    found = json.loads(seen[1].replace("&quot;", '"'))
+    found = seen_on(page)
     if name == "filtered":
         assert found["x"] == [5, 6]
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,15 +19,19 @@ from ticdc_lab.repartition.cost import Cost
 from ticdc_lab.repartition.expand import Expansion
 
 
-def advice(found: Advice) -> Answer:
-    """The dispatcher of each table, why, and why not another; as a changefeed file in ``dispatchers``."""
+def advice(found: Advice, *, now: int | None = None, limits: Sequence[str] = ()) -> Answer:
+    """The dispatcher of each table, why, and why not another; as a changefeed file in ``dispatchers``.
+
+    ``now`` is how many partitions the log has, ``limits`` what must be said where that is not known.
+    """
     told = values(found)
-    head, *details = sentences(found)
+    head, *details = sentences(found, now)
     tables = pd.DataFrame(told["tables"])
     first = [c for c in ("table", "recommended", "rows", "share", "reasons", "risks", "why_not") if c in tables]
     dispatchers = pd.DataFrame({"dispatchers": told["dispatchers"].splitlines()})
     frames = {"tables": tables[first], "dispatchers": dispatchers}
-    return Answer("advise", "Which dispatcher should each table have?", f"{head}.", frames, (), details, told)
+    question = "Which dispatcher should each table have?"
+    return Answer("advise", question, f"{head}.", frames, tuple(limits), details, told)
 
 
 def expansion(change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame]) -> Answer:
@@ -111,8 +116,8 @@ def _even(e: Evenness) -> dict[str, float | None]:
     return {name: None if v != v else v for name, v in asdict(e).items()}
 
 
-def sentences(advice: Advice) -> list[str]:
-    """The advice as plain lines, for a terminal."""
+def sentences(advice: Advice, now: int | None = None) -> list[str]:
+    """The advice as plain lines, for a terminal; ``now`` is how many partitions the log has."""
     n = advice.partitions
     even = advice.whole[n]
     out = [
@@ -122,7 +127,11 @@ def sentences(advice: Advice) -> list[str]:
         f" mean; {unevenness(even.gini)}",
     ]
     others = {m: e for m, e in advice.whole.items() if m != n}
-    out += [f"  with {_partitions(m)} the fullest takes {e.max_over_mean:.2f} times" for m, e in others.items()]
+    as_now = {now: ", as now,"}
+    out += [
+        f"  with {_partitions(m)}{as_now.get(m, '')} the fullest takes {e.max_over_mean:.2f} times"
+        for m, e in others.items()
+    ]
     for name, (violations, cases) in advice.broken().items():
         out.append(f"  {_MEASURES[name]}: broken in {violations:,} of {cases:,} cases")
     for t in sorted(advice.tables, key=lambda t: -t.fact.rows):

@@ -70,7 +70,8 @@ def moved(
         "errors": small(failed.orderBy("dispatch_error").limit(_ERRORS)),
     }
     values: dict[str, Any] = {"out": out}
-    details = [f"{e.rows} rows: {e.dispatch_error}" for e in frames["errors"].itertuples()]
+    details = ["Messages are counted as they lie there: a row change that was sent twice counts twice."]
+    details += [f"{e.rows} rows: {e.dispatch_error}" for e in frames["errors"].itertuples()]
     if by_conflict:
         barriers = events.transform(alignments, partitions=partitions, catalog=catalog)
         if alignments_out:

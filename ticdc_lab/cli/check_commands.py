@@ -122,7 +122,8 @@ def _compare_targets(here: str, there: str, *, as_json: bool) -> None:
     from ticdc_lab.consumer import compare_targets
 
     spark = session_of(needs_spark="it reads Delta tables") if "delta:" in (here[:6], there[:6]) else None
-    answer = targets(compare_targets(here, there, spark=spark))
+    with shown(spark, "comparing"):
+        answer = targets(compare_targets(here, there, spark=spark))
     if as_json:
         print_json(
             {"source": here, "other": there, "answer": answer.finding, "limits": [*answer.limits]} | answer.facts()

@@ -133,7 +133,9 @@ def _parts(strategy: str, index: str | None, columns: str | None) -> tuple[str, 
 
 @main.command()
 @source_options
-@click.option("--partitions", default="1,3,8,16,32", show_default=True, help="Numbers of partitions to compare.")
+@click.option(
+    "--partitions", help="Numbers of partitions to compare, as 1,4,12; by default the log's own and 1,3,8,16,32."
+)
 @click.option(
     "--keep", type=click.Choice(["row", "unique", "transaction", "table"]), default="unique", show_default=True,
     help="What must stay in order: a row, rows that share a unique value, transactions in a table, a whole table.",
@@ -144,7 +146,7 @@ def _parts(strategy: str, index: str | None, columns: str | None) -> tuple[str, 
 @click.option("--out", help="Write the dispatchers as a changefeed file (TOML).")
 @json_flag
 def advise(
-    source: str, partitions: str, keep: str, allow_risk: bool, out: str | None, as_json: bool, **where: Any
+    source: str, partitions: str | None, keep: str, allow_risk: bool, out: str | None, as_json: bool, **where: Any
 ) -> None:
     """Which dispatcher should each table have, and why?
 
@@ -155,10 +157,10 @@ def advise(
     from ticdc_lab.dispatch.names import check_partitions
 
     try:
-        counts = [int(n) for n in partitions.split(",")]
+        counts = None if partitions is None else [int(n) for n in partitions.split(",")]
     except ValueError as e:
         raise click.BadParameter(f"{partitions!r} is no list of numbers", param_hint="--partitions") from e
-    for n in counts:
+    for n in counts or ():
         check_partitions(n)
     with asked(source, where) as (spark, log):
         with shown(spark, "advise"):

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -111,7 +111,7 @@ class _Watch:
 
 @contextmanager
 def watched(
-    spark: SparkSession,
+    spark: SparkSession | None,
     what: str,
     said: Callable[[Progress], None],
     *,
@@ -124,7 +124,7 @@ def watched(
     Parameters
     ----------
     spark
-        The session whose jobs count.
+        The session whose jobs count; None where none works.
     what
         What is done, in words.
     said
@@ -143,7 +143,7 @@ def watched(
             with suppress(Exception):  # the session may end while it is asked, and what is told must not stop work
                 said(watch.now())
 
-    with counted(spark, tag) as tasks:
+    with nullcontext(lambda: (0, 0)) if spark is None else counted(spark, tag) as tasks:
         watch = _Watch(what, tasks, measured, expected_s)
         thread = threading.Thread(target=poll, args=(watch,), name="progress", daemon=True)
         thread.start()
@@ -156,7 +156,7 @@ def watched(
 
 @contextmanager
 def shown(
-    spark: SparkSession, what: str, *, measured: Measured | None = None
+    spark: SparkSession | None, what: str, *, measured: Measured | None = None
 ) -> Iterator[Callable[[str], None]]:  # fmt: skip
     """Show ``what`` and how far it is on stderr while the body runs; nothing unless it is a terminal.
 
