@@ -20,6 +20,9 @@ KEYS = st.one_of(
 def test_rows_are_ordered_key_by_key_and_keep_their_order(keys: np.ndarray) -> None:
     """Whatever the numbers are, the greatest and least too."""
     assert order_of(*keys).tolist() == np.lexsort(keys[::-1]).tolist()
+    keys[0].sort()
+    assert order_of(*keys).tolist() == np.lexsort(keys[::-1]).tolist()
+    assert keys[:, order_of(*keys, stable=False)].tolist() == keys[:, np.lexsort(keys[::-1])].tolist()
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.int32, np.int64])

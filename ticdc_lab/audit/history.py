@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +58,37 @@ _OWN = "coalesce(key_hash, change_hash)"
 _ROW_IDS = f"CASE WHEN before_key_hash IS NULL THEN array({_OWN}) ELSE array({_OWN}, before_key_hash) END"
 
 
+@dataclass(frozen=True, slots=True)
+class _ImageByFlags:
+    """By the flags of a change what an image is: its hash where it ``holds`` and there is one, else ``other``."""
+
+    holds: Bools
+    other: Ints
+
+    @classmethod
+    def found(cls) -> Self:
+        """The image before a change; an update without one may be an insert (mq-v1 does not tell)."""
+        insert, takes = _has(_INSERTS), _has(_TAKES) & ~_has(_IS_OLD)
+        other = np.where(_has(_UPDATES), UNKNOWN, SOME)
+        other = np.where(insert, np.where(_has(_UNSURE), UNKNOWN, ABSENT), other)
+        return cls(~insert & ~takes, np.where(takes, ABSENT, other))
+
+    @classmethod
+    def left(cls) -> Self:
+        """The image after it."""
+        gone = _has(_IS_OLD) | _has(_DELETES)
+        return cls(~gone, np.where(gone, ABSENT, SOME))
+
+
+def _has(bit: int) -> Bools:
+    """Which values of flags have a bit."""
+    has: Bools = (np.arange(_PER_SEQ) & bit) != 0
+    return has
+
+
+_RANK = np.select([_has(_IS_OLD), _has(_DELETES), _has(_UPDATES)], [LEAVES, DELETE, UPDATE], INSERT).astype(np.int64)
+_FOUND, _LEFT = _ImageByFlags.found(), _ImageByFlags.left()
+
 Shown = tuple[Ints, Ints, Ints]
 """Evidence of findings: partition, offset and commit_ts of a message of each."""
 
@@ -82,16 +113,10 @@ class Changes:
         names = ("row_id", "place", "offset", "seq_flags", "change_hash")
         row_id, place, offset, seq_flags, change_hash = numbers(rows, *names)
         (commit_ts,) = numbers(rows, "commit_ts", null=NO_TS)
-        seq, flags = seq_flags // _PER_SEQ, seq_flags % _PER_SEQ
-        bits = (_DELETES, _UPDATES, _INSERTS, _TAKES, _UNSURE, _IS_OLD)
-        delete, update, insert, takes, unsure, is_old = ((flags & bit) != 0 for bit in bits)
-        rank = np.select([is_old, delete, update], [LEAVES, DELETE, UPDATE], INSERT).astype(np.int64)
-        # an update without an old image may be an insert (mq-v1 does not tell)
-        found = _or(rows["before_hash"], np.where(update, UNKNOWN, SOME))
-        before = np.where(insert, np.where(unsure, UNKNOWN, ABSENT), found)
-        after = np.where(is_old | delete, ABSENT, _or(rows["after_hash"], np.full(len(rank), SOME)))
-        before = np.where(takes & ~is_old, ABSENT, before)
-        return cls(row_id, place, commit_ts, offset, seq, rank, change_hash, before, after)
+        seq, flags = seq_flags >> _PER_SEQ.bit_length() - 1, seq_flags & _PER_SEQ - 1
+        before = np.where(_FOUND.holds[flags], _or(rows["before_hash"], _FOUND.other[flags]), _FOUND.other[flags])
+        after = np.where(_LEFT.holds[flags], _or(rows["after_hash"], _LEFT.other[flags]), _LEFT.other[flags])
+        return cls(row_id, place, commit_ts, offset, seq, _RANK[flags], change_hash, before, after)
 
     @classmethod
     def together(cls, held: Iterable[Changes]) -> Changes:
@@ -360,10 +385,13 @@ def _forbidden(c: Changes, promises: Promises) -> tuple[Ints, Ints]:
     counts = (c.rank != LEAVES) & (c.commit_ts != NO_TS)
 
     def broken(marks: Marks, group: Ints, late: Any) -> Ints:
+        found = np.full(len(c), -1)
         if not len(marks.ts):
-            return np.full(len(c), -1)
-        at = marks.last_before(group, c.offset, c.seq)
-        return np.where(counts & (at >= 0) & late(c.commit_ts, marks.ts[at]), at, -1)
+            return found
+        asked = np.flatnonzero(late(c.commit_ts, marks.bound(group, c.offset)) & counts)
+        at = marks.last_before(group[asked], c.offset[asked], c.seq[asked])
+        found[asked] = np.where((at >= 0) & late(c.commit_ts[asked], marks.ts[at]), at, -1)
+        return found
 
     resolved = broken(promises.resolved, promises.home[place], np.less_equal)
     return resolved, broken(promises.ddl, place, np.less)

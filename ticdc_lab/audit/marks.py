@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from ticdc_lab.engine.shuffle import SENT, Batches, in_one
-from ticdc_lab.events.arrays import Bools, Ints, numbers, runs
+from ticdc_lab.events.arrays import NO_TS, Bools, Ints, numbers, runs
 from ticdc_lab.facts import LogFacts, log_facts
 from ticdc_lab.facts.gathering import ARROW
 
@@ -52,7 +53,22 @@ def _pickled(facts: LogFacts) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([v], pa.binary()) for v in both], ["facts", "promises"])
 
 
+_BLOCKS = 4
+"""Into how many blocks of offsets a mark's stretch is cut, at least, for :meth:`Marks.bound`."""
+
+
 @dataclass(frozen=True, slots=True)
+class _Bounds:
+    """By group and block of offsets the newest mark before the block's end; the first block lies before all marks."""
+
+    low: Ints
+    last: Ints
+    begin: Ints
+    shift: int
+    ts: Ints
+
+
+@dataclass(frozen=True)
 class Marks:
     """Watermarks or DDL in order of group, offset and seq; in a group each exceeds all before it."""
 
@@ -85,6 +101,31 @@ class Marks:
         while (same := self._same_message(keys, at, wanted, seq)).any():
             at = at + same
         return np.where((at > 0) & (self.group[at - 1] == group), at - 1, -1)
+
+    def bound(self, group: Ints, offset: Ints) -> Ints:
+        """What no mark that stands before an event in its group exceeds: for most events enough, and found at once."""
+        bounds = self._bounds
+        own = np.minimum(group, len(bounds.low) - 1)
+        block = np.clip((offset - bounds.low[own]) >> bounds.shift, -1, bounds.last[own] - 1)
+        block += bounds.begin[own] + 1
+        found: Ints = bounds.ts[block]
+        return found
+
+    @cached_property
+    def _bounds(self) -> _Bounds:
+        n = int(self.group[-1]) + 1
+        begin, end = (np.searchsorted(self.group, np.arange(n + 1), side=side) for side in ("left", "right"))
+        there = end > begin
+        low = np.where(there, self.offset[np.minimum(begin, len(self.ts) - 1)], 0)
+        span = np.where(there, self.offset[end - 1] - low, 0)
+        shift = (sum(span.tolist()) // (_BLOCKS * len(self.ts))).bit_length()
+        last = np.where(there, (span >> shift) + 1, 0)
+        ts = []
+        for a, b, first, blocks in zip(begin.tolist(), end.tolist(), low.tolist(), last.tolist(), strict=True):
+            ends = first + (np.arange(1, blocks) << shift)
+            inner = self.ts[a - 1 + np.searchsorted(self.offset[a:b], ends)]
+            ts += [np.array([NO_TS]), inner, self.ts[max(a, b - 1) : b]]
+        return _Bounds(low, last, np.cumsum(last + 1) - (last + 1), shift, np.concatenate(ts))
 
     def _same_message(self, keys: Ints, at: Ints, wanted: Ints, seq: Ints) -> Bools:
         """Whether the next mark is of the event's own message, but earlier in it."""

@@ -193,7 +193,7 @@ def _in_order(rows: pa.Table, order: Sequence[str]) -> pa.Array:
     """Where rows stand when sorted as Spark sorts, nulls first."""
     columns = [rows[c] for c in order]
     if all(pa.types.is_integer(c.type) and not c.null_count for c in columns):
-        return pa.array(order_of(*[c.to_numpy() for c in columns]))
+        return pa.array(order_of(*[c.to_numpy() for c in columns], stable=False))
     return pc.sort_indices(rows, [(c, "ascending", "at_start") for c in order])
 
 
