@@ -73,7 +73,7 @@ RUNS = {
 
 def tables_one_after_another(monkeypatch):
     """A processor sorts what is due by table before it sorts by commit_ts."""
-    monkeypatch.setattr(sink, "_PLACE", itemgetter(1, 0))
+    monkeypatch.setattr(sink, "_COMMIT_TS", itemgetter(1, 0))
 
 
 def batches_of_rows(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 WIDTH = 40
+HANDLES = (1 << WIDTH) - 1
 META = 0
 """The table whose rows are DDL jobs; a handle is a job's id."""
 FIRST, LAST = 0, 1 << 62
@@ -21,7 +22,7 @@ def table_of(key: int) -> int:
 
 def handle_of(key: int) -> int:
     """Give the handle of a key."""
-    return key & (1 << WIDTH) - 1
+    return key & HANDLES
 
 
 def span_of(table_id: int) -> tuple[int, int]:

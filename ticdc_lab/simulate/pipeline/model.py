@@ -44,7 +44,7 @@ from ticdc_lab.simulate.scheduler.balance import POLICIES
 from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
 from ticdc_lab.simulate.scheduler.model import MODEL as SCHEDULER
 from ticdc_lab.simulate.scheduler.monitor import WriterMeasures
-from ticdc_lab.simulate.scheduler.narrative import Line, last_state, narrative
+from ticdc_lab.simulate.scheduler.narrative import PlayedCaptures, last_state
 from ticdc_lab.simulate.scheduler.translation import faults_of
 from ticdc_lab.simulate.scheduler.variants import VARIANTS
 
@@ -64,7 +64,7 @@ _NO_COORDINATOR = {r"settings(\.scheduler)?\.coordinator": "here the owner is th
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class PlayedPipeline(runs.Played[PipelineRun, SchedulerFacts]):
+class PlayedPipeline(PlayedCaptures[PipelineRun, SchedulerFacts]):
     """A scenario of the pipeline that has run; ``facts`` are those of owner, tables and checkpoint.
 
     Attributes
@@ -83,11 +83,6 @@ class PlayedPipeline(runs.Played[PipelineRun, SchedulerFacts]):
     def whys(self, at_us: int) -> list[Why]:
         """Say what holds both watermarks at a moment; it was played with ``sample_us``."""
         return [why_at(self.run, at_us=at_us, watermark=w) for w in WATERMARKS]
-
-    @property
-    def happened(self) -> list[Line]:
-        """What happened, in sentences."""
-        return narrative(self.run.kernel.recorder.rows)
 
     @property
     def last(self) -> list[str]:

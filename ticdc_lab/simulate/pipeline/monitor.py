@@ -15,7 +15,7 @@ Resolved`` (the watermark in every partition is below every commit_ts that is no
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +31,7 @@ from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, AT_MOST_ONCE, BA
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Write
 from ticdc_lab.simulate.pipeline.tables import Change
 from ticdc_lab.simulate.pipeline.tidb import TIDB
-from ticdc_lab.simulate.pipeline.tidb_state import Item, TidbState
+from ticdc_lab.simulate.pipeline.tidb_state import Decided, Item, TidbState
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.executor import MAX_TS, REPLICATING, Executor
 from ticdc_lab.simulate.scheduler.monitor import Found, SchedulerMonitor
@@ -100,7 +100,7 @@ class PipelineMonitor:
     jobs
         DDL jobs that are done upstream and not downstream, by finished_ts.
     decided
-        commit_ts, start_ts and item of every transaction that got a commit_ts, in that order.
+        Every transaction that got a commit_ts, in that order.
     told
         The last resolved_ts of each stream, by capture and request.
     consumer
@@ -125,7 +125,7 @@ class PipelineMonitor:
     order: deque[int] = field(default_factory=deque)
     jobs: dict[int, str] = field(default_factory=dict)
     executed: set[int] = field(default_factory=set)
-    decided: list[tuple[int, int, int]] = field(default_factory=list)
+    decided: list[Decided] = field(default_factory=list)
     told: dict[tuple[Address, int], int] = field(default_factory=dict)
     written: dict[tuple[Address, int], tuple[int, int]] = field(default_factory=dict)
     seen: set[tuple[int, int]] = field(default_factory=set)
@@ -181,10 +181,9 @@ class PipelineMonitor:
     # Upstream
 
     def _committed(self, after: TidbState) -> None:
-        for start_ts in after.decided:
-            txn = after.open[start_ts]
-            item, commit_ts = self.items[txn.item], txn.commit_ts
-            self.decided.append((commit_ts, start_ts, txn.item))
+        self.decided += after.decided
+        for commit_ts, _, number in after.decided:
+            item = self.items[number]
             if commit_ts <= self.start_ts:
                 continue
             if item.job:
@@ -283,9 +282,9 @@ class PipelineMonitor:
             found = self._follows(at, 0, write.id, write.changes, PROCESSOR)
             if found:
                 return found
-        by_table: dict[int, list[Change]] = {}
+        by_table: defaultdict[int, list[Change]] = defaultdict(list)
         for change in write.changes:
-            by_table.setdefault(change.key >> WIDTH, []).append(change)
+            by_table[change[2] >> WIDTH].append(change)
         for table, changes in by_table.items():
             found = self._follows(at, table, write.id, changes, ORDERED)
             if found:
@@ -297,9 +296,10 @@ class PipelineMonitor:
         if number <= last_id:
             return None  # it is sent again
         for change in changes:
-            if change.commit_ts < last_ts:
-                return invariant, f"{at} writes {shown(change.key)} of {change.commit_ts} after {last_ts}"
-            last_ts = change.commit_ts
+            commit_ts = change[0]
+            if commit_ts < last_ts:
+                return invariant, f"{at} writes {shown(change.key)} of {commit_ts} after {last_ts}"
+            last_ts = commit_ts
         self.written[at, table] = (number, last_ts)
         return None
 

@@ -16,7 +16,7 @@ from ticdc_lab.simulate.pipeline.capture import DataCapture
 from ticdc_lab.simulate.pipeline.consumer import CONSUMER, consumer_nodes, partition_node, written_to_partitions
 from ticdc_lab.simulate.pipeline.consumer_monitor import ConsumerMonitor
 from ticdc_lab.simulate.pipeline.downstream import Downstream, Entry, entries
-from ticdc_lab.simulate.pipeline.keys import handle_of
+from ticdc_lab.simulate.pipeline.keys import HANDLES
 from ticdc_lab.simulate.pipeline.load import Load, require_rows
 from ticdc_lab.simulate.pipeline.log import log_events, truth_events
 from ticdc_lab.simulate.pipeline.monitor import PipelineMonitor, RowMeasures
@@ -239,8 +239,7 @@ def upstream(settings: PipelineSettings, load: Load) -> dict[str, Any]:
 
 def _handles(load: Load) -> int:
     """Give up to where the handles of the load go, by which regions are divided."""
-    keys = [m[0] for txn in load.transactions for m in txn[2]]
-    return 1 + max(map(handle_of, keys), default=0)
+    return 1 + max([m[0] & HANDLES for txn in load.transactions for m in txn[2]], default=0)
 
 
 def _watched(settings: PipelineSettings) -> ConsumerMonitor | None:

@@ -48,6 +48,7 @@ from ticdc_lab.simulate.pipeline.tidb_state import (
     HELD,
     PREWRITING,
     ROLLING_BACK,
+    Decided,
     Item,
     Open,
     SentBatch,
@@ -74,7 +75,7 @@ class Clients:
         self._outputs: list[Output] = []
         self._again = list(state.again)
         self._ended: list[int] = []
-        self._decided: list[int] = []
+        self._decided: list[Decided] = []
         self._next = list(state.outbox)
         self._last_ts, self._now_ts = state.last_ts, ts_of(now.at_us)
         self._committed = 0
@@ -146,22 +147,22 @@ class Clients:
                 altering |= tables
             for key in keys:
                 latches[key] = number
-            start_ts = self._begun(number, tries=0)
-            self._send(start_ts, self._open[start_ts])
+            start_ts = self._begun(number, 0)
+            self._send_prewrites(start_ts, keys[0], item.mutations, keys)
         self.state = state._replace(next=until, waiting=tuple(waiting), latches=latches.finish(), altering=altering)
 
     def _written(self) -> set[int]:
         """Give the tables that transactions write which were open before this step."""
-        return {table for txn in self.state.open.values() for table in self.items[txn.item].tables}
+        return {table for txn in self.state.open.values() for table in self.items[txn[0]].tables}
 
     def _ts(self) -> int:
         ts = self._last_ts + 1
         self._last_ts = ts = ts if ts > self._now_ts else self._now_ts
         return ts
 
-    def _begun(self, number: int, *, tries: int) -> int:
+    def _begun(self, number: int, tries: int) -> int:
         start_ts = self._ts()
-        self._open[start_ts] = made(Open, (number, PREWRITING, len(self.items[number].keys), 0, tries))
+        self._open[start_ts] = (number, PREWRITING, len(self.items[number].keys), 0, tries)
         return start_ts
 
     # Commands
@@ -232,17 +233,17 @@ class Clients:
             number, phase, left, commit_ts, tries = txn
             left -= len(command[-1])
             if left:
-                opened[start_ts] = made(Open, (number, phase, left, commit_ts, tries))
+                opened[start_ts] = (number, phase, left, commit_ts, tries)
             else:
                 self._proceed(start_ts, txn)
 
     def _proceed(self, start_ts: int, txn: Open) -> None:
         """Every command of a phase is carried out."""
-        number, phase, _, commit_ts, tries = txn
+        number, phase, left, commit_ts, tries = txn
         item = self.items[number]
         if phase == PREWRITING:
             if item.hold_us:
-                self._open[start_ts] = txn._replace(phase=HELD)
+                self._open[start_ts] = (number, HELD, left, commit_ts, tries)
                 self._outputs.append(Wake(item.hold_us, start_ts))
             else:
                 self._decide(start_ts, txn, item)
@@ -258,35 +259,39 @@ class Clients:
         else:
             self._end(start_ts, txn)
 
-    def _goes_on(self, start_ts: int, txn: tuple[int, str, int, int, int]) -> None:
+    def _goes_on(self, start_ts: int, txn: Open) -> None:
         """Let a transaction enter a phase; its commands travel with the next batch."""
-        self._open[start_ts] = made(Open, txn)
+        self._open[start_ts] = txn
         self._next.append(start_ts)
 
     def let_go(self, start_ts: int) -> None:
         """The time for which a transaction was to be held is over."""
         txn = self._open.get(start_ts)
-        if txn is not None and txn.phase == HELD:
-            self._decide(start_ts, txn, self.items[txn.item])
+        if txn is not None and txn[1] == HELD:
+            self._decide(start_ts, txn, self.items[txn[0]])
 
     def _decide(self, start_ts: int, txn: Open, item: Item) -> None:
         if item.rolls_back:
             self.state = self.state._replace(rolled_back=self.state.rolled_back + 1)
             self._roll_back(start_ts, txn)
             return
-        self._decided.append(start_ts)
-        self._goes_on(start_ts, (txn[0], COMMITTING, 1, self._ts(), txn[4]))
+        number, _, _, _, tries = txn
+        commit_ts = self._ts()
+        self._decided.append((commit_ts, start_ts, number))
+        self._goes_on(start_ts, (number, COMMITTING, 1, commit_ts, tries))
 
     def _roll_back(self, start_ts: int, txn: Open) -> None:
-        self._goes_on(start_ts, (txn.item, ROLLING_BACK, len(self.items[txn.item].keys), 0, txn.tries))
+        number, _, _, _, tries = txn
+        self._goes_on(start_ts, (number, ROLLING_BACK, len(self.items[number].keys), 0, tries))
 
     def _end(self, start_ts: int, txn: Open) -> None:
+        number, phase, _, _, tries = txn
         del self._open[start_ts]
-        if txn.phase == ROLLING_BACK and not self.items[txn.item].rolls_back:
+        if phase == ROLLING_BACK and not self.items[number].rolls_back:
             # it met a conflict: once more, its latches are still its own
-            self._next.append(self._begun(txn.item, tries=txn.tries + 1))
+            self._next.append(self._begun(number, tries + 1))
         else:
-            self._ended.append(txn.item)
+            self._ended.append(number)
 
     def _refused(self, command: Command, txn: Open, refusal: Refusal) -> None:
         if isinstance(refusal, (NotLeader, EpochNotMatch, RegionNotFound)):
@@ -295,7 +300,7 @@ class Clients:
         elif isinstance(refusal, KeyIsLocked):
             self._retry(command)
         elif isinstance(refusal, (WriteConflict, Gone)) and isinstance(command, Prewrite):
-            if txn.phase == PREWRITING:
+            if txn[1] == PREWRITING:
                 self.state = self.state._replace(conflicts=self.state.conflicts + 1)
                 self._roll_back(command.start_ts, txn)
         else:
@@ -314,7 +319,7 @@ class Clients:
         self._again = [(when, c) for when, c in self._again if when > at_us]
         for command in due:
             txn = self._open.get(command.start_ts)
-            if txn is None or (txn.phase == ROLLING_BACK) != isinstance(command, Rollback):
+            if txn is None or (txn[1] == ROLLING_BACK) != isinstance(command, Rollback):
                 continue
             if isinstance(command, Prewrite):
                 keys = [m.key for m in command.mutations]

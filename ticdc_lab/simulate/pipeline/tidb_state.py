@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import NamedTuple
+from operator import itemgetter
+from typing import NamedTuple, TypeAlias
 
 from immutables import Map
 
@@ -85,14 +86,12 @@ class Item(NamedTuple):
     job: FinishedJob | None = None
 
 
-class Open(NamedTuple):
-    """A transaction in flight; ``left`` counts the keys of its phase whose command is not carried out."""
+Open: TypeAlias = "tuple[int, str, int, int, int]"
+"""A transaction in flight: its item, its phase, how many keys of the phase have a command that is not carried out,
+commit_ts (0 before it has one), and how often it was tried before."""
 
-    item: int
-    phase: str
-    left: int
-    commit_ts: int = 0
-    tries: int = 0
+Decided: TypeAlias = "tuple[int, int, int]"
+"""A transaction that got its commit_ts: that, its start_ts and its item."""
 
 
 class SentBatch(NamedTuple):
@@ -125,7 +124,7 @@ class TidbState(NamedTuple):
     outbox
         Transactions (start_ts) that entered a phase whose commands go out with the next batch.
     decided
-        Transactions (start_ts) that got their commit_ts in the last step.
+        What was decided in the last step.
     """
 
     address: Address
@@ -140,7 +139,7 @@ class TidbState(NamedTuple):
     batches: Map[int, SentBatch] = Map()
     again: tuple[tuple[int, Command], ...] = ()
     outbox: tuple[int, ...] = ()
-    decided: tuple[int, ...] = ()
+    decided: tuple[Decided, ...] = ()
     numbered: int = 0
     committed: int = 0
     rolled_back: int = 0
@@ -150,7 +149,7 @@ class TidbState(NamedTuple):
 def items_of(load: Load) -> tuple[Item, ...]:
     """Put transactions and jobs in one order; a job stands before the transactions of its moment."""
     rows = [_of_rows(*txn) for txn in load.transactions if txn[2]]
-    return tuple(sorted([*(_of_job(at_us, job) for at_us, job in load.jobs), *rows], key=lambda i: i.at_us))
+    return tuple(sorted([*(_of_job(at_us, job) for at_us, job in load.jobs), *rows], key=itemgetter(0)))
 
 
 def _of_rows(at_us: int, hold_us: int, mutations: tuple[Mutation, ...], rolls_back: bool) -> Item:

@@ -74,7 +74,7 @@ def replayed(clients: TidbState, decided: Sequence[tuple[int, int, int]], items:
     found: list[Version] = []
     for commit_ts, start_ts, number in decided:
         txn = clients.open.get(start_ts)
-        if txn is not None and txn.phase != FINISHING:
+        if txn is not None and txn[1] != FINISHING:
             continue
         for key, op, value in items[number].mutations:
             found.append((commit_ts, start_ts, key, op, value, values.get(key)))

@@ -17,7 +17,7 @@ from ticdc_lab.simulate.pipeline.tables import Change
 from ticdc_lab.simulate.scheduler.executor import REPLICATING, STOPPING, WRITING, Marks
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn
 
-_PLACE = itemgetter(0, 1)
+_COMMIT_TS = itemgetter(0)
 
 
 def table_of_key(key: Key) -> int:
@@ -141,7 +141,7 @@ def _sent_in_order(desk: CaptureDesk, keys: list[Key], upto_ts: int) -> bool:
                 return False
             due.append((path, changes))
     places = [(change[0], i, change) for i, (_, changes) in enumerate(due) for change in changes]
-    places.sort(key=_PLACE)
+    places.sort(key=_COMMIT_TS)  # of one commit_ts they stand in the order of the tables
     at = 0
     while at < len(places):
         batch = places[at : _batch_end(places, at, len(places), desk.settings)]

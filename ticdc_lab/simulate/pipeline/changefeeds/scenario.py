@@ -46,7 +46,7 @@ from ticdc_lab.simulate.scenario import Model, Scenario
 from ticdc_lab.simulate.scenario_yaml import Value
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
-from ticdc_lab.simulate.scheduler.narrative import Line, narrative
+from ticdc_lab.simulate.scheduler.narrative import PlayedCaptures
 from ticdc_lab.simulate.scheduler.translation import faults_of
 from ticdc_lab.simulate.sentences import Measure, Said, Vocabulary, Words
 from ticdc_lab.simulate.trace import CHANGES, Row
@@ -224,13 +224,8 @@ _BALANCED = Said(
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class PlayedChangefeeds(runs.Played[ChangefeedsRun, ChangefeedsFacts]):
+class PlayedChangefeeds(PlayedCaptures[ChangefeedsRun, ChangefeedsFacts]):
     """A scenario of several changefeeds that has run."""
-
-    @property
-    def happened(self) -> list[Line]:
-        """What happened, in sentences."""
-        return narrative(self.run.kernel.recorder.rows)
 
     def whys(self, at_us: int) -> list[Why]:
         """Say of each changefeed that runs then what holds its watermarks; it was played with ``sample_us``."""

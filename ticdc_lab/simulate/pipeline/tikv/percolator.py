@@ -7,7 +7,6 @@ not for each row. A command is checked as a whole before it changes anything: a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from ticdc_lab.simulate.machine import Address, Send, made, replace
@@ -28,6 +27,7 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
     Rollback,
     WriteConflict,
 )
+from ticdc_lab.simulate.pipeline.tables import Value
 from ticdc_lab.simulate.pipeline.tikv.raft import propose
 from ticdc_lab.simulate.pipeline.tikv.region_changes import split_for_table
 from ticdc_lab.simulate.pipeline.tikv.region_data import (
@@ -87,8 +87,8 @@ def prewrite(draft: RegionDraft, command: Prewrite) -> Refusal | None:
     """
     _, _, start_ts, primary, mutations = command
     rows: list[KvRow] = []
-    locks = draft.locks
-    lock_of, newest_of = locks.get, draft.write.get
+    fresh: list[tuple[int, str, Value | None]] = []
+    lock_of, newest_of = draft.locks.get, draft.write.get
     for key, op, value in mutations:
         lock = lock_of(key)
         if lock is not None:
@@ -109,7 +109,9 @@ def prewrite(draft: RegionDraft, command: Prewrite) -> Refusal | None:
             if newest[2] == ROLLBACK or old_value is IN_DEFAULT:
                 old_value = value_at(newest, key, draft.default)
         rows.append(made(KvRow, (PREWRITE, key, start_ts, 0, op, value, old_value)))
-    for _, key, _, _, op, value, _ in rows:
+        fresh.append((key, op, value))
+    locks = draft.locks
+    for key, op, value in fresh:
         if value is not None and is_long(value):
             draft.default[key, start_ts] = value
             locks[key] = (start_ts, primary, op, IN_DEFAULT)
@@ -221,6 +223,7 @@ def take_batch(turn: StoreTurn, sender: Address, message: BatchCommands) -> None
     splits_tables = turn.store.settings.splits_tables
     drafts: dict[int, tuple[int, RegionDraft, list[int]]] = {}
     results: list[Refusal | None] = []
+    tried = _TRIED
     for i, command in enumerate(message.commands):
         region, epoch = command[0], command[1]
         found = drafts.get(region)
@@ -234,7 +237,7 @@ def take_batch(turn: StoreTurn, sender: Address, message: BatchCommands) -> None
                 split_for_table(turn, found[1].data, command.mutations[0].key)
         _, draft, of = found
         of.append(i)
-        results.append(_TRIED[type(command)](draft, command))
+        results.append(tried[type(command)](draft, command))
     if not drafts:
         turn.out.append(Send(sender, BatchResponses(message.id, tuple(results))))
         return
@@ -245,9 +248,9 @@ def take_batch(turn: StoreTurn, sender: Address, message: BatchCommands) -> None
     propose(turn, entries)
 
 
-_TRIED: Mapping[type, Callable[[RegionDraft, Any], Refusal | None]] = MappingProxyType(
-    {Prewrite: prewrite, Commit: commit, Rollback: rollback}
-)
+_TRIED: Mapping[type, Callable[[RegionDraft, Any], Refusal | None]] = {
+    Prewrite: prewrite, Commit: commit, Rollback: rollback,
+}  # fmt: skip
 
 
 def _data_of(turn: StoreTurn, region: int) -> Data:
