@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from fractions import Fraction
+from importlib import import_module
 
 import pytest
 
@@ -18,7 +19,7 @@ from ticdc_lab.simulate.planned import (
     PartitionEvent,
     RandomFaults,
 )
-from ticdc_lab.simulate.scenario import Scenario, read_scenario, scenario_from_text
+from ticdc_lab.simulate.scenario import MODELS, Scenario, read_scenario, scenario_from_text
 from ticdc_lab.simulate.scenario_yaml import duration_us, shown
 from ticdc_lab.simulate.scheduler.cluster import ClusterTable, SchedulerCluster
 from ticdc_lab.simulate.scheduler.planned import AddTableEvent, JoinCapture, MoveTableEvent, RebalanceEvent
@@ -118,6 +119,13 @@ def test_a_scenario_travels_to_another_process() -> None:
         "file.yaml",
         "eventually: there is an owner",
     )
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_plays_a_scenario_travels_to_another_process(model: str) -> None:
+    """By its name: a pool of processes can be given it."""
+    play = import_module(MODELS[model]).MODEL.play
+    assert pickle.loads(pickle.dumps(play)) is play
 
 
 def test_settings_are_those_of_the_model() -> None:

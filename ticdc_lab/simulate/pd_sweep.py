@@ -38,28 +38,12 @@ PD_RUNS = pa.schema(
 def sweep(
     spark: SparkSession, scenario: Scenario, seeds: Sequence[int], settings: Sequence[Changes] = ({},)
 ) -> DataFrame:
-    """Run a scenario of PD with every seed and every one of some settings.
-
-    Parameters
-    ----------
-    spark
-        Its cores share the runs.
-    scenario
-        Of the model ``pd``.
-    seeds
-        A run each.
-    settings
-        Values that are taken instead of the file's: ``[{}, {"cluster.store_limit": "60"}]``.
+    """Run a scenario of the model ``pd`` as :func:`ticdc_lab.simulate.sweep.sweep` runs those of the others.
 
     Returns
     -------
     DataFrame
-        :data:`PD_RUNS`; the same arguments give the same rows, in whatever order.
-
-    Raises
-    ------
-    ScenarioError
-        A setting cannot be; before any job starts.
+        :data:`PD_RUNS`.
     """
     return runs_of(spark, scenario, seeds, settings, _measured, PD_RUNS)
 

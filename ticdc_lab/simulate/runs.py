@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Generic, Self, TypedDict, TypeVar
 
 import pyarrow as pa
@@ -231,6 +232,10 @@ class Play(Generic[PlayedOf]):
 
     stage: Callable[..., Staged[PlayedOf]]
 
+    def __reduce__(self) -> tuple[Callable[[str, str], Any], tuple[str, str]]:
+        """Travel by name, as a function does; ``stage`` was written under it."""
+        return _of_module, (self.stage.__module__, self.stage.__qualname__)
+
     def __call__(
         self,
         scenario: Scenario,
@@ -278,6 +283,10 @@ class Play(Generic[PlayedOf]):
         staged.ended(run)
         outcomes, n = tuple(judge.end(run.end.time_us, run.end.steps)), len(scenario.assertions)
         return staged.played(run, outcomes[:n], outcomes[n:])
+
+
+def _of_module(module: str, name: str) -> Any:
+    return getattr(import_module(module), name)
 
 
 def end_settled(kernel: Kernel, judge: Judge, settling: Settling) -> None:

@@ -36,7 +36,7 @@ RUNS = pa.schema(
         ("thrash", pa.float64()),  # the share of them that came back within a minute
         ("balanced_us", pa.int64()),  # since when they differ by one at most; null if not at the end
         ("steady_us", pa.int64()),  # since when every table replicates (every cluster is owned); null if not at the end
-        ("converged_us", pa.int64()),  # how long that took after the last fault
+        ("converged_us", pa.int64()),  # from the end of the last event (a fault, a DDL, a move) to then
         ("lag_us", pa.int64()),  # of the global checkpoint at the end; null where there is none
         ("again", pa.string()),  # the command that runs it again
     ]

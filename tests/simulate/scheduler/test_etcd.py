@@ -206,6 +206,18 @@ def test_a_second_ddl_waits_for_the_first():
     assert views(late.ask(Ddl(add=(3,))))[A].barrier_ts == ts_of(7000)
 
 
+def test_two_ddls_of_one_moment_have_two_timestamps():
+    """TiDB's owner does one job after the other; of one timestamp the second would count as executed with the first."""
+    etcd = Driven(A)
+    etcd.at_us = 1000
+    first = views(etcd.ask(Ddl(add=(3,))))[A].barrier_ts
+    assert views(etcd.ask(Ddl(add=(4,)))) == {}
+    etcd.hear(A, PutStatus(2, first, first))
+    seen = views(etcd.take(Fired(DDL)))
+    assert (seen[A].executed_ts, seen[A].tables) == (first, {1, 2, 3})
+    assert seen[A].barrier_ts == ts_of(2000) > first
+
+
 def test_a_capture_may_have_any_name():
     """Its lease runs out as others do, and is not taken for the end of a DDL."""
     end = simulate(

@@ -6,6 +6,10 @@ EPOCH_MS = 1_700_000_000_000
 """Physical time of the first microsecond; any fixed value does."""
 
 
+A_MILLISECOND = 1 << 18
+"""Between two TSO integers."""
+
+
 def ts_of(at_us: int) -> int:
     """Give the TSO integer of a moment: its milliseconds as the physical part, the microseconds left as the logical."""
     return (EPOCH_MS + at_us // 1000) << 18 | at_us % 1000

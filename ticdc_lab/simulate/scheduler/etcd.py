@@ -29,7 +29,7 @@ from ticdc_lab.simulate.machine import (
     one_by_one,
     replace,
 )
-from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.simulate.scheduler.clock import A_MILLISECOND, ts_of
 from ticdc_lab.simulate.scheduler.etcd_messages import (
     Ddl,
     ExecuteDdl,
@@ -231,10 +231,10 @@ class Etcd:
         return self._barred(state)
 
     def _barred(self, state: EtcdState) -> tuple[EtcdState, list[Output]]:
-        """Let the first DDL that waits hold the watermarks."""
+        """Let the first DDL that waits hold the watermarks; TiDB's owner carries out two of one moment in turn."""
         if state.barrier_ts is not None or not state.waiting:
             return state, []
-        barrier_ts = max(state.waiting[0][0], state.resolved_ts)
+        barrier_ts = max(state.waiting[0][0], state.resolved_ts, state.executed_ts + A_MILLISECOND)
         state = replace(state, barrier_ts=barrier_ts, revision=state.revision + 1)
         changed = Changed("barrier", None, barrier_ts, "a DDL waits until every table has come to it")
         return state, [changed, *self._due(state), *self.views(state)]

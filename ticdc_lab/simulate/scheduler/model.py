@@ -13,7 +13,7 @@ from ticdc_lab.simulate.scheduler.balance import POLICIES
 from ticdc_lab.simulate.scheduler.etcd_messages import KeepAlive, KeptAlive, PutStatus, Register, Resign, Status, View
 from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
 from ticdc_lab.simulate.scheduler.monitor import INVARIANTS, WriterMeasures
-from ticdc_lab.simulate.scheduler.narrative import Line, last_state, narrative
+from ticdc_lab.simulate.scheduler.narrative import PlayedCaptures, last_state
 from ticdc_lab.simulate.scheduler.planned import EVENTS
 from ticdc_lab.simulate.scheduler.run import SchedulerRun, simulate
 from ticdc_lab.simulate.scheduler.translation import faults_of, settings_of
@@ -60,7 +60,7 @@ REFUSED = {"v2": _V3 | _V4, "v3": _V4 | _BALANCES, "v4": _V3 | _BALANCES | _VERS
 """What variants have no use for."""
 
 
-class PlayedScheduler(runs.Played[SchedulerRun, SchedulerFacts]):
+class PlayedScheduler(PlayedCaptures[SchedulerRun, SchedulerFacts]):
     """A scenario of the table scheduler that has run."""
 
     __slots__ = ()
@@ -69,11 +69,6 @@ class PlayedScheduler(runs.Played[SchedulerRun, SchedulerFacts]):
     def measures(self) -> WriterMeasures:
         """What tables had of writers."""
         return self.run.measures
-
-    @property
-    def happened(self) -> list[Line]:
-        """What happened, in sentences."""
-        return narrative(self.run.kernel.recorder.rows)
 
     @property
     def last(self) -> list[str]:

@@ -6,12 +6,24 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
+from ticdc_lab.simulate.runs import FactsOf, Played, RunOf
 from ticdc_lab.simulate.scenario_yaml import shown
 from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
 from ticdc_lab.simulate.trace import Row, name_of
 
 _MOST = 8
+
+
+class PlayedCaptures(Played[RunOf, FactsOf]):
+    """A scenario of captures that has run, of whatever model they are in."""
+
+    __slots__ = ()
+
+    @property
+    def happened(self) -> list[Line]:
+        """What happened, in sentences."""
+        return narrative(self.run.recorder.rows)
 
 
 class Line(NamedTuple):

@@ -204,8 +204,8 @@ def finished_of(r: OperatorLife, now_us: int) -> Finished:
 
 def ends_of(op: Operator) -> tuple[int, int]:
     """Give from where to where an operator moves something, 0 for nowhere."""
-    adds = [s.store for s in op.steps if type(s).__name__ == "AddLearner"]  # type: ignore[union-attr]
-    removes = [s.store for s in op.steps if type(s).__name__ == "RemovePeer"]  # type: ignore[union-attr]
+    adds = [s.store for s in op.steps if isinstance(s, AddLearner)]
+    removes = [s.store for s in op.steps if isinstance(s, RemovePeer)]
     if adds or removes:
         return (removes or [0])[0], (adds or [0])[0]
     leads = [s for s in op.steps if isinstance(s, TransferLeader)]
