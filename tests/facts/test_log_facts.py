@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from facts_alike import same
@@ -16,7 +17,7 @@ from ticdc_lab.events.ddl import blocked_tables
 from ticdc_lab.facts import gathering
 from ticdc_lab.facts.gathering import ARROW, gathered, log_facts, narrow_batches
 from ticdc_lab.facts.known import LogFacts
-from ticdc_lab.facts.places import place_col, place_number
+from ticdc_lab.facts.places import _distinct, hashes_of_both, place_col, place_number
 
 EVENTS = pa.schema(
     [("kind", pa.string()), ("commit_ts", pa.int64()), ("op", pa.string()), ("topic", pa.string()),
@@ -128,6 +129,25 @@ def test_place_numbers_are_sparks(spark, length: int) -> None:
     rows = [(name, -length, None, name), (None, None, name, "t")]
     frame = spark.createDataFrame(rows, "topic string, partition int, schema_name string, table_name string")
     assert [r[0] for r in frame.select(place_col()).collect()] == [place_number(*r) for r in rows]
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_a_hash_of_a_text_and_a_number_is_sparks(spark, dictionary: bool) -> None:
+    """Null texts are skipped; a column with a dictionary of its own is the same."""
+    rows = [("insert", 5), (None, -1), ("update", 2**62), ("insert", 0), ("", 7)]
+    expected = spark.createDataFrame(rows, "op string, n bigint").selectExpr("xxhash64(op, n) AS h").toArrow()
+    texts = pa.array([op for op, _ in rows])
+    found = hashes_of_both(texts.dictionary_encode() if dictionary else texts, np.array([n for _, n in rows]))
+    assert found.tolist() == expected["h"].to_pylist()
+
+
+@pytest.mark.parametrize("far", [1, 1 << 40])
+def test_places_of_events_are_numbered_once(far: int) -> None:
+    """Whether their names are counted or sorted."""
+    code = np.random.default_rng(3).integers(0, 9, 200) * far
+    first, of = _distinct(code)
+    _, expected, inverse = np.unique(code, return_index=True, return_inverse=True)
+    assert (first.tolist(), of.tolist()) == (expected.tolist(), inverse.tolist())
 
 
 def _ddl_of(schema: pa.Schema) -> Any:

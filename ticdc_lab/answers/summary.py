@@ -178,7 +178,7 @@ def of_load(log: ChangeLog) -> dict[str, pd.DataFrame]:
 
 def of_transactions(log: ChangeLog) -> dict[str, pd.DataFrame]:
     """The part of a :class:`Summary` that restoring transactions gives; the log needs commit_ts."""
-    digests = of_restored(log.events, digested, DIGEST, places=known_places(log.facts, log.events))
+    digests = of_restored(log.events, digested, DIGEST, places=known_places(log.facts, log.events), stored=log.stored)
     digest = Digest.read(digests.toArrow())
     return {"transaction_totals": exact(digest.totals), "transactions": exact(digest.sample)}
 
@@ -229,6 +229,7 @@ def findings_of(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
         told = audited(
             log.events, log.facts, lambda: log.events.transform(move_causes) if causes is None else causes,
             protocol=log.protocol, has_commit_ts=log.has_commit_ts, max_per_guarantee=most, sample=log.sample,
+            stored=log.stored,
         )  # fmt: skip
     found = exact(told)
     if log.protocol not in CHECKSUMMED:

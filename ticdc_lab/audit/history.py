@@ -23,10 +23,11 @@ from pyspark.sql import functions as F
 from ticdc_lab.audit.marks import Marks, Promises
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.engine.ordering import order_of
-from ticdc_lab.engine.shuffle import Batches, Kernel, by_key_beside
+from ticdc_lab.engine.shuffle import Batches, Kernel, MadeByWorkers, by_key_beside
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, numbers
 from ticdc_lab.events.schema import IMAGE_HASHES, KEYS
-from ticdc_lab.facts.places import index_of, place_col, placed
+from ticdc_lab.facts.places import NAMED_BY, index_of, place_col, placed
+from ticdc_lab.sources.parquet import StoredEvents
 
 ROWS_AT_ONCE = 1 << 17
 """Changes that a task judges at once: some ten MB."""
@@ -54,6 +55,10 @@ _FLAGS = (
     f" + CASE WHEN before_key_hash IS NOT NULL THEN {_TAKES} ELSE 0 END"
 )
 _NARROW = ("place", "commit_ts", "offset", "change_hash", "before_hash", "after_hash")
+_FORM = pa.schema([(name, pa.int64()) for name in (*_NARROW, "seq_flags", "row_id")])
+_READ = (
+    *NAMED_BY, "commit_ts", "offset", "seq", "op", "incomplete", *KEYS.names, *IMAGE_HASHES.names,
+)  # fmt: skip
 _OWN = "coalesce(key_hash, change_hash)"
 _ROW_IDS = f"CASE WHEN before_key_hash IS NULL THEN array({_OWN}) ELSE array({_OWN}, before_key_hash) END"
 
@@ -231,6 +236,7 @@ def judged(
     beside: DataFrame | pa.Table,
     has_commit_ts: bool,
     chunk: int = ROWS_AT_ONCE,
+    stored: StoredEvents | None = None,
 ) -> DataFrame:
     """Let a function judge all rows that may break a guarantee; one shuffle by row.
 
@@ -248,7 +254,26 @@ def judged(
         False for canal-json without the TiDB extension.
     chunk
         Changes that a task judges at once; changes nothing but its memory.
+    stored
+        The same events in files with the hash columns, if they lie in some; read where ``beside`` is a table.
     """
+
+    def kernel(table: pa.Table) -> Kernel:
+        (pickled,) = table["promises"].drop_null().to_pylist()
+        promises: Promises = pickle.loads(pickled)
+        own = judge(table, promises)
+        return lambda batches: _judged(batches, promises, own, has_commit_ts=has_commit_ts, at_once=chunk)
+
+    rows: DataFrame | MadeByWorkers
+    if stored is not None and isinstance(beside, pa.Table):
+        rows = stored.rows(_READ, narrowed, _FORM)
+    else:
+        rows = _narrow(events)
+    return by_key_beside(rows, "row_id", kernel, schema, beside=beside)
+
+
+def _narrow(events: DataFrame) -> DataFrame:
+    """:func:`narrowed` in Spark's expressions."""
     images = [IMAGE_HASHES] if {"columns", "before"} <= set(events.columns) else []
     keyed = with_hashes(events, KEYS, *images)
     missing = [f"CAST(NULL AS BIGINT) AS {n}" for n in IMAGE_HASHES.names if n not in keyed.columns]
@@ -258,23 +283,16 @@ def judged(
     each = rows.selectExpr(*_NARROW, flags, f"{_ROW_IDS} AS row_ids").select(
         "*", F.posexplode("row_ids").alias("is_old", "row_id")
     )
-    narrow = each.selectExpr(*_NARROW, f"_flags + {_IS_OLD} * is_old AS seq_flags", "row_id")
-
-    def kernel(table: pa.Table) -> Kernel:
-        (pickled,) = table["promises"].drop_null().to_pylist()
-        promises: Promises = pickle.loads(pickled)
-        own = judge(table, promises)
-        return lambda batches: _judged(batches, promises, own, has_commit_ts=has_commit_ts, at_once=chunk)
-
-    return by_key_beside(narrow, "row_id", kernel, schema, beside=beside)
+    return each.selectExpr(*_NARROW, f"_flags + {_IS_OLD} * is_old AS seq_flags", "row_id")
 
 
 def changes_of(events: pa.Table) -> pa.Table:
-    """The changes of rows sorted by row, from events with their hashes: as :func:`judged` shuffles them.
+    """The changes of rows sorted by row, from events with their hashes."""
+    return narrowed(events.filter(pc.equal(events["kind"], "row"))).sort_by("row_id")
 
-    One for each row event, two for an update that changes its key.
-    """
-    rows = events.filter(pc.equal(events["kind"], "row"))
+
+def narrowed(rows: pa.Table) -> pa.Table:
+    """The changes of row events as :func:`judged` shuffles them: one each, two for an update that changes its key."""
     none = pa.nulls(rows.num_rows, pa.int64())
     for name in IMAGE_HASHES.names:
         rows = rows if name in rows.column_names else rows.append_column(name, none)
@@ -295,7 +313,7 @@ def changes_of(events: pa.Table) -> pa.Table:
         "row_id": rows["before_key_hash"].drop_null(),
     }
     old = pa.table({name: left.get(name, old[name]) for name in every.column_names}, schema=every.schema)
-    return pa.concat_tables([every, old]).sort_by("row_id")
+    return pa.concat_tables([every, old])
 
 
 def _judged(

@@ -23,6 +23,7 @@ from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import FINDINGS, KEYS, require_batch, require_columns
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.schemas import arrow_of
+from ticdc_lab.sources.parquet import StoredEvents
 
 MAX_PER_GUARANTEE = 10_000
 
@@ -142,6 +143,7 @@ def audited(
     has_commit_ts: bool = True,
     max_per_guarantee: int = MAX_PER_GUARANTEE,
     sample: Sample | None = None,
+    stored: StoredEvents | None = None,
 ) -> pa.Table:
     """:func:`audit` with causes, computed at once and for less: what the log itself does not ask for is left out.
 
@@ -155,6 +157,8 @@ def audited(
         Gives those of :func:`audit`; asked only if some row is found in several partitions.
     protocol, has_commit_ts, max_per_guarantee, sample
         As of :func:`audit`.
+    stored
+        The same events in files, if they lie in some.
 
     Returns
     -------
@@ -168,7 +172,7 @@ def audited(
     promises = promises_of(facts, events)
 
     def judged_rows(names: list[str], causes: DataFrame | None) -> pa.Table:
-        rows = _rows_judged(events, names, promises, causes, has_commit_ts=has_commit_ts)
+        rows = _rows_judged(events, names, promises, causes, has_commit_ts=has_commit_ts, stored=stored)
         return in_one(rows, kept, FOUND_DDL, order=ORDER).toArrow().cast(FOUND)
 
     stated = Stated.read(facts, protocol=protocol)
@@ -262,10 +266,13 @@ def _rows_judged(
     *,
     has_commit_ts: bool,
     chunk: int = ROWS_AT_ONCE,
+    stored: StoredEvents | None = None,
 ) -> DataFrame:
     beside = promises if causes is None else _with_causes(promises, causes)
     judge = _judge(names, explained=causes is not None)
-    return judged(events, judge, FOUND_DDL, beside=beside, has_commit_ts=has_commit_ts, chunk=chunk)
+    return judged(
+        events, judge, FOUND_DDL, beside=beside, has_commit_ts=has_commit_ts, chunk=chunk, stored=stored
+    )  # fmt: skip
 
 
 def _log_judged(names: list[str], marks: DataFrame, protocol: str) -> DataFrame:

@@ -2,19 +2,21 @@
 
 A kernel is a function over Arrow batches. On Spark it sees a stream of sorted batches, so a task never holds more than
 one of them. The embedded engine keeps neither grouping nor order through ``repartition`` and ``sortWithinPartitions``;
-there keys are put into buckets, and each bucket is sorted before the kernel sees it.
+there keys are put into buckets, and each bucket is sorted before the kernel sees it. So are rows that Spark's workers
+make (:class:`MadeByWorkers`): they travel in packs of a bucket, as a row costs Spark more than a kernel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from dataclasses import dataclass
+from itertools import chain, groupby
 from math import ceil
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -32,19 +34,50 @@ BUCKETS = 16
 SENT = 16 << 20
 """Bytes of a small table that go to an engine with a query, at most."""
 
+PACKED = 1 << 17
+"""Rows that a worker holds until it packs them, some ten MB."""
+
+PACKED_BUCKETS = 64
+"""Buckets of packed rows, at least; one a task is held whole. As many as Spark's partitions where those are more."""
+
 _BUCKET = "_bucket"
 _BESIDE = "_beside"
 
 
+@dataclass(frozen=True, slots=True)
+class MadeByWorkers:
+    """Rows that Spark's workers make, each of its pieces, such as files that all of them see.
+
+    Attributes
+    ----------
+    spark
+        The session; not of the embedded engine.
+    pieces
+        Name those, and ``read`` gives the rows of one.
+    schema
+        Of what it gives, bigint columns. The key has no nulls.
+    """
+
+    spark: SparkSession
+    pieces: tuple[str, ...]
+    read: Callable[[str], Batches]
+    schema: pa.Schema
+
+
 def by_key(
-    rows: DataFrame, key: str | Sequence[str], kernel: Kernel, schema: StructType | str, *, order: Sequence[str] = ()
+    rows: DataFrame | MadeByWorkers,
+    key: str | Sequence[str],
+    kernel: Kernel,
+    schema: StructType | str,
+    *,
+    order: Sequence[str] = (),
 ) -> DataFrame:
     """Run a kernel over rows of which those with the same key come together, in order.
 
     Parameters
     ----------
     rows
-        Any frame.
+        Any frame, or what workers make.
     key
         Columns that tell rows apart. A call of the kernel sees whole keys, many of them, rising (nulls first).
     kernel
@@ -60,6 +93,8 @@ def by_key(
         What the kernel yields, in no order.
     """
     keys = [key] if isinstance(key, str) else list(key)
+    if isinstance(rows, MadeByWorkers):
+        return _in_packs(rows, keys[0], kernel, schema, [*keys, *order])
     if not is_sail(rows.sparkSession):
         return rows.repartition(*keys).sortWithinPartitions(*keys, *order).mapInArrow(kernel, schema)
     bucket = F.pmod(F.xxhash64(*keys), F.lit(BUCKETS)).alias(_BUCKET)
@@ -68,7 +103,7 @@ def by_key(
 
 
 def by_key_beside(
-    rows: DataFrame,
+    rows: DataFrame | MadeByWorkers,
     key: str | Sequence[str],
     kernel: KernelOf,
     schema: StructType | str,
@@ -93,6 +128,7 @@ def by_key_beside(
     """
     if isinstance(beside, pa.Table):
         return by_key(rows, key, kernel(beside), schema, order=order)
+    assert not isinstance(rows, MadeByWorkers), "a table goes with rows that workers make"
     keys = [key] if isinstance(key, str) else list(key)
     if not is_sail(rows.sparkSession):
         # one binary, as a column of structs would cost as much as the shuffle though it is null but for a row
@@ -120,6 +156,66 @@ def in_one(rows: DataFrame, kernel: Kernel, schema: StructType | str, *, order: 
         )  # fmt: skip
     named = rows.select("*", F.lit(0).alias(_BUCKET))
     return named.groupBy(_BUCKET).applyInArrow(_of_bucket(kernel, order, _arrow(schema)), schema)
+
+
+def _in_packs(
+    rows: MadeByWorkers, key: str, kernel: Kernel, schema: StructType | str, order: Sequence[str]
+) -> DataFrame:
+    spark = rows.spark
+    buckets = max(PACKED_BUCKETS, int(spark.conf.get("spark.sql.shuffle.partitions") or 0))
+    pieces = spark.range(0, len(rows.pieces), 1, max(1, len(rows.pieces)))
+    packed = pieces.mapInArrow(_packing(rows.pieces, rows.read, key, buckets), _PACK)
+    unpack = _unpacking(kernel, rows.schema, order)
+    return packed.repartition(_BUCKET).sortWithinPartitions(_BUCKET).mapInArrow(unpack, schema)
+
+
+_PACK = f"{_BUCKET} int, pack binary"
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _packing(pieces: tuple[str, ...], read: Callable[[str], Batches], key: str, buckets: int) -> Kernel:
+    def run(numbered: Batches) -> Batches:
+        held: list[pa.RecordBatch] = []
+        for batch in chain.from_iterable(read(pieces[i]) for b in numbered for i in b["id"].to_pylist()):
+            held.append(batch)
+            if sum(map(len, held)) >= PACKED:
+                yield _packs(held, key, buckets)
+                held = []
+        if any(map(len, held)):
+            yield _packs(held, key, buckets)
+
+    return run
+
+
+def _packs(held: Sequence[pa.RecordBatch], key: str, buckets: int) -> pa.RecordBatch:
+    """Rows in Arrow's form, those of a bucket as one value."""
+    rows = pa.Table.from_batches(held).combine_chunks()
+    mixed = rows[key].to_numpy().view(np.uint64) * _MIX
+    bucket = ((mixed >> np.uint64(32)) % np.uint64(buckets)).astype(np.uint16)  # which a stable sort counts
+    (whole,) = rows.take(pa.array(np.argsort(bucket, kind="stable"))).combine_chunks().to_batches()
+    n = np.bincount(bucket, minlength=buckets)
+    ends = np.cumsum(n).tolist()
+    filled = np.flatnonzero(n)
+    sink, at = pa.BufferOutputStream(), [0]
+    for i in filled.tolist():
+        sink.write(whole.slice(ends[i] - int(n[i]), int(n[i])).serialize())
+        at.append(sink.tell())
+    places = pa.py_buffer(np.array(at, dtype=np.int32))
+    packs = pa.BinaryArray.from_buffers(pa.binary(), len(filled), [None, places, sink.getvalue()])
+    return pa.record_batch([pa.array(filled, pa.int32()), packs], names=[_BUCKET, "pack"])
+
+
+def _unpacking(kernel: Kernel, form: pa.Schema, order: Sequence[str]) -> Kernel:
+    def run(packed: Batches) -> Batches:
+        packs = chain.from_iterable(zip(b[_BUCKET].to_pylist(), b["pack"], strict=True) for b in packed)
+        for _, own in groupby(packs, key=lambda p: p[0]):
+            rows = pa.Table.from_batches(
+                [pa.ipc.read_record_batch(p.as_buffer(), form) for _, p in own]
+            ).combine_chunks()
+            ordered = rows.take(_in_order(rows, order))
+            yield from kernel(iter(ordered.to_batches()))
+
+    return run
 
 
 def quantiles(rows: DataFrame, column: str, shares: Sequence[float], *, accuracy: int) -> list[int]:

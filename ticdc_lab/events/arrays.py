@@ -50,9 +50,17 @@ def runs(*columns: Column) -> list[slice]:
 
 def codes(column: pa.Array | pa.ChunkedArray) -> Ints:
     """A number for each value of a column of any type, the same for equal ones; null is a value too."""
+    return encoded(column)[0]
+
+
+def encoded(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, list[Any]]:
+    """:func:`codes` of a column, which may have a dictionary of its own, and the values that they number."""
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    found: Ints = np.asarray(whole.dictionary_encode(null_encoding="encode").indices).astype(np.int64)
-    return found
+    if not isinstance(whole, pa.DictionaryArray):
+        whole = whole.dictionary_encode(null_encoding="encode")
+    values = whole.dictionary.to_pylist()
+    found: Ints = np.asarray(whole.indices.fill_null(len(values))).astype(np.int64)
+    return found, [*values, None]
 
 
 def numbers(table: pa.Table | pa.RecordBatch, *names: str, null: int = 0) -> tuple[Ints, ...]:

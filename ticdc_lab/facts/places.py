@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pyspark.sql import Column
 
 from ticdc_lab.errors import ContractError
-from ticdc_lab.events.arrays import Ints, codes
+from ticdc_lab.events.arrays import Ints, codes, encoded
 
 NAMED_BY = ("topic", "partition", "schema_name", "table_name")
 """What tells places apart."""
@@ -24,6 +24,7 @@ _MASK = (1 << 64) - 1
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
 _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 _SEED = 42
+_FIRST_SEED = np.uint64(_SEED)
 
 
 def place_col() -> Column:
@@ -75,14 +76,24 @@ def table_names(schema_name: pa.StringArray, table_name: pa.StringArray) -> pa.S
 
 def placed(events: pa.Table) -> tuple[pa.Table, pa.Array]:
     """The places of events, each once and with its number ``place``, and that number of each event."""
-    code = np.zeros(events.num_rows, dtype=np.int64)
+    of = np.zeros(events.num_rows, dtype=np.int64)
     for name in NAMED_BY:
         own = codes(events[name])
-        _, code = np.unique(code * (int(own.max(initial=0)) + 1) + own, return_inverse=True)
-    _, first, of = np.unique(code, return_index=True, return_inverse=True)
+        first, of = _distinct(of * (int(own.max(initial=0)) + 1) + own)
     each = events.select(NAMED_BY).take(pa.array(first))
     numbers = pa.array([place_number(*place.values()) for place in each.to_pylist()], pa.int64())
     return each.append_column("place", numbers), numbers.take(pa.array(of))
+
+
+def _distinct(code: Ints) -> tuple[Ints, Ints]:
+    """Where each different number first stands, in order of the numbers, and which of those each is."""
+    size = int(code.max(initial=-1)) + 1
+    if size > 1 << 20 and size > 4 * len(code):
+        _, first, of = np.unique(code, return_index=True, return_inverse=True)
+        return first, of
+    first = np.full(size, -1, dtype=np.int64)
+    first[code[::-1]] = np.arange(len(code) - 1, -1, -1)  # of several the last holds
+    return first[first >= 0], (np.cumsum(first >= 0) - 1)[code]
 
 
 def _of_int(value: int, seed: int) -> int:
@@ -130,10 +141,17 @@ def _avalanche(h: int) -> int:
     return h ^ (h >> 32)
 
 
-def long_hashes(values: NDArray[np.int64]) -> NDArray[np.int64]:
+def hashes_of_both(texts: pa.Array | pa.ChunkedArray, values: Ints) -> Ints:
+    """Spark's ``xxhash64`` of a text and a bigint each, few different texts."""
+    of, different = encoded(texts)
+    seeds = [_SEED if t is None else _of_bytes(t.encode(), _SEED) for t in different]
+    return long_hashes(values, np.array(seeds, dtype=np.uint64)[of])
+
+
+def long_hashes(values: Ints, seed: np.uint64 | NDArray[np.uint64] = _FIRST_SEED) -> Ints:
     """Spark's ``xxhash64`` of each bigint."""
     p1, p2, p4 = np.uint64(_P1), np.uint64(_P2), np.uint64(_P4)
-    h = np.uint64((_SEED + _P5 + 8) & _MASK) ^ (_rotated(values.view(np.uint64) * p2, 31) * p1)
+    h = (seed + np.uint64((_P5 + 8) & _MASK)) ^ (_rotated(values.view(np.uint64) * p2, 31) * p1)
     h = _rotated(h, 27) * p1 + p4
     h = (h ^ (h >> np.uint64(33))) * p2
     h = (h ^ (h >> np.uint64(29))) * np.uint64(_P3)

@@ -22,6 +22,7 @@ from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine import engine_of, is_several_machines, parallelism, speeds, verbatim
 from ticdc_lab.engine.failures import engine_errors, task_errors
 from ticdc_lab.engine.paths import stored_parquet
+from ticdc_lab.engine.sessions import is_sail
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
 from ticdc_lab.errors.redaction import is_secret, without_secrets
 from ticdc_lab.errors.whole_files import room_for
@@ -31,6 +32,7 @@ from ticdc_lab.facts import LogFacts, log_facts
 from ticdc_lab.facts.limits import EXTEND, RECORD_AGAIN, Counts, counts_of, lacking, limits_of
 from ticdc_lab.sources import Source, local_path, parquet
 from ticdc_lab.sources.decoding import decoding
+from ticdc_lab.sources.parquet import StoredEvents
 from ticdc_lab.sources.pieces import NO_SKIPS
 from ticdc_lab.sources.places import Size
 
@@ -166,6 +168,8 @@ class ChangeLog:
     _overlaps: tuple[str, ...] = ()
     _gathered: tuple[Path, ...] = ()
     """Files of what its events state, where the tasks that decoded them wrote any."""
+    _files: tuple[Path, ...] = ()
+    """Files of its events, where tasks wrote any."""
     _facts: list[LogFacts] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
@@ -194,6 +198,14 @@ class ChangeLog:
         named = (*EVENTS.names, *KEYS.names, *CHECKSUMS.names, *DISPATCH.names, *IMAGE_HASHES.names)
         events = self.decoded.where("error_class IS NULL")
         return (events if self.sample is None else events.where(self.sample.keeps())).select(*named)
+
+    @property
+    def stored(self) -> StoredEvents | None:
+        """Its events as files that the workers read themselves, which Spark hands on slowly; None where it has none."""
+        spark = self.messages.sparkSession
+        if not self._files or self.sample is not None or is_sail(spark):
+            return None
+        return StoredEvents(spark, tuple(map(str, self._files)))
 
     @property
     def quarantine(self) -> DataFrame:
@@ -390,7 +402,7 @@ class ChangeLog:
         stored = stored_parquet(spark, *names, schema=DECODED) if files else spark.createDataFrame([], DECODED)
         counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
         gathered = tuple(parquet.facts_file(f) for f in files)
-        return replace(self, _stored=stored, counts=counts, _gathered=gathered)
+        return replace(self, _stored=stored, counts=counts, _gathered=gathered, _files=tuple(files))
 
     def _written(self, folder: Path, images: bool) -> pa.Table:
         """What the tasks wrote (:data:`parquet.WRITTEN`), each message once.

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -26,6 +27,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.engine import parallelism
+from ticdc_lab.engine.shuffle import PACKED, MadeByWorkers
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DECODED, MESSAGES
@@ -55,6 +57,35 @@ WRITTEN = StructType(
 
 Decode = Callable[..., Batches]
 """Batches to batches; a second argument is told what each file holds, or is None."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvents:
+    """Files of :data:`ticdc_lab.events.schema.DECODED` that the workers of Spark read themselves."""
+
+    spark: SparkSession
+    files: tuple[str, ...]
+
+    def rows(self, columns: Iterable[str], narrow: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> MadeByWorkers:
+        """What a function makes of their row changes, some at a time: these columns, texts with dictionaries."""
+        named = [*dict.fromkeys(("kind", "error_class", *columns))]
+        texts = [name for name in named if DECODED[name].dataType == StringType()]
+
+        def read(path: str) -> Batches:
+            try:
+                with pq.ParquetFile(path, read_dictionary=texts) as file:
+                    for batch in file.iter_batches(PACKED, columns=named):
+                        is_row = pc.and_(pc.equal(batch["kind"], "row"), pc.is_null(batch["error_class"]))
+                        rows = narrow(pa.table(batch).filter(is_row))
+                        yield from rows.select(schema.names).cast(schema).to_batches()
+            except FileNotFoundError as error:
+                raise SourceError(
+                    f"{Path(path).parent}, to which the log was decoded, is not as it was left: {Path(path).name} "
+                    "is gone.",
+                    hint="Open the log again, and leave the folder that it is decoded to until it is closed.",
+                ) from error
+
+        return MadeByWorkers(self.spark, self.files, read, schema)
 
 
 def row_groups(files: Iterable[Path]) -> list[tuple[str, int]] | None:

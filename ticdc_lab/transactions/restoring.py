@@ -23,11 +23,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs.keys import with_keys
-from ticdc_lab.engine.shuffle import SENT, Kernel, by_key_beside
+from ticdc_lab.engine.shuffle import SENT, Kernel, MadeByWorkers, by_key_beside
 from ticdc_lab.events import POSITION
 from ticdc_lab.events.schema import KEYS, OF_IMAGES, TRANSACTIONS, require_batch, require_columns
 from ticdc_lab.facts import LogFacts
-from ticdc_lab.facts.places import NAMED_BY, place_col
+from ticdc_lab.facts.places import NAMED_BY, hashes_of_both, place_col, placed
+from ticdc_lab.sources.parquet import StoredEvents
 from ticdc_lab.transactions.kernel import KnownPlaces, restored
 
 _NAMES = ("schema_name", "table_name")
@@ -126,6 +127,7 @@ def of_restored(
     *,
     places: DataFrame | pa.Table,
     complete_to: int | Literal["resolved"] | None = "resolved",
+    stored: StoredEvents | None = None,
 ) -> DataFrame:
     """What a kernel makes of each task's transactions where they are restored: handing them on costs more than that.
 
@@ -137,16 +139,34 @@ def of_restored(
         Of what it yields.
     events, places, complete_to
         As of :func:`restored_transactions`.
+    stored
+        The same events in files, if they lie in some; read where ``places`` is a table.
     """
-    rows = _changes(events, function="transactions").select(
-        "commit_ts", "start_ts", change_id().alias("change_id"), place_col().alias("place"), "offset"
-    )
+    rows: DataFrame | MadeByWorkers
+    if stored is not None and isinstance(places, pa.Table):
+        rows = stored.rows((*_READ, *NAMED_BY), _narrowed, _NARROW)
+    else:
+        rows = _changes(events, function="transactions").select(
+            "commit_ts", "start_ts", change_id().alias("change_id"), place_col().alias("place"), "offset"
+        )
 
     def kernel(known: pa.Table) -> Kernel:
         where = KnownPlaces.read(known, complete_to=complete_to)
         return lambda changes: judge(restored(changes, where))
 
     return by_key_beside(rows, "commit_ts", kernel, schema, beside=places, order=["change_id"])
+
+
+_NARROW = pa.schema([(n, pa.int64()) for n in ("commit_ts", "start_ts", "change_id", "place", "offset")])
+_READ = ("commit_ts", "start_ts", "op", "key_hash", "change_hash", "offset")
+
+
+def _narrowed(rows: pa.Table) -> pa.Table:
+    """Row changes as :func:`of_restored` shuffles them, in numbers, as Spark's expressions give them."""
+    dated = rows.filter(pc.is_valid(rows["commit_ts"])).combine_chunks()
+    own = pc.coalesce(dated["key_hash"], dated["change_hash"]).to_numpy()
+    numbered = {"change_id": pa.array(hashes_of_both(dated["op"], own)), "place": placed(dated)[1]}
+    return pa.table({n: numbered[n] if n in numbered else dated[n] for n in _NARROW.names})
 
 
 def log_places(events: DataFrame) -> DataFrame:

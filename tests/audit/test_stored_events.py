@@ -1,0 +1,140 @@
+"""Row changes that Spark's workers read from files are those that its expressions give, and so are the answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from conftest import events_frame, golden
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from test_generated_logs import FAULTS, every_fault
+from tiny_logs import row, table_of
+
+from ticdc_lab import load
+from ticdc_lab.audit import audit_table, audited, history
+from ticdc_lab.codecs.keys import with_hashes
+from ticdc_lab.dispatch.infer import move_causes, move_causes_table
+from ticdc_lab.errors import SourceError
+from ticdc_lab.events.sample import Sample
+from ticdc_lab.events.schema import DISPATCH
+from ticdc_lab.facts import LogFacts
+from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.sources.parquet import StoredEvents
+from ticdc_lab.transactions import known_places, of_restored, restoring
+
+LOGS = (
+    "messages_canal-json_small.jsonl.gz",
+    "messages_open-protocol-updatedonly-batch1_small.jsonl.gz",
+    "messages_simple_small-dup-table.jsonl.gz",
+    "messages_canal-json-tidb_small-dup-restart.jsonl.gz",
+)
+
+
+def _materialised(spark: SparkSession, folder: Path, name: str) -> ChangeLog:
+    return load(spark, str(golden(name))).materialise(str(folder / "decoded"))
+
+
+def _read(log: ChangeLog, columns: tuple[str, ...], narrow: object, form: pa.Schema) -> list[tuple[int, ...]]:
+    files = tuple(map(str, log._files))
+    made = StoredEvents(log.events.sparkSession, files).rows(columns, narrow, form)  # type: ignore[arg-type]
+    whole = pa.Table.from_batches([b for f in files for b in made.read(f)], schema=form)
+    return sorted(map(repr, whole.to_pylist()))
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_they_are_narrowed_as_by_expressions(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """Hashes, places, flags and both sides of a changed key; for the audit and for transactions."""
+    log = _materialised(spark, tmp_path, name)
+    narrow = history._narrow(log.events).select(*history._FORM.names)
+    expected = sorted(map(repr, narrow.toArrow().to_pylist()))
+    assert expected
+    assert _read(log, history._READ, history.narrowed, history._FORM) == expected
+    rows = restoring._changes(log.events, function="transactions").select(
+        "commit_ts",
+        "start_ts",
+        restoring.change_id().alias("change_id"),
+        restoring.place_col().alias("place"),
+        "offset",
+    )
+    read = (*restoring._READ, *restoring.NAMED_BY)
+    assert _read(log, read, restoring._narrowed, restoring._NARROW) == sorted(map(repr, rows.toArrow().to_pylist()))
+
+
+def test_what_was_put_aside_is_no_row(spark: SparkSession, tmp_path: Path) -> None:
+    """Neither are watermarks and DDL."""
+    table = table_of([row(0, i, i) for i in range(5)])
+    kinds = pa.array(["row", "row", "watermark", "ddl", "row"])
+    table = table.set_column(table.schema.get_field_index("kind"), "kind", kinds)
+    table = table.append_column("error_class", pa.array([None, "broken", None, None, None], pa.string()))
+    pq.write_table(table, tmp_path / "events.parquet")
+    made = StoredEvents(spark, (str(tmp_path / "events.parquet"),)).rows(
+        ("offset",), lambda rows: rows, pa.schema([("offset", pa.int64())])
+    )
+    assert pa.Table.from_batches(made.read(made.pieces[0]))["offset"].to_pylist() == [0, 4]
+
+
+def test_a_file_that_is_gone_is_said_in_words(spark: SparkSession, tmp_path: Path) -> None:
+    """With what to do."""
+    made = StoredEvents(spark, ()).rows((), lambda rows: rows, pa.schema([]))
+    with pytest.raises(SourceError, match=r"gone\.parquet is gone"):
+        next(made.read(str(tmp_path / "gone.parquet")))
+
+
+def test_only_sparks_workers_read_whole_logs_so(spark: SparkSession, tmp_path: Path) -> None:
+    """The embedded engine reads files as quickly itself."""
+    assert _materialised(spark, tmp_path, LOGS[0]).stored is None
+
+
+def _in_files(table: pa.Table, folder: Path, n: int) -> tuple[str, ...]:
+    """A table's rows in turn in several files of small row groups."""
+    whole = table.append_column("error_class", pa.nulls(len(table), pa.string()))
+    for i in range(n):
+        own = whole.filter(pc.equal(pa.array([j % n for j in range(len(whole))]), i))
+        pq.write_table(own, folder / f"{i}.parquet", row_group_size=7)
+    return tuple(str(folder / f"{i}.parquet") for i in range(n))
+
+
+def test_planted_faults_are_found_in_files(classic: SparkSession, tmp_path: Path) -> None:
+    """Each kind, as by the kernel alone; rows whose changes lie in several files are judged whole."""
+    events, table = events_frame(classic, every_fault()), table_of(every_fault())
+    stored = StoredEvents(classic, _in_files(table, tmp_path, 3))
+    unread = events.withColumn("change_hash", F.expr("raise_error('read by Spark')").cast("bigint"))
+    asked: list[int] = []
+
+    def causes() -> object:
+        asked.append(1)
+        return move_causes(events)
+
+    clean = table_of([row(0, 0, 1), row(0, 1, 2, "update")])
+    facts = LogFacts.of(clean)
+    files = StoredEvents(classic, _in_files(clean, tmp_path, 1))
+    assert len(audited(unread, facts, causes, protocol="open-protocol", stored=files)) == len(
+        audit_table(clean, protocol="open-protocol")
+    )
+    assert not asked
+    stored = StoredEvents(classic, _in_files(table, tmp_path, 3))
+    found = audited(events, LogFacts.of(table), causes, protocol="open-protocol", stored=stored)  # type: ignore[arg-type]
+    assert {f["guarantee"] for f in found.to_pylist()} >= set(FAULTS.values())
+    expected = move_causes_table(with_hashes(events, DISPATCH).toArrow())
+    assert found.to_pylist() == audit_table(table, protocol="open-protocol", causes=expected).to_pylist()
+
+
+def test_transactions_of_files_are_those_of_events(classic: SparkSession, tmp_path: Path) -> None:
+    """All of a transaction come together, from whichever file; the log says so itself where it was decoded by Spark."""
+    log = _materialised(classic, tmp_path, LOGS[3])
+    assert log.stored is not None
+    assert log.sampled(Sample(partitions=frozenset({0}))).stored is None
+
+    def restored(stored: StoredEvents | None) -> list[str]:
+        found = of_restored(
+            log.events, lambda whole: whole, restoring.TRANSACTIONS, places=known_places(log.facts, log.events),
+            stored=stored,
+        )  # fmt: skip
+        return sorted(map(repr, found.toArrow().to_pylist()))
+
+    assert restored(log.stored) == restored(None)
+    assert len(restored(log.stored)) > 100
