@@ -2,11 +2,16 @@
 
     python benchmarks/make_inputs.py --events 1000000
     python benchmarks/cluster.py [--events 1000000] [--part report] [--rounds 1] [--json out.json]
+    python benchmarks/cluster.py --behind "systemd-run --scope -qp CPUQuota=50%"
 
 Each number of workers gets a master, workers that are pinned to a core of their own, and a driver in a process of its
-own, which is not; the first pass of a part does not count, as executors compile in it. *report* is the page of the
-whole log; *ingest* is a topic of canal-json into the five Delta tables; *hot row* and *hot partition* open a log whose
-changes are all of one row, or nine of ten in one partition, and ask for transactions and audit.
+own, which is not; the first pass of a part does not count, as executors compile in it. Where the machine has no more
+cores than workers, the driver and the broker take theirs from them: with ``--behind`` each worker is started by a
+command instead, which gives it a part of a core, and leaves the others what a cluster has on another machine.
+
+*report* is the page of the whole log; *ingest* is a topic of canal-json into the five Delta tables; *hot row* and *hot
+partition* open a log whose changes are all of one row, or nine of ten in one partition, and ask for transactions and
+audit.
 
 ``longest`` is the longest task, ``worker`` the largest resident memory of one Python worker, ``driver`` the most that
 one task sent to the driver.
@@ -16,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import statistics
 import subprocess
 import sys
@@ -164,12 +170,17 @@ def measured(workers: int, part: str, args: argparse.Namespace) -> dict[str, flo
     with tempfile.TemporaryDirectory(prefix="ticdc_lab_") as name:
         folder, source = Path(name), source_of(part, args.events, args.folder)
         (folder / "driver").mkdir()
-        with cluster.running(folder, workers=workers, memory=MEMORY, pinned=True) as master:
+        with cluster.running(folder, workers=workers, memory=MEMORY, behind=args.behind or pinned) as master:
             command = [sys.executable, __file__, "--part", part, "--rounds", str(args.rounds)]
             command += ["--driver", master, str(workers), str(source), str(folder / "driver")]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found = json.loads(done.stdout.splitlines()[-1])
     return {c: statistics.median(f[c] for f in found) for c in COLUMNS}
+
+
+def pinned(worker: int) -> list[str]:
+    """A command that keeps to a core of its own."""
+    return ["taskset", "-c", str(worker)]
 
 
 def main() -> None:
@@ -179,6 +190,7 @@ def main() -> None:
     parser.add_argument("--part", choices=PARTS, action="append")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=HERE / "out")
+    parser.add_argument("--behind", type=lambda text: lambda worker: shlex.split(text))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--driver", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -23,12 +23,13 @@ PATIENCE_S = 180
 
 @contextmanager
 def running(
-    folder: Path, *, hidden: Path | None = None, workers: int = WORKERS, memory: str = "1g", pinned: bool = False
-) -> Iterator[str]:
-    """The master's URL, while it and its workers (of one core, each pinned to its own if asked) run; on loopback only.
+    folder: Path, *, hidden: Path | None = None, workers: int = WORKERS, memory: str = "1g",
+    behind: Callable[[int], Sequence[str]] = lambda worker: (),
+) -> Iterator[str]:  # fmt: skip
+    """The master's URL, while it and its workers, of one core, run; on loopback only.
 
     The first worker has a folder of its own at ``hidden``, empty and not that of the others, as on another machine;
-    this takes root.
+    this takes root. ``behind`` gives the command that starts each, such as ``taskset``.
     """
     with ExitStack() as stack:
         started = r"Starting Spark master at (spark://\S+)"
@@ -38,14 +39,14 @@ def running(
             place = folder / f"worker-{i}"
             registered = r"Successfully registered with master (\S+)"
             arguments = (*worker, "--work-dir", str(place), master)
-            core = i if pinned else None
-            stack.enter_context(_daemon(place, registered, *arguments, hidden=None if i else hidden, core=core))
+            own = None if i else hidden
+            stack.enter_context(_daemon(place, registered, *arguments, hidden=own, behind=behind(i)))
         yield master
 
 
 @contextmanager
 def _daemon(
-    folder: Path, says: str, name: str, *arguments: str, hidden: Path | None = None, core: int | None = None
+    folder: Path, says: str, name: str, *arguments: str, hidden: Path | None = None, behind: Sequence[str] = ()
 ) -> Iterator[str]:
     """One of Spark's own daemons, and what it says when it is ready."""
     folder.mkdir(parents=True)
@@ -54,12 +55,10 @@ def _daemon(
     command: list[str | Path] = [SPARK_HOME / "bin/spark-class", f"org.apache.spark.deploy.{name}"]
     if hidden is not None:
         command = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', hidden, *command]
-    if core is not None:
-        command = ["taskset", "-c", str(core), *command]
     places = ["--host", "127.0.0.1", "--webui-port", "0"]
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
-            [*command, *places, *arguments], env=os.environ | here | small, stdout=log, stderr=log
+            [*behind, *command, *places, *arguments], env=os.environ | here | small, stdout=log, stderr=log
         )
     try:
         yield _said(folder / "log", says, process)
