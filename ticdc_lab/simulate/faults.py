@@ -28,7 +28,6 @@ class Crash(NamedTuple):
     node: str
 
     def strike(self, kernel: Kernel) -> None:
-        """Let it happen."""
         if _is_still_to_come(kernel, self.node):
             return
         address = kernel.address[self.node]
@@ -54,13 +53,11 @@ class Join(NamedTuple):
     node: str
 
     def strike(self, kernel: Kernel) -> None:
-        """Let it happen."""
         if self.node not in kernel.address:
             kernel.begin(self.node)
 
 
-KEPT, TORN, LOST = "kept", "torn", "lost"
-DISKS = (KEPT, TORN, LOST)
+KEPT, TORN, LOST = DISKS = "kept", "torn", "lost"
 """What a machine that keeps state on a disk (:class:`ticdc_lab.simulate.machine.OnDisk`) finds of it: all; all but its
 last write, which it knows to be broken; nothing."""
 
@@ -77,7 +74,6 @@ class Restart(NamedTuple):
     disk: str = KEPT
 
     def strike(self, kernel: Kernel) -> None:
-        """Let it happen."""
         if _is_still_to_come(kernel, self.node):
             return
         address = kernel.address[self.node]
@@ -106,7 +102,6 @@ class Pause(NamedTuple):
     for_us: int
 
     def strike(self, kernel: Kernel) -> None:
-        """Let it happen."""
         if _is_still_to_come(kernel, self.node):
             return
         address = kernel.address[self.node]
@@ -130,7 +125,6 @@ class Part(NamedTuple):
     for_us: int | None = None
 
     def strike(self, kernel: Kernel) -> None:
-        """Let it happen."""
         pairs = [(self.a, self.b)] if self.one_way else [(self.a, self.b), (self.b, self.a)]
         cuts, own = kernel.post.traffic.cuts, [self]
         kernel.note(self.a, "parted", "one way" if self.one_way else "", self.b)
@@ -149,7 +143,6 @@ class Heal(NamedTuple):
     b: str
 
     def strike(self, kernel: Kernel) -> None:
-        """Let it happen."""
         pairs = [p for p in ((self.a, self.b), (self.b, self.a)) if kernel.post.traffic.cuts.pop(p, None)]
         _reopen(kernel, self.a, self.b, pairs)
 
@@ -163,7 +156,6 @@ class Refuse(NamedTuple):
     for_us: int
 
     def strike(self, kernel: Kernel) -> None:
-        """Let it happen."""
         kernel.note(self.a, "refused", f"no message to {self.b} for {self.for_us / 1000:g} ms", self.b)
         kernel.post.traffic.refused[self.a, self.b] += 1
         _set_refusals(kernel, self.a)
@@ -180,7 +172,6 @@ class Relink(NamedTuple):
     for_us: int | None = None
 
     def strike(self, kernel: Kernel) -> None:
-        """Let it happen."""
         own = [self.link]
         kernel.post.traffic.relinks.setdefault((self.a, self.b), []).append(own)
         kernel.post.traffic.relink((self.a, self.b))
@@ -202,7 +193,6 @@ class Lose(NamedTuple):
     until_us: int | None = None
 
     def strike(self, kernel: Kernel) -> None:
-        """Let it happen."""
         kernel.post.losing.append([self, self.times])
 
 
@@ -215,7 +205,6 @@ class Skew(NamedTuple):
     drift_ppm: int = 0
 
     def strike(self, kernel: Kernel) -> None:
-        """Let it happen."""
         kernel.skews[self.node] = (self.offset_us, self.drift_ppm, kernel.now_us)
 
 
@@ -227,7 +216,6 @@ class Ask(NamedTuple):
     command: Any
 
     def strike(self, kernel: Kernel) -> None:
-        """Let it happen."""
         if _is_still_to_come(kernel, self.node):
             kernel.note(self.node, "lost", f"{self.node} has not joined when it is asked for {name_of(self.command)}")
             return
@@ -346,6 +334,7 @@ def _unlink(kernel: Kernel, pair: tuple[str, str], own: list[Any]) -> None:
 
 
 Fault: TypeAlias = Join | Crash | Restart | Pause | Part | Heal | Refuse | Relink | Lose | Skew | Ask
+"""``strike`` lets it happen."""
 
 
 class Chaos(NamedTuple):

@@ -188,7 +188,6 @@ class CrashEvent:
     node: Node
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Crash(event.at_us, self.node)
 
 
@@ -200,7 +199,6 @@ class RestartEvent:
     keep_state: bool = False
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Restart(event.at_us, self.node, self.keep_state)
 
 
@@ -212,7 +210,6 @@ class PauseEvent:
     for_us: Lasting | None = None
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         resumed = [
             e.at_us for e in scenario.events
             if isinstance(e.what, ResumeEvent) and e.what.node == self.node and e.at_us > event.at_us
@@ -228,7 +225,6 @@ class ResumeEvent:
     node: Node
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield from ()
 
 
@@ -245,7 +241,6 @@ class PartitionEvent:
     for_us: Lasting | None = None
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         for a, b in self.pairs(scenario):
             yield kernel.Part(event.at_us, a, b, self.one_way, self.for_us)
 
@@ -262,7 +257,6 @@ class HealEvent:
     nodes: Nodes = ()
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         cuts = [e.what for e in scenario.events if isinstance(e.what, PartitionEvent) and e.at_us <= event.at_us]
         for a, b in dict.fromkeys(pair for cut in cuts for pair in cut.pairs(scenario)):
             if not self.nodes or {a, b} & set(self.nodes):
@@ -279,7 +273,6 @@ class LoseEvent:
     count: int = 1
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Lose(event.at_us, self.message, self.from_, self.to, self.count)
 
 
@@ -292,7 +285,6 @@ class RefuseEvent:
     for_us: Lasting
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Refuse(event.at_us, self.from_, self.to, self.for_us)
 
 
@@ -303,7 +295,6 @@ class LinkEvent(LinkSettings):
     for_us: Lasting | None = None
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Relink(event.at_us, self.from_, self.to, scenario.network.link(self), self.for_us)
 
 
@@ -316,7 +307,6 @@ class ClockEvent:
     drift: Fraction = Fraction(0)
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Skew(event.at_us, self.node, self.offset_us, int(self.drift * 1_000_000))
 
 
@@ -343,7 +333,7 @@ class Planned:
     name
         How assertions speak of it: ``crash capture-1``, or the ``name`` it is given.
     what
-        One of :data:`FAULTS`, or of the model's own.
+        One of :data:`FAULTS`, or of the model's own; its ``apply`` gives what it is to the kernel, PD's to the world.
     line
         Where it stands in the file.
     """

@@ -62,8 +62,7 @@ KINDS = (
 )
 
 
-FULL, EVENTS, CHANGES, NOTHING = "full", "events", "changes", "nothing"
-LEVELS = (FULL, EVENTS, CHANGES, NOTHING)
+FULL, EVENTS, CHANGES, NOTHING = LEVELS = "full", "events", "changes", "nothing"
 """Everything; all but timers; no messages either (they are counted); nothing."""
 
 _MESSAGES = frozenset({"sent", "received", "lost", "resent", "refused"})

@@ -167,11 +167,7 @@ def led(state: WorkerState, mirror: Mirror, now: Now) -> tuple[WorkerState, list
 
 
 def _assigned(state: WorkerState, mirror: Mirror, now: Now) -> tuple[WorkerState, list[Output]]:
-    parts = (
-        mirror.under(keys.REGISTERS),
-        mirror.under(keys.ASSIGNMENTS),
-        serving(mirror.under(keys.WORKERS)),
-    )
+    parts = (mirror.under(keys.REGISTERS), mirror.under(keys.ASSIGNMENTS), serving(mirror.under(keys.WORKERS)))
     seen = state.planned
     if seen and seen[0] is parts[0] and seen[1] is parts[1] and seen[2] == parts[2]:
         return state, []

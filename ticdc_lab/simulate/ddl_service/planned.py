@@ -24,7 +24,6 @@ class JoinWorker:
     worker: NewNode
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Join(event.at_us, self.worker)
 
 
@@ -36,7 +35,6 @@ class LeaveEvent:
     back_us: Lasting | None = None
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         leave = worker_state.Leave() if self.back_us is None else worker_state.Leave(self.back_us)
         yield kernel.Ask(event.at_us, self.worker, leave)
 
@@ -49,7 +47,6 @@ class ResignEvent:
     cluster: Text
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Ask(event.at_us, self.worker, worker_state.Resign(self.cluster))
 
 
@@ -61,7 +58,6 @@ class EnableDdlEvent:
     off: bool = False
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Ask(event.at_us, self.server, server_state.EnableDdl(not self.off))
 
 
@@ -72,7 +68,6 @@ class ExpireWorker:
     worker: Node
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Ask(event.at_us, PD, ExpireOf(self.worker))
 
 
@@ -84,7 +79,6 @@ class BreakSession:
     store: Node
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Ask(event.at_us, self.store, ExpireOf(self.node))
 
 
@@ -98,7 +92,6 @@ class RegisterCluster:
     store: Text | None = None
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         store = self.store or store_of(self.cluster)
         if store not in scenario.cluster.nodes:
             raise ScenarioError(
@@ -116,7 +109,6 @@ class UnregisterCluster:
     worker: Node
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Ask(event.at_us, self.worker, worker_state.Unregister(self.cluster))
 
 
@@ -134,7 +126,6 @@ class SubmitEvent:
     errors: int = 0
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         submit = server_state.Submit(
             self.job, self.table, self.element, self.rows, self.fails_at, self.version, errors=self.errors
         )
@@ -149,7 +140,6 @@ class CancelDdl:
     id: int = 1
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Ask(event.at_us, self.server, server_state.Cancel(self.id))
 
 
@@ -162,7 +152,6 @@ class SetGlobal:
     value: Text
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         if refused := sysvars.refusal(self.variable, self.value):
             known = ", ".join(sysvars.COUNTS)
             raise ScenarioError(
@@ -179,7 +168,6 @@ class ShowDdlEvent:
     server: Node
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Ask(event.at_us, self.server, server_state.ShowDdl())
 
 
@@ -192,7 +180,6 @@ class SlowServer:
     for_us: Lasting | None = None
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Ask(event.at_us, self.server, server_state.Slow(self.load_us))
         if self.for_us is not None:
             yield kernel.Ask(event.at_us + self.for_us, self.server, server_state.Slow(0))
@@ -206,7 +193,6 @@ class TransactEvent:
     for_us: Lasting
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Ask(event.at_us, self.server, server_state.Transact(self.for_us))
 
 

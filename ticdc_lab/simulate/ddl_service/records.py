@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-SCHEDULING, CAMPAIGNING, IS_OWNER = "SCHEDULING", "CAMPAIGNING", "OWNER"
-STATUSES = (SCHEDULING, CAMPAIGNING, IS_OWNER)
+SCHEDULING, CAMPAIGNING, IS_OWNER = STATUSES = "SCHEDULING", "CAMPAIGNING", "OWNER"
 """Of a registered cluster's schedule, as the API tells them."""
 
 QUEUEING, RUNNING, CANCELLING, ROLLING_BACK = "queueing", "running", "cancelling", "rollingback"

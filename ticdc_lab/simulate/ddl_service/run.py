@@ -53,22 +53,8 @@ def simulate(
         Workers, clusters and servers.
     faults
         What goes wrong and what users do (:class:`ticdc_lab.simulate.ddl_service.server_state.Submit`, ...).
-    chaos
-        Faults that the seed draws besides.
-    seed
-        Draws delays, losses and the faults of ``chaos``.
-    until_us
-        When the run ends, µs of virtual time.
-    network
-        How messages travel.
-    level
-        How much the trace holds (:mod:`ticdc_lab.simulate.trace`).
-    recorder
-        Takes the trace; one of its own by default.
-    step_limit
-        A run that takes more steps ends there.
-    begun
-        Is given the world before anything happens in it.
+    chaos, seed, until_us, network, level, recorder, step_limit, begun
+        As for :func:`ticdc_lab.simulate.scheduler.run.simulate`.
 
     Returns
     -------

@@ -177,12 +177,8 @@ def schedule(
 
     Parameters
     ----------
-    cluster
-        The cluster, with the influence of running operators.
-    draw
-        Gives random regions of a store.
-    retries
-        How often each store is tried; 10 where it is not named.
+    cluster, draw, retries
+        As for :func:`ticdc_lab.simulate.pd.balance_region.schedule`.
     running
         Leader operators that run now.
     batch

@@ -112,10 +112,7 @@ def excluding(store_ids: Collection[int], why: str = "the region has a peer ther
 
 def with_space(config: Config) -> Filter:
     """Refuse stores that are low on space."""
-    return Filter(
-        "storage-threshold",
-        lambda s: "low on space" if is_low_on_space(s, config.low_space_ratio) else "",
-    )
+    return Filter("storage-threshold", lambda s: "low on space" if is_low_on_space(s, config.low_space_ratio) else "")
 
 
 _SPECIAL = ("hotRegion", "reserved")

@@ -86,10 +86,7 @@ def solution_of(p: Problem, source: StoreLoad, target: StoreLoad, peer: HotPeer,
 def _order(p: Problem, source: StoreLoad, target: StoreLoad) -> tuple[int, ...]:
     """Prefer the hottest source, then the coldest target, then those on which little is under way."""
     parts: list[int] = []
-    for load, sign, value, edge in (
-        (source, 1, StoreLoad.least, max),
-        (target, -1, StoreLoad.most, min),
-    ):
+    for load, sign, value, edge in ((source, 1, StoreLoad.least, max), (target, -1, StoreLoad.most, min)):
         for dim in p.settings.priorities:
             zero = edge(value(x, dim) for x in p.loads.values())
             parts.append(sign * _steps(value(load, dim) - zero, _step(p, dim)))

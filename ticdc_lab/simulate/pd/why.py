@@ -107,16 +107,8 @@ def explain(
 
     Parameters
     ----------
-    cluster
-        The cluster.
-    region
-        The region.
-    beside
-        Its neighbours, for a merge.
-    up_s
-        Seconds since PD started.
-    running
-        Operators that run now, by the kind that they are limited as.
+    cluster, region, beside, up_s, running
+        As for :func:`ticdc_lab.simulate.pd.checkers.check_region`.
 
     Returns
     -------

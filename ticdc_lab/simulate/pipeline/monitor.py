@@ -36,7 +36,7 @@ from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.executor import MAX_TS, REPLICATING, Executor
 from ticdc_lab.simulate.scheduler.monitor import Found, SchedulerMonitor
 
-RESOLVED, MONOTONE, BELOW, ORDERED, PROCESSOR, WHOLE, LOST, BARRIER, TWICE, GLOBAL, PROOF, PARTITION = (
+RESOLVED, MONOTONE, BELOW, ORDERED, PROCESSOR, WHOLE, LOST, BARRIER, TWICE, GLOBAL, PROOF, PARTITION = INVARIANTS = (
     "Resolved Consistency",
     "Watermarks Are Monotone",
     "Checkpoint Below Resolved",
@@ -50,9 +50,6 @@ RESOLVED, MONOTONE, BELOW, ORDERED, PROCESSOR, WHOLE, LOST, BARRIER, TWICE, GLOB
     "Processor Checkpoint",
     "Partition Resolved",
 )
-INVARIANTS = (
-    RESOLVED, MONOTONE, BELOW, ORDERED, PROCESSOR, WHOLE, LOST, BARRIER, TWICE, GLOBAL, PROOF, PARTITION,
-)  # fmt: skip
 
 
 @dataclass(slots=True)

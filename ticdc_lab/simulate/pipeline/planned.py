@@ -28,7 +28,6 @@ class RestartStoreEvent(common.RestartEvent):
     disk: Disk | None = None
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         if self.disk is not None and (self.keep_state or not self.node.startswith("tikv-")):
             raise ScenarioError(
                 f"{scenario.file}:{event.line}: expected a `disk` of a store that begins anew; found one of "
@@ -46,7 +45,6 @@ class SplitEvent:
     handle: int = 50
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield from _of_stores(event, scenario, kv.Split(key_of(self.table, self.handle)))
 
 
@@ -58,7 +56,6 @@ class MergeEvent:
     handle: int = 1
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield from _of_stores(event, scenario, kv.Merge(key_of(self.table, self.handle)))
 
 
@@ -71,7 +68,6 @@ class TransferLeaderEvent:
     handle: int = 1
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield from _of_stores(event, scenario, kv.TransferLeader(key_of(self.table, self.handle), self.to))
 
 
@@ -83,7 +79,6 @@ class SlowSink:
     for_us: Lasting | None = None
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield from paced(self.rows_per_s, self.for_us, event, scenario)
 
 
@@ -94,7 +89,6 @@ class StandingSink:
     for_us: Lasting
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield from paced(0, self.for_us, event, scenario)
 
 
@@ -142,7 +136,6 @@ class Repartition:
     partitions: int
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Ask(event.at_us, ETCD, WantPartitions(self.partitions))
 
 

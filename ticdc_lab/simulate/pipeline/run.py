@@ -141,18 +141,10 @@ def simulate(
         What goes wrong and what users do.
     chaos
         Faults that the seed draws besides, of captures and stores.
-    seed
-        Draws delays, losses and the faults of ``chaos``.
-    until_us
-        When the run ends, µs of virtual time.
-    network
-        How messages travel.
-    level, recorder, step_limit, name, stops_at_violation
+    seed, until_us, network, level, recorder, step_limit, name, stops_at_violation, begun
         As for :func:`ticdc_lab.simulate.scheduler.run.simulate`.
     sample_us
         How often the states of all nodes are kept for pictures; None for never.
-    begun
-        Is given the world before anything happens in it: to look into it from the recorder.
 
     Returns
     -------

@@ -8,27 +8,21 @@ from ticdc_lab.errors import ContractError
 from ticdc_lab.simulate.scheduler.executor import TablePace
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 
-AT_MOST_ONCE, AT_LEAST_ONCE, BY_DEDUPLICATION, BY_SNAPSHOT = (
+AT_MOST_ONCE, AT_LEAST_ONCE, BY_DEDUPLICATION, BY_SNAPSHOT = SEMANTICS = (
     "at-most-once",
     "at-least-once",
     "exactly-once-deduplication",
     "exactly-once-snapshot",
 )
-SEMANTICS = (AT_MOST_ONCE, AT_LEAST_ONCE, BY_DEDUPLICATION, BY_SNAPSHOT)
-BASE, MQ = "base", "mq"
+BASE, MQ = RULES = "base", "mq"
 """How far processors may write: up to the global resolved_ts; at once (the design's optimisation)."""
-RULES = (BASE, MQ)
-BY_PROCESSOR, BY_TABLE = "processor", "table"
+BY_PROCESSOR, BY_TABLE = ORDERS = "processor", "table"
 """What leaves a capture by commit_ts: all rows of a processor (the design), or those of each table (released TiCDC)."""
-ORDERS = (BY_PROCESSOR, BY_TABLE)
-TABLE, TS, INDEX_VALUE, TIDB_ROWID, CONFLICT = "table", "ts", "index-value", "tidb-rowid", "conflict"
-DISPATCHERS = (TABLE, TS, INDEX_VALUE, TIDB_ROWID, CONFLICT)
+TABLE, TS, INDEX_VALUE, TIDB_ROWID, CONFLICT = DISPATCHERS = "table", "ts", "index-value", "tidb-rowid", "conflict"
 """The design's; all but the last need nothing but the row."""
-KAFKA, MYSQL = "kafka", "mysql"
-DOWNSTREAMS = (KAFKA, MYSQL)
-BY_ROW, BY_TRANSACTION = "rows", "transactions"
+KAFKA, MYSQL = DOWNSTREAMS = "kafka", "mysql"
+BY_ROW, BY_TRANSACTION = CONSUMERS = "rows", "transactions"
 """What a consumer executes: rows of each partition at its watermark, or transactions once all partitions have it."""
-CONSUMERS = (BY_ROW, BY_TRANSACTION)
 
 MEASURED = TablePace(measured=True)
 

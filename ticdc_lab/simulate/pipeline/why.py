@@ -24,15 +24,13 @@ from ticdc_lab.simulate.scheduler.executor import WRITING
 
 # A bound of a watermark, and of which kinds its causes are.
 
-TRANSACTION, SCAN, STORE, REGION, DDL, DDL_PULLER, MOUNTER, SINK, CAPTURE, SCHEDULER, REPORT, PASSING = (
+TRANSACTION, SCAN, STORE, REGION, DDL, DDL_PULLER, MOUNTER, SINK, CAPTURE, SCHEDULER, REPORT, PASSING = KINDS = (
     "transaction", "scan", "store", "region", "ddl", "ddl puller", "mounter", "sink", "capture", "scheduler", "report",
     "passing",
 )  # fmt: skip
-KINDS = (TRANSACTION, SCAN, STORE, REGION, DDL, DDL_PULLER, MOUNTER, SINK, CAPTURE, SCHEDULER, REPORT, PASSING)
 """Of what can hold a watermark; ``passing``: nothing does any more, and what is newer is on its way."""
 
-RESOLVED, CHECKPOINT = "resolved_ts", "checkpoint_ts"
-WATERMARKS = (RESOLVED, CHECKPOINT)
+RESOLVED, CHECKPOINT = WATERMARKS = "resolved_ts", "checkpoint_ts"
 
 CURRENT_US = 1_000_000
 """A watermark that is less behind than this is on its way: nothing holds it."""

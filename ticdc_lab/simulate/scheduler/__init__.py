@@ -14,15 +14,6 @@ if TYPE_CHECKING:
     from ticdc_lab.simulate.scheduler.variants import VARIANTS, SchedulerSettings
     from ticdc_lab.simulate.scheduler.world import Bounds
 
-__all__ = [
-    "VARIANTS",
-    "Bounds",
-    "SchedulerSettings",
-    "Small",
-    "Stick",
-    "TablePace",
-    "retold",
-    "simulate",
-]
+__all__ = ["VARIANTS", "Bounds", "SchedulerSettings", "Small", "Stick", "TablePace", "retold", "simulate"]
 
 lazily(__name__, __all__)

@@ -12,8 +12,7 @@ from immutables import Map
 from ticdc_lab.simulate.machine import Address
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn, order
 
-COUNT, TRAFFIC, RELEASED, NONE = "count", "traffic", "released", "none"
-POLICIES = (COUNT, TRAFFIC, RELEASED, NONE)
+COUNT, TRAFFIC, RELEASED, NONE = POLICIES = "count", "traffic", "released", "none"
 
 
 @dataclass(frozen=True, slots=True)

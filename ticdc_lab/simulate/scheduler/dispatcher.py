@@ -79,10 +79,7 @@ class TickWork:
     def done(self) -> DispatcherState:
         """Give the state after the tick."""
         return self._state._replace(
-            tables=self._draft.done(),
-            moves=self._moves,
-            needs_rebalance=self._needs_rebalance,
-            said=self._said,
+            tables=self._draft.done(), moves=self._moves, needs_rebalance=self._needs_rebalance, said=self._said
         )
 
     def in_flight(self) -> str | None:

@@ -23,7 +23,6 @@ class JoinCapture:
     version: Text | None = None
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Join(event.at_us, self.capture)
 
 
@@ -34,7 +33,6 @@ class RestartProcessor:
     capture: Node
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Ask(event.at_us, self.capture, roles.Restart())
 
 
@@ -45,7 +43,6 @@ class ExpireCapture:
     capture: Node
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Ask(event.at_us, etcd_messages.ETCD, etcd_messages.Expire(self.capture))
 
 
@@ -56,7 +53,6 @@ class TwoOwnersEvent:
     same_rev: bool = False
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Ask(event.at_us, etcd_messages.ETCD, etcd_messages.TwoOwners(self.same_rev))
 
 
@@ -68,7 +64,6 @@ class StuckTable:
     for_us: Lasting | None = None
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield from _asked(Stick(self.table), event.at_us, scenario)
         if self.for_us is not None:
             yield from _asked(Stick(self.table, free=True), event.at_us + self.for_us, scenario)
@@ -81,7 +76,6 @@ class FreeTable:
     table: TableId
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield from _asked(Stick(self.table, free=True), event.at_us, scenario)
 
 
@@ -92,7 +86,6 @@ class DdlEvent:
     takes_us: Lasting
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Ask(event.at_us, etcd_messages.ETCD, etcd_messages.Ddl(takes_us=self.takes_us))
 
 
@@ -104,7 +97,6 @@ class AddTableEvent:
     traffic: int = 1
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Ask(event.at_us, etcd_messages.ETCD, etcd_messages.Ddl(add=(self.table,)))
 
 
@@ -115,7 +107,6 @@ class DropTableEvent:
     table: TableId
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Ask(event.at_us, etcd_messages.ETCD, etcd_messages.Ddl(drop=(self.table,)))
 
 
@@ -127,7 +118,6 @@ class MoveTableEvent:
     to: Node
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield from _asked(roles.MoveTable(self.table, self.to), event.at_us, scenario)
 
 
@@ -138,7 +128,6 @@ class MoveMaintainerEvent:
     to: Node
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield from _asked(roles.MoveMaintainer(self.to), event.at_us, scenario)
 
 
@@ -147,7 +136,6 @@ class RebalanceEvent:
     """A user asks for tables to be spread evenly."""
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield from _asked(roles.Rebalance(), event.at_us, scenario)
 
 
@@ -158,7 +146,6 @@ class DrainEvent:
     capture: Node
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield from _asked(roles.Drain(self.capture), event.at_us, scenario)
 
 

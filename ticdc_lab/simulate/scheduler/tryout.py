@@ -11,8 +11,7 @@ from ticdc_lab.simulate.scheduler.roles import Restart as RestartProcessor
 from ticdc_lab.simulate.scheduler.run import SchedulerRun, simulate
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings
 
-STOPS, ONE_OWNER = "a capture stops writing when its session is lost", "etcd never has two owners"
-ASSUMPTIONS = (STOPS, ONE_OWNER)
+STOPS, ONE_OWNER = ASSUMPTIONS = "a capture stops writing when its session is lost", "etcd never has two owners"
 """The design's ("Assumptions"); each can be switched off."""
 
 _LATE_US = 4_000_000

@@ -9,14 +9,7 @@ from typing import NamedTuple
 from ticdc_lab.simulate.pd.balance import LEADERS, REGIONS, compare, scale, source_score, target_score
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.explained import Compared, Explained, Notes, Rejected
-from ticdc_lab.simulate.pd.filters import (
-    LEADER_SOURCE,
-    LEADER_TARGET,
-    REGION_SOURCE,
-    REGION_TARGET,
-    by_state,
-    keep,
-)
+from ticdc_lab.simulate.pd.filters import LEADER_SOURCE, LEADER_TARGET, REGION_SOURCE, REGION_TARGET, by_state, keep
 from ticdc_lab.simulate.pd.operators import AddLearner, Kind, Operator, RemovePeer, TransferLeader
 from ticdc_lab.simulate.pd.why import Opinion
 from ticdc_lab.simulate.pd.world.patrol import Patrol

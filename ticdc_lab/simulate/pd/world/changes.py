@@ -40,7 +40,6 @@ class Pdctl(NamedTuple):
 
     @property
     def text(self) -> str:
-        """It in words."""
         return self.words
 
     def apply(self, world: World) -> Any:
@@ -56,7 +55,6 @@ class StopStore(NamedTuple):
 
     @property
     def text(self) -> str:
-        """It in words."""
         return f"store {self.store} falls silent"
 
     def apply(self, world: World) -> None:
@@ -71,7 +69,6 @@ class ResumeStore(NamedTuple):
 
     @property
     def text(self) -> str:
-        """It in words."""
         return f"store {self.store} comes back"
 
     def apply(self, world: World) -> None:
@@ -87,7 +84,6 @@ class CutOff(NamedTuple):
 
     @property
     def text(self) -> str:
-        """It in words."""
         return f"PD and store {self.store} hear of each other again" if self.again else f"store {self.store} is cut off"
 
     def apply(self, world: World) -> None:
@@ -100,7 +96,6 @@ class FailOver(NamedTuple):
 
     @property
     def text(self) -> str:
-        """It in words."""
         return "another PD leads"
 
     def apply(self, world: World) -> None:
@@ -115,7 +110,6 @@ class StartStore(NamedTuple):
 
     @property
     def text(self) -> str:
-        """It in words."""
         return f"store {self.store if isinstance(self.store, int) else self.store.id} joins"
 
     def apply(self, world: World) -> None:
@@ -130,7 +124,6 @@ class SetRules(NamedTuple):
 
     @property
     def text(self) -> str:
-        """It in words."""
         return f"{len(self.rules)} placement rules"
 
     def apply(self, world: World) -> None:
@@ -147,7 +140,6 @@ class SetFlow(NamedTuple):
 
     @property
     def text(self) -> str:
-        """It in words."""
         return f"{len(self.regions)} regions: {self.kind} {self.bytes_s / (1 << 20):.1f} MiB/s"
 
     def apply(self, world: World) -> None:
@@ -165,7 +157,6 @@ class SlowDisk(NamedTuple):
 
     @property
     def text(self) -> str:
-        """It in words."""
         found = "is as before" if self.mib_s is None else f"gives {self.mib_s:g} MiB/s"
         return f"the disk of store {self.store} {found}"
 
@@ -185,7 +176,6 @@ class Grow(NamedTuple):
 
     @property
     def text(self) -> str:
-        """It in words."""
         return f"region {self.region} grows by {self.mib_a_tick} MiB a tick"
 
     def apply(self, world: World) -> None:
@@ -200,7 +190,6 @@ class UsePolicy(NamedTuple):
 
     @property
     def text(self) -> str:
-        """It in words."""
         return f"policy {self.policy.name}"
 
     def apply(self, world: World) -> None:

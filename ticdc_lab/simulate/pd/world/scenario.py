@@ -171,7 +171,6 @@ class Words:
     words: Text
 
     def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
-        """Give the changes that it is."""
         try:
             read_words(self.words)
         except Refused as e:
@@ -188,7 +187,6 @@ class Stop:
     down_us: Duration | None = None
 
     def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
-        """Give the changes that it is."""
         down_s = None if self.down_us is None else self.down_us / SECOND_US
         yield Timed(event.at_us, StopStore(_id(self.store), down_s))
 
@@ -200,7 +198,6 @@ class ResumeStoreEvent:
     store: Node
 
     def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
-        """Give the changes that it is."""
         yield Timed(event.at_us, ResumeStore(_id(self.store)))
 
 
@@ -212,7 +209,6 @@ class Cut:
     for_us: Lasting | None = None
 
     def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
-        """Give the changes that it is."""
         yield Timed(event.at_us, CutOff(_id(self.store)))
         if self.for_us is not None:
             yield Timed(event.at_us + self.for_us, CutOff(_id(self.store), again=True))
@@ -223,7 +219,6 @@ class FailsOver:
     """Another PD leads."""
 
     def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
-        """Give the changes that it is."""
         yield Timed(event.at_us, FailOver())
 
 
@@ -234,7 +229,6 @@ class JoinStore:
     store: Node
 
     def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
-        """Give the changes that it is."""
         yield Timed(event.at_us, StartStore(_id(self.store)))
 
 
@@ -247,7 +241,6 @@ class Reads:
     mib_s: int = 16
 
     def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
-        """Give the changes that it is."""
         found = _regions(self.regions, regions, f"{scenario.file}:{event.line}")
         yield Timed(event.at_us, SetFlow(self.flow, found, self.mib_s * _MIB))
 
@@ -267,7 +260,6 @@ class Grows:
     mib_s: int = 8
 
     def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
-        """Give the changes that it is."""
         _known([self.region], regions, f"{scenario.file}:{event.line}")
         yield Timed(event.at_us, Grow(self.region, self.mib_s * scenario.settings.tick_us / SECOND_US))
 
@@ -281,7 +273,6 @@ class SlowDiskEvent:
     for_us: Lasting | None = None
 
     def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
-        """Give the changes that it is."""
         yield Timed(event.at_us, SlowDisk(_id(self.store), self.mib_s))
         if self.for_us is not None:
             yield Timed(event.at_us + self.for_us, SlowDisk(_id(self.store), None))

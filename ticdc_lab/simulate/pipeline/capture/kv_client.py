@@ -71,10 +71,7 @@ def frontier_ts(puller: Puller) -> int:
 def failed(puller: Puller, stream: PulledStream, at_us: int, ask_us: int) -> Puller:
     """Turn a stream into a gap, which is as far as the stream was."""
     gap = Gap(stream.start, stream.end, stream.resolved_ts, at_us, ask_us, stream.tries + 1)
-    return puller._replace(
-        streams=puller.streams.delete(stream.request_id),
-        gaps=tuple(sorted((*puller.gaps, gap))),
-    )
+    return puller._replace(streams=puller.streams.delete(stream.request_id), gaps=tuple(sorted((*puller.gaps, gap))))
 
 
 def parts_of(gap: Gap, regions: tuple[KvRegion, ...]) -> tuple[list[GapPart], list[Gap]]:

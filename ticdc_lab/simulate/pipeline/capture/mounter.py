@@ -76,9 +76,7 @@ def taken(sorter: Sorter, upto_ts: int, room: int) -> tuple[Sorter, list[Row]]:
         SortedRun(run.rows, end) if end < len(run.rows) else SortedRun() for run, end in zip(runs, ends, strict=True)
     ]
     return sorter._replace(
-        memory=left[0],
-        runs=tuple(run for run in left[1:] if run.rows),
-        drained_ts=max(sorter.drained_ts, drained_ts),
+        memory=left[0], runs=tuple(run for run in left[1:] if run.rows), drained_ts=max(sorter.drained_ts, drained_ts)
     ), found
 
 

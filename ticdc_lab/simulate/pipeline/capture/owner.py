@@ -11,14 +11,7 @@ from ticdc_lab.simulate.machine import Decided, Ignored, Send
 from ticdc_lab.simulate.pipeline.capture.mounter import tables_at
 from ticdc_lab.simulate.pipeline.capture.state import CaptureDesk, Duty
 from ticdc_lab.simulate.pipeline.settings import MYSQL
-from ticdc_lab.simulate.pipeline.sink_messages import (
-    DOWNSTREAM,
-    Admin,
-    AdminWritten,
-    Execute,
-    Executed,
-    Resolved,
-)
+from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM, Admin, AdminWritten, Execute, Executed, Resolved
 from ticdc_lab.simulate.pipeline.tables import FinishedJob
 from ticdc_lab.simulate.scheduler.capture import owner_rev
 from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState, unsynced

@@ -23,8 +23,11 @@ from ticdc_lab.simulate.pipeline.tidb import TIDB
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.monitor import Found
 
-STAND, SILENT, RESUMED = "Stopped Changefeeds Stand", "Stopped Changefeeds Are Silent", "Resumed At The Checkpoint"
-CHANGEFEED_INVARIANTS = (STAND, SILENT, RESUMED)
+STAND, SILENT, RESUMED = CHANGEFEED_INVARIANTS = (
+    "Stopped Changefeeds Stand",
+    "Stopped Changefeeds Are Silent",
+    "Resumed At The Checkpoint",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +168,7 @@ class ChangefeedsAuditor:
                 if known is None or known.state != NORMAL:
                     return SILENT, f"{after.address} sends {what} of {name}, which it knows to be stopped"
                 if since_us is not None and kernel.now_us - since_us > self.silent_us:
-                    return (
-                        SILENT,
-                        f"{after.address} sends {what} of {name}, stopped since {since_us / 1e6:g} s",
-                    )
+                    return (SILENT, f"{after.address} sends {what} of {name}, stopped since {since_us / 1e6:g} s")
         return None
 
     def _stepped(self, kernel: Kernel, at: Address, step: ChangefeedStep) -> Found:

@@ -79,7 +79,6 @@ class _AskedOfEtcd:
     __slots__ = ()
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield kernel.Ask(event.at_us, ETCD, self)
 
 

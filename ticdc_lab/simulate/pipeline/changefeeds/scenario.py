@@ -61,7 +61,6 @@ class SlowChangefeed:
     for_us: Lasting | None = None
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield from paced(self.rows_per_s, self.for_us, event, scenario, downstream_of(self.of))
 
 
@@ -73,7 +72,6 @@ class StandingChangefeed:
     for_us: Lasting
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        """Give what it is to the kernel."""
         yield from paced(0, self.for_us, event, scenario, downstream_of(self.of))
 
 

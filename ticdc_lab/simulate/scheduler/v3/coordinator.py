@@ -136,11 +136,7 @@ class _Mark(NamedTuple):
 
 
 def advance(
-    replications: Replications,
-    plan: WantedSpans,
-    *,
-    barrier_ts: int | None = None,
-    floor_ts: int = 0,
+    replications: Replications, plan: WantedSpans, *, barrier_ts: int | None = None, floor_ts: int = 0
 ) -> GlobalWatermarks:
     """Find how far all wanted spans are.
 
@@ -169,11 +165,7 @@ def advance(
         because = f"a barrier stands at {barrier_ts}" if checkpoint > barrier_ts else because
         checkpoint, resolved = min(checkpoint, barrier_ts), min(resolved, barrier_ts)
     return GlobalWatermarks(
-        checkpoint,
-        resolved,
-        max(m.last_synced_ts for m in marks),
-        min(m.puller_resolved_ts for m in marks),
-        because,
+        checkpoint, resolved, max(m.last_synced_ts for m in marks), min(m.puller_resolved_ts for m in marks), because
     )
 
 

@@ -135,14 +135,7 @@ class ReplicationsDraft:
     def finished(self) -> Replications:
         """Give the record after the step."""
         return Replications(
-            self.sets,
-            self.running,
-            self.on,
-            self.primaries,
-            self.exact,
-            self.watched,
-            self.absent,
-            self.steady,
+            self.sets, self.running, self.on, self.primaries, self.exact, self.watched, self.absent, self.steady
         )
 
     def get(self, span: Key) -> ReplicationSet | None:
@@ -320,9 +313,7 @@ NEWER_NOWHERE: Map[Key, int] = Map()
 
 
 def rebuild(
-    replications: Replications,
-    heard: Mapping[Address, Iterable[TableStatus]],
-    checkpoint_ts: int,
+    replications: Replications, heard: Mapping[Address, Iterable[TableStatus]], checkpoint_ts: int
 ) -> ReplicationsDraft:
     """Make all records from what the captures have, once, when all of them have answered the new owner.
 

@@ -14,11 +14,7 @@ from typing import NamedTuple
 from immutables import Map
 
 from ticdc_lab.simulate.machine import Address, Changed, Ignored, Output, Send, replace, stepped
-from ticdc_lab.simulate.scheduler.v4.messages import (
-    NodeHeartbeat,
-    SetNodeLivenessRequest,
-    SetNodeLivenessResponse,
-)
+from ticdc_lab.simulate.scheduler.v4.messages import NodeHeartbeat, SetNodeLivenessRequest, SetNodeLivenessResponse
 
 ALIVE, DRAINING, STOPPING, UNKNOWN = "ALIVE", "DRAINING", "STOPPING", "UNKNOWN"
 ORDER = (ALIVE, DRAINING, STOPPING)
@@ -155,10 +151,7 @@ def commanded(state: DrainController, plans: Iterable[NodeCommand], at_us: int) 
 
 
 def liveness_advanced(
-    state: DrainController,
-    managed: Callable[[Address], bool],
-    ready_to_stop: Callable[[Address], bool],
-    at_us: int,
+    state: DrainController, managed: Callable[[Address], bool], ready_to_stop: Callable[[Address], bool], at_us: int
 ) -> Stepped:
     """Plan and send in one go (AdvanceLiveness)."""
     return commanded(state, planned(state, managed, ready_to_stop), at_us)

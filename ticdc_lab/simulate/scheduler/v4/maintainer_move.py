@@ -11,11 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ticdc_lab.simulate.machine import Address, Changed, Output, Send, replace
-from ticdc_lab.simulate.scheduler.v4.messages import (
-    AddMaintainerRequest,
-    MaintainerStatus,
-    RemoveMaintainerRequest,
-)
+from ticdc_lab.simulate.scheduler.v4.messages import AddMaintainerRequest, MaintainerStatus, RemoveMaintainerRequest
 
 ABSENT, SCHEDULING, WORKING = "absent", "scheduling", "working"
 REMOVE_ORIGIN, ORIGIN_STOPPED, ADD_TARGET = "removeOrigin", "originStopped", "addTarget"

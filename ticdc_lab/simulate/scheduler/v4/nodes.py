@@ -172,10 +172,7 @@ def heard(state: MaintainerState, sender: Address, message: HeartBeatRequest, at
     if (message.node_epoch, message.seq) <= (node.epoch, node.seq):
         return state, [Ignored(message, f"{sender} has said more since")]
     known = node._replace(
-        seq=message.seq,
-        checkpoint_ts=message.checkpoint_ts,
-        resolved_ts=message.resolved_ts,
-        slowest=message.slowest,
+        seq=message.seq, checkpoint_ts=message.checkpoint_ts, resolved_ts=message.resolved_ts, slowest=message.slowest
     )
     state = replace(state, nodes=state.nodes.set(sender, known))
     if not state.bootstrapped:

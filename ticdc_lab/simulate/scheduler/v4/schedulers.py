@@ -183,12 +183,7 @@ def move_limit(initial: int) -> int:
 
 
 def drained(
-    control: Control,
-    state: DrainState,
-    address: Address,
-    batch_size: int,
-    prefer: tuple[Hashable, ...],
-    at_us: int,
+    control: Control, state: DrainState, address: Address, batch_size: int, prefer: tuple[Hashable, ...], at_us: int
 ) -> tuple[Control, DrainState, list[Output]]:
     """Move spans from the target to the emptiest other nodes, at most a batch, at most the limit at once.
 
