@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -15,6 +17,7 @@ from test_generated_logs import FAULTS, every_fault
 from tiny_logs import row, table_of
 
 from ticdc_lab import load
+from ticdc_lab.answers.summary import of_load
 from ticdc_lab.audit import audit_table, audited, history
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.dispatch.infer import move_causes, move_causes_table
@@ -138,3 +141,14 @@ def test_transactions_of_files_are_those_of_events(classic: SparkSession, tmp_pa
 
     assert restored(log.stored) == restored(None)
     assert len(restored(log.stored)) > 100
+
+
+def test_load_of_files_is_that_of_events(classic: SparkSession, tmp_path: Path) -> None:
+    """Over time, by partition and by table, and what no watermark has resolved."""
+    log = _materialised(classic, tmp_path, LOGS[1])
+    assert log.stored is not None
+    found, expected = of_load(log), of_load(replace(log, _files=()))
+    assert found.keys() == expected.keys()
+    for name, frame in found.items():
+        pd.testing.assert_frame_equal(frame, expected[name])
+    assert len(found["load"]) > 10

@@ -38,6 +38,7 @@ from ticdc_lab.facts.overview import (
     steps_of,
     watermark_steps,
 )
+from ticdc_lab.facts.places import NAMED_BY, with_places
 from ticdc_lab.facts.watermarks import partitions_of
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables.checksum_findings import verify_checksums
@@ -170,8 +171,11 @@ def of_facts(log: ChangeLog) -> dict[str, Any]:
 
 def of_load(log: ChangeLog) -> dict[str, pd.DataFrame]:
     """The part of a :class:`Summary` that counting rows over time gives."""
-    measure = Measure.of(log.facts)
-    load = Load.read(measure, counted_load(log.events, measure).toArrow())
+    measure, stored = Measure.of(log.facts), log.stored
+    form = pa.schema([(name, pa.int64()) for name in ("place", *measure.read)])
+    rows = log.events if stored is None else stored.rows((*NAMED_BY, *measure.read), with_places, form)
+    with log.reading():
+        load = Load.read(measure, counted_load(rows, measure).toArrow())
     tables = {"tables": exact(load.tables()[:POINTS])} if log.has_commit_ts else {}
     return {"load": exact(load.over_time("home")), "load_by_table": exact(load.over_time("table"))} | tables
 

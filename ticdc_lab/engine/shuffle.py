@@ -63,6 +63,15 @@ class MadeByWorkers:
     read: Callable[[str], Batches]
     schema: pa.Schema
 
+    def mapped(self, kernel: Kernel, schema: StructType | str) -> DataFrame:
+        """What a kernel makes of each piece's rows, one task a piece."""
+        pieces, read = self.pieces, self.read
+
+        def run(numbered: Batches) -> Batches:
+            yield from kernel(chain.from_iterable(read(pieces[i]) for b in numbered for i in b["id"].to_pylist()))
+
+        return self.spark.range(0, len(pieces), 1, max(1, len(pieces))).mapInArrow(run, schema)
+
 
 def by_key(
     rows: DataFrame | MadeByWorkers,
@@ -161,10 +170,8 @@ def in_one(rows: DataFrame, kernel: Kernel, schema: StructType | str, *, order: 
 def _in_packs(
     rows: MadeByWorkers, key: str, kernel: Kernel, schema: StructType | str, order: Sequence[str]
 ) -> DataFrame:
-    spark = rows.spark
-    buckets = max(PACKED_BUCKETS, int(spark.conf.get("spark.sql.shuffle.partitions") or 0))
-    pieces = spark.range(0, len(rows.pieces), 1, max(1, len(rows.pieces)))
-    packed = pieces.mapInArrow(_packing(rows.pieces, rows.read, key, buckets), _PACK)
+    buckets = max(PACKED_BUCKETS, int(rows.spark.conf.get("spark.sql.shuffle.partitions") or 0))
+    packed = rows.mapped(_packing(key, buckets), _PACK)
     unpack = _unpacking(kernel, rows.schema, order)
     return packed.repartition(_BUCKET).sortWithinPartitions(_BUCKET).mapInArrow(unpack, schema)
 
@@ -173,10 +180,10 @@ _PACK = f"{_BUCKET} int, pack binary"
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-def _packing(pieces: tuple[str, ...], read: Callable[[str], Batches], key: str, buckets: int) -> Kernel:
-    def run(numbered: Batches) -> Batches:
+def _packing(key: str, buckets: int) -> Kernel:
+    def run(rows: Batches) -> Batches:
         held: list[pa.RecordBatch] = []
-        for batch in chain.from_iterable(read(pieces[i]) for b in numbered for i in b["id"].to_pylist()):
+        for batch in rows:
             held.append(batch)
             if sum(map(len, held)) >= PACKED:
                 yield _packs(held, key, buckets)

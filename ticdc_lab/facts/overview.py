@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from ticdc_lab.engine.shuffle import in_one
+from ticdc_lab.engine.shuffle import MadeByWorkers, in_one
 from ticdc_lab.events.arrays import NO_TS, Batches, Ints, timestamps
 from ticdc_lab.events.tso import LOGICAL_BITS, physical_ms
 from ticdc_lab.facts.gathering import FACTS, PLACE, log_facts
@@ -295,7 +295,11 @@ def _in_order(tables: pa.Table) -> pa.Table:
     return tables.take(pc.sort_indices(tables, [(c, "ascending", "at_start") for c in TABLE]))
 
 
-def counted_load(events: DataFrame, measure: Measure) -> DataFrame:
-    """What the tasks count of a log for :meth:`Load.read`: some hundred rows each."""
+def counted_load(events: DataFrame | MadeByWorkers, measure: Measure) -> DataFrame:
+    """What the tasks count of a log for :meth:`Load.read`, some hundred rows each; of its events, or of rows as
+    :func:`with_places` makes them.
+    """
+    if isinstance(events, MadeByWorkers):
+        return events.mapped(measure.counted, _COUNTED)
     rows = events.where(IS_ROW).select(place_col().alias("place"), *measure.read)  # four names cost as much as all else
     return rows.mapInArrow(measure.counted, _COUNTED)

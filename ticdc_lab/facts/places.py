@@ -85,6 +85,11 @@ def placed(events: pa.Table) -> tuple[pa.Table, pa.Array]:
     return each.append_column("place", numbers), numbers.take(pa.array(of))
 
 
+def with_places(events: pa.Table) -> pa.Table:
+    """Events with the number of each one's ``place``."""
+    return events.append_column("place", placed(events)[1])
+
+
 def _distinct(code: Ints) -> tuple[Ints, Ints]:
     """Where each different number first stands, in order of the numbers, and which of those each is."""
     size = int(code.max(initial=-1)) + 1
