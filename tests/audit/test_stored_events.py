@@ -25,6 +25,7 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import DISPATCH
 from ticdc_lab.facts import LogFacts
+from ticdc_lab.sources import parquet
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.parquet import StoredEvents
 from ticdc_lab.transactions import known_places, of_restored, restoring
@@ -126,11 +127,17 @@ def test_planted_faults_are_found_in_files(classic: SparkSession, tmp_path: Path
     assert found.to_pylist() == audit_table(table, protocol="open-protocol", causes=expected).to_pylist()
 
 
-def test_transactions_of_files_are_those_of_events(classic: SparkSession, tmp_path: Path) -> None:
+def test_transactions_of_files_are_those_of_events(
+    classic: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All of a transaction come together, from whichever file; the log says so itself where it was decoded by Spark."""
     log = _materialised(classic, tmp_path, LOGS[3])
     assert log.stored is not None
     assert log.sampled(Sample(partitions=frozenset({0}))).stored is None
+    assert log.counts is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(parquet, "HELD", log.counts.events - 1)
+        assert log.stored is None, "one task might have to hold them all"
 
     def restored(stored: StoredEvents | None) -> list[str]:
         found = of_restored(

@@ -201,9 +201,13 @@ class ChangeLog:
 
     @property
     def stored(self) -> StoredEvents | None:
-        """Its events as files that the workers read themselves, which Spark hands on slowly; None where it has none."""
+        """Its events as files that the workers read themselves, as Spark hands rows on slowly.
+
+        None where it has none, and of a log so large that Spark's own rows are safer: it sorts them on disk.
+        """
         spark = self.messages.sparkSession
-        if not self._files or self.sample is not None or is_sail(spark):
+        large = self.counts is not None and self.counts.events > parquet.HELD
+        if not self._files or large or self.sample is not None or is_sail(spark):
             return None
         return StoredEvents(spark, tuple(map(str, self._files)))
 

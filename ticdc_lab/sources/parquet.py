@@ -59,6 +59,10 @@ Decode = Callable[..., Batches]
 """Batches to batches; a second argument is told what each file holds, or is None."""
 
 
+HELD = 1 << 24
+"""Events of a log that workers read themselves, at most: if all are of one row, one task holds 2 GiB of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredEvents:
     """Files of :data:`ticdc_lab.events.schema.DECODED` that the workers of Spark read themselves."""
