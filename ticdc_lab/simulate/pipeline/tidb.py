@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain
 from typing import TypeVar
 
 from ticdc_lab.simulate.machine import (
@@ -128,32 +129,34 @@ class Clients:
             return
         latches, altering = state.latches.mutate(), state.altering
         waiting: list[int] = []
+        begun: list[int] = []
         blocked: set[int] = set()
-        closed, begun, awaited = set(altering), set[int](), set[int]()
+        closed = altering
         for number in due:
             item = items[number]
-            keys, tables = item.keys, item.tables
-            free = closed.isdisjoint(tables) and blocked.isdisjoint(keys) and not any(map(latches.__contains__, keys))
+            keys = item.keys
+            free = blocked.isdisjoint(keys) and not any(map(latches.__contains__, keys))
+            free = free and (not closed or closed.isdisjoint(item.tables))
             if item.job:
-                free = free and all(map(tables.isdisjoint, (awaited, begun, self._written())))
-                closed |= tables
+                free = free and item.tables.isdisjoint(self._written(waiting, begun))
+                closed |= item.tables
             if not free:
                 waiting.append(number)
                 blocked.update(keys)
-                awaited |= tables
                 continue
-            begun |= tables
+            begun.append(number)
             if item.job:
-                altering |= tables
+                altering |= item.tables
             for key in keys:
                 latches[key] = number
             start_ts = self._begun(number, 0)
             self._send_prewrites(start_ts, keys[0], item.mutations, keys)
         self.state = state._replace(next=until, waiting=tuple(waiting), latches=latches.finish(), altering=altering)
 
-    def _written(self) -> set[int]:
-        """Give the tables that transactions write which were open before this step."""
-        return {table for txn in self.state.open.values() for table in self.items[txn[0]].tables}
+    def _written(self, *others: Sequence[int]) -> set[int]:
+        """Give the tables of transactions that were open before this step, and of others."""
+        numbers = chain((txn[0] for txn in self.state.open.values()), *others)
+        return {table for number in numbers for table in self.items[number].tables}
 
     def _ts(self) -> int:
         ts = self._last_ts + 1

@@ -74,7 +74,7 @@ PREWRITING, HELD, COMMITTING, FINISHING, ROLLING_BACK = (
 class Item(NamedTuple):
     """One transaction of the load, a DDL job's among them.
 
-    ``keys`` are those of its mutations, the primary key first; ``tables`` are those it writes, or changes.
+    ``keys`` are those of its mutations, the primary key first.
     """
 
     at_us: int
@@ -82,8 +82,15 @@ class Item(NamedTuple):
     mutations: tuple[Mutation, ...]
     rolls_back: bool
     keys: tuple[int, ...]
-    tables: frozenset[int]
     job: FinishedJob | None = None
+
+    @property
+    def tables(self) -> frozenset[int]:
+        """Give those it writes, or changes."""
+        if self.job is None:
+            return frozenset(key >> WIDTH for key in self.keys)
+        changed = (self.job.dropped, self.job.info.id if self.job.info else None)
+        return frozenset(table for table in changed if table is not None)
 
 
 Open: TypeAlias = "tuple[int, str, int, int, int]"
@@ -153,11 +160,9 @@ def items_of(load: Load) -> tuple[Item, ...]:
 
 
 def _of_rows(at_us: int, hold_us: int, mutations: tuple[Mutation, ...], rolls_back: bool) -> Item:
-    keys = tuple([m[0] for m in mutations])
-    return made(Item, (at_us, hold_us, mutations, rolls_back, keys, frozenset([key >> WIDTH for key in keys]), None))
+    return made(Item, (at_us, hold_us, mutations, rolls_back, tuple([m[0] for m in mutations]), None))
 
 
 def _of_job(at_us: int, job: FinishedJob) -> Item:
-    changed = {job.dropped, job.info.id if job.info else None} - {None}
     mutation = Mutation(key_of(META, job.id), PUT, job)
-    return Item(at_us, 0, (mutation,), False, (mutation.key,), frozenset(t for t in changed if t is not None), job)
+    return Item(at_us, 0, (mutation,), False, (mutation.key,), job)

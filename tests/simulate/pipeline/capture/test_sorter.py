@@ -50,6 +50,16 @@ def test_a_transaction_leaves_whole_and_drained_ts_is_below_what_is_left():
     assert taken(sorter, 8, 100)[0].drained_ts == 9
 
 
+def test_a_row_that_comes_again_goes_out_again_and_one_that_is_not_due_is_not_looked_at():
+    """A region that is pulled anew sends what lies below what has gone out, behind newer rows of others."""
+    sorter, _ = taken(added(Sorter(0), [row(5, 1)], 100), 9, 100)
+    newer = added(sorter, [row(12, 2)], 100)
+    assert taken(newer, 9, 100) == (newer, [])
+    again, found = taken(added(newer, [row(11, 3), row(5, 1)], 100), 9, 100)
+    assert found == [row(5, 1)] and in_memory(again) == 2
+    assert taken(again, 12, 100)[1] == [row(11, 3), row(12, 2)]
+
+
 def test_deletes_of_a_transaction_come_before_updates_before_inserts():
     """And transactions of one commit_ts one after another."""
     rows = [

@@ -10,6 +10,7 @@ from immutables import Map
 from ticdc_lab.simulate.pipeline.capture.state import Row, Schema, SortedRun, Sorter, Version
 from ticdc_lab.simulate.pipeline.keys import shown
 from ticdc_lab.simulate.pipeline.tables import Cell, Change, FinishedJob, TableInfo
+from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.roles import Key
 
 # The sorter of a table: rows come in any order and go out by commit_ts, once everything before them is known.
@@ -24,7 +25,8 @@ def added(sorter: Sorter, rows: list[Row], memory_rows: int) -> Sorter:
     fresh, new = sorter.fresh, tuple(rows)
     while fresh and len(fresh[-1]) <= 2 * len(new):
         fresh, new = fresh[:-1], fresh[-1] + new
-    sorter = sorter._replace(fresh=(*fresh, new), n_fresh=sorter.n_fresh + len(rows))
+    fresh_ts = min(sorter.fresh_ts, min(rows)[0])
+    sorter = sorter._replace(fresh=(*fresh, new), n_fresh=sorter.n_fresh + len(rows), fresh_ts=fresh_ts)
     return _spilled(sorter) if in_memory(sorter) > memory_rows else sorter
 
 
@@ -50,7 +52,7 @@ def _sorted(sorter: Sorter) -> Sorter:
     for batch in sorter.fresh:
         rows += batch
     rows.sort()
-    return sorter._replace(memory=SortedRun(tuple(rows)), fresh=(), n_fresh=0)
+    return sorter._replace(memory=SortedRun(tuple(rows)), fresh=(), n_fresh=0, fresh_ts=MAX_TS)
 
 
 def taken(sorter: Sorter, upto_ts: int, room: int) -> tuple[Sorter, list[Row]]:
@@ -59,10 +61,11 @@ def taken(sorter: Sorter, upto_ts: int, room: int) -> tuple[Sorter, list[Row]]:
     Of each run no more than ``room`` rows can be among the first; those of the last one's commit_ts go with it, so that
     no transaction is torn.
     """
+    may_be_due = upto_ts > sorter.drained_ts or sorter.runs or sorter.fresh_ts <= upto_ts
+    if not may_be_due and not _is_due(sorter.memory, upto_ts):
+        return sorter, []
     if sorter.fresh:
         sorter = _sorted(sorter)
-    if upto_ts <= sorter.drained_ts and not sorter.runs and not _is_due(sorter.memory, upto_ts):
-        return sorter, []
     runs, bound = [sorter.memory, *sorter.runs], (upto_ts + 1,)
     ends = [bisect_left(run.rows, bound, run.at) for run in runs]
     found = _between(runs, [min(end, run.at + room) for run, end in zip(runs, ends, strict=True)])

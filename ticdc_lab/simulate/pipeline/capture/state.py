@@ -14,7 +14,7 @@ from ticdc_lab.simulate.pipeline.sink_messages import Write
 from ticdc_lab.simulate.pipeline.tables import FinishedJob, TableInfo
 from ticdc_lab.simulate.scheduler.capture import CaptureState
 from ticdc_lab.simulate.scheduler.etcd_messages import View
-from ticdc_lab.simulate.scheduler.executor import Executor
+from ticdc_lab.simulate.scheduler.executor import MAX_TS, Executor
 from ticdc_lab.simulate.scheduler.roles import Key
 
 # The data path of one table: its regions, its rows from the matcher to the sink, and how far each part is.
@@ -107,8 +107,8 @@ class Sorter(NamedTuple):
     ----------
     memory, fresh
         Sorted rows, and batches that came after those were sorted.
-    n_fresh
-        Rows of the latter.
+    n_fresh, fresh_ts
+        How many rows the latter have, and their lowest commit_ts.
     runs
         Sorted runs on disk.
     spilled
@@ -121,6 +121,7 @@ class Sorter(NamedTuple):
     memory: SortedRun = SortedRun()
     fresh: tuple[tuple[Row, ...], ...] = ()
     n_fresh: int = 0
+    fresh_ts: int = MAX_TS
     runs: tuple[SortedRun, ...] = ()
     spilled: int = 0
 
