@@ -5,12 +5,17 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 from conftest import events_frame
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit import audit
+from ticdc_lab.audit import audit, audit_table, audited
+from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.dispatch import infer_rules, move_causes
+from ticdc_lab.dispatch.infer import move_causes_table
+from ticdc_lab.events.schema import DISPATCH
+from ticdc_lab.facts import LogFacts
 
 RULES = {
     "shop.orders": "columns:user_id",
@@ -116,6 +121,23 @@ def test_without_commit_ts_nobody_can_tell_whether_a_table_is_dispatched_by_it(s
         found
         == {"id": {("error", False)}, "v": {("error", False), ("warning", False)}, "ts": {("warning", True)}}[rule]
     )
+
+
+def test_nothing_excuses_a_move_in_files_that_no_dispatcher_fills(spark: Any) -> None:
+    """A file of csv is of one table, so its rows were not sent by ts though they look so; on an engine and without."""
+    events = [e | {"commit_ts": None} for e in topic_by("ts")]
+    frame, check = events_frame(spark, events), "rows_stay_in_one_partition"
+    causes = frame.transform(move_causes)
+    table = with_hashes(frame, DISPATCH).toArrow()
+    how: dict[str, Any] = {"has_commit_ts": False, "checks": [check]}
+    on_engine = audit(frame, protocol="csv", causes=causes, **how).toArrow()
+    in_memory = audit_table(table, protocol="csv", causes=move_causes_table(table), **how)
+    facts = LogFacts.of(table)
+    computed = audited(frame, facts, lambda: causes, protocol="csv", has_commit_ts=False)
+    computed = computed.filter(pc.equal(computed["guarantee"], check))
+    for found in (on_engine, in_memory, computed):
+        assert set(found.filter(pc.is_valid(found["table"]))["severity"].to_pylist()) == {"error"}
+        assert not [m for m in found["message"].to_pylist() if "dispatch" in m]
 
 
 @pytest.mark.parametrize(("undated", "moved"), [(1, 30), (180, 18)])

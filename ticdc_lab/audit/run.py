@@ -40,6 +40,9 @@ _CAUSES = {
 _MOVES = "rows_stay_in_one_partition"
 """What a rule of dispatch may explain."""
 
+NOT_DISPATCHED = frozenset({"csv"})
+"""Protocols of storage folders alone: a file is of one table, and no dispatcher chooses it, so none explains a move."""
+
 Keys = dict[tuple[Any, ...], str]
 _NEEDED = ("kind", "commit_ts", "op", "query", *NAMES, *POSITION)
 
@@ -122,6 +125,7 @@ def audit(
     names = _chosen(checks, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample))
     of_rows, of_log = _apart(names)
     marks = log_marks(events)
+    causes = None if protocol in NOT_DISPATCHED else causes
     found: list[DataFrame] = []
     if of_rows:
         rows = _rows_judged(events, of_rows, marks.select("promises"), causes, has_commit_ts=has_commit_ts, chunk=chunk)
@@ -178,7 +182,7 @@ def audited(
     stated = Stated.read(facts, protocol=protocol)
     of_the_log = batches_of(_of_log(of_log, stated, most=max_per_guarantee), at_once=AT_ONCE)
     found = pa.concat_tables([judged_rows(of_rows, None), pa.Table.from_batches(of_the_log, FOUND)])
-    if pc.any(pc.equal(found["guarantee"], _MOVES)).as_py():
+    if protocol not in NOT_DISPATCHED and pc.any(pc.equal(found["guarantee"], _MOVES)).as_py():
         others = found.filter(pc.not_equal(found["guarantee"], _MOVES))
         found = pa.concat_tables([others, judged_rows([_MOVES], causes())])
     return _in_order(_keyed(found, _keys_at(_places(found), events)), max_per_guarantee)
@@ -219,7 +223,8 @@ def audit_table(
     found = list(batches_of(_of_log(of_log, Stated.read(facts, protocol=protocol)), at_once=AT_ONCE))
     if of_rows:
         promises = Promises.read(facts)
-        judge = _judge_of(of_rows, None if causes is None else Causes.read(causes, promises))
+        explained = causes is not None and protocol not in NOT_DISPATCHED
+        judge = _judge_of(of_rows, Causes.read(causes, promises) if explained else None)
         changes = Changes.read(changes_of(events))
         odd = suspects(changes, promises, has_commit_ts=has_commit_ts) if len(changes) else None
         found += [judge(odd)] if odd is not None else []
