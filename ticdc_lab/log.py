@@ -324,13 +324,14 @@ class Log:
         """
         from ticdc_lab.dispatch.advise import PARTITIONS, advise
 
-        now, limits = self.recorded_partitions()
-        counts = [partitions] if isinstance(partitions, int) else [*(partitions or (*PARTITIONS, now))]
-        for n in counts:
+        given = [partitions] if isinstance(partitions, int) else partitions
+        for n in given or ():
             check_partitions(n)
         self.change_log.require_commit_ts("advice")
+        recorded, limits = self.recorded_partitions()
+        counts = (*PARTITIONS, recorded) if given is None else given
         found = advise(self.events, protocol=self.protocol, partitions=counts, keep=keep, allow_risk=allow_risk)
-        return answers.advice(found, now=None if limits else now, limits=limits)
+        return answers.advice(found, now=None if limits else recorded, limits=limits if given is None else ())
 
     def expand(
         self, *, after: int, before: int | None = None, strategy: str | None = None, at: int | str | None = None,

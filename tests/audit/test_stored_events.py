@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pandas as pd
@@ -11,16 +13,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from conftest import events_frame, golden
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from test_generated_logs import FAULTS, every_fault
 from tiny_logs import row, table_of
 
 from ticdc_lab import load
-from ticdc_lab.answers.summary import of_load
+from ticdc_lab.answers.summary import of_load, of_transactions
 from ticdc_lab.audit import audit_table, audited, history
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.dispatch.infer import move_causes, move_causes_table
+from ticdc_lab.engine import shuffle
+from ticdc_lab.engine.sessions import is_sail, parallelism
+from ticdc_lab.engine.shuffle import Batches, MadeByWorkers, by_key
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import DISPATCH
@@ -45,7 +51,7 @@ def _materialised(spark: SparkSession, folder: Path, name: str) -> ChangeLog:
 def _read(log: ChangeLog, columns: tuple[str, ...], narrow: object, form: pa.Schema) -> list[tuple[int, ...]]:
     files = tuple(map(str, log._files))
     made = StoredEvents(log.events.sparkSession, files).rows(columns, narrow, form)  # type: ignore[arg-type]
-    whole = pa.Table.from_batches([b for f in files for b in made.read(f)], schema=form)
+    whole = pa.Table.from_batches([b for piece in made.pieces for b in made.read(piece)], schema=form)
     return sorted(map(repr, whole.to_pylist()))
 
 
@@ -85,12 +91,47 @@ def test_a_file_that_is_gone_is_said_in_words(spark: SparkSession, tmp_path: Pat
     """With what to do."""
     made = StoredEvents(spark, ()).rows((), lambda rows: rows, pa.schema([]))
     with pytest.raises(SourceError, match=r"gone\.parquet is gone"):
-        next(made.read(str(tmp_path / "gone.parquet")))
+        next(made.read((str(tmp_path / "gone.parquet"), 0)))
 
 
 def test_only_sparks_workers_read_whole_logs_so(spark: SparkSession, tmp_path: Path) -> None:
     """The embedded engine reads files as quickly itself."""
-    assert _materialised(spark, tmp_path, LOGS[0]).stored is None
+    assert (_materialised(spark, tmp_path, LOGS[0]).stored is None) == is_sail(spark)
+
+
+def test_files_are_shared_where_there_are_few(classic: SparkSession, tmp_path: Path) -> None:
+    """Each row comes from one task, and no task has all of a large file."""
+    files = _in_files(table_of([row(0, i, i) for i in range(50)]), tmp_path, 1)
+    form = pa.schema([("offset", pa.int64())])
+    made = StoredEvents(classic, files).rows(("offset",), lambda rows: rows, form)
+    parts = [pa.Table.from_batches(made.read(piece), form)["offset"].to_pylist() for piece in made.pieces]
+    assert len(parts) == parallelism(classic) > 1 and max(map(len, parts)) < 50
+    assert sorted(chain.from_iterable(parts)) == [*range(50)]
+
+
+def test_tasks_get_as_many_buckets_each(classic: SparkSession) -> None:
+    """All of a key in one call, in small batches, sorted; by the hash of its number some tasks would get four."""
+    form = pa.schema([("key", pa.int64()), ("n", pa.int64())])
+    rows = pa.table({"key": [i % 1000 for i in range(4000)], "n": range(4000)}, schema=form)
+    pieces = tuple(range(4))
+    made = MadeByWorkers(classic, pieces, lambda i: iter(rows.slice(1000 * i, 1000).to_batches()), form)
+
+    def told(batches: Batches) -> Batches:
+        own = [b for b in batches if len(b)]
+        task = TaskContext.get()
+        assert task is not None
+        keys = [b["key"].to_pylist() for b in own]
+        flat = [*chain.from_iterable(keys)]
+        fine = flat == sorted(flat) and max(map(len, keys)) <= shuffle.PACKED
+        yield pa.record_batch(
+            {"task": [task.partitionId()], "keys": [len(set(flat))], "rows": [len(flat)], "fine": [fine]}
+        )
+
+    found = by_key(made, "key", told, "task long, keys long, rows long, fine boolean", order=["n"]).toArrow()
+    assert all(found["fine"].to_pylist())
+    assert (sum(found["keys"].to_pylist()), sum(found["rows"].to_pylist())) == (1000, 4000)
+    tasks = Counter(found["task"].to_pylist())
+    assert len(tasks) == shuffle.TASKS_A_CORE * parallelism(classic) and len({*tasks.values()}) == 1
 
 
 def _in_files(table: pa.Table, folder: Path, n: int) -> tuple[str, ...]:
@@ -136,8 +177,8 @@ def test_transactions_of_files_are_those_of_events(
     assert log.sampled(Sample(partitions=frozenset({0}))).stored is None
     assert log.counts is not None
     with monkeypatch.context() as patched:
-        patched.setattr(parquet, "HELD", log.counts.events - 1)
-        assert log.stored is None, "one task might have to hold them all"
+        patched.setattr(parquet, "PACKED_EVENTS", log.counts.events - 1)
+        assert not log.stored.may_be_packed, "one task might have to hold them all"
 
     def restored(stored: StoredEvents | None) -> list[str]:
         found = of_restored(
@@ -146,15 +187,33 @@ def test_transactions_of_files_are_those_of_events(
         )  # fmt: skip
         return sorted(map(repr, found.toArrow().to_pylist()))
 
-    assert restored(log.stored) == restored(None)
-    assert len(restored(log.stored)) > 100
+    asked = _counting(monkeypatch)
+    from_files = restored(log.stored)
+    assert len(asked) == 1, "Spark's own reader gives the same rows"
+    assert from_files == restored(None) and len(from_files) > 100
+    of_transactions(log)
+    assert len(asked) == 2
+    log._files[0].unlink()
+    with pytest.raises(SourceError, match=r"is not as it was left: .* is gone"):
+        of_transactions(log)
 
 
-def test_load_of_files_is_that_of_events(classic: SparkSession, tmp_path: Path) -> None:
+def _counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One more each time that files are read by workers."""
+    asked, rows = [], StoredEvents.rows
+    monkeypatch.setattr(StoredEvents, "rows", lambda *given: asked.append(1) or rows(*given))
+    return asked
+
+
+def test_load_of_files_is_that_of_events(
+    classic: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Over time, by partition and by table, and what no watermark has resolved."""
     log = _materialised(classic, tmp_path, LOGS[1])
     assert log.stored is not None
+    asked = _counting(monkeypatch)
     found, expected = of_load(log), of_load(replace(log, _files=()))
+    assert len(asked) == 1
     assert found.keys() == expected.keys()
     for name, frame in found.items():
         pd.testing.assert_frame_equal(frame, expected[name])

@@ -197,7 +197,8 @@ def test_advise_writes_a_changefeed_file(lab: Any, tmp_path: Path) -> None:
     """What it recommends is in the file, and can be dispatched by."""
     out, again = tmp_path / "d.toml", tmp_path / "d.jsonl"
     facts = json.loads(lab("advise", CANAL, "--partitions", "1,4", "--out", str(out), "--json").stdout)
-    assert facts["answer"].startswith(f"With {facts['partitions']} partitions, keeping the order of a row's changes")
+    assert (facts["partitions"], facts["partitions_now"]) == (4, 4)
+    assert facts["answer"].startswith("With 4 partitions, as now, keeping the order of a row's changes")
     assert facts["broken"]["row_order"][0] == 0
     assert {t["table"] for t in facts["tables"]} >= {"shop.orders", "shop.users"}
     lab("dispatch", CANAL, "--changefeed", str(out), "--out", str(again))

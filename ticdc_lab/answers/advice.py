@@ -24,7 +24,7 @@ def advice(found: Advice, *, now: int | None = None, limits: Sequence[str] = ())
 
     ``now`` is how many partitions the log has, ``limits`` what must be said where that is not known.
     """
-    told = values(found)
+    told = values(found) | {"partitions_now": now}
     head, *details = sentences(found, now)
     tables = pd.DataFrame(told["tables"])
     first = [c for c in ("table", "recommended", "rows", "share", "reasons", "risks", "why_not") if c in tables]
@@ -120,14 +120,15 @@ def sentences(advice: Advice, now: int | None = None) -> list[str]:
     """The advice as plain lines, for a terminal; ``now`` is how many partitions the log has."""
     n = advice.partitions
     even = advice.whole[n]
+    as_now = {now: ", as now,"}
     out = [
-        f"With {_partitions(n)}, keeping {' and '.join(SAID[g] for g in KEPT[advice.keep])}, the fullest takes"
+        f"With {_partitions(n)}{as_now.get(n, ',')} keeping {' and '.join(SAID[g] for g in KEPT[advice.keep])},"
+        " the fullest takes"
         f" {even.max_over_mean:.2f} times the mean",
         f"  moment by moment {even.in_time:.2f} times on average; 99 % of the loads stay below {even.p99:.2f} times the"
         f" mean; {unevenness(even.gini)}",
     ]
     others = {m: e for m, e in advice.whole.items() if m != n}
-    as_now = {now: ", as now,"}
     out += [
         f"  with {_partitions(m)}{as_now.get(m, '')} the fullest takes {e.max_over_mean:.2f} times"
         for m, e in others.items()

@@ -183,7 +183,8 @@ def of_load(log: ChangeLog) -> dict[str, pd.DataFrame]:
 def of_transactions(log: ChangeLog) -> dict[str, pd.DataFrame]:
     """The part of a :class:`Summary` that restoring transactions gives; the log needs commit_ts."""
     digests = of_restored(log.events, digested, DIGEST, places=known_places(log.facts, log.events), stored=log.stored)
-    digest = Digest.read(digests.toArrow())
+    with log.reading():
+        digest = Digest.read(digests.toArrow())
     return {"transaction_totals": exact(digest.totals), "transactions": exact(digest.sample)}
 
 

@@ -265,7 +265,7 @@ def judged(
         return lambda batches: _judged(batches, promises, own, has_commit_ts=has_commit_ts, at_once=chunk)
 
     rows: DataFrame | MadeByWorkers
-    if stored is not None and isinstance(beside, pa.Table):
+    if stored is not None and stored.may_be_packed and isinstance(beside, pa.Table):
         rows = stored.rows(_READ, narrowed, _FORM)
     else:
         rows = _narrow(events)

@@ -54,7 +54,7 @@ def _pickled(facts: LogFacts) -> pa.RecordBatch:
 
 
 _BLOCKS = 4
-"""Into how many blocks of offsets a mark's stretch is cut, at least, for :meth:`Marks.bound`."""
+"""Into how many blocks of offsets a mark's stretch is cut on average, at most, for :meth:`Marks.bound`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class _Bounds:
     """By group and block of offsets the newest mark before the block's end; the first block lies before all marks."""
 
     low: Ints
-    last: Ints
-    begin: Ints
+    n_blocks: Ints
+    first: Ints
     shift: int
     ts: Ints
 
@@ -106,26 +106,29 @@ class Marks:
         """What no mark that stands before an event in its group exceeds: for most events enough, and found at once."""
         bounds = self._bounds
         own = np.minimum(group, len(bounds.low) - 1)
-        block = np.clip((offset - bounds.low[own]) >> bounds.shift, -1, bounds.last[own] - 1)
-        block += bounds.begin[own] + 1
+        block = np.clip((offset - bounds.low[own]) >> bounds.shift, -1, bounds.n_blocks[own] - 1)
+        block += bounds.first[own] + 1
         found: Ints = bounds.ts[block]
         return found
 
     @cached_property
     def _bounds(self) -> _Bounds:
-        n = int(self.group[-1]) + 1
-        begin, end = (np.searchsorted(self.group, np.arange(n + 1), side=side) for side in ("left", "right"))
+        groups = np.arange(int(self.group[-1]) + 2)  # the last one stands for all without marks
+        begin, end = (np.searchsorted(self.group, groups, side=side) for side in ("left", "right"))
         there = end > begin
         low = np.where(there, self.offset[np.minimum(begin, len(self.ts) - 1)], 0)
         span = np.where(there, self.offset[end - 1] - low, 0)
         shift = (sum(span.tolist()) // (_BLOCKS * len(self.ts))).bit_length()
-        last = np.where(there, (span >> shift) + 1, 0)
-        ts = []
-        for a, b, first, blocks in zip(begin.tolist(), end.tolist(), low.tolist(), last.tolist(), strict=True):
-            ends = first + (np.arange(1, blocks) << shift)
-            inner = self.ts[a - 1 + np.searchsorted(self.offset[a:b], ends)]
-            ts += [np.array([NO_TS]), inner, self.ts[max(a, b - 1) : b]]
-        return _Bounds(low, last, np.cumsum(last + 1) - (last + 1), shift, np.concatenate(ts))
+        n_blocks = np.where(there, (span >> shift) + 1, 0)
+        first = np.cumsum(n_blocks + 1) - (n_blocks + 1)
+        of = np.repeat(groups, n_blocks)
+        block = np.arange(len(of)) - np.repeat(np.cumsum(n_blocks) - n_blocks, n_blocks)
+        ts = np.full(len(groups) + len(of), NO_TS)
+        is_last = block == n_blocks[of] - 1  # its end may lie beyond all numbers
+        ends = low[of] + (np.where(is_last, 0, block + 1) << shift)
+        newest = np.where(is_last, end[of] - 1, self.last_before(of, ends, np.zeros_like(of)))
+        ts[first[of] + 1 + block] = self.ts[newest]
+        return _Bounds(low, n_blocks, first, shift, ts)
 
     def _same_message(self, keys: Ints, at: Ints, wanted: Ints, seq: Ints) -> Bools:
         """Whether the next mark is of the event's own message, but earlier in it."""

@@ -41,7 +41,10 @@ _MOVES = "rows_stay_in_one_partition"
 """What a rule of dispatch may explain."""
 
 NOT_DISPATCHED = frozenset({"csv"})
-"""Protocols of storage folders alone: a file is of one table, and no dispatcher chooses it, so none explains a move."""
+"""Protocols of storage folders alone: a file is of one table, and no dispatcher chooses it, so none explains a move.
+
+canal-json is written there, too, but its rows do not tell where they lay.
+"""
 
 Keys = dict[tuple[Any, ...], str]
 _NEEDED = ("kind", "commit_ts", "op", "query", *NAMES, *POSITION)
@@ -81,8 +84,8 @@ def audit(
         moves are warnings that say why. With ``topic`` too, a cause holds in that topic only. With ``partition, offset,
         seq`` besides, rows that have them name events that do not lie where the rule puts them: a move from or to one
         stays an error and says so; a table with a null cause and no place may be dispatched by what the log does not
-        hold, and its moves are warnings. See :func:`ticdc_lab.dispatch.infer.move_causes`. Without it, moves are not
-        explained.
+        hold, and its moves are warnings. See :func:`ticdc_lab.dispatch.infer.move_causes`. Without it, and in
+        :data:`NOT_DISPATCHED`, moves are not explained.
     with_keys
         Look the rows' keys up in their images; False leaves ``key`` null and reads no image.
     chunk
@@ -125,7 +128,7 @@ def audit(
     names = _chosen(checks, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample))
     of_rows, of_log = _apart(names)
     marks = log_marks(events)
-    causes = None if protocol in NOT_DISPATCHED else causes
+    causes = causes if _are_explained(protocol) else None
     found: list[DataFrame] = []
     if of_rows:
         rows = _rows_judged(events, of_rows, marks.select("promises"), causes, has_commit_ts=has_commit_ts, chunk=chunk)
@@ -182,7 +185,7 @@ def audited(
     stated = Stated.read(facts, protocol=protocol)
     of_the_log = batches_of(_of_log(of_log, stated, most=max_per_guarantee), at_once=AT_ONCE)
     found = pa.concat_tables([judged_rows(of_rows, None), pa.Table.from_batches(of_the_log, FOUND)])
-    if protocol not in NOT_DISPATCHED and pc.any(pc.equal(found["guarantee"], _MOVES)).as_py():
+    if _are_explained(protocol) and pc.any(pc.equal(found["guarantee"], _MOVES)).as_py():
         others = found.filter(pc.not_equal(found["guarantee"], _MOVES))
         found = pa.concat_tables([others, judged_rows([_MOVES], causes())])
     return _in_order(_keyed(found, _keys_at(_places(found), events)), max_per_guarantee)
@@ -223,13 +226,18 @@ def audit_table(
     found = list(batches_of(_of_log(of_log, Stated.read(facts, protocol=protocol)), at_once=AT_ONCE))
     if of_rows:
         promises = Promises.read(facts)
-        explained = causes is not None and protocol not in NOT_DISPATCHED
-        judge = _judge_of(of_rows, Causes.read(causes, promises) if explained else None)
+        explained = causes if _are_explained(protocol) else None
+        judge = _judge_of(of_rows, None if explained is None else Causes.read(explained, promises))
         changes = Changes.read(changes_of(events))
         odd = suspects(changes, promises, has_commit_ts=has_commit_ts) if len(changes) else None
         found += [judge(odd)] if odd is not None else []
     whole = pa.Table.from_batches(found, schema=FOUND)
     return _in_order(_keyed(whole, _keys_in(whole, events)), max_per_guarantee)
+
+
+def _are_explained(protocol: str) -> bool:
+    """Whether a rule of dispatch may explain why a row is found in several partitions."""
+    return protocol not in NOT_DISPATCHED
 
 
 def _in_order(found: pa.Table, most: int | None) -> pa.Table:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from math import ceil
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ticdc_lab.engine.ordering import order_of
-from ticdc_lab.engine.sessions import is_sail
+from ticdc_lab.engine.sessions import is_sail, parallelism
 
 Batches = Iterator[pa.RecordBatch]
 Kernel = Callable[[Batches], Batches]
@@ -38,7 +39,10 @@ PACKED = 1 << 17
 """Rows that a worker holds until it packs them, some ten MB."""
 
 PACKED_BUCKETS = 64
-"""Buckets of packed rows, at least; one a task is held whole. As many as Spark's partitions where those are more."""
+"""Buckets of packed rows, at least; each task gets as many, and holds one of them whole."""
+
+TASKS_A_CORE = 4
+"""Tasks that unpack, for each core at most: more would only cost their starts."""
 
 _BUCKET = "_bucket"
 _BESIDE = "_beside"
@@ -53,14 +57,14 @@ class MadeByWorkers:
     spark
         The session; not of the embedded engine.
     pieces
-        Name those, and ``read`` gives the rows of one.
+        Name those, such as a file and a part of it, and ``read`` gives the rows of one.
     schema
         Of what it gives, bigint columns. The key has no nulls.
     """
 
     spark: SparkSession
-    pieces: tuple[str, ...]
-    read: Callable[[str], Batches]
+    pieces: tuple[Any, ...]
+    read: Callable[[Any], Batches]
     schema: pa.Schema
 
     def mapped(self, kernel: Kernel, schema: StructType | str) -> DataFrame:
@@ -170,14 +174,16 @@ def in_one(rows: DataFrame, kernel: Kernel, schema: StructType | str, *, order: 
 def _in_packs(
     rows: MadeByWorkers, key: str, kernel: Kernel, schema: StructType | str, order: Sequence[str]
 ) -> DataFrame:
-    buckets = max(PACKED_BUCKETS, int(rows.spark.conf.get("spark.sql.shuffle.partitions") or 0))
+    tasks = min(TASKS_A_CORE * parallelism(rows.spark), _MOST_TASKS)
+    buckets = tasks * ceil(PACKED_BUCKETS / tasks)
     packed = rows.mapped(_packing(key, buckets), _PACK)
-    unpack = _unpacking(kernel, rows.schema, order)
-    return packed.repartition(_BUCKET).sortWithinPartitions(_BUCKET).mapInArrow(unpack, schema)
+    dealt = packed.repartitionById(tasks, F.pmod(_BUCKET, F.lit(tasks)))  # by their hash some tasks would get four
+    return dealt.sortWithinPartitions(_BUCKET).mapInArrow(_unpacking(kernel, rows.schema, order), schema)
 
 
 _PACK = f"{_BUCKET} int, pack binary"
 _MIX = np.uint64(0x9E3779B97F4A7C15)
+_MOST_TASKS = 1 << 15  # a bucket is a number of 16 bits
 
 
 def _packing(key: str, buckets: int) -> Kernel:
@@ -197,6 +203,7 @@ def _packing(key: str, buckets: int) -> Kernel:
 def _packs(held: Sequence[pa.RecordBatch], key: str, buckets: int) -> pa.RecordBatch:
     """Rows in Arrow's form, those of a bucket as one value."""
     rows = pa.Table.from_batches(held).combine_chunks()
+    assert not rows[key].null_count, f"{key} has nulls, which no hash can tell apart"
     mixed = rows[key].to_numpy().view(np.uint64) * _MIX
     bucket = ((mixed >> np.uint64(32)) % np.uint64(buckets)).astype(np.uint16)  # which a stable sort counts
     (whole,) = rows.take(pa.array(np.argsort(bucket, kind="stable"))).combine_chunks().to_batches()
@@ -219,8 +226,8 @@ def _unpacking(kernel: Kernel, form: pa.Schema, order: Sequence[str]) -> Kernel:
             rows = pa.Table.from_batches(
                 [pa.ipc.read_record_batch(p.as_buffer(), form) for _, p in own]
             ).combine_chunks()
-            ordered = rows.take(_in_order(rows, order))
-            yield from kernel(iter(ordered.to_batches()))
+            rows = rows.take(_in_order(rows, order))  # a kernel holds a batch, so none is large
+            yield from kernel(iter(rows.to_batches(max_chunksize=PACKED)))
 
     return run
 

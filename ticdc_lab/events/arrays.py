@@ -50,17 +50,27 @@ def runs(*columns: Column) -> list[slice]:
 
 def codes(column: pa.Array | pa.ChunkedArray) -> Ints:
     """A number for each value of a column of any type, the same for equal ones; null is a value too."""
-    return encoded(column)[0]
+    return _numbered(_encoded(column))
 
 
 def encoded(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, list[Any]]:
     """:func:`codes` of a column, which may have a dictionary of its own, and the values that they number."""
+    whole = _encoded(column)
+    return _numbered(whole), [*whole.dictionary.to_pylist(), None]
+
+
+def _encoded(column: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if not isinstance(whole, pa.DictionaryArray):
-        whole = whole.dictionary_encode(null_encoding="encode")
-    values = whole.dictionary.to_pylist()
-    found: Ints = np.asarray(whole.indices.fill_null(len(values))).astype(np.int64)
-    return found, [*values, None]
+    if isinstance(whole, pa.DictionaryArray):
+        if not whole.dictionary.null_count:
+            return whole
+        whole = whole.dictionary_decode()  # null is one value, not one of the dictionary and one beside it
+    return whole.dictionary_encode(null_encoding="encode")
+
+
+def _numbered(whole: pa.DictionaryArray) -> Ints:
+    found: Ints = np.asarray(whole.indices.cast(pa.int64()).fill_null(len(whole.dictionary)))
+    return found
 
 
 def numbers(table: pa.Table | pa.RecordBatch, *names: str, null: int = 0) -> tuple[Ints, ...]:

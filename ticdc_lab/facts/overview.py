@@ -21,7 +21,7 @@ from ticdc_lab.events.tso import LOGICAL_BITS, physical_ms
 from ticdc_lab.facts.gathering import FACTS, PLACE, log_facts
 from ticdc_lab.facts.known import LogFacts, numbers_of
 from ticdc_lab.facts.laggards import by_topic, stated_values
-from ticdc_lab.facts.places import index_of, place_col, placed
+from ticdc_lab.facts.places import index_of, place_col, with_places
 from ticdc_lab.facts.schemas import CONTENTS, STATED, STATEMENTS, STEPS, TIMELINE, arrow_of, together
 from ticdc_lab.facts.watermarks import IS_ROW, tables_of, timeline_of, unresolved_s
 
@@ -244,7 +244,7 @@ class Load:
     def of(cls, facts: LogFacts, events: pa.Table, *, most: int = LANES) -> Self:
         """That of events in Arrow's form, without any session."""
         measure, rows = Measure.of(facts, most=most), events.filter(pc.equal(events["kind"], "row"))
-        narrow = pa.table({"place": placed(rows)[1], **{c: rows[c] for c in measure.read}})
+        narrow = with_places(rows).select(["place", *measure.read])
         return cls.read(measure, pa.Table.from_batches(measure.counted(iter(narrow.to_batches())), arrow_of(_COUNTED)))
 
     @classmethod

@@ -234,7 +234,9 @@ class Play(Generic[PlayedOf]):
 
     def __reduce__(self) -> tuple[Callable[[str, str], Any], tuple[str, str]]:
         """Travel by name, as a function does; ``stage`` was written under it."""
-        return _of_module, (self.stage.__module__, self.stage.__qualname__)
+        where = self.stage.__module__, self.stage.__qualname__
+        assert _of_module(*where) is self, f"{'.'.join(where)} is another: what runs scenarios has its function's name"
+        return _of_module, where
 
     def __call__(
         self,

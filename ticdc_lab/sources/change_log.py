@@ -201,15 +201,11 @@ class ChangeLog:
 
     @property
     def stored(self) -> StoredEvents | None:
-        """Its events as files that the workers read themselves, as Spark hands rows on slowly.
-
-        None where it has none, and of a log so large that Spark's own rows are safer: it sorts them on disk.
-        """
+        """Its events as files that the workers read themselves, which Spark hands on slowly; None where it has none."""
         spark = self.messages.sparkSession
-        large = self.counts is not None and self.counts.events > parquet.HELD
-        if not self._files or large or self.sample is not None or is_sail(spark):
+        if not self._files or self.counts is None or self.sample is not None or is_sail(spark):
             return None
-        return StoredEvents(spark, tuple(map(str, self._files)))
+        return StoredEvents(spark, tuple(map(str, self._files)), self.counts.events)
 
     @property
     def quarantine(self) -> DataFrame:
@@ -230,11 +226,7 @@ class ChangeLog:
         try:
             return [pq.read_table(file) for file in self._gathered]
         except FileNotFoundError as error:
-            gone = Path(str(error.filename or error))
-            raise SourceError(
-                f"{gone.parent}, to which the log was decoded, is not as it was left: {gone.name} is gone.",
-                hint="Open the log again, and leave the folder that it is decoded to until it is closed.",
-            ) from error
+            raise parquet.gone(Path(str(error.filename or error))) from error
 
     @property
     def made_from(self) -> dict[str, Any] | None:
@@ -380,7 +372,7 @@ class ChangeLog:
         kept.write.parquet(folder)
         stored = stored_parquet(self.messages.sparkSession, folder, schema=DECODED)
         whole = stored if self.sample is None else self.decoded if self.narrow is None else self.narrow
-        return replace(self, _stored=stored, counts=counts_of(whole, self.sample))
+        return replace(self, _stored=stored, counts=counts_of(whole, self.sample), _gathered=(), _files=())
 
     def _by_workers(self, folder: Path, images: bool) -> ChangeLog:
         """The workers write what they decode; only which files they wrote comes here."""

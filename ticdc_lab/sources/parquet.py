@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
+from math import ceil
 from pathlib import Path
 from uuid import uuid4
 
@@ -59,37 +60,64 @@ Decode = Callable[..., Batches]
 """Batches to batches; a second argument is told what each file holds, or is None."""
 
 
-HELD = 1 << 24
-"""Events of a log that workers read themselves, at most: if all are of one row, one task holds 2 GiB of them."""
+PACKED_EVENTS = 1 << 24
+"""Events of a log that are shuffled in packs, at most: if all are of one row, a task holds them, in 2 GiB or 4."""
+
+
+def gone(file: Path) -> SourceError:
+    """What is said where a file of a decoded log was removed."""
+    return SourceError(
+        f"{file.parent}, to which the log was decoded, is not as it was left: {file.name} is gone.",
+        hint="Open the log again, and leave the folder that it is decoded to until it is closed.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class StoredEvents:
-    """Files of :data:`ticdc_lab.events.schema.DECODED` that the workers of Spark read themselves."""
+    """Files of :data:`ticdc_lab.events.schema.DECODED` that the workers of Spark read themselves.
+
+    Attributes
+    ----------
+    spark
+        The session.
+    files
+        Paths that all workers see.
+    events
+        How many they hold.
+    """
 
     spark: SparkSession
     files: tuple[str, ...]
+    events: int = 0
+
+    @property
+    def may_be_packed(self) -> bool:
+        """Whether what is made of them may be shuffled in packs; of more, Spark sorts its own rows on disk."""
+        return self.events <= PACKED_EVENTS
 
     def rows(self, columns: Iterable[str], narrow: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> MadeByWorkers:
-        """What a function makes of their row changes, some at a time: these columns, texts with dictionaries."""
+        """What a function makes of their row changes, some at a time: these columns, texts with dictionaries.
+
+        Where there are fewer files than cores, several tasks share the row groups of each.
+        """
         named = [*dict.fromkeys(("kind", "error_class", *columns))]
         texts = [name for name in named if DECODED[name].dataType == StringType()]
 
-        def read(path: str) -> Batches:
+        parts = ceil(parallelism(self.spark) / max(1, len(self.files)))
+
+        def read(piece: tuple[str, int]) -> Batches:
+            path, part = piece
             try:
                 with pq.ParquetFile(path, read_dictionary=texts) as file:
-                    for batch in file.iter_batches(PACKED, columns=named):
+                    groups = [*range(part, file.num_row_groups, parts)]
+                    for batch in file.iter_batches(PACKED, groups, named) if groups else ():
                         is_row = pc.and_(pc.equal(batch["kind"], "row"), pc.is_null(batch["error_class"]))
                         rows = narrow(pa.table(batch).filter(is_row))
                         yield from rows.select(schema.names).cast(schema).to_batches()
             except FileNotFoundError as error:
-                raise SourceError(
-                    f"{Path(path).parent}, to which the log was decoded, is not as it was left: {Path(path).name} "
-                    "is gone.",
-                    hint="Open the log again, and leave the folder that it is decoded to until it is closed.",
-                ) from error
+                raise gone(Path(path)) from error
 
-        return MadeByWorkers(self.spark, self.files, read, schema)
+        return MadeByWorkers(self.spark, tuple((f, i) for f in self.files for i in range(parts)), read, schema)
 
 
 def row_groups(files: Iterable[Path]) -> list[tuple[str, int]] | None:

@@ -143,7 +143,7 @@ def of_restored(
         The same events in files, if they lie in some; read where ``places`` is a table.
     """
     rows: DataFrame | MadeByWorkers
-    if stored is not None and isinstance(places, pa.Table):
+    if stored is not None and stored.may_be_packed and isinstance(places, pa.Table):
         rows = stored.rows((*_READ, *NAMED_BY), _narrowed, _NARROW)
     else:
         rows = _changes(events, function="transactions").select(
@@ -164,7 +164,9 @@ _READ = ("commit_ts", "start_ts", "op", "key_hash", "change_hash", "offset")
 def _narrowed(rows: pa.Table) -> pa.Table:
     """Row changes as :func:`of_restored` shuffles them, in numbers, as Spark's expressions give them."""
     dated = rows.filter(pc.is_valid(rows["commit_ts"])).combine_chunks()
-    own = pc.coalesce(dated["key_hash"], dated["change_hash"]).to_numpy()
+    either = pc.coalesce(dated["key_hash"], dated["change_hash"])
+    assert not either.null_count, "a row change without hashes, which every decoder gives"
+    own = either.to_numpy()
     numbered = {"change_id": pa.array(hashes_of_both(dated["op"], own)), "place": placed(dated)[1]}
     return pa.table({n: numbered[n] if n in numbered else dated[n] for n in _NARROW.names})
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from planted_schedulers import planted
 from v2_cases import A, B, C
 
 from ticdc_lab.simulate.faults import Crash
 from ticdc_lab.simulate.machine import Asked, Changed, Fired, Ignored, Now, Received, Send, Wake
-from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.simulate.scenario import scenario_from_text
+from ticdc_lab.simulate.scheduler import etcd as etcd_machine
+from ticdc_lab.simulate.scheduler.clock import A_MILLISECOND, ts_of
 from ticdc_lab.simulate.scheduler.etcd import DDL, Etcd, owner_of
 from ticdc_lab.simulate.scheduler.etcd_messages import (
     Ddl,
@@ -216,6 +219,18 @@ def test_two_ddls_of_one_moment_have_two_timestamps():
     seen = views(etcd.take(Fired(DDL)))
     assert (seen[A].executed_ts, seen[A].tables) == (first, {1, 2, 3})
     assert seen[A].barrier_ts == ts_of(2000) > first
+
+
+@pytest.mark.parametrize("apart", [A_MILLISECOND, 0])
+def test_a_ddl_that_counts_as_executed_with_another_is_seen(apart: int, monkeypatch: pytest.MonkeyPatch):
+    """Two of one moment; planted is that the second may take the timestamp of the first."""
+    monkeypatch.setattr(etcd_machine, "A_MILLISECOND", apart)
+    both = "  - {at: 2s, ddl: 10ms}\n" * 2
+    text = f"model: scheduler\nuntil: 10s\ncluster: {{captures: 2, tables: 3}}\nevents:\n{both}"
+    scenario = scenario_from_text(text, "two.yaml")
+    violation = scenario.model.play(scenario).run.end.violation
+    assert (violation is None) == bool(apart)
+    assert apart or "counts as executed with that of" in violation.because
 
 
 def test_a_capture_may_have_any_name():

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from ticdc_lab.simulate.pipeline.keys import table_of
 from ticdc_lab.simulate.pipeline.tables import Cell, Change, FinishedJob, Raw, TableInfo, Value
-from ticdc_lab.simulate.pipeline.tidb_state import FINISHING, Item, TidbState
+from ticdc_lab.simulate.pipeline.tidb_state import FINISHING, Decided, Item, TidbState
 
 
 class History:
@@ -58,7 +58,7 @@ Version: TypeAlias = tuple[Any, ...]
 """commit_ts, start_ts, key, operation, value, value before."""
 
 
-def replayed(clients: TidbState, decided: Sequence[tuple[int, int, int]], items: Sequence[Item]) -> list[Version]:
+def replayed(clients: TidbState, decided: Sequence[Decided], items: Sequence[Item]) -> list[Version]:
     """Give what clients committed, also the versions that GC took from TiKV since.
 
     Parameters
