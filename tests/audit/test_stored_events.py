@@ -131,7 +131,7 @@ def test_tasks_get_as_many_buckets_each(classic: SparkSession) -> None:
     assert all(found["fine"].to_pylist())
     assert (sum(found["keys"].to_pylist()), sum(found["rows"].to_pylist())) == (1000, 4000)
     tasks = Counter(found["task"].to_pylist())
-    assert len(tasks) == shuffle.TASKS_A_CORE * parallelism(classic) and len({*tasks.values()}) == 1
+    assert len(tasks) == parallelism(classic) and len({*tasks.values()}) == 1
 
 
 def _in_files(table: pa.Table, folder: Path, n: int) -> tuple[str, ...]:

@@ -41,9 +41,6 @@ PACKED = 1 << 17
 PACKED_BUCKETS = 64
 """Buckets of packed rows, at least; each task gets as many, and holds one of them whole."""
 
-TASKS_A_CORE = 4
-"""Tasks that unpack, for each core at most: more would only cost their starts."""
-
 _BUCKET = "_bucket"
 _BESIDE = "_beside"
 
@@ -174,7 +171,7 @@ def in_one(rows: DataFrame, kernel: Kernel, schema: StructType | str, *, order: 
 def _in_packs(
     rows: MadeByWorkers, key: str, kernel: Kernel, schema: StructType | str, order: Sequence[str]
 ) -> DataFrame:
-    tasks = min(TASKS_A_CORE * parallelism(rows.spark), _MOST_TASKS)
+    tasks = min(parallelism(rows.spark), _MOST_TASKS)  # more would only cost their starts
     buckets = tasks * ceil(PACKED_BUCKETS / tasks)
     packed = rows.mapped(_packing(key, buckets), _PACK)
     dealt = packed.repartitionById(tasks, F.pmod(_BUCKET, F.lit(tasks)))  # by their hash some tasks would get four
