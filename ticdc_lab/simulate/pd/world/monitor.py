@@ -26,6 +26,9 @@ ONE_PEER, QUORUM, LEADER, LIMIT, STORE_LIMIT, TRANSITION, VANISHED, FEWER, RULES
 _EXTRA = {Kind.LEADER: BATCH - 1, Kind.MERGE: 1}
 """By how many operators a limit may be passed: it is asked once for all of a round."""
 
+_ROUNDED_MIB = 1e-6
+"""By how much a sum of snapshots, less one of them, may differ from what it was before: floats are rounded."""
+
 
 class Violated(Exception):
     """An invariant does not hold."""
@@ -111,7 +114,7 @@ class PdMonitor:
             sender, mib = r.sends
             windows = world.nodes.all[sender].windows
             fits = (
-                used >= mib and used - mib + LEAST_WINDOW_MIB <= window_capacity(windows, Priority(p))
+                used >= mib and used - mib + LEAST_WINDOW_MIB <= window_capacity(windows, Priority(p)) + _ROUNDED_MIB
                 for p, used in enumerate(windows.used[: r.op.priority + 1])
             )
             if not any(fits):
