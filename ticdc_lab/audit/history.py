@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,9 @@ from ticdc_lab.engine.shuffle import Batches, Kernel, MadeByWorkers, by_key_besi
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, numbers
 from ticdc_lab.events.schema import IMAGE_HASHES, KEYS
 from ticdc_lab.facts.places import NAMED_BY, index_of, place_col, placed
-from ticdc_lab.sources.parquet import StoredEvents
+
+if TYPE_CHECKING:
+    from ticdc_lab.sources.parquet import StoredEvents
 
 ROWS_AT_ONCE = 1 << 17
 """Changes that a task judges at once: some ten MB."""
@@ -84,6 +86,11 @@ class _ImageByFlags:
         gone = _has(_IS_OLD) | _has(_DELETES)
         return cls(~gone, np.where(gone, ABSENT, SOME))
 
+    def of(self, flags: Ints, hashes: Any) -> Ints:
+        """What the image of each change is."""
+        other = self.other[flags]
+        return np.where(self.holds[flags], _or(hashes, other), other)
+
 
 def _has(bit: int) -> Bools:
     """Which values of flags have a bit."""
@@ -119,8 +126,7 @@ class Changes:
         row_id, place, offset, seq_flags, change_hash = numbers(rows, *names)
         (commit_ts,) = numbers(rows, "commit_ts", null=NO_TS)
         seq, flags = seq_flags >> _PER_SEQ.bit_length() - 1, seq_flags & _PER_SEQ - 1
-        before = np.where(_FOUND.holds[flags], _or(rows["before_hash"], _FOUND.other[flags]), _FOUND.other[flags])
-        after = np.where(_LEFT.holds[flags], _or(rows["after_hash"], _LEFT.other[flags]), _LEFT.other[flags])
+        before, after = _FOUND.of(flags, rows["before_hash"]), _LEFT.of(flags, rows["after_hash"])
         return cls(row_id, place, commit_ts, offset, seq, _RANK[flags], change_hash, before, after)
 
     @classmethod

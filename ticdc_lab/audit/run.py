@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +23,9 @@ from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import FINDINGS, KEYS, require_batch, require_columns
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.schemas import arrow_of
-from ticdc_lab.sources.parquet import StoredEvents
+
+if TYPE_CHECKING:
+    from ticdc_lab.sources.parquet import StoredEvents
 
 MAX_PER_GUARANTEE = 10_000
 

@@ -102,7 +102,6 @@ class StoredEvents:
         """
         named = [*dict.fromkeys(("kind", "error_class", *columns))]
         texts = [name for name in named if DECODED[name].dataType == StringType()]
-
         parts = ceil(parallelism(self.spark) / max(1, len(self.files)))
 
         def read(piece: tuple[str, int]) -> Batches:

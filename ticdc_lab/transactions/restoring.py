@@ -14,7 +14,7 @@ left out; the loader says so, since a transform cannot look at the data.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,8 +28,10 @@ from ticdc_lab.events import POSITION
 from ticdc_lab.events.schema import KEYS, OF_IMAGES, TRANSACTIONS, require_batch, require_columns
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.places import NAMED_BY, hashes_of_both, place_col, placed
-from ticdc_lab.sources.parquet import StoredEvents
 from ticdc_lab.transactions.kernel import KnownPlaces, restored
+
+if TYPE_CHECKING:
+    from ticdc_lab.sources.parquet import StoredEvents
 
 _NAMES = ("schema_name", "table_name")
 _ARRIVAL = ("offset", "partition", "topic", "seq")

@@ -7,7 +7,7 @@ EPOCH_MS = 1_700_000_000_000
 
 
 A_MILLISECOND = 1 << 18
-"""Between two TSO integers."""
+"""What a millisecond is between two TSO integers."""
 
 
 def ts_of(at_us: int) -> int:

@@ -206,12 +206,8 @@ class SchedulerMonitor:
             if type(output) is Changed:
                 if output.subject == "global-checkpoint":
                     is_published = True
-                elif output.subject == "barrier" and isinstance(output.after, int):
-                    if output.after <= after.executed_ts:
-                        found = (
-                            BARRIER,
-                            f"the DDL of {output.after} counts as executed with that of {after.executed_ts}",
-                        )
+                elif output.subject == "barrier" and isinstance(ts := output.after, int) and ts <= after.executed_ts:
+                    found = BARRIER, f"the DDL of {ts} counts as executed with that of {after.executed_ts}"
                 elif output.subject == "barrier" and output.after is None and isinstance(output.before, int):
                     ddl_ts = output.before
                     found = self._executed(kernel, ddl_ts)
