@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -51,10 +52,21 @@ def sail() -> Iterator[SailProcess]:
     process.stop()
 
 
-def listening() -> set[int]:
-    """TCP ports of this machine on which somebody listens, as its users see them."""
+def ports_of(process: SailProcess) -> set[int]:
+    """TCP ports of this machine, as its users see them, on which the engine listens: not those of what runs beside."""
+    session = process.process.pid  # it began one of its own
+    its = {link for pid in os.listdir("/proc") if pid.isdigit() for link in _open_in(int(pid), session)}
     lines = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
-    return {int(fields[1].rpartition(":")[2], 16) for fields in lines if fields[3] == "0A"}
+    found = [fields for fields in lines if fields[3] == "0A" and f"socket:[{fields[9]}]" in its]
+    return {int(fields[1].rpartition(":")[2], 16) for fields in found}
+
+
+def _open_in(pid: int, session: int) -> Iterator[str]:
+    with suppress(ProcessLookupError, FileNotFoundError):  # it ended
+        if os.getsid(pid) == session:
+            for path in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(FileNotFoundError):  # it was closed
+                    yield os.readlink(path)
 
 
 def as_a_stranger(process: SailProcess, ports: set[int]) -> tuple[str, int]:
@@ -69,29 +81,23 @@ def as_a_stranger(process: SailProcess, ports: set[int]) -> tuple[str, int]:
 @needs_root
 def test_another_user_reaches_nothing(sail: SailProcess) -> None:
     """Neither the socket, which is for its owner alone, nor a port, as none is open."""
-    before = listening()
-    process = embedded.start(cores=1)
-    try:
-        assert process.closed
-        assert process.folder.stat().st_mode & 0o777 == 0o700
-        assert (process.folder / SOCKET).stat().st_mode & 0o777 == 0o600
-        assert as_a_stranger(process, listening() - before) == ("Permission denied", 0)
-        process.folder.chmod(0o755)  # the socket refuses alone, too
-        assert as_a_stranger(process, set())[0] == "Permission denied"
-    finally:
-        process.stop()
+    assert sail.closed
+    assert sail.folder.stat().st_mode & 0o777 == 0o700
+    assert (sail.folder / SOCKET).stat().st_mode & 0o777 == 0o600
+    assert as_a_stranger(sail, ports_of(sail)) == ("Permission denied", 0)
+    sail.folder.chmod(0o755)  # the socket refuses alone, too
+    assert as_a_stranger(sail, set())[0] == "Permission denied"
 
 
 @needs_root
 def test_the_probe_gets_in_where_it_is_open() -> None:
     """Planted: without its own network, and with a socket for all, another user connects to both."""
-    before = listening()
     process, said = embedded._begin(cores=1, closed=False)
     try:
         assert "pid" in said
         process.folder.chmod(0o755)
         (process.folder / SOCKET).chmod(0o666)
-        found, n = as_a_stranger(process, listening() - before)
+        found, n = as_a_stranger(process, ports_of(process))
         assert found == "connected"
         assert n >= 1
     finally:
