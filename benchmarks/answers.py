@@ -2,9 +2,11 @@
 
     python benchmarks/make_inputs.py --events 1000000
     python benchmarks/answers.py --events 1000000 [--engine embedded --engine spark] [--rounds 2] [--protocol P]
+    python benchmarks/answers.py --events 10000000 --protocol canal-json --topics 10 --rounds 0
 
 Each engine is asked in a process of its own, each round on a log that was opened anew, after a round that does not
 count. ``cpu`` is that of the process and of all that it started, ``peak`` their largest resident memory together.
+With ``--topics`` the input lies there that many times, each time as a topic of its own; of no rounds the first counts.
 The peers read the Parquet that ``open`` has decoded to, on two threads: watermarks of partitions; transactions with
 their lists of tables and partitions; each row in one partition and in commit order; nothing below a watermark.
 """
@@ -24,6 +26,8 @@ from pathlib import Path
 
 import duckdb
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 from run import Meter, noop
 
 import ticdc_lab
@@ -76,10 +80,25 @@ def rounds_of(engine: str, source: Path, rounds: int) -> dict[str, list[dict[str
             "audit": log.audit,
         }
         took |= {name: meter.time(ask) for name, ask in asked.items()}
-        for name, one in took.items() if i else ():
+        for name, one in took.items() if i or not rounds else ():
             seen.setdefault(name, []).append(one)
         log.close()
     return seen
+
+
+def several(source: Path, topics: int) -> Path:
+    """Give a folder of the messages of a file, once for each of so many topics; as it was left where it is there."""
+    folder = source.with_name(f"{source.stem}_times_{topics}")
+    folder.mkdir(exist_ok=True)
+    for i in range(topics):
+        if not (path := folder / f"topic-{i}.parquet").exists():
+            whole = pq.ParquetFile(source)
+            with pq.ParquetWriter(made := path.with_suffix(".new"), whole.schema_arrow, compression="zstd") as writer:
+                for batch in whole.iter_batches(50_000):
+                    named = pa.array([f"bench-{i}"] * batch.num_rows, pa.string())
+                    writer.write_batch(batch.set_column(0, batch.schema.field(0), named))
+            made.rename(path)
+    return folder
 
 
 def peers_of(source: Path, rounds: int) -> dict[str, list[dict[str, float]]]:
@@ -95,7 +114,7 @@ def peers_of(source: Path, rounds: int) -> dict[str, list[dict[str, float]]]:
                         check=True, capture_output=True, text=True,
                     ).stdout
                 )
-                for _ in range(rounds)
+                for _ in range(max(rounds, 1))
             ]
             for name in PEERS
         }  # fmt: skip
@@ -127,18 +146,22 @@ def main() -> None:
     parser.add_argument("--protocol", default="open-protocol")
     parser.add_argument("--engine", choices=("embedded", "spark", "peers"), action="append")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--topics", type=int, default=1)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     source = HERE / "out" / f"{args.protocol}_{args.events}.parquet"
+    if args.topics > 1:
+        source = several(source, args.topics)
     if args.child:
         (engine,) = args.engine
         run = peers_of(source, args.rounds) if engine == "peers" else rounds_of(engine, source, args.rounds)
         print(json.dumps(run))
         return
-    print(f"{args.protocol}, {args.events:,} row changes\n\n| | wall s | cpu s | peak GiB |\n|---|---|---|---|")
+    print(f"{args.protocol}, {args.events * args.topics:,} row changes\n")
+    print("| | wall s | cpu s | peak GiB |\n|---|---|---|---|")
     for engine in args.engine or ("embedded", "spark", "peers"):
         command = [sys.executable, __file__, "--child", "--engine", engine, "--events", str(args.events)]
-        command += ["--protocol", args.protocol, "--rounds", str(args.rounds)]
+        command += ["--protocol", args.protocol, "--rounds", str(args.rounds), "--topics", str(args.topics)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ)
         report(engine, json.loads(done.stdout.splitlines()[-1]))
 

@@ -44,6 +44,24 @@ def test_asked_again_for_the_same(spark: SparkSession) -> None:
     assert session("spark", cores=2) is spark
 
 
+def test_a_column_is_written_with_few_calls_of_the_jvm(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for each part of it: PySpark by itself makes many of each, and some look through all jars."""
+    from py4j.java_gateway import GatewayClient
+
+    asked: list[str] = []
+    send = GatewayClient.send_command
+
+    def counted(self: Any, command: str, *args: Any, **kwargs: Any) -> Any:
+        if not command.startswith("m\n"):  # what is no more needed is told at any moment
+            asked.append(command)
+        return send(self, command, *args, **kwargs)
+
+    F.col("a")  # the first asks for settings
+    monkeypatch.setattr(GatewayClient, "send_command", counted)
+    written = F.col("a") > F.lit(1)
+    assert len(asked) == 3, (written, asked)
+
+
 def test_another_session_is_left_alone(spark: SparkSession) -> None:
     """With other settings an active session is neither changed nor handed out."""
     with pytest.raises(SetupError, match="already active") as caught:

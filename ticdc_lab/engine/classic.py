@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pyspark
 from pyspark import SparkConf, SparkContext
@@ -23,7 +24,7 @@ from pyspark.sql import SparkSession
 from ticdc_lab.engine import class_archive
 from ticdc_lab.engine.environment import cpus, require_java
 from ticdc_lab.engine.jars import jar_paths
-from ticdc_lab.engine.sessions import MADE_HERE
+from ticdc_lab.engine.sessions import EVERYWHERE, MADE_HERE
 from ticdc_lab.errors import SetupError
 
 _LOG = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ def local_spark(
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     with _own_environment():
         context = _context(conf)
+    _remember_classes(SparkContext._jvm)
     # where the JVM is killed its other end fails in a thread of its own, with a trace beside our sentence
     context._accumulatorServer.handle_error = _said_elsewhere  # type: ignore[method-assign]
     quiet_gateway()
@@ -111,11 +113,11 @@ def _settings(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore[.]key",
         "spark.sql.codegen.cache.maxEntries": "1000",  # each of fifty tables needs several
         "spark.sql.shuffle.partitions": str(cpus() if cores == "*" else cores),
+        **EVERYWHERE,
         **_PLANNED_ONCE,
         **DELTA_SETTINGS,
     }
@@ -181,6 +183,25 @@ def _context(conf: SparkConf) -> SparkContext:
             hint="Run: ./lab setup   (it checks Java and the jars)",
         ) from error
     return SparkContext(conf=conf, gateway=gateway)
+
+
+_ASKED_FOR = {
+    "org.apache.spark.sql.functions": ("col", "lit"),
+    "functions": ("coalesce", "col", "lit", "when"),
+    "PythonUtils": ("toSeq",),
+    "PythonSQLUtils": (),
+    "org.apache.spark.sql.classic.SparkSession": ("getActiveSession",),
+}
+"""What PySpark reads in the JVM, by name and anew, whenever a column or a query is written."""
+
+
+def _remember_classes(jvm: Any) -> None:
+    """Keep what those names mean: Java looks for some of them in all of Spark's jars, a millisecond each time."""
+    for name, members in _ASKED_FOR.items():
+        found = getattr(jvm, name)
+        for member in members:
+            setattr(found, member, getattr(found, member))
+        setattr(jvm, name, found)
 
 
 def _require_class(name: str) -> None:

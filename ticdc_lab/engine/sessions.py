@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -24,6 +25,14 @@ _CONNECT = "pyspark.sql.connect"
 _LOCK = threading.RLock()
 _ANSWERS_S = 10
 MADE_HERE = "spark.ticdc_lab.here"
+EVERYWHERE: Mapping[str, str] = MappingProxyType(
+    {
+        "spark.sql.session.timeZone": "UTC",
+        # for its errors PySpark would note where each column was written: a look at the stack, and ten calls of the JVM
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+    }
+)
+"""Settings of every session that begins here, whichever the engine."""
 _STOP = "Stop it first (session.stop()), or work in another process; in a notebook restart the kernel."
 
 
@@ -263,8 +272,7 @@ def _begin(
 def _embedded(cores: int | str, extra: Mapping[str, str]) -> SparkSession:
     n_cores = cpus() if cores == "*" else int(cores)
     process = embedded.start(cores=n_cores)
-    settings = {"spark.sql.session.timeZone": "UTC"}
-    settings |= {k: v for k, v in extra.items() if k.startswith("spark.sql.")}
+    settings = dict(EVERYWHERE) | {k: v for k, v in extra.items() if k.startswith("spark.sql.")}
     begun = embedded.connect(process, settings)
     _facts[begun] = _Facts(True, n_cores, process.name, process)
     return begun
