@@ -7,6 +7,7 @@ import gc
 import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,8 +19,9 @@ from conftest import golden, json_lines
 from pyspark.sql import SparkSession
 
 import ticdc_lab
-from ticdc_lab.answers import Answer
+from ticdc_lab.answers import Answer, summary
 from ticdc_lab.answers.answer import SHOWN
+from ticdc_lab.answers.summary import quarantine_reasons as summary_reasons
 from ticdc_lab.audit import places_of
 from ticdc_lab.cli import main
 from ticdc_lab.consumer.listener import Listeners
@@ -203,6 +205,21 @@ def test_sql_asks_anything(log: Log) -> None:
     assert log.sql("SELECT count(*) AS n FROM quarantine")["n"][0] == 0
     with pytest.raises(ContractError, match=r"(?s)refused.*nope"):
         log.sql("SELECT nope FROM events")
+
+
+def test_a_log_without_quarantine_is_not_read_for_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it would give is known, in the same columns and types; one with a bad message is asked."""
+    asked = summary.quarantine_reasons(log.quarantine).toArrow()
+    assert not asked.num_rows and log.counts is not None
+    read: list[int] = []
+    monkeypatch.setattr(summary, "quarantine_reasons", lambda frame: read.append(1) or summary_reasons(frame))
+    found = summary.of_facts(log.change_log)["quarantine"]
+    assert not read
+    pd.testing.assert_frame_equal(found, summary.exact(asked))
+    bad = replace(log.change_log, counts=replace(log.counts, quarantined=1))
+    pd.testing.assert_frame_equal(summary.of_facts(bad)["quarantine"], found)
+    summary.of_facts(replace(log.change_log, counts=None))
+    assert len(read) == 2
 
 
 def test_a_row_and_a_table(log: Log) -> None:

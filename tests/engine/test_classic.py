@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -193,3 +194,35 @@ def test_a_small_log_has_a_brief_jvm(monkeypatch: pytest.MonkeyPatch, size: int,
     )
     assert ("TieredStopAtLevel=1" in settings["spark.driver.extraJavaOptions"]) is brief
     assert "-Da=b" in settings["spark.driver.extraJavaOptions"]
+
+
+@pytest.mark.parametrize("place", ["extra", *classic._ALSO_READ])
+@pytest.mark.parametrize("brief", [True, False])
+def test_a_caller_may_name_another_collector(monkeypatch: pytest.MonkeyPatch, place: str, brief: bool) -> None:
+    """Java does not start with two, wherever the other is named; where none is there is ours, and all else stays."""
+    for name in classic._ALSO_READ:
+        monkeypatch.delenv(name, raising=False)
+
+    def told(theirs: str) -> str:
+        extra = {"spark.jars": "", "spark.driver.extraJavaOptions": theirs if place == "extra" else ""}
+        return classic._settings("a", "1g", 1, brief, extra, Path("java"))["spark.driver.extraJavaOptions"]
+
+    collectors = re.compile(r"-XX:\+Use\w+GC\b")
+    assert len(collectors.findall(told("-Da=b"))) == 1
+    if place != "extra":
+        monkeypatch.setenv(place, "-Da=b -XX:+UseG1GC")
+    given = told("-Da=b -XX:+UseG1GC")
+    assert collectors.findall(given) == (["-XX:+UseG1GC"] if place == "extra" else [])
+    assert ("ReservedCodeCacheSize" in given) is brief
+
+
+@pytest.mark.parametrize(
+    ("master", "plain"), [(None, True), ("spark://h:7077", False), ("local-cluster[2,1,900]", False)]
+)
+def test_only_one_process_hands_rows_to_itself_without_sums(master: str | None, plain: bool) -> None:
+    """Between machines blocks are compressed and their sums checked, as Spark does by itself."""
+    extra = {"spark.jars": ""} | ({"spark.master": master} if master else {})
+    told = classic._settings("a", "1g", 1, False, extra, Path("java"))
+    assert (told.get("spark.shuffle.compress"), told.get("spark.shuffle.checksum.enabled")) == (
+        ("false", "false") if plain else (None, None)
+    )

@@ -39,6 +39,7 @@ from ticdc_lab.facts.overview import (
     watermark_steps,
 )
 from ticdc_lab.facts.places import NAMED_BY, with_places
+from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.facts.watermarks import partitions_of
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables.checksum_findings import verify_checksums
@@ -53,6 +54,9 @@ TOLD = 300
 
 FOUND = 500
 """Most findings of a guarantee."""
+
+REASONS = "error_class string, n bigint, topic string, partition int, offset bigint, reason string"
+"""What :func:`quarantine_reasons` gives."""
 
 CHECKSUMMED = ("simple", "avro")
 """Protocols that carry checksums of rows."""
@@ -156,7 +160,7 @@ def of_facts(log: ChangeLog) -> dict[str, Any]:
         "made_from": log.made_from,
         "contents": exact(contents_of(facts)),
         "ddl": exact(ddl_of(facts)),
-        "quarantine": small(log.quarantine.transform(quarantine_reasons)),
+        "quarantine": _quarantined(log),
     }
     if stated is None:
         return told
@@ -167,6 +171,12 @@ def of_facts(log: ChangeLog) -> dict[str, Any]:
         "incidents": exact(incidents_of(facts)),
         "early_ends": early_ends(stated),
     }
+
+
+def _quarantined(log: ChangeLog) -> pd.DataFrame:
+    if log.counts is not None and not log.counts.quarantined:
+        return exact(arrow_of(REASONS).empty_table())  # the engine would read the log once more for nothing
+    return small(log.quarantine.transform(quarantine_reasons))
 
 
 def of_load(log: ChangeLog) -> dict[str, pd.DataFrame]:

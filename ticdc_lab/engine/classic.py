@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -28,6 +29,8 @@ from ticdc_lab.engine.sessions import EVERYWHERE, MADE_HERE
 from ticdc_lab.errors import SetupError
 
 _LOG = logging.getLogger(__name__)
+_COLLECTORS = re.compile(r"-XX:\+Use\w+GC\b")
+_ALSO_READ = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _NOISE = (b"WARNING: Using incubator modules",)
 _DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 
@@ -54,6 +57,24 @@ _PLANNED_ONCE = MappingProxyType({"spark.sql.adaptive.enabled": "false", "spark.
 It coalesces partitions and splits skewed ones, and one process has no more of them than cores. An audit of 2,000 events
 took three times its CPU time so, one of 600,000 events as much as without.
 """
+
+
+_SHUFFLED_HERE = MappingProxyType(
+    {
+        "spark.shuffle.compress": "false",
+        "spark.shuffle.checksum.enabled": "false",
+        "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+        "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
+    }
+)
+"""What one process hands to itself by its disk needs neither small files nor sums that tell a broken copy.
+
+With :data:`COLLECTOR` the JVM's share of an audit of ten million events falls from 3.4 to 2.3 CPU seconds.
+"""
+
+
+COLLECTOR = "-XX:+UseParallelGC"
+"""The collector of a process whose JVM moves rows: nothing waits for its pauses, and G1's marking beside them costs."""
 
 
 BRIEF_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xms512m"
@@ -121,10 +142,11 @@ def _settings(
         **_PLANNED_ONCE,
         **DELTA_SETTINGS,
     }
-    archive = ""
+    archive, one_process = "", ours["spark.master"] == extra.get("spark.master", ours["spark.master"])
+    ours |= _SHUFFLED_HERE if one_process else {}
     if "spark.jars" not in extra:
         jars = jar_paths()
-        if ours["spark.master"] == extra.get("spark.master", ours["spark.master"]):
+        if one_process:
             # one JVM: it need not serve itself copies of them, and classes of its class path can be archived
             ours["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
             archive = class_archive.options(jars, java)
@@ -132,8 +154,11 @@ def _settings(
             ours["spark.jars"] = ",".join(path.as_uri() for path in jars)
     if "spark.sql.warehouse.dir" not in extra:
         ours["spark.sql.warehouse.dir"] = Path(_temporary_folder()).as_uri()
-    compiler = BRIEF_OPTIONS if brief else ""
-    java_options = f"{log4j} {ARROW_OPTIONS} {compiler} {archive} {extra.get('spark.driver.extraJavaOptions', '')}"
+    theirs = extra.get("spark.driver.extraJavaOptions", "")
+    compiler = BRIEF_OPTIONS if brief else COLLECTOR
+    if any(map(_COLLECTORS.search, [theirs, *(os.environ.get(name, "") for name in _ALSO_READ)])):
+        compiler = _COLLECTORS.sub("", compiler)  # Java does not start with two
+    java_options = f"{log4j} {ARROW_OPTIONS} {compiler} {archive} {theirs}"
     return ours | dict(extra) | {"spark.driver.extraJavaOptions": java_options, MADE_HERE: "true"}
 
 
