@@ -146,7 +146,6 @@ def served() -> Iterator[list[str]]:
     code = script(SERVER, CANCELLED, BY_KEY, FAILED, SERVES)
     server = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env=os.environ | {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"},
     )  # fmt: skip
     assert server.stdin and server.stdout
     patience = Timer(400, server.kill)
