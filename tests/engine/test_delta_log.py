@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from ticdc_lab.engine import delta_log
-from ticdc_lab.engine.delta_log import DataFile, KnownFiles
+from ticdc_lab.engine.delta_log import DataFile, KnownFiles, TableState, table_state
+from ticdc_lab.engine.delta_table import create_table
 from ticdc_lab.lake.one_pass import LakeFile
 
 pytestmark = pytest.mark.spark
@@ -139,3 +141,26 @@ def test_what_somebody_has_added_before_a_commit_leaves_with_everything(
     spark.range(2, 3).write.format("delta").mode("append").save(path)
     assert known.commit(spark, path, [written(tmp_path, 3)], note="ours", everything=True)
     assert rows(spark, path) == [3] and not known.commit(spark, path, [], note="ours", removed=[first.name])
+
+
+def test_what_a_table_is_now_is_told_without_a_job(spark: SparkSession, tmp_path: Path) -> None:
+    """Of each version its files and bytes, from the checksum that Delta writes beside it; unknown where that is gone.
+
+    Delta's own name for the number of files that is known starts a job to know it.
+    """
+    path = str(tmp_path / "t")
+    create_table(spark, "id bigint", path)
+    states = [table_state(spark, path)]
+    for n in (10, 20):
+        spark.range(n).coalesce(1).write.format("delta").mode("append").save(path)
+        spark.sparkContext.setJobGroup(f"state {n}", "")
+        states.append(table_state(spark, path))
+        assert not spark.sparkContext.statusTracker().getJobIdsForGroup(f"state {n}")
+        spark.sparkContext.setJobGroup("others", "")
+    sizes = [0, *accumulate(f.size for f in KnownFiles().now(spark, path)[::-1])]
+    assert [(s.version, s.files) for s in states] == [(0, 0), (1, 1), (2, 2)]
+    assert [s.size for s in states][::2] == sizes[::2] and 0 < (states[1].size or 0) < sizes[2]
+    for crc in (tmp_path / "t" / "_delta_log").glob("*.crc"):
+        crc.unlink()
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    assert table_state(spark, path) == TableState(2, None, None)

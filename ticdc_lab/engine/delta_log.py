@@ -55,10 +55,13 @@ class TableState:
 
 
 def table_state(spark: SparkSession, table: str) -> TableState:
-    """What the log of a Delta table says of it, without a job: its files' names and the checksum of the version."""
+    """What the log of a Delta table says of it, without a job: the checksum of its version.
+
+    Delta's own ``numOfFilesIfKnown`` runs a job to know it.
+    """
     snapshot = _begun(spark, table, jvm_of(spark, f"Reading {table}")).snapshot()
-    known = (snapshot.numOfFilesIfKnown(), snapshot.sizeInBytesIfKnown())
-    files, size = (int(option.get()) if option.isDefined() else None for option in known)
+    said = snapshot.checksumOpt()
+    files, size = (said.get().numFiles(), said.get().tableSizeBytes()) if said.isDefined() else (None, None)
     return TableState(int(snapshot.version()), files, size)
 
 
