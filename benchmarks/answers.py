@@ -2,7 +2,7 @@
 
     python benchmarks/make_inputs.py --events 1000000
     python benchmarks/answers.py --events 1000000 [--engine embedded --engine spark] [--rounds 2] [--protocol P]
-    python benchmarks/answers.py --events 10000000 --protocol canal-json --topics 10 --rounds 0
+    python benchmarks/answers.py --events 10000000 --protocol canal-json --topics 10 --rounds 0 --engine spark
 
 Each engine is asked in a process of its own, each round on a log that was opened anew, after a round that does not
 count. ``cpu`` is that of the process and of all that it started, ``peak`` their largest resident memory together.

@@ -63,6 +63,7 @@ TO_THE_DRIVER = {
     "repartition/expand.py": "tables, topics, rules of tables, and the watermarks of some seconds",
     "sources/opening.py": "a sample of 256 messages, and which offsets each file of a folder holds",
     "sources/parquet.py": "at most a row a core, of those that do not see a folder",
+    "transactions/restoring.py": "as many moments as repeats are listed",
     "tables/as_of.py": "why rows are known in part, and one count",
     "tables/knowledge.py": "facts of each partition and table, and the first row of a table that no DDL defines",
     "tables/naming.py": "the one table that a text with several dots names",

@@ -60,7 +60,7 @@ from ticdc_lab.sources.survey import survey as look
 from ticdc_lab.tables import table_as_of, table_history
 from ticdc_lab.tables.browse import Browser, MessagePage, TableTimeline, commit_ts_span
 from ticdc_lab.tables.naming import table_named
-from ticdc_lab.transactions import duplicates, transactions
+from ticdc_lab.transactions import duplicates, first_repeated, transactions
 from ticdc_lab.transactions.differences import KINDS, counted, covered, ddl_differences, differences, worst
 
 if TYPE_CHECKING:
@@ -758,7 +758,8 @@ class Log:
         return small(self.events.transform(infer_rules).orderBy("topic", "schema_name", "table_name"))
 
     def _repeats(self) -> pd.DataFrame:
-        return small(self.events.transform(duplicates).orderBy("commit_ts", "partition", "offset").limit(REPEATS))
+        own = self.events.where(F.col("commit_ts").isin(first_repeated(self.events, REPEATS)))
+        return small(own.transform(duplicates).orderBy("commit_ts", "partition", "offset").limit(REPEATS))
 
     def _catalog(self) -> Catalog | None:
         with suppress(TiCDCLabError):  # then dispatchers by index are not offered

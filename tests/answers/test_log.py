@@ -30,6 +30,7 @@ from ticdc_lab.events.tso import compose, physical_ms, utc_words
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.log import Log
 from ticdc_lab.tables.browse import MessagePage
+from ticdc_lab.transactions import duplicates
 from ticdc_lab.widgets.tabs import TABS
 
 SMALL = str(golden("messages_canal-json-tidb_small.jsonl.gz"))
@@ -220,6 +221,27 @@ def test_a_log_without_quarantine_is_not_read_for_it(log: Log, monkeypatch: pyte
     pd.testing.assert_frame_equal(summary.of_facts(bad)["quarantine"], found)
     summary.of_facts(replace(log.change_log, counts=None))
     assert len(read) == 2
+
+
+def test_the_first_repeats_are_those_of_all(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are looked for among the transactions in which something came again, not among all rows of the log."""
+    again = ticdc_lab.open(str(golden("messages_open-protocol_small-dup-restart.jsonl.gz")), spark=spark)
+    whole = again.transactions().frames["repeats"]
+    in_order = whole.sort_values(["commit_ts", "partition", "offset"], kind="stable")
+    assert len(whole) > 4 and whole["commit_ts"].nunique() > 2 and in_order.index.equals(whole.index)
+    named = ["commit_ts", "partition", "offset", "first_offset"]
+    every = again.events.transform(duplicates).orderBy(*named[:3]).select(*named).limit(len(whole)).toArrow()
+    assert every.to_pandas().to_numpy().tolist() == whole[named].to_numpy().tolist()
+    monkeypatch.setattr("ticdc_lab.log.REPEATS", 3)
+    few = again._repeats()
+    assert few[named].to_numpy().tolist() == whole[named].head(3).to_numpy().tolist()
+
+
+@pytest.mark.parametrize("times", [-3.0, 0.0, float("nan"), float("inf")])
+def test_how_much_slower_is_a_number_above_zero(log: Log, times: float) -> None:
+    """It was taken, or ended in a trace."""
+    with pytest.raises(ContractError, match=f"a number above 0; found {times} for partition 1"):
+        log.consumers(slow={1: times})
 
 
 def test_a_row_and_a_table(log: Log) -> None:

@@ -61,6 +61,9 @@ def test_a_column_is_written_with_few_calls_of_the_jvm(spark: SparkSession, monk
     monkeypatch.setattr(GatewayClient, "send_command", counted)
     written = F.col("a") > F.lit(1)
     assert len(asked) == 3, (written, asked)
+    asked.clear()
+    written = F.when(written, F.lit(2))
+    assert len(asked) == 2, (written, asked)
 
 
 def test_another_session_is_left_alone(spark: SparkSession) -> None:
@@ -119,7 +122,7 @@ def test_quiet_offline_and_clean_in_a_fresh_process(spark: SparkSession, tmp_pat
     done = subprocess.run(
         [sys.executable, "-c", FRESH_PROCESS, str(tmp_path / "table")],
         cwd=cwd,
-        env=os.environ | misleading,
+        env={k: v for k, v in os.environ.items() if k != "SPARK_SUBMIT_OPTS"} | misleading,  # a JVM as people have it
         capture_output=True,
         text=True,
         timeout=300,
@@ -196,7 +199,7 @@ def test_a_small_log_has_a_brief_jvm(monkeypatch: pytest.MonkeyPatch, size: int,
     assert "-Da=b" in settings["spark.driver.extraJavaOptions"]
 
 
-@pytest.mark.parametrize("place", ["extra", *classic._ALSO_READ])
+@pytest.mark.parametrize("place", ["extra", "default", *classic._ALSO_READ])
 @pytest.mark.parametrize("brief", [True, False])
 def test_a_caller_may_name_another_collector(monkeypatch: pytest.MonkeyPatch, place: str, brief: bool) -> None:
     """Java does not start with two, wherever the other is named; where none is there is ours, and all else stays."""
@@ -204,12 +207,13 @@ def test_a_caller_may_name_another_collector(monkeypatch: pytest.MonkeyPatch, pl
         monkeypatch.delenv(name, raising=False)
 
     def told(theirs: str) -> str:
-        extra = {"spark.jars": "", "spark.driver.extraJavaOptions": theirs if place == "extra" else ""}
+        named = {"extra": "spark.driver.extraJavaOptions", "default": "spark.driver.defaultJavaOptions"}.get(place)
+        extra = {"spark.jars": ""} | ({named: theirs} if named else {})
         return classic._settings("a", "1g", 1, brief, extra, Path("java"))["spark.driver.extraJavaOptions"]
 
     collectors = re.compile(r"-XX:\+Use\w+GC\b")
     assert len(collectors.findall(told("-Da=b"))) == 1
-    if place != "extra":
+    if place in classic._ALSO_READ:
         monkeypatch.setenv(place, "-Da=b -XX:+UseG1GC")
     given = told("-Da=b -XX:+UseG1GC")
     assert collectors.findall(given) == (["-XX:+UseG1GC"] if place == "extra" else [])
@@ -219,10 +223,14 @@ def test_a_caller_may_name_another_collector(monkeypatch: pytest.MonkeyPatch, pl
 @pytest.mark.parametrize(
     ("master", "plain"), [(None, True), ("spark://h:7077", False), ("local-cluster[2,1,900]", False)]
 )
-def test_only_one_process_hands_rows_to_itself_without_sums(master: str | None, plain: bool) -> None:
-    """Between machines blocks are compressed and their sums checked, as Spark does by itself."""
+def test_only_one_process_hands_rows_to_itself_without_sums(
+    monkeypatch: pytest.MonkeyPatch, master: str | None, plain: bool
+) -> None:
+    """Between machines blocks are compressed and their sums checked, and no pause may be long, as Spark has it."""
+    for name in classic._ALSO_READ:
+        monkeypatch.delenv(name, raising=False)
     extra = {"spark.jars": ""} | ({"spark.master": master} if master else {})
     told = classic._settings("a", "1g", 1, False, extra, Path("java"))
-    assert (told.get("spark.shuffle.compress"), told.get("spark.shuffle.checksum.enabled")) == (
-        ("false", "false") if plain else (None, None)
-    )
+    ours = {name: told.get(name) for name in classic._SHUFFLED_HERE}
+    assert ours == (classic._SHUFFLED_HERE if plain else dict.fromkeys(classic._SHUFFLED_HERE))
+    assert (classic.COLLECTOR in told["spark.driver.extraJavaOptions"]) is plain

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import inf
 
 import pandas as pd
 from pyspark.sql import Column, DataFrame
@@ -21,6 +22,7 @@ from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_TRANSACTION, REFERENCE_FIXED, STRICT, Policy
 from ticdc_lab.consumer.study import MATRIX, RECORDED, Scenario, Study, judged
 from ticdc_lab.engine.shuffle import quantiles
+from ticdc_lab.errors import ContractError
 from ticdc_lab.events.sample import from_first_row
 from ticdc_lab.facts.catalog import catalog_of
 from ticdc_lab.figures.figure import Figure
@@ -206,6 +208,8 @@ def _two_lanes(found: Sequence[Mapping[object, object]]) -> list[dict[str, objec
 
 def slowed(slow: Mapping[int, float], *, per_second: int = PER_SECOND) -> dict[str, Listeners]:
     """Words to listeners of which some are so many times slower than the others: partition to factor."""
+    if wrong := [f"{times} for partition {p}" for p, times in slow.items() if not 0 < times < inf]:
+        raise ContractError(f"A partition is so many times slower, a number above 0; found {', '.join(wrong)}.")
     speeds: dict[int | tuple[str, int], int] = {p: max(1, round(per_second / times)) for p, times in slow.items()}
     words = " and ".join(f"partition {p} {times:g} times slower" for p, times in slow.items())
     how = Listeners(per_second=per_second, speeds=speeds, write_us=WRITE_US)

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.audit.history import Shown, Suspects
 from ticdc_lab.audit.marks import Event, Marks, Promises
-from ticdc_lab.engine.shuffle import Batches, Kernel
+from ticdc_lab.engine.shuffle import Batches, Kernel, spark_order
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, codes, runs
 from ticdc_lab.events.schema import require_columns
 from ticdc_lab.facts.places import table_names
@@ -29,15 +29,16 @@ _EVENT = pa.struct([("partition", pa.int32()), ("offset", pa.int64()), ("commit_
 FOUND = pa.schema(
     [("guarantee", pa.string()), ("severity", pa.string()), ("table", pa.string()), ("commit_ts", pa.int64()),
      ("partition", pa.int32()), ("offset", pa.int64()), ("message", pa.string()), ("evidence", pa.list_(_EVENT)),
-     ("topic", pa.string()), ("seq", pa.int32()), ("rank", pa.int32()), ("row_id", pa.int64()), ("nth", pa.int32())]
+     ("topic", pa.string()), ("seq", pa.int32()), ("rank", pa.int32()), ("row_id", pa.int64()), ("nth", pa.int32()),
+     ("more", pa.int64())]
 )  # fmt: skip
 """A finding inside the audit: what it says, where it lies, and ``rank``, the place of its severity. ``row_id`` and
-``nth`` tell one about a row from all others."""
+``nth`` tell one about a row from all others; ``more`` is how many of its guarantee a task has left out behind it."""
 
 FOUND_DDL = """
 guarantee string, severity string, table string, commit_ts bigint, partition int, offset bigint, message string,
 evidence array<struct<partition: int, offset: bigint, commit_ts: bigint>>, topic string, seq int, rank int,
-row_id bigint, nth int
+row_id bigint, nth int, more bigint
 """
 ORDER = ("guarantee", "rank", "topic", "partition", "offset", "seq", "commit_ts", "table", "message", "row_id", "nth")
 """What findings are sorted by, nulls first."""
@@ -110,6 +111,7 @@ def as_table(name: str, found: RowFindings, s: Suspects) -> pa.Table:
         "rank": pc.index_in(severity, pa.array(SEVERITIES)),
         "row_id": pa.array(s.c.row_id[found.by]),
         "nth": pa.array(found.by - np.searchsorted(s.c.row, s.c.row[found.by]), pa.int32()),
+        "more": pa.nulls(len(at), pa.int64()),
     }
     return pa.table(columns, schema=FOUND)
 
@@ -228,12 +230,47 @@ def listed(most: int | None, names: Sequence[str]) -> Kernel:
                 seen += own.num_rows
                 if own.num_rows > room:
                     left = left or own.slice(room, 1).to_pylist()[0] | {"n": 0}
-                    left["n"] += own.num_rows - room
+                    left["n"] += own.num_rows - room + (pc.sum(own["more"]).as_py() or 0)
                 for part in (own.slice(0, room), stated):
                     yield from part.select(names).combine_chunks().to_batches()
         yield from _more(left, names, batch.schema if left else FOUND)
 
     return run
+
+
+def few(most: int) -> Kernel:
+    """A kernel that keeps what :func:`listed` may list of a task's findings, so that millions never come together.
+
+    All findings about a row are in one task. It keeps one more than are listed of each guarantee, which says how many
+    it left out.
+    """
+
+    def run(batches: Batches) -> Batches:
+        held = FOUND.empty_table()
+        for batch in batches:
+            held = pa.concat_tables([held, pa.Table.from_batches([batch])])
+            if held.num_rows > _HELD * most:
+                held = _cut(held, most)
+        yield from _cut(held, most).to_batches()
+
+    return run
+
+
+_HELD = 100
+"""How many times as many findings as are listed of a guarantee a task holds until it cuts them."""
+
+
+def _cut(found: pa.Table, most: int) -> pa.Table:
+    rows, _ = _once(found.take(spark_order(found, ORDER)), (None, None, None))
+    kept = []
+    for _, own in _by_guarantee(rows):
+        kept.append(own.filter(pc.equal(own["severity"], INFO)))
+        own = own.filter(pc.not_equal(own["severity"], INFO))
+        first = own.slice(0, most + 1)
+        n = own.num_rows - first.num_rows + (pc.sum(own["more"]).as_py() or 0)
+        more = pa.array([None] * (first.num_rows - 1) + [n or None] if first.num_rows else [], pa.int64())
+        kept.append(first.set_column(FOUND.get_field_index("more"), "more", more))
+    return pa.concat_tables([FOUND.empty_table(), *kept]).combine_chunks()
 
 
 def _once(rows: pa.Table, last: tuple[Any, ...]) -> tuple[pa.Table, tuple[Any, ...]]:

@@ -243,6 +243,7 @@ def judged(
     has_commit_ts: bool,
     chunk: int = ROWS_AT_ONCE,
     stored: StoredEvents | None = None,
+    kept: Kernel | None = None,
 ) -> DataFrame:
     """Let a function judge all rows that may break a guarantee; one shuffle by row.
 
@@ -262,13 +263,20 @@ def judged(
         Changes that a task judges at once; changes nothing but its memory.
     stored
         The same events in files with the hash columns, if they lie in some; read where ``beside`` is a table.
+    kept
+        What is kept of that in each task; by default all.
     """
 
     def kernel(table: pa.Table) -> Kernel:
         (pickled,) = table["promises"].drop_null().to_pylist()
         promises: Promises = pickle.loads(pickled)
         own = judge(table, promises)
-        return lambda batches: _judged(batches, promises, own, has_commit_ts=has_commit_ts, at_once=chunk)
+
+        def run(batches: Batches) -> Batches:
+            found = _judged(batches, promises, own, has_commit_ts=has_commit_ts, at_once=chunk)
+            return found if kept is None else kept(found)
+
+        return run
 
     rows: DataFrame | MadeByWorkers
     if stored is not None and stored.may_be_packed and isinstance(beside, pa.Table):

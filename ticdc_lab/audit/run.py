@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit.findings import FOUND, FOUND_DDL, ORDER, Causes, as_table, batches_of, first_of, listed
+from ticdc_lab.audit.findings import FOUND, FOUND_DDL, ORDER, Causes, as_table, batches_of, few, first_of, listed
 from ticdc_lab.audit.guarantees import GUARANTEES, checks_possible
 from ticdc_lab.audit.history import ROWS_AT_ONCE, Changes, Judge, Suspects, changes_of, judged, suspects
 from ticdc_lab.audit.marks import NAMES, Event, Promises, Stated, log_marks, promises_of
@@ -133,7 +133,8 @@ def audit(
     causes = causes if _are_explained(protocol) else None
     found: list[DataFrame] = []
     if of_rows:
-        rows = _rows_judged(events, of_rows, marks.select("promises"), causes, has_commit_ts=has_commit_ts, chunk=chunk)
+        beside, most = marks.select("promises"), max_per_guarantee
+        rows = _rows_judged(events, of_rows, beside, causes, most, has_commit_ts=has_commit_ts, chunk=chunk)
         if with_keys:
             rows = in_one(rows, listed(max_per_guarantee, FOUND.names), FOUND_DDL, order=ORDER)
         found.append(_with_row_keys(rows, events) if with_keys else rows.selectExpr("*", _NO_KEY))
@@ -181,7 +182,8 @@ def audited(
     promises = promises_of(facts, events)
 
     def judged_rows(names: list[str], causes: DataFrame | None) -> pa.Table:
-        rows = _rows_judged(events, names, promises, causes, has_commit_ts=has_commit_ts, stored=stored)
+        most = max_per_guarantee
+        rows = _rows_judged(events, names, promises, causes, most, has_commit_ts=has_commit_ts, stored=stored)
         return in_one(rows, kept, FOUND_DDL, order=ORDER).toArrow().cast(FOUND)
 
     stated = Stated.read(facts, protocol=protocol)
@@ -278,6 +280,7 @@ def _rows_judged(
     names: list[str],
     promises: DataFrame | pa.Table,
     causes: DataFrame | None,
+    most: int | None,
     *,
     has_commit_ts: bool,
     chunk: int = ROWS_AT_ONCE,
@@ -286,7 +289,8 @@ def _rows_judged(
     beside = promises if causes is None else _with_causes(promises, causes)
     judge = _judge(names, explained=causes is not None)
     return judged(
-        events, judge, FOUND_DDL, beside=beside, has_commit_ts=has_commit_ts, chunk=chunk, stored=stored
+        events, judge, FOUND_DDL, beside=beside, has_commit_ts=has_commit_ts, chunk=chunk, stored=stored,
+        kept=None if most is None else few(most),
     )  # fmt: skip
 
 

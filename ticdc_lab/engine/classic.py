@@ -25,11 +25,11 @@ from pyspark.sql import SparkSession
 from ticdc_lab.engine import class_archive
 from ticdc_lab.engine.environment import cpus, require_java
 from ticdc_lab.engine.jars import jar_paths
-from ticdc_lab.engine.sessions import EVERYWHERE, MADE_HERE
+from ticdc_lab.engine.sessions import MADE_HERE, SESSION_SETTINGS
 from ticdc_lab.errors import SetupError
 
 _LOG = logging.getLogger(__name__)
-_COLLECTORS = re.compile(r"-XX:\+Use\w+GC\b")
+_COLLECTORS = re.compile(r"-XX:\+Use(?:Epsilon|G1|Parallel|Serial|Shenandoah|Z)GC\b")
 _ALSO_READ = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _NOISE = (b"WARNING: Using incubator modules",)
 _DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
@@ -138,7 +138,7 @@ def _settings(
         "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore[.]key",
         "spark.sql.codegen.cache.maxEntries": "1000",  # each of fifty tables needs several
         "spark.sql.shuffle.partitions": str(cpus() if cores == "*" else cores),
-        **EVERYWHERE,
+        **SESSION_SETTINGS,
         **_PLANNED_ONCE,
         **DELTA_SETTINGS,
     }
@@ -155,8 +155,9 @@ def _settings(
     if "spark.sql.warehouse.dir" not in extra:
         ours["spark.sql.warehouse.dir"] = Path(_temporary_folder()).as_uri()
     theirs = extra.get("spark.driver.extraJavaOptions", "")
-    compiler = BRIEF_OPTIONS if brief else COLLECTOR
-    if any(map(_COLLECTORS.search, [theirs, *(os.environ.get(name, "") for name in _ALSO_READ)])):
+    compiler = BRIEF_OPTIONS if brief else COLLECTOR if one_process else ""
+    read = (extra.get("spark.driver.defaultJavaOptions", ""), *(os.environ.get(name, "") for name in _ALSO_READ))
+    if any(map(_COLLECTORS.search, (theirs, *read))):
         compiler = _COLLECTORS.sub("", compiler)  # Java does not start with two
     java_options = f"{log4j} {ARROW_OPTIONS} {compiler} {archive} {theirs}"
     return ours | dict(extra) | {"spark.driver.extraJavaOptions": java_options, MADE_HERE: "true"}
@@ -211,8 +212,8 @@ def _context(conf: SparkConf) -> SparkContext:
 
 
 _ASKED_FOR = {
-    "org.apache.spark.sql.functions": ("col", "lit"),
-    "functions": ("coalesce", "col", "lit", "when"),
+    "org.apache.spark.sql.functions": ("coalesce", "col", "lit", "when"),
+    "functions": ("col", "lit", "not"),
     "PythonUtils": ("toSeq",),
     "PythonSQLUtils": (),
     "org.apache.spark.sql.classic.SparkSession": ("getActiveSession",),

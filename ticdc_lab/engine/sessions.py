@@ -25,14 +25,15 @@ _CONNECT = "pyspark.sql.connect"
 _LOCK = threading.RLock()
 _ANSWERS_S = 10
 MADE_HERE = "spark.ticdc_lab.here"
-EVERYWHERE: Mapping[str, str] = MappingProxyType(
-    {
-        "spark.sql.session.timeZone": "UTC",
+_UTC = {"spark.sql.session.timeZone": "UTC"}
+SESSION_SETTINGS: Mapping[str, str] = MappingProxyType(
+    _UTC
+    | {
         # for its errors PySpark would note where each column was written: a look at the stack, and ten calls of the JVM
         "spark.python.sql.dataFrameDebugging.enabled": "false",
     }
 )
-"""Settings of every session that begins here, whichever the engine."""
+"""Settings of a session whose engine begins here; a Connect server of others takes the first alone."""
 _STOP = "Stop it first (session.stop()), or work in another process; in a notebook restart the kernel."
 
 
@@ -272,7 +273,7 @@ def _begin(
 def _embedded(cores: int | str, extra: Mapping[str, str]) -> SparkSession:
     n_cores = cpus() if cores == "*" else int(cores)
     process = embedded.start(cores=n_cores)
-    settings = dict(EVERYWHERE) | {k: v for k, v in extra.items() if k.startswith("spark.sql.")}
+    settings = dict(SESSION_SETTINGS) | {k: v for k, v in extra.items() if k.startswith("spark.sql.")}
     begun = embedded.connect(process, settings)
     _facts[begun] = _Facts(True, n_cores, process.name, process)
     return begun
@@ -284,8 +285,7 @@ def _connected(remote: str, extra: Mapping[str, str]) -> SparkSession:
 
     _require_answer(remote)
     begun = SparkSession.builder.remote(remote).getOrCreate()
-    settings = {"spark.sql.session.timeZone": "UTC"}
-    for name, value in (settings | {k: v for k, v in extra.items() if k.startswith("spark.sql.")}).items():
+    for name, value in (_UTC | {k: v for k, v in extra.items() if k.startswith("spark.sql.")}).items():
         begun.conf.set(name, value)
     return begun
 

@@ -223,7 +223,7 @@ def _unpacking(kernel: Kernel, form: pa.Schema, order: Sequence[str]) -> Kernel:
             rows = pa.Table.from_batches(
                 [pa.ipc.read_record_batch(p.as_buffer(), form) for _, p in own]
             ).combine_chunks()
-            rows = rows.take(_in_order(rows, order))  # a kernel holds a batch, so none is large
+            rows = rows.take(spark_order(rows, order))  # a kernel holds a batch, so none is large
             yield from kernel(iter(rows.to_batches(max_chunksize=PACKED)))
 
     return run
@@ -289,14 +289,14 @@ def _of_bucket(kernel: Kernel, order: Sequence[str], arrow: pa.Schema) -> Callab
     def run(bucket: pa.Table) -> pa.Table:
         rows = bucket.drop_columns([_BUCKET])
         if order:
-            rows = rows.take(_in_order(rows, order))
+            rows = rows.take(spark_order(rows, order))
         found = list(kernel(iter(rows.to_batches())))
         return pa.Table.from_batches(found).select(names).cast(arrow) if found else arrow.empty_table()
 
     return run
 
 
-def _in_order(rows: pa.Table, order: Sequence[str]) -> pa.Array:
+def spark_order(rows: pa.Table, order: Sequence[str]) -> pa.Array:
     """Where rows stand when sorted as Spark sorts, nulls first."""
     columns = [rows[c] for c in order]
     if all(pa.types.is_integer(c.type) and not c.null_count for c in columns):

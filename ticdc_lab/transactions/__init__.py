@@ -5,6 +5,7 @@ from __future__ import annotations
 from ticdc_lab.transactions.restoring import (
     change_id,
     duplicates,
+    first_repeated,
     known_places,
     log_places,
     of_restored,
@@ -18,6 +19,7 @@ from ticdc_lab.transactions.restoring import (
 __all__ = [
     "change_id",
     "duplicates",
+    "first_repeated",
     "known_places",
     "log_places",
     "of_restored",

@@ -264,6 +264,16 @@ def duplicates(events: DataFrame) -> DataFrame:
     )
 
 
+def first_repeated(events: DataFrame, most: int) -> list[int]:
+    """The least commit_ts of changes that were delivered again, at most so many; starts a job.
+
+    It counts by two numbers: :func:`duplicates` of a log brings all rows together with their names and positions.
+    """
+    counted = _changes(events, function="first_repeated").groupBy("commit_ts", change_id().alias("_id")).count()
+    again = counted.where("count > 1").select("commit_ts").distinct()
+    return [row[0] for row in again.orderBy("commit_ts").limit(most).collect()]
+
+
 def split_key_updates(events: DataFrame, *, changed: Column | None = None) -> DataFrame:
     """Turn every update that changes its handle key into a delete and an insert, as TiCDC does by default.
 

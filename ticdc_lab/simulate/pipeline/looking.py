@@ -108,7 +108,7 @@ def why_at(run: Sampled, *, at_us: int, watermark: str = RESOLVED, current_us: i
     """
     seen = moments(run, until_us=at_us)
     if not seen:
-        raise ValueError(f"no sample up to {at_us} µs: simulate(..., sample_us=200_000) keeps them")
+        raise ValueError(f"no sample up to {at_us} µs: ask for a later moment, or keep more (sample_us)")
     current_us = current_us_of(run.settings) if current_us is None else current_us
     return why(seen, watermark=watermark, rule=run.settings.capture.rule, current_us=current_us)
 
