@@ -265,9 +265,21 @@ def duplicates(events: DataFrame) -> DataFrame:
 
 
 def first_repeated(events: DataFrame, most: int) -> list[int]:
-    """The least commit_ts of changes that were delivered again, at most so many; starts a job.
+    """Give the least commit_ts of changes that were delivered again; starts a job.
 
     It counts by two numbers: :func:`duplicates` of a log brings all rows together with their names and positions.
+
+    Parameters
+    ----------
+    events
+        As for :func:`transactions`.
+    most
+        How many are given, at most.
+
+    Returns
+    -------
+    list of int
+        Each once, rising.
     """
     counted = _changes(events, function="first_repeated").groupBy("commit_ts", change_id().alias("_id")).count()
     again = counted.where("count > 1").select("commit_ts").distinct()
