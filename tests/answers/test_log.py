@@ -21,7 +21,6 @@ from pyspark.sql import SparkSession
 import ticdc_lab
 from ticdc_lab.answers import Answer, summary
 from ticdc_lab.answers.answer import SHOWN
-from ticdc_lab.answers.summary import quarantine_reasons as summary_reasons
 from ticdc_lab.audit import places_of
 from ticdc_lab.cli import main
 from ticdc_lab.consumer.listener import Listeners
@@ -210,10 +209,11 @@ def test_sql_asks_anything(log: Log) -> None:
 
 def test_a_log_without_quarantine_is_not_read_for_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it would give is known, in the same columns and types; one with a bad message is asked."""
-    asked = summary.quarantine_reasons(log.quarantine).toArrow()
+    reasons = summary.quarantine_reasons
+    asked = reasons(log.quarantine).toArrow()
     assert not asked.num_rows and log.counts is not None
     read: list[int] = []
-    monkeypatch.setattr(summary, "quarantine_reasons", lambda frame: read.append(1) or summary_reasons(frame))
+    monkeypatch.setattr(summary, "quarantine_reasons", lambda frame: read.append(1) or reasons(frame))
     found = summary.of_facts(log.change_log)["quarantine"]
     assert not read
     pd.testing.assert_frame_equal(found, summary.exact(asked))

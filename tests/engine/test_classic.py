@@ -19,6 +19,7 @@ from ticdc_lab import load
 from ticdc_lab.cli import common
 from ticdc_lab.engine import choosing, classic, workers
 from ticdc_lab.engine.classic import ARROW_OPTIONS, _require_class
+from ticdc_lab.engine.environment import JAVA_READS
 from ticdc_lab.engine.sessions import session
 from ticdc_lab.engine.workers import require_workers
 from ticdc_lab.errors import SetupError
@@ -199,11 +200,11 @@ def test_a_small_log_has_a_brief_jvm(monkeypatch: pytest.MonkeyPatch, size: int,
     assert "-Da=b" in settings["spark.driver.extraJavaOptions"]
 
 
-@pytest.mark.parametrize("place", ["extra", "default", *classic._ALSO_READ])
+@pytest.mark.parametrize("place", ["extra", "default", *JAVA_READS])
 @pytest.mark.parametrize("brief", [True, False])
 def test_a_caller_may_name_another_collector(monkeypatch: pytest.MonkeyPatch, place: str, brief: bool) -> None:
     """Java does not start with two, wherever the other is named; where none is there is ours, and all else stays."""
-    for name in classic._ALSO_READ:
+    for name in JAVA_READS:
         monkeypatch.delenv(name, raising=False)
 
     def told(theirs: str) -> str:
@@ -213,7 +214,7 @@ def test_a_caller_may_name_another_collector(monkeypatch: pytest.MonkeyPatch, pl
 
     collectors = re.compile(r"-XX:\+Use\w+GC\b")
     assert len(collectors.findall(told("-Da=b"))) == 1
-    if place in classic._ALSO_READ:
+    if place in JAVA_READS:
         monkeypatch.setenv(place, "-Da=b -XX:+UseG1GC")
     given = told("-Da=b -XX:+UseG1GC")
     assert collectors.findall(given) == (["-XX:+UseG1GC"] if place == "extra" else [])
@@ -227,7 +228,7 @@ def test_only_one_process_hands_rows_to_itself_without_sums(
     monkeypatch: pytest.MonkeyPatch, master: str | None, plain: bool
 ) -> None:
     """Between machines blocks are compressed and their sums checked, and no pause may be long, as Spark has it."""
-    for name in classic._ALSO_READ:
+    for name in JAVA_READS:
         monkeypatch.delenv(name, raising=False)
     extra = {"spark.jars": ""} | ({"spark.master": master} if master else {})
     told = classic._settings("a", "1g", 1, False, extra, Path("java"))

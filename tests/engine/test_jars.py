@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ticdc_lab.engine import jars
+from ticdc_lab.engine.environment import JAVA_READS
 from ticdc_lab.engine.jars import Jar, jar_paths
 from ticdc_lab.errors import SetupError
 
@@ -91,6 +92,26 @@ def test_another_jar_than_the_pinned_one_is_refused(folder: Path, monkeypatch: p
     with pytest.raises(SetupError, match=f"SHA-256 .* but {JAR.sha256} is pinned"):
         jar_paths([JAR])
     assert list(folder.iterdir()) == []
+
+
+def test_another_collector_than_ours_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Java that fetches jars would not start with two."""
+    begun: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        begun.append(command)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    for name in JAVA_READS:
+        monkeypatch.delenv(name, raising=False)
+    jars._ivy(Path("java"), [JAR], tmp_path)
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseG1GC")
+    jars._ivy(Path("java"), [JAR], tmp_path)
+    assert [["-XX:+UseSerialGC" in command, "-XX:TieredStopAtLevel=1" in command] for command in begun] == [
+        [True, True],
+        [False, True],
+    ]
 
 
 def test_no_network_the_first_time(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

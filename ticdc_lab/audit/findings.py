@@ -224,13 +224,12 @@ def listed(most: int | None, names: Sequence[str]) -> Kernel:
                 if name != guarantee:
                     yield from _more(left, names, batch.schema)
                     guarantee, seen, left = name, 0, {}
-                stated = own.filter(pc.equal(own["severity"], INFO))
-                own = own.filter(pc.not_equal(own["severity"], INFO))
+                stated, own = _stated_apart(own)
                 room = own.num_rows if most is None else max(0, most - seen)
                 seen += own.num_rows
                 if own.num_rows > room:
                     left = left or own.slice(room, 1).to_pylist()[0] | {"n": 0}
-                    left["n"] += own.num_rows - room + (pc.sum(own["more"]).as_py() or 0)
+                    left["n"] += own.num_rows - room + _left_out(own)
                 for part in (own.slice(0, room), stated):
                     yield from part.select(names).combine_chunks().to_batches()
         yield from _more(left, names, batch.schema if left else FOUND)
@@ -246,12 +245,12 @@ def few(most: int) -> Kernel:
     """
 
     def run(batches: Batches) -> Batches:
-        held = FOUND.empty_table()
-        for batch in batches:
-            held = pa.concat_tables([held, pa.Table.from_batches([batch])])
-            if held.num_rows > _HELD * most:
+        held: list[pa.RecordBatch] = []
+        for batch in filter(len, batches):  # most find nothing
+            held.append(batch)
+            if sum(map(len, held)) > _HELD * most:
                 held = _cut(held, most)
-        yield from _cut(held, most).to_batches()
+        yield from _cut(held, most)
 
     return run
 
@@ -260,17 +259,28 @@ _HELD = 100
 """How many times as many findings as are listed of a guarantee a task holds until it cuts them."""
 
 
-def _cut(found: pa.Table, most: int) -> pa.Table:
+def _cut(held: list[pa.RecordBatch], most: int) -> list[pa.RecordBatch]:
+    found = pa.Table.from_batches(held, FOUND)
     rows, _ = _once(found.take(spark_order(found, ORDER)), (None, None, None))
     kept = []
     for _, own in _by_guarantee(rows):
-        kept.append(own.filter(pc.equal(own["severity"], INFO)))
-        own = own.filter(pc.not_equal(own["severity"], INFO))
+        stated, own = _stated_apart(own)
         first = own.slice(0, most + 1)
-        n = own.num_rows - first.num_rows + (pc.sum(own["more"]).as_py() or 0)
+        n = own.num_rows - first.num_rows + _left_out(own)
         more = pa.array([None] * (first.num_rows - 1) + [n or None] if first.num_rows else [], pa.int64())
-        kept.append(first.set_column(FOUND.get_field_index("more"), "more", more))
-    return pa.concat_tables([FOUND.empty_table(), *kept]).combine_chunks()
+        kept += [stated, first.set_column(FOUND.get_field_index("more"), "more", more)]
+    return pa.concat_tables(kept).combine_chunks().to_batches() if kept else []
+
+
+def _stated_apart(of_guarantee: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """What only informs, and is listed whole; and the rest, of which a part is."""
+    informs = pc.equal(of_guarantee["severity"], INFO)
+    return of_guarantee.filter(informs), of_guarantee.filter(pc.invert(informs))
+
+
+def _left_out(found: pa.Table) -> int:
+    """How many findings tasks have left out behind these."""
+    return pc.sum(found["more"]).as_py() or 0
 
 
 def _once(rows: pa.Table, last: tuple[Any, ...]) -> tuple[pa.Table, tuple[Any, ...]]:

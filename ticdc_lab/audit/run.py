@@ -133,8 +133,10 @@ def audit(
     causes = causes if _are_explained(protocol) else None
     found: list[DataFrame] = []
     if of_rows:
-        beside, most = marks.select("promises"), max_per_guarantee
-        rows = _rows_judged(events, of_rows, beside, causes, most, has_commit_ts=has_commit_ts, chunk=chunk)
+        rows = _rows_judged(
+            events, of_rows, marks.select("promises"), causes, max_per_guarantee, has_commit_ts=has_commit_ts,
+            chunk=chunk,
+        )  # fmt: skip
         if with_keys:
             rows = in_one(rows, listed(max_per_guarantee, FOUND.names), FOUND_DDL, order=ORDER)
         found.append(_with_row_keys(rows, events) if with_keys else rows.selectExpr("*", _NO_KEY))
@@ -182,8 +184,9 @@ def audited(
     promises = promises_of(facts, events)
 
     def judged_rows(names: list[str], causes: DataFrame | None) -> pa.Table:
-        most = max_per_guarantee
-        rows = _rows_judged(events, names, promises, causes, most, has_commit_ts=has_commit_ts, stored=stored)
+        rows = _rows_judged(
+            events, names, promises, causes, max_per_guarantee, has_commit_ts=has_commit_ts, stored=stored
+        )
         return in_one(rows, kept, FOUND_DDL, order=ORDER).toArrow().cast(FOUND)
 
     stated = Stated.read(facts, protocol=protocol)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -23,14 +22,12 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from ticdc_lab.engine import class_archive
-from ticdc_lab.engine.environment import cpus, require_java
+from ticdc_lab.engine.environment import cpus, java_options, require_java
 from ticdc_lab.engine.jars import jar_paths
 from ticdc_lab.engine.sessions import MADE_HERE, SESSION_SETTINGS
 from ticdc_lab.errors import SetupError
 
 _LOG = logging.getLogger(__name__)
-_COLLECTORS = re.compile(r"-XX:\+Use(?:Epsilon|G1|Parallel|Serial|Shenandoah|Z)GC\b")
-_ALSO_READ = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _NOISE = (b"WARNING: Using incubator modules",)
 _DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 
@@ -155,12 +152,10 @@ def _settings(
     if "spark.sql.warehouse.dir" not in extra:
         ours["spark.sql.warehouse.dir"] = Path(_temporary_folder()).as_uri()
     theirs = extra.get("spark.driver.extraJavaOptions", "")
-    compiler = BRIEF_OPTIONS if brief else COLLECTOR if one_process else ""
-    read = (extra.get("spark.driver.defaultJavaOptions", ""), *(os.environ.get(name, "") for name in _ALSO_READ))
-    if any(map(_COLLECTORS.search, (theirs, *read))):
-        compiler = _COLLECTORS.sub("", compiler)  # Java does not start with two
-    java_options = f"{log4j} {ARROW_OPTIONS} {compiler} {archive} {theirs}"
-    return ours | dict(extra) | {"spark.driver.extraJavaOptions": java_options, MADE_HERE: "true"}
+    own = BRIEF_OPTIONS if brief else COLLECTOR if one_process else ""
+    own = java_options(own, theirs, extra.get("spark.driver.defaultJavaOptions", ""))
+    given = f"{log4j} {ARROW_OPTIONS} {own} {archive} {theirs}"
+    return ours | dict(extra) | {"spark.driver.extraJavaOptions": given, MADE_HERE: "true"}
 
 
 @contextmanager

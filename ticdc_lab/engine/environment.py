@@ -63,6 +63,25 @@ def require_java() -> Java:
     return Java(executable, version)
 
 
+_COLLECTORS = re.compile(r"-XX:\+Use(?:Epsilon|G1|Parallel|Serial|Shenandoah|Z)GC\b")
+JAVA_READS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+"""Environment variables whose options a JVM of ours gets too."""
+
+
+def java_options(ours: str, *theirs: str) -> str:
+    """Give our JVM options without their collector where others name one: Java does not start with two.
+
+    Parameters
+    ----------
+    ours
+        Options, apart by spaces.
+    theirs
+        What is given to the same JVM beside them and :data:`JAVA_READS`.
+    """
+    beside = (*theirs, *(os.environ.get(name, "") for name in JAVA_READS))
+    return _COLLECTORS.sub("", ours) if any(map(_COLLECTORS.search, beside)) else ours
+
+
 def install_java_hint() -> str:
     """Give the command that installs a fitting Java with what this machine has."""
     known = installer(_INSTALLERS)

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ticdc_lab.engine.environment import cache_folder, require_java
+from ticdc_lab.engine.environment import cache_folder, java_options, require_java
 from ticdc_lab.errors import SetupError
 
 _LOG = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ KAFKA = (
 )
 
 
-_SMALL_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """It runs for seconds: compiling it well would cost more than it gains."""
 
 
@@ -125,7 +125,8 @@ def _blamed(jar: Jar, said: str) -> bool:
 def _ivy(java: Path, jars: Sequence[Jar], folder: Path) -> str:
     wanted = folder / "ivy.xml"
     wanted.write_text(_ivy_file(jars), encoding="utf-8")
-    command = [str(java), *_SMALL_JVM, *_proxy_options(), "-jar", str(_ivy_jar()), "-cache", str(folder / "ivy")]
+    options = [*java_options(_SMALL_JVM).split(), *_proxy_options()]
+    command = [str(java), *options, "-jar", str(_ivy_jar()), "-cache", str(folder / "ivy")]
     if settings := os.environ.get("TICDC_LAB_IVY_SETTINGS"):
         command += ["-settings", settings]
     command += ["-confs", "default", "-ivy", str(wanted), "-retrieve", f"{folder}/[artifact]-[revision].[ext]"]

@@ -273,8 +273,7 @@ def _begin(
 def _embedded(cores: int | str, extra: Mapping[str, str]) -> SparkSession:
     n_cores = cpus() if cores == "*" else int(cores)
     process = embedded.start(cores=n_cores)
-    settings = dict(SESSION_SETTINGS) | {k: v for k, v in extra.items() if k.startswith("spark.sql.")}
-    begun = embedded.connect(process, settings)
+    begun = embedded.connect(process, _with_sql(SESSION_SETTINGS, extra))
     _facts[begun] = _Facts(True, n_cores, process.name, process)
     return begun
 
@@ -285,9 +284,14 @@ def _connected(remote: str, extra: Mapping[str, str]) -> SparkSession:
 
     _require_answer(remote)
     begun = SparkSession.builder.remote(remote).getOrCreate()
-    for name, value in (_UTC | {k: v for k, v in extra.items() if k.startswith("spark.sql.")}).items():
+    for name, value in _with_sql(_UTC, extra).items():
         begun.conf.set(name, value)
     return begun
+
+
+def _with_sql(settings: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
+    """Those, and what a session can be told once its engine runs."""
+    return dict(settings) | {k: v for k, v in extra.items() if k.startswith("spark.sql.")}
 
 
 def _require_answer(remote: str) -> None:
