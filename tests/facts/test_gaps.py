@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
+from conftest import golden
 from pyspark.sql import SparkSession
 
+import ticdc_lab
+from ticdc_lab.audit.guarantees import holes
+from ticdc_lab.audit.marks import Stated
 from ticdc_lab.errors import StreamingError
-from ticdc_lab.facts.limits import offset_gaps
+from ticdc_lab.events.sample import Sample
+from ticdc_lab.facts import LogFacts
+from ticdc_lab.facts.limits import Counts, but_for, lacking_between, offset_gaps
 from ticdc_lab.sources.kafka import EXPECTED
 
 POSITIONS = "topic string, partition int, offset bigint"
@@ -30,3 +42,71 @@ def test_a_stream_is_refused(spark: SparkSession) -> None:
     stream = spark.readStream.format("rate").load().selectExpr("'t' topic", "0 partition", "value offset")
     with pytest.raises(StreamingError):
         offset_gaps(stream)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "gaps"),
+    [
+        ([], []),
+        ([7], []),
+        ([*range(5, 200)], []),
+        ([*range(5, 70), *range(73, 200), 201], [(70, 72), (200, 200)]),
+        ([0, 1, 2, 3, 2_000, 2_001, 2_002], [(4, 1_999)]),  # most of it was cut out
+        ([*range(0, 40, 2)], [(at, at) for at in range(1, 39, 2)]),  # a transaction's mark behind each message
+        ([1 << 30, (1 << 30) + 90, (1 << 30) + 181, 2 << 30, 3 << 30], []),  # positions in files count no messages
+    ],
+)
+def test_what_is_missing_between_offsets_is_said_and_counted(offsets: list[int], gaps: list[tuple[int, int]]) -> None:
+    """By the log's own sentence and by the audit alike; of another partition that is whole nothing is said."""
+    log = [("t", p, o) for p, own in ((0, offsets), (1, [3, 4])) for o in own]
+    columns = dict(zip(("topic", "partition", "offset"), zip(*log, strict=True), strict=True)) | {
+        "kind": ["row"] * len(log)
+    }
+    facts = LogFacts.of(pa.table(columns))
+    n = sum(last - first + 1 for first, last in gaps)
+    found = lacking_between(facts.offsets)
+    assert (found.n, len(found.sentences)) == (n, bool(gaps))
+    assert all(f"lacks {n} of the offsets between its first and its last" in said for said in found.sentences)
+    assert all(f"{first}..{last}" in said for first, last in gaps if last > first for said in found.sentences)
+    holed = [(h.n, h.stretches, h.low["offset"]) for h in holes(Stated.read(facts, protocol="simple"))]
+    assert holed == ([(n, len(gaps), gaps[0][0] - 1)] if gaps else [])
+    elsewhere = lacking_between(facts.offsets, said={(("t", 0), gap) for gap in gaps})
+    assert elsewhere.n == n and not elsewhere.sentences, "said between files, and counted"
+
+
+def test_a_sentence_about_completeness_names_what_is_missing() -> None:
+    """Messages that nobody could read, offsets that are not there, both, neither."""
+    assert [but_for(Counts(9, 9 - bad, bad, 9, lacking=n)) for bad, n in ((0, 0), (1, 0), (0, 2), (2, 1))] == [
+        "",
+        " but for what 1 unread message held",
+        " but for what 2 missing offsets held",
+        " but for what 2 unread messages and 1 missing offset held",
+    ]
+
+
+def test_messages_cut_out_of_a_file_qualify_what_is_called_complete(spark: SparkSession, tmp_path: Path) -> None:
+    """Also where only some tables are looked at; what is in quarantine is there, and a whole file says nothing."""
+    lines = gzip.decompress(golden("messages_canal-json-tidb_small.jsonl.gz").read_bytes()).splitlines()[:600]
+    of_0 = [line for line in lines if json.loads(line)["partition"] == 0]
+    damaged = json.dumps(json.loads(of_0[20]) | {"value": "e30="}).encode()
+    files = {
+        "cut": [*of_0[:50], *of_0[53:]],
+        "whole": of_0,
+        "damaged": [*of_0[:20], damaged, *of_0[21:30], *of_0[31:]],
+    }
+    for name, kept in files.items():
+        (tmp_path / f"{name}.jsonl").write_bytes(b"\n".join(kept) + b"\n")
+    at = json.loads(of_0[0])["offset"]
+    said = {}
+    for name, sample in (("cut", None), ("whole", None), ("damaged", None), ("cut", Sample(("Fin_Ops.Ledger",)))):
+        with closing(ticdc_lab.open(str(tmp_path / f"{name}.jsonl"), spark=spark, sample=sample)) as log:
+            gaps = [limit for limit in log.limits if "lacks" in limit]
+            said[name, sample is None] = gaps, log.watermarks().finding, log.transactions().finding
+    assert said["whole", True][0] == [] and not any("but for" in words for words in said["whole", True][1:])
+    for sampled in (True, False):
+        (gap,), *words = said["cut", sampled]
+        assert f"lacks 3 of the offsets between its first and its last, in 1 places ({at + 50}..{at + 52})" in gap
+        assert all("but for what 3 missing offsets held" in sentence for sentence in words)
+    (gap,), *words = said["damaged", True]
+    assert f"lacks 1 of the offsets between its first and its last, in 1 places ({at + 30})" in gap
+    assert all("but for what 1 unread message and 1 missing offset held" in sentence for sentence in words)

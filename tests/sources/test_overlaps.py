@@ -115,6 +115,7 @@ def test_a_file_cut_at_a_line_does_not_look_complete(spark: SparkSession, tmp_pa
     first, last = (json.loads(OF_0[i])["offset"] for i in (160, 199))
     [said] = [s for s in stored.limits if "lacks the offsets" in s]
     assert f"lacks the offsets {first} to {last}, between a." in said and "Partition 0" in said
+    assert stored.limits == (said,) and stored.counts is not None and stored.counts.lacking == 40
 
 
 def test_a_last_file_cut_at_a_line_is_given_away_by_the_other_partitions(spark: SparkSession, tmp_path: Path) -> None:
@@ -224,9 +225,9 @@ def test_repetitions_of_many_files_are_found_in_a_moment() -> None:
 
 def test_a_hole_within_one_recording_is_none_between_files() -> None:
     """Only what lies between the end of one file and the beginning of the next."""
-    assert holes(held(a=[(0, 9), (12, 20)], b=[(21, 30)]), "ab") == []
-    [said] = holes(held(a=[(0, 9)], b=[(12, 20)]), "ab")
-    assert "offsets 10 to 11, between a and b" in said
+    assert not holes(held(a=[(0, 9), (12, 20)], b=[(21, 30)]), "ab")
+    [(hole, said)] = holes(held(a=[(0, 9)], b=[(12, 20)]), "ab").items()
+    assert hole == (("t", 0), (10, 11)) and "offsets 10 to 11, between a and b" in said
 
 
 def test_what_tasks_say_of_parts_of_a_file_is_put_together() -> None:

@@ -36,8 +36,8 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None) -> Answer:
     if not n:
         return Answer("transactions", _QUESTION, "It holds no transaction.", frames)
     total = s.transaction_totals.iloc[0]
-    words = f"{transactions_finding(total)}."
     qualified = but_for(s.counts)
+    words = f"{transactions_finding(total, qualified=qualified)}."
     details = [
         f"They are {count(int(total['n_rows']), 'row change')}, the largest {count(int(total['n_rows_max']), 'row')};"
         f" {int(total['n']) - int(total['pending']):,} are complete{qualified}."

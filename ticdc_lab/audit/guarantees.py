@@ -21,7 +21,6 @@ from ticdc_lab.audit.marks import Event, Home, Stated
 from ticdc_lab.events.arrays import Ints, runs
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.tso import physical_ms
-from ticdc_lab.facts.limits import offsets_in
 
 _SHOWN = ("partition", "offset", "commit_ts")
 
@@ -356,18 +355,13 @@ class Hole:
 
 
 def holes(log: Stated) -> Iterator[Hole]:
-    """Partitions that lack offsets between their first and their last.
-
-    Not those that lack most: these do not count messages (:mod:`ticdc_lab.sources.storage`).
-    """
+    """Partitions that lack offsets between their first and their last."""
     for home in log.homes:
-        offset = offsets_in(home.chunk, home.held)
-        before = np.flatnonzero(np.diff(offset) > 1)
-        lacking = int(offset[-1] - offset[0] + 1 - len(offset)) if len(offset) else 0
-        if 0 < lacking <= len(offset):
-            i = int(before[0])
-            low, high = ({"partition": home.partition, "offset": int(o), "commit_ts": None} for o in offset[i : i + 2])
-            yield Hole(home, lacking, len(before), low, high)
+        if n := home.lacking:
+            first, last = home.gaps
+            ends = int(first[0]) - 1, int(last[0]) + 1
+            low, high = ({"partition": home.partition, "offset": o, "commit_ts": None} for o in ends)
+            yield Hole(home, n, len(first), low, high)
 
 
 def _gaps_by_era(homes: list[Home]) -> Iterator[Event]:

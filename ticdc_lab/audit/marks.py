@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from ticdc_lab.engine.shuffle import SENT, Batches, in_one
-from ticdc_lab.events.arrays import NO_TS, Bools, Ints, numbers, runs
+from ticdc_lab.events.arrays import NO_TS, Bools, Ints, runs
 from ticdc_lab.facts import LogFacts, log_facts
 from ticdc_lab.facts.gathering import ARROW
+from ticdc_lab.facts.limits import gaps_between
 
 NAMES = ("schema_name", "table_name")
 
@@ -351,9 +352,8 @@ class Home:
     offset: Ints = field(default_factory=_none)
     seq: Ints = field(default_factory=_none)
     ts: Ints = field(default_factory=_none)
-    chunk: Ints = field(default_factory=_none)
-    held: Ints = field(default_factory=_none)
-    """Which offsets are there, from each of ``chunk`` on."""
+    gaps: tuple[Ints, Ints] = field(default_factory=lambda: (_none(), _none()))
+    """The first and the last of each stretch of offsets that it lacks."""
     admin: list[Event] = field(default_factory=list)
     """Its Admin events in order."""
 
@@ -361,6 +361,12 @@ class Home:
     def words(self) -> str:
         """What it is called."""
         return f"partition {self.partition} of topic {self.topic}"
+
+    @property
+    def lacking(self) -> int:
+        """How many offsets it lacks."""
+        first, last = self.gaps
+        return int((last - first + 1).sum())
 
     def era(self, offset: int) -> int:
         """In which era an offset lies; see :func:`admin_events`."""
@@ -430,9 +436,8 @@ def _homes(facts: LogFacts) -> list[Home]:
     marks = facts.watermarks
     for home, own in zip(homes.values(), marks.parts(), strict=True):
         home.offset, home.seq, home.ts = marks.offset[own], marks.seq[own], marks.ts[own]
-    of, chunk, held = facts.home_of(facts.offsets), *numbers(facts.offsets, "offset", "held")
-    for number, home in enumerate(homes.values()):
-        home.chunk, home.held = chunk[of == number], held[of == number]
+    for place, *gaps in gaps_between(facts.offsets):
+        homes[place].gaps = gaps[0], gaps[1]
     for place, admin in admin_events(facts).items():
         homes[place].admin = admin
     return list(homes.values())

@@ -29,6 +29,9 @@ one for each topic, partition, schema, table, kind and op, with the least and gr
 from ``offset`` on are there (``held``, a bit each). A place or chunk may come in several rows.
 """
 
+LEFT_OUT = "offsets of all"
+"""Beside a sample, the ``offsets`` of the log that it is of: what was left out is no gap."""
+
 IN_CHUNK = 64
 """Offsets of which one number says which are there."""
 

@@ -146,7 +146,7 @@ class LogFacts:
             places=places,
             ddl=ddl.append_column("blocked", pa.array(blocked, BLOCKED)),
             admin=_of(facts, "admin").select([*_EVENT, "partition_count"]).sort_by(_IN_PLACE),
-            offsets=sum_offsets(_of(facts, "offsets")).drop_columns(["fact"]).sort_by(_IN_PLACE[:3]),
+            offsets=ordered_offsets([_of(facts, "offsets")]),
         )
 
     @classmethod
@@ -172,6 +172,13 @@ class LogFacts:
     def home_of(self, rows: pa.Table) -> Ints:
         """The number of each row's ``topic`` and ``partition``; -1 where the log has no such partition."""
         return numbers_of(rows, PARTITION, self.homes)
+
+
+def ordered_offsets(parts: Sequence[pa.Table]) -> pa.Table:
+    """Those of :class:`LogFacts`, of parts in any order."""
+    form = pa.schema([ARROW.field(name) for name in ("topic", "partition", "offset", "held")])
+    whole = pa.concat_tables([part.select(form.names).cast(form) for part in parts])
+    return sum_offsets(whole).drop_columns(["fact"]).sort_by(_IN_PLACE[:3])
 
 
 def _of(facts: pa.Table, fact: str) -> pa.Table:

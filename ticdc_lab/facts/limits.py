@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.engine.shuffle import by_key
 from ticdc_lab.events import PARTITION
-from ticdc_lab.events.arrays import Batches, Ints, partitions_in
+from ticdc_lab.events.arrays import Batches, Ints, codes, partitions_in, runs
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.gathering import IN_CHUNK
@@ -27,10 +27,11 @@ _UNDATED = (
     "watermark or check of order can say anything about them."
 )
 _LACKS = (
-    "Partition {partition} of {topic} lacks {n_missing} of the offsets that were to be read, in {gaps} places "
-    "({which}): compacted or expired in the broker, of an aborted transaction or its marks, or never kept. What they "
-    "held is missing from every answer."
+    "Partition {partition} of {topic} lacks {n_missing} of the offsets {of}, in {gaps} places ({which}): compacted or "
+    "expired in the broker, of an aborted transaction or its marks, or never kept. What they held is missing from "
+    "every answer: a resolved_ts is the writer's promise, and what is called complete or whole is so but for them."
 )
+_ASKED, _BETWEEN = "that were to be read", "between its first and its last"
 _GAPS_SAID = 5
 
 _INCOMPLETE = (
@@ -64,6 +65,8 @@ class Counts:
     """Watermark events."""
     kept: int = 0
     """Row changes that are in the sample: all, where there is none."""
+    lacking: int = 0
+    """Offsets that were not there (:class:`Lacking`)."""
 
 
 def counts_of(decoded: DataFrame, sample: Sample | None = None) -> Counts:
@@ -106,13 +109,23 @@ def limits_of(
 
 
 def but_for(counts: Counts | None) -> str:
-    """What a sentence must add that calls something complete where messages are in quarantine."""
-    n = 0 if counts is None else counts.quarantined
-    return f" but for what {n} unread message{'s' if n > 1 else ''} held" if n else ""
+    """What a sentence must add that calls something complete where messages are in quarantine, or offsets missing."""
+    unread, lacking = (0, 0) if counts is None else (counts.quarantined, counts.lacking)
+    of = {"unread message": unread, "missing offset": lacking}
+    parts = [f"{n} {what}{'s' if n > 1 else ''}" for what, n in of.items() if n]
+    return f" but for what {' and '.join(parts)} held" if parts else ""
 
 
-def lacking(decoded: DataFrame, expected: DataFrame) -> tuple[str, ...]:
-    """A sentence for each partition that lacks offsets; at most as many rows as it has partitions come here."""
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """How many offsets a log lacks, and a sentence for each partition that does."""
+
+    n: int = 0
+    sentences: tuple[str, ...] = ()
+
+
+def lacking(decoded: DataFrame, expected: DataFrame) -> Lacking:
+    """What a log lacks of the offsets that were to be read; at most as many rows as it has partitions come here."""
     each = F.concat_ws("..", "first_missing", F.when(F.col("n_missing") > 1, F.col("last_missing")))
     first = F.sort_array(F.collect_list(F.struct("first_missing", each.alias("which"))))
     found = (
@@ -123,7 +136,35 @@ def lacking(decoded: DataFrame, expected: DataFrame) -> tuple[str, ...]:
         .drop("first")
         .orderBy("topic", "partition")
     )
-    return tuple(_LACKS.format(**row) for row in found.toArrow().to_pylist())
+    rows = found.toArrow().to_pylist()
+    return Lacking(sum(row["n_missing"] for row in rows), tuple(_LACKS.format(of=_ASKED, **row) for row in rows))
+
+
+def lacking_between(offsets: pa.Table, *, said: Container[Gap] = ()) -> Lacking:
+    """What a log lacks between the offsets that are there.
+
+    Parameters
+    ----------
+    offsets
+        As of :class:`ticdc_lab.facts.LogFacts`.
+    said
+        Gaps of which something else is said: they count, and are in no sentence.
+    """
+    n, sentences = 0, []
+    for (topic, partition), first, last in gaps_between(offsets):
+        n += int((last - first + 1).sum())
+        own = [
+            (a, z)
+            for a, z in zip(first.tolist(), last.tolist(), strict=True)
+            if ((topic, partition), (a, z)) not in said
+        ]
+        if own:
+            which = ", ".join(f"{a}..{z}" if z > a else f"{a}" for a, z in own[:_GAPS_SAID])
+            lost = sum(z - a + 1 for a, z in own)
+            sentences.append(
+                _LACKS.format(topic=topic, partition=partition, n_missing=lost, gaps=len(own), which=which, of=_BETWEEN)
+            )
+    return Lacking(n, tuple(sentences))
 
 
 # Offsets that a log lacks: compacted or expired in Kafka, or lost on the way into a recording.
@@ -156,18 +197,24 @@ def offset_gaps(events: DataFrame, *, expected: DataFrame | None = None) -> Data
     """
     require_columns(events, *PARTITION, "offset")
     require_batch(events, function="offset_gaps", why="an offset that is missing now may still come")
-    offset = F.col("offset").cast("bigint").alias("offset")
-    marks = events.where("partition IS NOT NULL AND offset IS NOT NULL").select(*PARTITION, offset)
+    marks = events
     if expected is not None:
         require_columns(expected, *PARTITION, "first_offset", "end_offset", frame="expected")
         bounds = F.explode(F.array(F.col("first_offset") - 1, F.col("end_offset"))).alias("offset")
-        marks = marks.unionByName(expected.select(*PARTITION, bounds).where("offset IS NOT NULL"))
+        marks = events.select(*PARTITION, F.col("offset").cast("bigint")).unionByName(
+            expected.select(*PARTITION, bounds)
+        )
+    return by_key(held_offsets(marks).withColumnRenamed("offset", "chunk"), PARTITION, missing, GAPS, order=("chunk",))
+
+
+def held_offsets(marks: DataFrame) -> DataFrame:
+    """Which offsets are there, as ``offsets`` of :class:`ticdc_lab.facts.LogFacts`; of messages that have one."""
+    placed = marks.where("partition IS NOT NULL AND offset IS NOT NULL").select(
+        *PARTITION, F.col("offset").cast("bigint")
+    )
     bit = F.expr(f"shiftleft(1L, int(pmod(offset, {IN_CHUNK})))")
     chunk = F.col("offset") - F.expr(f"pmod(offset, {IN_CHUNK})")
-    held = marks.groupBy(*PARTITION, chunk.alias("offset")).agg(F.bit_or(bit).alias("held"))
-    return by_key(
-        held.select(*PARTITION, F.col("offset").alias("chunk"), "held"), PARTITION, missing, GAPS, order=("chunk",)
-    )
+    return placed.groupBy(*PARTITION, chunk.alias("offset")).agg(F.bit_or(bit).alias("held"))
 
 
 def missing(chunks: Batches) -> Batches:
@@ -194,3 +241,33 @@ def offsets_in(chunk: Ints, held: Ints) -> Ints:
     at, bit = np.nonzero(bits)
     found: Ints = chunk[at] + bit
     return found
+
+
+Gap = tuple[tuple[str, int], tuple[int, int]]
+"""A topic and partition, and the first and the last of the offsets that it lacks."""
+
+
+def gaps_between(offsets: pa.Table) -> Iterator[tuple[tuple[str, int], Ints, Ints]]:
+    """Partitions that lack offsets between their first and their last: where each stretch begins and where it ends.
+
+    Not those whose offsets do not count messages (:mod:`ticdc_lab.sources.storage`): they lack most, and hardly any
+    follows the one before it directly.
+
+    Parameters
+    ----------
+    offsets
+        As of :class:`ticdc_lab.facts.LogFacts`.
+    """
+    if not offsets.num_rows:
+        return
+    partition, chunk, held = (offsets[c].to_numpy() for c in ("partition", "offset", "held"))
+    for part in runs(codes(offsets["topic"]), partition):
+        own, bits = chunk[part], held[part]
+        n = int(np.bitwise_count(bits.view(np.uint64)).sum())
+        first, last = offsets_in(own[:1], bits[:1])[0], offsets_in(own[-1:], bits[-1:])[-1]
+        if n_missing := int(last - first) + 1 - n:
+            offset = offsets_in(own, bits)
+            at = np.flatnonzero(np.diff(offset) > 1)
+            if n_missing <= n or 2 * len(at) < n:
+                home = offsets["topic"][part.start].as_py(), int(partition[part.start])
+                yield home, offset[at] + 1, offset[at + 1] - 1

@@ -67,14 +67,22 @@ def _torn(n: int, of: int) -> str:
     return f"{n:,} of {count(of, 'transaction')} {were} shown in part, for a while at least"
 
 
-def transactions_finding(total: pd.Series) -> str:
-    """How many transactions are whole, spread and repeated, from a row of totals."""
+def transactions_finding(total: pd.Series, *, qualified: str = "") -> str:
+    """How many transactions are whole, spread and repeated, from a row of totals.
+
+    Parameters
+    ----------
+    total
+        That row.
+    qualified
+        What the sentence must add (:func:`ticdc_lab.facts.limits.but_for`).
+    """
     n, pending, repeats = int(total["n"]), int(total["pending"]), int(total["duplicates"])
     spread = f"{percent(int(total['spread']), n)} touch more than one partition"
     whole = "the one transaction is whole" if n == 1 else f"all {n:,} transactions are whole"
     state = f"{pending:,} of {count(n, 'transaction')} are pending" if pending else whole
     again = f", {count(repeats, 'change was', 'changes were')} delivered again" if repeats else ""
-    return f"{state[0].upper()}{state[1:]}; {spread}{again}"
+    return f"{state[0].upper()}{state[1:]}{qualified}; {spread}{again}"
 
 
 def _note(sample: pd.DataFrame, n: int, *, waits: bool) -> str:

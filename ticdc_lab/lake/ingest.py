@@ -384,7 +384,7 @@ def lacking_offsets(
     expected = [(*where, ends.get(where, r["first"]), r["end"]) for where, r in zip(at, spans, strict=True)]
     whole = sum(end - first for *_, first, end in expected) == sum(r["n"] for r in spans)
     messages = tables.of_batch("messages", batch_id)
-    said = () if whole else lacking(messages, tables.spark.createDataFrame(expected, kafka.EXPECTED))
+    said = () if whole else lacking(messages, tables.spark.createDataFrame(expected, kafka.EXPECTED)).sentences
     return said, {**ends, **{(topic, partition): end for topic, partition, _, end in expected}}
 
 

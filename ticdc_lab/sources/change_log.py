@@ -29,7 +29,19 @@ from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, IMAGE_HASHES, KEYS, QUARANTINE
 from ticdc_lab.facts import LogFacts, log_facts
-from ticdc_lab.facts.limits import EXTEND, RECORD_AGAIN, Counts, counts_of, lacking, limits_of
+from ticdc_lab.facts.gathering import LEFT_OUT
+from ticdc_lab.facts.known import ordered_offsets
+from ticdc_lab.facts.limits import (
+    EXTEND,
+    RECORD_AGAIN,
+    Counts,
+    Lacking,
+    counts_of,
+    held_offsets,
+    lacking,
+    lacking_between,
+    limits_of,
+)
 from ticdc_lab.sources import Source, local_path, parquet
 from ticdc_lab.sources.decoding import decoding
 from ticdc_lab.sources.parquet import StoredEvents
@@ -156,7 +168,8 @@ class ChangeLog:
     counts: Counts | None = None
     known: Known = NOTHING
     gaps: tuple[str, ...] = ()
-    """Which offsets a Kafka topic no longer had, one sentence a partition; known once materialised."""
+    """Which offsets a Kafka topic no longer had, or a recording lacks, one sentence a partition; known once
+    materialised."""
     left_out: tuple[str, ...] = ()
     """Which files of its folder were not read, one sentence each."""
     strangers: tuple[str, ...] = ()
@@ -222,9 +235,11 @@ class ChangeLog:
             self._facts.append(LogFacts.read(gathered))
         return self._facts[0]
 
-    def _gathered_parts(self) -> list[pa.Table]:
+    def _gathered_parts(self, *facts: str) -> list[pa.Table]:
+        """What tasks gathered: all, or some kinds of facts."""
+        some = [("fact", "in", facts)] if facts else None
         try:
-            return [pq.read_table(file) for file in self._gathered]
+            return [pq.read_table(file, filters=some) for file in self._gathered]
         except FileNotFoundError as error:
             raise parquet.gone(Path(str(error.filename or error))) from error
 
@@ -422,13 +437,28 @@ class ChangeLog:
         return self._written(folder, images)
 
     def _with_gaps(self, positions: DataFrame) -> ChangeLog:
-        """The log with its ``gaps``, looked for only where fewer messages came than there should be."""
-        expected = None if self._source is None else self._source.expected
-        if expected is None or self.counts is None:
+        """The log with its ``gaps``; of a topic looked for only where fewer messages came than there should be."""
+        if self._source is None or self.counts is None:
             return self
-        should = expected.agg(F.sum(F.col("end_offset") - F.col("first_offset"))).first()
-        all_came = should is not None and should[0] == self.counts.messages
-        return self if all_came else replace(self, gaps=lacking(positions, expected))
+        expected = self._source.expected
+        if expected is None:
+            found = self._lacking_between(positions)
+        else:
+            should = expected.agg(F.sum(F.col("end_offset") - F.col("first_offset"))).first()
+            all_came = should is not None and should[0] == self.counts.messages
+            found = Lacking() if all_came else lacking(positions, expected)
+        return replace(self, gaps=found.sentences, counts=replace(self.counts, lacking=found.n))
+
+    def _lacking_between(self, positions: DataFrame) -> Lacking:
+        """What is missing between the offsets of files, whether or not they could be decoded."""
+        assert self._source is not None and self.counts is not None
+        parts = self._gathered_parts("offsets", LEFT_OUT)
+        if not parts:
+            parts = [held_offsets(positions).toArrow()]
+        elif self.counts.quarantined:
+            parts.append(held_offsets(self.quarantine).toArrow())
+        known = self._source.overlaps_known
+        return lacking_between(ordered_offsets(parts), said=() if known is None else known.between)
 
     def _with_strangers(self) -> ChangeLog:
         """The log with ``strangers``, looked for only where messages were put aside."""

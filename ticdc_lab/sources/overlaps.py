@@ -187,9 +187,9 @@ def _by_home(runs: Mapping[str, Runs], order: Sequence[str]) -> dict[Home, list[
     return {home: sorted(homes[home]) for home in sorted(homes)}
 
 
-def holes(runs: Mapping[str, Runs], order: Sequence[str]) -> list[str]:
+def holes(runs: Mapping[str, Runs], order: Sequence[str]) -> dict[tuple[Home, Run], str]:
     """A sentence for each hole between the last offset of one file and the first of the file that goes on."""
-    said: list[str] = []
+    said: dict[tuple[Home, Run], str] = {}
     for (topic, partition), held in _by_home(runs, order).items():
         spans: dict[int, Run] = {}
         ends: dict[int, int] = {}
@@ -201,9 +201,11 @@ def holes(runs: Mapping[str, Runs], order: Sequence[str]) -> list[str]:
         reach = list(accumulate((last for _, last in starts), max))
         for (_, last), (first, _) in pairwise(united(run[:2] for run in held)):
             if reach[bisect_right(starts, last, key=itemgetter(0)) - 1] >= first:
-                continue  # the hole of one recording, which audits of the log speak of
+                continue  # the hole of one recording, of which the log itself speaks
             names = {"earlier": Path(order[ends[last]]).name, "later": Path(order[begins[first]]).name}
-            said.append(_BETWEEN.format(partition=partition, topic=topic, first=last + 1, last=first - 1, **names))
+            said[(topic, partition), (last + 1, first - 1)] = _BETWEEN.format(
+                partition=partition, topic=topic, first=last + 1, last=first - 1, **names
+            )
     return said
 
 
@@ -281,10 +283,13 @@ class Overlaps:
         What is left out of each file when it is read.
     sentences
         What is said of it.
+    between
+        Offsets that are missing between files.
     """
 
     skips: Skips
     sentences: tuple[str, ...] = ()
+    between: frozenset[tuple[Home, Run]] = frozenset()
 
 
 Compare = Callable[[Sequence[SharedStretch], Skips], Iterable[tuple[int, int, int]]]
@@ -294,7 +299,8 @@ Compare = Callable[[Sequence[SharedStretch], Skips], Iterable[tuple[int, int, in
 def overlaps_of(runs: Mapping[str, Runs], order: Sequence[str], compare: Compare) -> Overlaps:
     """What the files hold twice; messages that differ at the same offsets are no repetition, and all stay."""
     found = stretches(runs, order)
-    said, skips = holes(runs, order), _skips_of(found)
+    between, skips = holes(runs, order), _skips_of(found)
+    said = [*between.values()]
     if found:
         sums = np.zeros((len(found), 2), object)
         for n, counts, digest in compare(found, skips):
@@ -304,7 +310,7 @@ def overlaps_of(runs: Mapping[str, Runs], order: Sequence[str], compare: Compare
         said += [*_sentences(same, _TWICE), *_sentences(differ, _DIFFER)]
         skips = _skips_of(same)
     more = len(said) - 2 * _SAID
-    return Overlaps(skips, (*said[: 2 * _SAID], *([_MORE.format(n=more)] if more > 0 else [])))
+    return Overlaps(skips, (*said[: 2 * _SAID], *([_MORE.format(n=more)] if more > 0 else [])), frozenset(between))
 
 
 def _skips_of(found: Iterable[SharedStretch]) -> dict[str, Runs]:

@@ -33,7 +33,7 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.facts.gathering import ARROW as FACTS
-from ticdc_lab.facts.gathering import gathered, narrow_batches
+from ticdc_lab.facts.gathering import LEFT_OUT, gathered, narrow_batches
 from ticdc_lab.sources.overlaps import Held
 
 COLUMNS = ("topic", "partition", "offset", "key", "value")
@@ -44,7 +44,7 @@ BYTES_A_GROUP = 48 << 20
 """Decoded events that a task holds before it writes them as a row group."""
 
 COUNTED = ("decoded", "quarantined", "events", "undated", "incomplete", "watermarks", "kept")
-"""What a load counts: the fields of :class:`ticdc_lab.facts.limits.Counts` but the sum."""
+"""What a task counts: the fields of :class:`ticdc_lab.facts.limits.Counts` but the sum, and what nobody read."""
 
 _SO_FAR = "_so_far-"
 _SAID_EVERY_S = 0.2
@@ -186,11 +186,21 @@ def writing(
                 counts["kept"] += pc.sum(pc.equal(part["kind"], "row")).as_py() or 0
                 if len(part):
                     file.write_table(part, row_group_size=len(part))
-                    facts.write_table(pa.Table.from_batches(gathered(_events_of(part)), FACTS))
+                facts.write_table(_facts_of(group, part))
         said = {"file": str(path)} | counts | {"held": None if held is None else held.said()}
         yield pa.RecordBatch.from_pylist([said], arrow_schema(WRITTEN))
 
     return run
+
+
+def _facts_of(group: pa.Table, part: pa.Table) -> pa.Table:
+    """What a part of some events states; and which offsets all of them have, since what is left out is no gap."""
+    stated = pa.Table.from_batches(gathered(_events_of(part)), FACTS)
+    if part is group:
+        return stated
+    whole = pa.Table.from_batches(gathered(_events_of(group)), FACTS)
+    offsets = whole.filter(pc.equal(whole["fact"], "offsets"))
+    return pa.concat_tables([stated, offsets.set_column(0, "fact", pa.array([LEFT_OUT] * len(offsets), pa.string()))])
 
 
 def _events_of(decoded: pa.Table) -> Batches:
