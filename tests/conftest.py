@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from _pytest.unraisableexception import gc_collect_iterations_key
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -49,6 +50,8 @@ ROOT = Path(__file__).resolve().parent.parent
 MADE = "TICDC_LAB_TESTS_MADE"
 """Tells workers the file that is there once kernels and jars are."""
 
+# without it jsonschema, which nbformat needs, builds a grammar of addresses that nothing here has: a second a process
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 shuffle.BUCKETS = 3  # what tests judge is small, and each part costs its own run of a kernel
 
 
@@ -59,6 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Kernels and jars, which each worker would make or wait for at once, are made while the workers find tests."""
+    config.stash[gc_collect_iterations_key] = 1  # of five, each a second; more than one is for PyPy
     os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{BRIEF_OPTIONS} {UNVERIFIED}")
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         making = Path(tempfile.mkdtemp(prefix="ticdc_lab-tests-")) / "made"

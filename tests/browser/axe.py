@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
 from selenium import webdriver
 
 _RUN = """
-const done = arguments[1];
-axe.run(arguments[0] || document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'best-practice']})
+const [within, rules, done] = arguments;
+axe.run(within || document, {runOnly: rules, resultTypes: ['violations']})
   .then((found) => done(JSON.stringify(found.violations.map((v) => v.nodes.map((n) => [v.id, n.html.slice(0, 200)])))));
 """
+
+RULES = ("wcag2a", "wcag2aa", "wcag21aa", "best-practice")
+COLOURS = ("cat.color",)
+"""What another colour scheme can change."""
 
 _PLOTLYS = 'class="column-block"'
 """plotly.js calls the columns of each table the same."""
@@ -23,9 +28,9 @@ def _script() -> str:
     return files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 
 
-def barriers(browser: webdriver.Chrome, within: str = "") -> list[tuple[str, str]]:
+def barriers(browser: webdriver.Chrome, within: str = "", rules: Sequence[str] = RULES) -> list[tuple[str, str]]:
     """What is wrong on the page that is shown, or in the part that a selector names: the rule, and where."""
     browser.execute_script(_script())
-    found = json.loads(browser.execute_async_script(_RUN, within))
+    found = json.loads(browser.execute_async_script(_RUN, within, rules))
     each = [(str(rule), str(where)) for nodes in found for rule, where in nodes]
     return [(rule, where) for rule, where in each if not (rule == "duplicate-id" and _PLOTLYS in where)]

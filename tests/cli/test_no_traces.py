@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import click
@@ -125,10 +126,15 @@ LOG = str(golden("messages_canal-json-tidb_bank.jsonl.gz"))
 
 
 def test_an_interrupted_command_says_so_and_nothing_else(tmp_path: Path) -> None:
-    """Ctrl-C reaches all processes of the terminal; 1 would say that there are findings."""
+    """Ctrl-C reaches all processes of the terminal; 1 would say that there are findings.
+
+    A shell that runs the suite in the background, with ``&``, lets all its children ignore the signal.
+    """
     command = [sys.executable, "-m", "ticdc_lab.cli", "report", LOG, "--out", str(tmp_path / "r.html")]
     both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": ROOT}
-    process = subprocess.Popen(command, start_new_session=True, env=os.environ | {"PYTHONPATH": str(ROOT)}, **both)
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, start_new_session=True, env=environ, preexec_fn=heard, **both)
     assert process.stdout is not None and "engine:" in process.stdout.readline()
     time.sleep(0.3)
     os.killpg(process.pid, signal.SIGINT)

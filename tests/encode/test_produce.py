@@ -37,7 +37,7 @@ def read_back(messages: DataFrame, protocol: str) -> DataFrame:
 
 def plain(df: DataFrame) -> Events:
     """Rows as plain dicts, in the order of their places."""
-    return sorted((r.asDict(True) for r in df.collect()), key=lambda e: (e["partition"], e["offset"], e["seq"]))
+    return sorted(df.toArrow().to_pylist(), key=lambda e: (e["partition"], e["offset"], e["seq"]))
 
 
 def bag(events: Events, *names: str, flags: bool = True) -> Counter[str]:
@@ -82,7 +82,7 @@ def test_every_row_is_written_once_where_the_dispatcher_puts_it(
 ) -> None:
     """The rows are those of the log, each in the partition that its dispatcher chooses."""
     source = events_of(name).transform(dispatch, strategy="index-value", partitions=5)
-    expected = [e | {"partition": e["target_partition"]} for e in (r.asDict(True) for r in source.collect())]
+    expected = [e | {"partition": e["target_partition"]} for e in source.toArrow().to_pylist()]
     _, events = written(name, protocol, "index-value")
     assert {e["topic"] for e in events} == {"new"}
     assert bag(events, *SAID, "partition", flags=flags) == bag(expected, *SAID, "partition", flags=flags)

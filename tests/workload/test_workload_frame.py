@@ -32,7 +32,7 @@ def test_the_frame_is_the_events_contract_with_everything_that_the_lanes_say(spa
     frame = generate(spark, SMALL)
     assert [(f.name, f.dataType) for f in frame.schema] == [(f.name, f.dataType) for f in EVENTS]
     shown = ("commit_ts", "start_ts", "table_name", "table_id", "op", "offset", "seq", "columns", "before")
-    found = [r.asDict(True) for r in frame.where("kind = 'row'").select(*shown).collect()]
+    found = frame.where("kind = 'row'").select(*shown).toArrow().to_pylist()
     expected = [{n: e[n] for n in shown} for e in rows_of(SMALL)]
     assert sorted(found, key=lambda e: (e["offset"], e["seq"])) == expected
     others = frame.where("kind <> 'row'").select("kind", "commit_ts", "query", "offset").collect()

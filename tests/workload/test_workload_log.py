@@ -97,7 +97,7 @@ def test_what_is_loaded_is_the_truth(logs: Any, protocol: str) -> None:
     log, workload, how = logs(protocol), LOGS[protocol], ENCODERS[protocol]
     assert log.counts is not None and log.counts.quarantined == 0
     lost = frozenset(how.lost)
-    found = [r.asDict(True) for r in log.events.where("kind = 'row'").collect()]
+    found = log.events.where("kind = 'row'").toArrow().to_pylist()
     assert Counter(kept(e, lost) for e in found) == Counter(kept(e, lost) for e in rows_of(workload))
     marks = log.events.where("kind <> 'row'").select("kind", "commit_ts", "query", "partition").collect()
     homes = range(PARTITIONS) if how.ddl_to_all else [0]

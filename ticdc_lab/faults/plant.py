@@ -159,8 +159,8 @@ def read_log(events: DataFrame, *, seed: int = 0, rows: int = ROWS, topic: str |
     if name is None:
         raise ContractError("No row of the log has a key and a commit_ts.", hint="Take another log or topic.")
     own = plain.where(F.col("topic") == name)
-    found = [r.asDict(recursive=True) for r in _some_lives(own, seed=seed, rows=rows).collect()]
-    marks = [r.asDict(recursive=True) for r in _with_together(own, _marks(own)).collect()]
+    found = _some_lives(own, seed=seed, rows=rows).toArrow().to_pylist()
+    marks = _with_together(own, _marks(own)).toArrow().to_pylist()
     last = own.groupBy("partition").agg(F.max("offset").alias("last")).collect()
     return FaultLog.of(name, found, marks, {r["partition"]: r["last"] for r in last})
 
