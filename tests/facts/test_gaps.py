@@ -18,7 +18,7 @@ from ticdc_lab.audit.marks import Stated
 from ticdc_lab.errors import StreamingError
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.facts import LogFacts
-from ticdc_lab.facts.limits import Counts, but_for, lacking_between, offset_gaps
+from ticdc_lab.facts.limits import Counts, Twice, are_twice, but_for, held_twice, lacking_between, offset_gaps
 from ticdc_lab.sources.kafka import EXPECTED
 
 POSITIONS = "topic string, partition int, offset bigint"
@@ -82,6 +82,51 @@ def test_a_sentence_about_completeness_names_what_is_missing() -> None:
         " but for what 2 missing offsets held",
         " but for what 2 unread messages and 1 missing offset held",
     ]
+
+
+def test_messages_at_one_offset_are_the_same_or_not(spark: SparkSession) -> None:
+    """By all their events; a batch of several events is one message, and what has no place is left out."""
+    events = [
+        *[("t", 0, 4, seq, "row", 7, 40 + seq) for seq in (0, 1, 2)],
+        *[("t", 1, 5, 0, "row", 7, 41)] * 3,
+        *[("t", 1, at, 0, "row", 7, value) for at in (6, 7) for value in (at, 50)],
+        *[("t", 2, 8, seq, "row", 7, 42) for seq in (0, 0, 1)],  # one of them holds an event more
+        *[("t", 3, at, 0, "watermark", ts, None) for at, ts in ((1, 7), (1, 8), (2, 9), (2, 9))],
+        *[("t", None, 1, 0, "row", 7, 1)] * 2,
+    ]
+    form = "topic string, partition int, offset bigint, seq int, kind string, commit_ts bigint, change_hash bigint"
+    named = spark.createDataFrame(events, form).selectExpr("*", *[f"'x' AS {n}" for n in _NAMED])
+    assert held_twice(named) == [
+        Twice("t", 1, n=4, first=5, last=7, differ=2, first_other=6),
+        Twice("t", 2, n=1, first=8, last=8, differ=1, first_other=8),
+        Twice("t", 3, n=2, first=1, last=2, differ=1, first_other=1),
+    ]
+    offsets = LogFacts.of(named.toArrow()).offsets
+    assert are_twice(offsets) and not are_twice(offsets[:1]) and not are_twice(offsets[:0])
+
+
+_NAMED = ("op", "schema_name", "table_name", "query")
+
+
+def test_what_a_recording_holds_twice_is_no_repeat_of_a_changefeed(spark: SparkSession, tmp_path: Path) -> None:
+    """Of one file, put together from two that overlap; where they differ it is an error that names the place."""
+    lines = gzip.decompress(golden("messages_canal-json-tidb_small.jsonl.gz").read_bytes()).splitlines()[:300]
+    of_0 = [line for line in lines if json.loads(line)["partition"] == 0]
+    rows = [line for line in of_0 if json.loads(line)["kind"] == "row"]
+    one, other = json.loads(rows[-1]), json.loads(rows[-2])
+    another = json.dumps(other | {"offset": one["offset"]}).encode()
+    said, found = {}, {}
+    for name, kept in {"twice": [*of_0, *of_0[-9:]], "other": [*of_0, another], "whole": of_0}.items():
+        (tmp_path / f"{name}.jsonl").write_bytes(b"\n".join(kept) + b"\n")
+        with closing(ticdc_lab.open(str(tmp_path / f"{name}.jsonl"), spark=spark)) as log:
+            said[name], audit = " ".join(log.limits), log.audit(messages=False).frames["findings"]
+        found[name] = audit[audit["guarantee"] == "offsets_are_contiguous"].to_dict("records")
+    assert said["whole"] == "" and "holds 9 messages twice" in said["twice"] and "differ" not in said["twice"]
+    assert found["whole"] == found["twice"] == []
+    assert "holds 1 message twice" in said["other"] and "At 1 of these offsets the two differ" in said["other"]
+    [wrong] = found["other"]
+    assert (wrong["severity"], wrong["partition"], wrong["offset"]) == ("error", 0, one["offset"])
+    assert "holds different messages at 1 offset(s)" in wrong["message"]
 
 
 def test_messages_cut_out_of_a_file_qualify_what_is_called_complete(spark: SparkSession, tmp_path: Path) -> None:

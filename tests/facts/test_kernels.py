@@ -45,7 +45,12 @@ OF = {
 
 
 def _chunks(facts: LogFacts) -> Iterator[pa.RecordBatch]:
-    return iter(facts.offsets.rename_columns(["topic", "partition", "chunk", "held"]).combine_chunks().to_batches())
+    return iter(
+        facts.offsets.drop_columns("n")
+        .rename_columns(["topic", "partition", "chunk", "held"])
+        .combine_chunks()
+        .to_batches()
+    )
 
 
 def random_log(seed: int, *, topics: int = 1) -> Rows:

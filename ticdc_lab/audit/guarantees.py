@@ -254,6 +254,10 @@ def offsets_are_contiguous(log: Stated) -> Iterator[Event]:
     A warning: compaction takes messages too, and what is in quarantine or was filtered out is not seen here. One
     finding a partition, at the message after the first hole; :func:`ticdc_lab.facts.limits.offset_gaps` lists all.
     Holes before the first message and after the last cannot be seen.
+
+    Different messages at one offset are an error: they are of two topics. The same message twice is the recording's
+    doing, of which the log's own limits speak (:func:`ticdc_lab.facts.limits.held_twice`). Both are seen by
+    :func:`ticdc_lab.audit.run.audited` alone.
     """
     for hole in holes(log):
         home, low, high = hole.home, hole.low, hole.high
@@ -262,6 +266,14 @@ def offsets_are_contiguous(log: Stated) -> Iterator[Event]:
             f"{low['offset']}: compacted, in quarantine, or lost"
         )
         yield _finding(WARNING, message, home.topic, [low, high], **high)
+    for t in log.twice:
+        if t.differ:
+            message = (
+                f"partition {t.partition} of topic {t.topic} holds different messages at {t.differ} offset(s), first "
+                f"at {t.first_other}: it is no recording of one topic"
+            )
+            at = {"partition": t.partition, "offset": t.first_other, "commit_ts": None}
+            yield _finding(ERROR, message, t.topic, [at], **at)
 
 
 @of_log("CDC 同步模型不允许 global checkpoint TS 回退", "commit_ts", "watermarks")

@@ -7,7 +7,7 @@ exceeds those before it, in a partition with rows. A hundred partitions with one
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -21,7 +21,7 @@ from ticdc_lab.engine.shuffle import SENT, Batches, in_one
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, runs
 from ticdc_lab.facts import LogFacts, log_facts
 from ticdc_lab.facts.gathering import ARROW
-from ticdc_lab.facts.limits import gaps_between
+from ticdc_lab.facts.limits import Twice, gaps_between
 
 NAMES = ("schema_name", "table_name")
 
@@ -414,11 +414,13 @@ class Stated:
     homes: list[Home]
     ddl: Facts
     ddl_in_partition_0_only: bool
+    twice: Sequence[Twice] = ()
+    """Partitions that hold messages twice, where the events were asked of it."""
 
     @classmethod
-    def read(cls, facts: LogFacts, *, protocol: str) -> Stated:
+    def read(cls, facts: LogFacts, *, protocol: str, twice: Sequence[Twice] = ()) -> Stated:
         """From the log's facts."""
-        return cls(_homes(facts), dated_ddl(facts), protocol in DDL_IN_PARTITION_0_ONLY)
+        return cls(_homes(facts), dated_ddl(facts), protocol in DDL_IN_PARTITION_0_ONLY, twice)
 
     @property
     def topics(self) -> dict[str, list[Home]]:

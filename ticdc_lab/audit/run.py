@@ -22,6 +22,7 @@ from ticdc_lab.events import POSITION
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import FINDINGS, KEYS, require_batch, require_columns
 from ticdc_lab.facts import LogFacts
+from ticdc_lab.facts.limits import are_twice, held_twice
 from ticdc_lab.facts.schemas import arrow_of
 
 if TYPE_CHECKING:
@@ -189,7 +190,8 @@ def audited(
         )
         return in_one(rows, kept, FOUND_DDL, order=ORDER).toArrow().cast(FOUND)
 
-    stated = Stated.read(facts, protocol=protocol)
+    twice = held_twice(events) if "offsets_are_contiguous" in of_log and are_twice(facts.offsets) else []
+    stated = Stated.read(facts, protocol=protocol, twice=twice)
     of_the_log = batches_of(_of_log(of_log, stated, most=max_per_guarantee), at_once=AT_ONCE)
     found = pa.concat_tables([judged_rows(of_rows, None), pa.Table.from_batches(of_the_log, FOUND)])
     if _are_explained(protocol) and pc.any(pc.equal(found["guarantee"], _MOVES)).as_py():

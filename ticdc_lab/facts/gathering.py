@@ -26,7 +26,8 @@ partition_count int, held bigint, place bigint
 ``fact`` says what a row is: a ``watermark`` (with commit_ts), ``ddl`` or ``admin`` event as in the log; a ``place``,
 one for each topic, partition, schema, table, kind and op, with the least and greatest commit_ts and offset, the number
 ``n`` of its events and :func:`ticdc_lab.facts.places.place_col`; ``offsets``, which of the :data:`IN_CHUNK` offsets
-from ``offset`` on are there (``held``, a bit each). A place or chunk may come in several rows.
+from ``offset`` on are there (``held``, a bit each) and how many messages lie at them (``n``). A place or chunk may come
+in several rows.
 """
 
 LEFT_OUT = "offsets of all"
@@ -152,21 +153,25 @@ def sum_places(rows: pa.Table) -> pa.Table:
 
 
 def _offsets(events: pa.Table) -> pa.Table:
-    placed = events.select(["topic", "partition", "offset"])
+    placed = events.select(["topic", "partition", "offset", "seq"])
     known = placed.filter(pc.and_(pc.is_valid(placed["partition"]), pc.is_valid(placed["offset"])))
     offset = known["offset"].to_numpy()
     held = np.left_shift(np.uint64(1), (offset % IN_CHUNK).astype(np.uint64)).view(np.int64)
     start = pa.array(offset - offset % IN_CHUNK)
-    return sum_offsets(known.set_column(2, "offset", start).append_column("held", pa.array(held)))
+    n = pc.equal(known["seq"], 0).fill_null(False).cast(pa.int64())
+    return sum_offsets(pa.table([known["topic"], known["partition"], start, pa.array(held), n], OFFSETS))
+
+
+OFFSETS = ("topic", "partition", "offset", "held", "n")
 
 
 def sum_offsets(rows: pa.Table) -> pa.Table:
     """One row a chunk of offsets."""
     topics = rows["topic"].combine_chunks().dictionary_encode(null_encoding="encode")
     topic: Ints = np.asarray(topics.indices).astype(np.int64)
-    partition, offset, held = (rows[c].to_numpy() for c in ("partition", "offset", "held"))
+    partition, offset, held, n = (rows[c].to_numpy() for c in OFFSETS[1:])
     order = np.lexsort((offset, partition, topic))
-    topic, partition, offset, held = (a[order] for a in (topic, partition, offset, held))
+    topic, partition, offset, held, n = (a[order] for a in (topic, partition, offset, held, n))
     first = np.flatnonzero(changes_in(topic, partition, offset)) if len(topic) else np.empty(0, dtype=np.int64)
     return pa.table({
         "fact": pa.array(["offsets"] * len(first), pa.string()),
@@ -174,4 +179,5 @@ def sum_offsets(rows: pa.Table) -> pa.Table:
         "partition": pa.array(partition[first].astype(np.int32)),
         "offset": pa.array(offset[first]),
         "held": pa.array(np.bitwise_or.reduceat(held, first) if len(first) else held),
+        "n": pa.array(np.add.reduceat(n, first) if len(first) else n),
     })  # fmt: skip

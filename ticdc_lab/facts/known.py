@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ticdc_lab.events import PARTITION
 from ticdc_lab.events.arrays import NO_TS, Ints, lasts_in
 from ticdc_lab.events.ddl import blocked_tables
-from ticdc_lab.facts.gathering import ARROW, PLACE, as_facts, gathered, narrow_batches, sum_offsets, sum_places
+from ticdc_lab.facts.gathering import ARROW, OFFSETS, PLACE, as_facts, gathered, narrow_batches, sum_offsets, sum_places
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,8 @@ class LogFacts:
     admin
         ``topic, partition, offset, seq, commit_ts, partition_count`` of each Admin event, in order.
     offsets
-        ``topic, partition, offset, held``: which of 64 offsets from ``offset`` on are there, a bit each, in order.
+        ``topic, partition, offset, held, n``: which of 64 offsets from ``offset`` on are there, a bit each, and how
+        many messages lie at them, in order.
     """
 
     homes: tuple[Home, ...]
@@ -176,7 +177,7 @@ class LogFacts:
 
 def ordered_offsets(parts: Sequence[pa.Table]) -> pa.Table:
     """Those of :class:`LogFacts`, of parts in any order."""
-    form = pa.schema([ARROW.field(name) for name in ("topic", "partition", "offset", "held")])
+    form = pa.schema([ARROW.field(name) for name in OFFSETS])
     whole = pa.concat_tables([part.select(form.names).cast(form) for part in parts])
     return sum_offsets(whole).drop_columns(["fact"]).sort_by(_IN_PLACE[:3])
 

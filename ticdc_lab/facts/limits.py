@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.engine.shuffle import by_key
-from ticdc_lab.events import PARTITION
+from ticdc_lab.events import PARTITION, POSITION
 from ticdc_lab.events.arrays import Batches, Ints, codes, partitions_in, runs
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import require_batch, require_columns
@@ -31,6 +31,12 @@ _LACKS = (
     "expired in the broker, of an aborted transaction or its marks, or never kept. What they held is missing from "
     "every answer: a resolved_ts is the writer's promise, and what is called complete or whole is so but for them."
 )
+_TWICE = (
+    "Partition {partition} of {topic} holds {n} {messages} twice, at offsets from {first} to {last}: a broker gives an "
+    "offset once, so the recording did it, as where two that overlap were put together, and no changefeed. Here they "
+    "count as delivered again."
+)
+_DIFFER = " At {n} of these offsets the two differ (the audit says where): they are no recordings of one topic."
 _ASKED, _BETWEEN = "that were to be read", "between its first and its last"
 _GAPS_SAID = 5
 
@@ -214,7 +220,8 @@ def held_offsets(marks: DataFrame) -> DataFrame:
     )
     bit = F.expr(f"shiftleft(1L, int(pmod(offset, {IN_CHUNK})))")
     chunk = F.col("offset") - F.expr(f"pmod(offset, {IN_CHUNK})")
-    return placed.groupBy(*PARTITION, chunk.alias("offset")).agg(F.bit_or(bit).alias("held"))
+    summed = F.bit_or(bit).alias("held"), F.count(F.lit(1)).alias("n")
+    return placed.groupBy(*PARTITION, chunk.alias("offset")).agg(*summed)
 
 
 def missing(chunks: Batches) -> Batches:
@@ -271,3 +278,70 @@ def gaps_between(offsets: pa.Table) -> Iterator[tuple[tuple[str, int], Ints, Int
             if n_missing <= n or 2 * len(at) < n:
                 home = offsets["topic"][part.start].as_py(), int(partition[part.start])
                 yield home, offset[at] + 1, offset[at + 1] - 1
+
+
+# Offsets that a log holds twice: a broker gives each once.
+
+_CONTENT = ("kind", "commit_ts", "op", "schema_name", "table_name", "query", "change_hash")
+"""What tells whether two events at one place are the same."""
+
+
+def are_twice(offsets: pa.Table) -> bool:
+    """Whether more messages came than there are offsets, of which :func:`held_twice` tells more."""
+    held = np.bitwise_count(offsets["held"].to_numpy().view(np.uint64))
+    return bool((offsets["n"].to_numpy() > held).any())
+
+
+@dataclass(frozen=True, slots=True)
+class Twice:
+    """A partition that holds messages twice.
+
+    Attributes
+    ----------
+    topic, partition
+        Which.
+    n
+        How many messages more than offsets.
+    first, last
+        Offsets between which they lie.
+    differ
+        At how many offsets the messages are not the same.
+    first_other
+        The first of these; None without.
+    """
+
+    topic: str
+    partition: int
+    n: int
+    first: int
+    last: int
+    differ: int
+    first_other: int | None
+
+    @property
+    def sentence(self) -> str:
+        """What is said of it."""
+        said = _TWICE.format(**asdict(self), messages="message" if self.n == 1 else "messages")
+        return said + (_DIFFER.format(n=self.differ) if self.differ else "")
+
+
+def held_twice(events: DataFrame) -> list[Twice]:
+    """The partitions in which several messages lie at one offset, in order; as many rows come here.
+
+    Parameters
+    ----------
+    events
+        The events contract with ``change_hash``.
+    """
+    require_columns(events, *POSITION, *_CONTENT)
+    content = F.struct(*_CONTENT)
+    each = events.where("partition IS NOT NULL AND offset IS NOT NULL").groupBy(*POSITION)
+    alike = each.agg(F.count(F.lit(1)).alias("n"), (~F.min(content).eqNullSafe(F.max(content))).alias("other"))
+    # of two messages one may hold more events
+    other = F.max("other") | (F.min("n") < F.max("n"))
+    twice = alike.groupBy(*PARTITION, "offset").agg(F.max("n").alias("n"), other.alias("other")).where("n > 1")
+    of_partition = twice.groupBy(*PARTITION).agg(
+        F.sum(F.col("n") - 1).alias("n"), F.min("offset").alias("first"), F.max("offset").alias("last"),
+        F.count_if("other").alias("differ"), F.min(F.when(F.col("other"), F.col("offset"))).alias("first_other"),
+    )  # fmt: skip
+    return [Twice(**row) for row in of_partition.orderBy(*PARTITION).toArrow().to_pylist()]

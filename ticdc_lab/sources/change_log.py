@@ -36,8 +36,10 @@ from ticdc_lab.facts.limits import (
     RECORD_AGAIN,
     Counts,
     Lacking,
+    are_twice,
     counts_of,
     held_offsets,
+    held_twice,
     lacking,
     lacking_between,
     limits_of,
@@ -168,8 +170,8 @@ class ChangeLog:
     counts: Counts | None = None
     known: Known = NOTHING
     gaps: tuple[str, ...] = ()
-    """Which offsets a Kafka topic no longer had, or a recording lacks, one sentence a partition; known once
-    materialised."""
+    """Which offsets a Kafka topic no longer had, and which a recording lacks or holds twice, one sentence a partition;
+    known once materialised."""
     left_out: tuple[str, ...] = ()
     """Which files of its folder were not read, one sentence each."""
     strangers: tuple[str, ...] = ()
@@ -235,9 +237,9 @@ class ChangeLog:
             self._facts.append(LogFacts.read(gathered))
         return self._facts[0]
 
-    def _gathered_parts(self, *facts: str) -> list[pa.Table]:
-        """What tasks gathered: all, or some kinds of facts."""
-        some = [("fact", "in", facts)] if facts else None
+    def _gathered_parts(self, fact: str = "") -> list[pa.Table]:
+        """What tasks gathered: all, or facts of one kind."""
+        some = [("fact", "==", fact)] if fact else None
         try:
             return [pq.read_table(file, filters=some) for file in self._gathered]
         except FileNotFoundError as error:
@@ -370,7 +372,8 @@ class ChangeLog:
                 step = decoding_step(self.messages.sparkSession, self.protocol, self.source_kind)
                 speeds.note(step, messages=log.counts.messages, seconds=time.monotonic() - begun)
             # what a sample left out is no gap: the source is asked again then
-            log = log._with_gaps(log.decoded if self.sample is None else self.messages)._with_strangers()
+            each = log.decoded.where("coalesce(seq, 0) = 0") if self.sample is None else self.messages
+            log = log._with_gaps(each)._with_strangers()
         known = None if self._source is None else self._source.overlaps_known
         return replace(log, _source=None, _overlaps=self._overlaps if known is None else known.sentences)
 
@@ -441,24 +444,27 @@ class ChangeLog:
         if self._source is None or self.counts is None:
             return self
         expected = self._source.expected
+        twice: tuple[str, ...] = ()
         if expected is None:
-            found = self._lacking_between(positions)
+            offsets = self._offsets(positions)
+            known = self._source.overlaps_known
+            found = lacking_between(offsets, said=() if known is None else known.between)
+            if are_twice(offsets):
+                twice = tuple(partition.sentence for partition in held_twice(self.events))
         else:
             should = expected.agg(F.sum(F.col("end_offset") - F.col("first_offset"))).first()
             all_came = should is not None and should[0] == self.counts.messages
             found = Lacking() if all_came else lacking(positions, expected)
-        return replace(self, gaps=found.sentences, counts=replace(self.counts, lacking=found.n))
+        return replace(self, gaps=(*found.sentences, *twice), counts=replace(self.counts, lacking=found.n))
 
-    def _lacking_between(self, positions: DataFrame) -> Lacking:
-        """What is missing between the offsets of files, whether or not they could be decoded."""
-        assert self._source is not None and self.counts is not None
-        parts = self._gathered_parts("offsets", LEFT_OUT)
+    def _offsets(self, positions: DataFrame) -> pa.Table:
+        """Those of all messages of files, whether or not they could be decoded and are in the sample."""
+        parts = self._gathered_parts("offsets" if self.sample is None else LEFT_OUT)
         if not parts:
             parts = [held_offsets(positions).toArrow()]
-        elif self.counts.quarantined:
+        elif self.counts is not None and self.counts.quarantined:
             parts.append(held_offsets(self.quarantine).toArrow())
-        known = self._source.overlaps_known
-        return lacking_between(ordered_offsets(parts), said=() if known is None else known.between)
+        return ordered_offsets(parts)
 
     def _with_strangers(self) -> ChangeLog:
         """The log with ``strangers``, looked for only where messages were put aside."""
