@@ -407,11 +407,21 @@ def test_why_of_a_lock_is_that_of_every_changefeed_that_has_its_table():
     assert [h.kind for h in whys["has", RESOLVED].holders] == ["transaction"] and not whys["misses", RESOLVED].holders
 
 
-def test_a_changefeed_that_is_stopped_is_not_asked_why():
-    """No capture has a part of it."""
+def test_of_a_changefeed_that_is_stopped_it_is_said():
+    """That alone holds it, from then on; one that is removed is not asked, nor is a time before the first sample."""
     text = EXAMPLE.read_text(encoding="utf-8")
     played = read_scenario(str(EXAMPLE)).model.play(scenario_from_text(text), sample_us=200_000)
-    assert [w.of for w in played.whys(4_500_000)] == ["all", "all", "late", "late"]
+    whys = {(w.of, w.watermark): w for w in played.whys(4_500_000)}
+    assert [of for of, _ in whys] == ["all", "all", "orders", "orders", "late", "late"]
+    for watermark in WATERMARKS:
+        stopped = whys["orders", watermark]
+        assert [h.kind for h in stopped.holders] == ["stopped"] and not whys["all", watermark].holders
+        assert stopped.holders[0].since_us is not None and 3_000_000 <= stopped.holders[0].since_us <= 3_300_000
+        assert "It is held by this: the changefeed is stopped, for 1." in stopped.text and "Without" not in stopped.text
+    assert {w.of for w in played.whys(3_200_000) if "the changefeed is stopped" in w.text} == {"orders"}
+    assert {w.of for w in played.whys(7_500_000)} == {"all", "orders"}
+    with pytest.raises(ContractError, match="Nothing is known of the run at 0s: its first sample is at"):
+        played.whys(0)
 
 
 def test_the_trace_of_one_changefeed_is_drawn_as_if_there_were_no_other():

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ticdc_lab.cli import main
-from ticdc_lab.errors import ScenarioError
+from ticdc_lab.errors import ContractError, ScenarioError
 from ticdc_lab.simulate.pipeline.looking import moments, why_at
 from ticdc_lab.simulate.pipeline.model import PlayedPipeline, play
 from ticdc_lab.simulate.pipeline.scenario import LoadSettings, Named, load_of_scenario
@@ -145,7 +145,7 @@ def test_why_of_a_run_knows_since_when() -> None:
     assert why_at(run, at_us=3_900_000).holders == ()
     assert why_at(run, at_us=6_000_000, watermark="checkpoint_ts").holders == ()
     assert len(moments(run)) > 50
-    with pytest.raises(ValueError, match="sample_us"):
+    with pytest.raises(ContractError, match="sample_us"):
         why_at(play(read, keep=False).run, at_us=1_000_000)
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from ticdc_lab.errors import ContractError
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.pipeline.capture.facts import capture_facts
 from ticdc_lab.simulate.pipeline.capture.state import DataState
+from ticdc_lab.simulate.pipeline.changefeeds.changefeed import STOPPED, Changefeed
 from ticdc_lab.simulate.pipeline.moment import Moment, Reported
 from ticdc_lab.simulate.pipeline.settings import PipelineSettings
 from ticdc_lab.simulate.pipeline.tikv.facts import region_facts
 from ticdc_lab.simulate.pipeline.tikv.store_state import TikvStoreState
 from ticdc_lab.simulate.pipeline.why import CURRENT_US, RESOLVED, Why, why
+from ticdc_lab.simulate.scenario_yaml import shown
 from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState
 from ticdc_lab.simulate.scheduler.etcd import EtcdState
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
@@ -61,7 +64,7 @@ def moment_of(
     captures = tuple(capture_facts(s) for s in live.values() if isinstance(s, DataState))
     regions = [r for s in live.values() if isinstance(s, TikvStoreState) for r in region_facts(s)]
     owner = next((s for s in live.values() if isinstance(s, DataState) and s.owner is not None), None)
-    held: EtcdState | None = states.get(ETCD, etcd)
+    held: EtcdState | Changefeed | None = states.get(ETCD, etcd)
     there = {node_of(a) for a in live}
     return Moment(
         at_us,
@@ -72,6 +75,7 @@ def moment_of(
         _reported(owner),
         tuple(sorted({n for n in nodes if n not in there} | set(paused))),
         _stuck(owner),
+        isinstance(held, Changefeed) and held.state == STOPPED,
     )
 
 
@@ -103,12 +107,17 @@ def why_at(run: Sampled, *, at_us: int, watermark: str = RESOLVED, current_us: i
 
     Raises
     ------
-    ValueError
+    ContractError
         The run was made without ``sample_us``, or has no sample as early.
     """
     seen = moments(run, until_us=at_us)
     if not seen:
-        raise ValueError(f"no sample up to {at_us} µs: ask for a later moment, or keep more (sample_us)")
+        known = run.snapshots
+        raise ContractError(
+            f"Nothing is known of the run at {shown(at_us)}: "
+            + (f"its first sample is at {shown(known[0][0])}." if known else "it was made without sample_us."),
+            hint="Ask for a later moment." if known else "Say how often its states are to be kept.",
+        )
     current_us = current_us_of(run.settings) if current_us is None else current_us
     return why(seen, watermark=watermark, rule=run.settings.capture.rule, current_us=current_us)
 

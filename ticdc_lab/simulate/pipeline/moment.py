@@ -35,6 +35,8 @@ class Moment(NamedTuple):
         Nodes that are down or paused, sorted.
     stuck
         Why the owner cannot count the watermarks, and since when, µs; None where it can.
+    is_stopped
+        Whether it is of a changefeed that a user has stopped.
     """
 
     at_us: int
@@ -45,6 +47,7 @@ class Moment(NamedTuple):
     reported: tuple[Reported, ...] = ()
     down: tuple[str, ...] = ()
     stuck: tuple[str, int] | None = None
+    is_stopped: bool = False
 
     @property
     def owner(self) -> CaptureFacts | None:

@@ -24,11 +24,13 @@ from ticdc_lab.simulate.scheduler.executor import WRITING
 
 # A bound of a watermark, and of which kinds its causes are.
 
-TRANSACTION, SCAN, STORE, REGION, DDL, DDL_PULLER, MOUNTER, SINK, CAPTURE, SCHEDULER, REPORT, PASSING = KINDS = (
+KINDS = (
     "transaction", "scan", "store", "region", "ddl", "ddl puller", "mounter", "sink", "capture", "scheduler", "report",
-    "passing",
+    "passing", "stopped",
 )  # fmt: skip
-"""Of what can hold a watermark; ``passing``: nothing does any more, and what is newer is on its way."""
+"""Of what can hold a watermark; ``passing``: nothing does any more, and what is newer is on its way; ``stopped``: a
+user has stopped the changefeed, and nothing else is asked."""
+TRANSACTION, SCAN, STORE, REGION, DDL, DDL_PULLER, MOUNTER, SINK, CAPTURE, SCHEDULER, REPORT, PASSING, STOPPED = KINDS
 
 RESOLVED, CHECKPOINT = WATERMARKS = "resolved_ts", "checkpoint_ts"
 
@@ -355,6 +357,8 @@ class Why:
         Rows in sorters and mounters.
     of
         The changefeed, where there are several.
+    usual_us
+        What is less behind than this is on its way.
     """
 
     watermark: str
@@ -365,6 +369,7 @@ class Why:
     holders: tuple[Holder, ...]
     waiting_rows: int
     of: str = ""
+    usual_us: int = CURRENT_US
 
     @property
     def table(self) -> pa.Table:
@@ -381,16 +386,19 @@ class Why:
         """One paragraph."""
         if self.watermark == RESOLVED and self.rule == MQ:
             return "The global resolved_ts is MaxUint64: by the MQ rule nothing waits for it."
-        behind = shown(self.at_us - us_of(self.value_ts))
-        head = f"The global {self.watermark} is {self.value_ts}, {behind} behind"
+        behind_us = self.at_us - us_of(self.value_ts)
+        head = f"The global {self.watermark} is {self.value_ts}, {shown(behind_us)} behind"
+        if not self.holders and behind_us <= self.usual_us:
+            return f"{head}, within the {shown(self.usual_us)} that are usual: nothing holds it."
         if not self.holders:
-            return f"{head}: nothing holds it."
+            return f"{head}, more than the {shown(self.usual_us)} that are usual, and catches up: nothing holds it."
         stood_us = self.at_us - self.stands_since_us
         told = [f"{head}, and has stood for {shown(stood_us)}." if stood_us else f"{head}."]
         for i, h in enumerate(self.holders[:_TOLD]):
             age = "" if h.since_us is None else f", for {shown(self.at_us - h.since_us)}"
             told.append(f"{'It is held by this' if i == 0 else 'Then by this'}: {h.because}{age} ({_chain(h.path)}).")
-            told.append(f"Without it: {self._value(h.without_ts)}.")
+            if h.kind != STOPPED:
+                told.append(f"Without it: {self._value(h.without_ts)}.")
         if more := self.holders[_TOLD:]:
             told.append(f"After these {len(more)} more: {_counted(more)}.")
         if self.watermark == CHECKPOINT and self.waiting_rows:
@@ -425,7 +433,7 @@ def why(history: Sequence[Moment], *, watermark: str = RESOLVED, rule: str = BAS
     now = history[-1]
     left = [] if watermark == RESOLVED and rule == MQ else holds(now, watermark, rule, current_us)
     holders = []
-    while left and us_of(left[0].ts) < now.at_us - current_us:
+    while left and (now.is_stopped or us_of(left[0].ts) < now.at_us - current_us):
         first = left[0]
         n_bounds, left = sum(h.key == first.key for h in left), [h for h in left if h.key != first.key]
         behind = left and us_of(left[0].ts) < now.at_us - current_us
@@ -438,11 +446,15 @@ def why(history: Sequence[Moment], *, watermark: str = RESOLVED, rule: str = BAS
         holders.append(Holder(kind, first.key[1], first.path, first.ts, since_us, without_ts, n_bounds, because))
     waiting = sum(t.sorting + t.spilled + t.mounting for c in now.captures for t in c.tables)
     value_ts: int = getattr(now, watermark)
-    return Why(watermark, rule, now.at_us, value_ts, _stands(history, watermark), tuple(holders), waiting)
+    stands_us = _stands(history, watermark)
+    return Why(watermark, rule, now.at_us, value_ts, stands_us, tuple(holders), waiting, usual_us=current_us)
 
 
 def holds(moment: Moment, watermark: str, rule: str = BASE, current_us: int = CURRENT_US) -> list[Hold]:
     """Give every bound of a global watermark at a moment, the lowest first."""
+    if moment.is_stopped:
+        ts: int = getattr(moment, watermark)
+        return [Hold((STOPPED, ""), STOPPED, ts, (ChainStep("changefeed", STOPPED, ts),), "the changefeed is stopped")]
     found = list(of_processors(moment, current_us))
     if watermark == CHECKPOINT and rule == BASE:
         found = [

@@ -153,8 +153,7 @@ class OneOfSeveral:
                 if self.name in state.running:
                     found[address] = state.running[self.name].state
             elif isinstance(state, SharedState):
-                known = state.changefeeds.get(self.name)
-                found |= {} if known is None else {address: known}
+                found[address] = state.changefeeds.get(self.name)  # None of one that is not there, or not any more
             else:
                 found[address] = state
         return found

@@ -226,11 +226,11 @@ class PlayedChangefeeds(PlayedCaptures[ChangefeedsRun, ChangefeedsFacts]):
     """A scenario of several changefeeds that has run."""
 
     def whys(self, at_us: int) -> list[Why]:
-        """Say of each changefeed that runs then what holds its watermarks; it was played with ``sample_us``."""
+        """Say of each changefeed that is there then what holds its watermarks; it was played with ``sample_us``."""
         found = []
         for name in self.run.auditor.each:
             seen = moments(self.run.of(name), until_us=at_us)
-            if seen and seen[-1].checkpoint_ts and seen[-1].captures:
+            if not seen or seen[-1].checkpoint_ts:
                 found += [replace(why_at(self.run.of(name), at_us=at_us, watermark=w), of=name) for w in WATERMARKS]
         return found
 
