@@ -167,6 +167,8 @@ def test_it_is_said_in_plain_words_and_values(advice: Advice) -> None:
     tables = {t["table"]: t for t in values(advice)["tables"]}
     assert {c["partitions"] for c in tables["s.hot"]["candidates"]} == {1, 4}
     assert tables["s.two"]["recommended"] == "table"
+    assert not any("row changes" in note for note in advice.notes)
+    assert "no table has this name" not in text
 
 
 def test_a_column_that_a_new_row_of_the_key_changes_is_not_called_usable(spark: SparkSession) -> None:
@@ -176,11 +178,16 @@ def test_a_column_that_a_new_row_of_the_key_changes_is_not_called_usable(spark: 
         old, new = {"id": i, "v": 0, "owner": i}, {"id": i, "v": 1, "owner": i}
         changes += [row("hot", next(ts), old), row("hot", next(ts), new, old), row("hot", next(ts), {}, new, "delete")]
         changes.append(row("hot", next(ts), {"id": i, "v": 0, "owner": i + 51}))
-    found = advise(events_frame(spark, changes), protocol="canal-json", catalog=CATALOG, partitions=[4])
+    changes += [c | {"offset": next(ts)} for c in changes if c["op"] == "insert"][:7]
+    renamed = Catalog.from_ddl([(5 << 40, "s", "hot", "RENAME TABLE s.hot TO s.cold")], before=[table("hot")])
+    found = advise(events_frame(spark, changes), protocol="canal-json", catalog=renamed, partitions=[4])
     text = "\n".join(sentences(found))
     assert "not columns:owner: breaks the order of a row's changes" in text
     assert "owner changes in none of 30 updates, but a row came to several partitions by it" in text
     assert "owner changes in none of 30 updates, but is no key: usable" not in text
+    [note] = found.notes
+    assert "in the log, 127 row changes" in note and "with a commit_ts, 120" in note, "seven were delivered again"
+    assert found.tables[0].risks[0].startswith("The table was renamed to s.cold in the log")
 
 
 def test_the_golden_log_gets_advice_that_holds(events_of: Any) -> None:

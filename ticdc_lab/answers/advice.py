@@ -10,6 +10,7 @@ import pandas as pd
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer, records_of
+from ticdc_lab.answers.dispatching import AS_THEY_LIE
 from ticdc_lab.dispatch.advise import KEPT, SAID, Advice, TableAdvice
 from ticdc_lab.dispatch.advise_facts import Evenness, MeasuredCandidate, as_dict
 from ticdc_lab.dispatch.evenness import unevenness
@@ -55,7 +56,8 @@ def expansion(change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame]) 
     parts = {part: records_of(f) for part, f in findings.items()}
     return Answer(
         "expand", "What does another number of partitions cost?", f"{how} {verdict}",
-        {"findings": found, "cost": pd.DataFrame([cost.as_dict()])}, (), [*plan.sentences(), *cost.sentences()],
+        {"findings": found, "cost": pd.DataFrame([cost.as_dict()])}, (),
+        [*plan.sentences(), *cost.sentences(), AS_THEY_LIE],
         {"plan": plan.as_dict(), "cost": cost.as_dict(), "findings": parts},
         draw=lambda: {"when": figures.partition_change(plan.as_dict(), writes=writes(change))},
     )  # fmt: skip

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ticdc_lab.dispatch import Changefeed
     from ticdc_lab.facts.catalog import Catalog
 
+AS_THEY_LIE = "Messages are counted as they lie there: a row change that was sent twice counts twice."
 _ERRORS = 100
 
 
@@ -70,7 +71,7 @@ def moved(
         "errors": small(failed.orderBy("dispatch_error").limit(_ERRORS)),
     }
     values: dict[str, Any] = {"out": out}
-    details = ["Messages are counted as they lie there: a row change that was sent twice counts twice."]
+    details = [AS_THEY_LIE]
     details += [f"{e.rows} rows: {e.dispatch_error}" for e in frames["errors"].itertuples()]
     if by_conflict:
         barriers = events.transform(alignments, partitions=partitions, catalog=catalog)

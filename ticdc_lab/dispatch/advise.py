@@ -163,7 +163,7 @@ def advise(
                 t.rows / rows,
                 choices,
                 tuple(found),
-                tuple(risks),
+                (*_gone(catalog, t), *risks),
                 tuple(hot.get(t.name, ())),
                 met_here,
                 offered[t.name][1],
@@ -172,6 +172,16 @@ def advise(
     if not tables:
         raise DispatchError("No row change of the log has a commit_ts, so that no order can be told.")
     return _advice(what_if, tables, counts, keep, protocol, _notes(what_if, facts, known))
+
+
+def _gone(catalog: Catalog, table: TableFact) -> list[str]:
+    """What is said of a table that is not there at the end of the log."""
+    versions = catalog.versions.get((table.schema_name, table.table_name), ())
+    if not versions or versions[-1].event not in ("dropped", "left"):
+        return []
+    origin = versions[-1].origin
+    how = f"was renamed to {'.'.join(origin)}" if versions[-1].event == "left" and origin else "was dropped"
+    return [f"The table {how} in the log: at its end no table has this name, so a rule for it is for the past."]
 
 
 def _moving(found: Sequence[MeasuredCandidate]) -> frozenset[str]:
@@ -224,6 +234,14 @@ def _quoted(name: str) -> str:
 
 def _notes(what_if: WhatIf, facts: Sequence[TableFact], known: Mapping[str, Sequence[TableDef]]) -> list[str]:
     notes = [what_if.note] if what_if.note else []
+    known_here = [t for t in facts if t.name in what_if.tables]
+    lie = sum(t.rows for t in known_here)
+    once = sum(int(load_of(what_if, t.name, "table", 1).sum()) for t in known_here)
+    if lie > once:
+        notes.append(
+            f"Rows, shares, updates and hot keys count what lies in the log, {lie:,} row changes. How even partitions "
+            f"are and what breaks count each change once and with a commit_ts, {once:,}."
+        )
     left = [t.name for t in facts if t.name not in what_if.tables]
     if left:
         notes.append(f"Not measured by themselves, they go by table: {', '.join(left)}.")
