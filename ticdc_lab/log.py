@@ -52,7 +52,7 @@ from ticdc_lab.facts.catalog import Catalog, catalog_of
 from ticdc_lab.facts.laggards import spans_of, values_of
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.facts.stalls import stall_causes
-from ticdc_lab.facts.watermarks import STALL_S, progress_of, topics_of
+from ticdc_lab.facts.watermarks import STALL_S, longest_step_s, progress_of, topics_of
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.load import load
 from ticdc_lab.sources.provenance import Provenance, provenance
@@ -215,7 +215,8 @@ class Log:
         found = stall_causes(self.events, stall_s=stall_s, arrivals=self.change_log.messages)
         with self.change_log.reading():
             rows = small(found.orderBy("topic", "held_ts", "everywhere").limit(STALLS))
-        return answers.stalls(rows, stall_s=stall_s, qualified=but_for(self.counts))
+        longest_s = longest_step_s(self.change_log.facts) if rows.empty else 0.0
+        return answers.stalls(rows, stall_s=stall_s, qualified=but_for(self.counts), longest_s=longest_s)
 
     def transactions(self, *, out: str | None = None) -> Answer:
         """Which transactions are whole, which are pending and what they wait for.
@@ -592,17 +593,32 @@ class Log:
             qualified=but_for(self.counts),
         )  # fmt: skip
 
-    def row(self, table: str, key: str | None = None) -> Answer:
-        """What happened to one row, by its key (``column=value``); by default the one that changed most."""
+    def row(self, table: str, key: str | Mapping[str, object] | None = None) -> Answer:
+        """What happened to one row; by default the one that changed most.
+
+        Parameters
+        ----------
+        table
+            ``schema.table``.
+        key
+            ``column=value``, or ``a=1,b=2`` in the order of the columns; or a mapping of columns to values.
+
+        Raises
+        ------
+        ContractError
+            The table is not there, or its key has other columns.
+        """
+        if table not in self.tables:
+            raise ContractError(
+                f"The log holds no row of {table}; it holds rows of {', '.join(self.tables[:10])}.",
+                hint="Name it as SCHEMA.TABLE, exactly as written.",
+            )
         if key is None:
             busiest = self.browser.busiest_keys(table, n=1)
-            if busiest.empty and table not in self.tables:
-                raise ContractError(
-                    f"The log holds no row of {table}; it holds rows of {', '.join(self.tables[:10])}.",
-                    hint="Name it as SCHEMA.TABLE, exactly as written.",
-                )
-            key = "" if busiest.empty else str(busiest["key"].iloc[0])
-        return answers.row(self.browser.row_life(table, key), table=table, key=key)
+            text = "" if busiest.empty else str(busiest["key"].iloc[0])
+        else:
+            text = _key_text(table, key, self.browser.key_columns(table))
+        return answers.row(self.browser.row_life(table, text), table=table, key=text)
 
     def finding(self, number: int) -> Answer:
         """Which messages is a finding of the audit about: those that it names, and those beside them.
@@ -790,6 +806,20 @@ class Log:
         if self._is_closed:
             return Answer("log", "", str(self), {})._repr_html_()
         return Answer("log", "", self.lead, {}, self.limits)._repr_html_()
+
+
+def _key_text(table: str, key: str | Mapping[str, object], known: Sequence[Sequence[str]]) -> str:
+    """A key as rows are found by it."""
+    if isinstance(key, Mapping):
+        for names in known:
+            if {*names} == {*key}:
+                return ",".join(f"{name}={key[name]}" for name in names)
+    elif any(re.match(",".join(f"{re.escape(name)}=.*" for name in names), str(key), re.DOTALL) for names in known):
+        return str(key)
+    if not known:
+        raise ContractError(f"No row of {table} has a key to find {key} by.")
+    forms = " or ".join(",".join(f"{name}=VALUE" for name in names) for names in known)
+    raise ContractError(f"{key} is no key of {table}; expected {forms}.")
 
 
 def survey(source: str, *, spark: SparkSession | None = None, engine: str = "auto", **how: Any) -> Answer:

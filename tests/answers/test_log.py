@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 import ticdc_lab
 from ticdc_lab.answers import Answer, summary
 from ticdc_lab.answers.answer import SHOWN
+from ticdc_lab.answers.audit import line as line_of_audit
 from ticdc_lab.audit import places_of
 from ticdc_lab.cli import main
 from ticdc_lab.consumer.listener import Listeners
@@ -244,6 +245,16 @@ def test_how_much_slower_is_a_number_above_zero(log: Log, times: float) -> None:
         log.consumers(slow={1: times})
 
 
+def test_where_nothing_stood_so_long_the_longest_step_is_named(log: Log) -> None:
+    """So that one knows what to ask for; a finding without an offset names none."""
+    answer = log.why()
+    assert answer.finding == "No watermark of this log stood for more than 60 s."
+    [longest] = answer.details
+    assert re.fullmatch(r"The longest step .* is \d+\.\d{3} s: ask for shorter stalls \(--stall\)\.", longest)
+    found = {"severity": "warning", "table": None, "key": None, "partition": 2, "offset": None, "message": "m"}
+    assert line_of_audit(3, found) == "    #3 warning:   partition 2: m"
+
+
 def test_a_row_and_a_table(log: Log) -> None:
     """By name; the busiest row where none is named."""
     table = log.tables[0]
@@ -252,6 +263,14 @@ def test_a_row_and_a_table(log: Log) -> None:
     assert f"{table} has {len(answer.frame)} rows at 470603993791332352" in answer.finding
     assert log.row(table, "id=nobody").finding == f"No message of this log touches {table} id=nobody."
     assert log.row("Fin_Ops.nopk").finding == "No row of Fin_Ops.nopk has a key to follow it by."
+    orders, one = "shop.orders", "user_id=11,seq=1188"
+    assert log.row(orders, {"seq": 1188, "user_id": 11}).finding == log.row(orders, one).finding
+    assert f"touched {orders} {one}" in log.row(orders, one).finding
+    for of, key in ((orders, {"nosuch": 1}), (orders, "id=1"), (table, "352"), (table, {"id": 1, "x": 2})):
+        with pytest.raises(ContractError, match=r"is no key of .*; expected (id|user_id=VALUE,seq)=VALUE"):
+            log.row(of, key)
+    with pytest.raises(ContractError, match=r"No row of Fin_Ops\.nopk has a key to find"):
+        log.row("Fin_Ops.nopk", "a=1")
     with pytest.raises(ContractError, match=f"no row of orders; it holds rows of .*{re.escape(table)}"):
         log.row("orders")
 

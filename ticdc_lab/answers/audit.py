@@ -114,7 +114,6 @@ def lines(findings: pd.DataFrame, s: Summary, *, most: int) -> list[str]:
 
 def line(number: int, f: Mapping[Any, Any]) -> str:
     """One finding."""
-    table, key = ("" if pd.isna(f[c]) else f[c] for c in ("table", "key"))
-    return (
-        f"    #{number} {f['severity']}: {table} {key} partition {f['partition']} offset {f['offset']}: {f['message']}"
-    )
+    about = [f[c] for c in ("table", "key")] + [f"{c} {f[c]}" for c in ("partition", "offset") if not pd.isna(f[c])]
+    where = " ".join("" if pd.isna(part) else part for part in about)
+    return f"    #{number} {f['severity']}: {where}: {f['message']}"

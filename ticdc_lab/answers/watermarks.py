@@ -99,7 +99,7 @@ def _laggard_sentence(span: Mapping[Any, Any]) -> str:
     return f"Partition {span['partition']} of {span['topic']} held it back for {steps}, {lag}, {until}."
 
 
-def stalls(found: pd.DataFrame, *, stall_s: float, qualified: str = "") -> Answer:
+def stalls(found: pd.DataFrame, *, stall_s: float, qualified: str = "", longest_s: float = 0.0) -> Answer:
     """Why resolved_ts stood: each stall, what may have held it, and what the log cannot tell.
 
     Parameters
@@ -110,11 +110,14 @@ def stalls(found: pd.DataFrame, *, stall_s: float, qualified: str = "") -> Answe
         Seconds above which a watermark stood.
     qualified
         What the sentence must add (:func:`ticdc_lab.facts.limits.but_for`).
+    longest_s
+        The longest step between two watermarks, where none stood so long.
     """
     question = "Why did its watermarks stand?"
     if found.empty:
         none = f"No watermark of this log{qualified} stood for more than {stall_s:g} s."
-        return Answer("why", question, none, {"stalls": found})
+        shorter = f"The longest step between two watermarks is {longest_s:,.3f} s: ask for shorter stalls (--stall)."
+        return Answer("why", question, none, {"stalls": found}, (), [shorter] if longest_s else [])
     longest = float(found["step_s"].max())
     stood = f"Watermarks of this log{qualified} stood {count(len(found), 'time')} for more than {stall_s:g} s"
     details = [line for row in found.head(_STALLS_SAID).to_dict("records") for line in _stall_lines(row)]

@@ -178,6 +178,11 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
             f"{source}: no message was found in it, by which the protocol could be told.",
             hint="A capture file has one JSON object a line, with topic, partition, offset, key and value (base64).",
         )
+    if protocol == "auto" and sample["key"].null_count == sample["value"].null_count == sample.num_rows:
+        raise ProtocolError(
+            f"{source}: none of {sample.num_rows} messages looked at has a key or a value: they are no recording.",
+            hint="Events that `ticdc-lab events` wrote are decoded already: read the log that they come from.",
+        )
     if protocol == "auto" and not any(events.num_rows for events in tried.values()):
         raise ProtocolError(
             f"{source}: none of {sample.num_rows} messages looked at is {' or '.join(PROTOCOLS)}; "

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -126,6 +127,11 @@ def timeline_of(facts: LogFacts, *, stall_s: float = STALL_S) -> pa.Table:
     )
     found = list(timeline(iter(table.combine_chunks().to_batches()), stall_s=stall_s))
     return pa.Table.from_batches(found, arrow_of(TIMELINE))
+
+
+def longest_step_s(facts: LogFacts) -> float:
+    """The longest of all steps from a partition's watermark to the next, in seconds of event time; 0 without any."""
+    return float(pc.max(timeline_of(facts)["step_s"]).as_py() or 0.0)
 
 
 def partition_progress(events: DataFrame) -> DataFrame:

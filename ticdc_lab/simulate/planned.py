@@ -373,7 +373,8 @@ def added(events: Iterable[Value], kinds: Mapping[str, type]) -> Names:
             for name, kind in of.items():
                 if main is not None and is_kind(main, (kind,)):
                     found[name].add(Reader().field("", kind, one))
-    return Names(**{name: frozenset(there) for name, there in found.items()})
+    nodes, tables, changefeeds = (frozenset(found[name]) for name in of)
+    return Names(nodes, tables, changefeeds=changefeeds)
 
 
 def planned(value: Value, kinds: Mapping[str, type], names: Names, until_us: int) -> Planned:

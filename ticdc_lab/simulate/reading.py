@@ -42,12 +42,15 @@ class Names:
         Kinds of the variant.
     changefeeds
         Those that are created.
+    may_add_tables
+        Whether an event adds one.
     """
 
     nodes: frozenset[str] = frozenset()
     tables: frozenset[int] = frozenset()
     messages: frozenset[str] = frozenset()
     changefeeds: frozenset[str] = frozenset()
+    may_add_tables: bool = False
 
     def node(self, value: Value) -> str:
         """Read the name of a node that is there."""
@@ -57,7 +60,8 @@ class Names:
         """Read the id of a table that is there."""
         table = value.integer()
         if table not in self.tables:
-            raise value.wrong("a table of the cluster", hint="Give it to `cluster.tables`, or add it with add_table.")
+            added = ", or add it with add_table" if self.may_add_tables else ""
+            raise value.wrong("a table of the cluster", hint=f"Give it to `cluster.tables`{added}.")
         return table
 
 

@@ -226,7 +226,8 @@ def scenario_from_text(text: str, file: str = "scenario", changes: Mapping[str, 
     timed = [e for e in happens if not _is_random(e)]
     later = added(timed, model.events)
     tables = model.tables(cluster) | later.tables
-    names = Names(cluster.nodes | later.nodes, tables, model.messages(variant), later.changefeeds)
+    may_add = "add_table" in model.events
+    names = Names(cluster.nodes | later.nodes, tables, model.messages(variant), later.changefeeds, may_add)
     events = [planned(e, model.events, names, until_us) for e in timed]
     require_there(events, cluster.nodes | model.tables(cluster), file)
     random = [_random(e, model, until_us) for e in happens if _is_random(e)]

@@ -19,6 +19,8 @@ from ticdc_lab.errors import ScenarioError
 UNITS_US = {"us": 1, "µs": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 _PART = r"(\d+(?:\.\d+)?)(us|µs|ms|s|m|h)"
 _WHOLE = re.compile(f"(?:{_PART})+")
+_NEAR = 0.75
+"""How alike a name is that is meant: `drop_table` is not what `add_table` wanted."""
 
 
 def duration_us(text: str) -> int | None:
@@ -100,7 +102,7 @@ class Value:
         found: dict[str, Value] = {}
         for key, value in self.entries():
             if key.text() not in known:
-                near = get_close_matches(key.text(), known, n=1)
+                near = get_close_matches(key.text(), known, n=1, cutoff=_NEAR)
                 hint = f"Did you mean {near[0]}?" if near else f"Known here: {', '.join(sorted(known))}."
                 raise key.wrong(f"a known field{self._of()}", hint=hint)
             found[key.text()] = value

@@ -212,6 +212,15 @@ class Browser:
             [table, n],
         )
 
+    def key_columns(self, table: str) -> list[list[str]]:
+        """The columns of a table's key, as its changes name them; several lists where DDL changed it."""
+        found = self._frame(
+            f"SELECT DISTINCT list_transform(list_filter({_IMAGE}, lambda c: c.is_key), lambda c: c.name) AS names "
+            "FROM log WHERE kind = 'row' AND table_of = ? AND key_of <> '' ORDER BY names",
+            [table],
+        )
+        return [[str(name) for name in names] for names in found["names"]]
+
     def row_life(self, table: str, key: str) -> pd.DataFrame:
         """Every delivery that touched a row, in commit order, those that left or took the key too.
 

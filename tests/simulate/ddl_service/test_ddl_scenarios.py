@@ -91,6 +91,21 @@ def test_a_mistake_in_a_file_is_told_where_it_stands(text: str, said: str) -> No
     assert said in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ("job: add indx, table: t, element: a", "expected a kind of job; found add indx"),
+        ("job: add index, table: t", "expected of add index the name of one, `element`, beside its table; found none"),
+        ("job: drop table, table: t, element: a", "expected of drop table the table alone; found a"),
+    ],
+)
+def test_a_job_that_no_service_knows_is_refused(job: str, said: str) -> None:
+    """Before anything runs; it was sent, and rejected as one that an old server sends."""
+    text = TOP + f"events: [{{at: 1s, ddl: cluster1/tidb-1, {job}}}]"
+    with pytest.raises(ScenarioError, match=f"scenario:4: {said}"):
+        play(scenario_from_text(text))
+
+
 def test_a_cluster_that_has_no_store_cannot_be_registered() -> None:
     """It is said before anything runs."""
     text = TOP + "events: [{at: 1s, register: cluster9, worker: ddl-service-node-1}]"

@@ -407,6 +407,15 @@ def test_why_of_a_lock_is_that_of_every_changefeed_that_has_its_table():
     assert [h.kind for h in whys["has", RESOLVED].holders] == ["transaction"] and not whys["misses", RESOLVED].holders
 
 
+def test_a_table_that_is_not_there_is_not_to_be_added():
+    """No event of several changefeeds adds one, so no hint says so."""
+    top = EXAMPLE.read_text(encoding="utf-8").partition("events:")[0]
+    for event in ("create_changefeed: x, tables: 9", "add_table: 9"):
+        with pytest.raises(ScenarioError) as refused:
+            scenario_from_text(f"{top}events:\n  - {{at: 1s, {event}}}\n")
+        assert "add_table" not in refused.value.hint and "drop_table?" not in refused.value.hint
+
+
 def test_of_a_changefeed_that_is_stopped_it_is_said():
     """That alone holds it, from then on; one that is removed is not asked, nor is a time before the first sample."""
     text = EXAMPLE.read_text(encoding="utf-8")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate.ddl_service import server_state, sysvars, worker_state
+from ticdc_lab.simulate.ddl_service.jobs import LADDERS
 from ticdc_lab.simulate.ddl_service.store import ExpireOf
 from ticdc_lab.simulate.ddl_service.world import PD, store_of
 from ticdc_lab.simulate.planned import FAULTS, Duration, Lasting, NewNode, Node, Planned, Text
@@ -126,6 +127,14 @@ class SubmitEvent:
     errors: int = 0
 
     def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        where = f"{scenario.file}:{event.line}"
+        if self.job not in LADDERS:
+            raise ScenarioError(
+                f"{where}: expected a kind of job; found {self.job}.", hint=f"There is {', '.join(LADDERS)}."
+            )
+        if bool(self.element) == self.job.endswith("table"):
+            of = "the table alone" if self.element else "the name of one, `element`, beside its table"
+            raise ScenarioError(f"{where}: expected of {self.job} {of}; found {self.element or 'none'}.")
         submit = server_state.Submit(
             self.job, self.table, self.element, self.rows, self.fails_at, self.version, errors=self.errors
         )
