@@ -237,7 +237,7 @@ def test_the_whole_suite_has_two_workers(lab: ModuleType, rest: list[str], worke
     (lab.ROOT / "tests/test_x.py").write_text("")
     assert lab.test(rest) == 0
     [options] = [words[1:] for words in map(str.split, lab.call) if words[0].endswith("/pytest")]
-    assert options == [*(["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"] if workers else []), *rest]
+    assert options == [*(["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"] if workers else []), *rest]
 
 
 def test_no_java_stops_before_anything_is_installed(tmp_path: Path) -> None:
