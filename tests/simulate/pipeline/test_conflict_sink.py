@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,10 @@ def played(consumer: str = BY_ROW, rule: str = "mq", batch: int = 4, events: str
     return scenario.model.play(scenario, seed=seed)
 
 
+sound = cache(played)
+"""The same run for every test that plants nothing."""
+
+
 def written(run: PipelineRun, partition: int) -> list[Entry]:
     """Give what is in a partition."""
     kept, found = run.kernel.states[f"partition-{partition}"].kept, []
@@ -71,7 +76,7 @@ def written(run: PipelineRun, partition: int) -> list[Entry]:
 @pytest.mark.parametrize(("rule", "events"), [("mq", CRASH), ("base", READER), ("mq", READER), ("mq", DDL)])
 def test_a_consumer_has_what_was_committed(mode: str, rule: str, events: str) -> None:
     """With a slow partition, a capture that crashes, a reader that does, other partitions, a DDL."""
-    found = played(mode, rule, events=events)
+    found = sound(mode, rule, events=events)
     assert found.held, [o.because for o in found.outcomes if not o.held]
     state: ConsumerState = found.run.kernel.states[found.run.kernel.address[CONSUMER]]
     done = [c for one in reversed(list(consumer.newest_first(state.done))) for c in one.changes]
@@ -80,7 +85,7 @@ def test_a_consumer_has_what_was_committed(mode: str, rule: str, events: str) ->
 
 def test_a_key_is_in_one_partition_from_one_alignment_to_the_next() -> None:
     """The design's promise; and keys do move, or there would be nothing to align."""
-    run = played().run
+    run = sound().run
     at: dict[tuple[int, int], set[int]] = {}
     of_key: dict[int, set[int]] = {}
     for partition in range(3):
@@ -111,7 +116,7 @@ def test_what_a_transaction_changes_in_a_table_is_in_one_partition() -> None:
 
 def test_a_log_has_its_rows_where_the_partitions_have_them() -> None:
     """One rule places both, and what comes in a stretch of messages goes to a partition once."""
-    run = played(events=CRASH).run
+    run = sound(events=CRASH).run
     events = [r for r in run.log.to_pylist() if r["kind"] == "row"]
     for partition in range(3):
         rows = [c for e in written(run, partition) if isinstance(e, Rows) for c in e.changes]
@@ -149,7 +154,7 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], str]] = {
 def test_without_alignments_rows_go_back(bug: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By every seed, and by none without the bug; a consumer that restores transactions needs no alignment."""
     room, name, instead, events = BUGS[bug]
-    assert not any(played(mode, events=events, seed=s).run.violation for s in range(2))
+    assert not any(sound(mode, events=events, seed=s).run.violation for s in range(2))
     monkeypatch.setattr(room, name, instead)
     broken = [played(mode, events=events, seed=s).run.violation for s in range(2)]
     assert {v and v.invariant for v in broken} <= ({ORDER, LOST} if mode == BY_ROW else {None})
