@@ -226,7 +226,8 @@ def test_a_caller_may_name_another_collector(monkeypatch: pytest.MonkeyPatch, pl
 
 
 @pytest.mark.parametrize(
-    ("master", "plain"), [(None, True), ("spark://h:7077", False), ("local-cluster[2,1,900]", False)]
+    ("master", "plain"),
+    [(None, True), ("local", True), ("local[2]", True), ("spark://h:7077", False), ("local-cluster[2,1,900]", False)],
 )
 def test_only_one_process_hands_rows_to_itself_without_sums(
     monkeypatch: pytest.MonkeyPatch, master: str | None, plain: bool

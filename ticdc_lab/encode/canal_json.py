@@ -29,6 +29,7 @@ from ticdc_lab.encode.ddl_types import canal_word
 from ticdc_lab.errors import ProtocolError
 from ticdc_lab.events import mysql_types as m
 from ticdc_lab.events.arrays import Ints
+from ticdc_lab.events.tso import physical_ms
 
 LOST = {
     "start_ts": "no field for it",
@@ -129,7 +130,8 @@ def other(event: dict[str, Any]) -> tuple[bytes | None, bytes | None] | None:
     value = {
         "id": 0, "database": event["schema_name"] or "", "table": event["table_name"] or "", "pkNames": None,
         "isDdl": ddl, "type": canal_word(event["ddl_type"], query) if ddl else "TIDB_WATERMARK",
-        "es": ts >> 18, "ts": ts >> 18, "sql": query, "sqlType": None, "mysqlType": None, "data": None, "old": None,
+        "es": physical_ms(ts), "ts": physical_ms(ts), "sql": query,
+        "sqlType": None, "mysqlType": None, "data": None, "old": None,
         "_tidb": {"commitTs" if ddl else "watermarkTs": ts},
     }  # fmt: skip
     return None, orjson.dumps(value)

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from ticdc_lab.engine import class_archive
 from ticdc_lab.engine.environment import cpus, java_options, require_java
 from ticdc_lab.engine.jars import jar_paths
-from ticdc_lab.engine.sessions import MADE_HERE, SESSION_SETTINGS
+from ticdc_lab.engine.sessions import MADE_HERE, SESSION_SETTINGS, is_one_process
 from ticdc_lab.errors import SetupError
 
 _LOG = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ def _settings(
         **_PLANNED_ONCE,
         **DELTA_SETTINGS,
     }
-    archive, one_process = "", ours["spark.master"] == extra.get("spark.master", ours["spark.master"])
+    archive, one_process = "", is_one_process(extra.get("spark.master", ours["spark.master"]))
     ours |= _SHUFFLED_HERE if one_process else {}
     if "spark.jars" not in extra:
         jars = jar_paths()

@@ -180,7 +180,12 @@ def is_several_machines(spark: SparkSession) -> bool:
     """Whether functions may run on another machine than this one, with other files."""
     if _is_connect(spark):
         return sail_process_of(spark) is None
-    return not str(spark.sparkContext.master).startswith("local")
+    return not str(spark.sparkContext.master).startswith("local")  # `local-cluster` has several processes here
+
+
+def is_one_process(master: str) -> bool:
+    """Whether driver and tasks of a Spark with such a master are one process."""
+    return master == "local" or master.startswith("local[")
 
 
 def _session_of(of: SparkSession | DataFrame) -> SparkSession:
