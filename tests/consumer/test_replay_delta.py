@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from replays import decoded
 
 from ticdc_lab.consumer import compare, open_sink, replay
 from ticdc_lab.consumer.sinks import delta
-from ticdc_lab.consumer.sinks.delta import consistent, read_state
+from ticdc_lab.consumer.sinks.delta import DeltaSink, consistent, read_state
+from ticdc_lab.engine.delta_log import DataFile
+from ticdc_lab.errors import SourceError
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables import knowledge
 
@@ -57,6 +60,36 @@ def test_what_an_interrupted_batch_has_written_is_undone(
     monkeypatch.setattr(delta, "REWRITTEN_BYTES", 0)  # so small a table was written anew before, now it is merged
     done = replay(log, sink, known=known, until=TRUNCATE)
     found = {c.table: (c.different, c.why_not) for c in compare(log, sink, done.progress, known=known)}
+    assert found == {"Fin_Ops.nopk": (0, ""), "shop.orders": (0, "")}
+
+
+def test_what_others_write_meanwhile_is_said_and_undone(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small table is written by a task, which has read it before: what is added until the commit is not merged.
+
+    None of Spark's own ways to write a table is taken for it, whether it is empty or not.
+    """
+    log = _of_two_tables(decoded(spark, OPEN)[0])
+    known, target = knowledge(log.events), f"delta:{tmp_path}/lake"
+    monkeypatch.delattr(DeltaSink, "_merge")
+    done, theirs = delta.rewritten, list[str]()
+
+    def added(said: pa.Table) -> dict[int, list[DataFile]]:
+        [own] = (tmp_path / "lake").glob("*orders*")
+        rows = spark.read.format("delta").load(str(own)).limit(1)
+        if not theirs and not rows.isEmpty():
+            rows.write.format("delta").mode("append").save(str(own))
+            theirs.append(own.name)
+        return done(said)
+
+    monkeypatch.setattr(delta, "rewritten", added)
+    with pytest.raises(SourceError, match=r"Somebody else has changed .*orders.* while a batch") as said:
+        replay(log, open_sink(target, log), known=known, until=ADD_COLUMN, rows_a_batch=150)
+    assert "Run the same again" in said.value.hint and theirs
+    sink = open_sink(target, log)
+    progress = replay(log, sink, known=known, until=ADD_COLUMN, rows_a_batch=150).progress
+    found = {c.table: (c.different, c.why_not) for c in compare(log, sink, progress, known=known)}
     assert found == {"Fin_Ops.nopk": (0, ""), "shop.orders": (0, "")}
 
 

@@ -20,6 +20,7 @@ from ticdc_lab.consumer import compare_targets
 from ticdc_lab.consumer.replay_plan import TargetProgress
 from ticdc_lab.consumer.sinks.delta import TableFolder, TargetState, write_state
 from ticdc_lab.consumer.sinks.mysql_connection import PASSWORD
+from ticdc_lab.engine.delta_log import KnownFiles
 from ticdc_lab.errors import SourceError
 
 SMALL = str(golden("messages_canal-json-tidb_small.jsonl.gz"))
@@ -136,7 +137,7 @@ class Lake:
         """Write ``_state``."""
         progress = TargetProgress("transaction", "of a test", {("topic", 0): 470603993791332352}, 0)
         state = TargetState(progress, {("shop", "orders"): TableFolder("orders", version)})
-        write_state(self.spark, f"{self.folder}/{name}", state)
+        write_state(self.spark, f"{self.folder}/{name}", state, KnownFiles())
 
 
 def test_folders_of_delta_are_compared_too(lake: Lake, tmp_path: Path) -> None:

@@ -142,6 +142,41 @@ def test_what_somebody_has_added_before_a_commit_leaves_with_everything(
     assert rows(spark, path) == [3] and not known.commit(spark, path, [], note="ours", removed=[first.name])
 
 
+def test_files_that_stand_for_a_whole_table_replace_nothing_else(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody adds rows after the files were read, or between our look and our commit: neither is lost."""
+    path, known = str(tmp_path / "t"), KnownFiles()
+    create_table(spark, "id bigint", path)
+    assert known.plain(spark, path) == [] and known.commit(spark, path, [written(tmp_path, 1)], note="ours")
+
+    def replaced(read: list[DataFile] | None) -> bool:
+        names = [file.name for file in read or ()]
+        return known.commit(spark, path, [written(tmp_path, 9)], note="ours", removed=names, nothing_else=True)
+
+    read = known.plain(spark, path)
+    assert KnownFiles().commit(spark, path, [written(tmp_path, 2)], note="theirs")
+    assert not replaced(read) and rows(spark, path) == [1, 2]
+    read, begin = known.plain(spark, path), delta_log._begun
+
+    def overtaken(*how: Any) -> Any:
+        transaction = begin(*how)
+        monkeypatch.setattr(delta_log, "_begun", begin)
+        assert KnownFiles().commit(spark, path, [written(tmp_path, 3)], note="theirs")
+        return transaction
+
+    monkeypatch.setattr(delta_log, "_begun", overtaken)
+    with pytest.raises(Exception, match=r"(?i)concurrent"):
+        replaced(read)
+    assert rows(spark, path) == [1, 2, 3]
+    assert replaced(known.plain(spark, path)) and rows(spark, path) == [9]
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    assert known.plain(spark, path) is None
+    for number, columns in enumerate(("`a b` int", "t timestamp_ntz")):
+        create_table(spark, columns, f"{path}{number}")
+        assert (known.plain(spark, f"{path}{number}") is None) == (number == 0)
+
+
 def test_what_a_table_is_now_is_told_without_a_job(spark: SparkSession, tmp_path: Path) -> None:
     """Of each version its files and bytes, from the checksum that Delta writes beside it; unknown where that is gone.
 

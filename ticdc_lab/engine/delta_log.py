@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 _DELTA = "org.apache.spark.sql.delta"
 
+_OF_PLAIN_FILES = frozenset({"appendOnly", "invariants", "timestampNtz"})
+"""Features of Delta's protocol that ask nothing of the files of a table which has no properties."""
+
+_COMMITS = 100
+"""How many commits are read one by one; the list of files that Delta makes in a job costs less than more of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
@@ -79,6 +85,21 @@ class KnownFiles:
         transaction = _begun(spark, table, jvm_of(spark, f"Reading {table}"))
         return list(self._at(table, transaction).files.values())
 
+    def plain(self, spark: SparkSession, table: str) -> list[DataFile] | None:
+        """Those of a table that is nothing but Parquet files, so that any writer of Parquet may replace them.
+
+        None where columns have other names in the files, rows are deleted beside them, or Delta has a rule for them.
+        """
+        transaction = _begun(spark, table, jvm_of(spark, f"Reading {table}"))
+        snapshot = transaction.snapshot()
+        protocol, metadata = json.loads(snapshot.protocol().json())["protocol"], snapshot.metadata()
+        needed = {*protocol.get("readerFeatures", ()), *protocol.get("writerFeatures", ())}
+        versions = protocol["minReaderVersion"], protocol["minWriterVersion"]
+        known = versions in ((1, 1), (1, 2)) or (versions in ((1, 7), (3, 7)) and needed <= _OF_PLAIN_FILES)
+        if not known or not metadata.configuration().isEmpty() or not metadata.partitionColumns().isEmpty():
+            return None
+        return list(self._at(table, transaction).files.values())
+
     def number(self, spark: SparkSession, table: str, name: str) -> int:
         """The number that the last commit of a name bears; -1 where there is none."""
         return self._number(table, _begun(spark, table, jvm_of(spark, f"Reading {table}")), name)
@@ -93,6 +114,7 @@ class KnownFiles:
         once: tuple[str, int] | None = None,
         removed: Collection[str] = (),
         everything: bool = False,
+        nothing_else: bool = False,
         changes: bool = True,
     ) -> bool:
         """Make files part of a table, and let others leave it, in one commit.
@@ -115,6 +137,8 @@ class KnownFiles:
             ``OPTIMIZE``: its rows lie in another file, and would be there twice.
         everything
             All files that are there leave the table, whatever their names.
+        nothing_else
+            Nothing is done where the table has other files than ``removed``, as those that somebody else has added.
         changes
             False where the rows stay as they are and only lie in other files.
 
@@ -128,6 +152,10 @@ class KnownFiles:
         if once is not None and self._number(table, transaction, once[0]) >= once[1]:
             return False
         actions = [file.added(changes=changes) for file in added]
+        if nothing_else:
+            transaction.readWholeTable()  # else what is added until the commit would not be noticed
+            if self._at(table, transaction).files.keys() != set(removed):
+                return False
         if once is not None:
             actions.append(json.dumps({"txn": {"appId": once[0], "version": once[1]}}))
         if removed or everything:
@@ -157,7 +185,7 @@ class KnownFiles:
             return known
         log = Path(table.removeprefix("file://")) / "_delta_log"
         since = [log / f"{n:020}.json" for n in range(known.number + 1, version + 1)]
-        if 0 <= known.number < version and all(commit.exists() for commit in since):
+        if len(since) <= _COMMITS and known.number < version and all(commit.exists() for commit in since):
             found = _Version(version, known.files.copy(), known.once.copy())
             for commit in since:
                 _apply(found, commit.read_text(encoding="utf-8"))

@@ -98,7 +98,7 @@ class LakeFile:
 
 
 @contextmanager
-def _or_none(files: Iterable[LakeFile]) -> Iterator[None]:
+def whole_or_removed(files: Iterable[LakeFile]) -> Iterator[None]:
     """Leave no file where a task fails: each time that it is tried again there would be more, until ``VACUUM``."""
     with ExitStack() as left:
         for file in files:
@@ -154,7 +154,7 @@ def passing(
                 groups.append(message_groups(messages))
                 yield batch.select(["topic", "partition", "offset", "key", "value"])
 
-        with _or_none(files.values()):
+        with whole_or_removed(files.values()):
             for batch in decode(kept()):
                 decoded = pa.Table.from_batches([batch])
                 whole = pc.is_null(decoded["error_class"])
@@ -175,7 +175,7 @@ def writing(folder: str, table: str, schema: pa.Schema, *, apart: str) -> Callab
 
     def run(batches: Batches) -> Batches:
         files = LakeFile(folder, table, schema), LakeFile(folder, table, schema)
-        with _or_none(files):
+        with whole_or_removed(files):
             for batch in batches:
                 rows = pa.Table.from_batches([batch])
                 files[0].add(rows.filter(rows[apart]))

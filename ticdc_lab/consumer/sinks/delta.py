@@ -19,17 +19,23 @@ from functools import reduce
 from itertools import count
 from operator import and_
 
+import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.consumer.replay_plan import Batch, DdlStep, Move, TargetProgress, moves, partly_known
 from ticdc_lab.consumer.sinks import FORMAT, Note, require_format
+from ticdc_lab.consumer.sinks.delta_files import REWRITTEN, SmallTable, rewriting, rewritten
 from ticdc_lab.engine.columns import named, no_texts, nullable
-from ticdc_lab.engine.delta_log import table_state
+from ticdc_lab.engine.delta_log import KnownFiles, table_state
 from ticdc_lab.engine.delta_table import create_table, replace_table
+from ticdc_lab.errors import SourceError
 from ticdc_lab.facts.catalog import DDL
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
+from ticdc_lab.facts.schemas import arrow_of
+from ticdc_lab.lake.one_pass import LakeFile
+from ticdc_lab.sources.places import local_path
 from ticdc_lab.tables.as_of import signed
 from ticdc_lab.tables.mysql_types import parsed, typed
 from ticdc_lab.tables.versions import (
@@ -49,8 +55,14 @@ from ticdc_lab.tables.versions import (
 )
 from ticdc_lab.transactions import op_rank
 
+OURS = "ticdc_lab.consume"
+"""Delta's note on commits of files that our tasks have written."""
+
 REWRITTEN_BYTES = 16 << 20
 """A table whose files have at most so many bytes is written anew by a batch, others are merged: MERGE reads twice."""
+
+CHANGES_A_TASK = 100_000
+"""So many row changes of a table that is written anew are put into it by one task; more are parted among all."""
 
 
 class DeltaSink:
@@ -68,6 +80,7 @@ class DeltaSink:
 
     def __init__(self, folder: str, events: DataFrame) -> None:
         self.name, self.folder = f"delta:{folder}", folder.rstrip("/")
+        self.place, self.known = local_path(folder), KnownFiles()
         self.spark, self.events = events.sparkSession, events
         self.state: TargetState | None = None
 
@@ -97,7 +110,7 @@ class DeltaSink:
     ) -> int:
         """As :meth:`ticdc_lab.consumer.sinks.Sink.apply`; the commit of ``_state`` is the last of several."""
         assert self.state is not None
-        state, n, touched = replace(self.state, progress=batch.after), 0, set[TableName]()
+        state, n, touched = replace(self.state, progress=batch.after), 0, dict[TableName, int]()
         rows = rows_of(self.events, batch)
         for name, (changed, partial) in sorted(survey(rows).items()) if batch.rows else ():
             n += changed
@@ -107,29 +120,78 @@ class DeltaSink:
                 continue
             if partial:
                 raise partly_known(name, partial, batch)
-            touched.add(name)
-        self._write(rows, batch, [(tables[name], self._path(state.tables[name].folder)) for name in sorted(touched)])
+            touched[name] = changed
+        self._write(rows, batch, {tables[name]: state.tables[name].folder for name in touched}, touched)
+        written = set(touched)
         for change in changes:
             state = self._changed(state, change, batch.until)
-            touched |= {change.name} if change.kind in ("create", "rename", "reshape", "truncate") else set()
-            touched -= {change.origin} if change.origin and change.kind == "rename" else set()
-        self._done(state, touched & set(state.tables))
+            written |= {change.name} if change.kind in ("create", "rename", "reshape", "truncate") else set()
+            written -= {change.origin} if change.origin and change.kind == "rename" else set()
+        self._done(state, written & set(state.tables))
         return n
 
-    def _write(self, rows: DataFrame, batch: Batch, touched: Sequence[tuple[TableDef, str]]) -> None:
+    def _write(
+        self, rows: DataFrame, batch: Batch, touched: Mapping[TableDef, str], changed: Mapping[TableName, int]
+    ) -> None:
         """Apply the changes of a batch to the tables that it touches, each one commit; they are sorted out once."""
-        keyed = [(table, path) for table, path in touched if table.handle_columns]
-        for table, path in touched:
+        for table, folder in touched.items():
             if not table.handle_columns:
-                there = self.spark.read.format("delta").load(path)
-                counted(rows, there, batch, table).write.format("delta").mode("overwrite").save(path)
-        if keyed:
-            merged = newest(rows, [table for table, _ in keyed]).persist()
-            try:
-                for number, (table, path) in enumerate(keyed):
-                    self._merge(changes_to(merged, number, table), table, path)
-            finally:
-                merged.unpersist()
+                there = self.spark.read.format("delta").load(self._path(folder))
+                counted(rows, there, batch, table).write.format("delta").mode("overwrite").save(self._path(folder))
+        keyed = [table for table in touched if table.handle_columns]
+        if not keyed:
+            return
+        small = {
+            number: (table, SmallTable(touched[table], files, tuple(c.name for c in _handle(table))))
+            for number, table in enumerate(keyed)
+            if changed[table.schema_name, table.table_name] <= CHANGES_A_TASK
+            and (files := self._small(touched[table])) is not None
+        }
+        merged = newest(rows, keyed).persist()
+        try:
+            if small:
+                self._rewrite(merged, small)
+            for number, table in enumerate(keyed):
+                if number not in small:
+                    self._merge(changes_to(merged, {number: table}), table, self._path(touched[table]))
+        finally:
+            merged.unpersist()
+
+    def _small(self, folder: str) -> tuple[str, ...] | None:
+        """The files of a table that one task may write anew; None of another, which Spark writes.
+
+        A task reads and writes plain files of a folder that it sees; what is greater is parted among all tasks.
+        """
+        files = self.known.plain(self.spark, self._path(folder)) if self.place is not None else None
+        few = files is not None and sum(f.size for f in files) <= REWRITTEN_BYTES
+        return tuple(f.name for f in files) if files is not None and few else None
+
+    def _rewrite(self, merged: DataFrame, small: Mapping[int, tuple[TableDef, SmallTable]]) -> None:
+        """Write small tables anew, all of them in one job, a file each; then each is one commit without a job.
+
+        Tables of the same columns are one part of the job: Spark compiles each part.
+
+        Raises
+        ------
+        SourceError
+            Somebody else has changed a table since its files were read.
+        """
+        alike: dict[object, dict[int, TableDef]] = {}
+        for number, (table, own) in small.items():
+            alike.setdefault((tuple(carried(table)), own.key), {})[number] = table
+        task = rewriting(str(self.place), {number: own for number, (_, own) in small.items()})
+        parts = [
+            changes_to(merged, tables).repartition("_table").sortWithinPartitions("_table").mapInArrow(task, REWRITTEN)
+            for tables in alike.values()
+        ]
+        for number, files in rewritten(reduce(DataFrame.unionAll, parts).toArrow()).items():
+            own = small[number][1]
+            path = self._path(own.folder)
+            if not self.known.commit(self.spark, path, files, note=OURS, removed=own.files, nothing_else=True):
+                raise SourceError(
+                    f"Somebody else has changed {path} while a batch was written to it.",
+                    hint="Run the same again: it goes on from the batch before, and takes back what came after that.",
+                )
 
     def _merge(self, changes: DataFrame, table: TableDef, path: str) -> None:
         now, values = table_state(self.spark, path), [f"_row.{named(c.name)}" for c in carried(table)]
@@ -183,7 +245,7 @@ class DeltaSink:
         now = {name: replace(at, version=self._version(at)) if name in touched else at
                for name, at in state.tables.items()}  # fmt: skip
         self.state = replace(state, tables=now)
-        write_state(self.spark, self.folder, self.state)
+        write_state(self.spark, self.folder, self.state, self.known)
 
     def _version(self, at: TableFolder) -> int:
         """The newest version of a table."""
@@ -298,16 +360,21 @@ def _key_in(*images: ImageParts) -> Column:
     return F.transform("_handle", text)
 
 
-def changes_to(merged: DataFrame, number: int, table: TableDef) -> DataFrame:
-    """What :func:`newest` says of a table: ``_row`` (its columns), ``_gone`` (boolean) and ``_k0``, .. (the key)."""
+def changes_to(merged: DataFrame, tables: Mapping[int, TableDef]) -> DataFrame:
+    """What :func:`newest` says of tables, by number, of the same columns and key.
+
+    ``_table`` (string), ``_row`` (its columns), ``_gone`` (boolean) and ``_k0``, .. (the key).
+    """
+    table = next(iter(tables.values()))
     found = [Stretch(0, (table.schema_name, table.table_name), None, None, table)]
     columns = traces(found, all_columns=False)
-    own = merged.where(F.col("_table") == str(number)).withColumn("_stretch", F.lit(0))
+    these = F.array(*[F.lit(str(number)) for number in tables])
+    own = merged.where(F.array_contains(these, F.col("_table"))).withColumn("_stretch", F.lit(0))
     texts = F.array(*[text_of(c, ROW) for c in columns])
     own = own.withColumns({"_texts": texts, "_missing": F.coalesce(not_carried(found, ROW), no_texts())})
     keys = [typed(F.col("_key")[i], parsed(c.mysql_type))[0].alias(f"_k{i}") for i, c in enumerate(_handle(table))]
     values = F.struct(*valued(columns, found, as_of=True)[:-2]).alias("_row")
-    return own.select(values, (F.col("_op") == "delete").alias("_gone"), *keys)
+    return own.select("_table", values, (F.col("_op") == "delete").alias("_gone"), *keys)
 
 
 def counted(rows: DataFrame, there: DataFrame, batch: Batch, table: TableDef) -> DataFrame:
@@ -397,9 +464,9 @@ def read_state(spark: SparkSession, folder: str) -> TargetState | None:
     return TargetState(TargetProgress(head["mode"], head["origin"], at, head["ddl_ts"]), tables, tuple(notes))
 
 
-def write_state(spark: SparkSession, folder: str, state: TargetState) -> None:
+def write_state(spark: SparkSession, folder: str, state: TargetState, known: KnownFiles) -> None:
     """Replace the state in one Delta commit: from then on the batch is done."""
-    p = state.progress
+    p, path = state.progress, f"{folder}/_state"
     head = (p.mode, p.origin, p.ddl_ts)
     rows = [
         (*head, "format", *[None] * 6, FORMAT, None),
@@ -407,8 +474,16 @@ def write_state(spark: SparkSession, folder: str, state: TargetState) -> None:
         *[(*head, "table", None, None, None, *name, at.folder, at.version, None) for name, at in state.tables.items()],
         *[(*head, "note", None, None, ts, None, table, None, None, said) for ts, table, said in state.notes],
     ]
-    frame = spark.createDataFrame(rows, _COLUMNS).coalesce(1)
-    frame.write.format("delta").mode("overwrite").save(f"{folder}/_state")
+    place = local_path(folder)
+    if place is None or not DeltaTable.isDeltaTable(spark, path):
+        spark.createDataFrame(rows, _COLUMNS).coalesce(1).write.format("delta").mode("overwrite").save(path)
+        return
+    form = arrow_of(_COLUMNS)
+    file = LakeFile(str(place), "_state", form)
+    file.add(pa.Table.from_pylist([dict(zip(form.names, row, strict=True)) for row in rows], form))
+    written = file.closed()
+    assert written is not None  # it has rows
+    known.commit(spark, path, [written], note=OURS, everything=True)
 
 
 def consistent(spark: SparkSession, folder: str) -> dict[TableName, DataFrame]:
