@@ -390,7 +390,9 @@ class ChangeLog:
         kept.write.parquet(folder)
         stored = stored_parquet(self.messages.sparkSession, folder, schema=DECODED)
         whole = stored if self.sample is None else self.decoded if self.narrow is None else self.narrow
-        return replace(self, _stored=stored, counts=counts_of(whole, self.sample), _gathered=(), _files=())
+        lacked = 0 if self.counts is None else self.counts.lacking  # when it was read first
+        counts = replace(counts_of(whole, self.sample), lacking=lacked)
+        return replace(self, _stored=stored, counts=counts, _gathered=(), _files=())
 
     def _by_workers(self, folder: Path, images: bool) -> ChangeLog:
         """The workers write what they decode; only which files they wrote comes here."""
