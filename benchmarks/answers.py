@@ -6,7 +6,8 @@
 
 Each engine is asked in a process of its own, each round on a log that was opened anew, after a round that does not
 count. ``cpu`` is that of the process and of all that it started, ``peak`` their largest resident memory together.
-With ``--topics`` the input lies there that many times, each time as a topic of its own; of no rounds the first counts.
+With ``--topics`` the input lies there that many times, each time as a topic and a schema of its own, so that its rows
+are others and a sound log stays sound; of no rounds the first counts.
 The peers read the Parquet that ``open`` has decoded to, on two threads: watermarks of partitions; transactions with
 their lists of tables and partitions; each row in one partition and in commit order; nothing below a watermark.
 """
@@ -27,6 +28,7 @@ from pathlib import Path
 import duckdb
 import psutil
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from run import Meter, noop
 
@@ -87,18 +89,30 @@ def rounds_of(engine: str, source: Path, rounds: int) -> dict[str, list[dict[str
 
 
 def several(source: Path, topics: int) -> Path:
-    """Give a folder of the messages of a file, once for each of so many topics; as it was left where it is there."""
-    folder = source.with_name(f"{source.stem}_times_{topics}")
+    """Give a folder of the messages of a file, once for each of so many topics; as it was left where it is there.
+
+    Each topic has a schema of its own in place of ``bank``, as long as that, since messages carry their lengths.
+    """
+    folder = source.with_name(f"{source.stem}_in_{topics}_topics")
     folder.mkdir(exist_ok=True)
     for i in range(topics):
         if not (path := folder / f"topic-{i}.parquet").exists():
-            whole = pq.ParquetFile(source)
+            whole, schema = pq.ParquetFile(source), f"b{i:03}"
             with pq.ParquetWriter(made := path.with_suffix(".new"), whole.schema_arrow, compression="zstd") as writer:
                 for batch in whole.iter_batches(50_000):
                     named = pa.array([f"bench-{i}"] * batch.num_rows, pa.string())
-                    writer.write_batch(batch.set_column(0, batch.schema.field(0), named))
+                    of = {name: batch[name] for name in batch.schema.names} | {"topic": named}
+                    of |= {name: in_schema(of[name], schema) for name in ("key", "value")}
+                    writer.write_batch(pa.RecordBatch.from_pydict(of, batch.schema))
             made.rename(path)
     return folder
+
+
+def in_schema(messages: pa.Array, name: str) -> pa.Array:
+    """Bytes of messages with another schema in place of ``bank``, in their names and in the SQL of their DDL."""
+    for quote in '"`':
+        messages = pc.replace_substring(messages, f"{quote}bank{quote}", f"{quote}{name}{quote}")
+    return messages
 
 
 def peers_of(source: Path, rounds: int) -> dict[str, list[dict[str, float]]]:
