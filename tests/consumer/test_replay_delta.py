@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,9 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from replays import decoded
 
 from ticdc_lab.consumer import compare, open_sink, replay
+from ticdc_lab.consumer.replay_plan import TargetProgress
 from ticdc_lab.consumer.sinks import delta
-from ticdc_lab.consumer.sinks.delta import DeltaSink, consistent, read_state
-from ticdc_lab.engine.delta_log import DataFile
+from ticdc_lab.consumer.sinks.delta import DeltaSink, TableFolder, TargetState, consistent, read_state, write_state
+from ticdc_lab.engine.delta_log import DataFile, KnownFiles
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables import knowledge
@@ -84,13 +86,51 @@ def test_what_others_write_meanwhile_is_said_and_undone(
         return done(said)
 
     monkeypatch.setattr(delta, "rewritten", added)
-    with pytest.raises(SourceError, match=r"Somebody else has changed .*orders.* while a batch") as said:
+    with pytest.raises(SourceError, match=r"Somebody else has changed .*orders.* while a log") as said:
         replay(log, open_sink(target, log), known=known, until=ADD_COLUMN, rows_a_batch=150)
     assert "Run the same again" in said.value.hint and theirs
+
+    written, orders = delta.write_state, f"{tmp_path}/lake/{theirs[0]}"
+
+    def between(*given: Any) -> None:
+        written(*given)
+        spark.read.format("delta").load(orders).limit(1).write.format("delta").mode("append").save(orders)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(delta, "write_state", between)
+        with pytest.raises(SourceError, match=r"Somebody else has changed .*orders.* while a log"):
+            replay(log, open_sink(target, log), known=known, until=ADD_COLUMN, rows_a_batch=30)
     sink = open_sink(target, log)
     progress = replay(log, sink, known=known, until=ADD_COLUMN, rows_a_batch=150).progress
     found = {c.table: (c.different, c.why_not) for c in compare(log, sink, progress, known=known)}
     assert found == {"Fin_Ops.nopk": (0, ""), "shop.orders": (0, "")}
+
+
+def test_a_session_that_names_columns_otherwise_in_files_keeps_the_state(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark would make ``_state`` so where the user's settings say so, and find nulls in a plain file of ours."""
+    setting = "spark.databricks.delta.properties.defaults.columnMapping.mode"
+    spark.conf.set(setting, "name")
+    try:
+        for n in range(2):
+            state = TargetState(TargetProgress("transaction", "o", {("t", 0): n}, n), {("s", "t"): TableFolder("f", n)})
+            write_state(spark, str(tmp_path), state, KnownFiles(), tmp_path)
+            assert read_state(spark, str(tmp_path)) == state
+    finally:
+        spark.conf.unset(setting)
+
+
+def test_only_a_folder_of_one_machine_is_written_by_our_tasks(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative one is that of this process, whatever the working directory of Java is."""
+    events = spark.createDataFrame([], "a int")
+    monkeypatch.chdir(tmp_path)
+    own = DeltaSink("lake/", events)
+    assert (own.place, own.folder, own.name) == (tmp_path / "lake", str(tmp_path / "lake"), "delta:lake/")
+    assert {DeltaSink(url, events).place for url in ("file:/x", "dbfs:/x", "s3a://b/x")} == {None}
+    assert DeltaSink("file:///x/y", events).place == Path("/x/y")
+    monkeypatch.setattr(delta, "is_several_machines", lambda _: True)
+    assert DeltaSink(str(tmp_path), events).place is None
 
 
 def _of_two_tables(log: ChangeLog) -> ChangeLog:

@@ -137,7 +137,7 @@ class Lake:
         """Write ``_state``."""
         progress = TargetProgress("transaction", "of a test", {("topic", 0): 470603993791332352}, 0)
         state = TargetState(progress, {("shop", "orders"): TableFolder("orders", version)})
-        write_state(self.spark, f"{self.folder}/{name}", state, KnownFiles())
+        write_state(self.spark, f"{self.folder}/{name}", state, KnownFiles(), None)
 
 
 def test_folders_of_delta_are_compared_too(lake: Lake, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import count
 from operator import and_
+from pathlib import Path
 
 import pyarrow as pa
 from delta.tables import DeltaTable
@@ -27,6 +28,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.consumer.replay_plan import Batch, DdlStep, Move, TargetProgress, moves, partly_known
 from ticdc_lab.consumer.sinks import FORMAT, Note, require_format
 from ticdc_lab.consumer.sinks.delta_files import REWRITTEN, SmallTable, rewriting, rewritten
+from ticdc_lab.engine import is_several_machines
 from ticdc_lab.engine.columns import named, no_texts, nullable
 from ticdc_lab.engine.delta_log import KnownFiles, table_state
 from ticdc_lab.engine.delta_table import create_table, replace_table
@@ -79,9 +81,10 @@ class DeltaSink:
     rows_a_batch = 1_000_000
 
     def __init__(self, folder: str, events: DataFrame) -> None:
-        self.name, self.folder = f"delta:{folder}", folder.rstrip("/")
-        self.place, self.known = local_path(folder), KnownFiles()
+        self.name, self.known = f"delta:{folder}", KnownFiles()
         self.spark, self.events = events.sparkSession, events
+        self.place = _written_here(self.spark, folder)
+        self.folder = folder.rstrip("/") if self.place is None or "://" in folder else str(self.place)
         self.state: TargetState | None = None
 
     def progress(self) -> TargetProgress | None:
@@ -89,9 +92,12 @@ class DeltaSink:
         self.state = read_state(self.spark, self.folder)
         if self.state is None:
             return None
-        for at in self.state.tables.values():
+        restored = dict(self.state.tables)
+        for name, at in restored.items():
             if self._version(at) != at.version:
                 DeltaTable.forPath(self.spark, self._path(at.folder)).restoreToVersion(at.version)
+                restored[name] = replace(at, version=self._version(at))
+        self.state = replace(self.state, tables=restored)
         return self.state.progress
 
     def begin(self, progress: TargetProgress, given: Sequence[TableDef]) -> None:
@@ -120,6 +126,8 @@ class DeltaSink:
                 continue
             if partial:
                 raise partly_known(name, partial, batch)
+            if self._version(state.tables[name]) != state.tables[name].version:
+                raise _changed_by_others(self._path(state.tables[name].folder))
             touched[name] = changed
         self._write(rows, batch, {tables[name]: state.tables[name].folder for name in touched}, touched)
         written = set(touched)
@@ -188,10 +196,7 @@ class DeltaSink:
             own = small[number][1]
             path = self._path(own.folder)
             if not self.known.commit(self.spark, path, files, note=OURS, removed=own.files, nothing_else=True):
-                raise SourceError(
-                    f"Somebody else has changed {path} while a batch was written to it.",
-                    hint="Run the same again: it goes on from the batch before, and takes back what came after that.",
-                )
+                raise _changed_by_others(path)
 
     def _merge(self, changes: DataFrame, table: TableDef, path: str) -> None:
         now, values = table_state(self.spark, path), [f"_row.{named(c.name)}" for c in carried(table)]
@@ -245,7 +250,7 @@ class DeltaSink:
         now = {name: replace(at, version=self._version(at)) if name in touched else at
                for name, at in state.tables.items()}  # fmt: skip
         self.state = replace(state, tables=now)
-        write_state(self.spark, self.folder, self.state, self.known)
+        write_state(self.spark, self.folder, self.state, self.known, self.place)
 
     def _version(self, at: TableFolder) -> int:
         """The newest version of a table."""
@@ -266,6 +271,22 @@ class DeltaSink:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _written_here(spark: SparkSession, folder: str) -> Path | None:
+    """The target as a folder that our tasks may write to themselves; None of one that only Spark writes to.
+
+    That is a URL, also one with a single slash, and any folder of a cluster, whose workers may not see it.
+    """
+    url = re.match(r"\w+:/", folder) and not folder.startswith("file://")
+    return None if url or is_several_machines(spark) else local_path(folder)
+
+
+def _changed_by_others(path: str) -> SourceError:
+    return SourceError(
+        f"Somebody else has changed {path} while a log was replayed into it.",
+        hint="Run the same again: it goes on from the batch before, and takes back what came after that.",
+    )
 
 
 def _folder_of(name: TableName, ts: int, taken: set[str]) -> str:
@@ -464,8 +485,18 @@ def read_state(spark: SparkSession, folder: str) -> TargetState | None:
     return TargetState(TargetProgress(head["mode"], head["origin"], at, head["ddl_ts"]), tables, tuple(notes))
 
 
-def write_state(spark: SparkSession, folder: str, state: TargetState, known: KnownFiles) -> None:
-    """Replace the state in one Delta commit: from then on the batch is done."""
+def write_state(spark: SparkSession, folder: str, state: TargetState, known: KnownFiles, place: Path | None) -> None:
+    """Replace the state in one Delta commit: from then on the batch is done.
+
+    Parameters
+    ----------
+    spark, folder, state
+        What to write, and the target.
+    known
+        What is known of its tables' files.
+    place
+        The target as a folder that we may write to ourselves; without one Spark writes.
+    """
     p, path = state.progress, f"{folder}/_state"
     head = (p.mode, p.origin, p.ddl_ts)
     rows = [
@@ -474,8 +505,7 @@ def write_state(spark: SparkSession, folder: str, state: TargetState, known: Kno
         *[(*head, "table", None, None, None, *name, at.folder, at.version, None) for name, at in state.tables.items()],
         *[(*head, "note", None, None, ts, None, table, None, None, said) for ts, table, said in state.notes],
     ]
-    place = local_path(folder)
-    if place is None or not DeltaTable.isDeltaTable(spark, path):
+    if place is None or not DeltaTable.isDeltaTable(spark, path) or known.plain(spark, path) is None:
         spark.createDataFrame(rows, _COLUMNS).coalesce(1).write.format("delta").mode("overwrite").save(path)
         return
     form = arrow_of(_COLUMNS)
