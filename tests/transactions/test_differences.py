@@ -106,6 +106,27 @@ def test_what_one_does_not_cover_is_not_compared(log: Log, tmp_path: Path) -> No
     assert are_equal(answer) and 0 < answer.frame["same"].sum() < log.compare(log).frame["same"].sum()
 
 
+def test_a_recording_that_begins_late_is_said(log: Log, tmp_path: Path) -> None:
+    """What was sent before is in the other alone, and no difference of the topic; two that begin alike need no word."""
+    begun: dict[int, int] = {}
+
+    def cut(records: Records) -> Records:
+        for r in records[900:]:
+            begun.setdefault(r["partition"], r["offset"])
+        return records[900:]
+
+    late = changed(tmp_path, cut)
+    begins = ", ".join(f"{p} at offset {o}" for p, o in sorted(begun.items()))
+    said = f"It begins late (partition {begins}): changes of the compared time that were sent before are not in it."
+    opened = ticdc_lab.open(late, spark=log.events.sparkSession)
+    here, there = log.compare(opened), opened.compare(log)
+    for answer in (here, there):
+        assert [limit for limit in answer.limits if "begins late" in limit] == [f"{late}: {said}"]
+    both = log.compare(log)
+    assert not any("late" in limit for limit in (*both.limits, *opened.compare(opened).limits))
+    assert here.frame["same"].sum() < both.frame["same"].sum()
+
+
 def test_what_has_no_order_cannot_be_compared(log: Log) -> None:
     """Without commit_ts nothing is paired, and that is said."""
     plain = str(golden("messages_canal-json_small.jsonl.gz"))

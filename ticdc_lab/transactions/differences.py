@@ -87,14 +87,36 @@ def worst(pairs: DataFrame, *, n: int) -> DataFrame:
 def covered(facts: LogFacts) -> tuple[int, int] | None:
     """First and last commit_ts (TSO) between which a log is whole: from its first event to its resolved_ts.
 
-    Without a watermark it is taken as whole up to its last event. None for a log without events.
+    What was committed up to the first watermark of a partition that begins late may lie before its beginning
+    (:func:`begun_late`). Without a watermark a log is taken as whole up to its last event. None for one without events.
     """
     began = [ts for ts in facts.places["commit_ts"].to_pylist() if ts is not None]
     if not began:
         return None
-    resolved = [ts for ts in topics_of(progress_of(facts))["resolved_ts"].to_pylist() if ts is not None]
+    progress = progress_of(facts)
+    late = [
+        p["first_commit_ts"] or min(began) if p["first_resolved_ts"] is None else p["first_resolved_ts"] + 1
+        for p in progress.select(["first_offset", "first_resolved_ts", "first_commit_ts"]).to_pylist()
+        if p["first_offset"]
+    ]
+    resolved = [ts for ts in topics_of(progress)["resolved_ts"].to_pylist() if ts is not None]
     ended = [ts for ts in facts.places["last_ts"].to_pylist() if ts is not None]
-    return min(began), min(resolved) if resolved else max(ended)
+    return max(late, default=min(began)), min(resolved) if resolved else max(ended)
+
+
+def begun_late(facts: LogFacts, other: LogFacts) -> str | None:
+    """Say which partitions begin behind their first message, and not where the other log does; None where none does.
+
+    Rows are sent before the watermark that they wait for, so no commit_ts is known from which on none is missing.
+    """
+    here, there = (
+        {(p["topic"], p["partition"]): p["first_offset"] for p in progress_of(of).to_pylist()} for of in (facts, other)
+    )
+    late = {place: offset for place, offset in here.items() if offset and there.get(place) != offset}
+    if not late:
+        return None
+    said = ", ".join(f"{partition} at offset {offset}" for (_, partition), offset in sorted(late.items()))
+    return f"It begins late (partition {said}): changes of the compared time that were sent before are not in it."
 
 
 def ddl_differences(here: LogFacts, there: LogFacts, *, from_ts: int, to_ts: int) -> pd.DataFrame:
