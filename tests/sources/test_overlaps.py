@@ -56,7 +56,7 @@ def test_messages_that_two_recordings_hold_count_once(spark: SparkSession, tmp_p
     folder.mkdir()
     write(folder / "a", LINES[:1_500])
     write(folder / "b", LINES[1_000:])
-    write(folder / "c", LINES[1_200:1_300])
+    write(folder / "c", LINES[1_200:1_250] + LINES[1_249:1_300])  # one of them twice
     log = load(spark, str(folder))
     stored = log.materialise(str(tmp_path / "out"))
     assert stored.counts is not None and stored.counts.messages == len(LINES)
