@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import duckdb
+import numpy as np
 import pandas as pd
 from pyspark.sql import functions as F
 
@@ -35,6 +36,7 @@ from ticdc_lab.answers.summary import (
     small,
 )
 from ticdc_lab.audit import MAX_PER_GUARANTEE, places_of
+from ticdc_lab.codecs.values import binary_text
 from ticdc_lab.consumer.log import excerpt
 from ticdc_lab.consumer.replay_plan import TRANSACTION
 from ticdc_lab.dispatch.infer import infer_rules
@@ -604,12 +606,15 @@ class Log:
         table
             ``schema.table``.
         key
-            ``column=value``, or ``a=1,b=2`` in the order of the columns; or a mapping of columns to values.
+            ``column=value``, or ``a=1,b=2`` in the order of the columns; or a mapping of columns to values, where a
+            bool is 1 or 0 and bytes are as the log has them (``0x`` and hex).
 
         Raises
         ------
         ContractError
-            The table is not there, or its key has other columns.
+            The table is not there, or its key has other columns, or None is given for one of them.
+        SourceError
+            The log holds no row at all.
         """
         if table not in self.tables:
             raise ContractError(
@@ -811,12 +816,21 @@ class Log:
         return Answer("log", "", self.lead, {}, self.limits)._repr_html_()
 
 
+def _value_text(table: str, column: str, value: object) -> str:
+    """A value of a key as the log writes it: TiDB's booleans are numbers."""
+    if value is None:
+        raise ContractError(f"{column} is None, but no row of {table} has NULL in its key.")
+    if isinstance(value, bytes | bytearray):
+        return binary_text(bytes(value))
+    return str(int(value) if isinstance(value, bool | np.bool_) else value)
+
+
 def _key_text(table: str, key: str | Mapping[str, object], known: Sequence[Sequence[str]]) -> str:
     """A key as rows are found by it."""
     if isinstance(key, Mapping):
         for names in known:
             if {*names} == {*key}:
-                return ",".join(f"{name}={key[name]}" for name in names)
+                return ",".join(f"{name}={_value_text(table, name, key[name])}" for name in names)
     elif any(re.match(",".join(f"{re.escape(name)}=.*" for name in names), str(key), re.DOTALL) for names in known):
         return str(key)
     if not known:

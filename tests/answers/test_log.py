@@ -252,7 +252,9 @@ def test_where_nothing_stood_so_long_the_longest_step_is_named(log: Log) -> None
     [longest] = answer.details
     assert re.fullmatch(r"The longest step .* is \d+\.\d{3} s: ask for shorter stalls \(--stall\)\.", longest)
     found = {"severity": "warning", "table": None, "key": None, "partition": 2, "offset": None, "message": "m"}
-    assert line_of_audit(3, found) == "    #3 warning:   partition 2: m"
+    assert line_of_audit(3, found) == "    #3 warning: partition 2: m"
+    assert line_of_audit(1, found | {"partition": None}) == "    #1 warning: m"
+    assert line_of_audit(2, found | {"table": "s.t", "key": "id=1"}) == "    #2 warning: s.t id=1 partition 2: m"
 
 
 def test_a_row_and_a_table(log: Log) -> None:
@@ -266,6 +268,11 @@ def test_a_row_and_a_table(log: Log) -> None:
     orders, one = "shop.orders", "user_id=11,seq=1188"
     assert log.row(orders, {"seq": 1188, "user_id": 11}).finding == log.row(orders, one).finding
     assert f"touched {orders} {one}" in log.row(orders, one).finding
+    for value, words in ((True, "1"), (np.False_, "0"), (b"\x0a\xff", "0x0aff"), (7, "7"), ("x", "x")):
+        found = log.row(table, {"id": value}).finding
+        assert f"{table} id={words}" in found and found == log.row(table, f"id={words}").finding
+    with pytest.raises(ContractError, match=f"id is None, but no row of {re.escape(table)} has NULL in its key"):
+        log.row(table, {"id": None})
     for of, key in ((orders, {"nosuch": 1}), (orders, "id=1"), (table, "352"), (table, {"id": 1, "x": 2})):
         with pytest.raises(ContractError, match=r"is no key of .*; expected (id|user_id=VALUE,seq)=VALUE"):
             log.row(of, key)

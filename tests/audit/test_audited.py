@@ -14,7 +14,7 @@ from test_golden_audit import SMALL
 from tiny_logs import mark, row, table_of
 
 from ticdc_lab import load
-from ticdc_lab.audit import audit_table, audited
+from ticdc_lab.audit import audit, audit_table, audited
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.dispatch.infer import move_causes, move_causes_table
 from ticdc_lab.events.schema import DISPATCH, IMAGE_HASHES
@@ -69,6 +69,26 @@ def test_of_findings_about_the_log_the_first_are_held_and_the_others_counted(spa
     )  # fmt: skip
     assert found.to_pylist() == audit_table(table_of(log), protocol="open-protocol", max_per_guarantee=3).to_pylist()
     assert [f["message"] for f in found.to_pylist()][-1].startswith("47 more findings")
+
+
+def test_what_is_glued_of_two_topics_is_found_by_it_alone(spark: SparkSession) -> None:
+    """The transform and the kernel say in their words that they do not; a message that nobody can read counts, too."""
+    log = topic(7).events()
+    [one, other, *_] = [e for e in log if e["kind"] == "row" and e["partition"] == 0]
+    glued = [*log, other | {"offset": one["offset"]}]
+    unread = {"topic": one["topic"], "partition": 0, "offset": other["offset"], "key": None, "value": b"{"}
+    quarantine = spark.createDataFrame(pa.Table.from_pylist([unread]))
+    name, same = "offsets_are_contiguous", [*log, one]
+    logs = [(glued, None, 1), (log, quarantine, 1), (glued, quarantine, 2), (log, None, 0), (same, None, 0)]
+    for events, bad, differ in logs:
+        frame, facts = events_frame(spark, events), LogFacts.of(table_of(events))
+        told = audited(frame, facts, _asked_for_nothing, protocol="open-protocol", quarantine=bad)
+        found = [f for f in told.to_pylist() if f["guarantee"] == name]
+        assert [f["severity"] for f in found] == ["error"] * bool(differ)
+        assert all(f"different messages at {differ} offset(s)" in f["message"] for f in found)
+    assert audit_table(table_of(glued), protocol="open-protocol", checks=[name]).num_rows == 0
+    assert audit(events_frame(spark, glued), protocol="open-protocol", checks=[name]).count() == 0
+    assert all("different messages at one offset" in str(of.__doc__) for of in (audit, audit_table, audited))
 
 
 def test_very_many_facts_are_gathered_by_the_engine(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

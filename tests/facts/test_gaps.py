@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -97,12 +98,32 @@ def test_messages_at_one_offset_are_the_same_or_not(spark: SparkSession) -> None
     form = "topic string, partition int, offset bigint, seq int, kind string, commit_ts bigint, change_hash bigint"
     named = spark.createDataFrame(events, form).selectExpr("*", *[f"'x' AS {n}" for n in _NAMED])
     assert held_twice(named) == [
-        Twice("t", 1, n=4, first=5, last=7, differ=2, first_other=6),
-        Twice("t", 2, n=1, first=8, last=8, differ=1, first_other=8),
-        Twice("t", 3, n=2, first=1, last=2, differ=1, first_other=1),
+        Twice("t", 1, n=2, first=5, last=5, differ=2, first_other=6, last_other=7),
+        Twice("t", 2, n=0, first=None, last=None, differ=1, first_other=8, last_other=8),
+        Twice("t", 3, n=1, first=2, last=2, differ=1, first_other=1, last_other=1),
     ]
+    # two unread ones of the same bytes; two of others; one beside an event; one alone
+    bytes_at = [(0, 9, b"k", b"v"), (0, 9, b"k", b"v"), (0, 10, b"k", None), (0, 10, None, b"k"), (0, 4, b"", b"")]
+    form = "topic string, partition int, offset bigint, key binary, value binary"
+    unread = spark.createDataFrame([("t", *one) for one in [*bytes_at, (0, 11, None, None)]], form)
+    [of_0, *others] = held_twice(named, unread)
+    assert of_0 == Twice("t", 0, n=1, first=9, last=9, differ=2, first_other=4, last_other=10)
+    assert others == held_twice(named)
     offsets = LogFacts.of(named.toArrow()).offsets
     assert are_twice(offsets) and not are_twice(offsets[:1]) and not are_twice(offsets[:0])
+
+
+def test_of_messages_at_one_offset_the_same_and_different_ones_are_told_apart() -> None:
+    """With a number each; different ones are left out where all lie in a stretch of which it is said already."""
+    one = Twice("t", 1, n=2, first=5, last=5, differ=3, first_other=6, last_other=9)
+    same, other = one.sentences()
+    assert "Partition 1 of t holds 2 messages twice, at offsets from 5 to 5:" in same and "different" not in same
+    assert "Partition 1 of t holds different messages at 3 of its offsets, the first 6:" in other
+    assert "twice" not in other and "delivered again" not in other
+    assert one.sentences(said=[(1, 7), (8, 12)]) == (same, other) == one.sentences(said=[(7, 9)])
+    assert one.sentences(said=[(0, 1), (6, 9)]) == (same,)
+    assert replace(one, n=0, first=None, last=None).sentences() == (other,)
+    assert replace(one, differ=0, first_other=None, last_other=None).sentences() == (same,)
 
 
 _NAMED = ("op", "schema_name", "table_name", "query")
@@ -116,17 +137,21 @@ def test_what_a_recording_holds_twice_is_no_repeat_of_a_changefeed(spark: SparkS
     one, other = json.loads(rows[-1]), json.loads(rows[-2])
     another = json.dumps(other | {"offset": one["offset"]}).encode()
     said, found = {}, {}
-    for name, kept in {"twice": [*of_0, *of_0[-9:]], "other": [*of_0, another], "whole": of_0}.items():
+    damaged = json.dumps(one | {"value": "e30="}).encode()
+    files = {"twice": [*of_0, *of_0[-9:]], "other": [*of_0, another], "unread": [*of_0, damaged], "whole": of_0}
+    for name, kept in files.items():
         (tmp_path / f"{name}.jsonl").write_bytes(b"\n".join(kept) + b"\n")
         with closing(ticdc_lab.open(str(tmp_path / f"{name}.jsonl"), spark=spark)) as log:
             said[name], audit = " ".join(log.limits), log.audit(messages=False).frames["findings"]
         found[name] = audit[audit["guarantee"] == "offsets_are_contiguous"].to_dict("records")
     assert said["whole"] == "" and "holds 9 messages twice" in said["twice"] and "differ" not in said["twice"]
     assert found["whole"] == found["twice"] == []
-    assert "holds 1 message twice" in said["other"] and "At 1 of these offsets the two differ" in said["other"]
-    [wrong] = found["other"]
-    assert (wrong["severity"], wrong["partition"], wrong["offset"]) == ("error", 0, one["offset"])
-    assert "holds different messages at 1 offset(s)" in wrong["message"]
+    for name in ("other", "unread"):
+        assert f"different messages at 1 of its offsets, the first {one['offset']}:" in said[name]
+        assert "twice" not in said[name] and "delivered again" not in said[name]
+        [wrong] = found[name]
+        assert (wrong["severity"], wrong["partition"], wrong["offset"]) == ("error", 0, one["offset"])
+        assert "holds different messages at 1 offset(s)" in wrong["message"]
 
 
 def test_messages_cut_out_of_a_file_qualify_what_is_called_complete(spark: SparkSession, tmp_path: Path) -> None:

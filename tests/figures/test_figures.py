@@ -125,6 +125,11 @@ def test_spans_colour_pending_by_the_missing_partition() -> None:
         title(fig)
         == "1 of 3 transactions are pending; 67 % touch more than one partition, 4 changes were delivered again"
     )
+    qualified = figures.transaction_spans(sample, totals=totals(3, 0, 0, 0), qualified=" but for what 1 message held")
+    assert (
+        title(qualified)
+        == "All 3 transactions are whole but for what 1 message held; 0 % touch more than one partition"
+    )
     colors = {t.name: t.line.color for t in fig.data if t.mode == "lines+markers"}
     assert colors == {"whole (2)": theme.GREY, "waits for partition 2 (1)": theme.OKABE_ITO[2]}
     assert [len(t.x) for t in fig.data if t.name == "delivered again (1)"] == [1]

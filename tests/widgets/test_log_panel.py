@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 from summaries import T0, exact, summary, ts
 
+from ticdc_lab import answers
+from ticdc_lab.facts.limits import Counts
 from ticdc_lab.figures.selecting import Selection
 from ticdc_lab.widgets import LogView, log_panel
 
@@ -62,6 +64,17 @@ def test_tables_cut_transactions() -> None:
     panel.value = LogView(panel.value.time_range, ("shop.other",), None, "transactions")
     assert finding(panel).startswith("The one transaction is whole")
     assert finding(panel).endswith("(of 1 chosen and drawn, of 20)")
+
+
+def test_what_is_missing_qualifies_the_picture_as_it_does_the_answer() -> None:
+    """Of all transactions, and of some that were chosen."""
+    lacking = replace(summary(), counts=Counts(9, 9, 0, 9, lacking=3))
+    answer, panel = answers.transactions(lacking), log_panel(lacking)
+    panel.value = LogView(panel.value.time_range, (), None, "transactions")
+    [picture] = answer.figures.values()
+    told = [answer.finding, str(picture.layout.meta["finding"]), finding(panel)]
+    panel.value = LogView(panel.value.time_range, ("shop.orders",), None, "transactions")
+    assert all("but for what 3 missing offsets held" in words for words in [*told, finding(panel)])
 
 
 def test_every_picture_answers_at_once() -> None:

@@ -115,5 +115,5 @@ def lines(findings: pd.DataFrame, s: Summary, *, most: int) -> list[str]:
 def line(number: int, f: Mapping[Any, Any]) -> str:
     """One finding."""
     about = [f[c] for c in ("table", "key")] + [f"{c} {f[c]}" for c in ("partition", "offset") if not pd.isna(f[c])]
-    where = " ".join("" if pd.isna(part) else part for part in about)
-    return f"    #{number} {f['severity']}: {where}: {f['message']}"
+    where = " ".join(part for part in about if not pd.isna(part) and part)
+    return f"    #{number} {': '.join(part for part in (f['severity'], where, f['message']) if part)}"

@@ -244,7 +244,7 @@ def findings_of(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
         told = audited(
             log.events, log.facts, lambda: log.events.transform(move_causes) if causes is None else causes,
             protocol=log.protocol, has_commit_ts=log.has_commit_ts, max_per_guarantee=most, sample=log.sample,
-            stored=log.stored,
+            stored=log.stored, quarantine=log.unread,
         )  # fmt: skip
     found = exact(told)
     if log.protocol not in CHECKSUMMED:

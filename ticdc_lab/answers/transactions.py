@@ -46,8 +46,9 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None) -> Answer:
     def draw() -> Mapping[str, Figure]:
         """Nothing where all is grey: that none is open is a sentence."""
         seen = int(total["pending"]) or int(total["duplicates"])
-        spans = figures.transaction_spans(s.transactions, totals=s.transaction_totals) if seen else None
-        return {} if spans is None else {"spans": spans}
+        if not seen:
+            return {}
+        return {"spans": figures.transaction_spans(s.transactions, totals=s.transaction_totals, qualified=qualified)}
 
     return Answer("transactions", _QUESTION, words, frames, (), details, draw=draw)
 

@@ -255,9 +255,9 @@ def offsets_are_contiguous(log: Stated) -> Iterator[Event]:
     finding a partition, at the message after the first hole; :func:`ticdc_lab.facts.limits.offset_gaps` lists all.
     Holes before the first message and after the last cannot be seen.
 
-    Different messages at one offset are an error: they are of two topics. The same message twice is the recording's
-    doing, of which the log's own limits speak (:func:`ticdc_lab.facts.limits.held_twice`). Both are seen by
-    :func:`ticdc_lab.audit.run.audited` alone.
+    Different messages at one offset, one of which may be in quarantine, are an error: they are of two topics. It is
+    found by :func:`ticdc_lab.audit.run.audited` alone. The same message twice is the recording's doing, of which the
+    log's own limits speak (:func:`ticdc_lab.facts.limits.held_twice`).
     """
     for hole in holes(log):
         home, low, high = hole.home, hole.low, hole.high

@@ -22,7 +22,8 @@ from ticdc_lab.events import POSITION
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import FINDINGS, KEYS, require_batch, require_columns
 from ticdc_lab.facts import LogFacts
-from ticdc_lab.facts.limits import are_twice, held_twice
+from ticdc_lab.facts.known import ordered_offsets
+from ticdc_lab.facts.limits import Twice, are_twice, held_offsets, held_twice
 from ticdc_lab.facts.schemas import arrow_of
 
 if TYPE_CHECKING:
@@ -66,6 +67,9 @@ def audit(
     sample: Sample | None = None,
 ) -> DataFrame:
     """Check a recorded log against what TiCDC guarantees.
+
+    Of ``offsets_are_contiguous`` it finds the holes; different messages at one offset, an error, are found by
+    :func:`ticdc_lab.audit.run.audited` alone, also where ``checks`` names this guarantee.
 
     Parameters
     ----------
@@ -157,8 +161,11 @@ def audited(
     max_per_guarantee: int = MAX_PER_GUARANTEE,
     sample: Sample | None = None,
     stored: StoredEvents | None = None,
+    quarantine: DataFrame | None = None,
 ) -> pa.Table:
     """:func:`audit` with causes, computed at once and for less: what the log itself does not ask for is left out.
+
+    It alone finds different messages at one offset, of which ``offsets_are_contiguous`` says more.
 
     Parameters
     ----------
@@ -172,6 +179,9 @@ def audited(
         As of :func:`audit`.
     stored
         The same events in files, if they lie in some.
+    quarantine
+        Messages that could not be decoded (:data:`ticdc_lab.events.schema.QUARANTINE`), which may lie at the offsets of
+        others; None for none.
 
     Returns
     -------
@@ -190,7 +200,7 @@ def audited(
         )
         return in_one(rows, kept, FOUND_DDL, order=ORDER).toArrow().cast(FOUND)
 
-    twice = held_twice(events) if "offsets_are_contiguous" in of_log and are_twice(facts.offsets) else []
+    twice = _held_twice(events, facts, quarantine) if "offsets_are_contiguous" in of_log else []
     stated = Stated.read(facts, protocol=protocol, twice=twice)
     of_the_log = batches_of(_of_log(of_log, stated, most=max_per_guarantee), at_once=AT_ONCE)
     found = pa.concat_tables([judged_rows(of_rows, None), pa.Table.from_batches(of_the_log, FOUND)])
@@ -198,6 +208,13 @@ def audited(
         others = found.filter(pc.not_equal(found["guarantee"], _MOVES))
         found = pa.concat_tables([others, judged_rows([_MOVES], causes())])
     return _in_order(_keyed(found, _keys_at(_places(found), events)), max_per_guarantee)
+
+
+def _held_twice(events: DataFrame, facts: LogFacts, quarantine: DataFrame | None) -> list[Twice]:
+    """Looked for only where more messages came than there are offsets."""
+    unread = [] if quarantine is None else [held_offsets(quarantine).toArrow()]
+    offsets = ordered_offsets([facts.offsets, *unread]) if unread else facts.offsets
+    return held_twice(events, quarantine) if are_twice(offsets) else []
 
 
 def audit_table(
@@ -211,6 +228,8 @@ def audit_table(
     sample: Sample | None = None,
 ) -> pa.Table:
     """:func:`audit` of a small log in memory, without any session.
+
+    Nor does it find different messages at one offset: :func:`ticdc_lab.audit.run.audited` alone does.
 
     Parameters
     ----------

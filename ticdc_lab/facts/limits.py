@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -36,7 +36,10 @@ _TWICE = (
     "offset once, so the recording did it, as where two that overlap were put together, and no changefeed. Here they "
     "count as delivered again."
 )
-_DIFFER = " At {n} of these offsets the two differ (the audit says where): they are no recordings of one topic."
+_DIFFER = (
+    "Partition {partition} of {topic} holds different messages at {differ} of its offsets, the first {first_other}: a "
+    "broker gives an offset once, so this is no recording of one topic. Each of them counts."
+)
 _ASKED, _BETWEEN = "that were to be read", "between its first and its last"
 _GAPS_SAID = 5
 
@@ -294,54 +297,70 @@ def are_twice(offsets: pa.Table) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Twice:
-    """A partition that holds messages twice.
+    """A partition that holds several messages at one offset.
 
     Attributes
     ----------
     topic, partition
         Which.
     n
-        How many messages more than offsets.
+        How many messages more than offsets, where all at an offset are the same.
     first, last
-        Offsets between which they lie.
+        Offsets between which these lie; None without.
     differ
         At how many offsets the messages are not the same.
-    first_other
-        The first of these; None without.
+    first_other, last_other
+        Offsets between which these lie; None without.
     """
 
     topic: str
     partition: int
     n: int
-    first: int
-    last: int
+    first: int | None
+    last: int | None
     differ: int
     first_other: int | None
+    last_other: int | None
 
-    @property
-    def sentence(self) -> str:
-        """What is said of it."""
-        said = _TWICE.format(**asdict(self), messages="message" if self.n == 1 else "messages")
-        return said + (_DIFFER.format(n=self.differ) if self.differ else "")
+    def sentences(self, *, said: Iterable[tuple[int, int]] = ()) -> tuple[str, ...]:
+        """What is said of it; nothing of different messages that all lie in a stretch of which that is said."""
+        first, last = self.first_other, self.last_other
+        known = first is None or last is None or any(a <= first and last <= z for a, z in said)
+        same = _TWICE.format(**asdict(self), messages="message" if self.n == 1 else "messages")
+        return (*([same] if self.n else []), *([] if known else [_DIFFER.format(**asdict(self))]))
 
 
-def held_twice(events: DataFrame) -> list[Twice]:
+def held_twice(events: DataFrame, quarantine: DataFrame | None = None) -> list[Twice]:
     """The partitions in which several messages lie at one offset, in order; as many rows come here.
 
     Parameters
     ----------
     events
         The events contract with ``change_hash``.
+    quarantine
+        Messages that could not be decoded (:data:`ticdc_lab.events.schema.QUARANTINE`): they have offsets, too.
     """
     require_columns(events, *POSITION, *_CONTENT)
+    messages = events.select(*POSITION, *_CONTENT)
+    if quarantine is not None:
+        bare = F.col("key").isNull().cast("int")  # a hash passes nulls over
+        own = {"seq": F.lit(0), "kind": F.lit("unread"), "change_hash": F.xxhash64(bare, "key", "value")}
+        nothing = {c: F.lit(None) for c in _CONTENT if c not in own}
+        unread = [value.cast(messages.schema[c].dataType).alias(c) for c, value in (own | nothing).items()]
+        messages = messages.unionByName(quarantine.select(*PARTITION, "offset", *unread))
     content = F.struct(*_CONTENT)
-    each = events.where("partition IS NOT NULL AND offset IS NOT NULL").groupBy(*POSITION)
+    each = messages.where("partition IS NOT NULL AND offset IS NOT NULL").groupBy(*POSITION)
     alike = each.agg(F.count(F.lit(1)).alias("n"), (~F.min(content).eqNullSafe(F.max(content))).alias("other"))
     # of two messages one may hold more events
     other = F.max("other") | (F.min("n") < F.max("n"))
     twice = alike.groupBy(*PARTITION, "offset").agg(F.max("n").alias("n"), other.alias("other")).where("n > 1")
+    same, others = (F.when(which, F.col("offset")) for which in (~F.col("other"), F.col("other")))
     of_partition = twice.groupBy(*PARTITION).agg(
-        F.sum(F.col("n") - 1).alias("n"), F.min("offset").alias("first"), F.max("offset").alias("last"),
-        F.count_if("other").alias("differ"), F.min(F.when(F.col("other"), F.col("offset"))).alias("first_other"),
-    )  # fmt: skip
+        F.sum(F.when(F.col("other"), 0).otherwise(F.col("n") - 1)).alias("n"),
+        F.min(same).alias("first"),
+        F.max(same).alias("last"),
+        F.count_if("other").alias("differ"),
+        F.min(others).alias("first_other"),
+        F.max(others).alias("last_other"),
+    )
     return [Twice(**row) for row in of_partition.orderBy(*PARTITION).toArrow().to_pylist()]

@@ -130,8 +130,8 @@ def timeline_of(facts: LogFacts, *, stall_s: float = STALL_S) -> pa.Table:
 
 
 def longest_step_s(facts: LogFacts) -> float:
-    """The longest of all steps from a partition's watermark to the next, in seconds of event time; 0 without any."""
-    return float(pc.max(timeline_of(facts)["step_s"]).as_py() or 0.0)
+    """The longest of all steps of a partition's watermarks onward, in seconds of event time; 0 where none goes on."""
+    return max(0.0, pc.max(timeline_of(facts)["step_s"]).as_py() or 0.0)
 
 
 def partition_progress(events: DataFrame) -> DataFrame:

@@ -20,7 +20,7 @@ _AGAIN = " A cross says that a change was delivered more than once."
 
 
 def transaction_spans(
-    sample: pd.DataFrame, *, totals: pd.DataFrame, scope: str = "", torn: Collection[int] = ()
+    sample: pd.DataFrame, *, totals: pd.DataFrame, scope: str = "", torn: Collection[int] = (), qualified: str = ""
 ) -> Figure:
     """Draw transactions as bars over partitions.
 
@@ -34,6 +34,8 @@ def transaction_spans(
         Words after the finding where the totals are not of the whole log.
     torn
         commit_ts (TSO) of transactions that a consumer showed in part: drawn in red, and what the title counts.
+    qualified
+        As of :func:`transactions_finding`.
     """
     if sample.empty:
         return sentence("There is no transaction to show", "The log holds no row change with a commit_ts.")
@@ -58,7 +60,7 @@ def transaction_spans(
     fig.update_xaxes(title_text="partition", tickmode="linear" if n <= 32 else "auto", dtick=1, range=[-0.6, n - 0.4])
     fig.update_yaxes(title_text="commit ts, s since the first (clock of the TSO)")
     total = totals.iloc[0]
-    told = _torn(len(set(torn)), int(total["n"])) if torn else transactions_finding(total)
+    told = _torn(len(set(torn)), int(total["n"])) if torn else transactions_finding(total, qualified=qualified)
     return finish(fig, title=told + scope, note=_note(sample, int(total["n"]), waits=bool(blockers)), height=560)
 
 

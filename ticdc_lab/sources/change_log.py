@@ -228,6 +228,11 @@ class ChangeLog:
         return self.decoded.where("error_class IS NOT NULL").select(*QUARANTINE.names)
 
     @property
+    def unread(self) -> DataFrame | None:
+        """``quarantine``; None where it is known that nothing is in it."""
+        return None if self.counts is not None and not self.counts.quarantined else self.quarantine
+
+    @property
     def facts(self) -> LogFacts:
         """What is known of the whole log; gathered when it is first asked for, or while it was decoded."""
         if not self._facts:
@@ -452,7 +457,9 @@ class ChangeLog:
             known = self._source.overlaps_known
             found = lacking_between(offsets, said=() if known is None else known.between)
             if are_twice(offsets):
-                twice = tuple(partition.sentence for partition in held_twice(self.events))
+                differ = {} if known is None else known.differ
+                each = held_twice(self.events, self.unread)
+                twice = tuple(s for t in each for s in t.sentences(said=differ.get((t.topic, t.partition), ())))
         else:
             should = expected.agg(F.sum(F.col("end_offset") - F.col("first_offset"))).first()
             all_came = should is not None and should[0] == self.counts.messages

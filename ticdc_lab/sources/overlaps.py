@@ -12,7 +12,7 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, groupby, pairwise
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -287,11 +287,14 @@ class Overlaps:
         What is said of it.
     between
         Offsets that are missing between files.
+    differ
+        Offsets at which two files hold different messages, of which a sentence speaks.
     """
 
     skips: Skips
     sentences: tuple[str, ...] = ()
     between: frozenset[tuple[Home, Run]] = frozenset()
+    differ: Mapping[Home, Sequence[Run]] = field(default_factory=dict)
 
 
 Compare = Callable[[Sequence[SharedStretch], Skips], Iterable[tuple[int, int, int]]]
@@ -302,7 +305,7 @@ def overlaps_of(runs: Mapping[str, Runs], order: Sequence[str], compare: Compare
     """What the files hold twice; messages that differ at the same offsets are no repetition, and all stay."""
     found = stretches(runs, order)
     between, skips = holes(runs, order), _skips_of(found)
-    said = [*between.values()]
+    said, others = [*between.values()], dict[Home, list[Run]]()
     if found:
         sums = np.zeros((len(found), 2), object)
         for n, counts, digest in compare(found, skips):
@@ -311,8 +314,14 @@ def overlaps_of(runs: Mapping[str, Runs], order: Sequence[str], compare: Compare
                         for equal in (True, False))  # fmt: skip
         said += [*_sentences(same, _TWICE), *_sentences(differ, _DIFFER)]
         skips = _skips_of(same)
+        for s in differ:
+            others.setdefault(s.home, []).append(s.run)
     more = len(said) - 2 * _SAID
-    return Overlaps(skips, (*said[: 2 * _SAID], *([_MORE.format(n=more)] if more > 0 else [])), frozenset(between))
+    if more > 0:  # they come last, and may not be listed
+        said, others = [*said[: 2 * _SAID], _MORE.format(n=more)], {}
+    return Overlaps(
+        skips, tuple(said), frozenset(between), differ={home: united(runs) for home, runs in others.items()}
+    )
 
 
 def _skips_of(found: Iterable[SharedStretch]) -> dict[str, Runs]:

@@ -11,6 +11,7 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.summary import Summary
 from ticdc_lab.events.tso import LOGICAL_BITS
+from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import sentence
 from ticdc_lab.widgets.controls import choice, picture, tables, time_range
@@ -60,7 +61,9 @@ def log_panel(summary: Summary, *, pictures: Sequence[str] = ()) -> Panel[LogVie
                 "Nothing of this lies in what was chosen", "Widen the time, or choose all tables, partitions."
             )
         if view.picture == "transactions" and cut.transactions is summary.transactions:
-            return figures.transaction_spans(summary.transactions, totals=summary.transaction_totals)
+            return figures.transaction_spans(
+                summary.transactions, totals=summary.transaction_totals, qualified=but_for(summary.counts)
+            )
         return PICTURES[view.picture](cut, view.partition)
 
     return Panel(LogView, controls=controls, draw=draw, name="log", made_from=summary.made_from, origin_ms=lo)
@@ -88,7 +91,8 @@ def _spans(s: Summary) -> Figure:
             }
         ]
     )
-    return figures.transaction_spans(drawn, totals=totals, scope=f" (of {len(drawn):,} chosen and drawn, of {n:,})")
+    scope = f" (of {len(drawn):,} chosen and drawn, of {n:,})"
+    return figures.transaction_spans(drawn, totals=totals, scope=scope, qualified=but_for(s.counts))
 
 
 PICTURES: dict[str, Callable[[Summary, int | None], Figure]] = {
