@@ -66,6 +66,17 @@ def test_a_golden_tree_holds_exactly_the_rows_of_the_truth(trees: Path, tree: st
     assert Counter(row_of(r) for r in rows if r["kind"] == "row") == expected_rows(tree)
 
 
+def test_nothing_is_missing_between_places_in_files(spark: SparkSession, trees: Path, tmp_path: Path) -> None:
+    """Of the same messages in a file of another kind nobody knows that, so it says what a compacted topic would."""
+    log = load(spark, str(trees / "small_canal-json"))
+    whole = log.materialise(str(tmp_path / "out"))
+    log.messages.coalesce(1).write.parquet(str(tmp_path / "copy"))
+    copy = load(spark, str(tmp_path / "copy"), protocol="canal-json").materialise(str(tmp_path / "again"))
+    assert whole.counts is not None and copy.counts is not None
+    assert whole.counts.lacking == copy.counts.lacking == 0
+    assert "hardly any message" not in " ".join(whole.limits) and "hardly any message" in " ".join(copy.limits)
+
+
 @pytest.mark.parametrize("tree", TREES)
 def test_a_golden_tree_holds_the_ddl_of_the_truth_and_one_watermark_a_partition(trees: Path, tree: str) -> None:
     """Schema files are DDL in partition 0 by version; the checkpoint ends every partition."""

@@ -31,6 +31,11 @@ _LACKS = (
     "expired in the broker, of an aborted transaction or its marks, or never kept. What they held is missing from "
     "every answer: a resolved_ts is the writer's promise, and what is called complete or whole is so but for them."
 )
+_SPARSE = (
+    "Partition {partition} of {topic} lacks {n_missing} of the offsets between its first and its last, and hardly any "
+    "message follows the one before it directly: compacted in the broker, or its offsets do not count messages. They "
+    "are not counted as missing: if they held changes, what is called complete or whole is so but for them."
+)
 _TWICE = (
     "Partition {partition} of {topic} holds {n} {messages} twice, at offsets from {first} to {last}: a broker gives an "
     "offset once, so the recording did it, as where two that overlap were put together, and no changefeed. Here they "
@@ -149,7 +154,7 @@ def lacking(decoded: DataFrame, expected: DataFrame) -> Lacking:
     return Lacking(sum(row["n_missing"] for row in rows), tuple(_LACKS.format(of=_ASKED, **row) for row in rows))
 
 
-def lacking_between(offsets: pa.Table, *, said: Container[Gap] = ()) -> Lacking:
+def lacking_between(offsets: pa.Table, *, said: Container[Gap] = (), positions: bool = False) -> Lacking:
     """What a log lacks between the offsets that are there.
 
     Parameters
@@ -158,10 +163,17 @@ def lacking_between(offsets: pa.Table, *, said: Container[Gap] = ()) -> Lacking:
         As of :class:`ticdc_lab.facts.LogFacts`.
     said
         Gaps of which something else is said: they count, and are in no sentence.
+    positions
+        Whether the offsets are known to be positions in files: then nothing is said of a partition that lacks most.
     """
     n, sentences = 0, []
-    for (topic, partition), first, last in gaps_between(offsets):
-        n += int((last - first + 1).sum())
+    for (topic, partition), first, last, counts in _stretches_between(offsets):
+        lacked = int((last - first + 1).sum())
+        if not counts:
+            sparse = _SPARSE.format(topic=topic, partition=partition, n_missing=lacked)
+            sentences += [] if positions else [sparse]
+            continue
+        n += lacked
         own = [
             (a, z)
             for a, z in zip(first.tolist(), last.tolist(), strict=True)
@@ -260,14 +272,19 @@ Gap = tuple[tuple[str, int], tuple[int, int]]
 def gaps_between(offsets: pa.Table) -> Iterator[tuple[tuple[str, int], Ints, Ints]]:
     """Partitions that lack offsets between their first and their last: where each stretch begins and where it ends.
 
-    Not those whose offsets do not count messages (:mod:`ticdc_lab.sources.storage`): they lack most, and hardly any
-    follows the one before it directly.
+    Not those whose offsets may not count messages (:mod:`ticdc_lab.sources.storage`): they lack most, and hardly any
+    follows the one before it directly. So it is in a compacted topic, of which :func:`lacking_between` speaks.
 
     Parameters
     ----------
     offsets
         As of :class:`ticdc_lab.facts.LogFacts`.
     """
+    return ((home, first, last) for home, first, last, counts in _stretches_between(offsets) if counts)
+
+
+def _stretches_between(offsets: pa.Table) -> Iterator[tuple[tuple[str, int], Ints, Ints, bool]]:
+    """Those of all partitions that lack any; and whether the offsets count messages, as far as they tell."""
     if not offsets.num_rows:
         return
     partition, chunk, held = (offsets[c].to_numpy() for c in ("partition", "offset", "held"))
@@ -278,9 +295,8 @@ def gaps_between(offsets: pa.Table) -> Iterator[tuple[tuple[str, int], Ints, Int
         if n_missing := int(last - first) + 1 - n:
             offset = offsets_in(own, bits)
             at = np.flatnonzero(np.diff(offset) > 1)
-            if n_missing <= n or 2 * len(at) < n:
-                home = offsets["topic"][part.start].as_py(), int(partition[part.start])
-                yield home, offset[at] + 1, offset[at + 1] - 1
+            home = offsets["topic"][part.start].as_py(), int(partition[part.start])
+            yield home, offset[at] + 1, offset[at + 1] - 1, n_missing <= n or 2 * len(at) < n
 
 
 # Offsets that a log holds twice: a broker gives each once.

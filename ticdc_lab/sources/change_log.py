@@ -455,7 +455,8 @@ class ChangeLog:
         if expected is None:
             offsets = self._offsets(positions)
             known = self._source.overlaps_known
-            found = lacking_between(offsets, said=() if known is None else known.between)
+            between = () if known is None else known.between
+            found = lacking_between(offsets, said=between, positions=self._source.kind == "storage")
             if are_twice(offsets):
                 differ = {} if known is None else known.differ
                 each = held_twice(self.events, self.unread)
