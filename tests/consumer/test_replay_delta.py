@@ -101,7 +101,7 @@ def test_what_others_write_meanwhile_is_said_and_undone(
         with pytest.raises(SourceError, match=r"Somebody else has changed .*orders.* while a log"):
             replay(log, open_sink(target, log), known=known, until=ADD_COLUMN, rows_a_batch=30)
     sink = open_sink(target, log)
-    progress = replay(log, sink, known=known, until=ADD_COLUMN, rows_a_batch=150).progress
+    progress = replay(log, sink, known=known, until=ADD_COLUMN).progress
     found = {c.table: (c.different, c.why_not) for c in compare(log, sink, progress, known=known)}
     assert found == {"Fin_Ops.nopk": (0, ""), "shop.orders": (0, "")}
 
