@@ -30,6 +30,7 @@ WRONG = {
     "no storage folder": (("events", CANAL, "--source-kind", "storage", "--out", "x.jsonl"), "is no folder"),
     "an empty file": (("audit", "EMPTY"), "is empty"),
     "an unknown ending": (("audit", "UNKNOWN"), "Cannot tell what"),
+    "a database": (("compare", "DATABASE", CANAL), "two are compared as duckdb:///FILE"),
     "a packed file of unknown ending": (("audit", "PACKED"), "bank.jsonl.gz"),
     "a protocol": (("audit", CANAL, "--protocol", "canaljson"), "Protocol 'canaljson' is unknown"),
     "a source kind": (("audit", CANAL, "--source-kind", "tape"), "Source kind 'tape' is unknown"),
@@ -86,9 +87,9 @@ def test_it_is_told_at_once(name: str, tmp_path: Path) -> None:
     """Exit code 2 and one sentence on stderr; no engine was imported, no Java is there to start."""
     arguments, sentence = WRONG[name]
     (tmp_path / "empty.jsonl").touch()
-    for file in ("x.xls", "bank.gz"):
+    for file in ("x.xls", "x.db", "bank.gz"):
         (tmp_path / file).write_text("x")
-    named = {"EMPTY": "empty.jsonl", "UNKNOWN": "x.xls", "PACKED": "bank.gz"}
+    named = {"EMPTY": "empty.jsonl", "UNKNOWN": "x.xls", "DATABASE": "x.db", "PACKED": "bank.gz"}
     said, cpu_s = run([named.get(a, a) for a in arguments], tmp_path)
     words = "\n".join(line for line in said.stderr.splitlines() if not line.startswith("import time:"))
     assert said.returncode == 2 and said.stdout == ""

@@ -254,8 +254,14 @@ def kind_of(source: str, files: list[Path] | None) -> str:
         f"Cannot tell what {source} is: it holds {found}; expected {_WHAT}."
         if files is not None and len(names) > 1
         else f"Cannot tell what {source} is; expected {_WHAT}.",
-        hint=f"{one}{renamed}Or say what it is: --source-kind {'|'.join(KINDS)}.",
+        hint=f"{_database(source)}{one}{renamed}Or say what it is: --source-kind {'|'.join(KINDS)}.",
     )
+
+
+def _database(source: str) -> str:
+    """What a database of a consumer is called where one is meant."""
+    is_one = PurePath(source).suffix in (".db", ".duckdb")
+    return "A database is no log; two are compared as duckdb:///FILE: ticdc-lab compare --help. " if is_one else ""
 
 
 def _renaming(packed: str) -> str:
