@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ticdc_lab.consumer.sinks import delta_files
-from ticdc_lab.consumer.sinks.delta_files import REWRITTEN, SmallTable, rewriting, rewritten, without
+from ticdc_lab.consumer.sinks.delta_files import NEW_FILES, SmallTable, files_by_table, rewriting, without
 from ticdc_lab.errors import SourceError
 from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.lake.one_pass import LakeFile
@@ -60,8 +60,8 @@ def test_each_table_has_what_its_changes_leave(tmp_path: Path) -> None:
         [],
         [change(3, None, b"m"), change(3, 9, b"9")],
     )
-    said = pa.Table.from_batches(list(rewriting(str(tmp_path), tables)(iter(sent))), arrow_of(REWRITTEN))
-    files = rewritten(said)
+    said = pa.Table.from_batches(list(rewriting(str(tmp_path), tables)(iter(sent))), arrow_of(NEW_FILES))
+    files = files_by_table(said)
     assert list(files) == [0, 3, 10] and files[10] == []
     assert read(tmp_path, "a", [f.name for f in files[0]]) == {5: b"5"}
     assert read(tmp_path, "c", [f.name for f in files[3]]) == {2: b"2", None: b"m", 9: b"9"}
@@ -92,7 +92,7 @@ def test_a_table_is_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(delta_files, "without", noted)
     table = stored(tmp_path, "t", {i: b"%d" % i for i in range(100_000)})
     said = pa.Table.from_batches(list(rewriting(str(tmp_path), {0: table})(iter(batches([change(0, 70_000, None)])))))
-    [file] = rewritten(said)[0]
+    [file] = files_by_table(said)[0]
     assert len(seen) == 2 and sum(seen) == 100_000
     assert read(tmp_path, "t", [file.name]).keys() == {*range(100_000)} - {70_000}
 

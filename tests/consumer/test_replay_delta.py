@@ -75,7 +75,7 @@ def test_what_others_write_meanwhile_is_said_and_undone(
     log = _of_two_tables(decoded(spark, OPEN)[0])
     known, target = knowledge(log.events), f"delta:{tmp_path}/lake"
     monkeypatch.delattr(DeltaSink, "_merge")
-    done, theirs = delta.rewritten, list[str]()
+    done, theirs = delta.files_by_table, list[str]()
 
     def added(said: pa.Table) -> dict[int, list[DataFile]]:
         [own] = (tmp_path / "lake").glob("*orders*")
@@ -85,7 +85,7 @@ def test_what_others_write_meanwhile_is_said_and_undone(
             theirs.append(own.name)
         return done(said)
 
-    monkeypatch.setattr(delta, "rewritten", added)
+    monkeypatch.setattr(delta, "files_by_table", added)
     with pytest.raises(SourceError, match=r"Somebody else has changed .*orders.* while a log") as said:
         replay(log, open_sink(target, log), known=known, until=ADD_COLUMN, rows_a_batch=150)
     assert "Run the same again" in said.value.hint and theirs

@@ -94,14 +94,13 @@ def covered(facts: LogFacts) -> tuple[int, int] | None:
     if not began:
         return None
     progress = progress_of(facts)
-    late = [
-        p["first_commit_ts"] or min(began) if p["first_resolved_ts"] is None else p["first_resolved_ts"] + 1
-        for p in progress.select(["first_offset", "first_resolved_ts", "first_commit_ts"]).to_pylist()
-        if p["first_offset"]
-    ]
+    late = [p for p in progress.to_pylist() if p["first_offset"]]
+    behind = [p["first_resolved_ts"] + 1 for p in late if p["first_resolved_ts"] is not None]
+    # without a watermark only its first row is known
+    behind += [p["first_commit_ts"] or min(began) for p in late if p["first_resolved_ts"] is None]
     resolved = [ts for ts in topics_of(progress)["resolved_ts"].to_pylist() if ts is not None]
     ended = [ts for ts in facts.places["last_ts"].to_pylist() if ts is not None]
-    return max(late, default=min(began)), min(resolved) if resolved else max(ended)
+    return max(behind, default=min(began)), min(resolved) if resolved else max(ended)
 
 
 def begun_late(facts: LogFacts, other: LogFacts) -> str | None:

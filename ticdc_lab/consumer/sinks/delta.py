@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.consumer.replay_plan import Batch, DdlStep, Move, TargetProgress, moves, partly_known
 from ticdc_lab.consumer.sinks import FORMAT, Note, require_format
-from ticdc_lab.consumer.sinks.delta_files import REWRITTEN, SmallTable, rewriting, rewritten
+from ticdc_lab.consumer.sinks.delta_files import NEW_FILES, SmallTable, files_by_table, rewriting
 from ticdc_lab.engine import is_several_machines
 from ticdc_lab.engine.columns import named, no_texts, nullable
 from ticdc_lab.engine.delta_log import KnownFiles, table_state
@@ -189,10 +189,10 @@ class DeltaSink:
             alike.setdefault((tuple(carried(table)), own.key), {})[number] = table
         task = rewriting(str(self.place), {number: own for number, (_, own) in small.items()})
         parts = [
-            changes_to(merged, tables).repartition("_table").sortWithinPartitions("_table").mapInArrow(task, REWRITTEN)
+            changes_to(merged, tables).repartition("_table").sortWithinPartitions("_table").mapInArrow(task, NEW_FILES)
             for tables in alike.values()
         ]
-        for number, files in rewritten(reduce(DataFrame.unionAll, parts).toArrow()).items():
+        for number, files in files_by_table(reduce(DataFrame.unionAll, parts).toArrow()).items():
             own = small[number][1]
             path = self._path(own.folder)
             if not self.known.commit(self.spark, path, files, note=OURS, removed=own.files, nothing_else=True):

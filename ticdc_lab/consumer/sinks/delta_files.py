@@ -24,10 +24,10 @@ from ticdc_lab.events.arrays import Batches
 from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.lake.one_pass import LakeFile, whole_or_removed
 
-REWRITTEN = "table int, name string, size bigint, modified_ms bigint, stats string"
+NEW_FILES = "table int, name string, size bigint, modified_ms bigint, stats string"
 """What a task yields: a row a table with its new file; without one where no row is left."""
 
-_REWRITTEN = arrow_of(REWRITTEN)
+_NEW_FILES = arrow_of(NEW_FILES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class SmallTable:
 
 
 def rewriting(place: str, tables: Mapping[int, SmallTable]) -> Callable[[Batches], Batches]:
-    """Put changes into the tables that they are of; yields :data:`REWRITTEN`.
+    """Put changes into the tables that they are of; yields :data:`NEW_FILES`.
 
     Parameters
     ----------
@@ -53,14 +53,14 @@ def rewriting(place: str, tables: Mapping[int, SmallTable]) -> Callable[[Batches
 
     def run(batches: Batches) -> Batches:
         for number, changes in groupby(_by_table(batches), key=lambda part: int(part["_table"][0].as_py())):
-            file = _rewritten(place, tables[number], changes)
-            rows = pa.Table.from_pylist([{"table": number} | (asdict(file) if file else {})], _REWRITTEN)
+            file = _written_anew(place, tables[number], changes)
+            rows = pa.Table.from_pylist([{"table": number} | (asdict(file) if file else {})], _NEW_FILES)
             yield from rows.to_batches()
 
     return run
 
 
-def rewritten(said: pa.Table) -> dict[int, list[DataFile]]:
+def files_by_table(said: pa.Table) -> dict[int, list[DataFile]]:
     """The files that the tables have now, by their numbers, as tasks of :func:`rewriting` have said."""
     rows = sorted(said.to_pylist(), key=lambda row: int(row["table"]))
     return {row.pop("table"): [DataFile(**row)] if row["name"] else [] for row in rows}
@@ -75,7 +75,7 @@ def _by_table(batches: Batches) -> Iterator[pa.Table]:
             first = end
 
 
-def _rewritten(place: str, table: SmallTable, changes: Iterator[pa.Table]) -> DataFile | None:
+def _written_anew(place: str, table: SmallTable, changes: Iterator[pa.Table]) -> DataFile | None:
     first = next(changes)
     file = LakeFile(place, table.folder, pa.schema(list(first["_row"].type)))
     changed: list[pa.Table] = []
