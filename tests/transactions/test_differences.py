@@ -122,6 +122,8 @@ def test_a_recording_that_begins_late_is_said(log: Log, tmp_path: Path) -> None:
     here, there = log.compare(opened), opened.compare(log)
     for answer in (here, there):
         assert [limit for limit in answer.limits if "begins late" in limit] == [f"{late}: {said}"]
+    told = CliRunner().invoke(main, ["compare", str(SMALL), late], obj=log.events.sparkSession)
+    assert told.exit_code == 1 and f"{late}: {said}" in told.stdout
     both = log.compare(log)
     assert not any("late" in limit for limit in (*both.limits, *opened.compare(opened).limits))
     assert here.frame["same"].sum() < both.frame["same"].sum()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -111,7 +112,9 @@ def compare(source: str, other: str, as_json: bool, **where: Any) -> None:
         with shown(spark, "comparing"):
             answer = log.compare(beside)
         shown_whole = {name: [*frame.columns] for name, frame in answer.frames.items()}
-        print_answer(log, answer, as_json=as_json, shown=shown_whole)
+        whole = replace(answer, details=(*answer.details, *answer.limits))  # a terminal has no other place for them
+        both_limits = {"limits": [*answer.limits]} if as_json else {}  # those of each log are among them, with its name
+        print_answer(log, whole, as_json=as_json, shown=shown_whole, **both_limits)
     if not answer.frames:
         sys.exit(FAILED)
     sys.exit(CLEAN if are_equal(answer) else FINDINGS)
