@@ -95,7 +95,9 @@ class DeltaSink:
         restored = dict(self.state.tables)
         for name, at in restored.items():
             if self._version(at) != at.version:
-                DeltaTable.forPath(self.spark, self._path(at.folder)).restoreToVersion(at.version)
+                path = self._path(at.folder)
+                if not self.known.take_back(self.spark, path, at.version, note=OURS):
+                    DeltaTable.forPath(self.spark, path).restoreToVersion(at.version)
                 restored[name] = replace(at, version=self._version(at))
         self.state = replace(self.state, tables=restored)
         return self.state.progress
