@@ -63,7 +63,7 @@ from ticdc_lab.tables import table_as_of, table_history
 from ticdc_lab.tables.browse import Browser, MessagePage, TableTimeline, commit_ts_span
 from ticdc_lab.tables.naming import table_named
 from ticdc_lab.transactions import duplicates, first_repeated, transactions
-from ticdc_lab.transactions.differences import KINDS, begun_late, counted, covered, ddl_differences, differences, worst
+from ticdc_lab.transactions.differences import KINDS, counted, covered, ddl_differences, differences, worst
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -528,9 +528,6 @@ class Log:
         if not (self.has_commit_ts and other.has_commit_ts):
             return answers.not_compared("one of them has no commit_ts", limits)
         facts = self.change_log.facts, other.change_log.facts
-        for log, of, there in zip((self, other), facts, reversed(facts), strict=True):
-            if (said := begun_late(of, there)) is not None:
-                limits.append(f"{log.source}: {said}")
         spans = [covered(of) for of in facts]
         begins, ends = (max(s[0] for s in spans if s), min(s[1] for s in spans if s)) if all(spans) else (0, 0)
         if begins >= ends:

@@ -95,6 +95,8 @@ def test_an_admin_event_that_a_partition_lacks_is_found():
         assert [f[0][:2] + f[0][5:6] for f in found(log, ADMIN)] == [(ADMIN, "error", p)]
     unseen = [row(0, 0, 1), admin(0, 1, 2)]
     assert found(unseen, ADMIN) == [((ADMIN, "error", None, None, None, 1, None), [(0, 1, None)])]
+    part = [row(1, 0, 1), admin(1, 1, 2)]
+    assert [f[0][1:6:4] for f in found(part, ADMIN)] == [("warning", 0)], "partition 0 was not recorded"
 
 
 def test_admin_events_that_say_different_numbers_are_found():

@@ -97,7 +97,7 @@ def test_very_many_facts_are_gathered_by_the_engine(spark: SparkSession, monkeyp
     events, facts = events_frame(spark, log), LogFacts.of(table_of(log))
     expected = audited(events, facts, lambda: move_causes(events), protocol="open-protocol")
     gathered = marks.log_marks
-    monkeypatch.setattr(marks, "log_marks", lambda e: (asked.append(1), gathered(e))[1])
+    monkeypatch.setattr(marks, "log_marks", lambda e, **of: (asked.append(1), gathered(e, **of))[1])
     monkeypatch.setattr(marks, "SENT", 0)
     found = audited(events, facts, lambda: move_causes(events), protocol="open-protocol")
     assert found.to_pylist() == expected.to_pylist() and asked

@@ -8,6 +8,7 @@ from tiny_logs import ddl, found, mark, row
 from ticdc_lab.audit.history import ABSENT, IS_GONE, IS_OTHER, IS_THERE, SOME, UNKNOWN, torn
 
 CHAIN, IN_TIME, HOLES = "row_images_chain", "ddl_events_are_in_time", "offsets_are_contiguous"
+MOVES, DDL = "rows_stay_in_one_partition", "ddl_events_on_all_partitions"
 
 SOUND = [
     *(row(0, 0, 1), row(0, 1, 2, "update"), row(0, 2, 1), row(0, 3, 2, "update"), row(0, 4, 3, "delete"), row(0, 5, 4)),
@@ -50,6 +51,41 @@ def test_what_another_partition_may_have_held_is_a_warning():
     assert [f[0][1] for f in found(moved, CHAIN)] == ["warning"]
     whole = [e | {"offset": e["offset"] - 7 * e["partition"]} for e in moved]
     assert [f[0][1] for f in found(whole, CHAIN)] == ["error"]
+
+
+def test_what_stands_behind_a_watermark_that_all_have_was_sent_when_all_were_recorded():
+    """A partition that begins late holds what was sent after a watermark above its first; up to its last, all."""
+    log = [row(0, 1, 1), row(1, 9, 5, "update", v="2"), mark(1, 8, 3), mark(1, 10, 7), mark(0, 2, 7)]
+    begun = [e | {"offset": 3} if e["kind"] == "row" and e["commit_ts"] == 1 else e for e in log]
+    assert [f[0][1] for f in found(log, CHAIN)] == ["warning"], "sent before the first watermark"
+    assert [f[0][1] for f in found([mark(0, 0, 3), *log], CHAIN)] == ["warning"], "when it came, not all were recorded"
+    assert [f[0][1] for f in found([mark(0, 0, 4), *begun], CHAIN)] == ["error"]
+    assert [f[0][1] for f in found([mark(0, 0, 4), *begun[:-1]], CHAIN)] == ["warning"], "partition 0 ends too early"
+
+
+def test_what_only_a_partition_that_is_not_there_could_tell_is_a_warning():
+    """What a moving row had there, a DDL that goes to partition 0 alone, and how many partitions a rule counts."""
+    marks = [mark(p, o, ts) for p in (0, 1, 2) for o, ts in ((0, 1), (9, 9))]
+    moved = [*marks, row(1, 1, 2), row(2, 1, 5, "update", v="2")]
+    stays = [*marks, row(1, 1, 2), row(1, 2, 5, "update", v="2")]
+    part = [[e for e in log if e["partition"]] for log in (moved, stays)]
+    names = MOVES, CHAIN
+
+    def severities(log, **how):
+        return [f[0][1] for f in found(log, *names, **how)]
+
+    assert severities(moved) == ["error", "error"] and severities(stays) == ["error"]
+    assert severities(part[0]) == ["warning", "warning"] and severities(part[1]) == ["warning"]
+    assert severities(stays, protocol="canal-json") == ["error"]
+    late = [e for e in stays if e["partition"] or e["offset"]]
+    late = [e for e in late if (e["partition"], e["offset"]) != (0, 9)] + [mark(0, 9, 4), mark(0, 10, 9)]
+    assert severities(late, protocol="canal-json") == ["warning"], "a TRUNCATE may lie between"
+    assert severities(late) == ["error"], "it would be in its own partition"
+    early = [e for e in stays if (e["partition"], e["offset"]) != (0, 9)]
+    assert severities(early, protocol="canal-json") == ["warning"]
+    lost = [*part[1], ddl(2, 2, 3)]
+    assert [f[0][1:6:4] for f in found(lost, DDL, protocol="canal-json")] == [("warning", 0)]
+    assert [f[0][1:6:4] for f in found(lost, DDL)] == [("error", 1)]
 
 
 def test_images_are_compared_where_both_name_the_same_columns() -> None:

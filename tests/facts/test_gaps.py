@@ -19,7 +19,19 @@ from ticdc_lab.audit.marks import Stated
 from ticdc_lab.errors import StreamingError
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.facts import LogFacts
-from ticdc_lab.facts.limits import Counts, Twice, are_twice, but_for, held_twice, lacking_between, offset_gaps
+from ticdc_lab.facts.limits import (
+    Counts,
+    Lacking,
+    Twice,
+    absent,
+    are_twice,
+    begun_late,
+    but_for,
+    firsts_of,
+    held_twice,
+    lacking_between,
+    offset_gaps,
+)
 from ticdc_lab.sources.kafka import EXPECTED
 
 POSITIONS = "topic string, partition int, offset bigint"
@@ -91,6 +103,35 @@ def test_a_sentence_about_completeness_names_what_is_missing() -> None:
         " but for what 2 missing offsets held",
         " but for what 2 unread messages and 1 missing offset held",
     ]
+    begun = Counts(9, 9, 0, 9, late=4), Counts(9, 9, 0, 9, absent=1), Counts(9, 9, 0, 9, lacking=1, absent=2, late=1)
+    assert [but_for(n) for n in begun] == [
+        " but for what was sent before its first offsets",
+        " but for what 1 absent partition held",
+        " but for what 1 missing offset and 2 absent partitions held and what was sent before its first offsets",
+    ]
+
+
+def test_where_a_recording_begins_late_or_lacks_a_partition_is_said() -> None:
+    """Not of the first offset, of a broker or in a file; a number may be any; without watermarks one may be empty."""
+    places = [("t", 0, 7), ("t", 0, 70), ("t", 2, 0), ("u", 1, (1 << 40) + 5), ("u", 1, 2 << 40), ("v", 0, 64)]
+    rows = dict(zip(("topic", "partition", "offset"), zip(*places, strict=True), strict=True))
+    firsts = firsts_of(LogFacts.of(pa.table(rows | {"kind": ["row"] * len(places)})).offsets)
+    assert firsts == {("t", 0): 7, ("t", 2): 0, ("u", 1): (1 << 40) + 5, ("v", 0): 64}
+    late = begun_late(firsts)
+    assert (late.n, "in the partitions t 0 (from 7 on) and v 0 (from 64 on): what" in late.sentences[0]) == (2, True)
+    assert begun_late({("t", p): 1 for p in range(9)}).sentences[0].count("(from 1 on)") == 5
+    assert begun_late({("t", 0): 0}) == begun_late({}) == Lacking() == absent([("t", 0), ("t", 1)], marked=True, **OPEN)
+    assert firsts_of(LogFacts.of(pa.table(rows | {"kind": ["row"] * len(places)})).offsets.slice(0, 0)) == {}
+    gone = absent(firsts, marked=True, **OPEN)
+    assert (gone.n, "no message of the partitions t 1 and u 0, though" in gone.sentences[0]) == (2, True)
+    far = absent([("t", 2), ("t", 2_000_000_000)], marked=True, protocol="canal-json")
+    assert far.n == 1_999_999_999 and "t 0, t 1, t 3, t 4, t 5 and 1999999994 more" in far.sentences[0]
+    assert "canal-json sends its DDL to partition 0 alone" in far.sentences[0] and "DDL" not in gone.sentences[0]
+    empty = absent(firsts, marked=False, **OPEN)
+    assert empty.n == 0 and "nothing was sent there, or they were not recorded" in empty.sentences[0]
+
+
+OPEN = {"protocol": "open-protocol"}
 
 
 def test_messages_at_one_offset_are_the_same_or_not(spark: SparkSession) -> None:

@@ -168,10 +168,15 @@ class Causes:
         because = sentence(found.message, " because ", cause)
         against = sentence(found.message, ", which does not follow the rule of its table: ", cause)
         without = sentence(found.message, ", which no dispatch rule of its table explains")
+        untried = moved & s.promises.recorded.is_part[s.place[found.by]]
+        unknown = sentence(
+            found.message, ", which no dispatch rule of its table explains; but the log lacks partitions, and a rule "
+            "places rows by how many there are",
+        )  # fmt: skip
         maybe = sentence(
             found.message, ", as the rows of a table dispatched by ts do; without commit_ts nobody can tell"
         )
-        cases = (explained, because), (wrong, against), (untold, maybe), (moved, without)
+        cases = (explained, because), (wrong, against), (untold, maybe), (untried, unknown), (moved, without)
         severity = np.where(explained | untold, WARNING, found.severity)
         return replace(found, message=chosen(*cases, otherwise=found.message), severity=severity)
 

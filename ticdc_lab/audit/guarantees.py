@@ -88,9 +88,11 @@ def rows_stay_in_one_partition(s: Suspects) -> RowFindings:
     )  # fmt: skip
     # a rule places the rows of one topic; what leaves its key has no rule to follow
     by_rule = first & ~leaves & (s.topic[home] == s.topic[at])
+    # a rule that may move rows (ts, a column) puts them by the number of partitions
+    untried = by_rule & s.promises.recorded.is_part[s.place[at]]
     return RowFindings(
         at, at,
-        severity=np.where(leaves, WARNING, ERROR),
+        severity=np.where(leaves | untried, WARNING, ERROR),
         message=chosen((leaves, left), (first, moved), otherwise=copied),
         evidence=[s.change(home), s.change(at)],
         moved_from=np.where(by_rule, home, -1),
@@ -296,7 +298,8 @@ def admin_events_on_all_partitions(log: Stated) -> Iterator[Event]:
     """MQ design, "Partition 扩容与缩容": an Admin event is broadcast to all partitions, with the same number in each.
 
     All are those before it and those after it: a listener that never sees it waits for ever, or goes on without the
-    others. The number of most partitions counts.
+    others. The number of most partitions counts. It is a warning where a higher partition was recorded, and nothing
+    of this one.
     """
     for homes in log.topics.values():
         known = {h.partition: h for h in homes}
@@ -313,7 +316,9 @@ def admin_events_on_all_partitions(log: Stated) -> Iterator[Event]:
             for p in sorted((before | after) - set(stated)):
                 said = f"partition {p} of topic {topic} lacks the Admin event that says {right}"
                 own = {"partition": p, "offset": known[p].first_offset if p in known else None}
-                yield _finding(ERROR, said, topic, [at], **own)
+                absent = p not in known and p < max(known)
+                unseen = "; the recording has nothing of that partition" if absent else ""
+                yield _finding(WARNING if absent else ERROR, f"{said}{unseen}", topic, [at], **own)
             for p, e in sorted(stated.items()):
                 if (n := e["partition_count"]) != count:
                     said = (

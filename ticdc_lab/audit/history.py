@@ -180,7 +180,7 @@ class Suspects:
     broken, how
         The row's former change, where that does not leave what this one found; and how not (:data:`IS_GONE`, ..).
     covered
-        Every partition was recorded between ``broken`` and it; one always was, in itself.
+        What partitions hold between ``broken`` and it, DDL too, was recorded: all of them, of a row that moves.
     """
 
     c: Changes
@@ -472,10 +472,26 @@ def _broken_chains(c: Changes, former: Ints, asked: Bools, place: Ints, promises
 
 
 def _covered(c: Changes, broken: Ints, place: Ints, promises: Promises) -> Bools:
-    low, high = c.commit_ts[broken], c.commit_ts
-    inside = (low >= promises.known_from[place]) & (high <= promises.known_to[place])
-    known: Bools = (c.place[broken] == c.place) | inside
-    return known
+    """A row that is found in one partition alone had its other changes there, too, unless partitions are not there."""
+    found = np.zeros(len(c), dtype=bool)
+    at = np.flatnonzero(broken >= 0)
+    was, here = broken[at], place[at]
+    recorded, resolved = promises.recorded, promises.resolved
+    i = resolved.last_before(promises.home[place[was]], c.offset[was], c.seq[was])
+    mark = np.where(i >= 0, resolved.ts[i], NO_TS) if len(resolved.ts) else np.full(len(at), NO_TS)
+    stays = ~_moves(c)[at] & ~recorded.is_part[here]
+    found[at] = stays | recorded.all_between(here, mark, c.commit_ts[at])
+    found[at] &= recorded.ddl_between(here, c.commit_ts[was], c.commit_ts[at])
+    return found
+
+
+def _moves(c: Changes) -> Bools:
+    """Whether the row of a change is found at several places, but for an old key that an update leaves."""
+    own, n = c.rank != LEAVES, int(c.row[-1]) + 1
+    one = np.full(n, -1)
+    one[c.row[own]] = c.place[own]
+    moves: Bools = (np.bincount(c.row[own], c.place[own] != one[c.row[own]], n) > 0)[c.row]
+    return moves
 
 
 def _formers(c: Changes, era: Ints, *, has_commit_ts: bool) -> tuple[Ints, Bools]:

@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from ticdc_lab.engine.shuffle import SENT, Batches, in_one
+from ticdc_lab.events import is_first
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, runs
 from ticdc_lab.facts import LogFacts, log_facts
 from ticdc_lab.facts.gathering import ARROW
-from ticdc_lab.facts.limits import Twice, gaps_between
+from ticdc_lab.facts.limits import DDL_IN_PARTITION_0_ONLY, Twice, absent_partitions, gaps_between
 
 NAMES = ("schema_name", "table_name")
 
@@ -32,26 +33,24 @@ _LARGE = 2**62
 """Offsets beyond this, times the number of groups, are numbered anew, so that a group and an offset fit one number."""
 
 
-def log_marks(events: DataFrame) -> DataFrame:
+def log_marks(events: DataFrame, *, protocol: str) -> DataFrame:
     """What a whole log states besides its rows, in one row of two pickles (binary): ``facts``, a :class:`LogFacts`, and
     ``promises``, the :class:`Promises` that follow.
     """
-    return in_one(log_facts(events), _gathered, "facts binary, promises binary")
+
+    def pickled(batches: Batches) -> Batches:
+        facts = LogFacts.read(pa.Table.from_batches(batches, schema=ARROW))
+        both = [pickle.dumps(value, protocol=5) for value in (facts, Promises.read(facts, protocol=protocol))]
+        yield pa.RecordBatch.from_arrays([pa.array([v], pa.binary()) for v in both], ["facts", "promises"])
+
+    return in_one(log_facts(events), pickled, "facts binary, promises binary")
 
 
-def promises_of(facts: LogFacts, events: DataFrame) -> DataFrame | pa.Table:
+def promises_of(facts: LogFacts, events: DataFrame, *, protocol: str) -> DataFrame | pa.Table:
     """The ``promises`` of :func:`log_marks` where facts are known; very many are gathered where they are needed."""
-    known = pa.table({"promises": pa.array([pickle.dumps(Promises.read(facts), protocol=5)], pa.binary())})
-    return known if known.nbytes <= SENT else log_marks(events).select("promises")
-
-
-def _gathered(batches: Batches) -> Batches:
-    yield _pickled(LogFacts.read(pa.Table.from_batches(batches, schema=ARROW)))
-
-
-def _pickled(facts: LogFacts) -> pa.RecordBatch:
-    both = [pickle.dumps(value, protocol=5) for value in (facts, Promises.read(facts))]
-    return pa.RecordBatch.from_arrays([pa.array([v], pa.binary()) for v in both], ["facts", "promises"])
+    told = pickle.dumps(Promises.read(facts, protocol=protocol), protocol=5)
+    known = pa.table({"promises": pa.array([told], pa.binary())})
+    return known if known.nbytes <= SENT else log_marks(events, protocol=protocol).select("promises")
 
 
 _BLOCKS = 4
@@ -167,6 +166,91 @@ class Eras:
         return np.where(at >= 0, self.marks.ts[at], 0), np.where(at >= 0, self.count[at], -1)
 
 
+_ALWAYS = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Which part of its topic was recorded, by place. The owner broadcasts one watermark after the other: what stands
+    behind one was sent after the one below it had reached every partition, and nothing up to one follows it.
+    """
+
+    since: Ints
+    """What stands behind a greater watermark was sent when all partitions were recorded; NO_TS: they always were."""
+    until: Ints
+    """All partitions hold what was committed up to then: what is above may be sent where they end."""
+    ddl_since: Ints
+    """From which commit_ts on the DDL of its table were recorded: in its partition, or where all go to partition 0."""
+    ddl_until: Ints
+    """And up to which."""
+    is_part: Bools
+    """Partitions of its topic are not there, so nobody knows how many it has."""
+
+    @classmethod
+    def read(cls, facts: LogFacts, places: Facts, *, protocol: str) -> Self:
+        """Those of places with a topic and a partition."""
+        homes = _extents_of_homes(facts)
+        topics: dict[str, list[_Extent]] = {}
+        for (topic, _), extent in homes.items():
+            topics.setdefault(topic, []).append(extent)
+        parts = absent_partitions(facts.homes)
+        spans = {topic: (max(e.since for e in own), min(e.until for e in own)) for topic, own in topics.items()}
+        spans |= dict.fromkeys(parts, (_ALWAYS, NO_TS))
+        of_place = [spans[p["topic"]] for p in places]
+        zeroth = [homes.get((p["topic"], 0), _Extent(_ALWAYS, _ALWAYS, NO_TS)) for p in places]
+        elsewhere = [protocol in DDL_IN_PARTITION_0_ONLY and p["partition"] != 0 for p in places]
+        ddl = [(e.first_ts, e.until) if far else (NO_TS, _ALWAYS) for e, far in zip(zeroth, elsewhere, strict=True)]
+        return cls(
+            since=_ints(a for a, _ in of_place),
+            until=_ints(z for _, z in of_place),
+            ddl_since=_ints(a for a, _ in ddl),
+            ddl_until=_ints(z for _, z in ddl),
+            is_part=np.array([p["topic"] in parts for p in places], dtype=bool),
+        )
+
+    def all_between(self, place: Ints, mark: Ints, high: Ints) -> Bools:
+        """Whether all partitions were recorded from behind a watermark (NO_TS: none) on to a commit_ts."""
+        begun: Bools = (self.since[place] == NO_TS) | (mark > self.since[place])
+        return begun & (high <= self.until[place])
+
+    def ddl_between(self, place: Ints, low: Ints, high: Ints) -> Bools:
+        """Whether no DDL of the table between two commit_ts can be one that was not recorded."""
+        known: Bools = (low >= self.ddl_since[place]) & (high <= self.ddl_until[place])
+        return known
+
+
+@dataclass(slots=True)
+class _Extent:
+    """What was recorded of a partition: behind its first watermark, with its first commit_ts, up to its greatest
+    watermark. NO_TS for the first two where it begins with its first message.
+    """
+
+    since: int = NO_TS
+    first_ts: int = _ALWAYS
+    until: int = NO_TS
+
+
+def _extents_of_homes(facts: LogFacts) -> dict[tuple[str, int], _Extent]:
+    """That of each partition."""
+    offsets: dict[tuple[str, int], int] = {}
+    found = {home: _Extent() for home in facts.homes}
+    for p in facts.places.select(["topic", "partition", "offset", "commit_ts", "last_ts"]).to_pylist():
+        home = p["topic"], p["partition"]
+        offsets[home] = min(offsets.get(home, _ALWAYS), p["offset"] or 0)
+        if p["commit_ts"] is not None:
+            found[home].first_ts = min(found[home].first_ts, p["commit_ts"])
+            found[home].until = max(found[home].until, p["last_ts"])
+    for (home, extent), own in zip(found.items(), facts.watermarks.parts(), strict=True):
+        ts = facts.watermarks.ts[own]
+        if is_first(offsets[home]):
+            extent.first_ts = NO_TS
+        else:
+            extent.since = int(ts[0]) if len(ts) else _ALWAYS
+        # without a watermark nothing is promised: up to its last event it is taken as whole
+        extent.until = int(ts.max()) if len(ts) else extent.until if extent.until != NO_TS else _ALWAYS
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Promises:
     """All places of a log with their names, and what binds the rows of each."""
@@ -184,10 +268,8 @@ class Promises:
     """By place, as an index."""
     eras: Eras
     """By home."""
-    known_from: Ints
-    """Per place the commit_ts from which on all partitions of its topic were recorded."""
-    known_to: Ints
-    """Per place the commit_ts up to which they were."""
+    recorded: Recorded
+    """By place, of its topic."""
     table: Ints
     """Per place the number of its schema and table."""
     table_ddl: dict[int, Ints]
@@ -203,7 +285,7 @@ class Promises:
         return out
 
     @classmethod
-    def read(cls, facts: LogFacts) -> Self:
+    def read(cls, facts: LogFacts, *, protocol: str) -> Self:
         """Gather them from the log's facts."""
         places: Facts = _extents(facts.of_kind("row")).sort_by("place").to_pylist()
         homes = {(p["topic"], p["partition"]): 0 for p in places}
@@ -211,7 +293,6 @@ class Promises:
         ddl: Facts = dated_ddl(facts)
         names = [(p["schema_name"], p["table_name"]) for p in places]
         tables = {name: i for i, name in enumerate(dict.fromkeys(names))}
-        spans = _recorded(facts)
         return cls(
             place=_ints(p["place"] for p in places),
             topic=[p["topic"] for p in places],
@@ -222,8 +303,7 @@ class Promises:
             resolved=_resolved(facts, homes),
             ddl=_ddl(ddl, places),
             eras=Eras.read(facts, homes),
-            known_from=_ints(spans[p["topic"]][0] for p in places),
-            known_to=_ints(spans[p["topic"]][1] for p in places),
+            recorded=Recorded.read(facts, places, protocol=protocol),
             table=_ints(tables[name] for name in names),
             table_ddl=_table_ddl(ddl, tables),
         )
@@ -303,21 +383,6 @@ def _ddl(ddl: Facts, places: Facts) -> Marks:
     return Marks.rising(*np.array(found, dtype=np.int64).reshape(-1, 4).T)
 
 
-def _recorded(facts: LogFacts) -> dict[str, tuple[int, int]]:
-    """From and up to which commit_ts all partitions of each topic were recorded."""
-    spans: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
-    extents = _extents(facts.places)
-    for p in extents.filter(pc.is_valid(extents["commit_ts"])).to_pylist():
-        spans.setdefault((p["topic"], p["partition"]), []).append((p["offset"], p["commit_ts"], p["last_ts"]))
-    out: dict[str, tuple[int, int]] = {t: (0, np.iinfo(np.int64).max) for t, _ in facts.homes}
-    for (topic, _), of in spans.items():
-        low, high = out[topic]
-        # a partition from its first message on was recorded from the beginning
-        first = min(ts for _, ts, _ in of) if min(offset for offset, _, _ in of) else 0
-        out[topic] = max(low, first), min(high, max(last for _, _, last in of))
-    return out
-
-
 def _table_ddl(ddl: Facts, tables: dict[tuple[str, str], int]) -> dict[int, Ints]:
     """By table the commit_ts of DDL that block it, in order."""
     found: dict[int, set[int]] = {}
@@ -330,10 +395,6 @@ def _table_ddl(ddl: Facts, tables: dict[tuple[str, str], int]) -> dict[int, Ints
 
 
 # What a log states besides its rows, for the guarantees of what the owner broadcasts.
-
-DDL_IN_PARTITION_0_ONLY = frozenset({"canal-json", "canal", "csv"})
-"""Protocols that send a DDL to partition 0 by design (TiCDC's source); a storage folder's schema files too
-(:mod:`ticdc_lab.sources.storage`)."""
 
 
 def _none() -> Ints:
@@ -397,8 +458,10 @@ class Home:
             setattr(self, name, best(known, default=None))
 
     def covers(self, ddl: Event) -> bool:
-        """Whether its recording reaches from before a DDL to behind it."""
+        """Whether its recording reaches from before a DDL to behind it; not where nothing of it was recorded."""
         ts, first, offset, last = ddl["commit_ts"], self.first_ts, self.first_offset, self.last_ts
+        if offset is None:
+            return False
         later = bool(offset) and first is not None and first > ts
         return not (later or (last is not None and last < ts))
 

@@ -412,7 +412,7 @@ def delivery_causes(events: DataFrame) -> DataFrame:
         text("first delivered at offset ", F.col("first_offset"), "; ", F.col("sentence")).alias("message"),
         F.array(first, own).alias("evidence"),
     )
-    marks = log_marks(events)
+    marks = log_marks(events, protocol="")
     return said.unionByName(_by_row(events, marks)).unionByName(_holes(marks))
 
 

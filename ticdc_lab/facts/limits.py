@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import count, filterfalse, islice
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +12,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.engine.shuffle import by_key
-from ticdc_lab.events import PARTITION, POSITION
+from ticdc_lab.events import PARTITION, POSITION, is_first
 from ticdc_lab.events.arrays import Batches, Ints, codes, partitions_in, runs
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.gathering import IN_CHUNK
+from ticdc_lab.facts.known import Home
 from ticdc_lab.facts.schemas import GAPS
 
 _LOST = (
@@ -45,6 +47,25 @@ _DIFFER = (
     "Partition {partition} of {topic} holds different messages at {differ} of its offsets, the first {first_other}: a "
     "broker gives an offset once, so this is no recording of one topic. Each of them counts."
 )
+_LATE = (
+    "The recording does not begin at offset 0 in the partitions {places}: what was sent before is missing from every "
+    "answer, and no commit_ts is known from which on none of it is. What is called complete or whole is so but for it."
+)
+_ABSENT = (
+    "The recording holds no message of the partitions {places}, though watermarks go to every partition: they were not "
+    "recorded. What they held is missing from every answer: what is called complete or whole is so but for it."
+)
+_EMPTY = (
+    "The recording holds no message of the partitions {places}: nothing was sent there, or they were not recorded. The "
+    "log cannot tell which."
+)
+_WITHOUT_DDL = " {protocol} sends its DDL to partition 0 alone, so none of them is known."
+_PLACES_SAID = 5
+
+DDL_IN_PARTITION_0_ONLY = frozenset({"canal-json", "canal", "csv"})
+"""Protocols that send a DDL to partition 0 by design (TiCDC's source); a storage folder's schema files too
+(:mod:`ticdc_lab.sources.storage`)."""
+
 _ASKED, _BETWEEN = "that were to be read", "between its first and its last"
 _GAPS_SAID = 5
 
@@ -81,6 +102,10 @@ class Counts:
     """Row changes that are in the sample: all, where there is none."""
     lacking: int = 0
     """Offsets that were not there (:class:`Lacking`)."""
+    late: int = 0
+    """Partitions that do not begin at their first message (:func:`begun_late`)."""
+    absent: int = 0
+    """Partitions of which no message is there, though some was sent (:func:`absent`)."""
 
 
 def counts_of(decoded: DataFrame, sample: Sample | None = None) -> Counts:
@@ -123,19 +148,78 @@ def limits_of(
 
 
 def but_for(counts: Counts | None) -> str:
-    """What a sentence must add that calls something complete where messages are in quarantine, or offsets missing."""
-    unread, lacking = (0, 0) if counts is None else (counts.quarantined, counts.lacking)
-    of = {"unread message": unread, "missing offset": lacking}
+    """What a sentence must add that calls something complete where a part of the log is known not to be there."""
+    if counts is None:
+        return ""
+    of = {"unread message": counts.quarantined, "missing offset": counts.lacking, "absent partition": counts.absent}
     parts = [f"{n} {what}{'s' if n > 1 else ''}" for what, n in of.items() if n]
-    return f" but for what {' and '.join(parts)} held" if parts else ""
+    said = [f"{' and '.join(parts)} held"] if parts else []
+    said += ["was sent before its first offsets"] if counts.late else []
+    return f" but for what {' and what '.join(said)}" if said else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """How many offsets a log lacks, and a sentence for each partition that does."""
+    """How many offsets or partitions a log lacks, and the sentences that say so."""
 
     n: int = 0
     sentences: tuple[str, ...] = ()
+
+
+def begun_late(firsts: Mapping[Home, int]) -> Lacking:
+    """Partitions whose first message is not there: rows are sent before the watermark that they wait for.
+
+    Parameters
+    ----------
+    firsts
+        The first offset of each.
+    """
+    late = {home: offset for home, offset in sorted(firsts.items()) if not is_first(offset)}
+    places = _listed([f"{topic} {partition} (from {offset} on)" for (topic, partition), offset in late.items()])
+    return Lacking(len(late), (_LATE.format(places=places),) if late else ())
+
+
+def absent(homes: Collection[Home], *, protocol: str, marked: bool) -> Lacking:
+    """Partitions below the greatest of their topic of which nothing is there.
+
+    Parameters
+    ----------
+    homes
+        Topic and partition of each that is.
+    protocol
+        Of the log.
+    marked
+        Whether it has watermarks: they go to every partition, so one without any was not recorded; else it may just be
+        empty, and counts as nothing.
+    """
+    found = absent_partitions(homes)
+    n = sum(many for many, _ in found.values())
+    if not n:
+        return Lacking()
+    places = _listed([f"{topic} {partition}" for topic, (_, some) in found.items() for partition in some], of=n)
+    said = (_ABSENT if marked else _EMPTY).format(places=places)
+    silent = protocol in DDL_IN_PARTITION_0_ONLY and any(some[0] == 0 for _, some in found.values())
+    return Lacking(n * marked, (said + (_WITHOUT_DDL.format(protocol=protocol) if silent else ""),))
+
+
+def absent_partitions(homes: Collection[Home]) -> dict[str, tuple[int, list[int]]]:
+    """How many partitions below its greatest each topic lacks, and the first of them; only topics that lack some."""
+    topics: dict[str, set[int]] = {}
+    for topic, partition in homes:
+        if partition is not None and partition >= 0:
+            topics.setdefault(topic, set()).add(partition)
+    n = {topic: max(own) + 1 - len(own) for topic, own in sorted(topics.items())}
+    # a number may be any: only the first of those that are lacked are made
+    lacked = {topic: filterfalse(own.__contains__, count()) for topic, own in topics.items()}
+    return {t: (many, [*islice(lacked[t], min(many, _PLACES_SAID))]) for t, many in n.items() if many}
+
+
+def _listed(places: Sequence[str], *, of: int | None = None) -> str:
+    """The first of some places, and how many more there are."""
+    said = list(places[:_PLACES_SAID])
+    more = (len(places) if of is None else of) - len(said)
+    said += [f"{more} more"] if more else []
+    return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
 
 
 def lacking(decoded: DataFrame, expected: DataFrame) -> Lacking:
@@ -265,7 +349,18 @@ def offsets_in(chunk: Ints, held: Ints) -> Ints:
     return found
 
 
-Gap = tuple[tuple[str, int], tuple[int, int]]
+def firsts_of(offsets: pa.Table) -> dict[Home, int]:
+    """The first offset of each partition that has one, of ``offsets`` of :class:`ticdc_lab.facts.LogFacts`."""
+    topic, partition = offsets["topic"], offsets["partition"].to_numpy()
+    begins = [part.start for part in runs(codes(topic), partition)] if offsets.num_rows else []
+    first = offsets.take(pa.array(begins, pa.int64()))
+    chunks = (first[c].to_numpy().reshape(-1, 1) for c in ("offset", "held"))
+    offset = [int(offsets_in(*one)[0]) for one in zip(*chunks, strict=True)]
+    homes = zip(first["topic"].to_pylist(), first["partition"].to_pylist(), strict=True)
+    return dict(zip(homes, offset, strict=True))
+
+
+Gap = tuple[Home, tuple[int, int]]
 """A topic and partition, and the first and the last of the offsets that it lacks."""
 
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import NOTHING, Known
 from ticdc_lab.codecs.decode import decoder, other_protocol
@@ -36,8 +35,11 @@ from ticdc_lab.facts.limits import (
     RECORD_AGAIN,
     Counts,
     Lacking,
+    absent,
     are_twice,
+    begun_late,
     counts_of,
+    firsts_of,
     held_offsets,
     held_twice,
     lacking,
@@ -172,6 +174,8 @@ class ChangeLog:
     gaps: tuple[str, ...] = ()
     """Which offsets a Kafka topic no longer had, and which a recording lacks or holds twice, one sentence a partition;
     known once materialised."""
+    edges: tuple[str, ...] = ()
+    """Which partitions are not there, and which do not begin at their first message; known once materialised."""
     left_out: tuple[str, ...] = ()
     """Which files of its folder were not read, one sentence each."""
     strangers: tuple[str, ...] = ()
@@ -263,7 +267,7 @@ class ChangeLog:
         """What this log cannot prove, one sentence each; empty if there is nothing to say."""
         known = None if self._source is None else self._source.overlaps_known
         overlaps = self._overlaps if known is None else known.sentences
-        return (*self.left_out, *overlaps, *limits_of(
+        return (*self.left_out, *overlaps, *self.edges, *limits_of(
             self.protocol, self.counts, has_commit_ts=self.has_commit_ts, gaps=(*self.gaps, *self.strangers),
             sample=() if self.sample is None else self.sample.limits,
         ))  # fmt: skip
@@ -395,8 +399,9 @@ class ChangeLog:
         kept.write.parquet(folder)
         stored = stored_parquet(self.messages.sparkSession, folder, schema=DECODED)
         whole = stored if self.sample is None else self.decoded if self.narrow is None else self.narrow
-        lacked = 0 if self.counts is None else self.counts.lacking  # when it was read first
-        counts = replace(counts_of(whole, self.sample), lacking=lacked)
+        counts = counts_of(whole, self.sample)
+        if (first := self.counts) is not None:  # when it was read
+            counts = replace(counts, lacking=first.lacking, late=first.late, absent=first.absent)
         return replace(self, _stored=stored, counts=counts, _gathered=(), _files=())
 
     def _by_workers(self, folder: Path, images: bool) -> ChangeLog:
@@ -452,8 +457,13 @@ class ChangeLog:
             return self
         expected = self._source.expected
         twice: tuple[str, ...] = ()
+        late = gone = Lacking()
         if expected is None:
             offsets = self._offsets(positions)
+            if self._source.kind != "storage":  # its offsets are places in files
+                firsts = firsts_of(offsets)
+                gone = absent(firsts, protocol=self.protocol, marked=self.counts.watermarks > 0)
+                late = begun_late(firsts)
             known = self._source.overlaps_known
             between = () if known is None else known.between
             found = lacking_between(offsets, said=between, positions=self._source.kind == "storage")
@@ -462,10 +472,14 @@ class ChangeLog:
                 each = held_twice(self.events, self.unread)
                 twice = tuple(s for t in each for s in t.sentences(said=differ.get((t.topic, t.partition), ())))
         else:
-            should = expected.agg(F.sum(F.col("end_offset") - F.col("first_offset"))).first()
-            all_came = should is not None and should[0] == self.counts.messages
-            found = Lacking() if all_came else lacking(positions, expected)
-        return replace(self, gaps=(*found.sentences, *twice), counts=replace(self.counts, lacking=found.n))
+            spans = expected.toArrow().to_pylist()  # one a partition
+            sizes = [s["end_offset"] - s["first_offset"] for s in spans if None not in s.values()]
+            found = Lacking() if sizes and sum(sizes) == self.counts.messages else lacking(positions, expected)
+            given = {(s["topic"], s["partition"]): s["first_offset"] for s in spans}
+            late = begun_late(firsts_of(self._offsets(positions)) if None in given.values() else given)
+        counts = replace(self.counts, lacking=found.n, late=late.n, absent=gone.n)
+        edges = (*gone.sentences, *late.sentences)
+        return replace(self, gaps=(*found.sentences, *twice), edges=edges, counts=counts)
 
     def _offsets(self, positions: DataFrame) -> pa.Table:
         """Those of all messages of files, whether or not they could be decoded and are in the sample."""

@@ -19,11 +19,12 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.errors import SourceError
+from ticdc_lab.events import FILE_BITS
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.sources import local_path, storage
 from ticdc_lab.sources.storage import Listing
 from ticdc_lab.sources.storage_layout import METADATA, StoragePlace, place_of, schema_files
-from ticdc_lab.sources.storage_reading import POSITION_BITS, Reading, Row, Unreadable, checkpoint_of
+from ticdc_lab.sources.storage_reading import Reading, Row, Unreadable, checkpoint_of
 
 FINDINGS = StructType(
     [
@@ -208,7 +209,7 @@ _EXPECTED = {
 
 def _places(events: pa.RecordBatch) -> list[tuple[int, int]]:
     """Partition and rank of the file that each event comes from."""
-    ranks = pc.shift_right(events.column("offset"), POSITION_BITS)
+    ranks = pc.shift_right(events.column("offset"), FILE_BITS)
     return list(zip(events.column("partition").to_pylist(), ranks.to_pylist(), strict=True))
 
 

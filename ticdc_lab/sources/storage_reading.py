@@ -24,6 +24,7 @@ from ticdc_lab.codecs.quarantine import refused
 from ticdc_lab.codecs.registry import codec_of
 from ticdc_lab.codecs.table_file import StorageSettings, TableFile, TableFileError, read_table_file, require_name
 from ticdc_lab.engine.object_stores import Store
+from ticdc_lab.events import FILE_BITS
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.sources.storage_layout import Refused, StoragePlace, place_of
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from ticdc_lab.codecs import csv
     from ticdc_lab.codecs.kernel import csv as kernel
 
-POSITION_BITS = 40
-"""An offset is the file's rank in its stream, shifted by so many bits, and the record's byte position."""
 MAX_FILE = 1 << 30
 """Bytes of a file. TiCDC begins a new one at 64 MiB, or at what ``file-size`` says, at most half a gigabyte."""
 MESSAGES_AT_ONCE = 2_500
@@ -339,7 +338,7 @@ def values_of(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> pa.Arra
 
 def _batch(topic: str, row: Row, positions: np.ndarray, values: pa.Array) -> pa.RecordBatch:
     n, rank = len(positions), row["rank"]
-    offsets = pa.nulls(n, pa.int64()) if rank is None else pa.array(positions + (rank << POSITION_BITS), pa.int64())
+    offsets = pa.nulls(n, pa.int64()) if rank is None else pa.array(positions + (rank << FILE_BITS), pa.int64())
     columns = (
         pa.repeat(topic, n),
         pa.repeat(pa.scalar(row["partition"], pa.int32()), n),

@@ -16,6 +16,7 @@ from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.events.tso import tso_words
 from ticdc_lab.facts.catalog import DDL, Catalog, ddl_of
 from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef, TableName
+from ticdc_lab.facts.limits import begun_late
 from ticdc_lab.tables.lives import Life
 
 NEEDED = ("kind", "commit_ts", "schema_name", "table_name", "op", "columns", "before", "incomplete", "protocol",
@@ -300,12 +301,8 @@ def limits_of(table: str, life: Life, facts: RowsKnown, unseen: list[str]) -> tu
             f"The log begins in the middle of {table}'s life (it holds no CREATE TABLE of it): rows that no change up "
             "to the timestamp touches are not in the result."
         )
-    late = sorted(f"{t} {p}" for (t, p), first in facts.firsts.items() if first[0] > 0)
-    if life.from_log and late:
-        said.append(
-            f"The recording does not begin at offset 0 in the partitions {', '.join(late)}: changes of {table} that "
-            "stood before its beginning are not in the result."
-        )
+    if life.from_log:
+        said += begun_late({home: first[0] for home, first in facts.firsts.items()}).sentences
     if unseen:
         said.append(f"No event carries the virtual generated columns {', '.join(unseen)}: they are left out.")
     return tuple(said)

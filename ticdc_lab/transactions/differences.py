@@ -9,7 +9,7 @@ import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.events import POSITION
+from ticdc_lab.events import POSITION, is_first
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.known import LogFacts
 from ticdc_lab.facts.watermarks import progress_of, topics_of
@@ -88,34 +88,20 @@ def covered(facts: LogFacts) -> tuple[int, int] | None:
     """First and last commit_ts (TSO) between which a log is whole: from its first event to its resolved_ts.
 
     What was committed up to the first watermark of a partition that begins late may lie before its beginning
-    (:func:`begun_late`). Without a watermark a log is taken as whole up to its last event. None for one without events.
+    (:func:`ticdc_lab.facts.limits.begun_late`). Without a watermark a log is taken as whole up to its last event. None
+    for one without events.
     """
     began = [ts for ts in facts.places["commit_ts"].to_pylist() if ts is not None]
     if not began:
         return None
     progress = progress_of(facts)
-    late = [p for p in progress.to_pylist() if p["first_offset"]]
+    late = [p for p in progress.to_pylist() if not is_first(p["first_offset"])]
     behind = [p["first_resolved_ts"] + 1 for p in late if p["first_resolved_ts"] is not None]
     # without a watermark only its first row is known
     behind += [p["first_commit_ts"] or min(began) for p in late if p["first_resolved_ts"] is None]
     resolved = [ts for ts in topics_of(progress)["resolved_ts"].to_pylist() if ts is not None]
     ended = [ts for ts in facts.places["last_ts"].to_pylist() if ts is not None]
     return max(behind, default=min(began)), min(resolved) if resolved else max(ended)
-
-
-def begun_late(facts: LogFacts, other: LogFacts) -> str | None:
-    """Say which partitions begin behind their first message, and not where the other log does; None where none does.
-
-    Rows are sent before the watermark that they wait for, so no commit_ts is known from which on none is missing.
-    """
-    here, there = (
-        {(p["topic"], p["partition"]): p["first_offset"] for p in progress_of(of).to_pylist()} for of in (facts, other)
-    )
-    late = {place: offset for place, offset in here.items() if offset and there.get(place) != offset}
-    if not late:
-        return None
-    said = ", ".join(f"{partition} at offset {offset}" for (_, partition), offset in sorted(late.items()))
-    return f"It begins late (partition {said}): changes of the compared time that were sent before are not in it."
 
 
 def ddl_differences(here: LogFacts, there: LogFacts, *, from_ts: int, to_ts: int) -> pd.DataFrame:
