@@ -101,14 +101,38 @@ def test_a_panel_says_what_the_method_says(log: Log, tab: str, question: str) ->
     assert answer(log).finding == getattr(log, question)().finding
 
 
-@pytest.mark.parametrize("command", ["watermarks", "transactions", "audit", "why", "consumer"])
-def test_a_command_says_what_the_method_says(log: Log, spark: SparkSession, command: str) -> None:
-    """Its first line is the sentence; --json has it as ``answer``."""
-    finding = getattr(log, "consumers" if command == "consumer" else command)().finding
-    said = CliRunner().invoke(main, [command, SMALL], obj=spark)
-    assert said.stdout.splitlines()[0] == finding
-    told = json.loads(CliRunner().invoke(main, [command, SMALL, "--json"], obj=spark).stdout)
-    assert told["answer"] == finding
+@pytest.fixture(scope="module")
+def part(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Log:
+    """A recording of two partitions of four, which begins late and of which one ends early."""
+    records = [r for r in json_lines(SMALL) if (r["partition"] == 1 and r["offset"] >= 9) or r["partition"] == 3]
+    cut = [r for r in records if r["partition"] == 1 or r["offset"] < 500]
+    place = tmp_path_factory.mktemp("part") / "part.jsonl"
+    place.write_text("".join(f"{json.dumps(r)}\n" for r in cut))
+    return ticdc_lab.open(str(place), spark=spark)
+
+
+@pytest.mark.parametrize("command", ["watermarks", "transactions", "audit", "why", "consumer", "table"])
+def test_a_command_says_what_the_method_says(part: Log, spark: SparkSession, command: str) -> None:
+    """Its first line is the sentence; --json has it as ``answer``. What the answer cannot tell is said everywhere."""
+    given = {"table": "shop.users"} if command == "table" else {}
+    answer: Answer = getattr(part, "consumers" if command == "consumer" else command)(*given.values())
+    asked = [command, part.source, *[f"--{name}={value}" for name, value in given.items()]]
+    said = CliRunner().invoke(main, asked, obj=spark)
+    assert said.stdout.splitlines()[0] == answer.finding
+    told = json.loads(CliRunner().invoke(main, [*asked, "--json"], obj=spark).stdout)
+    assert told["answer"] == answer.finding
+    assert all(limit in html.unescape(answer._repr_html_()) for limit in answer.limits)
+    for place, limit in ((place, limit) for place in (said.output, told["limits"]) for limit in answer.limits):
+        assert limit in place
+    assert len(answer.limits) >= OF_PART[command]
+    assert said.output.count("The recording holds no message of the partitions small 0 and small 2, though") == 1
+    assert (
+        sum("does not begin at offset 0 in the partitions small 1 (from 9 on): what" in s for s in told["limits"]) == 1
+    )
+
+
+OF_PART = {"watermarks": 1, "transactions": 0, "audit": 1, "why": 0, "consumer": 4, "table": 1}
+"""What is said of it beside the log's own limits: of ends, of a model, of a table without its CREATE TABLE."""
 
 
 def test_what_is_written_elsewhere_is_said_alike(log: Log, spark: SparkSession, tmp_path: Path) -> None:

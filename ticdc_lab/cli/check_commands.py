@@ -14,7 +14,6 @@ from ticdc_lab.cli.common import (
     FINDINGS,
     asked,
     engine_options,
-    facts_of,
     guarded,
     json_flag,
     main,
@@ -46,7 +45,6 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
 
     Exit 0 clean, 1 findings, 2 could not run.
     """
-    from ticdc_lab.answers.answer import records_of
     from ticdc_lab.answers.audit import lines, not_checked
     from ticdc_lab.audit import MAX_PER_GUARANTEE
 
@@ -59,10 +57,9 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
         about = None if messages_of is None else log.finding(messages_of)
         if as_json:
             told = {} if about is None else about.facts()
-            rows, counts = records_of(found), {str(k): int(n) for k, n in found.value_counts("guarantee").items()}
-            said = {"findings": rows, "counts": counts, "not_checked": not_checked(summary)}
-            said |= {"limits": [*log.limits, *summary.early_ends]}
-            print_json(facts_of(log.change_log) | {"answer": answer.finding} | said | told)
+            counts = {str(k): int(n) for k, n in found.value_counts("guarantee").items()}
+            values = {"counts": counts, "not_checked": not_checked(summary)} | told
+            print_answer(log, replace(answer, frames={"findings": found}, values=values), as_json=True)
         elif about is not None:
             click.echo(f"    {about.finding}")
             _print_messages(about)
@@ -112,9 +109,7 @@ def compare(source: str, other: str, as_json: bool, **where: Any) -> None:
         with shown(spark, "comparing"):
             answer = log.compare(beside)
         shown_whole = {name: [*frame.columns] for name, frame in answer.frames.items()}
-        whole = replace(answer, details=(*answer.details, *answer.limits))  # a terminal has no other place for them
-        both_limits = {"limits": [*answer.limits]} if as_json else {}  # those of each log are among them, with its name
-        print_answer(log, whole, as_json=as_json, shown=shown_whole, **both_limits)
+        print_answer(log, answer, as_json=as_json, shown=shown_whole)
     if not answer.frames:
         sys.exit(FAILED)
     sys.exit(CLEAN if are_equal(answer) else FINDINGS)

@@ -389,21 +389,35 @@ def asked(source: str, where: Mapping[str, Any], *, images: bool = True) -> Iter
 def print_answer(
     log: Log, answer: Answer, *, as_json: bool, shown: Mapping[str, Sequence[str]] = MappingProxyType({}), **more: Any
 ) -> None:
-    """An answer as one JSON object, or its sentences and some columns of its frames as text."""
+    """An answer as one JSON object, or its sentences and some columns of its frames as text.
+
+    The limits of the answer stand beside those of the log, which :func:`say_counts` has said.
+    """
     from ticdc_lab.answers.answer import SHOWN, as_text
 
     if as_json:
-        print_json(facts_of(log.change_log) | {"answer": answer.finding} | answer.facts() | more)
+        # a comparison has those of its logs, each with the log's name
+        own = [said for said in log.limits if not any(limit.endswith(said) for limit in answer.limits)]
+        limits = {"limits": [*own, *answer.limits]}
+        print_json(facts_of(log.change_log) | {"answer": answer.finding} | answer.facts() | limits | more)
         return
     click.echo(answer.finding)
     for sentence in answer.details:
         click.echo(f"  {sentence}")
+    say_limits(log, answer)
     for name, columns in shown.items():
         frame = answer.frames[name]
         if len(frame):
             click.echo(as_text(frame[[*columns]].head(SHOWN)))
         if len(frame) > SHOWN:
             click.echo(f"and {len(frame) - SHOWN:,} more {name}; --json shows them")
+
+
+def say_limits(log: Log, answer: Answer, *, err: bool = False) -> None:
+    """What an answer cannot tell, but for what is said of its log already."""
+    for sentence in answer.limits:
+        if sentence not in log.limits:
+            click.echo(f"  {sentence}", err=err)
 
 
 def print_table(rows: list[dict[str, Any]], *names: str) -> None:

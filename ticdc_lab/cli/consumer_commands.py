@@ -117,10 +117,9 @@ def consumer(source: str, as_json: bool, **where: Any) -> None:
         with shown(spark, "consumers"):
             answer = log.consumers(listeners=listeners, slow=slow, **asked_for)
         found = answer.frames.get("matrix")
-        if as_json:
-            print_answer(log, answer, as_json=True)
-        else:
-            _print_of_consumer_commands(answer)
+        print_answer(log, answer, as_json=as_json)
+        if not as_json:
+            _print_anomalies(answer)
     sys.exit(FINDINGS if found is not None and found["n"].any() else CLEAN)
 
 
@@ -168,13 +167,10 @@ def _numbers(option: str, given: Sequence[str], n: int) -> list[tuple[int, list[
     return out
 
 
-def _print_of_consumer_commands(answer: Answer) -> None:
+def _print_anomalies(answer: Answer) -> None:
     from ticdc_lab.events.tso import tso_words
 
     parts = answer.facts()
-    click.echo(answer.finding)
-    for sentence in answer.limits:
-        click.echo(f"  {sentence}")
     told = [
         {**r, "share of time": f"{r['wrong_us'] / r['total_us']:.1%}" if r["total_us"] else "-"}
         for r in parts.get("matrix", [])
@@ -232,7 +228,11 @@ def consume(
             answer = log.consume(
                 sink, mode=mode, until=until, rows_a_batch=rows_a_batch, check=check, said=_counting(say)
             )
-        print_answer(log, answer, as_json=True) if as_json else _print_of_consume_commands(answer)
+        if not as_json:
+            _print_notes(answer)
+        print_answer(log, answer, as_json=as_json)
+        if not as_json:
+            _print_compared(answer)
     sys.exit(FINDINGS if answer.frame["different"].any() else CLEAN)
 
 
@@ -248,14 +248,15 @@ def _counting(say: Callable[[str], None]) -> Callable[[Any, int], None]:
     return done
 
 
-def _print_of_consume_commands(answer: Answer) -> None:
+def _print_notes(answer: Answer) -> None:
     from ticdc_lab.events.tso import tso_words
 
-    parts = answer.facts()
-    for note in parts["notes"]:
+    for note in answer.facts()["notes"]:
         click.echo(f"  {note['table'] or 'DDL'} at {tso_words(note['commit_ts'])}: {note['said']}", err=True)
-    click.echo(answer.finding)
-    for c in parts["tables"]:
+
+
+def _print_compared(answer: Answer) -> None:
+    for c in answer.facts()["tables"]:
         if c["why_not"]:
             click.echo(f"- {c['table']}: not compared: {c['why_not']}")
             continue

@@ -19,6 +19,7 @@ from ticdc_lab.cli.common import (
     print_answer,
     print_json,
     sample_options,
+    say_limits,
     session_of,
     source_options,
 )
@@ -101,9 +102,7 @@ def watermarks(source: str, as_json: bool, **where: Any) -> None:
         log.change_log.require_commit_ts("resolved_ts")
         with shown(spark, "watermarks"):
             answer = log.watermarks()
-        whole = replace(answer, details=(*answer.details, *answer.limits))
-        limits = [*log.limits, *answer.limits]
-        print_answer(log, whole, as_json=as_json, shown=_WATERMARKS, **({"limits": limits} if as_json else {}))
+        print_answer(log, answer, as_json=as_json, shown=_WATERMARKS)
 
 
 @main.command()
@@ -122,7 +121,7 @@ def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> N
             answer = log.transactions(out=out)
         if as_json:
             total = answer.facts()["totals"][0] if len(answer.frame) else dict.fromkeys(_TOTALS, 0)
-            print_json(facts_of(log.change_log) | {"answer": answer.finding} | _totals(total))
+            print_answer(log, replace(answer, frames={}, values=_totals(total)), as_json=True)
         else:
             print_answer(log, answer, as_json=False, shown={"pending": ("commit_ts", "n_rows", "tables", "missing")})
 
@@ -150,13 +149,11 @@ def table(source: str, name: str, as_of: int | None, out: str | None, as_json: b
     with asked(source, where) as (spark, log):
         with shown(spark, f"table {name}"):
             answer = log.table(name, as_of=as_of, out=out)
-        for sentence in answer.limits:
-            click.echo(f"  {sentence}", err=True)
         if as_json:
-            told = {**answer.values} if out else answer.facts()
-            limits = [*log.limits, *answer.limits]
-            print_json(facts_of(log.change_log) | {"answer": answer.finding} | told | {"limits": limits})
-        elif out:
+            print_answer(log, replace(answer, frames={}) if out else answer, as_json=True)
+            return
+        say_limits(log, answer, err=True)  # stdout is the table, or where it is
+        if out:
             click.echo(f"{answer.finding.rstrip('.')}: {out}")
         else:
             _print_rows(answer)
@@ -216,5 +213,4 @@ def why(source: str, stall_s: float, as_json: bool, **where: Any) -> None:
     with asked(source, where, images=False) as (spark, log):
         with shown(spark, "why"):
             answer = log.why(stall_s=stall_s)
-        whole = replace(answer, details=(*answer.details, *answer.limits))  # a terminal has no other place for them
-        print_answer(log, whole, as_json=as_json, stall_s=stall_s)
+        print_answer(log, answer, as_json=as_json, stall_s=stall_s)
