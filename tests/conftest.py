@@ -62,7 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Kernels and jars, which each worker would make or wait for at once, are made while the workers find tests."""
-    config.stash[gc_collect_iterations_key] = 1  # of five, each a second; more than one is for PyPy
+    config.stash[gc_collect_iterations_key] = 0  # of five, each a second or more of a heap that ends with the process
     os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{BRIEF_OPTIONS} {UNVERIFIED}")
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         making = Path(tempfile.mkdtemp(prefix="ticdc_lab-tests-")) / "made"

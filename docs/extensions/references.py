@@ -11,6 +11,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -182,6 +183,7 @@ def columns_page() -> str:
     return text
 
 
+@cache
 def constants_of(path: Path) -> dict[str, str]:
     """The constants of a module that have a docstring below them, with it."""
     body = ast.parse(path.read_text(encoding="utf-8")).body
