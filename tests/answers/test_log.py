@@ -131,7 +131,7 @@ def test_a_command_says_what_the_method_says(part: Log, spark: SparkSession, com
     )
 
 
-OF_PART = {"watermarks": 1, "transactions": 0, "audit": 1, "why": 0, "consumer": 4, "table": 1}
+OF_PART = {"watermarks": 1, "transactions": 1, "audit": 1, "why": 0, "consumer": 4, "table": 1}
 """What is said of it beside the log's own limits: of ends, of a model, of a table without its CREATE TABLE."""
 
 
@@ -363,7 +363,8 @@ def test_a_table_and_transactions_are_written_whole(log: Log, spark: SparkSessio
     assert len(written) == len(answer.frame) and answer.values["out"] == out
     said = CliRunner().invoke(main, ["table", SMALL, "--table", table, "--out", out], obj=spark).stdout
     assert said.strip() == f"{answer.finding.rstrip('.')}: {out}" and open_lines(out) == written
-    assert "511 transactions" in log.transactions(out=str(tmp_path / "txns.jsonl")).finding
+    whole = log.transactions(out=str(tmp_path / "txns.jsonl"))
+    assert "511 transactions" in whole.finding and "the audit finds it" in whole.limits[0]
     assert len(open_lines(str(tmp_path / "txns.jsonl"))) == 511
 
 

@@ -16,7 +16,7 @@ LIGHT = Machine(no_spark="only its client is installed")
 SHARED = Machine(no_embedded="'ada' is logged in too, and it cannot be closed to other users")
 
 
-@pytest.mark.parametrize("source", [None, "topic.jsonl.gz", "/data/folder", "file:///data/x.parquet"])
+@pytest.mark.parametrize("source", [None, "topic.jsonl.gz", "/data/x", "file:///data/x.parquet", "file:/x.parquet"])
 def test_what_lies_here_is_read_by_the_embedded_engine(source: str | None) -> None:
     """A log of this machine that fits it needs no Spark."""
     assert decide(source, 1000, DESK).engine == "embedded"
@@ -76,7 +76,7 @@ def test_sizes_are_of_messages(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"x" * 100)
     (tmp_path / "b.jsonl.gz").write_bytes(b"x" * 10)
     assert size_bytes(str(tmp_path)) == 220
-    assert size_bytes(f"file://{tmp_path}/a.jsonl") == 100
+    assert size_bytes(f"file://{tmp_path}/a.jsonl") == size_bytes(f"file:{tmp_path}/a.jsonl") == 100
     assert size_bytes("kafka://host:1/t") == size_bytes(str(tmp_path / "missing")) == size_bytes(None) == 0
 
 

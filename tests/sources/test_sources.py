@@ -103,7 +103,8 @@ def test_lines_in_any_order_and_files_in_a_folder_give_the_same_events(
     write("many/_SUCCESS", b"")
     assert bag(load(spark, str(root / "many")).events) == whole
     assert bag(load(spark, str(root / "zipped")).events) == whole
-    assert bag(load(spark, "file://" + str(root / "many")).events) == whole
+    for slashes in ("file:", "file://"):  # Java writes one
+        assert bag(load(spark, slashes + str(root / "many")).events) == whole
     assert whole.total() == 40
 
 

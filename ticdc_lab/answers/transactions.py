@@ -15,6 +15,11 @@ from ticdc_lab.figures.theme import count
 from ticdc_lab.figures.transaction_spans import transactions_finding
 
 _QUESTION = "Which transactions are whole?"
+_PROMISED = (
+    "Whole means that every partition states a watermark at or above the commit_ts: the writer's promise that all was "
+    "sent. A change that is gone without a missing offset, as from a log that was cut and numbered anew, does not show "
+    "here; where a row's images no longer follow each other, the audit finds it."
+)
 
 
 def transactions(s: Summary, *, repeats: pd.DataFrame | None = None) -> Answer:
@@ -50,7 +55,8 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None) -> Answer:
             return {}
         return {"spans": figures.transaction_spans(s.transactions, totals=s.transaction_totals, qualified=qualified)}
 
-    return Answer("transactions", _QUESTION, words, frames, (), details, draw=draw)
+    promised = [_PROMISED] if int(total["n"]) > int(total["pending"]) else []
+    return Answer("transactions", _QUESTION, words, frames, promised, details, draw=draw)
 
 
 def _pending(sample: pd.DataFrame) -> pd.DataFrame:

@@ -98,8 +98,9 @@ def _said(entry: Any, out: str) -> str:
 
 def _require_outside(source: str, out: str) -> None:
     from ticdc_lab.errors import SourceError
+    from ticdc_lab.errors.whole_files import bare_path
 
-    recording, place = Path(source.removeprefix("file://")).resolve(), Path(out).resolve()
+    recording, place = Path(bare_path(source)).resolve(), Path(out).resolve()
     if recording in (place, *place.parents):
         raise SourceError(f"The pages would lie among the recording {source}.", hint="Name another folder for --out.")
 

@@ -29,6 +29,7 @@ from ticdc_lab.codecs.known import AT_ONCE, BOUNDS, Known, too_large
 from ticdc_lab.codecs.quarantine import TooMuchError, unforeseen
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.redaction import without_secrets
+from ticdc_lab.errors.whole_files import bare_path, scheme_of
 
 BATCH_LARGEST = 2 * AT_ONCE
 """Bytes that the messages of one batch may be unpacked to together; one message alone may have what its bounds say."""
@@ -191,8 +192,7 @@ class ClaimCheck:
 
     def __init__(self, folder: str, most: int = BOUNDS.inflated) -> None:
         self._most = most
-        local = "://" not in folder or folder.startswith("file://")
-        self._local = Path(folder.removeprefix("file://")).resolve() if local else None
+        self._local = Path(bare_path(folder)).resolve() if scheme_of(folder) is None else None
         self._folder = folder
         self._remote: tuple[fs.FileSystem, str] | None = None
 

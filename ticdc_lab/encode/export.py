@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.errors.whole_files import room_for
+from ticdc_lab.errors.whole_files import bare_path, room_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,7 +38,7 @@ def write(frame: DataFrame, out: str) -> None:
 
 def _write(frame: DataFrame, out: str) -> None:
     if is_lines(out):
-        _write_lines(frame, Path(out).absolute())
+        _write_lines(frame, Path(bare_path(out)).absolute())
     elif out.rstrip("/").endswith(".parquet"):
         frame.write.mode("overwrite").parquet(out)
     else:
@@ -54,9 +54,9 @@ def is_lines(out: str) -> bool:
 
 def require_apart(source: str, *outs: str | None) -> None:
     """Raise :class:`SourceError` where writing to one of ``outs`` would replace ``source`` or what it lies in."""
-    recording = Path(source.removeprefix("file://")).resolve()
+    recording = Path(bare_path(source)).resolve()
     for out in outs:
-        if out and (place := Path(out.removeprefix("file://")).resolve()) in (recording, *recording.parents):
+        if out and (place := Path(bare_path(out)).resolve()) in (recording, *recording.parents):
             raise SourceError(
                 f"Writing to {out} would destroy the recording {source}: {place} is it, or holds it.",
                 hint="Name another place to write to.",

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 from ticdc_lab.engine import embedded
 from ticdc_lab.engine.object_stores import SCHEMES, Store
 from ticdc_lab.errors import SetupError, SparkMissingError
+from ticdc_lab.errors.whole_files import bare_path, scheme_of
 
 Engine = Literal["auto", "embedded", "spark"]
 ENGINES = get_args(Engine)
@@ -174,9 +175,9 @@ def size_bytes(source: str | None) -> int:
         if not store.is_folder():
             return store.size() * _PACKED.get(Path(store.root).suffix, 1)
         return sum(f.size * _PACKED.get(Path(f.path).suffix, 1) for f in store.files())
-    if _elsewhere(source):
+    if scheme_of(source) is not None:
         return 0
-    root = Path(source.removeprefix("file://")).expanduser()
+    root = Path(bare_path(source)).expanduser()
     if not root.is_dir():
         return _unpacked(root)
     return sum(_unpacked(Path(folder, name)) for folder, _, names in os.walk(root) for name in names)
@@ -207,12 +208,7 @@ def _needs_spark(source: str | None, size: int, machine: Machine) -> str | None:
 
 
 def _cannot_be_embedded(source: str | None) -> str | None:
-    scheme = _elsewhere(source) if source is not None else None
+    scheme = scheme_of(source) if source is not None else None
     if scheme is None or scheme.lower() in SCHEMES:
         return None
     return "the source is a Kafka topic" if scheme == "kafka" else f"the source is at {scheme}://, which Hadoop reads"
-
-
-def _elsewhere(source: str) -> str | None:
-    scheme, slashes, _ = source.partition("://")
-    return scheme if slashes and scheme != "file" else None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ticdc_lab.engine.jvm import jvm_of
+from ticdc_lab.errors.whole_files import bare_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -230,7 +231,7 @@ def _is_plain(snapshot: Any) -> bool:
 
 
 def _folder(table: str) -> Path:
-    return Path(table.removeprefix("file://"))
+    return Path(bare_path(table))
 
 
 def _commits(table: str, first: int, last: int) -> list[str] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,14 +17,40 @@ SAID_OF_A_FULL_DISK = ("No space left on device", "Disk quota exceeded")
 """As engines and libraries pass on what the system said."""
 
 
+_SCHEME = re.compile(r"([^/:]+):/")
+
+
+def scheme_of(place: str) -> str | None:
+    """The scheme of a URL, also with one slash; None for a path of this machine, with ``file:`` before it or not.
+
+    Examples
+    --------
+    >>> [scheme_of(place) for place in ("s3a://b/x", "dbfs:/x", "file:/x", "file:///x", "a/b:/c", "x:y")]
+    ['s3a', 'dbfs', None, None, None, None]
+    """
+    found = _SCHEME.match(place)
+    return None if found is None or found[1] == "file" else found[1]
+
+
+def bare_path(place: str) -> str:
+    """A path without the ``file://`` that may stand before it, or ``file:`` as Java writes it.
+
+    Examples
+    --------
+    >>> [bare_path(place) for place in ("/x", "file:/x", "file:///x", "file:x")]
+    ['/x', '/x', '/x', 'file:x']
+    """
+    return place.removeprefix("file://" if place.startswith("file://") else "file:" * place.startswith("file:/"))
+
+
 @contextmanager
 def room_for(place: str | Path, *, keep: bool = False) -> Iterator[None]:
     """A disk that is full while ``place`` is written becomes a :class:`SourceError`; a folder begun here is removed.
 
     With ``keep`` it stays: what is there is whole as far as it goes, and is gone on with.
     """
-    path = Path(str(place).removeprefix("file://"))
-    is_new = "://" not in str(path) and not path.exists()
+    path = Path(bare_path(str(place)))
+    is_new = scheme_of(str(place)) is None and not path.exists()
     try:
         yield
     except TiCDCLabError:

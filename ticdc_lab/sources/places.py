@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path, PurePath
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.whole_files import bare_path, scheme_of
 
 _BYTES_LOOKED_AT = 1 << 18
 """Bytes at the beginning of a file from which the length of its lines is told."""
@@ -96,11 +97,7 @@ def is_kafka(source: str) -> bool:
 
 def local_path(place: str) -> Path | None:
     """A place as a path of this machine, or None for a URL of another kind."""
-    return Path(_bare(place)).absolute() if "://" not in place or place.startswith("file://") else None
-
-
-def _bare(place: str) -> str:
-    return place.removeprefix("file://")
+    return Path(bare_path(place)).absolute() if scheme_of(place) is None else None
 
 
 def require_kind(kind: str) -> None:
@@ -117,7 +114,7 @@ def require_source(source: str, kind: str = "auto") -> None:
     require_kind(kind)
     if not source.strip():
         raise SourceError("No source is named.", hint="Give a path, or kafka://HOST:PORT/TOPIC.")
-    if kind in ("table", "kafka") or ("://" in source and not source.startswith("file://")):
+    if kind in ("table", "kafka") or scheme_of(source) is not None:
         return
     place = local_path(source)
     if place is not None and place.is_dir() and kind in ("auto", "storage"):
@@ -239,7 +236,7 @@ def kind_of(source: str, files: list[Path] | None) -> str:
         They tell nothing, or several kinds.
     """
     names = [source] if files is None else [str(f) for f in files]
-    if files is not None and (Path(_bare(source)) / "_delta_log").is_dir():
+    if files is not None and (Path(bare_path(source)) / "_delta_log").is_dir():
         return "delta"
     kinds = {kind_of_name(n) for n in names}
     if len(kinds) == 1 and None not in kinds:
@@ -285,4 +282,4 @@ def kind_of_name(name: str) -> str | None:
 
 def has_columns_in_name(file: Path, source: str) -> bool:
     """Whether folders below the source name columns, as in ``partition=3``."""
-    return any("=" in part for part in file.resolve().relative_to(Path(_bare(source)).resolve()).parts[:-1])
+    return any("=" in part for part in file.resolve().relative_to(Path(bare_path(source)).resolve()).parts[:-1])

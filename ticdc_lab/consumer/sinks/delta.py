@@ -83,7 +83,8 @@ class DeltaSink:
     def __init__(self, folder: str, events: DataFrame) -> None:
         self.name, self.known = f"delta:{folder}", KnownFiles()
         self.spark, self.events = events.sparkSession, events
-        self.place = _written_here(self.spark, folder)
+        # on a cluster the workers may not see a folder of this machine: there Spark writes, as to a URL
+        self.place = None if is_several_machines(self.spark) else local_path(folder)
         self.folder = folder.rstrip("/") if self.place is None or "://" in folder else str(self.place)
         self.state: TargetState | None = None
 
@@ -273,15 +274,6 @@ class DeltaSink:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def _written_here(spark: SparkSession, folder: str) -> Path | None:
-    """The target as a folder that our tasks may write to themselves; None of one that only Spark writes to.
-
-    That is a URL, also one with a single slash, and any folder of a cluster, whose workers may not see it.
-    """
-    url = re.match(r"\w+:/", folder) and not folder.startswith("file://")
-    return None if url or is_several_machines(spark) else local_path(folder)
 
 
 def _changed_by_others(path: str) -> SourceError:
