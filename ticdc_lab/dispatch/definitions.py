@@ -38,6 +38,7 @@ def unique_columns(table: TableDef) -> HashedColumns:
 
 Question = Callable[[TableDef], HashedColumns]
 
+_SPAN = ("_schema", "_table", "_since", "_until")
 _ROW = (
     "_schema string, _table string, _since bigint, _until bigint, "
     "_answer struct<columns: array<string>, error: string, integer_handle: boolean>"
@@ -71,7 +72,8 @@ def _join(events: DataFrame, *, catalog: Catalog, question: Question, name: str)
         & (F.col("_since").isNull() | (at >= F.col("_since")))
         & (F.col("_until").isNull() | (at < F.col("_until")))
     )
-    return events.join(definitions, same, "left").select(*events.columns, F.col("_answer").alias(name))
+    # not by the names of all columns: to ask for these costs as much as the join, and each question deepens the plan
+    return events.join(definitions, same, "left").drop(*_SPAN).withColumnRenamed("_answer", name)
 
 
 _Span = tuple[int | None, int | None, tuple[object, ...]]

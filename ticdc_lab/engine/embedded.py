@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.machinery import ModuleSpec
 from importlib.metadata import version
 from pathlib import Path
@@ -236,6 +237,7 @@ def connect(process: SailProcess, settings: Mapping[str, str]) -> SparkSession:
             process.stop()
 
     session.stop = stop_all  # type: ignore[method-assign]
+    session._parse_ddl = cache(session._parse_ddl)  # type: ignore[method-assign]  # each kernel's form, each time
     return session  # type: ignore[return-value]
 
 

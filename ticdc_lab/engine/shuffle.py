@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.engine.sessions import is_sail, parallelism
@@ -108,8 +108,8 @@ def by_key(
     if not is_sail(rows.sparkSession):
         return rows.repartition(*keys).sortWithinPartitions(*keys, *order).mapInArrow(kernel, schema)
     bucket = F.pmod(F.xxhash64(*keys), F.lit(BUCKETS)).alias(_BUCKET)
-    named = rows.select("*", bucket)
-    return named.groupBy(_BUCKET).applyInArrow(_of_bucket(kernel, [*keys, *order], _arrow(schema)), schema)
+    named = _in_buckets(rows.select("*", bucket), rows)
+    return named.applyInArrow(_of_bucket(kernel, [*keys, *order], _arrow(schema)), schema)
 
 
 def by_key_beside(
@@ -155,7 +155,8 @@ def by_key_beside(
     both = (
         rows.selectExpr("*", *of_known).select("*", bucket).unionAll(known.selectExpr(*of_rows, "*").select("*", every))
     )
-    return both.groupBy(_BUCKET).applyInArrow(_of_both(kernel, [*keys, *order], _arrow(schema)), schema)
+    named = _in_buckets(both, rows, known)
+    return named.applyInArrow(_of_both(kernel, [*keys, *order], _arrow(schema)), schema)
 
 
 def in_one(rows: DataFrame, kernel: Kernel, schema: StructType | str, *, order: Sequence[str] = ()) -> DataFrame:
@@ -164,8 +165,20 @@ def in_one(rows: DataFrame, kernel: Kernel, schema: StructType | str, *, order: 
         return rows.repartition(1).sortWithinPartitions(*order).mapInArrow(kernel, schema) if order else (
             rows.repartition(1).mapInArrow(kernel, schema)
         )  # fmt: skip
-    named = rows.select("*", F.lit(0).alias(_BUCKET))
-    return named.groupBy(_BUCKET).applyInArrow(_of_bucket(kernel, order, _arrow(schema)), schema)
+    named = _in_buckets(rows.select("*", F.lit(0).alias(_BUCKET)), rows)
+    return named.applyInArrow(_of_bucket(kernel, order, _arrow(schema)), schema)
+
+
+def _in_buckets(named: DataFrame, *parts: DataFrame) -> GroupedData:
+    """Rows by their bucket, which have the columns of other frames beside it.
+
+    Where the client knows these, it is told so: else it asks for them, which is as long as planning the whole frame.
+    """
+    known = [k for part in parts if isinstance(k := getattr(part, "_cached_schema", None), StructType)]
+    if len(known) == len(parts):
+        fields = [field for part in known for field in part.fields]
+        named._cached_schema = StructType([*fields, StructField(_BUCKET, LongType())])  # type: ignore[attr-defined]
+    return named.groupBy(_BUCKET)
 
 
 def _in_packs(
