@@ -17,6 +17,8 @@ from ticdc_lab import load
 from ticdc_lab.audit import audit, audit_table, audited
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.dispatch.infer import move_causes, move_causes_table
+from ticdc_lab.engine import shuffle
+from ticdc_lab.engine.sessions import has_jvm
 from ticdc_lab.events.schema import DISPATCH, IMAGE_HASHES
 from ticdc_lab.facts import LogFacts
 
@@ -92,12 +94,14 @@ def test_what_is_glued_of_two_topics_is_found_by_it_alone(spark: SparkSession) -
 
 
 def test_very_many_facts_are_gathered_by_the_engine(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an engine takes with a query is bounded."""
+    """What an engine takes with a query is bounded, of one that broadcasts more loosely."""
     marks, log, asked = sys.modules["ticdc_lab.audit.marks"], every_fault(), []
     events, facts = events_frame(spark, log), LogFacts.of(table_of(log))
     expected = audited(events, facts, lambda: move_causes(events), protocol="open-protocol")
     gathered = marks.log_marks
     monkeypatch.setattr(marks, "log_marks", lambda e, **of: (asked.append(1), gathered(e, **of))[1])
-    monkeypatch.setattr(marks, "SENT", 0)
+    monkeypatch.setattr(shuffle, "SENT", 0)
+    assert shuffle.is_sent(pa.table({"n": [1]}), spark) == has_jvm(spark)
+    monkeypatch.setattr(shuffle, "BROADCAST", 0)
     found = audited(events, facts, lambda: move_causes(events), protocol="open-protocol")
     assert found.to_pylist() == expected.to_pylist() and asked

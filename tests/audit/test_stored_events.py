@@ -109,12 +109,18 @@ def test_files_are_shared_where_there_are_few(classic: SparkSession, tmp_path: P
     assert sorted(chain.from_iterable(parts)) == [*range(50)]
 
 
-def test_tasks_get_as_many_buckets_each(classic: SparkSession) -> None:
-    """All of a key in one call, in small batches, sorted; by the hash of its number some tasks would get four."""
+def test_tasks_get_as_many_buckets_each(classic: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a key in one call, in small batches, sorted; by the hash of its number some tasks would get four.
+
+    Of more rows there are more tasks and buckets, none larger.
+    """
+    monkeypatch.setattr(shuffle, "ROWS_A_TASK", 1001)
+    monkeypatch.setattr(shuffle, "ROWS_A_BUCKET", 20)
+    monkeypatch.setattr(shuffle, "PACKED", 7)
     form = pa.schema([("key", pa.int64()), ("n", pa.int64())])
     rows = pa.table({"key": [i % 1000 for i in range(4000)], "n": range(4000)}, schema=form)
     pieces = tuple(range(4))
-    made = MadeByWorkers(classic, pieces, lambda i: iter(rows.slice(1000 * i, 1000).to_batches()), form)
+    made = MadeByWorkers(classic, pieces, lambda i: iter(rows.slice(1000 * i, 1000).to_batches()), form, len(rows))
 
     def told(batches: Batches) -> Batches:
         own = [b for b in batches if len(b)]
@@ -131,7 +137,8 @@ def test_tasks_get_as_many_buckets_each(classic: SparkSession) -> None:
     assert all(found["fine"].to_pylist())
     assert (sum(found["keys"].to_pylist()), sum(found["rows"].to_pylist())) == (1000, 4000)
     tasks = Counter(found["task"].to_pylist())
-    assert len(tasks) == parallelism(classic) and len({*tasks.values()}) == 1
+    assert len(tasks) == 4 and len({*tasks.values()}) == 1, "of 16 cores it would be 16"
+    assert len(found) == 200, "each bucket is judged alone"
 
 
 def _in_files(table: pa.Table, folder: Path, n: int) -> tuple[str, ...]:
@@ -143,8 +150,14 @@ def _in_files(table: pa.Table, folder: Path, n: int) -> tuple[str, ...]:
     return tuple(str(folder / f"{i}.parquet") for i in range(n))
 
 
-def test_planted_faults_are_found_in_files(classic: SparkSession, tmp_path: Path) -> None:
-    """Each kind, as by the kernel alone; rows whose changes lie in several files are judged whole."""
+def test_planted_faults_are_found_in_files(
+    classic: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each kind, as by the kernel alone; rows whose changes lie in several files are judged whole.
+
+    What the log states is broadcast, though it were too much for a connection: gathered, it would go with Spark's rows.
+    """
+    monkeypatch.setattr(shuffle, "SENT", 0)
     events, table = events_frame(classic, every_fault()), table_of(every_fault())
     stored = StoredEvents(classic, _in_files(table, tmp_path, 3))
     unread = events.withColumn("change_hash", F.expr("raise_error('read by Spark')").cast("bigint"))
@@ -177,8 +190,12 @@ def test_transactions_of_files_are_those_of_events(
     assert log.sampled(Sample(partitions=frozenset({0}))).stored is None
     assert log.counts is not None
     with monkeypatch.context() as patched:
-        patched.setattr(parquet, "PACKED_EVENTS", log.counts.events - 1)
-        assert not log.stored.may_be_packed, "one task might have to hold them all"
+        largest = max(Counter(log.events.where("kind = 'row'").toArrow()["commit_ts"].to_pylist()).values())
+        assert 1 < largest < log.counts.events // 2
+        patched.setattr(parquet, "PACKED_OF_A_KEY", largest - 1)
+        assert not log.stored.may_be_packed("commit_ts"), "one task would have to hold a transaction that is too large"
+        patched.setattr(parquet, "PACKED_OF_A_KEY", 2 * largest)  # others may be counted with it
+        assert log.stored.may_be_packed("commit_ts"), "however many there are"
 
     def restored(stored: StoredEvents | None) -> list[str]:
         found = of_restored(

@@ -192,9 +192,9 @@ def of_load(log: ChangeLog) -> dict[str, pd.DataFrame]:
 
 def of_transactions(log: ChangeLog) -> dict[str, pd.DataFrame]:
     """The part of a :class:`Summary` that restoring transactions gives; the log needs commit_ts."""
-    digests = of_restored(log.events, digested, DIGEST, places=known_places(log.facts, log.events), stored=log.stored)
+    places = known_places(log.facts, log.events)
     with log.reading():
-        digest = Digest.read(digests.toArrow())
+        digest = Digest.read(of_restored(log.events, digested, DIGEST, places=places, stored=log.stored).toArrow())
     return {"transaction_totals": exact(digest.totals), "transactions": exact(digest.sample)}
 
 

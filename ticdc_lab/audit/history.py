@@ -271,6 +271,7 @@ def judged(
         (pickled,) = table["promises"].drop_null().to_pylist()
         promises: Promises = pickle.loads(pickled)
         own = judge(table, promises)
+        promises.prepare()
 
         def run(batches: Batches) -> Batches:
             found = _judged(batches, promises, own, has_commit_ts=has_commit_ts, at_once=chunk)
@@ -279,7 +280,7 @@ def judged(
         return run
 
     rows: DataFrame | MadeByWorkers
-    if stored is not None and stored.may_be_packed and isinstance(beside, pa.Table):
+    if stored is not None and isinstance(beside, pa.Table):  # a row is held whole, packed or not
         rows = stored.rows(_READ, narrowed, _FORM)
     else:
         rows = _narrow(events)

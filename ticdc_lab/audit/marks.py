@@ -1,7 +1,7 @@
 """What a log promises of its rows: per event the highest watermark and the newest DDL before it, and the Admin events.
 
-Every task that judges rows gets the :class:`Promises`, each of which it holds whole: 32 bytes for a watermark that
-exceeds those before it, in a partition with rows. A hundred partitions with one a second for a day are 280 MB a task.
+Every task that judges rows gets the :class:`Promises`, each of which it holds whole: 56 bytes for a watermark that
+exceeds those before it, in a partition with rows. A hundred partitions with one a second for a day are 480 MB a task.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from ticdc_lab.engine.shuffle import SENT, Batches, in_one
+from ticdc_lab.engine.shuffle import Batches, in_one, is_sent
 from ticdc_lab.events import is_first
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, runs
 from ticdc_lab.facts import LogFacts, log_facts
@@ -50,7 +50,7 @@ def promises_of(facts: LogFacts, events: DataFrame, *, protocol: str) -> DataFra
     """The ``promises`` of :func:`log_marks` where facts are known; very many are gathered where they are needed."""
     told = pickle.dumps(Promises.read(facts, protocol=protocol), protocol=5)
     known = pa.table({"promises": pa.array([told], pa.binary())})
-    return known if known.nbytes <= SENT else log_marks(events, protocol=protocol).select("promises")
+    return known if is_sent(known, events.sparkSession) else log_marks(events, protocol=protocol).select("promises")
 
 
 _BLOCKS = 4
@@ -274,6 +274,12 @@ class Promises:
     """Per place the number of its schema and table."""
     table_ddl: dict[int, Ints]
     """By table the commit_ts of the DDL that block it, in order."""
+
+    def prepare(self) -> None:
+        """Make here what each task would look up, and would make itself: it goes with the marks."""
+        for marks in (self.resolved, self.ddl):
+            if len(marks.ts):
+                _ = marks._bounds
 
     def altered(self, place: Ints, low: Ints, high: Ints) -> Bools:
         """Whether a DDL blocks the table of a place (an index) between two commit_ts, both included."""

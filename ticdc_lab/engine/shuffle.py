@@ -15,6 +15,7 @@ from math import ceil
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, GroupedData, SparkSession
@@ -22,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from ticdc_lab.engine.ordering import order_of
-from ticdc_lab.engine.sessions import is_sail, parallelism
+from ticdc_lab.engine.sessions import has_jvm, is_sail, parallelism
 
 Batches = Iterator[pa.RecordBatch]
 Kernel = Callable[[Batches], Batches]
@@ -33,13 +34,22 @@ BUCKETS = 16
 """Into how many parts the embedded engine cuts the keys; one part is in memory for each core."""
 
 SENT = 16 << 20
-"""Bytes of a small table that go to an engine with a query, at most."""
+"""Bytes of a small table that go with a query to an engine at the other end of a connection, at most."""
+
+BROADCAST = 1 << 30
+"""The same of an engine that broadcasts them: each task holds them twice."""
 
 PACKED = 1 << 17
 """Rows that a worker holds until it packs them, some ten MB."""
 
 PACKED_BUCKETS = 64
 """Buckets of packed rows, at least; each task gets as many, and holds one of them whole."""
+
+ROWS_A_BUCKET = 1 << 19
+"""Packed rows of a bucket, about, where there are more of them: some 30 MB, held twice or so by a task."""
+
+ROWS_A_TASK = 1 << 22
+"""Packed rows of a task, about: Spark sorts their packs by bucket in 250 MB of its memory, and spills what has none."""
 
 _BUCKET = "_bucket"
 _BESIDE = "_beside"
@@ -57,12 +67,15 @@ class MadeByWorkers:
         Name those, such as a file and a part of it, and ``read`` gives the rows of one.
     schema
         Of what it gives, bigint columns. The key has no nulls.
+    rows
+        About how many rows these are.
     """
 
     spark: SparkSession
     pieces: tuple[Any, ...]
     read: Callable[[Any], Batches]
     schema: pa.Schema
+    rows: int = 0
 
     def mapped(self, kernel: Kernel, schema: StructType | str) -> DataFrame:
         """What a kernel makes of each piece's rows, one task a piece."""
@@ -127,7 +140,7 @@ def by_key_beside(
     ----------
     beside
         A few rows, in no order. Every task holds them; no job is started for them here. A table goes with the kernel,
-        so it should be of :data:`SENT` at most.
+        so :func:`is_sent` should say so of it.
     rows, key, kernel, schema, order
         As of :func:`by_key`; ``kernel(table)`` gives the kernel.
 
@@ -159,6 +172,11 @@ def by_key_beside(
     return named.applyInArrow(_of_both(kernel, [*keys, *order], _arrow(schema)), schema)
 
 
+def is_sent(small: pa.Table, spark: SparkSession) -> bool:
+    """Whether a table is small enough to go with a kernel; a larger one is gathered where the kernel runs."""
+    return bool(small.nbytes <= (BROADCAST if has_jvm(spark) else SENT))
+
+
 def in_one(rows: DataFrame, kernel: Kernel, schema: StructType | str, *, order: Sequence[str] = ()) -> DataFrame:
     """Run a kernel once over all rows of a small frame, in order; over none it may not run at all."""
     if not is_sail(rows.sparkSession):
@@ -184,8 +202,7 @@ def _in_buckets(named: DataFrame, *parts: DataFrame) -> GroupedData:
 def _in_packs(
     rows: MadeByWorkers, key: str, kernel: Kernel, schema: StructType | str, order: Sequence[str]
 ) -> DataFrame:
-    tasks = min(parallelism(rows.spark), _MOST_TASKS)  # more would only cost their starts
-    buckets = tasks * ceil(PACKED_BUCKETS / tasks)
+    tasks, buckets = tasks_and_buckets(rows.rows, cores=parallelism(rows.spark))
     packed = rows.mapped(_packing(key, buckets), _PACK)
     dealt = packed.repartitionById(tasks, F.pmod(_BUCKET, F.lit(tasks)))  # by their hash some tasks would get four
     return dealt.sortWithinPartitions(_BUCKET).mapInArrow(_unpacking(kernel, rows.schema, order), schema)
@@ -193,7 +210,19 @@ def _in_packs(
 
 _PACK = f"{_BUCKET} int, pack binary"
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_MOST_TASKS = 1 << 15  # a bucket is a number of 16 bits
+_MOST = 1 << 15  # a bucket is a number of 16 bits
+
+
+def tasks_and_buckets(rows: int, *, cores: int) -> tuple[int, int]:
+    """How many tasks bring packed rows together, as many on each core, and how many buckets, as many in each task.
+
+    Examples
+    --------
+    >>> [tasks_and_buckets(n, cores=2) for n in (0, 10**7, 10**8)]
+    [(2, 64), (4, 64), (24, 192)]
+    """
+    tasks = min(cores * max(1, ceil(rows / ROWS_A_TASK / cores)), _MOST)  # more would only cost their starts
+    return tasks, tasks * ceil(min(max(PACKED_BUCKETS, rows / ROWS_A_BUCKET), _MOST) / tasks)
 
 
 def _packing(key: str, buckets: int) -> Kernel:
@@ -210,12 +239,18 @@ def _packing(key: str, buckets: int) -> Kernel:
     return run
 
 
+def bucket_of(key: pa.Array | pa.ChunkedArray, buckets: int) -> npt.NDArray[np.uint16]:
+    """Number of the bucket that each value of a bigint column without nulls is put into."""
+    mixed = key.to_numpy().view(np.uint64) * _MIX
+    bucket: npt.NDArray[np.uint16] = ((mixed >> np.uint64(32)) % np.uint64(buckets)).astype(np.uint16)
+    return bucket  # of 16 bits, which a stable sort counts
+
+
 def _packs(held: Sequence[pa.RecordBatch], key: str, buckets: int) -> pa.RecordBatch:
     """Rows in Arrow's form, those of a bucket as one value."""
     rows = pa.Table.from_batches(held).combine_chunks()
     assert not rows[key].null_count, f"{key} has nulls, which no hash can tell apart"
-    mixed = rows[key].to_numpy().view(np.uint64) * _MIX
-    bucket = ((mixed >> np.uint64(32)) % np.uint64(buckets)).astype(np.uint16)  # which a stable sort counts
+    bucket = bucket_of(rows[key], buckets)
     (whole,) = rows.take(pa.array(np.argsort(bucket, kind="stable"))).combine_chunks().to_batches()
     n = np.bincount(bucket, minlength=buckets)
     ends = np.cumsum(n).tolist()
@@ -236,10 +271,16 @@ def _unpacking(kernel: Kernel, form: pa.Schema, order: Sequence[str]) -> Kernel:
             rows = pa.Table.from_batches(
                 [pa.ipc.read_record_batch(p.as_buffer(), form) for _, p in own]
             ).combine_chunks()
-            rows = rows.take(spark_order(rows, order))  # a kernel holds a batch, so none is large
-            yield from kernel(iter(rows.to_batches(max_chunksize=PACKED)))
+            yield from kernel(_sorted(rows, order))
 
     return run
+
+
+def _sorted(rows: pa.Table, order: Sequence[str]) -> Batches:
+    """Rows in order, some at a time: a kernel holds a batch, and all of them are here but once."""
+    places = spark_order(rows, order)
+    for at in range(0, len(places), PACKED):
+        yield from rows.take(places[at : at + PACKED]).to_batches()
 
 
 def quantiles(rows: DataFrame, column: str, shares: Sequence[float], *, accuracy: int) -> list[int]:

@@ -19,6 +19,7 @@ from math import ceil
 from pathlib import Path
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -28,7 +29,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.engine import parallelism
-from ticdc_lab.engine.shuffle import PACKED, MadeByWorkers
+from ticdc_lab.engine.shuffle import PACKED, MadeByWorkers, bucket_of
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DECODED, MESSAGES
@@ -60,8 +61,10 @@ Decode = Callable[..., Batches]
 """Batches to batches; a second argument is told what each file holds, or is None."""
 
 
-PACKED_EVENTS = 1 << 24
-"""Events of a log that are shuffled in packs, at most: if all are of one row, a task holds them, in 2 GiB or 4."""
+PACKED_OF_A_KEY = 1 << 24
+"""Row changes of one key that are shuffled in packs, at most: a task holds them, in 2 GiB or so."""
+
+_COUNTERS = 1 << 12
 
 
 def gone(file: Path) -> SourceError:
@@ -90,10 +93,26 @@ class StoredEvents:
     files: tuple[str, ...]
     events: int = 0
 
-    @property
-    def may_be_packed(self) -> bool:
-        """Whether what is made of them may be shuffled in packs; of more, Spark sorts its own rows on disk."""
-        return self.events <= PACKED_EVENTS
+    def may_be_packed(self, key: str) -> bool:
+        """Whether their row changes may be shuffled in packs by a bigint column.
+
+        If very many share a value, Spark sorts its own rows on disk. A job reads that column, unless there are too few.
+        """
+        return self.events <= PACKED_OF_A_KEY or self._most_alike(key) <= PACKED_OF_A_KEY
+
+    def _most_alike(self, column: str) -> int:
+        """About how many row changes share a value of a bigint column, at most."""
+        form = pa.schema([(column, pa.int64())])
+
+        def counted(batches: Batches) -> Batches:
+            n = np.zeros(_COUNTERS, dtype=np.int64)
+            for batch in batches:
+                n += np.bincount(bucket_of(batch[column], _COUNTERS), minlength=_COUNTERS)
+            yield pa.record_batch([pa.array([n.tobytes()], pa.binary())], names=["n"])
+
+        own = self.rows((column,), lambda rows: rows.filter(pc.is_valid(rows[column])), form)
+        each = own.mapped(counted, "n binary").toArrow()["n"].to_pylist()
+        return int(sum((np.frombuffer(n, dtype=np.int64) for n in each), np.zeros(1, dtype=np.int64)).max())
 
     def rows(self, columns: Iterable[str], narrow: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> MadeByWorkers:
         """What a function makes of their row changes, some at a time: these columns, texts with dictionaries.
@@ -116,7 +135,8 @@ class StoredEvents:
             except FileNotFoundError as error:
                 raise gone(Path(path)) from error
 
-        return MadeByWorkers(self.spark, tuple((f, i) for f in self.files for i in range(parts)), read, schema)
+        pieces = tuple((f, i) for f in self.files for i in range(parts))
+        return MadeByWorkers(self.spark, pieces, read, schema, self.events)
 
 
 def row_groups(files: Iterable[Path]) -> list[tuple[str, int]] | None:

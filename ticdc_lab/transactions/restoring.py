@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs.keys import with_keys
-from ticdc_lab.engine.shuffle import SENT, Kernel, MadeByWorkers, by_key_beside
+from ticdc_lab.engine.shuffle import Kernel, MadeByWorkers, by_key_beside, is_sent
 from ticdc_lab.events import POSITION
 from ticdc_lab.events.schema import KEYS, OF_IMAGES, TRANSACTIONS, require_batch, require_columns
 from ticdc_lab.facts import LogFacts
@@ -142,10 +142,10 @@ def of_restored(
     events, places, complete_to
         As of :func:`restored_transactions`.
     stored
-        The same events in files, if they lie in some; read where ``places`` is a table.
+        The same events in files, if they lie in some; read where ``places`` is a table. Of very many a job is started.
     """
     rows: DataFrame | MadeByWorkers
-    if stored is not None and stored.may_be_packed and isinstance(places, pa.Table):
+    if stored is not None and isinstance(places, pa.Table) and stored.may_be_packed("commit_ts"):
         rows = stored.rows((*_READ, *NAMED_BY), _narrowed, _NARROW)
     else:
         rows = _changes(events, function="transactions").select(
@@ -187,7 +187,7 @@ def known_places(facts: LogFacts, events: DataFrame) -> DataFrame | pa.Table:
     none, places = pa.scalar(None, pa.int64()), facts.places
     stated = pc.if_else(pc.equal(places["kind"], "watermark"), places["last_ts"], none)
     known = places.select([*NAMED_BY, "place"]).append_column("resolved_ts", stated)
-    return known if known.nbytes <= SENT else log_places(events)
+    return known if is_sent(known, events.sparkSession) else log_places(events)
 
 
 def transaction_rows(events: DataFrame) -> DataFrame:
