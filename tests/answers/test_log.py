@@ -125,6 +125,8 @@ def test_a_command_says_what_the_method_says(part: Log, spark: SparkSession, com
     for place, limit in ((place, limit) for place in (said.output, told["limits"]) for limit in answer.limits):
         assert limit in place
     assert len(answer.limits) >= OF_PART[command]
+    numbers = [int(n) for n in re.findall(r"^    #(\d+)", said.stdout, re.M)]
+    assert numbers == sorted(numbers) and numbers[:1] == [1] * (command == "audit"), "findings as they are numbered"
     assert said.output.count("The recording holds no message of the partitions small 0 and small 2, though") == 1
     assert (
         sum("does not begin at offset 0 in the partitions small 1 (from 9 on): what" in s for s in told["limits"]) == 1

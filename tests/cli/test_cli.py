@@ -207,12 +207,15 @@ def test_advise_writes_a_changefeed_file(lab: Any, tmp_path: Path) -> None:
 
 
 def test_dispatch_names_rows_that_cannot_be_dispatched(lab: Any, tmp_path: Path) -> None:
-    """A column that a table lacks is TiCDC's own error, counted, with a null target."""
-    out = str(tmp_path / "d.jsonl")
-    said = lab(
-        "dispatch", CANAL, "--strategy", "columns", "--columns", "nope", "--partitions", "4", "--out", out, "--json"
-    )
-    assert sum(e["rows"] for e in json.loads(said.stdout)["errors"]) == 2101
+    """A column that a table lacks is TiCDC's own error, counted, with a null target; one that none has is refused."""
+    out, given = tmp_path / "d.jsonl", ("dispatch", CANAL, "--partitions", "4", "--out", str(tmp_path / "d.jsonl"))
+    said = lab(*given, "--strategy", "columns:nope", code=2)
+    assert "No row change of the log can be dispatched by the columns nope: [CDC:ErrDispatcherFailed]" in said.stderr
+    assert not out.exists()
+    told = json.loads(lab(*given, "--strategy", "columns", "--columns", "user_id", "--json").stdout)
+    lost = sum(e["rows"] for e in told["errors"])
+    assert all("columns not found" in e["dispatch_error"] for e in told["errors"])
+    assert lost == sum(e["target_partition"] is None and e["kind"] == "row" for e in lines(out)) == 2101 - 357
 
 
 def test_unknown_strategy_is_refused(lab: Any, tmp_path: Path) -> None:

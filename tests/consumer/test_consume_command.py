@@ -12,7 +12,10 @@ from conftest import golden
 from pyspark.sql import SparkSession
 
 import ticdc_lab
+from ticdc_lab.answers.compared import replayed
 from ticdc_lab.cli import main
+from ticdc_lab.consumer.replay import Replayed
+from ticdc_lab.consumer.replay_plan import TargetProgress
 
 ADD_COLUMN = 470603993604161536
 
@@ -48,6 +51,8 @@ def test_a_replay_stops_goes_on_and_is_judged(spark: SparkSession, tmp_path: Pat
     again = log.consume(sink[1])
     assert again.finding == consume(spark, *sink[:2]).stdout.splitlines()[0], "the method says the same sentence"
     assert again.finding.endswith("0 row changes in 0 commits. 1 of 5 tables differs from the log.")
+    some = Replayed("t", TargetProgress("transaction", "", {}), commits=1, changes=2, notes=())
+    assert [not again.details, "sent twice counts twice" in replayed(some, None).details[0]] == [True, True]
     third = consume(spark, *sink, "--mode", "row")
     assert third.exit_code == 2 and "begun in transaction mode" in third.stderr
 

@@ -156,7 +156,7 @@ def test_messages_at_one_offset_are_the_same_or_not(spark: SparkSession) -> None
     form = "topic string, partition int, offset bigint, key binary, value binary"
     unread = spark.createDataFrame([("t", *one) for one in [*bytes_at, (0, 11, None, None)]], form)
     [of_0, *others] = held_twice(named, unread)
-    assert of_0 == Twice("t", 0, n=1, first=9, last=9, differ=2, first_other=4, last_other=10)
+    assert of_0 == Twice("t", 0, n=1, first=9, last=9, differ=2, first_other=4, last_other=10, unread=1)
     assert others == held_twice(named)
     offsets = LogFacts.of(named.toArrow()).offsets
     assert are_twice(offsets) and not are_twice(offsets[:1]) and not are_twice(offsets[:0])
@@ -173,6 +173,10 @@ def test_of_messages_at_one_offset_the_same_and_different_ones_are_told_apart() 
     assert one.sentences(said=[(0, 1), (6, 9)]) == (same,)
     assert replace(one, n=0, first=None, last=None).sentences() == (other,)
     assert replace(one, differ=0, first_other=None, last_other=None).sentences() == (same,)
+    assert same.endswith("Here they count as delivered again.")
+    some, none = (replace(one, unread=n).sentences()[0].rpartition("changefeed. ")[2] for n in (1, 2))
+    assert some == "Here they count as delivered again; 1 of them could not be read, and count in no answer."
+    assert none == "2 of them could not be read, and count in no answer."
 
 
 _NAMED = ("op", "schema_name", "table_name", "query")
@@ -227,8 +231,8 @@ def test_messages_cut_out_of_a_file_qualify_what_is_called_complete(spark: Spark
     assert said["whole", True][0] == [] and not any("but for" in words for words in said["whole", True][1:])
     for sampled in (True, False):
         (gap,), *words = said["cut", sampled]
-        assert f"lacks 3 of the offsets between its first and its last, in 1 places ({at + 50}..{at + 52})" in gap
+        assert f"lacks 3 of the offsets between its first and its last, in 1 place ({at + 50}..{at + 52})" in gap
         assert all("but for what 3 missing offsets held" in sentence for sentence in words)
     (gap,), *words = said["damaged", True]
-    assert f"lacks 1 of the offsets between its first and its last, in 1 places ({at + 30})" in gap
+    assert f"lacks 1 of the offsets between its first and its last, in 1 place ({at + 30})" in gap
     assert all("but for what 1 unread message and 1 missing offset held" in sentence for sentence in words)

@@ -100,10 +100,11 @@ def finding(number: int, one: Mapping[Any, Any], messages: pd.DataFrame) -> Answ
 
 
 def lines(findings: pd.DataFrame, s: Summary, *, most: int) -> list[str]:
-    """Every guarantee with its findings, as a terminal shows them."""
+    """Every guarantee with its findings, as a terminal shows them: those that are broken come first, as numbered."""
     found = list(enumerate(findings.to_dict("records"), start=1))
-    out = []
-    for name, why in checks(s).items():
+    out, whys = [], checks(s)
+    for name in dict.fromkeys([*(f["guarantee"] for _, f in found), *whys]):
+        why = whys.get(name, "")
         mine = [(i, f) for i, f in found if f["guarantee"] == name]
         out.append(f"{'-' if why else 'x' if mine else '✓'} {name}: {why or count(len(mine), 'finding')}")
         out += [line(i, f) for i, f in mine[:most]]

@@ -9,6 +9,7 @@ import pandas as pd
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
+from ticdc_lab.answers.dispatching import AS_THEY_LIE
 from ticdc_lab.consumer.target_compare import ComparedTargets
 from ticdc_lab.events.tso import tso_words, utc_words
 from ticdc_lab.figures.theme import count
@@ -112,7 +113,8 @@ def replayed(done: Replayed, tables: Sequence[Compared] | None, *, qualified: st
         "target": done.target, "mode": p.mode, "applied_ts": p.ts, "ddl_ts": p.ddl_ts, "commits": done.commits,
         "changes": done.changes, "checked": tables is not None,
     }  # fmt: skip
-    return Answer("consume", "Is the target what the log says?", f"{words} {verdict}", frames, (), (), values)
+    details = (AS_THEY_LIE,) if done.changes else ()
+    return Answer("consume", "Is the target what the log says?", f"{words} {verdict}", frames, (), details, values)
 
 
 def _difference(d: Difference) -> dict[str, object]:

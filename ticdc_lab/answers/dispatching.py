@@ -16,6 +16,7 @@ from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.dispatch.rules import topic_of
 from ticdc_lab.dispatch.settings import dispatched
 from ticdc_lab.encode.export import write
+from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.figures.theme import count, percent
 
@@ -61,9 +62,11 @@ def moved(
             columns=None if columns is None else [*columns], catalog=catalog,
         )  # fmt: skip
     named = ["target_topic"] if changefeed is not None else ["alignment"] if by_conflict else []
+    rows = placed.where("kind = 'row'")
+    if columns is not None:
+        _require_any(rows, columns)
     if out:
         write(placed.select(*EVENTS.names, *ADDED, *named), out)
-    rows = placed.where("kind = 'row'")
     by = ["target_topic", "target_partition"] if topics else ["target_partition"]
     failed = rows.where("dispatch_error IS NOT NULL").groupBy("dispatch_error").agg(F.count(F.lit(1)).alias("rows"))
     frames = {
@@ -109,6 +112,16 @@ def _finding(load: pd.DataFrame, by: Sequence[str], partitions: int) -> str:
     where = count(partitions, "partition") + (f" of each of {topics} topics" if topics > 1 else "")
     most = percent(placed["count"].max(), n)
     return f"{count(n, 'row change goes', 'row changes go')} to {where}; the fullest takes {most}. {nowhere}".strip()
+
+
+def _require_any(rows: DataFrame, columns: Sequence[str]) -> None:
+    """Refuse columns by which not one row change is placed: no table has them."""
+    if small(rows.where("dispatch_error IS NULL").limit(1)).empty and len(first := small(rows.limit(1))):
+        raise DispatchError(
+            f"No row change of the log can be dispatched by the columns {', '.join(columns)}: "
+            f"{first['dispatch_error'].iloc[0]}.",
+            hint="Name columns that the tables have, exactly as they are written there.",
+        )
 
 
 def _shared(rows: DataFrame, changefeed: Changefeed) -> dict[str, list[str]]:

@@ -29,7 +29,7 @@ _UNDATED = (
     "watermark or check of order can say anything about them."
 )
 _LACKS = (
-    "Partition {partition} of {topic} lacks {n_missing} of the offsets {of}, in {gaps} places ({which}): compacted or "
+    "Partition {partition} of {topic} lacks {n_missing} of the offsets {of}, in {gaps} ({which}): compacted or "
     "expired in the broker, of an aborted transaction or its marks, or never kept. What they held is missing from "
     "every answer: a resolved_ts is the writer's promise, and what is called complete or whole is so but for them."
 )
@@ -40,8 +40,7 @@ _SPARSE = (
 )
 _TWICE = (
     "Partition {partition} of {topic} holds {n} {messages} twice, at offsets from {first} to {last}: a broker gives an "
-    "offset once, so the recording did it, as where two that overlap were put together, and no changefeed. Here they "
-    "count as delivered again."
+    "offset once, so the recording did it, as where two that overlap were put together, and no changefeed. {here}."
 )
 _DIFFER = (
     "Partition {partition} of {topic} holds different messages at {differ} of its offsets, the first {first_other}: a "
@@ -235,7 +234,11 @@ def lacking(decoded: DataFrame, expected: DataFrame) -> Lacking:
         .orderBy("topic", "partition")
     )
     rows = found.toArrow().to_pylist()
-    return Lacking(sum(row["n_missing"] for row in rows), tuple(_LACKS.format(of=_ASKED, **row) for row in rows))
+    return Lacking(sum(row["n_missing"] for row in rows), tuple(_lacks(of=_ASKED, **row) for row in rows))
+
+
+def _lacks(*, gaps: int, **said: object) -> str:
+    return _LACKS.format(gaps=f"{gaps} place{'s' * (gaps > 1)}", **said)
 
 
 def lacking_between(offsets: pa.Table, *, said: Container[Gap] = (), positions: bool = False) -> Lacking:
@@ -267,7 +270,7 @@ def lacking_between(offsets: pa.Table, *, said: Container[Gap] = (), positions: 
             which = ", ".join(f"{a}..{z}" if z > a else f"{a}" for a, z in own[:_GAPS_SAID])
             lost = sum(z - a + 1 for a, z in own)
             sentences.append(
-                _LACKS.format(topic=topic, partition=partition, n_missing=lost, gaps=len(own), which=which, of=_BETWEEN)
+                _lacks(topic=topic, partition=partition, n_missing=lost, gaps=len(own), which=which, of=_BETWEEN)
             )
     return Lacking(n, tuple(sentences))
 
@@ -432,12 +435,17 @@ class Twice:
     differ: int
     first_other: int | None
     last_other: int | None
+    unread: int = 0
+    """Of ``n`` those that could not be decoded."""
 
     def sentences(self, *, said: Iterable[tuple[int, int]] = ()) -> tuple[str, ...]:
         """What is said of it; nothing of different messages that all lie in a stretch of which that is said."""
         first, last = self.first_other, self.last_other
         known = first is None or last is None or any(a <= first and last <= z for a, z in said)
-        same = _TWICE.format(**asdict(self), messages="message" if self.n == 1 else "messages")
+        again = "Here they count as delivered again" if self.unread < self.n else ""
+        unread = f"{self.unread} of them could not be read, and count in no answer" if self.unread else ""
+        here = "; ".join(filter(None, (again, unread)))
+        same = _TWICE.format(**asdict(self), messages="message" if self.n == 1 else "messages", here=here)
         return (*([same] if self.n else []), *([] if known else [_DIFFER.format(**asdict(self))]))
 
 
@@ -461,10 +469,12 @@ def held_twice(events: DataFrame, quarantine: DataFrame | None = None) -> list[T
         messages = messages.unionByName(quarantine.select(*PARTITION, "offset", *unread))
     content = F.struct(*_CONTENT)
     each = messages.where("partition IS NOT NULL AND offset IS NOT NULL").groupBy(*POSITION)
-    alike = each.agg(F.count(F.lit(1)).alias("n"), (~F.min(content).eqNullSafe(F.max(content))).alias("other"))
+    told = (~F.min(content).eqNullSafe(F.max(content))).alias("other"), F.max(F.col("kind") == "unread").alias("unread")
+    alike = each.agg(F.count(F.lit(1)).alias("n"), *told)
     # of two messages one may hold more events
     other = F.max("other") | (F.min("n") < F.max("n"))
-    twice = alike.groupBy(*PARTITION, "offset").agg(F.max("n").alias("n"), other.alias("other")).where("n > 1")
+    of_offset = F.max("n").alias("n"), other.alias("other"), F.max("unread").alias("unread")
+    twice = alike.groupBy(*PARTITION, "offset").agg(*of_offset).where("n > 1")
     same, others = (F.when(which, F.col("offset")) for which in (~F.col("other"), F.col("other")))
     of_partition = twice.groupBy(*PARTITION).agg(
         F.sum(F.when(F.col("other"), 0).otherwise(F.col("n") - 1)).alias("n"),
@@ -473,5 +483,6 @@ def held_twice(events: DataFrame, quarantine: DataFrame | None = None) -> list[T
         F.count_if("other").alias("differ"),
         F.min(others).alias("first_other"),
         F.max(others).alias("last_other"),
+        F.coalesce(F.sum(F.when(F.col("unread") & ~F.col("other"), F.col("n") - 1)), F.lit(0)).alias("unread"),
     )
     return [Twice(**row) for row in of_partition.orderBy(*PARTITION).toArrow().to_pylist()]
