@@ -206,8 +206,7 @@ def ddl_events_on_all_partitions(log: Stated) -> Iterator[Event]:
     """MQ design, constraint 2.4: DDL events are broadcast to all partitions; canal and canal-json send them to
     partition 0 only.
 
-    A partition whose recorded events end before the DDL's commit_ts, or that was recorded only from later on, gives a
-    warning instead of an error.
+    A partition whose recording may end before the DDL, or begin behind it, gives a warning instead of an error.
     """
     identity = ("topic", "commit_ts", "schema_name", "table_name", "query")
     homes, topics = {(h.topic, h.partition): h for h in log.homes}, log.topics
@@ -220,9 +219,10 @@ def ddl_events_on_all_partitions(log: Stated) -> Iterator[Event]:
         seen = {d["partition"] for d in same}
         of = [h for h in (home.within(era) for home in topics[witness["topic"]]) if h is not None]
         only_0 = [h for h in of if h.partition == 0] or [Home(of[0].topic, 0)]
+        behind = max(homes[d["topic"], d["partition"]].stated_before(d["offset"]) for d in same)
         for home in only_0 if log.ddl_in_partition_0_only else of:
             if home.partition not in seen:
-                yield _lost_ddl(home, witness)
+                yield _lost_ddl(home, witness, behind=behind)
 
 
 @of_log("当 Kafka Partition ResolvedTS = DDL FinishedTS 时，向所有 partition 广播 DDL Event", "commit_ts", "watermarks")
@@ -349,8 +349,8 @@ def _delivery(s: Suspects, at: Ints) -> Texts:
     return np.where(s.first[at], "a change", "a change delivered again")
 
 
-def _lost_ddl(home: Home, witness: Event) -> Event:
-    covered = home.covers(witness)
+def _lost_ddl(home: Home, witness: Event, *, behind: int) -> Event:
+    covered = home.covers(witness, behind=behind)
     said = f"{home.words} lacks the DDL that partition {witness['partition']} holds: {_beginning(witness)}"
     where = {"table": _table(witness), "commit_ts": witness["commit_ts"], "partition": home.partition}
     if covered:

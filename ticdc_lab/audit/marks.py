@@ -416,6 +416,8 @@ class Home:
     first_offset: int | None = None
     first_ts: int | None = None
     last_ts: int | None = None
+    first_ddl: int | None = None
+    last_ddl: int | None = None
     offset: Ints = field(default_factory=_none)
     seq: Ints = field(default_factory=_none)
     ts: Ints = field(default_factory=_none)
@@ -423,6 +425,8 @@ class Home:
     """The first and the last of each stretch of offsets that it lacks."""
     admin: list[Event] = field(default_factory=list)
     """Its Admin events in order."""
+    in_era: bool = False
+    """It is what stands behind an Admin event, from that on."""
 
     @property
     def words(self) -> str:
@@ -451,25 +455,45 @@ class Home:
         if begin is None or begin >= end:
             return None
         own = (self.offset >= begin) & (self.offset < end)
-        return replace(self, first_offset=begin, offset=self.offset[own], seq=self.seq[own], ts=self.ts[own])
+        offset, seq, ts = self.offset[own], self.seq[own], self.ts[own]
+        return replace(self, first_offset=begin, in_era=bool(begins), offset=offset, seq=seq, ts=ts)
 
     def cover(self, place: Event) -> None:
         """Take the extent of one of its places into account."""
+        ddl = (("first_ddl", place["commit_ts"], min), ("last_ddl", place["last_ts"], max))
         for name, value, best in (
             ("first_offset", place["offset"], min),
             ("first_ts", place["commit_ts"], min),
             ("last_ts", place["last_ts"], max),
+            *(ddl if place["kind"] == "ddl" else ()),
         ):
             known = [v for v in (getattr(self, name), value) if v is not None]
             setattr(self, name, best(known, default=None))
 
-    def covers(self, ddl: Event) -> bool:
-        """Whether its recording reaches from before a DDL to behind it; not where nothing of it was recorded."""
+    def covers(self, ddl: Event, *, behind: int) -> bool:
+        """Whether its recording reaches from before a DDL to behind it; not where nothing of it was recorded.
+
+        Parameters
+        ----------
+        ddl
+            As another partition holds it.
+        behind
+            The greatest watermark before it there: when that was sent, all below it had reached every partition. DDL
+            come in order, and no watermark above one before it; rows and lower watermarks tell nothing.
+        """
         ts, first, offset, last = ddl["commit_ts"], self.first_ts, self.first_offset, self.last_ts
         if offset is None:
             return False
-        later = bool(offset) and first is not None and first > ts
-        return not (later or (last is not None and last < ts))
+        if not len(self.ts):
+            later = not is_first(offset) and first is not None and first > ts
+            return not (later or (last is not None and last < ts))
+        begun = self.in_era or is_first(offset) or bool(self.ts[0] < behind)
+        begun = begun or (self.first_ddl is not None and self.first_ddl < ts)
+        return begun and (bool(self.ts.max() > ts) or (self.last_ddl is not None and self.last_ddl > ts))
+
+    def stated_before(self, offset: int) -> int:
+        """The greatest watermark before an offset; NO_TS where none is."""
+        return int(self.ts[: np.searchsorted(self.offset, offset)].max(initial=NO_TS))
 
     def event(self, i: int) -> Event:
         """One of its watermarks."""
