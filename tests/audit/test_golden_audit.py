@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from conftest import events_frame, golden
 from pyspark.sql import functions as F
 from reference_decoder import decode_file
 
-from ticdc_lab.audit import audit
+from ticdc_lab.audit import audit, audit_table
 from ticdc_lab.dispatch import move_causes
+from ticdc_lab.dispatch.infer import move_causes_table
+from ticdc_lab.sources.load import load
 
 SMALL = "messages_open-protocol_small.jsonl.gz"
 MOVING = {
@@ -62,6 +66,31 @@ def test_a_clean_topic_gives_only_what_its_dispatch_rules_imply(events_of, name,
         assert moving[f.table] in f.message
         assert f.key is not None
         assert len(f.evidence) == 2
+
+
+PARTS = ((0, 1, 2, 3), (1, 2, 3), (0, 3), (2,))
+"""Partitions that are recorded; that the one behind the last is not there cannot be seen."""
+
+
+@pytest.mark.parametrize(
+    ("name", "protocol"), [(SMALL, "open-protocol"), ("messages_canal-json-tidb_small.jsonl.gz", "canal-json")]
+)
+def test_a_clean_topic_of_which_a_part_was_recorded_gives_no_error(spark, name, protocol):
+    """Whichever partitions, and from and up to wherever in each: what may lie outside is a warning at most."""
+    whole = load(spark, str(golden(name)), protocol=protocol).events.drop("columns", "before").toArrow()
+    partition, offset = (whole[c].to_numpy() for c in ("partition", "offset"))
+    found = set()
+    for seed in range(8):
+        chance = np.random.default_rng(seed)
+        kept = np.zeros(len(offset), dtype=bool)
+        for p in PARTS[seed % len(PARTS)]:
+            first, last = chance.integers(0, offset[partition == p].max() // 3, 2) * (seed > 3, seed % 2)
+            kept |= (partition == p) & (offset >= first) & (offset < offset[partition == p].max() - last)
+        part = whole.filter(pa.array(kept))
+        told = audit_table(part, protocol=protocol, causes=move_causes_table(part)).to_pylist()
+        assert [f for f in told if f["severity"] == "error"] == [], seed
+        found |= {f["guarantee"] for f in told}
+    assert found >= {"row_images_chain", "resolved_events_on_all_partitions", "rows_stay_in_one_partition"}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 from tiny_logs import ddl, found, mark, row
 
 from ticdc_lab.audit.history import ABSENT, IS_GONE, IS_OTHER, IS_THERE, SOME, UNKNOWN, torn
@@ -61,6 +62,15 @@ def test_what_stands_behind_a_watermark_that_all_have_was_sent_when_all_were_rec
     assert [f[0][1] for f in found([mark(0, 0, 3), *log], CHAIN)] == ["warning"], "when it came, not all were recorded"
     assert [f[0][1] for f in found([mark(0, 0, 4), *begun], CHAIN)] == ["error"]
     assert [f[0][1] for f in found([mark(0, 0, 4), *begun[:-1]], CHAIN)] == ["warning"], "partition 0 ends too early"
+
+
+def test_a_row_that_its_dispatch_rule_moves_may_have_been_where_nothing_was_recorded():
+    """Though the log has it in one partition alone."""
+    late = [row(0, 5, 1), row(0, 6, 5, "update", v="2"), mark(0, 7, 9), mark(1, 3, 9)]
+    whole = [e | {"offset": e["offset"] - (3 if e["partition"] else 5)} for e in late]
+    by_ts = pa.table({"schema_name": ["s"], "table_name": ["a"], "cause": ["the table is dispatched by ts"]})
+    said = [[f[0][1] for f in found(log, CHAIN, causes=why)] for log in (late, whole) for why in (None, by_ts)]
+    assert said == [["error"], ["warning"], ["error"], ["error"]]
 
 
 def test_what_only_a_partition_that_is_not_there_could_tell_is_a_warning():

@@ -82,6 +82,8 @@ class RowFindings:
         The messages that show it: partition, offset and commit_ts of the first, of the second.
     moved_from
         The change that a row moved away from, where a dispatch rule may explain it; else -1.
+    if_it_stays
+        Whether it holds only of a row that stays in its partition, which a dispatch rule may not let it.
     """
 
     by: Ints
@@ -90,6 +92,14 @@ class RowFindings:
     message: pa.Array
     evidence: Sequence[Shown]
     moved_from: Ints | None = None
+    if_it_stays: Bools | None = None
+
+
+def uncovered(found: RowFindings, which: Bools) -> RowFindings:
+    """Findings of which some may lie in what was not recorded: these are warnings."""
+    cut = sentence(found.message, ", or lies where the recording does not cover a partition")
+    severity = np.where(which, WARNING, found.severity)
+    return replace(found, message=chosen((which, cut), otherwise=found.message), severity=severity)
 
 
 def as_table(name: str, found: RowFindings, s: Suspects) -> pa.Table:
@@ -159,10 +169,13 @@ class Causes:
 
     def explain(self, found: RowFindings, s: Suspects) -> RowFindings:
         """Say the cause of each move; one that the rule implies, or may imply, is a warning."""
+        cause = pa.array(self.of_place, pa.string()).take(pa.array(s.place[found.by]))
+        known = np.asarray(cause.is_valid())
+        if found.if_it_stays is not None:
+            return uncovered(found, found.if_it_stays & (known | self.untold[s.place[found.by]]))
         if found.moved_from is None:
             return found
-        cause = pa.array(self.of_place, pa.string()).take(pa.array(s.place[found.by]))
-        moved, known = found.moved_from >= 0, np.asarray(cause.is_valid())
+        moved = found.moved_from >= 0
         wrong = moved & (self._is_misplaced(found.at, s) | self._is_misplaced(found.moved_from, s))
         explained, untold = moved & known & ~wrong, moved & self.untold[s.place[found.by]]
         because = sentence(found.message, " because ", cause)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
 
-from ticdc_lab.audit.findings import ERROR, WARNING, RowFindings, Texts, chosen, sentence
+from ticdc_lab.audit.findings import ERROR, WARNING, RowFindings, Texts, chosen, sentence, uncovered
 from ticdc_lab.audit.history import IS_GONE, IS_THERE, Suspects
 from ticdc_lab.audit.marks import Event, Home, Stated
 from ticdc_lab.events.arrays import Ints, runs
@@ -116,9 +116,9 @@ def row_images_chain(s: Suspects) -> RowFindings:
         (how == IS_THERE, sentence("an insert of a row that is there: ", since, ", left it")),
         otherwise=sentence("the image before the change is not the one that ", since, " left"),
     )
-    cut = np.where(covered, "", ", or lies where the recording does not cover a partition")
-    message = sentence(said, "; a change between them is lost, or one of them is wrong", cut)
-    return RowFindings(at, at, np.where(covered, ERROR, WARNING), message, [s.change(former), s.change(at)])
+    message = sentence(said, "; a change between them is lost, or one of them is wrong")
+    found = RowFindings(at, at, np.full(len(at), ERROR), message, [s.change(former), s.change(at)])
+    return replace(uncovered(found, ~covered), if_it_stays=s.if_it_stays[at])
 
 
 @of_rows("可能会发送重复的变更", "commit_ts")

@@ -181,6 +181,8 @@ class Suspects:
         The row's former change, where that does not leave what this one found; and how not (:data:`IS_GONE`, ..).
     covered
         What partitions hold between ``broken`` and it, DDL too, was recorded: all of them, of a row that moves.
+    if_it_stays
+        It is covered only if the row stays in its partition.
     """
 
     c: Changes
@@ -198,6 +200,7 @@ class Suspects:
     broken: Ints
     how: Ints
     covered: Bools
+    if_it_stays: Bools
 
     @cached_property
     def keyed(self) -> Bools:
@@ -450,10 +453,11 @@ def _surrounded(c: Changes, promises: Promises, *, has_commit_ts: bool) -> Suspe
     dated = np.bincount(c.row, c.commit_ts == NO_TS)[c.row] == 0
     linked = first & dated & (c.row_id != c.change_hash) & has_commit_ts
     broken, how = _broken_chains(c, _last(first, at, c.row), linked, place, promises)
+    covered, if_it_stays = _covered(c, broken, place, promises)
     return Suspects(
         c, promises, has_commit_ts, place, first, home, former, first_here, resolved, ddl,
         late=_late(c) if has_commit_ts else none, count=_count(c, promises), broken=broken, how=how,
-        covered=_covered(c, broken, place, promises),
+        covered=covered, if_it_stays=if_it_stays,
     )  # fmt: skip
 
 
@@ -472,18 +476,22 @@ def _broken_chains(c: Changes, former: Ints, asked: Bools, place: Ints, promises
     return broken, why
 
 
-def _covered(c: Changes, broken: Ints, place: Ints, promises: Promises) -> Bools:
-    """A row that is found in one partition alone had its other changes there, too, unless partitions are not there."""
-    found = np.zeros(len(c), dtype=bool)
+def _covered(c: Changes, broken: Ints, place: Ints, promises: Promises) -> tuple[Bools, Bools]:
+    """What is covered, and of that what a row may have had in a partition that was not recorded then, if it moves.
+
+    One that is found in a single partition had its other changes there, too, unless partitions are not there.
+    """
+    found, if_it_stays = np.zeros((2, len(c)), dtype=bool)
     at = np.flatnonzero(broken >= 0)
     was, here = broken[at], place[at]
     recorded, resolved = promises.recorded, promises.resolved
     i = resolved.last_before(promises.home[place[was]], c.offset[was], c.seq[was])
     mark = np.where(i >= 0, resolved.ts[i], NO_TS) if len(resolved.ts) else np.full(len(at), NO_TS)
     stays = ~_moves(c)[at] & ~recorded.is_part[here]
-    found[at] = stays | recorded.all_between(here, mark, c.commit_ts[at])
-    found[at] &= recorded.ddl_between(here, c.commit_ts[was], c.commit_ts[at])
-    return found
+    everywhere = recorded.all_between(here, mark, c.commit_ts[at])
+    known = recorded.ddl_between(here, c.commit_ts[was], c.commit_ts[at])
+    found[at], if_it_stays[at] = (stays | everywhere) & known, stays & ~everywhere & known
+    return found, if_it_stays
 
 
 def _moves(c: Changes) -> Bools:

@@ -41,8 +41,8 @@ _NO_KEY = "CAST(NULL AS STRING) AS key"
 _CAUSES = {
     **dict.fromkeys(("topic", *NAMES, "cause"), "string"), "partition": "int", "offset": "bigint", "seq": "int",
 }  # fmt: skip
-_MOVES = "rows_stay_in_one_partition"
-"""What a rule of dispatch may explain."""
+_MOVES, _CHAIN = "rows_stay_in_one_partition", "row_images_chain"
+"""What a rule of dispatch may explain: it moves rows, and their former changes lie in other partitions."""
 
 NOT_DISPATCHED = frozenset({"csv"})
 """Protocols of storage folders alone: a file is of one table, and no dispatcher chooses it, so none explains a move.
@@ -205,8 +205,9 @@ def audited(
     of_the_log = batches_of(_of_log(of_log, stated, most=max_per_guarantee), at_once=AT_ONCE)
     found = pa.concat_tables([judged_rows(of_rows, None), pa.Table.from_batches(of_the_log, FOUND)])
     if _are_explained(protocol) and pc.any(pc.equal(found["guarantee"], _MOVES)).as_py():
-        others = found.filter(pc.not_equal(found["guarantee"], _MOVES))
-        found = pa.concat_tables([others, judged_rows([_MOVES], causes())])
+        again = pc.is_in(found["guarantee"], pa.array([_MOVES, _CHAIN]))
+        names = [name for name in (_MOVES, _CHAIN) if pc.any(pc.equal(found["guarantee"], name)).as_py()]
+        found = pa.concat_tables([found.filter(pc.invert(again)), judged_rows(names, causes())])
     return _in_order(_keyed(found, _keys_at(_places(found), events)), max_per_guarantee)
 
 
