@@ -89,12 +89,17 @@ def test_what_somebody_else_commits_is_seen(spark: SparkSession, tmp_path: Path)
     assert {json.loads(f.stats)["numRecords"] for f in known.now(spark, path)} == {1, 4}
 
 
-def test_a_number_is_taken_once_whoever_has_given_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_number_is_taken_once_whoever_has_given_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By this process before, by another since its last look, or by Delta's own writer."""
     path, known = str(tmp_path / "t"), KnownFiles()
     DeltaTable.createIfNotExists(spark).location(path).addColumn("id", "bigint").execute()
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup
+    before = len(jobs())
     assert known.number(spark, path, "a") == -1
     assert known.commit(spark, path, [written(tmp_path, 1)], note="ours", once=("a", 3))
+    assert len(jobs()) == before, "all commits since the first are read, so Delta is not asked"
     assert not known.commit(spark, path, [written(tmp_path, 1)], note="ours", once=("a", 3))
     assert KnownFiles().commit(spark, path, [written(tmp_path, 2)], note="theirs", once=("a", 4))
     assert not known.commit(spark, path, [written(tmp_path, 2)], note="ours", once=("a", 4))
@@ -103,6 +108,8 @@ def test_a_number_is_taken_once_whoever_has_given_it(spark: SparkSession, tmp_pa
     assert not known.commit(spark, path, [written(tmp_path, 3)], note="ours", once=("a", 5))
     assert known.commit(spark, path, [written(tmp_path, 9)], note="ours", once=("b", 1))
     assert rows(spark, path) == [1, 2, 3, 9] and known.number(spark, path, "b") == 1
+    monkeypatch.setattr(delta_log, "_COMMITS", 0)  # as of very many, or where the first are removed
+    assert [KnownFiles().number(spark, path, name) for name in "abc"] == [5, 1, -1]
 
 
 @pytest.mark.parametrize("before", [[], [1]], ids=["asked for the first time", "known"])

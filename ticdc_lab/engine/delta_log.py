@@ -45,11 +45,15 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """What a version of a table has: its files by name, and the numbers of commits that have been asked for."""
+    """What a version of a table has: its files by name, and the numbers of commits by theirs.
+
+    These are all where every commit since the table's first was read, else those that were asked for.
+    """
 
     number: int
     files: dict[str, DataFile]
     once: dict[str, int]
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +200,12 @@ class KnownFiles:
         return _committed(jvm, transaction, actions, "Overwrite", note, may_come_second=True)
 
     def _number(self, table: str, transaction: Any, name: str) -> int:
-        known = self._at(table, transaction).once
-        if name in known:
+        at = self._at(table, transaction)
+        if at.whole or name in at.once:
             transaction.readTxn().addOne(name)  # else a commit of this name that comes between would not be noticed
-        else:
-            known[name] = int(transaction.txnVersion(name))
-        return known[name]
+        else:  # a job
+            at.once[name] = int(transaction.txnVersion(name))
+        return at.once.get(name, -1)
 
     def _at(self, table: str, transaction: Any) -> _Version:
         """The version that a transaction has read."""
@@ -212,12 +216,12 @@ class KnownFiles:
         few = known.number < version <= known.number + _COMMITS
         since = _commits(table, known.number + 1, version) if few else None
         if since is not None:
-            found = _Version(version, known.files.copy(), known.once.copy())
+            found = _Version(version, known.files.copy(), known.once.copy(), known.whole)
             for commit in since:
                 _apply(found, commit)
         else:  # ``filterFiles`` of Delta's transactions would leave out the statistics
             files = {str(add.path()): _read(add) for add in snapshot.allFiles().collectAsList()}
-            found = _Version(version, files, {})
+            found = _Version(version, files, {}, whole=False)
         self._of[table] = found
         return found
 
@@ -249,7 +253,7 @@ def _apply(to: _Version, commit: str) -> None:
             to.files[found.name] = found
         elif (remove := action.get("remove")) is not None:
             to.files.pop(remove["path"], None)
-        elif (txn := action.get("txn")) is not None and txn["appId"] in to.once:
+        elif (txn := action.get("txn")) is not None:
             to.once[txn["appId"]] = txn["version"]
 
 

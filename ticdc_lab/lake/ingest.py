@@ -146,7 +146,7 @@ def read_state(tables: Tables) -> IngestState:
 def write_state(tables: Tables, state: IngestState) -> None:
     """Replace the table ``watermarks``, which says that the batch is done."""
     more = {"batch_id": state.batch_id, "complete_ts": state.complete_ts}
-    schema = schemas(tables.spark)["watermarks"]
+    schema = schemas()["watermarks"]
     rows = [Row(**{name: (f | more)[name] for name in schema.names}) for f in state.facts]
     if (place := local_path(tables.folder)) is not None:
         file = LakeFile(str(place), "watermarks", arrow_schema(schema))
@@ -259,11 +259,12 @@ def ingest(
             require_seen(spark, place)
         origin = _origin_of(tables, source, protocol, options, known)
         told = str(origin["protocol"])
-        create(tables, protocol=told)
-        if "format" in origin:  # what earlier versions wrote bears no mark
-            require_own_commits(tables)
-        steps = begun(tables, protocol=told, known=known, said=said)
-        _require_checkpoint(tables, steps.state)
+        steps = Steps(tables, told, known, said)
+        if not create(tables, protocol=told):  # else five tables would be read to find that nothing is in them
+            if "format" in origin:  # what earlier versions wrote bears no mark
+                require_own_commits(tables)
+            steps = begun(tables, protocol=told, known=known, said=said)
+            _require_checkpoint(tables, steps.state)
         stream = kafka.read_stream(spark, source, bounded)
         writer = stream.writeStream.foreachBatch(steps)
         writer = writer.option("checkpointLocation", tables.path("_checkpoint"))
@@ -329,7 +330,7 @@ class Steps:
 
     def _passed(self, tables: Tables, messages: DataFrame, batch_id: int) -> tuple[list[Facts], list[dict[str, Any]]]:
         """The same in one pass over the messages; and where each partition's messages lie."""
-        forms = {name: arrow_schema(form) for name, form in schemas(tables.spark).items() if name in _PASSED}
+        forms = {name: arrow_schema(form) for name, form in schemas().items() if name in _PASSED}
         place = str(local_path(tables.folder))
         task = passing(place, forms, decoder(self.protocol, known=self.known), batch_id)
         sent = messages.withColumn("headers", F.to_json("headers")).coalesce(parallelism(tables.spark))

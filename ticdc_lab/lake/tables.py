@@ -11,11 +11,13 @@ import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 from ticdc_lab.codecs import Known, decode
@@ -27,7 +29,7 @@ from ticdc_lab.engine.columns import named
 from ticdc_lab.engine.delta_log import DataFile, KnownFiles
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.schema import CHECKSUMS, EVENTS, KEYS, MESSAGES, QUARANTINE, TRANSACTIONS
-from ticdc_lab.facts.watermarks import partition_watermarks
+from ticdc_lab.facts.schemas import PARTITIONS, arrow_of
 from ticdc_lab.lake.one_pass import PASSED, Passed, merging
 from ticdc_lab.sources.places import local_path
 
@@ -145,7 +147,7 @@ def _set(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 
 def require_own_commits(tables: Tables) -> None:
     """Raise :class:`SourceError` if somebody else has changed what the tables hold, and did not take it back."""
-    for name in schemas(tables.spark):
+    for name in schemas():
         if not DeltaTable.isDeltaTable(tables.spark, tables.path(name)):
             continue
         history = DeltaTable.forPath(tables.spark, tables.path(name)).history()
@@ -181,15 +183,18 @@ def foreign_commit(commits: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | 
     return found
 
 
-def create(tables: Tables, *, protocol: str) -> None:
-    """Make the tables that are not there yet."""
-    for name, schema in schemas(tables.spark).items():
+def create(tables: Tables, *, protocol: str) -> bool:
+    """Make the tables that are not there yet; whether none was."""
+    anew = True
+    for name, schema in schemas().items():
         if name != "table_versions" or protocol == "simple":
             _forget_unborn(tables.path(name))
+            anew = anew and not DeltaTable.isDeltaTable(tables.spark, tables.path(name))
             made = DeltaTable.createIfNotExists(tables.spark).location(tables.path(name)).addColumns(schema)
             for what, value in _PROPERTIES.items():
                 made = made.property(f"delta.{what}", value)
             made.execute()
+    return anew
 
 
 def _forget_unborn(path: str) -> None:
@@ -199,9 +204,10 @@ def _forget_unborn(path: str) -> None:
         shutil.rmtree(log)
 
 
-def schemas(spark: SparkSession) -> dict[str, StructType]:
+@cache
+def schemas() -> Mapping[str, StructType]:
     """The tables' columns: the contracts, and the batch."""
-    progress = spark.createDataFrame([], EVENTS).transform(partition_watermarks).schema
+    progress = from_arrow_schema(arrow_of(PARTITIONS))
     return {
         "messages": StructType([*MESSAGES.fields, BATCH]),
         "table_versions": StructType([*TABLES.fields, BATCH]),
@@ -314,7 +320,7 @@ def merged_files(tables: Tables, *, complete_ts: int | None) -> int:
     Readers of an earlier version go on reading the files that it has. A table of which somebody else has put files
     together meanwhile stays as it is.
     """
-    place, forms = str(local_path(tables.folder)), schemas(tables.spark)
+    place, forms = str(local_path(tables.folder)), schemas()
     bounds = {"messages": None, "events": None, "transactions": -1 if complete_ts is None else complete_ts}
     found = {name: to_merge(tables.files(name), below_ts=ts) for name, ts in bounds.items()}
     rows = [(name, [f.name for f in part]) for name, parts in found.items() for part in parts]
@@ -334,7 +340,7 @@ def merged_files(tables: Tables, *, complete_ts: int | None) -> int:
 def vacuumed(tables: Tables) -> None:
     """Remove files that no version of the last :data:`RETENTION` holds, those of passes that were cut short too."""
     with _set(tables.spark, _LISTING, str(4 * parallelism(tables.spark))):  # Spark's own is 10,000 tasks for a folder
-        for name in schemas(tables.spark):
+        for name in schemas():
             if DeltaTable.isDeltaTable(tables.spark, tables.path(name)):
                 DeltaTable.forPath(tables.spark, tables.path(name)).vacuum()
 
