@@ -479,7 +479,8 @@ class Home:
             As another partition holds it.
         behind
             The greatest watermark before it there: when that was sent, all below it had reached every partition. DDL
-            come in order, and no watermark above one before it; rows and lower watermarks tell nothing.
+            come in order, and no watermark above one before it; rows and lower watermarks tell nothing. One of the
+            same commit_ts is this one, with another text.
         """
         ts, first, offset, last = ddl["commit_ts"], self.first_ts, self.first_offset, self.last_ts
         if offset is None:
@@ -488,8 +489,8 @@ class Home:
             later = not is_first(offset) and first is not None and first > ts
             return not (later or (last is not None and last < ts))
         begun = self.in_era or is_first(offset) or bool(self.ts[0] < behind)
-        begun = begun or (self.first_ddl is not None and self.first_ddl < ts)
-        return begun and (bool(self.ts.max() > ts) or (self.last_ddl is not None and self.last_ddl > ts))
+        begun = begun or (self.first_ddl is not None and self.first_ddl <= ts)
+        return begun and (bool(self.ts.max() > ts) or (self.last_ddl is not None and self.last_ddl >= ts))
 
     def stated_before(self, offset: int) -> int:
         """The greatest watermark before an offset; NO_TS where none is."""
