@@ -39,7 +39,6 @@ sys.path.insert(0, str(Path(__file__).parent / "browser"))
 import broker as brokers
 import engines
 import killing
-import reference_decoder
 from checked_figures import every_figure_is_plotlys
 from cluster import UNVERIFIED
 from lab_fixtures import lab, pictures
@@ -270,9 +269,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]
 
 @pytest.fixture(scope="module")
 def events_of(spark: SparkSession) -> Any:
-    """``events_of("messages_open-protocol_small.jsonl.gz")``: a golden topic as events, by the reference decoder.
+    """``events_of("messages_open-protocol_small.jsonl.gz")``: a golden topic as events.
 
-    Of 52,000 rows it takes seconds; there tests/codecs/test_golden.py holds that the kernel gives the same.
+    tests/codecs/test_golden.py holds that they are, field by field, those of a decoder that shares no code.
     """
     return partial(_golden_events, spark)
 
@@ -281,10 +280,8 @@ def events_of(spark: SparkSession) -> Any:
 def _golden_events(spark: SparkSession, name: str) -> DataFrame:
     """Decoded and hashed once a session: without a file each query on the embedded engine would do it anew."""
     protocol = "open-protocol" if "open-protocol" in name else "canal-json"
-    if "bank" in name:
-        events = load(spark, str(golden(name)), protocol=protocol).events
-        return computed(events.select(*EVENTS.names).transform(with_keys))
-    return computed(events_frame(spark, reference_decoder.decode_file(golden(name), protocol)))
+    events = load(spark, str(golden(name)), protocol=protocol).events
+    return computed(events.select(*EVENTS.names).transform(with_keys))
 
 
 def computed(frame: DataFrame) -> DataFrame:
