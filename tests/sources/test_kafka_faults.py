@@ -163,8 +163,8 @@ def test_headers_may_hold_anything(spark: SparkSession, broker: Broker, tmp_path
     text = "org.apache.kafka.common.serialization.ByteArraySerializer"
     given = {"bootstrap.servers": f"127.0.0.1:{broker.plain}", "key.serializer": text, "value.serializer": text}
     producer = jvm.org.apache.kafka.clients.producer.KafkaProducer(given)
-    values = [bytes(r["value"]) for r in load(spark, str(golden(OPEN))).messages.where("partition = 0").head(4)]
-    keys = [bytes(r["key"]) for r in load(spark, str(golden(OPEN))).messages.where("partition = 0").head(4)]
+    some = load(spark, str(golden(OPEN))).messages.where("partition = 0").head(4)
+    keys, values = ([bytes(row[name]) for row in some] for name in ("key", "value"))
     try:
         for n, (key, value) in enumerate(zip(keys, values, strict=True)):
             record = jvm.org.apache.kafka.clients.producer.ProducerRecord("headers", bytearray(key), bytearray(value))
