@@ -116,6 +116,8 @@ def test_a_lost_watermark_or_ddl_between_admin_events_is_found():
     """The partitions of each time are held to what the others of that time state."""
     lacks = [e for e in EXPANDED if not (e["partition"] == 1 and e["kind"] == "ddl")]
     assert [f[0][0] for f in found(lacks, "ddl_events_on_all_partitions")] == ["ddl_events_on_all_partitions"]
+    before = [mark(0, 0, 1), ddl(0, 1, 2), admin(0, 2, 2), mark(1, 0, 1), admin(1, 1, 2), mark(0, 3, 9), mark(1, 2, 9)]
+    assert [f[0][1] for f in found(before, "ddl_events_on_all_partitions")] == ["error"]
     late = [*[e for e in EXPANDED if e["kind"] != "ddl"], mark(0, 7, 7), mark(0, 8, 8), mark(1, 6, 8)]
     name = "resolved_events_on_all_partitions"
     assert [f[0] for f in found(late, name)] == [(name, "error", None, None, 7, 1, 6)]

@@ -72,6 +72,36 @@ def test_a_ddl_that_a_partition_lacks_is_found():
     ]
 
 
+def test_what_was_delivered_again_does_not_show_how_far_a_recording_reaches():
+    """A watermark below those before a second delivery comes before it; an older DDL delivered again begins nothing."""
+    name = "ddl_events_on_all_partitions"
+    again = [ddl(0, 1, 20), mark(0, 2, 22), mark(0, 3, 25), mark(0, 4, 30), ddl(0, 5, 20), mark(0, 6, 40)]
+    cut = [mark(1, 7, 22), mark(1, 8, 25)]
+    assert [f[0][1] for f in found([mark(0, 0, 10), *again, *cut], name)] == ["warning"]
+    assert [f[0][1] for f in found([mark(0, 0, 10), *again, *cut, mark(1, 9, 40)], name)] == ["error"]
+    both = [mark(0, 0, 5), ddl(0, 1, 10, "A"), ddl(0, 2, 20, "B"), mark(0, 3, 30), ddl(0, 4, 10, "A"), mark(0, 5, 40)]
+    late = [ddl(1, 8, 30, "C"), ddl(1, 9, 10, "A"), mark(1, 10, 40)]
+    told = {(f[0][4], f[0][5]): f[0][1] for f in found([*both, *late], name)}
+    assert told == {(20, 1): "warning", (30, 0): "error"}
+
+
+def test_of_the_ddl_of_one_moment_each_table_has_its_own():
+    """One that a partition holds does not say that its recording reaches over another's."""
+    name = "ddl_events_on_all_partitions"
+    two = [mark(0, 0, 10), ddl(0, 1, 20, "A", table="a"), ddl(0, 2, 20, "B", table="b"), mark(0, 3, 30)]
+    ends, begins = [mark(1, 0, 10), ddl(1, 1, 20, "A", table="a")], [ddl(1, 8, 20, "B", table="b"), mark(1, 9, 30)]
+    assert [f[0][1:3] for f in found([*two, *ends], name)] == [("warning", "s.b")]
+    assert [f[0][1:3] for f in found([*two, *begins], name)] == [("warning", "s.a")]
+    assert [f[0][1:3] for f in found([*two, *ends, mark(1, 2, 30)], name)] == [("error", "s.b")]
+
+
+def test_a_ddl_without_an_offset_is_found_too():
+    """As in Parquet of which nobody knows the offsets."""
+    name = "ddl_events_on_all_partitions"
+    events = [ddl(0, 0, 5) | {"offset": None}, mark(0, 1, 9), mark(1, 0, 3), mark(1, 1, 9)]
+    assert [f[0][1] for f in found(events, name)] == ["error"]
+
+
 def test_canal_json_sends_ddl_to_partition_0_by_design():
     """Only partition 0 must hold it; a DDL that is elsewhere and not there is found."""
     name = "ddl_events_on_all_partitions"

@@ -54,6 +54,14 @@ def test_what_another_partition_may_have_held_is_a_warning():
     assert [f[0][1] for f in found(whole, CHAIN)] == ["error"]
 
 
+def test_without_watermarks_a_partition_that_is_not_there_may_just_be_empty():
+    """So its absence excuses nothing; a protocol without them leaves few tables' partitions empty."""
+    log = [row(0, 0, 1), row(3, 0, 2, key="2"), row(3, 1, 3, "update", key="2", v="2"), row(0, 1, 9, key="3")]
+    assert [f[0][1] for f in found(log, CHAIN, protocol="canal")] == ["error"]
+    marked = [*log, mark(0, 2, 9), mark(3, 2, 9)]
+    assert [f[0][1] for f in found(marked, CHAIN, protocol="canal-json")] == ["warning"]
+
+
 def test_what_stands_behind_a_watermark_that_all_have_was_sent_when_all_were_recorded():
     """A partition that begins late holds what was sent after a watermark above its first; up to its last, all."""
     log = [row(0, 1, 1), row(1, 9, 5, "update", v="2"), mark(1, 8, 3), mark(1, 10, 7), mark(0, 2, 7)]

@@ -65,7 +65,8 @@ def test_report_answers_in_sentences() -> None:
         in text
     )
     qualified = "complete but for what 1 unread message held up to"
-    assert f"{qualified} 2023-11-14 22:13:20.000 UTC (resolved_ts {ts(0)}); 10 row changes lie beyond." in text
+    above = "10 row changes lie above their tables' resolved_ts."
+    assert f"{qualified} 2023-11-14 22:13:20.000 UTC (resolved_ts {ts(0)}); {above}" in text
     assert "The log has 1 error about 1 guarantee." in text
     assert "1 of 20 transactions are pending" in text
 
@@ -215,7 +216,7 @@ def test_a_list_cut_short_is_no_exact_number() -> None:
     many = pd.concat([whole.contents] * (HELD // len(whole.contents) + 1), ignore_index=True)
     tables = pd.concat([whole.tables.assign(unresolved_rows=0)] * POINTS, ignore_index=True)
     text = parsed(render(replace(whole, contents=many, tables=tables))).text
-    assert "log holds at least" in text and "no row change lies beyond" not in text
+    assert "log holds at least" in text and "no row change lies above" not in text
     assert "holds at least" not in parsed(render(whole)).text
 
 

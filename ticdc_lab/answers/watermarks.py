@@ -71,10 +71,12 @@ def complete_to(s: Summary, *, with_ts: bool = True) -> str:
     least = int(stated.min())
     open_rows = int(s.tables["unresolved_rows"].sum()) if len(s.tables) else 0
     is_cut = len(s.tables) >= POINTS
-    beyond = "" if is_cut else "; no row change lies beyond"
+    beyond = "" if is_cut else "; no row change lies above its table's resolved_ts"
     if open_rows:
         least_open = "at least " if is_cut else ""
-        beyond = f"; {least_open}{count(open_rows, 'row change lies', 'row changes lie')} beyond"
+        beyond = (
+            f"; {least_open}{count(open_rows, 'row change lies', 'row changes lie')} above their tables' resolved_ts"
+        )
     stated_ts = f" (resolved_ts {least})" if with_ts else ""
     return f"It is complete{but_for(s.counts)} up to {utc_words(least)}{stated_ts}{beyond}."
 

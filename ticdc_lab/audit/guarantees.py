@@ -17,7 +17,7 @@ import numpy as np
 
 from ticdc_lab.audit.findings import ERROR, WARNING, RowFindings, Texts, chosen, sentence, uncovered
 from ticdc_lab.audit.history import IS_GONE, IS_THERE, Suspects
-from ticdc_lab.audit.marks import Event, Home, Stated
+from ticdc_lab.audit.marks import Event, Home, Stated, offset_of
 from ticdc_lab.events.arrays import Ints, runs
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.tso import physical_ms
@@ -212,17 +212,17 @@ def ddl_events_on_all_partitions(log: Stated) -> Iterator[Event]:
     homes, topics = {(h.topic, h.partition): h for h in log.homes}, log.topics
     each: dict[tuple[Any, ...], list[Event]] = {}
     for d in log.ddl:
-        era = homes[d["topic"], d["partition"]].era(d["offset"])
+        era = homes[d["topic"], d["partition"]].era(offset_of(d))
         each.setdefault((era, *(d[c] for c in identity)), []).append(d)
     for (era, *_), same in each.items():
-        witness = min(same, key=lambda d: (d["partition"], d["offset"]))
+        witness = min(same, key=lambda d: (d["partition"], offset_of(d)))
         seen = {d["partition"] for d in same}
         of = [h for h in (home.within(era) for home in topics[witness["topic"]]) if h is not None]
         only_0 = [h for h in of if h.partition == 0] or [Home(of[0].topic, 0)]
-        behind = max(homes[d["topic"], d["partition"]].stated_before(d["offset"]) for d in same)
+        behind = {homes[d["topic"], d["partition"]].stated_before(offset_of(d)) for d in same}
         for home in only_0 if log.ddl_in_partition_0_only else of:
             if home.partition not in seen:
-                yield _lost_ddl(home, witness, behind=behind)
+                yield _lost_ddl(home, witness, covered=any(home.covers(witness, behind=ts) for ts in behind))
 
 
 @of_log("当 Kafka Partition ResolvedTS = DDL FinishedTS 时，向所有 partition 广播 DDL Event", "commit_ts", "watermarks")
@@ -349,8 +349,7 @@ def _delivery(s: Suspects, at: Ints) -> Texts:
     return np.where(s.first[at], "a change", "a change delivered again")
 
 
-def _lost_ddl(home: Home, witness: Event, *, behind: int) -> Event:
-    covered = home.covers(witness, behind=behind)
+def _lost_ddl(home: Home, witness: Event, *, covered: bool) -> Event:
     said = f"{home.words} lacks the DDL that partition {witness['partition']} holds: {_beginning(witness)}"
     where = {"table": _table(witness), "commit_ts": witness["commit_ts"], "partition": home.partition}
     if covered:

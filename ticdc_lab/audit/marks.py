@@ -193,13 +193,17 @@ class Recorded:
         topics: dict[str, list[_Extent]] = {}
         for (topic, _), extent in homes.items():
             topics.setdefault(topic, []).append(extent)
-        parts = absent_partitions(facts.homes)
+        # without watermarks, which go to all of them, a partition that is not there may just be empty
+        marked = {
+            topic for (topic, _), own in zip(facts.homes, facts.watermarks.parts(), strict=True) if own.stop > own.start
+        }
+        parts = {topic for topic in absent_partitions(facts.homes) if topic in marked}
         spans = {topic: (max(e.since for e in own), min(e.until for e in own)) for topic, own in topics.items()}
         spans |= dict.fromkeys(parts, (_ALWAYS, NO_TS))
         of_place = [spans[p["topic"]] for p in places]
         zeroth = [homes.get((p["topic"], 0), _Extent(_ALWAYS, _ALWAYS, NO_TS)) for p in places]
         elsewhere = [protocol in DDL_IN_PARTITION_0_ONLY and p["partition"] != 0 for p in places]
-        ddl = [(e.first_ts, e.until) if far else (NO_TS, _ALWAYS) for e, far in zip(zeroth, elsewhere, strict=True)]
+        ddl = [(e.ddl_since, e.until) if far else (NO_TS, _ALWAYS) for e, far in zip(zeroth, elsewhere, strict=True)]
         return cls(
             since=_ints(a for a, _ in of_place),
             until=_ints(z for _, z in of_place),
@@ -221,12 +225,12 @@ class Recorded:
 
 @dataclass(slots=True)
 class _Extent:
-    """What was recorded of a partition: behind its first watermark, with its first commit_ts, up to its greatest
-    watermark. NO_TS for the first two where it begins with its first message.
+    """What was recorded of a partition: behind its first watermark, its DDL from the first or that watermark on, up to
+    its greatest watermark. NO_TS for the first two where it begins with its first message.
     """
 
     since: int = NO_TS
-    first_ts: int = _ALWAYS
+    ddl_since: int = _ALWAYS
     until: int = NO_TS
 
 
@@ -238,14 +242,16 @@ def _extents_of_homes(facts: LogFacts) -> dict[tuple[str, int], _Extent]:
         home = p["topic"], p["partition"]
         offsets[home] = min(offsets.get(home, _ALWAYS), p["offset"] or 0)
         if p["commit_ts"] is not None:
-            found[home].first_ts = min(found[home].first_ts, p["commit_ts"])
             found[home].until = max(found[home].until, p["last_ts"])
+    ddl = ddl_by_home(facts)
     for (home, extent), own in zip(found.items(), facts.watermarks.parts(), strict=True):
         ts = facts.watermarks.ts[own]
         if is_first(offsets[home]):
-            extent.first_ts = NO_TS
+            extent.ddl_since = NO_TS
         else:
             extent.since = int(ts[0]) if len(ts) else _ALWAYS
+            # rows come in no order of commit_ts, so the first of them tells nothing
+            extent.ddl_since = min([extent.since, *(int(d["commit_ts"]) for d in ddl.get(home, [])[:1])])
         # without a watermark nothing is promised: up to its last event it is taken as whole
         extent.until = int(ts.max()) if len(ts) else extent.until if extent.until != NO_TS else _ALWAYS
     return found
@@ -319,6 +325,19 @@ def dated_ddl(facts: LogFacts) -> Facts:
     """The DDL that have a commit_ts."""
     found: Facts = facts.ddl.filter(pc.is_valid(facts.ddl["commit_ts"])).to_pylist()
     return found
+
+
+def ddl_by_home(facts: LogFacts) -> dict[tuple[str, int], Facts]:
+    """Those of each topic and partition, in order of their offsets."""
+    found: dict[tuple[str, int], Facts] = {}
+    for d in sorted(dated_ddl(facts), key=offset_of):
+        found.setdefault((d["topic"], d["partition"]), []).append(d)
+    return found
+
+
+def offset_of(event: Event) -> int:
+    """Its offset; what has none stands before all others."""
+    return -1 if event["offset"] is None else int(event["offset"])
 
 
 def _extents(places: pa.Table) -> pa.Table:
@@ -416,8 +435,10 @@ class Home:
     first_offset: int | None = None
     first_ts: int | None = None
     last_ts: int | None = None
-    first_ddl: int | None = None
-    last_ddl: int | None = None
+    ddl: Facts = field(default_factory=list)
+    """Its DDL in order."""
+    is_there: bool = False
+    """Something of it was recorded."""
     offset: Ints = field(default_factory=_none)
     seq: Ints = field(default_factory=_none)
     ts: Ints = field(default_factory=_none)
@@ -427,6 +448,8 @@ class Home:
     """Its Admin events in order."""
     in_era: bool = False
     """It is what stands behind an Admin event, from that on."""
+    ends_era: bool = False
+    """It is what stands before one, up to that."""
 
     @property
     def words(self) -> str:
@@ -441,7 +464,7 @@ class Home:
 
     def era(self, offset: int) -> int:
         """In which era an offset lies; see :func:`admin_events`."""
-        return max((int(e["era"]) for e in self.admin if e["offset"] < offset), default=0)
+        return max((int(e["era"]) for e in self.admin if offset_of(e) < offset), default=0)
 
     def within(self, era: int) -> Home | None:
         """What stands of it in an era; None where it does not count."""
@@ -451,21 +474,24 @@ class Home:
         if era and (not begins or self.partition >= begins[0]["partition_count"]):
             return None
         begin = begins[0]["offset"] if begins else self.first_offset
-        end = min((e["offset"] for e in self.admin if e["era"] > era), default=np.iinfo(np.int64).max)
+        ends = [e["offset"] for e in self.admin if e["era"] > era]
+        end = min(ends, default=np.iinfo(np.int64).max)
         if begin is None or begin >= end:
             return None
         own = (self.offset >= begin) & (self.offset < end)
         offset, seq, ts = self.offset[own], self.seq[own], self.ts[own]
-        return replace(self, first_offset=begin, in_era=bool(begins), offset=offset, seq=seq, ts=ts)
+        ddl = [d for d in self.ddl if begin <= offset_of(d) < end]
+        return replace(
+            self, first_offset=begin, in_era=bool(begins), ends_era=bool(ends), offset=offset, seq=seq, ts=ts, ddl=ddl
+        )
 
     def cover(self, place: Event) -> None:
         """Take the extent of one of its places into account."""
-        ddl = (("first_ddl", place["commit_ts"], min), ("last_ddl", place["last_ts"], max))
+        self.is_there = True
         for name, value, best in (
             ("first_offset", place["offset"], min),
             ("first_ts", place["commit_ts"], min),
             ("last_ts", place["last_ts"], max),
-            *(ddl if place["kind"] == "ddl" else ()),
         ):
             known = [v for v in (getattr(self, name), value) if v is not None]
             setattr(self, name, best(known, default=None))
@@ -476,21 +502,22 @@ class Home:
         Parameters
         ----------
         ddl
-            As another partition holds it.
+            As another partition holds it, delivered once: another delivery is another question.
         behind
             The greatest watermark before it there: when that was sent, all below it had reached every partition. DDL
             come in order, and no watermark above one before it; rows and lower watermarks tell nothing. One of the
-            same commit_ts is this one, with another text.
+            same commit_ts and table is this one, with another text.
         """
-        ts, first, offset, last = ddl["commit_ts"], self.first_ts, self.first_offset, self.last_ts
-        if offset is None:
+        ts, first, offset, last = ddl["commit_ts"], self.first_ts, self.first_offset or 0, self.last_ts
+        if not self.is_there:
             return False
         if not len(self.ts):
             later = not is_first(offset) and first is not None and first > ts
             return not (later or (last is not None and last < ts))
         begun = self.in_era or is_first(offset) or bool(self.ts[0] < behind)
-        begun = begun or (self.first_ddl is not None and self.first_ddl <= ts)
-        return begun and (bool(self.ts.max() > ts) or (self.last_ddl is not None and self.last_ddl >= ts))
+        begun = begun or any(d["commit_ts"] < ts or _is_of(d, ddl) for d in self.ddl[:1])
+        reached = self.ends_era or bool(self.ts.max() > max(ts, behind))
+        return begun and (reached or any(d["commit_ts"] > ts or _is_of(d, ddl) for d in self.ddl[-1:]))
 
     def stated_before(self, offset: int) -> int:
         """The greatest watermark before an offset; NO_TS where none is."""
@@ -499,6 +526,10 @@ class Home:
     def event(self, i: int) -> Event:
         """One of its watermarks."""
         return {"partition": self.partition, "offset": int(self.offset[i]), "commit_ts": int(self.ts[i])}
+
+
+def _is_of(one: Event, other: Event) -> bool:
+    return all(one[c] == other[c] for c in ("commit_ts", *NAMES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,4 +567,6 @@ def _homes(facts: LogFacts) -> list[Home]:
         homes[place].gaps = gaps[0], gaps[1]
     for place, admin in admin_events(facts).items():
         homes[place].admin = admin
+    for place, ddl in ddl_by_home(facts).items():
+        homes[place].ddl = ddl
     return list(homes.values())
