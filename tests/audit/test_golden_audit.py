@@ -73,7 +73,13 @@ PARTS = ((0, 1, 2, 3), (1, 2, 3), (0, 3), (2,))
 
 
 @pytest.mark.parametrize(
-    ("name", "protocol"), [(SMALL, "open-protocol"), ("messages_canal-json-tidb_small.jsonl.gz", "canal-json")]
+    ("name", "protocol"),
+    [
+        (SMALL, "open-protocol"),
+        ("messages_canal-json-tidb_small.jsonl.gz", "canal-json"),
+        ("messages_open-protocol_small-dup-restart.jsonl.gz", "open-protocol"),
+        ("messages_canal-json-tidb_small-dup-ddl.jsonl.gz", "canal-json"),
+    ],
 )
 def test_a_clean_topic_of_which_a_part_was_recorded_gives_no_error(spark, name, protocol):
     """Whichever partitions, and from and up to wherever in each: what may lie outside is a warning at most."""

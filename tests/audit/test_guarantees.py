@@ -89,6 +89,19 @@ def test_a_change_that_first_appears_after_a_newer_one_is_late():
     assert found([row(0, 0, 3, "insert"), row(0, 1, 3, "delete")], name) == []
 
 
+def test_what_a_restart_sends_again_may_have_been_sent_before_the_recording():
+    """Both again, the older one first; what comes behind a newer one that does not come again is late."""
+    orders, blocked = "first_appearances_are_ordered", "nothing_below_ddl"
+    again = [row(0, 9, 5), row(0, 10, 2), row(0, 10, 5, seq=1)]
+    assert [f[0][1] for f in found(again, orders)] == ["warning"]
+    assert [f[0][1] for f in found(again[:2], orders)] == ["error"]
+    assert [f[0][1] for f in found([e | {"offset": e["offset"] - 9} for e in again], orders)] == ["error"]
+    behind = [ddl(0, 9, 5), row(0, 10, 2), ddl(0, 11, 5), row(0, 12, 6)]
+    assert [f[0][1] for f in found(behind, blocked)] == ["warning"]
+    assert [f[0][1] for f in found([*behind[:2], behind[3]], blocked)] == ["error"]
+    assert [f[0][1] for f in found([e | {"offset": e["offset"] - 9} for e in behind], blocked)] == ["error"]
+
+
 def test_a_late_change_is_shown_by_any_change_of_the_newer_commit():
     """The older change stands between two changes of one newer transaction: before its delete, after its insert."""
     name = "first_appearances_are_ordered"

@@ -95,9 +95,11 @@ class RowFindings:
     if_it_stays: Bools | None = None
 
 
-def uncovered(found: RowFindings, which: Bools) -> RowFindings:
+def uncovered(
+    found: RowFindings, which: Bools, because: str = ", or lies where the recording does not cover a partition"
+) -> RowFindings:
     """Findings of which some may lie in what was not recorded: these are warnings."""
-    cut = sentence(found.message, ", or lies where the recording does not cover a partition")
+    cut = sentence(found.message, because)
     severity = np.where(which, WARNING, found.severity)
     return replace(found, message=chosen((which, cut), otherwise=found.message), severity=severity)
 

@@ -18,7 +18,7 @@ import numpy as np
 from ticdc_lab.audit.findings import ERROR, WARNING, RowFindings, Texts, chosen, sentence, uncovered
 from ticdc_lab.audit.history import IS_GONE, IS_THERE, Suspects
 from ticdc_lab.audit.marks import Event, Home, Stated, offset_of
-from ticdc_lab.events.arrays import Ints, runs
+from ticdc_lab.events.arrays import Bools, Ints, runs
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.tso import physical_ms
 
@@ -131,17 +131,21 @@ def redeliveries_are_identical(s: Suspects) -> RowFindings:
     return RowFindings(at, at, np.full(len(at), ERROR), message, [s.change(home), s.change(at)])
 
 
+_SENT_BEFORE = ", unless it was sent before, when its partition was not recorded yet"
+
+
 @of_rows("每个变更第一次出现的次序一定是有序的（CommitTS 升序）", "commit_ts")
 def first_appearances_are_ordered(s: Suspects) -> RowFindings:
     """MQ design, constraint 1.3: the first appearances of a row's changes rise in commit_ts (per row, not across rows).
 
-    Inside a partition: no dispatch rule explains what breaks it.
+    Inside a partition: no dispatch rule explains what breaks it. A warning where the partition was recorded only from
+    later on and the newer change comes again: a restart sends both again, and the other may have been sent before.
     """
     by = np.flatnonzero(s.keyed & (s.late >= 0))
     message = sentence("the change first appears after the row's newer change of commit_ts ", s.c.commit_ts[by])
-    return RowFindings(
-        by, s.late[by], np.full(len(by), ERROR), message, [s.change(by), s.change(s.late[by])]
-    )  # fmt: skip
+    shown = [s.change(by), s.change(s.late[by])]
+    found = RowFindings(by, s.late[by], np.full(len(by), ERROR), message, shown)
+    return uncovered(found, _is_late(s, by) & _comes_again(s, by, behind=s.late[by]), _SENT_BEFORE)
 
 
 @of_rows(
@@ -176,7 +180,8 @@ def nothing_below_resolved_ts(s: Suspects) -> RowFindings:
 def nothing_below_ddl(s: Suspects) -> RowFindings:
     """MQ design, constraint 2.3: no change of a table with a commit_ts below a DDL that blocks it follows the DDL.
 
-    A repeat is a warning: a restart sends again what was sent before the DDL (constraint 1.2).
+    A repeat is a warning: a restart sends again what was sent before the DDL (constraint 1.2). So is what may be one:
+    its partition was recorded only from later on, and the DDL comes again, too.
     """
     marks = s.promises.ddl
     at = np.flatnonzero(s.ddl >= 0)
@@ -186,7 +191,27 @@ def nothing_below_ddl(s: Suspects) -> RowFindings:
         ", which blocks its table, but comes after it",
     )  # fmt: skip
     shown = [s.mark(at, marks, ddl), s.change(at)]
-    return RowFindings(at, at, np.where(s.first[at], ERROR, WARNING), message, shown)
+    found = RowFindings(at, at, np.where(s.first[at], ERROR, WARNING), message, shown)
+    again = s.promises.ddl_again[ddl] > s.c.offset[at]
+    return uncovered(found, s.first[at] & _is_late(s, at) & again, _SENT_BEFORE)
+
+
+def _is_late(s: Suspects, at: Ints) -> Bools:
+    found: Bools = s.promises.recorded.is_late[s.place[at]]
+    return found
+
+
+def _comes_again(s: Suspects, at: Ints, *, behind: Ints) -> Bools:
+    """Whether changes are delivered again behind others of their rows, in the same partition."""
+    of = np.flatnonzero(np.isin(s.c.row, s.c.row[at]))
+    columns = np.stack([c[of] for c in (s.c.row, s.c.place, s.c.commit_ts, s.c.change_hash)])
+    _, same = np.unique(columns, axis=1, return_inverse=True)
+    position = np.empty(len(of), dtype=np.int64)
+    position[np.lexsort((s.c.seq[of], s.c.offset[of]))] = np.arange(len(of))
+    last = np.full(len(of), -1)
+    np.maximum.at(last, same.ravel(), position)
+    found: Bools = last[same.ravel()[np.searchsorted(of, at)]] > position[np.searchsorted(of, behind)]
+    return found
 
 
 @of_log("Resolved Event 会广播到所有的 partition", "commit_ts", "watermarks")
@@ -233,7 +258,7 @@ def ddl_events_are_in_time(log: Stated) -> Iterator[Event]:
     that a restart sends again is a warning.
     """
     of, seen = {(h.topic, h.partition): h for h in log.homes}, set()
-    for d in sorted(log.ddl, key=lambda d: (d["topic"], d["partition"], d["offset"], d["seq"])):
+    for d in sorted(log.ddl, key=lambda d: (d["topic"], d["partition"], offset_of(d), d["seq"])):
         home = of[d["topic"], d["partition"]]
         same = tuple(d[c] for c in ("topic", "partition", "commit_ts", "schema_name", "table_name", "query"))
         before = int(np.searchsorted(home.offset, d["offset"]))

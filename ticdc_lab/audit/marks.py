@@ -185,6 +185,8 @@ class Recorded:
     """And up to which."""
     is_part: Bools
     """Partitions of its topic are not there, so nobody knows how many it has."""
+    is_late: Bools
+    """Its own partition was recorded only from later on."""
 
     @classmethod
     def read(cls, facts: LogFacts, places: Facts, *, protocol: str) -> Self:
@@ -210,6 +212,7 @@ class Recorded:
             ddl_since=_ints(a for a, _ in ddl),
             ddl_until=_ints(z for _, z in ddl),
             is_part=np.array([p["topic"] in parts for p in places], dtype=bool),
+            is_late=np.array([homes[p["topic"], p["partition"]].ddl_since != NO_TS for p in places], dtype=bool),
         )
 
     def all_between(self, place: Ints, mark: Ints, high: Ints) -> Bools:
@@ -272,6 +275,8 @@ class Promises:
     """By home."""
     ddl: Marks
     """By place, as an index."""
+    ddl_again: Ints
+    """Where each of these was delivered for the last time: its offset."""
     eras: Eras
     """By home."""
     recorded: Recorded
@@ -303,6 +308,7 @@ class Promises:
         homes = {(p["topic"], p["partition"]): 0 for p in places}
         homes = {home: i for i, home in enumerate(homes)}
         ddl: Facts = dated_ddl(facts)
+        marks, again = _ddl(ddl, places)
         names = [(p["schema_name"], p["table_name"]) for p in places]
         tables = {name: i for i, name in enumerate(dict.fromkeys(names))}
         return cls(
@@ -313,7 +319,8 @@ class Promises:
             table_name=[p["table_name"] for p in places],
             home=_ints(homes[p["topic"], p["partition"]] for p in places),
             resolved=_resolved(facts, homes),
-            ddl=_ddl(ddl, places),
+            ddl=marks,
+            ddl_again=again,
             eras=Eras.read(facts, homes),
             recorded=Recorded.read(facts, places, protocol=protocol),
             table=_ints(tables[name] for name in names),
@@ -392,20 +399,22 @@ def _resolved(facts: LogFacts, homes: dict[tuple[str, int], int]) -> Marks:
     return Marks.rising(home[own], marks.offset[own], marks.seq[own], marks.ts[own])
 
 
-def _ddl(ddl: Facts, places: Facts) -> Marks:
-    """Per place the DDL that block its table."""
+def _ddl(ddl: Facts, places: Facts) -> tuple[Marks, Ints]:
+    """Per place the DDL that block its table, and the offset at which each was delivered for the last time."""
     within: dict[tuple[Any, ...], list[tuple[str, int]]] = {}
     for i, p in enumerate(places):
         within.setdefault((p["topic"], p["partition"], p["schema_name"]), []).append((p["table_name"], i))
     found = [
-        (i, d["offset"], d["seq"], d["commit_ts"])
+        (i, offset_of(d), d["seq"], d["commit_ts"])
         for d in ddl
         for b in d["blocked"]
         if b["schema"] is not None
         for table, i in within.get((d["topic"], d["partition"], b["schema"]), [])
         if b["table"] in (None, table)
     ]
-    return Marks.rising(*np.array(found, dtype=np.int64).reshape(-1, 4).T)
+    marks = Marks.rising(*np.array(found, dtype=np.int64).reshape(-1, 4).T)
+    last = {(place, ts): offset for place, offset, _, ts in sorted(found)}
+    return marks, _ints(last[one] for one in zip(marks.group.tolist(), marks.ts.tolist(), strict=True))
 
 
 def _table_ddl(ddl: Facts, tables: dict[tuple[str, str], int]) -> dict[int, Ints]:
