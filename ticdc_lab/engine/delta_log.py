@@ -168,25 +168,27 @@ class KnownFiles:
             return _committed(jvm, transaction, actions, mode, note, may_come_second=nothing_else)
         return True
 
-    def take_back(self, spark: SparkSession, table: str, version: int, *, note: str) -> bool:
+    def take_back(self, spark: SparkSession, table: str, version: int, *, note: str) -> bool | None:
         """Let a table have the files of an earlier version again, and none else, in one commit.
 
         Delta's ``RESTORE`` runs jobs to know which these are: 2.7 CPU seconds a table, however small.
 
         Returns
         -------
-        bool
+        bool or None
             False where nothing was done: not all files are plain ones (:meth:`plain`), columns or properties were
-            others then, a file or a commit is gone, or somebody's commit came first.
+            others then, or a file or a commit is gone. None where somebody's commit came first, so nothing was either.
         """
         jvm = jvm_of(spark, f"Writing {table}")
         transaction = _begun(spark, table, jvm)
         transaction.readWholeTable()  # else what is added until the commit would not be noticed
         snapshot = transaction.snapshot()
-        until, since = _commits(table, 0, version), _commits(table, version + 1, int(snapshot.version()))
-        if until is None or since is None or not _is_plain(snapshot):
+        since = _commits(table, version + 1, int(snapshot.version())) if _is_plain(snapshot) else None
+        if since is None or any(
+            {"metaData", "protocol"} & json.loads(line).keys() for commit in since for line in commit.splitlines()
+        ):
             return False
-        if any({"metaData", "protocol"} & json.loads(line).keys() for commit in since for line in commit.splitlines()):
+        if (until := _commits(table, 0, version)) is None:
             return False
         then = _Version(version, {}, {})
         for commit in until:
@@ -197,7 +199,7 @@ class KnownFiles:
         actions = [file.added(changes=True) for name, file in then.files.items() if name not in now.files]
         leaving = [file for name, file in now.files.items() if name not in then.files]
         actions += [file.removed(changes=True, now_ms=now_ms) for file in leaving]
-        return _committed(jvm, transaction, actions, "Overwrite", note, may_come_second=True)
+        return _committed(jvm, transaction, actions, "Overwrite", note, may_come_second=True) or None
 
     def _number(self, table: str, transaction: Any, name: str) -> int:
         at = self._at(table, transaction)

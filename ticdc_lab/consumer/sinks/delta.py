@@ -97,7 +97,10 @@ class DeltaSink:
         for name, at in restored.items():
             if self._version(at) != at.version:
                 path = self._path(at.folder)
-                if not self.known.take_back(self.spark, path, at.version, note=OURS):
+                taken = self.known.take_back(self.spark, path, at.version, note=OURS)
+                if taken is None:
+                    raise _changed_by_others(path)
+                if not taken:
                     DeltaTable.forPath(self.spark, path).restoreToVersion(at.version)
                 restored[name] = replace(at, version=self._version(at))
         self.state = replace(self.state, tables=restored)
