@@ -335,6 +335,17 @@ def test_another_topic_and_a_lost_checkpoint_are_refused(
     (out / "_checkpoint").rename(tmp_path / "lost")
     with pytest.raises(SourceError, match="no longer the _checkpoint"):
         ingest(spark, source, str(out), once=True, options=SASL)
+    (tmp_path / "lost").rename(out / "_checkpoint")
+    tables_there = [path for path in out.iterdir() if path.is_dir() and not path.name.startswith("_")]
+    for some in (tables_there, [out / "events"]):
+        for path in some:
+            path.rename(tmp_path / path.name)
+        for _ in range(2):  # none is made, which the second run would take for what was there
+            with pytest.raises(SourceError, match=r"no longer all tables that were written: .*events.* not there"):
+                ingest(spark, source, str(out), once=True, options=SASL)
+        for path in some:
+            (tmp_path / path.name).rename(path)
+    (out / "_checkpoint").rename(tmp_path / "lost")
     DeltaTable.forPath(spark, str(out / "events")).delete("kind = 'row'")
     with pytest.raises(SourceError, match=r"changed the table events .*\(DELETE, version \d+\)"):
         ingest(spark, source, str(out), once=True, options=SASL)

@@ -24,7 +24,7 @@ from ticdc_lab.codecs import Known, decode
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.simple import Version
 from ticdc_lab.codecs.simple_tables import TABLES, finder, tables_of
-from ticdc_lab.engine import parallelism
+from ticdc_lab.engine import hadoop_exists, parallelism
 from ticdc_lab.engine.columns import named
 from ticdc_lab.engine.delta_log import DataFile, KnownFiles
 from ticdc_lab.errors import SourceError
@@ -184,17 +184,29 @@ def foreign_commit(commits: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | 
 
 
 def create(tables: Tables, *, protocol: str) -> bool:
-    """Make the tables that are not there yet; whether none was."""
-    anew = True
-    for name, schema in schemas().items():
-        if name != "table_versions" or protocol == "simple":
-            _forget_unborn(tables.path(name))
-            anew = anew and not DeltaTable.isDeltaTable(tables.spark, tables.path(name))
-            made = DeltaTable.createIfNotExists(tables.spark).location(tables.path(name)).addColumns(schema)
-            for what, value in _PROPERTIES.items():
-                made = made.property(f"delta.{what}", value)
-            made.execute()
-    return anew
+    """Make the tables that are not there yet; whether none was.
+
+    Raises
+    ------
+    SourceError
+        Some are not there, but the checkpoint of an ingest is, which begins when all are made: they were removed.
+    """
+    own = {name: form for name, form in schemas().items() if name != "table_versions" or protocol == "simple"}
+    for name in own:
+        _forget_unborn(tables.path(name))
+    lost = [name for name in own if not DeltaTable.isDeltaTable(tables.spark, tables.path(name))]
+    if lost and hadoop_exists(tables.spark, tables.path("_checkpoint")):
+        raise SourceError(
+            f"{tables.folder} holds the _checkpoint that says up to where a topic was read, but no longer all tables "
+            f"that were written: {', '.join(lost)} {'is' if len(lost) == 1 else 'are'} not there.",
+            hint="Remove the folder, or name another one, and read the topic again.",
+        )
+    for name, schema in own.items():
+        made = DeltaTable.createIfNotExists(tables.spark).location(tables.path(name)).addColumns(schema)
+        for what, value in _PROPERTIES.items():
+            made = made.property(f"delta.{what}", value)
+        made.execute()
+    return len(lost) == len(own)
 
 
 def _forget_unborn(path: str) -> None:
