@@ -17,19 +17,22 @@ SAID_OF_A_FULL_DISK = ("No space left on device", "Disk quota exceeded")
 """As engines and libraries pass on what the system said."""
 
 
-_SCHEME = re.compile(r"([^/:]+):/")
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/")  # of one letter it is a drive
+_FILE = re.compile(r"file:(//|(?=/))", re.IGNORECASE)
 
 
 def scheme_of(place: str) -> str | None:
-    """The scheme of a URL, also with one slash; None for a path of this machine, with ``file:`` before it or not.
+    """The scheme of a URL in lower case, also with one slash; None for a path of this machine, with ``file:`` or not.
 
     Examples
     --------
-    >>> [scheme_of(place) for place in ("s3a://b/x", "dbfs:/x", "file:/x", "file:///x", "a/b:/c", "x:y")]
+    >>> [scheme_of(place) for place in ("S3A://b/x", "dbfs:/x", "FILE:/x", "file:///x", "a/b:/c", "x:y")]
     ['s3a', 'dbfs', None, None, None, None]
+    >>> [scheme_of(place) for place in ("C:/x", "2026-11-27T10:/x", "a_b:/x", "git+ssh://x")]
+    [None, None, None, 'git+ssh']
     """
     found = _SCHEME.match(place)
-    return None if found is None or found[1] == "file" else found[1]
+    return None if found is None or (scheme := found[1].lower()) == "file" else scheme
 
 
 def bare_path(place: str) -> str:
@@ -37,10 +40,10 @@ def bare_path(place: str) -> str:
 
     Examples
     --------
-    >>> [bare_path(place) for place in ("/x", "file:/x", "file:///x", "file:x")]
+    >>> [bare_path(place) for place in ("/x", "file:/x", "FILE:///x", "file:x")]
     ['/x', '/x', '/x', 'file:x']
     """
-    return place.removeprefix("file://" if place.startswith("file://") else "file:" * place.startswith("file:/"))
+    return place[found.end() :] if (found := _FILE.match(place)) else place
 
 
 @contextmanager
