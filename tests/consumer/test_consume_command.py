@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
 from click.testing import CliRunner, Result
 from conftest import golden
 from pyspark.sql import SparkSession
 
 import ticdc_lab
-from ticdc_lab.answers.compared import replayed
+from ticdc_lab.answers.compared import none_compared, replayed
 from ticdc_lab.cli import main
 from ticdc_lab.consumer.replay import Replayed
+from ticdc_lab.consumer.replay_compare import Compared
 from ticdc_lab.consumer.replay_plan import TargetProgress
+from ticdc_lab.consumer.sinks.duckdb import DuckDBSink
+from ticdc_lab.errors import SourceError
 
 ADD_COLUMN = 470603993604161536
 
@@ -31,7 +35,9 @@ def answer(result: Result) -> dict[str, Any]:
     return dict(json.loads(result.stdout))
 
 
-def test_a_replay_stops_goes_on_and_is_judged(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_replay_stops_goes_on_and_is_judged(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To a timestamp, then to the end, where a row that other hands put there is found."""
     sink = ("--sink", f"duckdb:///{tmp_path}/t.db", "--json")
     first = consume(spark, *sink, "--until", str(ADD_COLUMN), "--no-check")
@@ -53,12 +59,25 @@ def test_a_replay_stops_goes_on_and_is_judged(spark: SparkSession, tmp_path: Pat
     assert again.finding.endswith("0 row changes in 0 commits. 1 of 5 tables differs from the log.")
     some = Replayed("t", TargetProgress("transaction", "", {}), commits=1, changes=2, notes=())
     assert [not again.details, "sent twice counts twice" in replayed(some, None).details[0]] == [True, True]
+    untold = [Compared(f"s.{name}", why_not="its CREATE TABLE is not there.") for name in "ab"]
+    answers = [replayed(some, tables) for tables in (untold, [untold[0], Compared("s.c", 1)], [], None)]
+    assert [none_compared(one) for one in answers] == [True, False, False, False]
+    assert answers[0].finding.startswith(
+        "None of 2 tables can be compared with the log: its CREATE TABLE is not there. t is at "
+    )
+    assert answers[1].finding.endswith("0 of 2 tables differ from the log. 1 table cannot be compared.")
     third = consume(spark, *sink, "--mode", "row")
     assert third.exit_code == 2 and "begun in transaction mode" in third.stderr
+    monkeypatch.setattr(type(log), "consume", lambda *_, **__: answers[0])
+    unknown = consume(spark, *sink[:2])
+    assert (unknown.exit_code, unknown.stdout.splitlines()[0]) == (2, answers[0].finding)
 
 
-def test_an_unknown_target_is_refused_without_its_password(spark: SparkSession) -> None:
+def test_an_unknown_target_is_refused_without_its_password(spark: SparkSession, tmp_path: Path) -> None:
     """Whatever is wrong with it."""
     for target in ("postgres://u:s3cret@h/x", "mysql://u:s3cret@h/x"):
         refused = consume(spark, "--sink", target)
         assert refused.exit_code == 2 and "s3cret" not in refused.output and "target" in refused.stderr
+    with pytest.raises(SourceError, match="cannot be opened") as refusal:
+        DuckDBSink(f"{tmp_path}/no/x.db", [], "canal-json")
+    assert refusal.value.hint == f"Make the folder {tmp_path}/no first, or name a file in one that exists."

@@ -101,6 +101,9 @@ def replayed(done: Replayed, tables: Sequence[Compared] | None, *, qualified: st
     else:
         verdict = f"{differ} of {count(len(found), 'table')} {'differs' if differ == 1 else 'differ'} from the log."
         verdict += f" {count(untold, 'table')} cannot be compared." if untold else ""
+    if found and untold == len(found):
+        why = found[0].why_not if len({c.why_not for c in found}) == 1 else "each says why"
+        words, verdict = f"None of {count(untold, 'table')} can be compared with the log: {why.rstrip('.')}.", words
     columns = ["table", "rows", "different", "why_not", "untold", "first"]
     said = [(c.table, c.rows, c.different, c.why_not, c.untold, [_difference(d) for d in c.first]) for c in found]
     at = [(topic, partition, ts) for (topic, partition), ts in sorted(p.positions.items())]
@@ -129,6 +132,12 @@ def are_equal(answer: Answer) -> bool:
     if "ddl" not in answer.frames:
         return not tables[["only here", "only there"]].to_numpy().any() and not tables["columns of one alone"].any()
     return not len(answer.frames["ddl"]) and not answer.frames["tables"][[*_WORDS]].to_numpy().any()
+
+
+def none_compared(answer: Answer) -> bool:
+    """Whether the answer to a replay can say of not one table whether it is what the log says, though it looked."""
+    why_not = answer.frames["tables"]["why_not"].astype(bool)
+    return bool(len(why_not) and why_not.all())
 
 
 def not_compared(why: str, limits: Sequence[str] = ()) -> Answer:

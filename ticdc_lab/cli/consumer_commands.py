@@ -10,6 +10,7 @@ import click
 
 from ticdc_lab.cli.common import (
     CLEAN,
+    FAILED,
     FINDINGS,
     asked,
     json_flag,
@@ -219,8 +220,10 @@ def consume(
     The target records how far it is. So the same command goes on after an interruption. The password of a
     MySQL user is taken from the environment variable MYSQL_PWD, or from the file that MYSQL_OPTION_FILE names.
 
-    Exit 0 all equal, 1 differences, 2 could not run.
+    Exit 0 all equal, 1 differences, 2 could not run, or no table can be compared.
     """
+    from ticdc_lab.answers.compared import none_compared
+
     if sink.startswith("delta:"):
         where["needs_spark"] = "it writes Delta tables"
     with asked(source, where) as (spark, log):
@@ -233,6 +236,8 @@ def consume(
         print_answer(log, answer, as_json=as_json)
         if not as_json:
             _print_compared(answer)
+    if none_compared(answer):
+        sys.exit(FAILED)
     sys.exit(FINDINGS if answer.frame["different"].any() else CLEAN)
 
 

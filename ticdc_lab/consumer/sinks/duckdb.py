@@ -135,9 +135,12 @@ class DuckDBSink:
             self.db = duckdb.connect()
             self.db.execute(f"ATTACH {literal(path)} AS {DATABASE}; USE {DATABASE}")
         except duckdb.Error as e:
+            folder = Path(path).parent
             raise SourceError(
                 f"{path} cannot be opened as a DuckDB database: {e}",
-                hint="Close it in other processes, or name a file that does not exist yet.",
+                hint="Close it in other processes, or name a file that does not exist yet."
+                if folder.is_dir()
+                else f"Make the folder {folder} first, or name a file in one that exists.",
             ) from e
         self.spill = tempfile.TemporaryDirectory(prefix="ticdc_lab_")
         self.db.execute(f"SET memory_limit = '{MEMORY}'; SET temp_directory = {literal(self.spill.name)}")
