@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from reference_decoder import mysql_float
 
+from ticdc_lab.answers.dispatching import _require_any
 from ticdc_lab.dispatch import STRATEGIES, check_strategy, dispatch
 from ticdc_lab.engine.columns import expanded_float
 from ticdc_lab.errors import ContractError, DispatchError
@@ -255,3 +256,12 @@ def test_the_images_are_not_read_by_table_and_ts(classic: SparkSession, tmp_path
         scan = plan._jdf.queryExecution().executedPlan().toString()
         assert "ReadSchema" in scan
         assert "mysql_type" not in scan
+
+
+def test_of_rows_that_all_go_nowhere_the_least_error_is_quoted(spark: SparkSession) -> None:
+    """So that it is the same each time; where one row has a place, or there is none, nothing is refused."""
+    rows = spark.createDataFrame([("b",), ("a",), ("c",)], "dispatch_error string")
+    with pytest.raises(DispatchError, match=r"by the columns x, y: a\."):
+        _require_any(rows, ["x", "y"])
+    _require_any(rows.unionAll(spark.createDataFrame([(None,)], rows.schema)), ["x"])
+    _require_any(rows.limit(0), ["x"])

@@ -116,10 +116,12 @@ def _finding(load: pd.DataFrame, by: Sequence[str], partitions: int) -> str:
 
 def _require_any(rows: DataFrame, columns: Sequence[str]) -> None:
     """Refuse columns by which not one row change is placed: no table has them."""
-    if small(rows.where("dispatch_error IS NULL").limit(1)).empty and len(first := small(rows.limit(1))):
+    if not small(rows.where("dispatch_error IS NULL").limit(1)).empty:
+        return
+    why = small(rows.agg(F.min("dispatch_error").alias("why")))["why"].dropna()  # the same one each time
+    if len(why):
         raise DispatchError(
-            f"No row change of the log can be dispatched by the columns {', '.join(columns)}: "
-            f"{first['dispatch_error'].iloc[0]}.",
+            f"No row change of the log can be dispatched by the columns {', '.join(columns)}: {why.iloc[0]}.",
             hint="Name columns that the tables have, exactly as they are written there.",
         )
 
