@@ -435,7 +435,7 @@ class Log:
             how.require_there({p.partition for p in part.parts})
         return answers.consumers(
             part, limits=limits, policies=[POLICIES[p] for p in policies] or SHOWN, speeds=speeds, watched=watch,
-            examples=examples, laid=strategy or RECORDED,
+            examples=examples, laid=strategy or RECORDED, qualified=but_for(self.counts),
         )  # fmt: skip
 
     def consume(

@@ -56,6 +56,7 @@ _NAME_A_COLUMN = "No sum was followed: name a column whose sum upstream never ch
 def consumers(
     part: NarrowLog, *, limits: Sequence[str] = (), policies: Sequence[Policy] = SHOWN,
     speeds: Mapping[str, Listeners] | None = None, watched: str = "", examples: int = 0, laid: str = RECORDED,
+    qualified: str = "",
 ) -> Answer:  # fmt: skip
     """What consumers make of a log: states that upstream never had, who shows them, for how long; no engine runs.
 
@@ -75,6 +76,8 @@ def consumers(
         Anomalies of each kind and run that are given with the fewest messages that show them, in ``examples``.
     laid
         By which dispatcher ``part`` is laid out.
+    qualified
+        What must be added to what they show (:func:`ticdc_lab.facts.limits.but_for`).
     """
     if not (part.kind == ROW).any():
         return Answer("consumer", _QUESTION, "The log holds no row change, so nothing ends up downstream.", {}, limits)
@@ -103,7 +106,7 @@ def consumers(
         curves = [invariant_curve(last[p.name], part, label=p.name) for p in policies]
         frames = {"watched": pd.concat(curves, ignore_index=True)} | frames
         drawn["watched"] = watched_sum(curves, watched)
-    finding = shown_wrong(counted, drawn.get("watched"))
+    finding = shown_wrong(counted, drawn.get("watched")) + (f" That is so{qualified}." if qualified else "")
     said += _left_in_words(left)
 
     def draw() -> Mapping[str, Figure]:
