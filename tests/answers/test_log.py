@@ -119,6 +119,7 @@ def test_a_command_says_what_the_method_says(part: Log, spark: SparkSession, com
     asked = [command, part.source, *[f"--{name}={value}" for name, value in given.items()]]
     said = CliRunner().invoke(main, asked, obj=spark)
     assert said.stdout.splitlines()[0] == answer.finding
+    assert command in ("why", "audit") or "but for what 2 absent partitions held and what was sent" in answer.finding
     told = json.loads(CliRunner().invoke(main, [*asked, "--json"], obj=spark).stdout)
     assert told["answer"] == answer.finding
     assert all(limit in html.unescape(answer._repr_html_()) for limit in answer.limits)
@@ -128,9 +129,7 @@ def test_a_command_says_what_the_method_says(part: Log, spark: SparkSession, com
     numbers = [int(n) for n in re.findall(r"^    #(\d+)", said.stdout, re.M)]
     assert numbers == sorted(numbers) and numbers[:1] == [1] * (command == "audit"), "findings as they are numbered"
     assert said.output.count("The recording holds no message of the partitions small 0 and small 2, though") == 1
-    assert (
-        sum("does not begin at offset 0 in the partitions small 1 (from 9 on): what" in s for s in told["limits"]) == 1
-    )
+    assert sum("does not begin at offset 0 in partition small 1 (from 9 on): what" in s for s in told["limits"]) == 1
 
 
 OF_PART = {"watermarks": 1, "transactions": 1, "audit": 1, "why": 0, "consumer": 4, "table": 1}

@@ -7,6 +7,7 @@ import json
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -124,6 +125,10 @@ def test_where_a_recording_begins_late_or_lacks_a_partition_is_said() -> None:
     assert firsts_of(LogFacts.of(pa.table(rows | {"kind": ["row"] * len(places)})).offsets.slice(0, 0)) == {}
     gone = absent(firsts, marked=True, **OPEN)
     assert (gone.n, "no message of the partitions t 1 and u 0, though" in gone.sentences[0]) == (2, True)
+    assert "no message of partition t 1, though" in absent([("t", 0), ("t", 2)], marked=True, **OPEN).sentences[0]
+    nameless: dict[Any, int] = {("t", 1): 3, (None, 1): 2, (None, 0): 0}
+    assert "partitions None 1 (from 2 on) and t 1 (from 3 on): what" in begun_late(nameless).sentences[0]
+    assert absent(nameless, marked=True, **OPEN).n == 1
     far = absent([("t", 2), ("t", 2_000_000_000)], marked=True, protocol="canal-json")
     assert far.n == 1_999_999_999 and "t 0, t 1, t 3, t 4, t 5 and 1999999994 more" in far.sentences[0]
     assert "canal-json sends its DDL to partition 0 alone" in far.sentences[0] and "DDL" not in gone.sentences[0]
@@ -166,7 +171,7 @@ def test_of_messages_at_one_offset_the_same_and_different_ones_are_told_apart() 
     """With a number each; different ones are left out where all lie in a stretch of which it is said already."""
     one = Twice("t", 1, n=2, first=5, last=5, differ=3, first_other=6, last_other=9)
     same, other = one.sentences()
-    assert "Partition 1 of t holds 2 messages twice, at offsets from 5 to 5:" in same and "different" not in same
+    assert "Partition 1 of t holds 2 messages twice, at offset 5:" in same and "different" not in same
     assert "Partition 1 of t holds different messages at 3 of its offsets, the first 6:" in other
     assert "twice" not in other and "delivered again" not in other
     assert one.sentences(said=[(1, 7), (8, 12)]) == (same, other) == one.sentences(said=[(7, 9)])

@@ -123,7 +123,7 @@ def test_spans_colour_pending_by_the_missing_partition() -> None:
     fig = figures.transaction_spans(sample, totals=totals(3, 1, 2, 4))
     assert (
         title(fig)
-        == "1 of 3 transactions are pending; 67 % touch more than one partition, 4 changes were delivered again"
+        == "1 of 3 transactions is pending; 67 % touch more than one partition, 4 changes were delivered again"
     )
     qualified = figures.transaction_spans(sample, totals=totals(3, 0, 0, 0), qualified=" but for what 1 message held")
     assert (

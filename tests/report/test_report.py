@@ -68,7 +68,7 @@ def test_report_answers_in_sentences() -> None:
     above = "10 row changes lie above their tables' resolved_ts."
     assert f"{qualified} 2023-11-14 22:13:20.000 UTC (resolved_ts {ts(0)}); {above}" in text
     assert "The log has 1 error about 1 guarantee." in text
-    assert "1 of 20 transactions are pending" in text
+    assert "1 of 20 transactions is pending" in text
 
 
 def test_report_needs_no_network() -> None:

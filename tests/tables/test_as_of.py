@@ -65,7 +65,7 @@ def test_above_resolved_ts_is_refused(spark: SparkSession) -> None:
     events = log.frame(spark)
     table = at(events)
     assert (own(table), table.ts) == ([(1, 1)], 15)
-    assert "does not begin at offset 0 in the partitions x 1" in table.limits[0]
+    assert "does not begin at offset 0 in partition x 1" in table.limits[0]
     with pytest.raises(IncompleteHistoryError, match=r"cannot be told at 16 .*resolved_ts 15 .*'x 1'"):
         at(events, 16)
     with pytest.raises(IncompleteHistoryError, match="no watermark in"):

@@ -183,7 +183,7 @@ def in_one(rows: DataFrame, kernel: Kernel, schema: StructType | str, *, order: 
         return rows.repartition(1).sortWithinPartitions(*order).mapInArrow(kernel, schema) if order else (
             rows.repartition(1).mapInArrow(kernel, schema)
         )  # fmt: skip
-    named = _in_buckets(rows.select("*", F.lit(0).alias(_BUCKET)), rows)
+    named = _in_buckets(rows.select("*", F.lit(0).cast("bigint").alias(_BUCKET)), rows)
     return named.applyInArrow(_of_bucket(kernel, order, _arrow(schema)), schema)
 
 

@@ -21,7 +21,7 @@ from ticdc_lab.facts.known import Home
 from ticdc_lab.facts.schemas import GAPS
 
 _LOST = (
-    "{n} messages could not be read (see the quarantine): what they held is missing from every answer, so what is "
+    "{messages} could not be read (see the quarantine): what {they} held is missing from every answer, so what is "
     "called complete or whole is so but for them. A damaged gzip file counts as one, whatever came after the damage."
 )
 _UNDATED = (
@@ -39,7 +39,7 @@ _SPARSE = (
     "are not counted as missing: if they held changes, what is called complete or whole is so but for them."
 )
 _TWICE = (
-    "Partition {partition} of {topic} holds {n} {messages} twice, at offsets from {first} to {last}: a broker gives an "
+    "Partition {partition} of {topic} holds {messages} twice, at {offsets}: a broker gives an "
     "offset once, so the recording did it, as where two that overlap were put together, and no changefeed. {here}."
 )
 _DIFFER = (
@@ -47,16 +47,16 @@ _DIFFER = (
     "broker gives an offset once, so this is no recording of one topic. Each of them counts."
 )
 _LATE = (
-    "The recording does not begin at offset 0 in the partitions {places}: what was sent before is missing from every "
+    "The recording does not begin at offset 0 in {places}: what was sent before is missing from every "
     "answer, and no commit_ts is known from which on none of it is. What is called complete or whole is so but for it."
 )
 _ABSENT = (
-    "The recording holds no message of the partitions {places}, though watermarks go to every partition: they were not "
-    "recorded. What they held is missing from every answer: what is called complete or whole is so but for it."
+    "The recording holds no message of {places}, though watermarks go to every partition: {they} not recorded. "
+    "What {it} held is missing from every answer: what is called complete or whole is so but for it."
 )
 _EMPTY = (
-    "The recording holds no message of the partitions {places}: nothing was sent there, or they were not recorded. The "
-    "log cannot tell which."
+    "The recording holds no message of {places}: nothing was sent there, or {they} not recorded. The log "
+    "cannot tell which."
 )
 _WITHOUT_DDL = " {protocol} sends its DDL to partition 0 alone, so none of them is known."
 _PLACES_SAID = 5
@@ -128,7 +128,8 @@ def limits_of(
 ) -> tuple[str, ...]:
     """Say what a log of which this is known cannot prove, one sentence each."""
     n = counts
-    lost = (_LOST.format(n=n.quarantined),) if n is not None and n.quarantined else ()
+    unread = n.quarantined if n is not None else 0
+    lost = (_LOST.format(messages=_messages(unread), they="it" if unread == 1 else "they"),) if unread else ()
     undated = (_UNDATED.format(n=n.undated),) if n is not None and n.undated else ()
     partial = (_INCOMPLETE.format(n=n.incomplete),) if n is not None and n.incomplete else ()
     if has_commit_ts:
@@ -173,9 +174,12 @@ def begun_late(firsts: Mapping[Home, int]) -> Lacking:
     firsts
         The first offset of each.
     """
-    late = {home: offset for home, offset in sorted(firsts.items()) if not is_first(offset)}
-    places = _listed([f"{topic} {partition} (from {offset} on)" for (topic, partition), offset in late.items()])
-    return Lacking(len(late), (_LATE.format(places=places),) if late else ())
+    homes = sorted(firsts, key=lambda home: (home[0] or "", home[1]))
+    late = {home: firsts[home] for home in homes if not is_first(firsts[home])}
+    if not late:
+        return Lacking()
+    places = _partitions([f"{topic} {partition} (from {offset} on)" for (topic, partition), offset in late.items()])
+    return Lacking(len(late), (_LATE.format(places=places),))
 
 
 def absent(homes: Collection[Home], *, protocol: str, marked: bool) -> Lacking:
@@ -195,8 +199,9 @@ def absent(homes: Collection[Home], *, protocol: str, marked: bool) -> Lacking:
     n = sum(many for many, _ in found.values())
     if not n:
         return Lacking()
-    places = _listed([f"{topic} {partition}" for topic, (_, some) in found.items() for partition in some], of=n)
-    said = (_ABSENT if marked else _EMPTY).format(places=places)
+    places = _partitions([f"{topic} {partition}" for topic, (_, some) in found.items() for partition in some], of=n)
+    they, it = ("it was", "it") if n == 1 else ("they were", "they")
+    said = (_ABSENT if marked else _EMPTY).format(places=places, they=they, it=it)
     silent = protocol in DDL_IN_PARTITION_0_ONLY and any(some[0] == 0 for _, some in found.values())
     return Lacking(n * marked, (said + (_WITHOUT_DDL.format(protocol=protocol) if silent else ""),))
 
@@ -207,18 +212,22 @@ def absent_partitions(homes: Collection[Home]) -> dict[str, tuple[int, list[int]
     for topic, partition in homes:
         if partition is not None and partition >= 0:
             topics.setdefault(topic, set()).add(partition)
-    n = {topic: max(own) + 1 - len(own) for topic, own in sorted(topics.items())}
+    n = {topic: max(own) + 1 - len(own) for topic, own in sorted(topics.items(), key=lambda of: of[0] or "")}
     # a number may be any: only the first of those that are lacked are made
     lacked = {topic: filterfalse(own.__contains__, count()) for topic, own in topics.items()}
     return {t: (many, [*islice(lacked[t], min(many, _PLACES_SAID))]) for t, many in n.items() if many}
 
 
-def _listed(places: Sequence[str], *, of: int | None = None) -> str:
-    """The first of some places, and how many more there are."""
+def _partitions(places: Sequence[str], *, of: int | None = None) -> str:
+    """The first of some partitions, and how many more there are."""
     said = list(places[:_PLACES_SAID])
     more = (len(places) if of is None else of) - len(said)
     said += [f"{more} more"] if more else []
-    return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
+    return f"the partitions {', '.join(said[:-1])} and {said[-1]}" if len(said) > 1 else f"partition {said[0]}"
+
+
+def _messages(n: int) -> str:
+    return f"{n} message{'s' * (n != 1)}"
 
 
 def lacking(decoded: DataFrame, expected: DataFrame) -> Lacking:
@@ -445,7 +454,8 @@ class Twice:
         again = "Here they count as delivered again" if self.unread < self.n else ""
         unread = f"{self.unread} of them could not be read, and count in no answer" if self.unread else ""
         here = "; ".join(filter(None, (again, unread)))
-        same = _TWICE.format(**asdict(self), messages="message" if self.n == 1 else "messages", here=here)
+        offsets = f"offset {self.first}" if self.first == self.last else f"offsets from {self.first} to {self.last}"
+        same = _TWICE.format(**asdict(self), messages=_messages(self.n), offsets=offsets, here=here)
         return (*([same] if self.n else []), *([] if known else [_DIFFER.format(**asdict(self))]))
 
 

@@ -82,7 +82,7 @@ def transactions_finding(total: pd.Series, *, qualified: str = "") -> str:
     n, pending, repeats = int(total["n"]), int(total["pending"]), int(total["duplicates"])
     spread = f"{percent(int(total['spread']), n)} touch more than one partition"
     whole = "the one transaction is whole" if n == 1 else f"all {n:,} transactions are whole"
-    state = f"{pending:,} of {count(n, 'transaction')} are pending" if pending else whole
+    state = f"{pending:,} of {count(n, 'transaction')} {'is' if pending == 1 else 'are'} pending" if pending else whole
     again = f", {count(repeats, 'change was', 'changes were')} delivered again" if repeats else ""
     return f"{state[0].upper()}{state[1:]}{qualified}; {spread}{again}"
 
