@@ -183,6 +183,20 @@ def test_files_that_stand_for_a_whole_table_replace_nothing_else(
         assert (known.plain(spark, f"{path}{number}") is None) == (number == 0)
 
 
+def test_a_table_of_which_only_a_first_commit_was_begun_is_made(spark: SparkSession, tmp_path: Path) -> None:
+    """As a process leaves it that is killed then; what is somebody's stays, and Delta refuses it."""
+    log = tmp_path / "t" / "_delta_log"
+    (log / "_staged_commits").mkdir(parents=True)
+    (log / f".{0:020}.json.5272c0ac.tmp").write_text("{}")
+    (tmp_path / "t" / "mine").touch()
+    with pytest.raises(Exception, match="not empty"):
+        create_table(spark, "id bigint", str(tmp_path / "t"))
+    assert (log / f".{0:020}.json.5272c0ac.tmp").exists()
+    (tmp_path / "t" / "mine").unlink()
+    create_table(spark, "id bigint", str(tmp_path / "t"))
+    assert rows(spark, str(tmp_path / "t")) == [] and table_state(spark, str(tmp_path / "t")).version == 0
+
+
 def test_a_table_is_taken_back_to_a_version_or_left_as_it_is(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from ticdc_lab.engine.columns import named
+from ticdc_lab.errors.whole_files import bare_path
 
 _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 """What a column's name must not hold, unless the table maps names to others in its files."""
@@ -14,8 +18,14 @@ _MAPPED = "delta.columnMapping.mode"
 
 
 def create_table(spark: SparkSession, columns: str, path: str) -> None:
-    """Make an empty Delta table with columns in Spark's DDL, in place of what is there; one commit and no job."""
+    """Make an empty Delta table with columns in Spark's DDL, in place of what is there; one commit and no job.
+
+    Delta would refuse a folder in which a process was killed before its first commit had its name.
+    """
     from delta.tables import DeltaTable  # which Connect's client does not have
+
+    if _begun_in_vain(folder := Path(bare_path(path))):
+        shutil.rmtree(folder / "_delta_log")
 
     schema = StructType.fromDDL(columns)
     assert isinstance(schema, StructType)
@@ -39,6 +49,14 @@ def replace_table(frame: DataFrame, path: str, *, columns_were: tuple[str, ...] 
             frame.sparkSession.sql(f"ALTER TABLE delta.{named(path)} SET TBLPROPERTIES ('{_MAPPED}' = 'name')")
         writer = writer.option(_MAPPED, "name")
     writer.save(path)
+
+
+def _begun_in_vain(folder: Path) -> bool:
+    """Whether a folder of this machine holds nothing but the log of a table that has no commit."""
+    log = folder / "_delta_log"
+    if not log.is_dir() or any(path != log for path in folder.iterdir()):
+        return False
+    return all(path.name.startswith(".") or path.is_dir() for path in log.iterdir())
 
 
 def _needs_mapping(names: list[str] | tuple[str, ...]) -> bool:
