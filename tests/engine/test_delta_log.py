@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_lab.engine import delta_log
 from ticdc_lab.engine.delta_log import DataFile, KnownFiles, TableState, table_state
-from ticdc_lab.engine.delta_table import create_table
+from ticdc_lab.engine.delta_table import create_table, forget_unborn
 from ticdc_lab.lake.one_pass import LakeFile
 
 pytestmark = pytest.mark.spark
@@ -33,6 +33,21 @@ def written(folder: Path, *ids: int) -> DataFile:
 def rows(spark: SparkSession, path: str) -> list[int]:
     """What the table holds."""
     return sorted(row.id for row in spark.read.format("delta").load(path).collect())
+
+
+def overtaken(
+    monkeypatch: pytest.MonkeyPatch, spark: SparkSession, path: str, file: DataFile, once: tuple[str, int] | None = None
+) -> None:
+    """Let somebody commit a file between our next look at a table and our commit."""
+    begin = delta_log._begun
+
+    def begun(*how: Any) -> Any:
+        transaction = begin(*how)
+        monkeypatch.setattr(delta_log, "_begun", begin)
+        assert KnownFiles().commit(spark, path, [file], note="theirs", once=once)
+        return transaction
+
+    monkeypatch.setattr(delta_log, "_begun", begun)
 
 
 def test_a_file_that_somebody_has_rewritten_meanwhile_is_not_replaced(spark: SparkSession, tmp_path: Path) -> None:
@@ -121,15 +136,7 @@ def test_of_two_commits_of_a_number_at_once_one_is_refused(
     DeltaTable.createIfNotExists(spark).location(path).addColumn("id", "bigint").execute()
     for number in before:
         assert known.commit(spark, path, [written(tmp_path, number)], note="ours", once=("a", number))
-    begin = delta_log._begun
-
-    def overtaken(*how: Any) -> Any:
-        transaction = begin(*how)
-        monkeypatch.setattr(delta_log, "_begun", begin)
-        assert KnownFiles().commit(spark, path, [written(tmp_path, 7)], note="theirs", once=("a", 7))
-        return transaction
-
-    monkeypatch.setattr(delta_log, "_begun", overtaken)
+    overtaken(monkeypatch, spark, path, written(tmp_path, 7), once=("a", 7))
     with pytest.raises(Exception, match=r"(?i)concurrent"):
         known.commit(spark, path, [written(tmp_path, 7)], note="ours", once=("a", 7))
     assert rows(spark, path) == [*before, 7]
@@ -164,15 +171,8 @@ def test_files_that_stand_for_a_whole_table_replace_nothing_else(
     read = known.plain(spark, path)
     assert KnownFiles().commit(spark, path, [written(tmp_path, 2)], note="theirs")
     assert not replaced(read) and rows(spark, path) == [1, 2]
-    read, begin = known.plain(spark, path), delta_log._begun
-
-    def overtaken(*how: Any) -> Any:
-        transaction = begin(*how)
-        monkeypatch.setattr(delta_log, "_begun", begin)
-        assert KnownFiles().commit(spark, path, [written(tmp_path, 3)], note="theirs")
-        return transaction
-
-    monkeypatch.setattr(delta_log, "_begun", overtaken)
+    read = known.plain(spark, path)
+    overtaken(monkeypatch, spark, path, written(tmp_path, 3))
     assert not replaced(read)
     assert rows(spark, path) == [1, 2, 3]
     assert replaced(known.plain(spark, path)) and rows(spark, path) == [9]
@@ -193,6 +193,10 @@ def test_a_table_of_which_only_a_first_commit_was_begun_is_made(spark: SparkSess
         create_table(spark, "id bigint", str(tmp_path / "t"))
     assert (log / f".{0:020}.json.5272c0ac.tmp").exists()
     (tmp_path / "t" / "mine").unlink()
+    (log / f"{1:020}.checkpoint.parquet").touch()
+    forget_unborn(str(tmp_path / "t"))
+    assert log.is_dir(), "a table whose commits are in a checkpoint is no such one"
+    (log / f"{1:020}.checkpoint.parquet").unlink()
     create_table(spark, "id bigint", str(tmp_path / "t"))
     assert rows(spark, str(tmp_path / "t")) == [] and table_state(spark, str(tmp_path / "t")).version == 0
 
@@ -212,15 +216,7 @@ def test_a_table_is_taken_back_to_a_version_or_left_as_it_is(
     def taken_back() -> bool | None:
         return KnownFiles().take_back(spark, path, at, note="ours")
 
-    begin = delta_log._begun
-
-    def overtaken(*how: Any) -> Any:
-        transaction = begin(*how)
-        monkeypatch.setattr(delta_log, "_begun", begin)
-        assert KnownFiles().commit(spark, path, [written(tmp_path, 4)], note="theirs")
-        return transaction
-
-    monkeypatch.setattr(delta_log, "_begun", overtaken)
+    overtaken(monkeypatch, spark, path, written(tmp_path, 4))
     assert taken_back() is None and rows(spark, path) == [1, 3, 4]
     assert taken_back() and rows(spark, path) == [1, 2]
     assert sorted(known.now(spark, path), key=str) == sorted(then, key=str)

@@ -189,30 +189,28 @@ class Recorded:
     """Its own partition was recorded only from later on."""
 
     @classmethod
-    def read(cls, facts: LogFacts, places: Facts, *, protocol: str) -> Self:
+    def read(cls, facts: LogFacts, places: Facts, ddl: Facts, *, protocol: str) -> Self:
         """Those of places with a topic and a partition."""
-        homes = _extents_of_homes(facts)
+        homes = _extents_of_homes(facts, ddl)
         topics: dict[str, list[_Extent]] = {}
         for (topic, _), extent in homes.items():
             topics.setdefault(topic, []).append(extent)
         # without watermarks, which go to all of them, a partition that is not there may just be empty
-        marked = {
-            topic for (topic, _), own in zip(facts.homes, facts.watermarks.parts(), strict=True) if own.stop > own.start
-        }
+        marked = {facts.homes[home][0] for home in np.unique(facts.watermarks.home).tolist()}
         parts = {topic for topic in absent_partitions(facts.homes) if topic in marked}
         spans = {topic: (max(e.since for e in own), min(e.until for e in own)) for topic, own in topics.items()}
         spans |= dict.fromkeys(parts, (_ALWAYS, NO_TS))
         of_place = [spans[p["topic"]] for p in places]
         zeroth = [homes.get((p["topic"], 0), _Extent(_ALWAYS, _ALWAYS, NO_TS)) for p in places]
         elsewhere = [protocol in DDL_IN_PARTITION_0_ONLY and p["partition"] != 0 for p in places]
-        ddl = [(e.ddl_since, e.until) if far else (NO_TS, _ALWAYS) for e, far in zip(zeroth, elsewhere, strict=True)]
+        told = [(e.ddl_since, e.until) if far else (NO_TS, _ALWAYS) for e, far in zip(zeroth, elsewhere, strict=True)]
         return cls(
             since=_ints(a for a, _ in of_place),
             until=_ints(z for _, z in of_place),
-            ddl_since=_ints(a for a, _ in ddl),
-            ddl_until=_ints(z for _, z in ddl),
+            ddl_since=_ints(a for a, _ in told),
+            ddl_until=_ints(z for _, z in told),
             is_part=np.array([p["topic"] in parts for p in places], dtype=bool),
-            is_late=np.array([homes[p["topic"], p["partition"]].ddl_since != NO_TS for p in places], dtype=bool),
+            is_late=np.array([homes[p["topic"], p["partition"]].since != NO_TS for p in places], dtype=bool),
         )
 
     def all_between(self, place: Ints, mark: Ints, high: Ints) -> Bools:
@@ -237,7 +235,7 @@ class _Extent:
     until: int = NO_TS
 
 
-def _extents_of_homes(facts: LogFacts) -> dict[tuple[str, int], _Extent]:
+def _extents_of_homes(facts: LogFacts, ddl: Facts) -> dict[tuple[str, int], _Extent]:
     """That of each partition."""
     offsets: dict[tuple[str, int], int] = {}
     found = {home: _Extent() for home in facts.homes}
@@ -246,7 +244,7 @@ def _extents_of_homes(facts: LogFacts) -> dict[tuple[str, int], _Extent]:
         offsets[home] = min(offsets.get(home, _ALWAYS), p["offset"] or 0)
         if p["commit_ts"] is not None:
             found[home].until = max(found[home].until, p["last_ts"])
-    ddl = ddl_by_home(facts)
+    of_home = ddl_by_home(ddl)
     for (home, extent), own in zip(found.items(), facts.watermarks.parts(), strict=True):
         ts = facts.watermarks.ts[own]
         if is_first(offsets[home]):
@@ -254,7 +252,7 @@ def _extents_of_homes(facts: LogFacts) -> dict[tuple[str, int], _Extent]:
         else:
             extent.since = int(ts[0]) if len(ts) else _ALWAYS
             # rows come in no order of commit_ts, so the first of them tells nothing
-            extent.ddl_since = min([extent.since, *(int(d["commit_ts"]) for d in ddl.get(home, [])[:1])])
+            extent.ddl_since = min([extent.since, *(int(d["commit_ts"]) for d in of_home.get(home, [])[:1])])
         # without a watermark nothing is promised: up to its last event it is taken as whole
         extent.until = int(ts.max()) if len(ts) else extent.until if extent.until != NO_TS else _ALWAYS
     return found
@@ -322,7 +320,7 @@ class Promises:
             ddl=marks,
             ddl_again=again,
             eras=Eras.read(facts, homes),
-            recorded=Recorded.read(facts, places, protocol=protocol),
+            recorded=Recorded.read(facts, places, ddl, protocol=protocol),
             table=_ints(tables[name] for name in names),
             table_ddl=_table_ddl(ddl, tables),
         )
@@ -334,10 +332,10 @@ def dated_ddl(facts: LogFacts) -> Facts:
     return found
 
 
-def ddl_by_home(facts: LogFacts) -> dict[tuple[str, int], Facts]:
+def ddl_by_home(ddl: Facts) -> dict[tuple[str, int], Facts]:
     """Those of each topic and partition, in order of their offsets."""
     found: dict[tuple[str, int], Facts] = {}
-    for d in sorted(dated_ddl(facts), key=offset_of):
+    for d in sorted(ddl, key=offset_of):
         found.setdefault((d["topic"], d["partition"]), []).append(d)
     return found
 
@@ -554,7 +552,8 @@ class Stated:
     @classmethod
     def read(cls, facts: LogFacts, *, protocol: str, twice: Sequence[Twice] = ()) -> Stated:
         """From the log's facts."""
-        return cls(_homes(facts), dated_ddl(facts), protocol in DDL_IN_PARTITION_0_ONLY, twice)
+        ddl = dated_ddl(facts)
+        return cls(_homes(facts, ddl), ddl, protocol in DDL_IN_PARTITION_0_ONLY, twice)
 
     @property
     def topics(self) -> dict[str, list[Home]]:
@@ -565,7 +564,7 @@ class Stated:
         return topics
 
 
-def _homes(facts: LogFacts) -> list[Home]:
+def _homes(facts: LogFacts, ddl: Facts) -> list[Home]:
     homes = {(topic, partition): Home(topic, partition) for topic, partition in facts.homes}
     for p in facts.places.to_pylist():
         homes[p["topic"], p["partition"]].cover(p)
@@ -576,6 +575,6 @@ def _homes(facts: LogFacts) -> list[Home]:
         homes[place].gaps = gaps[0], gaps[1]
     for place, admin in admin_events(facts).items():
         homes[place].admin = admin
-    for place, ddl in ddl_by_home(facts).items():
-        homes[place].ddl = ddl
+    for place, own_ddl in ddl_by_home(ddl).items():
+        homes[place].ddl = own_ddl
     return list(homes.values())

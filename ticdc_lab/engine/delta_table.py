@@ -18,14 +18,10 @@ _MAPPED = "delta.columnMapping.mode"
 
 
 def create_table(spark: SparkSession, columns: str, path: str) -> None:
-    """Make an empty Delta table with columns in Spark's DDL, in place of what is there; one commit and no job.
-
-    Delta would refuse a folder in which a process was killed before its first commit had its name.
-    """
+    """Make an empty Delta table with columns in Spark's DDL, in place of what is there; one commit and no job."""
     from delta.tables import DeltaTable  # which Connect's client does not have
 
-    if _begun_in_vain(folder := Path(bare_path(path))):
-        shutil.rmtree(folder / "_delta_log")
+    forget_unborn(path)
 
     schema = StructType.fromDDL(columns)
     assert isinstance(schema, StructType)
@@ -51,12 +47,16 @@ def replace_table(frame: DataFrame, path: str, *, columns_were: tuple[str, ...] 
     writer.save(path)
 
 
-def _begun_in_vain(folder: Path) -> bool:
-    """Whether a folder of this machine holds nothing but the log of a table that has no commit."""
+def forget_unborn(path: str) -> None:
+    """Remove the log of a table that has no commit, if its folder holds nothing else: Delta cannot go on from it.
+
+    A process has left it that was killed, or found no room, before its first commit had a name.
+    """
+    folder = Path(bare_path(path))
     log = folder / "_delta_log"
-    if not log.is_dir() or any(path != log for path in folder.iterdir()):
-        return False
-    return all(path.name.startswith(".") or path.is_dir() for path in log.iterdir())
+    alone = log.is_dir() and all(there == log for there in folder.iterdir())
+    if alone and not any(log.glob("[0-9]*.json")) and not any(log.glob("*.checkpoint*")):
+        shutil.rmtree(log)
 
 
 def _needs_mapping(names: list[str] | tuple[str, ...]) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import fcntl
 import json
 import math
-import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from ticdc_lab.codecs.simple_tables import TABLES, finder, tables_of
 from ticdc_lab.engine import hadoop_exists, parallelism
 from ticdc_lab.engine.columns import named
 from ticdc_lab.engine.delta_log import DataFile, KnownFiles
+from ticdc_lab.engine.delta_table import forget_unborn
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.schema import CHECKSUMS, EVENTS, KEYS, MESSAGES, QUARANTINE, TRANSACTIONS
 from ticdc_lab.facts.schemas import PARTITIONS, arrow_of
@@ -193,7 +193,7 @@ def create(tables: Tables, *, protocol: str) -> bool:
     """
     own = {name: form for name, form in schemas().items() if name != "table_versions" or protocol == "simple"}
     for name in own:
-        _forget_unborn(tables.path(name))
+        forget_unborn(tables.path(name))
     lost = [name for name in own if not DeltaTable.isDeltaTable(tables.spark, tables.path(name))]
     if lost and hadoop_exists(tables.spark, tables.path("_checkpoint")):
         raise SourceError(
@@ -207,13 +207,6 @@ def create(tables: Tables, *, protocol: str) -> bool:
             made = made.property(f"delta.{what}", value)
         made.execute()
     return len(lost) == len(own)
-
-
-def _forget_unborn(path: str) -> None:
-    """Remove a log without a commit, which Delta cannot go on from: a run that found no room has left it."""
-    place = local_path(path)
-    if place is not None and (log := place / "_delta_log").is_dir() and not any(log.glob("[0-9]*.json")):
-        shutil.rmtree(log)
 
 
 @cache
