@@ -14,6 +14,7 @@ from typing import Any
 
 from certificates import Certificates, certificates
 from cluster import QUICK
+from ports import free_ports
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.engine.environment import require_java
@@ -270,15 +271,3 @@ def produce(messages: DataFrame, broker: Broker, topic: str) -> None:
     rows.drop("offset").write.format("kafka").option("kafka.bootstrap.servers", f"127.0.0.1:{broker.plain}").option(
         "topic", topic
     ).save()
-
-
-def free_ports(n: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(n)]
-    try:
-        for s in sockets:
-            s.bind(("127.0.0.1", 0))
-        return [s.getsockname()[1] for s in sockets]
-    finally:
-        for s in sockets:
-            s.close()

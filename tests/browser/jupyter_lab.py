@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,8 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from ports import free_ports
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 START_S = 90
@@ -41,9 +42,7 @@ def jupyter_lab(root: Path, home: Path) -> Iterator[str]:
         path = settings / f"{name}.jupyterlab-settings"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(values), encoding="utf-8")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
+    [port] = free_ports(1)
     flags = [f"--ServerApp.port={port}", "--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={root}", "--no-browser"]
     flags += ["--IdentityProvider.token=", "--allow-root", "--LabApp.expose_app_in_browser=True"]
     flags += ["--LabApp.collaborative=False", "--LabApp.news_url=", "--ServerApp.port_retries=0"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 
 import pymysql
 import pytest
+from ports import free_ports
 
 PASSWORD = "seCret&%/42"
 
@@ -93,9 +93,7 @@ def running(folder: Path) -> Iterator[Server]:
         ["mariadb-install-db", *where, "--auth-root-authentication-method=normal", "--skip-test-db"],
         check=True, capture_output=True, timeout=120,
     )  # fmt: skip
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     (folder / "init.sql").write_text(
         f"CREATE USER IF NOT EXISTS lab@'%' IDENTIFIED BY '{PASSWORD}'; GRANT ALL ON *.* TO lab@'%';".replace(
             "; ", ";\n"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 import requests
+from ports import free_ports
 
 
 class Server:
@@ -19,7 +19,7 @@ class Server:
 
     def __init__(self, folder: Path, name: str = "one", *, tls: bool = False, fsync: bool = False) -> None:
         self.folder, self.name = folder, name
-        self.port, self._peers = _free_port(), _free_port()
+        self.port, self._peers = free_ports(2)
         self.endpoint = f"127.0.0.1:{self.port}"
         self.peer = f"http://127.0.0.1:{self._peers}"
         self.tls, self._fsync = certificates(folder) if tls else (), fsync
@@ -108,9 +108,3 @@ def certificates(folder: Path) -> tuple[Path, Path, Path]:
     command = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout {key} -out {cert}"
     subprocess.run([*command.split(), "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
     return cert, cert, key
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from threading import Timer
 
 import pytest
+from ports import free_ports
 
 from ticdc_lab.engine.choosing import spark_missing
 
@@ -124,18 +125,14 @@ def test_on_the_embedded_engine() -> None:
 
 
 SERVER = """
-import socket
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
 spark = session("spark", driver_memory="1g", cores=2, extra={
-    "spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port),
+    "spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": "{port}",
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
 })
 """
 
 SERVES = """
-print(port, flush=True)
+print(spark.conf.get("spark.connect.grpc.binding.port"), flush=True)
 sys.stdin.read()
 """
 
@@ -143,7 +140,7 @@ sys.stdin.read()
 @pytest.fixture(scope="module")
 def served() -> Iterator[list[str]]:
     """What a fresh Python prints that runs all on classic Spark: last the port at which it serves Spark Connect."""
-    code = script(SERVER, CANCELLED, BY_KEY, FAILED, SERVES)
+    code = script(SERVER.replace("{port}", str(*free_ports(1))), CANCELLED, BY_KEY, FAILED, SERVES)
     server = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
