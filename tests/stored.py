@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import tarfile
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,7 @@ TEXT = {"ColumnName": "v", "ColumnType": "VARCHAR", "ColumnPrecision": "20"}
 
 def unpack(folder: Path) -> Path:
     """The four golden trees below a folder."""
-    with tarfile.open(golden("storage_small.tar.gz")) as tar:
-        tar.extractall(folder, filter="data")
+    shutil.unpack_archive(golden("storage_small.tar.gz"), folder)
     return folder / "storage"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import tarfile
+import shutil
 from pathlib import Path
 
 import pytest
@@ -47,8 +47,7 @@ def source(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) 
         load(spark, str(golden(OPEN))).messages.write.format("delta").save(str(tmp_path / "lake"))
         return str(tmp_path / "lake")
     if request.param == "storage":
-        with tarfile.open(golden("storage_small.tar.gz")) as tar:
-            tar.extractall(tmp_path, filter="data")
+        shutil.unpack_archive(golden("storage_small.tar.gz"), tmp_path)
         return str(next(iter(sorted(tmp_path.rglob("metadata")))).parent)
     broker: Broker = request.getfixturevalue("broker")
     classic: SparkSession = request.getfixturevalue("classic")  # only Spark writes to Kafka

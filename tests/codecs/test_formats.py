@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tarfile
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -162,8 +162,7 @@ def _without_digits(e: Row) -> Row:
 def claims(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The objects of the golden claim checks."""
     folder = tmp_path_factory.mktemp("claims")
-    with tarfile.open(golden("claim-check.tar.gz")) as packed:
-        packed.extractall(folder, filter="data")
+    shutil.unpack_archive(golden("claim-check.tar.gz"), folder)
     return folder / "claim-check"
 
 

@@ -44,7 +44,7 @@ def _require_names_once(raw: bytes, part: str) -> None:
     json.loads(raw, object_pairs_hook=once, parse_int=len, parse_float=len)
 
 
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_STRING = re.compile(rb'"(?>(?:[^"\\]++|\\.)*)"', re.DOTALL)
 _IS_JSON = re.compile(rb"[ \n\r\t]*[{\[]").match
 
 

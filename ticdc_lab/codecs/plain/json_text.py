@@ -57,12 +57,17 @@ _SCALAR = rb'(?:"' + _PLAIN + rb'"|' + _NUMBER + rb"|true|false|null)"
 _MEMBER = rb'"' + _PLAIN + rb'"' + _SPACE + rb":" + _SPACE + _SCALAR + _SPACE
 
 
+def _each(group: bytes) -> bytes:
+    """Repeat a group and give nothing back; before Python 3.11.5 ``*+`` goes on past what differs (gh-106052)."""
+    return rb"(?>(?:" + group + rb")*)"
+
+
 def _container(begin: bytes, item: bytes, end: bytes) -> bytes:
-    return begin + _SPACE + rb"(?:" + item + rb"(?:," + _SPACE + item + rb")*+)?" + end
+    return begin + _SPACE + rb"(?:" + item + _each(rb"," + _SPACE + item) + rb")?" + end
 
 
 _after_space = re.compile(_SPACE).match
-_inside = re.compile(rb"(?:[^\"\\\x00-\x1f\x80-\xff]++|" + _UTF8 + rb"|" + _ESCAPE + rb")*+").match
+_inside = re.compile(_each(rb"[^\"\\\x00-\x1f\x80-\xff]++|" + _UTF8 + rb"|" + _ESCAPE)).match
 _plain_text = re.compile(rb'"(' + _PLAIN + rb')"').match
 _plain_name = re.compile(rb'"(' + _PLAIN + rb')"' + _SPACE + rb":" + _SPACE).match
 _number = re.compile(_NUMBER).match
