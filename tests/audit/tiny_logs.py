@@ -46,6 +46,15 @@ def ddl(partition: int, offset: int, ts: int, query: str = "ALTER TABLE `s`.`a` 
     return {"kind": "ddl", "commit_ts": ts, "query": query} | names | at(partition, offset)
 
 
+def closed(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same with the offsets that a broker gives: none is left out, from the first of each partition on."""
+    held: dict[int, list[int]] = {}
+    for p, o in sorted({(e["partition"], e["offset"]) for e in events}):
+        held.setdefault(p, []).append(o)
+    moved = {(p, o): own[0] + i for p, own in held.items() for i, o in enumerate(own)}
+    return [e | {"offset": moved[e["partition"], e["offset"]]} for e in events]
+
+
 def found(events, *checks, protocol="open-protocol", **facts):
     """Findings as (guarantee, severity, table, key, commit_ts, partition, offset) and evidence offsets."""
     told = audit_table(table_of(events), protocol=protocol, checks=checks or None, **facts).to_pylist()

@@ -96,7 +96,7 @@ class RowFindings:
 
 
 def uncovered(
-    found: RowFindings, which: Bools, because: str = ", or lies where the recording does not cover a partition"
+    found: RowFindings, which: Bools, because: str = ", or lies in what was not recorded of a partition"
 ) -> RowFindings:
     """Findings of which some may lie in what was not recorded: these are warnings."""
     cut = sentence(found.message, because)

@@ -131,7 +131,10 @@ def redeliveries_are_identical(s: Suspects) -> RowFindings:
     return RowFindings(at, at, np.full(len(at), ERROR), message, [s.change(home), s.change(at)])
 
 
-_SENT_BEFORE = ", unless it was sent before, when its partition was not recorded yet"
+_SENT_BEFORE = ", unless it was sent before, in what of its partition was not recorded"
+_LACKED = "what is lacked may lie at offsets that the recording lacks there"
+_BEGIN, _END = -1, np.iinfo(np.int64).max
+"""Before and behind all offsets."""
 
 
 @of_rows("每个变更第一次出现的次序一定是有序的（CommitTS 升序）", "commit_ts")
@@ -139,13 +142,16 @@ def first_appearances_are_ordered(s: Suspects) -> RowFindings:
     """MQ design, constraint 1.3: the first appearances of a row's changes rise in commit_ts (per row, not across rows).
 
     Inside a partition: no dispatch rule explains what breaks it. A warning where the partition was recorded only from
-    later on and the newer change comes again: a restart sends both again, and the other may have been sent before.
+    later on, or lacks offsets before, and the newer change comes again: a restart sends both again, and the other may
+    have been sent before.
     """
     by = np.flatnonzero(s.keyed & (s.late >= 0))
     message = sentence("the change first appears after the row's newer change of commit_ts ", s.c.commit_ts[by])
     shown = [s.change(by), s.change(s.late[by])]
     found = RowFindings(by, s.late[by], np.full(len(by), ERROR), message, shown)
-    return uncovered(found, _is_late(s, by) & _comes_again(s, by, behind=s.late[by]), _SENT_BEFORE)
+    late, ts = s.late[by], s.c.commit_ts
+    again = _comes_again(s, by, behind=late) | _lacks(s, late, s.c.offset[late], _END, below=ts[by])
+    return uncovered(found, _may_be_sent_before(s, late, s.c.offset[by], below=ts[late]) & again, _SENT_BEFORE)
 
 
 @of_rows(
@@ -181,7 +187,7 @@ def nothing_below_ddl(s: Suspects) -> RowFindings:
     """MQ design, constraint 2.3: no change of a table with a commit_ts below a DDL that blocks it follows the DDL.
 
     A repeat is a warning: a restart sends again what was sent before the DDL (constraint 1.2). So is what may be one:
-    its partition was recorded only from later on, and the DDL comes again, too.
+    its partition was recorded only from later on, or lacks offsets before, and the DDL comes again, too.
     """
     marks = s.promises.ddl
     at = np.flatnonzero(s.ddl >= 0)
@@ -193,12 +199,23 @@ def nothing_below_ddl(s: Suspects) -> RowFindings:
     shown = [s.mark(at, marks, ddl), s.change(at)]
     found = RowFindings(at, at, np.where(s.first[at], ERROR, WARNING), message, shown)
     again = s.promises.ddl_again[ddl] > s.c.offset[at]
-    return uncovered(found, s.first[at] & _is_late(s, at) & again, _SENT_BEFORE)
+    # a DDL is sent where the watermark is its commit_ts
+    again |= _lacks(s, at, s.c.offset[at], _END, below=marks.ts[ddl] + 1)
+    before = _may_be_sent_before(s, at, marks.offset[ddl], below=s.c.commit_ts[at])
+    return uncovered(found, s.first[at] & before & again, _SENT_BEFORE)
 
 
-def _is_late(s: Suspects, at: Ints) -> Bools:
-    found: Bools = s.promises.recorded.is_late[s.place[at]]
+def _may_be_sent_before(s: Suspects, at: Ints, offset: Ints, *, below: Ints) -> Bools:
+    """Whether changes may have been sent before an offset of their partition, in what was not recorded."""
+    found: Bools = s.promises.recorded.is_late[s.place[at]] | _lacks(s, at, _BEGIN, offset, below=below)
     return found
+
+
+def _lacks(s: Suspects, at: Ints, low: Ints | int, high: Ints | int, *, below: Ints) -> Bools:
+    """:meth:`ticdc_lab.audit.marks.Recorded.lacks` of the partitions of changes."""
+    home = s.promises.home[s.place[at]]
+    low, high = (np.broadcast_to(np.asarray(o, dtype=np.int64), home.shape) for o in (low, high))
+    return s.promises.recorded.lacks(home, low, high, below=below)
 
 
 def _comes_again(s: Suspects, at: Ints, *, behind: Ints) -> Bools:
@@ -220,7 +237,8 @@ def resolved_events_on_all_partitions(log: Stated) -> Iterator[Event]:
 
     Errors: a partition without any watermark while another has one, and values that a partition lacks between its first
     and last. Warnings: a partition whose watermarks start later or end earlier than the topic's, as in a recording that
-    was cut, and a topic without any. A partition without any event cannot be seen.
+    was cut, as many values as it lacks offsets where they belong, and a topic without any. A partition without any
+    event cannot be seen.
     """
     for homes in log.topics.values():
         yield from _gaps_by_era(homes)
@@ -231,7 +249,8 @@ def ddl_events_on_all_partitions(log: Stated) -> Iterator[Event]:
     """MQ design, constraint 2.4: DDL events are broadcast to all partitions; canal and canal-json send them to
     partition 0 only.
 
-    A partition whose recording may end before the DDL, or begin behind it, gives a warning instead of an error.
+    A partition whose recording may end before the DDL, begin behind it, or lacks an offset at which it may lie, gives a
+    warning instead of an error.
     """
     identity = ("topic", "commit_ts", "schema_name", "table_name", "query")
     homes, topics = {(h.topic, h.partition): h for h in log.homes}, log.topics
@@ -247,7 +266,7 @@ def ddl_events_on_all_partitions(log: Stated) -> Iterator[Event]:
         behind = {homes[d["topic"], d["partition"]].stated_before(offset_of(d)) for d in same}
         for home in only_0 if log.ddl_in_partition_0_only else of:
             if home.partition not in seen:
-                yield _lost_ddl(home, witness, covered=any(home.covers(witness, behind=ts) for ts in behind))
+                yield _lost_ddl(home, witness, [ts for ts in behind if home.covers(witness, behind=ts)])
 
 
 @of_log("当 Kafka Partition ResolvedTS = DDL FinishedTS 时，向所有 partition 广播 DDL Event", "commit_ts", "watermarks")
@@ -255,7 +274,8 @@ def ddl_events_are_in_time(log: Stated) -> Iterator[Event]:
     """MQ design, "CDC Owner 逻辑": a DDL is broadcast when the resolved_ts equals its FinishedTS.
 
     So none follows a watermark above it in its partition: a consumer has then applied rows of the new schema. A DDL
-    that a restart sends again is a warning.
+    that a restart sends again is a warning, and so is one that may be: it was sent at offsets that are lacked before
+    that watermark.
     """
     of, seen = {(h.topic, h.partition): h for h in log.homes}, set()
     for d in sorted(log.ddl, key=lambda d: (d["topic"], d["partition"], offset_of(d), d["seq"])):
@@ -267,10 +287,11 @@ def ddl_events_are_in_time(log: Stated) -> Iterator[Event]:
             mark, again = home.event(i), same in seen
             said = f"{'a DDL delivered again' if again else 'a DDL'} below resolved_ts {mark['commit_ts']} follows it"
             where = {c: d[c] for c in (*_SHOWN, "seq")}
-            severity = WARNING if again else ERROR
-            yield _finding(
-                severity, f"{said}: {_beginning(d)}", home.topic, [mark, d], table=_table(d), **where
-            )  # fmt: skip
+            maybe = not again and home.whole_from(mark["offset"]).lacks(d["commit_ts"], d["commit_ts"])
+            severity = WARNING if again or maybe else ERROR
+            unless = _SENT_BEFORE if maybe else ""
+            message = f"{said}{unless}: {_beginning(d)}"
+            yield _finding(severity, message, home.topic, [mark, d], table=_table(d), **where)
         seen.add(same)
 
 
@@ -324,7 +345,7 @@ def admin_events_on_all_partitions(log: Stated) -> Iterator[Event]:
 
     All are those before it and those after it: a listener that never sees it waits for ever, or goes on without the
     others. The number of most partitions counts. It is a warning where a higher partition was recorded, and nothing
-    of this one.
+    of this one, or where it may lie at offsets that are lacked.
     """
     for homes in log.topics.values():
         known = {h.partition: h for h in homes}
@@ -342,8 +363,12 @@ def admin_events_on_all_partitions(log: Stated) -> Iterator[Event]:
                 said = f"partition {p} of topic {topic} lacks the Admin event that says {right}"
                 own = {"partition": p, "offset": known[p].first_offset if p in known else None}
                 absent = p not in known and p < max(known)
-                unseen = "; the recording has nothing of that partition" if absent else ""
-                yield _finding(WARNING if absent else ERROR, f"{said}{unseen}", topic, [at], **own)
+                behind, ahead = (
+                    of(witness["offset"]) for of in (known[first].stated_before, known[first].stated_behind)
+                )
+                lacked = p in known and known[p].lacks(behind, ahead - 1)
+                unseen = "; the recording has nothing of that partition" if absent else f"; {_LACKED}" if lacked else ""
+                yield _finding(WARNING if unseen else ERROR, f"{said}{unseen}", topic, [at], **own)
             for p, e in sorted(stated.items()):
                 if (n := e["partition_count"]) != count:
                     said = (
@@ -374,14 +399,14 @@ def _delivery(s: Suspects, at: Ints) -> Texts:
     return np.where(s.first[at], "a change", "a change delivered again")
 
 
-def _lost_ddl(home: Home, witness: Event, *, covered: bool) -> Event:
+def _lost_ddl(home: Home, witness: Event, behind: list[int]) -> Event:
+    """The finding; ``behind`` which watermarks those deliveries stand that the recording of the partition covers."""
     said = f"{home.words} lacks the DDL that partition {witness['partition']} holds: {_beginning(witness)}"
     where = {"table": _table(witness), "commit_ts": witness["commit_ts"], "partition": home.partition}
-    if covered:
+    if not all(home.lacks(ts, witness["commit_ts"]) for ts in behind):
         return _finding(ERROR, said, home.topic, [witness], **where)
-    return _finding(
-        WARNING, f"{said} (the recording of that partition does not cover it)", home.topic, [witness], **where
-    )
+    why = _LACKED if behind else "the recording of that partition does not cover it"
+    return _finding(WARNING, f"{said} ({why})", home.topic, [witness], **where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,13 +421,13 @@ class Hole:
 
 
 def holes(log: Stated) -> Iterator[Hole]:
-    """Partitions that lack offsets between their first and their last."""
+    """Partitions that lack offsets between the first and the last that could be decoded."""
     for home in log.homes:
-        if n := home.lacking:
-            first, last = home.gaps
+        first, last = (ends[home.gaps[0] != home.first_offset] for ends in home.gaps)
+        if len(first):
             ends = int(first[0]) - 1, int(last[0]) + 1
             low, high = ({"partition": home.partition, "offset": o, "commit_ts": None} for o in ends)
-            yield Hole(home, n, len(first), low, high)
+            yield Hole(home, int((last - first + 1).sum()), len(first), low, high)
 
 
 def _gaps_by_era(homes: list[Home]) -> Iterator[Event]:
@@ -434,18 +459,30 @@ def _gaps(homes: list[Home]) -> Iterator[Event]:
             several = f"{run.stop - run.start} watermark(s) from {first} to {int(lacking[run.stop - 1])}"
             following = home.event(int(at[after])) if after < len(own) else None
             shown = witnesses[int(np.searchsorted(values, first))].tolist()
-            yield _gap(home, several, first, dict(zip(_SHOWN, shown, strict=True)), following)
+            ends = (int(home.offset[at[after] - 1]), following["offset"]) if after and following else (_BEGIN, _END)
+            n_due = run.stop - run.start if len(own) else _due(home, lacking)
+            lacked = home.lacked_between(*ends) >= n_due
+            yield _gap(home, several, first, dict(zip(_SHOWN, shown, strict=True)), following, lacked=lacked)
 
 
-def _gap(home: Home, several: str, first: int, witness: Event, following: Event | None) -> Event:
-    """A run of watermarks that a partition lacks: all of them, those before its first, behind its last, or between."""
+def _due(home: Home, values: Ints) -> int:
+    """How many of the topic's watermarks a partition without any must have had, at least."""
+    low, high = home.first_ts, home.last_ts
+    return max(1, 0 if low is None or high is None else int(((low <= values) & (values < high)).sum()))
+
+
+def _gap(home: Home, several: str, first: int, witness: Event, following: Event | None, *, lacked: bool) -> Event:
+    """A run of watermarks that a partition lacks: all of them, those before its first, behind its last, or between; and
+    whether it lacks as many offsets there.
+    """
     where = {"partition": home.partition, "commit_ts": first, "offset": following["offset"] if following else None}
+    severity, unless = (WARNING, f"; {_LACKED}") if lacked else (ERROR, "")
     if not len(home.ts):
         said, where = "has events but no watermark at all", where | {"offset": home.first_offset}
-        return _finding(ERROR, f"{home.words} {said}", home.topic, [witness], **where)
+        return _finding(severity, f"{home.words} {said}{unless}", home.topic, [witness], **where)
     if following is not None and first > home.ts.min():
-        said = f"lacks {several} that other partitions state"
-        return _finding(ERROR, f"{home.words} {said}", home.topic, [witness, following], **where)
+        said = f"lacks {several} that other partitions state{unless}"
+        return _finding(severity, f"{home.words} {said}", home.topic, [witness, following], **where)
     said = f"starts after {several}: the recording of that partition may start later"
     if following is None:
         said = f"ends before {several}: the recording of that partition may end earlier"

@@ -479,7 +479,8 @@ def _broken_chains(c: Changes, former: Ints, asked: Bools, place: Ints, promises
 def _covered(c: Changes, broken: Ints, place: Ints, promises: Promises) -> tuple[Bools, Bools]:
     """What is covered, and of that what a row may have had in a partition that was not recorded then, if it moves.
 
-    One that is found in a single partition had its other changes there, too, unless partitions are not there.
+    One that is found in a single partition had its other changes there, too, unless partitions are not there: in the
+    order of their commits, so what lies between two is lacked between their offsets.
     """
     found, if_it_stays = np.zeros((2, len(c)), dtype=bool)
     at = np.flatnonzero(broken >= 0)
@@ -488,6 +489,7 @@ def _covered(c: Changes, broken: Ints, place: Ints, promises: Promises) -> tuple
     i = resolved.last_before(promises.home[place[was]], c.offset[was], c.seq[was])
     mark = np.where(i >= 0, resolved.ts[i], NO_TS) if len(resolved.ts) else np.full(len(at), NO_TS)
     stays = ~_moves(c)[at] & ~recorded.is_part[here]
+    stays &= ~recorded.lacks(promises.home[here], c.offset[was], c.offset[at], below=c.commit_ts[at])
     everywhere = recorded.all_between(here, mark, c.commit_ts[at])
     known = recorded.ddl_between(here, c.commit_ts[was], c.commit_ts[at])
     found[at], if_it_stays[at] = (stays | everywhere) & known, stays & ~everywhere & known

@@ -7,7 +7,7 @@ exceeds those before it, in a partition with rows. A hundred partitions with one
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -20,37 +20,53 @@ from pyspark.sql import DataFrame
 from ticdc_lab.engine.shuffle import Batches, in_one, is_sent
 from ticdc_lab.events import is_first
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, runs
+from ticdc_lab.events.sample import Sample
 from ticdc_lab.facts import LogFacts, log_facts
 from ticdc_lab.facts.gathering import ARROW
-from ticdc_lab.facts.limits import DDL_IN_PARTITION_0_ONLY, Twice, absent_partitions, gaps_between
+from ticdc_lab.facts.limits import (
+    DDL_IN_PARTITION_0_ONLY,
+    Twice,
+    absent_partitions,
+    first_offsets,
+    firsts_of,
+    gaps_between,
+)
 
 NAMES = ("schema_name", "table_name")
 
 Event = dict[str, Any]
 Facts = list[Event]
+Place = tuple[str, int]
+"""A topic and partition."""
 
 _LARGE = 2**62
 """Offsets beyond this, times the number of groups, are numbered anew, so that a group and an offset fit one number."""
 
 
-def log_marks(events: DataFrame, *, protocol: str) -> DataFrame:
+def log_marks(
+    events: DataFrame, *, protocol: str, sample: Sample | None = None, firsts: Mapping[Place, int] | None = None
+) -> DataFrame:
     """What a whole log states besides its rows, in one row of two pickles (binary): ``facts``, a :class:`LogFacts`, and
-    ``promises``, the :class:`Promises` that follow.
+    ``promises``, the :class:`Promises` that follow. ``firsts`` as of :class:`LogFacts`, where events do not tell them.
     """
 
     def pickled(batches: Batches) -> Batches:
-        facts = LogFacts.read(pa.Table.from_batches(batches, schema=ARROW))
+        facts = LogFacts.read(pa.Table.from_batches(batches, schema=ARROW), firsts=firsts).seen_in(sample)
         both = [pickle.dumps(value, protocol=5) for value in (facts, Promises.read(facts, protocol=protocol))]
         yield pa.RecordBatch.from_arrays([pa.array([v], pa.binary()) for v in both], ["facts", "promises"])
 
     return in_one(log_facts(events), pickled, "facts binary, promises binary")
 
 
-def promises_of(facts: LogFacts, events: DataFrame, *, protocol: str) -> DataFrame | pa.Table:
+def promises_of(
+    facts: LogFacts, events: DataFrame, *, protocol: str, sample: Sample | None = None
+) -> DataFrame | pa.Table:
     """The ``promises`` of :func:`log_marks` where facts are known; very many are gathered where they are needed."""
     told = pickle.dumps(Promises.read(facts, protocol=protocol), protocol=5)
     known = pa.table({"promises": pa.array([told], pa.binary())})
-    return known if is_sent(known, events.sparkSession) else log_marks(events, protocol=protocol).select("promises")
+    if is_sent(known, events.sparkSession):
+        return known
+    return log_marks(events, protocol=protocol, sample=sample, firsts=facts.firsts).select("promises")
 
 
 _BLOCKS = 4
@@ -170,84 +186,153 @@ _ALWAYS = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
+class Unrecorded:
+    """By group stretches of which something was not recorded: what is ``above`` a commit_ts may have been sent there,
+    but nothing that was sent behind a watermark greater than ``until``.
+    """
+
+    above: dict[int, Ints]
+    """Rising."""
+    until: dict[int, Ints]
+    """The greatest so far."""
+
+    @classmethod
+    def read(cls, stretches: Iterable[tuple[int, int, int]]) -> Self:
+        """Those of group, ``above`` and ``until``, in any order."""
+        group, above, until = np.array(sorted(stretches), dtype=np.int64).reshape(-1, 3).T
+        each = {int(group[part.start]): part for part in runs(group)} if len(group) else {}
+        return cls(
+            {g: above[part] for g, part in each.items()},
+            {g: np.maximum.accumulate(until[part]) for g, part in each.items()},
+        )
+
+    def between(self, group: Ints, low: Ints, high: Ints) -> Bools:
+        """Whether what was sent behind a watermark (NO_TS: none) with a commit_ts below another may lie in one."""
+        found = np.zeros(len(group), dtype=bool)
+        for g in np.unique(group).tolist():
+            if g in self.above:
+                own = group == g
+                n = np.searchsorted(self.above[g], high[own])
+                found[own] = (n > 0) & (self.until[g][np.maximum(n, 1) - 1] >= low[own])
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Recorded:
     """Which part of its topic was recorded, by place. The owner broadcasts one watermark after the other: what stands
     behind one was sent after the one below it had reached every partition, and nothing up to one follows it.
     """
 
-    since: Ints
-    """What stands behind a greater watermark was sent when all partitions were recorded; NO_TS: they always were."""
-    until: Ints
-    """All partitions hold what was committed up to then: what is above may be sent where they end."""
-    ddl_since: Ints
-    """From which commit_ts on the DDL of its table were recorded: in its partition, or where all go to partition 0."""
-    ddl_until: Ints
-    """And up to which."""
+    topic: Ints
+    """Number of the topic."""
+    rows: Unrecorded
+    """By topic, of all partitions: before their first messages, at offsets that they lack, above their watermarks."""
+    ddl_topic: Ints
+    """Number of the topic to whose partition 0 the DDL of its table go; -1 where they come in its own partition."""
+    ddl: Unrecorded
+    """By topic, of DDL in partition 0."""
     is_part: Bools
     """Partitions of its topic are not there, so nobody knows how many it has."""
     is_late: Bools
     """Its own partition was recorded only from later on."""
+    lacked: Marks
+    """By home the first of each stretch of offsets that it lacks; ``ts`` is the greatest watermark before."""
 
     @classmethod
-    def read(cls, facts: LogFacts, places: Facts, ddl: Facts, *, protocol: str) -> Self:
+    def read(cls, facts: LogFacts, places: Facts, homes: dict[Place, int], ddl: Facts, *, protocol: str) -> Self:
         """Those of places with a topic and a partition."""
-        homes = _extents_of_homes(facts, ddl)
-        topics: dict[str, list[_Extent]] = {}
-        for (topic, _), extent in homes.items():
-            topics.setdefault(topic, []).append(extent)
+        extents = _extents_of_homes(facts, ddl)
+        topics = {topic: i for i, topic in enumerate(dict.fromkeys(topic for topic, _ in extents))}
         # without watermarks, which go to all of them, a partition that is not there may just be empty
         marked = {facts.homes[home][0] for home in np.unique(facts.watermarks.home).tolist()}
         parts = {topic for topic in absent_partitions(facts.homes) if topic in marked}
-        spans = {topic: (max(e.since for e in own), min(e.until for e in own)) for topic, own in topics.items()}
-        spans |= dict.fromkeys(parts, (_ALWAYS, NO_TS))
-        of_place = [spans[p["topic"]] for p in places]
-        zeroth = [homes.get((p["topic"], 0), _Extent(_ALWAYS, _ALWAYS, NO_TS)) for p in places]
-        elsewhere = [protocol in DDL_IN_PARTITION_0_ONLY and p["partition"] != 0 for p in places]
-        told = [(e.ddl_since, e.until) if far else (NO_TS, _ALWAYS) for e, far in zip(zeroth, elsewhere, strict=True)]
+        stretches = [(topics[topic], a, z) for (topic, _), e in extents.items() for a, z in e.stretches()]
+        stretches += [(topics[topic], NO_TS, _ALWAYS) for topic in parts]
+        far = protocol in DDL_IN_PARTITION_0_ONLY
+        zeroth = [(i, extents.get((topic, 0), _Extent(_ALWAYS, _ALWAYS, NO_TS))) for topic, i in topics.items()]
+        lacked = [
+            (homes[home], first, 0, above)
+            for home, e in extents.items()
+            if home in homes
+            for first, above in zip(e.lacked.tolist(), e.above.tolist(), strict=True)
+        ]
         return cls(
-            since=_ints(a for a, _ in of_place),
-            until=_ints(z for _, z in of_place),
-            ddl_since=_ints(a for a, _ in told),
-            ddl_until=_ints(z for _, z in told),
+            topic=_ints(topics[p["topic"]] for p in places),
+            rows=Unrecorded.read(stretches),
+            ddl_topic=_ints(topics[p["topic"]] if far and p["partition"] != 0 else -1 for p in places),
+            ddl=Unrecorded.read((i, a, z) for i, e in zeroth for a, z in e.ddl_stretches()),
             is_part=np.array([p["topic"] in parts for p in places], dtype=bool),
-            is_late=np.array([homes[p["topic"], p["partition"]].since != NO_TS for p in places], dtype=bool),
+            is_late=np.array([extents[p["topic"], p["partition"]].since != NO_TS for p in places], dtype=bool),
+            lacked=Marks(*np.array(sorted(lacked), dtype=np.int64).reshape(-1, 4).T),
         )
 
     def all_between(self, place: Ints, mark: Ints, high: Ints) -> Bools:
         """Whether all partitions were recorded from behind a watermark (NO_TS: none) on to a commit_ts."""
-        begun: Bools = (self.since[place] == NO_TS) | (mark > self.since[place])
-        return begun & (high <= self.until[place])
+        return ~self.rows.between(self.topic[place], mark, high)
 
     def ddl_between(self, place: Ints, low: Ints, high: Ints) -> Bools:
         """Whether no DDL of the table between two commit_ts can be one that was not recorded."""
-        known: Bools = (low >= self.ddl_since[place]) & (high <= self.ddl_until[place])
-        return known
+        return ~self.ddl.between(self.ddl_topic[place], low, high)
+
+    def lacks(self, home: Ints, low: Ints, high: Ints, *, below: Ints) -> Bools:
+        """Whether a partition lacks offsets between two that may have held something of a commit_ts below another."""
+        lacked = self.lacked
+        if not len(lacked.ts):
+            return np.zeros(len(home), dtype=bool)
+        before = lacked.last_before(home, low, np.zeros_like(low))
+        # watermarks rise: of those behind an offset the first may hold most
+        at = np.where(before >= 0, before + 1, np.searchsorted(lacked.group, home))
+        own = np.minimum(at, len(lacked.ts) - 1)
+        there = (at < len(lacked.ts)) & (lacked.group[own] == home) & (lacked.offset[own] < high)
+        found: Bools = there & (lacked.ts[own] < below)
+        return found
 
 
 @dataclass(slots=True)
 class _Extent:
     """What was recorded of a partition: behind its first watermark, its DDL from the first or that watermark on, up to
-    its greatest watermark. NO_TS for the first two where it begins with its first message.
+    its greatest watermark, but for the offsets that it lacks. NO_TS for the first two where it begins with its first
+    message.
     """
 
     since: int = NO_TS
     ddl_since: int = _ALWAYS
     until: int = NO_TS
+    lacked: Ints = field(default_factory=lambda: _none())
+    """The first of each stretch of offsets that it lacks."""
+    above: Ints = field(default_factory=lambda: _none())
+    """The greatest watermark before each, NO_TS for none: all that was sent there is above."""
+    below: Ints = field(default_factory=lambda: _none())
+    """The first watermark behind each, _ALWAYS for none."""
+
+    def stretches(self) -> Iterator[tuple[int, int]]:
+        """As of :class:`Unrecorded`."""
+        yield from self._edges(self.since)
+        yield from zip(self.above.tolist(), self.below.tolist(), strict=True)
+
+    def ddl_stretches(self) -> Iterator[tuple[int, int]]:
+        """The same of its DDL: one is sent where the watermark is its commit_ts; the first that is there is known."""
+        yield from self._edges(self.ddl_since - 1 if self.ddl_since != NO_TS else NO_TS)
+        for above, below in zip(self.above.tolist(), self.below.tolist(), strict=True):
+            yield max(above, NO_TS + 1) - 1, below
+
+    def _edges(self, since: int) -> Iterator[tuple[int, int]]:
+        yield from [(NO_TS, since)] if since != NO_TS else []
+        yield from [(self.until, _ALWAYS)] if self.until != _ALWAYS else []
 
 
-def _extents_of_homes(facts: LogFacts, ddl: Facts) -> dict[tuple[str, int], _Extent]:
+def _extents_of_homes(facts: LogFacts, ddl: Facts) -> dict[Place, _Extent]:
     """That of each partition."""
-    offsets: dict[tuple[str, int], int] = {}
+    firsts, lacked = first_offsets(facts), lacked_offsets(facts)
     found = {home: _Extent() for home in facts.homes}
-    for p in facts.places.select(["topic", "partition", "offset", "commit_ts", "last_ts"]).to_pylist():
-        home = p["topic"], p["partition"]
-        offsets[home] = min(offsets.get(home, _ALWAYS), p["offset"] or 0)
+    for p in facts.places.select(["topic", "partition", "commit_ts", "last_ts"]).to_pylist():
         if p["commit_ts"] is not None:
-            found[home].until = max(found[home].until, p["last_ts"])
-    of_home = ddl_by_home(ddl)
-    for (home, extent), own in zip(found.items(), facts.watermarks.parts(), strict=True):
-        ts = facts.watermarks.ts[own]
-        if is_first(offsets[home]):
+            extent = found[p["topic"], p["partition"]]
+            extent.until = max(extent.until, p["last_ts"])
+    of_home, marks = ddl_by_home(ddl), facts.watermarks
+    for (home, extent), own in zip(found.items(), marks.parts(), strict=True):
+        ts = marks.ts[own]
+        if is_first(firsts[home]):
             extent.ddl_since = NO_TS
         else:
             extent.since = int(ts[0]) if len(ts) else _ALWAYS
@@ -255,7 +340,27 @@ def _extents_of_homes(facts: LogFacts, ddl: Facts) -> dict[tuple[str, int], _Ext
             extent.ddl_since = min([extent.since, *(int(d["commit_ts"]) for d in of_home.get(home, [])[:1])])
         # without a watermark nothing is promised: up to its last event it is taken as whole
         extent.until = int(ts.max()) if len(ts) else extent.until if extent.until != NO_TS else _ALWAYS
+        if home in lacked:
+            extent.lacked, _ = lacked[home]
+            extent.above, extent.below = stated_around(extent.lacked, marks.offset[own], ts)
     return found
+
+
+def lacked_offsets(facts: LogFacts) -> dict[Place, tuple[Ints, Ints]]:
+    """The first and the last of each stretch of offsets that a partition lacks, from its first message on."""
+    found = {home: (first, last) for home, first, last in gaps_between(facts.offsets)}
+    held = firsts_of(facts.offsets)
+    for home, offset in first_offsets(facts).items():
+        if offset < held.get(home, offset):  # messages that could not be decoded
+            first, last = found.get(home, (_none(), _none()))
+            found[home] = np.append(offset, first), np.append(held[home] - 1, last)
+    return found
+
+
+def stated_around(first: Ints, offset: Ints, ts: Ints) -> tuple[Ints, Ints]:
+    """The greatest watermark before some offsets that are lacked, and the first behind; NO_TS and _ALWAYS for none."""
+    at, highest = np.searchsorted(offset, first), np.maximum.accumulate(ts)
+    return np.append(NO_TS, highest)[at], np.append(highest, _ALWAYS)[at]
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +383,7 @@ class Promises:
     eras: Eras
     """By home."""
     recorded: Recorded
-    """By place, of its topic."""
+    """By place."""
     table: Ints
     """Per place the number of its schema and table."""
     table_ddl: dict[int, Ints]
@@ -320,7 +425,7 @@ class Promises:
             ddl=marks,
             ddl_again=again,
             eras=Eras.read(facts, homes),
-            recorded=Recorded.read(facts, places, ddl, protocol=protocol),
+            recorded=Recorded.read(facts, places, homes, ddl, protocol=protocol),
             table=_ints(tables[name] for name in names),
             table_ddl=_table_ddl(ddl, tables),
         )
@@ -450,7 +555,7 @@ class Home:
     seq: Ints = field(default_factory=_none)
     ts: Ints = field(default_factory=_none)
     gaps: tuple[Ints, Ints] = field(default_factory=lambda: (_none(), _none()))
-    """The first and the last of each stretch of offsets that it lacks."""
+    """The first and the last of each stretch of offsets that it lacks, from its first message on."""
     admin: list[Event] = field(default_factory=list)
     """Its Admin events in order."""
     in_era: bool = False
@@ -462,12 +567,6 @@ class Home:
     def words(self) -> str:
         """What it is called."""
         return f"partition {self.partition} of topic {self.topic}"
-
-    @property
-    def lacking(self) -> int:
-        """How many offsets it lacks."""
-        first, last = self.gaps
-        return int((last - first + 1).sum())
 
     def era(self, offset: int) -> int:
         """In which era an offset lies; see :func:`admin_events`."""
@@ -488,9 +587,12 @@ class Home:
         own = (self.offset >= begin) & (self.offset < end)
         offset, seq, ts = self.offset[own], self.seq[own], self.ts[own]
         ddl = [d for d in self.ddl if begin <= offset_of(d) < end]
+        first, last = self.gaps
+        within = (first >= begin) & (first < end)
         return replace(
-            self, first_offset=begin, in_era=bool(begins), ends_era=bool(ends), offset=offset, seq=seq, ts=ts, ddl=ddl
-        )
+            self, first_offset=begin, in_era=bool(begins), ends_era=bool(ends), offset=offset, seq=seq, ts=ts, ddl=ddl,
+            gaps=(first[within], last[within]),
+        )  # fmt: skip
 
     def cover(self, place: Event) -> None:
         """Take the extent of one of its places into account."""
@@ -526,9 +628,31 @@ class Home:
         reached = self.ends_era or bool(self.ts.max() > max(ts, behind))
         return begun and (reached or any(d["commit_ts"] > ts or _is_of(d, ddl) for d in self.ddl[-1:]))
 
+    def lacks(self, low: int, high: int) -> bool:
+        """Whether it lacks offsets at which something may lie that follows one watermark and none above another."""
+        above, below = stated_around(self.gaps[0], self.offset, self.ts)
+        return bool(((above <= high) & (below >= low)).any())
+
+    def lacked_between(self, low: int, high: int) -> int:
+        """How many offsets it lacks between two."""
+        first, last = self.gaps
+        own = (first > low) & (first < high)
+        return int((last - first + 1)[own].sum())
+
+    def whole_from(self, offset: int) -> Home:
+        """What it is where no offset is lacked behind one."""
+        first, last = self.gaps
+        own = first < offset
+        return replace(self, gaps=(first[own], last[own]))
+
     def stated_before(self, offset: int) -> int:
         """The greatest watermark before an offset; NO_TS where none is."""
         return int(self.ts[: np.searchsorted(self.offset, offset)].max(initial=NO_TS))
+
+    def stated_behind(self, offset: int) -> int:
+        """The first watermark behind an offset that exceeds those before; the greatest number where none is."""
+        behind = self.ts[np.searchsorted(self.offset, offset) :]
+        return int(next(iter(behind[behind > self.stated_before(offset)]), _ALWAYS))
 
     def event(self, i: int) -> Event:
         """One of its watermarks."""
@@ -571,8 +695,11 @@ def _homes(facts: LogFacts, ddl: Facts) -> list[Home]:
     marks = facts.watermarks
     for home, own in zip(homes.values(), marks.parts(), strict=True):
         home.offset, home.seq, home.ts = marks.offset[own], marks.seq[own], marks.ts[own]
-    for place, *gaps in gaps_between(facts.offsets):
-        homes[place].gaps = gaps[0], gaps[1]
+    for place, gaps in lacked_offsets(facts).items():
+        homes[place].gaps = gaps
+    for place, first in first_offsets(facts).items():
+        if homes[place].first_offset is not None:
+            homes[place].first_offset = first
     for place, admin in admin_events(facts).items():
         homes[place].admin = admin
     for place, own_ddl in ddl_by_home(ddl).items():

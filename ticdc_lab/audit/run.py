@@ -134,7 +134,7 @@ def audit(
     require_batch(events, function="audit", why="a row may change again at any later offset")
     names = _chosen(checks, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample))
     of_rows, of_log = _apart(names)
-    marks = log_marks(events, protocol=protocol)
+    marks = log_marks(events, protocol=protocol, sample=sample)
     causes = causes if _are_explained(protocol) else None
     found: list[DataFrame] = []
     if of_rows:
@@ -192,7 +192,7 @@ def audited(
     names = _chosen(None, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample))
     of_rows, of_log = _apart(names)
     kept = listed(max_per_guarantee, FOUND.names)
-    promises = promises_of(facts, events, protocol=protocol)
+    promises = promises_of(facts, events, protocol=protocol, sample=sample)
 
     def judged_rows(names: list[str], causes: DataFrame | None) -> pa.Table:
         rows = _rows_judged(
@@ -251,7 +251,7 @@ def audit_table(
         raise ContractError.from_missing_and_available(missing, events.column_names, frame="events")
     names = _chosen(checks, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample))
     of_rows, of_log = _apart(names)
-    facts = LogFacts.of(events)
+    facts = LogFacts.of(events).seen_in(sample)
     found = list(batches_of(_of_log(of_log, Stated.read(facts, protocol=protocol)), at_once=AT_ONCE))
     if of_rows:
         promises = Promises.read(facts, protocol=protocol)

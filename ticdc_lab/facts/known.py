@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Self
 
@@ -14,7 +14,18 @@ import pyarrow.compute as pc
 from ticdc_lab.events import PARTITION
 from ticdc_lab.events.arrays import NO_TS, Ints, lasts_in
 from ticdc_lab.events.ddl import blocked_tables
-from ticdc_lab.facts.gathering import ARROW, OFFSETS, PLACE, as_facts, gathered, narrow_batches, sum_offsets, sum_places
+from ticdc_lab.events.sample import Sample
+from ticdc_lab.facts.gathering import (
+    ARROW,
+    LEFT_OUT,
+    OFFSETS,
+    PLACE,
+    as_facts,
+    gathered,
+    narrow_batches,
+    sum_offsets,
+    sum_places,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +123,10 @@ class LogFacts:
         ``topic, partition, offset, seq, commit_ts, partition_count`` of each Admin event, in order.
     offsets
         ``topic, partition, offset, held, n``: which of 64 offsets from ``offset`` on are there, a bit each, and how
-        many messages lie at them, in order.
+        many messages lie at them, in order; beside a sample of the whole log. Empty where that is not known.
+    firsts
+        The first offset of each partition, a message that could not be decoded or is in no sample included; empty where
+        ``offsets`` tell.
     """
 
     homes: tuple[Home, ...]
@@ -121,6 +135,7 @@ class LogFacts:
     ddl: pa.Table
     admin: pa.Table
     offsets: pa.Table
+    firsts: Mapping[Home, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, events: pa.Table) -> Self:
@@ -134,7 +149,7 @@ class LogFacts:
         return cls.read(pa.Table.from_batches(gathered(narrow_batches(events)), schema=ARROW))
 
     @classmethod
-    def read(cls, facts: pa.Table) -> Self:
+    def read(cls, facts: pa.Table, *, firsts: Mapping[Home, int] | None = None) -> Self:
         """Those that :func:`ticdc_lab.facts.gathering.log_facts` gathered, in any order and any number of parts."""
         places = sum_places(_of(facts, "place")).drop_columns(["fact"]).sort_by([(c, "ascending") for c in PLACE])
         homes = _homes(places)
@@ -147,8 +162,15 @@ class LogFacts:
             places=places,
             ddl=ddl.append_column("blocked", pa.array(blocked, BLOCKED)),
             admin=_of(facts, "admin").select([*_EVENT, "partition_count"]).sort_by(_IN_PLACE),
-            offsets=ordered_offsets([_of(facts, "offsets")]),
+            offsets=ordered_offsets(
+                [_of(facts, LEFT_OUT if LEFT_OUT in facts["fact"].unique().to_pylist() else "offsets")]
+            ),
+            firsts={} if firsts is None else firsts,
         )
+
+    def seen_in(self, sample: Sample | None) -> Self:
+        """The same where only a sample was seen: which offsets of the log are there is not known then."""
+        return self if sample is None or sample.is_whole else replace(self, offsets=self.offsets.slice(0, 0))
 
     @classmethod
     def of_groups(cls, groups: pa.Table) -> Self:

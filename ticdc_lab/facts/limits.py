@@ -17,7 +17,7 @@ from ticdc_lab.events.arrays import Batches, Ints, codes, partitions_in, runs
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.gathering import IN_CHUNK
-from ticdc_lab.facts.known import Home
+from ticdc_lab.facts.known import Home, LogFacts
 from ticdc_lab.facts.schemas import GAPS
 
 _LOST = (
@@ -370,6 +370,14 @@ def firsts_of(offsets: pa.Table) -> dict[Home, int]:
     offset = [int(offsets_in(*one)[0]) for one in zip(*chunks, strict=True)]
     homes = zip(first["topic"].to_pylist(), first["partition"].to_pylist(), strict=True)
     return dict(zip(homes, offset, strict=True))
+
+
+def first_offsets(facts: LogFacts) -> dict[Home, int]:
+    """The first offset of each partition with an event, of all its messages as far as they are known; 0 without any."""
+    each = facts.places.group_by(list(PARTITION)).aggregate([("offset", "min")])
+    own = {(p["topic"], p["partition"]): p["offset_min"] or 0 for p in each.to_pylist()}
+    known = firsts_of(facts.offsets) | dict(facts.firsts)
+    return own | {home: offset for home, offset in known.items() if home in own}
 
 
 Gap = tuple[Home, tuple[int, int]]

@@ -29,7 +29,7 @@ from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, IMAGE_HASHES, KEYS, QUARANTINE
 from ticdc_lab.facts import LogFacts, log_facts
 from ticdc_lab.facts.gathering import LEFT_OUT
-from ticdc_lab.facts.known import ordered_offsets
+from ticdc_lab.facts.known import Home, ordered_offsets
 from ticdc_lab.facts.limits import (
     EXTEND,
     RECORD_AGAIN,
@@ -176,6 +176,8 @@ class ChangeLog:
     known once materialised."""
     edges: tuple[str, ...] = ()
     """Which partitions are not there, and which do not begin at their first message; known once materialised."""
+    firsts: Mapping[Home, int] = field(default_factory=dict)
+    """The first offset of each partition, decoded or not; known once materialised."""
     left_out: tuple[str, ...] = ()
     """Which files of its folder were not read, one sentence each."""
     strangers: tuple[str, ...] = ()
@@ -243,7 +245,8 @@ class ChangeLog:
             with self.reading():
                 parts = self._gathered_parts()
                 gathered = pa.concat_tables(parts) if parts else self.events.transform(log_facts).toArrow()
-            self._facts.append(LogFacts.read(gathered))
+            facts = LogFacts.read(gathered, firsts=self.firsts)
+            self._facts.append(facts if parts else facts.seen_in(self.sample))
         return self._facts[0]
 
     def _gathered_parts(self, fact: str = "") -> list[pa.Table]:
@@ -460,8 +463,8 @@ class ChangeLog:
         late = gone = Lacking()
         if expected is None:
             offsets = self._offsets(positions)
+            firsts = firsts_of(offsets)
             if self._source.kind != "storage":  # its offsets are places in files
-                firsts = firsts_of(offsets)
                 gone = absent(firsts, protocol=self.protocol, marked=self.counts.watermarks > 0)
                 late = begun_late(firsts)
             known = self._source.overlaps_known
@@ -476,10 +479,11 @@ class ChangeLog:
             sizes = [s["end_offset"] - s["first_offset"] for s in spans if None not in s.values()]
             found = Lacking() if sizes and sum(sizes) == self.counts.messages else lacking(positions, expected)
             given = {(s["topic"], s["partition"]): s["first_offset"] for s in spans}
-            late = begun_late(firsts_of(self._offsets(positions)) if None in given.values() else given)
+            firsts = firsts_of(self._offsets(positions)) if None in given.values() else given
+            late = begun_late(firsts)
         counts = replace(self.counts, lacking=found.n, late=late.n, absent=gone.n)
         edges = (*gone.sentences, *late.sentences)
-        return replace(self, gaps=(*found.sentences, *twice), edges=edges, counts=counts)
+        return replace(self, gaps=(*found.sentences, *twice), edges=edges, counts=counts, firsts=firsts)
 
     def _offsets(self, positions: DataFrame) -> pa.Table:
         """Those of all messages of files, whether or not they could be decoded and are in the sample."""

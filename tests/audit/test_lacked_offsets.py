@@ -1,0 +1,115 @@
+"""What offsets that a partition lacks between its messages excuse: a fault that they can explain, and no other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+from test_admin_events import admin
+from tiny_logs import ddl, found, mark, row, table_of
+
+from ticdc_lab.audit.guarantees import ddl_events_on_all_partitions, holes
+from ticdc_lab.audit.marks import Promises, Stated
+from ticdc_lab.audit.run import audit_table
+from ticdc_lab.events.sample import Sample
+from ticdc_lab.facts import LogFacts
+
+Log = list[dict[str, Any]]
+Hole = tuple[int, int, int]
+"""Partition, the offset before which messages are lacked, and how many."""
+
+
+def with_holes(events: Log, *holes: Hole) -> Log:
+    """The log where some offsets are lacked: what stands behind them was given later ones."""
+
+    def moved(e: dict[str, Any]) -> int:
+        return e["offset"] + sum(n for p, o, n in holes if p == e["partition"] and o <= e["offset"])
+
+    return [e | {"offset": moved(e)} for e in events]
+
+
+ALONE = [mark(0, 0, 1), row(0, 1, 2), mark(0, 2, 3), row(0, 3, 5, "update", v="2"), mark(0, 4, 9)]
+BESIDE = [*ALONE, *(mark(1, o, ts) for o, ts in enumerate((1, 3, 9)))]
+"""A row that stays: what is lacked beside it concerns it only if its DDL go there."""
+DDL_APART = [*(row(1, 0, 2), mark(1, 1, 3), row(1, 2, 5, "update", v="2"), mark(1, 3, 9)), *(
+    mark(0, o, ts) for o, ts in enumerate((1, 3, 6, 9)))]  # fmt: skip
+MOVED = [
+    *(mark(0, 0, 0), mark(0, 1, 1), row(0, 2, 2), mark(0, 3, 3), mark(0, 4, 9)),
+    *(mark(1, o, ts) for o, ts in ((0, 0), (1, 1), (2, 3), (3, 4), (5, 6), (6, 9))),
+    row(1, 4, 5, "update", v="2"),
+]
+RESTARTED = [row(0, 0, 1, key="2"), row(0, 1, 5), row(0, 2, 2), row(0, 3, 5)]
+DDL_AGAIN = [mark(0, 0, 1), ddl(0, 1, 5), row(0, 2, 2), ddl(0, 3, 5), row(0, 4, 6)]
+TWO_WATERMARKS = [*(mark(0, o, o) for o in range(6)), *(mark(1, o, ts) for o, ts in enumerate((0, 1, 4, 5)))]
+NO_WATERMARK = [*(mark(0, o, o) for o in range(6)), row(1, 0, 1), row(1, 1, 3, key="2")]
+DDL_LOST = [*(mark(0, 0, 1), ddl(0, 1, 4), ddl(0, 2, 5, table="b"), ddl(0, 3, 6), mark(0, 4, 7), mark(0, 5, 9)), *(
+    mark(1, 0, 1), ddl(1, 1, 4), ddl(1, 2, 6), mark(1, 3, 7), mark(1, 4, 9))]  # fmt: skip
+DDL_LATE = [ddl(0, 0, 1, table="c"), mark(0, 1, 2), mark(0, 2, 9), ddl(0, 3, 5), mark(0, 4, 12)]
+ADMIN_LOST = [*(mark(0, 0, 1), admin(0, 1, 2), mark(0, 2, 5)), *(mark(1, o, ts) for o, ts in enumerate((1, 5, 9)))]
+
+CHAIN, ORDER, BLOCKED = "row_images_chain", "first_appearances_are_ordered", "nothing_below_ddl"
+MARKS, DDL, IN_TIME = "resolved_events_on_all_partitions", "ddl_events_on_all_partitions", "ddl_events_are_in_time"
+ADMIN = "admin_events_on_all_partitions"
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "protocol", "log", "explain", "do_not"),
+    [
+        (CHAIN, "open-protocol", ALONE, [(0, 2, 1), (0, 3, 1)], [(0, 1, 1), (0, 4, 1)]),
+        (CHAIN, "open-protocol", BESIDE, [(0, 2, 1)], [(1, 1, 1), (1, 2, 1)]),
+        (CHAIN, "canal-json", DDL_APART, [(0, 1, 1), (0, 2, 1), (1, 2, 1)], [(0, 3, 1), (1, 3, 1)]),
+        (CHAIN, "open-protocol", MOVED, [(0, 3, 1), (1, 2, 1), (1, 4, 1)], [(1, 0, 1), (1, 6, 1)]),
+        (ORDER, "open-protocol", RESTARTED, [(0, 1, 1)], [(0, 2, 1), (0, 3, 1)]),
+        (BLOCKED, "open-protocol", DDL_AGAIN, [(0, 1, 1)], [(0, 2, 1), (0, 3, 1)]),
+        (MARKS, "open-protocol", TWO_WATERMARKS, [(1, 2, 2)], [(1, 2, 1), (1, 1, 2), (1, 3, 2)]),
+        (MARKS, "open-protocol", NO_WATERMARK, [(1, 1, 2)], [(1, 1, 1)]),
+        (DDL, "open-protocol", DDL_LOST, [(1, 1, 1), (1, 2, 1), (1, 3, 1)], [(1, 4, 1), (1, 5, 1), (0, 2, 1)]),
+        (IN_TIME, "open-protocol", DDL_LATE, [(0, 2, 1)], [(0, 1, 1), (0, 3, 1), (0, 4, 1)]),
+        (ADMIN, "open-protocol", ADMIN_LOST, [(1, 1, 1)], [(1, 2, 1), (0, 1, 1)]),
+    ],
+)  # fmt: skip
+def test_a_lacked_offset_excuses_what_it_can_explain_and_nothing_else(guarantee, protocol, log, explain, do_not):
+    """It is a warning that says so; what lies outside its reach, or is more than it can hold, stays an error."""
+
+    def severities(*holes: Hole) -> set[str]:
+        told = audit_table(table_of(with_holes(log, *holes)), protocol=protocol, checks=[guarantee]).to_pylist()
+        excused = [f["message"] for f in told if f["severity"] == "warning"]
+        assert all("recorded" in said or "recording" in said for said in excused)
+        return {f["severity"] for f in told}
+
+    assert severities() == {"error"}
+    assert [severities(hole) for hole in explain] == [{"warning"}] * len(explain)
+    assert [severities(hole) for hole in do_not] == [{"error"}] * len(do_not)
+
+
+def test_no_offset_excuses_another_content_or_a_change_below_a_resolved_ts():
+    """Nothing that was sent, wherever it lies, makes these right."""
+    log = [row(0, 0, 1), row(0, 1, 1, v="2"), mark(0, 2, 9), row(0, 3, 5, key="2"), mark(0, 4, 3)]
+    names = "nothing_below_resolved_ts", "redeliveries_are_identical", "watermarks_are_monotone"
+    for before in range(1, 5):
+        assert {f[0][:2] for f in found(with_holes(log, (0, before, 1)), *names)} == {(n, "error") for n in names}
+
+
+def test_a_first_message_that_nobody_can_decode_is_lacked_and_no_late_begin():
+    """It may have held a message; a recording that begins late lacks more than its offsets."""
+    log = [ddl(0, 0, 4), ddl(0, 1, 5, table="b"), mark(0, 2, 9), row(1, 1, 7), mark(1, 2, 9)]
+    late = LogFacts.of(table_of(log))
+    undecoded = replace(late, firsts={("t", 1): 0})
+    for facts, is_late, why in ((late, True, "does not cover"), (undecoded, False, "offsets that the recording lacks")):
+        promises, stated = (what.read(facts, protocol="open-protocol") for what in (Promises, Stated))
+        assert promises.recorded.is_late.tolist() == [is_late]
+        assert [(f["severity"], why in f["message"]) for f in ddl_events_on_all_partitions(stated)] == [
+            ("warning", True)
+        ] * 2
+        assert list(holes(stated)) == []
+
+
+def test_what_a_sample_leaves_out_is_not_lacked():
+    """Its offsets say nothing of what the log has."""
+    hole = table_of(with_holes(ALONE, (0, 2, 1)))
+    whole, part = (
+        audit_table(hole, protocol="canal-json", checks=[CHAIN], sample=s) for s in (None, Sample(tables=("s.a",)))
+    )
+    assert [pc.unique(t["severity"]).to_pylist() for t in (whole, part)] == [["warning"], ["error"]]
