@@ -17,8 +17,9 @@ from ticdc_lab.figures.transaction_spans import transactions_finding
 _QUESTION = "Which transactions are whole?"
 _PROMISED = (
     "Whole means that every partition states a watermark at or above the commit_ts: the writer's promise that all was "
-    "sent. A change that is gone without a missing offset, as from a log that was cut and numbered anew, does not show "
-    "here; where a row's images no longer follow each other, the audit finds it."
+    "sent. Partitions behind the last that was recorded, and a change that is gone without a missing offset, as from a "
+    "log that was cut and numbered anew, do not show here; where a row's images no longer follow each other, or its "
+    "table's rule counts more partitions, the audit finds it."
 )
 
 

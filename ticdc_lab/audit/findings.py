@@ -150,6 +150,8 @@ class Causes:
     """By index of a place."""
     untold: Bools
     """By index of a place: may be dispatched by ts, which without commit_ts cannot be tried."""
+    beyond: Bools
+    """By index of a place: its rule counts partitions behind the last that was recorded."""
     misplaced: Marks
     """By home; ``ts`` says nothing."""
 
@@ -161,20 +163,25 @@ class Causes:
         placed = "offset" in causes.column_names
         of_tables = causes.filter(pc.is_null(causes["offset"]) if placed else pc.is_valid(causes["cause"]))
         known: dict[tuple[Any, ...], str | None] = {}
-        for r in of_tables.select([*names, "cause"]).to_pylist():
+        counted = set()
+        for r in of_tables.select([*names, "cause", *(["partition"] if placed else [])]).to_pylist():
             place = tuple(r[c] for c in names)
             known[place] = known.get(place) or r["cause"]
+            counted |= {place} if r.get("partition") is not None else set()
         columns = {"topic": promises.topic, "schema_name": promises.schema_name, "table_name": promises.table_name}
         places = list(zip(*[columns[c] for c in names], strict=True))
         untold = np.array([known.get(place, "") is None for place in places], dtype=bool)
-        return cls([known.get(place) for place in places], untold, _misplaced(causes, promises))
+        beyond = np.array([place in counted for place in places], dtype=bool)
+        return cls([known.get(place) for place in places], untold, beyond, _misplaced(causes, promises))
 
     def explain(self, found: RowFindings, s: Suspects) -> RowFindings:
         """Say the cause of each move; one that the rule implies, or may imply, is a warning."""
         cause = pa.array(self.of_place, pa.string()).take(pa.array(s.place[found.by]))
         known = np.asarray(cause.is_valid())
         if found.if_it_stays is not None:
-            return uncovered(found, found.if_it_stays & (known | self.untold[s.place[found.by]]))
+            own = s.place[found.by]
+            which = (found.if_it_stays & (known | self.untold[own])) | (self.beyond[own] & (found.severity == ERROR))
+            return uncovered(found, which)
         if found.moved_from is None:
             return found
         moved = found.moved_from >= 0

@@ -91,8 +91,9 @@ def audit(
         moves are warnings that say why. With ``topic`` too, a cause holds in that topic only. With ``partition, offset,
         seq`` besides, rows that have them name events that do not lie where the rule puts them: a move from or to one
         stays an error and says so; a table with a null cause and no place may be dispatched by what the log does not
-        hold, and its moves are warnings. See :func:`ticdc_lab.dispatch.infer.move_causes`. Without it, and in
-        :data:`NOT_DISPATCHED`, moves are not explained.
+        hold, and its moves are warnings; one with a ``partition`` is dispatched over more than were recorded, up to
+        that, and its broken chains are warnings, too. See :func:`ticdc_lab.dispatch.infer.move_causes`. Without it, and
+        in :data:`NOT_DISPATCHED`, moves are not explained.
     with_keys
         Look the rows' keys up in their images; False leaves ``key`` null and reads no image.
     chunk
