@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from exploring import seeds
 from pyspark.sql import SparkSession
 
 from ticdc_lab.cli import main
@@ -46,7 +47,7 @@ def test_a_scenario_is_said_what_it_shows(path: Path) -> None:
 CHAOS = read_scenario(FOLDER / "ddl-service/chaos.yaml", {"assert": "[]", "until": "34s"})
 
 
-@pytest.mark.parametrize("first", range(0, 150, 25))
+@pytest.mark.parametrize("first", seeds([0, 25], of=range(0, 150, 25)))
 def test_many_seeds_are_safe_and_settle(first: int) -> None:
     """Every fault there is and busy users; what fails says how to see it again (10,000: benchmarks/ddl_seeds.py)."""
     bad = []

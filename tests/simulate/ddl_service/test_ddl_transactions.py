@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from exploring import seeds
 
 from ticdc_lab.simulate.ddl_service import keys, server
 from ticdc_lab.simulate.ddl_service.checks import KEPT
@@ -77,7 +78,7 @@ def test_a_server_that_tells_gc_nothing_is_found(monkeypatch: pytest.MonkeyPatch
     assert found.violation is not None and found.violation.invariant == KEPT
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in range(2, 60))])
+@pytest.mark.parametrize("seed", seeds([1], of=range(1, 60)))
 def test_chaos_lets_gc_overtake_nobody(seed: int) -> None:
     """Sessions that end, pauses, lost messages."""
     asked = [Ask((2 + n) * SECOND, SERVERS[n % 2], Transact((1 + n % 4) * SECOND)) for n in range(12)]

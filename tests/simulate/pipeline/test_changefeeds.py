@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exploring import seeds
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -211,7 +212,7 @@ def test_a_capture_that_is_lost_while_one_is_paused(semantics):
     assert final([c for _, c in arrived(found, "all")]) == final(in_order(found.changes("all")))
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.soak) for n in range(2, 60))])
+@pytest.mark.parametrize("seed", seeds(range(2), of=range(60)))
 def test_random_faults_break_no_promise_and_all_is_well_once_they_end(seed):
     """With pauses of a moment, which leave writes of the epoch before under way."""
     quick = [asked(at_us, c) for at_us in (2 * SECOND, 3 * SECOND) for c in (PauseChangefeed("all"),)]

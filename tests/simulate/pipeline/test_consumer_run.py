@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from exploring import seeds
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -109,7 +110,7 @@ def test_another_number_of_partitions_loses_nothing(mode: str, partitions: int) 
     assert found.kernel.states[CONSUMER].partitions == partitions
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(range(10), of=range(30)))
 def test_what_is_lost_on_the_way_is_fetched_and_chaos_breaks_nothing(seed: int) -> None:
     """A consumer sees by the offsets that something is missing; partitions and the consumer stand still for a while."""
     faults = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from exploring import seeds
 
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash
 from ticdc_lab.simulate.scheduler.clock import us_of
@@ -35,7 +36,7 @@ def judge(variant, seed, *, over_us, until_us, ttl_us):
     return f"the checkpoint lags {lag_us / 1e6} s" if lag_us > 1_000_000 else None
 
 
-@pytest.mark.parametrize("first", range(0, 50, EACH))
+@pytest.mark.parametrize("first", seeds([0, EACH], of=range(0, 50, EACH)))
 @pytest.mark.parametrize("variant", ["v2", "v3", "v4"])
 def test_short_chaos(variant, first):
     """8 s of faults, 27 s in all."""
