@@ -181,9 +181,7 @@ class _Consumer:
     def run(self) -> ConsumerRun:
         while self._step():
             still_wanted()
-        (deliveries, read), (unread, rest) = self.trace.deliveries(), self.trace.unread()
-        changes, places = pa.concat_tables([deliveries, unread]), np.concatenate([read, rest])
-        return ConsumerRun(changes, len(deliveries), places, self.trace.steps(), self._end)
+        return ConsumerRun(*self.trace.changes(), self.trace.steps(), self._end)
 
     def _step(self) -> bool:
         """The next thing that happens; False where nothing can."""

@@ -64,6 +64,7 @@ STEPS = StructType(
 )
 
 
+_DELIVERIES_FORM, _STEPS_FORM = to_arrow_schema(DELIVERIES), to_arrow_schema(STEPS)
 _UNREAD, APPLIED, DROPPED, FILTERED, PENDING, FORGOTTEN = range(6)
 _OUTCOMES = ("unread", "applied", "dropped", "filtered", "pending", "forgotten")
 _DELIVERED = tuple(n for n in DELIVERIES.names if n not in ("table", "read_at", "outcome", "applied_at", "batch"))
@@ -84,6 +85,7 @@ class RunTrace:
     def __init__(self, log: NarrowLog) -> None:
         n = len(log.kind)
         self._log = log
+        self._own = log.events.select([c for c in log.events.column_names if c in _DELIVERED])
         self._outcome = np.zeros(n, np.int8)
         self._numbers = {c: np.zeros(n, np.int64) for c in ("read_at", "applied_at", "batch", "apply_order")}
         self._former: list[dict[str, Ints]] = []
@@ -118,17 +120,17 @@ class RunTrace:
         self._numbers["apply_order"][places] = np.arange(len(places)) + self.written
         self.written += len(places)
 
-    def deliveries(self) -> tuple[pa.Table, Ints]:
-        """All records, in the order of topic, partition, offset, seq and reading, and each one's place in the log."""
-        now = self._records(np.flatnonzero(self._outcome != _UNREAD))
-        all_of = {c: np.concatenate([now[c], *[f[c] for f in self._former]]) for c in now}
-        order = np.lexsort((all_of["read_at"], all_of["place"]))
-        return self._table({c: v[order] for c, v in all_of.items()}), all_of["place"][order]
+    def changes(self) -> tuple[pa.Table, int, Ints]:
+        """All records, how many are of row changes that were read, and each one's place in the log.
 
-    def unread(self) -> tuple[pa.Table, Ints]:
-        """Row changes that were never read, in their order, and each one's place in the log."""
-        places = np.flatnonzero((self._outcome == _UNREAD) & (self._log.kind == ROW))
-        return self._table(self._records(places)), places
+        Those come first, in the order of topic, partition, offset, seq and reading; then what was never read.
+        """
+        now = self._records(np.flatnonzero(self._outcome != _UNREAD))
+        read = {c: np.concatenate([now[c], *[f[c] for f in self._former]]) for c in now}
+        order = np.lexsort((read["read_at"], read["place"]))
+        unread = self._records(np.flatnonzero((self._outcome == _UNREAD) & (self._log.kind == ROW)))
+        found = {c: np.concatenate([v[order], unread[c]]) for c, v in read.items()}
+        return self._table(found), len(order), found["place"]
 
     def steps(self) -> pa.Table:
         """All steps, by time."""
@@ -146,7 +148,7 @@ class RunTrace:
             for i, (at, who, place, *rest) in enumerate(ordered)
         ]
         columns: Sequence[Sequence[object]] = list(zip(*rows, strict=True)) if rows else [[] for _ in STEPS.names]
-        return pa.table([list(c) for c in columns], schema=to_arrow_schema(STEPS))
+        return pa.table([list(c) for c in columns], schema=_STEPS_FORM)
 
     def _records(self, places: Ints) -> dict[str, Ints]:
         numbers = {c: v[places] for c, v in self._numbers.items()}
@@ -154,12 +156,11 @@ class RunTrace:
 
     def _table(self, found: dict[str, Ints]) -> pa.Table:
         place, outcome = found["place"], found["outcome"]
-        own = self._log.events.select([c for c in _DELIVERED if c in self._log.events.column_names]).take(place)
+        own = self._own.take(place)
         columns = dict(zip(own.column_names, own.columns, strict=True))
         columns["table"] = pa.DictionaryArray.from_arrays(self._log.table[place], list(self._log.tables)).cast("string")
         columns["read_at"] = pa.array(found["read_at"], mask=outcome == _UNREAD)
         columns["outcome"] = pa.DictionaryArray.from_arrays(outcome, list(_OUTCOMES)).cast("string")
         for name in ("applied_at", "batch", "apply_order"):
             columns[name] = pa.array(found[name], mask=outcome != APPLIED)
-        schema = to_arrow_schema(DELIVERIES)
-        return pa.table([columns[n] for n in DELIVERIES.names], names=DELIVERIES.names).cast(schema)
+        return pa.table([columns[n] for n in DELIVERIES.names], names=DELIVERIES.names).cast(_DELIVERIES_FORM)
