@@ -21,7 +21,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from _pytest.assertion import rewrite
 from _pytest.unraisableexception import gc_collect_iterations_key
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -69,18 +68,6 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[MADE] = str(making)
         config.add_cleanup(lambda: shutil.rmtree(making.parent, ignore_errors=True))
         Thread(target=_make, args=(making,), daemon=True).start()
-    elif hasattr(config, "workerinput") and config.args_source == pytest.Config.ArgsSource.TESTPATHS:
-        _rewrite(config, int(config.workerinput["workerid"].removeprefix("gw")), config.workerinput["workercount"])
-
-
-def _rewrite(config: pytest.Config, number: int, workers: int) -> None:
-    """Rewrite the asserts of this worker's part of the tests: each worker would rewrite all of them in a new clone."""
-    state = config.stash[rewrite.assertstate_key]
-    for path in sorted((ROOT / "tests").rglob("test_*.py"), key=lambda p: (p.stat().st_size, p))[number::workers]:
-        kept = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"
-        if rewrite.try_makedirs(kept.parent) and rewrite._read_pyc(path, kept) is None:
-            source, code = rewrite._rewrite_test(path, config)
-            rewrite._write_pyc(state, code, source, kept)
 
 
 def _make(made: Path) -> None:
