@@ -41,7 +41,7 @@ _NO_KEY = "CAST(NULL AS STRING) AS key"
 _CAUSES = {
     **dict.fromkeys(("topic", *NAMES, "cause"), "string"), "partition": "int", "offset": "bigint", "seq": "int",
 }  # fmt: skip
-_MOVES, _CHAIN = "rows_stay_in_one_partition", "row_images_chain"
+_MOVES, CHAIN = "rows_stay_in_one_partition", "row_images_chain"
 """What a rule of dispatch may explain: it moves rows, and their former changes lie in other partitions."""
 
 NOT_DISPATCHED = frozenset({"csv"})
@@ -206,8 +206,8 @@ def audited(
     of_the_log = batches_of(_of_log(of_log, stated, most=max_per_guarantee), at_once=AT_ONCE)
     found = pa.concat_tables([judged_rows(of_rows, None), pa.Table.from_batches(of_the_log, FOUND)])
     if _are_explained(protocol) and pc.any(pc.equal(found["guarantee"], _MOVES)).as_py():
-        again = pc.is_in(found["guarantee"], pa.array([_MOVES, _CHAIN]))
-        names = [name for name in (_MOVES, _CHAIN) if pc.any(pc.equal(found["guarantee"], name)).as_py()]
+        again = pc.is_in(found["guarantee"], pa.array([_MOVES, CHAIN]))
+        names = [name for name in (_MOVES, CHAIN) if pc.any(pc.equal(found["guarantee"], name)).as_py()]
         found = pa.concat_tables([found.filter(pc.invert(again)), judged_rows(names, causes())])
     return _in_order(_keyed(found, _keys_at(_places(found), events)), max_per_guarantee)
 

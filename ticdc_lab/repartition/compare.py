@@ -12,10 +12,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit import audit
+from ticdc_lab.audit.run import CHAIN
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.dispatch.rules import EVERYTHING, Rule
 from ticdc_lab.dispatch.topics import TableFilter
 from ticdc_lab.events import PARTITION, POSITION
+from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import EVIDENCE, FINDINGS, require_batch, require_columns
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.repartition.expand import IS_DATED_ROW, Expansion, expand, rules_recorded
@@ -283,7 +285,7 @@ def _first_of_each(log: DataFrame) -> DataFrame:
 _CAUSES = "schema_name string, table_name string, cause string"
 
 
-def examined(expansion: Expansion, *, protocol: str) -> dict[str, DataFrame]:
+def examined(expansion: Expansion, *, protocol: str, sample: Sample | None = None) -> dict[str, DataFrame]:
     """Findings by part of the log: :data:`ticdc_lab.events.schema.FINDINGS` each.
 
     Parameters
@@ -291,7 +293,7 @@ def examined(expansion: Expansion, *, protocol: str) -> dict[str, DataFrame]:
     expansion
         What :func:`ticdc_lab.repartition.expand.expand` gave; read several times, so keep it first
         (:meth:`ticdc_lab.repartition.expand.Expansion.kept`).
-    protocol
+    protocol, sample
         As for :func:`ticdc_lab.audit.audit`.
 
     Returns
@@ -306,8 +308,35 @@ def examined(expansion: Expansion, *, protocol: str) -> dict[str, DataFrame]:
     if expansion.plan.admin_ms is not None:
         parts = {"before": log.where("alignment = 0"), "after": log.where("alignment = 1")} | parts
     causes = causes_of(expansion)
-    found = {name: part.transform(audit, protocol=protocol, causes=causes) for name, part in parts.items()}
+    found = {
+        name: part.transform(audit, protocol=protocol, causes=causes, sample=sample) for name, part in parts.items()
+    }
     return found | {"consumer": consumer_findings(log)}
+
+
+def as_recorded(found: pd.DataFrame, recorded: pd.DataFrame) -> pd.DataFrame:
+    """Findings of a new log; a broken chain that the recorded one has, too, is as severe as there, in its words.
+
+    What was not recorded is not in the new log either, of which nothing tells it.
+
+    Parameters
+    ----------
+    found
+        :data:`ticdc_lab.events.schema.FINDINGS` of the new log.
+    recorded
+        The same of the recorded one.
+    """
+    known = {_chain(f): (f.severity, f.message) for f in recorded.itertuples() if f.guarantee == CHAIN}
+    of_each = [known.get(_chain(f), (f.severity, f.message)) for f in found.itertuples()]
+    own = found["guarantee"] == CHAIN
+    told = pd.DataFrame(of_each, index=found.index, columns=["severity", "message"])
+    return found.assign(**{c: found[c].where(~own, told[c]) for c in told.columns})
+
+
+def _chain(finding: Any) -> tuple[Any, ...]:
+    """Which change of which row does not follow from which."""
+    shown = () if finding.evidence is None else tuple(e["commit_ts"] for e in finding.evidence)
+    return finding.table, finding.key, finding.commit_ts, shown
 
 
 def causes_of(expansion: Expansion) -> DataFrame:
