@@ -547,7 +547,8 @@ class Log:
             differ = tables[[*KINDS[:-1]]].to_numpy().any()
             examples = small(worst(pairs, n=ROWS if differ else 0))  # equal logs are not paired a second time
         ddl = ddl_differences(*facts, from_ts=begins, to_ts=ends)
-        return answers.compared(tables, examples, ddl, span=(begins, ends), limits=limits)
+        lacking = but_for(self.counts), but_for(other.counts)
+        return answers.compared(tables, examples, ddl, span=(begins, ends), limits=limits, lacking=lacking)
 
     def fidelity(self, reference: Log | str, **how: Any) -> Answer:
         """What did its protocol lose, beside a log of the same transactions in a protocol that keeps more.

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 _QUESTION = "Do two logs hold the same?"
 _HERE, _THERE, _VALUES, _MOVED, _SAME = KINDS
 _WORDS = {_HERE: "only in this one", _THERE: "only in the other", _VALUES: "with other values there"}
+_SIDES = "this one", "the other"
 
 
 def compared(
-    tables: pd.DataFrame, examples: pd.DataFrame, ddl: pd.DataFrame, *, span: tuple[int, int], limits: Sequence[str]
-) -> Answer:
+    tables: pd.DataFrame, examples: pd.DataFrame, ddl: pd.DataFrame, *, span: tuple[int, int], limits: Sequence[str],
+    lacking: tuple[str, str] = ("", ""),
+) -> Answer:  # fmt: skip
     """Say what two logs have in common between two moments.
 
     Parameters
@@ -41,12 +43,17 @@ def compared(
         First and last commit_ts (TSO) that both hold whole.
     limits
         What cannot be told.
+    lacking
+        Of this one and of the other what it is whole but for (:func:`ticdc_lab.facts.limits.but_for`): what is in the
+        other alone may be among it.
     """
     frames = {"tables": tables, "differences": examples, "ddl": ddl}
     totals = {kind: int(tables[kind].sum()) for kind in KINDS}
     n = sum(totals.values())
     between = f"from {utc_words(span[0])} to {utc_words(span[1])}"
-    unequal = [f"{count(totals[kind], 'row change')} {words}" for kind, words in _WORDS.items() if totals[kind]]
+    this, other = (lacked and f" ({which} is whole{lacked})" for which, lacked in zip(_SIDES, lacking, strict=True))
+    words_of = {**_WORDS, _HERE: f"{_WORDS[_HERE]}{other}", _THERE: f"{_WORDS[_THERE]}{this}"}
+    unequal = [f"{count(totals[kind], 'row change')} {words}" for kind, words in words_of.items() if totals[kind]]
     if len(ddl):
         unequal.append(f"{count(len(ddl), 'DDL statement')} in one alone")
     if not n and not unequal:

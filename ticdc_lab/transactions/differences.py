@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.events import POSITION, is_first
 from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.known import LogFacts
+from ticdc_lab.facts.limits import first_offsets
 from ticdc_lab.facts.watermarks import progress_of, topics_of
 from ticdc_lab.transactions.restoring import change_id
 
@@ -87,15 +88,16 @@ def worst(pairs: DataFrame, *, n: int) -> DataFrame:
 def covered(facts: LogFacts) -> tuple[int, int] | None:
     """First and last commit_ts (TSO) between which a log is whole: from its first event to its resolved_ts.
 
-    What was committed up to the first watermark of a partition that begins late may lie before its beginning
-    (:func:`ticdc_lab.facts.limits.begun_late`). Without a watermark a log is taken as whole up to its last event. None
+    What was committed up to the first watermark of a partition that begins late may lie before its beginning, and some
+    of what came later may, too, as rows go ahead of their watermark (:func:`ticdc_lab.facts.limits.begun_late`): the
+    log is whole but for that. Without a watermark a log is taken as whole up to its last event. None
     for one without events.
     """
     began = [ts for ts in facts.places["commit_ts"].to_pylist() if ts is not None]
     if not began:
         return None
-    progress = progress_of(facts)
-    late = [p for p in progress.to_pylist() if not is_first(p["first_offset"])]
+    progress, firsts = progress_of(facts), first_offsets(facts)
+    late = [p for p in progress.to_pylist() if not is_first(firsts[p["topic"], p["partition"]])]
     behind = [p["first_resolved_ts"] + 1 for p in late if p["first_resolved_ts"] is not None]
     # without a watermark only its first row is known
     behind += [p["first_commit_ts"] or min(began) for p in late if p["first_resolved_ts"] is None]
