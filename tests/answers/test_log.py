@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 import ticdc_lab
 from ticdc_lab.answers import Answer, summary
 from ticdc_lab.answers.answer import SHOWN
+from ticdc_lab.answers.audit import OF_DDL, not_checked
 from ticdc_lab.answers.audit import line as line_of_audit
 from ticdc_lab.audit import places_of
 from ticdc_lab.cli import main
@@ -123,13 +124,23 @@ def test_a_command_says_what_the_method_says(part: Log, spark: SparkSession, com
     told = json.loads(CliRunner().invoke(main, [*asked, "--json"], obj=spark).stdout)
     assert told["answer"] == answer.finding
     assert all(limit in html.unescape(answer._repr_html_()) for limit in answer.limits)
-    for place, limit in ((place, limit) for place in (said.output, told["limits"]) for limit in answer.limits):
+    unchecked = told.get("not_checked", {}).items()
+    apart = [f"{name.replace('_', ' ')}: not checked, because {why}." for name, why in unchecked]
+    assert all(f"- {name}: {why}" in said.output for name, why in unchecked) and {*apart} <= {*answer.limits}
+    limits = [limit for limit in answer.limits if limit not in apart]
+    for place, limit in ((place, limit) for place in (said.output, told["limits"]) for limit in limits):
         assert limit in place
     assert len(answer.limits) >= OF_PART[command]
     numbers = [int(n) for n in re.findall(r"^    #(\d+)", said.stdout, re.M)]
     assert numbers == sorted(numbers) and numbers[:1] == [1] * (command == "audit"), "findings as they are numbered"
     assert said.output.count("The recording holds no message of the partitions small 0 and small 2, though") == 1
     assert sum("does not begin at offset 0 in partition small 1 (from 9 on): what" in s for s in told["limits"]) == 1
+
+
+def test_guarantees_of_ddl_are_not_checked_where_none_is_known(log: Log) -> None:
+    """A log of which partition 0 was not recorded knows none of canal-json; nor need any have happened."""
+    known = log.summary_of("facts", "findings")
+    assert not not_checked(known) and set(not_checked(replace(known, ddl=known.ddl.head(0)))) == OF_DDL
 
 
 OF_PART = {"watermarks": 1, "transactions": 1, "audit": 1, "why": 0, "consumer": 4, "table": 1}

@@ -271,6 +271,7 @@ def test_audit_of_a_log_without_commit_ts_says_what_it_cannot_check(lab: Any) ->
     """What cannot be proved is listed with its reason instead of passing silently."""
     found = json.loads(lab("audit", PLAIN, "--json", code=None).stdout)
     assert "watermarks_are_monotone" in found["not_checked"]
+    assert not [limit for limit in found["limits"] if "not checked" in limit], "said once"
 
 
 def test_a_missing_file_is_an_error_with_a_hint(lab: Any) -> None:

@@ -31,6 +31,7 @@ from ticdc_lab.facts.limits import (
     firsts_of,
     held_twice,
     lacking_between,
+    limits_of,
     offset_gaps,
 )
 from ticdc_lab.sources.kafka import EXPECTED
@@ -241,3 +242,17 @@ def test_messages_cut_out_of_a_file_qualify_what_is_called_complete(spark: Spark
     (gap,), *words = said["damaged", True]
     assert f"lacks 1 of the offsets between its first and its last, in 1 place ({at + 30})" in gap
     assert all("but for what 1 unread message and 1 missing offset held" in sentence for sentence in words)
+
+
+@pytest.mark.parametrize(("n", "words"), [(1, "1 row change of this log {}"), (2, "2 row changes of this log {}")])
+def test_one_row_change_is_spoken_of_as_one(n: int, words: str) -> None:
+    """Its verb and pronouns, too."""
+    known = Counts(messages=9, decoded=9, quarantined=0, events=9, undated=n, incomplete=n)
+    undated, incomplete = limits_of("canal-json", known, has_commit_ts=True)
+    verbs = (
+        ("carries", "is", "it counts as a row", "from it,")
+        if n == 1
+        else ("carry", "are", "they count as rows", "from them,")
+    )
+    assert undated.startswith(words.format(verbs[0])) and verbs[2] in undated
+    assert incomplete.startswith(words.format(verbs[1])) and verbs[3] in incomplete

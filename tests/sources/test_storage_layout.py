@@ -6,6 +6,9 @@ from random import Random
 
 import pytest
 
+from ticdc_lab.codecs.table_file import DEFAULTS
+from ticdc_lab.events import FILE_BITS, is_first
+from ticdc_lab.sources.storage import Listed, files_table, listed
 from ticdc_lab.sources.storage_layout import Refused, StoragePlace, Stream, place_of, streams_of
 
 V = 470603993574539264
@@ -80,3 +83,11 @@ def test_files_are_read_by_version_date_and_number_whatever_the_order_of_the_lis
                                  Stream("s", "t", "9f")]  # fmt: skip
         assert [p.path for p in streams[Stream("s", "t")]] == wanted
         assert [p.version for p in streams[Stream()]] == [V, V + 5]
+
+
+@pytest.mark.parametrize(("number", "begins"), [(1, True), (5, False)])
+def test_files_before_the_first_that_is_there_expired(number: int, begins: bool) -> None:
+    """They are numbered from 1, so what is listed first need not be where the stream begins."""
+    paths = [Listed(f"s/t/{V}/CDC{n:020d}.csv", 1) for n in (number, number + 1)]
+    ranks = files_table(listed(paths, "/x", DEFAULTS))["rank"].to_pylist()
+    assert ranks == [number, number + 1] and is_first(ranks[0] << FILE_BITS) == begins

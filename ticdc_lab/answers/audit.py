@@ -17,6 +17,9 @@ from ticdc_lab.figures.findings import is_capped
 from ticdc_lab.figures.theme import count
 from ticdc_lab.tables.checksum_findings import GUARANTEE as CHECKSUMS_MATCH
 
+OF_DDL = frozenset({"nothing_below_ddl", "ddl_events_on_all_partitions", "ddl_events_are_in_time"})
+"""Guarantees of which a log without DDL tells nothing."""
+
 DRAWN = 2
 """Findings that are drawn."""
 
@@ -45,6 +48,8 @@ def audit(s: Summary) -> Answer:
 def checks(s: Summary) -> dict[str, str]:
     """Guarantees, each with why it cannot be checked on this log; empty where it is."""
     possible = checks_possible(s.protocol, has_commit_ts=s.has_commit_ts, sample=s.sample)
+    if s.ddl.empty:
+        possible = {name: why or ("no DDL of it is known" if name in OF_DDL else "") for name, why in possible.items()}
     return possible | ({CHECKSUMS_MATCH: ""} if s.protocol in CHECKSUMMED else {})
 
 

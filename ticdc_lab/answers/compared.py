@@ -106,7 +106,8 @@ def replayed(done: Replayed, tables: Sequence[Compared] | None, *, qualified: st
     if tables is None:
         verdict = "Its tables were not compared with the log."
     else:
-        verdict = f"{differ} of {count(len(found), 'table')} {'differs' if differ == 1 else 'differ'} from the log."
+        told = count(len(found) - untold, "table")
+        verdict = f"{differ} of {told} {'differs' if 1 in (differ, len(found) - untold) else 'differ'} from the log."
         verdict += f" {count(untold, 'table')} cannot be compared." if untold else ""
     if found and untold == len(found):
         why = found[0].why_not if len({c.why_not for c in found}) == 1 else "each says why"

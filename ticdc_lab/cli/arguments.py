@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.sources.places import LINES, is_kafka, local_path, mistyped, require_kind, require_source
+from ticdc_lab.errors.whole_files import local_path
+from ticdc_lab.sources.places import LINES, is_kafka, mistyped, require_kind, require_source
 
 TARGETS = ("duckdb:///", "delta:", "mysql://")
 """How targets of a replay that ``compare`` takes begin."""

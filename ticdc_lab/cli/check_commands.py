@@ -59,7 +59,8 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
             told = {} if about is None else about.facts()
             counts = {str(k): int(n) for k, n in found.value_counts("guarantee").items()}
             values = {"counts": counts, "not_checked": not_checked(summary)} | told
-            print_answer(log, replace(answer, frames={"findings": found}, values=values), as_json=True)
+            own = replace(answer, frames={"findings": found}, values=values, limits=summary.early_ends)
+            print_answer(log, own, as_json=True)
         elif about is not None:
             click.echo(f"    {about.finding}")
             _print_messages(about)
@@ -147,7 +148,7 @@ def fsck(folder: str, options: dict[str, str], as_json: bool) -> None:
     """
     from ticdc_lab.codecs.table_file import settings_among
     from ticdc_lab.errors import SourceError
-    from ticdc_lab.sources.places import local_path
+    from ticdc_lab.errors.whole_files import local_path
 
     wanted, others = settings_among(options)
     if others:

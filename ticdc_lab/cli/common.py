@@ -396,9 +396,7 @@ def print_answer(
     from ticdc_lab.answers.answer import SHOWN, as_text
 
     if as_json:
-        # a comparison has those of its logs, each with the log's name
-        own = [said for said in log.limits if not any(limit.endswith(said) for limit in answer.limits)]
-        limits = {"limits": [*own, *answer.limits]}
+        limits = {"limits": [*log.limits, *_unsaid(log, answer)]}
         print_json(facts_of(log.change_log) | {"answer": answer.finding} | answer.facts() | limits | more)
         return
     click.echo(answer.finding)
@@ -415,9 +413,14 @@ def print_answer(
 
 def say_limits(log: Log, answer: Answer, *, err: bool = False) -> None:
     """What an answer cannot tell, but for what is said of its log already."""
-    for sentence in answer.limits:
-        if sentence not in log.limits:
-            click.echo(f"  {sentence}", err=err)
+    for sentence in _unsaid(log, answer):
+        click.echo(f"  {sentence}", err=err)
+
+
+def _unsaid(log: Log, answer: Answer) -> list[str]:
+    """The limits of an answer that are none of its log; a comparison has its logs', each with the log's name."""
+    said = {*log.limits, *(f"{log.source}: {limit}" for limit in log.limits)}
+    return [sentence for sentence in answer.limits if sentence not in said]
 
 
 def print_table(rows: list[dict[str, Any]], *names: str) -> None:

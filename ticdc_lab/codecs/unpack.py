@@ -29,7 +29,7 @@ from ticdc_lab.codecs.known import AT_ONCE, BOUNDS, Known, too_large
 from ticdc_lab.codecs.quarantine import TooMuchError, unforeseen
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.redaction import without_secrets
-from ticdc_lab.errors.whole_files import bare_path, scheme_of
+from ticdc_lab.errors.whole_files import local_path
 
 BATCH_LARGEST = 2 * AT_ONCE
 """Bytes that the messages of one batch may be unpacked to together; one message alone may have what its bounds say."""
@@ -192,7 +192,8 @@ class ClaimCheck:
 
     def __init__(self, folder: str, most: int = BOUNDS.inflated) -> None:
         self._most = most
-        self._local = Path(bare_path(folder)).resolve() if scheme_of(folder) is None else None
+        local = local_path(folder)
+        self._local = None if local is None else local.resolve()
         self._folder = folder
         self._remote: tuple[fs.FileSystem, str] | None = None
 
@@ -219,7 +220,7 @@ class ClaimCheck:
             raise self._unreachable(f"{type(fault).__name__}: {fault.strerror or str(fault)[:200]}") from None
 
     def _unreachable(self, said: str) -> SourceError:
-        shown = without_secrets(self._folder) if "://" in self._folder else self._folder
+        shown = without_secrets(self._folder) if self._local is None else self._folder
         return SourceError(
             f"The folder of claim checks {shown} cannot be read, so large messages cannot be told from lost ones: "
             f"{without_secrets(said)}.",

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ticdc_lab.engine.jvm import jvm_of
-from ticdc_lab.errors.whole_files import bare_path
+from ticdc_lab.errors.whole_files import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -193,7 +192,8 @@ class KnownFiles:
         then = _Version(version, {}, {})
         for commit in until:
             _apply(then, commit)
-        if not all((_folder(table) / name).exists() for name in then.files):
+        folder = local_path(table)
+        if folder is None or not all((folder / name).exists() for name in then.files):
             return False
         now, now_ms = self._at(table, transaction), jvm.java.lang.System.currentTimeMillis()
         actions = [file.added(changes=True) for name, file in then.files.items() if name not in now.files]
@@ -236,13 +236,11 @@ def _is_plain(snapshot: Any) -> bool:
     return known and metadata.configuration().isEmpty() and metadata.partitionColumns().isEmpty()
 
 
-def _folder(table: str) -> Path:
-    return Path(bare_path(table))
-
-
 def _commits(table: str, first: int, last: int) -> list[str] | None:
     """The texts of commits from the first to the last; None where one is gone, or Python does not see the folder."""
-    paths = [_folder(table) / "_delta_log" / f"{n:020}.json" for n in range(first, last + 1)]
+    if (folder := local_path(table)) is None:
+        return None
+    paths = [folder / "_delta_log" / f"{n:020}.json" for n in range(first, last + 1)]
     return [path.read_text(encoding="utf-8") for path in paths] if all(path.exists() for path in paths) else None
 
 

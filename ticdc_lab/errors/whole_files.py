@@ -46,6 +46,11 @@ def bare_path(place: str) -> str:
     return place[found.end() :] if (found := _FILE.match(place)) else place
 
 
+def local_path(place: str) -> Path | None:
+    """A place as a path of this machine, or None for a URL of another kind."""
+    return Path(bare_path(place)).absolute() if scheme_of(place) is None else None
+
+
 @contextmanager
 def room_for(place: str | Path, *, keep: bool = False) -> Iterator[None]:
     """A disk that is full while ``place`` is written becomes a :class:`SourceError`; a folder begun here is removed.

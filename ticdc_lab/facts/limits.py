@@ -25,8 +25,8 @@ _LOST = (
     "called complete or whole is so but for them. A damaged gzip file counts as one, whatever came after the damage."
 )
 _UNDATED = (
-    "{n} row changes of this log carry no commit_ts, though others do: they count as rows, but no transaction, "
-    "watermark or check of order can say anything about them."
+    "{changes} of this log {carry} no commit_ts, though others do: {they} {count} as {rows}, but no transaction, "
+    "watermark or check of order can say anything about {them}."
 )
 _LACKS = (
     "Partition {partition} of {topic} lacks {n_missing} of the offsets {of}, in {gaps} ({which}): compacted or "
@@ -69,8 +69,8 @@ _ASKED, _BETWEEN = "that were to be read", "between its first and its last"
 _GAPS_SAID = 5
 
 _INCOMPLETE = (
-    "{n} row changes of this log are incomplete (events say why in `incomplete`): columns, the image before, the "
-    "commit_ts or the kind of change may be missing from them, so values and duplicates among them prove less."
+    "{changes} of this log {are} incomplete (events say why in `incomplete`): columns, the image before, the "
+    "commit_ts or the kind of change may be missing from {them}, so values and duplicates among {them} prove less."
 )
 _UNMARKED = (
     "This avro log holds no watermark, as TiCDC writes none in avro: how far it is complete and which transactions are "
@@ -130,8 +130,8 @@ def limits_of(
     n = counts
     unread = n.quarantined if n is not None else 0
     lost = (_LOST.format(messages=_messages(unread), they="it" if unread == 1 else "they"),) if unread else ()
-    undated = (_UNDATED.format(n=n.undated),) if n is not None and n.undated else ()
-    partial = (_INCOMPLETE.format(n=n.incomplete),) if n is not None and n.incomplete else ()
+    undated = (_of_changes(_UNDATED, n.undated),) if n is not None and n.undated else ()
+    partial = (_of_changes(_INCOMPLETE, n.incomplete),) if n is not None and n.incomplete else ()
     if has_commit_ts:
         unmarked = (_UNMARKED,) if n is not None and protocol == "avro" and not n.watermarks else ()
         return (*sample, *gaps, *lost, *undated, *partial, *unmarked)
@@ -145,6 +145,11 @@ def limits_of(
         f"{which} carries {lacks}: how far the log is complete, which transactions are whole and whether rows are "
         "in commit order cannot be proved from it.",
     )
+
+
+def _of_changes(sentence: str, n: int) -> str:
+    words = {"carry": "carries", "are": "is", "they": "it", "count": "counts", "rows": "a row", "them": "it"}
+    return sentence.format(changes=f"{n} row change{'s' * (n != 1)}", **(words if n == 1 else {w: w for w in words}))
 
 
 def but_for(counts: Counts | None) -> str:

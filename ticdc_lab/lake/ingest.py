@@ -57,7 +57,7 @@ from ticdc_lab.engine.delta_log import DataFile
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.workers import require_workers_once
 from ticdc_lab.errors import SourceError
-from ticdc_lab.errors.whole_files import room_for
+from ticdc_lab.errors.whole_files import local_path, room_for
 from ticdc_lab.events.schema import TRANSACTIONS
 from ticdc_lab.events.tso import physical_ms
 from ticdc_lab.facts.limits import lacking
@@ -87,7 +87,7 @@ from ticdc_lab.sources import kafka, open_source
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.load import SAMPLE
 from ticdc_lab.sources.parquet import require_seen
-from ticdc_lab.sources.places import is_kafka, local_path
+from ticdc_lab.sources.places import is_kafka
 from ticdc_lab.transactions import log_places, restored_transactions
 
 # What an ingestion knows after each batch: the facts of every partition, and how far all is complete.

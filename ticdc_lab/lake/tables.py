@@ -28,10 +28,10 @@ from ticdc_lab.engine.columns import named
 from ticdc_lab.engine.delta_log import DataFile, KnownFiles
 from ticdc_lab.engine.delta_table import forget_unborn
 from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.events.schema import CHECKSUMS, EVENTS, KEYS, MESSAGES, QUARANTINE, TRANSACTIONS
 from ticdc_lab.facts.schemas import PARTITIONS, arrow_of
 from ticdc_lab.lake.one_pass import PASSED, Passed, merging
-from ticdc_lab.sources.places import local_path
 
 OURS = "ticdc_lab.ingest"
 """Delta's note on each commit of ours."""

@@ -17,7 +17,7 @@ from nbconvert import HTMLExporter
 from traitlets.config import Config
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.errors.whole_files import write_whole
+from ticdc_lab.errors.whole_files import local_path, write_whole
 from ticdc_lab.report import supplied
 from ticdc_lab.report.notebook_page import INJECTED, PARAMETERS, offline, parameters
 
@@ -131,7 +131,8 @@ def _typed(key: str, value: object, default: object, name: str) -> object:
     """The value as the notebook wants it: text that names a path as a whole one, other text read as YAML."""
     if isinstance(default, str):
         text = str(value)
-        return str(Path(text).resolve()) if text and "://" not in text and os.path.exists(text) else text
+        place = local_path(text) if text else None
+        return str(place.resolve()) if place is not None and os.path.exists(place) else text
     try:
         read = yaml.safe_load(value) if isinstance(value, str) else value
     except yaml.YAMLError:

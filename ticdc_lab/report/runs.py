@@ -12,6 +12,7 @@ import yaml
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.redaction import without_secrets
+from ticdc_lab.errors.whole_files import bare_path, local_path, scheme_of
 
 _FORM = "a list `runs`, each with at least a `source`"
 
@@ -41,9 +42,8 @@ class ListedLog:
 
 def name_of(source: str) -> str:
     """What a source is called: the last part of its place, without what may be secret in it."""
-    if "://" in source:
-        return Path(without_secrets(source)).name
-    return Path(source).name or Path(source).resolve().name or source
+    place = local_path(source)
+    return Path(without_secrets(source)).name if place is None else place.name or place.resolve().name or source
 
 
 def read_runs(path: str | Path) -> list[ListedLog]:
@@ -94,7 +94,8 @@ def _as_text(value: object) -> str:
 
 
 def _beside(file: Path, place: str) -> str:
-    return place if "://" in place or Path(place).is_absolute() else str(file.parent / place)
+    # a path that is absolute stays as it is
+    return place if scheme_of(place) is not None else str(file.parent / bare_path(place))
 
 
 def page_names(runs: Sequence[ListedLog]) -> list[str]:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
+    from ticdc_lab.errors.whole_files import local_path
     from ticdc_lab.events.schema import as_messages
     from ticdc_lab.sources.opening import Source, open_source
-    from ticdc_lab.sources.places import KINDS, data_files, local_path
+    from ticdc_lab.sources.places import KINDS, data_files
 
 __all__ = ["KINDS", "Source", "as_messages", "data_files", "local_path", "open_source"]
 

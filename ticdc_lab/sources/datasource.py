@@ -24,12 +24,13 @@ from ticdc_lab.codecs.known import bounds_of
 from ticdc_lab.codecs.quarantine import refused
 from ticdc_lab.codecs.simple_tables import finder, tables_of
 from ticdc_lab.errors import ProtocolError, SourceError
+from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.sources import parquet, pieces
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.overlaps import SharedStretch, Skips, overlaps_of, whole_runs, without
-from ticdc_lab.sources.places import data_files, kind_of_name, local_path
+from ticdc_lab.sources.places import data_files, kind_of_name
 
 NAME = "ticdc"
 SAMPLE = 256

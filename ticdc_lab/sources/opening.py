@@ -25,6 +25,7 @@ from ticdc_lab.engine import is_sail, parquet_below, verbatim
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.object_stores import Store, Stored
 from ticdc_lab.errors import EngineError, SourceError
+from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import MESSAGES, as_messages
 from ticdc_lab.sources import capture, kafka, parquet, pieces, storage
@@ -38,7 +39,6 @@ from ticdc_lab.sources.places import (
     kind_of,
     kind_of_name,
     left_out,
-    local_path,
     not_storage_folder,
     require_kind,
     size_of_lines,

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path, PurePath
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.errors.whole_files import bare_path, scheme_of
+from ticdc_lab.errors.whole_files import bare_path, local_path, scheme_of
 
 _BYTES_LOOKED_AT = 1 << 18
 """Bytes at the beginning of a file from which the length of its lines is told."""
@@ -93,11 +93,6 @@ _WHAT = (
 def is_kafka(source: str) -> bool:
     """Whether ``source`` names topics of Kafka."""
     return source.startswith(KAFKA)
-
-
-def local_path(place: str) -> Path | None:
-    """A place as a path of this machine, or None for a URL of another kind."""
-    return Path(bare_path(place)).absolute() if scheme_of(place) is None else None
 
 
 def require_kind(kind: str) -> None:

@@ -24,8 +24,9 @@ from ticdc_lab.engine.object_stores import Store, Stored
 from ticdc_lab.engine.sessions import engine_of, is_sail
 from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.errors.redaction import HIDDEN, redacted, secrets, without_secrets
+from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.sources.change_log import ChangeLog
-from ticdc_lab.sources.places import data_files, is_kafka, local_path, may_be_table
+from ticdc_lab.sources.places import data_files, is_kafka, may_be_table
 
 _LIBRARIES = (
     "pyspark", "delta-spark", "pyarrow", "pandas", "numpy", "numba", "duckdb", "plotly", "ipywidgets", "anywidget",

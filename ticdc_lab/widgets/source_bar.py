@@ -12,6 +12,7 @@ import ipywidgets as widgets
 from ticdc_lab.answers import surveyed
 from ticdc_lab.engine.running import seconds
 from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.errors.whole_files import bare_path, scheme_of
 from ticdc_lab.events.sample import Sample, sample_of
 from ticdc_lab.sources.places import LINES
 from ticdc_lab.sources.survey import Found
@@ -95,9 +96,9 @@ class SourceBar(widgets.VBox):  # type: ignore[misc]
 
     def list_folder(self, source: str) -> None:
         """List the folder that is or holds ``source``; nothing for what is no path of this machine."""
-        if "://" in source:
+        if scheme_of(source) is not None:
             return
-        place = Path(source).expanduser()
+        place = Path(bare_path(source)).expanduser()
         folder = next((p for p in (place, *place.parents) if p.is_dir()), Path())
         options = [(f"{folder}/", ""), *_entries(folder)]
         if options != list(self.files.options):

@@ -33,11 +33,11 @@ from ticdc_lab.engine.columns import named, no_texts, nullable
 from ticdc_lab.engine.delta_log import KnownFiles, table_state
 from ticdc_lab.engine.delta_table import create_table, replace_table
 from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.facts.catalog import DDL
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.lake.one_pass import LakeFile
-from ticdc_lab.sources.places import local_path
 from ticdc_lab.tables.as_of import signed
 from ticdc_lab.tables.mysql_types import parsed, typed
 from ticdc_lab.tables.versions import (
