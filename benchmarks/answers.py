@@ -2,6 +2,7 @@
 
     python benchmarks/make_inputs.py --events 1000000
     python benchmarks/answers.py --events 1000000 [--engine embedded --engine spark] [--rounds 2] [--protocol P]
+    python benchmarks/answers.py --events 1000000 --dispatch columns  # rows that move: inputs made with it
     python benchmarks/answers.py --events 10000000 --protocol canal-json --topics 10 --rounds 0 --engine spark
 
 Each engine is asked in a process of its own, each round on a log that was opened anew, after a round that does not
@@ -30,6 +31,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from make_inputs import DISPATCH, input_of
 from run import Meter, noop
 
 import ticdc_lab
@@ -161,9 +163,10 @@ def main() -> None:
     parser.add_argument("--engine", choices=("embedded", "spark", "peers"), action="append")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--topics", type=int, default=1)
+    parser.add_argument("--dispatch", choices=DISPATCH, default=DISPATCH[0])
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    source = HERE / "out" / f"{args.protocol}_{args.events}.parquet"
+    source = input_of(args.protocol, args.events, args.dispatch)
     if args.topics > 1:
         source = several(source, args.topics)
     if args.child:
@@ -171,11 +174,12 @@ def main() -> None:
         run = peers_of(source, args.rounds) if engine == "peers" else rounds_of(engine, source, args.rounds)
         print(json.dumps(run))
         return
-    print(f"{args.protocol}, {args.events * args.topics:,} row changes\n")
+    print(f"{args.protocol}, {args.events * args.topics:,} row changes, dispatch {args.dispatch}\n")
     print("| | wall s | cpu s | peak GiB |\n|---|---|---|---|")
     for engine in args.engine or ("embedded", "spark", "peers"):
         command = [sys.executable, __file__, "--child", "--engine", engine, "--events", str(args.events)]
         command += ["--protocol", args.protocol, "--rounds", str(args.rounds), "--topics", str(args.topics)]
+        command += ["--dispatch", args.dispatch]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ)
         report(engine, json.loads(done.stdout.splitlines()[-1]))
 

@@ -5,7 +5,9 @@
 writes ``benchmarks/out/<protocol>_<events>.parquet`` (messages) and, for the peers that read JSON text only,
 ``benchmarks/out/canal-json_<events>.ndjson`` (the values alone). Eight partitions, twenty tables dispatched by
 index-value, about ten changes a row, mostly updates with the old image, a watermark on every partition after about 400
-row changes. The same arguments give the same bytes.
+row changes. The same arguments give the same bytes. With ``--dispatch changed`` the second half of the rows lies one
+partition further on, which no rule explains, and with ``columns`` each where its version puts it; their files end in
+that word.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import pyarrow.parquet as pq
 OUT = Path(__file__).parent / "out"
 PARTITIONS, TABLES, ROWS_A_WATERMARK, BATCH = 8, 20, 400, 8
 START_TS = 470_603_000_000_000_000
+DISPATCH = ("index-value", "changed", "columns")
 SCHEMA = pa.schema(
     [
         ("topic", pa.string()),
@@ -38,7 +41,12 @@ SCHEMA = pa.schema(
 Row = tuple[int, int, int, dict[str, object] | None, dict[str, object] | None]
 
 
-def changes(n: int) -> Iterator[Row | int]:
+def input_of(protocol: str, n: int, dispatch: str = DISPATCH[0], folder: Path = OUT) -> Path:
+    """Where the messages of an input lie."""
+    return folder / f"{protocol}_{n}{'' if dispatch == DISPATCH[0] else f'_{dispatch}'}.parquet"
+
+
+def changes(n: int, dispatch: str = DISPATCH[0]) -> Iterator[Row | int]:
     """(commit_ts, table, partition, image after, image before) in commit order; a number is a watermark.
 
     Like the bank log of `tests/data/golden`: most transactions change two or three rows, a few many; most changes are
@@ -48,7 +56,7 @@ def changes(n: int) -> Iterator[Row | int]:
     rows: dict[tuple[int, int], dict[str, object]] = {}
     ids = max(50, n // (10 * TABLES))
     ts, left, unmarked = START_TS, 0, 0
-    for _ in range(n):
+    for at in range(n):
         if not left:
             if unmarked >= ROWS_A_WATERMARK:
                 yield ts
@@ -73,7 +81,10 @@ def changes(n: int) -> Iterator[Row | int]:
             rows[table, row_id] = after
         name = f"accounts_{table}".encode()
         h = zlib.crc32(b"bank" + name) ^ zlib.crc32(b"id" + str(row_id).encode())
-        yield ts, table, h % PARTITIONS, after, before
+        if dispatch == "columns":
+            h = zlib.crc32(b"bank" + name) ^ zlib.crc32(b"ver%d" % (after or before or {})["ver"])
+        moved = dispatch == "changed" and 2 * at >= n
+        yield ts, table, (h + moved) % PARTITIONS, after, before
     yield ts
 
 
@@ -179,12 +190,13 @@ class Sink:
             self.rows = {f.name: [] for f in SCHEMA}
 
 
-def make_canal(n: int, folder: Path) -> None:
+def make_canal(n: int, folder: Path, dispatch: str = DISPATCH[0]) -> None:
     """The canal-json input, as messages and as text."""
-    sink, text = Sink(folder / f"canal-json_{n}.parquet"), (folder / f"canal-json_{n}.ndjson").open("wb")
+    path = input_of("canal-json", n, dispatch, folder)
+    sink, text = Sink(path), path.with_suffix(".ndjson").open("wb")
     for t in range(TABLES):
         sink.put(0, None, canal_other("CREATE", START_TS, f"accounts_{t}", DDL.format(t=f"accounts_{t}")))
-    for change in changes(n):
+    for change in changes(n, dispatch):
         if isinstance(change, int):
             for p in range(PARTITIONS):
                 sink.put(p, None, canal_other("TIDB_WATERMARK", change, "", ""))
@@ -198,9 +210,9 @@ def make_canal(n: int, folder: Path) -> None:
     text.close()
 
 
-def make_open(n: int, folder: Path) -> None:
+def make_open(n: int, folder: Path, dispatch: str = DISPATCH[0]) -> None:
     """The open-protocol input: up to ``BATCH`` rows a message."""
-    sink = Sink(folder / f"open-protocol_{n}.parquet")
+    sink = Sink(input_of("open-protocol", n, dispatch, folder))
     waiting: list[list[tuple[bytes, bytes]]] = [[] for _ in range(PARTITIONS)]
 
     def send(p: int) -> None:
@@ -213,7 +225,7 @@ def make_open(n: int, folder: Path) -> None:
         value = dumps({"q": DDL.format(t=f"accounts_{t}"), "t": 3}).encode()
         for p in range(PARTITIONS):
             sink.put(p, VERSION + frame(key), frame(value))
-    for change in changes(n):
+    for change in changes(n, dispatch):
         if isinstance(change, int):
             for p in range(PARTITIONS):
                 send(p)
@@ -232,12 +244,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--folder", type=Path, default=OUT)
+    parser.add_argument("--dispatch", choices=DISPATCH, default=DISPATCH[0])
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     for protocol, make in (("canal-json", make_canal), ("open-protocol", make_open)):
-        path = args.folder / f"{protocol}_{args.events}.parquet"
+        path = input_of(protocol, args.events, args.dispatch, args.folder)
         if not path.exists():
-            make(args.events, args.folder)
+            make(args.events, args.folder, args.dispatch)
         print(path, f"{path.stat().st_size >> 20} MiB")
 
 

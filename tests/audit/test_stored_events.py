@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import events_frame, golden
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from test_generated_logs import FAULTS, every_fault
 from tiny_logs import row, table_of
@@ -23,7 +23,7 @@ from ticdc_lab import load
 from ticdc_lab.answers.summary import of_load, of_transactions
 from ticdc_lab.audit import audit_table, audited, history
 from ticdc_lab.codecs.keys import with_hashes
-from ticdc_lab.dispatch.infer import move_causes, move_causes_table
+from ticdc_lab.dispatch.infer import move_causes_at_once, move_causes_table
 from ticdc_lab.engine import shuffle
 from ticdc_lab.engine.sessions import is_sail, parallelism
 from ticdc_lab.engine.shuffle import Batches, MadeByWorkers, by_key
@@ -159,25 +159,28 @@ def test_planted_faults_are_found_in_files(
     """
     monkeypatch.setattr(shuffle, "SENT", 0)
     events, table = events_frame(classic, every_fault()), table_of(every_fault())
-    stored = StoredEvents(classic, _in_files(table, tmp_path, 3))
     unread = events.withColumn("change_hash", F.expr("raise_error('read by Spark')").cast("bigint"))
     asked: list[int] = []
-
-    def causes() -> object:
-        asked.append(1)
-        return move_causes(events)
 
     clean = table_of([row(0, 0, 1), row(0, 1, 2, "update")])
     facts = LogFacts.of(clean)
     files = StoredEvents(classic, _in_files(clean, tmp_path, 1))
+
+    def causes() -> pa.Table | DataFrame:
+        asked.append(1)
+        return move_causes_at_once(unread, facts, stored=stored)
+
     assert len(audited(unread, facts, causes, protocol="open-protocol", stored=files)) == len(
         audit_table(clean, protocol="open-protocol")
     )
     assert not asked
+    tried, facts = with_hashes(events, DISPATCH).toArrow(), LogFacts.of(table)
+    for name in DISPATCH.names:
+        table = table.append_column(name, tried[name])
     stored = StoredEvents(classic, _in_files(table, tmp_path, 3))
-    found = audited(events, LogFacts.of(table), causes, protocol="open-protocol", stored=stored)  # type: ignore[arg-type]
-    assert {f["guarantee"] for f in found.to_pylist()} >= set(FAULTS.values())
-    expected = move_causes_table(with_hashes(events, DISPATCH).toArrow())
+    found = audited(unread, facts, causes, protocol="open-protocol", stored=stored)
+    assert asked and {f["guarantee"] for f in found.to_pylist()} >= set(FAULTS.values())
+    expected = move_causes_table(tried)
     assert found.to_pylist() == audit_table(table, protocol="open-protocol", causes=expected).to_pylist()
 
 

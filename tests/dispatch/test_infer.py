@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.audit import audit, audit_table, audited
 from ticdc_lab.codecs.keys import with_hashes
-from ticdc_lab.dispatch import infer_rules, move_causes
-from ticdc_lab.dispatch.infer import move_causes_table
+from ticdc_lab.dispatch import infer, infer_rules, move_causes
+from ticdc_lab.dispatch.infer import move_causes_at_once, move_causes_table
 from ticdc_lab.events.schema import DISPATCH
 from ticdc_lab.facts import LogFacts
 
@@ -87,10 +87,13 @@ def topic_by(rule: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("rule", "recorded"), [("id", 4), ("v", 4), ("ts", 4), ("id", 3), ("v", 3), ("ts", 3)])
-def test_a_row_in_a_wrong_partition_is_not_excused(spark: Any, rule: str, recorded: int) -> None:
+def test_a_row_in_a_wrong_partition_is_not_excused(
+    spark: Any, rule: str, recorded: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A rule by the key moves no row; one that does still says which of the events it did not put where they lie.
 
-    So it is where the last partitions were not recorded: the rows of others tell how many the rule counts.
+    So it is where the last partitions were not recorded: the rows of others tell how many the rule counts. At once
+    the same is told, also of more of them than a table is made of.
     """
     events = [e for e in topic_by(rule) if e["partition"] < recorded]
     life = [[e for e in events if e["columns"][0]["value"] == key] for key in map(str, range(60))]
@@ -100,6 +103,11 @@ def test_a_row_in_a_wrong_partition_is_not_excused(spark: Any, rule: str, record
     frame = events_frame(spark, events)
     causes = frame.transform(move_causes)
     got = causes.collect()
+    facts = LogFacts.of(frame.toArrow())
+    at_once = move_causes_at_once(frame, facts).to_pylist()
+    assert sorted(at_once, key=repr) == sorted((r.asDict() for r in got), key=repr)
+    monkeypatch.setattr(infer, "MISPLACED", 0)
+    assert rule == "id" or move_causes_at_once(frame, facts).count() == len(got)
     behind = 3 if recorded < 4 else None
     told = [(r["topic"], r["table_name"], r["partition"]) for r in got if r["cause"]]
     assert told == ([] if rule == "id" else [("t", "a", behind)])

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit import audited, events_at, places_of
-from ticdc_lab.dispatch.infer import move_causes
+from ticdc_lab.dispatch.infer import move_causes_at_once
 from ticdc_lab.engine.columns import least
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import FINDINGS
@@ -242,7 +242,8 @@ def findings_of(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
     """
     with log.reading():
         told = audited(
-            log.events, log.facts, lambda: log.events.transform(move_causes) if causes is None else causes,
+            log.events, log.facts,
+            lambda: move_causes_at_once(log.events, log.facts, stored=log.stored) if causes is None else causes,
             protocol=log.protocol, has_commit_ts=log.has_commit_ts, max_per_guarantee=most, sample=log.sample,
             stored=log.stored, quarantine=log.unread,
         )  # fmt: skip

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit.findings import FOUND, FOUND_DDL, ORDER, Causes, as_table, batches_of, few, first_of, listed
 from ticdc_lab.audit.guarantees import GUARANTEES, checks_possible
 from ticdc_lab.audit.history import ROWS_AT_ONCE, Changes, Judge, Suspects, changes_of, judged, suspects
 from ticdc_lab.audit.marks import NAMES, Event, Promises, Stated, log_marks, promises_of
-from ticdc_lab.engine.shuffle import Batches, Kernel, in_one
+from ticdc_lab.engine.shuffle import Batches, Kernel, in_one, is_sent
 from ticdc_lab.errors import ContractError, ProtocolError
 from ticdc_lab.events import POSITION
 from ticdc_lab.events.sample import Sample
@@ -155,7 +155,7 @@ def audit(
 def audited(
     events: DataFrame,
     facts: LogFacts,
-    causes: Callable[[], DataFrame],
+    causes: Callable[[], DataFrame | pa.Table],
     *,
     protocol: str,
     has_commit_ts: bool = True,
@@ -175,7 +175,7 @@ def audited(
     facts
         What was gathered of them, which is not gathered again.
     causes
-        Gives those of :func:`audit`; asked only if some row is found in several partitions.
+        Gives those of :func:`audit`, as a frame or as a table; asked only if some row is found in several partitions.
     protocol, has_commit_ts, max_per_guarantee, sample
         As of :func:`audit`.
     stored
@@ -195,7 +195,7 @@ def audited(
     kept = listed(max_per_guarantee, FOUND.names)
     promises = promises_of(facts, events, protocol=protocol, sample=sample)
 
-    def judged_rows(names: list[str], causes: DataFrame | None) -> pa.Table:
+    def judged_rows(names: list[str], causes: DataFrame | pa.Table | None) -> pa.Table:
         rows = _rows_judged(
             events, names, promises, causes, max_per_guarantee, has_commit_ts=has_commit_ts, stored=stored
         )
@@ -305,14 +305,14 @@ def _rows_judged(
     events: DataFrame,
     names: list[str],
     promises: DataFrame | pa.Table,
-    causes: DataFrame | None,
+    causes: DataFrame | pa.Table | None,
     most: int | None,
     *,
     has_commit_ts: bool,
     chunk: int = ROWS_AT_ONCE,
     stored: StoredEvents | None = None,
 ) -> DataFrame:
-    beside = promises if causes is None else _with_causes(promises, causes)
+    beside = promises if causes is None else _with_causes(promises, causes, events.sparkSession)
     judge = _judge(names, explained=causes is not None)
     return judged(
         events, judge, FOUND_DDL, beside=beside, has_commit_ts=has_commit_ts, chunk=chunk, stored=stored,
@@ -324,12 +324,21 @@ def _log_judged(names: list[str], marks: DataFrame, protocol: str) -> DataFrame:
     return marks.select("facts").mapInArrow(_judge_log(names, protocol), FOUND_DDL)
 
 
-def _with_causes(promises: DataFrame | pa.Table, causes: DataFrame) -> DataFrame:
+def _with_causes(
+    promises: DataFrame | pa.Table, causes: DataFrame | pa.Table, spark: SparkSession
+) -> DataFrame | pa.Table:
+    """Both in one, as a table where both are some that may be sent together."""
+    if isinstance(causes, pa.Table):
+        if isinstance(promises, pa.Table):
+            both = pa.concat_tables([promises, causes], promote_options="default")
+            if is_sent(both, spark):
+                return both
+        causes = spark.createDataFrame(causes)
     require_columns(causes, *NAMES, "cause", frame="causes")
     form = ", ".join(["promises binary", *[f"{c} {t}" for c, t in _CAUSES.items() if c in causes.columns]])
     said = causes.select(*[c for c in _CAUSES if c in causes.columns]).mapInArrow(_as(form), form)
     if isinstance(promises, pa.Table):
-        promises = causes.sparkSession.createDataFrame(promises)
+        promises = spark.createDataFrame(promises)
     return promises.mapInArrow(_as(form), form).unionAll(said)
 
 

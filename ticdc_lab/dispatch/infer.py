@@ -1,30 +1,37 @@
 """Which dispatch rule a topic was recorded with, told from the log itself.
 
-One pass counts the partitions of each topic, one shuffle by row tries all rules on every row change and sees which
-tables have a row that moved; where a rule explains that, one more pass names the events that it does not put where they
-lie. The rules are tried on the checksums of :data:`ticdc_lab.events.schema.DISPATCH`, with no image.
+One pass counts the partitions of each topic, one tries all rules on every row change, and one shuffle by row, of its
+keys alone, sees which tables have a row that moved; where a rule explains that, one more pass names the events that it
+does not put where they lie. The rules are tried on the checksums of :data:`ticdc_lab.events.schema.DISPATCH`, with no
+image.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from ticdc_lab.codecs.keys import with_hashes
-from ticdc_lab.engine.shuffle import Batches, by_key, in_one
+from ticdc_lab.engine.shuffle import Batches, Kernel, MadeByWorkers, in_one, several_at_once
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import POSITION
-from ticdc_lab.events.arrays import Bools, Ints, changes_in, codes, runs
-from ticdc_lab.events.schema import DISPATCH, KEYS, require_batch, require_columns
+from ticdc_lab.events.arrays import Bools, Ints, encoded, runs
+from ticdc_lab.events.schema import DECODED, DISPATCH, KEYS, require_batch, require_columns
+from ticdc_lab.facts import LogFacts
+from ticdc_lab.facts.places import grouped
 from ticdc_lab.facts.schemas import arrow_of
+
+if TYPE_CHECKING:
+    from ticdc_lab.sources.parquet import StoredEvents
 
 EXPLAINED = 0.95
 """Least share of a table's rows that a rule must explain to count as theirs; a fault or two must not hide it."""
@@ -38,6 +45,9 @@ SURE_BITS = 16
 CHANCE = 0.1
 """Share of a table's rows by which what a rule explains must exceed its fullest partition, to be no chance."""
 
+MISPLACED = 1 << 20
+"""Events that do not lie where their rule puts them, of which a table is made here at most: some 100 MB."""
+
 _TABLE = ("topic", "schema_name", "table_name")
 _NEEDED = ("kind", "commit_ts", "topic", "partition", "schema_name", "table_name", "op", "columns", "before")
 
@@ -46,15 +56,21 @@ topic string, schema_name string, table_name string, rule string, rank int, n_ro
 partitions int, recorded int, moves boolean, moved boolean, n_possible bigint
 """
 """How many rows of a table each rule explains: ``rank`` is how simple it is, ``moves`` says that it can move a row,
-``moved`` that the table has one that did move, ``n_possible`` counts also rows without what ``ts`` reads;
-``partitions`` may be more than the ``recorded`` ones, where the last are not there. A rule :data:`_FILLED` with a
-partition's number explains the rows that lie in it."""
+``n_possible`` counts also rows without what ``ts`` reads; ``partitions`` may be more than the ``recorded`` ones, where
+the last are not there. A rule :data:`_FILLED` with a partition's number explains the rows that lie in it. A row with
+nothing but its table and ``moved`` says that one of the table's rows did move."""
 _BEST = f"{_TRIED}, explains boolean, untold boolean"
 """Of each table the best rule; whether it explains what moved, or whether it may be ``ts`` and cannot be told."""
 _CAUSES = """
 topic string, schema_name string, table_name string, cause string, partition int, offset bigint, seq int
 """
 _NARROW = (*POSITION, "schema_name", "table_name", "commit_ts", "key_hash", "key_crc", "column_crcs", "layout")
+
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+_FORM = pa.schema(
+    [(f.name, _TEXT if f.type == pa.string() else f.type) for f in to_arrow_schema(DECODED) if f.name in _NARROW]
+    + [("partitions", pa.int32())]
+)
 
 _RULES = {"table": 0, "index-value": 1, "columns": 2, "ts": 3}
 """From the simplest on."""
@@ -90,8 +106,8 @@ def infer_rules(events: DataFrame, *, partitions: int | None = None) -> DataFram
     """
     require_columns(events, *_NEEDED)
     require_batch(events, function="infer_rules", why="a rule must explain all rows of a table")
-    rows = _narrow(events, partitions=partitions)
-    return _best_rules(rows, more=0).select(*_TABLE, "rule", "n_rows", "n_explained", "partitions")
+    tried = _narrow(events, partitions=partitions).mapInArrow(partial(_tried, more=0), _TRIED)
+    return in_one(tried, _best, _BEST).select(*_TABLE, "rule", "n_rows", "n_explained", "partitions")
 
 
 def move_causes(events: DataFrame) -> DataFrame:
@@ -118,27 +134,58 @@ def move_causes(events: DataFrame) -> DataFrame:
     require_columns(events, *_NEEDED, *POSITION)
     require_batch(events, function="move_causes", why="a row may move at any later offset")
     rows = _narrow(events, partitions=None)
-    rules = _best_rules(rows, more=MORE_PARTITIONS).mapInArrow(_explaining, _BEST)
+    rules = _rules(rows.mapInArrow(partial(_tried, more=MORE_PARTITIONS), _TRIED), events)
     known = rules.where("rule IS NOT NULL").select(
         *[F.col(c).alias(f"_{c}") for c in _TABLE], F.col("rule").alias("_rule"), "partitions"
     )
     same = F.expr(" AND ".join(f"{c} <=> _{c}" for c in _TABLE))
     placed = rows.drop("partitions").join(F.broadcast(known), on=same)
-    return rules.mapInArrow(_causes, _CAUSES).unionAll(placed.mapInArrow(_misplaced, _CAUSES))
+    return rules.mapInArrow(_causes, _CAUSES).unionAll(placed.mapInArrow(_misplaced(), _CAUSES))
+
+
+def move_causes_at_once(
+    events: DataFrame, facts: LogFacts, *, stored: StoredEvents | None = None
+) -> pa.Table | DataFrame:
+    """:func:`move_causes`, computed at once and for less: as a table, unless it names very many events.
+
+    Parameters
+    ----------
+    events
+        As of :func:`move_causes`.
+    facts
+        What was gathered of them.
+    stored
+        The same events in files, if they lie in some.
+    """
+    rows: DataFrame | MadeByWorkers
+    if stored is None:
+        rows = _narrow(events, partitions=None)
+    else:
+        counts: dict[str | None, int] = {
+            topic: partition + 1 for topic, partition in sorted(facts.homes)
+        }  # the last holds
+        rows = stored.rows(_NARROW, lambda own: _with_partitions(own, counts), _FORM)
+    rules = _rules(_mapped(rows, partial(_tried, more=MORE_PARTITIONS), _TRIED), events).toArrow().cast(arrow_of(_BEST))
+    said = pa.Table.from_batches(_causes(iter(rules.to_batches())), schema=arrow_of(_CAUSES))
+    if not (rule_of := _rule_of(rules)):
+        return said
+    misplaced = _mapped(rows, _misplaced(rule_of), _CAUSES)
+    found = misplaced.limit(MISPLACED + 1).toArrow().cast(said.schema)
+    if found.num_rows <= MISPLACED:
+        return pa.concat_tables([said, found])
+    return events.sparkSession.createDataFrame(said, _CAUSES).unionAll(misplaced)
+
+
+def _mapped(rows: DataFrame | MadeByWorkers, kernel: Kernel, schema: str) -> DataFrame:
+    return rows.mapped(kernel, schema) if isinstance(rows, MadeByWorkers) else rows.mapInArrow(kernel, schema)
 
 
 def move_causes_table(events: pa.Table) -> pa.Table:
     """:func:`move_causes` of a log in memory with the keys and :data:`ticdc_lab.events.schema.DISPATCH`."""
     rows = _narrow_table(events)
-    rules = pa.Table.from_batches(_explaining(iter(_best_of(rows).to_batches())), schema=arrow_of(_BEST))
-    rule = {tuple(r[c] for c in _TABLE): (r["rule"], r["partitions"]) for r in rules.to_pylist()}
-    of_each = [rule.get(name, (None, None)) for name in zip(*[rows[c].to_pylist() for c in _TABLE], strict=True)]
-    ruled = rows.drop_columns(["partitions"]).append_column("_rule", pa.array([r for r, _ in of_each], pa.string()))
-    ruled = ruled.append_column("partitions", pa.array([n for _, n in of_each], pa.int32()))
-    parts = (
-        _causes(iter(rules.to_batches())),
-        _misplaced(iter(ruled.filter(pc.is_valid(ruled["_rule"])).to_batches())),
-    )
+    tried = [*_tried(iter(rows.to_batches()), more=MORE_PARTITIONS), _moved_of(rows)]
+    rules = pa.Table.from_batches(_explaining(_best(iter(tried))), schema=arrow_of(_BEST))
+    parts = (_causes(iter(rules.to_batches())), _misplaced(_rule_of(rules))(iter(rows.to_batches())))
     return pa.Table.from_batches([b for part in parts for b in part], schema=arrow_of(_CAUSES))
 
 
@@ -154,56 +201,65 @@ def _narrow(events: DataFrame, *, partitions: int | None) -> DataFrame:
 def _narrow_table(events: pa.Table) -> pa.Table:
     if missing := {"kind", *_NARROW, *KEYS.names, *DISPATCH.names} - set(events.column_names):
         raise ContractError.from_missing_and_available(missing, events.column_names, frame="events")
-    counts = events.group_by(["topic"]).aggregate([("partition", "max")])
-    n = {r["topic"]: r["partition_max"] + 1 for r in counts.to_pylist()}
+    counts = events.group_by(["topic"]).aggregate([("partition", "max")]).to_pylist()
     rows = events.filter(pc.equal(events["kind"], "row")).select(_NARROW)
-    of_each = pa.array([n[t] for t in rows["topic"].to_pylist()], pa.int32())
-    order = [(c, "ascending") for c in (*_TABLE, "key_hash")]
-    return rows.append_column("partitions", of_each).sort_by(order)
+    return _with_partitions(rows, {r["topic"]: r["partition_max"] + 1 for r in counts})
 
 
-def _best_rules(rows: DataFrame, *, more: int) -> DataFrame:
-    tried = by_key(rows, (*_TABLE, "key_hash"), partial(_tried, more=more), _TRIED)
-    return in_one(tried, _best, _BEST)
+def _with_partitions(rows: pa.Table, counts: Mapping[str | None, int]) -> pa.Table:
+    of, topics = encoded(rows["topic"])
+    of_each = np.array([counts.get(t, 0) for t in topics], dtype=np.int32)[of]
+    return rows.append_column("partitions", pa.array(of_each))
 
 
-def _best_of(rows: pa.Table) -> pa.Table:
-    return pa.Table.from_batches(_best(_tried(iter(rows.to_batches()), more=MORE_PARTITIONS)), schema=arrow_of(_BEST))
+def _rules(tried: DataFrame, events: DataFrame) -> DataFrame:
+    """The rules that explain why rows of their tables moved, in the form of :func:`_explaining`."""
+    keyed = events.where("kind = 'row'").transform(with_hashes, KEYS).where("key_hash IS NOT NULL")
+    lie = keyed.groupBy(*_TABLE, "key_hash").agg(F.min("partition").alias("low"), F.max("partition").alias("high"))
+    tables = lie.where("low < high").select(*_TABLE).distinct().withColumn("moved", F.lit(True))
+    forms = [form.split() for form in _TRIED.split(",")]
+    moved = tables.selectExpr(*[n if n in tables.columns else f"CAST(NULL AS {t}) AS {n}" for n, t in forms])
+    return in_one(tried.unionAll(moved), _best, _BEST).mapInArrow(_explaining, _BEST)
+
+
+def _moved_of(rows: pa.Table) -> pa.RecordBatch:
+    """The tables that have a key in several partitions, in the form of what is tried."""
+    each = rows.filter(pc.is_valid(rows["key_hash"])).group_by([*_TABLE, "key_hash"])
+    lie = each.aggregate([("partition", "min"), ("partition", "max")])
+    tables = lie.filter(pc.less(lie["partition_min"], lie["partition_max"])).select(_TABLE)
+    named = [t | {"moved": True} for t in tables.group_by(list(_TABLE)).aggregate([]).to_pylist()]
+    return pa.RecordBatch.from_pylist(named, schema=arrow_of(_TRIED))
+
+
+def _rule_of(rules: pa.Table) -> dict[tuple[Any, ...], tuple[str, int]]:
+    """The rule of each table that has one, and how many partitions it counts."""
+    known = rules.filter(pc.is_valid(rules["rule"])).to_pylist()
+    return {tuple(r[c] for c in _TABLE): (r["rule"], r["partitions"]) for r in known}
 
 
 def _tried(batches: Batches, *, more: int) -> Batches:
-    """What each rule explains in batches that are sorted by table and key, a rule that moves rows also by so many more
-    partitions.
-    """
-    last: pa.Table | None = None
-    for batch in batches:
-        rows = pa.Table.from_batches([batch])
-        if not rows.num_rows:
-            continue
-        moved = _moved(rows, last)
-        found = [row for own in _by_layout(rows) for row in _fits(own, more=more)]
-        found = [r | {"moved": tuple(r[c] for c in _TABLE) in moved} for r in found]
-        yield pa.RecordBatch.from_pylist(found, schema=arrow_of(_TRIED))
-        last = rows.slice(rows.num_rows - 1)
+    """What each rule explains of all rows of a task, a rule that moves rows also by so many more partitions."""
+    held = arrow_of(_TRIED).empty_table()
+    for several in several_at_once(batches):
+        found = [row for own in _by_layout(pa.Table.from_batches(several)) for row in _fits(own, more=more)]
+        held = _summed(pa.concat_tables([held, pa.Table.from_pylist(found, schema=held.schema)]))
+    yield from held.combine_chunks().to_batches()
 
 
-def _moved(rows: pa.Table, last: pa.Table | None) -> set[tuple[Any, ...]]:
-    """Tables of which a row lies in another partition than the one before it in the same key."""
-    both = (rows if last is None else pa.concat_tables([last, rows])).filter(pc.field("key_hash").is_valid())
-    if not both.num_rows:
-        return set()
-    names = [codes(both[c]) for c in _TABLE]
-    same = ~changes_in(*names, np.asarray(both["key_hash"]))
-    odd = both.filter(pa.array(same & changes_in(np.asarray(both["partition"])))).select(_TABLE)
-    return {tuple(t.values()) for t in odd.group_by(list(_TABLE)).aggregate([]).to_pylist()}
+def _summed(tried: pa.Table) -> pa.Table:
+    """What each rule explains of a table, once."""
+    names = [*_TABLE, "rule", "rank", "partitions", "recorded", "moves"]
+    sums = ["n_rows", "n_explained", "n_possible"]
+    found = tried.group_by(names).aggregate([(n, "sum") for n in sums])
+    named = found.rename_columns([c.removesuffix("_sum") for c in found.column_names])
+    return named.append_column("moved", pa.nulls(named.num_rows, pa.bool_())).select(tried.column_names)
 
 
 def _by_layout(rows: pa.Table, *more: str) -> Iterator[pa.Table]:
     """Rows of one table, partition count and layout together."""
-    names = (*_TABLE, "layout", "partitions", *more)
-    _, group = np.unique(np.stack([codes(rows[c]) for c in names]), axis=1, return_inverse=True)
-    order = np.argsort(group.reshape(-1), kind="stable")
-    for part in runs(group.reshape(-1)[order]):
+    group = grouped(rows, (*_TABLE, "layout", "partitions", *more))[1]
+    order = np.argsort(group, kind="stable")
+    for part in runs(group[order]):
         yield rows.take(pa.array(order[part])).combine_chunks()
 
 
@@ -260,19 +316,17 @@ def _value(rows: pa.Table, rule: str) -> tuple[Ints, Bools]:
 
 def _best(batches: Batches) -> Batches:
     """Of all rules tried on a table the one that explains most rows, of equals the simplest."""
-    tried = pa.Table.from_batches(batches, schema=arrow_of(_TRIED))
-    sums = [("n_rows", "sum"), ("n_explained", "sum"), ("n_possible", "sum"), ("moves", "any"), ("moved", "any")]
-    summed = tried.group_by([*_TABLE, "rule", "rank", "partitions", "recorded"]).aggregate(sums)
-    names = [c if c in tried.column_names else c.rpartition("_")[0] for c in summed.column_names]
+    whole = pa.Table.from_batches(batches, schema=arrow_of(_TRIED))
+    moved = {tuple(t.values()) for t in whole.filter(pc.is_null(whole["rule"])).select(_TABLE).to_pylist()}
     of_table: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
     by_more: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for r in summed.rename_columns(names).to_pylist():
+    for r in _summed(whole.filter(pc.is_valid(whole["rule"]))).to_pylist():
         table = tuple(r[c] for c in _TABLE)
         if r["partitions"] == r["recorded"]:
             of_table.setdefault(table, {})[r["rule"]] = r
-        else:
+        elif table in moved:
             by_more.setdefault(table, []).append(r)
-    judged = [_judged(rules, by_more.get(table, [])) for table, rules in of_table.items()]
+    judged = [_judged(rules, by_more.get(t, [])) | {"moved": t in moved} for t, rules in of_table.items()]
     yield pa.RecordBatch.from_pylist(judged, schema=arrow_of(_BEST))
 
 
@@ -289,11 +343,11 @@ def _judged(rules: dict[str, dict[str, Any]], by_more: list[dict[str, Any]]) -> 
     fits = best["n_explained"] >= EXPLAINED * best["n_rows"]
     may_be_ts = ts["n_explained"] < ts["n_possible"] >= EXPLAINED * ts["n_rows"] and not fits
     explains = best["moves"] and (fits or (best is ts and may_be_ts and not by_chance))
-    sure = [r for r in by_more if r["moved"] and not fits and _is_sure(r, fullest)]
+    sure = [r for r in by_more if not fits and _is_sure(r, fullest)]
     if sure:
         more = max(sure, key=lambda r: (r["n_explained"], -r["rank"], -r["partitions"], r["rule"]))
-        return more | {"explains": True, "untold": False, "moved": True}
-    return best | {"explains": explains, "untold": may_be_ts and by_chance, "moved": ts["moved"]}
+        return more | {"explains": True, "untold": False}
+    return best | {"explains": explains, "untold": may_be_ts and by_chance}
 
 
 def _is_sure(r: dict[str, Any], fullest: int) -> bool:
@@ -334,18 +388,23 @@ def _sentence(r: dict[str, Any]) -> str | None:
     )
 
 
-def _misplaced(batches: Batches) -> Batches:
-    """Events that lie elsewhere than the rule of their table (``_rule``) puts them."""
-    for batch in batches:
-        for rows in _by_layout(pa.Table.from_batches([batch]), "_rule") if len(batch) else ():
-            rule = rows["_rule"][0].as_py()
-            if rule.startswith(_COLUMN) and rule.removeprefix(_COLUMN) not in _columns(rows)[0]:
-                continue
-            value, told = _value(rows, rule)
-            target = value % rows["partitions"][0].as_py()
-            odd = rows.filter(pa.array(told & (target != np.asarray(rows["partition"]))))
-            columns = {c: odd[c] for c in (*_TABLE, "partition", "offset", "seq")}
-            none = pa.nulls(odd.num_rows, pa.string())
-            yield from pa.table(
-                [columns.get(f.name, none) for f in arrow_of(_CAUSES)], schema=arrow_of(_CAUSES)
-            ).to_batches()
+def _misplaced(rule_of: Mapping[tuple[Any, ...], tuple[str, int]] | None = None) -> Kernel:
+    """Events that lie elsewhere than the rule of their table puts them; by default it stands beside them, ``_rule``."""
+
+    def run(batches: Batches) -> Batches:
+        for several in several_at_once(batches):
+            for rows in _by_layout(pa.Table.from_batches(several), *(["_rule"] if rule_of is None else [])):
+                first = rows.slice(0, 1).to_pylist()[0]
+                if rule_of is None:
+                    rule, n = first["_rule"], first["partitions"]
+                else:
+                    rule, n = rule_of.get(tuple(first[c] for c in _TABLE), ("", 0))
+                if rule and (not rule.startswith(_COLUMN) or rule.removeprefix(_COLUMN) in _columns(rows)[0]):
+                    value, told = _value(rows, rule)
+                    odd = rows.filter(pa.array(told & (value % n != np.asarray(rows["partition"]))))
+                    columns = {c: odd[c] for c in (*_TABLE, "partition", "offset", "seq")}
+                    none = pa.nulls(odd.num_rows, pa.string())
+                    every = [columns.get(f.name, none) for f in arrow_of(_CAUSES)]
+                    yield from pa.table(every, names=arrow_of(_CAUSES).names).cast(arrow_of(_CAUSES)).to_batches()
+
+    return run

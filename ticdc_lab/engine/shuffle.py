@@ -66,7 +66,7 @@ class MadeByWorkers:
     pieces
         Name those, such as a file and a part of it, and ``read`` gives the rows of one.
     schema
-        Of what it gives, bigint columns. The key has no nulls.
+        Of what it gives; of bigint columns where they are shuffled, and the key has no nulls.
     rows
         About how many rows these are.
     """
@@ -227,16 +227,22 @@ def tasks_and_buckets(rows: int, *, cores: int) -> tuple[int, int]:
 
 def _packing(key: str, buckets: int) -> Kernel:
     def run(rows: Batches) -> Batches:
-        held: list[pa.RecordBatch] = []
-        for batch in rows:
-            held.append(batch)
-            if sum(map(len, held)) >= PACKED:
-                yield _packs(held, key, buckets)
-                held = []
-        if any(map(len, held)):
+        for held in several_at_once(rows):
             yield _packs(held, key, buckets)
 
     return run
+
+
+def several_at_once(rows: Batches) -> Iterator[list[pa.RecordBatch]]:
+    """Batches, together until they have :data:`PACKED` rows: split by table, a small one has few of each."""
+    held: list[pa.RecordBatch] = []
+    for batch in rows:
+        held.append(batch)
+        if sum(map(len, held)) >= PACKED:
+            yield held
+            held = []
+    if any(map(len, held)):
+        yield held
 
 
 def bucket_of(key: pa.Array | pa.ChunkedArray, buckets: int) -> npt.NDArray[np.uint16]:

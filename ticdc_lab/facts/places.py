@@ -6,6 +6,7 @@ and facts that Python gathered agree.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -76,13 +77,19 @@ def table_names(schema_name: pa.StringArray, table_name: pa.StringArray) -> pa.S
 
 def placed(events: pa.Table) -> tuple[pa.Table, pa.Array]:
     """The places of events, each once and with its number ``place``, and that number of each event."""
-    of = np.zeros(events.num_rows, dtype=np.int64)
-    for name in NAMED_BY:
-        own = codes(events[name])
-        first, of = _distinct(of * (int(own.max(initial=0)) + 1) + own)
+    first, of = grouped(events, NAMED_BY)
     each = events.select(NAMED_BY).take(pa.array(first))
     numbers = pa.array([place_number(*place.values()) for place in each.to_pylist()], pa.int64())
     return each.append_column("place", numbers), numbers.take(pa.array(of))
+
+
+def grouped(rows: pa.Table, names: Sequence[str]) -> tuple[Ints, Ints]:
+    """Where each different combination of these columns first stands, and which of those each row has."""
+    first = of = np.zeros(rows.num_rows, dtype=np.int64)
+    for name in names:
+        own = codes(rows[name])
+        first, of = _distinct(of * (int(own.max(initial=0)) + 1) + own)
+    return first, of
 
 
 def with_places(events: pa.Table) -> pa.Table:
