@@ -6,7 +6,7 @@ import socket
 
 # below what Linux and macOS give to those who name no port, so no outgoing connection is ever made from one of these,
 # also not while a server that was killed is down
-_PORTS = range(20_000, 32_000)
+PORTS = range(20_000, 32_000)
 _held: dict[int, socket.socket] = {}
 
 
@@ -19,7 +19,7 @@ def free_ports(n: int) -> list[int]:
 
 
 def _free_port() -> int:
-    for port in _PORTS:
+    for port in PORTS:
         if port in _held:
             continue
         held = socket.socket(type=socket.SOCK_DGRAM)
@@ -32,4 +32,4 @@ def _free_port() -> int:
             continue
         _held[port] = held
         return port
-    raise AssertionError(f"no port of {_PORTS} is free: which servers were left behind?")
+    raise AssertionError(f"no port of {PORTS} is free: which servers were left behind?")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pyarrow.compute as pc
@@ -82,6 +83,16 @@ def test_a_lacked_offset_excuses_what_it_can_explain_and_nothing_else(guarantee,
     assert severities() == {"error"}
     assert [severities(hole) for hole in explain] == [{"warning"}] * len(explain)
     assert [severities(hole) for hole in do_not] == [{"error"}] * len(do_not)
+
+
+def test_what_a_restart_sends_again_may_be_lacked_at_its_first_place():
+    """The change before it, which was sent again, then comes first behind it."""
+    life = [row(0, 1, 2), *(row(0, ts - 1, ts, "update", v=str(ts)) for ts in (3, 4))]
+    for before, after in pairwise(life):
+        after["before"] = before["columns"]
+    log = [mark(0, 0, 1), *life, *(e | {"offset": e["offset"] + 3} for e in life)]
+    assert found(log, CHAIN) == []
+    assert {f[0][:2] for f in found([e for e in log if e["offset"] not in (1, 2, 5)], CHAIN)} == {(CHAIN, "warning")}
 
 
 def test_no_offset_excuses_another_content_or_a_change_below_a_resolved_ts():

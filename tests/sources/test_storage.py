@@ -161,7 +161,7 @@ def test_messages_are_records_with_their_place(spark: SparkSession, tmp_path: Pa
     messages = load(spark, str(root)).messages
     assert messages.columns == MESSAGES.names
     rows = messages.where("partition = 1").orderBy("offset").collect()
-    assert [(r.topic, bytes(r.key).decode(), r.offset - (3 << 40), bytes(r.value)) for r in rows] == [
+    assert [(r.topic, bytes(r.key).decode(), r.offset - (2 << 40), bytes(r.value)) for r in rows] == [
         ("feed", path, 0, b'"I","t","s",false,1'),
         ("feed", path, 21, b'"D","t","s",true,1\r\n"I","t","s",true,2'),
     ]

@@ -9,17 +9,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from conftest import golden
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 import ticdc_lab
 from ticdc_lab.answers.compared import are_equal
 from ticdc_lab.cli import common, main
 from ticdc_lab.errors import StreamingError
+from ticdc_lab.events.schema import EVENTS, IMAGE_HASHES, KEYS
+from ticdc_lab.facts import LogFacts
 from ticdc_lab.log import Log
-from ticdc_lab.transactions.differences import KINDS, differences
+from ticdc_lab.transactions.differences import KINDS, covered, differences
 
 SMALL = golden("messages_open-protocol_small.jsonl.gz")
 Records = list[dict[str, Any]]
@@ -149,6 +154,19 @@ def test_what_one_may_lack_is_said_beside_what_is_in_the_other_alone(log: Log, t
     part = changed(tmp_path / "late", lambda records: late(sent_ahead(records)))
     only = "only in this one (the other is whole but for what was sent before its first offsets);"
     assert only in whole.compare(part).finding
+
+
+@pytest.mark.parametrize(("marks", "begins"), [([250], 100), ([150, 250], 151)])
+def test_where_one_watermark_is_all_a_late_recording_begins_with_its_first_row(marks: list[int], begins: int) -> None:
+    """A storage sink states one at its end, so nothing would lie between it and the log's end."""
+    rows = [{"kind": "row", "commit_ts": ts, "offset": 7 + i} for i, ts in enumerate((100, 200))]
+    stated = [{"kind": "watermark", "commit_ts": ts, "offset": 9 + i} for i, ts in enumerate(marks)]
+    events = [
+        {"topic": "t", "partition": 0, "seq": 0, "schema_name": "s", "table_name": "a"} | e for e in rows + stated
+    ]
+    form = to_arrow_schema(StructType([*EVENTS.fields, *KEYS.fields, *IMAGE_HASHES.fields]))
+    table = pa.Table.from_pylist(events, schema=form)
+    assert covered(LogFacts.of(table)) == (begins, 250)
 
 
 def test_what_has_no_order_cannot_be_compared(log: Log) -> None:

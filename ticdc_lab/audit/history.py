@@ -489,7 +489,9 @@ def _covered(c: Changes, broken: Ints, place: Ints, promises: Promises) -> tuple
     i = resolved.last_before(promises.home[place[was]], c.offset[was], c.seq[was])
     mark = np.where(i >= 0, resolved.ts[i], NO_TS) if len(resolved.ts) else np.full(len(at), NO_TS)
     stays = ~_moves(c)[at] & ~recorded.is_part[here]
-    stays &= ~recorded.lacks(promises.home[here], c.offset[was], c.offset[at], below=c.commit_ts[at])
+    # what a restart sent again may have come first behind the later one, if its first sending is lacked
+    low = np.where(c.offset[was] < c.offset[at], c.offset[was], -1)
+    stays &= ~recorded.lacks(promises.home[here], low, c.offset[at], below=c.commit_ts[at])
     everywhere = recorded.all_between(here, mark, c.commit_ts[at])
     known = recorded.ddl_between(here, c.commit_ts[was], c.commit_ts[at])
     found[at], if_it_stays[at] = (stays | everywhere) & known, stays & ~everywhere & known

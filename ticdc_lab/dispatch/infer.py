@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ticdc_lab.codecs.keys import with_hashes
-from ticdc_lab.engine.shuffle import Batches, Kernel, MadeByWorkers, in_one, several_at_once
+from ticdc_lab.engine.shuffle import Batches, Kernel, MadeByWorkers, bucket_of, in_one, several_at_once
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import POSITION
 from ticdc_lab.events.arrays import Bools, Ints, encoded, runs
@@ -40,7 +40,7 @@ MORE_PARTITIONS = 4
 """How many partitions behind the last that was recorded a topic may have for a rule to be found that counts them."""
 
 SURE_BITS = 16
-"""What is told of partitions that nobody recorded must be told by so many bits: a row tells those of their number."""
+"""What is told of partitions that nobody recorded must be told by so many bits: a value tells those of their number."""
 
 CHANCE = 0.1
 """Share of a table's rows by which what a rule explains must exceed its fullest partition, to be no chance."""
@@ -53,12 +53,13 @@ _NEEDED = ("kind", "commit_ts", "topic", "partition", "schema_name", "table_name
 
 _TRIED = """
 topic string, schema_name string, table_name string, rule string, rank int, n_rows bigint, n_explained bigint,
-partitions int, recorded int, moves boolean, moved boolean, n_possible bigint
+partitions int, recorded int, moves boolean, moved boolean, n_possible bigint, seen bigint
 """
 """How many rows of a table each rule explains: ``rank`` is how simple it is, ``moves`` says that it can move a row,
 ``n_possible`` counts also rows without what ``ts`` reads; ``partitions`` may be more than the ``recorded`` ones, where
-the last are not there. A rule :data:`_FILLED` with a partition's number explains the rows that lie in it. A row with
-nothing but its table and ``moved`` says that one of the table's rows did move."""
+the last are not there, and then ``seen`` has a bit for each of up to 63 different values that it explains: rows of one
+transaction tell no more than one of them. A rule :data:`_FILLED` with a partition's number explains the rows that lie
+in it. A row with nothing but its table and ``moved`` says that one of the table's rows did move."""
 _BEST = f"{_TRIED}, explains boolean, untold boolean"
 """Of each table the best rule; whether it explains what moved, or whether it may be ``ts`` and cannot be told."""
 _CAUSES = """
@@ -248,11 +249,13 @@ def _tried(batches: Batches, *, more: int) -> Batches:
 
 def _summed(tried: pa.Table) -> pa.Table:
     """What each rule explains of a table, once."""
-    names = [*_TABLE, "rule", "rank", "partitions", "recorded", "moves"]
-    sums = ["n_rows", "n_explained", "n_possible"]
-    found = tried.group_by(names).aggregate([(n, "sum") for n in sums])
-    named = found.rename_columns([c.removesuffix("_sum") for c in found.column_names])
-    return named.append_column("moved", pa.nulls(named.num_rows, pa.bool_())).select(tried.column_names)
+    first, of = grouped(tried, (*_TABLE, "rule", "partitions", "recorded"))
+    found = tried.take(pa.array(first))
+    for name, add in {"n_rows": np.add, "n_explained": np.add, "n_possible": np.add, "seen": np.bitwise_or}.items():
+        total = np.zeros(len(first), dtype=np.int64)
+        add.at(total, of, np.asarray(tried[name].fill_null(0)))
+        found = found.set_column(found.schema.get_field_index(name), name, pa.array(total))
+    return found
 
 
 def _by_layout(rows: pa.Table, *more: str) -> Iterator[pa.Table]:
@@ -275,7 +278,8 @@ def _fits(rows: pa.Table, *, more: int) -> Iterator[dict[str, Any]]:
         value, told = _value(rows, rule)
         moves = rule == "ts" or (rule.startswith(_COLUMN) and rule.removeprefix(_COLUMN) not in keys)
         for n in range(recorded, recorded + 1 + more * moves):
-            n_explained = int((told & (value % n == partition)).sum())
+            explained = told & (value % n == partition)
+            n_explained = int(explained.sum())
             yield known | {
                 "rule": rule,
                 "partitions": n,
@@ -284,7 +288,14 @@ def _fits(rows: pa.Table, *, more: int) -> Iterator[dict[str, Any]]:
                 "n_explained": n_explained,
                 "n_possible": n_explained + (int((~told).sum()) if rule == "ts" else 0),
                 "moves": moves,
+                "seen": _seen(value[explained]) if n > recorded else None,
             }
+
+
+def _seen(values: Ints) -> int:
+    """A bit for each of up to 63 different values."""
+    bits = 1 << bucket_of(pa.array(values, pa.int64()), 63).astype(np.int64)
+    return int(np.bitwise_or.reduce(bits, initial=0))
 
 
 def _columns(rows: pa.Table) -> tuple[list[str], list[str], pa.ChunkedArray]:
@@ -343,17 +354,17 @@ def _judged(rules: dict[str, dict[str, Any]], by_more: list[dict[str, Any]]) -> 
     fits = best["n_explained"] >= EXPLAINED * best["n_rows"]
     may_be_ts = ts["n_explained"] < ts["n_possible"] >= EXPLAINED * ts["n_rows"] and not fits
     explains = best["moves"] and (fits or (best is ts and may_be_ts and not by_chance))
-    sure = [r for r in by_more if not fits and _is_sure(r, fullest)]
+    sure = [r for r in by_more if not fits and _is_sure(r, fullest, n_rows=ts["n_rows"])]
     if sure:
         more = max(sure, key=lambda r: (r["n_explained"], -r["rank"], -r["partitions"], r["rule"]))
         return more | {"explains": True, "untold": False}
     return best | {"explains": explains, "untold": may_be_ts and by_chance}
 
 
-def _is_sure(r: dict[str, Any], fullest: int) -> bool:
+def _is_sure(r: dict[str, Any], fullest: int, *, n_rows: int) -> bool:
     """Whether a rule explains a table by more partitions than were recorded, and no chance does."""
-    enough = max(EXPLAINED * r["n_rows"], SURE_BITS / np.log2(r["partitions"]))
-    return bool(r["n_explained"] >= enough and r["n_explained"] > fullest + CHANCE * r["n_rows"])
+    by_chance = r["seen"].bit_count() * np.log2(r["partitions"]) < SURE_BITS
+    return not by_chance and r["n_explained"] >= max(EXPLAINED * n_rows, fullest + CHANCE * n_rows)
 
 
 def _explaining(batches: Batches) -> Batches:

@@ -200,9 +200,9 @@ def files_table(found: Listing, *, with_index: bool = False) -> pa.Table:
     rows: list[dict[str, Any]] = []
     has_metadata = any(p.kind == "metadata" for p in found.places)
     for partition, files in enumerate(streams_of(found.places).values()):
-        # files are numbered from 1: what lay before the first that is there expired
-        expired = next((p.number for p in files if p.kind == "data"), 1) - 1
-        for rank, p in enumerate(files, start=1 + expired):
+        # files are numbered from 1: where the first that is there has another number, what lay before it expired
+        first = 2 if next((p.number for p in files if p.kind == "data"), 1) > 1 else 1
+        for rank, p in enumerate(files, start=first):
             schema = definitions.get(p.version_key)
             rows.append(
                 {"kind": p.kind, "path": p.path, "size": found.sizes[p.path], "partition": partition, "rank": rank,
@@ -210,7 +210,7 @@ def files_table(found: Listing, *, with_index: bool = False) -> pa.Table:
                  "schema_path": schema.path if schema and p.kind == "data" else None}
             )  # fmt: skip
         if has_metadata:
-            end = {"kind": "metadata", "path": METADATA, "partition": partition, "rank": len(files) + 1 + expired}
+            end = {"kind": "metadata", "path": METADATA, "partition": partition, "rank": len(files) + first}
             rows.append(end | {"size": found.sizes[METADATA]})
     for r in found.refused:
         rows.append({"kind": "refused", "path": r.path, "error_class": r.error_class, "reason": r.reason})

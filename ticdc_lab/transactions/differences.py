@@ -98,9 +98,12 @@ def covered(facts: LogFacts) -> tuple[int, int] | None:
         return None
     progress, firsts = progress_of(facts), first_offsets(facts)
     late = [p for p in progress.to_pylist() if not is_first(firsts[p["topic"], p["partition"]])]
-    behind = [p["first_resolved_ts"] + 1 for p in late if p["first_resolved_ts"] is not None]
-    # without a watermark only its first row is known
-    behind += [p["first_commit_ts"] or min(began) for p in late if p["first_resolved_ts"] is None]
+    several = [p["first_resolved_ts"] not in (None, p["resolved_ts"]) for p in late]
+    # with one watermark, such as a storage sink's, or none only its first row tells where it begins
+    behind = [
+        p["first_resolved_ts"] + 1 if more else p["first_commit_ts"] or min(began)
+        for p, more in zip(late, several, strict=True)
+    ]
     resolved = [ts for ts in topics_of(progress)["resolved_ts"].to_pylist() if ts is not None]
     ended = [ts for ts in facts.places["last_ts"].to_pylist() if ts is not None]
     return max(behind, default=min(began)), min(resolved) if resolved else max(ended)
