@@ -139,7 +139,7 @@ QUESTIONS: dict[str, Question] = {
     "key_update_counts": key_update_counts,
     "with_unique_keys": lambda e: with_unique_keys(e, catalog=_catalog(e)),
     "with_faults": _faulty,
-    "offset_gaps": offset_gaps,
+    "offset_gaps": lambda e: offset_gaps(e.where("offset % 20 <> 7")),
     "with_keys": lambda e: with_keys(e.select(*EVENTS.names)),
     "with_hashes": lambda e: with_hashes(e.select(*EVENTS.names), KEYS, IMAGE_HASHES, DISPATCH),
     "laggard_spans": laggard_spans,

@@ -125,8 +125,8 @@ class LogFacts:
         ``topic, partition, offset, held, n``: which of 64 offsets from ``offset`` on are there, a bit each, and how
         many messages lie at them, in order; beside a sample of the whole log. Empty where that is not known.
     firsts
-        The first offset of each partition, a message that could not be decoded or is in no sample included; empty where
-        ``offsets`` tell.
+        The first offset of each partition, a message that could not be decoded or is in no sample included, where it is
+        known; else ``offsets`` tell.
     """
 
     homes: tuple[Home, ...]
