@@ -163,11 +163,12 @@ class Causes:
         placed = "offset" in causes.column_names
         of_tables = causes.filter(pc.is_null(causes["offset"]) if placed else pc.is_valid(causes["cause"]))
         known: dict[tuple[Any, ...], str | None] = {}
-        counted = set()
+        counted: set[tuple[Any, ...]] = set()
         for r in of_tables.select([*names, "cause", *(["partition"] if placed else [])]).to_pylist():
             place = tuple(r[c] for c in names)
             known[place] = known.get(place) or r["cause"]
-            counted |= {place} if r.get("partition") is not None else set()
+            if r.get("partition") is not None:
+                counted.add(place)
         columns = {"topic": promises.topic, "schema_name": promises.schema_name, "table_name": promises.table_name}
         places = list(zip(*[columns[c] for c in names], strict=True))
         untold = np.array([known.get(place, "") is None for place in places], dtype=bool)

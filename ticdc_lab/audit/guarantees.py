@@ -17,7 +17,7 @@ import numpy as np
 
 from ticdc_lab.audit.findings import ERROR, WARNING, RowFindings, Texts, chosen, sentence, uncovered
 from ticdc_lab.audit.history import IS_GONE, IS_THERE, Suspects
-from ticdc_lab.audit.marks import Event, Home, Stated, offset_of
+from ticdc_lab.audit.marks import BEGIN, END, Event, Home, Stated, offset_of
 from ticdc_lab.events.arrays import Bools, Ints, runs
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.tso import physical_ms
@@ -133,8 +133,6 @@ def redeliveries_are_identical(s: Suspects) -> RowFindings:
 
 _SENT_BEFORE = ", unless it was sent before, in what of its partition was not recorded"
 _LACKED = "what is lacked may lie at offsets that the recording lacks there"
-_BEGIN, _END = -1, np.iinfo(np.int64).max
-"""Before and behind all offsets."""
 
 
 @of_rows("每个变更第一次出现的次序一定是有序的（CommitTS 升序）", "commit_ts")
@@ -150,7 +148,7 @@ def first_appearances_are_ordered(s: Suspects) -> RowFindings:
     shown = [s.change(by), s.change(s.late[by])]
     found = RowFindings(by, s.late[by], np.full(len(by), ERROR), message, shown)
     late, ts = s.late[by], s.c.commit_ts
-    again = _comes_again(s, by, behind=late) | _lacks(s, late, s.c.offset[late], _END, below=ts[by])
+    again = _comes_again(s, by, behind=late) | _lacks(s, late, s.c.offset[late], END, below=ts[by])
     return uncovered(found, _may_be_sent_before(s, late, s.c.offset[by], below=ts[late]) & again, _SENT_BEFORE)
 
 
@@ -200,14 +198,14 @@ def nothing_below_ddl(s: Suspects) -> RowFindings:
     found = RowFindings(at, at, np.where(s.first[at], ERROR, WARNING), message, shown)
     again = s.promises.ddl_again[ddl] > s.c.offset[at]
     # a DDL is sent where the watermark is its commit_ts
-    again |= _lacks(s, at, s.c.offset[at], _END, below=marks.ts[ddl] + 1)
+    again |= _lacks(s, at, s.c.offset[at], END, below=marks.ts[ddl] + 1)
     before = _may_be_sent_before(s, at, marks.offset[ddl], below=s.c.commit_ts[at])
     return uncovered(found, s.first[at] & before & again, _SENT_BEFORE)
 
 
 def _may_be_sent_before(s: Suspects, at: Ints, offset: Ints, *, below: Ints) -> Bools:
     """Whether changes may have been sent before an offset of their partition, in what was not recorded."""
-    found: Bools = s.promises.recorded.is_late[s.place[at]] | _lacks(s, at, _BEGIN, offset, below=below)
+    found: Bools = s.promises.recorded.is_late[s.place[at]] | _lacks(s, at, BEGIN, offset, below=below)
     return found
 
 
@@ -459,7 +457,7 @@ def _gaps(homes: list[Home]) -> Iterator[Event]:
             several = f"{run.stop - run.start} watermark(s) from {first} to {int(lacking[run.stop - 1])}"
             following = home.event(int(at[after])) if after < len(own) else None
             shown = witnesses[int(np.searchsorted(values, first))].tolist()
-            ends = (int(home.offset[at[after] - 1]), following["offset"]) if after and following else (_BEGIN, _END)
+            ends = (int(home.offset[at[after] - 1]), following["offset"]) if after and following else (BEGIN, END)
             n_due = run.stop - run.start if len(own) else _due(home, lacking)
             lacked = home.lacked_between(*ends) >= n_due
             yield _gap(home, several, first, dict(zip(_SHOWN, shown, strict=True)), following, lacked=lacked)

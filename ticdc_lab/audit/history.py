@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit.marks import Marks, Promises
+from ticdc_lab.audit.marks import BEGIN, Marks, Promises
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.engine.shuffle import Batches, Kernel, MadeByWorkers, by_key_beside
@@ -490,7 +490,7 @@ def _covered(c: Changes, broken: Ints, place: Ints, promises: Promises) -> tuple
     mark = np.where(i >= 0, resolved.ts[i], NO_TS) if len(resolved.ts) else np.full(len(at), NO_TS)
     stays = ~_moves(c)[at] & ~recorded.is_part[here]
     # what a restart sent again may have come first behind the later one, if its first sending is lacked
-    low = np.where(c.offset[was] < c.offset[at], c.offset[was], -1)
+    low = np.where(c.offset[was] < c.offset[at], c.offset[was], BEGIN)
     stays &= ~recorded.lacks(promises.home[here], low, c.offset[at], below=c.commit_ts[at])
     everywhere = recorded.all_between(here, mark, c.commit_ts[at])
     known = recorded.ddl_between(here, c.commit_ts[was], c.commit_ts[at])

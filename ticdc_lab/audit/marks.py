@@ -183,6 +183,8 @@ class Eras:
 
 
 _ALWAYS = np.iinfo(np.int64).max
+BEGIN, END = -1, np.iinfo(np.int64).max
+"""Before and behind all offsets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,9 +162,9 @@ def move_causes_at_once(
     if stored is None:
         rows = _narrow(events, partitions=None)
     else:
-        counts: dict[str | None, int] = {
-            topic: partition + 1 for topic, partition in sorted(facts.homes)
-        }  # the last holds
+        counts: dict[str | None, int] = {}
+        for topic, partition in facts.homes:
+            counts[topic] = max(counts.get(topic, 0), partition + 1)
         rows = stored.rows(_NARROW, lambda own: _with_partitions(own, counts), _FORM)
     rules = _rules(_mapped(rows, partial(_tried, more=MORE_PARTITIONS), _TRIED), events).toArrow().cast(arrow_of(_BEST))
     said = pa.Table.from_batches(_causes(iter(rules.to_batches())), schema=arrow_of(_CAUSES))

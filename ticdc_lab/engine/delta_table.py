@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from ticdc_lab.engine.columns import named
-from ticdc_lab.errors.whole_files import bare_path
+from ticdc_lab.errors.whole_files import local_path
 
 _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 """What a column's name must not hold, unless the table maps names to others in its files."""
@@ -52,7 +51,9 @@ def forget_unborn(path: str) -> None:
 
     A process has left it that was killed, or found no room, before its first commit had a name.
     """
-    folder = Path(bare_path(path))
+    folder = local_path(path)
+    if folder is None:
+        return
     log = folder / "_delta_log"
     alone = log.is_dir() and all(there == log for there in folder.iterdir())
     if alone and not any(log.glob("[0-9]*.json")) and not any(log.glob("*.checkpoint*")):
