@@ -69,8 +69,8 @@ def test_a_clean_topic_gives_only_what_its_dispatch_rules_imply(events_of, name,
         assert len(f.evidence) == 2
 
 
-PARTS = ((0, 1, 2, 3), (1, 2, 3), (0, 1, 2), (0, 3), (2,))
-"""Partitions that are recorded; that the one behind the last is not there shows in rows that a rule moves."""
+PARTS = ((0, 1, 2, 3), (1, 2, 3), (0, 1, 2), (0, 1), (0, 3), (2,), (0,))
+"""Partitions that are recorded; that those behind the last are not there shows in rows that a rule moves."""
 
 
 @pytest.mark.parametrize(

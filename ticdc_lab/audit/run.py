@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -175,7 +176,8 @@ def audited(
     facts
         What was gathered of them, which is not gathered again.
     causes
-        Gives those of :func:`audit`, as a frame or as a table; asked only if some row is found in several partitions.
+        Gives those of :func:`audit`, as a frame or as a table; asked only if some row is found in several partitions,
+        or its changes do not follow each other in the only one of a topic.
     protocol, has_commit_ts, max_per_guarantee, sample
         As of :func:`audit`.
     stored
@@ -205,11 +207,17 @@ def audited(
     stated = Stated.read(facts, protocol=protocol, twice=twice)
     of_the_log = batches_of(_of_log(of_log, stated, most=max_per_guarantee), at_once=AT_ONCE)
     found = pa.concat_tables([judged_rows(of_rows, None), pa.Table.from_batches(of_the_log, FOUND)])
-    if _are_explained(protocol) and pc.any(pc.equal(found["guarantee"], _MOVES)).as_py():
+    names = [name for name in (_MOVES, CHAIN) if pc.any(pc.equal(found["guarantee"], name)).as_py()]
+    # no row is seen to move where the first partition alone was recorded
+    if _are_explained(protocol) and (_MOVES in names or (names and _one_partition(facts))):
         again = pc.is_in(found["guarantee"], pa.array([_MOVES, CHAIN]))
-        names = [name for name in (_MOVES, CHAIN) if pc.any(pc.equal(found["guarantee"], name)).as_py()]
         found = pa.concat_tables([found.filter(pc.invert(again)), judged_rows(names, causes())])
     return _in_order(_keyed(found, _keys_at(_places(found), events)), max_per_guarantee)
+
+
+def _one_partition(facts: LogFacts) -> bool:
+    """Whether a topic has nothing but its first partition."""
+    return any(n == 1 for n in Counter(topic for topic, _ in facts.homes if (topic, 0) in facts.homes).values())
 
 
 def _held_twice(events: DataFrame, facts: LogFacts, quarantine: DataFrame | None) -> list[Twice]:

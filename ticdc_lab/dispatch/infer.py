@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.engine.shuffle import Batches, Kernel, MadeByWorkers, bucket_of, in_one, several_at_once
 from ticdc_lab.errors import ContractError
-from ticdc_lab.events import POSITION
+from ticdc_lab.events import POSITION, tso
 from ticdc_lab.events.arrays import Bools, Ints, encoded, runs
 from ticdc_lab.events.schema import DECODED, DISPATCH, KEYS, require_batch, require_columns
 from ticdc_lab.facts import LogFacts
@@ -41,6 +41,9 @@ MORE_PARTITIONS = 4
 
 SURE_BITS = 16
 """What is told of partitions that nobody recorded must be told by so many bits: a value tells those of their number."""
+
+AGAINST_BITS = 8
+"""What a row takes from them that only a rule by the recorded partitions explains."""
 
 CHANCE = 0.1
 """Share of a table's rows by which what a rule explains must exceed its fullest partition, to be no chance."""
@@ -112,7 +115,7 @@ def infer_rules(events: DataFrame, *, partitions: int | None = None) -> DataFram
 
 
 def move_causes(events: DataFrame) -> DataFrame:
-    """Say for each table whose rows lie in several partitions which rule moves them.
+    """Say for each table whose rows lie in several partitions, or would if all were recorded, which rule moves them.
 
     Parameters
     ----------
@@ -129,8 +132,8 @@ def move_causes(events: DataFrame) -> DataFrame:
         rule puts it, at ``partition, offset, seq``; a value whose hash is not known tells nothing. A table whose rule
         cannot be told has one row with nothing but its names: rows moved, ``ts`` may have sent them, as they have no
         commit_ts, and no other rule explains more than chance does (:data:`CHANCE`). A rule that explains a table's
-        rows only by more partitions than were recorded (:data:`MORE_PARTITIONS`) has the last of these as the
-        ``partition`` of its cause.
+        rows only by more partitions than were recorded (:data:`MORE_PARTITIONS`), or as well where another table of the
+        topic tells that there are so many, has the last of these as the ``partition`` of its cause.
     """
     require_columns(events, *_NEEDED, *POSITION)
     require_batch(events, function="move_causes", why="a row may move at any later offset")
@@ -288,8 +291,19 @@ def _fits(rows: pa.Table, *, more: int) -> Iterator[dict[str, Any]]:
                 "n_explained": n_explained,
                 "n_possible": n_explained + (int((~told).sum()) if rule == "ts" else 0),
                 "moves": moves,
-                "seen": _seen(value[explained]) if n > recorded else None,
+                "seen": _seen(_telling(value[explained], rule, n, recorded)) if n > recorded else None,
             }
+
+
+def _times(n: int, recorded: int) -> int:
+    """Of how many values a rule by n partitions explains one by chance; where it divides, of those of the recorded."""
+    return n if n % recorded else n // recorded
+
+
+def _telling(value: Ints, rule: str, n: int, recorded: int) -> Ints:
+    """What of values tells n partitions: whether a TSO by half of them is one by all is told by its logical part."""
+    times = _times(n, recorded)
+    return value & tso.LOGICAL_MASK if rule == "ts" and times < n and times.bit_count() == 1 else value
 
 
 def _seen(values: Ints) -> int:
@@ -335,36 +349,59 @@ def _best(batches: Batches) -> Batches:
         table = tuple(r[c] for c in _TABLE)
         if r["partitions"] == r["recorded"]:
             of_table.setdefault(table, {})[r["rule"]] = r
-        elif table in moved:
+        elif table in moved or r["recorded"] == 1:
             by_more.setdefault(table, []).append(r)
-    judged = [_judged(rules, by_more.get(t, [])) | {"moved": t in moved} for t, rules in of_table.items()]
-    yield pa.RecordBatch.from_pylist(judged, schema=arrow_of(_BEST))
+    judged = {t: _judged(rules) | {"moved": t in moved} for t, rules in of_table.items()}
+    more = {t: [r for r in by_more.get(t, []) if _may_be(r, judged[t])] for t in judged}
+    sure = {t: [r for r in rules if _is_sure(r, of_table[t], judged[t])] for t, rules in more.items()}
+    # all tables of a topic have one number of partitions: what one has too few values to tell, another may
+    told = {(t[0], r["partitions"]) for t, rules in sure.items() for r in rules}
+    for t, rules in more.items():
+        least = judged[t]["n_explained"]
+        known = [r for r in rules if (t[0], r["partitions"]) in told and r["n_explained"] >= least]
+        if found := sure[t] or known:
+            first = max(found, key=lambda r: (r["n_explained"], -r["rank"], -r["partitions"], r["rule"]))
+            judged[t] = first | {"explains": True, "untold": False, "moved": True}
+    yield pa.RecordBatch.from_pylist(list(judged.values()), schema=arrow_of(_BEST))
 
 
-def _judged(rules: dict[str, dict[str, Any]], by_more: list[dict[str, Any]]) -> dict[str, Any]:
+def _judged(rules: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The best of a table's rules. Without commit_ts ``ts`` explains nothing, but may be what rows were sent by.
 
-    Then no other rule explains more than lies in the fullest partition anyway. Where none explains what moved, one
-    ``by_more`` partitions than were recorded may.
+    Then no other rule explains more than lies in the fullest partition anyway.
     """
     tried = [r for name, r in rules.items() if not name.startswith(_FILLED)]
     best, ts = max(tried, key=lambda r: (r["n_explained"], -r["rank"], r["rule"])), rules["ts"]
-    fullest = max(r["n_explained"] for name, r in rules.items() if name.startswith(_FILLED))
-    by_chance = best["n_explained"] <= fullest + CHANCE * best["n_rows"]
-    fits = best["n_explained"] >= EXPLAINED * best["n_rows"]
+    by_chance = best["n_explained"] <= _fullest(rules) + CHANCE * best["n_rows"]
+    fits = _fits_all(best)
     may_be_ts = ts["n_explained"] < ts["n_possible"] >= EXPLAINED * ts["n_rows"] and not fits
     explains = best["moves"] and (fits or (best is ts and may_be_ts and not by_chance))
-    sure = [r for r in by_more if not fits and _is_sure(r, fullest, n_rows=ts["n_rows"])]
-    if sure:
-        more = max(sure, key=lambda r: (r["n_explained"], -r["rank"], -r["partitions"], r["rule"]))
-        return more | {"explains": True, "untold": False}
     return best | {"explains": explains, "untold": may_be_ts and by_chance}
 
 
-def _is_sure(r: dict[str, Any], fullest: int, *, n_rows: int) -> bool:
-    """Whether a rule explains a table by more partitions than were recorded, and no chance does."""
-    by_chance = r["seen"].bit_count() * np.log2(r["partitions"]) < SURE_BITS
-    return not by_chance and r["n_explained"] >= max(EXPLAINED * n_rows, fullest + CHANCE * n_rows)
+def _fits_all(r: dict[str, Any]) -> bool:
+    fits: bool = r["n_explained"] >= EXPLAINED * r["n_rows"]
+    return fits
+
+
+def _fullest(rules: dict[str, dict[str, Any]]) -> int:
+    """How many rows of a table its fullest partition holds."""
+    return max(int(r["n_explained"]) for name, r in rules.items() if name.startswith(_FILLED))
+
+
+def _may_be(r: dict[str, Any], best: dict[str, Any]) -> bool:
+    """Whether a rule by more partitions than were recorded may explain a table: where none by those does, or the same,
+    as it does where the recorded are a part of its number; one partition, which all rules fill, tells no rule.
+    """
+    return _fits_all(r) and (r["recorded"] == 1 or r["rule"] == best["rule"] or not _fits_all(best))
+
+
+def _is_sure(r: dict[str, Any], rules: dict[str, dict[str, Any]], best: dict[str, Any]) -> bool:
+    """Whether it does explain it, and no chance nor the same rule by fewer."""
+    bits = r["seen"].bit_count() * np.log2(_times(r["partitions"], r["recorded"]))
+    bits -= AGAINST_BITS * max(0, best["n_explained"] - r["n_explained"])
+    apart = r["recorded"] == 1 or r["n_explained"] >= _fullest(rules) + CHANCE * best["n_rows"]
+    return bool(bits >= SURE_BITS) and apart
 
 
 def _explaining(batches: Batches) -> Batches:
