@@ -14,6 +14,7 @@ from tiny_logs import ddl, found, mark, row, table_of
 from ticdc_lab.audit.guarantees import ddl_events_on_all_partitions, holes
 from ticdc_lab.audit.marks import Promises, Stated
 from ticdc_lab.audit.run import audit_table
+from ticdc_lab.events import FILE_BITS
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.facts import LogFacts
 
@@ -117,8 +118,18 @@ def test_a_first_message_that_nobody_can_decode_is_lacked_and_no_late_begin():
         assert list(holes(stated)) == []
 
 
+def test_a_compacted_partition_excuses_what_it_lacks_and_files_excuse_nothing():
+    """It lacks most offsets, which are no findings; those of a storage folder are places in files."""
+    compacted = with_holes(ALONE, (0, 2, 9), (0, 3, 9), (0, 4, 9))
+    in_file = [e | {"offset": (1 << FILE_BITS) + 90 * e["offset"]} for e in ALONE]
+    for log, severity in ((compacted, "warning"), (in_file, "error")):
+        assert [f[0][:2] for f in found(log, CHAIN, "offsets_are_contiguous")] == [(CHAIN, severity)]
+
+
 def test_what_a_sample_leaves_out_is_not_lacked():
-    """Its offsets say nothing of what the log has."""
+    """Its offsets say nothing of what the log has; nor of a partition of which it holds nothing."""
+    apart = replace(LogFacts.of(table_of(ALONE)), offsets=LogFacts.of(table_of([row(1, 0, 1), row(1, 2, 2)])).offsets)
+    assert list(holes(Stated.read(apart, protocol="avro"))) == []
     hole = table_of(with_holes(ALONE, (0, 2, 1)))
     whole, part = (
         audit_table(hole, protocol="canal-json", checks=[CHAIN], sample=s) for s in (None, Sample(tables=("s.a",)))

@@ -419,10 +419,10 @@ class Hole:
 
 
 def holes(log: Stated) -> Iterator[Hole]:
-    """Partitions that lack offsets between the first and the last that could be decoded."""
+    """Partitions that lack offsets between the first and the last that could be decoded, where these count messages."""
     for home in log.homes:
         first, last = (ends[home.gaps[0] != home.first_offset] for ends in home.gaps)
-        if len(first):
+        if len(first) and home.counts:
             ends = int(first[0]) - 1, int(last[0]) + 1
             low, high = ({"partition": home.partition, "offset": o, "commit_ts": None} for o in ends)
             yield Hole(home, int((last - first + 1).sum()), len(first), low, high)

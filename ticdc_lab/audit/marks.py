@@ -7,7 +7,7 @@ exceeds those before it, in a partition with rows. A hundred partitions with one
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from ticdc_lab.engine.shuffle import Batches, in_one, is_sent
-from ticdc_lab.events import is_first
-from ticdc_lab.events.arrays import NO_TS, Bools, Ints, runs
+from ticdc_lab.events import is_first, is_in_file
+from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, runs
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.facts import LogFacts, log_facts
 from ticdc_lab.facts.gathering import ARROW
@@ -199,9 +199,11 @@ class Unrecorded:
     """The greatest so far."""
 
     @classmethod
-    def read(cls, stretches: Iterable[tuple[int, int, int]]) -> Self:
-        """Those of group, ``above`` and ``until``, in any order."""
-        group, above, until = np.array(sorted(stretches), dtype=np.int64).reshape(-1, 3).T
+    def read(cls, stretches: Iterable[tuple[int, Ints]]) -> Self:
+        """Those of groups, ``above`` and ``until``, in any order."""
+        parts = [np.insert(own, 0, group, axis=1).T for group, own in stretches]
+        whole = np.concatenate([*parts, np.empty((3, 0), dtype=np.int64)], axis=1)
+        group, above, until = whole[:, np.lexsort(whole[::-1])]
         each = {int(group[part.start]): part for part in runs(group)} if len(group) else {}
         return cls(
             {g: above[part] for g, part in each.items()},
@@ -237,8 +239,8 @@ class Recorded:
     """Partitions of its topic are not there, so nobody knows how many it has."""
     is_late: Bools
     """Its own partition was recorded only from later on."""
-    lacked: Marks
-    """By home the first of each stretch of offsets that it lacks; ``ts`` is the greatest watermark before."""
+    lacked: dict[int, tuple[Ints, Ints]]
+    """By home the first of each stretch of offsets that it lacks, and the greatest watermark before."""
 
     @classmethod
     def read(cls, facts: LogFacts, places: Facts, homes: dict[Place, int], ddl: Facts, *, protocol: str) -> Self:
@@ -248,24 +250,18 @@ class Recorded:
         # without watermarks, which go to all of them, a partition that is not there may just be empty
         marked = {facts.homes[home][0] for home in np.unique(facts.watermarks.home).tolist()}
         parts = {topic for topic in absent_partitions(facts.homes) if topic in marked}
-        stretches = [(topics[topic], a, z) for (topic, _), e in extents.items() for a, z in e.stretches()]
-        stretches += [(topics[topic], NO_TS, _ALWAYS) for topic in parts]
+        stretches = [(topics[topic], e.stretches()) for (topic, _), e in extents.items()]
+        stretches += [(topics[topic], np.array([[NO_TS, _ALWAYS]])) for topic in parts]
         far = protocol in DDL_IN_PARTITION_0_ONLY
         zeroth = [(i, extents.get((topic, 0), _Extent(_ALWAYS, _ALWAYS, NO_TS))) for topic, i in topics.items()]
-        lacked = [
-            (homes[home], first, 0, above)
-            for home, e in extents.items()
-            if home in homes
-            for first, above in zip(e.lacked.tolist(), e.above.tolist(), strict=True)
-        ]
         return cls(
             topic=_ints(topics[p["topic"]] for p in places),
             rows=Unrecorded.read(stretches),
             ddl_topic=_ints(topics[p["topic"]] if far and p["partition"] != 0 else -1 for p in places),
-            ddl=Unrecorded.read((i, a, z) for i, e in zeroth for a, z in e.ddl_stretches()),
+            ddl=Unrecorded.read((i, e.ddl_stretches()) for i, e in zeroth),
             is_part=np.array([p["topic"] in parts for p in places], dtype=bool),
             is_late=np.array([extents[p["topic"], p["partition"]].since != NO_TS for p in places], dtype=bool),
-            lacked=Marks(*np.array(sorted(lacked), dtype=np.int64).reshape(-1, 4).T),
+            lacked={homes[home]: (e.lacked, e.above) for home, e in extents.items() if home in homes and len(e.lacked)},
         )
 
     def all_between(self, place: Ints, mark: Ints, high: Ints) -> Bools:
@@ -278,15 +274,12 @@ class Recorded:
 
     def lacks(self, home: Ints, low: Ints, high: Ints, *, below: Ints) -> Bools:
         """Whether a partition lacks offsets between two that may have held something of a commit_ts below another."""
-        lacked = self.lacked
-        if not len(lacked.ts):
-            return np.zeros(len(home), dtype=bool)
-        before = lacked.last_before(home, low, np.zeros_like(low))
-        # watermarks rise: of those behind an offset the first may hold most
-        at = np.where(before >= 0, before + 1, np.searchsorted(lacked.group, home))
-        own = np.minimum(at, len(lacked.ts) - 1)
-        there = (at < len(lacked.ts)) & (lacked.group[own] == home) & (lacked.offset[own] < high)
-        found: Bools = there & (lacked.ts[own] < below)
+        found = np.zeros(len(home), dtype=bool)
+        for h in set(np.unique(home).tolist()) & self.lacked.keys():
+            own, (first, above) = home == h, self.lacked[h]
+            # watermarks rise: of those behind an offset the first may hold most
+            at = np.searchsorted(first, low[own])
+            found[own] = (np.append(first, END)[at] < high[own]) & (np.append(above, _ALWAYS)[at] < below[own])
         return found
 
 
@@ -307,20 +300,21 @@ class _Extent:
     below: Ints = field(default_factory=lambda: _none())
     """The first watermark behind each, _ALWAYS for none."""
 
-    def stretches(self) -> Iterator[tuple[int, int]]:
-        """As of :class:`Unrecorded`."""
-        yield from self._edges(self.since)
-        yield from zip(self.above.tolist(), self.below.tolist(), strict=True)
+    def stretches(self) -> Ints:
+        """As of :class:`Unrecorded`: ``above`` and ``until`` of each."""
+        return self._with_edges(self.since, self.above)
 
-    def ddl_stretches(self) -> Iterator[tuple[int, int]]:
+    def ddl_stretches(self) -> Ints:
         """The same of its DDL: one is sent where the watermark is its commit_ts; the first that is there is known."""
-        yield from self._edges(self.ddl_since - 1 if self.ddl_since != NO_TS else NO_TS)
-        for above, below in zip(self.above.tolist(), self.below.tolist(), strict=True):
-            yield max(above, NO_TS + 1) - 1, below
+        since = self.ddl_since - 1 if self.ddl_since != NO_TS else NO_TS
+        return self._with_edges(since, np.maximum(self.above, NO_TS + 1) - 1)
 
-    def _edges(self, since: int) -> Iterator[tuple[int, int]]:
-        yield from [(NO_TS, since)] if since != NO_TS else []
-        yield from [(self.until, _ALWAYS)] if self.until != _ALWAYS else []
+    def _with_edges(self, since: int, above: Ints) -> Ints:
+        edges = [(NO_TS, since)] if since != NO_TS else []
+        edges += [(self.until, _ALWAYS)] if self.until != _ALWAYS else []
+        new = changes_in(above, self.below)  # many offsets are lacked between two watermarks
+        between = np.stack([above[new], self.below[new]], axis=1)
+        return np.concatenate([np.array(edges, dtype=np.int64).reshape(-1, 2), between])
 
 
 def _extents_of_homes(facts: LogFacts, ddl: Facts) -> dict[Place, _Extent]:
@@ -343,19 +337,24 @@ def _extents_of_homes(facts: LogFacts, ddl: Facts) -> dict[Place, _Extent]:
         # without a watermark nothing is promised: up to its last event it is taken as whole
         extent.until = int(ts.max()) if len(ts) else extent.until if extent.until != NO_TS else _ALWAYS
         if home in lacked:
-            extent.lacked, _ = lacked[home]
+            extent.lacked = lacked[home][0]
             extent.above, extent.below = stated_around(extent.lacked, marks.offset[own], ts)
     return found
 
 
-def lacked_offsets(facts: LogFacts) -> dict[Place, tuple[Ints, Ints]]:
-    """The first and the last of each stretch of offsets that a partition lacks, from its first message on."""
-    found = {home: (first, last) for home, first, last in gaps_between(facts.offsets)}
+Lacked = tuple[Ints, Ints, bool]
+"""The first and the last of each stretch of offsets that a partition lacks, and whether its offsets count messages."""
+
+
+def lacked_offsets(facts: LogFacts) -> dict[Place, Lacked]:
+    """Those of each partition with an event that lacks any, from its first message on; none of files of storage."""
+    each, homes = gaps_between(facts.offsets), set(facts.homes)  # a sample may hold no event of one
+    found = {h: (first, last, n) for h, first, last, n in each if h in homes and not is_in_file(int(first[0]))}
     held = firsts_of(facts.offsets)
     for home, offset in first_offsets(facts).items():
         if offset < held.get(home, offset):  # messages that could not be decoded
-            first, last = found.get(home, (_none(), _none()))
-            found[home] = np.append(offset, first), np.append(held[home] - 1, last)
+            first, last, counts = found.get(home, (_none(), _none(), True))
+            found[home] = np.append(offset, first), np.append(held[home] - 1, last), counts
     return found
 
 
@@ -558,6 +557,8 @@ class Home:
     ts: Ints = field(default_factory=_none)
     gaps: tuple[Ints, Ints] = field(default_factory=lambda: (_none(), _none()))
     """The first and the last of each stretch of offsets that it lacks, from its first message on."""
+    counts: bool = True
+    """Its offsets count messages, as far as they tell."""
     admin: list[Event] = field(default_factory=list)
     """Its Admin events in order."""
     in_era: bool = False
@@ -697,11 +698,11 @@ def _homes(facts: LogFacts, ddl: Facts) -> list[Home]:
     marks = facts.watermarks
     for home, own in zip(homes.values(), marks.parts(), strict=True):
         home.offset, home.seq, home.ts = marks.offset[own], marks.seq[own], marks.ts[own]
-    for place, gaps in lacked_offsets(facts).items():
-        homes[place].gaps = gaps
-    for place, first in first_offsets(facts).items():
+    for place, (first, last, counts) in lacked_offsets(facts).items():
+        homes[place].gaps, homes[place].counts = (first, last), counts
+    for place, offset in first_offsets(facts).items():
         if homes[place].first_offset is not None:
-            homes[place].first_offset = first
+            homes[place].first_offset = offset
     for place, admin in admin_events(facts).items():
         homes[place].admin = admin
     for place, own_ddl in ddl_by_home(ddl).items():

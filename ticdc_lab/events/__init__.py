@@ -13,3 +13,8 @@ FILE_BITS = 40
 def is_first(offset: int) -> bool:
     """Whether nothing of its partition lies before an offset, be it of a broker or in the first file of a stream."""
     return offset == 0 or offset >> FILE_BITS == 1
+
+
+def is_in_file(offset: int) -> bool:
+    """Whether it is a place in a file of a storage folder, and counts no messages."""
+    return offset >> FILE_BITS > 0

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.engine.shuffle import by_key
-from ticdc_lab.events import PARTITION, POSITION, is_first
+from ticdc_lab.events import PARTITION, POSITION, is_first, is_in_file
 from ticdc_lab.events.arrays import Batches, Ints, codes, partitions_in, runs
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import require_batch, require_columns
@@ -255,7 +255,7 @@ def _lacks(*, gaps: int, **said: object) -> str:
     return _LACKS.format(gaps=f"{gaps} place{'s' * (gaps > 1)}", **said)
 
 
-def lacking_between(offsets: pa.Table, *, said: Container[Gap] = (), positions: bool = False) -> Lacking:
+def lacking_between(offsets: pa.Table, *, said: Container[Gap] = ()) -> Lacking:
     """What a log lacks between the offsets that are there.
 
     Parameters
@@ -264,15 +264,13 @@ def lacking_between(offsets: pa.Table, *, said: Container[Gap] = (), positions: 
         As of :class:`ticdc_lab.facts.LogFacts`.
     said
         Gaps of which something else is said: they count, and are in no sentence.
-    positions
-        Whether the offsets are known to be positions in files: then nothing is said of a partition that lacks most.
     """
     n, sentences = 0, []
-    for (topic, partition), first, last, counts in _stretches_between(offsets):
+    for (topic, partition), first, last, counts in gaps_between(offsets):
         lacked = int((last - first + 1).sum())
         if not counts:
             sparse = _SPARSE.format(topic=topic, partition=partition, n_missing=lacked)
-            sentences += [] if positions else [sparse]
+            sentences += [] if is_in_file(int(last[-1])) else [sparse]
             continue
         n += lacked
         own = [
@@ -389,22 +387,17 @@ Gap = tuple[Home, tuple[int, int]]
 """A topic and partition, and the first and the last of the offsets that it lacks."""
 
 
-def gaps_between(offsets: pa.Table) -> Iterator[tuple[tuple[str, int], Ints, Ints]]:
+def gaps_between(offsets: pa.Table) -> Iterator[tuple[Home, Ints, Ints, bool]]:
     """Partitions that lack offsets between their first and their last: where each stretch begins and where it ends.
 
-    Not those whose offsets may not count messages (:mod:`ticdc_lab.sources.storage`): they lack most, and hardly any
-    follows the one before it directly. So it is in a compacted topic, of which :func:`lacking_between` speaks.
+    And whether the offsets count messages, as far as they tell. They may not where most are lacked, and hardly any
+    follows the one before it directly: so it is in a compacted topic, and in files of storage.
 
     Parameters
     ----------
     offsets
         As of :class:`ticdc_lab.facts.LogFacts`.
     """
-    return ((home, first, last) for home, first, last, counts in _stretches_between(offsets) if counts)
-
-
-def _stretches_between(offsets: pa.Table) -> Iterator[tuple[tuple[str, int], Ints, Ints, bool]]:
-    """Those of all partitions that lack any; and whether the offsets count messages, as far as they tell."""
     if not offsets.num_rows:
         return
     partition, chunk, held = (offsets[c].to_numpy() for c in ("partition", "offset", "held"))

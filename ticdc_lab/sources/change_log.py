@@ -469,7 +469,7 @@ class ChangeLog:
                 late = begun_late(firsts)
             known = self._source.overlaps_known
             between = () if known is None else known.between
-            found = lacking_between(offsets, said=between, positions=self._source.kind == "storage")
+            found = lacking_between(offsets, said=between)
             if are_twice(offsets):
                 differ = {} if known is None else known.differ
                 each = held_twice(self.events, self.unread)
