@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 from planted_schedulers import V2, planted
 from v2_mutants import ANSWERS, HASTY, MUTANTS, REPEATED, STOPS_LATE, TWO_OWNERS
 
 from ticdc_lab.simulate.explore import explore
+from ticdc_lab.simulate.machine import Asked, Now, Received
 from ticdc_lab.simulate.scheduler.messages import Announce, DispatchTable
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE
 from ticdc_lab.simulate.scheduler.run import simulate
-from ticdc_lab.simulate.scheduler.small import Small
+from ticdc_lab.simulate.scheduler.small import Remembered, Small
 from ticdc_lab.simulate.scheduler.world import Bounds
 
 SEEDS = range(24)
@@ -164,3 +166,40 @@ def test_the_tables_of_a_capture_that_left_may_go_to_any_that_is_left():
                     following.append(after)
         frontier = following
     assert {(owner, to == owner) for owner, to in taken} >= {("capture-1", True), ("capture-1", False)}
+
+
+class Stops(NamedTuple):
+    """A command."""
+
+    at: int
+
+
+class Goes(NamedTuple):
+    """Another one, equal to it as a tuple."""
+
+    at: int
+
+
+class Says:
+    """A machine whose states are what it was told and when, and how often it was asked."""
+
+    def __init__(self):
+        self.steps = 0
+
+    def step(self, state, event, now):
+        """Take one event."""
+        self.steps += 1
+        return (type(event).__name__, type(event[-1]).__name__, *event[:-1], now.at_us), []
+
+
+@pytest.mark.parametrize("events", [(Asked(Stops(1)), Asked(Goes(1))),
+                                    (Received("a", Stops(1)), Received("a", Goes(1)), Received("b", Stops(1)))])  # fmt: skip
+def test_what_is_remembered_of_a_step_is_of_that_event_alone(events):
+    """Named tuples of two kinds are equal where their fields are; what comes again is not asked of the machine again."""
+    machine = Says()
+    remembered, state = Remembered(machine), ("begun",)
+    asked = [(state, event, now) for event in events for now in (Now(0), Now(1))]
+    told = [remembered.step(*one) for one in asked]
+    assert told == [Says().step(*one) for one in asked] and len({s for s, _ in told}) == len(asked)
+    assert [remembered.step(*one) for one in asked] == told and machine.steps == len(asked)
+    assert remembered.step(("another",), events[0], Now(0)) == told[0] and machine.steps == len(asked) + 1

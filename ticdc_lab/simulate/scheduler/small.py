@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ticdc_lab.errors import ContractError
 from ticdc_lab.simulate.explore import Exploration, WorldStep
-from ticdc_lab.simulate.machine import Asked, Broken, Changed, Now, Received, Send
+from ticdc_lab.simulate.machine import Asked, Broken, Changed, Event, Now, Received, Send
 from ticdc_lab.simulate.scheduler import executor as pipelines
 from ticdc_lab.simulate.scheduler.agent import Agent, AgentState
 from ticdc_lab.simulate.scheduler.balance import Balance
@@ -51,6 +51,37 @@ MOST = 4
 AT_ONCE = TablePace(prepare_us=0, stop_us=0, lag_us=0, catch_up=1000)
 
 
+_MOST_REMEMBERED = 1_000_000
+
+
+class Remembered:
+    """A machine whose steps are computed once: by many ways a world comes to the same node and the same event.
+
+    What is remembered is shared by the worlds that it leads to, so what is known of it by identity is known there too.
+    """
+
+    def __init__(self, machine: Any) -> None:
+        self._machine = machine
+        self._taken: dict[tuple[Any, ...], tuple[Any, Any, tuple[Any, list[Any]]]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._machine, name)
+
+    def step(self, state: Any, event: Event, now: Now) -> tuple[Any, list[Any]]:
+        """Take one event, or say again what came of it."""
+        about = event[-1]
+        if isinstance(event, Received):  # by identity: named tuples of two kinds are equal where their fields are
+            key: tuple[Any, ...] = (id(state), event.sender, id(about), now)
+        else:
+            key = (id(state), type(about), about, now)
+        found = self._taken.get(key)
+        if found is None:
+            if len(self._taken) > _MOST_REMEMBERED:
+                self._taken.clear()
+            found = self._taken[key] = (state, about, self._machine.step(state, event, now))  # kept, and so their ids
+        return found[2]
+
+
 class Small:
     """The model (:class:`ticdc_lab.simulate.explore.SmallModel`).
 
@@ -72,8 +103,8 @@ class Small:
         self.names = tuple(f"capture-{i + 1}" for i in range(bounds.captures))
         self.tables = tuple(range(1, bounds.tables + 1))
         still = Balance(check_us=1 << 60)
-        self.owner: Any = replace(dispatcher or Dispatcher(), balance=still)
-        self.agent: Any = replace(agent or Agent(), pace=AT_ONCE)
+        self.owner: Any = Remembered(replace(dispatcher or Dispatcher(), balance=still))
+        self.agent: Any = Remembered(replace(agent or Agent(), pace=AT_ONCE))
         self._wanted = frozenset(self.tables)
         self._table_orders = tuple(permutations(self.tables))
         self._codes = Codes(self.names, self.tables)

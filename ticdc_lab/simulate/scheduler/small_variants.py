@@ -15,7 +15,7 @@ from ticdc_lab.simulate.scheduler.capture import Variant
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.monitor import EMPTY, ONE
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveMaintainer, Poll, Tick, Watermarks
-from ticdc_lab.simulate.scheduler.small import AT_ONCE, Small
+from ticdc_lab.simulate.scheduler.small import AT_ONCE, Remembered, Small
 from ticdc_lab.simulate.scheduler.v3 import TO_OWNER as TO_COORDINATOR
 from ticdc_lab.simulate.scheduler.v3 import V3Agent, V3Coordinator
 from ticdc_lab.simulate.scheduler.v3 import V3Settings as TwoPhases
@@ -24,6 +24,9 @@ from ticdc_lab.simulate.scheduler.v4 import Dispatchers, Maintainer, NodeManager
 from ticdc_lab.simulate.scheduler.v4 import V4Settings as MaintainerSettings
 from ticdc_lab.simulate.scheduler.v4.drain import STOPPING
 from ticdc_lab.simulate.scheduler.world import Action, Bounds, SmallNode, SmallWorld, with_node
+
+_MOST_KNOWN = 1_000_000
+"""So many values are kept for a naming; what is let go is looked at again."""
 
 
 class Structures:
@@ -36,41 +39,45 @@ class Structures:
 
     Notes
     -----
-    Values that are shared between states are looked at once for each naming: numbers are kept by identity.
+    States share most of what they hold, at every depth: each value is looked at once for each naming, and its number
+    kept by identity.
     """
 
     def __init__(self, dropped: frozenset[tuple[str, str]]) -> None:
         self._dropped = dropped
         self._fields: dict[type, tuple[str, ...] | None] = {}
-        self._known: dict[tuple[int, tuple[str, ...]], tuple[Any, int]] = {}
+        self._known: dict[tuple[str, ...], dict[int, tuple[Any, int]]] = {}
 
-    def part(self, value: Any, names: Mapping[str, int], order: tuple[str, ...]) -> int:
-        """Give the number of a part of a state that other states share; ``order`` stands for ``names``."""
-        known = self._known.get((id(value), order))
-        if known is None or known[0] is not value:
-            if len(self._known) > 1_000_000:
-                self._known.clear()
-            known = self._known[id(value), order] = (value, self.number(value, names))
-        return known[1]
+    def number(self, value: Any, order: tuple[str, ...]) -> int:
+        """Give the number of a value; captures are called by their places in ``order``."""
+        known = self._known.setdefault(order, {})
+        if len(known) > _MOST_KNOWN:
+            known.clear()
+        return self._number(value, {name: place for place, name in enumerate(order)}, known)
 
-    def number(self, value: Any, names: Mapping[str, int]) -> int:
-        """Give the number of a value; captures are called by their number in ``names``."""
+    def _number(self, value: Any, names: Mapping[str, int], known: dict[int, tuple[Any, int]]) -> int:
         kind = type(value)
         if kind is int or kind is bool or value is None:
             return hash((kind.__name__, value))
         if kind is str:
             return hash(("capture", names[value])) if value in names else hash(value)
+        kept = known.get(id(value))
+        if kept is not None and kept[0] is value:
+            return kept[1]
         own = self._fields[kind] if kind in self._fields else self._learned(kind, value)
         if own is not None:
-            return hash((kind.__name__, *(self.number(getattr(value, field), names) for field in own)))
-        if isinstance(value, tuple):
-            return hash(tuple(self.number(one, names) for one in value))
-        if isinstance(value, Mapping):
-            pairs = ((self.number(key, names), self.number(one, names)) for key, one in value.items())
-            return hash(("map", frozenset(pairs)))
-        if isinstance(value, frozenset):
-            return hash(("set", frozenset(self.number(one, names) for one in value)))
-        raise TypeError(f"a state holds a {kind.__name__}, which has no number")
+            found = hash((kind.__name__, *[self._number(getattr(value, field), names, known) for field in own]))
+        elif isinstance(value, tuple):
+            found = hash(tuple([self._number(one, names, known) for one in value]))
+        elif isinstance(value, Mapping):
+            pairs = [(self._number(key, names, known), self._number(one, names, known)) for key, one in value.items()]
+            found = hash(("map", frozenset(pairs)))
+        elif isinstance(value, frozenset):
+            found = hash(("set", frozenset([self._number(one, names, known) for one in value])))
+        else:
+            raise TypeError(f"a state holds a {kind.__name__}, which has no number")
+        known[id(value)] = (value, found)
+        return found
 
     def _learned(self, kind: type, value: Any) -> tuple[str, ...] | None:
         if is_dataclass(value):
@@ -142,8 +149,8 @@ class SmallVariant(Small):
                 raise ContractError(f"{variant.name} has no bound {name}", hint="It is of the design's protocol, v2.")
         super().__init__(bounds)
         self._variant = variant
-        self.owner = variant.owner
-        self.agent = variant.processor
+        self.owner = Remembered(variant.owner)
+        self.agent = Remembered(variant.processor)
         self._structures = Structures(UNCOUNTED)
 
     def _is_for_owner(self, message: Any) -> bool:
@@ -160,7 +167,7 @@ class SmallVariant(Small):
         for prefer in self._orders:
             state, outputs = self.owner.step(node.owner, tick, Now(world.at_us, prefer=prefer))
             told = tuple(o for o in outputs if isinstance(o, (Send, Watermarks)))
-            number = self._structures.number((state, told), {n: i for i, n in enumerate(self.names)})
+            number = self._structures.number((state, told), self.names)
             if number in seen:
                 continue
             seen.add(number)
@@ -189,9 +196,9 @@ class SmallVariant(Small):
         order = tuple(n for n, _ in world.campaign)
         order = (*order, *(n for n in self.names if n not in order))
         names = {n: i for i, n in enumerate(order)}
-        part = self._structures.part
-        nodes = sorted((names[n], part(node, names, order)) for n, node in world.nodes)
-        on_way = sorted((names[s], names[t], part(m, names, order)) for s, t, m in world.links)
+        number = self._structures.number
+        nodes = sorted((names[n], number(node, order)) for n, node in world.nodes)
+        on_way = sorted((names[s], names[t], number(m, order)) for s, t, m in world.links)
         revisions = tuple(rev for _, rev in world.campaign)
         rival = (names[world.rival[0]], world.rival[1]) if world.rival else ()
         rest = (world.durable, world.checkpoint_ts, world.at_us, world.left)
@@ -227,7 +234,7 @@ class SmallCoordinated(SmallVariant):
             agent, outputs = self.agent.step(node.agent, tick, now)
             owner, told = self.owner.step(node.owner, tick, now) if node.owner is not None else (None, [])
             sends = tuple(o for o in (*outputs, *told) if isinstance(o, (Send, Watermarks)))
-            number = self._structures.number((agent, owner, sends), {n: i for i, n in enumerate(self.names)})
+            number = self._structures.number((agent, owner, sends), self.names)
             if number not in seen:
                 seen.add(number)
                 action = Action("tick", name, prefer=prefer if len(seen) > 1 else ())

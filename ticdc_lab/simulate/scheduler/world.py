@@ -12,9 +12,10 @@ from itertools import permutations
 from typing import Any, NamedTuple
 
 from ticdc_lab.simulate.explore import WorldStep
-from ticdc_lab.simulate.machine import Send
+from ticdc_lab.simulate.machine import Send, stepped
 from ticdc_lab.simulate.scheduler import executor as pipelines
 from ticdc_lab.simulate.scheduler.agent import AgentState
+from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST
 
 
@@ -82,6 +83,7 @@ class Action(NamedTuple):
     prefer: tuple[Any, ...] = ()
 
 
+@stepped
 class SmallNode(NamedTuple):
     """A capture: its processor (``agent``) and its owner, states of the variant's machines; no ``agent``: it is down.
 
@@ -107,6 +109,7 @@ class BudgetLeft(NamedTuple):
     moves: int
 
 
+@stepped
 class SmallWorld(NamedTuple):
     """One state.
 
@@ -232,7 +235,7 @@ def written(world: SmallWorld, key: int) -> list[int]:
 
 # Numbers of states of a small world: the same for states that differ by the names of captures and tables alone.
 
-Naming = tuple[int, dict[str, int], dict[int, int]]
+Naming = tuple[int, dict[str, int], dict[Any, int]]
 """Its number, and the numbers of captures and of tables."""
 
 
@@ -260,8 +263,8 @@ class Codes:
     def _code(self, world: SmallWorld, captures: tuple[str, ...], tables: tuple[int, ...]) -> int:
         naming = self._naming(captures, tables)
         _, name, table = naming
-        nodes = sorted((name[n], self._part(node, _node, naming)) for n, node in world.nodes)
-        on_way = sorted((name[s], name[t], self._part(m, _messages, naming)) for s, t, m in world.links)
+        nodes = sorted((name[n], self._part(node, self._node, naming)) for n, node in world.nodes)
+        on_way = sorted((name[s], name[t], self._part(m, self._messages, naming)) for s, t, m in world.links)
         durable = sorted((table[key + 1], ts) for key, ts in enumerate(world.durable))
         revisions = tuple(rev for _, rev in world.campaign)
         rival = (name[world.rival[0]], world.rival[1]) if world.rival else ()
@@ -275,53 +278,64 @@ class Codes:
             known = self._namings[captures, tables] = (len(self._namings), name, table)
         return known
 
-    def _part(self, part: Any, write: Callable[[Any, dict[str, int], dict[int, int]], int], naming: Naming) -> int:
+    def _part(self, part: Any, write: Callable[[Any, Naming], int], naming: Naming) -> int:
         """Give a number of a part of a world; worlds share parts, so the numbers are kept by identity."""
-        number, name, table = naming
-        known = self._codes.get((id(part), number))
+        if part is None:
+            return 0
+        key = (id(part), naming[0])
+        known = self._codes.get(key)
         if known is None or known[0] is not part:
             if len(self._codes) > 2_000_000:
                 self._codes.clear()
-            known = self._codes[id(part), number] = (part, write(part, name, table))
+            known = self._codes[key] = (part, write(part, naming))
         return known[1]
 
+    def _node(self, node: SmallNode, naming: Naming) -> int:
+        parts = ((node.agent, _agent), (node.owner, _owner), (node.sees, _sees))
+        return hash(tuple([self._part(part, write, naming) for part, write in parts]))
 
-def _node(node: SmallNode, name: dict[str, int], table: dict[int, int]) -> int:
-    if node.agent is None:
-        return 0
-    agent, owner = node.agent, node.owner
+    def _messages(self, messages: tuple[Any, ...], naming: Naming) -> int:
+        return hash(tuple([self._part(message, _message, naming) for message in messages]))
+
+
+def _agent(agent: AgentState, naming: Naming) -> int:
+    _, name, table = naming
     executor = agent.executor
-    owned: tuple[Any, ...] = ()
-    if owner is not None:
-        captures = sorted(
-            (name[c], _NUMBER[s.sync], s.checkpoint_ts, s.resolved_ts, s.epoch) for c, s in owner.captures.items()
-        )
-        records = sorted(
-            (table[k], name[r.capture], _NUMBER[r.status], r.start_ts or 0) for k, r in owner.tables.records.items()
-        )
-        moves = sorted((table[k], name[m.to], m.removed) for k, m in owner.moves.items())
-        members = sorted(name[m] for m in owner.members) if owner.members is not None else [-1]
-        owned = (
-            owner.owner_rev, tuple(captures), tuple(records), tuple(moves), owner.needs_rebalance, tuple(members),
-            len(owner.tables.wanted),
-        )  # fmt: skip
-    sees = (tuple(sorted(name[n] for n in node.sees[0])), name[node.sees[1]], node.sees[2]) if node.sees else ()
     held = sorted(
         (table[k], _NUMBER[p.state], p.start_ts, p.since_us, p.due_us, k in executor.behind)
         for k, p in executor.pipelines.items()
     )
     operations = sorted((table[k], o.is_delete, o.start_ts) for k, o in agent.operations.items())
     obeys = (name[agent.owner.address], agent.owner.rev) if agent.owner else ()
-    return hash(
-        (agent.epoch, obeys, agent.owes_sync, tuple(operations), tuple(held), agent.reported or (), owned, sees)
+    return hash((agent.epoch, obeys, agent.owes_sync, tuple(operations), tuple(held), agent.reported or ()))
+
+
+def _owner(owner: DispatcherState, naming: Naming) -> int:
+    _, name, table = naming
+    captures = sorted(
+        (name[c], _NUMBER[s.sync], s.checkpoint_ts, s.resolved_ts, s.epoch) for c, s in owner.captures.items()
     )
+    records = sorted(
+        (table[k], name[r.capture], _NUMBER[r.status], r.start_ts or 0) for k, r in owner.tables.records.items()
+    )
+    moves = sorted((table[k], name[m.to], m.removed) for k, m in owner.moves.items())
+    members = sorted(name[m] for m in owner.members) if owner.members is not None else [-1]
+    return hash(
+        (
+            owner.owner_rev, tuple(captures), tuple(records), tuple(moves), owner.needs_rebalance, tuple(members),
+            len(owner.tables.wanted),
+        )
+    )  # fmt: skip
 
 
-def _messages(messages: tuple[Any, ...], name: dict[str, int], table: dict[int, int]) -> int:
-    return hash(tuple(_message(m, table) for m in messages))
+def _sees(sees: tuple[frozenset[str], str, int], naming: Naming) -> int:
+    captures, owner, rev = sees
+    name = naming[1]
+    return hash((tuple(sorted([name[n] for n in captures])), name[owner], rev))
 
 
-def _message(message: Any, table: dict[int, int]) -> tuple[Any, ...]:
+def _message(message: Any, naming: Naming) -> int:
+    table = naming[2]
     fields: list[Any] = [_NUMBER[type(message).__name__]]
     for field, value in zip(message._fields, message, strict=True):
         if field == "id":
@@ -330,7 +344,7 @@ def _message(message: Any, table: dict[int, int]) -> tuple[Any, ...]:
             fields.append(tuple(sorted(table[k] for k in value)))
         elif field not in ("owner_version", "processor_version", "slowest"):
             fields.append(value)
-    return tuple(fields)
+    return hash(tuple(fields))
 
 
 _NUMBER = {
