@@ -192,10 +192,12 @@ class Says:
         return (type(event).__name__, type(event[-1]).__name__, *event[:-1], now.at_us), []
 
 
-@pytest.mark.parametrize("events", [(Asked(Stops(1)), Asked(Goes(1))),
-                                    (Received("a", Stops(1)), Received("a", Goes(1)), Received("b", Stops(1)))])  # fmt: skip
+@pytest.mark.parametrize(
+    "events",
+    [(Asked(Stops(1)), Asked(Goes(1))), (Received("a", Stops(1)), Received("a", Goes(1)), Received("b", Stops(1)))],
+)
 def test_what_is_remembered_of_a_step_is_of_that_event_alone(events):
-    """Named tuples of two kinds are equal where their fields are; what comes again is not asked of the machine again."""
+    """Named tuples of two kinds are equal where their fields are; what comes again is not asked again."""
     machine = Says()
     remembered, state = Remembered(machine), ("begun",)
     asked = [(state, event, now) for event in events for now in (Now(0), Now(1))]
