@@ -102,17 +102,16 @@ def test_another_pd_forgets_operators_and_schedules_when_it_has_heard_of_nine_te
     assert places[539] <= again <= places[580]
 
 
-def schedules_again_us(loss: float, *changes: tuple[float, ClusterChange]) -> int:
-    """When another PD that leads from 20 s on makes its first operator."""
-    found = run(small(600, 4, (1, 2, 3), 60, loss=loss), 200, (20, FailOver()), *changes)
-    return min(o["created_us"] for o in found.operators.to_pylist() if o["created_us"] > 20 * S)
+def schedules_again(loss: float, *changes: tuple[float, ClusterChange]) -> bool:
+    """Whether another PD that leads from 20 s on makes an operator within a minute."""
+    found = run(small(600, 4, (1, 2, 3), 60, loss=loss), 80, (20, FailOver()), *changes)
+    return any(o["created_us"] > 20 * S for o in found.operators.to_pylist())
 
 
 def test_another_pd_hears_later_of_regions_whose_heartbeats_are_lost_or_cannot_be_sent() -> None:
     """A fifth of them comes an interval later; a store that is back tells nothing of what it could not send."""
-    quiet = schedules_again_us(0.0)
-    assert quiet < 80 * S < schedules_again_us(0.2)
-    assert schedules_again_us(0.0, (19, CutOff(1)), (79, CutOff(1, again=True))) > 80 * S
+    assert schedules_again(0.0) and not schedules_again(0.2)
+    assert not schedules_again(0.0, (19, CutOff(1)), (79, CutOff(1, again=True)))
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.2])
@@ -192,25 +191,28 @@ def test_a_peer_on_a_store_that_is_just_back_counts() -> None:
     assert any(o["to_store"] == 4 and o["status"] == "success" and o["finished_us"] < 70 * S for o in over)
 
 
-def assert_the_swarm_sees(because: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some seed does not hold, for this reason; without what is planted it holds."""
-    found = next((f for f in fallen("pd", range(30)) if any(because in told for told in f.because)), None)
-    assert found is not None
+def assert_the_swarm_sees(because: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seed, of thirty the one that shows it soonest, does not hold for this reason; without what is planted it does.
+
+    Of the first thirty 14 show an operator that stays, 6 a peer that does.
+    """
+    (found,) = fallen("pd", range(seed, seed + 1))
+    assert any(because in told for told in found.because)
     monkeypatch.undo()
-    assert not list(fallen("pd", range(found.seed, found.seed + 1)))
+    assert not list(fallen("pd", range(seed, seed + 1)))
 
 
 def test_the_swarm_catches_a_store_that_keeps_what_it_should_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: nobody tells a store that is back that its peers were replaced."""
     monkeypatch.setattr(Heartbeats, "_stale", lambda *_: False)
-    assert_the_swarm_sees("stale peers", monkeypatch)
+    assert_the_swarm_sees("stale peers", 12, monkeypatch)
 
 
 def test_the_swarm_catches_steps_that_are_told_once_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: what the network loses is not said again."""
     monkeypatch.setattr("ticdc_lab.simulate.pd.world.controller.told_again_after_us", lambda _: 1 << 60)
     monkeypatch.setattr("ticdc_lab.simulate.pd.world.controller.timeout_s", lambda _: 1e9)
-    assert_the_swarm_sees("oldest operator", monkeypatch)
+    assert_the_swarm_sees("oldest operator", 12, monkeypatch)
 
 
 def test_the_swarm_catches_an_operator_that_removes_before_it_adds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +225,7 @@ def test_the_swarm_catches_an_operator_that_removes_before_it_adds(monkeypatch: 
         return real(self, steps, because, source)
 
     monkeypatch.setattr(World, "add", cut)
-    assert_the_swarm_sees(FEWER, monkeypatch)
+    assert_the_swarm_sees(FEWER, 1, monkeypatch)
 
 
 def test_a_stopped_store_that_is_cut_off_besides_is_heard_of_only_when_both_are_over() -> None:
