@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
+from exploring import seeds
 from planted_ddl import planted as planted_ddl
 from planted_pipeline import FRONTIER_MAX, SENT_IS_WRITTEN, planted
 from planted_schedulers import PROMOTE_EARLY
@@ -26,7 +27,7 @@ def _not_held(model: str, seed: int) -> list[Fallen]:
     return list(fallen(model, range(seed, seed + 1)))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds([0, 1], of=range(4)))
 @pytest.mark.parametrize("model", ["changefeeds", "ddl-service", "scheduler"])
 def test_what_a_seed_draws_is_live_in_its_end(model: str, seed: int) -> None:
     """Faults are behind it."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exploring import seeds
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -151,13 +152,14 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], str]] = {
 
 @pytest.mark.parametrize("mode", CONSUMERS)
 @pytest.mark.parametrize("bug", BUGS)
-def test_without_alignments_rows_go_back(bug: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seed", seeds([0], of=range(2)))
+def test_without_alignments_rows_go_back(seed: int, bug: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By every seed, and by none without the bug; a consumer that restores transactions needs no alignment."""
     room, name, instead, events = BUGS[bug]
-    assert not any(sound(mode, events=events, seed=s).run.violation for s in range(2))
+    assert not sound(mode, events=events, seed=seed).run.violation
     monkeypatch.setattr(room, name, instead)
-    broken = [played(mode, events=events, seed=s).run.violation for s in range(2)]
-    assert {v and v.invariant for v in broken} <= ({ORDER, LOST} if mode == BY_ROW else {None})
+    broken = played(mode, events=events, seed=seed).run.violation
+    assert (broken and broken.invariant) in ({ORDER, LOST} if mode == BY_ROW else {None})
 
 
 def test_a_torn_batch_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from exploring import seeds
 from planted_schedulers import IGNORE_EPOCH, IGNORE_REVISION, PROMOTE_EARLY, SKIP_UNDETERMINED, V3, planted
 from v3_world import Violation, run
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(range(3), of=range(8)))
 def test_nobody_writes_what_another_writes_and_all_is_replicated_in_the_end(seed):
     """Safety at every step, also of the checkpoint; every wanted table Replicating once faults have ended."""
     world = run(seed)

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from exploring import seeds
 from test_v4_cluster import CAPTURES, DATAGRAMS, END_US, LOCAL, QUIET_US, STREAMS, runs_where
 
 from ticdc_lab.errors import ScenarioError
@@ -169,7 +170,7 @@ def holds(seed: int) -> None:
     assert_well(cluster(*wishes(seed), chaos=chaos, seed=seed, until_us=END_US, network=network))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(range(4), of=range(12)))
 def test_faults_break_nothing_and_end_in_order(seed: int) -> None:
     """Coordinators and maintainers that die, moves and drains on the way, DDLs, lost and doubled messages."""
     holds(seed)

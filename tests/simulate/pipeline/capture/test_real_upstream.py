@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from exploring import seeds
 from scripted import MS, info
 
 from ticdc_lab.simulate.faults import Ask, Crash, Part, Restart
@@ -96,7 +97,7 @@ def faults(seed, until_ms):
     return sorted(found, key=lambda f: f.at_us)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds([0, 1, 3, 5, 7], of=range(12)))  # these have each protocol, rule and semantic
 def test_nothing_that_is_promised_is_broken_and_the_checkpoint_comes_to_the_end(seed):
     """Every protocol, rule and semantic; little memory in every other run, so that rows go to disk."""
     variant, rule, semantics = ("v2", "v3", "v4")[seed % 3], RULES[seed % 2], SEMANTICS[seed // 2 % 4]
