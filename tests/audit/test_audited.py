@@ -16,25 +16,30 @@ from tiny_logs import mark, row, table_of
 from ticdc_lab import load
 from ticdc_lab.audit import audit, audit_table, audited
 from ticdc_lab.codecs.keys import with_hashes
-from ticdc_lab.dispatch.infer import move_causes, move_causes_table
+from ticdc_lab.dispatch.infer import _CAUSES, move_causes, move_causes_table
 from ticdc_lab.engine import shuffle
 from ticdc_lab.engine.sessions import has_jvm
 from ticdc_lab.events.schema import DISPATCH, IMAGE_HASHES
 from ticdc_lab.facts import LogFacts
+from ticdc_lab.facts.schemas import arrow_of
 
 
 def _asked_for_nothing() -> DataFrame:
     raise AssertionError("no row lies in two partitions, so nobody needs to know what moves rows")
 
 
-@pytest.mark.parametrize("most", [3, 500])
-def test_it_finds_what_the_kernel_finds(spark: SparkSession, most: int) -> None:
-    """Of a real log that begins late, some of whose tables move rows: with the rules that move them, and rows' keys."""
+@pytest.mark.parametrize(("most", "moves"), [(3, True), (500, False)])
+def test_it_finds_what_the_kernel_finds(spark: SparkSession, most: int, moves: bool) -> None:
+    """Of a real log that begins late, some of whose tables move rows: with the rules that move them, and rows' keys.
+
+    Whether or not it is told that rows move; a few of each guarantee are the first of all.
+    """
     events = load(spark, str(golden(SMALL))).events.where("offset >= element_at(array(46, 15, 84, 57), partition + 1)")
     table = events.toArrow()
     found = audited(
-        events, LogFacts.of(table), lambda: move_causes(events), protocol="open-protocol", max_per_guarantee=most
-    )
+        events, LogFacts.of(table), lambda: move_causes(events), protocol="open-protocol", max_per_guarantee=most,
+        moves=moves,
+    )  # fmt: skip
     causes = move_causes_table(table)
     expected = audit_table(table, protocol="open-protocol", causes=causes, max_per_guarantee=most)
     assert found.to_pylist() == expected.to_pylist()
@@ -61,6 +66,24 @@ def test_where_no_row_moves_nothing_else_is_computed(spark: SparkSession) -> Non
     found = audited(unread, LogFacts.of(table_of(log)), _asked_for_nothing, protocol="open-protocol")
     assert [f for f in found.to_pylist() if f["severity"] == "error"] == []
     assert found.schema.names == pa.schema(audit_table(table_of(log), protocol="open-protocol").schema).names
+
+
+def test_where_no_row_moves_no_rule_excuses_what_is_lost(spark: SparkSession) -> None:
+    """Though it was said that some do, and what their table's rule counts was not recorded."""
+    log = [
+        row(0, 0, 5),
+        mark(0, 1, 5),
+        row(0, 2, 6),
+        mark(0, 3, 6),
+        row(1, 0, 5, key="2"),
+        *[mark(1, t - 4, t) for t in (5, 6)],
+    ]
+    events, table = events_frame(spark, log), table_of(log)
+    cause = {"topic": "t", "schema_name": "s", "table_name": "a", "cause": "its rule", "partition": 7}
+    causes = pa.Table.from_pylist([cause | {"offset": None, "seq": None}], arrow_of(_CAUSES))
+    found = audited(events, LogFacts.of(table), lambda: causes, protocol="open-protocol", moves=True)
+    assert found.to_pylist() == audit_table(table, protocol="open-protocol").to_pylist()
+    assert [f["severity"] for f in found.to_pylist()] == ["error"]
 
 
 def test_of_findings_about_the_log_the_first_are_held_and_the_others_counted(spark: SparkSession) -> None:

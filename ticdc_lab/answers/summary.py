@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit import audited, events_at, places_of
-from ticdc_lab.dispatch.infer import move_causes_at_once
+from ticdc_lab.dispatch.infer import move_causes_at_once, moved_tables
 from ticdc_lab.engine.columns import least
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import FINDINGS
@@ -241,11 +241,14 @@ def findings_of(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
     Where the protocol carries checksums of rows, they are verified as well.
     """
     with log.reading():
+        moved = moved_tables(log.stored) if log.stored is not None and causes is None else set()
         told = audited(
             log.events, log.facts,
-            lambda: move_causes_at_once(log.events, log.facts, stored=log.stored) if causes is None else causes,
+            lambda: move_causes_at_once(log.events, log.facts, stored=log.stored, moved=moved)
+            if causes is None
+            else causes,
             protocol=log.protocol, has_commit_ts=log.has_commit_ts, max_per_guarantee=most, sample=log.sample,
-            stored=log.stored, quarantine=log.unread,
+            stored=log.stored, quarantine=log.unread, moves=bool(moved),
         )  # fmt: skip
     found = exact(told)
     if log.protocol not in CHECKSUMMED:

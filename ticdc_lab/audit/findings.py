@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from heapq import nsmallest
@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.audit.history import Shown, Suspects
 from ticdc_lab.audit.marks import Event, Marks, Promises
+from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.engine.shuffle import Batches, Kernel, spark_order
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, codes, runs
 from ticdc_lab.events.schema import require_columns
@@ -47,23 +48,37 @@ Texts = Any
 """An array of strings, of numpy or of Arrow."""
 
 
-def sentence(*parts: Texts | Ints | str) -> pa.Array:
+Sentences = Callable[[Ints], pa.Array]
+"""Those of the findings at these indices: of millions few are listed."""
+
+
+def sentence(*parts: Texts | Ints | Sentences | str) -> Sentences:
     """Sentences from literal text and columns; an unknown commit_ts reads ``?``."""
-    columns = [p if isinstance(p, str) else _words(p) for p in parts]
-    said: pa.Array = pc.binary_join_element_wise(*columns, "")
+
+    def said(at: Ints) -> pa.Array:
+        return pc.binary_join_element_wise(*[p if isinstance(p, str) else _words(p, at) for p in parts], "")
+
     return said
 
 
-def chosen(*cases: tuple[Bools, pa.Array], otherwise: pa.Array) -> pa.Array:
+def chosen(*cases: tuple[Bools, Sentences], otherwise: Sentences) -> Sentences:
     """Of each finding the sentence of the first case that holds."""
-    held = pc.make_struct(*[pa.array(case) for case, _ in cases], field_names=[f"{i}" for i in range(len(cases))])
-    return pc.case_when(held, *[said for _, said in cases], otherwise)
+
+    def said(at: Ints) -> pa.Array:
+        names = [f"{i}" for i in range(len(cases))]
+        held = pc.make_struct(*[pa.array(case[at]) for case, _ in cases], field_names=names)
+        return pc.case_when(held, *[of_case(at) for _, of_case in cases], otherwise(at))
+
+    return said
 
 
-def _words(column: Texts | Ints) -> pa.Array:
-    if isinstance(column, np.ndarray) and column.dtype == np.int64:
-        column = pa.array(column, mask=column == NO_TS).cast(pa.string())
-    return pc.fill_null(column if isinstance(column, pa.Array) else pa.array(column), "?")
+def _words(column: Texts | Ints | Sentences, at: Ints) -> pa.Array:
+    if callable(column):
+        return column(at)
+    own = column[at] if isinstance(column, np.ndarray) else column.take(pa.array(at))
+    if isinstance(own, np.ndarray) and own.dtype == np.int64:
+        own = pa.array(own, mask=own == NO_TS).cast(pa.string())
+    return pc.fill_null(own if isinstance(own, pa.Array) else pa.array(own), "?")
 
 
 @dataclass(frozen=True)
@@ -89,7 +104,7 @@ class RowFindings:
     by: Ints
     at: Ints
     severity: Texts
-    message: pa.Array
+    message: Sentences
     evidence: Sequence[Shown]
     moved_from: Ints | None = None
     if_it_stays: Bools | None = None
@@ -104,11 +119,18 @@ def uncovered(
     return replace(found, message=chosen((which, cut), otherwise=found.message), severity=severity)
 
 
-def as_table(name: str, found: RowFindings, s: Suspects) -> pa.Table:
-    """Findings of a guarantee as :data:`FOUND`."""
-    own, at = s.place[found.by], found.at
-    severity = pa.array(found.severity, pa.string())
+def as_table(name: str, found: RowFindings, s: Suspects, *, most: int | None = None) -> pa.Table:
+    """Findings of a guarantee as :data:`FOUND`; of more than ``most`` the first, and how many behind them are left out.
+
+    One more is given, and all that lie where that does.
+    """
+    which = np.arange(len(found.at))
+    if most is not None and len(which) > most + 1:
+        which = _first(found, s, most + 1)
+    own, at, by = s.place[found.by[which]], found.at[which], found.by[which]
+    severity = pa.array(found.severity[which], pa.string())
     names = (pa.array(n, pa.string()) for n in (s.promises.schema_name, s.promises.table_name))
+    n_left = len(found.at) - len(which)
     columns = {
         "guarantee": pa.repeat(pa.scalar(name), len(at)),
         "severity": severity,
@@ -116,16 +138,25 @@ def as_table(name: str, found: RowFindings, s: Suspects) -> pa.Table:
         "commit_ts": _dated(s.c.commit_ts[at]),
         "partition": pa.array(s.partition[at], pa.int32()),
         "offset": pa.array(s.c.offset[at]),
-        "message": found.message,
-        "evidence": evidence_of(found.evidence),
+        "message": found.message(which),
+        "evidence": evidence_of([(p[which], o[which], ts[which]) for p, o, ts in found.evidence]),
         "topic": pa.array(s.promises.topic, pa.string()).take(pa.array(own)),
         "seq": pa.array(s.c.seq[at], pa.int32()),
         "rank": pc.index_in(severity, pa.array(SEVERITIES)),
-        "row_id": pa.array(s.c.row_id[found.by]),
-        "nth": pa.array(found.by - np.searchsorted(s.c.row, s.c.row[found.by]), pa.int32()),
-        "more": pa.nulls(len(at), pa.int64()),
+        "row_id": pa.array(s.c.row_id[by]),
+        "nth": pa.array(by - np.searchsorted(s.c.row, s.c.row[by]), pa.int32()),
+        "more": pa.array([None] * (len(at) - 1) + [n_left or None], pa.int64()),
     }
     return pa.table(columns, schema=FOUND)
+
+
+def _first(found: RowFindings, s: Suspects, n: int) -> Ints:
+    """The ``n`` first findings in :data:`ORDER`, and others that lie where the last of them does."""
+    at, rank = found.at, np.asarray(pc.index_in(pa.array(found.severity, pa.string()), pa.array(SEVERITIES)))
+    keys = [k.astype(np.int64) for k in (rank, s.topic[found.by], s.partition[at], s.c.offset[at], s.c.seq[at])]
+    order = order_of(*keys)
+    alike = np.all([k[order[n:]] == k[order[n - 1]] for k in keys], axis=0)
+    return order[: n + int(alike.sum())]
 
 
 def evidence_of(events: Sequence[Shown]) -> pa.Array:
@@ -177,21 +208,24 @@ class Causes:
 
     def explain(self, found: RowFindings, s: Suspects) -> RowFindings:
         """Say the cause of each move; one that the rule implies, or may imply, is a warning."""
-        cause = pa.array(self.of_place, pa.string()).take(pa.array(s.place[found.by]))
-        known = np.asarray(cause.is_valid())
+        cause, own = pa.array(self.of_place, pa.string()), s.place[found.by]
+        known = np.asarray(cause.is_valid())[own]
         if found.if_it_stays is not None:
-            own = s.place[found.by]
             which = (found.if_it_stays & (known | self.untold[own])) | (self.beyond[own] & (found.severity == ERROR))
             return uncovered(found, which)
         if found.moved_from is None:
             return found
         moved = found.moved_from >= 0
         wrong = moved & (self._is_misplaced(found.at, s) | self._is_misplaced(found.moved_from, s))
-        explained, untold = moved & known & ~wrong, moved & self.untold[s.place[found.by]]
-        because = sentence(found.message, " because ", cause)
-        against = sentence(found.message, ", which does not follow the rule of its table: ", cause)
+        explained, untold = moved & known & ~wrong, moved & self.untold[own]
+
+        def rule(at: Ints) -> pa.Array:
+            return cause.take(pa.array(own[at]))
+
+        because = sentence(found.message, " because ", rule)
+        against = sentence(found.message, ", which does not follow the rule of its table: ", rule)
         without = sentence(found.message, ", which no dispatch rule of its table explains")
-        untried = moved & s.promises.recorded.is_part[s.place[found.by]]
+        untried = moved & s.promises.recorded.is_part[own]
         unknown = sentence(
             found.message, ", which no dispatch rule of its table explains; but the log lacks partitions, and a rule "
             "places rows by how many there are",

@@ -164,6 +164,7 @@ def audited(
     sample: Sample | None = None,
     stored: StoredEvents | None = None,
     quarantine: DataFrame | None = None,
+    moves: bool = False,
 ) -> pa.Table:
     """:func:`audit` with causes, computed at once and for less: what the log itself does not ask for is left out.
 
@@ -185,6 +186,8 @@ def audited(
     quarantine
         Messages that could not be decoded (:data:`ticdc_lab.events.schema.QUARANTINE`), which may lie at the offsets of
         others; None for none.
+    moves
+        A row has been seen in several partitions: causes are asked at once, else rows that moved are judged twice.
 
     Returns
     -------
@@ -206,12 +209,14 @@ def audited(
     twice = _held_twice(events, facts, quarantine) if "offsets_are_contiguous" in of_log else []
     stated = Stated.read(facts, protocol=protocol, twice=twice)
     of_the_log = batches_of(_of_log(of_log, stated, most=max_per_guarantee), at_once=AT_ONCE)
-    found = pa.concat_tables([judged_rows(of_rows, None), pa.Table.from_batches(of_the_log, FOUND)])
+    explained = causes() if moves and _are_explained(protocol) else None
+    found = pa.concat_tables([judged_rows(of_rows, explained), pa.Table.from_batches(of_the_log, FOUND)])
     names = [name for name in (_MOVES, CHAIN) if pc.any(pc.equal(found["guarantee"], name)).as_py()]
     # no row is seen to move where the first partition alone was recorded
-    if _are_explained(protocol) and (_MOVES in names or (names and _one_partition(facts))):
-        again = pc.is_in(found["guarantee"], pa.array([_MOVES, CHAIN]))
-        found = pa.concat_tables([found.filter(pc.invert(again)), judged_rows(names, causes())])
+    asked = _MOVES in names or _one_partition(facts)
+    if names and _are_explained(protocol) and asked != (explained is not None):
+        others = found.filter(pc.invert(pc.is_in(found["guarantee"], pa.array(names))))
+        found = pa.concat_tables([others, judged_rows(names, causes() if asked else None)])
     return _in_order(_keyed(found, _keys_at(_places(found), events)), max_per_guarantee)
 
 
@@ -321,7 +326,7 @@ def _rows_judged(
     stored: StoredEvents | None = None,
 ) -> DataFrame:
     beside = promises if causes is None else _with_causes(promises, causes, events.sparkSession)
-    judge = _judge(names, explained=causes is not None)
+    judge = _judge(names, explained=causes is not None, most=most)
     return judged(
         events, judge, FOUND_DDL, beside=beside, has_commit_ts=has_commit_ts, chunk=chunk, stored=stored,
         kept=None if most is None else few(most),
@@ -363,21 +368,21 @@ def _as(form: str) -> Kernel:
     return run
 
 
-def _judge(names: list[str], *, explained: bool) -> Callable[[pa.Table, Promises], Judge]:
+def _judge(names: list[str], *, explained: bool, most: int | None) -> Callable[[pa.Table, Promises], Judge]:
     """What judges suspects, once the causes beside them are known."""
 
     def judge(beside: pa.Table, promises: Promises) -> Judge:
         known = Causes.read(beside.filter(pc.is_null(beside["promises"])), promises) if explained else None
-        return _judge_of(names, known)
+        return _judge_of(names, known, most=most)
 
     return judge
 
 
-def _judge_of(names: list[str], causes: Causes | None) -> Judge:
+def _judge_of(names: list[str], causes: Causes | None, *, most: int | None = None) -> Judge:
     def findings(s: Suspects) -> pa.RecordBatch:
         said = {n: check(s) for n in names if (check := GUARANTEES[n].row)}
         explained = {n: causes.explain(f, s) if causes else f for n, f in said.items()}
-        tables = [as_table(n, f, s) for n, f in explained.items() if len(f.at)]
+        tables = [as_table(n, f, s, most=most) for n, f in explained.items() if len(f.at)]
         batches = pa.concat_tables(tables).combine_chunks().to_batches() if tables else []
         return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=FOUND)
 

@@ -9,7 +9,7 @@ image.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.engine.shuffle import Batches, Kernel, MadeByWorkers, bucket_of, in_one, several_at_once
@@ -48,10 +48,16 @@ AGAINST_BITS = 8
 CHANCE = 0.1
 """Share of a table's rows by which what a rule explains must exceed its fullest partition, to be no chance."""
 
+SAMPLED = 1 << 12
+"""Of about so many changes it is seen whether their rows move, before all are looked at."""
+
 MISPLACED = 1 << 20
 """Events that do not lie where their rule puts them, of which a table is made here at most: some 100 MB."""
 
+Table = tuple[Any, ...]
+"""Topic, schema and name."""
 _TABLE = ("topic", "schema_name", "table_name")
+_NAMES = "topic string, schema_name string, table_name string"
 _NEEDED = ("kind", "commit_ts", "topic", "partition", "schema_name", "table_name", "op", "columns", "before")
 
 _TRIED = """
@@ -68,13 +74,14 @@ _BEST = f"{_TRIED}, explains boolean, untold boolean"
 _CAUSES = """
 topic string, schema_name string, table_name string, cause string, partition int, offset bigint, seq int
 """
-_NARROW = (*POSITION, "schema_name", "table_name", "commit_ts", "key_hash", "key_crc", "column_crcs", "layout")
+_NARROW = (*POSITION, "schema_name", "table_name", "commit_ts", "key_crc", "column_crcs", "layout")
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _FORM = pa.schema(
     [(f.name, _TEXT if f.type == pa.string() else f.type) for f in to_arrow_schema(DECODED) if f.name in _NARROW]
     + [("partitions", pa.int32())]
 )
+_LIE = pa.schema([*[(c, pa.string()) for c in _TABLE], ("key_hash", pa.int64()), ("partition", pa.int32())])
 
 _RULES = {"table": 0, "index-value": 1, "columns": 2, "ts": 3}
 """From the simplest on."""
@@ -138,7 +145,7 @@ def move_causes(events: DataFrame) -> DataFrame:
     require_columns(events, *_NEEDED, *POSITION)
     require_batch(events, function="move_causes", why="a row may move at any later offset")
     rows = _narrow(events, partitions=None)
-    rules = _rules(rows.mapInArrow(partial(_tried, more=MORE_PARTITIONS), _TRIED), events)
+    rules = _rules(rows.mapInArrow(partial(_tried, more=MORE_PARTITIONS), _TRIED), _moved(events))
     known = rules.where("rule IS NOT NULL").select(
         *[F.col(c).alias(f"_{c}") for c in _TABLE], F.col("rule").alias("_rule"), "partitions"
     )
@@ -148,7 +155,7 @@ def move_causes(events: DataFrame) -> DataFrame:
 
 
 def move_causes_at_once(
-    events: DataFrame, facts: LogFacts, *, stored: StoredEvents | None = None
+    events: DataFrame, facts: LogFacts, *, stored: StoredEvents | None = None, moved: Collection[Table] = ()
 ) -> pa.Table | DataFrame:
     """:func:`move_causes`, computed at once and for less: as a table, unless it names very many events.
 
@@ -160,6 +167,8 @@ def move_causes_at_once(
         What was gathered of them.
     stored
         The same events in files, if they lie in some.
+    moved
+        Tables of which a row is known to lie in several partitions.
     """
     rows: DataFrame | MadeByWorkers
     if stored is None:
@@ -169,7 +178,10 @@ def move_causes_at_once(
         for topic, partition in facts.homes:
             counts[topic] = max(counts.get(topic, 0), partition + 1)
         rows = stored.rows(_NARROW, lambda own: _with_partitions(own, counts), _FORM)
-    rules = _rules(_mapped(rows, partial(_tried, more=MORE_PARTITIONS), _TRIED), events).toArrow().cast(arrow_of(_BEST))
+    every = facts.places.group_by([*_TABLE]).aggregate([("partition", "count_distinct")])
+    others = _tables(every.filter(pc.greater(every["partition_count_distinct"], 1))) - {*moved}
+    known = _moved(events) if others else events.sparkSession.createDataFrame([*moved], _NAMES)
+    rules = _rules(_mapped(rows, partial(_tried, more=MORE_PARTITIONS), _TRIED), known).toArrow().cast(arrow_of(_BEST))
     said = pa.Table.from_batches(_causes(iter(rules.to_batches())), schema=arrow_of(_CAUSES))
     if not (rule_of := _rule_of(rules)):
         return said
@@ -187,7 +199,12 @@ def _mapped(rows: DataFrame | MadeByWorkers, kernel: Kernel, schema: str) -> Dat
 def move_causes_table(events: pa.Table) -> pa.Table:
     """:func:`move_causes` of a log in memory with the keys and :data:`ticdc_lab.events.schema.DISPATCH`."""
     rows = _narrow_table(events)
-    tried = [*_tried(iter(rows.to_batches()), more=MORE_PARTITIONS), _moved_of(rows)]
+    moved = _moved_of(events.filter(pc.equal(events["kind"], "row")))
+    named = [dict(zip(_TABLE, table, strict=True)) | {"moved": True} for table in moved]
+    tried = [
+        *_tried(iter(rows.to_batches()), more=MORE_PARTITIONS),
+        pa.RecordBatch.from_pylist(named, arrow_of(_TRIED)),
+    ]
     rules = pa.Table.from_batches(_explaining(_best(iter(tried))), schema=arrow_of(_BEST))
     parts = (_causes(iter(rules.to_batches())), _misplaced(_rule_of(rules))(iter(rows.to_batches())))
     return pa.Table.from_batches([b for part in parts for b in part], schema=arrow_of(_CAUSES))
@@ -216,26 +233,47 @@ def _with_partitions(rows: pa.Table, counts: Mapping[str | None, int]) -> pa.Tab
     return rows.append_column("partitions", pa.array(of_each))
 
 
-def _rules(tried: DataFrame, events: DataFrame) -> DataFrame:
+def moved_tables(stored: StoredEvents) -> set[Table]:
+    """Tables of which a row lies in several partitions, as those of some thousand rows show: most, where many move."""
+    names = (*_TABLE, "key_hash", "partition")
+    share = min(stored.events // SAMPLED + 1, 1 << 15)
+
+    def some(rows: pa.Table) -> pa.Table:
+        keyed = rows.filter(pc.is_valid(rows["key_hash"]))
+        own = keyed.filter(pa.array(bucket_of(keyed["key_hash"], share) == 0)).select(names).cast(_LIE)
+        return own.group_by([*names]).aggregate([])  # one row may have changed a million times
+
+    return _moved_of(stored.rows(names, some, _LIE).mapped(lambda rows: rows, from_arrow_schema(_LIE)).toArrow())
+
+
+def _rules(tried: DataFrame, tables: DataFrame) -> DataFrame:
     """The rules that explain why rows of their tables moved, in the form of :func:`_explaining`."""
-    keyed = events.where("kind = 'row'").transform(with_hashes, KEYS).where("key_hash IS NOT NULL")
-    lie = keyed.groupBy(*_TABLE, "key_hash").agg(F.min("partition").alias("low"), F.max("partition").alias("high"))
-    tables = lie.where("low < high").select(*_TABLE).distinct().withColumn("moved", F.lit(True))
+    said = tables.withColumn("moved", F.lit(True))
     forms = [form.split() for form in _TRIED.split(",")]
-    moved = tables.selectExpr(*[n if n in tables.columns else f"CAST(NULL AS {t}) AS {n}" for n, t in forms])
+    moved = said.selectExpr(*[n if n in said.columns else f"CAST(NULL AS {t}) AS {n}" for n, t in forms])
     return in_one(tried.unionAll(moved), _best, _BEST).mapInArrow(_explaining, _BEST)
 
 
-def _moved_of(rows: pa.Table) -> pa.RecordBatch:
-    """The tables that have a key in several partitions, in the form of what is tried."""
+def _moved(events: DataFrame) -> DataFrame:
+    """The tables that have a key in several partitions."""
+    keyed = events.where("kind = 'row'").transform(with_hashes, KEYS).where("key_hash IS NOT NULL")
+    lie = keyed.groupBy(*_TABLE, "key_hash").agg(F.min("partition").alias("low"), F.max("partition").alias("high"))
+    return lie.where("low < high").select(*_TABLE).distinct()
+
+
+def _moved_of(rows: pa.Table) -> set[Table]:
+    """:func:`_moved` of row changes in memory."""
     each = rows.filter(pc.is_valid(rows["key_hash"])).group_by([*_TABLE, "key_hash"])
     lie = each.aggregate([("partition", "min"), ("partition", "max")])
-    tables = lie.filter(pc.less(lie["partition_min"], lie["partition_max"])).select(_TABLE)
-    named = [t | {"moved": True} for t in tables.group_by(list(_TABLE)).aggregate([]).to_pylist()]
-    return pa.RecordBatch.from_pylist(named, schema=arrow_of(_TRIED))
+    return _tables(lie.filter(pc.less(lie["partition_min"], lie["partition_max"])))
 
 
-def _rule_of(rules: pa.Table) -> dict[tuple[Any, ...], tuple[str, int]]:
+def _tables(rows: pa.Table) -> set[Table]:
+    each = rows.select(_TABLE).group_by(list(_TABLE)).aggregate([])
+    return {tuple(r[c] for c in _TABLE) for r in each.to_pylist()}
+
+
+def _rule_of(rules: pa.Table) -> dict[Table, tuple[str, int]]:
     """The rule of each table that has one, and how many partitions it counts."""
     known = rules.filter(pc.is_valid(rules["rule"])).to_pylist()
     return {tuple(r[c] for c in _TABLE): (r["rule"], r["partitions"]) for r in known}
@@ -265,8 +303,9 @@ def _by_layout(rows: pa.Table, *more: str) -> Iterator[pa.Table]:
     """Rows of one table, partition count and layout together."""
     group = grouped(rows, (*_TABLE, "layout", "partitions", *more))[1]
     order = np.argsort(group, kind="stable")
+    together = rows.take(pa.array(order)).combine_chunks()
     for part in runs(group[order]):
-        yield rows.take(pa.array(order[part])).combine_chunks()
+        yield together[part]
 
 
 def _fits(rows: pa.Table, *, more: int) -> Iterator[dict[str, Any]]:
@@ -436,7 +475,7 @@ def _sentence(r: dict[str, Any]) -> str | None:
     )
 
 
-def _misplaced(rule_of: Mapping[tuple[Any, ...], tuple[str, int]] | None = None) -> Kernel:
+def _misplaced(rule_of: Mapping[Table, tuple[str, int]] | None = None) -> Kernel:
     """Events that lie elsewhere than the rule of their table puts them; by default it stands beside them, ``_rule``."""
 
     def run(batches: Batches) -> Batches:
