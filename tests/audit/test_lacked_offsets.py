@@ -45,7 +45,7 @@ MOVED = [
 RESTARTED = [row(0, 0, 1, key="2"), row(0, 1, 5), row(0, 2, 2), row(0, 3, 5)]
 DDL_AGAIN = [mark(0, 0, 1), ddl(0, 1, 5), row(0, 2, 2), ddl(0, 3, 5), row(0, 4, 6)]
 TWO_WATERMARKS = [*(mark(0, o, o) for o in range(6)), *(mark(1, o, ts) for o, ts in enumerate((0, 1, 4, 5)))]
-NO_WATERMARK = [*(mark(0, o, o) for o in range(6)), row(1, 0, 1), row(1, 1, 3, key="2")]
+NO_WATERMARK = [*(mark(0, o, o) for o in range(6)), row(1, 0, 1), row(1, 1, 5, key="2"), ddl(1, 2, 2)]
 DDL_LOST = [*(mark(0, 0, 1), ddl(0, 1, 4), ddl(0, 2, 5, table="b"), ddl(0, 3, 6), mark(0, 4, 7), mark(0, 5, 9)), *(
     mark(1, 0, 1), ddl(1, 1, 4), ddl(1, 2, 6), mark(1, 3, 7), mark(1, 4, 9))]  # fmt: skip
 DDL_LATE = [ddl(0, 0, 1, table="c"), mark(0, 1, 2), mark(0, 2, 9), ddl(0, 3, 5), mark(0, 4, 12)]

@@ -18,7 +18,7 @@ import numpy as np
 from ticdc_lab.audit.findings import ERROR, WARNING, RowFindings, Texts, chosen, sentence, uncovered
 from ticdc_lab.audit.history import IS_GONE, IS_THERE, Suspects
 from ticdc_lab.audit.marks import BEGIN, END, Event, Home, Stated, offset_of
-from ticdc_lab.events.arrays import Bools, Ints, runs
+from ticdc_lab.events.arrays import NO_TS, Bools, Ints, runs
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.tso import physical_ms
 
@@ -140,8 +140,8 @@ def first_appearances_are_ordered(s: Suspects) -> RowFindings:
     """MQ design, constraint 1.3: the first appearances of a row's changes rise in commit_ts (per row, not across rows).
 
     Inside a partition: no dispatch rule explains what breaks it. A warning where the partition was recorded only from
-    later on, or lacks offsets before, and the newer change comes again: a restart sends both again, and the other may
-    have been sent before.
+    later on, or lacks offsets before, and the newer change comes again, or may behind the last watermark: a restart
+    sends both again, and the other may have been sent before.
     """
     by = np.flatnonzero(s.keyed & (s.late >= 0))
     message = sentence("the change first appears after the row's newer change of commit_ts ", s.c.commit_ts[by])
@@ -185,7 +185,8 @@ def nothing_below_ddl(s: Suspects) -> RowFindings:
     """MQ design, constraint 2.3: no change of a table with a commit_ts below a DDL that blocks it follows the DDL.
 
     A repeat is a warning: a restart sends again what was sent before the DDL (constraint 1.2). So is what may be one:
-    its partition was recorded only from later on, or lacks offsets before, and the DDL comes again, too.
+    its partition was recorded only from later on, or lacks offsets before, and the DDL comes again, too, or may behind
+    the last watermark.
     """
     marks = s.promises.ddl
     at = np.flatnonzero(s.ddl >= 0)
@@ -234,9 +235,9 @@ def resolved_events_on_all_partitions(log: Stated) -> Iterator[Event]:
     """MQ design, constraint 2.4: resolved events are broadcast to all partitions of a topic.
 
     Errors: a partition without any watermark while another has one, and values that a partition lacks between its first
-    and last. Warnings: a partition whose watermarks start later or end earlier than the topic's, as in a recording that
-    was cut, as many values as it lacks offsets where they belong, and a topic without any. A partition without any
-    event cannot be seen.
+    and last. Warnings: a partition whose watermarks start later or end earlier than the topic's, or of which too little
+    was recorded to have one, as in a recording that was cut, as many values as it lacks offsets where they belong, and
+    a topic without any. A partition without any event cannot be seen.
     """
     for homes in log.topics.values():
         yield from _gaps_by_era(homes)
@@ -261,10 +262,11 @@ def ddl_events_on_all_partitions(log: Stated) -> Iterator[Event]:
         seen = {d["partition"] for d in same}
         of = [h for h in (home.within(era) for home in topics[witness["topic"]]) if h is not None]
         only_0 = [h for h in of if h.partition == 0] or [Home(of[0].topic, 0)]
-        behind = {homes[d["topic"], d["partition"]].stated_before(offset_of(d)) for d in same}
+        sent = [(d, homes[d["topic"], d["partition"]]) for d in same]
         for home in only_0 if log.ddl_in_partition_0_only else of:
             if home.partition not in seen:
-                yield _lost_ddl(home, witness, [ts for ts in behind if home.covers(witness, behind=ts)])
+                behind = {of.stated_before(offset_of(d)) for d, of in sent if home.covers(d, of=of)}
+                yield _lost_ddl(home, witness, behind)
 
 
 @of_log("当 Kafka Partition ResolvedTS = DDL FinishedTS 时，向所有 partition 广播 DDL Event", "commit_ts", "watermarks")
@@ -285,7 +287,7 @@ def ddl_events_are_in_time(log: Stated) -> Iterator[Event]:
             mark, again = home.event(i), same in seen
             said = f"{'a DDL delivered again' if again else 'a DDL'} below resolved_ts {mark['commit_ts']} follows it"
             where = {c: d[c] for c in (*_SHOWN, "seq")}
-            maybe = not again and home.whole_from(mark["offset"]).lacks(d["commit_ts"], d["commit_ts"])
+            maybe = not again and home.lacking_before(mark["offset"]).lacks(d["commit_ts"], d["commit_ts"])
             severity = WARNING if again or maybe else ERROR
             unless = _SENT_BEFORE if maybe else ""
             message = f"{said}{unless}: {_beginning(d)}"
@@ -397,7 +399,7 @@ def _delivery(s: Suspects, at: Ints) -> Texts:
     return np.where(s.first[at], "a change", "a change delivered again")
 
 
-def _lost_ddl(home: Home, witness: Event, behind: list[int]) -> Event:
+def _lost_ddl(home: Home, witness: Event, behind: set[int]) -> Event:
     """The finding; ``behind`` which watermarks those deliveries stand that the recording of the partition covers."""
     said = f"{home.words} lacks the DDL that partition {witness['partition']} holds: {_beginning(witness)}"
     where = {"table": _table(witness), "commit_ts": witness["commit_ts"], "partition": home.partition}
@@ -463,10 +465,19 @@ def _gaps(homes: list[Home]) -> Iterator[Event]:
             yield _gap(home, several, first, dict(zip(_SHOWN, shown, strict=True)), following, lacked=lacked)
 
 
+AHEAD = 4
+"""By how many watermarks rows may go before their own; a partition of which more was recorded should have had one."""
+
+
 def _due(home: Home, values: Ints) -> int:
-    """How many of the topic's watermarks a partition without any must have had, at least."""
+    """How many of the topic's watermarks a partition without any must have had, at least: those below a DDL that it
+    has, and those between its events but for :data:`AHEAD`.
+    """
+    ddl = [int(d["commit_ts"]) for d in home.ddl] or [NO_TS]
+    begin = NO_TS if home.has_begun else ddl[0]
     low, high = home.first_ts, home.last_ts
-    return max(1, 0 if low is None or high is None else int(((low <= values) & (values < high)).sum()))
+    between = 0 if low is None or high is None else int(((low <= values) & (values < high)).sum())
+    return max(int(((begin < values) & (values < max(ddl))).sum()), between - AHEAD)
 
 
 def _gap(home: Home, several: str, first: int, witness: Event, following: Event | None, *, lacked: bool) -> Event:
@@ -477,6 +488,7 @@ def _gap(home: Home, several: str, first: int, witness: Event, following: Event 
     severity, unless = (WARNING, f"; {_LACKED}") if lacked else (ERROR, "")
     if not len(home.ts):
         said, where = "has events but no watermark at all", where | {"offset": home.first_offset}
+        unless = unless if not lacked or len(home.gaps[0]) else "; the recording of that partition may hold too little"
         return _finding(severity, f"{home.words} {said}{unless}", home.topic, [witness], **where)
     if following is not None and first > home.ts.min():
         said = f"lacks {several} that other partitions state{unless}"

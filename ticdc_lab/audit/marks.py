@@ -51,7 +51,7 @@ def log_marks(
     """
 
     def pickled(batches: Batches) -> Batches:
-        facts = LogFacts.read(pa.Table.from_batches(batches, schema=ARROW), firsts=firsts).seen_in(sample)
+        facts = LogFacts.read(pa.Table.from_batches(batches, schema=ARROW), firsts=firsts).without_offsets_of(sample)
         both = [pickle.dumps(value, protocol=5) for value in (facts, Promises.read(facts, protocol=protocol))]
         yield pa.RecordBatch.from_arrays([pa.array([v], pa.binary()) for v in both], ["facts", "promises"])
 
@@ -240,7 +240,9 @@ class Recorded:
     is_late: Bools
     """Its own partition was recorded only from later on."""
     lacked: dict[int, tuple[Ints, Ints]]
-    """By home the first of each stretch of offsets that it lacks, and the greatest watermark before."""
+    """By home the first of each stretch of offsets that it lacks, all behind its last ones among them, and the greatest
+    watermark before.
+    """
 
     @classmethod
     def read(cls, facts: LogFacts, places: Facts, homes: dict[Place, int], ddl: Facts, *, protocol: str) -> Self:
@@ -261,7 +263,7 @@ class Recorded:
             ddl=Unrecorded.read((i, e.ddl_stretches()) for i, e in zeroth),
             is_part=np.array([p["topic"] in parts for p in places], dtype=bool),
             is_late=np.array([extents[p["topic"], p["partition"]].since != NO_TS for p in places], dtype=bool),
-            lacked={homes[home]: (e.lacked, e.above) for home, e in extents.items() if home in homes and len(e.lacked)},
+            lacked={homes[home]: e.lacked_to_the_end() for home, e in extents.items() if home in homes},
         )
 
     def all_between(self, place: Ints, mark: Ints, high: Ints) -> Bools:
@@ -293,6 +295,8 @@ class _Extent:
     since: int = NO_TS
     ddl_since: int = _ALWAYS
     until: int = NO_TS
+    stated: int = NO_TS
+    """Its greatest watermark."""
     lacked: Ints = field(default_factory=lambda: _none())
     """The first of each stretch of offsets that it lacks."""
     above: Ints = field(default_factory=lambda: _none())
@@ -308,6 +312,10 @@ class _Extent:
         """The same of its DDL: one is sent where the watermark is its commit_ts; the first that is there is known."""
         since = self.ddl_since - 1 if self.ddl_since != NO_TS else NO_TS
         return self._with_edges(since, np.maximum(self.above, NO_TS + 1) - 1)
+
+    def lacked_to_the_end(self) -> tuple[Ints, Ints]:
+        """As of :class:`Recorded`."""
+        return np.append(self.lacked, END - 1), np.append(self.above, self.stated)
 
     def _with_edges(self, since: int, above: Ints) -> Ints:
         edges = [(NO_TS, since)] if since != NO_TS else []
@@ -335,7 +343,8 @@ def _extents_of_homes(facts: LogFacts, ddl: Facts) -> dict[Place, _Extent]:
             # rows come in no order of commit_ts, so the first of them tells nothing
             extent.ddl_since = min([extent.since, *(int(d["commit_ts"]) for d in of_home.get(home, [])[:1])])
         # without a watermark nothing is promised: up to its last event it is taken as whole
-        extent.until = int(ts.max()) if len(ts) else extent.until if extent.until != NO_TS else _ALWAYS
+        extent.stated = int(ts.max(initial=NO_TS))
+        extent.until = extent.stated if len(ts) else extent.until if extent.until != NO_TS else _ALWAYS
         if home in lacked:
             extent.lacked = lacked[home][0]
             extent.above, extent.below = stated_around(extent.lacked, marks.offset[own], ts)
@@ -567,6 +576,11 @@ class Home:
     """It is what stands before one, up to that."""
 
     @property
+    def has_begun(self) -> bool:
+        """Nothing of it, or of its part of an era, was sent before what was recorded."""
+        return self.in_era or is_first(self.first_offset or 0)
+
+    @property
     def words(self) -> str:
         """What it is called."""
         return f"partition {self.partition} of topic {self.topic}"
@@ -608,28 +622,32 @@ class Home:
             known = [v for v in (getattr(self, name), value) if v is not None]
             setattr(self, name, best(known, default=None))
 
-    def covers(self, ddl: Event, *, behind: int) -> bool:
+    def covers(self, ddl: Event, *, of: Home) -> bool:
         """Whether its recording reaches from before a DDL to behind it; not where nothing of it was recorded.
 
         Parameters
         ----------
         ddl
             As another partition holds it, delivered once: another delivery is another question.
-        behind
-            The greatest watermark before it there: when that was sent, all below it had reached every partition. DDL
-            come in order, and no watermark above one before it; rows and lower watermarks tell nothing. One of the
-            same commit_ts and table is this one, with another text.
+        of
+            That partition. When the greatest watermark before it there was sent, all below had reached every partition;
+            no watermark above a DDL comes before it, and rows and lower watermarks tell nothing. A DDL tells what comes
+            before it in both partitions, and only if it is an older one: a restart sends some again, and not all come
+            in order. One of the same commit_ts and table is this one, with another text.
         """
         ts, first, offset, last = ddl["commit_ts"], self.first_ts, self.first_offset or 0, self.last_ts
         if not self.is_there:
             return False
-        if not len(self.ts):
+        if not len(self.ts) and not len(of.ts):
             later = not is_first(offset) and first is not None and first > ts
             return not (later or (last is not None and last < ts))
-        begun = self.in_era or is_first(offset) or bool(self.ts[0] < behind)
-        begun = begun or any(d["commit_ts"] < ts or _is_of(d, ddl) for d in self.ddl[:1])
-        reached = self.ends_era or bool(self.ts.max() > max(ts, behind))
-        return begun and (reached or any(d["commit_ts"] > ts or _is_of(d, ddl) for d in self.ddl[-1:]))
+        at, behind = offset_of(ddl), of.stated_before(offset_of(ddl))
+        older = [d for d in of.ddl if offset_of(d) < at and d["commit_ts"] < ts]
+        newer = [d for d in of.ddl if offset_of(d) > at and d["commit_ts"] > ts]
+        begun = self.has_begun or bool((self.ts[:1] < behind).any())
+        begun = begun or any(_is_of(d, other) for d in self.ddl[:1] for other in (*older, ddl))
+        reached = self.ends_era or bool((self.ts > max(ts, behind)).any())
+        return begun and (reached or any(_is_of(d, other) for d in self.ddl[-1:] for other in (*newer, ddl)))
 
     def lacks(self, low: int, high: int) -> bool:
         """Whether it lacks offsets at which something may lie that follows one watermark and none above another."""
@@ -642,8 +660,8 @@ class Home:
         own = (first > low) & (first < high)
         return int((last - first + 1)[own].sum())
 
-    def whole_from(self, offset: int) -> Home:
-        """What it is where no offset is lacked behind one."""
+    def lacking_before(self, offset: int) -> Home:
+        """The same if it lacked offsets before one alone."""
         first, last = self.gaps
         own = first < offset
         return replace(self, gaps=(first[own], last[own]))

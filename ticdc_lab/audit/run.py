@@ -265,7 +265,7 @@ def audit_table(
         raise ContractError.from_missing_and_available(missing, events.column_names, frame="events")
     names = _chosen(checks, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample))
     of_rows, of_log = _apart(names)
-    facts = LogFacts.of(events).seen_in(sample)
+    facts = LogFacts.of(events).without_offsets_of(sample)
     found = list(batches_of(_of_log(of_log, Stated.read(facts, protocol=protocol)), at_once=AT_ONCE))
     if of_rows:
         promises = Promises.read(facts, protocol=protocol)

@@ -168,8 +168,8 @@ class LogFacts:
             firsts={} if firsts is None else firsts,
         )
 
-    def seen_in(self, sample: Sample | None) -> Self:
-        """The same where only a sample was seen: which offsets of the log are there is not known then."""
+    def without_offsets_of(self, sample: Sample | None) -> Self:
+        """The same without the offsets that a sample alone shows: which are there of the whole log it does not tell."""
         return self if sample is None or sample.is_whole else replace(self, offsets=self.offsets.slice(0, 0))
 
     @classmethod

@@ -246,7 +246,7 @@ class ChangeLog:
                 parts = self._gathered_parts()
                 gathered = pa.concat_tables(parts) if parts else self.events.transform(log_facts).toArrow()
             facts = LogFacts.read(gathered, firsts=self.firsts)
-            self._facts.append(facts if parts else facts.seen_in(self.sample))
+            self._facts.append(facts if parts else facts.without_offsets_of(self.sample))
         return self._facts[0]
 
     def _gathered_parts(self, fact: str = "") -> list[pa.Table]:
