@@ -193,7 +193,7 @@ def seen(samples: Sequence[Sample]) -> SeenRun:
     return SeenRun(watermarks(samples), queues(samples), flow(samples), regions(samples))
 
 
-def without_offsets_of(snapshots: Snapshots, *, rule: str = BASE) -> SeenRun:
+def seen_in(snapshots: Snapshots, *, rule: str = BASE) -> SeenRun:
     """Give the tables of a run under a rule (of :data:`ticdc_lab.simulate.pipeline.settings.RULES`)."""
     return seen([sample(time_us, states, rule=rule) for time_us, states in snapshots])
 
