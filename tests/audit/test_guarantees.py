@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from conftest import events_frame
+from test_admin_events import admin
 from tiny_logs import ddl, found, mark, row
 
 from ticdc_lab.audit import GUARANTEES, audit, checks_possible
@@ -262,6 +263,22 @@ def test_order_inside_a_partition_has_no_cause(spark):
     frame = events_frame(spark, events).transform(audit, protocol="open-protocol", causes=causes)
     (late,) = frame.where("guarantee = 'first_appearances_are_ordered'").collect()
     assert (late.severity, "because" in late.message) == ("error", False)
+
+
+@pytest.mark.parametrize("lacks", ["offset", "seq"])
+def test_what_has_no_place_stands_first_and_a_log_may_be_empty(lacks):
+    """Neither is a failure."""
+    log = [ddl(0, 0, 5), ddl(0, 1, 6), admin(0, 2, 2), row(0, 3, 2), mark(0, 4, 9)]
+    bare = [e | ({lacks: None} if e["kind"] in ("ddl", "admin") else {}) for e in log]
+    assert {f[0][0] for f in found(bare)} == {f[0][0] for f in found(log)} > {"nothing_below_ddl"}
+    assert found([]) == []
+
+
+@pytest.mark.parametrize("event", [row(0, 0, 1), mark(0, 0, 1), ddl(0, 0, 1)])
+def test_an_event_without_partition_is_refused_in_words(event):
+    """All that TiCDC guarantees is of partitions."""
+    with pytest.raises(ContractError, match="have no partition"):
+        found([row(0, 1, 2), event | {"partition": None}])
 
 
 def test_explained_moves_do_not_push_errors_out(spark):

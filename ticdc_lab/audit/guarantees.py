@@ -261,7 +261,7 @@ def ddl_events_on_all_partitions(log: Stated) -> Iterator[Event]:
         witness = min(same, key=lambda d: (d["partition"], offset_of(d)))
         seen = {d["partition"] for d in same}
         of = [h for h in (home.within(era) for home in topics[witness["topic"]]) if h is not None]
-        only_0 = [h for h in of if h.partition == 0] or [Home(of[0].topic, 0)]
+        only_0 = [h for h in of if h.partition == 0] or [Home(witness["topic"], 0)]
         sent = [(d, homes[d["topic"], d["partition"]]) for d in same]
         for home in only_0 if log.ddl_in_partition_0_only else of:
             if home.partition not in seen:
@@ -281,7 +281,7 @@ def ddl_events_are_in_time(log: Stated) -> Iterator[Event]:
     for d in sorted(log.ddl, key=lambda d: (d["topic"], d["partition"], offset_of(d), d["seq"])):
         home = of[d["topic"], d["partition"]]
         same = tuple(d[c] for c in ("topic", "partition", "commit_ts", "schema_name", "table_name", "query"))
-        before = int(np.searchsorted(home.offset, d["offset"]))
+        before = int(np.searchsorted(home.offset, offset_of(d)))
         i = int(np.argmax(home.ts[:before])) if before else 0
         if before and home.ts[i] > d["commit_ts"]:
             mark, again = home.event(i), same in seen

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from ticdc_lab.engine.shuffle import Batches, in_one, is_sent
+from ticdc_lab.errors import ContractError
 from ticdc_lab.events import is_first, is_in_file
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, runs
 from ticdc_lab.events.sample import Sample
@@ -417,6 +418,7 @@ class Promises:
     @classmethod
     def read(cls, facts: LogFacts, *, protocol: str) -> Self:
         """Gather them from the log's facts."""
+        require_partitions(facts)
         places: Facts = _extents(facts.of_kind("row")).sort_by("place").to_pylist()
         homes = {(p["topic"], p["partition"]): 0 for p in places}
         homes = {home: i for i, home in enumerate(homes)}
@@ -438,6 +440,15 @@ class Promises:
             recorded=Recorded.read(facts, places, homes, ddl, protocol=protocol),
             table=_ints(tables[name] for name in names),
             table_ddl=_table_ddl(ddl, tables),
+        )
+
+
+def require_partitions(facts: LogFacts) -> None:
+    """Raise :class:`ContractError` if an event lies in none."""
+    if any(partition is None for _, partition in facts.homes):
+        raise ContractError(
+            "Some events have no partition; expected one for each, as what TiCDC guarantees is the order in each.",
+            hint="Fill `partition`: 0 where the log has but one.",
         )
 
 
@@ -476,10 +487,10 @@ def admin_events(facts: LogFacts) -> dict[tuple[str, int], Facts]:
     first: dict[tuple[str, int], int] = {}
     for p in facts.places.select(["topic", "partition", "offset"]).to_pylist() if facts.admin.num_rows else ():
         place = (p["topic"], p["partition"])
-        first[place] = min(first.get(place, p["offset"]), p["offset"])
+        first[place] = min(first.get(place, offset_of(p)), offset_of(p))
     found: dict[tuple[str, int], Facts] = {}
     for e in facts.admin.to_pylist():
-        own = e | {"partition_count": e["partition_count"] or 0}
+        own = e | {"partition_count": e["partition_count"] or 0, "offset": offset_of(e)}
         found.setdefault((e["topic"], e["partition"]), []).append(own)
     for topic in {t for t, _ in found}:
         said = [e["partition_count"] for e in max((own for (t, _), own in found.items() if t == topic), key=len)]
@@ -697,6 +708,7 @@ class Stated:
     @classmethod
     def read(cls, facts: LogFacts, *, protocol: str, twice: Sequence[Twice] = ()) -> Stated:
         """From the log's facts."""
+        require_partitions(facts)
         ddl = dated_ddl(facts)
         return cls(_homes(facts, ddl), ddl, protocol in DDL_IN_PARTITION_0_ONLY, twice)
 

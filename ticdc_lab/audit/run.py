@@ -419,7 +419,7 @@ def _keys_in(found: pa.Table, events: pa.Table) -> Keys:
     """The keys of the rows that are found, from a table of events."""
     if not {"columns", "before"} <= set(events.column_names):
         return {}
-    numbered = events.select(POSITION).append_column("at", pa.array(range(events.num_rows)))
+    numbered = events.select(POSITION).append_column("at", pa.array(range(events.num_rows), pa.int64()))
     of_rows = numbered.filter(pc.equal(events["kind"], "row"))
     at = of_rows.join(_places(found), list(POSITION), join_type="inner")["at"]
     return _by_place((e, _key_of(e)) for e in events.select([*POSITION, "columns", "before"]).take(at).to_pylist())

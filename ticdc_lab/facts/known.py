@@ -153,7 +153,7 @@ class LogFacts:
         """Those that :func:`ticdc_lab.facts.gathering.log_facts` gathered, in any order and any number of parts."""
         places = sum_places(_of(facts, "place")).drop_columns(["fact"]).sort_by([(c, "ascending") for c in PLACE])
         homes = _homes(places)
-        ddl = _of(facts, "ddl").select([*_EVENT, "schema_name", "table_name", "query", "ddl_type"]).sort_by(_IN_PLACE)
+        ddl = _in_order(facts, "ddl", "schema_name", "table_name", "query", "ddl_type")
         named = zip(*[ddl[c].to_pylist() for c in ("schema_name", "table_name", "query")], strict=True)
         blocked = [[{"schema": s, "table": t} for s, t in blocked_tables(*name)] for name in named]
         return cls(
@@ -161,7 +161,7 @@ class LogFacts:
             watermarks=_watermarks(_of(facts, "watermark"), homes),
             places=places,
             ddl=ddl.append_column("blocked", pa.array(blocked, BLOCKED)),
-            admin=_of(facts, "admin").select([*_EVENT, "partition_count"]).sort_by(_IN_PLACE),
+            admin=_in_order(facts, "admin", "partition_count"),
             offsets=ordered_offsets(
                 [_of(facts, LEFT_OUT if LEFT_OUT in facts["fact"].unique().to_pylist() else "offsets")]
             ),
@@ -206,6 +206,13 @@ def ordered_offsets(parts: Sequence[pa.Table]) -> pa.Table:
 
 def _of(facts: pa.Table, fact: str) -> pa.Table:
     return facts.filter(pc.equal(facts["fact"], fact))
+
+
+def _in_order(facts: pa.Table, fact: str, *names: str) -> pa.Table:
+    """Events of one kind; the first of its message has seq 0, and so has one without."""
+    found = _of(facts, fact).select([*_EVENT, *names])
+    seq = found.column_names.index("seq")
+    return found.set_column(seq, found.field(seq), pc.fill_null(found["seq"], 0)).sort_by(_IN_PLACE)
 
 
 def _homes(places: pa.Table) -> tuple[Home, ...]:
