@@ -51,7 +51,8 @@ def unseen(log_of, name: str, kinds, seeds) -> list[str]:
 
 def expected_of_a_copy(fault: PlantedFault, log: FaultLog) -> tuple[Expected, ...]:
     """What the audit says of a copy: its offsets begin above 0, as if recorded from behind a first DDL that is lost."""
-    doubtful = fault.kind == "ddl_missing" and fault.commit_ts == min(d["commit_ts"] for d in log.ddl)
+    of = sorted((d["offset"], d["commit_ts"]) for d in log.ddl if d["partition"] == fault.partition)
+    doubtful = fault.kind == "ddl_missing" and fault.commit_ts <= of[0][1]
     return tuple(replace(e, severity="warning") for e in fault.expected) if doubtful else fault.expected
 
 

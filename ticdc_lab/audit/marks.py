@@ -644,11 +644,11 @@ class Home:
             That partition. When the greatest watermark before it there was sent, all below had reached every partition;
             no watermark above a DDL comes before it, and rows and lower watermarks tell nothing. A DDL tells what comes
             before it in both partitions, and only if it is an older one: a restart sends some again, and not all come
-            in order. One of the same commit_ts and table is this one, with another text.
+            in order. One of the same commit_ts and table is this one, with another text, so it reaches there.
         """
         ts, first, offset, last = ddl["commit_ts"], self.first_ts, self.first_offset or 0, self.last_ts
-        if not self.is_there:
-            return False
+        if not self.is_there or any(_is_of(d, ddl) for d in self.ddl):
+            return self.is_there
         if not len(self.ts) and not len(of.ts):
             later = not is_first(offset) and first is not None and first > ts
             return not (later or (last is not None and last < ts))
@@ -656,9 +656,9 @@ class Home:
         older = [d for d in of.ddl if offset_of(d) < at and d["commit_ts"] < ts]
         newer = [d for d in of.ddl if offset_of(d) > at and d["commit_ts"] > ts]
         begun = self.has_begun or bool((self.ts[:1] < behind).any())
-        begun = begun or any(_is_of(d, other) for d in self.ddl[:1] for other in (*older, ddl))
+        begun = begun or any(_is_of(d, other) for d in self.ddl[:1] for other in older)
         reached = self.ends_era or bool((self.ts > max(ts, behind)).any())
-        return begun and (reached or any(_is_of(d, other) for d in self.ddl[-1:] for other in (*newer, ddl)))
+        return begun and (reached or any(_is_of(d, other) for d in self.ddl[-1:] for other in newer))
 
     def lacks(self, low: int, high: int) -> bool:
         """Whether it lacks offsets at which something may lie that follows one watermark and none above another."""
