@@ -39,11 +39,18 @@ def test_a_run_of_watermarks_that_a_partition_lacks_is_one_finding():
     ]
 
 
-def test_a_partition_without_any_watermark_is_an_error():
-    """It has events, so the broadcast must have reached it."""
+def test_a_partition_without_any_watermark_is_an_error_where_one_is_due():
+    """Where more than rows may go ahead lie between its events, or one below its DDL: else it may have been cut."""
     name = "resolved_events_on_all_partitions"
-    events = [mark(0, 1, 1), mark(0, 2, 2), row(1, 7, 1)]
-    assert found(events, name) == [((name, "error", None, None, 1, 1, 7), [(0, 1, 1)])]
+    events = [*[mark(0, i, i) for i in range(1, 9)], row(1, 7, 1)]
+    for more, severity in (
+        ([], "warning"),
+        ([row(1, 8, 5)], "warning"),
+        ([row(1, 8, 6)], "error"),
+        ([ddl(1, 8, 3), ddl(1, 9, 4)], "warning"),
+        ([ddl(1, 8, 3), ddl(1, 9, 5)], "error"),
+    ):
+        assert found([*events, *more], name) == [((name, severity, None, None, 1, 1, 7), [(0, 1, 1)])]
 
 
 def test_recordings_that_start_or_end_apart_are_warnings():
