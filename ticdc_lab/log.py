@@ -36,7 +36,6 @@ from ticdc_lab.answers.summary import (
     small,
 )
 from ticdc_lab.audit import MAX_PER_GUARANTEE, places_of
-from ticdc_lab.audit.run import CHAIN
 from ticdc_lab.codecs.values import binary_text
 from ticdc_lab.consumer.log import excerpt
 from ticdc_lab.consumer.replay_plan import TRANSACTION
@@ -357,7 +356,7 @@ class Log:
             Where the new log's events go, as of :func:`ticdc_lab.encode.export.write`; by default nowhere.
         """
         from ticdc_lab.encode.export import write
-        from ticdc_lab.repartition import Timing, as_recorded, cost_of, examined, expand, rule_of
+        from ticdc_lab.repartition import Timing, cost_of, examined, expand, rule_of
 
         for n in (after, before):
             if n is not None:
@@ -375,11 +374,13 @@ class Log:
         change = change.kept(str(place))
         if out:
             write(change.events.repartition(1).sortWithinPartitions("topic", "partition", "offset"), out)
-        sample = self.change_log.sample
-        found = {part: small(f) for part, f in examined(change, protocol=self.protocol, sample=sample).items()}
-        if any((f["guarantee"] == CHAIN).any() for f in found.values()):
-            recorded = findings_of(self.change_log, most=MAX_PER_GUARANTEE)
-            found = {part: as_recorded(f, recorded) for part, f in found.items()}
+
+        def recorded() -> list[dict[str, Any]]:
+            own: list[dict[str, Any]] = findings_of(self.change_log, most=MAX_PER_GUARANTEE).to_dict("records")
+            return own
+
+        told = examined(change, protocol=self.protocol, sample=self.change_log.sample, recorded=recorded)
+        found = {part: exact(f) for part, f in told.items()}
         return answers.expansion(change, cost_of(change), found)
 
     def consumers(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ticdc_lab.repartition.compare import as_recorded, compared, consumed, consumer_findings, examined, writes
+from ticdc_lab.repartition.compare import compared, consumed, consumer_findings, examined, writes
 from ticdc_lab.repartition.cost import Cost, cost_of, staying_share
 from ticdc_lab.repartition.expand import Expansion, expand, rule_of, rules_recorded
 from ticdc_lab.repartition.plan import PROCEDURES, PartitionPlan, Processor, Timing
@@ -14,7 +14,6 @@ __all__ = [
     "PartitionPlan",
     "Processor",
     "Timing",
-    "as_recorded",
     "compared",
     "consumed",
     "consumer_findings",

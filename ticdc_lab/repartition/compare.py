@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit import audit
 from ticdc_lab.audit.run import CHAIN
 from ticdc_lab.codecs.keys import with_keys
+from ticdc_lab.dispatch.infer import move_causes
 from ticdc_lab.dispatch.rules import EVERYTHING, Rule
 from ticdc_lab.dispatch.topics import TableFilter
 from ticdc_lab.events import PARTITION, POSITION
@@ -284,9 +286,16 @@ def _first_of_each(log: DataFrame) -> DataFrame:
 
 _CAUSES = "schema_name string, table_name string, cause string"
 
+Findings = Iterable[Mapping[str, Any]]
 
-def examined(expansion: Expansion, *, protocol: str, sample: Sample | None = None) -> dict[str, DataFrame]:
+
+def examined(
+    expansion: Expansion, *, protocol: str, sample: Sample | None = None, recorded: Callable[[], Findings] | None = None
+) -> dict[str, pa.Table]:
     """Findings by part of the log: :data:`ticdc_lab.events.schema.FINDINGS` each.
+
+    Of what was not recorded the new log tells nothing, as its offsets close up: a broken chain that the recorded one
+    has, too, is as severe as there, in its words.
 
     Parameters
     ----------
@@ -295,6 +304,9 @@ def examined(expansion: Expansion, *, protocol: str, sample: Sample | None = Non
         (:meth:`ticdc_lab.repartition.expand.Expansion.kept`).
     protocol, sample
         As for :func:`ticdc_lab.audit.audit`.
+    recorded
+        Gives the findings of the recorded log, as far as they are about chains; asked where a chain is broken. By
+        default it is audited.
 
     Returns
     -------
@@ -308,35 +320,33 @@ def examined(expansion: Expansion, *, protocol: str, sample: Sample | None = Non
     if expansion.plan.admin_ms is not None:
         parts = {"before": log.where("alignment = 0"), "after": log.where("alignment = 1")} | parts
     causes = causes_of(expansion)
-    found = {
-        name: part.transform(audit, protocol=protocol, causes=causes, sample=sample) for name, part in parts.items()
-    }
-    return found | {"consumer": consumer_findings(log)}
+    audited = {n: part.transform(audit, protocol=protocol, causes=causes, sample=sample) for n, part in parts.items()}
+    found = {name: f.toArrow() for name, f in (audited | {"consumer": consumer_findings(log)}).items()}
+    if not any(CHAIN in f["guarantee"].unique().to_pylist() for f in found.values()):
+        return found
+
+    def of_chains() -> Findings:
+        old = expansion.recorded
+        how = {"causes": old.transform(move_causes), "checks": [CHAIN], "sample": sample}
+        told: Findings = old.transform(audit, protocol=protocol, **how).toArrow().to_pylist()
+        return told
+
+    known = {_chain(f): f for f in (recorded or of_chains)() if f["guarantee"] == CHAIN}
+    return {name: _as_recorded(f, known) for name, f in found.items()}
 
 
-def as_recorded(found: pd.DataFrame, recorded: pd.DataFrame) -> pd.DataFrame:
-    """Findings of a new log; a broken chain that the recorded one has, too, is as severe as there, in its words.
-
-    What was not recorded is not in the new log either, of which nothing tells it.
-
-    Parameters
-    ----------
-    found
-        :data:`ticdc_lab.events.schema.FINDINGS` of the new log.
-    recorded
-        The same of the recorded one.
-    """
-    known = {_chain(f): (f.severity, f.message) for f in recorded.itertuples() if f.guarantee == CHAIN}
-    of_each = [known.get(_chain(f), (f.severity, f.message)) for f in found.itertuples()]
-    own = found["guarantee"] == CHAIN
-    told = pd.DataFrame(of_each, index=found.index, columns=["severity", "message"])
-    return found.assign(**{c: found[c].where(~own, told[c]) for c in told.columns})
+def _as_recorded(found: pa.Table, known: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> pa.Table:
+    """Findings of a new log, of which broken chains are said as those known of the recorded one."""
+    said = ("severity", "message")
+    told = [known.get(_chain(f), f) if f["guarantee"] == CHAIN else f for f in found.to_pylist()]
+    columns = {c: pa.array([f[c] for f in told], pa.string()) if c in said else found[c] for c in found.column_names}
+    return pa.table(columns)
 
 
-def _chain(finding: Any) -> tuple[Any, ...]:
+def _chain(finding: Mapping[str, Any]) -> tuple[Any, ...]:
     """Which change of which row does not follow from which."""
-    shown = () if finding.evidence is None else tuple(e["commit_ts"] for e in finding.evidence)
-    return finding.table, finding.key, finding.commit_ts, shown
+    shown = () if finding["evidence"] is None else tuple(e["commit_ts"] for e in finding["evidence"])
+    return finding["table"], finding["key"], finding["commit_ts"], shown
 
 
 def causes_of(expansion: Expansion) -> DataFrame:
