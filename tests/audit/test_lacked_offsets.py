@@ -11,7 +11,7 @@ import pytest
 from test_admin_events import admin
 from tiny_logs import ddl, found, mark, row, table_of
 
-from ticdc_lab.audit.guarantees import ddl_events_on_all_partitions, holes
+from ticdc_lab.audit.guarantees import ddl_events_on_all_partitions, holes, resolved_events_on_all_partitions
 from ticdc_lab.audit.marks import Promises, Stated
 from ticdc_lab.audit.run import audit_table
 from ticdc_lab.events import FILE_BITS
@@ -116,6 +116,9 @@ def test_a_first_message_that_nobody_can_decode_is_lacked_and_no_late_begin():
             ("warning", True)
         ] * 2
         assert list(holes(stated)) == []
+    alone = replace(LogFacts.of(table_of([row(1, 1, 7)])), firsts={("t", 1): 0})
+    shown = next(resolved_events_on_all_partitions(Stated.read(alone, protocol="open-protocol")))
+    assert [e["offset"] for e in (shown, *shown["evidence"])] == [1, 1], "evidence is an event"
 
 
 def test_a_compacted_partition_excuses_what_it_lacks_and_files_excuse_nothing():

@@ -361,7 +361,7 @@ def admin_events_on_all_partitions(log: Stated) -> Iterator[Event]:
             after = set(range(count))
             for p in sorted((before | after) - set(stated)):
                 said = f"partition {p} of topic {topic} lacks the Admin event that says {right}"
-                own = {"partition": p, "offset": known[p].first_offset if p in known else None}
+                own = {"partition": p, "offset": known[p].first_event if p in known else None}
                 absent = p not in known and p < max(known)
                 behind, ahead = (
                     of(witness["offset"]) for of in (known[first].stated_before, known[first].stated_behind)
@@ -446,7 +446,7 @@ def _gaps(homes: list[Home]) -> Iterator[Event]:
     stated = [h for h in homes if len(h.ts)]
     if not stated:
         h = min(homes, key=lambda home: home.partition)
-        least = {"partition": h.partition, "offset": h.first_offset, "commit_ts": h.first_ts}
+        least = {"partition": h.partition, "offset": h.first_event, "commit_ts": None}
         yield _finding(WARNING, f"no partition of topic {h.topic} states a watermark", h.topic, [least], **least)
         return
     values, witnesses = _first_of_each(stated)
@@ -487,7 +487,7 @@ def _gap(home: Home, several: str, first: int, witness: Event, following: Event 
     where = {"partition": home.partition, "commit_ts": first, "offset": following["offset"] if following else None}
     severity, unless = (WARNING, f"; {_LACKED}") if lacked else (ERROR, "")
     if not len(home.ts):
-        said, where = "has events but no watermark at all", where | {"offset": home.first_offset}
+        said, where = "has events but no watermark at all", where | {"offset": home.first_event}
         unless = unless if not lacked or len(home.gaps[0]) else "; the recording of that partition may hold too little"
         return _finding(severity, f"{home.words} {said}{unless}", home.topic, [witness], **where)
     if following is not None and first > home.ts.min():

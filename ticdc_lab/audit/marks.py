@@ -566,6 +566,9 @@ class Home:
     topic: str
     partition: int
     first_offset: int | None = None
+    """Of its messages, decoded or not."""
+    first_event: int | None = None
+    """The offset of the first that is an event."""
     first_ts: int | None = None
     last_ts: int | None = None
     ddl: Facts = field(default_factory=list)
@@ -618,15 +621,15 @@ class Home:
         first, last = self.gaps
         within = (first >= begin) & (first < end)
         return replace(
-            self, first_offset=begin, in_era=bool(begins), ends_era=bool(ends), offset=offset, seq=seq, ts=ts, ddl=ddl,
-            gaps=(first[within], last[within]),
+            self, first_offset=begin, first_event=begin if begins else self.first_event, in_era=bool(begins),
+            ends_era=bool(ends), offset=offset, seq=seq, ts=ts, ddl=ddl, gaps=(first[within], last[within]),
         )  # fmt: skip
 
     def cover(self, place: Event) -> None:
         """Take the extent of one of its places into account."""
         self.is_there = True
         for name, value, best in (
-            ("first_offset", place["offset"], min),
+            ("first_event", place["offset"], min),
             ("first_ts", place["commit_ts"], min),
             ("last_ts", place["last_ts"], max),
         ):
@@ -731,7 +734,7 @@ def _homes(facts: LogFacts, ddl: Facts) -> list[Home]:
     for place, (first, last, counts) in lacked_offsets(facts).items():
         homes[place].gaps, homes[place].counts = (first, last), counts
     for place, offset in first_offsets(facts).items():
-        if homes[place].first_offset is not None:
+        if homes[place].first_event is not None:
             homes[place].first_offset = offset
     for place, admin in admin_events(facts).items():
         homes[place].admin = admin
