@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import sys
 from collections import Counter
 from functools import cache
@@ -66,15 +67,24 @@ def test_a_golden_tree_holds_exactly_the_rows_of_the_truth(trees: Path, tree: st
     assert Counter(row_of(r) for r in rows if r["kind"] == "row") == expected_rows(tree)
 
 
-def test_nothing_is_missing_between_places_in_files(spark: SparkSession, trees: Path, tmp_path: Path) -> None:
-    """Of the same messages in a file of another kind nobody knows that, so it says what a compacted topic would."""
-    log = load(spark, str(trees / "small_canal-json"))
-    whole = log.materialise(str(tmp_path / "out"))
-    log.messages.coalesce(1).write.parquet(str(tmp_path / "copy"))
-    copy = load(spark, str(tmp_path / "copy"), protocol="canal-json").materialise(str(tmp_path / "again"))
-    assert whole.counts is not None and copy.counts is not None
-    assert whole.counts.lacking == copy.counts.lacking == 0
-    assert "hardly any message" not in " ".join(whole.limits) and "hardly any message" in " ".join(copy.limits)
+def test_nothing_is_missing_between_places_in_files_but_first_files_that_expired_are(
+    spark: SparkSession, trees: Path, tmp_path: Path
+) -> None:
+    """So it is of the same messages in a file of another kind."""
+    folder = tmp_path / "expired"
+    shutil.copytree(trees / "small_canal-json", folder)
+    streams = {path.parent: path for path in sorted(folder.rglob("CDC*1.json"))}
+    first = next(path for at, path in streams.items() if (at / path.name.replace("1.json", "2.json")).exists())
+    first.unlink()
+    for source, late in ((trees / "small_canal-json", 0), (folder, 1)):
+        log = load(spark, str(source))
+        whole = log.materialise(str(tmp_path / f"out{late}"))
+        log.messages.coalesce(1).write.parquet(str(tmp_path / f"copy{late}"))
+        again = load(spark, str(tmp_path / f"copy{late}"), protocol="canal-json")
+        for told in (whole, again.materialise(str(tmp_path / f"again{late}"))):
+            assert told.counts is not None and (told.counts.lacking, told.counts.late) == (0, late)
+            said = " ".join(told.limits)
+            assert (said.count("The first files of partition"), said.count("hardly any message")) == (late, 0)
 
 
 @pytest.mark.parametrize("tree", TREES)

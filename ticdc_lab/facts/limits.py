@@ -50,6 +50,10 @@ _LATE = (
     "The recording does not begin at offset 0 in {places}: what was sent before is missing from every "
     "answer, and no commit_ts is known from which on none of it is. What is called complete or whole is so but for it."
 )
+_EXPIRED = (
+    "The first files of {places} are not there: what they held is missing from every answer, and no commit_ts is known "
+    "from which on none of it is. What is called complete or whole is so but for it."
+)
 _ABSENT = (
     "The recording holds no message of {places}, though watermarks go to every partition: {they} not recorded. "
     "What {it} held is missing from every answer: what is called complete or whole is so but for it."
@@ -181,10 +185,10 @@ def begun_late(firsts: Mapping[Home, int]) -> Lacking:
     """
     homes = sorted(firsts, key=lambda home: (home[0] or "", home[1]))
     late = {home: firsts[home] for home in homes if not is_first(firsts[home])}
-    if not late:
-        return Lacking()
-    places = _partitions([f"{topic} {partition} (from {offset} on)" for (topic, partition), offset in late.items()])
-    return Lacking(len(late), (_LATE.format(places=places),))
+    of_files = [f"{topic} {partition}" for (topic, partition), offset in late.items() if is_in_file(offset)]
+    begun = [f"{t} {p} (from {offset} on)" for (t, p), offset in late.items() if not is_in_file(offset)]
+    said = [sentence.format(places=_partitions(p)) for sentence, p in ((_LATE, begun), (_EXPIRED, of_files)) if p]
+    return Lacking(len(late), tuple(said))
 
 
 def absent(homes: Collection[Home], *, protocol: str, marked: bool) -> Lacking:

@@ -460,13 +460,12 @@ class ChangeLog:
             return self
         expected = self._source.expected
         twice: tuple[str, ...] = ()
-        late = gone = Lacking()
+        gone = Lacking()
         if expected is None:
             offsets = self._offsets(positions)
             firsts = firsts_of(offsets)
-            if self._source.kind != "storage":  # its offsets are places in files
+            if self._source.kind != "storage":  # all its streams are there
                 gone = absent(firsts, protocol=self.protocol, marked=self.counts.watermarks > 0)
-                late = begun_late(firsts)
             known = self._source.overlaps_known
             between = () if known is None else known.between
             found = lacking_between(offsets, said=between)
@@ -480,7 +479,7 @@ class ChangeLog:
             found = Lacking() if sizes and sum(sizes) == self.counts.messages else lacking(positions, expected)
             given = {(s["topic"], s["partition"]): s["first_offset"] for s in spans}
             firsts = firsts_of(self._offsets(positions)) if None in given.values() else given
-            late = begun_late(firsts)
+        late = begun_late(firsts)
         counts = replace(self.counts, lacking=found.n, late=late.n, absent=gone.n)
         edges = (*gone.sentences, *late.sentences)
         return replace(self, gaps=(*found.sentences, *twice), edges=edges, counts=counts, firsts=firsts)
