@@ -146,7 +146,7 @@ def move_causes(events: DataFrame) -> DataFrame:
     require_batch(events, function="move_causes", why="a row may move at any later offset")
     rows = _narrow(events, partitions=None)
     rules = _rules(rows.mapInArrow(partial(_tried, more=MORE_PARTITIONS), _TRIED), _moved(events))
-    known = rules.where("rule IS NOT NULL").select(
+    known = rules.where("rule IS NOT NULL AND n_explained < n_rows").select(
         *[F.col(c).alias(f"_{c}") for c in _TABLE], F.col("rule").alias("_rule"), "partitions"
     )
     same = F.expr(" AND ".join(f"{c} <=> _{c}" for c in _TABLE))
@@ -274,8 +274,9 @@ def _tables(rows: pa.Table) -> set[Table]:
 
 
 def _rule_of(rules: pa.Table) -> dict[Table, tuple[str, int]]:
-    """The rule of each table that has one, and how many partitions it counts."""
-    known = rules.filter(pc.is_valid(rules["rule"])).to_pylist()
+    """The rule of each table that has one, but not for all of its rows; and how many partitions it counts."""
+    some = pc.less(rules["n_explained"], rules["n_rows"])
+    known = rules.filter(pc.and_(pc.is_valid(rules["rule"]), some)).to_pylist()
     return {tuple(r[c] for c in _TABLE): (r["rule"], r["partitions"]) for r in known}
 
 
