@@ -145,7 +145,7 @@ def as_table(name: str, found: RowFindings, s: Suspects, *, most: int | None = N
         "rank": pc.index_in(severity, pa.array(SEVERITIES)),
         "row_id": pa.array(s.c.row_id[by]),
         "nth": pa.array(by - np.searchsorted(s.c.row, s.c.row[by]), pa.int32()),
-        "more": pa.array([None] * (len(at) - 1) + [n_left or None], pa.int64()),
+        "more": pa.array(([None] * (len(at) - 1) + [n_left or None])[: len(at)], pa.int64()),  # the last one says it
     }
     return pa.table(columns, schema=FOUND)
 

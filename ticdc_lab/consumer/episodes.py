@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit.findings import FOUND, FOUND_DDL, WARNING, RowFindings, as_table, sentence
+from ticdc_lab.audit.findings import FOUND, FOUND_DDL, WARNING, RowFindings, Sentences, as_table, sentence
 from ticdc_lab.audit.guarantees import holes
 from ticdc_lab.audit.history import Shown, Suspects
 from ticdc_lab.audit.history import judged as rows_judged
@@ -450,7 +450,7 @@ def _odd_deliveries(s: Suspects) -> pa.RecordBatch:
     return pa.concat_batches([b for t in each for b in t.to_batches()] or [pa.RecordBatch.from_pylist([], FOUND)])
 
 
-def _said(cause: str, s: Suspects, by: Ints, at: Ints, message: pa.Array, shown: Sequence[Shown]) -> pa.Table:
+def _said(cause: str, s: Suspects, by: Ints, at: Ints, message: Sentences, shown: Sequence[Shown]) -> pa.Table:
     return as_table(cause, RowFindings(by, at, np.full(len(at), WARNING), message, shown), s)
 
 
