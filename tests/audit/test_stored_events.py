@@ -162,7 +162,8 @@ def test_planted_faults_are_found_in_files(
     unread = events.withColumn("change_hash", F.expr("raise_error('read by Spark')").cast("bigint"))
     asked: list[int] = []
 
-    clean = table_of([row(0, 0, 1), row(0, 1, 2, "update")])
+    in_one = [row(0, 0, 1), row(0, 1, 2, "update")]
+    clean = table_of([*in_one, row(1, 0, 3, key="2")])
     facts = LogFacts.of(clean)
     files = StoredEvents(classic, _in_files(clean, tmp_path, 1))
 
@@ -173,12 +174,17 @@ def test_planted_faults_are_found_in_files(
     assert len(audited(unread, facts, causes, protocol="open-protocol", stored=files)) == len(
         audit_table(clean, protocol="open-protocol")
     )
-    assert not asked and not moved_tables(files)
+    assert not asked and not moved_tables(files, facts)
+    lost = StoredEvents(classic, (str(tmp_path / "lost.parquet"),))
+    assert not moved_tables(lost, LogFacts.of(table_of(in_one)))  # no file is read for a table in one partition
+    with pytest.raises(Exception, match=r"lost\.parquet"):
+        moved_tables(lost, facts)
     tried, facts = with_hashes(events, DISPATCH).toArrow(), LogFacts.of(table)
     for name in DISPATCH.names:
         table = table.append_column(name, tried[name])
     stored = StoredEvents(classic, _in_files(table, tmp_path, 3))
-    found = audited(unread, facts, causes, protocol="open-protocol", stored=stored, moves=bool(moved_tables(stored)))
+    moves = bool(moved_tables(stored, facts))
+    found = audited(unread, facts, causes, protocol="open-protocol", stored=stored, moves=moves)
     assert len(asked) == 1 and {f["guarantee"] for f in found.to_pylist()} >= set(FAULTS.values())
     expected = move_causes_table(tried)
     assert found.to_pylist() == audit_table(table, protocol="open-protocol", causes=expected).to_pylist()

@@ -241,7 +241,7 @@ def findings_of(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
     Where the protocol carries checksums of rows, they are verified as well.
     """
     with log.reading():
-        moved = moved_tables(log.stored) if log.stored is not None and causes is None else set()
+        moved = moved_tables(log.stored, log.facts) if log.stored is not None and causes is None else set()
         told = audited(
             log.events, log.facts,
             lambda: move_causes_at_once(log.events, log.facts, stored=log.stored, moved=moved)

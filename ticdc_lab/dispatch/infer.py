@@ -178,9 +178,7 @@ def move_causes_at_once(
         for topic, partition in facts.homes:
             counts[topic] = max(counts.get(topic, 0), partition + 1)
         rows = stored.rows(_NARROW, lambda own: _with_partitions(own, counts), _FORM)
-    every = facts.places.group_by([*_TABLE]).aggregate([("partition", "count_distinct")])
-    others = _tables(every.filter(pc.greater(every["partition_count_distinct"], 1))) - {*moved}
-    known = _moved(events) if others else events.sparkSession.createDataFrame([*moved], _NAMES)
+    known = _moved(events) if _spread(facts) - {*moved} else events.sparkSession.createDataFrame([*moved], _NAMES)
     rules = _rules(_mapped(rows, partial(_tried, more=MORE_PARTITIONS), _TRIED), known).toArrow().cast(arrow_of(_BEST))
     said = pa.Table.from_batches(_causes(iter(rules.to_batches())), schema=arrow_of(_CAUSES))
     if not (rule_of := _rule_of(rules)):
@@ -233,8 +231,16 @@ def _with_partitions(rows: pa.Table, counts: Mapping[str | None, int]) -> pa.Tab
     return rows.append_column("partitions", pa.array(of_each))
 
 
-def moved_tables(stored: StoredEvents) -> set[Table]:
+def _spread(facts: LogFacts) -> set[Table]:
+    """The tables that lie in several partitions; no row of another has moved."""
+    every = facts.places.group_by([*_TABLE]).aggregate([("partition", "count_distinct")])
+    return _tables(every.filter(pc.greater(every["partition_count_distinct"], 1)))
+
+
+def moved_tables(stored: StoredEvents, facts: LogFacts) -> set[Table]:
     """Tables of which a row lies in several partitions, as those of some thousand rows show: most, where many move."""
+    if not _spread(facts):
+        return set()
     names = (*_TABLE, "key_hash", "partition")
     share = min(stored.events // SAMPLED + 1, 1 << 15)
 
