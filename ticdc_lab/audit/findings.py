@@ -130,7 +130,6 @@ def as_table(name: str, found: RowFindings, s: Suspects, *, most: int | None = N
     own, at, by = s.place[found.by[which]], found.at[which], found.by[which]
     severity = pa.array(found.severity[which], pa.string())
     names = (pa.array(n, pa.string()) for n in (s.promises.schema_name, s.promises.table_name))
-    n_left = len(found.at) - len(which)
     columns = {
         "guarantee": pa.repeat(pa.scalar(name), len(at)),
         "severity": severity,
@@ -145,7 +144,7 @@ def as_table(name: str, found: RowFindings, s: Suspects, *, most: int | None = N
         "rank": pc.index_in(severity, pa.array(SEVERITIES)),
         "row_id": pa.array(s.c.row_id[by]),
         "nth": pa.array(by - np.searchsorted(s.c.row, s.c.row[by]), pa.int32()),
-        "more": pa.array(([None] * (len(at) - 1) + [n_left or None])[: len(at)], pa.int64()),  # the last one says it
+        "more": _behind(len(at), len(found.at) - len(which)),
     }
     return pa.table(columns, schema=FOUND)
 
@@ -329,8 +328,7 @@ def _cut(held: list[pa.RecordBatch], most: int) -> list[pa.RecordBatch]:
         stated, own = _stated_apart(own)
         first = own.slice(0, most + 1)
         n = own.num_rows - first.num_rows + _left_out(own)
-        more = pa.array([None] * (first.num_rows - 1) + [n or None] if first.num_rows else [], pa.int64())
-        kept += [stated, first.set_column(FOUND.get_field_index("more"), "more", more)]
+        kept += [stated, first.set_column(FOUND.get_field_index("more"), "more", _behind(first.num_rows, n))]
     return pa.concat_tables(kept).combine_chunks().to_batches() if kept else []
 
 
@@ -338,6 +336,11 @@ def _stated_apart(of_guarantee: pa.Table) -> tuple[pa.Table, pa.Table]:
     """What only informs, and is listed whole; and the rest, of which a part is."""
     informs = pc.equal(of_guarantee["severity"], INFO)
     return of_guarantee.filter(informs), of_guarantee.filter(pc.invert(informs))
+
+
+def _behind(n_kept: int, n_left: int) -> pa.Array:
+    """Column ``more``: the last of those that are kept says how many behind it are left out."""
+    return pa.array([*[None] * (n_kept - 1), n_left or None][:n_kept], pa.int64())
 
 
 def _left_out(found: pa.Table) -> int:

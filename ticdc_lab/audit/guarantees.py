@@ -488,7 +488,8 @@ def _gap(home: Home, several: str, first: int, witness: Event, following: Event 
     severity, unless = (WARNING, f"; {_LACKED}") if lacked else (ERROR, "")
     if not len(home.ts):
         said, where = "has events but no watermark at all", where | {"offset": home.first_event}
-        unless = unless if not lacked or len(home.gaps[0]) else "; the recording of that partition may hold too little"
+        if lacked and not len(home.gaps[0]):
+            unless = "; the recording of that partition may hold too little"
         return _finding(severity, f"{home.words} {said}{unless}", home.topic, [witness], **where)
     if following is not None and first > home.ts.min():
         said = f"lacks {several} that other partitions state{unless}"
