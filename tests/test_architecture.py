@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -88,16 +89,28 @@ def part(path: Path) -> str:
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
+class Module(NamedTuple):
+    """What the checks ask of a module, of which the package has so many that each is parsed once."""
+
+    imports: frozenset[str]
+    """Full names of all that it imports, wherever it does so; not what it needs for types alone."""
+    imports_first: list[ast.Import | ast.ImportFrom]
+    """What it imports as it is read itself."""
+    classes: list[str]
+
+
 @cache
-def imports(path: Path) -> frozenset[str]:
-    """Full names of all that a module imports, wherever it does so; not what it needs for types alone."""
-    found: set[str] = set()
-    for node in ast.walk(_without_types(ast.parse(path.read_text(encoding="utf-8")))):
+def read(path: Path) -> Module:
+    """Parse a module."""
+    tree = _without_types(ast.parse(path.read_text(encoding="utf-8")))
+    imports: set[str] = set()
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {a.name for a in node.names}
+            imports |= {a.name for a in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= {f"{node.module}.{a.name}" for a in node.names}
-    return frozenset(found)
+            imports |= {f"{node.module}.{a.name}" for a in node.names}
+    first = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    return Module(frozenset(imports), first, [node.name for node in tree.body if isinstance(node, ast.ClassDef)])
 
 
 def _without_types(tree: ast.Module) -> ast.Module:
@@ -114,12 +127,12 @@ def _last_name(node: ast.expr) -> str:
 
 def roots(path: Path) -> set[str]:
     """The top names of what a module imports."""
-    return {name.split(".")[0] for name in imports(path)}
+    return {name.split(".")[0] for name in read(path).imports}
 
 
 def own_parts(path: Path) -> set[str]:
     """The parts of the package that a module imports."""
-    return {name.split(".")[1] for name in imports(path) if name.startswith("ticdc_lab.")} & set(STEP)
+    return {name.split(".")[1] for name in read(path).imports if name.startswith("ticdc_lab.")} & set(STEP)
 
 
 def backwards(path: Path) -> list[str]:
@@ -174,12 +187,12 @@ def roots_of_package(path: Path) -> set[str]:
 def imported_first(path: Path, known: Collection[str]) -> set[str]:
     """Give the modules that one imports as it is read itself: neither for types nor inside a function."""
     found: set[str] = set()
-    for node in ast.parse(_text(path)).body:
-        if isinstance(node, ast.ImportFrom) and node.module:
+    for node in read(path).imports_first:
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif node.module:
             named = [f"{node.module}.{name.name}" for name in node.names]
             found |= {one if one in known else node.module for one in named}
-        elif isinstance(node, ast.Import):
-            found |= {name.name for name in node.names}
     return found
 
 
@@ -311,9 +324,9 @@ def classes_defined_twice(root: Path) -> dict[str, list[str]]:
     where: dict[tuple[bool, str], list[str]] = {}
     for path in sorted(root.rglob("*.py")):
         simulates = "simulate" in path.relative_to(root).parts
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not (simulates and node.name in IN_TRACES):
-                where.setdefault((simulates, node.name), []).append(str(path.relative_to(root)))
+        for name in read(path).classes:
+            if not (simulates and name in IN_TRACES):
+                where.setdefault((simulates, name), []).append(str(path.relative_to(root)))
     return {name: modules for (_, name), modules in where.items() if len(modules) > 1}
 
 
