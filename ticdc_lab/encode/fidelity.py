@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
+from typing import Any
 
-from pyspark.sql import Column, DataFrame
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.window import Window
 
-from ticdc_lab.events.schema import require_batch, require_columns
+from ticdc_lab.engine.shuffle import Batches, by_key, key_begins, whole_keys
+from ticdc_lab.events.schema import EVENTS, require_batch, require_columns
+
+_Bools = NDArray[np.bool_]
+_Cases = dict[str, tuple[_Bools, _Bools, pa.Array]]
+"""Aspect -> which rows are cases of it, which of them are kept, and what is said of one that is not."""
 
 ROW_ASPECTS = {
     "row changes": "every row change is there",
@@ -43,8 +52,19 @@ _TABLE = ("schema_name", "table_name")
 _ROW = (*_TABLE, "key", "is_delete")
 _LOG_ORDER = ("partition", "offset", "seq")
 _IMAGES = ("columns", "before", "key_hash", "change_hash")
-_NEEDED = ("kind", "commit_ts", *_TABLE, "op", *_IMAGES, *_LOG_ORDER)
+_NEEDED = ("kind", "commit_ts", "start_ts", *_TABLE, "table_id", "op", "query", *_IMAGES, *_LOG_ORDER)
 _TWO_63 = "9223372036854775807"
+_TRANSACTION = ("is_reference", "commit_ts", "lone", *_TABLE, "partition")
+_KEPT = ("commit_ts", "start_ts", *_TABLE, "table_id", "op", "columns", "before", *_LOG_ORDER)
+_OF = {f.name: f.dataType.simpleString() for f in EVENTS.fields}
+_ONCE = ", ".join(
+    (
+        "is_reference boolean, key bigint, is_delete boolean, image bigint",
+        *(f"{n} {_OF[n]}" for n in _KEPT),
+        "rank bigint",
+    )
+)
+_COUNTS = "place int, kept bigint, of bigint, example string"
 
 
 def fidelity(events: DataFrame, *, reference: DataFrame) -> DataFrame:
@@ -79,154 +99,225 @@ def fidelity(events: DataFrame, *, reference: DataFrame) -> DataFrame:
     for frame in (events, reference):
         require_columns(frame, *_NEEDED)
         require_batch(frame, function="fidelity", why="what is missing can be known at the end only")
-    paired = _paired(events, reference)
-    found = [_of_rows(paired), _of_values(paired), _of_log(events, reference)]
-    return reduce(DataFrame.unionByName, found).where("of > 0").orderBy("place")
+    rows = _rows(reference, is_reference=True).unionByName(_rows(events, is_reference=False))
+    once = by_key(rows, _TRANSACTION, _once, _ONCE, order=("offset", "seq"))
+    found = by_key(once, _ROW, _compared, _COUNTS, order=("is_reference", *_LOG_ORDER))
+    total = (F.sum("kept").alias("kept"), F.sum("of").alias("of"), F.min("example").alias("example"))
+    totals = found.unionByName(_of_log(events, reference)).groupBy("place").agg(*total)
+    aspect = F.get(F.array(*map(F.lit, ASPECTS)), F.col("place")).alias("aspect")
+    return totals.where("of > 0").select("place", aspect, "kept", "of", "example").orderBy("place")
 
 
-def _rows(events: DataFrame, prefix: str) -> DataFrame:
-    """Row changes once each, numbered among those that look alike, with their place in the transaction."""
-    lone = F.when(F.col("commit_ts").isNull(), F.col("offset"))  # without commit_ts equal rows are not one row
-    once = events.where("kind = 'row'").withColumn("lone", lone)
-    once = once.dropDuplicates(["commit_ts", *_TABLE, "op", "partition", "change_hash", "lone"])
+def _rows(events: DataFrame, *, is_reference: bool) -> DataFrame:
+    """Row changes with what they are paired by."""
     is_delete = F.col("op") == "delete"
     keys_only = F.forall("before", lambda c: c["is_key"])
     image = F.transform(F.coalesce("columns", "before"), lambda c: F.struct(c["name"], c["value"]))
-    told = {
-        "at": F.coalesce("commit_ts", F.lit(-1)),
-        "key": F.coalesce("key_hash", F.lit(0)),
-        "is_delete": is_delete,
-        "image": F.when(is_delete & keys_only, F.lit(0)).otherwise(F.xxhash64("op", image)),
-    }
-    together = Window.partitionBy("commit_ts", *_TABLE, "partition").orderBy(*_LOG_ORDER)
-    alike = Window.partitionBy("at", *_ROW).orderBy(*_LOG_ORDER)
-    kept = ("commit_ts", "start_ts", "table_id", "op", "columns", "before", "rank", *_LOG_ORDER)
-    return (
-        once.withColumns(told)
-        .withColumns({"alike": F.row_number().over(alike), "rank": F.row_number().over(together)})
-        .select("at", *_ROW, "image", "alike", F.struct(*kept).alias(prefix))
+    return events.where("kind = 'row'").select(
+        F.lit(is_reference).alias("is_reference"),
+        F.when(F.col("commit_ts").isNull(), F.col("offset")).alias("lone"),  # without it equal rows are not one row
+        F.coalesce("key_hash", F.lit(0)).cast("bigint").alias("key"),
+        is_delete.alias("is_delete"),
+        F.when(is_delete & keys_only, F.lit(0)).otherwise(F.xxhash64("op", image)).cast("bigint").alias("image"),
+        "change_hash",
+        *_KEPT,
     )
 
 
-def _paired(events: DataFrame, reference: DataFrame) -> DataFrame:
-    """Each row of the reference (``want``) with that of the log (``got``), or null."""
-    want, got = _rows(reference, "want"), _rows(events, "got")
-    dated = want.join(got.where("at >= 0").drop("image"), ["at", *_ROW, "alike"], "left")
-    undated, lone = got.where("at < 0").select(*_ROW, "image", "got"), dated.where("got IS NULL").drop("got")
-    whole = _in_order(lone, undated.where("image <> 0"), [*_ROW, "image"])
-    by_key = _in_order(whole.where("got IS NULL").drop("got"), undated.where("image = 0").drop("image"), list(_ROW))
-    found = [dated.where("got IS NOT NULL"), whole.where("got IS NOT NULL"), by_key]
-    return reduce(DataFrame.unionByName, found)
+def _once(batches: Batches) -> Batches:
+    """Each row once however often it was delivered, and its place in the transaction; by :data:`_TRANSACTION`."""
+    for rows in whole_keys(batches, _TRANSACTION):
+        group = np.cumsum(key_begins(rows, _TRANSACTION))
+        told = pd.DataFrame({"group": group, "op": _codes(rows["op"]), "change": _numbers(rows["change_hash"])})
+        first = ~told.duplicated().to_numpy()
+        rank = told[first].groupby("group").cumcount().to_numpy() + 1
+        kept = rows.filter(pa.array(first)).drop_columns(["lone", "change_hash"])
+        yield from kept.append_column("rank", pa.array(rank, pa.int64())).to_batches()
 
 
-def _in_order(lone: DataFrame, undated: DataFrame, same: list[str]) -> DataFrame:
-    """The first of equal rows with the first that lacks a commit_ts, and so on."""
-    equal = Window.partitionBy(*same)
-    wanted = lone.withColumn("nth", F.row_number().over(equal.orderBy("at", "alike")))
-    order = F.row_number().over(equal.orderBy(*(f"got.{name}" for name in _LOG_ORDER)))
-    return wanted.join(undated.withColumn("nth", order), [*same, "nth"], "left").drop("nth")
+def _compared(batches: Batches) -> Batches:
+    """What is kept of the rows of the reference, counted by aspect; sorted by :data:`_ROW`, in the order of the log."""
+    for rows in whole_keys(batches, _ROW):
+        want, got = _paired(rows, np.cumsum(key_begins(rows, _ROW)))
+        there = np.asarray(got["op"].is_valid())
+        both = pa.array(there)
+        yield _counted(_of_rows(want, got, there) | _of_values(want.filter(both), got.filter(both)))
 
 
-def _of_rows(paired: DataFrame) -> DataFrame:
-    want, got = F.col("want"), F.col("got")
-    op, there = want["op"], got.isNotNull()
-    not_delete, told = op != "delete", got["commit_ts"].isNotNull()
-    cases: dict[str, tuple[Column, Column, Column]] = {
-        "row changes": (F.lit(True), there, F.lit("absent, or changed so that it cannot be found")),
-        "insert or update": (not_delete & there, got["op"] == op, F.concat(op, F.lit(" -> "), got["op"])),
-        "commit_ts of inserts and updates": (not_delete & there, told, F.lit("no commit_ts")),
-        "commit_ts of deletes": (~not_delete & there, told, F.lit("no commit_ts")),
-        "start_ts": (there, got["start_ts"].isNotNull(), F.lit("no start_ts")),
-        "table id": (there, got["table_id"].isNotNull(), F.lit("no id")),
-        "old value of updates": ((op == "update") & there, _whole("before"), _sizes("before")),
-        "old value of deletes": ((op == "delete") & there, _whole("before"), _sizes("before")),
-        "row order": (told, got["rank"] == want["rank"], _shown(want["rank"], got["rank"])),
+def _paired(rows: pa.Table, group: NDArray[np.int64]) -> tuple[pa.Table, pa.Table]:
+    """The rows of the reference, and beside each that of the log, or nulls."""
+    numbers = {"group": group, "at": _numbers(rows["commit_ts"], -1), "image": _numbers(rows["image"])}
+    told, is_reference = pd.DataFrame(numbers), _bools(rows["is_reference"])
+    wanted, found = told[is_reference], told[~is_reference]
+    dated, is_whole = found["at"] >= 0, found["image"] != 0
+    wanted = wanted.sort_values(["group", "at"], kind="stable")
+    partner = pd.Series(-1, index=wanted.index)
+    for same, of in (
+        (["group", "at"], found[dated]),
+        (["group", "image"], found[~dated & is_whole]),
+        (["group"], found[~dated & ~is_whole]),
+    ):
+        partner.update(_in_order(wanted[partner < 0], of, same))
+    at = pa.array(partner, pa.int64(), mask=(partner < 0).to_numpy())
+    return rows.take(pa.array(partner.index)), rows.take(at)
+
+
+def _in_order(wanted: pd.DataFrame, found: pd.DataFrame, same: list[str]) -> pd.Series:
+    """The first of equal rows with the first that was found of them, and so on."""
+    sides = [side.assign(nth=side.groupby(same).cumcount(), row=side.index) for side in (wanted, found)]
+    both = sides[0].merge(sides[1], on=[*same, "nth"])
+    return pd.Series(both["row_y"].to_numpy(), index=both["row_x"])
+
+
+def _of_rows(want: pa.Table, got: pa.Table, there: _Bools) -> _Cases:
+    is_delete, op = _bools(want["is_delete"]), want["op"]
+    told, whole = _is_there(got["commit_ts"]), _whole(want, got)
+    ranks = [t["rank"].cast(pa.string()) for t in (want, got)]
+    absent = pa.scalar("absent, or changed so that it cannot be found")
+    return {
+        "row changes": (np.ones_like(there), there, absent),
+        "insert or update": (~is_delete & there, _equal(got["op"], op), _beside(op, got["op"])),
+        "commit_ts of inserts and updates": (~is_delete & there, told, pa.scalar("no commit_ts")),
+        "commit_ts of deletes": (is_delete & there, told, pa.scalar("no commit_ts")),
+        "start_ts": (there, _is_there(got["start_ts"]), pa.scalar("no start_ts")),
+        "table id": (there, _is_there(got["table_id"]), pa.scalar("no id")),
+        "old value of updates": (_equal(op, "update") & there, *whole),
+        "old value of deletes": (is_delete & there, *whole),
+        "row order": (told, _equal(*ranks), _shown(*ranks)),
     }
-    named = {name: F.struct(*_counted(*case)) for name, case in cases.items()}
-    totals = paired.agg(*(column.alias(name) for name, column in named.items()))
-    return _laid_out(totals, ROW_ASPECTS)
 
 
-def _whole(image: str) -> Column:
-    want, got = F.col("want")[image], F.col("got")[image]
-    return F.coalesce(F.size(got) >= F.size(want), F.lit(False)) & got.isNotNull()
+def _whole(want: pa.Table, got: pa.Table) -> tuple[_Bools, pa.Array]:
+    """Whether the image before a change has as many columns, and how many they are."""
+    sizes = [pc.list_value_length(t["before"]) for t in (want, got)]
+    words = [s.cast(pa.string()) for s in (sizes[0], pc.fill_null(sizes[1], 0))]
+    return _bools(pc.greater_equal(sizes[1], sizes[0])), _beside(words[0], words[1], " columns -> ")
 
 
-def _sizes(image: str) -> Column:
-    size = F.coalesce(F.size(F.col("got")[image]), F.lit(0))
-    return F.concat(F.size(F.col("want")[image]), F.lit(" columns -> "), F.greatest(size, F.lit(0)))
-
-
-def _shown(want: Column, got: Column) -> Column:
-    def text(value: Column) -> Column:
-        return F.coalesce(F.substring(value.cast("string"), 1, 60), F.lit("NULL"))
-
-    return F.concat(text(want), F.lit(" -> "), text(got))
-
-
-def _counted(case: Column, kept: Column, example: Column) -> list[Column]:
-    """How many cases are kept, of how many, and one that is not; ``kept`` null is not kept."""
-    case, kept = F.coalesce(case, F.lit(False)), F.coalesce(kept, F.lit(False))
-    return [
-        F.count_if(case & kept).alias("kept"),
-        F.count_if(case).alias("of"),
-        F.min(F.when(case & ~kept, example)).alias("example"),
-    ]
-
-
-def _laid_out(totals: DataFrame, aspects: Mapping[str, str]) -> DataFrame:
-    """One row an aspect, from one row of structs."""
-    order = {name: i for i, name in enumerate(ASPECTS)}
-    cells = (F.struct(F.lit(order[n]).alias("place"), F.lit(n).alias("aspect"), f"`{n}`.*") for n in aspects)
-    return totals.select(F.explode(F.array(*cells)).alias("cell")).select("cell.*")
-
-
-def _of_values(paired: DataFrame) -> DataFrame:
+def _of_values(want: pa.Table, got: pa.Table) -> _Cases:
     """Values of images that are there: after the change, for a delete before it."""
-    image = F.when(F.col("is_delete"), F.col("want.before")).otherwise(F.col("want.columns"))
-    theirs = F.when(F.col("is_delete"), F.col("got.before")).otherwise(F.col("got.columns"))
-    cells = paired.where("got IS NOT NULL").select(F.explode(image).alias("want"), theirs.alias("image"))
-    got = F.get(F.filter("image", lambda c: c["name"] == F.col("want.name")), 0)
-    cells = cells.select("want", got.alias("got")).where("got IS NOT NULL")
-    want, value = F.col("want.value"), F.col("got.value")
-    kind, is_null = _class(F.col("want.mysql_type"), want), want.isNull()
-    named = {
-        name: F.struct(*_counted(~is_null & (kind == name), value == want, _shown(want, value)))
-        for name in VALUE_ASPECTS
-    }
-    typed = F.split("got.mysql_type", r"[( ]")[0] == F.split("want.mysql_type", r"[( ]")[0]
-    named["column types"] = F.struct(
-        *_counted(F.lit(True), typed, _shown(F.col("want.mysql_type"), F.col("got.mysql_type")))
-    )
-    named["NULL"] = F.struct(*_counted(is_null, value.isNull(), _shown(want, value)))
-    return _laid_out(cells.agg(*(column.alias(name) for name, column in named.items())), VALUE_ASPECTS)
+    is_delete = _bools(want["is_delete"])
+    wanted, found = (_cells(t, is_delete) for t in (want, got))
+    found = found.drop_duplicates(["row", "name"])
+    both = wanted.merge(found, on=["row", "name"], suffixes=("", "_found"))
+    value, other = (pa.array(both[name], pa.string()) for name in ("value", "value_found"))
+    types = [pa.array(both[name], pa.string()) for name in ("mysql_type", "mysql_type_found")]
+    there, aspect = _is_there(value), _aspects(types[0], value)
+    same, shown = _equal(value, other), _shown(value, other)
+    cases = {name: (there & (aspect == name), same, shown) for name in VALUE_ASPECTS}
+    bases = [pa.array(_mapped(kind, _base), pa.string()) for kind in types]
+    cases["column types"] = (np.ones_like(there), _equal(*bases), _shown(*types))
+    cases["NULL"] = (~there, ~_is_there(other), shown)
+    return cases
 
 
-def _class(mysql_type: Column, value: Column) -> Column:
-    """The aspect that a value of this type belongs to."""
-    base = F.split(mysql_type, r"[( ]")[0]
-    digits = F.length(value)
-    large = (digits > len(_TWO_63)) | ((digits == len(_TWO_63)) & (value > _TWO_63))
-    return (
-        F.when((base == "bigint") & mysql_type.contains("unsigned") & large, "unsigned")
-        .when(base.isin("tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit"), "integers")
-        .when(base == "decimal", "decimal")
-        .when(base.isin("float", "double"), "float")
-        .when(base.isin("enum", "set"), "enum and set")
-        .when(base.isin("date", "datetime", "timestamp", "time"), "date and time")
-        .when(base == "json", "json")
-        .when(value.startswith("0x") & base.rlike("binary|blob"), "binary")
-        .otherwise("text")
-    )
+def _cells(rows: pa.Table, is_delete: _Bools) -> pd.DataFrame:
+    """One row a column of an image: the row's number, and the column's name, type and value."""
+    images = pc.if_else(pa.array(is_delete), rows["before"], rows["columns"]).combine_chunks()
+    flat = images.flatten()
+    names = ("name", "mysql_type", "value")
+    return pd.DataFrame({"row": np.asarray(pc.list_parent_indices(images)), **{n: flat.field(n) for n in names}})
+
+
+def _base(mysql_type: str | None) -> str | None:
+    return mysql_type and mysql_type.replace("(", " ").split(" ")[0]
+
+
+def _aspects(mysql_type: pa.Array, value: pa.Array) -> NDArray[np.object_]:
+    """The aspect that each value of a type belongs to."""
+    found = _mapped(mysql_type, _aspect)
+    digits = pc.utf8_length(value)
+    large = pc.or_(pc.greater(digits, 19), pc.and_(pc.equal(digits, 19), pc.greater(value, _TWO_63)))
+    found[(found == "unsigned") & ~_bools(large)] = "integers"
+    found[(found == "binary") & ~_bools(pc.starts_with(value, "0x"))] = "text"
+    return found
+
+
+def _aspect(mysql_type: str | None) -> str:
+    """The aspect of a type; of two where the value tells: ``unsigned`` or integers, ``binary`` or text."""
+    base = _base(mysql_type) or ""
+    if base == "bigint" and "unsigned" in (mysql_type or ""):
+        return "unsigned"
+    return _OF_TYPE.get(base, "binary" if "binary" in base or "blob" in base else "text")
+
+
+_OF_TYPE = {
+    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit"), "integers"),
+    "decimal": "decimal",
+    **dict.fromkeys(("float", "double"), "float"),
+    **dict.fromkeys(("enum", "set"), "enum and set"),
+    **dict.fromkeys(("date", "datetime", "timestamp", "time"), "date and time"),
+    "json": "json",
+}
+
+
+def _counted(cases: _Cases) -> pa.RecordBatch:
+    """How many cases of an aspect are kept, of how many, and the least example of one that is not."""
+    order = {name: i for i, name in enumerate(ASPECTS)}
+    rows = []
+    for name, (case, kept, example) in cases.items():
+        lost = pa.array(case & ~kept)
+        of_lost = example if isinstance(example, pa.Scalar) else pc.min(example.filter(lost))
+        told = of_lost.as_py() if pc.any(lost).as_py() else None
+        rows.append((order[name], int((case & kept).sum()), int(case.sum()), told))
+    names = ("place", "kept", "of", "example")
+    types = (pa.int32(), pa.int64(), pa.int64(), pa.string())
+    columns = [pa.array(column, t) for column, t in zip(zip(*rows, strict=True), types, strict=True)]
+    return pa.record_batch(columns, names=names)
 
 
 def _of_log(events: DataFrame, reference: DataFrame) -> DataFrame:
-    """Distinct DDL statements and resolved_ts."""
-    cells = []
-    for aspect, kind, by in (("DDL", "ddl", ("commit_ts", "query")), ("watermarks", "watermark", ("commit_ts",))):
-        want, got = (f.where(F.col("kind") == kind).select(*by).distinct() for f in (reference, events))
-        joined = want.join(got.withColumn("there", F.lit(True)), list(by), "left")
-        example = F.substring(F.concat_ws(" ", *(F.col(name).cast("string") for name in by)), 1, 80)
-        totals = joined.agg(F.struct(*_counted(F.lit(True), F.col("there"), example)).alias(aspect))
-        cells.append(_laid_out(totals, {aspect: ""}))
-    return cells[0].unionByName(cells[1])
+    """Distinct DDL statements and resolved_ts, counted as rows are."""
+    said = [
+        f.where("kind IN ('ddl', 'watermark')").select(
+            "kind", "commit_ts", F.when(F.col("kind") == "ddl", F.col("query")).alias("query"), F.lit(w).alias("wanted")
+        )
+        for f, w in ((reference, True), (events, False))
+    ]
+    by = ("kind", "commit_ts", "query")
+    there = F.bool_or(~F.col("wanted")) & F.col("commit_ts").isNotNull()
+    there &= (F.col("kind") == "watermark") | F.col("query").isNotNull()
+    once = said[0].unionByName(said[1]).groupBy(*by).agg(F.bool_or("wanted").alias("wanted"), there.alias("there"))
+    places = [list(ASPECTS).index(name) for name in LOG_ASPECTS]
+    place = F.when(F.col("kind") == "ddl", places[0]).otherwise(places[1]).alias("place")
+    example = F.substring(F.concat_ws(" ", F.col("commit_ts").cast("string"), "query"), 1, 80)
+    lost = F.min(F.when(~F.col("there"), example)).alias("example")
+    counts = (F.count_if("there").alias("kept"), F.count(F.lit(1)).alias("of"), lost)
+    return once.where("wanted").groupBy(place).agg(*counts)
+
+
+def _shown(want: pa.Array, got: pa.Array) -> pa.Array:
+    return _beside(*(pc.fill_null(pc.utf8_slice_codeunits(value, 0, 60), "NULL") for value in (want, got)))
+
+
+def _beside(want: pa.Array, got: pa.Array, between: str = " -> ") -> pa.Array:
+    return pc.binary_join_element_wise(want, got, between)
+
+
+def _mapped(values: pa.Array, name: Any) -> NDArray[np.object_]:
+    """What a function makes of each value, asked once for equal ones."""
+    coded = values.dictionary_encode(null_encoding="encode")
+    named = np.array([name(v) for v in coded.dictionary.to_pylist()], dtype=object)
+    found: NDArray[np.object_] = named[np.asarray(coded.indices)]
+    return found
+
+
+def _codes(values: pa.ChunkedArray) -> NDArray[np.int32]:
+    return np.asarray(values.combine_chunks().dictionary_encode(null_encoding="encode").indices)
+
+
+def _numbers(values: pa.ChunkedArray, missing: int = 0) -> NDArray[np.int64]:
+    return np.asarray(pc.fill_null(values, missing))
+
+
+def _bools(values: pa.Array | pa.ChunkedArray) -> _Bools:
+    return np.asarray(pc.fill_null(values, False))
+
+
+def _is_there(values: pa.Array | pa.ChunkedArray) -> _Bools:
+    return np.asarray(values.is_valid())
+
+
+def _equal(one: pa.Array | pa.ChunkedArray, other: Any) -> _Bools:
+    """Whether two values are equal; null is equal to nothing."""
+    return _bools(pc.equal(one, other))
