@@ -96,7 +96,7 @@ def test_what_is_no_target_is_refused(tmp_path: Path) -> None:
 
 def test_two_consumers_of_one_log_end_alike(spark: SparkSession, tmp_path: Path) -> None:
     """In batches of other sizes; one in row mode ends otherwise, as rows of this log move between partitions."""
-    ways = {"a": ["--rows-a-batch", "50"], "b": [], "row": ["--mode", "row"]}
+    ways = {"a": ["--rows-a-batch", "300"], "b": [], "row": ["--mode", "row"]}
     for name, how in ways.items():
         sink = f"duckdb:///{tmp_path}/{name}.db"
         done = CliRunner().invoke(main, ["consume", SMALL, "--sink", sink, "--no-check", *how], obj=spark)
@@ -184,7 +184,7 @@ def test_servers_are_compared_too(
     sinks = [*[server.url for server in servers], f"duckdb:///{tmp_path}/a.db"]
     refused = CliRunner().invoke(main, ["compare", *sinks[:2]])
     assert refused.exit_code == 2 and "no server that a log was replayed into" in refused.output
-    for sink, rows in zip(sinks, ("50", "1000", "1000"), strict=True):
+    for sink, rows in zip(sinks, ("300", "1000", "1000"), strict=True):
         given = ["consume", OPEN, "--sink", sink, "--no-check", "--rows-a-batch", rows]
         done = CliRunner().invoke(main, given, obj=spark)
         assert done.exit_code == 0, done.output

@@ -8,7 +8,7 @@ if the greatest v is below the least w. Both come with the row change that makes
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -147,14 +147,14 @@ def states(run: ConsumerRun) -> pa.Table:
         :data:`STATES`, one row for each downstream transaction that wrote rows with a key.
     """
     touches = RecordTouches.of(run.changes)
-    seen, batch = touches.after_each_batch(run.changes)
+    return _states(run, touches, *touches.after_each_batch(run.changes))
+
+
+def _states(run: ConsumerRun, touches: RecordTouches, seen: Ints, batch: Ints) -> pa.Table:
     ends = np.flatnonzero(lasts_in(batch))
-    judged = list(_judged(touches, seen, ends))
+    ahead, ahead_at, behind, behind_at = _judged(touches, seen, ends)
     at = run.changes["applied_at"].take(touches.record[seen[ends]]).to_numpy()
     at = np.maximum.accumulate(at) if len(at) else at
-    ahead, ahead_at, behind, behind_at = (np.array(c, np.int64) for c in zip(*judged, strict=True)) if judged else [
-        np.empty(0, np.int64)
-    ] * 4  # fmt: skip
     ahead_ts, behind_ts = commit_ts_of(ahead), commit_ts_of(behind)
     columns = [
         batch[ends], at, np.append(at[1:], run.end_us) if len(at) else at, ahead_ts,
@@ -164,30 +164,58 @@ def states(run: ConsumerRun) -> pa.Table:
     return pa.table([pa.array(c) for c in columns], schema=STATES)
 
 
-def _judged(touches: RecordTouches, seen: np.ndarray, ends: np.ndarray) -> Iterator[tuple[int, int, int, int]]:
-    """After each batch: the greatest version seen and its record, the least one not seen and its record."""
-    now = [-1] * touches.rows
-    made = (touches.row[touches.makers], touches.version[touches.makers], touches.record[touches.makers])
-    makers = {(row, version): record for row, version, record in zip(*(c.tolist() for c in made), strict=True)}
-    newest: list[tuple[int, int, int]] = []
-    missing = [(v, r, -1) for r, v in enumerate(touches.first_versions.tolist())]
-    heapq.heapify(missing)
-    rows, versions = touches.row[seen].tolist(), touches.version[seen].tolist()
-    after, records = touches.next_version[seen].tolist(), touches.record[seen].tolist()
-    at = 0
+def _judged(touches: RecordTouches, seen: Ints, ends: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """After each batch: the greatest version seen and its record, the least one not seen and its record.
+
+    Both stand first in a heap of what was seen or missing, from which what no longer holds is taken as it comes up.
+    """
+    row, version, record = touches.row[seen], touches.version[seen], touches.record[seen]
+    rows = np.arange(touches.rows)
+    # a row of which nothing is seen lacks its first version
+    lacks = (np.concatenate([touches.next_version[seen], touches.first_versions]), np.concatenate([row, rows]))
+    since = np.concatenate([version, np.full(touches.rows, -1)])
+    by_newest, by_missing = np.lexsort((record, row, -version)), np.lexsort((since, lacks[1], lacks[0]))
+    newest: list[int] = []
+    # heaps of places in these orders: small numbers are compared sooner than tuples
+    to_newest, to_missing = _inverse(by_newest).tolist(), _inverse(by_missing).tolist()
+    missing = sorted(to_missing[len(seen) :])
+    now, lacking = [-1] * touches.rows, lacks[0][len(seen) :].tolist()
+    of_newest = [c[by_newest].tolist() for c in (row, version)]
+    of_missing = [c[by_missing].tolist() for c in (lacks[1], lacks[0])]
+    changed, to, then = row.tolist(), version.tolist(), lacks[0].tolist()
+    tops, at = [], 0
     for end in ends.tolist():
         for i in range(at, end + 1):
-            row, version = rows[i], versions[i]
-            now[row] = version
-            heapq.heappush(newest, (-version, row, records[i]))
-            heapq.heappush(missing, (after[i], row, version))
+            now[changed[i]], lacking[changed[i]] = to[i], then[i]
+            heapq.heappush(newest, to_newest[i])
+            heapq.heappush(missing, to_missing[i])
         at = end + 1
-        while now[newest[0][1]] != -newest[0][0]:
+        while now[of_newest[0][newest[0]]] != of_newest[1][newest[0]]:
             heapq.heappop(newest)
-        while now[missing[0][1]] != missing[0][2]:
+        while lacking[of_missing[0][missing[0]]] != of_missing[1][missing[0]]:
             heapq.heappop(missing)
-        least, row, _ = missing[0]
-        yield -newest[0][0], newest[0][2], least, makers.get((row, least), -1)
+        tops.append((newest[0], missing[0]))
+    first = np.array(tops, np.int64).reshape(-1, 2)
+    top, low = by_newest[first[:, 0]], by_missing[first[:, 1]]
+    least, its_row = lacks[0][low], lacks[1][low]
+    return version[top], record[top], least, _maker(touches, its_row, least)
+
+
+def _inverse(order: Ints) -> Ints:
+    """The place of each element in an order."""
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return place
+
+
+def _maker(touches: RecordTouches, row: Ints, version: Ints) -> Ints:
+    """The record of the first touch that makes a version of a row; -1 where none does."""
+    names, number = np.unique(np.concatenate([touches.version[touches.makers], version]), return_inverse=True)
+    of, wanted = number[: len(touches.makers)], number[len(touches.makers) :]
+    known = touches.row[touches.makers] * len(names) + of
+    asked = row * len(names) + wanted
+    at = np.minimum(np.searchsorted(known, asked), len(known) - 1)
+    return np.where(known[at] == asked, touches.record[touches.makers][at], -1)
 
 
 def wrong_time(found: pa.Table) -> tuple[int, int]:
@@ -255,7 +283,7 @@ def invariant_curve(run: ConsumerRun, log: NarrowLog, *, label: str = "") -> pd.
     touches = RecordTouches.of(run.changes)
     seen, batch = touches.after_each_batch(run.changes)
     value = np.where(touches.leaves, log.events[MEASURE].to_numpy()[run.places][touches.record], 0)
-    found = states(run)
+    found = _states(run, touches, seen, batch)
     shown = np.searchsorted(found["batch"].to_numpy(), batch)
     sums = np.zeros(len(found), np.int64)
     np.add.at(sums, shown, _gains(touches.row[seen], value[seen], np.arange(len(seen))))
@@ -305,10 +333,11 @@ def _extremes(values: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
         step = 1 << (len(least) - 1)
         least.append(np.minimum(least[-1][:-step], least[-1][step:]))
         most.append(np.maximum(most[-1][:-step], most[-1][step:]))
-    level = np.log2(high - low + 1).astype(int) if len(low) else np.empty(0, int)
-    second = high - (1 << level) + 1
-    out = [
-        [pick(windows[k][a], windows[k][b]) for k, a, b in zip(level, low, second, strict=True)]
-        for windows, pick in ((least, min), (most, max))
-    ]
-    return np.array(out[0], np.int64), np.array(out[1], np.int64)
+    level = np.log2(high - low + 1).astype(int)
+    out = np.empty((2, len(low)), np.int64)
+    for k in np.unique(level):
+        own = level == k
+        first, second = low[own], high[own] - (1 << k) + 1
+        out[0, own] = np.minimum(least[k][first], least[k][second])
+        out[1, own] = np.maximum(most[k][first], most[k][second])
+    return out[0], out[1]

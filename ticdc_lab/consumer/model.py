@@ -273,13 +273,9 @@ class _Consumer:
         at = begin + (batch + 1) * self.how.write_us
         self.trace.apply(places, at, batch)
         starts, ends = np.flatnonzero(changes_in(batch)), np.flatnonzero(lasts_in(batch))
-        alone = len(np.unique(who)) == 1
-        for first, last in zip(starts.tolist(), ends.tolist(), strict=True):
-            self.trace.step(
-                int(at[last]), "write", listener=int(who[0]) if alone else None,
-                ts=int(self.log.commit_ts[places[first : last + 1]].max()), rows=last + 1 - first,
-                batch=self.trace.batches + int(batch[last]),
-            )  # fmt: skip
+        newest = np.maximum.reduceat(self.log.commit_ts[places], starts)
+        alone = bool((who == who[0]).all())
+        self.trace.writes(at[ends], newest, ends + 1 - starts, batch[ends], listener=int(who[0]) if alone else None)
         self.trace.batches += int(batch[-1]) + 1
         self._free[writer] = int(at[-1])
         if self.policy.waits_for == "partition" and self.how.write_us:

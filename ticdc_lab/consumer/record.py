@@ -4,7 +4,7 @@ grows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from operator import itemgetter
 
 import numpy as np
 import pyarrow as pa
@@ -70,7 +70,9 @@ _OUTCOMES = ("unread", "applied", "dropped", "filtered", "pending", "forgotten")
 _DELIVERED = tuple(n for n in DELIVERIES.names if n not in ("table", "read_at", "outcome", "applied_at", "batch"))
 
 Step = tuple[int, int | None, int | None, str, int | None, int | None, int | None, str | None]
-"""at, number of the listener, offset, action, commit_ts, rows, batch, detail: as in STEPS."""
+"""at, number of the listener, place of the event that it read; action, commit_ts, rows, batch, detail as in STEPS."""
+
+_STEP_FORM = (pa.int64(), pa.int64(), pa.int64(), pa.string(), pa.int64(), pa.int64(), pa.int64(), pa.string())
 
 
 class RunTrace:
@@ -99,6 +101,11 @@ class RunTrace:
     ) -> None:  # fmt: skip
         """Note what was done at ``at`` (µs), by which listener, on reading the event at ``place``."""
         self._steps.append((at, listener, place, action, ts, rows, batch, detail))
+
+    def writes(self, at: Ints, ts: Ints, rows: Ints, batch: Ints, *, listener: int | None) -> None:
+        """Note downstream transactions; ``batch`` counts from 0 in this call."""
+        numbers = (at.tolist(), ts.tolist(), rows.tolist(), (batch + self.batches).tolist())
+        self._steps += [(a, listener, None, "write", t, r, b, None) for a, t, r, b in zip(*numbers, strict=True)]
 
     def read(self, places: Ints, at: Ints) -> None:
         """Note row changes read; those read before, by a listener that began again, keep their former record."""
@@ -134,21 +141,13 @@ class RunTrace:
 
     def steps(self) -> pa.Table:
         """All steps, by time."""
-        ordered = sorted(self._steps, key=lambda s: s[0])
-        parts, offsets = self._log.parts, self._log.events["offset"].to_numpy()
-        rows = [
-            (
-                i,
-                at,
-                None if who is None else parts[who].topic,
-                None if who is None else parts[who].partition,
-                None if place is None else int(offsets[place]),
-                *rest,
-            )
-            for i, (at, who, place, *rest) in enumerate(ordered)
-        ]
-        columns: Sequence[Sequence[object]] = list(zip(*rows, strict=True)) if rows else [[] for _ in STEPS.names]
-        return pa.table([list(c) for c in columns], schema=_STEPS_FORM)
+        ordered = sorted(self._steps, key=itemgetter(0))
+        told = zip(*ordered, strict=True) if ordered else [()] * len(_STEP_FORM)
+        at, who, place, *rest = (pa.array(c, form) for c, form in zip(told, _STEP_FORM, strict=True))
+        parts = self._log.parts
+        topics, partitions = pa.array([p.topic for p in parts]), pa.array([p.partition for p in parts], pa.int32())
+        of_event = (topics.take(who), partitions.take(who), self._log.events["offset"].take(place))
+        return pa.table([pa.array(range(len(ordered))), at, *of_event, *rest], names=STEPS.names).cast(_STEPS_FORM)
 
     def _records(self, places: Ints) -> dict[str, Ints]:
         numbers = {c: v[places] for c, v in self._numbers.items()}

@@ -144,7 +144,7 @@ def dispatch_by_rules(
     out = ready_for(events, verdicts)
     questions = {f"_dispatch_answer_{i}": v.question for i, v in enumerate(verdicts) if v.question is not None}
     out = out if catalog is None else with_answers(out, catalog=catalog, questions=questions)
-    out = out.withColumn(_RULE, F.coalesce(*[F.when(f.column(), F.lit(i)) for i, f in enumerate(filters)]))
+    out = out.withColumn(_RULE, _of_first([(f.column(), F.lit(i)) for i, f in enumerate(filters)]))
     if any(v.choice is not None for v in verdicts):
         out = with_hash(out, choice=_choice(verdicts), flavour=flavour)
     out = decided(
@@ -153,25 +153,39 @@ def dispatch_by_rules(
         key=_case(verdicts, lambda v: v.key),
         error=_case(verdicts, lambda v: v.error),
     )
-    topics = [
-        F.when(F.col(_RULE) == i, topic_column(r.topic, default_topic=default_topic)) for i, r in enumerate(all_rules)
-    ]
-    out = out.withColumn("target_topic", F.when(F.col("kind") == "row", F.coalesce(*topics)))
+    topics = [(_serves(i), topic_column(r.topic, default_topic=default_topic)) for i, r in enumerate(all_rules)]
+    out = out.withColumn("target_topic", F.when(F.col("kind") == "row", _of_first(topics)))
     return out.select(*events.columns, *ADDED, "target_topic")
 
 
 def _case(verdicts: Sequence[Verdict], pick: Callable[[Verdict], Column | None]) -> Column:
     """What ``pick`` gives for the verdict of the row's rule; null where it gives nothing."""
     picked = [(i, pick(v)) for i, v in enumerate(verdicts)]
-    return F.coalesce(*[F.when(F.col(_RULE) == i, c) for i, c in picked if c is not None])
+    return _of_first([(_serves(i), c) for i, c in picked if c is not None])
+
+
+def _serves(rule: int) -> Column:
+    return F.col(_RULE) == rule
+
+
+def _of_first(cases: Sequence[tuple[Column, Column]]) -> Column:
+    """What belongs to the first condition that holds.
+
+    An engine that writes ``coalesce`` as CASE would have each of them twice in the one around it.
+    """
+    (condition, value), *others = cases
+    found = F.when(condition, value)
+    for condition, value in others:
+        found = found.when(condition, value)
+    return found
 
 
 def _choice(verdicts: Sequence[Verdict]) -> ColumnChoice:
     choices = [v.choice for v in verdicts]
 
     def found(slot: int) -> Column:
-        each = [(i, c.positions[slot]) for i, c in enumerate(choices) if c is not None and slot < len(c.positions)]
-        return F.coalesce(*[F.when(F.col(_RULE) == i, position) for i, position in each])
+        has = [(i, c.positions[slot]) for i, c in enumerate(choices) if c is not None and slot < len(c.positions)]
+        return _of_first([(_serves(i), position) for i, position in has])
 
     slots = max(len(c.positions) for c in choices if c is not None)
     return ColumnChoice(

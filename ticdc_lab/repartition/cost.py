@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import with_hashes, with_keys
@@ -106,7 +106,7 @@ def staying_share(before: int, after: int) -> float:
 
 
 def cost_of(expansion: Expansion) -> Cost:
-    """Count what an expansion costs; three aggregates over the log.
+    """Count what an expansion costs; two aggregates over the log.
 
     Parameters
     ----------
@@ -116,9 +116,7 @@ def cost_of(expansion: Expansion) -> Cost:
     plan = expansion.plan
     parts = plan.pause_ms
     sent = _sent(expansion).collect()[0]
-    placed = _placed(expansion)
-    keys = _keys(placed).collect()[0]
-    pairs = placed.groupBy("before", "after").agg(F.count(F.lit(1)).alias("rows")).collect()
+    pairs = _pairs(_placed(expansion)).collect()
     moved = [r["rows"] for r in pairs if None not in (r["before"], r["after"]) and r["before"] != r["after"]]
     lag = None if plan.admin_ms is None or not plan.checkpoint else plan.start_ms - tso.physical_ms(plan.checkpoint)
     return Cost(
@@ -134,8 +132,8 @@ def cost_of(expansion: Expansion) -> Cost:
         missed_rows=sent["missed_rows"],
         rows=sum(r["rows"] for r in pairs),
         moved_rows=sum(moved),
-        keys=keys["keys"],
-        moved_keys=keys["moved_keys"],
+        keys=sum(r["keys"] for r in pairs),
+        moved_keys=sum(r["moved_keys"] for r in pairs),
         expected_share=1 - staying_share(plan.before, plan.after),
         load_before=_max_over_mean(pairs, "before", plan.before),
         load_after=_max_over_mean(pairs, "after", plan.after),
@@ -171,11 +169,19 @@ def _placed(expansion: Expansion) -> DataFrame:
     return rows.select("key_hash", *[(h % n).cast("int").alias(c) for c, n in counts.items()])
 
 
-def _keys(placed: DataFrame) -> DataFrame:
-    """How many keys there are, and how many of them have a row that moves."""
+def _pairs(placed: DataFrame) -> DataFrame:
+    """Rows by their partitions with either count; each key, and whether any row of it moves, counts with one pair."""
+    pair = ("before", "after")
     moves = F.coalesce(F.col("before") != F.col("after"), F.lit(False))
-    by_key = placed.where("key_hash IS NOT NULL").groupBy("key_hash").agg(F.max(moves).alias("moves"))
-    return by_key.agg(F.count(F.lit(1)).alias("keys"), F.count_if("moves").alias("moved_keys"))
+    of_key = Window.partitionBy("key_hash").orderBy(moves.desc(), *pair)
+    each = placed.groupBy("key_hash", *pair).agg(F.count(F.lit(1)).alias("rows"))
+    each = each.withColumns({"moves": moves, "nth": F.row_number().over(of_key)})
+    is_key = F.expr("nth = 1 AND key_hash IS NOT NULL")
+    return each.groupBy(*pair).agg(
+        F.sum("rows").alias("rows"),
+        F.count_if(is_key).alias("keys"),
+        F.count_if(is_key & F.col("moves")).alias("moved_keys"),
+    )
 
 
 def _max_over_mean(pairs: Sequence[Row], side: str, partitions: int) -> float:
