@@ -18,7 +18,10 @@ from ticdc_lab.simulate.pd.looking.tryout import changes_at, real_runs, tried
 from ticdc_lab.simulate.pd.world.changes import SetFlow
 from ticdc_lab.simulate.pd.world.start import REFERENCE, Start, StoreStart, spread_regions
 
-EMPTY = Recording((joined().samples[0],), (), (), ())
+
+def empty() -> Recording:
+    """A run of which one sample is there and nothing else."""
+    return Recording((joined().samples[0],), (), (), ())
 
 
 def title(fig: Figure) -> str:
@@ -162,7 +165,7 @@ def test_why_nothing_happens_is_told_by_second() -> None:
     others = {(s, y) for t in fig.data if t is not made for s, y in zip(t.base, t.y, strict=True)}
     assert others and not others & set(zip(made.base, made.y, strict=True))
     assert title(fig).startswith("balance-region made operators in")
-    assert title(figures.why_nothing(EMPTY)) == "Nothing was decided"
+    assert title(figures.why_nothing(empty())) == "Nothing was decided"
 
 
 def test_two_futures_part_at_their_moment() -> None:
@@ -201,7 +204,7 @@ def test_answers_and_refusals_are_listed() -> None:
 @pytest.mark.parametrize("draw", [figures.operator_timeline, figures.key_heat])
 def test_nothing_is_a_sentence(draw: object) -> None:
     """No empty axis."""
-    fig = draw(EMPTY)  # type: ignore[operator]
+    fig = draw(empty())  # type: ignore[operator]
     assert not fig.data and fig.layout.annotations
 
 
