@@ -326,9 +326,16 @@ def test_a_pause_that_forgets_to_end_streams_is_seen(monkeypatch):
 # Scenarios and what is refused
 
 
+@cache
+def example() -> Any:
+    """Play the example once for all that look at it."""
+    scenario = read_scenario(EXAMPLE)
+    return scenario.model.play(scenario, sample_us=200_000)
+
+
 def test_the_example_holds_and_says_what_happened():
     """Three changefeeds, of which one is paused, one stands and one is removed."""
-    played = read_scenario(EXAMPLE).model.play(read_scenario(EXAMPLE))
+    played = example()
     assert played.held, [o for o in played.outcomes if not o.held]
     lines = [line.what for line in played.happened]
     assert "changefeed:orders: normal -> stopped" in lines and "changefeed:late: normal -> none" in lines
@@ -419,8 +426,7 @@ def test_a_table_that_is_not_there_is_not_to_be_added():
 
 def test_of_a_changefeed_that_is_stopped_it_is_said():
     """That alone holds it, from then on; one that is removed is not asked, nor is a time before the first sample."""
-    text = EXAMPLE.read_text(encoding="utf-8")
-    played = read_scenario(str(EXAMPLE)).model.play(scenario_from_text(text), sample_us=200_000)
+    played = example()
     whys = {(w.of, w.watermark): w for w in played.whys(4_500_000)}
     assert [of for of, _ in whys] == ["all", "all", "orders", "orders", "late", "late"]
     for watermark in WATERMARKS:
