@@ -21,6 +21,7 @@ import ticdc_lab
 from ticdc_lab import answers
 from ticdc_lab.answers.audit import lines as lines_of_audit
 from ticdc_lab.errors import SourceError
+from ticdc_lab.events import FILE_BITS
 from ticdc_lab.facts.laggards import early_ends
 from ticdc_lab.report.sections import sections
 from ticdc_lab.sources.capture import parse
@@ -229,6 +230,12 @@ def test_a_hole_within_one_recording_is_none_between_files() -> None:
     assert not holes(held(a=[(0, 9), (12, 20)], b=[(21, 30)]), "ab")
     [(hole, said)] = holes(held(a=[(0, 9)], b=[(12, 20)]), "ab").items()
     assert hole == (("t", 0), (10, 11)) and "offsets 10 to 11, between a and b" in said
+
+
+def test_places_in_files_of_a_storage_folder_leave_no_hole() -> None:
+    """A copy of one holds the bytes at which its rows lay, in files that follow one another."""
+    first, second = 1 << FILE_BITS, 2 << FILE_BITS
+    assert not holes(held(a=[(first, first + 3), (first + 90, first + 91)], b=[(second, second + 1)]), "ab")
 
 
 def test_what_tasks_say_of_parts_of_a_file_is_put_together() -> None:

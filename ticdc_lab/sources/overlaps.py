@@ -22,6 +22,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_lab.events import is_in_file
 from ticdc_lab.events.arrays import changes_in
 
 Run = tuple[int, int]
@@ -200,8 +201,9 @@ def holes(runs: Mapping[str, Runs], order: Sequence[str]) -> dict[tuple[Home, Ru
         starts = sorted(spans.values())
         reach = list(accumulate((last for _, last in starts), max))
         for (_, last), (first, _) in pairwise(united(run[:2] for run in held)):
-            if reach[bisect_right(starts, last, key=itemgetter(0)) - 1] >= first:
-                continue  # the hole of one recording, of which the log itself speaks
+            one_recording = reach[bisect_right(starts, last, key=itemgetter(0)) - 1] >= first
+            if one_recording or is_in_file(last):
+                continue  # of its hole the log itself speaks; places in files of a storage folder count no messages
             names = {"earlier": Path(order[ends[last]]).name, "later": Path(order[begins[first]]).name}
             said[(topic, partition), (last + 1, first - 1)] = _BETWEEN.format(
                 partition=partition, topic=topic, first=last + 1, last=first - 1, **names
