@@ -55,7 +55,7 @@ def test_a_recording_that_failed_is_said_and_leaves_nothing(cache: Path, monkeyp
 
 
 def test_those_used_longest_ago_are_removed(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with many checkouts would fill its disk; what is in use stays."""
+    """A machine with many checkouts would fill its disk; what is in use stays, and what is being made."""
     java, path, place = require_java().executable, jars.jar_paths(), cache / "java"
     place.mkdir()
     others = [place / f"{n:016x}-3.jsa" for n in range(6)]
@@ -74,8 +74,12 @@ def test_those_used_longest_ago_are_removed(cache: Path, monkeypatch: pytest.Mon
     run = subprocess.run
     monkeypatch.setattr(subprocess, "run", recorded)
     monkeypatch.setattr(class_archive, "_digest", lambda *_: "f" * 16)
+    killed, making = (place / f".make-{name}" for name in ("killed", "making"))
+    for folder in (killed, making):
+        folder.mkdir()
+    os.utime(killed, (0, 0))
     made = class_archive.make()
-    assert sorted(place.iterdir()) == sorted([used, made, *others[-2:]])
+    assert sorted(place.iterdir()) == sorted([used, made, making, *others[-2:]])
 
 
 @pytest.mark.soak

@@ -11,9 +11,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 KEPT = 4
 """Archives that are kept, those used last: each folder with a Spark of its own has one, of some 200 MB."""
 
+_A_DAY = 86_400
 _MODULE = "ticdc_lab.engine.class_archive"
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 """Java warns on stdout where it does without a file, and stdout belongs to answers."""
@@ -50,7 +53,7 @@ def options(class_path: Sequence[Path], java: Path) -> str:
 
 
 def make() -> Path:
-    """Make the archive of this Spark, these jars and this Java, unless it is there; some ten seconds.
+    """Make the archive of this Spark, these jars and this Java, unless it is there; half a minute.
 
     Returns
     -------
@@ -68,6 +71,9 @@ def make() -> Path:
     if whole := _whole(digest):
         return whole
     place.mkdir(parents=True, exist_ok=True)
+    for left in place.glob(".make-*"):  # of one that was killed
+        if time.time() - left.stat().st_mtime > _A_DAY:
+            shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=place, prefix=".make-") as folder:
         made = Path(folder) / "classes.jsa"
         command = [sys.executable, "-m", _MODULE, str(made)]
