@@ -222,6 +222,9 @@ _FINDERS: dict[tuple[str, ...], Callable[[ConsumerRun, NarrowLog], Iterator[_Cas
 }
 
 
+_FORM = to_arrow_schema(ANOMALIES)
+
+
 def _as_table(run: ConsumerRun, found: list[_Case]) -> pa.Table:
     names = ["topic", "partition", "offset", "commit_ts", "table"]
     shown = sorted({r for c in found for r in c.records})
@@ -235,7 +238,7 @@ def _as_table(run: ConsumerRun, found: list[_Case]) -> pa.Table:
             at | {"guarantee": case.kind, "severity": "error", "key": None, "message": case.message,
                   "begins_us": case.begins, "ends_us": case.ends, "evidence": evidence}
         )  # fmt: skip
-    return pa.Table.from_pylist(rows, schema=to_arrow_schema(ANOMALIES))
+    return pa.Table.from_pylist(rows, schema=_FORM)
 
 
 def smallest(log: NarrowLog, policy: Policy, how: Listeners, anomaly: Mapping[str, Any]) -> NarrowLog:
