@@ -22,7 +22,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from _pytest.unraisableexception import gc_collect_iterations_key
-from hypothesis.internal.constants_ast import constants_from_module
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -98,6 +97,8 @@ def _keep_constants() -> None:
 
     In a fresh clone this is 7 CPU seconds for a worker that finds nothing kept.
     """
+    from hypothesis.internal.constants_ast import constants_from_module  # a single file may do without it
+
     own = [module for name, module in sys.modules.items() if name.startswith("ticdc_lab.")]
     first = len(own) * {"gw1": 1, "gw2": 2}.get(os.environ.get("PYTEST_XDIST_WORKER", ""), 0) // 3
     for module in own[first:] + own[:first]:

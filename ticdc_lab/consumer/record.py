@@ -72,7 +72,7 @@ _DELIVERED = tuple(n for n in DELIVERIES.names if n not in ("table", "read_at", 
 Step = tuple[int, int | None, int | None, str, int | None, int | None, int | None, str | None]
 """at, number of the listener, place of the event that it read; action, commit_ts, rows, batch, detail as in STEPS."""
 
-_STEP_FORM = (pa.int64(), pa.int64(), pa.int64(), pa.string(), pa.int64(), pa.int64(), pa.int64(), pa.string())
+_STEP_FORM = (pa.int64(), pa.int64(), pa.int64(), *_STEPS_FORM.types[5:])
 
 
 class RunTrace:
@@ -146,8 +146,8 @@ class RunTrace:
         at, who, place, *rest = (pa.array(c, form) for c, form in zip(told, _STEP_FORM, strict=True))
         parts = self._log.parts
         topics, partitions = pa.array([p.topic for p in parts]), pa.array([p.partition for p in parts], pa.int32())
-        of_event = (topics.take(who), partitions.take(who), self._log.events["offset"].take(place))
-        return pa.table([pa.array(range(len(ordered))), at, *of_event, *rest], names=STEPS.names).cast(_STEPS_FORM)
+        where = (topics.take(who), partitions.take(who), self._log.events["offset"].take(place))
+        return pa.table([pa.array(range(len(ordered))), at, *where, *rest], names=STEPS.names).cast(_STEPS_FORM)
 
     def _records(self, places: Ints) -> dict[str, Ints]:
         numbers = {c: v[places] for c, v in self._numbers.items()}

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.engine.shuffle import Batches, by_key, key_begins, whole_keys
+from ticdc_lab.engine.shuffle import PACKED, by_key
+from ticdc_lab.events.arrays import Batches, Bools, Ints, codes, encoded, key_begins, numbers, whole_keys
 from ticdc_lab.events.schema import EVENTS, require_batch, require_columns
 
-_Bools = NDArray[np.bool_]
-_Cases = dict[str, tuple[_Bools, _Bools, pa.Array]]
+_Cases = dict[str, tuple[Bools, Bools, pa.Array]]
 """Aspect -> which rows are cases of it, which of them are kept, and what is said of one that is not."""
 
 ROW_ASPECTS = {
@@ -48,6 +48,7 @@ LOG_ASPECTS = {"DDL": "every DDL statement with its commit_ts", "watermarks": "e
 ASPECTS: Mapping[str, str] = ROW_ASPECTS | VALUE_ASPECTS | LOG_ASPECTS
 """Aspect -> what it says when all of it is kept."""
 
+_PLACE = {name: i for i, name in enumerate(ASPECTS)}
 _TABLE = ("schema_name", "table_name")
 _ROW = (*_TABLE, "key", "is_delete")
 _LOG_ORDER = ("partition", "offset", "seq")
@@ -126,9 +127,9 @@ def _rows(events: DataFrame, *, is_reference: bool) -> DataFrame:
 
 def _once(batches: Batches) -> Batches:
     """Each row once however often it was delivered, and its place in the transaction; by :data:`_TRANSACTION`."""
-    for rows in whole_keys(batches, _TRANSACTION):
+    for rows in whole_keys(batches, _TRANSACTION, at_once=PACKED):
         group = np.cumsum(key_begins(rows, _TRANSACTION))
-        told = pd.DataFrame({"group": group, "op": _codes(rows["op"]), "change": _numbers(rows["change_hash"])})
+        told = pd.DataFrame({"group": group, "op": codes(rows["op"]), "change": numbers(rows, "change_hash")[0]})
         first = ~told.duplicated().to_numpy()
         rank = told[first].groupby("group").cumcount().to_numpy() + 1
         kept = rows.filter(pa.array(first)).drop_columns(["lone", "change_hash"])
@@ -137,17 +138,17 @@ def _once(batches: Batches) -> Batches:
 
 def _compared(batches: Batches) -> Batches:
     """What is kept of the rows of the reference, counted by aspect; sorted by :data:`_ROW`, in the order of the log."""
-    for rows in whole_keys(batches, _ROW):
+    for rows in whole_keys(batches, _ROW, at_once=PACKED):
         want, got = _paired(rows, np.cumsum(key_begins(rows, _ROW)))
-        there = np.asarray(got["op"].is_valid())
+        there = _is_there(got["op"])
         both = pa.array(there)
         yield _counted(_of_rows(want, got, there) | _of_values(want.filter(both), got.filter(both)))
 
 
-def _paired(rows: pa.Table, group: NDArray[np.int64]) -> tuple[pa.Table, pa.Table]:
+def _paired(rows: pa.Table, group: Ints) -> tuple[pa.Table, pa.Table]:
     """The rows of the reference, and beside each that of the log, or nulls."""
-    numbers = {"group": group, "at": _numbers(rows["commit_ts"], -1), "image": _numbers(rows["image"])}
-    told, is_reference = pd.DataFrame(numbers), _bools(rows["is_reference"])
+    [at], [image] = numbers(rows, "commit_ts", null=-1), numbers(rows, "image")
+    told, is_reference = pd.DataFrame({"group": group, "at": at, "image": image}), _bools(rows["is_reference"])
     wanted, found = told[is_reference], told[~is_reference]
     dated, is_whole = found["at"] >= 0, found["image"] != 0
     wanted = wanted.sort_values(["group", "at"], kind="stable")
@@ -158,8 +159,8 @@ def _paired(rows: pa.Table, group: NDArray[np.int64]) -> tuple[pa.Table, pa.Tabl
         (["group"], found[~dated & ~is_whole]),
     ):
         partner.update(_in_order(wanted[partner < 0], of, same))
-    at = pa.array(partner, pa.int64(), mask=(partner < 0).to_numpy())
-    return rows.take(pa.array(partner.index)), rows.take(at)
+    there = pa.array(partner, pa.int64(), mask=(partner < 0).to_numpy())
+    return rows.take(pa.array(partner.index)), rows.take(there)
 
 
 def _in_order(wanted: pd.DataFrame, found: pd.DataFrame, same: list[str]) -> pd.Series:
@@ -169,7 +170,7 @@ def _in_order(wanted: pd.DataFrame, found: pd.DataFrame, same: list[str]) -> pd.
     return pd.Series(both["row_y"].to_numpy(), index=both["row_x"])
 
 
-def _of_rows(want: pa.Table, got: pa.Table, there: _Bools) -> _Cases:
+def _of_rows(want: pa.Table, got: pa.Table, there: Bools) -> _Cases:
     is_delete, op = _bools(want["is_delete"]), want["op"]
     told, whole = _is_there(got["commit_ts"]), _whole(want, got)
     ranks = [t["rank"].cast(pa.string()) for t in (want, got)]
@@ -187,7 +188,7 @@ def _of_rows(want: pa.Table, got: pa.Table, there: _Bools) -> _Cases:
     }
 
 
-def _whole(want: pa.Table, got: pa.Table) -> tuple[_Bools, pa.Array]:
+def _whole(want: pa.Table, got: pa.Table) -> tuple[Bools, pa.Array]:
     """Whether the image before a change has as many columns, and how many they are."""
     sizes = [pc.list_value_length(t["before"]) for t in (want, got)]
     words = [s.cast(pa.string()) for s in (sizes[0], pc.fill_null(sizes[1], 0))]
@@ -211,7 +212,7 @@ def _of_values(want: pa.Table, got: pa.Table) -> _Cases:
     return cases
 
 
-def _cells(rows: pa.Table, is_delete: _Bools) -> pd.DataFrame:
+def _cells(rows: pa.Table, is_delete: Bools) -> pd.DataFrame:
     """One row a column of an image: the row's number, and the column's name, type and value."""
     images = pc.if_else(pa.array(is_delete), rows["before"], rows["columns"]).combine_chunks()
     flat = images.flatten()
@@ -226,8 +227,8 @@ def _base(mysql_type: str | None) -> str | None:
 def _aspects(mysql_type: pa.Array, value: pa.Array) -> NDArray[np.object_]:
     """The aspect that each value of a type belongs to."""
     found = _mapped(mysql_type, _aspect)
-    digits = pc.utf8_length(value)
-    large = pc.or_(pc.greater(digits, 19), pc.and_(pc.equal(digits, 19), pc.greater(value, _TWO_63)))
+    digits, most = pc.utf8_length(value), len(_TWO_63)
+    large = pc.or_(pc.greater(digits, most), pc.and_(pc.equal(digits, most), pc.greater(value, _TWO_63)))
     found[(found == "unsigned") & ~_bools(large)] = "integers"
     found[(found == "binary") & ~_bools(pc.starts_with(value, "0x"))] = "text"
     return found
@@ -253,13 +254,12 @@ _OF_TYPE = {
 
 def _counted(cases: _Cases) -> pa.RecordBatch:
     """How many cases of an aspect are kept, of how many, and the least example of one that is not."""
-    order = {name: i for i, name in enumerate(ASPECTS)}
     rows = []
     for name, (case, kept, example) in cases.items():
         lost = pa.array(case & ~kept)
         of_lost = example if isinstance(example, pa.Scalar) else pc.min(example.filter(lost))
         told = of_lost.as_py() if pc.any(lost).as_py() else None
-        rows.append((order[name], int((case & kept).sum()), int(case.sum()), told))
+        rows.append((_PLACE[name], int((case & kept).sum()), int(case.sum()), told))
     names = ("place", "kept", "of", "example")
     types = (pa.int32(), pa.int64(), pa.int64(), pa.string())
     columns = [pa.array(column, t) for column, t in zip(zip(*rows, strict=True), types, strict=True)]
@@ -278,8 +278,7 @@ def _of_log(events: DataFrame, reference: DataFrame) -> DataFrame:
     there = F.bool_or(~F.col("wanted")) & F.col("commit_ts").isNotNull()
     there &= (F.col("kind") == "watermark") | F.col("query").isNotNull()
     once = said[0].unionByName(said[1]).groupBy(*by).agg(F.bool_or("wanted").alias("wanted"), there.alias("there"))
-    places = [list(ASPECTS).index(name) for name in LOG_ASPECTS]
-    place = F.when(F.col("kind") == "ddl", places[0]).otherwise(places[1]).alias("place")
+    place = F.when(F.col("kind") == "ddl", _PLACE["DDL"]).otherwise(_PLACE["watermarks"]).alias("place")
     example = F.substring(F.concat_ws(" ", F.col("commit_ts").cast("string"), "query"), 1, 80)
     lost = F.min(F.when(~F.col("there"), example)).alias("example")
     counts = (F.count_if("there").alias("kept"), F.count(F.lit(1)).alias("of"), lost)
@@ -296,28 +295,19 @@ def _beside(want: pa.Array, got: pa.Array, between: str = " -> ") -> pa.Array:
 
 def _mapped(values: pa.Array, name: Any) -> NDArray[np.object_]:
     """What a function makes of each value, asked once for equal ones."""
-    coded = values.dictionary_encode(null_encoding="encode")
-    named = np.array([name(v) for v in coded.dictionary.to_pylist()], dtype=object)
-    found: NDArray[np.object_] = named[np.asarray(coded.indices)]
+    code, known = encoded(values)
+    found: NDArray[np.object_] = np.array([name(v) for v in known], dtype=object)[code]
     return found
 
 
-def _codes(values: pa.ChunkedArray) -> NDArray[np.int32]:
-    return np.asarray(values.combine_chunks().dictionary_encode(null_encoding="encode").indices)
-
-
-def _numbers(values: pa.ChunkedArray, missing: int = 0) -> NDArray[np.int64]:
-    return np.asarray(pc.fill_null(values, missing))
-
-
-def _bools(values: pa.Array | pa.ChunkedArray) -> _Bools:
+def _bools(values: pa.Array | pa.ChunkedArray) -> Bools:
     return np.asarray(pc.fill_null(values, False))
 
 
-def _is_there(values: pa.Array | pa.ChunkedArray) -> _Bools:
+def _is_there(values: pa.Array | pa.ChunkedArray) -> Bools:
     return np.asarray(values.is_valid())
 
 
-def _equal(one: pa.Array | pa.ChunkedArray, other: Any) -> _Bools:
+def _equal(one: pa.Array | pa.ChunkedArray, other: Any) -> Bools:
     """Whether two values are equal; null is equal to nothing."""
     return _bools(pc.equal(one, other))

@@ -245,34 +245,6 @@ def several_at_once(rows: Batches) -> Iterator[list[pa.RecordBatch]]:
         yield held
 
 
-def whole_keys(rows: Batches, key: Sequence[str]) -> Iterator[pa.Table]:
-    """Rows that :func:`by_key` gives a kernel, many at once, so that no key is cut in two."""
-    held: list[pa.RecordBatch] = []
-    most = PACKED
-    for batch in rows:
-        held.append(batch)
-        if sum(map(len, held)) >= most:
-            whole = pa.Table.from_batches(held).combine_chunks()
-            end = int(np.flatnonzero(key_begins(whole, key))[-1])
-            held = whole.slice(end).to_batches()
-            most = max(PACKED, 2 * (len(whole) - end))
-            if end:
-                yield whole.slice(0, end)
-    if any(map(len, held)):
-        yield pa.Table.from_batches(held).combine_chunks()
-
-
-def key_begins(rows: pa.Table, key: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Which rows are the first of their key, where those of a key lie together."""
-    new = np.zeros(len(rows), dtype=np.bool_)
-    new[:1] = True
-    for name in key:
-        column = rows[name].combine_chunks()
-        code = np.asarray(column.dictionary_encode(null_encoding="encode").indices)
-        new[1:] |= code[1:] != code[:-1]
-    return new
-
-
 def bucket_of(key: pa.Array | pa.ChunkedArray, buckets: int) -> npt.NDArray[np.uint16]:
     """Number of the bucket that each value of a bigint column without nulls is put into."""
     mixed = key.to_numpy().view(np.uint64) * _MIX

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -29,6 +29,28 @@ def changes_in(*columns: Column) -> Bools:
     for c in columns:
         new[1:] |= c[1:] != c[:-1]
     return new
+
+
+def whole_keys(rows: Batches, key: Sequence[str], *, at_once: int) -> Iterator[pa.Table]:
+    """What :func:`ticdc_lab.engine.shuffle.by_key` gives a kernel, about so many at once, and no key cut in two."""
+    held: list[pa.RecordBatch] = []
+    most = at_once
+    for batch in rows:
+        held.append(batch)
+        if sum(map(len, held)) >= most:
+            whole = pa.Table.from_batches(held).combine_chunks()
+            end = int(np.flatnonzero(key_begins(whole, key))[-1])
+            held = whole.slice(end).to_batches()
+            most = max(at_once, 2 * (len(whole) - end))
+            if end:
+                yield whole.slice(0, end)
+    if any(map(len, held)):
+        yield pa.Table.from_batches(held).combine_chunks()
+
+
+def key_begins(rows: pa.Table, key: Sequence[str]) -> Bools:
+    """Which rows are the first of their key, where those of a key lie together."""
+    return changes_in(*(codes(rows[name]) for name in key))
 
 
 def lasts_in(*columns: Column) -> Bools:

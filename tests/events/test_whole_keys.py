@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from unittest.mock import patch
-
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_lab.engine import shuffle
-from ticdc_lab.engine.shuffle import key_begins, whole_keys
+from ticdc_lab.events.arrays import key_begins, whole_keys
 
 KEY = ("a", "b")
 RUNS = st.lists(st.tuples(st.sampled_from([None, 1, 2]), st.sampled_from([None, "x", "y"]), st.integers(1, 7)))
@@ -21,8 +18,7 @@ def test_no_key_is_cut_and_no_row_is_lost(runs: list[tuple[int | None, str | Non
     rows = [(a, b, i) for i, (a, b, n) in enumerate(runs) for _ in range(n)]
     columns = [[r[i] for r in rows] for i in range(3)]
     table = pa.table({"a": pa.array(columns[0], pa.int64()), "b": pa.array(columns[1], pa.string()), "run": columns[2]})
-    with patch.object(shuffle, "PACKED", most):
-        found = list(whole_keys(iter(table.to_batches(max_chunksize=size)), KEY))
+    found = list(whole_keys(iter(table.to_batches(max_chunksize=size)), KEY, at_once=most))
     assert [tuple(r.values()) for t in found for r in t.to_pylist()] == rows
     ends = [(t["a"][-1].as_py(), t["b"][-1].as_py()) for t in found]
     begins = [(t["a"][0].as_py(), t["b"][0].as_py()) for t in found]
