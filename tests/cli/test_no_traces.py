@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from click.testing import CliRunner
 from conftest import ROOT, golden
 from pyspark.sql import SparkSession
 
-from ticdc_lab.cli import main
+from ticdc_lab.cli import common, main
 
 HOSTILE = {
     "broken.yaml": b"a: [1, {b: ",
@@ -150,6 +152,34 @@ def test_an_output_that_nobody_reads_gives_no_trace(stdout: str, tmp_path: Path)
     shell = f"{sys.executable} -m ticdc_lab.cli simulate --help {ends}"
     found = subprocess.run(["bash", "-c", shell], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert not [t for t in TRACES if t in found.stderr], found.stderr
+
+
+def test_a_command_whose_reader_has_gone_ends_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As by ``| head``, like a program that the signal ends; a pipe that breaks elsewhere is said."""
+
+    @click.command()
+    @click.option("--elsewhere", is_flag=True)
+    @click.option("--debug", is_flag=True)
+    @common.guarded
+    def say(elsewhere: bool) -> None:
+        if elsewhere:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+        click.echo("a line")
+
+    read, write = os.pipe()
+    with os.fdopen(write, "w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        with pytest.raises(SystemExit) as ended:
+            say(["--elsewhere"])
+        assert ended.value.code == common.FAILED and "Broken pipe" in capsys.readouterr().err
+        os.close(read)
+        with pytest.raises(SystemExit) as ended:
+            say([])
+        assert ended.value.code == common.UNHEARD and sys.stdout is None and capsys.readouterr().err == ""
+        with suppress(BrokenPipeError):
+            out.close()
 
 
 def test_an_address_of_spark_that_does_not_answer_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

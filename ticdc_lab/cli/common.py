@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ticdc_lab.log import Log
 
 
-CLEAN, FINDINGS, FAILED, INTERRUPTED = 0, 1, 2, 130
+CLEAN, FINDINGS, FAILED, INTERRUPTED, UNHEARD = 0, 1, 2, 130, 141
 
 
 _PATH_SHOWN = 400
@@ -191,6 +192,8 @@ def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
             click.echo("ticdc-lab: interrupted", err=True)
             sys.exit(INTERRUPTED)
         except Exception as e:  # Spark gives what Java threw, a full disk or a damaged file, in many shapes
+            if isinstance(e, BrokenPipeError) and not _is_heard():
+                _end_silently(UNHEARD)
             missing = missing_spark(e)
             if missing is not None and (lab := checkout_script()) is not None:
                 set_up_and_start_again(lab, missing)
@@ -201,6 +204,18 @@ def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
             sys.exit(FAILED)
 
     return run
+
+
+def _is_heard() -> bool:
+    """Whether somebody still reads what is printed: ``| head`` has ended once it has its lines."""
+    look = select.poll()
+    look.register(sys.stdout, 0)
+    return not look.poll(0)
+
+
+def _end_silently(code: int) -> NoReturn:
+    sys.stdout = None  # Python would try once more, and complain
+    sys.exit(code)
 
 
 def _options(given: tuple[str, ...], kafka_config: str | None) -> dict[str, str]:
@@ -358,10 +373,11 @@ class _Program(Program):
             sys.stdout.flush()
             return found
         except OSError as error:
+            if isinstance(error, BrokenPipeError) and not _is_heard():
+                _end_silently(UNHEARD)
             with suppress(OSError):
                 click.echo(_said(error), err=True)
-            sys.stdout = None  # Python would try once more, and complain
-            sys.exit(FAILED)
+            _end_silently(FAILED)
 
 
 @click.group(cls=_Program)
