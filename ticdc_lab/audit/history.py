@@ -9,7 +9,7 @@ one row that changed a million times, such as a counter, needs 600 MB in one tas
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -24,7 +24,7 @@ from ticdc_lab.audit.marks import BEGIN, Marks, Promises
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.engine.shuffle import Batches, Kernel, MadeByWorkers, by_key_beside
-from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, numbers
+from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, numbers, whole_keys
 from ticdc_lab.events.schema import IMAGE_HASHES, KEYS
 from ticdc_lab.facts.places import NAMED_BY, index_of, place_col, placed
 
@@ -120,7 +120,7 @@ class Changes:
     after: Ints
 
     @classmethod
-    def read(cls, rows: pa.RecordBatch | pa.Table) -> Changes:
+    def read(cls, rows: pa.Table) -> Changes:
         """Those of :func:`changes_of`."""
         names = ("row_id", "place", "offset", "seq_flags", "change_hash")
         row_id, place, offset, seq_flags, change_hash = numbers(rows, *names)
@@ -128,12 +128,6 @@ class Changes:
         seq, flags = seq_flags >> _PER_SEQ.bit_length() - 1, seq_flags & _PER_SEQ - 1
         before, after = _FOUND.of(flags, rows["before_hash"]), _LEFT.of(flags, rows["after_hash"])
         return cls(row_id, place, commit_ts, offset, seq, _RANK[flags], change_hash, before, after)
-
-    @classmethod
-    def together(cls, held: Iterable[Changes]) -> Changes:
-        """Several as one."""
-        every = list(held)
-        return cls(*[np.concatenate([getattr(c, name) for c in every]) for name in _COLUMNS])
 
     @cached_property
     def row(self) -> Ints:
@@ -338,28 +332,10 @@ def _judged(
     batches: Iterable[pa.RecordBatch], promises: Promises, judge: Judge, *, has_commit_ts: bool, at_once: int
 ) -> Batches:
     """What a function finds in whole rows, from batches that are sorted by row."""
-    for changes in whole_rows(batches, at_once=at_once):
-        found = suspects(changes, promises, has_commit_ts=has_commit_ts)
+    for rows in whole_keys(batches, ("row_id",), at_once=at_once):
+        found = suspects(Changes.read(rows), promises, has_commit_ts=has_commit_ts)
         if found is not None:
             yield judge(found)
-
-
-def whole_rows(batches: Iterable[pa.RecordBatch], *, at_once: int) -> Iterator[Changes]:
-    """Whole rows, about so many changes at once, from batches that are sorted by row."""
-    held: list[Changes] = []
-    size, most = 0, at_once
-    for batch in batches:
-        held.append(Changes.read(batch))
-        size += len(batch)
-        if size >= most:
-            whole = Changes.together(held)
-            end = int(np.searchsorted(whole.row_id, whole.row_id[-1]))
-            held, size = [whole[end:]], len(whole) - end
-            most = max(at_once, 2 * size)
-            if end:
-                yield whole[:end]
-    if size:
-        yield Changes.together(held)
 
 
 def suspects(changes: Changes, promises: Promises, *, has_commit_ts: bool) -> Suspects | None:

@@ -157,8 +157,8 @@ def _changes(run: ConsumerRun) -> Ints:
                pc.fill_null(d["change_hash"], 0), own]  # fmt: skip
     out = np.zeros(len(d), np.int64)
     for column in columns:
-        codes = pc.dictionary_encode(column).combine_chunks().indices.to_numpy(zero_copy_only=False)
-        _, out = np.unique(out * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)
+        of = codes(column)
+        _, out = np.unique(out * (int(of.max(initial=0)) + 1) + of, return_inverse=True)
     return out
 
 

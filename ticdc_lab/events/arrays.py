@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -31,7 +31,7 @@ def changes_in(*columns: Column) -> Bools:
     return new
 
 
-def whole_keys(rows: Batches, key: Sequence[str], *, at_once: int) -> Iterator[pa.Table]:
+def whole_keys(rows: Iterable[pa.RecordBatch], key: Sequence[str], *, at_once: int) -> Iterator[pa.Table]:
     """What :func:`ticdc_lab.engine.shuffle.by_key` gives a kernel, about so many at once, and no key cut in two."""
     held: list[pa.RecordBatch] = []
     most = at_once
@@ -39,13 +39,23 @@ def whole_keys(rows: Batches, key: Sequence[str], *, at_once: int) -> Iterator[p
         held.append(batch)
         if sum(map(len, held)) >= most:
             whole = pa.Table.from_batches(held).combine_chunks()
-            end = int(np.flatnonzero(key_begins(whole, key))[-1])
+            end = len(whole) - _as_the_last(whole, key)
             held = whole.slice(end).to_batches()
             most = max(at_once, 2 * (len(whole) - end))
             if end:
                 yield whole.slice(0, end)
     if any(map(len, held)):
         yield pa.Table.from_batches(held).combine_chunks()
+
+
+def _as_the_last(rows: pa.Table, key: Sequence[str]) -> int:
+    """How many rows at the end have the key of the last one."""
+    same = np.ones(len(rows), np.bool_)
+    for column in map(rows.column, key):
+        last = column[-1]
+        same &= np.asarray(pc.equal(column, last).fill_null(False) if last.is_valid else column.is_null())
+    others = np.flatnonzero(~same)
+    return len(rows) - (int(others[-1]) + 1 if len(others) else 0)
 
 
 def key_begins(rows: pa.Table, key: Sequence[str]) -> Bools:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.events import PARTITION
-from ticdc_lab.events.arrays import NO_TS, Ints, lasts_in
+from ticdc_lab.events.arrays import NO_TS, Ints, encoded, lasts_in
 from ticdc_lab.events.ddl import blocked_tables
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.facts.gathering import (
@@ -228,16 +228,9 @@ def _watermarks(marks: pa.Table, homes: tuple[Home, ...]) -> Watermarks:
 
 def numbers_of(rows: pa.Table, by: tuple[str, str], names: Sequence[tuple[object, object]]) -> Ints:
     """Which of the names each row has in two columns; -1 for none of them."""
-    first, second = (_coded(rows[c]) for c in by)
+    (first, firsts), (second, seconds) = (encoded(rows[c]) for c in by)
     number = {name: i for i, name in enumerate(names)}
-    code = first[1] * max(len(second[0]), 1) + second[1]
-    pairs, at = np.unique(code, return_inverse=True)
-    own = [number.get((first[0][p // len(second[0])], second[0][p % len(second[0])]), -1) for p in pairs.tolist()]
+    pairs, at = np.unique(first * len(seconds) + second, return_inverse=True)
+    own = [number.get((firsts[p // len(seconds)], seconds[p % len(seconds)]), -1) for p in pairs.tolist()]
     found: Ints = np.array(own, dtype=np.int64)[at]
     return found
-
-
-def _coded(column: pa.ChunkedArray) -> tuple[list[object], Ints]:
-    """Its values, each once, and which of them each row has."""
-    coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
-    return coded.dictionary.to_pylist(), np.asarray(coded.indices).astype(np.int64)
