@@ -32,6 +32,7 @@ from ticdc_lab.answers.summary import (
     messages_of_findings,
     of_facts,
     of_load,
+    of_tables,
     of_transactions,
     small,
 )
@@ -208,7 +209,9 @@ class Log:
             ["steps", "topic", "partition", "first_step"], ascending=[False, True, True, True]
         )
         return answers.watermarks(
-            self.summary_of("facts", "load"), topics=exact(topics).sort_values("topic"), laggards=longest.head(LAGGARDS)
+            self.summary_of("facts", "tables"),
+            topics=exact(topics).sort_values("topic"),
+            laggards=longest.head(LAGGARDS),
         )
 
     def why(self, *, stall_s: float = STALL_S) -> Answer:
@@ -699,7 +702,7 @@ class Log:
     @property
     def summary(self) -> Summary:
         """All small frames but the findings."""
-        parts = ("facts", "load", *(("transactions",) if self.has_commit_ts else ()))
+        parts = ("facts", "load", "tables", *(("transactions",) if self.has_commit_ts else ()))
         return self._once("summary", lambda: self.summary_of(*parts))
 
     @property
@@ -746,6 +749,7 @@ class Log:
         makers: dict[str, Callable[[], dict[str, Any]]] = {
             "facts": lambda: of_facts(self.change_log),
             "load": lambda: of_load(self.change_log),
+            "tables": lambda: of_tables(self.change_log),
             "transactions": lambda: of_transactions(self.change_log),
             "findings": lambda: {"findings": findings_of(self.change_log, most=most)},
             "messages": lambda: {"messages": messages_of_findings(self.change_log, found["findings"])},
@@ -812,7 +816,7 @@ class Log:
     @property
     def lead(self) -> str:
         """What it is and how far it is complete, in two sentences."""
-        return f"{self.contents().finding} {answers.complete_to(self.summary_of('facts', 'load'))}"
+        return f"{self.contents().finding} {answers.complete_to(self.summary_of('facts', 'tables'))}"
 
     def _repr_html_(self) -> str:
         if self._is_closed:

@@ -18,9 +18,11 @@ from ticdc_lab.facts.overview import (
     BUCKETS,
     Load,
     Measure,
+    Unresolved,
     contents,
     contents_of,
     counted_load,
+    counted_unresolved,
     ddl_list,
     ddl_of,
     incidents,
@@ -79,8 +81,8 @@ def test_steps_are_the_places_of_values_in_the_topic(most: int) -> None:
         assert {s["steps_total"] for s in got} <= {n}
 
 
-def test_load_counts_rows_over_time_and_unresolved_ones() -> None:
-    """Of lanes by stretches of equal time; a row without commit_ts has none, but is unresolved in no table."""
+def test_load_counts_rows_over_time() -> None:
+    """Of lanes by stretches of equal time; a row without commit_ts has none."""
     load = Load.of(FACTS, table(LOG))
     times = [physical_ms(e["commit_ts"]) for e in DATED]
     low, width = min(times), (max(times) - min(times) + 1) / BUCKETS
@@ -90,10 +92,19 @@ def test_load_counts_rows_over_time_and_unresolved_ones() -> None:
         assert {(*[g[b] for b in by], g["bucket"]): g["n"] for g in got} == want
         assert {g["lanes_total"] for g in got} == {len({tuple(e[b] for b in by) for e in ROWS})}
         assert all(g["from_ms"] == low + int(g["bucket"] * width) for g in got)
-    for t in load.tables().to_pylist():
+
+
+def test_of_a_table_its_rows_above_resolved_ts_are_counted(spark: SparkSession) -> None:
+    """A row without commit_ts is unresolved only where none is resolved; nothing is read where facts tell of none."""
+    unresolved = Unresolved.of(FACTS)
+    counted = counted_unresolved(spark.createDataFrame(table(LOG), EVENTS).repartition(3), unresolved)
+    tables = unresolved.read(counted).to_pylist()
+    assert any(0 < t["unresolved_rows"] < t["n_rows"] for t in tables)
+    for t in tables:
         own = [e for e in ROWS if e["table_name"] == t["table_name"]]
         above = own if t["resolved_ts"] is None else [e for e in own if (e["commit_ts"] or 0) > t["resolved_ts"]]
         assert (t["n_rows"], t["unresolved_rows"]) == (len(own), len(above))
+    assert counted_unresolved(None, Unresolved.of(LogFacts.of(table([e for e in LOG if e["kind"] != "row"])))) is None  # type: ignore[arg-type]
 
 
 def test_a_log_without_commit_ts_has_its_load_along_offsets() -> None:

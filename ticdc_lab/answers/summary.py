@@ -28,9 +28,11 @@ from ticdc_lab.facts.overview import (
     LISTED,
     Load,
     Measure,
+    Unresolved,
     contents,
     contents_of,
     counted_load,
+    counted_unresolved,
     ddl_list,
     ddl_of,
     incidents,
@@ -63,8 +65,8 @@ CHECKSUMMED = ("simple", "avro")
 
 __all__ = [
     "CHECKSUMMED", "FOUND", "HELD", "LISTED", "POINTS", "TOLD", "Summary", "contents", "ddl_list", "exact",
-    "finding_messages", "findings_of", "incidents", "messages_of_findings", "of_facts", "of_load", "of_transactions",
-    "quarantine_reasons", "small", "summarise", "transaction_sample", "transaction_totals", "watermark_steps",
+    "finding_messages", "findings_of", "incidents", "messages_of_findings", "of_facts", "of_load", "of_tables",
+    "of_transactions", "quarantine_reasons", "small", "summarise", "transaction_sample", "transaction_totals", "watermark_steps",
 ]  # fmt: skip
 
 _EXACT = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
@@ -143,7 +145,8 @@ def summarise(log: ChangeLog, *, causes: DataFrame | None = None, audited: bool 
     """
     found = findings_of(log, causes=causes) if audited else pd.DataFrame(columns=FINDINGS.names)
     timed = of_transactions(log) if log.has_commit_ts else {}
-    return Summary(**of_facts(log), **of_load(log), **timed, findings=found, messages=messages_of_findings(log, found))
+    parts = of_facts(log) | of_load(log) | of_tables(log) | timed
+    return Summary(**parts, findings=found, messages=messages_of_findings(log, found))
 
 
 def of_facts(log: ChangeLog) -> dict[str, Any]:
@@ -186,8 +189,17 @@ def of_load(log: ChangeLog) -> dict[str, pd.DataFrame]:
     rows = log.events if stored is None else stored.rows((*NAMED_BY, *measure.read), with_places, form)
     with log.reading():
         load = Load.read(measure, counted_load(rows, measure).toArrow())
-    tables = {"tables": exact(load.tables()[:POINTS])} if log.has_commit_ts else {}
-    return {"load": exact(load.over_time("home")), "load_by_table": exact(load.over_time("table"))} | tables
+    return {"load": exact(load.over_time("home")), "load_by_table": exact(load.over_time("table"))}
+
+
+def of_tables(log: ChangeLog) -> dict[str, pd.DataFrame]:
+    """The part of a :class:`Summary` that says how far each table is resolved; nothing without commit_ts."""
+    if not log.has_commit_ts:
+        return {}
+    unresolved = Unresolved.of(log.facts)
+    with log.reading():
+        counted = counted_unresolved(log.events, unresolved)
+    return {"tables": exact(unresolved.read(counted)[:POINTS])}
 
 
 def of_transactions(log: ChangeLog) -> dict[str, pd.DataFrame]:

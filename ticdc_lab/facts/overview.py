@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from ticdc_lab.engine.shuffle import MadeByWorkers, in_one
 from ticdc_lab.events.arrays import NO_TS, Batches, Ints, timestamps
@@ -129,6 +130,7 @@ LANES = 40
 """Most partitions, or tables, whose load is drawn."""
 
 HOME, TABLE = ("topic", "partition"), ("schema_name", "table_name")
+_LANES = ("home", "table")
 _COUNTED = "what string, number bigint, n bigint"
 
 Name = tuple[object, object]
@@ -154,7 +156,7 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What the second pass counts: rows of lanes by stretch, and rows that no watermark has resolved by table.
+    """What a second pass counts: rows of lanes by stretch.
 
     Stretches are of time (the TSO's physical part), or of offsets where no row has a commit_ts.
     """
@@ -163,21 +165,17 @@ class Measure:
     low: int
     width: float
     lanes: tuple[Lanes, Lanes]
-    tables: pa.Table
-    """As :func:`ticdc_lab.facts.watermarks.tables_of`, in order of name."""
-    resolved: Ints
     places: Ints
     """Numbers of the places with a row (:mod:`ticdc_lab.facts.places`), rising."""
     of_place: Mapping[str, Ints]
-    """Of each the lane of its partition (``home``) and of its ``table``, or -1, and which table it is (``named``)."""
+    """Of each the lane of its partition (``home``) and of its ``table``, or -1."""
 
     @classmethod
     def of(cls, facts: LogFacts, *, most: int = LANES) -> Self:
         """The one that a log's facts ask for."""
-        rows, tables = facts.of_kind("row"), _in_order(tables_of(facts.places))
+        rows = facts.of_kind("row")
         lanes = Lanes.heaviest(rows, HOME, most), Lanes.heaviest(rows, TABLE, most)
-        places, first = np.unique(rows["place"].to_numpy(), return_index=True)
-        each = rows.take(pa.array(first))
+        places, each = _places_with_a_row(rows)
         low, high = (pc.min(rows["commit_ts"]).as_py(), pc.max(rows["last_ts"]).as_py())
         timed = low is not None
         if timed:
@@ -189,14 +187,8 @@ class Measure:
             low=low or 0,
             width=((high or 0) - (low or 0) + 1) / BUCKETS,
             lanes=lanes,
-            tables=tables,
-            resolved=timestamps(tables["resolved_ts"]),
             places=places,
-            of_place={
-                "home": numbers_of(each, HOME, lanes[0].names),
-                "table": numbers_of(each, TABLE, lanes[1].names),
-                "named": numbers_of(each, TABLE, list(zip(*[tables[c].to_pylist() for c in TABLE], strict=True))),
-            },
+            of_place={of: numbers_of(each, own.by, own.names) for of, own in zip(_LANES, lanes, strict=True)},
         )
 
     @property
@@ -206,11 +198,7 @@ class Measure:
 
     def counted(self, rows: Batches) -> Batches:
         """Sums over batches of rows (``place`` and :attr:`read`), of which it keeps nothing else."""
-        sums = {
-            "home": np.zeros(len(self.lanes[0].names) * BUCKETS, dtype=np.int64),
-            "table": np.zeros(len(self.lanes[1].names) * BUCKETS, dtype=np.int64),
-            "unresolved": np.zeros(len(self.tables), dtype=np.int64),
-        }
+        sums = self.nothing()
         for batch in rows:
             self._add(batch, sums)
         for what, n in sums.items():
@@ -218,19 +206,25 @@ class Measure:
             of = {"what": pa.array([what] * len(at), pa.string()), "number": pa.array(at), "n": pa.array(n[at])}
             yield pa.RecordBatch.from_pydict(of)
 
+    def nothing(self) -> dict[str, Ints]:
+        """Sums over no rows."""
+        return {of: np.zeros(len(own.names) * BUCKETS, np.int64) for of, own in zip(_LANES, self.lanes, strict=True)}
+
     def _add(self, rows: pa.RecordBatch, sums: dict[str, Ints]) -> None:
         place, ts = index_of(rows["place"].to_numpy(), self.places), timestamps(rows["commit_ts"])
         at = ts >> LOGICAL_BITS if self.timed else rows["offset"].to_numpy()
         bucket = np.minimum(np.floor((at - self.low) / self.width), BUCKETS - 1).astype(np.int64)
         placed = (ts != NO_TS) if self.timed else np.ones(len(ts), dtype=bool)
-        for what in ("home", "table"):
+        for what in _LANES:
             lane = self.of_place[what][place]
             own = placed & (lane >= 0)
             sums[what] += np.bincount((lane * BUCKETS + bucket)[own], minlength=len(sums[what]))
-        number = self.of_place["named"][place]
-        resolved = np.append(self.resolved, NO_TS)[number]
-        above = (number >= 0) & ((resolved == NO_TS) | ((ts != NO_TS) & (ts > resolved)))
-        sums["unresolved"] += np.bincount(number[above], minlength=len(self.tables))
+
+
+def _places_with_a_row(rows: pa.Table) -> tuple[Ints, pa.Table]:
+    """Their numbers, rising, and an entry of each."""
+    places, first = np.unique(rows["place"].to_numpy(), return_index=True)
+    return places, rows.take(pa.array(first))
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +244,7 @@ class Load:
     @classmethod
     def read(cls, measure: Measure, counted: pa.Table) -> Self:
         """Put together what the tasks counted."""
-        sizes = [len(lanes.names) * BUCKETS for lanes in measure.lanes] + [len(measure.tables)]
-        sums = {
-            what: np.zeros(n, dtype=np.int64) for what, n in zip(("home", "table", "unresolved"), sizes, strict=True)
-        }
+        sums = measure.nothing()
         for what, total in sums.items():
             own = counted.filter(pc.equal(counted["what"], what))
             np.add.at(total, own["number"].to_numpy(), own["n"].to_numpy())
@@ -285,15 +276,6 @@ class Load:
             "lanes_total": pa.array(np.full(len(at), lanes.total, dtype=np.int32)),
         })  # fmt: skip
 
-    def tables(self) -> pa.Table:
-        """As :func:`ticdc_lab.facts.watermarks.table_watermarks`, in order of name."""
-        found = self.measure.tables.append_column("unresolved_rows", pa.array(self.sums["unresolved"]))
-        return found.append_column("unresolved_s", unresolved_s(found["last_commit_ts"], found["resolved_ts"]))
-
-
-def _in_order(tables: pa.Table) -> pa.Table:
-    return tables.take(pc.sort_indices(tables, [(c, "ascending", "at_start") for c in TABLE]))
-
 
 def counted_load(events: DataFrame | MadeByWorkers, measure: Measure) -> DataFrame:
     """What the tasks count of a log for :meth:`Load.read`, some hundred rows each; of its events, or of rows as
@@ -303,3 +285,55 @@ def counted_load(events: DataFrame | MadeByWorkers, measure: Measure) -> DataFra
         return events.mapped(measure.counted, _COUNTED)
     rows = events.where(IS_ROW).select(place_col().alias("place"), *measure.read)  # four names cost as much as all else
     return rows.mapInArrow(measure.counted, _COUNTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Unresolved:
+    """What counts rows that no watermark has resolved, by table; facts tell of which tables there are some."""
+
+    tables: pa.Table
+    """As :func:`ticdc_lab.facts.watermarks.tables_of`, in order of name."""
+    places: Ints
+    """Numbers of the places with a row, rising."""
+    table: Ints
+    """Of each which table it is."""
+
+    @classmethod
+    def of(cls, facts: LogFacts) -> Self:
+        """The one that a log's facts ask for."""
+        found, (places, each) = tables_of(facts.places), _places_with_a_row(facts.of_kind("row"))
+        tables = found.take(pc.sort_indices(found, [(c, "ascending", "at_start") for c in TABLE]))
+        names = list(zip(*[tables[c].to_pylist() for c in TABLE], strict=True))
+        return cls(tables, places, numbers_of(each, TABLE, names))
+
+    @property
+    def above(self) -> int | None:
+        """The commit_ts above which such rows are; None if all that are known are counted."""
+        resolved, last = (timestamps(self.tables[c]) for c in ("resolved_ts", "last_commit_ts"))
+        behind = resolved[(resolved != NO_TS) & (last > resolved)]
+        return int(behind.min()) if len(behind) else None
+
+    def counted(self, rows: Batches) -> Batches:
+        """How many of batches of rows (``place, commit_ts``) are above their table's resolved_ts."""
+        n, resolved = np.zeros(len(self.tables), dtype=np.int64), timestamps(self.tables["resolved_ts"])
+        for batch in rows:
+            of = self.table[index_of(batch["place"].to_numpy(), self.places)]
+            n += np.bincount(of[timestamps(batch["commit_ts"]) > resolved[of]], minlength=len(n))
+        yield pa.RecordBatch.from_pydict({"number": pa.array(np.arange(len(n))), "n": pa.array(n)})
+
+    def read(self, counted: pa.Table | None) -> pa.Table:
+        """As :func:`ticdc_lab.facts.watermarks.table_watermarks`, in order of name, from what the tasks counted."""
+        n = np.zeros(len(self.tables), dtype=np.int64)
+        if counted is not None:
+            np.add.at(n, counted["number"].to_numpy(), counted["n"].to_numpy())
+        of_all = pc.if_else(self.tables["resolved_ts"].is_null(), self.tables["n_rows"], pa.array(n))
+        behind_s = unresolved_s(self.tables["last_commit_ts"], self.tables["resolved_ts"])
+        return self.tables.append_column("unresolved_rows", of_all).append_column("unresolved_s", behind_s)
+
+
+def counted_unresolved(events: DataFrame, unresolved: Unresolved) -> pa.Table | None:
+    """What the tasks count of a log for :meth:`Unresolved.read`; where facts tell of no such row, nothing is read."""
+    if (above := unresolved.above) is None:
+        return None
+    rows = events.where(IS_ROW).where(F.col("commit_ts") > above).select(place_col().alias("place"), "commit_ts")
+    return rows.mapInArrow(unresolved.counted, "number bigint, n bigint").toArrow()

@@ -346,7 +346,7 @@ class Workbench(traitlets.HasTraits):
         self._linked = Linked(selection=self.selection)
         self._linked.observe(lambda change: self.select(change["new"]), names="selection")
         asked = Log(read, folder)
-        self.line.say(read.source, complete_to(asked.summary_of("facts", "load"), with_ts=False))
+        self.line.say(read.source, complete_to(asked.summary_of("facts", "tables"), with_ts=False))
         self.bar.layout.display = "none"
         self._below.children = [self._linked.bar, self.pages.widget]
         self._below.remove_class("ticdc-stale")
