@@ -286,15 +286,20 @@ def test_a_damaged_record_is_in_quarantine_and_the_others_are_read(
 def test_a_record_damaged_anywhere_costs_itself_alone(tmp_path: Path, damaged: int, by: bytes, fields: str) -> None:
     """The first one too, from which alone nothing is told of the others: one byte of it lost or another."""
     records = [f'"I","t","s",{fields}{i},"a{i},\n"\r\n'.encode() for i in range(9)]
-    put_schema(tmp_path, INT, TEXT)
     whole = [str(i) for i in range(9) if i != damaged]
-    for at in range(len(records[damaged]) - 2):
+    places = range(len(records[damaged]) - 2)
+    for at in places:  # a stream for each, all read at once
         broken = records[damaged][:at] + by + records[damaged][at + 1 :]
-        put_data(tmp_path, b"".join([*records[:damaged], broken, *records[damaged + 1 :]]))
-        rows = [r for r in rows_of(tmp_path) if r["kind"] == "row"]
-        found = {r["columns"][0]["value"]: r["columns"][1]["value"] for r in rows}
-        assert [found.get(i) for i in whole] == [f"a{i},\n" for i in whole], (at, broken)
-        assert len(rows) <= 9
+        put_schema(tmp_path, INT, TEXT, where=f"s/t{at:02}")
+        put_data(
+            tmp_path, b"".join([*records[:damaged], broken, *records[damaged + 1 :]]), where=f"s/t{at:02}/{VERSION}"
+        )
+    rows = [r for r in rows_of(tmp_path) if r["kind"] == "row"]
+    for at in places:
+        of = [r["columns"] for r in rows if r["partition"] == 1 + at]
+        found = {columns[0]["value"]: columns[1]["value"] for columns in of}
+        assert [found.get(i) for i in whole] == [f"a{i},\n" for i in whole], at
+        assert len(of) <= 9
 
 
 def test_half_an_update_is_no_delete(tmp_path: Path) -> None:
