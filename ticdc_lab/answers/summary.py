@@ -66,7 +66,8 @@ CHECKSUMMED = ("simple", "avro")
 __all__ = [
     "CHECKSUMMED", "FOUND", "HELD", "LISTED", "POINTS", "TOLD", "Summary", "contents", "ddl_list", "exact",
     "finding_messages", "findings_of", "incidents", "messages_of_findings", "of_facts", "of_load", "of_tables",
-    "of_transactions", "quarantine_reasons", "small", "summarise", "transaction_sample", "transaction_totals", "watermark_steps",
+    "of_transactions", "quarantine_reasons", "small", "summarise", "transaction_sample", "transaction_totals",
+    "watermark_steps",
 ]  # fmt: skip
 
 _EXACT = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
