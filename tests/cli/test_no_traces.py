@@ -168,6 +168,7 @@ def test_a_command_whose_reader_has_gone_ends_without_a_word(
             raise BrokenPipeError(errno.EPIPE, "Broken pipe")
         click.echo("a line")
 
+    assert CliRunner().invoke(say, ["--elsewhere"]).exit_code == common.FAILED
     read, write = os.pipe()
     with os.fdopen(write, "w") as out:
         monkeypatch.setattr(sys, "stdout", out)

@@ -98,7 +98,8 @@ def test_of_a_table_its_rows_above_resolved_ts_are_counted(spark: SparkSession) 
     """A row without commit_ts is unresolved only where none is resolved; nothing is read where facts tell of none."""
     unresolved = Unresolved.of(FACTS)
     counted = counted_unresolved(spark.createDataFrame(table(LOG), EVENTS).repartition(3), unresolved)
-    tables = unresolved.read(counted).to_pylist()
+    assert counted is not None
+    tables = unresolved.read(counted.toArrow()).to_pylist()
     assert any(0 < t["unresolved_rows"] < t["n_rows"] for t in tables)
     for t in tables:
         own = [e for e in ROWS if e["table_name"] == t["table_name"]]

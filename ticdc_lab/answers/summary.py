@@ -198,8 +198,9 @@ def of_tables(log: ChangeLog) -> dict[str, pd.DataFrame]:
     if not log.has_commit_ts:
         return {}
     unresolved = Unresolved.of(log.facts)
+    counting = counted_unresolved(log.events, unresolved)
     with log.reading():
-        counted = counted_unresolved(log.events, unresolved)
+        counted = None if counting is None else counting.toArrow()
     return {"tables": exact(unresolved.read(counted)[:POINTS])}
 
 

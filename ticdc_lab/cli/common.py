@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import select
@@ -209,7 +210,8 @@ def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
 def _is_heard() -> bool:
     """Whether somebody still reads what is printed: ``| head`` has ended once it has its lines."""
     look = select.poll()
-    look.register(sys.stdout, 0)
+    with suppress(io.UnsupportedOperation):  # what Python itself collects
+        look.register(sys.stdout, 0)
     return not look.poll(0)
 
 

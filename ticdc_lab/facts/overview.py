@@ -331,9 +331,9 @@ class Unresolved:
         return self.tables.append_column("unresolved_rows", of_all).append_column("unresolved_s", behind_s)
 
 
-def counted_unresolved(events: DataFrame, unresolved: Unresolved) -> pa.Table | None:
-    """What the tasks count of a log for :meth:`Unresolved.read`; where facts tell of no such row, nothing is read."""
+def counted_unresolved(events: DataFrame, unresolved: Unresolved) -> DataFrame | None:
+    """What the tasks count of a log for :meth:`Unresolved.read`; None where facts tell that there is nothing to do."""
     if (above := unresolved.above) is None:
         return None
     rows = events.where(IS_ROW).where(F.col("commit_ts") > above).select(place_col().alias("place"), "commit_ts")
-    return rows.mapInArrow(unresolved.counted, "number bigint, n bigint").toArrow()
+    return rows.mapInArrow(unresolved.counted, "number bigint, n bigint")
