@@ -169,6 +169,11 @@ def test_a_command_whose_reader_has_gone_ends_without_a_word(
         click.echo("a line")
 
     assert CliRunner().invoke(say, ["--elsewhere"]).exit_code == common.FAILED
+    with monkeypatch.context() as closed:
+        closed.setattr(sys, "stdout", None)
+        with pytest.raises(SystemExit) as ended:
+            say(["--elsewhere"])
+    assert ended.value.code == common.FAILED and "Broken pipe" in capsys.readouterr().err
     read, write = os.pipe()
     with os.fdopen(write, "w") as out:
         monkeypatch.setattr(sys, "stdout", out)

@@ -105,7 +105,12 @@ def test_of_a_table_its_rows_above_resolved_ts_are_counted(spark: SparkSession) 
         own = [e for e in ROWS if e["table_name"] == t["table_name"]]
         above = own if t["resolved_ts"] is None else [e for e in own if (e["commit_ts"] or 0) > t["resolved_ts"]]
         assert (t["n_rows"], t["unresolved_rows"]) == (len(own), len(above))
-    assert counted_unresolved(None, Unresolved.of(LogFacts.of(table([e for e in LOG if e["kind"] != "row"])))) is None  # type: ignore[arg-type]
+    homes = {(e["topic"], e["partition"]) for e in LOG}
+    mark = {"kind": "watermark", "seq": 0, "commit_ts": max(e["commit_ts"] for e in LOG if e["commit_ts"] is not None)}
+    ends = [mark | {"topic": t, "partition": p, "offset": 1 << 40} for t, p in sorted(homes)]
+    closed = Unresolved.of(LogFacts.of(table([*LOG, *ends])))
+    assert counted_unresolved(spark.createDataFrame([], EVENTS), closed) is None
+    assert {t["unresolved_rows"] for t in closed.read(None).to_pylist()} == {0}
 
 
 def test_a_log_without_commit_ts_has_its_load_along_offsets() -> None:

@@ -193,8 +193,7 @@ def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
             click.echo("ticdc-lab: interrupted", err=True)
             sys.exit(INTERRUPTED)
         except Exception as e:  # Spark gives what Java threw, a full disk or a damaged file, in many shapes
-            if isinstance(e, BrokenPipeError) and not _is_heard():
-                _end_silently(UNHEARD)
+            _end_if_unheard(e)
             missing = missing_spark(e)
             if missing is not None and (lab := checkout_script()) is not None:
                 set_up_and_start_again(lab, missing)
@@ -207,12 +206,15 @@ def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _is_heard() -> bool:
-    """Whether somebody still reads what is printed: ``| head`` has ended once it has its lines."""
+def _end_if_unheard(error: Exception) -> None:
+    """End if the error is that nobody reads any more what is printed: ``| head`` has ended once it has its lines."""
+    if not isinstance(error, BrokenPipeError) or sys.stdout is None:
+        return
     look = select.poll()
     with suppress(io.UnsupportedOperation):  # what Python itself collects
         look.register(sys.stdout, 0)
-    return not look.poll(0)
+    if look.poll(0):
+        _end_silently(UNHEARD)
 
 
 def _end_silently(code: int) -> NoReturn:
@@ -375,8 +377,7 @@ class _Program(Program):
             sys.stdout.flush()
             return found
         except OSError as error:
-            if isinstance(error, BrokenPipeError) and not _is_heard():
-                _end_silently(UNHEARD)
+            _end_if_unheard(error)
             with suppress(OSError):
                 click.echo(_said(error), err=True)
             _end_silently(FAILED)

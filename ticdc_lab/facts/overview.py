@@ -1,7 +1,7 @@
 """What a log holds, its DDL, its watermarks along the topic's own axis, and its rows over time, as small frames.
 
 The rows over time are those of the heaviest partitions and tables, counted in a second pass when the log's extent is
-known.
+known. Rows that no watermark has resolved are counted by table, of the rows above those watermarks alone.
 """
 
 from __future__ import annotations
