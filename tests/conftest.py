@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import gzip
 import json
 import os
@@ -27,6 +28,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from xdist.scheduler import LoadFileScheduling
 
+from ticdc_lab.cli.common import FEW_SEARCHES
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.engine import shuffle, speeds
 from ticdc_lab.engine.classic import BRIEF_OPTIONS
@@ -62,6 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Kernels and jars, which each worker would make or wait for at once, are made while the workers find tests."""
     config.stash[gc_collect_iterations_key] = 0  # of five, each a second or more of a heap that ends with the process
+    gc.set_threshold(FEW_SEARCHES)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{BRIEF_OPTIONS} {UNVERIFIED}")
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         making = Path(tempfile.mkdtemp(prefix="ticdc_lab-tests-")) / "made"

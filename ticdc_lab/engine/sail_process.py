@@ -13,6 +13,7 @@ import _frozen_importlib
 import ctypes
 import errno
 import fcntl
+import gc
 import json
 import os
 import selectors
@@ -33,6 +34,8 @@ _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1
 _DIE_WITH_PARENT = 1
 _CHUNK = 1 << 18
 _LOOK_S, _STOP_S = 1.0, 2.0
+_FEW_SEARCHES = 20_000
+"""New objects before a search for cycles: what functions import stays, and batches are not made of objects."""
 
 
 def main(folder: Path, *, closed: bool) -> int:
@@ -103,6 +106,7 @@ def _be_sail(tell: int, life: int) -> None:
     with suppress(AttributeError):
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     try:
+        gc.set_threshold(_FEW_SEARCHES)
         from pysail.spark import SparkConnectServer  # type: ignore[import-untyped]
 
         one_import_at_a_time()
