@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ticdc_lab.cli.common import FEW_SEARCHES
+
 if TYPE_CHECKING:  # it takes more than a second, which every worker would spend when it looks for tests
     import nbformat
     from jupyter_client.manager import KernelManager
@@ -116,7 +118,10 @@ def executed(path: Path, kernel: KernelManager, parameters: str = "") -> nbforma
     tagged = next(c for c in notebook.cells if "parameters" in c.metadata.get("tags", []))
     tagged.source += f"\n{parameters}"
     notebook.cells.insert(0, forgetting := nbformat.v4.new_code_cell("%reset -f"))
-    client = NotebookClient(notebook, km=kernel, timeout=400, resources={"metadata": {"path": str(path.parent)}})
+    where, begin = {"metadata": {"path": str(path.parent)}}, f"import gc; gc.set_threshold({FEW_SEARCHES})"
+    client = NotebookClient(
+        notebook, km=kernel, timeout=400, resources=where, extra_arguments=[f"--IPKernelApp.exec_lines={begin}"]
+    )
     try:
         client.execute()
     finally:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from axe import COLOURS, RULES, barriers
+from axe import COLOURS, DRAWN, RULES, barriers
 from conftest import golden
 from lab_page import LabPage, chromium
 from pyspark.sql import SparkSession
@@ -32,26 +32,26 @@ return [before, said()];
 """
 
 
-LOOKS: tuple[tuple[str, int, Sequence[str], dict[str, str]], ...] = (
-    ("light", 1200, RULES, {}),
-    ("dark", 1200, COLOURS, {'<p style="color: #777; background: #666">pale</p>': "color-contrast"}),
-    ("light", 500, RULES, {'<img src="x">': "image-alt", "<input>": "label"}),
+LOOKS: tuple[tuple[str, int, Sequence[str], Sequence[str], dict[str, str]], ...] = (
+    ("light", 1200, RULES, (), {}),
+    ("dark", 1200, COLOURS, (DRAWN,), {'<p style="color: #777; background: #666">pale</p>': "color-contrast"}),
+    ("light", 500, RULES, (DRAWN,), {'<img src="x">': "image-alt", "<input>": "label"}),
 )
-"""The colour scheme, the width in pixels, what is looked for, and what is planted for it."""
+"""The colour scheme, the width in pixels, what is looked for and where not, and what is planted for it."""
 
 
 def test_a_report(spark: SparkSession, tmp_path: Path) -> None:
     """Light, dark and as wide as a phone: nothing but what is planted is found."""
     page = ticdc_lab.report(ticdc_lab.open(str(OPEN), spark=spark), tmp_path / "report.html")
     with chromium() as browser:
-        for colours, width, rules, planted in LOOKS:
+        for colours, width, rules, without, planted in LOOKS:
             scheme = {"features": [{"name": "prefers-color-scheme", "value": colours}]}
             browser.execute_cdp_cmd("Emulation.setEmulatedMedia", scheme)
             size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
             browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
             browser.get(page.as_uri())
             browser.execute_script(_PLANTED, "".join(planted))
-            found = barriers(browser, rules=rules)
+            found = barriers(browser, without=without, rules=rules)
             assert {where: rule for rule, where in found} == planted, (colours, width, found)
             assert browser.execute_script("return document.documentElement.scrollWidth") <= width
         copied = browser.execute_script(_COPIED)
