@@ -442,7 +442,7 @@ def test_a_registry_that_answers_badly_ends_the_load_in_words(
     answer: tuple[int, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An outage is no fault of a message: it is asked some times, and then said, without the password."""
-    monkeypatch.setattr(schema_registry, "_RETRY", schema_registry._RETRY.new(backoff_factor=0))
+    monkeypatch.setattr(schema_registry, "_PAUSE_S", 0)
     with serving(lambda path: answer) as (place, asked), pytest.raises(SourceError) as said:
         decoded_by([row_of(*avro_row())] * 20, "avro", Known(registry_url=f"http://me:s3cret@{place}"))
     assert len(asked) <= 4 and "s3cret" not in str(said.value) and place in str(said.value) and said.value.hint
@@ -450,7 +450,7 @@ def test_a_registry_that_answers_badly_ends_the_load_in_words(
 
 def test_a_registry_that_is_away_for_a_moment_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The load goes on as if nothing had been."""
-    monkeypatch.setattr(schema_registry, "_RETRY", schema_registry._RETRY.new(backoff_factor=0))
+    monkeypatch.setattr(schema_registry, "_PAUSE_S", 0)
     answers = iter([(503, b""), (503, b"")])
     with serving(lambda path: next(answers, None) or schemas_answer(path)) as (place, _):
         rows = decoded_by([row_of(*avro_row())] * 3, "avro", Known(registry_url=f"http://{place}"))
@@ -460,7 +460,7 @@ def test_a_registry_that_is_away_for_a_moment_is_asked_again(monkeypatch: pytest
 def test_a_registry_that_is_slow_or_not_there_does_not_hold_a_load_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some tries, then the load ends."""
     monkeypatch.setattr(schema_registry, "TIMEOUT_S", 0.1)
-    monkeypatch.setattr(schema_registry, "_RETRY", schema_registry._RETRY.new(backoff_factor=0))
+    monkeypatch.setattr(schema_registry, "_PAUSE_S", 0)
     with serving(lambda path: (time.sleep(0.5), (200, b"{}"))[1]) as (place, _), pytest.raises(SourceError):
         decoded_by([row_of(*avro_row())] * 20, "avro", Known(registry_url=f"http://{place}"))
     with pytest.raises(SourceError) as gone:

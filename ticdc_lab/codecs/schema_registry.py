@@ -9,18 +9,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import requests
-from requests.adapters import HTTPAdapter
-from urllib3.util.retry import Retry
-
 from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.redaction import without_secrets
 
 TIMEOUT_S = 5
-_AGAIN = 3
-_RETRY = Retry(total=_AGAIN, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504))
+_AGAIN, _PAUSE_S = 3, 0.5
+_BUSY = (429, 500, 502, 503, 504)
 
 
 def read_schemas(path: str) -> dict[str, str]:
@@ -72,10 +68,15 @@ class Registry:
         """Ask for a schema, again where the registry does not answer; that it does not is no fault of a message."""
         if not self._url:
             return self._unknown(schema_id, f"schema {schema_id} is not among the {len(self._schemas)} known schemas")
+        import requests  # a tenth of a second, for which nobody waits who asks no registry
+        from requests.adapters import HTTPAdapter
+        from urllib3.util.retry import Retry
+
+        retry = Retry(total=_AGAIN, backoff_factor=_PAUSE_S, status_forcelist=_BUSY)
         try:
             with requests.Session() as session:
                 for scheme in ("http://", "https://"):  # the longest name that fits counts
-                    session.mount(scheme, HTTPAdapter(max_retries=_RETRY))
+                    session.mount(scheme, HTTPAdapter(max_retries=retry))
                 answer = session.get(f"{self._url}/schemas/ids/{schema_id}", timeout=TIMEOUT_S)
             if answer.status_code == requests.codes.not_found:
                 return self._unknown(schema_id, f"{self._shown} knows no schema {schema_id}")
