@@ -161,7 +161,7 @@ class Broker:
             "transaction.state.log.min.isr": "1",
             "log.cleaner.dedupe.buffer.size": str(8 << 20),
             "log.cleaner.backoff.ms": "1000",
-            "broker.heartbeat.interval.ms": "500" if voters else "1500",
+            "broker.heartbeat.interval.ms": "500",
             "metadata.max.idle.interval.ms": "0",  # else it notes each half second that nothing happens
             "broker.session.timeout.ms": "3000",
             "num.network.threads": "2",

@@ -28,10 +28,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from xdist.scheduler import LoadFileScheduling
 
-from ticdc_lab.cli.common import FEW_SEARCHES
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.engine import shuffle, speeds
 from ticdc_lab.engine.classic import BRIEF_OPTIONS
+from ticdc_lab.engine.sail_process import FEW_SEARCHES
 from ticdc_lab.errors import SetupError
 from ticdc_lab.events.schema import EVENTS
 from ticdc_lab.sources.load import load

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ticdc_lab.cli.common import FEW_SEARCHES
+from ticdc_lab.engine.sail_process import FEW_SEARCHES
 
 if TYPE_CHECKING:  # it takes more than a second, which every worker would spend when it looks for tests
     import nbformat

@@ -20,9 +20,9 @@ from conftest import golden, json_lines
 from pyspark.sql import SparkSession
 
 from ticdc_lab.cli import main
-from ticdc_lab.cli.common import FEW_SEARCHES
 from ticdc_lab.cli.layout import COMMANDS, Moment
 from ticdc_lab.dispatch import Changefeed, rules_from_config
+from ticdc_lab.engine.sail_process import FEW_SEARCHES
 from ticdc_lab.events.schema import EVENTS
 
 OPEN = str(golden("messages_open-protocol_small.jsonl.gz"))

@@ -19,10 +19,9 @@ import pytest
 from begun_beside import BEGUN_BESIDE, WHOLE
 from pyspark.sql import SparkSession
 
-from ticdc_lab.cli.common import FEW_SEARCHES
 from ticdc_lab.engine import embedded
 from ticdc_lab.engine.embedded import SailProcess
-from ticdc_lab.engine.sail_process import SOCKET
+from ticdc_lab.engine.sail_process import FEW_SEARCHES, SOCKET
 from ticdc_lab.errors import SetupError
 
 STRANGER = 65534

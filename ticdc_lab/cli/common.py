@@ -23,6 +23,7 @@ import click
 import ticdc_lab
 from ticdc_lab.cli.layout import EngineOption, Program, SourceOption
 from ticdc_lab.engine.running import shown
+from ticdc_lab.engine.sail_process import FEW_SEARCHES
 from ticdc_lab.errors import SparkMissingError, TiCDCLabError
 from ticdc_lab.errors.redaction import redacted
 
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
 
 CLEAN, FINDINGS, FAILED, INTERRUPTED, UNHEARD = 0, 1, 2, 130, 141
 
-
-FEW_SEARCHES = 20_000
-"""So many new objects before a search for cycles among them: of 700, as Python has it, a command spends a tenth of its
-time on what its imports made, which stays."""
 
 _PATH_SHOWN = 400
 _HIDE_TRACE = "Run with --debug for the whole trace."
