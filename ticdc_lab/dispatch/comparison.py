@@ -76,14 +76,11 @@ def guarantee_frame(
         ``undecided``, ``max_over_mean`` (only for ``balance``, whose ``undecided`` are rows that cannot be placed).
     """
     out: list[dict[str, Any]] = []
+    chosen: Any = {"partitions": partitions, "tables": tables, "ts_range": ts_range}
     for words, strategy in _shown(what_if, partitions, more).items():
-        found = what_if.guarantees(strategy=strategy, partitions=partitions, tables=tables, ts_range=ts_range)
-        if found.empty:
-            continue
-        whole = found[found["table"].isna() & found["guarantee"].isin(MEASURED)]
-        columns = ["guarantee", "cases", "violations", "undecided"]
-        out += [{"strategy": words, **r} for r in whole[columns].to_dict("records")]
-        rows = what_if.balance(strategy=strategy, partitions=partitions, tables=tables, ts_range=ts_range)["rows"]
+        whole = [r for r in what_if.totals(strategy=strategy, **chosen) if r["guarantee"] in MEASURED]
+        out += [{"strategy": words, **{c: r[c] for c in _MEASURES[1:5]}} for r in whole]
+        rows = what_if.load(strategy=strategy, **chosen).sum(axis=0)
         if rows.sum():
             even = float(rows.max() / rows.mean())
             lost = what_if.unplaced(strategy=strategy, tables=tables, ts_range=ts_range)
@@ -105,11 +102,13 @@ def placement(
     ts_range: TsRange | None = None,
 ) -> pd.DataFrame:
     """Count rows per ``strategy`` and ``target_partition``, for :func:`ticdc_lab.figures.load`."""
-    each = [
-        what_if.balance(strategy=s, partitions=partitions, tables=tables, ts_range=ts_range).assign(strategy=words)
-        for words, s in _shown(what_if, partitions, more).items()
-    ]
-    return pd.concat(each, ignore_index=True)[list(_PLACED)] if each else pd.DataFrame(columns=list(_PLACED))
+    shown = _shown(what_if, partitions, more)
+    if not shown:
+        return pd.DataFrame(columns=list(_PLACED))
+    chosen: Any = {"partitions": partitions, "tables": tables, "ts_range": ts_range}
+    rows = [what_if.load(strategy=strategy, **chosen).sum(axis=0) for strategy in shown.values()]
+    target, words = np.tile(np.arange(partitions), len(shown)), np.repeat(list(shown), partitions)
+    return pd.DataFrame({"strategy": words, "target_partition": target, "rows": np.concatenate(rows)})
 
 
 def skew_frame(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,7 +109,7 @@ class WhatIf:
             *measured(events, catalog, candidates, conflict_at=conflict_at, buckets=buckets, max_tables=max_tables)
         )
 
-    @property
+    @cached_property  # each question is checked against it
     def candidates(self) -> list[str]:
         """Candidates of any table, by the names of :func:`candidate_name`."""
         return list(dict.fromkeys(name for lane in self.lanes.values() for name in lane.loads))
@@ -172,6 +173,33 @@ class WhatIf:
             ``guarantee``, ``table`` (None for all), ``cases``, ``violations``, ``undecided``, ``counterexample`` (list
             of two dicts ``target_partition, partition, offset, seq, commit_ts, key``, or None).
         """
+        asked = {"strategy": strategy, "index": index, "columns": columns}
+        return pd.DataFrame(self._measured(**asked, partitions=partitions, tables=tables, ts_range=ts_range))  # type: ignore[arg-type]
+
+    def totals(
+        self,
+        *,
+        strategy: Choice,
+        partitions: int,
+        tables: Sequence[str] | None = None,
+        ts_range: tuple[int, int] | None = None,
+    ) -> list[dict[str, Any]]:
+        """Give the rows of :meth:`guarantees` that are of all tables together, without a frame around them."""
+        rows = self._measured(
+            strategy=strategy, index=None, columns=None, partitions=partitions, tables=tables, ts_range=ts_range
+        )
+        return [row for row in rows if row["table"] is None]
+
+    def _measured(
+        self,
+        *,
+        strategy: Choice,
+        index: str | None,
+        columns: Sequence[str] | None,
+        partitions: int,
+        tables: Sequence[str] | None,
+        ts_range: tuple[int, int] | None,
+    ) -> list[dict[str, Any]]:
         time = self._time(ts_range)
         out: list[dict[str, Any]] = []
         for name, lane in self._lanes(tables):
@@ -179,7 +207,7 @@ class WhatIf:
             self._check(candidate, partitions)
             if lane.changes[time].sum():
                 out += [{"table": name, **row} for row in lane.rows(candidate, partitions, time)]
-        return pd.DataFrame([row for m in MEASURES for row in _with_total([r for r in out if r["guarantee"] == m])])
+        return [row for m in MEASURES for row in _with_total([r for r in out if r["guarantee"] == m])]
 
     def load(
         self,
@@ -248,8 +276,9 @@ class WhatIf:
             self._check(candidate, partitions)
             for measure, counts in lane.broken(candidate, partitions).items():
                 sums[measure] += counts
-        each = [pd.DataFrame({"guarantee": m, "violations": v[time]}) for m, v in sums.items()]
-        return pd.concat(each).rename_axis("bucket").reset_index()
+        each = np.stack([v[time] for v in sums.values()])
+        bucket, guarantee = np.tile(np.arange(each.shape[1]), len(sums)), np.repeat(list(sums), each.shape[1])
+        return pd.DataFrame({"bucket": bucket, "guarantee": guarantee, "violations": each.ravel()})
 
     def failed(
         self, *, strategy: Choice, index: str | None = None, columns: Sequence[str] | None = None

@@ -37,14 +37,12 @@ def ms(at_us: float) -> str:
 
 def bars(s: LaneScene, at_us: int) -> Sequence[Scatter]:
     """The applied front of each lane, and from there what it holds."""
-    states, start = s.states(at_us), extent(s)[0] - 0.5
+    buffered, start = s.states(at_us) == BUFFERED, extent(s)[0] - 0.5
     done = s.fronts(at_us)
     fronts = [(start, max(start, done.get(lane, start - 0.5) + 0.5), lane) for lane in range(len(s.lanes))]
-    held: list[tuple[float, float, int]] = []
-    for lane in range(len(s.lanes)):
-        buffered = s.rows.loc[(s.rows["lane"] == lane).to_numpy() & (states == BUFFERED), "x"]
-        if len(buffered):
-            held += [(float(buffered.min()) - 0.4, float(buffered.max()) + 0.4, lane)]
+    lanes, places = s.rows["lane"].to_numpy()[buffered], s.rows["x"].to_numpy()[buffered]
+    own = ((lane, places[lanes == lane]) for lane in range(len(s.lanes)))
+    held = [(float(x.min()) - 0.4, float(x.max()) + 0.4, lane) for lane, x in own if len(x)]
     look = {"mode": "lines", "hoverinfo": "skip"}
     return [
         Scatter(**_strokes(fronts), line={"width": 34, "color": _FRONT}, name="applied up to here", **look),
@@ -78,14 +76,15 @@ def ticks(s: LaneScene, at_us: int) -> Sequence[Scatter]:
     """Row changes, a trace for each table."""
     states, (starts, ends) = s.states(at_us), extent(s)
     dense = min(1.0, max(0.45, 60 / (ends - starts + 1)))
+    sizes, widths = ({state: round(dense * px, 2) for state, px in of.items()} for of in (_SIZE, _WIDTH))
     out = []
     for mine, points in _tables(s):
         at, drawn = states[mine], copy(points)
         drawn["marker"] = Settings(
             points["marker"],
-            size=[round(dense * _SIZE[a], 2) for a in at],
+            size=[sizes[a] for a in at],
             opacity=[_SHOWN[a] for a in at],
-            line=Settings(width=[round(dense * _WIDTH[a], 2) for a in at], color=points["marker"]["color"]),
+            line=Settings(width=[widths[a] for a in at], color=points["marker"]["color"]),
         )
         out.append(drawn)
     return out
@@ -103,7 +102,7 @@ def _tables(s: LaneScene) -> Sequence[tuple[npt.NDArray[np.bool_], Scatter]]:
         r, small = s.rows[mine], _is_small(s)
         points = Scatter(
             x=r["x"].tolist(),
-            y=(r["lane"] + r["dy"]).round(3).tolist(),
+            y=_heights(s)[mine].tolist(),
             mode="markers+text" if small else "markers",
             marker={"symbol": _TICKS[k], "color": OKABE_ITO[k % len(OKABE_ITO)]},
             name=label(table),
@@ -123,22 +122,30 @@ def _message(s: LaneScene, row: dict[Any, Any]) -> Selection:
     )
 
 
+@lru_cache(maxsize=4)
+def _heights(s: LaneScene) -> npt.NDArray[np.float64]:
+    """How far down each row change stands."""
+    heights: npt.NDArray[np.float64] = (s.rows["lane"] + s.rows["dy"]).round(3).to_numpy()
+    return heights
+
+
 def thrown(s: LaneScene, at_us: int) -> Sequence[Scatter]:
     """Row changes that are thrown away, one trace for each way."""
-    gone = s.states(at_us) == THROWN
+    gone, outcomes = s.states(at_us) == THROWN, s.rows["outcome"].to_numpy()
+    places, heights = s.rows["x"].to_numpy(), _heights(s)
     out = []
     for outcome, symbol in (("dropped", "x-open"), ("filtered", "circle-x-open"), ("forgotten", "square-x-open")):
-        r = s.rows[gone & (s.rows["outcome"] == outcome).to_numpy()]
+        mine = outcomes == outcome
         marker = {"symbol": symbol, "size": 11, "color": WRONG, "line": {"width": 2, "color": WRONG}}
         out.append(
             Scatter(
-                x=r["x"].tolist(),
-                y=(r["lane"] + r["dy"]).round(3).tolist(),
+                x=places[gone & mine].tolist(),
+                y=heights[gone & mine].tolist(),
                 mode="markers",
                 marker=marker,
                 name=outcome,
                 hoverinfo="name",
-                showlegend=bool((s.rows["outcome"] == outcome).any()),
+                showlegend=bool(mine.any()),
             )
         )
     return out
@@ -146,11 +153,12 @@ def thrown(s: LaneScene, at_us: int) -> Sequence[Scatter]:
 
 def controls(s: LaneScene, at_us: int) -> Sequence[Scatter]:
     """Resolved events as flags, DDL as diamonds, open until executed."""
-    m = s.marks
-    read = (m["at"] <= at_us).to_numpy()
-    flags, ddl = (m["kind"] == "resolved").to_numpy(), (m["kind"] == "ddl").to_numpy()
-    done = (m["done_at"] <= at_us).to_numpy()
-    poles = [(x, x, lane - 0.42, lane) for x, lane in zip(m["x"][flags & read], m["lane"][flags & read], strict=True)]
+    m, texts, picks = s.marks, *_marks(s)
+    places, lanes = m["x"].to_numpy(), m["lane"].to_numpy()
+    read, done = m["at"].to_numpy() <= at_us, m["done_at"].to_numpy() <= at_us
+    flags, ddl = (m["kind"].to_numpy() == kind for kind in ("resolved", "ddl"))
+    at = zip(places[flags & read].tolist(), lanes[flags & read].tolist(), strict=True)
+    poles = [(x, x, lane - 0.42, lane) for x, lane in at]
     pole = {"x": _gapped([p[:2] for p in poles]), "y": _gapped([p[2:] for p in poles])}
     styles = (
         ("resolved event", flags, "triangle-right", GREY, -0.34, 11),
@@ -159,22 +167,29 @@ def controls(s: LaneScene, at_us: int) -> Sequence[Scatter]:
     )
     out = [Scatter(**pole, mode="lines", line={"width": 1, "color": GREY}, hoverinfo="skip", showlegend=False)]
     for name, which, symbol, color, dy, size in styles:
-        mine = m[which]
+        mine = which.nonzero()[0].tolist()
         marker = {"symbol": symbol, "size": size, "color": color, "line": {"width": 2, "color": color}}
         drawn = Scatter(
-            x=mine["x"].tolist(),
-            y=(mine["lane"] + dy).tolist(),
+            x=places[which].tolist(),
+            y=(lanes[which] + dy).tolist(),
             mode="markers+text" if _is_small(s) else "markers",
             marker=marker | {"opacity": np.where(read[which], 1.0, 0.3).tolist()},
             name=name,
-            text=[f" {ts}" for ts in mine["commit_ts"]] if _is_small(s) else None,
+            text=[f" {ts}" for ts in m["commit_ts"].to_numpy()[which].tolist()] if _is_small(s) else None,
             textposition="middle right",
-            customdata=[_said(r.commit_ts, r.detail) for r in mine.itertuples()],
+            customdata=[texts[i] for i in mine],
             hovertemplate="%{customdata}<extra>" + name + "</extra>",
             showlegend=bool((flags if name == "resolved event" else ddl).any()),
         )
-        out.append(marked(drawn, [Selection(topic=s.lanes[k][0], partition=s.lanes[k][1]) for k in mine["lane"]]))
+        out.append(marked(drawn, [picks[i] for i in mine]))
     return out
+
+
+@lru_cache(maxsize=4)  # as above
+def _marks(s: LaneScene) -> tuple[Sequence[str], Sequence[Selection]]:
+    """What is said of each resolved event and DDL, and what a click on it means."""
+    texts = [_said(ts, detail) for ts, detail in zip(s.marks["commit_ts"], s.marks["detail"], strict=True)]
+    return texts, [Selection(topic=s.lanes[k][0], partition=s.lanes[k][1]) for k in s.marks["lane"]]
 
 
 def _said(commit_ts: int, detail: object) -> str:
@@ -184,19 +199,22 @@ def _said(commit_ts: int, detail: object) -> str:
 
 def walls(s: LaneScene, at_us: int) -> Sequence[Scatter]:
     """Where a listener stops, and which are down."""
-    waiting, down = s.now(s.waits, at_us), s.now(s.downs, at_us)
-    at = [(w.x + 0.35, w.x + 0.35, w.lane - 0.44, w.lane + 0.44) for w in waiting.itertuples()]
+    waits, down = s.waits, s.downs["lane"].to_numpy()[s.lasting(s.downs, at_us)].tolist()
+    now = s.lasting(waits, at_us)
+    places, lanes = (waits[c].to_numpy()[now].tolist() for c in ("x", "lane"))
+    at = [(x + 0.35, x + 0.35, lane - 0.44, lane + 0.44) for x, lane in zip(places, lanes, strict=True)]
     wall = {"x": _gapped([a[:2] for a in at]), "y": _gapped([a[2:] for a in at])}
     lines = {"mode": "lines", "line": {"width": 7, "color": WRONG}, "name": "wall: waits"}
     starts, ends = extent(s)
-    texts = [f" since {ms(w.since)}: {label(w.detail or 'DDL', most=60)} " for w in waiting.itertuples()]
-    sides = ["bottom left" if w.x > (starts + ends) / 2 else "bottom right" for w in waiting.itertuples()]
+    begun = zip(*(waits[c].to_numpy()[now].tolist() for c in ("since", "detail")), strict=True)
+    texts = [f" since {ms(since)}: {label(detail or 'DDL', most=60)} " for since, detail in begun]
+    sides = ["bottom left" if x > (starts + ends) / 2 else "bottom right" for x in places]
     words = {"mode": "text", "text": texts, "textposition": sides, "textfont": {"color": WRONG}}
-    off = _strokes([(starts - 0.5, ends + 0.5, int(d)) for d in down["lane"]])
+    off = _strokes([(starts - 0.5, ends + 0.5, lane) for lane in down])
     return [
         Scatter(**wall, **lines, hoverinfo="skip", showlegend=not s.waits.empty),
         Scatter(
-            x=[a[0] for a in at], y=(waiting["lane"] + 0.22).tolist(), **words, hoverinfo="skip", showlegend=False
+            x=[a[0] for a in at], y=[lane + 0.22 for lane in lanes], **words, hoverinfo="skip", showlegend=False
         ),
         Scatter(
             **off, mode="lines", line={"width": 40, "color": "rgba(128,128,128,0.35)"}, name="down",
@@ -210,6 +228,7 @@ def _is_small(s: LaneScene) -> bool:
     return len(s.rows) <= _FEW and bool((s.rows["commit_ts"] < _SHORT).all())
 
 
+@lru_cache(maxsize=4)
 def extent(s: LaneScene) -> tuple[float, float]:
     """The first and the last place at which anything stands."""
     places = [*s.rows["x"], *s.marks["x"]] or [0.0]
@@ -324,11 +343,11 @@ def _finding_of_lanes(s: LaneScene, at_us: int) -> str:
     told = f"At {ms(at_us)} {states.get(APPLIED, 0):,} of {count(n, 'row change')}{of} are applied"
     told += f", {states.get(BUFFERED, 0):,} buffered" if states.get(BUFFERED, 0) else ""
     told += f", {states.get(THROWN, 0):,} thrown away" if states.get(THROWN, 0) else ""
-    down = sorted({s.lanes[d][1] for d in s.now(s.downs, at_us)["lane"]})
+    down = sorted({s.lanes[d][1] for d in s.downs["lane"].to_numpy()[s.lasting(s.downs, at_us)]})
     told += f"; partition {', '.join(map(str, down))} is down" if down else ""
     missing = s.seam(at_us).missing if s.order == "commit" else 0
     told += f"; later ones without {count(missing, 'earlier one')}" if missing else ""
-    waiting = s.now(s.waits, at_us).sort_values("since", kind="stable")
+    waiting = s.waits[s.lasting(s.waits, at_us)].sort_values("since", kind="stable")
     if len(waiting):
         first = waiting.iloc[0]
         others = f" and {len(waiting) - 1} more wait" if len(waiting) > 1 else " waits"

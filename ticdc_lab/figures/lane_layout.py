@@ -71,26 +71,27 @@ class LaneScene:
 
     def states(self, at_us: int) -> npt.NDArray[np.object_]:
         """Where each of :attr:`rows` stands at a moment."""
-        r = self.rows
-        gone = (r["gone_at"] <= at_us).to_numpy()
-        applied, read = (r["applied_at"] <= at_us).to_numpy(), (r["read_at"] <= at_us).to_numpy()
+        gone, applied, read = (self.rows[c].to_numpy() <= at_us for c in ("gone_at", "applied_at", "read_at"))
         return np.select([gone, applied, read], [THROWN, APPLIED, BUFFERED], UNREAD).astype(object)
 
     def fronts(self, at_us: int) -> dict[int, float]:
         """How far to the right each lane is applied at a moment; lanes of which nothing is applied are left out."""
-        done = self.written[self.written["applied_at"] <= at_us]
-        return {int(lane): float(x) for lane, x in done.groupby("lane")["x"].max().items()}
+        done = self.written["applied_at"].to_numpy() <= at_us
+        lanes, places = self.written["lane"].to_numpy()[done], self.written["x"].to_numpy()[done]
+        return {int(lane): float(places[lanes == lane].max()) for lane in np.unique(lanes)}
 
     def seam(self, at_us: int) -> Seam:
         """Where the applied changes end and the others begin, in the order of :attr:`order`."""
-        x, done = self.changes["x"].to_numpy(), (self.changes["first_at"] <= at_us).to_numpy()
+        x, done = self.changes["x"].to_numpy(), self.changes["first_at"].to_numpy() <= at_us
         ahead = float(x[done].max()) if done.any() else -np.inf
         behind = float(x[~done].min()) if not done.all() else np.inf
         return Seam(ahead, behind, int((~done & (x <= ahead)).sum()))
 
-    def now(self, stretches: pd.DataFrame, at_us: int) -> pd.DataFrame:
-        """Those of :attr:`waits` or :attr:`downs` that last at a moment."""
-        return stretches[(stretches["since"] <= at_us) & (at_us < stretches["until"])]
+    def lasting(self, stretches: pd.DataFrame, at_us: int) -> npt.NDArray[np.bool_]:
+        """Which of :attr:`waits` or :attr:`downs` last at a moment."""
+        begun, open_still = stretches["since"].to_numpy() <= at_us, at_us < stretches["until"].to_numpy()
+        lasting: npt.NDArray[np.bool_] = begun & open_still
+        return lasting
 
     def moments(self, most: int) -> list[int]:
         """Times (µs) at which something changes, evenly thinned to ``most``; the first is 0."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -284,9 +285,10 @@ def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "row
         rows=2, cols=2, shared_xaxes=True, column_widths=[0.82, 0.18], row_heights=[0.66, 0.34],
         horizontal_spacing=0.02, vertical_spacing=0.06, spans=[[1, 1], [1, 0]],
     )  # fmt: skip
-    _heat(fig, over_time, weight)
+    stretches = [Selection(between_ms=ends) for ends in over_time.stretches_ms]
+    _heat(fig, over_time, weight, stretches)
     _totals(fig, load.sum(axis=0))
-    _below(fig, over_time)
+    _below(fig, over_time, stretches)
     every = max(1, -(-partitions // _MOST_LABELS))
     for column in (1, 2):
         axis = {"range": [partitions - 0.5, -0.5], "tickvals": list(range(0, partitions, every))}
@@ -307,7 +309,7 @@ def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "row
     )
 
 
-def _heat(fig: Figure, o: OverTime, weight: str) -> None:
+def _heat(fig: Figure, o: OverTime, weight: str, stretches: Sequence[Selection]) -> None:
     bar = {"title": {"text": weight}, "x": 1.01, "thickness": 12, "outlinewidth": 0, "len": 0.6, "y": 0.7}
     hover = "partition %{y}<br>%{z:,} " + weight + "<br>at %{x:,.3f} s<extra></extra>"
     heat = Heatmap(
@@ -315,11 +317,7 @@ def _heat(fig: Figure, o: OverTime, weight: str) -> None:
         hovertemplate=hover, colorbar=bar, name="load",
     )  # fmt: skip
     nothing = [None] * o.load.shape[1]  # where a row would go is no partition of the log
-    fig.add_trace(marked_cells(heat, rows=nothing, columns=_stretches_of_over_time(o)), 1, 1)
-
-
-def _stretches_of_over_time(o: OverTime) -> list[Selection]:
-    return [Selection(between_ms=ends) for ends in o.stretches_ms]
+    fig.add_trace(marked_cells(heat, rows=nothing, columns=stretches), 1, 1)
 
 
 def _totals(fig: Figure, totals: npt.NDArray[np.int64]) -> None:
@@ -330,20 +328,21 @@ def _totals(fig: Figure, totals: npt.NDArray[np.int64]) -> None:
     fig.add_trace(Scatter(x=[totals.mean()] * 2, y=[-0.5, len(totals) - 0.5], **ends), 1, 2)
 
 
-def _below(fig: Figure, o: OverTime) -> None:
+def _below(fig: Figure, o: OverTime, stretches: Sequence[Selection]) -> None:
     """Always the same four traces, so that figures of many choices fit on one slider."""
+    of, buckets, violations = (o.broken[c].to_numpy() for c in ("guarantee", "bucket", "violations"))
     for k, (guarantee, words) in enumerate(_WORDS.items()):
-        mine = o.broken[o.broken["guarantee"] == guarantee].set_index("bucket")["violations"]
-        y = mine.reindex(range(len(o.seconds)), fill_value=0).to_numpy()
+        y, mine = np.zeros(len(o.seconds), dtype=np.int64), of == guarantee
+        y[buckets[mine]] = violations[mine]
         line = {"color": look(k)["color"], "dash": look(k)["dash"], "width": 1.5, "shape": "hvh"}
-        _line(fig, o, y, f"breaks {words}", line)
-    _line(fig, o, o.alignments, "alignments", {"color": GREY, "width": 2, "shape": "hvh"})
+        fig.add_trace(marked(_line(o, y, f"breaks {words}", line), stretches), 2, 1)
+    line = {"color": GREY, "width": 2, "shape": "hvh"}
+    fig.add_trace(marked(_line(o, o.alignments, "alignments", line), stretches), 2, 1)
 
 
-def _line(fig: Figure, o: OverTime, y: npt.NDArray[np.int64], name: str, line: object) -> None:
+def _line(o: OverTime, y: npt.NDArray[np.int64], name: str, line: object) -> Scatter:
     hover = "%{y:,} at %{x:,.3f} s<extra>" + name + "</extra>"
-    drawn = Scatter(x=o.seconds, y=y, mode="lines", line=line, name=name, hovertemplate=hover)
-    fig.add_trace(marked(drawn, _stretches_of_over_time(o)), 2, 1)
+    return Scatter(x=o.seconds, y=y, mode="lines", line=line, name=name, hovertemplate=hover)
 
 
 def _finding_of_over_time(o: OverTime, strategy: str, weight: str) -> str:

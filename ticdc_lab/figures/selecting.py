@@ -62,7 +62,7 @@ class Selection:
 
     def chosen(self) -> dict[str, Any]:
         """The fields that are chosen."""
-        return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
+        return {name: v for name in _FIELDS if (v := getattr(self, name)) is not None}
 
     def then(self, choice: Selection) -> Selection:
         """What is chosen after one more choice.
@@ -88,6 +88,7 @@ class Selection:
         return ", ".join(_said(name, value) for name, value in self.chosen().items())
 
 
+_FIELDS = tuple(f.name for f in fields(Selection))
 _ONE = ("commit_ts", "offset", "key", "messages")
 """Fields that name one transaction, message or row, or the messages of one finding."""
 
