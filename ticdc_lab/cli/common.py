@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -296,13 +297,15 @@ def given_bounds() -> Bounds:
 
 
 @contextmanager
-def opened(source: str, where: Mapping[str, Any]) -> Iterator[tuple[SparkSession, Any]]:
-    """The log, not decoded yet."""
+def opened(source: str, where: Mapping[str, Any], *, beside: str | None = None) -> Iterator[tuple[SparkSession, Any]]:
+    """The log, not decoded yet; a module that the command needs is imported beside the engine's own start."""
     from ticdc_lab.codecs.table_file import settings_among
     from ticdc_lab.sources.load import load
 
     settings, options = settings_among(where["options"])
     spark = session_of(*(where.get("all_sources") or (source,)), needs_spark=where.get("needs_spark"))
+    if beside:
+        import_module(beside)
     given = {name: where[name] for name in ("protocol", "source_kind", "schema_registry", "claim_check")}
     log = load(spark, source, settings=settings, options=options, bounds=given_bounds(), **given)
     with log.reading():
@@ -311,11 +314,11 @@ def opened(source: str, where: Mapping[str, Any]) -> Iterator[tuple[SparkSession
 
 @contextmanager
 def decoded(
-    source: str, where: Mapping[str, Any], *, images: bool = True, needed: bool = True
+    source: str, where: Mapping[str, Any], *, images: bool = True, needed: bool = True, beside: str | None = None
 ) -> Iterator[tuple[SparkSession, Any]]:
     """The log, decoded once into a temporary folder; an error where no event is in it, unless none is needed."""
     with (
-        opened(source, where) as (spark, log),
+        opened(source, where, beside=beside) as (spark, log),
         tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder,
     ):
         if "sample" in where:
@@ -399,12 +402,12 @@ def main() -> None:
 @contextmanager
 def asked(source: str, where: Mapping[str, Any], *, images: bool = True) -> Iterator[tuple[SparkSession, Log]]:
     """The log, decoded once, to be asked."""
-    from ticdc_lab.log import Log
-
     with (
-        decoded(source, where, images=images) as (spark, log),
+        decoded(source, where, images=images, beside="ticdc_lab.log") as (spark, log),
         tempfile.TemporaryDirectory(prefix="ticdc_lab_") as folder,
     ):
+        from ticdc_lab.log import Log
+
         yield spark, Log(log, folder)
 
 

@@ -66,10 +66,11 @@ def _runs(sources: Sequence[str], runs_file: str | None, where: Mapping[str, Any
 
 def _one(run: Any, out: str, where: Mapping[str, Any]) -> Path:
     from ticdc_lab.encode.export import require_apart
-    from ticdc_lab.report import report as write_report
 
     require_apart(run.source, out)
     with _opened(run, where) as (spark, log), shown(spark, "report"):
+        from ticdc_lab.report import report as write_report
+
         return write_report(log, out, settings=_COMMAND | run.settings())
 
 
@@ -106,4 +107,5 @@ def _require_outside(source: str, out: str) -> None:
 
 
 def _opened(run: Any, where: Mapping[str, Any]) -> Any:
-    return decoded(run.source, {**where, **{name: getattr(run, name) for name in (*_WHERE, "options")}})
+    given = {name: getattr(run, name) for name in (*_WHERE, "options")}
+    return decoded(run.source, {**where, **given}, beside="ticdc_lab.report.write")

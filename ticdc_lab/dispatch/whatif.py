@@ -24,7 +24,7 @@ from ticdc_lab.dispatch.conflict_kernel import DDL_RANK
 from ticdc_lab.dispatch.definitions import HashedColumns, key_text, with_answers
 from ticdc_lab.dispatch.lanes import Lane, Ordered, folded
 from ticdc_lab.dispatch.names import CONFLICT
-from ticdc_lab.dispatch.sweep import SWEPT, SweepPlan, compile_kernels, lane_of, swept
+from ticdc_lab.dispatch.sweep import SWEPT, SweepPlan, compile_kernels, compiling_s, lane_of, swept
 from ticdc_lab.dispatch.sweep_kernel import CELLS, MEASURES, MOST
 from ticdc_lab.dispatch.unique_keys import with_unique_keys
 from ticdc_lab.engine.shuffle import by_key
@@ -418,7 +418,8 @@ def measured(
     slots |= {n: candidates.names(t) for t, n in numbers.items() if n < max_tables}
     plan = SweepPlan(slots, lo_ms, width, buckets, tuple(conflict_at))
     rows = _narrow(events, candidates, catalog=catalog, numbers=numbers, lanes=len(names))
-    compile_kernels()
+    if compiling_s():  # workers take them from the cache, and nothing here runs them
+        compile_kernels()
     found = by_key(rows, "lane", swept(plan), SWEPT, order=_ORDER).toArrow()
     by_lane = {n: lane_of(f) for n, f in zip(*(found[c].to_pylist() for c in ("lane", "facts")), strict=True)}
     lanes = _with_keys(events, {names[n]: by_lane[n] for n in sorted(by_lane)})

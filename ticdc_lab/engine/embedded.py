@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec
@@ -38,6 +38,9 @@ _TALKING = 2
 CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 _COMMENTS_DIFFER = "SET datafusion.execution.skip_physical_aggregate_schema_check = true"
 """Sail loses columns' comments in unions, and DataFusion would then take its own plan for a wrong one."""
+
+_OF_EACH_LOG = ("pandas", "pyspark.worker", "ticdc_lab.sources.parquet", "ticdc_lab.engine.shuffle")
+"""What functions on any log need: a second of imports, which Sail does while this process does its own."""
 
 _FOR_EVER_S = 10**9
 _MEMORY = {"MIMALLOC_ALLOW_THP": "0", "MIMALLOC_PURGE_DELAY": "1000"}
@@ -181,7 +184,7 @@ def start(*, cores: int) -> SailProcess:
 
 def _begin(*, cores: int, closed: bool) -> tuple[SailProcess, dict[str, Any]]:
     folder = Path(tempfile.mkdtemp(prefix="ticdc_lab-"))
-    command = [sys.executable, "-P", str(_PROCESS), str(folder), "closed" if closed else "open"]
+    command = [sys.executable, "-P", str(_PROCESS), str(folder), "closed" if closed else "open", *_OF_EACH_LOG]
     with (folder / _LOG).open("wb") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
@@ -215,7 +218,8 @@ def _environment(folder: Path, cores: int) -> dict[str, str]:
 def connect(process: SailProcess, settings: Mapping[str, str]) -> SparkSession:
     """Open a session with these settings on a running engine; stopping it ends the engine."""
     be_no_doctest()
-    from pyspark.sql.connect.session import SparkSession as ConnectSession
+    with _without_ipython():
+        from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     from ticdc_lab.engine.channel import Calls, Closed, WhileAlive
 
@@ -239,6 +243,19 @@ def connect(process: SailProcess, settings: Mapping[str, str]) -> SparkSession:
     session.stop = stop_all  # type: ignore[method-assign]
     session._parse_ddl = cache(session._parse_ddl)  # type: ignore[method-assign]  # each kernel's form, each time
     return session  # type: ignore[return-value]
+
+
+@contextmanager
+def _without_ipython() -> Iterator[None]:
+    """Keep PySpark's progress bar, which nobody sees, from importing IPython to learn how wide a terminal is."""
+    if "IPython" in sys.modules:
+        yield
+        return
+    sys.modules["IPython"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["IPython"]
 
 
 def be_no_doctest() -> None:

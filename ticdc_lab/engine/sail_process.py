@@ -24,7 +24,9 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +43,11 @@ Of 700, as Python has it, a tenth of the time goes into what imports made, which
 """
 
 
-def main(folder: Path, *, closed: bool) -> int:
-    """Serve until the starter ends, closes our standard input, or Sail dies; the status is Sail's."""
+def main(folder: Path, *, closed: bool, needed: Sequence[str] = ()) -> int:
+    """Serve until the starter ends, closes our standard input, or Sail dies; the status is Sail's.
+
+    Sail imports the modules that are ``needed`` once it listens, while its starter imports its own.
+    """
     starter = os.getppid()
     if closed:
         try:
@@ -50,7 +55,7 @@ def main(folder: Path, *, closed: bool) -> int:
         except OSError as error:
             _say(refused=f"a network namespace cannot be had here ({os.strerror(error.errno or errno.EPERM)})")
             return 0
-    sail, told = _start_sail()
+    sail, told = _start_sail(needed)
     if not (port := os.read(told, 16)):
         _say(refused="Sail did not start")
         return _status(sail)
@@ -90,7 +95,7 @@ def leave_the_network() -> None:
         fcntl.ioctl(s, _SET_FLAGS, struct.pack("16sh14x", b"lo", flags | _UP))
 
 
-def _start_sail() -> tuple[int, int]:
+def _start_sail(needed: Sequence[str]) -> tuple[int, int]:
     """Its process, and a pipe on which it says its port and which ends when it does."""
     told, tell = os.pipe()
     life, _ours = os.pipe()  # our end stays open as long as we live
@@ -98,13 +103,13 @@ def _start_sail() -> tuple[int, int]:
     if sail == 0:
         os.close(told)
         os.close(_ours)
-        _be_sail(tell, life)
+        _be_sail(tell, life, needed)
     os.close(tell)
     os.close(life)
     return sail, told
 
 
-def _be_sail(tell: int, life: int) -> None:
+def _be_sail(tell: int, life: int, needed: Sequence[str]) -> None:
     """Run the server until our parent ends; never returns."""
     with suppress(AttributeError):
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
@@ -120,6 +125,9 @@ def _be_sail(tell: int, life: int) -> None:
         os.write(tell, str(server.listening_address[1]).encode())
         os.close(0)
         os.close(1)
+        for module in needed:
+            with suppress(Exception):  # whoever asks for it hears why it cannot be had
+                import_module(module)
         os.read(life, 1)
     finally:
         os._exit(1)
@@ -224,4 +232,4 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["probe"]:
         _probe()
     else:
-        sys.exit(main(Path(sys.argv[1]), closed=sys.argv[2] == "closed"))
+        sys.exit(main(Path(sys.argv[1]), closed=sys.argv[2] == "closed", needed=sys.argv[3:]))
