@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -23,11 +24,12 @@ from making import MAKERS, Message, broken, messages
 from test_fuzz import BAD, BAD_CANAL, some_golden
 from test_golden import BANK, EXTRA, LZ4, PARTIAL, SMALL, protocol_of
 
+import ticdc_lab
 from ticdc_lab.codecs import choice
 from ticdc_lab.codecs.builder import decode_with
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.codecs.event import Outgrown
-from ticdc_lab.codecs.kernel import batch, cache, capture_batch, hashing
+from ticdc_lab.codecs.kernel import batch, cache, capture_batch, compiling, hashing
 from ticdc_lab.codecs.known import NOTHING, Bounds, Known
 from ticdc_lab.codecs.laid_out import lay_out
 from ticdc_lab.codecs.plain import capture, hashes
@@ -257,6 +259,23 @@ def test_the_compiler_outlives_a_command_and_does_not_hold_it(tmp_path: Path) ->
     pid = int(done.stdout)
     assert Path(f"/proc/{pid}").exists()
     subprocess.run(["kill", str(pid)], check=True)
+
+
+def test_another_copy_of_the_package_finds_the_kernels(tmp_path: Path) -> None:
+    """A mark says that they are there, and each copy of the same source reads it: none of them compiles again."""
+    parts = ("hashes", "capture")
+    for part in parts:
+        compiling.PARTS[part]()
+    (tmp_path / "ticdc_lab").symlink_to(Path(ticdc_lab.__file__).parent)
+    code = (
+        "import ticdc_lab; from ticdc_lab.codecs.kernel import capture, compiling, identity;"
+        f"[compiling.PARTS[part]() for part in {parts}];"
+        "made = capture.read_lines.stats, identity.set_rows.stats;"
+        "print(ticdc_lab.__file__, *[len(found) for m in made for found in (m.cache_hits, m.cache_misses)])"
+    )
+    command, here = [sys.executable, "-c", code], {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=here, cwd=tmp_path)
+    assert done.stdout.split() == [str(tmp_path / "ticdc_lab" / "__init__.py"), "1", "0", "1", "0"]
 
 
 def test_decoding_a_small_log_imports_no_compiler(tmp_path: Path) -> None:

@@ -8,11 +8,14 @@ lowered, and no more; the :func:`kernel` that Python calls links, optimises and 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 from numba.core import types
+from numba.core.caching import UserProvidedCacheLocator
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.types.misc import unliteral
@@ -93,15 +96,42 @@ def _compiler(library: type[JITCodeLibrary]) -> type[Compiler]:
 _WHOLE, _PART = _compiler(_Whole), _compiler(_Part)
 
 
+class KeptBySource(UserProvidedCacheLocator):  # type: ignore[misc]
+    """Where numba keeps what it makes of a file: by what the file says, in :func:`folder`, not by where it lies.
+
+    Another copy of the package (a second environment, the one that Spark's workers are sent) finds what is there, as
+    the marks of that folder promise it.
+    """
+
+    @classmethod
+    def get_suitable_cache_subpath(cls, py_file: str) -> str:
+        """The room of the file."""
+        return Path(py_file).parent.name
+
+
 def kernel(function: Kernel) -> Kernel:
     """Compile a function that Python calls, and keep the machine code on disk."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(folder())
-    try:
+    with _kept_by_source():
         made = numba.njit(cache=True, pipeline_class=_WHOLE, **_OPTIONS)(function)
-    finally:
-        numba.config.CACHE_DIR = before
     return cast(Kernel, made)
+
+
+@contextmanager
+def _kept_by_source() -> Iterator[None]:
+    """Let numba ask :class:`KeptBySource` first; it reads its settings when a function is made known to it."""
+    elsewhere = ("InTreeCacheLocator", "UserWideCacheLocator", "ZipCacheLocator")
+    ours = {
+        "CACHE_DIR": str(folder()),
+        "CACHE_LOCATOR_CLASSES": ",".join((f"{__name__}.{KeptBySource.__name__}", *elsewhere)),
+    }
+    before = {name: getattr(numba.config, name) for name in ours}
+    try:
+        for name, value in ours.items():
+            setattr(numba.config, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(numba.config, name, value)
 
 
 def part(function: Kernel) -> Kernel:
