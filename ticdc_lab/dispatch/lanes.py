@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ticdc_lab.dispatch.sweep_kernel import CELLS, FIRST, MEASURES, PACKED_BITS, START
-from ticdc_lab.dispatch.sweep_kernel import load as spread
+from ticdc_lab.dispatch.sweep_kernel import CELLS, FIRST, MEASURES, MOST, PACKED_BITS, START
 from ticdc_lab.events.arrays import Ints
 
 
@@ -32,12 +31,11 @@ class Sparse:
     def cells(self, buckets: slice) -> Ints:
         """Changes at every partition count from 65 on, in the chosen time."""
         inside = (self.bucket >= buckets.start) & (self.bucket < buckets.stop)
-        out = np.zeros((1, 1, CELLS), dtype=np.int64)
-        hashes = self.hashes[inside, np.newaxis]
-        always = np.ones(hashes.shape, dtype=np.uint8)
-        wide = np.array([hashes.max(initial=0) >> np.uint64(32) > 0], dtype=np.uint8)
-        spread(np.zeros(len(hashes), dtype=np.int64), self.rows[inside], hashes, always, wide, out.copy(), out)
-        cells: Ints = out[0, 0]
+        hashes, nth = np.unique(self.hashes[inside], return_inverse=True)
+        rows = np.bincount(nth, weights=self.rows[inside], minlength=len(hashes))
+        cells = np.zeros(CELLS, dtype=np.int64)
+        for n, begin, end in zip(range(FIRST, MOST + 1), START, START[1:], strict=False):
+            cells[begin:end] = np.bincount((hashes % np.uint64(n)).astype(np.int64), weights=rows, minlength=n)
         return cells
 
 
