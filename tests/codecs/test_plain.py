@@ -279,9 +279,9 @@ def test_another_copy_of_the_package_finds_the_kernels(tmp_path: Path) -> None:
 
 
 def test_decoding_a_small_log_imports_no_compiler(tmp_path: Path) -> None:
-    """Neither does importing the package, reading the capture file, telling the protocol."""
+    """Neither does importing what a command imports, reading the capture file, telling the protocol."""
     code = (
-        "import sys; import ticdc_lab.sources.load;"
+        "import sys; import ticdc_lab.sources.load, ticdc_lab.report.write, ticdc_lab.log;"
         "from ticdc_lab.codecs import decoder, detect;"
         "from ticdc_lab.sources.pieces import read_piece; import pyarrow as pa;"
         f"batches = [good for good, bad in read_piece('{golden(SMALL[4])}', 0, 0)];"

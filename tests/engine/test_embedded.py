@@ -11,6 +11,7 @@ import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -278,6 +279,22 @@ def test_its_functions_seldom_search_for_cycles(spark: SparkSession) -> None:
         yield pa.RecordBatch.from_pydict({"id": [gc.get_threshold()[0]]})
 
     assert spark.range(1).mapInArrow(searching_after, "id bigint").toArrow()["id"].to_pylist() == [FEW_SEARCHES]
+
+
+def test_it_imports_what_it_is_told_beside_its_starter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One module that is not there keeps neither the next from being imported nor the engine from running."""
+    assert all(map(find_spec, embedded._OF_EACH_LOG))
+    (tmp_path / "wanted_by_functions.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(embedded, "_OF_EACH_LOG", ("no_such_module", "wanted_by_functions"))
+    process = embedded.start(cores=1)
+    try:
+        until = time.monotonic() + 30
+        while not (tmp_path / "imported").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        assert (tmp_path / "imported").exists() and not process.ended
+    finally:
+        process.stop()
 
 
 AT_ONCE = """
