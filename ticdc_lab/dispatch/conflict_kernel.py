@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ticdc_lab.codecs.kernel.jit import kernel
+from ticdc_lab.codecs.kernel.jit import kernel, part
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.arrays import Ints
 
@@ -50,7 +50,7 @@ _FULL = 0.6
 _HALF = 0.5
 
 
-@kernel
+@part
 def _slot_of(key: int, slots: Any) -> int:
     """Place of a key in the map, or of the empty slot where it belongs."""
     mask = len(slots) - 1
@@ -60,7 +60,7 @@ def _slot_of(key: int, slots: Any) -> int:
     return at
 
 
-@kernel
+@part
 def _align(j: int, row: int, reason: int, epochs: int, memory: Any, known: Any, barriers: Any, n: int) -> int:
     """Forget everything and write a barrier; the number of barriers."""
     if memory[j, EPOCH] == epochs:
@@ -87,7 +87,7 @@ def _align(j: int, row: int, reason: int, epochs: int, memory: Any, known: Any, 
     return n + 1
 
 
-@kernel
+@part
 def _home(j: int, begin: int, end: int, bits: int, memory: Any, known: Any, at: Any, clash: Any) -> Any:
     """The one partition of the known keys, -1 where none is known; -2 where there are several: two are in ``clash``."""
     found: Any = -1
@@ -104,7 +104,7 @@ def _home(j: int, begin: int, end: int, bits: int, memory: Any, known: Any, at: 
     return found
 
 
-@kernel
+@part
 def _evidence(barrier: Any, clash: Any, owner: Any, keys: Any, at: Any, seen: Any) -> None:
     """Say which two keys clash, where they were, and which rows had them."""
     for which in range(2):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ticdc_lab.codecs.kernel.jit import kernel, small_kernel
+from ticdc_lab.codecs.kernel.jit import kernel, part, small_kernel
 
 MOST = 128
 """The largest partition count that is swept."""
@@ -169,7 +169,7 @@ def _distance(aligned: bool, a: np.uint64, b: np.uint64) -> np.uint64:
     return _apart(a, b)
 
 
-@kernel
+@part
 def _violated(c: Counters, measure: int, slot: int, bucket: int, d: np.uint64, aligned: bool) -> None:
     if aligned:
         c.violations[measure, slot, bucket, 1] += 1
@@ -178,7 +178,7 @@ def _violated(c: Counters, measure: int, slot: int, bucket: int, d: np.uint64, a
         c.violations[measure, slot, bucket, i] += _parts(d, i)
 
 
-@kernel
+@part
 def _witness(
     c: Counters, now: Array, measure: int, slot: int, bucket: int, made: int, d: np.uint64,
     before: Array, before_hash: np.uint64, after: Array, after_hash: np.uint64,
@@ -257,7 +257,7 @@ def load(bucket: Array, size: Array, hashes: Array, known: Array, wide: Array, r
             _spread(h, wide[s], n_rows, n_bytes, rows, volume, s, b)
 
 
-@kernel
+@part
 def _spread(h: np.uint64, wide: bool, n_rows: int, n_bytes: int, rows: Array, volume: Array, s: int, b: int) -> None:
     cell, whole = 0, np.int64(h)
     for n in range(FIRST, MOST + 1):
@@ -324,7 +324,7 @@ def _is_repeat(ch: TableChanges, r: int, now: Array, ids: Ids) -> bool:
     return False
 
 
-@kernel
+@part
 def _after_table(ch: TableChanges, r: int, now: Array, b4: LastChange, c: Counters) -> None:
     """The pair with the change before it in the table."""
     b = ch.bucket[r]
@@ -344,7 +344,7 @@ def _after_table(ch: TableChanges, r: int, now: Array, b4: LastChange, c: Counte
         b4.place[j] = b4.here[j]
 
 
-@kernel
+@part
 def _in_group(ch: TableChanges, r: int, now: Array, b4: LastChange, c: Counters) -> None:
     """The pair with the change before it in the transaction."""
     b = ch.bucket[r]
@@ -375,7 +375,7 @@ def _is_here(seen: LastOfKeys, i: int, b4: LastChange) -> bool:
     return same
 
 
-@kernel
+@part
 def _of_key(
     ch: TableChanges,
     r: int,
