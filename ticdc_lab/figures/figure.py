@@ -27,6 +27,9 @@ _WHOLE = {"meta", "template"}
 """What is replaced and not merged when it is set again."""
 
 
+_PLAIN = {str, int, float, bool}
+
+
 class Settings(dict[str, Any]):
     """Nested settings whose names are attributes, too; what is not set is None, as in plotly's own objects."""
 
@@ -43,6 +46,8 @@ class Settings(dict[str, Any]):
 
 def plain(value: Any) -> Any:
     """Own the nested dicts of a value, without what is None; data is not copied."""
+    if type(value) in _PLAIN:  # most of them
+        return value
     if isinstance(value, Mapping):
         return Settings({k: plain(v) for k, v in value.items() if v is not None})
     if isinstance(value, list | tuple):
