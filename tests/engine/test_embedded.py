@@ -281,20 +281,32 @@ def test_its_functions_seldom_search_for_cycles(spark: SparkSession) -> None:
     assert spark.range(1).mapInArrow(searching_after, "id bigint").toArrow()["id"].to_pylist() == [FEW_SEARCHES]
 
 
-def test_it_imports_what_it_is_told_beside_its_starter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One module that is not there keeps neither the next from being imported nor the engine from running."""
+def test_it_prepares_what_it_is_told_beside_its_starter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be done keeps neither the next from being done nor functions from being stopped."""
     assert all(map(find_spec, embedded._OF_EACH_LOG))
-    (tmp_path / "wanted_by_functions.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()")
+    touch = "def touch(name):\n    open(__file__ + name, 'w').close()\n"
+    (tmp_path / "wanted.py").write_text(f"{touch}touch('.imported')\ndef call():\n    touch('.called')\n")
+    (tmp_path / "failing.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(embedded, "_OF_EACH_LOG", ("no_such_module", "wanted_by_functions"))
+    monkeypatch.setattr(embedded, "_OF_EACH_LOG", ("no_such_module", "failing", "wanted:no_such_function", "wanted"))
     process = embedded.start(cores=1)
     try:
-        until = time.monotonic() + 30
-        while not (tmp_path / "imported").exists() and time.monotonic() < until:
-            time.sleep(0.02)
-        assert (tmp_path / "imported").exists() and not process.ended
+        _until_there(tmp_path / "wanted.py.imported")
+        process.stop_functions()
+        assert not (tmp_path / "wanted.py.called").exists()
+        process.prepare("no such name", "wanted:call")
+        _until_there(tmp_path / "wanted.py.called")
+        assert not process.ended
     finally:
         process.stop()
+    process.prepare("wanted:call")  # of one that has ended nothing comes
+
+
+def _until_there(file: Path) -> None:
+    until = time.monotonic() + 30
+    while not file.exists():
+        assert time.monotonic() < until, file
+        time.sleep(0.02)
 
 
 AT_ONCE = """

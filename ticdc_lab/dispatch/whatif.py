@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import with_hashes
@@ -27,6 +27,7 @@ from ticdc_lab.dispatch.names import CONFLICT
 from ticdc_lab.dispatch.sweep import SWEPT, SweepPlan, compile_kernels, compiling_s, lane_of, swept
 from ticdc_lab.dispatch.sweep_kernel import CELLS, MEASURES, MOST
 from ticdc_lab.dispatch.unique_keys import with_unique_keys
+from ticdc_lab.engine.sessions import prepare
 from ticdc_lab.engine.shuffle import by_key
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.arrays import Ints
@@ -389,6 +390,12 @@ def _with_total(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 # Measuring a log for a what-if: one Spark job counts its tables, one sweeps all candidates, one fetches shown keys.
 
 _ORDER = ("table_id", "commit_ts", "op_rank", "partition", "offset", "seq")
+
+
+def load_beside(spark: SparkSession) -> None:
+    """Let the embedded engine load the kernels, a second's work, before it is asked about dispatchers."""
+    if not compiling_s():
+        prepare(spark, f"{compile_kernels.__module__}:{compile_kernels.__name__}")
 
 
 class Measured(NamedTuple):

@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ticdc_lab.engine.sail_process import SOCKET
+from ticdc_lab.engine.sail_process import SOCKET, STOP
 from ticdc_lab.errors import EngineError, SetupError
 
 if TYPE_CHECKING:
@@ -111,11 +111,23 @@ class SailProcess:
 
         One that is inside a compiled function or waits for the system gets it afterwards, and is not waited for long.
         """
-        assert self.process.stdin
         assert self.process.stdout
-        self.process.stdin.write("stop")
-        self.process.stdin.flush()
+        self._say(STOP)
         self.process.stdout.readline()
+
+    def prepare(self, *names: str) -> None:
+        """Let it import modules, or call functions (``module:function``), beside whatever this process does next.
+
+        What cannot be done is left, and whoever needs it hears why.
+        """
+        if not self.stopped:
+            with suppress(BrokenPipeError):  # it has ended, which the next question says
+                self._say(*names)
+
+    def _say(self, *lines: str) -> None:
+        assert self.process.stdin
+        self.process.stdin.writelines(f"{line}\n" for line in lines)
+        self.process.stdin.flush()
 
     def require_alive(self) -> None:
         """Raise :class:`~ticdc_lab.errors.EngineError` if it has ended.
@@ -184,7 +196,7 @@ def start(*, cores: int) -> SailProcess:
 
 def _begin(*, cores: int, closed: bool) -> tuple[SailProcess, dict[str, Any]]:
     folder = Path(tempfile.mkdtemp(prefix="ticdc_lab-"))
-    command = [sys.executable, "-P", str(_PROCESS), str(folder), "closed" if closed else "open", *_OF_EACH_LOG]
+    command = [sys.executable, "-P", str(_PROCESS), str(folder), "closed" if closed else "open"]
     with (folder / _LOG).open("wb") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
@@ -196,6 +208,7 @@ def _begin(*, cores: int, closed: bool) -> tuple[SailProcess, dict[str, Any]]:
     begun = SailProcess(process, folder, int(said.get("pid", 0)), closed, cores)
     if "pid" in said:
         atexit.register(begun.stop)
+        begun.prepare(*_OF_EACH_LOG)
     else:
         begun.stop()
     return begun, said

@@ -24,10 +24,9 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 SOCKET = "sail.sock"
@@ -43,11 +42,12 @@ Of 700, as Python has it, a tenth of the time goes into what imports made, which
 """
 
 
-def main(folder: Path, *, closed: bool, needed: Sequence[str] = ()) -> int:
-    """Serve until the starter ends, closes our standard input, or Sail dies; the status is Sail's.
+STOP = "stop"
+"""A line of our standard input by which the starter stops all functions; any other is for Sail, see ``_prepare``."""
 
-    Sail imports the modules that are ``needed`` once it listens, while its starter imports its own.
-    """
+
+def main(folder: Path, *, closed: bool) -> int:
+    """Serve until the starter ends, closes our standard input, or Sail dies; the status is Sail's."""
     starter = os.getppid()
     if closed:
         try:
@@ -55,13 +55,13 @@ def main(folder: Path, *, closed: bool, needed: Sequence[str] = ()) -> int:
         except OSError as error:
             _say(refused=f"a network namespace cannot be had here ({os.strerror(error.errno or errno.EPERM)})")
             return 0
-    sail, told = _start_sail(needed)
+    sail, told, tell = _start_sail()
     if not (port := os.read(told, 16)):
         _say(refused="Sail did not start")
         return _status(sail)
     server = _listen(folder / SOCKET)
     _say(pid=sail, closed=closed)
-    wanted = _serve(server, int(port), sail, told, starter)
+    wanted = _serve(server, int(port), sail, told, tell, starter)
     with suppress(ProcessLookupError):
         os.kill(sail, signal.SIGKILL)
     if wanted:
@@ -95,21 +95,21 @@ def leave_the_network() -> None:
         fcntl.ioctl(s, _SET_FLAGS, struct.pack("16sh14x", b"lo", flags | _UP))
 
 
-def _start_sail(needed: Sequence[str]) -> tuple[int, int]:
-    """Its process, and a pipe on which it says its port and which ends when it does."""
+def _start_sail() -> tuple[int, int, int]:
+    """Its process, a pipe on which it says its port and which ends when it does, and one on which it is told."""
     told, tell = os.pipe()
-    life, _ours = os.pipe()  # our end stays open as long as we live
+    life, ours = os.pipe()  # our end stays open as long as we live
     sail = os.fork()
     if sail == 0:
         os.close(told)
-        os.close(_ours)
-        _be_sail(tell, life, needed)
+        os.close(ours)
+        _be_sail(tell, life)
     os.close(tell)
     os.close(life)
-    return sail, told
+    return sail, told, ours
 
 
-def _be_sail(tell: int, life: int, needed: Sequence[str]) -> None:
+def _be_sail(tell: int, life: int) -> None:
     """Run the server until our parent ends; never returns."""
     with suppress(AttributeError):
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
@@ -125,12 +125,22 @@ def _be_sail(tell: int, life: int, needed: Sequence[str]) -> None:
         os.write(tell, str(server.listening_address[1]).encode())
         os.close(0)
         os.close(1)
-        for module in needed:
-            with suppress(Exception):  # whoever asks for it hears why it cannot be had
-                import_module(module)
-        os.read(life, 1)
+        _prepare(life)
     finally:
         os._exit(1)
+
+
+def _prepare(life: int) -> None:
+    """Import each module that is named on a line, or call a function, ``module:function``, until the pipe ends.
+
+    It is done beside the starter's own work, so that functions find it done.
+    """
+    with open(life) as lines:
+        for line in lines:
+            with suppress(Exception):  # whoever needs it hears why it cannot be had
+                found = resolve_name(line.strip())
+                if ":" in line:
+                    found()
 
 
 def one_import_at_a_time() -> None:
@@ -170,9 +180,9 @@ def _listen(path: Path) -> socket.socket:
     return server
 
 
-def _serve(server: socket.socket, port: int, sail: int, told: int, starter: int) -> bool:
-    """Carry bytes; True when Sail has ended, False when who started us has."""
-    waiting = selectors.DefaultSelector()
+def _serve(server: socket.socket, port: int, sail: int, told: int, tell: int, starter: int) -> bool:
+    """Carry bytes, and what the starter says; True when Sail has ended, False when who started us has."""
+    waiting, begun = selectors.DefaultSelector(), b""
     for what in (server, told, 0):
         waiting.register(what, selectors.EVENT_READ)
     while os.getppid() == starter:
@@ -183,10 +193,16 @@ def _serve(server: socket.socket, port: int, sail: int, told: int, starter: int)
                 if not os.read(told, 1):
                     return True
                 _say(functions="stopped")
-            elif not os.read(0, 64):
+            elif not (said := os.read(0, _CHUNK)):
                 return False
             else:
-                os.kill(sail, signal.SIGUSR1)
+                *lines, begun = (begun + said).split(b"\n")
+                for line in lines:
+                    if line == STOP.encode():
+                        os.kill(sail, signal.SIGUSR1)
+                    else:
+                        with suppress(BrokenPipeError):  # it has just ended, which `told` says
+                            os.write(tell, line + b"\n")
     return False
 
 
@@ -232,4 +248,4 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["probe"]:
         _probe()
     else:
-        sys.exit(main(Path(sys.argv[1]), closed=sys.argv[2] == "closed", needed=sys.argv[3:]))
+        sys.exit(main(Path(sys.argv[1]), closed=sys.argv[2] == "closed"))

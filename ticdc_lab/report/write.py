@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from ticdc_lab.answers import Answer
 from ticdc_lab.answers.summary import Summary
+from ticdc_lab.dispatch.whatif import load_beside
 from ticdc_lab.errors.whole_files import write_whole
 from ticdc_lab.log import Log
 from ticdc_lab.report.page import made_of, page
@@ -68,9 +69,9 @@ def summary_and_page(
     with tempfile.TemporaryDirectory(prefix="ticdc_lab-report-") as folder:
         asked = Log(log, folder)
         summary = replace(asked.summary, findings=asked.findings, messages=asked.audit().frames["messages"])
-        page = render(
-            summary, what_if=asked.what_if(), consumers=asked.consumers(), made_from=made_from, title=title, back=back
-        )
+        load_beside(log.messages.sparkSession)
+        consumers, what_if = asked.consumers(), asked.what_if()
+        page = render(summary, what_if=what_if, consumers=consumers, made_from=made_from, title=title, back=back)
     return summary, page
 
 
