@@ -7,10 +7,15 @@ imported with the first call (:mod:`ticdc_lab.codecs.kernel.making`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, update_wrapper
+from functools import update_wrapper
+from threading import RLock
 from typing import Any, Protocol, TypeVar, cast
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+
+_ONE_AT_A_TIME = RLock()
+"""Held where numba is imported and its settings are ours for a moment."""
 
 
 class _Made(Protocol):
@@ -24,14 +29,17 @@ class _Lazy:
 
     def __init__(self, function: Callable[..., Any], made: _Made) -> None:
         update_wrapper(self, function)
-        self._how = made
+        self._how, self._found = made, None
 
-    @cached_property
+    @property
     def made(self) -> Any:
-        """What numba makes of it."""
-        from ticdc_lab.codecs.kernel import making
+        """What numba makes of it, once, whichever thread asks first."""
+        if self._found is None:
+            with _ONE_AT_A_TIME:
+                from ticdc_lab.codecs.kernel import making
 
-        return self._how(making, self.__wrapped__)
+                self._found = self._found or self._how(making, self.__wrapped__)
+        return self._found
 
     @property
     def _numba_type_(self) -> Any:
