@@ -285,7 +285,8 @@ def test_it_prepares_what_it_is_told_beside_its_starter(tmp_path: Path, monkeypa
     """What cannot be done keeps neither the next from being done nor functions from being stopped."""
     assert all(map(find_spec, embedded._OF_EACH_LOG))
     touch = "def touch(name):\n    open(__file__ + name, 'w').close()\n"
-    (tmp_path / "wanted.py").write_text(f"{touch}touch('.imported')\ndef call():\n    touch('.called')\n")
+    calls = "".join(f"def {name}():\n    touch('.{made}')\n" for name, made in (("call", "called"), ("again", "again")))
+    (tmp_path / "wanted.py").write_text(f"{touch}{calls}touch('.imported')\n")
     (tmp_path / "failing.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(embedded, "_OF_EACH_LOG", ("no_such_module", "failing", "wanted:no_such_function", "wanted"))
@@ -293,13 +294,25 @@ def test_it_prepares_what_it_is_told_beside_its_starter(tmp_path: Path, monkeypa
     try:
         _until_there(tmp_path / "wanted.py.imported")
         process.stop_functions()
+        process.prepare("wanted.call", "sys:exit", "no such name", "wanted:again")  # without a colon nothing is called
+        _until_there(tmp_path / "wanted.py.again")
         assert not (tmp_path / "wanted.py.called").exists()
-        process.prepare("no such name", "wanted:call")
+        process.prepare("wanted:call")
         _until_there(tmp_path / "wanted.py.called")
         assert not process.ended
     finally:
         process.stop()
-    process.prepare("wanted:call")  # of one that has ended nothing comes
+
+
+def test_one_that_has_ended_is_told_nothing_and_stops_as_ever() -> None:
+    """Whether it was stopped, or died with lines for it still to be written."""
+    process = embedded.start(cores=1)
+    os.kill(process.pid, signal.SIGKILL)
+    process.process.wait(30)
+    process.prepare("sys")
+    process.stop()
+    process.prepare("sys")
+    assert not process.folder.exists()
 
 
 def _until_there(file: Path) -> None:

@@ -298,7 +298,7 @@ def given_bounds() -> Bounds:
 
 @contextmanager
 def opened(source: str, where: Mapping[str, Any], *, beside: str | None = None) -> Iterator[tuple[SparkSession, Any]]:
-    """The log, not decoded yet; a module that the command needs is imported beside the engine's own start."""
+    """The log, not decoded yet; a module that the command needs is imported while the engine imports what it needs."""
     from ticdc_lab.codecs.table_file import settings_among
     from ticdc_lab.sources.load import load
 

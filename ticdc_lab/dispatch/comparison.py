@@ -17,7 +17,8 @@ from ticdc_lab.dispatch.whatif import Choice, WhatIf
 MEASURED = ("row_order", "table_order", "transactions")
 """The guarantees of the MQ design's table, as :mod:`ticdc_lab.dispatch.guarantees` names them."""
 
-_MEASURES = ("strategy", "guarantee", "cases", "violations", "undecided", "max_over_mean")
+_COUNTED = ("guarantee", "cases", "violations", "undecided")
+_MEASURES = ("strategy", *_COUNTED, "max_over_mean")
 _PLACED = ("strategy", "target_partition", "rows")
 _WORDS = {"row_order": "row order", "table_order": "table order", "transactions": "transaction consistency"}
 
@@ -79,7 +80,7 @@ def guarantee_frame(
     chosen: Any = {"partitions": partitions, "tables": tables, "ts_range": ts_range}
     for words, strategy in _shown(what_if, partitions, more).items():
         whole = [r for r in what_if.totals(strategy=strategy, **chosen) if r["guarantee"] in MEASURED]
-        out += [{"strategy": words, **{c: r[c] for c in _MEASURES[1:5]}} for r in whole]
+        out += [{"strategy": words, **{c: r[c] for c in _COUNTED}} for r in whole]
         rows = what_if.load(strategy=strategy, **chosen).sum(axis=0)
         if rows.sum():
             even = float(rows.max() / rows.mean())

@@ -98,7 +98,8 @@ class SailProcess:
         """End it, with all that it has begun."""
         self.stopped = True
         assert self.process.stdin
-        self.process.stdin.close()
+        with suppress(BrokenPipeError):  # what an engine that has ended was told last is still to be written
+            self.process.stdin.close()
         try:
             self.process.wait(_END_S)
         except subprocess.TimeoutExpired:

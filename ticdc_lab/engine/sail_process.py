@@ -55,13 +55,13 @@ def main(folder: Path, *, closed: bool) -> int:
         except OSError as error:
             _say(refused=f"a network namespace cannot be had here ({os.strerror(error.errno or errno.EPERM)})")
             return 0
-    sail, told, tell = _start_sail()
+    sail, told, ask = _start_sail()
     if not (port := os.read(told, 16)):
         _say(refused="Sail did not start")
         return _status(sail)
     server = _listen(folder / SOCKET)
     _say(pid=sail, closed=closed)
-    wanted = _serve(server, int(port), sail, told, tell, starter)
+    wanted = _serve(server, int(port), sail, told, ask, starter)
     with suppress(ProcessLookupError):
         os.kill(sail, signal.SIGKILL)
     if wanted:
@@ -96,20 +96,20 @@ def leave_the_network() -> None:
 
 
 def _start_sail() -> tuple[int, int, int]:
-    """Its process, a pipe on which it says its port and which ends when it does, and one on which it is told."""
+    """Its process, a pipe on which it says its port and which ends when it does, and one on which it is asked."""
     told, tell = os.pipe()
-    life, ours = os.pipe()  # our end stays open as long as we live
+    asked, ask = os.pipe()  # our end stays open as long as we live
     sail = os.fork()
     if sail == 0:
         os.close(told)
-        os.close(ours)
-        _be_sail(tell, life)
+        os.close(ask)
+        _be_sail(tell, asked)
     os.close(tell)
-    os.close(life)
-    return sail, told, ours
+    os.close(asked)
+    return sail, told, ask
 
 
-def _be_sail(tell: int, life: int) -> None:
+def _be_sail(tell: int, asked: int) -> None:
     """Run the server until our parent ends; never returns."""
     with suppress(AttributeError):
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
@@ -118,26 +118,28 @@ def _be_sail(tell: int, life: int) -> None:
         from pysail.spark import SparkConnectServer  # type: ignore[import-untyped]
 
         one_import_at_a_time()
-        signal.signal(signal.SIGUSR1, lambda *_: _stop_functions(tell))
+        preparing = threading.Thread(target=_prepare, args=(asked,))
+        signal.signal(signal.SIGUSR1, lambda *_: _stop_functions(tell, preparing))
         server = SparkConnectServer("127.0.0.1", 0)
         server.start(background=True)
         assert server.listening_address
         os.write(tell, str(server.listening_address[1]).encode())
         os.close(0)
         os.close(1)
-        _prepare(life)
+        preparing.start()
+        preparing.join()
     finally:
         os._exit(1)
 
 
-def _prepare(life: int) -> None:
+def _prepare(asked: int) -> None:
     """Import each module that is named on a line, or call a function, ``module:function``, until the pipe ends.
 
     It is done beside the starter's own work, so that functions find it done.
     """
-    with open(life) as lines:
+    with open(asked) as lines:
         for line in lines:
-            with suppress(Exception):  # whoever needs it hears why it cannot be had
+            with suppress(Exception, SystemExit):  # whoever needs it hears why it cannot be had
                 found = resolve_name(line.strip())
                 if ":" in line:
                     found()
@@ -159,10 +161,13 @@ def one_import_at_a_time() -> None:
     setattr(_frozen_importlib, "_find_and_load", found)  # noqa: B010
 
 
-def _stop_functions(tell: int) -> None:
-    """Raise ``KeyboardInterrupt`` in every Python function that Sail's threads are running, until none does."""
-    until, own = time.monotonic() + _STOP_S, threading.get_ident()
-    while (others := sys._current_frames().keys() - {own}) and time.monotonic() < until:
+def _stop_functions(tell: int, preparing: threading.Thread) -> None:
+    """Raise ``KeyboardInterrupt`` in every Python function that Sail's threads are running, until none does.
+
+    One that waits for an import of another thread gets it after that.
+    """
+    until, ours = time.monotonic() + _STOP_S, {threading.get_ident(), preparing.ident}
+    while (others := sys._current_frames().keys() - ours) and time.monotonic() < until:
         for thread in others:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(KeyboardInterrupt))
         time.sleep(_STOP_S / 100)
@@ -180,9 +185,9 @@ def _listen(path: Path) -> socket.socket:
     return server
 
 
-def _serve(server: socket.socket, port: int, sail: int, told: int, tell: int, starter: int) -> bool:
+def _serve(server: socket.socket, port: int, sail: int, told: int, ask: int, starter: int) -> bool:
     """Carry bytes, and what the starter says; True when Sail has ended, False when who started us has."""
-    waiting, begun = selectors.DefaultSelector(), b""
+    waiting, unfinished = selectors.DefaultSelector(), b""
     for what in (server, told, 0):
         waiting.register(what, selectors.EVENT_READ)
     while os.getppid() == starter:
@@ -196,13 +201,13 @@ def _serve(server: socket.socket, port: int, sail: int, told: int, tell: int, st
             elif not (said := os.read(0, _CHUNK)):
                 return False
             else:
-                *lines, begun = (begun + said).split(b"\n")
+                *lines, unfinished = (unfinished + said).split(b"\n")
                 for line in lines:
                     if line == STOP.encode():
                         os.kill(sail, signal.SIGUSR1)
                     else:
                         with suppress(BrokenPipeError):  # it has just ended, which `told` says
-                            os.write(tell, line + b"\n")
+                            os.write(ask, line + b"\n")
     return False
 
 

@@ -153,7 +153,7 @@ def thrown(s: LaneScene, at_us: int) -> Sequence[Scatter]:
 
 def controls(s: LaneScene, at_us: int) -> Sequence[Scatter]:
     """Resolved events as flags, DDL as diamonds, open until executed."""
-    m, texts, picks = s.marks, *_marks(s)
+    m, texts, picks = s.marks, *_of_marks(s)
     places, lanes = m["x"].to_numpy(), m["lane"].to_numpy()
     read, done = m["at"].to_numpy() <= at_us, m["done_at"].to_numpy() <= at_us
     flags, ddl = (m["kind"].to_numpy() == kind for kind in ("resolved", "ddl"))
@@ -185,8 +185,8 @@ def controls(s: LaneScene, at_us: int) -> Sequence[Scatter]:
     return out
 
 
-@lru_cache(maxsize=4)  # as above
-def _marks(s: LaneScene) -> tuple[Sequence[str], Sequence[Selection]]:
+@lru_cache(maxsize=4)
+def _of_marks(s: LaneScene) -> tuple[Sequence[str], Sequence[Selection]]:
     """What is said of each resolved event and DDL, and what a click on it means."""
     texts = [_said(ts, detail) for ts, detail in zip(s.marks["commit_ts"], s.marks["detail"], strict=True)]
     return texts, [Selection(topic=s.lanes[k][0], partition=s.lanes[k][1]) for k in s.marks["lane"]]
@@ -206,8 +206,8 @@ def walls(s: LaneScene, at_us: int) -> Sequence[Scatter]:
     wall = {"x": _gapped([a[:2] for a in at]), "y": _gapped([a[2:] for a in at])}
     lines = {"mode": "lines", "line": {"width": 7, "color": WRONG}, "name": "wall: waits"}
     starts, ends = extent(s)
-    begun = zip(*(waits[c].to_numpy()[now].tolist() for c in ("since", "detail")), strict=True)
-    texts = [f" since {ms(since)}: {label(detail or 'DDL', most=60)} " for since, detail in begun]
+    waiting = zip(*(waits[c].to_numpy()[now].tolist() for c in ("since", "detail")), strict=True)
+    texts = [f" since {ms(since)}: {label(detail or 'DDL', most=60)} " for since, detail in waiting]
     sides = ["bottom left" if x > (starts + ends) / 2 else "bottom right" for x in places]
     words = {"mode": "text", "text": texts, "textposition": sides, "textfont": {"color": WRONG}}
     off = _strokes([(starts - 0.5, ends + 0.5, lane) for lane in down])

@@ -32,11 +32,14 @@ def folder() -> Path:
     """Where the kernels of this source are kept.
 
     numba keys its cache by the file of the function alone, so a change in a callee of another file would go unnoticed:
-    the folder's name is therefore a digest of all kernel sources, those of dispatch included.
+    the folder's name is therefore a digest of all kernel sources, those of dispatch and checksums included.
     """
     h = hashlib.sha256("|".join((version("numba"), version("llvmlite"), sys.version, _processor())).encode())
     here = Path(__file__).parent
-    for source in sorted([*here.glob("*.py"), *here.parents[1].glob("dispatch/*_kernel.py")]):
+    elsewhere = (
+        p for name in ("dispatch/*_kernel.py", "tables/checksum_findings.py") for p in here.parents[1].glob(name)
+    )
+    for source in sorted([*here.glob("*.py"), *elsewhere]):
         h.update(b"" if source.stem in _NO_KERNELS else source.read_bytes())
     return cache_folder() / "numba" / h.hexdigest()[:16]
 

@@ -31,8 +31,7 @@ class _Lazy:
         update_wrapper(self, function)
         self._how, self._found = made, None
 
-    @property
-    def made(self) -> Any:
+    def _made(self) -> Any:
         """What numba makes of it, once, whichever thread asks first."""
         if self._found is None:
             with _ONE_AT_A_TIME:
@@ -44,15 +43,15 @@ class _Lazy:
     @property
     def _numba_type_(self) -> Any:
         """Numba asks for it where a kernel calls this one."""
-        return self.made._numba_type_
+        return self._made()._numba_type_
 
     def __call__(self, *given: Any) -> Any:
-        return self.made(*given)
+        return self._made()(*given)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "made" or name.startswith("__"):  # the first where it cannot be made
+        if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(self.made, name)
+        return getattr(self._made(), name)
 
     def __reduce__(self) -> str:
         return self.__qualname__

@@ -8,6 +8,7 @@ lowered, and no more; the kernel that Python calls links, optimises and keeps al
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,9 +98,12 @@ _WHOLE, _PART = _compiler(_Whole), _compiler(_Part)
 class KeptBySource(UserProvidedCacheLocator):  # type: ignore[misc]
     """Where numba keeps what it makes of a file: by what the file says, in :func:`folder`, not by where it lies.
 
-    Another copy of the package (a second environment, the one that Spark's workers are sent) finds what is there, as
-    the marks of that folder promise it.
+    Another copy of the package, in a second environment, finds what is there, as the marks of that folder promise it.
     """
+
+    def get_source_stamp(self) -> str:
+        """What the file says; numba before 0.68 goes by the time of its last change, which is each copy's own."""
+        return hashlib.sha256(Path(self._py_file).read_bytes()).hexdigest()
 
     @classmethod
     def get_suitable_cache_subpath(cls, py_file: str) -> str:
