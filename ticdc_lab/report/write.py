@@ -69,7 +69,8 @@ def summary_and_page(
     with tempfile.TemporaryDirectory(prefix="ticdc_lab-report-") as folder:
         asked = Log(log, folder)
         summary = replace(asked.summary, findings=asked.findings, messages=asked.audit().frames["messages"])
-        load_beside(log.messages.sparkSession)
+        if asked.has_commit_ts:  # else no dispatcher is measured
+            load_beside(log.messages.sparkSession)
         consumers, what_if = asked.consumers(), asked.what_if()
         page = render(summary, what_if=what_if, consumers=consumers, made_from=made_from, title=title, back=back)
     return summary, page

@@ -9,27 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import update_wrapper
 from threading import RLock
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
-
 
 _ONE_AT_A_TIME = RLock()
 """Held where numba is imported and its settings are ours for a moment."""
 
 
-class _Made(Protocol):
-    """How numba compiles a function."""
-
-    def __call__(self, making: Any, function: Callable[..., Any]) -> Any: ...
-
-
 class _Lazy:
     """A function that numba has not seen yet; once it has, whatever is asked of this is asked of numba's."""
 
-    def __init__(self, function: Callable[..., Any], made: _Made) -> None:
+    def __init__(self, function: Callable[..., Any], how: str, **options: bool) -> None:
         update_wrapper(self, function)
-        self._how, self._found = made, None
+        self._how, self._options, self._found = how, options, None
 
     def _made(self) -> Any:
         """What numba makes of it, once, whichever thread asks first."""
@@ -37,7 +30,7 @@ class _Lazy:
             with _ONE_AT_A_TIME:
                 from ticdc_lab.codecs.kernel import making
 
-                self._found = self._found or self._how(making, self.__wrapped__)
+                self._found = self._found or getattr(making, self._how)(self.__wrapped__, **self._options)
         return self._found
 
     @property
@@ -59,14 +52,14 @@ class _Lazy:
 
 def kernel(function: Kernel) -> Kernel:
     """Compile a function that Python calls, and keep the machine code on disk."""
-    return cast(Kernel, _Lazy(function, lambda making, f: making.whole(f)))
+    return cast(Kernel, _Lazy(function, "whole"))
 
 
 def part(function: Kernel) -> Kernel:
     """Compile a function that only kernels call."""
-    return cast(Kernel, _Lazy(function, lambda making, f: making.lowered(f, inline=False)))
+    return cast(Kernel, _Lazy(function, "lowered", inline=False))
 
 
 def small_kernel(function: Kernel) -> Kernel:
     """A part that is better pasted into its callers than called."""
-    return cast(Kernel, _Lazy(function, lambda making, f: making.lowered(f, inline=True)))
+    return cast(Kernel, _Lazy(function, "lowered", inline=True))
