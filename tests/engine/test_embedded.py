@@ -283,13 +283,13 @@ def test_its_functions_seldom_search_for_cycles(spark: SparkSession) -> None:
 
 def test_it_prepares_what_it_is_told_beside_its_starter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot be done keeps neither the next from being done nor functions from being stopped."""
-    assert all(map(find_spec, embedded._OF_EACH_LOG))
+    assert all(map(find_spec, embedded.OF_EACH_LOG))
     touch = "def touch(name):\n    open(__file__ + name, 'w').close()\n"
     calls = "".join(f"def {name}():\n    touch('.{made}')\n" for name, made in (("call", "called"), ("again", "again")))
     (tmp_path / "wanted.py").write_text(f"{touch}{calls}touch('.imported')\n")
     (tmp_path / "failing.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(embedded, "_OF_EACH_LOG", ("no_such_module", "failing", "wanted:no_such_function", "wanted"))
+    monkeypatch.setattr(embedded, "OF_EACH_LOG", ("no_such_module", "failing", "wanted:no_such_function", "wanted"))
     process = embedded.start(cores=1)
     try:
         _until_there(tmp_path / "wanted.py.imported")

@@ -70,6 +70,18 @@ With :data:`COLLECTOR` the JVM's share of an audit of ten million events falls f
 """
 
 
+_FORKED_HERE = MappingProxyType(
+    {
+        "spark.python.daemon.module": "ticdc_lab.engine.worker_daemon",
+        "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
+    }
+)
+"""The workers of one process have the driver's Python, and this package with it.
+
+Without the second, which Spark sets for some kinds of functions only, those have a daemon and workers of their own.
+"""
+
+
 COLLECTOR = "-XX:+UseParallelGC"
 """The collector of a process whose JVM moves rows: nothing waits for its pauses, and G1's marking beside them costs."""
 
@@ -140,7 +152,7 @@ def _settings(
         **DELTA_SETTINGS,
     }
     archive, one_process = "", is_one_process(extra.get("spark.master", ours["spark.master"]))
-    ours |= _SHUFFLED_HERE if one_process else {}
+    ours |= _SHUFFLED_HERE | _FORKED_HERE if one_process else {}
     if "spark.jars" not in extra:
         jars = jar_paths()
         if one_process:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ticdc_lab.engine.sail_process import SOCKET, STOP
+from ticdc_lab.engine.worker_daemon import OF_EACH_LOG
 from ticdc_lab.errors import EngineError, SetupError
 
 if TYPE_CHECKING:
@@ -38,9 +39,6 @@ _TALKING = 2
 CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 _COMMENTS_DIFFER = "SET datafusion.execution.skip_physical_aggregate_schema_check = true"
 """Sail loses columns' comments in unions, and DataFusion would then take its own plan for a wrong one."""
-
-_OF_EACH_LOG = ("pandas", "pyspark.worker", "ticdc_lab.sources.parquet", "ticdc_lab.engine.shuffle")
-"""What functions on any log need: a second of imports, which Sail does while this process does its own."""
 
 _FOR_EVER_S = 10**9
 _MEMORY = {"MIMALLOC_ALLOW_THP": "0", "MIMALLOC_PURGE_DELAY": "1000"}
@@ -209,7 +207,7 @@ def _begin(*, cores: int, closed: bool) -> tuple[SailProcess, dict[str, Any]]:
     begun = SailProcess(process, folder, int(said.get("pid", 0)), closed, cores)
     if "pid" in said:
         atexit.register(begun.stop)
-        begun.prepare(*_OF_EACH_LOG)
+        begun.prepare(*OF_EACH_LOG)  # a second of imports, beside this process's own
     else:
         begun.stop()
     return begun, said
