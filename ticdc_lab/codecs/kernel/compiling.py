@@ -6,6 +6,7 @@ process's niceness.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ticdc_lab.codecs.kernel import cache
+from ticdc_lab.engine.sail_process import FEW_SEARCHES
 
 _TYPES = {"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(), "key": pa.binary(), "value": pa.binary()}
 
@@ -84,6 +86,7 @@ PARTS: dict[str, Callable[[], None]] = {
 def main(niceness: int) -> None:
     """Compile what is not in the cache, unless another process does."""
     os.nice(niceness)
+    gc.set_threshold(FEW_SEARCHES)
     with cache.filling() as mine:
         for part, compile_it in PARTS.items() if mine else ():
             if not cache.has(part):

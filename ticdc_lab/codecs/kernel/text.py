@@ -371,9 +371,10 @@ def _put_int(v: int, out: np.ndarray, o: int) -> int:
         out[o] = 0x2D
         o += 1
         v = -v
-    digits = 1
-    while v >= 10**digits:
+    digits, rest = 1, v // 10
+    while rest > 0:
         digits += 1
+        rest //= 10
     for i in range(digits - 1, -1, -1):
         out[o + i] = 0x30 + v % 10
         v //= 10
