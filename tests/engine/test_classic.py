@@ -30,12 +30,17 @@ pytestmark = pytest.mark.spark
 PACKAGE = Path(__file__).resolve().parent.parent.parent / "ticdc_lab"
 FRESH_PROCESS = """
 import json, sys
+sys.path.insert(0, sys.argv[2])
 from pyspark.sql import functions as F
 from ticdc_lab import session
 
+def worker(_):
+    import only_here
+    return sys.executable
+
 spark = session("spark", cores=2, driver_memory="1g")
 spark.range(3).write.format("delta").save(sys.argv[1])
-worker = spark.range(1).select(F.udf(lambda _: sys.executable)("id")).first()[0]
+worker = spark.range(1).select(F.udf(worker)("id")).first()[0]
 spark.range(1).createOrReplaceTempView("v")
 spark.sql("create table t using delta as select * from v")
 print(json.dumps({"n": spark.read.format("delta").load(sys.argv[1]).count(), "worker": worker}))
@@ -114,7 +119,13 @@ QUICKER = {"SPARK_SUBMIT_OPTS": f"-XX:TieredStopAtLevel=1 {UNVERIFIED}"}
 
 
 def test_quiet_offline_and_clean_in_a_fresh_process(spark: SparkSession, tmp_path: Path) -> None:
-    """What a cluster user has set is overridden for the local session, nothing is fetched, printed or left behind."""
+    """What a cluster user has set is overridden for the local session, nothing is fetched, printed or left behind.
+
+    Workers find modules where the driver does, as beside a notebook that has put a folder on its path.
+    """
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "only_here.py").touch()
     no_network = tmp_path / "ivysettings.xml"
     no_network.write_text("<ivysettings/>")
     cwd = tmp_path / "cwd"
@@ -126,7 +137,7 @@ def test_quiet_offline_and_clean_in_a_fresh_process(spark: SparkSession, tmp_pat
         "TICDC_LAB_IVY_SETTINGS": str(no_network),
     }
     done = subprocess.run(
-        [sys.executable, "-c", FRESH_PROCESS, str(tmp_path / "table")],
+        [sys.executable, "-c", FRESH_PROCESS, str(tmp_path / "table"), str(own)],
         cwd=cwd,
         env=os.environ | misleading | QUICKER,
         capture_output=True,

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 
 
 def test_workers_of_all_functions_find_their_imports_done(spark: SparkSession) -> None:
-    """One daemon forks those of every kind of function, and nothing of PySpark's out of an archive, which holds no bytecode."""
+    """One daemon forks all of them, and nothing of PySpark's comes out of an archive, which holds no bytecode."""
 
     def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os

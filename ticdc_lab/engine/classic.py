@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from ticdc_lab.engine import class_archive
+from ticdc_lab.engine import class_archive, worker_daemon
 from ticdc_lab.engine.environment import cpus, java_options, require_java
 from ticdc_lab.engine.jars import jar_paths
 from ticdc_lab.engine.sessions import MADE_HERE, SESSION_SETTINGS, is_one_process
@@ -67,18 +67,6 @@ _SHUFFLED_HERE = MappingProxyType(
 """What one process hands to itself by its disk needs neither small files nor sums that tell a broken copy.
 
 With :data:`COLLECTOR` the JVM's share of an audit of ten million events falls from 3.5 to 2.5 CPU seconds.
-"""
-
-
-_FORKED_HERE = MappingProxyType(
-    {
-        "spark.python.daemon.module": "ticdc_lab.engine.worker_daemon",
-        "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
-    }
-)
-"""The workers of one process have the driver's Python, and this package with it.
-
-Without the second, which Spark sets for some kinds of functions only, those have a daemon and workers of their own.
 """
 
 
@@ -152,7 +140,7 @@ def _settings(
         **DELTA_SETTINGS,
     }
     archive, one_process = "", is_one_process(extra.get("spark.master", ours["spark.master"]))
-    ours |= _SHUFFLED_HERE | _FORKED_HERE if one_process else {}
+    ours |= _SHUFFLED_HERE | _forked_here() if one_process else {}
     if "spark.jars" not in extra:
         jars = jar_paths()
         if one_process:
@@ -168,6 +156,18 @@ def _settings(
     own = java_options(own, theirs, extra.get("spark.driver.defaultJavaOptions", ""))
     given = f"{log4j} {ARROW_OPTIONS} {own} {archive} {theirs}"
     return ours | dict(extra) | {"spark.driver.extraJavaOptions": given, MADE_HERE: "true"}
+
+
+def _forked_here() -> dict[str, str]:
+    """The workers of one process are this Python, and find modules where the driver does, this package among them.
+
+    Without the last, which Spark itself sets for some kinds of functions only, those have a daemon of their own.
+    """
+    return {
+        "spark.python.daemon.module": worker_daemon.__name__,
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
+        "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
+    }
 
 
 @contextmanager

@@ -18,7 +18,7 @@ _PYTHON = re.compile(r"^(?!\s)((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Int
 _CONDITION = re.compile(r"^\[[A-Z_.0-9]+\]\s*|\s*SQLSTATE: \w+;?")
 
 _ENDED = ("Connection refused", "Answer from Java side is empty", "Error while sending or receiving", "UNAVAILABLE")
-_WORKER_ENDED = ("Python worker exited unexpectedly", "Python worker failed to connect back", "pyspark.daemon's stdout")
+_WORKER_ENDED = ("Python worker exited unexpectedly", "Python worker failed to connect back", "reading the port number")
 _MEMORY = ("OutOfMemoryError", "Resources exhausted", "MemoryError")
 
 
