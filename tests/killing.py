@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from ticdc_lab.engine import worker_daemon
+
 ROOT = Path(__file__).resolve().parent.parent
 SEED, TIMES = int(os.environ.get("SOAK_SEED", "4")), int(os.environ.get("SOAK_KILLS", "15"))
 """Of the moments, and how many there are: ``SOAK_KILLS=200 SOAK_SEED=7 pytest -m soak ..``."""
@@ -126,5 +128,5 @@ def below(pid: int, command: str, *, leaves: bool = False) -> list[int]:
 
 
 def python_workers(process: subprocess.Popen[Any]) -> list[int]:
-    """The Python workers that Spark has forked for a driver: leaves of its tree below pyspark's daemon."""
-    return below(process.pid, "pyspark.daemon", leaves=True)
+    """The Python workers that Spark has forked for a driver: leaves of its tree below their daemon."""
+    return below(process.pid, f"-m\0{worker_daemon.__name__}", leaves=True)  # the JVM bears the name, too
