@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyspark
 import pytest
+from conftest import ROOT
 from pyspark.sql import SparkSession
 
+from ticdc_lab.engine import worker_daemon
 from ticdc_lab.engine.worker_daemon import without_archives
 
 pytestmark = pytest.mark.spark
@@ -20,17 +25,12 @@ def test_workers_of_all_functions_find_their_imports_done(spark: SparkSession) -
     """One daemon forks all of them, and nothing of PySpark's comes out of an archive, which holds no bytecode."""
 
     def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import os
-        import sys
-
         done = "ticdc_lab.engine.shuffle" in sys.modules
         row = {"daemon": os.getppid(), "archive": sys.modules["pyspark"].__file__, "done": done}
         for _ in batches:
             yield pa.RecordBatch.from_pylist([row])
 
     def daemon(_: object) -> int:
-        import os
-
         return os.getppid()
 
     rows = spark.range(1).mapInArrow(told, "daemon long, archive string, done boolean").collect()
@@ -38,6 +38,22 @@ def test_workers_of_all_functions_find_their_imports_done(spark: SparkSession) -
     [pid] = spark.createDataFrame([(1,)], "id long").rdd.map(daemon).collect()
     assert [row.daemon for row in rows] == [pid]
     assert b"worker_daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_what_cannot_be_imported_is_left_to_who_needs_it(tmp_path: Path) -> None:
+    """The daemon begins all the same, and its first words are its port whatever an import prints."""
+    (tmp_path / "pandas.py").write_text("print('hello')\nimport no_such_module\n")
+    given = {"PYTHONPATH": str(tmp_path), "SPARK_HOME": str(Path(pyspark.__file__).parent)}
+    done = subprocess.run(
+        [sys.executable, "-m", worker_daemon.__name__, "pyspark.worker"],
+        env=os.environ | given,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,  # Spark tells it to end so
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert len(done.stdout) == 4 and done.stderr.strip() == b"hello", done
 
 
 def test_archives_stay_where_nothing_else_has_the_package(tmp_path: Path) -> None:

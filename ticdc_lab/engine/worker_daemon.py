@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from contextlib import redirect_stdout, suppress
 from importlib import import_module
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -21,12 +22,14 @@ OF_EACH_LOG = ("pandas", "pyspark.worker", "ticdc_lab.sources.parquet", "ticdc_l
 
 
 def main() -> None:
-    """Import what workers need, then fork one for each connection of the JVM until it ends."""
+    """Import what workers need, where forks may keep it, then fork one for each connection of the JVM until it ends."""
     gc.set_threshold(FEW_SEARCHES)
     sys.path[:] = without_archives(sys.path, Path(os.environ["SPARK_HOME"]))
-    for name in OF_EACH_LOG:
-        import_module(name)
-    gc.freeze()  # each worker searches for cycles after each task
+    if sys.platform == "linux":  # libraries of macOS end a process that is forked after they were used
+        for name in OF_EACH_LOG:
+            with suppress(ImportError), redirect_stdout(sys.stderr):  # standard output is for the port
+                import_module(name)  # what cannot be had is said to whoever needs it
+        gc.freeze()  # each worker searches for cycles after each task
 
     from pyspark.daemon import manager
 
