@@ -33,14 +33,21 @@ def read_schemas(path: str) -> dict[str, str]:
         The file cannot be read or a line is something else.
     """
     found: dict[str, str] = {}
+    number = 0
     try:
         with gzip.open(path, "rb") if path.endswith(".gz") else Path(path).open("rb") as lines:
-            for line in filter(bytes.strip, lines):
-                entry = json.loads(line)
-                found[str(entry["id"])] = _text(entry["schema"])
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as fault:
+            for line in lines:
+                number += 1
+                if line.strip():
+                    entry = json.loads(line)
+                    found[str(entry["id"])] = _text(entry["schema"])
+    except (OSError, EOFError, zlib.error) as fault:
+        words = getattr(fault, "strerror", None) or str(fault) or "it ends in the middle"
+        raise SourceError(f"The schemas of {path} cannot be read after line {number}: {words}.") from fault
+    except (ValueError, KeyError, TypeError, RecursionError) as fault:
+        said = line[:60].decode(errors="replace")
         raise SourceError(
-            f"The schemas of {path} cannot be read after {len(found)} of them: {type(fault).__name__}: {fault}.",
+            f"{path}: line {number}: expected an object with id and schema; found {said!r}.",
             hint='Expected JSON Lines such as {"id": 1, "schema": "{\\"type\\": \\"record\\", ...}"}, or a URL.',
         ) from fault
     return found

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pandas as pd
 
+from ticdc_lab.consumer.sinks import not_a_database
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.events.ddl import literal, quoted
@@ -117,7 +118,7 @@ def _file(db: duckdb.DuckDBPyConnection, path: str, name: str) -> tuple[Relation
     try:
         db.execute(f"ATTACH {literal(path)} AS {name} (READ_ONLY)")
     except duckdb.Error as e:
-        raise SourceError(f"{path} cannot be opened as a DuckDB database: {e}") from e
+        raise not_a_database(path, e) from e
     of = f"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = '{name}'"
     found = db.execute(of).fetchall()
     tables = {f"{s}.{t}": f"{name}.{quoted(s)}.{quoted(t)}" for s, t in found if s != _OWN}

@@ -17,6 +17,7 @@ from nbconvert import HTMLExporter
 from traitlets.config import Config
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.bounded import BoundedLoader
 from ticdc_lab.errors.whole_files import local_path, write_whole
 from ticdc_lab.report import supplied
 from ticdc_lab.report.notebook_page import INJECTED, PARAMETERS, offline, parameters
@@ -134,9 +135,9 @@ def _typed(key: str, value: object, default: object, name: str) -> object:
         place = local_path(text) if text else None
         return str(place.resolve()) if place is not None and os.path.exists(place) else text
     try:
-        read = yaml.safe_load(value) if isinstance(value, str) else value
-    except yaml.YAMLError:
-        raise SourceError(f"{name}: {key}={value} cannot be read as YAML.") from None
+        read = yaml.load(value, Loader=BoundedLoader) if isinstance(value, str) else value
+    except (yaml.YAMLError, ValueError):
+        raise SourceError(f"{name}: {key}={value:.60} cannot be read as YAML.") from None
     if isinstance(default, float) and isinstance(read, int):
         return float(read)
     if isinstance(default, tuple) and isinstance(read, list):

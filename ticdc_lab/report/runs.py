@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import yaml
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.bounded import BoundedLoader, parse_toml, read_bounded
 from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.errors.whole_files import bare_path, local_path, scheme_of
 
@@ -62,8 +62,8 @@ def read_runs(path: str | Path) -> list[ListedLog]:
     """
     file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8")
-        said = tomllib.loads(text) if file.suffix == ".toml" else yaml.safe_load(text)
+        text = read_bounded(file)
+        said = parse_toml(text) if file.suffix == ".toml" else yaml.load(text, Loader=BoundedLoader)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise SourceError(f"The runs {file} cannot be read: {str(error).splitlines()[0]}") from error
     runs = said.get("runs") if isinstance(said, dict) else None

@@ -25,6 +25,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ticdc_lab.errors import ScenarioError
+from ticdc_lab.errors.bounded import read_bounded
 from ticdc_lab.simulate.assertions import Assertion, Claim, Counted, Settling, Times, assertion
 from ticdc_lab.simulate.planned import (
     NetworkSettings,
@@ -202,8 +203,8 @@ def read_scenario(path: str | Path, changes: Mapping[str, str] = _AS_IT_IS) -> S
         It cannot be read, is no YAML, or holds what no run can do; with the line.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_bounded(path)
+    except (OSError, ValueError) as error:
         raise ScenarioError(
             f"{path}: the scenario cannot be read: {getattr(error, 'strerror', None) or error}; expected a YAML file.",
             hint="Check the path and the working directory; data/scenarios has some.",

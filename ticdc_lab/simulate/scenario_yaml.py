@@ -15,9 +15,10 @@ from fractions import Fraction
 import yaml
 
 from ticdc_lab.errors import ScenarioError
+from ticdc_lab.errors.bounded import BoundedLoader, TooMuch
 
 UNITS_US = {"us": 1, "µs": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
-_PART = r"(\d+(?:\.\d+)?)(us|µs|ms|s|m|h)"
+_PART = r"(\d{1,100}(?:\.\d{1,100})?)(us|µs|ms|s|m|h)"
 _WHOLE = re.compile(f"(?:{_PART})+")
 _NEAR = 0.75
 """How alike a name is that is meant: `drop_table` is not what `add_table` wanted."""
@@ -56,8 +57,9 @@ def shown(us: int) -> str:
     return f"{sign}{whole}{'.' + digits if digits else ''}{unit}"
 
 
-_INTEGER = re.compile(r"[-+]?\d[\d_]*")
-_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e-?\d+)?%?")
+# longer ones, and powers of four digits, only cost time
+_INTEGER = re.compile(r"[-+]?\d[\d_]{0,99}")
+_NUMBER = re.compile(r"[-+]?\d{1,100}(?:\.\d{1,100})?(?:e-?\d{1,3})?%?")
 _FLAGS = {"true": True, "false": False, "yes": True, "no": False}
 PLAIN = "tag:yaml.org,2002:"
 _TAGS = {PLAIN + kind for kind in ("str", "int", "float", "bool", "timestamp", "merge", "value")}
@@ -220,14 +222,16 @@ def parsed(text: str, file: str) -> Value:
         It is not YAML, is empty, or holds several documents.
     """
     try:
-        documents = [d for d in yaml.compose_all(text, Loader=yaml.SafeLoader) if d is not None]
+        documents = [d for d in yaml.compose_all(text, Loader=BoundedLoader) if d is not None]
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = mark.line + 1 if mark else text.count("\n", 0, getattr(error, "position", 0)) + 1
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+        if isinstance(error, TooMuch):
+            raise ScenarioError(f"{file}:{at}: expected a scenario; found {problem}.") from error
         raise ScenarioError(f"{file}:{at}: expected YAML; found what is none: {problem}.", hint=_INDENT) from error
-    except RecursionError as error:
-        raise ScenarioError(f"{file}:1: expected a scenario; found lists within lists without end.") from error
+    except ValueError as error:
+        raise ScenarioError(f"{file}:1: expected a scenario; found {error}.") from error
     if not documents:
         raise ScenarioError(f"{file}:1: expected a scenario; found an empty file.", hint="See data/scenarios.")
     if len(documents) > 1:

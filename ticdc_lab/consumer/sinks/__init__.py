@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
@@ -63,3 +65,29 @@ def require_format(name: str, written: int) -> None:
             f"{name} was written by a later version of ticdc_lab: it has format {written}, expected at most {FORMAT}.",
             hint="Go on with that version, or name another target.",
         )
+
+
+def not_a_database(path: str, words: object) -> SourceError:
+    """Give the error of a DuckDB file that DuckDB did not open, in words that say what to do.
+
+    Parameters
+    ----------
+    path
+        Of the file.
+    words
+        DuckDB's own error; said only where it is of a kind that nobody here knows.
+    """
+    file = Path(path)
+    if not file.parent.is_dir():
+        hint = f"Make the folder {file.parent} first, or name a file in one that exists."
+        return SourceError(f"{path} cannot be opened as a DuckDB database: its folder does not exist.", hint=hint)
+    if file.is_dir():
+        return SourceError(f"{path} is a folder; expected a DuckDB database file.", hint="Name a file in it.")
+    if "lock" in str(words):
+        return SourceError(f"{path} is open in another process.", hint="Close it there, or name another file.")
+    if file.is_file() and os.access(file, os.R_OK):
+        found = f"found {file.stat().st_size:,} bytes that are none: cut short, damaged, or of another program"
+        hint = "Name a file that does not exist yet, and the log is replayed from its begin."
+        return SourceError(f"{path}: expected a DuckDB database; {found}.", hint=hint)
+    hint = "Check who may read and write it."
+    return SourceError(f"{path} cannot be opened as a DuckDB database: {words}", hint=hint)

@@ -15,9 +15,8 @@ import duckdb
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.consumer.replay_plan import MERGED, NET, Batch, DdlStep, LogRows, Move, TargetProgress, moves
-from ticdc_lab.consumer.sinks import FORMAT, Note, require_format
+from ticdc_lab.consumer.sinks import FORMAT, Note, not_a_database, require_format
 from ticdc_lab.engine.paths import stored_parquet
-from ticdc_lab.errors import SourceError
 from ticdc_lab.events.ddl import literal, quoted
 from ticdc_lab.facts.catalog import DDL
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
@@ -135,13 +134,7 @@ class DuckDBSink:
             self.db = duckdb.connect()
             self.db.execute(f"ATTACH {literal(path)} AS {DATABASE}; USE {DATABASE}")
         except duckdb.Error as e:
-            folder = Path(path).parent
-            raise SourceError(
-                f"{path} cannot be opened as a DuckDB database: {e}",
-                hint="Close it in other processes, or name a file that does not exist yet."
-                if folder.is_dir()
-                else f"Make the folder {folder} first, or name a file in one that exists.",
-            ) from e
+            raise not_a_database(path, e) from e
         self.spill = tempfile.TemporaryDirectory(prefix="ticdc_lab_")
         self.db.execute(f"SET memory_limit = '{MEMORY}'; SET temp_directory = {literal(self.spill.name)}")
         self.db.execute("SET preserve_insertion_order = false; SET TimeZone = 'UTC'")

@@ -49,9 +49,9 @@ _GZIP = b"\x1f\x8b"
 
 def wrong(path: Path, where: str, expected: str, found: object) -> SourceError:
     """Give the error of a document of another form."""
-    text = repr(found)[:120]
+    text = found.decode(errors="replace") if isinstance(found, bytes) else repr(found)
     hint = "Give the JSON that pd-ctl prints for store, region, config show all and config placement-rules show."
-    return SourceError(f"{path}: {where}: expected {expected}, found {text}", hint=hint)
+    return SourceError(f"{path}: {where}: expected {expected}, found {text:.120}", hint=hint)
 
 
 def document(path: Path) -> Any:

@@ -1,0 +1,42 @@
+"""A DuckDB file that cannot be a target is refused in our words, by what is there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from ticdc_lab.consumer.sinks.duckdb import DuckDBSink
+from ticdc_lab.errors import SourceError
+
+
+@pytest.mark.parametrize("size", [0, 5, 3_000, 200_000])
+def test_a_file_cut_at_any_size_is_named_with_its_size(tmp_path: Path, size: int) -> None:
+    """DuckDB gives a system error, a checksum or a short read; the reader gets one sentence."""
+    whole = tmp_path / "whole.db"
+    with duckdb.connect(str(whole)) as db:
+        db.execute("CREATE TABLE t AS SELECT range AS a, hash(range) AS b FROM range(50000)")
+    cut = tmp_path / "cut.db"
+    cut.write_bytes(whole.read_bytes()[:size])
+    with pytest.raises(SourceError, match=rf"cut\.db: expected a DuckDB database; found {size:,} bytes"):
+        DuckDBSink(str(cut), [], "canal-json")
+
+
+def test_a_folder_a_missing_folder_and_a_file_in_use_are_told_apart(tmp_path: Path) -> None:
+    """Each with what to do."""
+    with pytest.raises(SourceError, match="is a folder"):
+        DuckDBSink(str(tmp_path), [], "canal-json")
+    with pytest.raises(SourceError, match="Make the folder"):
+        DuckDBSink(str(tmp_path / "none/t.db"), [], "canal-json")
+    busy = tmp_path / "busy.db"
+    code = "import duckdb, sys; db = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(busy)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline() == "open\n"
+        with pytest.raises(SourceError, match="is open in another process"):
+            DuckDBSink(str(busy), [], "canal-json")
+        other.communicate("")
