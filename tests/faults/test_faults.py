@@ -11,6 +11,7 @@ from copies import APART, findings, is_seen
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from ticdc_lab import figures
 from ticdc_lab.errors import ContractError
 from ticdc_lab.faults import KINDS, Expected, FaultLog, PlantedFault, plan_fault, plant, read_log, with_faults
 from ticdc_lab.sources.load import load
@@ -36,11 +37,23 @@ def log_of(spark: SparkSession):
     return get
 
 
-def unseen(log_of, name: str, kinds, seeds) -> list[str]:
+@pytest.fixture(scope="module")
+def found_in(log_of):
+    """``found_in(name, kinds, seeds)``: faults, and what the audit finds without any and with each."""
+
+    @cache
+    def get(name: str, kinds: tuple[str, ...], seeds: range) -> tuple[list[PlantedFault], list[list[Row]]]:
+        events, log = log_of(name)
+        faults = [plan_fault(log, kind, seed) for kind in kinds for seed in seeds]
+        return faults, findings(events, faults, protocol=PROTOCOLS[name])
+
+    return get
+
+
+def unseen(log_of, found_in, name: str, kinds, seeds) -> list[str]:
     """Faults of which the audit misses something."""
-    events, log = log_of(name)
-    faults = [plan_fault(log, kind, seed) for kind in kinds for seed in seeds]
-    clean, *found = findings(events, faults, protocol=PROTOCOLS[name])
+    log = log_of(name)[1]
+    faults, (clean, *found) = found_in(name, tuple(kinds), seeds)
     return [
         f"{fault.kind} {fault.seed}: {fault.what}; expected {e}; found {[(f.guarantee, f.partition) for f in rows]}"
         for fault, rows in zip(faults, found, strict=True)
@@ -62,22 +75,58 @@ def test_there_are_many_kinds_and_each_says_why_it_happens() -> None:
     assert all(len(kind.__doc__ or "") > 40 for kind in KINDS.values())
 
 
-def test_every_kind_is_found_where_it_was_planted(log_of) -> None:
+def test_every_kind_is_found_where_it_was_planted(log_of, found_in) -> None:
     """The audit names guarantee, severity, partition and offset of each fault."""
-    assert unseen(log_of, SMALL, KINDS, range(3)) == []
+    assert unseen(log_of, found_in, SMALL, KINDS, range(3)) == []
+
+
+PICTURES = {
+    "rows_stay_in_one_partition": {"the older value stays", "Kafka orders nothing across partitions"},
+    "row_images_chain": {"leaves this image", "finds another image"},
+    "redeliveries_are_identical": {"first content", "another content"},
+    "first_appearances_are_ordered": {"order of delivery in partition"},
+    "nothing_below_resolved_ts": {"order of delivery in partition"},
+    "nothing_below_ddl": {"order of delivery in partition"},
+    "ddl_events_are_in_time": {"order of delivery in partition"},
+    "watermarks_are_monotone": {"order of delivery in partition"},
+    "resolved_events_on_all_partitions": {"not in partition"},
+    "ddl_events_on_all_partitions": {"not in partition"},
+    "offsets_are_contiguous": {"dashed box"},
+}
+"""What the picture of each guarantee says, and the pictures of others do not."""
+
+
+def test_the_picture_of_a_finding_is_of_its_own_kind(found_in) -> None:
+    """Of every guarantee that planted faults break: the partition of the finding is there, and no other kind's words."""
+    _, (_, *found) = found_in(SMALL, tuple(KINDS), range(3))
+    drawn: dict[str, int] = {}
+    for f in (f for rows in found for f in rows if f.severity != "info"):
+        one = f.asDict(recursive=True) | {"key": None}
+        if not figures.is_drawn(one):
+            continue
+        fig = figures.counterexample(one)
+        drawn[f.guarantee] = drawn.get(f.guarantee, 0) + 1
+        axes = (fig.layout.xaxis.title.text or "", *(fig.layout.yaxis.ticktext or []))
+        text = " ".join([*axes, *(str(a.text) for a in fig.layout.annotations)]).replace("<br>", " ")
+        own = PICTURES[f.guarantee]
+        assert any(words in text for words in own), f"{f.guarantee}: {text}"
+        others = {w for name, says in PICTURES.items() if not says & own for w in says} - own
+        assert not [w for w in others if w in text and w != "Kafka orders nothing across partitions"], text
+        assert f.partition is None or f"partition {f.partition}" in text
+    assert drawn.keys() == PICTURES.keys()
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("first", range(3, 203, 10))
-def test_every_kind_is_found_wherever_it_is_planted(log_of, first: int) -> None:
+def test_every_kind_is_found_wherever_it_is_planted(log_of, found_in, first: int) -> None:
     """The same for hundreds of places."""
-    assert unseen(log_of, SMALL, KINDS, range(first, first + 10)) == []
+    assert unseen(log_of, found_in, SMALL, KINDS, range(first, first + 10)) == []
 
 
 @pytest.mark.parametrize("name", [CANAL])
-def test_every_kind_is_found_in_another_protocol(log_of, name: str) -> None:
+def test_every_kind_is_found_in_another_protocol(log_of, found_in, name: str) -> None:
     """One row a message, DDL in partition 0 only."""
-    assert unseen(log_of, name, [k for k in KINDS if k not in NOT_THERE[name]], range(5)) == []
+    assert unseen(log_of, found_in, name, [k for k in KINDS if k not in NOT_THERE[name]], range(5)) == []
     for kind in NOT_THERE[name]:
         with pytest.raises(ContractError, match="no place"):
             plan_fault(log_of(name)[1], kind, 0)

@@ -25,8 +25,8 @@ def finding(guarantee: str, table: str | None, *places: tuple[int, int], severit
 
 FOUND = pd.DataFrame(
     [
-        finding("rows_stay", "s.a", (0, 1), (2, 5)),
-        finding("rows_stay", "s.b", (1, 1), (2, 6), severity="warning"),
+        finding("rows_stay_in_one_partition", "s.a", (0, 1), (2, 5)),
+        finding("rows_stay_in_one_partition", "s.b", (1, 1), (2, 6), severity="warning"),
         finding("marks_come", None),
     ]
 ).astype({"partition": "Int64", "offset": "Int64"})
@@ -46,11 +46,13 @@ def listed(panel: Panel[FindingsView]) -> list[int]:
 
 def test_the_list_is_narrowed_and_the_first_is_shown(panel: Panel[FindingsView]) -> None:
     """What is shown stays, as long as it is in the list."""
-    assert listed(panel) == [1, 2, 3] and panel.figure.layout.meta["finding"].startswith("s.a id=1: rows_stay")
-    panel.controls["guarantee"].value = "rows_stay"
+    assert listed(panel) == [1, 2, 3] and panel.figure.layout.meta["finding"].startswith(
+        "s.a id=1: rows_stay_in_one_partition"
+    )
+    panel.controls["guarantee"].value = "rows_stay_in_one_partition"
     panel.controls["finding"].value = 2
     panel.controls["severity"].value = "warning"
-    assert listed(panel) == [2] and panel.value == FindingsView("", "warning", "rows_stay", 2)
+    assert listed(panel) == [2] and panel.value == FindingsView("", "warning", "rows_stay_in_one_partition", 2)
     panel.controls["table"].value = "s.a"
     assert listed(panel) == [-1] and panel.figure.layout.meta["finding"] == "No finding"
     panel.controls["table"].value = ""
@@ -62,7 +64,9 @@ def test_who_chooses_a_finding_selects_its_messages(panel: Panel[FindingsView]) 
     heard: list[Selection] = []
     panel.on_select(heard.append)
     panel.controls["finding"].value = 2
-    assert heard[-1] == Selection(guarantee="rows_stay", table="s.b", key="id=1", messages=((1, 1), (2, 6)))
+    assert heard[-1] == Selection(
+        guarantee="rows_stay_in_one_partition", table="s.b", key="id=1", messages=((1, 1), (2, 6))
+    )
     panel.controls["finding"].value = 3
     assert heard[-1] == Selection(guarantee="marks_come", partition=3)
     panel.controls["finding"].button.click()

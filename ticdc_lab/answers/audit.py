@@ -76,7 +76,7 @@ def broken(findings: pd.DataFrame) -> str:
 
 
 def examples(findings: pd.DataFrame, *, most: int = DRAWN) -> dict[int, dict[str, Any]]:
-    """Choose the findings that are drawn: the first of each guarantee that names two messages, errors first.
+    """Choose the findings that are drawn: the first of each guarantee for which a drawing fits, errors first.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def examples(findings: pd.DataFrame, *, most: int = DRAWN) -> dict[int, dict[str
     if findings.empty:
         return {}
     told = findings.reset_index(drop=True)
-    told = told[[e is not None and len(e) > 1 for e in told["evidence"]]]
+    told = told[[figures.is_drawn(r) for r in told.to_dict("records")]]
     ranked = told.assign(_rank=told["severity"].map({"error": 0, "warning": 1}).fillna(2))
     first = ranked.sort_values("_rank", kind="stable").drop_duplicates("guarantee").head(most)
     return {

@@ -111,7 +111,8 @@ def consumers(
 
     def draw() -> Mapping[str, Figure]:
         shown = drawn | {"anomalies": counted}
-        for anomaly in _two_lanes(wrong.to_dict("records"))[:1]:
+        told = ({str(k): v for k, v in a.items()} for a in wrong.to_dict("records"))
+        if (anomaly := next(filter(figures.is_drawn, told), None)) is not None:
             shown["counterexample"] = figures.counterexample(anomaly)
         shown["player"] = figures.consumer_lanes_stepped(*frames_of(hasty), order="commit")
         return shown | ({"ddl": figures.ddl_timeline(ddl_timeline(whole, part))} if part.ddls else {})
@@ -201,12 +202,6 @@ def _beginning(events: DataFrame, total: int, most: int) -> DataFrame:
         return events
     found = quantiles(events, "commit_ts", [most / total], accuracy=10_000)
     return events.where(F.col("commit_ts") <= (found[0] if found else 0))
-
-
-def _two_lanes(found: Sequence[Mapping[object, object]]) -> list[dict[str, object]]:
-    """Anomalies that more than one message shows."""
-    told = [{str(k): v for k, v in a.items()} for a in found]
-    return [a for a in told if len(list(a["evidence"])) > 1]  # type: ignore[call-overload]
 
 
 def slowed(slow: Mapping[int, float], *, per_second: int = PER_SECOND) -> dict[str, Listeners]:

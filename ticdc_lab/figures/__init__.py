@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     )
     from ticdc_lab.figures.column_families import column_families, column_families_stepped
     from ticdc_lab.figures.consumer_lanes import consumer_lanes, consumer_lanes_stepped
+    from ticdc_lab.figures.counterexamples import counterexample, is_drawn
     from ticdc_lab.figures.ddl_timeline import ddl_timeline
-    from ticdc_lab.figures.findings import counterexample, violations
+    from ticdc_lab.figures.findings import violations
     from ticdc_lab.figures.fleet import assignment_gantt, fleet_map, fleet_map_stepped
     from ticdc_lab.figures.in_notebook import notebook
     from ticdc_lab.figures.invariant_curve import invariant_curve
@@ -69,6 +70,7 @@ __all__ = [
     "grafana_panels",
     "guarantee_matrix",
     "invariant_curve",
+    "is_drawn",
     "job_timeline",
     "key_heat",
     "label_topology",

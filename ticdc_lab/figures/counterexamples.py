@@ -1,0 +1,349 @@
+"""The fewest messages that show one finding: a drawing for each kind of finding, and none where none fits.
+
+Kinds are those of the audit (:data:`ticdc_lab.audit.guarantees.GUARANTEES`), of the what-if of dispatchers
+(:data:`ticdc_lab.dispatch.comparison.MEASURED`) and of consumers (:data:`ticdc_lab.consumer.anomalies.KINDS`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ticdc_lab.events.tso import tso_words, utc_words
+from ticdc_lab.figures.figure import Figure, Scatter
+from ticdc_lab.figures.selecting import Selection, marked
+from ticdc_lab.figures.theme import GREY, WRONG, finish, label, look, sentence
+
+Message = Mapping[str, Any]
+"""A piece of evidence: ``partition``, ``offset``, ``commit_ts``, and ``text`` where it says what the message holds."""
+
+Drawing = Callable[[Mapping[str, Any], list[Message]], Figure]
+
+
+def counterexample(finding: Mapping[str, Any]) -> Figure:
+    """Draw the evidence of one finding.
+
+    Parameters
+    ----------
+    finding
+        A row of :data:`ticdc_lab.events.schema.FINDINGS`, or of a frame with its columns.
+
+    Returns
+    -------
+    Figure
+        Where no drawing fits its kind, or it names too few messages, a sentence (:func:`is_drawn` tells).
+    """
+    drawing, evidence = _drawing(finding), _evidence(finding)
+    if drawing is not None:
+        return drawing(finding, evidence)
+    why = "The messages that it names are listed." if evidence else "It names no message: it is about what is missing."
+    return sentence(_title(finding), why)
+
+
+def is_drawn(finding: Mapping[str, Any]) -> bool:
+    """Whether a drawing fits a finding."""
+    return _drawing(finding) is not None
+
+
+def message_of(finding: Mapping[str, Any], evidence: Message) -> Selection:
+    """The message that a piece of evidence names, as it was recorded, with the finding's table and row."""
+    table, key = (finding[c] if isinstance(finding.get(c), str) else None for c in ("table", "key"))
+    return Selection(
+        partition=evidence.get("recorded_partition", evidence["partition"]), table=table, key=key,
+        offset=evidence["offset"], commit_ts=evidence["commit_ts"],
+    )  # fmt: skip
+
+
+def _evidence(finding: Mapping[str, Any]) -> list[Message]:
+    given = finding.get("evidence")
+    return [] if given is None else [dict(e) for e in given]
+
+
+def _drawing(finding: Mapping[str, Any]) -> Drawing | None:
+    kind, evidence = str(finding.get("guarantee")), _evidence(finding)
+    lanes, dated = {e["partition"] for e in evidence}, all(e["commit_ts"] is not None for e in evidence)
+    if kind in _ABSENT:
+        missing = _lane(finding)
+        return _absent if missing is not None and lanes - {missing, None} else None
+    if len(evidence) < 2 or None in lanes:
+        return None
+    if kind in _GAPS:
+        return _gap
+    if kind in _CONTENTS:
+        return _contents
+    if kind in _FALLS or (kind in _MOVES and len(lanes) == 1):
+        return _fall if dated and len(lanes) == 1 else None
+    if kind in _TORN:
+        return _torn
+    if kind in _MOVES:
+        times = {e["commit_ts"] for e in evidence}
+        return _moved if dated and len(times) > 1 else _apart
+    return _wrong_side if kind in _SIDES and dated else None
+
+
+_MOVES = {"rows_stay_in_one_partition", "row_order", "table_order", "row goes back", "lost update"}
+_TORN = {"transactions", "torn transaction"}
+_SIDES = {"row before its DDL", "row after its DDL"}
+_FALLS = {
+    "nothing_below_resolved_ts", "nothing_below_ddl", "ddl_events_are_in_time", "watermarks_are_monotone",
+    "first_appearances_are_ordered",
+}  # fmt: skip
+_CONTENTS = {"row_images_chain", "redeliveries_are_identical"}
+_GAPS = {"offsets_are_contiguous"}
+_ABSENT = {
+    "resolved_events_on_all_partitions", "ddl_events_on_all_partitions", "admin_events_on_all_partitions",
+}  # fmt: skip
+
+
+def _moved(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
+    """Two changes of a row in two partitions: Kafka orders nothing across them."""
+    fig, points = _lanes(finding, sorted(evidence, key=_upstream), axis="order upstream (commit ts)")
+    first, last = points[0], points[-1]
+    _arrow(fig, first, last, color=GREY, shift=0.0, dash=False)
+    _arrow(fig, last, first, color=WRONG, shift=-0.22, dash=True)
+    _ring(fig, first, "applied last: the older value stays", name="stays, wrongly")
+    return _finished(
+        fig, finding, "One lane per partition. The grey arrow is the order upstream (commit ts). The dashed one is an "
+        "order in which a consumer may take the same messages, because Kafka orders nothing across partitions: then "
+        "the ringed value stays.",
+    )  # fmt: skip
+
+
+def _apart(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
+    """One row in two partitions, of which nothing tells the order: one change twice, or no commit_ts."""
+    fig, points = _lanes(finding, sorted(evidence, key=_upstream), axis="messages")
+    _line(fig, points[0], points[-1], color=WRONG)
+    dated = evidence[0]["commit_ts"] is not None
+    what = "One change of the row lies in both" if dated else "Changes of the row lie in both"
+    return _finished(
+        fig, finding, f"One lane per partition. {what}, and Kafka orders nothing across partitions: a consumer may "
+        "apply one of them after later changes of the row in the other.",
+    )  # fmt: skip
+
+
+def _torn(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
+    """One transaction in several partitions."""
+    fig, points = _lanes(finding, sorted(evidence, key=_upstream), axis="messages of one transaction")
+    _line(fig, points[0], points[-1], color=WRONG)
+    return _finished(
+        fig, finding, "One lane per partition. Both messages belong to one transaction, and Kafka orders nothing "
+        "across partitions. A consumer that has read only one of the two lanes shows half of the transaction.",
+    )  # fmt: skip
+
+
+def _wrong_side(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
+    """A row change and a DDL that a consumer applied the other way round."""
+    fig, points = _lanes(finding, sorted(evidence, key=_upstream), axis="order upstream (commit ts)")
+    _arrow(fig, points[0], points[-1], color=GREY, shift=0.0, dash=False)
+    _arrow(fig, points[-1], points[0], color=WRONG, shift=-0.22, dash=True)
+    return _finished(
+        fig, finding, "The grey arrow is the order upstream (commit ts) of the row change and the DDL, the dashed one "
+        "the order in which this consumer applied them.",
+    )  # fmt: skip
+
+
+def _fall(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
+    """What a partition delivers later lies below what it had stated: a step down."""
+    delivered = sorted(evidence, key=lambda e: (_known(e["offset"]), -_known(e["commit_ts"])))
+    levels = sorted({int(e["commit_ts"]) for e in delivered})
+    points = [(float(i), float(levels.index(int(e["commit_ts"]))), e) for i, e in enumerate(delivered)]
+    (_, high, _), (x, low, _) = points[0], points[-1]
+    fig = Figure()
+    fig.add_hline(y=high, line={"width": 1, "color": GREY, "dash": "dot"})
+    dots = _dots(finding, points, look(int(delivered[0]["partition"])))
+    fig.add_trace(dots)
+    if high > low:
+        _arrow(fig, points[0], points[-1], color=WRONG, shift=0.0, dash=True)
+    _ring(fig, points[-1], "", name="too low")
+    fig.update_xaxes(
+        title_text=f"order of delivery in partition {delivered[0]['partition']}", tickvals=[p[0] for p in points],
+        ticktext=[f"offset {e['offset']}" for e in delivered], range=[-0.5, x + 0.5], showgrid=False,
+    )  # fmt: skip
+    fig.update_yaxes(
+        title_text="commit ts (UTC)", tickvals=list(range(len(levels))), automargin=True,
+        ticktext=[f"{utc_words(ts)}<br>{ts}" for ts in levels], range=[-0.8, len(levels) - 0.3], showgrid=False,
+    )  # fmt: skip
+    return _finished(
+        fig, finding, "Messages of one partition in the order of their offsets, higher is later upstream. After the "
+        "first one nothing may lie below the dotted line; the ringed one does.",
+        height=360,
+    )  # fmt: skip
+
+
+def _contents(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
+    """Two messages that must show the same content of a row, and do not."""
+    chain = finding["guarantee"] == "row_images_chain"
+    fig, points = _lanes(
+        finding, sorted(evidence, key=_upstream) if chain else evidence,
+        axis="order upstream (commit ts)" if chain else "order of delivery",
+        under=("leaves this image", "finds another image") if chain else ("first content", "another content"),
+    )  # fmt: skip
+    (x0, y0, _), (x1, y1, _) = points[0], points[-1]
+    _line(fig, points[0], points[-1], color=GREY)
+    broken = {"text": "<b>≠</b>", "font": {"color": WRONG, "size": 26}, "showarrow": False, "bgcolor": "rgba(0,0,0,0)"}
+    fig.add_annotation(x=(x0 + x1) / 2, y=(y0 + y1) / 2, yshift=16, **broken)
+    note = (
+        "Both messages change one row. What the first left must be what the second found: a change between them is "
+        "missing, or one of the two images is wrong."
+        if chain
+        else "Both messages deliver one change. What is sent again must have the same content; one of them is wrong."
+    )
+    return _finished(fig, finding, note)
+
+
+def _gap(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
+    """Offsets that a partition misses, between two messages that are there."""
+    low, high = sorted(evidence, key=lambda e: _known(e["offset"]))[:: len(evidence) - 1]
+    fig, points = _lanes(finding, [low, high], axis="offsets of the partition")
+    (x0, y, _), (x1, _, _) = points
+    n = int(high["offset"]) - int(low["offset"]) - 1
+    place = {"x0": x0 + 0.2, "x1": x1 - 0.2, "y0": y - 0.16, "y1": y + 0.16, "xref": "x", "yref": "y"}
+    fig.add_shape(
+        type="rect", line={"color": WRONG, "width": 2, "dash": "dash"}, fillcolor="rgba(213,94,0,0.10)", **place
+    )
+    said = (
+        f"offset {low['offset'] + 1} is missing" if n == 1 else f"{n:,} offsets from {low['offset'] + 1:,} are missing"
+    )
+    fig.add_annotation(x=(x0 + x1) / 2, y=y, text=said, font={"color": WRONG}, showarrow=False)
+    return _finished(
+        fig, finding, "A broker gives each message of a partition the next offset. What lay in the dashed box was "
+        "compacted, is in quarantine, or was not recorded; transactions between its neighbours may be incomplete.",
+    )  # fmt: skip
+
+
+def _absent(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
+    """What every partition must hold: a message of one that has it, and the empty place in the one that does not."""
+    missing = _lane(finding)
+    has = [e for e in evidence if e["partition"] != missing][:1]
+    behind = [e for e in evidence if e["partition"] == missing][:1]
+    hole: Message = {"partition": missing, "offset": None, "commit_ts": has[0]["commit_ts"], "text": "missing"}
+    fig, points = _lanes(
+        finding, [*has, *behind], axis="order upstream (commit ts)", lanes=[missing], extra=0 if behind else 1
+    )
+    place = next(y for y, p in _levels([*has, hole]).items() if p == missing)
+    x = 0.5 if behind else 1.0
+    ring = {"symbol": "circle-open", "size": 24, "color": WRONG, "line": {"width": 3}}
+    fig.add_trace(
+        Scatter(x=[x], y=[place], mode="markers", marker=ring, hoverinfo="skip", showlegend=False, name="missing")
+    )
+    fig.add_annotation(
+        x=x, y=place, yshift=-30, text=f"not in partition {missing}", font={"color": WRONG}, showarrow=False
+    )
+    _line(fig, points[0], (x, float(place), hole), color=GREY)
+    return _finished(
+        fig, finding, "One lane per partition. The owner sends this event to every partition; the ring is the place "
+        "where this one should have it.",
+    )  # fmt: skip
+
+
+# Lanes, marks and arrows.
+
+Point = tuple[float, float, Message]
+
+
+def _lanes(
+    finding: Mapping[str, Any], messages: Sequence[Message], *, axis: str, under: Sequence[str] = (),
+    lanes: Sequence[int | None] = (), extra: int = 0,
+) -> tuple[Figure, list[Point]]:  # fmt: skip
+    """A lane for each partition, the messages beside each other in their order; ``extra`` places stay empty behind."""
+    place = {p: y for y, p in _levels([*messages, *({"partition": p} for p in lanes)]).items()}
+    points = [(float(i), float(place[int(e["partition"])]), e) for i, e in enumerate(messages)]
+    fig = Figure()
+    for y in place.values():
+        fig.add_hline(y=y, line={"width": 1, "color": GREY, "dash": "dot"})
+    for p in place:
+        mine = [point for point in points if point[2]["partition"] == p]
+        if mine:
+            fig.add_trace(_dots(finding, mine, look(p)))
+    for (x, height, _), text in zip(points, under, strict=False):
+        fig.add_annotation(x=x, y=height, yshift=-26, text=text, showarrow=False)
+    fig.update_xaxes(
+        title_text=axis, tickvals=[x for x, _, _ in points], range=[-0.5, len(points) + extra - 0.5], showgrid=False,
+        ticktext=[_when(e["commit_ts"]) for e in messages],
+    )  # fmt: skip
+    ticks = [f"partition {p}" for p in place]
+    fig.update_yaxes(tickvals=list(place.values()), ticktext=ticks, range=[-1.1, len(place) - 0.2], showgrid=False)
+    return fig, points
+
+
+def _levels(messages: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    """Place of a lane from below to its partition, the lowest partition on top."""
+    partitions = sorted({int(e["partition"]) for e in messages})
+    return {len(partitions) - 1 - i: p for i, p in enumerate(partitions)}
+
+
+def _dots(finding: Mapping[str, Any], points: Sequence[Point], style: Mapping[str, str]) -> Scatter:
+    """Messages of one partition, each with its offset, or what it holds."""
+    partition = points[0][2]["partition"]
+    dots = Scatter(
+        x=[x for x, _, _ in points], y=[y for _, y, _ in points], mode="markers+text",
+        marker={"size": 18, "color": style["color"], "symbol": style["symbol"]},
+        text=[f"{label(e.get('text') or 'offset ' + str(e['offset']))}<br> " for _, _, e in points],
+        textposition="top center", hoverinfo="text",
+        hovertext=[f"partition {partition}, offset {e['offset']}<br>{_stated(e['commit_ts'])}" for _, _, e in points],
+        name=f"partition {partition}", showlegend=False,
+    )  # fmt: skip
+    marked(dots, [message_of(finding, e) for _, _, e in points])
+    return dots
+
+
+def _finished(fig: Figure, finding: Mapping[str, Any], note: str, *, height: int | None = None) -> Figure:
+    lanes = len(fig.layout.yaxis.tickvals or [])
+    return finish(fig, title=_title(finding), note=note, height=height or 276 + 64 * lanes)
+
+
+def _line(fig: Figure, tail: Point, head: Point, *, color: str) -> None:
+    line = {"color": color, "width": 2, "dash": "dash"}
+    xs, ys = [tail[0], head[0]], [tail[1], head[1]]
+    fig.add_trace(Scatter(x=xs, y=ys, mode="lines", line=line, hoverinfo="skip", showlegend=False))
+
+
+def _ring(fig: Figure, at: Point, words: str, *, name: str) -> None:
+    ring = {"symbol": "circle-open", "size": 32, "color": WRONG, "line": {"width": 3}}
+    x, y, _ = at
+    fig.add_trace(Scatter(x=[x], y=[y], mode="markers", marker=ring, hoverinfo="skip", showlegend=False, name=name))
+    if words:
+        fig.add_annotation(x=x, y=y, yshift=-44, text=words, font={"color": WRONG}, showarrow=False)
+
+
+def _arrow(fig: Figure, tail: Point, head: Point, *, color: str, shift: float, dash: bool) -> None:
+    """A line with a head, kept clear of the markers at both ends."""
+    (x0, y0, _), (x1, y1, _) = tail, head
+    a, b = 0.12, 0.88
+    xs, ys = [x0 + a * (x1 - x0), x0 + b * (x1 - x0)], [y0 + a * (y1 - y0) + shift, y0 + b * (y1 - y0) + shift]
+    line = {"color": color, "width": 2, "dash": "dash" if dash else "solid"}
+    fig.add_trace(Scatter(x=xs, y=ys, mode="lines", line=line, hoverinfo="skip", showlegend=False))
+    near = [v[0] + 0.97 * (v[1] - v[0]) for v in (xs, ys)]
+    fig.add_annotation(
+        x=xs[1], y=ys[1], ax=near[0], ay=near[1], xref="x", yref="y", axref="x", ayref="y",
+        showarrow=True, arrowhead=2, arrowsize=1.4, arrowwidth=2, arrowcolor=color, text="", opacity=1,
+    )  # fmt: skip
+
+
+def _title(finding: Mapping[str, Any]) -> str:
+    where = [label(finding[c]) for c in ("table", "key") if isinstance(finding.get(c), str)]
+    told = label(finding.get("message") or finding.get("guarantee") or "", most=220)
+    return f"{' '.join(where)}: {told}" if where else told
+
+
+def _when(commit_ts: int | None) -> str:
+    """Below a message: its time and its TSO."""
+    return "no commit ts" if commit_ts is None else f"{utc_words(int(commit_ts))}<br>{commit_ts}"
+
+
+def _stated(commit_ts: int | None) -> str:
+    return "no commit ts" if commit_ts is None else f"commit_ts {tso_words(int(commit_ts))}"
+
+
+def _lane(finding: Mapping[str, Any]) -> int | None:
+    """The partition in which a finding lies; None for none."""
+    partition = finding.get("partition")
+    return None if partition is None or partition != partition or str(partition) == "<NA>" else int(partition)
+
+
+def _upstream(e: Message) -> tuple[int, int, int]:
+    return _known(e["commit_ts"]), _known(e["partition"]), _known(e["offset"])
+
+
+def _known(v: Any) -> int:
+    return -1 if v is None else int(v)
