@@ -803,7 +803,8 @@ class Log:
         if self.change_log.sample is not None:
             dated = dated.transform(from_first_row)
         last = dated.select("commit_ts").orderBy("commit_ts").limit(EXCERPT).agg(F.max("commit_ts")).first()
-        return excerpt(dated.where(F.col("commit_ts") <= F.lit(last[0] if last else None)))
+        begun = F.col("commit_ts") <= F.lit(last[0] if last else None)
+        return excerpt(self.events.where(begun | (F.col("kind") == "admin")))
 
     def __str__(self) -> str:
         """What it is, how far it is complete, what it cannot tell."""

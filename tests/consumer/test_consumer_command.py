@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,3 +62,16 @@ def test_a_partition_or_process_that_is_not_there_is_refused(spark: SparkSession
     done = consumer(spark, *unknown)
     assert done.exit_code == 2
     assert "There is no" in done.stderr
+
+
+def test_a_topic_whose_number_of_partitions_changes_shows_no_row_that_goes_back(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The log of a shipped scenario, as MQ messages: all wait at each Admin event, also for a slow partition."""
+    scenario, log = "data/scenarios/pipeline/more-partitions.yaml", str(tmp_path / "topic.jsonl")
+    written = ("--set", "settings.downstream.consumer=rows", "--log", log, "--protocol", "mq-v1")
+    assert CliRunner().invoke(main, ["simulate", "pipeline", scenario, *written]).exit_code == 0
+    done = CliRunner().invoke(main, ["consumer", log, "--policy", "design-row", "--slow", "0=4", "--json"], obj=spark)
+    counts = {m["kind"]: m["n"] for m in json.loads(done.stdout)["matrix"]}
+    assert counts.pop("torn transaction") > 0 and counts.pop("state that never existed") > 0
+    assert not any(counts.values()), counts

@@ -17,7 +17,7 @@ from ticdc_lab.consumer.consistency import invariant_curve
 from ticdc_lab.consumer.ddl_timeline import ddl_timeline
 from ticdc_lab.consumer.downstream import frames_of, small_frame
 from ticdc_lab.consumer.listener import Listeners
-from ticdc_lab.consumer.log import ROW, NarrowLog
+from ticdc_lab.consumer.log import IS_CONSUMED, ROW, NarrowLog
 from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.policy import DESIGN_ROW, DESIGN_TRANSACTION, REFERENCE_FIXED, STRICT, Policy
 from ticdc_lab.consumer.study import MATRIX, RECORDED, Scenario, Study, judged
@@ -122,7 +122,7 @@ def consumers(
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """Row changes that a consumer did not come to write: held back, or behind a DDL at which a listener stands."""
+    """Row changes that a consumer did not come to write: held back, or behind what a listener stands at."""
 
     policy: str
     speeds: str
@@ -145,7 +145,7 @@ def _left_in_words(left: Sequence[_Left]) -> Iterator[str]:
             parts.append(f"{are} still held, above what watermarks release")
         if unread:
             lie = count(unread, "row change lies", "row changes lie")
-            parts.append(f"{lie} behind a DDL at which a listener stands for good")
+            parts.append(f"{lie} behind a DDL or Admin event at which a listener stands for good")
         who = "" if len(alike) == len(left) else f" ({'; '.join(alike)})"
         if parts:
             yield f"At the end {' and '.join(parts)}{who}."
@@ -185,7 +185,7 @@ def beginning(
 
     ``more`` names columns to take along, as for :meth:`ticdc_lab.consumer.study.Study.of`.
     """
-    events = log.events.where("kind IN ('row', 'watermark', 'ddl') AND commit_ts IS NOT NULL")
+    events = log.events.where(IS_CONSUMED)
     if log.sample is not None:
         events = events.transform(from_first_row)
     total = events.count()
@@ -197,11 +197,11 @@ def beginning(
 
 
 def _beginning(events: DataFrame, total: int, most: int) -> DataFrame:
-    """Events up to the commit_ts below which about as many lie as may be read."""
+    """Events up to the commit_ts below which about as many lie as may be read, and all Admin events."""
     if total <= most:
         return events
     found = quantiles(events, "commit_ts", [most / total], accuracy=10_000)
-    return events.where(F.col("commit_ts") <= (found[0] if found else 0))
+    return events.where((F.col("commit_ts") <= (found[0] if found else 0)) | F.col("commit_ts").isNull())
 
 
 def slowed(slow: Mapping[int, float], *, per_second: int = PER_SECOND) -> dict[str, Listeners]:

@@ -76,8 +76,9 @@ def anomalies(
         :data:`ANOMALIES` by kind and time. ``torn transaction``: some of its changes are seen and others not yet, or
         never. ``row goes back``: an older version of a row replaces a newer one, until a newer one comes again;
         ``lost update``: it stays so. ``lost change``: it was read and thrown away, and never written from another
-        delivery. ``row before its DDL`` and ``row after its DDL``: a change newer than the DDL of its table was
-        written before the DDL, so under the wrong definition, or an older one after it.
+        delivery; one discarded at an Admin event counts once the watermarks of all listeners have passed it.
+        ``row before its DDL`` and ``row after its DDL``: a change newer than the DDL of its table was written before
+        the DDL, so under the wrong definition, or an older one after it.
     """
     return _as_table(run, [case for cases in _cases(run, log, kinds).values() for case in _first(cases, most)])
 
@@ -189,6 +190,8 @@ def _lost(run: ConsumerRun, log: NarrowLog) -> Iterator[_Case]:
     change = _changes(run)
     survives = np.zeros(int(change.max(initial=-1)) + 1, np.bool_)
     survives[change[np.isin(outcome, ("applied", "pending", "unread"))]] = True
+    owed = (outcome == "discarded") & (run.changes["commit_ts"].to_numpy() > run.resolved_ts)
+    survives[change[owed]] = True  # the log ends before a watermark promised that it was sent again
     (at,) = _numbers(run, "read_at")
     gone = np.flatnonzero(~survives[change])
     for i in gone[np.unique(change[gone], return_index=True)[1]].tolist():
@@ -324,11 +327,14 @@ def _about(log: NarrowLog, anomaly: Mapping[str, Any]) -> Bools:
 
 
 def _messages(log: NarrowLog, *, together: bool) -> Ints:
-    """A number for each message; ``together``: one for all copies of a DDL, for which listeners wait."""
+    """A number for each message; ``together``: one for all copies of a DDL or Admin event, for which listeners wait."""
     columns = [log.events[c].to_numpy() for c in ("partition", "offset")]
     topics = codes(log.events["topic"])
     number: Ints = np.cumsum(changes_in(topics, *columns))
-    return np.where(log.ddl >= 0, -1 - log.ddl, number) if together else number
+    if not together:
+        return number
+    of_admin = -1 - len(log.ddls) - log.partition_count
+    return np.where(log.ddl >= 0, -1 - log.ddl, np.where(log.partition_count >= 0, of_admin, number))
 
 
 def _of(log: NarrowLog, which: Bools) -> NarrowLog:
@@ -336,15 +342,18 @@ def _of(log: NarrowLog, which: Bools) -> NarrowLog:
 
 
 def _part(log: NarrowLog, events: pa.Table) -> NarrowLog:
-    """Some events of a log as a log that follows the same rules for DDL."""
-    return replace(NarrowLog.of(events), everywhere=log.everywhere)
+    """Some events of a log as a log that follows the same rules for DDL and begins with as many partitions."""
+    return replace(NarrowLog.of(events), everywhere=log.everywhere, counts=log.counts)
+
+
+_READ = ("resolved", "ddl seen", "ddl skipped", "admin seen")
 
 
 def _read_at(log: NarrowLog, whole: ConsumerRun) -> Ints:
     """When each event was read first; what never was, after all others."""
     at = np.full(len(log.kind), whole.end_us + 1)
     np.minimum.at(at, whole.places[: len(whole.deliveries)], whole.deliveries["read_at"].to_numpy())
-    read = whole.steps.filter(pc.is_in(whole.steps["action"], pa.array(["resolved", "ddl seen", "ddl skipped"])))
+    read = whole.steps.filter(pc.is_in(whole.steps["action"], pa.array(_READ)))
     place = dict(zip(_where(log.events), range(len(log.kind)), strict=True)) if len(read) else {}
     for where, time in zip(_where(read), read["at"].to_pylist(), strict=True):
         at[place[where]] = min(int(at[place[where]]), time)

@@ -1,4 +1,4 @@
-"""DDL in the consumer model: who waits for whom, what is written before it, and when it is executed."""
+"""DDL and Admin events in the consumer model: who waits for whom, what is written before, and when all go on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from ticdc_lab.consumer.listener import Listener
 from ticdc_lab.consumer.log import Ddl, NarrowLog
 from ticdc_lab.consumer.policy import Policy
+from ticdc_lab.consumer.record import DISCARDED
 from ticdc_lab.events.arrays import Bools
 from ticdc_lab.events.ddl import blocked_tables
 
@@ -145,7 +146,8 @@ class Barriers:
 
     def _lacking(self, d: int) -> list[Listener]:
         """Listeners that are not there yet."""
-        return [m for m in self._consumer.listeners if not self._is_there(m, d)]
+        counted = filter(self._consumer.admins.counts, self._consumer.listeners)
+        return [m for m in counted if not self._is_there(m, d)]
 
     def _is_there(self, m: Listener, d: int) -> bool:
         """At the DDL; or, where the partition does not get it, at a watermark or another DDL that says as much."""
@@ -182,6 +184,74 @@ class Barriers:
         else:
             self._pending = [(x, p) for x, p in self._pending if x != d]
         return consumer.ddl_written(ddl.commit_ts, ddl.query, time)
+
+
+class Admins:
+    """The number of partitions, and the Admin events that change it (MQ design, "Partition 扩容与缩容").
+
+    A listener that reads an Admin event discards the rows that it holds above its own watermark, since the changefeed
+    sends them again, and stops until every listener of the old and the new partitions has read it. Then the new number
+    counts. An Admin event that was executed, or that announces the number that counts already, stops nobody.
+
+    Parameters
+    ----------
+    log
+        As the consumer's.
+    consumer
+        Whose listeners stop.
+    """
+
+    def __init__(self, log: NarrowLog, consumer: _Consumer) -> None:
+        self._log, self._consumer = log, consumer
+        # both lie in the target: no crash takes them
+        self._number = dict(log.counts)
+        self._executed = [-1] * len(log.parts)
+
+    def counts(self, m: Listener) -> bool:
+        """Whether the listener's partition is one of those that count now."""
+        return m.part.partition < self._number[m.part.topic]
+
+    def read(self, m: Listener, place: int, time: int) -> None:
+        """A listener has read an Admin event."""
+        consumer, number = self._consumer, int(self._log.partition_count[place])
+        gone = m.take(self._log.commit_ts[m.waiting()] > m.resolved)
+        consumer.trace.settle(gone, DISCARDED)
+        consumer.late.discarded(m)
+        consumer.trace.step(
+            time, "admin seen", listener=m.number, place=place, ts=m.resolved, rows=len(gone),
+            detail=f"{number} partitions",
+        )  # fmt: skip
+        if place <= self._executed[m.number] or number == self._number[m.part.topic]:
+            consumer.trace.step(time, "go on", listener=m.number)
+            return
+        m.admin_at, m.since = place, time
+        concerned = self._concerned(m.part.topic, number)
+        lacking = [o for o in concerned if o.admin_at < 0 or self._log.partition_count[o.admin_at] != number]
+        if lacking:
+            said = f"for {_names(lacking)} to get to: Admin event, {number} partitions"
+            consumer.trace.step(time, "wait", listener=m.number, place=place, ts=m.resolved, detail=said)
+        else:
+            self._execute(m, concerned, number, consumer.idle_at(time))
+
+    def _concerned(self, topic: str, number: int) -> list[Listener]:
+        """Listeners of the partitions before and after."""
+        most = max(self._number[topic], number)
+        return [m for m in self._consumer.listeners if m.part.topic == topic and m.part.partition < most]
+
+    def _execute(self, last: Listener, concerned: list[Listener], number: int, time: int) -> None:
+        """Let another number of partitions count: those that are new are resolved as far as the old ones were."""
+        trace, before = self._consumer.trace, self._number[last.part.topic]
+        resolved = min((m.resolved for m in concerned if self.counts(m)), default=0)
+        self._number[last.part.topic] = number
+        trace.step(time, "partitions", listener=last.number, ts=resolved, detail=f"{number} instead of {before}")
+        for m in concerned:
+            if m.resolved < resolved:
+                m.resolved = resolved
+                trace.step(time, "resolved", listener=m.number, place=m.admin_at, ts=resolved, detail="as the others")
+            self._executed[m.number], m.admin_at = m.admin_at, -1
+            m.begin(time)
+            trace.step(time, "go on", listener=m.number)
+        self._consumer.resolve(time)
 
 
 def _names(listeners: list[Listener]) -> str:

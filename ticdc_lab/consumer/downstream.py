@@ -80,7 +80,7 @@ class Wait:
     topic, partition
         The listener that the others wait for.
     event
-        What it has to come to: ``a watermark`` or the text of a DDL.
+        What it has to come to: ``a watermark``, the text of a DDL or ``an Admin event``.
     since_us
         From when all others were further, µs of consumer time.
     held
@@ -110,20 +110,23 @@ def why_waiting(run: ConsumerRun, log: NarrowLog, policy: Policy, *, at_us: int)
     Returns
     -------
     Wait or None
-        None where nothing is buffered and nobody stands at a DDL.
+        None where nothing is buffered and nobody stands at a DDL or Admin event.
     """
-    now = [_listener(run, log, i, at_us) for i in range(len(log.parts))]
+    now = _listeners(run, log, at_us)
     held = int(sum(m["held"] for m in now))
     standing = [m for m in now if m["stands_at"] is not None]
     if standing:
         ts, text = standing[0]["stands_at"]
         query = text.split(": ", 1)[-1]
-        topics = _topics(log, ts, query)
-        behind = [m for m in now if m["stands_at"] is None and (m["topic"] in topics or m["resolved"] < ts)]
+        at_admin = standing[0]["state"] == AT_ADMIN
+        topics = {standing[0]["topic"]} if at_admin else _topics(log, ts, query)
+        reading = [m for m in now if m["stands_at"] is None]
+        behind = [m for m in reading if m["topic"] in topics or (not at_admin and m["resolved"] < ts)]
         late = min(behind, key=lambda m: (m["resolved"], m["partition"]), default=None)
         if late is not None:
             since = max(m["stood_since"] for m in standing)
-            return _wait(late, query, since, held, f"{_each(standing)} at the DDL of commit_ts {tso_words(ts)}")
+            where = f"an {query}" if at_admin else f"the DDL of commit_ts {tso_words(ts)}"
+            return _wait(late, "an Admin event" if at_admin else query, since, held, f"{_each(standing)} at {where}")
     if not held:
         return None
     waiting = now if policy.waits_for == "all" else [m for m in now if m["held"]]
@@ -146,10 +149,24 @@ def held_by_partition(run: ConsumerRun, log: NarrowLog, *, at_us: int) -> pd.Dat
     -------
     pd.DataFrame
         ``topic``, ``partition``, ``held`` (row changes buffered), ``resolved`` (bigint, TSO: its watermark; 0 before
-        the first), ``state`` (``reads``, ``stands at a DDL``, ``is down``, ``is at its end``).
+        the first), ``state`` (``reads``, ``stands at a DDL``,
+        ``stands at an Admin event``, ``is down``, ``is at its end``).
     """
     now = [_listener(run, log, i, at_us) for i in range(len(log.parts))]
     return pd.DataFrame(now, columns=["topic", "partition", "held", "resolved", "state"])
+
+
+AT_DDL, AT_ADMIN = "stands at a DDL", "stands at an Admin event"
+
+
+def _listeners(run: ConsumerRun, log: NarrowLog, at_us: int) -> list[dict[str, Any]]:
+    """The listeners for which others wait at a moment: of partitions that count, and those that wait themselves."""
+    number = dict(log.counts)
+    for step in run.steps.filter(pc.equal(run.steps["action"], "partitions")).to_pylist():
+        if step["at"] <= at_us:
+            number[step["topic"]] = int(step["detail"].split()[0])
+    now = [_listener(run, log, i, at_us) for i in range(len(log.parts))]
+    return [m for m in now if m["partition"] < number[m["topic"]] or m["stands_at"] is not None]
 
 
 def _listener(run: ConsumerRun, log: NarrowLog, i: int, at_us: int) -> dict[str, Any]:
@@ -168,7 +185,8 @@ def _listener(run: ConsumerRun, log: NarrowLog, i: int, at_us: int) -> dict[str,
             state |= {"resolved": step["commit_ts"], "resolved_at": step["at"]}
         elif action == "wait":
             stood = {"stands_at": (step["commit_ts"], step["detail"]), "stood_since": step["at"]}
-            state |= {**stood, "state": "stands at a DDL"}
+            at_admin = step["detail"].split(": ", 1)[-1].startswith("Admin event")
+            state |= {**stood, "state": AT_ADMIN if at_admin else AT_DDL}
         elif action in ("go on", "begin"):
             state |= {"stands_at": None, "state": "reads"}
         elif action in ("crash", "move"):
@@ -217,7 +235,7 @@ def _passed(run: ConsumerRun, others: list[dict[str, Any]], ts: int, at_us: int)
 
 def _wait(late: dict[str, Any], event: str, since: int, held: int, said: str) -> Wait:
     reads = "has read nothing" if late["offset"] is None else f"has read offset {late['offset']}"
-    state = {"reads": reads, "stands at a DDL": "stands at another DDL"}.get(late["state"], late["state"])
+    state = {"reads": reads, AT_DDL: "stands at another DDL"}.get(late["state"], late["state"])
     ahead = late["next"]
     then = f", its next watermark, {ahead[1]}, is at offset {ahead[0]}" if ahead else ", and no watermark is left in it"
     answer = (

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from ticdc_lab.consumer.log import DDL, ROW, WATERMARK, LogPart, NarrowLog
+from ticdc_lab.consumer.log import ADMIN, DDL, ROW, WATERMARK, LogPart, NarrowLog
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events.arrays import Bools, Ints, changes_in
 
@@ -187,6 +187,8 @@ class Listener:
         Where it begins again after a crash or a move.
     stands_at
         The DDL that it waits at; -1 if none.
+    admin_at
+        Place of the Admin event that it waits at; -1 if none.
     ended
         Whether it was noted that nothing is left to read.
     """
@@ -202,11 +204,17 @@ class Listener:
     held: list[Ints] = field(default_factory=list)
     saved: int = 0
     stands_at: int = -1
+    admin_at: int = -1
     since: int = 0
     ended: bool = False
     _stop: int = -1
     _times: Ints = field(default_factory=lambda: _NOTHING)
     _from: int = 0
+
+    @property
+    def stands(self) -> bool:
+        """Whether it waits for other listeners, at a DDL or an Admin event."""
+        return self.stands_at >= 0 or self.admin_at >= 0
 
     def next_control(self) -> tuple[int, int]:
         """Time and place of the next event that is no row change; the place is the partition's end if none is left."""
@@ -240,7 +248,8 @@ class Listener:
         """Begin again at ``time`` where progress was saved; what was held is forgotten and returned."""
         lost = self.waiting()
         self.at, self.clock, self.held = self.saved, time, []
-        self.resolved, self.marked_at, self.stands_at, self.ended, self._stop = 0, -1, -1, False, -1
+        self.resolved, self.marked_at, self.ended, self._stop = 0, -1, False, -1
+        self.stands_at = self.admin_at = -1
         return lost
 
     def waiting(self) -> Ints:
@@ -281,10 +290,10 @@ class Pace:
         offsets = log.events["offset"].to_numpy()[part.first : part.end]
         self._message = np.cumsum(changes_in(offsets)) - 1
         kinds = log.kind[part.first : part.end]
-        self._controls = part.first + np.flatnonzero((kinds == WATERMARK) | (kinds == DDL))
+        self._controls = part.first + np.flatnonzero(np.isin(kinds, (WATERMARK, DDL, ADMIN)))
 
     def next_control(self, at: int) -> int:
-        """Place of the first watermark or DDL from ``at`` on, or the partition's end."""
+        """Place of the first watermark, DDL or Admin event from ``at`` on, or the partition's end."""
         i = int(np.searchsorted(self._controls, at))
         return int(self._controls[i]) if i < len(self._controls) else self._part.end
 
@@ -314,7 +323,7 @@ class Pace:
 
 
 def unwritten(listener: Listener, pending: Sequence[int]) -> int:
-    """The first place still needed: of a row held, a DDL that waits, the newest watermark, or what was not read."""
+    """The first place still needed: of a row held, a DDL or Admin event that waits, the newest watermark, the next."""
     held = listener.waiting()
     places = [listener.at, *pending, *([listener.marked_at] if listener.marked_at >= 0 else [])]
     return min([*places, int(held.min())]) if len(held) else min(places)

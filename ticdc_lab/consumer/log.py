@@ -4,7 +4,7 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,14 +21,17 @@ from ticdc_lab.events.arrays import Ints
 from ticdc_lab.events.schema import require_columns
 from ticdc_lab.transactions import op_rank
 
-ROW, WATERMARK, DDL, OTHER = range(4)
-_KINDS = {"row": ROW, "watermark": WATERMARK, "ddl": DDL}
+ROW, WATERMARK, DDL, ADMIN, OTHER = range(5)
+_KINDS = {"row": ROW, "watermark": WATERMARK, "ddl": DDL, "admin": ADMIN}
 
 NARROW = (
     "topic", "partition", "offset", "seq", "kind", "commit_ts", "op_rank", "schema_name", "table_name", "key_hash",
     "before_key_hash", "change_hash", "query",
 )  # fmt: skip
 """Columns that :meth:`NarrowLog.of` needs, named as in :data:`ticdc_lab.events.schema.EVENTS` and ``KEYS``."""
+
+PARTITION_COUNT = "partition_count"
+"""The column with the new number of partitions that an Admin event announces; optional."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class LogPart:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NarrowLog:
-    """Arrays of all events, sorted by topic, partition, offset and seq; bootstrap and Admin events say nothing here.
+    """Arrays of all events, sorted by topic, partition, offset and seq; bootstrap events have no effect here.
 
     Attributes
     ----------
@@ -69,10 +72,15 @@ class NarrowLog:
         When it can be read, µs; all 0 unless the table says.
     ddl
         Index in :attr:`ddls`; -1 for other events.
+    partition_count
+        Of an Admin event: how many partitions there are from here on; -1 for other events.
     tables
         ``schema.table`` by number.
     parts
         The partitions in order.
+    counts
+        Of each topic: how many partitions it has before the first Admin event. A partition that begins with one was
+        added by it.
     everywhere
         Whether DDL is sent to every partition (canal-json sends it to partition 0 alone); so too where a topic with
         DDL has no other partition, as nothing tells.
@@ -85,9 +93,11 @@ class NarrowLog:
     op_rank: Ints
     arrival: Ints
     ddl: Ints
+    partition_count: Ints
     ddls: tuple[Ddl, ...]
     tables: tuple[str, ...]
     parts: tuple[LogPart, ...]
+    counts: Mapping[str, int]
     everywhere: bool
 
     @classmethod
@@ -97,7 +107,8 @@ class NarrowLog:
         Parameters
         ----------
         events
-            :data:`NARROW` in any order, and ``arrival`` (µs) where known. Rows without commit_ts are refused.
+            :data:`NARROW` in any order; ``arrival`` (µs) and :data:`PARTITION_COUNT` where known. Rows without
+            commit_ts are refused.
 
         Raises
         ------
@@ -111,6 +122,7 @@ class NarrowLog:
         kind = np.array([_KINDS.get(k, OTHER) for k in events["kind"].to_pylist()], dtype=np.int8)
         _require_dated(events, kind)
         ddl, ddls = _ddl(events, kind)
+        count = _partition_count(events, kind)
         schema, name = (pc.coalesce(events[c], "") for c in ("schema_name", "table_name"))
         rows = kind == ROW
         named = pc.binary_join_element_wise(schema, name, ".").filter(pa.array(rows))
@@ -126,11 +138,30 @@ class NarrowLog:
             pc.fill_null(events["op_rank"], -1).to_numpy().astype(np.int64),
             events["arrival"].to_numpy() if "arrival" in events.column_names else np.zeros(len(kind), np.int64),
             ddl,
+            count,
             ddls,
             tuple(tables.dictionary.to_pylist()),
             parts,
+            _counts(parts, kind),
             _everywhere(parts, kind),
         )
+
+    def marks_while_it_counts(self, part: LogPart) -> Ints:
+        """Places of a partition's watermarks, and of partition 0's while Admin events say that it does not count."""
+        own, admins = self._places(part, WATERMARK), self._places(part, ADMIN)
+        first = next(p for p in self.parts if p.topic == part.topic)
+        others = self._places(first, WATERMARK)
+        added = self.counts[part.topic] <= part.partition
+        gaps = [*(admins[:1] if added else ()), *admins[self.partition_count[admins] <= part.partition]]
+        stood, ts = self.commit_ts[own], self.commit_ts[others]
+        filled = np.zeros(len(ts), np.bool_)
+        for at in gaps:
+            before, after = stood[own < at].max(initial=-1), stood[own > at].min(initial=np.iinfo(np.int64).max)
+            filled |= (ts > before) & (ts < after)
+        return np.concatenate([own, others[filled]])
+
+    def _places(self, part: LogPart, kind: int) -> Ints:
+        return part.first + np.flatnonzero(self.kind[part.first : part.end] == kind)
 
     def committed_arrival(self) -> Ints:
         """When each event can be read if partitions fill as transactions commit, µs after the least commit_ts."""
@@ -143,7 +174,7 @@ class NarrowLog:
 
 
 def _require_dated(events: pa.Table, kind: npt.NDArray[np.int8]) -> None:
-    undated = events["commit_ts"].is_null().to_numpy() & (kind != OTHER)
+    undated = events["commit_ts"].is_null().to_numpy() & (kind < ADMIN)
     if undated.any():
         first = events.slice(int(undated.argmax()), 1).to_pylist()[0]
         raise ContractError(
@@ -164,6 +195,24 @@ def _ddl(events: pa.Table, kind: npt.NDArray[np.int8]) -> tuple[Ints, tuple[Ddl,
     return which, tuple(known)
 
 
+def _partition_count(events: pa.Table, kind: npt.NDArray[np.int8]) -> Ints:
+    """The count that each Admin event announces; one without a count changes nothing, so it is no Admin event."""
+    count = np.full(len(kind), -1, np.int64)
+    if PARTITION_COUNT in events.column_names:
+        count = np.where(kind == ADMIN, pc.fill_null(events[PARTITION_COUNT], -1).to_numpy(), -1)
+    kind[(kind == ADMIN) & (count < 1)] = OTHER
+    return count
+
+
+def _counts(parts: Sequence[LogPart], kind: npt.NDArray[np.int8]) -> dict[str, int]:
+    """Of each topic the partitions up to the last one that does not begin with an Admin event."""
+    counts = dict.fromkeys((p.topic for p in parts), 1)
+    for p in parts:
+        if kind[p.first] != ADMIN:
+            counts[p.topic] = max(counts[p.topic], p.partition + 1)
+    return counts
+
+
 def _everywhere(parts: Sequence[LogPart], kind: npt.NDArray[np.int8]) -> bool:
     with_ddl = [p for p in parts if (kind[p.first : p.end] == DDL).any()]
     others = {p.topic for p in parts if p.partition} & {p.topic for p in with_ddl}
@@ -182,6 +231,10 @@ MOST_EVENTS = 1_000_000
 """Events of an excerpt at most; each takes about 100 bytes of the driver's memory."""
 
 
+IS_CONSUMED = "kind = 'admin' OR (kind IN ('row', 'watermark', 'ddl') AND commit_ts IS NOT NULL)"
+"""Events by which a consumer decides."""
+
+
 def narrow(events: DataFrame, **more: Column) -> DataFrame:
     """Keep of events what a consumer decides by.
 
@@ -195,8 +248,8 @@ def narrow(events: DataFrame, **more: Column) -> DataFrame:
     Returns
     -------
     DataFrame
-        :data:`ticdc_lab.consumer.log.NARROW` and ``more``; of row changes, watermarks and DDL only, and
-        without those that have no commit_ts.
+        :data:`NARROW`, :data:`PARTITION_COUNT` and ``more``; of Admin events, and of row changes, watermarks and DDL
+        that have a commit_ts.
 
     Raises
     ------
@@ -205,8 +258,9 @@ def narrow(events: DataFrame, **more: Column) -> DataFrame:
     """
     require_columns(events, "kind", "commit_ts", "op", "query", "schema_name", "table_name", *POSITION)
     rank = F.when(F.col("kind") == "row", op_rank()).cast("int").alias("op_rank")
-    keyed = events.where("kind IN ('row', 'watermark', 'ddl') AND commit_ts IS NOT NULL").transform(with_keys)
-    named = [column.alias(name) for name, column in more.items()]
+    count = F.col("admin.partition_count") if "admin" in events.columns else F.lit(None)
+    keyed = events.where(IS_CONSUMED).transform(with_keys)
+    named = [count.cast("bigint").alias(PARTITION_COUNT), *[column.alias(name) for name, column in more.items()]]
     return keyed.select(*[rank if name == "op_rank" else name for name in NARROW], *named)
 
 

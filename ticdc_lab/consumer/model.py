@@ -1,8 +1,8 @@
 """The consumer of the MQ design, and those of TiCDC, as a state machine over a recorded log.
 
 Nothing here looks at a wall clock. Time is the consumer's own, in µs; what comes next is the earliest of all
-listeners' next watermark or DDL and the next fault, at equal times the lower partition. Row changes between two such
-events are read in one piece, so that a run costs little more than sorting the log.
+listeners' next watermark, DDL or Admin event and the next fault, at equal times the lower partition. Row changes
+between two such events are read in one piece, so that a run costs little more than sorting the log.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.consumer.barriers import Barriers
+from ticdc_lab.consumer.barriers import Admins, Barriers
 from ticdc_lab.consumer.listener import Crash, Listener, Listeners, Pace, unwritten
-from ticdc_lab.consumer.log import WATERMARK, NarrowLog
+from ticdc_lab.consumer.log import ADMIN, WATERMARK, NarrowLog
 from ticdc_lab.consumer.policy import Policy
 from ticdc_lab.consumer.record import DROPPED, FILTERED, FORGOTTEN, RunTrace
 from ticdc_lab.engine.giving_up import still_wanted
@@ -74,6 +74,10 @@ class Late:
         """All that the listener held at or below ``ts`` is written, of all tables or some."""
         self._written_to[m.number, slice(None) if tables is None else tables] = ts
 
+    def discarded(self, m: Listener) -> None:
+        """What the listener held above its watermark was discarded, and comes again."""
+        self._high[m.number] = np.minimum(self._high[m.number], m.resolved)
+
     def among(self, m: Listener, places: Ints, least: int) -> Bools:
         """Which row changes that a listener reads are late; ``least`` is the least watermark of all listeners."""
         ts, table = self._log.commit_ts[places], self._log.table[places]
@@ -111,6 +115,8 @@ class ConsumerRun:
         For each of the changes its place in :attr:`ticdc_lab.consumer.log.NarrowLog.events`.
     end_us
         When the last thing happened, µs.
+    resolved_ts
+        The least watermark of all listeners at the end, 0 before the first.
     """
 
     changes: pa.Table
@@ -118,6 +124,7 @@ class ConsumerRun:
     places: Ints
     steps: pa.Table
     end_us: int
+    resolved_ts: int
 
     @property
     def deliveries(self) -> pa.Table:
@@ -126,7 +133,7 @@ class ConsumerRun:
 
     @property
     def unread(self) -> pa.Table:
-        """Row changes that their listener never came to, as it stands at a DDL for good; outcome ``unread``."""
+        """Row changes behind a DDL or Admin event at which their listener stands for good; outcome ``unread``."""
         return self.changes.slice(self.n_read)
 
 
@@ -145,12 +152,12 @@ def run(log: NarrowLog, policy: Policy, listeners: Listeners | None = None) -> C
     Returns
     -------
     Run
-        The same arguments give the same run. Listeners that stand at a DDL for good, because another one never gets
-        it, end the run where they stand.
+        The same arguments give the same run. Listeners that stand at a DDL or Admin event for good, because another
+        one never gets it, end the run where they stand.
 
     References
     ----------
-    MQ design, "Kafka Consumer 逻辑"; TiCDC's source.
+    MQ design, "Kafka Consumer 逻辑", "Partition 扩容与缩容"; TiCDC's source.
     """
     return _Consumer(log, policy, listeners or Listeners()).run()
 
@@ -168,6 +175,7 @@ class _Consumer:
         ]
         self.trace = RunTrace(log)
         self.barriers = Barriers(log, policy, self)
+        self.admins = Admins(log, self)
         self._faults = sorted(how.faults, key=lambda f: f.at_us)
         self._free = [0] * len(log.parts)
         self._up: defaultdict[int, int] = defaultdict(int)
@@ -181,11 +189,11 @@ class _Consumer:
     def run(self) -> ConsumerRun:
         while self._step():
             still_wanted()
-        return ConsumerRun(*self.trace.changes(), self.trace.steps(), self._end)
+        return ConsumerRun(*self.trace.changes(), self.trace.steps(), self._end, self.least)
 
     def _step(self) -> bool:
         """The next thing that happens; False where nothing can."""
-        reading = [(*m.next_control(), m.number) for m in self.listeners if m.stands_at < 0 and m.at < m.part.end]
+        reading = [(*m.next_control(), m.number) for m in self.listeners if not m.stands and m.at < m.part.end]
         time, place, number = min(reading, key=lambda r: (r[0], r[2]), default=(-1, -1, -1))
         if self._faults and (number < 0 or self._faults[0].at_us <= time):
             self._fault()
@@ -201,7 +209,7 @@ class _Consumer:
 
     def _note_ends(self) -> None:
         for m in self.listeners:
-            if m.at >= m.part.end and m.stands_at < 0 and not m.ended:
+            if m.at >= m.part.end and not m.stands and not m.ended:
                 m.ended = True
                 self.trace.step(m.clock, "end", listener=m.number)
 
@@ -209,6 +217,8 @@ class _Consumer:
         m.pass_control(time)
         if self.log.kind[place] == WATERMARK:
             self._watermark(m, place, time)
+        elif self.log.kind[place] == ADMIN:
+            self.admins.read(m, place, time)
         else:
             before = self.trace.batches
             self.barriers.read(m, place, time)
@@ -217,7 +227,7 @@ class _Consumer:
 
     def _read_until(self, time: int, whose: Iterable[Listener]) -> None:
         for m in whose:
-            if m.stands_at < 0 and m.at < m.part.end and m.clock <= time:
+            if not m.stands and m.at < m.part.end and m.clock <= time:
                 places, at = m.rows_until(time)
                 if len(places):
                     self.trace.read(places, at)
@@ -231,14 +241,24 @@ class _Consumer:
         self.trace.step(time, "resolved", listener=m.number, place=place, ts=ts, detail=falls)
         if not falls:
             m.resolved, m.marked_at = ts, place
-        self.least = min(other.resolved for other in self.listeners)
         if self.policy.waits_for == "partition":
+            self.least = self._least()
             self.release([m], m.resolved, time)
+            self.barriers.watermark(time)
+        else:
+            self.resolve(time)
+        if self.policy.saves == "read":
+            m.saved = m.at
+
+    def resolve(self, time: int) -> None:
+        """Go on as far as the watermarks of all listeners allow: DDL, and rows where they wait for all."""
+        self.least = self._least()
         self.barriers.watermark(time)
         if self.policy.waits_for == "all":
             self.release(self.listeners, self.least, time)
-        if self.policy.saves == "read":
-            m.saved = m.at
+
+    def _least(self) -> int:
+        return min((m.resolved for m in self.listeners if self.admins.counts(m)), default=0)
 
     def release(self, whose: list[Listener], ts: int, time: int, tables: Bools | None = None) -> int:
         """Write the rows at or below ``ts`` that ``whose`` listeners hold; when that is done, µs."""
@@ -306,7 +326,7 @@ class _Consumer:
         else:
             hit, action = [m for m in self.listeners if m.part.is_named(fault.topic, fault.partition)], "move"
             begins = max(fault.back_us, self._up[fault.to_process])
-        pending = self.barriers.pending_places()
+        pending = [*self.barriers.pending_places(), *(m.admin_at for m in self.listeners if m.admin_at >= 0)]
         for m in hit:
             if self.policy.saves == "unwritten":
                 m.saved = unwritten(m, [p for p in pending if m.part.first <= p < m.part.end])

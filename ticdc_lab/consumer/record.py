@@ -33,9 +33,10 @@ DELIVERIES = StructType(
         described(
             "outcome",
             _STR,
-            "applied; dropped (thrown away when read, as late); filtered (thrown away when released, as a duplicate); "
+            "applied; dropped (thrown away when read, as late); discarded (thrown away at an Admin event, as it is above "
+            "the watermark and comes again); filtered (thrown away when released, as a duplicate); "
             "pending (still buffered at the end); forgotten (buffered when its listener died or moved); "
-            "unread (a run's `unread` alone: its listener stands at a DDL for good)",
+            "unread (a run's `unread` alone: its listener stands at a DDL or Admin event for good)",
         ),
         described("applied_at", _LONG, "consumer time at which it became visible, µs; null unless applied"),
         described("batch", _LONG, "number of the downstream transaction that wrote it, from 0; null unless applied"),
@@ -54,19 +55,20 @@ STEPS = StructType(
             "action",
             _STR,
             "resolved (a watermark was read), ddl seen, write (a downstream transaction), ddl (executed), ddl skipped, "
-            "wait (a listener stops at a DDL), go on, crash, move, begin (again), end (nothing left)",
+            "admin seen, partitions (another number of them counts), wait (a listener stops at a DDL or Admin event), go on, "
+            " crash, move, begin (again), end (nothing left)",
         ),
         described("commit_ts", _LONG, "TSO that it is about: of the watermark, the DDL, the greatest row written"),
-        described("rows", _LONG, "row changes written or forgotten"),
+        described("rows", _LONG, "row changes written, discarded or forgotten"),
         described("batch", _LONG, "number of the downstream transaction; null unless write or ddl"),
-        described("detail", _STR, "the DDL's text, what is waited for, or why"),
+        described("detail", _STR, "the DDL's text, the number of partitions, what is waited for, or why"),
     ]
 )
 
 
 _DELIVERIES_FORM, _STEPS_FORM = to_arrow_schema(DELIVERIES), to_arrow_schema(STEPS)
-_UNREAD, APPLIED, DROPPED, FILTERED, PENDING, FORGOTTEN = range(6)
-_OUTCOMES = ("unread", "applied", "dropped", "filtered", "pending", "forgotten")
+_UNREAD, APPLIED, DROPPED, DISCARDED, FILTERED, PENDING, FORGOTTEN = range(7)
+_OUTCOMES = ("unread", "applied", "dropped", "discarded", "filtered", "pending", "forgotten")
 _DELIVERED = tuple(n for n in DELIVERIES.names if n not in ("table", "read_at", "outcome", "applied_at", "batch"))
 
 Step = tuple[int, int | None, int | None, str, int | None, int | None, int | None, str | None]
@@ -116,7 +118,7 @@ class RunTrace:
         self._numbers["read_at"][places] = at
 
     def settle(self, places: Ints, outcome: int) -> None:
-        """Note that row changes were dropped, filtered or forgotten."""
+        """Note that row changes were dropped, discarded, filtered or forgotten."""
         self._outcome[places] = outcome
 
     def apply(self, places: Ints, at: Ints, batch: Ints) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 from ticdc_lab.consumer.anomalies import ANOMALIES, MAX_PER_KIND, anomalies, anomaly_counts
 from ticdc_lab.consumer.consistency import states, wrong_time
 from ticdc_lab.consumer.listener import Listeners
-from ticdc_lab.consumer.log import MOST_EVENTS, ROW, WATERMARK, NarrowLog, few, narrow
+from ticdc_lab.consumer.log import MOST_EVENTS, ROW, NarrowLog, few, narrow
 from ticdc_lab.consumer.model import ConsumerRun, run
 from ticdc_lab.consumer.policy import Policy
 from ticdc_lab.consumer.record import DELIVERIES, STEPS
@@ -106,7 +106,8 @@ class Study:
         NarrowLog
             As :func:`ticdc_lab.encode.produce.produce` would write it, a message an event: rows in commit order, DDL
             after the rows that it was committed with, in all partitions or, where the recording has it so, in partition
-            0 alone, and the global resolved_ts in all. The topic is ``what-if``.
+            0 alone, and the global resolved_ts in all. The topic is ``what-if``. It has
+            one number of partitions throughout: Admin events of the recording are left out.
 
         Raises
         ------
@@ -145,7 +146,7 @@ class Study:
     def _marks(self) -> tuple[Ints, Ints]:
         """Places of watermarks to copy, and the values that the global resolved_ts takes."""
         log = self.recorded
-        of_each = [np.flatnonzero(log.kind[p.first : p.end] == WATERMARK) + p.first for p in log.parts]
+        of_each = [log.marks_while_it_counts(p) for p in log.parts]
         if not of_each or not all(map(len, of_each)):
             return np.empty(0, np.int64), np.empty(0, np.int64)
         _, resolved = resolved_at_steps([np.unique(log.commit_ts[own]) for own in of_each])

@@ -129,12 +129,17 @@ def _heights(s: LaneScene) -> npt.NDArray[np.float64]:
     return heights
 
 
+_GONE = {
+    "dropped": "x-open", "discarded": "diamond-x-open", "filtered": "circle-x-open", "forgotten": "square-x-open"
+}  # fmt: skip
+
+
 def thrown(s: LaneScene, at_us: int) -> Sequence[Scatter]:
     """Row changes that are thrown away, one trace for each way."""
     gone, outcomes = s.states(at_us) == THROWN, s.rows["outcome"].to_numpy()
     places, heights = s.rows["x"].to_numpy(), _heights(s)
     out = []
-    for outcome, symbol in (("dropped", "x-open"), ("filtered", "circle-x-open"), ("forgotten", "square-x-open")):
+    for outcome, symbol in _GONE.items():
         mine = outcomes == outcome
         marker = {"symbol": symbol, "size": 11, "color": WRONG, "line": {"width": 2, "color": WRONG}}
         out.append(
@@ -152,18 +157,20 @@ def thrown(s: LaneScene, at_us: int) -> Sequence[Scatter]:
 
 
 def controls(s: LaneScene, at_us: int) -> Sequence[Scatter]:
-    """Resolved events as flags, DDL as diamonds, open until executed."""
+    """Resolved events as flags, DDL as diamonds and Admin events as squares, open until executed."""
     m, texts, picks = s.marks, *_of_marks(s)
     places, lanes = m["x"].to_numpy(), m["lane"].to_numpy()
     read, done = m["at"].to_numpy() <= at_us, m["done_at"].to_numpy() <= at_us
-    flags, ddl = (m["kind"].to_numpy() == kind for kind in ("resolved", "ddl"))
+    flags, ddl, admin = (m["kind"].to_numpy() == kind for kind in ("resolved", "ddl", "admin"))
     at = zip(places[flags & read].tolist(), lanes[flags & read].tolist(), strict=True)
     poles = [(x, x, lane - 0.42, lane) for x, lane in at]
     pole = {"x": _gapped([p[:2] for p in poles]), "y": _gapped([p[2:] for p in poles])}
     styles = (
         ("resolved event", flags, "triangle-right", GREY, -0.34, 11),
         ("DDL event", ddl & ~done, "diamond-open", OKABE_ITO[5], 0.0, 17),
-        ("DDL executed", done, "diamond", OKABE_ITO[5], 0.0, 17),
+        ("DDL executed", ddl & done, "diamond", OKABE_ITO[5], 0.0, 17),
+        ("Admin event", admin & ~done, "square-open", OKABE_ITO[3], 0.0, 17),
+        ("Admin event executed", admin & done, "square", OKABE_ITO[3], 0.0, 17),
     )
     out = [Scatter(**pole, mode="lines", line={"width": 1, "color": GREY}, hoverinfo="skip", showlegend=False)]
     for name, which, symbol, color, dy, size in styles:
@@ -179,7 +186,7 @@ def controls(s: LaneScene, at_us: int) -> Sequence[Scatter]:
             textposition="middle right",
             customdata=[texts[i] for i in mine],
             hovertemplate="%{customdata}<extra>" + name + "</extra>",
-            showlegend=bool((flags if name == "resolved event" else ddl).any()),
+            showlegend=bool((flags if name == "resolved event" else ddl if "DDL" in name else admin).any()),
         )
         out.append(marked(drawn, [picks[i] for i in mine]))
     return out
@@ -187,7 +194,7 @@ def controls(s: LaneScene, at_us: int) -> Sequence[Scatter]:
 
 @lru_cache(maxsize=4)
 def _of_marks(s: LaneScene) -> tuple[Sequence[str], Sequence[Selection]]:
-    """What is said of each resolved event and DDL, and what a click on it means."""
+    """What is said of each resolved event, DDL and Admin event, and what a click on it means."""
     texts = [_said(ts, detail) for ts, detail in zip(s.marks["commit_ts"], s.marks["detail"], strict=True)]
     return texts, [Selection(topic=s.lanes[k][0], partition=s.lanes[k][1]) for k in s.marks["lane"]]
 
@@ -254,7 +261,8 @@ _LEGEND_ROW_PX, _LEGEND_WIDE_PX = 20, 870
 _AXIS = {"offset": "offset in the partition", "commit": "order of commit_ts upstream (equal ones share a place)"}
 _NOTE = {
     "offset": "One lane per partition; rows are ticks: faint where not read, tall where buffered, short where applied. "
-    "Look for a tall stretch behind a flag, and for a wall: a listener that stops at a DDL until the others are there.",
+    "Look for a tall stretch behind a flag, and for a wall: a listener that stops at a DDL or Admin event until the "
+    "others are there.",
     "commit": "One lane per partition, rows in the order of their commit_ts: faint where not read, tall where "
     "buffered, short where applied. Where all up to one place is applied and nothing behind it, the downstream is a "
     "state of upstream; in the band named `later without earlier` it is none.",
@@ -414,9 +422,10 @@ def _finding_of_player(s: LaneScene) -> str:
     n = len(s.rows)
     of = f" (the first of {s.total:,})" if n < s.total else ""
     told = f"{outcomes.get('applied', 0):,} of {count(n, 'row change')}{of} are applied in {ms(s.end_us)}"
-    less = [f"{outcomes[o]:,} {o}" for o in ("dropped", "filtered", "forgotten", "pending") if o in outcomes]
+    less = [f"{outcomes[o]:,} {o}" for o in (*_GONE, "pending") if o in outcomes]
     told += f"; {', '.join(less)}" if less else ""
-    return told + (f"; listeners stop at a DDL {count(len(s.waits), 'time')}" if len(s.waits) else "")
+    where = "a DDL or Admin event" if (s.marks["kind"] == "admin").any() else "a DDL"
+    return told + (f"; listeners stop at {where} {count(len(s.waits), 'time')}" if len(s.waits) else "")
 
 
 def _note_of_player(fig: Figure, *, shown: int, of: int) -> str:

@@ -41,8 +41,8 @@ class LaneScene:
         The row changes that are drawn: ``lane`` (its place), ``x``, ``dy``, ``commit_ts``, ``table``, ``offset``,
         ``outcome``, and when it was ``read_at``, ``applied_at`` and ``gone_at`` (µs; :data:`NEVER` where it was not).
     marks
-        Watermarks and DDL that were read: ``lane, x, kind`` (``resolved`` or ``ddl``), ``at``, ``commit_ts``,
-        ``detail``, and ``done_at`` when the DDL was executed.
+        Watermarks, DDL and Admin events that were read: ``lane, x, kind`` (``resolved``, ``ddl``, ``admin``), ``at``,
+        ``commit_ts``, ``detail``, and ``done_at`` when it was executed.
     waits, downs
         Stretches of a lane: ``lane, x, since, until``, ``commit_ts`` and ``detail`` of what it waits for; ``crash`` or
         ``move`` for those that are down.
@@ -110,7 +110,7 @@ class LaneScene:
 _NONE = -1
 """What stands for no partition and no commit_ts here: TSO are too large for frames in which a missing number is NaN."""
 
-_THROWN = ("dropped", "filtered", "forgotten")
+_THROWN = ("dropped", "discarded", "filtered", "forgotten")
 
 
 def scene(
@@ -195,7 +195,7 @@ class _Places:
         return pd.Series(np.searchsorted(self._commits, rows["commit_ts"]), index=rows.index, dtype=float)
 
     def of_marks(self, marks: pd.DataFrame) -> pd.Series:
-        """Places of watermarks and DDL: in commit order behind all row changes up to them."""
+        """Places of watermarks, DDL and Admin events: in commit order behind all row changes up to them."""
         if self._order == "offset":
             return marks["offset"].astype(float)
         behind = np.searchsorted(self._commits, marks["commit_ts"].to_numpy(dtype=np.int64), side="right") - 0.5
@@ -239,10 +239,11 @@ def _changes(read: pd.DataFrame, place: _Places) -> pd.DataFrame:
 
 
 def _gone(shown: pd.DataFrame, steps: pd.DataFrame) -> list[int]:
-    """When each row change was thrown away: as read, when released, or with its listener."""
+    """When each row change was thrown away: as read, when released, at an Admin event, or with its listener."""
     ends = {
         "filtered": steps[steps["action"].isin(["write", "resolved", "ddl"])],
         "forgotten": steps[steps["action"].isin(["crash", "move"])],
+        "discarded": steps[steps["action"] == "admin seen"],
     }
     out = []
     for r in shown[["outcome", "read_at", "topic", "partition", "commit_ts"]].itertuples(index=False):
@@ -252,25 +253,32 @@ def _gone(shown: pd.DataFrame, steps: pd.DataFrame) -> list[int]:
         after = ends.get(r.outcome, steps.iloc[:0])
         own = (after["partition"] == _NONE) | ((after["partition"] == r.partition) & (after["topic"] == r.topic))
         own &= after["at"] >= r.read_at
-        own &= (r.outcome == "forgotten") | (after["commit_ts"] >= r.commit_ts)
+        own &= (r.outcome in ("forgotten", "discarded")) | (after["commit_ts"] >= r.commit_ts)
         out.append(int(after.loc[own, "at"].min()) if own.any() else int(r.read_at))
     return out
 
 
+_READ = {"resolved": "resolved", "ddl seen": "ddl", "admin seen": "admin"}
+
+
 def _marks(said: pd.DataFrame, steps: pd.DataFrame, place: _Places) -> pd.DataFrame:
-    seen = said[said["action"].isin(["resolved", "ddl seen"]) & (said["partition"] != _NONE)]
+    seen = said[said["action"].isin(_READ) & (said["partition"] != _NONE)]
     done = steps[steps["action"] == "ddl"].groupby("commit_ts")["at"].min()
     marks = pd.DataFrame({c: seen[c] for c in ("at", "commit_ts", "detail")})
-    marks["kind"] = np.where(seen["action"] == "resolved", "resolved", "ddl")
+    marks["kind"] = seen["action"].map(_READ)
     marks["lane"], marks["x"] = place.lane(seen), place.of_marks(seen)
     marks["done_at"] = seen["commit_ts"].map(done).where(marks["kind"] == "ddl").fillna(NEVER).astype("int64")
+    goes_on = steps[steps["action"] == "go on"]
+    for i, s in seen[seen["action"] == "admin seen"].iterrows():
+        own = (goes_on["topic"] == s["topic"]) & (goes_on["partition"] == s["partition"]) & (goes_on["at"] >= s["at"])
+        marks.at[i, "done_at"] = int(goes_on.loc[own, "at"].min()) if own.any() else NEVER
     return marks.reset_index(drop=True)
 
 
 def _waits(said: pd.DataFrame, place: _Places) -> pd.DataFrame:
     """From each wait to the next time that the listener goes on, crashes or moves; behind what it read last."""
     found = _stretches(said, place, begins=("wait",), ends=("go on", "crash", "move"))
-    seen = said[said["action"].isin(["ddl seen", "resolved"]) & (said["partition"] != _NONE)]
+    seen = said[said["action"].isin(_READ) & (said["partition"] != _NONE)]
     at = pd.DataFrame({"lane": place.lane(seen), "x": place.of_marks(seen), "at": seen["at"]})
     before = [at[(at["lane"] == w.lane) & (at["at"] <= w.since)]["x"] for w in found.itertuples()]
     return found.assign(x=[float(x.iloc[-1]) if len(x) else 0.0 for x in before])
