@@ -55,7 +55,7 @@ from ticdc_lab.facts.catalog import Catalog, catalog_of
 from ticdc_lab.facts.laggards import spans_of, values_of
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.facts.stalls import stall_causes
-from ticdc_lab.facts.watermarks import STALL_S, longest_step_s, progress_of, topics_of
+from ticdc_lab.facts.watermarks import progress_of, rhythm_of, topics_of
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.load import load
 from ticdc_lab.sources.provenance import Provenance, provenance
@@ -214,14 +214,23 @@ class Log:
             laggards=longest.head(LAGGARDS),
         )
 
-    def why(self, *, stall_s: float = STALL_S) -> Answer:
-        """Why did its watermarks stand for more than ``stall_s`` seconds, and what cannot the log tell of it."""
+    def why(self, *, stall_s: float | None = None) -> Answer:
+        """Why did its watermarks stand, and what can the log not tell of it.
+
+        Parameters
+        ----------
+        stall_s
+            Seconds above which a watermark stood; None measures against the log's own rhythm
+            (:class:`ticdc_lab.facts.watermarks.Rhythm`).
+        """
         self.change_log.require_commit_ts("resolved_ts")
-        found = stall_causes(self.events, stall_s=stall_s, arrivals=self.change_log.messages)
+        rhythm = rhythm_of(self.change_log.facts)
+        least_s = rhythm.stall_s if stall_s is None else stall_s
+        found = stall_causes(self.events, stall_s=least_s, arrivals=self.change_log.messages)
         with self.change_log.reading():
-            rows = small(found.orderBy("topic", "held_ts", "everywhere").limit(STALLS))
-        longest_s = longest_step_s(self.change_log.facts) if rows.empty else 0.0
-        return answers.stalls(rows, stall_s=stall_s, qualified=but_for(self.counts), longest_s=longest_s)
+            rows = small(found.orderBy(F.desc("step_s"), "topic", "held_ts", "everywhere").limit(STALLS))
+        silent = self.summary_of("facts").early_ends
+        return answers.stalls(rows, stall_s=least_s, rhythm=rhythm, qualified=but_for(self.counts), early_ends=silent)
 
     def transactions(self, *, out: str | None = None) -> Answer:
         """Which transactions are whole, which are pending and what they wait for.
@@ -322,11 +331,13 @@ class Log:
         return answers.rules(self._once("rules", self._rules))
 
     def advise(
-        self, *, partitions: int | Sequence[int] | None = None, keep: str = "unique", allow_risk: bool = False
-    ) -> Answer:
+        self, *, partitions: int | Sequence[int] | None = None, keep: str = "unique", allow_risk: bool = False,
+        tables: Sequence[str] = (),
+    ) -> Answer:  # fmt: skip
         """Which dispatcher should each table have, and why; as of :func:`ticdc_lab.dispatch.advise.advise`.
 
-        By default with as many partitions as the log has, and beside it with some other numbers.
+        By default with as many partitions as the log has, and beside it with some other numbers. All tables are
+        measured; ``tables`` says which are listed.
         """
         from ticdc_lab.dispatch.advise import PARTITIONS, advise
 
@@ -337,7 +348,9 @@ class Log:
         recorded, limits = self.recorded_partitions()
         counts = (*PARTITIONS, recorded) if given is None else given
         found = advise(self.events, protocol=self.protocol, partitions=counts, keep=keep, allow_risk=allow_risk)
-        return answers.advice(found, now=None if limits else recorded, limits=limits if given is None else ())
+        rules = self._once("rules", self._rules)
+        said = limits if given is None else ()
+        return answers.advice(found, rules=rules, now=None if limits else recorded, tables=tables, limits=said)
 
     def expand(
         self, *, after: int, before: int | None = None, strategy: str | None = None, at: int | str | None = None,

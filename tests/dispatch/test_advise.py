@@ -8,7 +8,7 @@ import pytest
 from conftest import computed, events_frame
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_lab.answers.advice import sentences, values
+from ticdc_lab.answers.advice import advised, values
 from ticdc_lab.dispatch.advise import Advice, advise
 from ticdc_lab.dispatch.changefeed import changefeed_from_toml
 from ticdc_lab.dispatch.guarantees import balance, guarantees
@@ -161,7 +161,7 @@ def test_a_different_wish_gives_different_advice(log: DataFrame, advice: Advice)
 
 def test_it_is_said_in_plain_words_and_values(advice: Advice) -> None:
     """Every table has its line with the choice; the values hold every measure."""
-    text = "\n".join(sentences(advice))
+    text = "\n".join(advised(values(advice)))
     assert "s.two (90 rows" in text
     assert "  not ts: breaks the order of a row's changes" in text
     tables = {t["table"]: t for t in values(advice)["tables"]}
@@ -181,7 +181,7 @@ def test_a_column_that_a_new_row_of_the_key_changes_is_not_called_usable(spark: 
     changes += [c | {"offset": next(ts)} for c in changes if c["op"] == "insert"][:7]
     renamed = Catalog.from_ddl([(5 << 40, "s", "hot", "RENAME TABLE s.hot TO s.cold")], before=[table("hot")])
     found = advise(events_frame(spark, changes), protocol="canal-json", catalog=renamed, partitions=[4])
-    text = "\n".join(sentences(found))
+    text = "\n".join(advised(values(found)))
     assert "not columns:owner: breaks the order of a row's changes" in text
     assert "owner changes in none of 30 updates, but a row came to several partitions by it" in text
     assert "owner changes in none of 30 updates, but is no key: usable" not in text

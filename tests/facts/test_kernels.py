@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from statistics import median
 from typing import Any
 
 import pyarrow as pa
@@ -18,11 +19,12 @@ from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.laggards import laggard_spans, spans_of, values_of
 from ticdc_lab.facts.limits import missing, offset_gaps
 from ticdc_lab.facts.watermarks import (
-    longest_step_s,
+    Rhythm,
     partition_progress,
     partition_watermarks,
     partitions_of,
     progress_of,
+    rhythm_of,
     table_watermarks,
     tables_of,
     timeline,
@@ -134,7 +136,8 @@ def test_progress_and_timeline_are_what_plain_python_counts(seed: int) -> None:
         assert (p["first_commit_ts"], p["last_commit_ts"]) == (min(dated, default=None), max(dated, default=None))
         assert (p["first_offset"], p["last_offset"]) == (min(e["offset"] for e in own), max(e["offset"] for e in own))
     assert sum(p["n_regressions"] for p in partitions_of(facts).to_pylist()) == sum(t["regressed"] for t in timeline_)
-    assert longest_step_s(facts) == max([0.0, *[t["step_s"] for t in timeline_ if t["step_s"] is not None]])
+    onward = [t["step_s"] for t in timeline_ if (t["step_s"] or 0) > 0]
+    assert rhythm_of(facts) == Rhythm(median(onward) if onward else 0.0, max([0.0, *onward]))
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])

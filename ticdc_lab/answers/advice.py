@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,26 +13,108 @@ from ticdc_lab.answers.answer import Answer, records_of
 from ticdc_lab.answers.dispatching import AS_THEY_LIE
 from ticdc_lab.dispatch.advise import KEPT, SAID, Advice, TableAdvice
 from ticdc_lab.dispatch.advise_facts import Evenness, MeasuredCandidate, as_dict
-from ticdc_lab.dispatch.evenness import unevenness
 from ticdc_lab.figures.theme import count
 from ticdc_lab.repartition.compare import writes
 from ticdc_lab.repartition.cost import Cost
 from ticdc_lab.repartition.expand import Expansion
 
 
-def advice(found: Advice, *, now: int | None = None, limits: Sequence[str] = ()) -> Answer:
-    """The dispatcher of each table, why, and why not another; as a changefeed file in ``dispatchers``.
+def advice(
+    found: Advice, *, rules: pd.DataFrame | None = None, now: int | None = None, tables: Sequence[str] = (),
+    limits: Sequence[str] = (),
+) -> Answer:  # fmt: skip
+    """The dispatcher of each table beside the one it has, why, and why not another; as a changefeed file.
 
-    ``now`` is how many partitions the log has, ``limits`` what must be said where that is not known.
+    Parameters
+    ----------
+    found
+        What was measured and chosen.
+    rules
+        :func:`ticdc_lab.dispatch.infer.infer_rules`: the dispatcher that each table has, as far as its rows tell.
+    now
+        How many partitions the log has.
+    tables
+        Only these are listed (``schema.table``); all were measured.
+    limits
+        What must be said where the number of partitions is not known.
     """
     told = values(found) | {"partitions_now": now}
-    head, *details = sentences(found, now)
-    tables = pd.DataFrame(told["tables"])
-    first = [c for c in ("table", "recommended", "rows", "share", "reasons", "risks", "why_not") if c in tables]
-    dispatchers = pd.DataFrame({"dispatchers": told["dispatchers"].splitlines()})
-    frames = {"tables": tables[first], "dispatchers": dispatchers}
+    plan = _plan(found, _dispatchers_now(rules))
+    reasons = pd.DataFrame(
+        [
+            {"table": t["table"], "dispatcher": name, "why_not": why}
+            for t in told["tables"]
+            for name, why in t["why_not"].items()
+        ],
+        columns=["table", "dispatcher", "why_not"],
+    )
+    wanted, limits = set(tables), [*limits]
+    if absent := sorted(wanted - set(plan["table"])):
+        limits.append(f"The log has no row change of {', '.join(absent)}.")
+    if wanted:
+        plan, reasons = (frame[frame["table"].isin(wanted)] for frame in (plan, reasons))
+    toml = pd.DataFrame({"dispatchers": told["dispatchers"].splitlines()})
+    frames = {"plan": plan.reset_index(drop=True), "why_not": reasons.reset_index(drop=True), "dispatchers": toml}
     question = "Which dispatcher should each table have?"
-    return Answer("advise", question, f"{head}.", frames, tuple(limits), details, told)
+    return Answer("advise", question, _changes(plan, found, now), frames, limits, _evenness(found, now), told)
+
+
+def _dispatchers_now(rules: pd.DataFrame | None) -> dict[str, str]:
+    """Table to the rule that explains all of its rows; a table of several topics or rules has none."""
+    if rules is None or rules.empty:
+        return {}
+    of: dict[str, set[str]] = {}
+    for r in rules.to_dict("records"):
+        name = ".".join(str(r[c]) for c in ("schema_name", "table_name"))
+        of.setdefault(name, set()).add(r["rule"] if r["n_explained"] == r["n_rows"] else "")
+    return {name: one for name, (one, *more) in ((n, sorted(found)) for n, found in of.items()) if one and not more}
+
+
+def _plan(found: Advice, now: dict[str, str]) -> pd.DataFrame:
+    """One line a table, those with most rows first: what it has, what to take, why, and its fullest partition."""
+    lines = []
+    for t in sorted(found.tables, key=lambda t: -t.fact.rows):
+        choice = t.choices[found.partitions]
+        take, has = choice.measured.candidate.name, now.get(t.fact.name)
+        against = choice.why_not.get(has) if has and has != take else None
+        fullest = choice.measured.rows.max_over_mean
+        lines.append({
+            "table": t.fact.name, "now": has, "take": take,
+            "because": f"{has} {against}" if against else next(iter(choice.reasons), ""),
+            "fullest": None if fullest != fullest else round(fullest, 2), "rows": t.fact.rows,
+        })  # fmt: skip
+    return pd.DataFrame(lines, columns=["table", "now", "take", "because", "fullest", "rows"])
+
+
+_NAMED = 4
+"""Tables that the first sentence names."""
+
+
+def _changes(plan: pd.DataFrame, found: Advice, now: int | None) -> str:
+    """Which tables to change, from what to what; and how full the fullest partition is then."""
+    other = plan[plan["now"] != plan["take"]]
+    said = [f"{r['table']} from {r['now'] or 'what it has'} to {r['take']}" for r in other.to_dict("records")]
+    more = f" and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
+    tables = count(len(plan), "table")
+    changes = f"Change {len(said)} of {tables}: {', '.join(said[:_NAMED])}{more}."
+    n = found.partitions
+    as_now = ", as now," if n == now else ""
+    kept = " and ".join(SAID[g] for g in KEPT[found.keep])
+    fullest = f"the fullest partition takes {found.whole[n].max_over_mean:.2f} times the mean"
+    first = changes if said else f"Keep the dispatcher of {tables}."
+    return f"{first} With {_partitions(n)}{as_now} this keeps {kept}, and {fullest}."
+
+
+def _evenness(found: Advice, now: int | None) -> list[str]:
+    """How full the fullest partition is with other numbers of partitions, and what was not measured."""
+    others = [
+        f"{_partitions(n)}{' (as now)' if n == now else ''} {e.max_over_mean:.2f}"
+        for n, e in found.whole.items()
+        if n != found.partitions
+    ]
+    even = [f"The fullest with other numbers of partitions, times the mean: {', '.join(others)}."] if others else []
+    broken = [f"{_MEASURES[g]} in {n:,} of {of:,} cases" for g, (n, of) in found.broken().items() if n]
+    return [*even, *([f"It breaks {', '.join(broken)}."] if broken else []), *found.notes]
 
 
 def expansion(change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame]) -> Answer:
@@ -118,32 +200,17 @@ def _even(e: Evenness) -> dict[str, float | None]:
     return {name: None if v != v else v for name, v in asdict(e).items()}
 
 
-def sentences(advice: Advice, now: int | None = None) -> list[str]:
-    """The advice as plain lines, for a terminal; ``now`` is how many partitions the log has."""
-    n = advice.partitions
-    even = advice.whole[n]
-    as_now = {now: ", as now,"}
-    out = [
-        f"With {_partitions(n)}{as_now.get(n, ',')} keeping {' and '.join(SAID[g] for g in KEPT[advice.keep])},"
-        " the fullest takes"
-        f" {even.max_over_mean:.2f} times the mean",
-        f"  moment by moment {even.in_time:.2f} times on average; 99 % of the loads stay below {even.p99:.2f} times the"
-        f" mean; {unevenness(even.gini)}",
-    ]
-    others = {m: e for m, e in advice.whole.items() if m != n}
-    out += [
-        f"  with {_partitions(m)}{as_now.get(m, '')} the fullest takes {e.max_over_mean:.2f} times"
-        for m, e in others.items()
-    ]
-    for name, (violations, cases) in advice.broken().items():
-        out.append(f"  {_MEASURES[name]}: broken in {violations:,} of {cases:,} cases")
-    for t in sorted(advice.tables, key=lambda t: -t.fact.rows):
-        choice = t.choices[n]
-        out.append(f"{t.fact.name} ({t.fact.rows:,} rows, {t.share:.1%}): {choice.measured.candidate.name}")
-        out += [f"  {reason}" for reason in choice.reasons]
-        out += [f"  not {name}: {why}" for name, why in choice.why_not.items()]
-        out += [f"  note: {risk}" for risk in (*t.risks, t.cut) if risk]
-    return [*out, *[f"note: {n}" for n in advice.notes]]
+def advised(told: Mapping[str, Any], tables: Sequence[str] = ()) -> list[str]:
+    """The reasons of :func:`values` as plain lines, of some tables or all: why this dispatcher, why not another."""
+    out = []
+    for t in sorted(told["tables"], key=lambda t: -t["rows"]):
+        if tables and t["table"] not in tables:
+            continue
+        out.append(f"{t['table']} ({t['rows']:,} rows, {t['share']:.1%}): {t['recommended']}")
+        out += [f"  {reason}" for reason in t["reasons"]]
+        out += [f"  not {name}: {why}" for name, why in t["why_not"].items()]
+        out += [f"  note: {risk}" for risk in (*t["risks"], t["cut"]) if risk]
+    return out
 
 
 _MEASURES = {

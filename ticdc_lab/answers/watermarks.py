@@ -12,6 +12,7 @@ from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import POINTS, Summary
 from ticdc_lab.events.tso import tso_words, utc_words
 from ticdc_lab.facts.limits import but_for
+from ticdc_lab.facts.watermarks import Rhythm
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
 
@@ -101,47 +102,56 @@ def _laggard_sentence(span: Mapping[Any, Any]) -> str:
     return f"Partition {span['partition']} of {span['topic']} held it back for {steps}, {lag}, {until}."
 
 
-def stalls(found: pd.DataFrame, *, stall_s: float, qualified: str = "", longest_s: float = 0.0) -> Answer:
+def stalls(
+    found: pd.DataFrame, *, stall_s: float, rhythm: Rhythm, qualified: str = "", early_ends: Sequence[str] = ()
+) -> Answer:
     """Why resolved_ts stood: each stall, what may have held it, and what the log cannot tell.
 
     Parameters
     ----------
     found
-        :func:`ticdc_lab.facts.stalls.stall_causes`.
+        :func:`ticdc_lab.facts.stalls.stall_causes`, the longest first.
     stall_s
         Seconds above which a watermark stood.
+    rhythm
+        How the watermarks usually step.
     qualified
         What the sentence must add (:func:`ticdc_lab.facts.limits.but_for`).
-    longest_s
-        The longest step between two watermarks, where none stood so long.
+    early_ends
+        Partitions whose watermarks end before the topic's.
     """
     question = "Why did its watermarks stand?"
+    values = {"stall_s": stall_s, "usual_step_s": rhythm.usual_s, "longest_step_s": rhythm.longest_s}
+    usual = f"They usually step by {rhythm.usual_s:,.3f} s" if rhythm.usual_s else "None of them steps onward"
     if found.empty:
         none = f"No watermark of this log{qualified} stood for more than {stall_s:g} s."
-        shorter = f"The longest step between two watermarks is {longest_s:,.3f} s: ask for shorter stalls (--stall)."
-        return Answer("why", question, none, {"stalls": found}, (), [shorter] if longest_s else [])
-    longest = float(found["step_s"].max())
+        longest = f"{usual}; the longest step is {rhythm.longest_s:,.3f} s."
+        return Answer("why", question, none, {"stalls": found}, early_ends, [longest], values)
     stood = f"Watermarks of this log{qualified} stood {count(len(found), 'time')} for more than {stall_s:g} s"
+    worst = found.iloc[0]
+    likeliest = worst["causes"][0]
+    which = f"{_standing(worst)}, {likeliest['cause']}: {likeliest['says']}"
+    finding = f"{stood}. The longest, {worst['step_s']:,.3f} s: {which}. {usual}."
     details = [line for row in found.head(_STALLS_SAID).to_dict("records") for line in _stall_lines(row)]
-    finding = f"{stood}, the longest for {longest:,.3f} s."
     causes = [c for row in found["causes"].head(_STALLS_SAID) for c in row]
-    limits = [*dict.fromkeys(f"{c['cause']}: the log cannot tell {c['cannot_tell']}." for c in causes)]
-    likeliest = found.assign(
-        cause=[c[0]["cause"] for c in found["causes"]], says=[c[0]["says"] for c in found["causes"]]
-    )
+    limits = [*dict.fromkeys(f"{c['cause']}: the log cannot tell {c['cannot_tell']}." for c in causes), *early_ends]
+    listed = found.assign(cause=[c[0]["cause"] for c in found["causes"]], says=[c[0]["says"] for c in found["causes"]])
     columns = ["held_ts", "step_s", "everywhere", "partitions", "n_rows", "cause", "says"]
     return Answer(
-        "why", question, finding, {"stalls": found}, limits, details,
-        draw=lambda: {"stalls": figures.listing(likeliest[columns], title=finding.rstrip("."), note=_STALLS_NOTE)},
+        "why", question, finding, {"stalls": found}, limits, details, values,
+        draw=lambda: {"stalls": figures.listing(listed[columns], title=finding.rstrip("."), note=_STALLS_NOTE)},
     )  # fmt: skip
 
 
+def _standing(row: Mapping[Any, Any]) -> str:
+    return "all partitions" if row["everywhere"] else f"partitions {_list(row['partitions'])}"
+
+
 def _stall_lines(row: Mapping[Any, Any]) -> list[str]:
-    where = "all partitions" if row["everywhere"] else f"partitions {_list(row['partitions'])}"
     until = "to the end of the log" if pd.isna(row["next_ts"]) else f"to {tso_words(int(row['next_ts']))}"
     stood = "" if pd.isna(row["stood_s"]) else f", {row['stood_s']:.3f} s by the broker's time since {row['since']}"
     at = tso_words(int(row["held_ts"]))
-    lines = [f"Topic {row['topic']}, {where}: stood at {at}, {until}: {row['step_s']:.3f} s{stood}"]
+    lines = [f"Topic {row['topic']}, {_standing(row)}: stood at {at}, {until}: {row['step_s']:.3f} s{stood}"]
     for cause in row["causes"]:
         lines.append(f"  {cause['cause']}: {cause['says']}")
     return lines

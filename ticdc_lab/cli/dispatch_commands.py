@@ -143,17 +143,24 @@ def _parts(strategy: str, index: str | None, columns: str | None) -> tuple[str, 
 @click.option(
     "--allow-risk", is_flag=True, help="Also recommend columns that are no key, if they kept the order in this log."
 )
+@click.option(
+    "--tables", default="", metavar="SCHEMA.TABLE,..", callback=lambda _, __, n: tuple(filter(None, n.split(","))),
+    help="Only these tables in the answer; all are measured.",
+)  # fmt: skip
+@click.option("--reasons", is_flag=True, help="Also print what speaks against each other dispatcher of each table.")
 @click.option("--out", help="Write the dispatchers as a changefeed file (TOML).")
 @json_flag
 def advise(
-    source: str, partitions: str | None, keep: str, allow_risk: bool, out: str | None, as_json: bool, **where: Any
-) -> None:
+    source: str, partitions: str | None, keep: str, allow_risk: bool, tables: tuple[str, ...], reasons: bool,
+    out: str | None, as_json: bool, **where: Any,
+) -> None:  # fmt: skip
     """Which dispatcher should each table have, and why?
 
     All candidates are measured on this log.
 
     --protocol says how the source is read, and which protocol the changefeed has.
     """
+    from ticdc_lab.answers.advice import advised
     from ticdc_lab.dispatch.names import check_partitions
 
     try:
@@ -164,12 +171,18 @@ def advise(
         check_partitions(n)
     with asked(source, where) as (spark, log):
         with shown(spark, "advise"):
-            answer = log.advise(partitions=counts, keep=keep, allow_risk=allow_risk)
+            answer = log.advise(partitions=counts, keep=keep, allow_risk=allow_risk, tables=tables)
         if out:
             Path(out).write_text(answer.values["dispatchers"], encoding="utf-8")
-        print_answer(log, answer, as_json=as_json, out=out)
-        if not out and not as_json:
+        print_answer(log, answer, as_json=as_json, shown={"plan": [*answer.frame.columns]}, out=out)
+        if as_json:
+            return
+        for line in advised(answer.values, tables) if reasons else ():
+            click.echo(line)
+        if not out:
             click.echo("\n" + answer.values["dispatchers"])
+        if not reasons:
+            click.echo("Why not another dispatcher: --reasons.")
 
 
 @main.command()

@@ -201,16 +201,17 @@ def _say_state(state: Any) -> None:
 @main.command()
 @source_options
 @click.option(
-    "--stall", "stall_s", type=click.FloatRange(0), default=60.0, show_default=True,
-    help="A stall is more than this many seconds between two watermarks, by event time or the broker's.",
+    "--stall", "stall_s", type=click.FloatRange(0), default=None,
+    help="Seconds between two watermarks that make a stall, by event time or the broker's. By default 2.5 times the "
+    "log's usual step, at least 1 s.",
 )  # fmt: skip
 @json_flag
-def why(source: str, stall_s: float, as_json: bool, **where: Any) -> None:
+def why(source: str, stall_s: float | None, as_json: bool, **where: Any) -> None:
     """Why did resolved_ts stand still?
 
-    Lists each stall, what may have held it, and what the log cannot tell.
+    Lists each stall, the longest first, what may have held it, and what the log cannot tell.
     """
     with asked(source, where, images=False) as (spark, log):
         with shown(spark, "why"):
             answer = log.why(stall_s=stall_s)
-        print_answer(log, answer, as_json=as_json, stall_s=stall_s)
+        print_answer(log, answer, as_json=as_json)

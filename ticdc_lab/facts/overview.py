@@ -24,7 +24,7 @@ from ticdc_lab.facts.known import LogFacts, numbers_of
 from ticdc_lab.facts.laggards import by_topic, stated_values
 from ticdc_lab.facts.places import index_of, place_col, with_places
 from ticdc_lab.facts.schemas import CONTENTS, STATED, STATEMENTS, STEPS, TIMELINE, arrow_of, together
-from ticdc_lab.facts.watermarks import IS_ROW, tables_of, timeline_of, unresolved_s
+from ticdc_lab.facts.watermarks import IS_ROW, rhythm_of, tables_of, timeline_of, unresolved_s
 
 LISTED = 200
 """Most entries of a list that a person reads."""
@@ -106,13 +106,16 @@ def steps_of(stated: pa.Table, *, most: int = 500) -> pa.Table:
 
 
 def incidents(events: DataFrame, *, most: int = LISTED) -> DataFrame:
-    """List those of :func:`ticdc_lab.facts.watermarks.watermark_timeline` that regressed or came after a stall."""
+    """List those of :func:`ticdc_lab.facts.watermarks.watermark_timeline` that regressed or came after a stall.
+
+    A stall is what is long for this log (:class:`ticdc_lab.facts.watermarks.Rhythm`).
+    """
     return in_one(log_facts(events), _of_facts(lambda facts: incidents_of(facts, most=most)), TIMELINE)
 
 
 def incidents_of(facts: LogFacts, *, most: int = LISTED) -> pa.Table:
     """As :func:`incidents`, of what is known of a log, in order of partition and offset."""
-    marks = timeline_of(facts)
+    marks = timeline_of(facts, stall_s=rhythm_of(facts).stall_s)
     return marks.filter(pc.or_(marks["regressed"], marks["stalled"]))[:most]
 
 

@@ -13,12 +13,12 @@ All timestamps are TSO (bigint). Seconds are differences of their physical parts
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -129,9 +129,36 @@ def timeline_of(facts: LogFacts, *, stall_s: float = STALL_S) -> pa.Table:
     return pa.Table.from_batches(found, arrow_of(TIMELINE))
 
 
-def longest_step_s(facts: LogFacts) -> float:
-    """The longest of all steps of a partition's watermarks onward, in seconds of event time; 0 where none goes on."""
-    return max(0.0, pc.max(timeline_of(facts)["step_s"]).as_py() or 0.0)
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """How a log's watermarks usually step onward, in seconds of event time.
+
+    Attributes
+    ----------
+    usual_s
+        The median step of a partition's watermarks; 0 where none goes on.
+    longest_s
+        The longest step.
+    """
+
+    usual_s: float
+    longest_s: float
+
+    @property
+    def stall_s(self) -> float:
+        """Above this a step is long for this log: :data:`TIMES_USUAL` usual ones, and at least a second."""
+        return max(1.0, TIMES_USUAL * self.usual_s)
+
+
+TIMES_USUAL = 2.5
+"""How many usual steps make a stall, where nobody says how many seconds do."""
+
+
+def rhythm_of(facts: LogFacts) -> Rhythm:
+    """The rhythm of all partitions' watermarks; repeats and lower values are no steps."""
+    steps = timeline_of(facts)["step_s"].to_numpy()
+    onward = steps[steps > 0]
+    return Rhythm(float(np.median(onward)), float(onward.max())) if len(onward) else Rhythm(0.0, 0.0)
 
 
 def partition_progress(events: DataFrame) -> DataFrame:

@@ -127,14 +127,19 @@ def lead(s: Summary) -> str:
     return f"{holds(s)} {complete_to(s)} The log {promise}."
 
 
-def sections(s: Summary, *, what_if: Answer | None = None, consumers: Answer | None = None) -> list[Section]:
+def sections(
+    s: Summary, *, why: Answer | None = None, what_if: Answer | None = None, advice: Answer | None = None,
+    consumers: Answer | None = None,
+) -> list[Section]:  # fmt: skip
     """All sections of a log; an answer that is None was not asked for."""
     return [
         _tables(contents(s)),
         _pictures(watermarks(s)),
+        *([_said(why)] if why is not None else []),
         _transactions(transactions(s)),
         _pictures(load(s)),
         _not_computed("what-if", "What would another dispatcher do?") if what_if is None else _pictures(what_if),
+        *([_said(advice)] if advice is not None else []),
         _not_computed("consumer", "What ends up downstream?") if consumers is None else _pictures(consumers),
         _audit(audit(replace(s, early_ends=()))),  # the watermarks have said it
     ]
@@ -151,6 +156,14 @@ def _section(answer: Answer, body: Body) -> Section:
 def _pictures(answer: Answer) -> Section:
     """An answer that its figures prove."""
     return _section(answer, _drawn(answer))
+
+
+def _said(answer: Answer) -> Section:
+    """An answer that its first frame proves, and its figures where it has some."""
+    body: Body = [*answer.details, *_drawn(answer)]
+    if len(answer.frame) and not answer.figures:
+        body.append(_table(answer.frame))
+    return _section(answer, body)
 
 
 def _drawn(answer: Answer) -> Body:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +12,7 @@ from types import MappingProxyType
 from ticdc_lab.answers import Answer
 from ticdc_lab.answers.summary import Summary
 from ticdc_lab.dispatch.whatif import load_beside
+from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.errors.whole_files import write_whole
 from ticdc_lab.log import Log
 from ticdc_lab.report.page import made_of, page
@@ -72,15 +73,22 @@ def summary_and_page(
         if asked.has_commit_ts:  # else no dispatcher is measured
             load_beside(log.messages.sparkSession)
         consumers, what_if = asked.consumers(), asked.what_if()
-        page = render(summary, what_if=what_if, consumers=consumers, made_from=made_from, title=title, back=back)
+        why = asked.why() if asked.has_commit_ts else None
+        advice = None
+        with suppress(TiCDCLabError):  # a log without row changes, or commit_ts: the what-if says so
+            advice = asked.advise()
+        page = render(
+            summary, why=why, what_if=what_if, advice=advice, consumers=consumers, made_from=made_from, title=title,
+            back=back,
+        )  # fmt: skip
     return summary, page
 
 
 def render(
-    summary: Summary, *, what_if: Answer | None = None, consumers: Answer | None = None,
-    made_from: Provenance | None = None, title: str = "", back: str = "",
+    summary: Summary, *, why: Answer | None = None, what_if: Answer | None = None, advice: Answer | None = None,
+    consumers: Answer | None = None, made_from: Provenance | None = None, title: str = "", back: str = "",
 ) -> str:  # fmt: skip
     """Build the HTML text of a report from small frames; pure."""
-    parts = sections(summary, what_if=what_if, consumers=consumers)
+    parts = sections(summary, why=why, what_if=what_if, advice=advice, consumers=consumers)
     parts += [made_of(made_from)] if made_from is not None else []
     return page(title or name_of(summary.source), lead=lead(summary), sections=parts, back=back)
