@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ticdc_lab.figures.figure import Figure, Settings, put
+from ticdc_lab.figures.figure import Figure, put
 
 
 def drawn_text(fig: Figure) -> str:
@@ -10,7 +10,7 @@ def drawn_text(fig: Figure) -> str:
     return str(fig.go().update_traces(meta=None).to_plotly_json())
 
 
-def after(fig: Figure, frame: Settings) -> Figure:
+def after(fig: Figure, frame: Nested) -> Figure:
     """The figure as a browser shows it when it has gone to a frame."""
     shown = Figure(fig)
     for trace, change in zip(shown.data, frame.data, strict=True):

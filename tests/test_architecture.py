@@ -23,6 +23,7 @@ PACKAGE = ROOT / "ticdc_lab"
 STEPS = (
     ("errors", "lazily", "engine"),
     ("events",),
+    ("settings",),
     ("facts",),
     ("codecs",),
     ("sources",),
@@ -73,7 +74,7 @@ TO_THE_DRIVER = {
     "sources/survey.py": "a row of counts for each table and partition",
     "answers/summary.py": "aggregates that are drawn",
     "audit/run.py": "findings, as many of each guarantee as were asked for, and the keys of their rows",
-    "log.py": "one moment, and how many rows a table has",
+    "log.py": "one moment, how many rows a table has, and a few counts of what images show",
     "engine/workers.py": "one row, to try the workers",
     "workload/generate.py": "one row a task: the file it wrote",
 }

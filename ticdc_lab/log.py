@@ -56,6 +56,9 @@ from ticdc_lab.facts.laggards import spans_of, values_of
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.facts.stalls import stall_causes
 from ticdc_lab.facts.watermarks import progress_of, rhythm_of, topics_of
+from ticdc_lab.settings import Settings
+from ticdc_lab.settings.detected import COUNTS, READ, of_counts
+from ticdc_lab.settings.detected import counted as counted_images
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.load import load
 from ticdc_lab.sources.provenance import Provenance, provenance
@@ -194,6 +197,10 @@ class Log:
     def contents(self) -> Answer:
         """What does it hold: rows of each table, events of each partition, DDL, and what could not be read."""
         return answers.contents(self.summary_of("facts"))
+
+    def settings(self) -> Answer:
+        """What was its changefeed set to: from options, its file and the bytes, with the evidence."""
+        return answers.settings(self.known_settings)
 
     def load(self) -> Answer:
         """Who carries the load: rows over time by partition and by table."""
@@ -743,6 +750,11 @@ class Log:
         self.change_log.require_commit_ts("what a consumer does")
         return self._once("excerpt", self._excerpt)
 
+    @property
+    def known_settings(self) -> Settings:
+        """What is known of its changefeed's settings: of the first messages, and of the images of all rows."""
+        return self._once("settings", self._settings)
+
     def timeline(self, table: str) -> TableTimeline:
         """A table (``schema.table``) at any moment."""
         self.change_log.require_commit_ts(f"the table {table} as of a moment")
@@ -801,6 +813,11 @@ class Log:
 
     def _rules(self) -> pd.DataFrame:
         return small(self.events.transform(infer_rules).orderBy("topic", "schema_name", "table_name"))
+
+    def _settings(self) -> Settings:
+        with self.change_log.reading():
+            counts = self.events.select(*READ).mapInArrow(counted_images, COUNTS).toArrow()
+        return self.change_log.settings | of_counts(counts, protocol=self.protocol)
 
     def _repeats(self) -> pd.DataFrame:
         own = self.events.where(F.col("commit_ts").isin(first_repeated(self.events, REPEATS)))

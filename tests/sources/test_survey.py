@@ -123,7 +123,9 @@ def lab(spark: SparkSession) -> Any:
 def test_the_command_prints_the_same(lab: Any, found: Found) -> None:
     """In words, and as JSON."""
     said = lab("survey", OPEN).stdout.splitlines()
-    assert said == [f"{OPEN}: {found.words}", *found.unknown, *found.advice]
+    shown = [line for line in said if line.startswith("  sink.")]
+    assert said == [f"{OPEN}: {found.words}", *found.unknown, *found.advice, *shown]
+    assert '  sink.protocol = "open-protocol" (shown: 256 messages that were looked at)' in shown
     told = json.loads(lab("survey", OPEN, "--json").stdout)
     assert told["tables"] == list(found.tables) == [row["table"] for row in told["by_table"]]
     assert told["answer"] == found.words and told["load_ms"] is None
@@ -133,7 +135,8 @@ def test_it_is_an_answer_with_the_commands_sentence(lab: Any, spark: SparkSessio
     """As every question: finding, frame, limits, details; the workbench says the same."""
     answer = ticdc_lab.survey(OPEN, spark=spark)
     assert (answer.name, answer.finding, answer.limits) == ("survey", found.words, found.unknown)
-    assert lab("survey", OPEN).stdout.splitlines() == [f"{OPEN}: {answer.finding}", *answer.limits, *answer.details]
+    said = lab("survey", OPEN).stdout.splitlines()
+    assert said[: -len(answer.frames["settings"])] == [f"{OPEN}: {answer.finding}", *answer.limits, *answer.details]
     assert list(answer.frame.columns) == ["table", "rows_seen"] and answer.frame["rows_seen"].sum() <= 4000
     assert answer.finding in answer._repr_html_() and answer.finding in str(answer)
     bar = SourceBar(lambda source: None, lambda sample: None)

@@ -307,7 +307,7 @@ def test_the_list_begins_where_data_lies(tmp_path: Path, monkeypatch: pytest.Mon
 def test_every_tab_has_words() -> None:
     """A title, and what is said while it is computed."""
     assert all(tab.title and tab.doing for tab in TABS.values())
-    assert len({tab.title for tab in TABS.values()}) == len(TABS) == 9
+    assert len({tab.title for tab in TABS.values()}) == len(TABS) == 10
 
 
 def test_two_workbenches_on_one_folder_keep_apart(spark: SparkSession, tmp_path: Path) -> None:

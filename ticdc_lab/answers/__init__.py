@@ -9,6 +9,7 @@ from ticdc_lab.answers.compared import compared, fidelity, not_compared, replaye
 from ticdc_lab.answers.consumers import consumers, not_ordered
 from ticdc_lab.answers.dispatching import moved, produced
 from ticdc_lab.answers.rows import messages, row, table, transaction
+from ticdc_lab.answers.settings import settings
 from ticdc_lab.answers.transactions import transactions
 from ticdc_lab.answers.watermarks import complete_to, stalls, watermarks
 from ticdc_lab.answers.what_if import not_measured, rules, what_if
@@ -36,6 +37,7 @@ __all__ = [
     "replayed",
     "row",
     "rules",
+    "settings",
     "stalls",
     "surveyed",
     "table",

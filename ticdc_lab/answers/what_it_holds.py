@@ -8,6 +8,7 @@ import pandas as pd
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
+from ticdc_lab.answers.settings import settings
 from ticdc_lab.answers.summary import HELD, Summary
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.figures.figure import Figure
@@ -26,9 +27,11 @@ def surveyed(found: Found) -> Answer:
         Of :func:`ticdc_lab.sources.survey.survey`.
     """
     seen = pd.DataFrame({"table": found.tables, "rows_seen": found.rows_seen})
+    shown = settings(found.log.settings)
+    wrong = tuple(shown.values["contradictions"])
     return Answer(
-        "survey", "What lies there, and how large is it?", found.words, {"by_table": seen}, found.unknown, found.advice,
-        found.facts(),
+        "survey", "What lies there, and how large is it?", found.words, {"by_table": seen, **shown.frames},
+        (*wrong, *found.unknown), found.advice, found.facts(),
     )  # fmt: skip
 
 

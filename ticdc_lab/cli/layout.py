@@ -9,8 +9,8 @@ import click
 COMMANDS = {
     "Start here": ("demo", "notebooks", "notebook", "open", "tso"),
     "Ask a log": (
-        "survey", "report", "watermarks", "why", "transactions", "audit", "fsck", "compare", "table", "dispatch",
-        "advise", "expand", "consumer",
+        "survey", "settings", "report", "watermarks", "why", "transactions", "audit", "fsck", "compare", "table",
+        "dispatch", "advise", "expand", "consumer",
     ),
     "Write, replay and follow logs": ("events", "produce", "consume", "ingest", "workload"),
     "Models of the cluster, and the DDL service": ("simulate", "pd", "ddl-service"),

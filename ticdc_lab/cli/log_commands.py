@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ticdc_lab.cli.common import (
+    FINDINGS,
     asked,
     decoded,
     facts_of,
@@ -27,6 +29,8 @@ from ticdc_lab.cli.layout import Moment
 from ticdc_lab.engine.running import shown
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ticdc_lab.answers import Answer
 
 _WATERMARKS = {
@@ -85,8 +89,39 @@ def survey(source: str, as_json: bool, **where: Any) -> None:
         return
     for sentence in (f"{source}: {answer.finding}", *answer.limits, *answer.details):
         click.echo(sentence)
+    _print_settings(answer.frames["settings"])
     if found.is_large:
         click.echo(f"  ticdc-lab report {source} {found.flags}")
+
+
+def _print_settings(rows: pd.DataFrame) -> None:
+    for row in rows.to_dict("records"):
+        click.echo(f"  {row['setting']} = {row['value']} ({row['how surely']}: {row['evidence']})")
+
+
+@main.command()
+@source_options
+@json_flag
+def settings(source: str, as_json: bool, **where: Any) -> None:
+    """What was the changefeed set to?
+
+    From options, from its file (--changefeed), and from the bytes: each setting with the evidence, with what depends on
+    it, and with what to give if it is wrong. Exit code 1: what was given contradicts the log.
+    """
+    with asked(source, where) as (spark, log):
+        with shown(spark, "settings"):
+            answer = log.settings()
+        if as_json:
+            print_answer(log, answer, as_json=True)
+        else:
+            for sentence in (answer.finding, *answer.details):
+                click.echo(sentence)
+            for row in answer.frame.to_dict("records"):
+                click.echo(f"{row['setting']} = {row['value']}")
+                click.echo(f"  known from: {row['known from']}, {row['how surely']}: {row['evidence']}")
+                click.echo(f"  decides: {row['what depends on it']}. If it is wrong: {row['if it is wrong']}")
+        if answer.values["contradictions"]:
+            sys.exit(FINDINGS)
 
 
 @main.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -139,10 +139,11 @@ _OPEN_PROTOCOL = (1).to_bytes(8, "big")
 
 @dataclass(frozen=True, slots=True)
 class Detected:
-    """What a sample says: the protocol, and whether its events carry a commit_ts."""
+    """What a sample says: the protocol, and whether its events carry a commit_ts; the first event of each message."""
 
     protocol: str
     has_commit_ts: bool
+    events: pa.Table | None = field(default=None, repr=False, compare=False)
 
 
 def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the source", known: Known = NOTHING) -> Detected:
@@ -190,7 +191,7 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
             hint="Name the protocol with --protocol if you know it; a Kafka topic may also hold what others wrote.",
         )
     read = None if decoded is None else decoded.filter(pc.is_null(decoded["error_class"]))
-    return Detected(best, read is None or not read.num_rows or _has_commit_ts(read))
+    return Detected(best, read is None or not read.num_rows or _has_commit_ts(read), read)
 
 
 def other_protocol(quarantined: pa.Table, *, protocol: str, known: Known = NOTHING) -> tuple[str, int] | None:

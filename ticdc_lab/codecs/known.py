@@ -8,6 +8,7 @@ from typing import Any
 
 from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.errors import SourceError
+from ticdc_lab.settings import UNKNOWN, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,8 @@ class Known:
         The folder (a path or a URL) that large messages were written to; None: their content is not looked for.
     bounds
         How much a message, and a batch of them, may become.
+    settings
+        What is known of the changefeed's settings.
     """
 
     schemas: Mapping[str, str] = field(default_factory=dict)
@@ -98,6 +101,7 @@ class Known:
     tables: Mapping[tuple[str, str, int], Mapping[str, Any]] = field(default_factory=dict)
     claim_check: str | None = field(default=None, repr=False)  # so may the URL of an object store
     bounds: Bounds = BOUNDS
+    settings: Settings = UNKNOWN
 
 
 NOTHING = Known()

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ticdc_lab.events.tso import tso_words
-from ticdc_lab.figures.figure import Figure, Scatter, Settings
+from ticdc_lab.figures.figure import Figure, Nested, Scatter
 from ticdc_lab.figures.lane_layout import APPLIED, BUFFERED, NEVER, THROWN, UNREAD, LaneScene, Order, scene
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import moving_frames, player_controls
@@ -80,11 +80,11 @@ def ticks(s: LaneScene, at_us: int) -> Sequence[Scatter]:
     out = []
     for mine, points in _tables(s):
         at, drawn = states[mine], copy(points)
-        drawn["marker"] = Settings(
+        drawn["marker"] = Nested(
             points["marker"],
             size=[sizes[a] for a in at],
             opacity=[_SHOWN[a] for a in at],
-            line=Settings(width=[widths[a] for a in at], color=points["marker"]["color"]),
+            line=Nested(width=[widths[a] for a in at], color=points["marker"]["color"]),
         )
         out.append(drawn)
     return out

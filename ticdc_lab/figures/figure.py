@@ -30,7 +30,7 @@ _WHOLE = {"meta", "template"}
 _PLAIN = {str, int, float, bool}
 
 
-class Settings(dict[str, Any]):
+class Nested(dict[str, Any]):
     """Nested settings whose names are attributes, too; what is not set is None, as in plotly's own objects."""
 
     __slots__ = ()
@@ -49,27 +49,27 @@ def plain(value: Any) -> Any:
     if type(value) in _PLAIN:  # most of them
         return value
     if isinstance(value, Mapping):
-        return Settings({k: plain(v) for k, v in value.items() if v is not None})
+        return Nested({k: plain(v) for k, v in value.items() if v is not None})
     if isinstance(value, list | tuple):
         return [plain(v) for v in value] if value and isinstance(value[0], Mapping) else value
     return value.to_numpy() if hasattr(value, "to_numpy") else value
 
 
-def put(target: Settings, settings: Mapping[str, Any]) -> None:
+def put(target: Nested, settings: Mapping[str, Any]) -> None:
     """Merge settings into others; a name with an underscore leads into what is nested, None takes away."""
     for name, value in settings.items():
         head, _, rest = (name, "", "") if name in _WITH_UNDERSCORE else name.partition("_")
         if rest:
-            put(target.setdefault(head, Settings()), {rest: value})
+            put(target.setdefault(head, Nested()), {rest: value})
         elif value is None:
             target.pop(head, None)
-        elif isinstance(value, Mapping) and isinstance(target.get(head), Settings) and head not in _WHOLE:
+        elif isinstance(value, Mapping) and isinstance(target.get(head), Nested) and head not in _WHOLE:
             put(target[head], value)
         else:
             target[head] = value if head == "template" else plain(value)  # a template is shared
 
 
-class Trace(Settings):
+class Trace(Nested):
     """What is drawn with one look: data, and how."""
 
     __slots__ = ()
@@ -99,9 +99,9 @@ class Icicle(Trace):
     """Nested boxes."""
 
 
-def frame(name: str, data: Iterable[Mapping[str, Any]], **settings: Any) -> Settings:
+def frame(name: str, data: Iterable[Mapping[str, Any]], **settings: Any) -> Nested:
     """One position of a slider: the traces that differ, and in ``layout`` what else does."""
-    made = Settings({"name": name, "data": [t if isinstance(t, Settings) else plain(t) for t in data]})
+    made = Nested({"name": name, "data": [t if isinstance(t, Nested) else plain(t) for t in data]})
     put(made, settings)
     return made
 
@@ -144,29 +144,29 @@ class Figure:
     """
 
     def __init__(
-        self, data: Figure | Settings | Iterable[Settings] = (), layout: Mapping[str, Any] | None = None,
+        self, data: Figure | Nested | Iterable[Nested] = (), layout: Mapping[str, Any] | None = None,
         *, grid: Mapping[tuple[int, int], GridPlace] | None = None,
     ) -> None:  # fmt: skip
         of = data if isinstance(data, Figure) else None
-        self.data: list[Settings]
+        self.data: list[Nested]
         if isinstance(data, Figure):
             self.data = [plain(trace) for trace in data.data]
         else:
-            traces = [data] if isinstance(data, Settings) else data
-            self.data = [t if isinstance(t, Settings) else plain(t) for t in traces]
-        self.layout = Settings()
+            traces = [data] if isinstance(data, Nested) else data
+            self.data = [t if isinstance(t, Nested) else plain(t) for t in traces]
+        self.layout = Nested()
         put(self.layout, layout if layout is not None else of.layout if of else {})
-        self.frames: list[Settings] = list(of.frames) if of else []
+        self.frames: list[Nested] = list(of.frames) if of else []
         self.grid: dict[tuple[int, int], GridPlace] = dict(grid or (of.grid if of else {}))
 
-    def add_trace(self, trace: Settings, row: int | None = None, col: int | None = None) -> Figure:
+    def add_trace(self, trace: Nested, row: int | None = None, col: int | None = None) -> Figure:
         """Draw one more, in a cell of the grid."""
         if row is not None and col is not None:
             trace["xaxis"], trace["yaxis"] = self.grid[row, col]
         self.data.append(trace)
         return self
 
-    def add_traces(self, traces: Iterable[Settings]) -> Figure:
+    def add_traces(self, traces: Iterable[Nested]) -> Figure:
         """Draw more."""
         self.data += traces
         return self
@@ -193,7 +193,7 @@ class Figure:
                 if row in (None, r) and col in (None, c)
             }
         for name in names:
-            put(self.layout.setdefault(name, Settings()), settings)
+            put(self.layout.setdefault(name, Nested()), settings)
         return self
 
     def add_annotation(self, **settings: Any) -> Figure:
@@ -211,7 +211,7 @@ class Figure:
         return self._add("shapes", settings)
 
     def _add(self, kind: str, settings: Mapping[str, Any]) -> Figure:
-        made = Settings()
+        made = Nested()
         put(made, settings)
         self.layout[kind] = [*(self.layout.get(kind) or ()), made]
         return self
@@ -376,7 +376,7 @@ def _shares(shares: Sequence[float], gap: float) -> list[tuple[float, float]]:
 
 def _set_axis(fig: Figure, letter: str, place: GridPlace, domain: list[float]) -> None:
     own, other = (place.x, place.y) if letter == "x" else (place.y, place.x)
-    fig.layout[f"{letter}axis{own[1:]}"] = Settings(anchor=other, domain=domain)
+    fig.layout[f"{letter}axis{own[1:]}"] = Nested(anchor=other, domain=domain)
 
 
 def _follow(fig: Figure, letter: str, place: GridPlace, first: GridPlace) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ticdc_lab.figures.figure import Figure, Scatter, Settings, frame
+from ticdc_lab.figures.figure import Figure, Nested, Scatter, frame
 from ticdc_lab.figures.queue_curves import STAGE_LOOK
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import player_controls
@@ -415,7 +415,7 @@ def _times(s: PipelineScene, most: int) -> list[int]:
     return sorted({s.times[int(k)] for k in chosen} | {fullest(s)})
 
 
-def _frames(s: PipelineScene, at_us: int, places: list[int], finding: str) -> list[Settings]:
+def _frames(s: PipelineScene, at_us: int, places: list[int], finding: str) -> list[Nested]:
     title = {"title": {"text": _title(s, at_us, finding)}}
     whole = frame(name=_name(at_us), data=moving(s, at_us), traces=places, layout=title)
     between = [

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ticdc_lab.figures.figure import Figure, Settings, frame
+from ticdc_lab.figures.figure import Figure, Nested, frame
 
 # Slider, play and pause below a figure that plays its frames without a kernel.
 
@@ -147,7 +147,7 @@ def _flat(layout: dict[str, object]) -> dict[str, object]:
     return out
 
 
-def moving_frames(figures: Mapping[str, Figure]) -> list[Settings]:
+def moving_frames(figures: Mapping[str, Figure]) -> list[Nested]:
     """Frames that show figures of the same traces: of each only what is not the same in all of them.
 
     Whatever one frame sets every other sets, too: a browser goes from any of them to any other.
@@ -156,19 +156,19 @@ def moving_frames(figures: Mapping[str, Figure]) -> list[Settings]:
     traces = zip(*(_different([fig.data[i] for fig in each]) for i in range(len(each[0].data))), strict=True)
     layouts = _different([_moving(fig) for fig in each])
     return [
-        frame(name, [Settings(trace, type=t.type) for trace, t in zip(data, each[0].data, strict=True)], layout=layout)
+        frame(name, [Nested(trace, type=t.type) for trace, t in zip(data, each[0].data, strict=True)], layout=layout)
         for name, data, layout in zip(figures, traces, layouts, strict=True)
     ]
 
 
-def _different(parts: Sequence[Settings]) -> list[Settings]:
+def _different(parts: Sequence[Nested]) -> list[Nested]:
     """Each without the settings in which all are alike."""
-    out = [Settings() for _ in parts]
+    out = [Nested() for _ in parts]
     for name in dict.fromkeys(name for part in parts for name in part):
         values = [part.get(name) for part in parts]
         if all(_is_alike(values[0], value) for value in values[1:]):
             continue
-        nested = [value for value in values if isinstance(value, Settings)]
+        nested = [value for value in values if isinstance(value, Nested)]
         if name != "meta" and len(nested) == len(values):
             values = list(_different(nested))
         for part, value in zip(out, values, strict=True):
@@ -185,12 +185,12 @@ def _is_alike(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def _moving(fig: Figure) -> Settings:
+def _moving(fig: Figure) -> Nested:
     """What of the layout differs from choice to choice; the theme and the size stay with the figure."""
     said = fig.layout
-    moving = Settings(title=Settings(text=said.title.text)) if said.title else Settings()
+    moving = Nested(title=Nested(text=said.title.text)) if said.title else Nested()
     moving |= {key: said[key] for key in ("annotations", "shapes") if said.get(key)}
     for axis in (name for name in said if name.startswith(("xaxis", "yaxis"))):
         if "range" in said[axis]:
-            moving[axis] = Settings({k: v for k, v in said[axis].items() if k in ("range", "dtick", "tickvals")})
+            moving[axis] = Nested({k: v for k, v in said[axis].items() if k in ("range", "dtick", "tickvals")})
     return moving

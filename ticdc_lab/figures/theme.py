@@ -13,7 +13,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal
 
-from ticdc_lab.figures.figure import Figure, Settings, plain
+from ticdc_lab.figures.figure import Figure, Nested, plain
 
 Theme = Literal["light", "dark"]
 
@@ -64,7 +64,7 @@ _INK = {
 
 
 @cache
-def template(theme: Theme = "light") -> Settings:
+def template(theme: Theme = "light") -> Nested:
     """The plotly template of a theme, which figures share; ``themed`` switches one."""
     paper, ink, lines, shade = _INK[theme]
     axis = {
@@ -76,7 +76,7 @@ def template(theme: Theme = "light") -> Settings:
     }
     bar = {"title": {"font": {"size": TEXT_PX}}}
     body, head = ({"fill": {"color": fill}, "line": {"color": lines}} for fill in (paper, shade))
-    told: Settings = plain(
+    told: Nested = plain(
         {
             "data": {
                 "table": [{"cells": body, "header": head}],

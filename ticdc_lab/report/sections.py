@@ -129,11 +129,12 @@ def lead(s: Summary) -> str:
 
 def sections(
     s: Summary, *, why: Answer | None = None, what_if: Answer | None = None, advice: Answer | None = None,
-    consumers: Answer | None = None,
+    consumers: Answer | None = None, settings: Answer | None = None,
 ) -> list[Section]:  # fmt: skip
     """All sections of a log; an answer that is None was not asked for."""
     return [
         _tables(contents(s)),
+        *([] if settings is None else [_section(settings, [_table(settings.frame, code=["setting", "value"])])]),
         _pictures(watermarks(s)),
         *([_said(why)] if why is not None else []),
         _transactions(transactions(s)),

@@ -78,17 +78,18 @@ def summary_and_page(
         with suppress(TiCDCLabError):  # a log without row changes, or commit_ts: the what-if says so
             advice = asked.advise()
         page = render(
-            summary, why=why, what_if=what_if, advice=advice, consumers=consumers, made_from=made_from, title=title,
-            back=back,
+            summary, why=why, what_if=what_if, advice=advice, consumers=consumers, settings=asked.settings(),
+            made_from=made_from, title=title, back=back,
         )  # fmt: skip
     return summary, page
 
 
 def render(
     summary: Summary, *, why: Answer | None = None, what_if: Answer | None = None, advice: Answer | None = None,
-    consumers: Answer | None = None, made_from: Provenance | None = None, title: str = "", back: str = "",
+    consumers: Answer | None = None, settings: Answer | None = None,
+    made_from: Provenance | None = None, title: str = "", back: str = "",
 ) -> str:  # fmt: skip
     """Build the HTML text of a report from small frames; pure."""
-    parts = sections(summary, why=why, what_if=what_if, advice=advice, consumers=consumers)
+    parts = sections(summary, why=why, what_if=what_if, advice=advice, consumers=consumers, settings=settings)
     parts += [made_of(made_from)] if made_from is not None else []
     return page(title or name_of(summary.source), lead=lead(summary), sections=parts, back=back)

@@ -46,6 +46,7 @@ from ticdc_lab.facts.limits import (
     lacking_between,
     limits_of,
 )
+from ticdc_lab.settings import Settings
 from ticdc_lab.sources import Source, local_path, parquet
 from ticdc_lab.sources.decoding import decoding
 from ticdc_lab.sources.parquet import StoredEvents
@@ -201,6 +202,11 @@ class ChangeLog:
         are read when this is first asked for; :meth:`materialise` learns them while it decodes.
         """
         return self._frame(images=True) if self._stored is None else self._stored
+
+    @property
+    def settings(self) -> Settings:
+        """What is known of the changefeed's settings, from options, its file, and the first messages."""
+        return self.known.settings
 
     @property
     def narrow(self) -> DataFrame | None:

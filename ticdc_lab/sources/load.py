@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ticdc_lab.codecs import detect
-from ticdc_lab.codecs.known import BOUNDS, Bounds
+from ticdc_lab.codecs.decode import Detected, decoder
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.known import BOUNDS, Bounds, Known
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
+from ticdc_lab.codecs.unpack import parts, unpacker
 from ticdc_lab.engine.workers import require_workers_once
 from ticdc_lab.errors import ProtocolError
+from ticdc_lab.events.schema import DECODED
+from ticdc_lab.settings import UNKNOWN, Setting, Settings
+from ticdc_lab.settings.detected import COUNTED, READ, counted, of_counts, of_messages
 from ticdc_lab.sources import open_source
 from ticdc_lab.sources.change_log import ChangeLog, Origin
 from ticdc_lab.sources.decoding import known_of, table_versions
+from ticdc_lab.sources.opening import Source
 
 SAMPLE = 256
 """Messages looked at to tell the protocol."""
@@ -31,6 +39,7 @@ def load(
     settings: StorageSettings = DEFAULTS,
     options: Mapping[str, str] | None = None,
     bounds: Bounds = BOUNDS,
+    changefeed: Settings = UNKNOWN,
 ) -> ChangeLog:
     """Load a recorded topic, one in Kafka, or a folder that TiCDC's storage sink wrote.
 
@@ -63,6 +72,8 @@ def load(
         ``kafka.sasl.jaas.config``, ``startingOffsets``. Their values are in no error's text.
     bounds
         How much a message may become before it goes to the quarantine as ``too-large``.
+    changefeed
+        What is known of the changefeed's settings: of its file, or options. What the bytes show is added.
 
     Returns
     -------
@@ -90,14 +101,38 @@ def load(
     """
     require_workers_once(spark)
     opened = open_source(spark, source, kind=source_kind, settings=settings, options=options, line=bounds.line)
-    known = known_of(schema_registry, claim_check, bounds)
+    known = replace(known_of(schema_registry, claim_check, bounds), settings=changefeed)
     told = opened.told or detect(opened.sample(SAMPLE), protocol=protocol, source=source, known=known)
     if opened.told and protocol not in ("auto", told.protocol):
         raise ProtocolError(f"{source}: expected {protocol}, found {told.protocol}.", hint="Leave --protocol auto.")
     if told.protocol == "simple":
         known = replace(known, tables=table_versions(opened, known))
     origin = Origin(source, protocol, source_kind, schema_registry, claim_check, settings, dict(options or {}))
+    seen = changefeed | _shown(opened, told, known)
     return ChangeLog(
-        opened.name, told.protocol, told.has_commit_ts, opened.messages, known=known, origin=origin,
-        left_out=opened.left_out, _source=opened,
+        opened.name, told.protocol, told.has_commit_ts, opened.messages, known=replace(known, settings=seen),
+        origin=origin, left_out=opened.left_out, _source=opened,
+    )  # fmt: skip
+
+
+def _shown(opened: Source, told: Detected, known: Known) -> tuple[Setting, ...]:
+    """Settings that the first messages show."""
+    protocol = told.protocol
+    if opened.told:  # a storage folder, which says so itself
+        return (Setting("sink.protocol", protocol, "bytes", "shown", "the folder's files"), *opened.shown)
+    sample = opened.sample(SAMPLE).combine_chunks()
+    plain = unpacker(protocol, replace(known, claim_check=None))
+    whole = [(part, as_it_was) for batch in sample.to_batches() for part, as_it_was in parts(plain, batch)]
+    read = [(part, as_it_was) for part, as_it_was in whole if isinstance(part, pa.RecordBatch)]
+    unpacked, packed = (pa.Table.from_batches([pair[i] for pair in read], sample.schema) for i in (0, 1))
+    events = told.events
+    if protocol == "simple":  # its rows need the versions of tables that were looked for meanwhile
+        decoded = decoder(protocol, known=known)(iter(sample.to_batches()))
+        events = pa.Table.from_batches(decoded, arrow_schema(DECODED))
+    batches = [] if events is None else events.select(READ).to_batches()
+    counts = pa.Table.from_batches(counted(iter(batches)), COUNTED)
+    among = f"row changes in the first {sample.num_rows:,} messages"
+    return (
+        *of_messages(packed, protocol=protocol, unpacked=unpacked),
+        *of_counts(counts, protocol=protocol, seen=among),
     )  # fmt: skip

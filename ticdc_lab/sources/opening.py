@@ -28,6 +28,7 @@ from ticdc_lab.errors import EngineError, SourceError
 from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import MESSAGES, as_messages
+from ticdc_lab.settings import Setting
 from ticdc_lab.sources import capture, kafka, parquet, pieces, storage
 from ticdc_lab.sources.overlaps import Overlaps, SharedStretch, Skips, overlaps_of, whole_runs
 from ticdc_lab.sources.places import (
@@ -72,6 +73,8 @@ class Source:
     """One of :data:`KINDS`."""
     measure: Callable[[], Size] = Size
     """How large it is, without reading it."""
+    shown: tuple[Setting, ...] = ()
+    """Settings of the changefeed that opening it showed."""
     left_out: tuple[str, ...] = ()
     """What lies in the folder and is not read, a sentence each."""
     line: int = BOUNDS.line

@@ -49,6 +49,7 @@ OF_A_LOG: Mapping[str, Callable[[Log, Mapping[str, Any]], Panel[Any]]] = Mapping
         "table": _table,
         "table-at": _tab("table"),
         "consumer": _tab("consumer"),
+        "settings": _tab("settings"),
     }
 )
 """From a log that was read, and what else ``made_from`` says, to a panel."""

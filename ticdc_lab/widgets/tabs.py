@@ -24,6 +24,7 @@ from ticdc_lab.widgets.drawing import Drawn
 from ticdc_lab.widgets.findings_panel import findings_panel
 from ticdc_lab.widgets.log_panel import log_panel, span_ms
 from ticdc_lab.widgets.panel import Panel
+from ticdc_lab.widgets.settings_panel import settings_panel
 from ticdc_lab.widgets.what_if_panel import what_if_panel
 
 _TABLE_NOTE = (
@@ -107,6 +108,10 @@ def _audit(log: Log) -> Panel[Any]:
     return findings_panel(log.findings, made_from=log.change_log.made_from)
 
 
+def _settings(log: Log) -> Panel[Any]:
+    return settings_panel(log.known_settings, made_from=log.change_log.made_from)
+
+
 def _consumer(log: Log) -> Panel[Any]:
     tables = log.browser.tables()
     if not tables:
@@ -140,6 +145,7 @@ TABS: Mapping[str, Tab] = MappingProxyType(
         "table": Tab("a table as of", "following the table's rows", table_at_panel),
         "consumer": Tab("consumer", "running a consumer over its beginning", _consumer, Log.consumers),
         "audit": Tab("audit", "checking every promise", _audit, partial(Log.audit, messages=False)),
+        "settings": Tab("settings", "counting what images show", _settings, Log.settings),
     }
 )  # fmt: skip
 """Name to tab, in their order."""

@@ -1,0 +1,101 @@
+"""Settings that bytes show: each with counts as evidence, and nothing where nothing shows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from conftest import golden
+from pyspark.sql import SparkSession
+
+from ticdc_lab.settings.detected import COUNTED, READ, counted, of_counts, of_messages
+from ticdc_lab.settings.setting import Settings
+from ticdc_lab.sources.load import load
+
+COLUMN = pa.struct([("name", pa.string()), ("value", pa.string()), ("is_key", pa.bool_())])
+TYPES = {"columns": pa.list_(COLUMN), "before": pa.list_(COLUMN), "start_ts": pa.int64(), "checksum": pa.int64()}
+ROW, KEY = [("id", "1", True), ("a", "2", False)], [("id", "1", True)]
+
+
+def events(*rows: tuple[str, Any, Any], **more: Any) -> pa.RecordBatch:
+    """Row changes: op, the image after and the one before."""
+    of: dict[str, list[Any]] = {n: [more.get(n)] * len(rows) for n in READ}
+    of |= {"kind": ["row"] * len(rows), "op": [r[0] for r in rows]}
+    for at, name in ((1, "columns"), (2, "before")):
+        of[name] = [None if r[at] is None else [dict(zip(COLUMN.names, c, strict=True)) for c in r[at]] for r in rows]
+    return pa.record_batch({n: pa.array(v, TYPES.get(n, pa.string())) for n, v in of.items()})
+
+
+def shown(*batches: pa.RecordBatch, protocol: str = "open-protocol") -> Settings:
+    """What images show."""
+    counts = pa.Table.from_batches(counted(iter(batches)), COUNTED)
+    return Settings(of_counts(counts, protocol=protocol))
+
+
+def test_images_show_which_are_left_out() -> None:
+    """Updates that name fewer columns before, deletes with their key alone; in parts as in one."""
+    rows = [("insert", ROW, None), ("update", ROW, KEY), ("delete", None, KEY)]
+    for batches in ([events(*rows)], [events(r) for r in rows]):
+        found = shown(*batches)
+        assert found.value("only-output-updated-columns") is True
+        assert found.value("delete-only-output-handle-key-columns") is True
+        assert found.value("sink.open.output-old-value") is True
+        assert "1 of 1 updates" in found.get("only-output-updated-columns").evidence  # type: ignore[union-attr]
+
+
+def test_a_delete_with_more_than_its_key_shows_that_it_is_whole() -> None:
+    """One is enough; that all updates name every column shows something from the eighth on."""
+    found = shown(events(("insert", ROW, None), ("delete", None, ROW), ("delete", None, KEY)))
+    assert found.value("delete-only-output-handle-key-columns") is False
+    assert "only-output-updated-columns" not in shown(events(("update", ROW, ROW)))
+    many = shown(events(*[("update", ROW, ROW)] * 8)).get("only-output-updated-columns")
+    assert many is not None and (many.value, many.sure) == (False, "likely")
+
+
+def test_updates_without_an_image_before_show_that_old_values_are_off() -> None:
+    """By the protocol's own setting; so does a change of which nothing shows whether it inserts or updates."""
+    assert shown(events(("update", ROW, None)), protocol="debezium").value("sink.debezium.output-old-value") is False
+    unknown = shown(events(("insert", ROW, None), incomplete="op-unknown"), protocol="avro")
+    assert unknown.value("avro-include-before-value") is False
+    assert not shown(events(("insert", ROW, None))).known, "inserts have none anyway"
+
+
+def test_large_messages_and_logs_without_images_show_nothing() -> None:
+    """A row with its key alone is no update without its columns; a log decoded without images is not judged."""
+    assert not shown(events(("update", KEY, None), ("delete", None, KEY), incomplete="handle-key-only")).known
+    assert not shown(events(("update", None, None), ("insert", None, None))).known
+
+
+def test_the_form_of_messages_shows_the_codec() -> None:
+    """What was compressed is seen beside what it holds."""
+    value = b'{"database":"d","isDdl":false,"_tidb":{"commitTs":1,"onlyHandleKey":true}}'
+    raw = pa.table({"key": pa.array([None, None], pa.binary()), "value": [b"\x04\x22\x4d\x18..", value]})
+    found = Settings(
+        of_messages(raw, protocol="canal-json", unpacked=raw.set_column(1, "value", pa.array([value] * 2)))
+    )
+    assert found.value("enable-tidb-extension") is True
+    large = "sink.kafka-config.large-message-handle.large-message-handle-"
+    assert found.value(f"{large}compression") == "lz4" and found.value(f"{large}option") == "handle-key-only"
+    assert "1 of 2 messages" in found.get(f"{large}compression").evidence  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("log", "name", "value"),
+    [
+        ("messages_canal-json_small.jsonl.gz", "enable-tidb-extension", False),
+        ("extra/messages_canal-json-snappy_small.jsonl.gz", "enable-tidb-extension", True),
+        ("extra/messages_canal-json-claimcheck_small.jsonl.gz", "large-message-handle.large-message-handle-option",
+         "claim-check"),
+        ("extra/messages_debezium-noschema_small.jsonl.gz", "debezium-disable-schema", True),
+        ("messages_simple-avro_small.jsonl.gz", "encoding-format", "avro"),
+        ("extra/messages_simple-snappy_small.jsonl.gz", "time-zone", "Etc/UTC"),
+        ("messages_open-protocol-deletehk_small.jsonl.gz", "delete-only-output-handle-key-columns", True),
+        ("messages_open-protocol-updatedonly-batch1_small.jsonl.gz", "only-output-updated-columns", True),
+    ],
+)  # fmt: skip
+def test_the_real_encoders_settings_are_detected(spark: SparkSession, log: str, name: str, value: object) -> None:
+    """In the first messages, before anything is read."""
+    known = load(spark, str(golden(log))).settings
+    full = name if name in known else f"sink.kafka-config.{name}"
+    assert known.value(full) == value

@@ -1,0 +1,35 @@
+"""What a changefeed was set to, as a table that people can check."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ticdc_lab.answers.answer import Answer
+from ticdc_lab.figures.theme import count
+from ticdc_lab.settings import Settings
+
+COLUMNS = ("setting", "value", "known from", "how surely", "evidence", "what depends on it", "if it is wrong")
+"""Columns of the table."""
+
+_FROM = {"option": "from options", "file": "from the changefeed's file", "bytes": "from the log's bytes"}
+
+
+def settings(known: Settings) -> Answer:
+    """Each setting that is known: its value, where from, how surely, what depends on it, what to give if it is wrong.
+
+    What contradicts the bytes comes first.
+    """
+    rows = pd.DataFrame(known.rows(), columns=COLUMNS)
+    read = [s for s in known if s.bearing == "read"]
+    places = [(sum(s.source == place for s in read), words) for place, words in _FROM.items()]
+    some = ", ".join(f"{n} {words}" for n, words in places if n)
+    finding = f"{count(len(read), 'setting')} of the changefeed {'is' if len(read) == 1 else 'are'} known: {some}."
+    wrong = [c.words for c in known.contradictions]
+    if wrong:
+        finding = (
+            f"{count(len(wrong), 'setting')} contradict{'s' if len(wrong) == 1 else ''} the log. {wrong[0]} {finding}"
+        )
+    return Answer(
+        "settings", "What was its changefeed set to?", finding, {"settings": rows}, (), wrong[1:],
+        {"contradictions": wrong},
+    )  # fmt: skip

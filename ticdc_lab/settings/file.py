@@ -1,0 +1,256 @@
+"""A changefeed's file as settings: TOML, the JSON that ``cdc cli changefeed query`` prints, or that of the open API.
+
+Every key is checked, nested ones too: TiCDC's command line refuses a file with a key that it does not know.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from ticdc_lab.errors import DispatchError
+from ticdc_lab.errors.bounded import parse_toml, read_bounded
+from ticdc_lab.settings.keys import FROM_URI, KEYS, TABLES, nearest
+from ticdc_lab.settings.setting import Setting, Settings
+
+_JSON_NAMES: Mapping[str, str] = {
+    "sink.file-index-width": "sink.file-index-digit",
+    "sink.mysql-config.max-multi-update-row-count": "sink.mysql-config.max-multi-update-row",
+    "sink.pulsar-config.tls-certificate-path": "sink.pulsar-config.tls-key-file-path",
+    "sink.pulsar-config.tls-private-key-path": "sink.pulsar-config.tls-certificate-file",
+}
+"""Keys that the JSON calls otherwise than TOML does."""
+
+_BESIDE = frozenset({
+    "upstream-id", "namespace", "keyspace", "id", "changefeed-id", "sink-uri", "create-time", "start-ts", "target-ts",
+    "admin-job-type", "config", "replica-config", "state", "error", "creator-version", "resolved-ts", "checkpoint-ts",
+    "checkpoint-time", "checkpoint-tso", "task-status", "gid", "maintainer-addr", "info", "status", "engine",
+    "sort-engine", "sort-dir", "opts", "history", "sync-point-enabled", "sync-point-interval", "epoch", "warning",
+    "is-new-architecture", "last-synced-ts", "last-error", "last-warning", "count", "taskStatus", "taskPositions",
+})  # fmt: skip
+"""What stands beside the settings in the JSON of a changefeed."""
+
+_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "bool": ((bool,), "bool"),
+    "int": ((int,), "int"),
+    "number": ((int, float), "number"),
+    "text": ((str,), "str"),
+    "texts": ((list,), "list"),
+    "ints": ((list,), "list"),
+    "tables": ((list,), "list"),
+    "duration": ((str, int), "str"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChangefeedFile:
+    """A changefeed's settings as its file has them.
+
+    Attributes
+    ----------
+    name
+        Of the file, for people.
+    config
+        Its tables, with TOML's names; every key is known.
+    sink_uri
+        The sink-uri, from the file or given beside it.
+    settings
+        The same, one :class:`~ticdc_lab.settings.setting.Setting` a key; the sink-uri's parameters win.
+    """
+
+    name: str
+    config: Mapping[str, Any]
+    sink_uri: str | None
+    settings: Settings
+
+    @property
+    def uri(self) -> Mapping[str, str]:
+        """The parameters of the sink-uri; empty without one."""
+        query = urlsplit(self.sink_uri).query if self.sink_uri else ""
+        return {k: v[-1] for k, v in parse_qs(query).items()}
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Keys of it that cannot be used here, a sentence each."""
+        return tuple(f"{s.name} is refused: {KEYS[s.name].depends}." for s in self.settings.known
+                     if KEYS[s.name].bearing == "refused")  # fmt: skip
+
+
+def read_file(path: str | Path, *, sink_uri: str | None = None) -> ChangefeedFile:
+    """Read the settings of a changefeed.
+
+    Parameters
+    ----------
+    path
+        TOML, as ``cdc cli changefeed create --config`` takes it, or JSON, as ``cdc cli changefeed query`` prints and
+        the open API (v2) gives and takes it.
+    sink_uri
+        What ``--sink-uri`` was; wins over the file as in TiCDC.
+
+    Raises
+    ------
+    DispatchError
+        The file cannot be read, is neither, or has a key that TiCDC does not know or a value of another type.
+    """
+    try:
+        text = read_bounded(path)
+    except (OSError, UnicodeDecodeError) as e:
+        raise DispatchError(f"The changefeed file {path} cannot be read: {getattr(e, 'strerror', None) or e}.") from e
+    except ValueError as e:
+        raise DispatchError(f"The changefeed file {path} cannot be read: {e}.") from e
+    return parse_file(text, name=str(path), sink_uri=sink_uri)
+
+
+def parse_file(text: str, *, name: str, sink_uri: str | None = None) -> ChangefeedFile:
+    r"""As :func:`read_file`, from the text of a file.
+
+    Examples
+    --------
+    >>> parse_file('[sink.csv]\ndelimiter = ";"', name="c.toml").settings.value("csv.delimiter")
+    ';'
+    """
+    is_json = text.lstrip().startswith("{")
+    try:
+        found = json.loads(text) if is_json else parse_toml(text)
+    except (ValueError, RecursionError) as e:
+        what = "JSON" if is_json else "TOML"
+        raise DispatchError(f"The changefeed file {name} is no {what}: {e}.") from e
+    uri: Any = found.get("sink_uri") if is_json else found.pop("sink-uri", None)
+    config = _of_json(found, name) if is_json else found
+    if is_json and uri is None:
+        uri = found.get("sink-uri", (found.get("info") or {}).get("sink-uri"))
+    uri = sink_uri or (uri if isinstance(uri, str) else None)
+    _check(config, name)
+    evidence = f"file {name}"
+    settings = Settings(tuple(Setting(n, v, "file", "given", evidence) for n, v in _leaves(config, "")))
+    return ChangefeedFile(name, config, uri, settings | _of_uri(uri))
+
+
+def _of_json(found: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The settings in a JSON document, with TOML's names and without what is null."""
+    if isinstance(found.get("items"), list) or not isinstance(found, Mapping):
+        raise DispatchError(
+            f"{name} lists changefeeds; expected one changefeed.",
+            hint="cdc cli changefeed query --changefeed-id ID > changefeed.json",
+        )
+    info = found.get("info")
+    inner: Mapping[str, Any] = info if isinstance(info, Mapping) else found
+    config = next((inner[k] for k in ("config", "replica_config") if isinstance(inner.get(k), Mapping)), None)
+    if config is None and {"state", "checkpoint_ts", "checkpoint_tso", "status"} & {*found}:
+        raise DispatchError(
+            f"{name} has no settings of the changefeed: it is the short form.",
+            hint="Query it without --simple: cdc cli changefeed query --changefeed-id ID > changefeed.json",
+        )
+    if config is not None and (strange := [k for k in inner if k.replace("_", "-") not in _BESIDE]):
+        raise DispatchError(_unknown(name, [(k, nearest(k, _BESIDE)) for k in strange]))
+    translated = _kebab(found if config is None else config, "")
+    assert isinstance(translated, dict)
+    return translated
+
+
+def _kebab(value: Any, path: str) -> Any:
+    if isinstance(value, Mapping):
+        out = {}
+        for key, inner in value.items():
+            here = f"{path}.{key.replace('_', '-')}".lstrip(".")
+            here = _JSON_NAMES.get(here, here)
+            if inner is not None:
+                out[here.rpartition(".")[2]] = _kebab(inner, here)
+        return out
+    return [_kebab(v, path) for v in value] if isinstance(value, list) else value
+
+
+def _check(config: Mapping[str, Any], name: str) -> None:
+    """Raise unless TiCDC knows every key, and takes its value."""
+    unknown: list[tuple[str, str | None]] = []
+    for path, value in _entries(config, ""):
+        if path in TABLES and path not in KEYS:
+            if not isinstance(value, Mapping):
+                raise DispatchError(f"In {name} expected a table [{path}]; found {value!r}.")
+        elif path not in KEYS:
+            parent = path.rpartition(".")[0]
+            near = nearest(path.rpartition(".")[2], [k.rpartition(".")[2] for k in (*KEYS, *TABLES)
+                                                     if k.rpartition(".")[0] == parent])  # fmt: skip
+            elsewhere = next((k for k in KEYS if k.rpartition(".")[2] == path.rpartition(".")[2]), None)
+            unknown.append((path, near or elsewhere or nearest(path, KEYS)))
+        else:
+            _check_kind(path, value, name)
+    if unknown:
+        raise DispatchError(_unknown(name, unknown), hint="Correct the file; TiCDC's command line refuses it, too.")
+
+
+def _unknown(name: str, unknown: list[tuple[str, str | None]]) -> str:
+    said = [f"{k} (the nearest is {near})" if near else k for k, near in unknown]
+    return f"In {name} TiCDC knows no key {', '.join(said)}."
+
+
+def _check_kind(path: str, value: Any, name: str) -> None:
+    kind, key = KEYS[path].kind, path.rpartition(".")[2]
+    types, word = _KINDS[kind]
+    if kind == "tables" and not (isinstance(value, list) and all(isinstance(v, Mapping) for v in value)):
+        raise DispatchError(f"In {name} expected {key} = [{{matcher = [..], ..}}, ..]; found {value!r}.")
+    if not isinstance(value, types) or (isinstance(value, bool) and kind != "bool"):
+        raise DispatchError(f"In {name} expected {key} to be of type {word}; found {value!r}.")
+    inner = {"texts": (str, "texts"), "ints": (int, "whole numbers")}.get(kind)
+    if inner is not None and isinstance(value, list) and not all(isinstance(v, inner[0]) for v in value):
+        raise DispatchError(f"In {name} expected {inner[1]} in {key}; found {value!r}.")
+
+
+def _entries(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    """Every key at every depth with its path, those of unknown tables without their content."""
+    for key, inner in value.items():
+        here = f"{path}.{key}".lstrip(".")
+        yield here, inner
+        tables: list[Any] = inner if isinstance(inner, list) and here in TABLES else [inner]
+        for table in tables:
+            if isinstance(table, Mapping) and here in TABLES:
+                yield from _entries(table, here)
+
+
+def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    """Settings of a checked file; a list of tables is one."""
+    for key, inner in value.items():
+        here = f"{path}.{key}".lstrip(".")
+        if isinstance(inner, Mapping):
+            yield from _leaves(inner, here)
+        else:
+            yield here, tuple(inner) if isinstance(inner, list) else inner
+
+
+def _of_uri(uri: str | None) -> list[Setting]:
+    if not uri:
+        return []
+    given = {k: v[-1] for k, v in parse_qs(urlsplit(uri).query).items()}
+    found = []
+    for parameter, name in FROM_URI.items():
+        if (text := given.get(parameter)) is not None:
+            found.append(Setting(name, value_of(name, text, said=f"{parameter}={text!r} in the sink-uri"), "file",
+                                 "given", f"{parameter} of the sink-uri"))  # fmt: skip
+    return found
+
+
+def value_of(name: str, text: str, *, said: str = "") -> Any:
+    """The value of a setting from a text, as in a sink-uri or behind ``--option``.
+
+    Raises
+    ------
+    DispatchError
+        The text is no value of its type.
+    """
+    kind = KEYS[name].kind
+    if kind == "bool" and text.lower() in ("true", "false", "1", "0", "t", "f"):  # as Go's ParseBool
+        return text.lower() in ("true", "1", "t")
+    if kind == "int" and text.isascii() and text.isdigit():
+        return int(text)
+    if kind in ("text", "duration"):
+        return text
+    if kind == "texts":
+        return tuple(text.split(","))
+    raise DispatchError(
+        f"[CDC:ErrSinkInvalidConfig]{said or f'{name}={text!r}'}: expected "
+        f"{ {'bool': 'true or false', 'int': 'a whole number'}.get(kind, 'a changefeed file') }."
+    )

@@ -1,0 +1,205 @@
+"""What a changefeed was set to: a value for each setting, where it is known from, and how surely.
+
+A setting is known from an option (somebody gave it), from a changefeed file, or from the log's own bytes. Everything
+that depends on one asks :class:`Settings`; nothing is passed by hand beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ticdc_lab.errors import ContractError
+from ticdc_lab.errors.redaction import HIDDEN, is_secret
+from ticdc_lab.settings.keys import KEYS, full_name
+
+Source = Literal["option", "file", "bytes"]
+Surety = Literal["given", "shown", "likely", "guessed"]
+"""``given``: somebody set it. ``shown``: the bytes allow no other value. ``likely``: they fit another value too, which
+would need a coincidence. ``guessed``: too few bytes to decide."""
+
+Value = bool | int | str | tuple[Any, ...] | Mapping[str, Any] | None
+
+_RANK = {"option": 0, ("bytes", "shown"): 1, "file": 2, ("bytes", "likely"): 3, ("bytes", "guessed"): 4}
+"""Which of several values of one setting is used. What the bytes show cannot be otherwise, whatever a file has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of a changefeed.
+
+    Attributes
+    ----------
+    name
+        Its path in the changefeed file, such as ``sink.csv.binary-encoding-method``; one of
+        :data:`ticdc_lab.settings.keys.KEYS`.
+    value
+        As TOML has it.
+    source
+        Where it is known from.
+    sure
+        How surely.
+    evidence
+        What shows it: the name of the file or option, or what was seen in the bytes, with counts.
+    """
+
+    name: str
+    value: Value
+    source: Source
+    sure: Surety = "given"
+    evidence: str = ""
+
+    @property
+    def bearing(self) -> str:
+        """``read`` if an answer depends on it, else ``none`` or ``refused``."""
+        return KEYS[self.name].bearing
+
+    @property
+    def depends(self) -> str:
+        """What depends on it."""
+        return KEYS[self.name].depends
+
+    @property
+    def give(self) -> str:
+        """What to give if the value is wrong."""
+        return KEYS[self.name].give
+
+    @property
+    def text(self) -> str:
+        """The value as TOML writes it; a secret is hidden."""
+        return HIDDEN if is_secret(self.name) else _toml(self.value)
+
+    @property
+    def _rank(self) -> int:
+        return _RANK.get(self.source, _RANK.get((self.source, self.sure), 5))
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """A value that was given, and bytes that show another one."""
+
+    given: Setting
+    shown: Setting
+
+    @property
+    def words(self) -> str:
+        """One sentence."""
+        g, s = self.given, self.shown
+        at = f" ({g.evidence})" if g.evidence else ""
+        used = "the bytes count" if g.source == "file" and s.sure == "shown" else f"the {g.source} counts"
+        return f"The {g.source}{at} sets {g.name} = {g.text}, but the log shows {s.text}: {s.evidence}; {used}."
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is known of a changefeed's settings.
+
+    Attributes
+    ----------
+    known
+        Every setting from every place, so one may be there several times.
+
+    Examples
+    --------
+    >>> s = Settings((Setting("sink.protocol", "csv", "file"),))
+    >>> s.value("sink.protocol"), s.value("sink.csv.delimiter"), s.value("sink.csv.delimiter", default=",")
+    ('csv', None, ',')
+    """
+
+    known: tuple[Setting, ...] = ()
+
+    def get(self, name: str) -> Setting | None:
+        """The setting that counts: an option, else what the bytes show, else the file, else what is likely."""
+        name = full_name(name)
+        return min((s for s in self.known if s.name == name), key=lambda s: s._rank, default=None)
+
+    def value(self, name: str, default: Any = None) -> Any:
+        """Its value, or ``default`` where nothing is known of it."""
+        found = self.get(name)
+        return default if found is None else found.value
+
+    def given(self, name: str) -> Setting | None:
+        """The setting as somebody gave it; what only the bytes show is left out."""
+        found = self.get(name)
+        if found is None or found.source != "bytes":
+            return found
+        return Settings(tuple(s for s in self.known if s.source != "bytes")).get(name)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether anything is known of it."""
+        return isinstance(name, str) and self.get(name) is not None
+
+    def __iter__(self) -> Iterator[Setting]:
+        """The settings that count, in the order of :data:`~ticdc_lab.settings.keys.KEYS`."""
+        names = {s.name for s in self.known}
+        return iter([found for name in KEYS if name in names and (found := self.get(name)) is not None])
+
+    def __len__(self) -> int:
+        """How many different settings are known."""
+        return len({s.name for s in self.known})
+
+    def __or__(self, other: Settings | Iterable[Setting]) -> Settings:
+        """Both; the same setting from the same place is the other's."""
+        more = tuple(other.known if isinstance(other, Settings) else other)
+        replaced = {(s.name, s.source) for s in more}
+        return Settings((*[s for s in self.known if (s.name, s.source) not in replaced], *more))
+
+    def with_option(self, name: str, value: Value, *, evidence: str = "") -> Settings:
+        """The same with a value that somebody gave; it wins over file and bytes."""
+        return self | [Setting(require_name(name), value, "option", "given", evidence or f"--option {name}")]
+
+    @property
+    def contradictions(self) -> tuple[Contradiction, ...]:
+        """What was given and the bytes show otherwise."""
+        found = []
+        for name in KEYS:
+            mine = [s for s in self.known if s.name == name]
+            bytes_ = [s for s in mine if s.source == "bytes" and s.sure in ("shown", "likely")]
+            found += [
+                Contradiction(g, b)
+                for g in mine
+                for b in bytes_
+                if g.source != "bytes" and g.value != b.value
+            ]  # fmt: skip
+        return tuple(found)
+
+    def rows(self) -> list[dict[str, str]]:
+        """The table that people read: setting, value, how known, what depends on it, what to give if it is wrong."""
+        return [
+            {
+                "setting": s.name, "value": s.text, "known from": s.source, "how surely": s.sure,
+                "evidence": s.evidence, "what depends on it": s.depends, "if it is wrong": s.give,
+            }
+            for s in self
+            if s.bearing == "read"
+        ]  # fmt: skip
+
+
+UNKNOWN = Settings()
+"""Nothing is known."""
+
+
+def require_name(name: str) -> str:
+    """The full name of a setting; a :class:`ContractError` that suggests the nearest where there is none."""
+    found = full_name(name)
+    if found not in KEYS:
+        from ticdc_lab.settings.keys import nearest
+
+        near = nearest(name, KEYS)
+        raise ContractError(
+            f"TiCDC has no setting {name!r}.", hint=f"The nearest is {near}." if near else "See docs/settings.md."
+        )
+    return found
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\r", "\\r").replace("\n", "\\n") + '"'
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return "none" if value is None else str(value)
