@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ticdc_lab.figures.figure import Figure, put
+from ticdc_lab.figures.figure import Figure, Nested, put
 
 
 def drawn_text(fig: Figure) -> str:
