@@ -99,31 +99,40 @@ def _print(replayed: Replayed, lines: int) -> None:
 
 
 @pd.command()
-@click.option("--stores", required=True, help="What `pd-ctl store` printed.")
-@click.option("--regions", required=True, help="What `pd-ctl region` printed; a million regions take half a minute.")
-@click.option("--config", help="What `pd-ctl config show all` printed; default: PD's defaults.")
+@click.option("--from", "folders", multiple=True, metavar="FOLDER", help="Folder or tar of what pd-ctl printed.")
+@click.option("--stores", help="What `pd-ctl store` printed.")
+@click.option("--regions", help="What `region` or `region scan` printed; a million regions take half a minute.")
+@click.option("--config", help="What `config show all` printed; default: the defaults of the stores' version.")
 @click.option(
-    "--rules", help="What `pd-ctl config placement-rules show` printed; default: the rule that follows from --config."
+    "--rules", multiple=True, help="What `config placement-rules show`, `rule-group show` or `rule-bundle` printed."
 )
+@click.option("--also", multiple=True, help="Other output: operator show, scheduler show, hot read, store limit, ..")
 @click.option("--region", type=int, help="The id of one region: explain it with all reasons.")
 @click.option("--lines", type=click.IntRange(0), default=20, show_default=True, help="Reasons shown; 0 for all.")
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @json_flag
 @guarded
 def explain(
-    stores: str, regions: str, config: str | None, rules: str | None, region: int | None, lines: int, as_json: bool
-) -> None:
-    """Say what PD would do with a cluster now, and why.
+    folders: tuple[str, ...], stores: str | None, regions: str | None, config: str | None, rules: tuple[str, ...],
+    also: tuple[str, ...], region: int | None, lines: int, as_json: bool,
+) -> None:  # fmt: skip
+    r"""Explain what PD would do with a cluster now, and why.
 
-    Without --region: what the checkers do with each kind of region, and one round of both balance schedulers.
+    Give a folder or a tar with --from, or files. Each file of --from, --rules and --also is recognised by what it
+    contains, whatever its name. The first line names what is missing.
+
+    \b
+    ticdc-lab pd explain --from pd-ctl-output/
+    ticdc-lab pd explain --stores stores.json --regions regions.json --config config.json
+
+    Without --region: what the checkers do with each kind of region, and one round of each scheduler.
     With --region: what each checker says of this region, and what the schedulers would do if they drew it.
 
     Where PD would do nothing, the reason is given.
     """
-    from ticdc_lab.simulate.pd.pd_ctl_json import from_pd_ctl
-
-    loaded = from_pd_ctl(stores, regions, config, rules)
+    loaded = _given(folders, stores, regions, config, (*rules, *also))
     told = _survey(loaded) if region is None else _region(loaded, region)
+    told = {"missing": loaded.first_line, **told, "notes": list(loaded.notes)}
     if as_json:
         print_json(told)
     else:
@@ -131,16 +140,32 @@ def explain(
     sys.exit(CLEAN)
 
 
+def _given(
+    folders: tuple[str, ...], stores: str | None, regions: str | None, config: str | None, more: tuple[str, ...]
+) -> Loaded:
+    from ticdc_lab.simulate.pd.pd_ctl_json import from_folder, from_pd_ctl
+
+    if folders:
+        return from_folder(*folders, *(f for f in (stores, regions, config) if f), *more)
+    if not stores or not regions:
+        lacks = "--stores" if not stores else "--regions"
+        raise click.UsageError(f"Give --from, or --stores and --regions: {lacks} is missing.")
+    return from_pd_ctl(stores, regions, config, None, *more)
+
+
 def _survey(loaded: Loaded) -> dict[str, Any]:
     from ticdc_lab.simulate.pd.forecast import forecast, in_words
     from ticdc_lab.simulate.pd.survey import survey
 
-    found = survey(loaded.cluster, loaded.regions)
+    found = survey(
+        loaded.cluster, loaded.regions, schedulers=loaded.schedulers, running=loaded.running, doubted=loaded.doubted
+    )
     outcomes = [o._asdict() for o in found.outcomes]
     how_long = forecast(loaded.cluster, loaded.regions, loaded.limits)
     return {
-        "sentence": found.sentence, "regions": found.regions, "outcomes": outcomes, "answers": _told(found.rounds),
+        "sentence": found.sentence, "regions": found.regions, "outcomes": outcomes,
         "forecast": [_finite(f._asdict()) | {"sentence": s} for f, s in zip(how_long, in_words(how_long), strict=True)],
+        "answers": _told(found.rounds), "not_chosen": [n._asdict() for n in found.not_chosen],
     }  # fmt: skip
 
 
@@ -158,7 +183,13 @@ def _region(loaded: Loaded, region_id: int) -> dict[str, Any]:
     if place is None:
         raise click.BadParameter(f"no region {region_id} among {len(loaded.regions.id):,}", param_hint="--region")
     region = region_at(loaded.regions, place)
-    answers = answers_of(loaded.cluster, region, neighbours(loaded.regions, place))
+    if region_id in loaded.regions.busy:
+        runs = next(o.text for o in loaded.operators if o.region == region_id)
+        return {"sentence": f"region {region_id}: an operator runs: {runs}", "region": region_id, "answers": []}
+    if loaded.doubted is not None and loaded.doubted[place]:
+        words = f"region {region_id}: it is not judged, since its placement rules were not given: add --rules"
+        return {"sentence": words, "region": region_id, "answers": []}
+    answers = answers_of(loaded.cluster, region, neighbours(loaded.regions, place), running=loaded.running)
     return {"sentence": f"region {region_id}: {answers[0].sentence}", "region": region_id, "answers": _told(answers)}
 
 
@@ -174,6 +205,8 @@ def _told(answers: tuple[Opinion, ...]) -> list[dict[str, Any]]:
 
 
 def _print_explained(told: dict[str, Any], lines: int) -> None:
+    if told["missing"]:
+        click.echo(told["missing"])
     click.echo(told["sentence"])
     if told.get("outcomes"):
         click.echo("")
@@ -189,6 +222,13 @@ def _print_explained(told: dict[str, Any], lines: int) -> None:
             print_table([_rounded(r) for r in shown], "store", "test", "outcome", "value", "against", "why")
         if len(shown) < len(answer["rows"]):
             click.echo(f"{len(answer['rows']) - len(shown)} more: --lines 0 shows them all")
+    if told.get("not_chosen"):
+        click.echo("\nNot chosen, and why:")
+        print_table(told["not_chosen"][: lines or None], "who", "as_what", "times", "why", "example")
+        if lines and len(told["not_chosen"]) > lines:
+            click.echo(f"{len(told['not_chosen']) - lines} more: --lines 0 shows them all")
+    if told["notes"]:
+        click.echo("\n" + "\n".join(told["notes"]))
 
 
 def _rounded(row: dict[str, Any]) -> dict[str, Any]:

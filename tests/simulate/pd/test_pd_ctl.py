@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.simulate.pd import pd_ctl_json
+from ticdc_lab.simulate.pd import pd_ctl_files
 from ticdc_lab.simulate.pd.cluster import rules_of
 from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, from_pd_ctl
 from ticdc_lab.simulate.pd.regions import LEARNER, Peer, Region, of_regions, place_of, region_at
@@ -91,7 +91,7 @@ def test_heartbeats_are_also_told_as_times(tmp_path: Path) -> None:
 def test_a_region_keeps_its_peers_roles_and_troubles(tmp_path: Path) -> None:
     """Learners, witnesses, down and pending peers are those of the document; regions come in key order."""
     peers = [{"id": 5, "store_id": 1, "role_name": "Voter"}, {"id": 6, "store_id": 2, "role": 1, "is_witness": True}]
-    sick = region(2, 1, peers=peers, leader=peers[0], pending_peers=[peers[1]],
+    sick = region(2, 1, peers=peers, leader=peers[0], end_key="", pending_peers=[peers[1]],
                   down_peers=[{"down_seconds": 70, "peer": peers[1]}])  # fmt: skip
     loaded = load(tmp_path, [store(1), store(2)], {"count": 2, "regions": [sick, region(1, 2, 1)]})
     first, second = region_at(loaded.regions, 0), region_at(loaded.regions, 1)
@@ -125,9 +125,9 @@ def test_every_form_of_a_list_is_read_whatever_the_chunks(
     }.get(form, json.dumps({"count": 39, "regions": regions, "more": {"regions": [1]}}))
     path = tmp_path / "regions.json"
     path.write_bytes(gzip.compress(text.encode()) if form == "gzip" else text.encode())
-    monkeypatch.setattr(pd_ctl_json, "CHUNK", chunk)
-    monkeypatch.setattr(pd_ctl_json, "_HEAD", 64)
-    found = [r for batch in pd_ctl_json.batches(path, "regions") for r in batch]
+    monkeypatch.setattr(pd_ctl_files, "CHUNK", chunk)
+    monkeypatch.setattr(pd_ctl_files, "_HEAD", 64)
+    found = [r for batch in pd_ctl_files.batches(path, "regions") for r in batch]
     assert found == regions
 
 
@@ -170,12 +170,12 @@ def test_rules_come_in_the_order_in_which_they_hold(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stores", "regions", "says"),
     [
-        ("[{}]", "[]", "stores: expected stores as pd-ctl prints them"),
+        ("[{}]", "[]", "a store without an id: expected stores as pd-ctl prints them"),
         ("{", "[]", "expected JSON"),
         ('{"stores": 3}', "[]", 'expected a list of objects under "stores"'),
         (None, "[]", "expected one region or more"),
         (None, '{"regions": null}', "expected one region or more"),
-        (None, '{"regions": [{"id": 1}]}', "expected regions with id, start_key"),
+        (None, '{"regions": [{"id": 1}]}', "region 1: expected regions with id, start_key"),
         (None, '{"regions": [{"id": 1', "expected complete objects"),
         (None, '{"regions": [{"id" 1}]}', "expected JSON objects"),
     ],

@@ -38,6 +38,7 @@ class Config:
     max_merge_region_keys: int = 540_000
     split_merge_interval_s: float = 3600.0
     enable_one_way_merge: bool = False
+    enable_cross_table_merge: bool = True
     enable_remove_down_replica: bool = True
     enable_replace_offline_replica: bool = True
     enable_make_up_replica: bool = True
@@ -45,6 +46,7 @@ class Config:
     enable_location_replacement: bool = True
     reject_leader: tuple[tuple[str, str], ...] = ()
     hot_region_cache_hits_threshold: int = 3
+    halt_scheduling: bool = False
 
 
 OTHER_NAMES = {

@@ -117,6 +117,8 @@ def _unfit(cluster: Cluster, region: Region, neighbour: Region | None, beside: N
         return "a label of one of the two forbids merging"
     if max(region.start_key, neighbour.start_key) in beside.borders:
         return "a rule for labels ends between the two"
+    if not cluster.config.enable_cross_table_merge and table_of(region.start_key) != table_of(neighbour.start_key):
+        return "it is of another table, and enable-cross-table-merge is false"
     if _crosses_rule(cluster, region, neighbour):
         return "a placement rule ends between the two"
     if _leaving(cluster, region, neighbour):
@@ -124,6 +126,15 @@ def _unfit(cluster: Cluster, region: Region, neighbour: Region | None, beside: N
     if not is_healthy(neighbour):
         return "one of its peers is down or pending"
     return "" if is_replicated(cluster, neighbour) else "it has not the peers it should have"
+
+
+def table_of(key: str) -> str:
+    """Give the id of the table that a region's first key, as pd-ctl prints it, belongs to; "" for no table's.
+
+    Keys are encoded in groups of eight bytes with a ninth after each; a table's begins with ``t`` and eight bytes.
+    """
+    plain = key[:16] + key[18:20]
+    return plain[2:18].upper() if len(plain) == 18 and plain[:2] == "74" else ""
 
 
 def _crosses_rule(cluster: Cluster, region: Region, neighbour: Region) -> bool:

@@ -1,32 +1,68 @@
-"""A user's own cluster, from what pd-ctl printed about it: stores, regions, settings and placement rules.
+"""A user's own cluster, from what pd-ctl printed about it, and what is missing or unread there.
 
 Lists too long to hold as objects are read batch by batch.
 """
 
 from __future__ import annotations
 
-import gzip
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
-from ticdc_lab.simulate.pd.config import Config, field_of
-from ticdc_lab.simulate.pd.forecast import Limits, PerMinute
-from ticdc_lab.simulate.pd.regions import RegionColumns
-from ticdc_lab.simulate.pd.rules import Constraint, Rule, in_order
+from ticdc_lab.simulate.pd.forecast import Limits
+from ticdc_lab.simulate.pd.operators import Kind
+from ticdc_lab.simulate.pd.pd_ctl_files import (
+    COMMANDS,
+    CONFIG,
+    HISTOGRAM,
+    HOT,
+    HOT_STORES,
+    LIMITS,
+    OPERATORS,
+    REGIONS,
+    RULES,
+    SCHEDULERS,
+    STORES,
+    PrintedFile,
+    PrintedFiles,
+    batches,
+    document,
+    listed,
+    printed_files,
+    wrong,
+)
+from ticdc_lab.simulate.pd.pd_ctl_running import (
+    PdSchedulers,
+    ShownOperator,
+    default_schedulers,
+    hot_of,
+    influence_of,
+    operators_of,
+    paused_leaders,
+    running_by_kind,
+    schedulers_of,
+)
+from ticdc_lab.simulate.pd.pd_ctl_settings import (
+    NEWEST,
+    PlacementRules,
+    Version,
+    limits_of,
+    rules_of,
+    settings_of,
+    version_of,
+)
+from ticdc_lab.simulate.pd.regions import LEARNER, ROLES, Flags, RegionColumns
 from ticdc_lab.simulate.pd.stores import (
     DISCONNECTED_AFTER_S,
     NEVER_S,
@@ -35,262 +71,86 @@ from ticdc_lab.simulate.pd.stores import (
     REMOVING,
     SERVING,
     Store,
+    is_tikv,
     labelled,
 )
 
-CHUNK = 8 << 20
-"""Bytes read at a time."""
-
-_HEAD = 4096
-_ESCAPED = re.compile(rb"\\.", re.DOTALL)
-_OPEN, _CLOSE = (ord("{"), ord("[")), (ord("}"), ord("]"))
-_GZIP = b"\x1f\x8b"
-
-
-def wrong(path: Path, where: str, expected: str, found: object) -> SourceError:
-    """Give the error of a document of another form."""
-    text = found.decode(errors="replace") if isinstance(found, bytes) else repr(found)
-    hint = "Give the JSON that pd-ctl prints for store, region, config show all and config placement-rules show."
-    return SourceError(f"{path}: {where}: expected {expected}, found {text:.120}", hint=hint)
-
-
-def document(path: Path) -> Any:
-    """Read a whole document."""
-    with opened(path) as file:
-        data = file.read()
-    try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError as e:
-        raise wrong(path, f"character {e.pos}", "JSON", data[max(0, e.pos - 20) : e.pos + 20]) from e
-
-
-def listed(path: Path, key: str) -> list[Mapping[str, Any]]:
-    """Read the objects of a document: in a list under a key, or a list by itself."""
-    found = document(path)
-    inner = found.get(key) if isinstance(found, Mapping) else found
-    if not isinstance(inner, list) or not all(isinstance(i, Mapping) for i in inner):
-        raise wrong(path, key, f'a list of objects under "{key}"', inner)
-    return inner
-
-
-def opened(path: Path) -> IO[bytes]:
-    """Open a file, gzipped or not."""
-    try:
-        with path.open("rb") as file:
-            zipped = file.read(2) == _GZIP
-        return gzip.open(path, "rb") if zipped else path.open("rb")  # type: ignore[return-value]
-    except OSError as e:
-        raise SourceError(f"{path}: cannot be read: {e.strerror}", hint="Give a file that pd-ctl wrote.") from e
-
-
-def batches(path: Path, key: str) -> Iterator[list[dict[str, Any]]]:
-    """Read the objects of a list under a key, or one a line, a few thousand at a time.
-
-    Parameters
-    ----------
-    path
-        ``{"count": .., KEY: [{..}, ..]}``, ``[{..}, ..]`` or objects one after the other.
-    key
-        The name of the list.
-    """
-    with opened(path) as file:
-        rest = file.read(_HEAD)
-        start = re.search(rb'"%s"\s*:\s*' % key.encode(), rest)
-        rest = rest[start.end() :] if start else rest
-        if rest.startswith(b"null"):
-            return
-        rest = rest.lstrip().removeprefix(b"[")
-        over = False
-        while not over:
-            more = file.read(CHUNK)
-            rest += more
-            end, over = _complete(rest)
-            yield _decoded(path, rest[:end])
-            rest = rest[end:]
-            if not more and not over:
-                if rest.strip(b" \t\r\n,]"):
-                    raise wrong(path, "end of the file", "complete objects", rest[:60])
-                return
-
-
-def _complete(text: bytes) -> tuple[int, bool]:
-    """Give where the last complete object ends, and whether the list is over there."""
-    plain = np.frombuffer(_ESCAPED.sub(b"xx", text) if b"\\" in text else text, dtype=np.uint8)
-    outside = (np.cumsum(plain == ord('"')) & 1) == 0
-    opening = ((plain == _OPEN[0]) | (plain == _OPEN[1])) & outside
-    closing = ((plain == _CLOSE[0]) | (plain == _CLOSE[1])) & outside
-    depth = np.cumsum(opening.astype(np.int8) - closing.astype(np.int8), dtype=np.int32)
-    past = np.flatnonzero(depth < 0)
-    last = int(past[0]) if len(past) else len(plain)
-    ends = np.flatnonzero(closing[:last] & (depth[:last] == 0))
-    return (int(ends[-1]) + 1 if len(ends) else 0), bool(len(past))
-
-
-def _decoded(path: Path, text: bytes) -> list[dict[str, Any]]:
-    joined = text.strip(b" \t\r\n,")
-    if not joined:
-        return []
-    try:
-        return _loaded(joined)
-    except orjson.JSONDecodeError as e:
-        raise wrong(path, "a list", "JSON objects", joined[max(0, e.pos - 20) : e.pos + 40]) from e
-
-
-def _loaded(joined: bytes) -> list[dict[str, Any]]:
-    try:
-        found: list[dict[str, Any]] = orjson.loads(b"[" + joined + b"]")
-    except orjson.JSONDecodeError:
-        found = [orjson.loads(line) for line in joined.splitlines() if line.strip()]
-    return found
-
-
-_GROUPS = ("schedule", "replication")
-_UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|us|µs|ns|m|s)")
-_KEYS_PER_MIB = 10_000
-
-
-def settings_of(path: Path | None) -> Config:
-    """Read settings; those that are not told, and all where there is no file, have PD's defaults."""
-    if path is None:
-        return Config()
-    told = document(path)
-    if not isinstance(told, Mapping):
-        raise wrong(path, "config", "an object", told)
-    found: dict[str, Any] = {}
-    known = {f.name: f.default for f in fields(Config)}
-    for key, value in _settings(told):
-        name = field_of(key)
-        if name in known and name != "reject_leader":
-            try:
-                found[name] = _as(known[name], value)
-            except (TypeError, ValueError) as e:
-                raise wrong(path, key, f"a value such as {known[name]!r}", value) from e
-    if found.get("max_merge_region_keys") == 0 and "max_merge_region_size" in found:
-        found["max_merge_region_keys"] = found["max_merge_region_size"] * _KEYS_PER_MIB
-    return Config(**found, reject_leader=_rejecting(told))
-
-
-def _settings(told: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Give settings by their names, whether they are in groups or not."""
-    for group in _GROUPS:
-        inner = told.get(group)
-        if isinstance(inner, Mapping):
-            yield from inner.items()
-    yield from ((k, v) for k, v in told.items() if not isinstance(v, Mapping | list))
-
-
-def _as(default: object, value: Any) -> object:
-    """Read a setting in the form of its default: PD prints some booleans and lists as text, durations as 30m0s."""
-    if isinstance(default, bool):
-        return value if isinstance(value, bool) else _flag(value)
-    if isinstance(default, tuple):
-        parts = value.split(",") if isinstance(value, str) else value
-        return tuple(p.strip() for p in parts if p.strip())
-    if isinstance(default, float):
-        return _seconds(value) if isinstance(value, str) else float(value)
-    return int(value) if isinstance(default, int) else str(value)
-
-
-def _flag(value: object) -> bool:
-    if value not in ("true", "false"):
-        raise ValueError(value)
-    return value == "true"
-
-
-def _seconds(text: str) -> float:
-    parts = _DURATION.findall(text)
-    if not parts or "".join(n + u for n, u in parts) != text:
-        return float(text)
-    return sum(float(n) * _UNITS_S[u] for n, u in parts)
-
-
-def _rejecting(told: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    properties = told.get("label-property") or {}
-    listed_ = properties.get("reject-leader", ()) if isinstance(properties, Mapping) else ()
-    return tuple((p["key"], p["value"]) for p in listed_)
-
-
-def limits_of(path: Path | None) -> Mapping[int, PerMinute]:
-    """Read the store limits, by store; none where there is no file."""
-    told = document(path) if path is not None else {}
-    schedule = told.get("schedule") if isinstance(told, Mapping) else None
-    limits = (schedule if isinstance(schedule, Mapping) else told).get("store-limit") or {}
-    try:
-        return {int(i): PerMinute(float(v["add-peer"]), float(v["remove-peer"])) for i, v in limits.items()}
-    except (AttributeError, KeyError, TypeError, ValueError) as e:
-        raise wrong(Path(str(path)), "store-limit", "add-peer and remove-peer of each store", limits) from e
-
-
-def rules_of(path: Path | None) -> tuple[Rule, ...]:
-    """Read placement rules in the order in which PD applies them; none where there is no file."""
-    if path is None:
-        return ()
-    told = listed(path, "rules")
-    try:
-        return in_order(_rule(r) for r in told)
-    except (AttributeError, KeyError, TypeError) as e:
-        raise wrong(path, "rules", "placement rules with role and count", told[:1]) from e
-
-
-def _rule(told: Mapping[str, Any]) -> Rule:
-    constraints = tuple(
-        Constraint(c["key"], c["op"], tuple(c.get("values") or ())) for c in told.get("label_constraints") or ()
-    )
-    return Rule(
-        told["role"], told["count"], constraints, tuple(told.get("location_labels") or ()),
-        told.get("isolation_level", ""), told.get("is_witness", False), told.get("id", ""),
-        told.get("start_key", ""), told.get("end_key", ""), told.get("group_id", "pd"), told.get("index", 0),
-        told.get("override", False),
-    )  # fmt: skip
-
-
 _NODE_STATES = (PREPARING, SERVING, REMOVING, REMOVED)
 _BY_NAME = {"Up": SERVING, "Offline": REMOVING, "Tombstone": REMOVED, "Disconnected": SERVING, "Down": SERVING}
-_UNITS = {"": 1, **{unit: 1 << 10 * n for n, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB", "PiB"))}}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?(?:e\+?\d+)?)\s*([KMGTP]?i?B?)")
+_UNITS = {"": 1, **{unit: 1 << 10 * n for n, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))}}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?(?:e\+?\d+)?)\s*([KMGTPE]?i?B?)")
 _SECOND_NS = 1e9
 
 
-def stores_of(path: Path, max_store_down_time_s: float) -> list[Store]:
+def stores_of(files: Sequence[PrintedFile], max_store_down_time_s: float) -> list[Store]:
     """Read stores.
 
     The age of a heartbeat is counted from the latest heartbeat of any store, since the document does not say when it
     was printed; a store shown as Disconnected or Down is silent for as long as that means at least.
     """
-    told = listed(path, "stores")
-    try:
-        heard = [_heartbeat_ns(s["store"], s.get("status", {})) for s in told]
+    found: list[Store] = []
+    for file in files:
+        told = listed(file, "stores")
+        heard = [_read_store(file, s, _heard) for s in told]
         latest = max(heard, default=0)
         ages = [(latest - h) / _SECOND_NS if h else NEVER_S for h in heard]
-        return [_store(s, age, max_store_down_time_s) for s, age in zip(told, ages, strict=True)]
-    except (AttributeError, KeyError, TypeError, ValueError) as e:
-        raise wrong(path, "stores", f"stores as pd-ctl prints them ({e})", told[:1]) from e
+        found += [
+            _read_store(file, s, lambda s, age=age: _store(s, age, max_store_down_time_s))
+            for s, age in zip(told, ages, strict=True)
+        ]
+    return list({s.id: s for s in found}.values())
+
+
+def _read_store(file: PrintedFile, told: Mapping[str, Any], read: Any) -> Any:
+    """Read a store; one that is of another form is named itself."""
+    try:
+        return read(told)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
+        meta = told.get("store")
+        name = f"store {meta.get('id')}" if isinstance(meta, Mapping) else "a store without an id"
+        why = f"no {e}" if isinstance(e, KeyError) else str(e)
+        raise wrong(file, name, f"stores as pd-ctl prints them ({why})", told) from e
+
+
+def _heard(told: Mapping[str, Any]) -> int:
+    return _heartbeat_ns(told["store"], told.get("status") or {})
 
 
 def _store(told: Mapping[str, Any], age_s: float, max_down_s: float) -> Store:
-    meta, status = told["store"], told.get("status", {})
-    shown = meta.get("state_name", "Up")
+    meta, status = told["store"], {k: v for k, v in (told.get("status") or {}).items() if v is not None}
+    shown = meta.get("state_name") or "Up"
     least = {"Disconnected": DISCONNECTED_AFTER_S + 1, "Down": max_down_s + 1}.get(shown, 0.0)
     leaders, regions = status.get("leader_count", 0), status.get("region_count", 0)
     capacity, available = _bytes(status.get("capacity", 0)), _bytes(status.get("available", 0))
     return Store(
-        meta["id"], state=_state(meta, shown), heartbeat_age_s=max(age_s, least),
+        int(meta["id"]), state=_state(meta, shown), heartbeat_age_s=max(age_s, least),
         labels=_labels(meta.get("labels") or ()), capacity=capacity, available=available,
         used=_bytes(status["used_size"]) if "used_size" in status else capacity - available, region_count=regions,
         region_size=status.get("region_size", 0), leader_count=leaders, leader_size=status.get("leader_size", 0),
         leader_weight=status.get("leader_weight", 1), region_weight=status.get("region_weight", 1),
         busy=status.get("is_busy", False), sending_snapshots=status.get("sending_snap_count", 0),
         receiving_snapshots=status.get("receiving_snap_count", 0) + status.get("applying_snap_count", 0),
-        physically_destroyed=meta.get("physically_destroyed", False), witness_count=status.get("witness_count", 0),
+        leader_in_paused=status.get("pause_leader_transfer_in", False),
+        leader_out_paused=status.get("pause_leader_transfer_out", False),
+        physically_destroyed=bool(meta.get("physically_destroyed")), witness_count=status.get("witness_count", 0),
+        slow_score=float(status.get("slow_score", 1)),
     )  # fmt: skip
+
+
+_PREPARES_SINCE: Version = (6, 0)
+"""Stores have a node state from here on; 0, which is Preparing, is not printed."""
 
 
 def _state(meta: Mapping[str, Any], shown: str) -> str:
     """Give the node state; where it is not told, what the shown state means."""
     node = meta.get("node_state")
+    if isinstance(node, str) and node.lower() in _NODE_STATES:
+        return node.lower()
     if isinstance(node, int) and (node or shown not in _BY_NAME):
         return _NODE_STATES[node]
+    version = version_of(str(meta.get("version") or ""))
+    if shown == "Up" and "node_state" not in meta and _PREPARES_SINCE <= version < NEWEST:
+        return PREPARING
     return _BY_NAME[shown]
 
 
@@ -322,11 +182,11 @@ def _bytes(value: object) -> float:
 _ROLE_BY_NAME = {"Voter": 0, "Learner": 1, "IncomingVoter": 2, "DemotingVoter": 3}
 
 
-def regions_of(path: Path) -> RegionColumns:
-    """Read regions, in the order of their start keys."""
-    parts = [_part(path, batch) for batch in batches(path, "regions") if batch]
+def regions_of(files: Sequence[PrintedFile]) -> RegionColumns:
+    """Read regions, in the order of their start keys; one that is printed twice counts once."""
+    parts = [_part(file, batch) for file in files for batch in batches(file, "regions") if batch]
     if not parts:
-        raise wrong(path, "regions", "one region or more", "none")
+        raise wrong(files[0], "regions", "one region or more", "none")
     return _joined(parts)
 
 
@@ -340,46 +200,53 @@ class _Part(NamedTuple):
     end_key: pa.Array
 
 
-def _part(path: Path, batch: Sequence[Mapping[str, Any]]) -> _Part:
+_BROKEN = (AttributeError, KeyError, TypeError, ValueError, OverflowError, pa.ArrowException)
+
+
+def _part(file: PrintedFile, batch: Sequence[Mapping[str, Any]]) -> _Part:
     try:
         return _read(batch)
-    except (AttributeError, KeyError, TypeError, ValueError, pa.ArrowException) as e:
+    except _BROKEN as e:
         found = next((r for r in batch if not _is_region(r)), batch[0])
-        raise wrong(path, "regions", "regions with id, start_key, end_key, peers and leader", found) from e
+        name = f"region {found['id']}" if isinstance(found, Mapping) and "id" in found else "a region without an id"
+        raise wrong(file, name, "regions with id, start_key, end_key, peers and leader", found) from e
 
 
 def _is_region(r: object) -> bool:
     try:
         return bool(_read([r])) if isinstance(r, Mapping) else False
-    except (AttributeError, KeyError, TypeError, ValueError, pa.ArrowException):
+    except _BROKEN:
         return False
 
 
 def _read(batch: Sequence[Mapping[str, Any]]) -> _Part:
-    peers = [p for r in batch for p in r["peers"]]
-    down = {(r["id"], d["peer"]["id"]): d.get("down_seconds", 0) for r in batch for d in r.get("down_peers") or ()}
+    held = [r["peers"] or () for r in batch]
+    peers = [p for some in held for p in some]
+    down = {(r["id"], d["peer"]["id"]): d.get("down_seconds") or 0 for r in batch for d in r.get("down_peers") or ()}
     pending = {(r["id"], p["id"]) for r in batch for p in r.get("pending_peers") or ()}
-    ids = [(r["id"], p["id"]) for r in batch for p in r["peers"]] if down or pending else []
+    ids = [(r["id"], p["id"]) for r, some in zip(batch, held, strict=True) for p in some] if down or pending else []
     no = np.zeros(len(peers), dtype=np.bool_)
     return _Part(
         {
             "id": np.array([r["id"] for r in batch], dtype=np.int64),
-            "leader": np.array([(r.get("leader") or {}).get("store_id", 0) for r in batch], dtype=np.int64),
-            "size": np.array([r.get("approximate_size", 0) for r in batch], dtype=np.float64),
-            "keys": np.array([r.get("approximate_keys", 0) for r in batch], dtype=np.int64),
+            "leader": np.array([(r.get("leader") or {}).get("store_id") or 0 for r in batch], dtype=np.int64),
+            "size": np.array([r.get("approximate_size") or 0 for r in batch], dtype=np.float64),
+            "keys": np.array([r.get("approximate_keys") or 0 for r in batch], dtype=np.int64),
             "down_s": _longest(batch, down),
+            "read": np.array([r.get("read_bytes") or 0 for r in batch], dtype=np.float64),
+            "write": np.array([r.get("written_bytes") or 0 for r in batch], dtype=np.float64),
         },
         {
             "store": np.array([p["store_id"] for p in peers], dtype=np.int64),
             "peer_id": np.array([p["id"] for p in peers], dtype=np.int64),
             "role": np.array([_role(p) for p in peers], dtype=np.int8),
-            "witness": np.array([p.get("is_witness", False) for p in peers], dtype=np.bool_),
+            "witness": np.array([p.get("is_witness") or False for p in peers], dtype=np.bool_),
             "down": np.array([i in down for i in ids], dtype=np.bool_) if down else no,
             "pending": np.array([i in pending for i in ids], dtype=np.bool_) if pending else no,
         },
-        np.array([len(r["peers"]) for r in batch], dtype=np.int64),
-        pa.array([r["start_key"] for r in batch], pa.large_string()),
-        pa.array([r["end_key"] for r in batch], pa.large_string()),
+        np.array([len(some) for some in held], dtype=np.int64),
+        pa.array([r["start_key"] or "" for r in batch], pa.large_string()),
+        pa.array([r["end_key"] or "" for r in batch], pa.large_string()),
     )  # fmt: skip
 
 
@@ -394,16 +261,20 @@ def _role(peer: Mapping[str, Any]) -> int:
     role = peer.get("role")
     if isinstance(role, int):
         return role
-    return _ROLE_BY_NAME[peer.get("role_name", "Learner" if peer.get("is_learner") else "Voter")]
+    return _ROLE_BY_NAME[role or peer.get("role_name") or ("Learner" if peer.get("is_learner") else "Voter")]
 
 
 def _joined(parts: Sequence[_Part]) -> RegionColumns:
-    start = pa.chunked_array([p.start_key for p in parts])
+    start = pc.ascii_upper(pa.chunked_array([p.start_key for p in parts]))
     order = np.asarray(pc.sort_indices(start))
+    ids = np.concatenate([p.regions["id"] for p in parts])
+    once = np.zeros(len(ids), dtype=np.bool_)
+    once[np.unique(ids, return_index=True)[1]] = True
+    order = order[once[order]]
     regions = {name: np.concatenate([p.regions[name] for p in parts])[order] for name in parts[0].regions}
     counts = np.concatenate([p.counts for p in parts])
     flat = {name: np.concatenate([p.peers[name] for p in parts]) for name in parts[0].peers}
-    mask = np.arange(int(counts.max()))[None, :] < counts[:, None]
+    mask = np.arange(max(1, int(counts.max())))[None, :] < counts[:, None]
     stores = np.unique(np.concatenate([flat["store"], regions["leader"][regions["leader"] > 0]]))
 
     def slots(values: NDArray[Any], fill: int = 0) -> Any:
@@ -417,26 +288,72 @@ def _joined(parts: Sequence[_Part]) -> RegionColumns:
         peers=slots(np.searchsorted(stores, flat["store"]).astype(np.int32), -1), peer_id=slots(flat["peer_id"]),
         role=slots(flat["role"]), witness=slots(flat["witness"]), down=slots(flat["down"]),
         pending=slots(flat["pending"]), down_s=regions["down_s"], size=regions["size"], keys=regions["keys"],
-        start_key=_taken(start, order), end_key=_taken(pa.chunked_array([p.end_key for p in parts]), order),
+        start_key=_taken(start, order),
+        end_key=_taken(pc.ascii_upper(pa.chunked_array([p.end_key for p in parts])), order),
+        read=regions["read"], write=regions["write"],
     )  # fmt: skip
 
 
 def _taken(column: pa.ChunkedArray, order: NDArray[np.int64]) -> pa.ChunkedArray:
-    in_order = bool((order[1:] > order[:-1]).all())
+    in_order = len(order) == len(column) and bool((order[1:] > order[:-1]).all())
     return column if in_order else column.take(pa.array(order))
 
 
+class Missing(NamedTuple):
+    """Something that was not given: what, how to get it, and what is assumed instead."""
+
+    what: str
+    command: str
+    assumed: str
+
+    @property
+    def sentence(self) -> str:
+        """What is missing in a few words."""
+        return f"{self.what} (give `{self.command}`); {self.assumed}"
+
+
 class Loaded(NamedTuple):
-    """A cluster and its regions, in key order; store limits by store, where they were told."""
+    """A cluster and its regions, in key order, with what runs in PD.
+
+    Attributes
+    ----------
+    limits
+        Store limits by store, where they were told.
+    missing
+        What was not given although answers depend on it.
+    notes
+        What was assumed, mapped from an older version, or not read.
+    doubted
+        Marks the regions whose rules are not known, None where all are.
+    schedulers, operators, running
+        PD's schedulers, its running operators, and how many of each limit's kind.
+    expected
+        How many regions the stores count.
+    whole
+        Whether the regions cover all keys.
+    """
 
     cluster: Cluster
     regions: RegionColumns
     limits: Limits = MappingProxyType({})
+    missing: tuple[Missing, ...] = ()
+    notes: tuple[str, ...] = ()
+    doubted: Flags | None = None
+    schedulers: PdSchedulers = default_schedulers()
+    operators: tuple[ShownOperator, ...] = ()
+    running: Mapping[Kind, int] = MappingProxyType({})
+    expected: int = 0
+    whole: bool = True
+
+    @property
+    def first_line(self) -> str:
+        """What is missing, in one line; "" where nothing is."""
+        return "Missing: " + "; ".join(m.sentence for m in self.missing) if self.missing else ""
 
 
 def from_pd_ctl(
     stores_json: str | Path, regions_json: str | Path, config_json: str | Path | None = None,
-    rules_json: str | Path | None = None,
+    rules_json: str | Path | None = None, *more: str | Path,
 ) -> Loaded:  # fmt: skip
     """Load a cluster from what pd-ctl printed.
 
@@ -445,38 +362,211 @@ def from_pd_ctl(
     stores_json
         From ``pd-ctl store``, also gzipped.
     regions_json
-        From ``pd-ctl region``: a list, or a region a line. A million regions take about half a minute.
+        From ``pd-ctl region`` or ``region scan``. A million regions take about half a minute.
     config_json
-        From ``pd-ctl config show all``; PD's defaults without it.
+        From ``pd-ctl config show all``; the defaults of PD's version without it.
     rules_json
-        From ``pd-ctl config placement-rules show``; without it the rule that the settings make.
+        From ``pd-ctl config placement-rules show`` or ``rule-bundle get``; without it the rule that the settings make.
+    more
+        Files with anything else that pd-ctl prints, each recognised by what it contains.
 
     Returns
     -------
     Loaded
-        Keys are as printed, hexadecimal. What pd-ctl does not print is taken to be as in a quiet cluster: store limits
-        have room, no operator runs, no region is hot.
+        Keys are upper-case hexadecimal. Store limits are taken to have room.
 
     Raises
     ------
     SourceError
         A file cannot be read, or is of another form; the message says where, what was expected and what was found.
     """
-    config = settings_of(_path(config_json))
-    stores = stores_of(Path(stores_json), config.max_store_down_time_s)
-    regions = regions_of(Path(regions_json))
+    found = printed_files(more)
+    of = {kind: list(files) for kind, files in found.of.items()}
+    for kind, path in ((STORES, stores_json), (REGIONS, regions_json), (CONFIG, config_json), (RULES, rules_json)):
+        if path is not None:
+            of.setdefault(kind, []).insert(0, PrintedFile(Path(path)))
+    return loaded(PrintedFiles(of, found.unknown))
+
+
+def from_folder(*given: str | Path) -> Loaded:
+    """Load a cluster from folders, tars or files with what pd-ctl printed, each file recognised by what it contains.
+
+    Raises
+    ------
+    SourceError
+        No file has stores or none has regions, or one is of another form.
+    """
+    return loaded(printed_files(given))
+
+
+def loaded(files: PrintedFiles) -> Loaded:
+    """Load a cluster from files by what they contain."""
+    for kind in (STORES, REGIONS):
+        if not files.get(kind):
+            known = ", ".join(f"{len(f)} {k}" for k, f in sorted(files.of.items())) or "none"
+            hint = f"Save what `pd-ctl {COMMANDS[kind]}` prints and give it too."
+            raise SourceError(f"no file has {kind}; found: {known}, {len(files.unknown)} unknown", hint=hint)
+    config_file = files.get(CONFIG)[0] if files.get(CONFIG) else None
+    version = _version(files.get(STORES), config_file)
+    settings = settings_of(config_file, version)
+    config = settings.config
+    stores = stores_of(files.get(STORES), config.max_store_down_time_s)
+    regions = regions_of(files.get(REGIONS))
+    told = document(config_file) if config_file is not None else {}
+    schedulers = schedulers_of(told, files.get(SCHEDULERS))
+    operators, unread = operators_of(files.get(OPERATORS))
+    placed = rules_of(files.get(RULES))
     pending = _counted(regions, regions.pending)
-    stores = [s._replace(pending_peers=pending[s.id]) for s in stores]
-    cluster = cluster_of(config, stores, rules_of(_path(rules_json)))
+    paused = paused_leaders(schedulers, version)
+    evicted = {i for name in _EVICTING for i in schedulers.get(name).stores}
+    stores = [
+        s._replace(
+            pending_peers=pending[s.id], leader_in_paused=s.leader_in_paused or paused.get(s.id, _OPEN)[0],
+            leader_out_paused=s.leader_out_paused or paused.get(s.id, _OPEN)[1], evicted=s.id in evicted,
+        )
+        for s in stores
+    ]  # fmt: skip
+    limits: dict[int, Any] = {s.id: settings.limit for s in stores} if settings.limit is not None else {}
+    limits |= limits_of(config_file)
+    for file in files.get(LIMITS):
+        limits |= limits_of(file)
+    whole = _covers(regions)
+    led = int((regions.leader < 0).sum()) + sum(s.leader_count for s in stores)
+    expected = len(regions.id) if whole else max(led, len(regions.id))
+    cluster = cluster_of(config, stores, placed.rules)
+    on = _counted(regions, regions.peers >= 0)
+    average = int(regions.size.sum()) // len(regions.id)
+    if not whole and (peers := sum(s.region_count for s in stores)):
+        on, average = Counter({s.id: s.region_count for s in stores}), int(sum(s.region_size for s in stores) / peers)
+    sizes = dict(zip(regions.id.tolist(), regions.size.tolist(), strict=True)) if operators else {}
     cluster = cluster._replace(
-        regions_on=_counted(regions, regions.peers >= 0), region_count=len(regions.id),
-        average_region_size=int(regions.size.sum()) // len(regions.id),
+        regions_on=on, region_count=expected, average_region_size=average,
+        influence=influence_of(operators, sizes, average),
     )  # fmt: skip
-    return Loaded(cluster, regions, limits_of(_path(config_json)))
+    regions = regions._replace(
+        hot=hot_of(files.get(HOT), config.hot_region_cache_hits_threshold), busy=frozenset(o.region for o in operators)
+    )
+    doubted = _doubted(cluster, regions, files, placed)
+    notes = (
+        *settings.mapped, *(f"not read: setting {u}" for u in settings.unread), *_assumed(placed),
+        *(f"not read: operator {u}" for u in unread), *_unread(files),
+        *(f"not simulated: {name}, which {does}" for name, does in schedulers.others()),
+    )  # fmt: skip
+    missing = (
+        *_missing_regions(regions, expected, whole=whole),
+        *_missing_rules(cluster, regions, files, placed),
+        *_missing_runtime(files, schedulers),
+    )
+    return Loaded(
+        cluster, regions, limits, missing, notes, doubted, schedulers, operators, running_by_kind(operators), expected,
+        whole,
+    )  # fmt: skip
 
 
-def _path(given: str | Path | None) -> Path | None:
-    return None if given is None else Path(given)
+_OPEN = (False, False)
+_EVICTING = ("evict-slow-store-scheduler", "evict-slow-trend-scheduler", "evict-stopping-store-scheduler")
+
+
+def _version(stores: Sequence[PrintedFile], config: PrintedFile | None) -> Version:
+    """Give PD's version: what the settings say, else the oldest that a store states."""
+    told = document(config) if config is not None else {}
+    if isinstance(told, Mapping) and told.get("cluster-version"):
+        return version_of(str(told["cluster-version"]))
+    found = [version_of(str((s.get("store") or {}).get("version") or "")) for f in stores for s in listed(f, "stores")]
+    return min(found, default=NEWEST)
+
+
+def _covers(c: RegionColumns) -> bool:
+    """Whether regions cover all keys without a gap."""
+    return not _gaps(c) and c.start_key[0].as_py() == "" and c.end_key[-1].as_py() == ""
+
+
+def _gaps(c: RegionColumns) -> int:
+    ends, starts = c.end_key.slice(0, len(c.id) - 1), c.start_key.slice(1)
+    return int(np.count_nonzero(np.asarray(pc.not_equal(ends, starts)))) if len(c.id) > 1 else 0
+
+
+def _missing_regions(c: RegionColumns, expected: int, *, whole: bool) -> list[Missing]:
+    if whole:
+        return []
+    n, gaps = len(c.id), _gaps(c)
+    outside = (c.start_key[0].as_py() != "") + (c.end_key[-1].as_py() != "")
+    where = [f"{gaps} gaps between keys"] if gaps > 1 else ["a gap between keys"] if gaps else []
+    where += ["the keys at an end are not there"] if outside else []
+    of = f"{n:,} of {expected:,} regions are given" if expected > n else f"{n:,} given regions do not cover all keys"
+    assumed = "counts of regions are of those given, stores count for themselves"
+    return [Missing(f"{of}, {' and '.join(where)}", "region", assumed)]
+
+
+def _special(cluster: Cluster) -> list[Store]:
+    return [s for s in cluster.stores.values() if not is_tikv(s) and s.state != REMOVED]
+
+
+def _doubted(cluster: Cluster, c: RegionColumns, files: PrintedFiles, placed: PlacementRules) -> Flags | None:
+    """Mark the regions that rules place that were not given: what they lack or have too much is not known."""
+    if not cluster.config.placement_rules or files.get(RULES):
+        unknown = [g for g in placed.ungrouped if not g.startswith("TiDB_")]
+        if not unknown or not cluster.config.placement_rules:
+            return None
+        marks = np.zeros(len(c.id), dtype=np.bool_)
+        for r in (r for r in placed.rules if r.group in unknown):
+            after = np.asarray(pc.greater_equal(c.start_key, r.start_key))
+            before = np.asarray(pc.less(c.start_key, r.end_key)) if r.end_key else True
+            marks |= after & before
+        return marks
+    special = np.array([s in {x.id for x in _special(cluster)} for s in c.stores] + [False])
+    there = c.peers >= 0
+    learns = there & (c.role == ROLES.index(LEARNER)) & ~c.pending
+    marks = np.asarray((learns | special[c.peers]).any(axis=1), dtype=np.bool_)
+    return marks if marks.any() else None
+
+
+def _missing_rules(cluster: Cluster, c: RegionColumns, files: PrintedFiles, placed: PlacementRules) -> list[Missing]:
+    if not cluster.config.placement_rules:
+        return []
+    if files.get(RULES):
+        if not placed.ungrouped:
+            return []
+        some = ", ".join(placed.ungrouped[:3]) + (" .." if len(placed.ungrouped) > 3 else "")
+        tidb = all(g.startswith("TiDB_") for g in placed.ungrouped)
+        assumed = (
+            "index and override are assumed as TiDB writes them" if tidb
+            else "their regions are not judged, since the index and override of the group decide"
+        )  # fmt: skip
+        many = f"{len(placed.ungrouped)} rule groups" if len(placed.ungrouped) > 1 else "the rule group"
+        return [Missing(f"the bundle of {many} {some}", COMMANDS[RULES], assumed)]
+    special = _special(cluster)
+    learners = int(((c.role == ROLES.index(LEARNER)) & (c.peers >= 0) & ~c.pending).any(axis=1).sum())
+    if not special and not learners:
+        return []
+    why = [f"stores {', '.join(str(s.id) for s in special[:5])} have an engine label"] if special else []
+    why += [f"{learners:,} regions have learners"] if learners else []
+    assumed = "regions with peers there or learners are not judged, the others by max-replicas"
+    return [Missing(f"placement rules, although {' and '.join(why)}: add --rules", COMMANDS[RULES], assumed)]
+
+
+def _missing_runtime(files: PrintedFiles, schedulers: PdSchedulers) -> list[Missing]:
+    found = []
+    if not files.get(OPERATORS):
+        found.append(Missing("running operators", COMMANDS[OPERATORS], "none is assumed to run"))
+    if not schedulers.told:
+        found.append(Missing("schedulers", COMMANDS[SCHEDULERS], "PD's default ones are assumed"))
+    return found
+
+
+def _assumed(placed: PlacementRules) -> list[str]:
+    return [
+        f"assumed: rule group {name} has index {g.position} and override {str(g.override).lower()}"
+        for name, g in sorted(placed.assumed.items()) if name != "pd"
+    ]  # fmt: skip
+
+
+def _unread(files: PrintedFiles) -> list[str]:
+    idle = [(kind, f) for kind in (HOT_STORES, HISTOGRAM) for f in files.get(kind)]
+    found = [f"not read: {f.name} ({kind}: it decides nothing)" for kind, f in idle]
+    found += [f"not read: {f.name}, since {files.get(CONFIG)[0].name} has settings too" for f in files.get(CONFIG)[1:]]
+    found += [f"not read: {f.name}, which pd-ctl did not print" for f in files.unknown[:5]]
+    return found + ([f"not read: {len(files.unknown) - 5} more files"] if len(files.unknown) > 5 else [])
 
 
 def _counted(c: RegionColumns, which: np.typing.NDArray[np.bool_]) -> Counter[int]:

@@ -104,7 +104,9 @@ class RegionColumns(NamedTuple):
     """Regions in key order, an array each; peers are a row of slots.
 
     ``stores`` gives the ids that ``peers`` and ``leader`` are positions in, -1 for none. ``role`` is a position in
-    :data:`ROLES`; ``size`` is MiB, ``down_s`` the longest time that a leader reports a peer as down.
+    :data:`ROLES`; ``size`` is MiB, ``down_s`` the longest time that a leader reports a peer as down. ``hot`` and
+    ``busy`` are the ids of regions that are hot and that have an operator; ``read`` and ``write`` are bytes of a
+    heartbeat's interval, None where they are not known.
     """
 
     stores: tuple[int, ...]
@@ -121,6 +123,10 @@ class RegionColumns(NamedTuple):
     keys: NDArray[np.int64]
     start_key: pa.ChunkedArray
     end_key: pa.ChunkedArray
+    hot: frozenset[int] = frozenset()
+    busy: frozenset[int] = frozenset()
+    read: NDArray[np.float64] | None = None
+    write: NDArray[np.float64] | None = None
 
 
 def region_at(c: RegionColumns, i: int) -> Region:
@@ -133,7 +139,7 @@ def region_at(c: RegionColumns, i: int) -> Region:
         int(c.id[i]), peers, c.stores[c.leader[i]] if c.leader[i] >= 0 else 0, float(c.size[i]), int(c.keys[i]),
         frozenset(p.store for p, k in zip(peers, slots, strict=True) if c.down[i, k]),
         frozenset(p.store for p, k in zip(peers, slots, strict=True) if c.pending[i, k]),
-        c.start_key[i].as_py(), c.end_key[i].as_py(), down_seconds=float(c.down_s[i]),
+        c.start_key[i].as_py(), c.end_key[i].as_py(), int(c.id[i]) in c.hot, float(c.down_s[i]),
     )  # fmt: skip
 
 

@@ -7,7 +7,8 @@ checked.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +19,32 @@ from ticdc_lab.simulate.pd import balance_leader, balance_region
 from ticdc_lab.simulate.pd.balance import DRAWN, FOLLOWER_HERE, LEADER_HERE, LEARNER_HERE, PENDING_HERE
 from ticdc_lab.simulate.pd.checkers import check_region
 from ticdc_lab.simulate.pd.cluster import Cluster, borders_within, fit_of
+from ticdc_lab.simulate.pd.evict_leader import evict_leaders, grant_leader
+from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.filters import FAILOVER_TARGET, LEADER_TARGET, REGION_TARGET, TABLE, state_forbids
 from ticdc_lab.simulate.pd.location import distances, may_improve
 from ticdc_lab.simulate.pd.merge_checker import Neighbours, check_merge
-from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, ROLES, Flags, Region, RegionColumns, region_at
+from ticdc_lab.simulate.pd.operators import Kind
+from ticdc_lab.simulate.pd.pd_ctl_running import (
+    BALANCE_LEADER,
+    BALANCE_REGION,
+    EVICT_LEADER,
+    GRANT_LEADER,
+    PdSchedulers,
+    default_schedulers,
+)
+from ticdc_lab.simulate.pd.regions import (
+    DEMOTING,
+    EMPTY_MIB,
+    FEW_REGIONS,
+    INCOMING,
+    LEARNER,
+    ROLES,
+    Flags,
+    Region,
+    RegionColumns,
+    region_at,
+)
 from ticdc_lab.simulate.pd.rule_checker import may_be_better
 from ticdc_lab.simulate.pd.rules import ANY_VOTER, matches
 from ticdc_lab.simulate.pd.stores import PREPARING, SERVING, Store, is_low_on_space, label
@@ -103,6 +126,7 @@ def _places(stores: Sequence[Store], labels: Sequence[str]) -> dict[int, Hashabl
 
 
 FITS, SMALL = "as they should be", "small enough to merge"
+BUSY, DOUBTED = "with an operator that runs", "whose placement rules were not given"
 
 Places = NDArray[np.int64]
 
@@ -114,7 +138,7 @@ class Group(NamedTuple):
     places: Places
 
 
-def triage(cluster: Cluster, c: RegionColumns) -> tuple[Group, ...]:
+def triage(cluster: Cluster, c: RegionColumns, doubted: Flags | None = None) -> tuple[Group, ...]:
     """Divide regions by what the checkers would find first.
 
     Parameters
@@ -123,6 +147,8 @@ def triage(cluster: Cluster, c: RegionColumns) -> tuple[Group, ...]:
         The cluster.
     c
         Its regions.
+    doubted
+        Marks regions that cannot be judged, since placement rules are missing.
 
     Returns
     -------
@@ -132,7 +158,9 @@ def triage(cluster: Cluster, c: RegionColumns) -> tuple[Group, ...]:
     """
     left = np.ones(len(c.id), dtype=np.bool_)
     groups = []
-    for name, found in _findings(cluster, c):
+    first = [(BUSY, np.isin(c.id, list(c.busy)))] if c.busy else []
+    first += [(DOUBTED, doubted)] if doubted is not None else []
+    for name, found in (*first, *_findings(cluster, c)):
         here = left & found
         if here.any():
             groups.append(Group(name, np.flatnonzero(here)))
@@ -160,6 +188,12 @@ def _findings(cluster: Cluster, c: RegionColumns) -> list[tuple[str, Flags]]:
         ("that could be better placed", badly_placed),
         (SMALL, small),
     ]
+
+
+_NOT_BALANCED = (
+    "without a leader", "in a joint state", "with a peer on an unknown store", "with peers that do not fit the rules",
+    BUSY, DOUBTED,
+)  # fmt: skip
 
 
 def _any(of_peers: Flags) -> Flags:
@@ -228,9 +262,11 @@ class Draws:
 
     def __call__(self, store: int, kind: str) -> Iterator[Region]:
         """Draw, with replacement, regions whose peer on a store is of a kind."""
-        places = self._of(store, kind)
+        places, busy = self._of(store, kind), self.regions.busy
         for _ in range(DRAWN if len(places) else 0):
-            yield region_at(self.regions, int(places[self._random.integers(len(places))]))
+            region = region_at(self.regions, int(places[self._random.integers(len(places))]))
+            if region.id not in busy:  # PD makes an operator for it and cancels it at once
+                yield region
 
     def _of(self, store: int, kind: str) -> NDArray[np.int64]:
         if (store, kind) not in self._found:
@@ -273,12 +309,27 @@ class CheckOutcome(NamedTuple):
     example: int
 
 
+class NotChosen(NamedTuple):
+    """Stores that were not chosen for the same reason, or regions that stay: how often, and one of the regions.
+
+    ``who`` names the stores, or is ``regions``; ``as_what`` is what they would have been, as ``target``.
+    """
+
+    who: str
+    as_what: str
+    times: int
+    why: str
+    example: int
+
+
 class Survey(NamedTuple):
-    """What PD would do: outcomes of the checkers, and a round of each balance scheduler."""
+    """What PD would do: outcomes of the checkers, a round of each scheduler, and why the rest is left alone."""
 
     regions: int
     outcomes: tuple[CheckOutcome, ...]
     rounds: tuple[Opinion, ...]
+    not_chosen: tuple[NotChosen, ...] = ()
+    groups: tuple[Group, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -290,13 +341,18 @@ class Survey(NamedTuple):
         told = [f"{name} for about {n:,} regions" for name, n in sorted(acts.items(), key=lambda a: -a[1])]
         busy = [a.asked for a in self.rounds if a.explained.operators]
         told += [f"{' and '.join(busy)} would move something"] if busy else []
-        return "; ".join(told) or f"nothing: all {self.regions:,} regions are left alone and no move pays"
+        doubted = sum(o.regions for o in self.outcomes if o.group == DOUBTED)
+        more = [f"{doubted:,} regions are not judged without their placement rules"] if doubted else []
+        nothing = "nothing: no checker finds work and no move pays"
+        return "; ".join([*(told or [nothing]), *more])
 
 
 def survey(
-    cluster: Cluster, regions: RegionColumns, *, up_s: float = float("inf"), most: int = MOST, seed: int = 1
-) -> Survey:
-    """Ask PD's checkers and balance schedulers what they would do now.
+    cluster: Cluster, regions: RegionColumns, *, up_s: float = float("inf"), most: int = MOST, seed: int = 1,
+    schedulers: PdSchedulers | None = None, running: Mapping[Kind, int] = MappingProxyType({}),
+    doubted: Flags | None = None,
+) -> Survey:  # fmt: skip
+    """Ask PD's checkers and schedulers what they would do now.
 
     Parameters
     ----------
@@ -310,38 +366,123 @@ def survey(
         Regions of a group that are checked one by one.
     seed
         What the schedulers draw regions by.
+    schedulers
+        PD's schedulers; its default ones where they are not given.
+    running
+        Operators that run now, by the kind that they are limited as.
+    doubted
+        Marks regions that cannot be judged, since placement rules are missing.
     """
+    if cluster.config.halt_scheduling:
+        why = "halt-scheduling is true: no checker and no scheduler has rounds"
+        halted = Explained((), why, limit="halt-scheduling")
+        return Survey(len(regions.id), (), (Opinion("PD", halted),))
     outcomes: list[CheckOutcome] = []
-    for group in triage(cluster, regions):
-        if group.name == FITS:
-            first = int(regions.id[group.places[0]])
-            outcomes.append(CheckOutcome(FITS, len(group.places), 0, 0, "", "nothing to do", first))
+    refused: dict[tuple[int, str, str], list[int]] = {}
+    groups = triage(cluster, regions, doubted)
+    for group in groups:
+        first = int(regions.id[group.places[0]])
+        if group.name in _SETTLED:
+            outcomes.append(CheckOutcome(group.name, len(group.places), 0, 0, "", _SETTLED[group.name], first))
             continue
         asked = [int(p) for p in group.places[:most]]
-        found = _counted(cluster, regions, asked, up_s, of_merge=group.name == SMALL)
+        stuck_first = group.name != SMALL
+        found = _counted(cluster, regions, asked, up_s, running, refused, of_merge=group.name == SMALL)
         outcomes.extend(
             CheckOutcome(group.name, len(group.places), len(asked), len(ids), does, why, ids[0])
-            for (does, why), ids in sorted(found.items(), key=lambda f: -len(f[1]))
+            for (does, why), ids in sorted(found.items(), key=lambda f: (stuck_first and bool(f[0][0]), -len(f[1])))
         )
-    leader, _ = balance_leader.schedule(cluster, Draws(regions, seed))
-    region, _ = balance_region.schedule(cluster, Draws(regions, seed))
-    rounds = (Opinion("balance-leader", leader), Opinion("balance-region", region))
-    return Survey(len(regions.id), tuple(outcomes), rounds)
+    rounds = _rounds(cluster, Draws(regions, seed), schedulers or default_schedulers(), running)
+    for opinion in rounds:
+        for r in opinion.explained.rejected:
+            if r.filter != "excluded":
+                refused.setdefault((r.store, f"{opinion.asked} {r.role}", r.why), [1, 0])
+    stays = [*_grouped(refused), *_unmoved(cluster, regions, groups)]
+    return Survey(len(regions.id), tuple(outcomes), rounds, tuple(stays), groups)
+
+
+_SETTLED = {
+    FITS: "nothing to do",
+    BUSY: "PD makes no second operator",
+    DOUBTED: "give --rules: what is too much or missing there depends on them",
+}
 
 
 def _counted(
-    cluster: Cluster, regions: RegionColumns, places: list[int], up_s: float, *, of_merge: bool
-) -> dict[tuple[str, str], list[int]]:
-    """Give the ids of regions by what is done with them and why nothing is."""
+    cluster: Cluster, regions: RegionColumns, places: list[int], up_s: float, running: Mapping[Kind, int],
+    refused: dict[tuple[int, str, str], list[int]], *, of_merge: bool,
+) -> dict[tuple[str, str], list[int]]:  # fmt: skip
+    """Give the ids of regions by what is done with them and why nothing is; note who refused which store."""
     found: dict[tuple[str, str], list[int]] = defaultdict(list)
     for place in places:
         region, beside = region_at(regions, place), neighbours(regions, place)
-        told = check_region(cluster, region, beside, up_s=up_s)
+        told = check_region(cluster, region, beside, up_s=up_s, running=dict(running))
         if of_merge and not told.operators:
             told = check_merge(cluster, region, beside, up_s=up_s)
+        for r in told.rejected:
+            if r.filter != "excluded":
+                noted = refused.setdefault((r.store, f"checker {r.role}", r.why), [0, region.id])
+                noted[0] += 1
         op = told.operator
         found[(op.desc, "") if op is not None else ("", told.because)].append(region.id)
     return found
+
+
+def _grouped(refused: Mapping[tuple[int, str, str], Sequence[int]]) -> list[NotChosen]:
+    """Put stores with the same reason together, the most frequent reason first."""
+    same: dict[tuple[str, str], list[tuple[int, int, int]]] = defaultdict(list)
+    for (store, as_what, why), (times, example) in refused.items():
+        same[as_what, why].append((store, times, example))
+    found = []
+    for (as_what, why), some in same.items():
+        ids = [str(s) for s, _, _ in sorted(some)]
+        named = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
+        who = f"store{'s' if len(ids) > 1 else ''} {named}"
+        found.append(NotChosen(who, as_what, max(t for _, t, _ in some), why, max(e for _, _, e in some)))
+    return sorted(found, key=lambda n: (-n.times, n.who))
+
+
+def _unmoved(cluster: Cluster, c: RegionColumns, groups: Sequence[Group]) -> list[NotChosen]:
+    """Say which regions balance leaves where they are, whatever the scores: the largest group first."""
+    few = cluster.region_count < FEW_REGIONS
+    leads = [s.id for s in cluster.stores.values() if s.busy]
+    marks: list[tuple[str, NDArray[np.int64]]] = [
+        ("it is empty", np.flatnonzero(c.size <= EMPTY_MIB) if not few else np.zeros(0, np.int64)),
+        ("a peer is down", np.flatnonzero((c.down & (c.peers >= 0)).any(axis=1))),
+        ("a peer is pending", np.flatnonzero((c.pending & (c.peers >= 0)).any(axis=1))),
+        ("it is hot", np.flatnonzero(np.isin(c.id, list(c.hot))) if c.hot else np.zeros(0, np.int64)),
+        ("its leader's store is busy", np.flatnonzero(np.isin(np.array([*c.stores, 0])[c.leader], leads))),
+    ]
+    marks += [(f"it is {g.name}" if g.name.startswith("in ") else f"regions {g.name}", g.places)
+              for g in groups if g.name in _NOT_BALANCED]  # fmt: skip
+    found = [NotChosen("regions", "balance", len(at), why, int(c.id[at[0]])) for why, at in marks if len(at)]
+    return sorted(found, key=lambda n: -n.times)
+
+
+def _rounds(
+    cluster: Cluster, draw: Draws, schedulers: PdSchedulers, running: Mapping[Kind, int]
+) -> tuple[Opinion, ...]:
+    """Play a round of each scheduler that has rounds, and say of the others why they have none."""
+    found = []
+    for name, asked, schedule, kind in (
+        (BALANCE_LEADER, "balance-leader", balance_leader.schedule, Kind.LEADER),
+        (BALANCE_REGION, "balance-region", balance_region.schedule, Kind.REGION),
+    ):
+        state = schedulers.get(name)
+        if state.runs:
+            told, _ = schedule(cluster, draw, running=running.get(kind, 0))
+        else:
+            told = Explained((), f"the scheduler has no rounds: {state.why_not}")
+        found.append(Opinion(asked, told))
+    for name, moves in ((EVICT_LEADER, evict_leaders), (GRANT_LEADER, grant_leader)):
+        state = schedulers.get(name)
+        for store in state.stores if state.runs else ():
+            told = moves(cluster, draw, store, name)
+            if running.get(Kind.LEADER, 0) >= cluster.config.leader_schedule_limit:
+                limit = f"leader-schedule-limit {cluster.config.leader_schedule_limit}"
+                told = Explained((), f"waits for {limit}: {told.because}", limit=limit)
+            found.append(Opinion(f"{name.removesuffix('-scheduler')} {store}", told))
+    return tuple(found)
 
 
 def neighbours(regions: RegionColumns, place: int) -> Neighbours:

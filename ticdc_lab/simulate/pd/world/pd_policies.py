@@ -7,26 +7,22 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from ticdc_lab.simulate.pd import balance_leader, balance_region
+from ticdc_lab.simulate.pd import balance_leader, balance_region, evict_leader
 from ticdc_lab.simulate.pd.balance import FOLLOWER_HERE, LEADER_HERE, LEADERS, LEAST_RETRIES, REGIONS, Draw, scale
-from ticdc_lab.simulate.pd.builder import CannotBuild
 from ticdc_lab.simulate.pd.cluster import Cluster, Influence
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.create import transfer_leader
-from ticdc_lab.simulate.pd.explained import Explained, Notes
+from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.filters import (
     LEADER_SOURCE,
     LEADER_TARGET,
     REGION_SOURCE,
     REGION_TARGET,
-    by_state,
-    keep,
     state_forbids,
 )
 from ticdc_lab.simulate.pd.hot_loads import BYTE, KEY, MOVE_PEER, QUERY, READ, TRANSFER_LEADER, WRITE, Flow, HotSettings
 from ticdc_lab.simulate.pd.hot_region import PEERS_FIRST, solve
-from ticdc_lab.simulate.pd.operators import Kind, Operator, Priority
-from ticdc_lab.simulate.pd.regions import Region, voters
+from ticdc_lab.simulate.pd.operators import Kind
+from ticdc_lab.simulate.pd.regions import Region
 from ticdc_lab.simulate.pd.scores import Numbers, StoreColumns, columns, leader_scores, region_scores
 from ticdc_lab.simulate.pd.stores import PREPARING, REMOVED, SERVING, Store
 from ticdc_lab.simulate.pd.world.policy import BUSY, Answer, Policy, SeenCluster
@@ -138,7 +134,6 @@ BALANCE_REGION, BALANCE_LEADER = balance_region.NAME, balance_leader.NAME
 EVICT_LEADER, GRANT_LEADER = "evict-leader-scheduler", "grant-leader-scheduler"
 EVICT_SLOW = "evict-slow-store-scheduler"
 _RECOVERY_US = 600 * SECOND_US
-EVICT_BATCH = 3
 _AMPLIFICATION = 5
 _MOST_FOLLOWERS = 6
 
@@ -260,17 +255,8 @@ def evict_leaders(store: int) -> Policy:
 
 
 def _leaders_off(seen: SeenCluster, store: int, desc: str) -> Answer:
-    notes = Notes()
-    found: dict[int, Operator] = {}
-    for _ in range(EVICT_BATCH):
-        region = next((r for r in seen.draw(store, LEADER_HERE) if balance_leader.may_transfer(r)), None)
-        if region is None or region.id in found:
-            continue
-        targets = _followers(seen, region, notes)
-        if targets:
-            _transfer(seen, region, targets[0], desc, found, notes)
-    because = f"leaders leave store {store}" if found else f"store {store} has no leader that could leave"
-    return Answer(tuple(found.values()), notes.explained(tuple(found.values()), because))
+    told = evict_leader.evict_leaders(seen.cluster, seen.draw, store, desc)
+    return Answer(told.operators, told)
 
 
 def evict_slow_store(seen: SeenCluster) -> Answer:
@@ -299,31 +285,10 @@ def grant_leaders(store: int) -> Policy:
     """Give the scheduler that brings leaders to a store, one a round."""
 
     def schedule(seen: SeenCluster) -> Answer:
-        notes = Notes()
-        found: dict[int, Operator] = {}
-        region = next((r for r in seen.draw(store, "follower") if balance_leader.may_transfer(r)), None)
-        if region is not None:
-            _transfer(seen, region, store, GRANT_LEADER, found, notes, Priority.HIGH)
-        because = f"leaders come to store {store}" if found else f"store {store} has no follower that could lead"
-        return Answer(tuple(found.values()), notes.explained(tuple(found.values()), because))
+        told = evict_leader.grant_leader(seen.cluster, seen.draw, store, GRANT_LEADER)
+        return Answer(told.operators, told)
 
     return Policy(GRANT_LEADER, schedule, Kind.LEADER, store=store)
-
-
-def _followers(seen: SeenCluster, region: Region, notes: Notes) -> list[int]:
-    stores = seen.cluster.stores
-    followers = [stores[p.store] for p in voters(region) if p.store != region.leader and p.store in stores]
-    return [s.id for s in keep(followers, [by_state(LEADER_TARGET, seen.cluster.config)], notes)]
-
-
-def _transfer(
-    seen: SeenCluster, region: Region, to: int, desc: str, found: dict[int, Operator], notes: Notes,
-    priority: Priority = Priority.URGENT,
-) -> None:  # fmt: skip
-    try:
-        found[region.id] = transfer_leader(seen.cluster, region, to, desc, kind=Kind.LEADER, priority=priority)
-    except CannotBuild as e:
-        notes.said.append(str(e))
 
 
 BALANCE_REGION_POLICY = Policy(BALANCE_REGION, balance_regions, Kind.REGION, no_region_pays)

@@ -1,0 +1,299 @@
+"""Everything that pd-ctl prints is read, or named as unread; what is missing is in the first line."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_pd_ctl import region, store
+
+from ticdc_lab.errors import SourceError
+from ticdc_lab.simulate.pd.cluster import Influence, rules_of
+from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.forecast import PerMinute
+from ticdc_lab.simulate.pd.merge_checker import table_of
+from ticdc_lab.simulate.pd.operators import AddLearner, Kind, RemovePeer
+from ticdc_lab.simulate.pd.pd_ctl_files import OTHER, PrintedFile, kind_of
+from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, from_folder
+from ticdc_lab.simulate.pd.regions import region_at
+from ticdc_lab.simulate.pd.stores import PREPARING, SERVING
+from ticdc_lab.simulate.pd.survey import BUSY, DOUBTED, survey
+
+KEYS = [f"74800000000000{n:02X}FF{n:02X}00000000000000F8" for n in range(1, 9)]
+
+
+def ring(n: int, *stores: int, **more: Any) -> list[dict[str, Any]]:
+    """Regions that cover all keys."""
+    borders = ["", *KEYS[: n - 1], ""]
+    return [region(i + 1, *stores, start_key=borders[i], end_key=borders[i + 1], **more) for i in range(n)]
+
+
+def given(folder: Path, **files: Any) -> Loaded:
+    """A folder with stores 1 to 4, three regions on the first three of them, and other files."""
+    told = {
+        "store.json": {"stores": [store(i, version_of="7.5.1") for i in range(1, 5)]},
+        "region.json": {"count": 3, "regions": ring(3, 1, 2, 3)},
+    }
+    for name, content in (told | {n.replace("__", "."): c for n, c in files.items()}).items():
+        (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+    return from_folder(folder)
+
+
+def rule(group: str, name: str, **more: Any) -> dict[str, Any]:
+    """A placement rule for all keys."""
+    return {"group_id": group, "id": name, "start_key": "", "end_key": "", "role": "voter", "count": 3} | more
+
+
+OPERATOR = (
+    "balance-region {mv peer: store [1] to [4]} (kind:region, region:2(5, 3), createAt:2024-01-01 00:00:00 +0800 CST, "
+    "startAt:2024-01-01 00:00:00 +0800 CST, currentStep:1, size:96, steps:[0:{add learner peer 9 on store 4}, "
+    "1:{use joint consensus, promote learner peer 9 on store 4 to voter, demote voter peer 1 on store 1 to learner}, "
+    "2:{leave joint state, promote learner peer 9 on store 4 to voter, demote voter peer 1 on store 1 to learner}, "
+    "3:{remove peer on store 1}], timeout:[10m0s])"
+)
+OLD_OPERATOR = (
+    "replace-offline-replica {mv peer: store [1] to [4]} (kind:region,replica, region:3(5,3), createAt:.., "
+    "startAt:.., currentStep:0, steps:[add learner peer 9 on store 4, promote learner peer 9 on store 4 to voter, "
+    "remove peer on store 1])"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        ({"stores": []}, "stores"),
+        ({"store": {"id": 1}, "status": {}}, "stores"),
+        ({"count": 0, "regions": None}, "regions"),
+        (region(1, 1), "regions"),
+        ([rule("pd", "default")], "rules"),
+        ([{"group_id": "pd", "group_index": 0, "group_override": False, "rules": []}], "rules"),
+        ({"group_id": "pd", "group_index": 0, "group_override": False, "rules": []}, "rules"),
+        ([{"id": "pd"}, {"id": "x", "index": 40, "override": True}], "rules"),
+        ({"1": {"add-peer": 15, "remove-peer": 15}}, "store limits"),
+        (["balance-region-scheduler", "evict-leader-scheduler-5"], "schedulers"),
+        ({"store-id-ranges": {"1": [{"start-key": "", "end-key": ""}]}}, "schedulers"),
+        ([OPERATOR], "operators"),
+        ({"as_peer": {}, "as_leader": None}, "hot regions"),
+        ({"bytes-write-rate": {"1": 2.0}}, "hot stores"),
+        ([{"start": 0, "end": 9, "count": 4}], "histogram"),
+        ({"replication": {"max-replicas": 3}}, "config"),
+        ({"raftstore": {}, "storage": {}}, OTHER),
+        ("[2024/01/01] [INFO] [x.go:1] []", OTHER),
+    ],
+)
+def test_a_file_is_recognised_by_what_it_contains(content: Any, kind: str, tmp_path: Path) -> None:
+    """Whatever its name; TiKV's settings and logs, which diag collects too, are none of pd-ctl's."""
+    path = tmp_path / "a.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    assert kind_of(PrintedFile(path)) == kind
+
+
+def test_a_tar_of_diag_is_read_and_what_is_foreign_is_named(tmp_path: Path) -> None:
+    """Files below folders; the words of tiup before a document do not count."""
+    inside = tmp_path / "10.0.0.1-2379"
+    inside.mkdir()
+    given(inside, placement_rule__json=[rule("pd", "default")], tikv__log="[INFO] started")
+    text = (inside / "region.json").read_text()
+    (inside / "region.json").write_text(f"Starting component `ctl`: /root/ctl pd\n{text}")
+    with tarfile.open(tmp_path / "diag.tar.gz", "w:gz") as tar:
+        tar.add(inside, "diag/10.0.0.1-2379")
+    loaded = from_folder(tmp_path / "diag.tar.gz")
+    assert (len(loaded.cluster.stores), len(loaded.regions.id)) == (4, 3)
+    assert "not read: tikv.log, which pd-ctl did not print" in loaded.notes
+    with pytest.raises(SourceError, match="no file has stores"):
+        from_folder(inside / "region.json")
+
+
+def test_keys_are_compared_as_bytes(tmp_path: Path) -> None:
+    """Rules in lower case hold for regions in upper case."""
+    tiflash = rule("tiflash", "t", role="learner", count=1, start_key=KEYS[0].lower(), end_key=KEYS[1].lower())
+    loaded = given(tmp_path, r__json=[rule("pd", "default"), tiflash])
+    held = [len(rules_of(loaded.cluster, region_at(loaded.regions, i))) for i in range(3)]
+    assert held == [1, 2, 1]
+
+
+@pytest.mark.parametrize("form", ["bundle", "bundles", "rules and groups"])
+def test_groups_apply_by_index_then_name_and_override(form: str, tmp_path: Path) -> None:
+    """A group with a higher index that overrides puts the groups before it out of force, in whatever form."""
+    mine = [rule("TiDB_DDL_7", "v", count=5)]
+    bundles = [
+        {"group_id": "TiDB_DDL_7", "group_index": 40, "group_override": True, "rules": mine},
+        {"group_id": "pd", "group_index": 0, "group_override": False, "rules": [rule("pd", "default")]},
+    ]
+    files: dict[str, Any] = {"a__json": bundles[0], "b__json": bundles[1]} if form == "bundle" else {"a__json": bundles}
+    if form == "rules and groups":
+        files = {"a__json": [*mine, rule("pd", "default")],
+                 "b__json": [{"id": "pd"}, {"id": "TiDB_DDL_7", "index": 40, "override": True}]}  # fmt: skip
+    loaded = given(tmp_path, **files)
+    assert [(r.id, r.replicas) for r in rules_of(loaded.cluster, region_at(loaded.regions, 0))] == [("v", 5)]
+    assert "bundle" not in loaded.first_line
+
+
+def test_a_group_without_its_bundle_is_said_and_its_regions_are_not_judged(tmp_path: Path) -> None:
+    """TiDB's groups are assumed to be as TiDB writes them; of others nobody knows which rules are in force."""
+    loaded = given(tmp_path, a__json=[rule("pd", "default"), rule("TiDB_DDL_7", "v", count=5)])
+    assert "bundle of the rule group TiDB_DDL_7" in loaded.first_line and loaded.doubted is None
+    assert [r.replicas for r in rules_of(loaded.cluster, region_at(loaded.regions, 0))] == [5]
+    mine = rule("mine", "v", count=5, start_key=KEYS[0])
+    loaded = given(tmp_path, a__json=[rule("pd", "default"), mine])
+    assert loaded.doubted is not None and loaded.doubted.tolist() == [False, True, True]
+    outcomes = {o.group: o.regions for o in survey(loaded.cluster, loaded.regions, doubted=loaded.doubted).outcomes}
+    assert outcomes[DOUBTED] == 2
+
+
+def test_learners_without_rules_are_not_called_orphans(tmp_path: Path) -> None:
+    """TiFlash, and no --rules: the first line says so, and nothing is to be removed."""
+    flash = store(4, meta={"labels": [{"key": "engine", "value": "tiflash"}]})
+    peers = [{"id": i, "store_id": i, "role_name": "Voter"} for i in (1, 2, 3)]
+    learner = {"id": 9, "store_id": 4, "role_name": "Learner", "is_learner": True}
+    regions = ring(3, 1, 2, 3)
+    regions[1] |= {"peers": [*peers, learner]}
+    loaded = given(tmp_path, store__json={"stores": [store(1), store(2), store(3), flash]},
+                   region__json={"regions": regions})  # fmt: skip
+    assert "add --rules" in loaded.first_line
+    told = survey(loaded.cluster, loaded.regions, doubted=loaded.doubted)
+    assert "remove-orphan-peer" not in told.sentence and "1 regions are not judged" in told.sentence
+
+
+def test_schedulers_decide_who_has_rounds(tmp_path: Path) -> None:
+    """Removed ones have none; evicted leaders go to no evicted store; a paused one is said; others are named."""
+    v2 = [{"type": "balance-leader", "args": None, "disable": False}, {"type": "evict-leader", "args": ["1"]},
+          {"type": "balance-region", "args": None, "disable": True}, {"type": "shuffle-region"}]  # fmt: skip
+    config = {"schedule": {"schedulers-v2": v2}, "cluster-version": "7.5.1"}
+    loaded = given(tmp_path, config__json=config)
+    one = loaded.cluster.stores[1]
+    assert (one.leader_in_paused, one.leader_out_paused) == (True, True)
+    told = survey(loaded.cluster, loaded.regions, schedulers=loaded.schedulers)
+    rounds = {a.asked: a.sentence for a in told.rounds}
+    assert "it was removed" in rounds["balance-region"] and "evict-leader-scheduler" in rounds["evict-leader 1"]
+    assert any("shuffle-region-scheduler" in n for n in loaded.notes)
+    config["cluster-version"] = "9.0.0"
+    loaded = given(tmp_path, config__json=config, show__json=["grant-leader-scheduler-2", "balance-leader-scheduler"])
+    two = loaded.cluster.stores[2]
+    assert (two.leader_in_paused, two.leader_out_paused) == (False, True)
+    assert not loaded.schedulers.get("evict-leader-scheduler").runs
+    told = survey(loaded.cluster, loaded.regions, schedulers=loaded.schedulers)
+    assert "leaders come to store 2" in {a.asked: a.sentence for a in told.rounds}["grant-leader 2"]
+    ranges = {"store-id-ranges": {"3": [{"start-key": "", "end-key": ""}]}}
+    loaded = given(tmp_path, show__json=["evict-leader-scheduler"], evict_leader__json=ranges)
+    assert loaded.cluster.stores[3].leader_in_paused and not loaded.cluster.stores[1].leader_in_paused
+
+
+def test_running_operators_count_and_their_regions_are_busy(tmp_path: Path) -> None:
+    """Steps that are left change scores; the region gets no second operator; old texts have no size."""
+    loaded = given(tmp_path, ops__json=[OPERATOR, OLD_OPERATOR, "what is this (kind:x"])
+    assert [(o.region, o.steps) for o in loaded.operators] == [
+        (2, (RemovePeer(1),)), (3, (AddLearner(4), RemovePeer(1))),
+    ]  # fmt: skip
+    assert loaded.cluster.influence == {1: Influence(-192, -2), 4: Influence(96, 1)}
+    assert loaded.running == {Kind.REGION: 1, Kind.REPLICA: 1}
+    assert any("not read: operator what is this" in n for n in loaded.notes)
+    told = survey(loaded.cluster, loaded.regions, running=loaded.running)
+    assert {o.group: o.regions for o in told.outcomes}[BUSY] == 2
+    assert "operator show" not in loaded.first_line
+    assert "operator show" in given(tmp_path, ops__json="{}").first_line
+    (tmp_path / "ops.json").unlink()
+    assert "operator show" not in given(tmp_path, operator_show__json="[]").first_line
+
+
+def test_hot_regions_and_limits_are_those_of_their_commands(tmp_path: Path) -> None:
+    """Regions hot for long enough; ``store limit`` in both its forms; ``hot store`` is named as unread."""
+    peer = {"region_id": 2, "hot_degree": 9}
+    hot = {"as_leader": {"1": {"statistics": [peer, {"region_id": 3, "hot_degree": 1}]}, "2": None}, "as_peer": None}
+    loaded = given(tmp_path, hot__json=hot, lim__json={"1": {"add-peer": 5, "remove-peer": 6}, "2": {"rate": 7}},
+                   hotstore__json={"bytes-read-rate": {"1": 1}})  # fmt: skip
+    assert [region_at(loaded.regions, i).hot for i in range(3)] == [False, True, False]
+    assert loaded.limits == {1: PerMinute(5, 6), 2: PerMinute(7, 7)}
+    assert any("hotstore.json" in n for n in loaded.notes)
+
+
+def test_settings_of_v3_become_those_of_today_or_are_named(tmp_path: Path) -> None:
+    """disable-* are the contrary of enable-*, a balance rate is a limit of all stores, defaults are v3's."""
+    told = {"schedule": {"disable-replace-offline-replica": "true", "disable-make-up-replica": "false",
+                         "disable-raft-learner": "true", "store-balance-rate": 20, "new-thing": 1,
+                         "max-merge-region-size": 20, "tolerant-size-ratio": 5},
+            "replication": {"max-replicas": 3, "location-labels": None}, "cluster-version": "3.0.2",
+            "label-property": None, "namespace": None}  # fmt: skip
+    loaded = given(tmp_path, config__json=told)
+    c = loaded.cluster.config
+    assert (c.enable_replace_offline_replica, c.enable_make_up_replica, c.placement_rules) == (False, True, False)
+    assert (c.region_score_formula_version, c.high_space_ratio, c.leader_schedule_policy) == ("v1", 0.6, "size")
+    assert c.max_merge_region_keys == 200_000 and loaded.limits[4] == PerMinute(20, 20)
+    for word in ("disable-replace-offline-replica true (v3)", "disable-raft-learner", "new-thing"):
+        assert any(word in n for n in loaded.notes)
+    assert not any("disable-make-up" in n for n in loaded.notes)
+
+
+@pytest.mark.parametrize(
+    ("version", "merge", "snapshots", "rules"),
+    [("8.5.0", 54, 64, True), ("8.1.0", 20, 64, True), ("5.2.0", 20, 3, True), ("v4.0.16", 20, 3, False)],
+)
+def test_absent_settings_have_the_defaults_of_the_stores_version(
+    version: str, merge: int, snapshots: int, rules: bool, tmp_path: Path
+) -> None:
+    """The oldest store counts, as it does for PD's cluster version."""
+    stores = [store(1, meta={"version": version}), store(2, meta={"version": "8.5.1"})]
+    c = given(tmp_path, store__json={"stores": stores}).cluster.config
+    assert (c.max_merge_region_size, c.max_snapshot_count, c.placement_rules) == (merge, snapshots, rules)
+
+
+def test_stores_with_nulls_spaces_and_states_of_their_time(tmp_path: Path) -> None:
+    """A size with a blank is one; null is nothing; a node state that is left out is Preparing where states exist."""
+    told = [
+        store(1, meta={"labels": None, "version": "4.0.0"}, capacity="1.8 TiB", available="900GiB"),
+        {"store": {"id": 2, "state_name": "Up", "version": "7.5.0"}, "status": None},
+        store(3, meta={"node_state": "Removing", "state_name": "Offline"}, leader_count=None),
+        store(4, meta={"version": "4.0.0"}, pause_leader_transfer_in=True),
+    ]
+    del told[0]["store"]["node_state"]
+    stores = given(tmp_path, store__json={"stores": told}).cluster.stores
+    assert [s.state for s in stores.values()] == [SERVING, PREPARING, "removing", SERVING]
+    assert stores[1].capacity == pytest.approx(1.8 * (1 << 40)) and stores[4].leader_in_paused
+
+
+def test_region_scan_is_read_to_its_last_document(tmp_path: Path) -> None:
+    """A document for each 1,024 regions; a region printed twice counts once; null is an empty list."""
+    regions = ring(4, 1, 2, 3)
+    pages = [regions[:2], regions[1:3], None, regions[3:]]
+    loaded = given(tmp_path, region__json="\n".join(json.dumps({"count": 1, "regions": p}, indent=1) for p in pages))
+    assert loaded.regions.id.tolist() == [1, 2, 3, 4] and loaded.whole
+    assert "regions are given" not in loaded.first_line
+
+
+def test_some_regions_only_are_said_and_stores_count_for_themselves(tmp_path: Path) -> None:
+    """Counts of PD's stores tell how many there are; averages are those of the stores."""
+    regions = ring(8, 1, 2, 3)
+    stores = [store(i, leader_count=n, region_count=8, region_size=800) for i, n in ((1, 4), (2, 4), (3, 0))]
+    loaded = given(tmp_path, store__json={"stores": stores}, region__json={"regions": regions[:2] + regions[4:5]})
+    assert "3 of 8 regions are given, a gap between keys and the keys at an end" in loaded.first_line
+    assert loaded.cluster.average_region_size == 100 and loaded.cluster.regions_on == {1: 8, 2: 8, 3: 8}
+
+
+def test_what_is_faulty_is_named_itself(tmp_path: Path) -> None:
+    """Not the first store, region or rule of the file."""
+    stores = [store(1), store(2, capacity="much"), store(3)]
+    with pytest.raises(SourceError, match=r"store 2: .*'much' is no size"):
+        given(tmp_path, store__json={"stores": stores})
+    regions = ring(3, 1, 2, 3)
+    del regions[1]["start_key"]
+    with pytest.raises(SourceError, match="region 2: expected regions"):
+        given(tmp_path, store__json={"stores": [store(1)]}, region__json={"regions": regions})
+    with pytest.raises(SourceError, match="keys in hexadecimal"):
+        given(tmp_path, region__json={"regions": ring(3, 1)}, r__json=[rule("pd", "x", start_key="t_1")])
+
+
+def test_scheduling_that_is_halted_does_nothing(tmp_path: Path) -> None:
+    """No checker and no scheduler is asked."""
+    loaded = given(tmp_path, config__json={"schedule": {"halt-scheduling": "true"}})
+    (only,) = survey(loaded.cluster, loaded.regions).rounds
+    assert "halt-scheduling is true" in only.sentence
+
+
+def test_tables_are_told_by_their_keys() -> None:
+    """The id after the first letter, over the border of the first group of eight bytes."""
+    assert table_of("7480000000000003FFBD00000000000000F8") == "80000000000003BD"
+    assert table_of("") == table_of("6D44444C") == ""
+    assert Config().enable_cross_table_merge

@@ -1,0 +1,337 @@
+"""Files that pd-ctl printed: found in a folder or a tar, recognised by what they contain, read whole or in batches."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import tarfile
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import orjson
+
+from ticdc_lab.errors import SourceError
+
+CHUNK = 8 << 20
+"""Bytes read at a time."""
+
+_HEAD = 4096
+_WHOLE = 4 << 20
+_ESCAPED = re.compile(rb"\\.", re.DOTALL)
+_OPEN, _CLOSE = (ord("{"), ord("[")), (ord("}"), ord("]"))
+_GZIP = b"\x1f\x8b"
+_BEGINS = re.compile(rb"^[ \t\r\xc2\xbb>]*([{\[])", re.MULTILINE)
+_BEGINS_IN_TEXT = re.compile(r"^[ \t\r»>]*([{\[])", re.MULTILINE)
+"""Where a document begins: what tiup says before it, and the prompt of a session, are skipped."""
+
+STORES, REGIONS, CONFIG, RULES, LIMITS = "stores", "regions", "config", "rules", "store limits"
+SCHEDULERS, OPERATORS, HOT = "schedulers", "operators", "hot regions"
+HOT_STORES, HISTOGRAM, OTHER = "hot stores", "histogram", "unknown"
+COMMANDS = {
+    STORES: "store", REGIONS: "region", CONFIG: "config show all", LIMITS: "store limit",
+    RULES: "config placement-rules rule-bundle load", SCHEDULERS: "scheduler show", OPERATORS: "operator show",
+    HOT: "hot read", HOT_STORES: "hot store", HISTOGRAM: "region check hist-size",
+}  # fmt: skip
+"""Kinds of documents, and the command of pd-ctl that prints each."""
+
+
+class PrintedFile(NamedTuple):
+    """A file, or a member of a tar."""
+
+    path: Path
+    member: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.member}" if self.member else str(self.path)
+
+    @property
+    def name(self) -> str:
+        """The file's own name."""
+        return Path(self.member or self.path).name
+
+
+class PrintedFiles(NamedTuple):
+    """Files by what they contain, and those that are nothing that pd-ctl prints."""
+
+    of: Mapping[str, Sequence[PrintedFile]]
+    unknown: Sequence[PrintedFile]
+
+    def get(self, kind: str) -> Sequence[PrintedFile]:
+        """Give the files of a kind."""
+        return self.of.get(kind, ())
+
+
+def wrong(file: PrintedFile | Path, where: str, expected: str, found: object) -> SourceError:
+    """Give the error of a document of another form."""
+    text = (
+        found.decode(errors="replace") if isinstance(found, bytes) else found if isinstance(found, str) else repr(found)
+    )
+    hint = "Give the JSON that pd-ctl prints; `ticdc-lab pd explain --help` names the commands."
+    return SourceError(f"{file}: {where}: expected {expected}, found {text:.160}", hint=hint)
+
+
+def opened(file: PrintedFile | Path) -> IO[bytes]:
+    """Open a file or a member of a tar, gzipped or not."""
+    path, member = (file, "") if isinstance(file, Path) else (file.path, file.member)
+    try:
+        stream = _member(path, member) if member else path.open("rb")
+        zipped = stream.read(2) == _GZIP
+        stream.seek(0)
+    except (OSError, KeyError, tarfile.TarError) as e:
+        why = getattr(e, "strerror", None) or str(e)
+        raise SourceError(f"{file}: cannot be read: {why}", hint="Give a file that pd-ctl wrote.") from e
+    return gzip.open(stream, "rb") if zipped else stream  # type: ignore[return-value]
+
+
+def _member(path: Path, member: str) -> IO[bytes]:
+    found = tarfile.open(path).extractfile(member)  # noqa: SIM115 - the member keeps it open
+    if found is None:
+        raise KeyError(f"{member} is no file")
+    return found
+
+
+def documents(file: PrintedFile | Path) -> list[Any]:
+    """Read all documents of a file: one, or several one after the other."""
+    with opened(file) as stream:
+        data = stream.read()
+    start = _BEGINS.search(data)
+    body = data[start.start(1) :] if start else data.strip()
+    try:
+        return [orjson.loads(body)]
+    except orjson.JSONDecodeError as first:
+        return _one_by_one(file, body, first)
+
+
+def _one_by_one(file: PrintedFile | Path, body: bytes, first: orjson.JSONDecodeError) -> list[Any]:
+    text = body.decode("utf-8", "replace")
+    found, at, decoder = [], 0, json.JSONDecoder()
+    while (begin := _BEGINS_IN_TEXT.search(text, at)) is not None:
+        try:
+            one, at = decoder.raw_decode(text, begin.start(1))
+        except ValueError as e:
+            raise wrong(file, f"character {first.pos}", "JSON", text[max(0, first.pos - 20) : first.pos + 20]) from e
+        found.append(one)
+    if not found:
+        raise wrong(file, f"character {first.pos}", "JSON", text[:40])
+    return found
+
+
+def document(file: PrintedFile | Path) -> Any:
+    """Read the first document of a file."""
+    return documents(file)[0]
+
+
+def listed(file: PrintedFile | Path, key: str) -> list[Mapping[str, Any]]:
+    """Read the objects of all documents: in a list under a key, in a list by itself, or one by itself."""
+    found: list[Mapping[str, Any]] = []
+    for one in documents(file):
+        inner = one.get(key) if isinstance(one, Mapping) and key in one else one
+        inner = [inner] if isinstance(inner, Mapping) and key not in inner and len(inner) > 1 else inner
+        if inner is None:
+            continue
+        if not isinstance(inner, list) or not all(isinstance(i, Mapping) for i in inner):
+            raise wrong(file, key, f'a list of objects under "{key}"', inner)
+        found.extend(inner)
+    return found
+
+
+def batches(file: PrintedFile | Path, key: str) -> Iterator[list[dict[str, Any]]]:
+    """Read the objects of lists under a key, or one a line, a few thousand at a time.
+
+    Parameters
+    ----------
+    file
+        Documents one after the other, as ``region scan`` prints them: ``{"count": .., KEY: [{..}, ..]}``,
+        ``[{..}, ..]`` or an object each.
+    key
+        The name of the list.
+    """
+    with opened(file) as stream:
+        rest, any_read = stream.read(_HEAD), False
+        while True:
+            begin = _BEGINS.search(rest)
+            while begin is None and (more := stream.read(CHUNK)):
+                rest += more
+                begin = _BEGINS.search(rest)
+            if begin is None:
+                if not any_read and rest.strip():
+                    raise wrong(file, "end of the file", "complete objects", rest[:60])
+                return
+            rest = rest[begin.start(1) :]
+            if len(rest) < _HEAD:
+                rest += stream.read(_HEAD)
+            under = re.match(rb'\{(?:[^\[\]{}"]|"(?:[^"\\]|\\.)*")*?"%s"\s*:\s*(null\b|\[)' % key.encode(), rest)
+            if under is None and rest.startswith(b"{"):
+                ends = 0  # objects one after the other
+            else:
+                ends = 1 if under is None else 2
+                rest = rest[1:] if under is None else rest[under.end() :]
+            if under is not None and under[1] == b"null":
+                ends = 1
+            any_read = True
+            rest, over = yield from _objects(file, stream, rest, ends)
+            if over:
+                return
+
+
+def _objects(
+    file: PrintedFile | Path, stream: IO[bytes], rest: bytes, ends: int
+) -> Generator[list[dict[str, Any]], None, tuple[bytes, bool]]:
+    """Give the objects of one document in batches; return what follows it, and whether the file ends there.
+
+    ``ends`` is how many closing brackets end the document after its last object.
+    """
+    over = False
+    while True:
+        if not over:
+            end, over = _complete(rest)
+            yield _decoded(file, rest[:end])
+            rest = rest[end:]
+        if over and (after := _after(rest, ends)) is not None:
+            return rest[after:], False
+        more = stream.read(CHUNK)
+        if not more:
+            if not over and rest.strip(b" \t\r\n,]"):
+                raise wrong(file, "end of the file", "complete objects", rest[:60])
+            return b"", True
+        rest += more
+
+
+def _depths(text: bytes) -> tuple[Any, Any]:
+    plain = np.frombuffer(_ESCAPED.sub(b"xx", text) if b"\\" in text else text, dtype=np.uint8)
+    outside = (np.cumsum(plain == ord('"')) & 1) == 0
+    opening = ((plain == _OPEN[0]) | (plain == _OPEN[1])) & outside
+    closing = ((plain == _CLOSE[0]) | (plain == _CLOSE[1])) & outside
+    return np.cumsum(opening.astype(np.int8) - closing.astype(np.int8), dtype=np.int32), closing
+
+
+def _complete(text: bytes) -> tuple[int, bool]:
+    """Give where the last complete object ends, and whether the list is over there."""
+    depth, closing = _depths(text)
+    past = np.flatnonzero(depth < 0)
+    last = int(past[0]) if len(past) else len(depth)
+    ends = np.flatnonzero(closing[:last] & (depth[:last] == 0))
+    return (int(ends[-1]) + 1 if len(ends) else 0), bool(len(past))
+
+
+def _after(text: bytes, ends: int) -> int | None:
+    """Give where a document is over, behind its last bracket; None where that is not read yet."""
+    past = np.flatnonzero(_depths(text)[0] <= -max(ends, 1))
+    return int(past[0]) + 1 if len(past) else None
+
+
+def _decoded(file: PrintedFile | Path, text: bytes) -> list[dict[str, Any]]:
+    joined = text.strip(b" \t\r\n,")
+    if not joined:
+        return []
+    try:
+        found: list[dict[str, Any]] = orjson.loads(b"[" + joined + b"]")
+    except orjson.JSONDecodeError:
+        try:
+            found = [one for line in joined.splitlines() if line.strip() for one in [orjson.loads(line)]]
+        except orjson.JSONDecodeError as e:
+            raise wrong(file, "a list", "JSON objects", joined[max(0, e.pos - 20) : e.pos + 40]) from e
+    return found
+
+
+def printed_files(given: Sequence[str | Path]) -> PrintedFiles:
+    """Find what pd-ctl printed.
+
+    Parameters
+    ----------
+    given
+        Files, folders, tars; each file is recognised by what it contains, whatever its name. The folder that
+        PingCAP Clinic's diag makes is one of these: ``store.json``, ``config.json``, ``placement-rule.json``.
+    """
+    of: dict[str, list[PrintedFile]] = defaultdict(list)
+    unknown = []
+    for file in (f for one in given for f in _found(Path(one))):
+        kind = kind_of(file)
+        if kind == OTHER:
+            unknown.append(file)
+        else:
+            of[kind].append(file)
+    return PrintedFiles(of, unknown)
+
+
+def _found(path: Path) -> list[PrintedFile]:
+    if path.is_dir():
+        inside = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
+        return [f for p in inside for f in _found(p)]
+    if path.is_file() and tarfile.is_tarfile(path):
+        with tarfile.open(path) as tar:
+            return [PrintedFile(path, m.name) for m in tar.getmembers() if m.isfile() and not m.name.startswith(".")]
+    return [PrintedFile(path)]
+
+
+def kind_of(file: PrintedFile) -> str:
+    """Give what a file contains; :data:`OTHER` for what pd-ctl does not print, as a log or TiKV's settings."""
+    with opened(file) as stream:
+        head = stream.read(_WHOLE + 1)
+    if len(head) <= _WHOLE:
+        try:
+            return _kind(documents(file)[0], file.name.lower())
+        except SourceError:
+            pass  # cut off, or no JSON: what can be seen decides, and reading it says what is wrong
+    begin = _BEGINS.search(head)
+    seen = head[begin.start(1) : begin.start(1) + _HEAD] if begin else b""
+    for kind, mark in (
+        (REGIONS, rb'"peers"\s*:'), (STORES, rb'"(?:stores|state_name)"\s*:'), (RULES, rb'"group_id"\s*:'),
+        (REGIONS, rb'"regions"\s*:'),
+    ):  # fmt: skip
+        if re.search(mark, seen):
+            return kind
+    return OTHER
+
+
+_BY_NAME = {"operator": OPERATORS, "scheduler": SCHEDULERS, "rule": RULES, "hot": HOT, "region": REGIONS}
+_ARGUMENTS = ("store-id-ranges", "min-hot-byte-rate", "evict-stores", "evict-by-trend-stores", "roles", "batch")
+
+
+def _kind(told: Any, name: str) -> str:
+    if told in ([], None, {}):
+        return next((kind for part, kind in _BY_NAME.items() if part in name), OTHER)
+    if isinstance(told, list):
+        return _kind_of_list(told)
+    if not isinstance(told, Mapping):
+        return OTHER
+    keys = set(told)
+    marks = (
+        (STORES, "stores" in keys or {"store", "status"} <= keys),
+        (REGIONS, "regions" in keys or {"id", "start_key", "peers"} <= keys),
+        (RULES, {"group_id", "rules"} <= keys or {"group_id", "role", "count"} <= keys),
+        (RULES, "id" in keys and keys <= {"id", "index", "override"}),
+        (HOT, bool(keys & {"as_peer", "as_leader"})),
+        (HOT_STORES, any(re.fullmatch(r"(bytes|keys|query|cpu)-(write|read)-rate", k) for k in keys)),
+        (SCHEDULERS, any(k.endswith("-scheduler") for k in keys) or bool(keys & set(_ARGUMENTS))),
+        (LIMITS, all(k.isdigit() for k in keys) and all(_is_limit(v) for v in told.values())),
+        (CONFIG, bool(keys & {"schedule", "replication"}) or {"max-snapshot-count", "low-space-ratio"} <= keys
+                 or {"max-replicas", "location-labels"} <= keys),
+    )  # fmt: skip
+    return next((kind for kind, holds in marks if holds), OTHER)
+
+
+def _is_limit(told: Any) -> bool:
+    return isinstance(told, Mapping) and bool({"add-peer", "remove-peer", "rate"} & set(told))
+
+
+def _kind_of_list(told: list[Any]) -> str:
+    first = told[0]
+    if isinstance(first, str):
+        if "(kind:" in first:
+            return OPERATORS
+        return SCHEDULERS if all(isinstance(t, str) and "scheduler" in t for t in told) else OTHER
+    keys = set(first) if isinstance(first, Mapping) else set()
+    marks = (
+        (RULES, "rules" in keys or {"role", "count"} <= keys or ("id" in keys and keys <= {"id", "index", "override"})),
+        (REGIONS, {"id", "peers"} <= keys),
+        (STORES, {"store", "status"} <= keys),
+        (HISTOGRAM, {"start", "end", "count"} <= keys),
+        (OPERATORS, {"desc", "brief"} <= keys),
+        (SCHEDULERS, {"name", "status"} <= keys),
+    )
+    return next((kind for kind, holds in marks if holds), OTHER)

@@ -1,0 +1,328 @@
+"""What runs in a PD, as pd-ctl prints it: its schedulers, its operators, and the regions that are hot."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from ticdc_lab.simulate.pd.cluster import Influence
+from ticdc_lab.simulate.pd.operators import (
+    AddLearner,
+    Kind,
+    MergeRegion,
+    RemovePeer,
+    SplitRegion,
+    Step,
+    TransferLeader,
+    limited_as,
+)
+from ticdc_lab.simulate.pd.pd_ctl_files import PrintedFile, documents, wrong
+from ticdc_lab.simulate.pd.pd_ctl_settings import Version
+
+BALANCE_LEADER, BALANCE_REGION = "balance-leader-scheduler", "balance-region-scheduler"
+EVICT_LEADER, GRANT_LEADER = "evict-leader-scheduler", "grant-leader-scheduler"
+
+_OTHERS = {
+    "balance-hot-region-scheduler": "moves hot regions once stores were uneven for five minutes",
+    "hot-region-scheduler": "moves hot regions once stores were uneven for five minutes",
+    "evict-slow-store-scheduler": "evicts the leaders of one slow store",
+    "evict-slow-trend-scheduler": "evicts the leaders of a store whose latency rises",
+    "evict-stopping-store-scheduler": "evicts the leaders of stores that are about to stop",
+    "label-scheduler": "moves leaders off stores whose label-property rejects them",
+    "shuffle-leader-scheduler": "transfers leaders by chance, again and again",
+    "shuffle-region-scheduler": "moves peers by chance, again and again",
+    "shuffle-hot-region-scheduler": "moves hot regions by chance, again and again",
+    "random-merge-scheduler": "merges neighbours by chance",
+    "scatter-range-scheduler": "spreads the regions of a key range",
+    "grant-hot-region-scheduler": "gathers hot regions on chosen stores",
+    "balance-witness-scheduler": "evens out witnesses",
+    "transfer-witness-leader-scheduler": "moves leaders off witnesses",
+    "balance-range-scheduler": "evens out the regions of a key range",
+    "adjacent-region-scheduler": "spreads neighbours (until v3)",
+    "split-bucket-scheduler": "splits hot buckets",
+}
+"""PdSchedulers that are not asked here, and what they do."""
+
+_DEFAULT = (BALANCE_LEADER, BALANCE_REGION, "balance-hot-region-scheduler")
+
+
+class SchedulerState(NamedTuple):
+    """A scheduler: whether it has rounds, and the stores that it is about."""
+
+    name: str
+    runs: bool = True
+    why_not: str = ""
+    stores: tuple[int, ...] = ()
+
+
+class PdSchedulers(NamedTuple):
+    """The schedulers of a PD by name; ``told`` is False where nobody printed them and PD's default ones are assumed."""
+
+    of: Mapping[str, SchedulerState]
+    told: bool
+
+    def get(self, name: str) -> SchedulerState:
+        """Give a scheduler; one that PD does not list has no rounds."""
+        return self.of.get(name, SchedulerState(name, False, "PD does not list it"))
+
+    def others(self) -> Iterator[tuple[str, str]]:
+        """Give the running schedulers that are not asked here, and what they do."""
+        for name, state in sorted(self.of.items()):
+            if state.runs and name not in (BALANCE_LEADER, BALANCE_REGION, EVICT_LEADER, GRANT_LEADER):
+                yield name, _OTHERS.get(name, "no such scheduler of PD is known here")
+
+
+def default_schedulers() -> PdSchedulers:
+    """Give the schedulers that every PD starts with."""
+    return PdSchedulers({name: SchedulerState(name) for name in _DEFAULT}, False)
+
+
+def schedulers_of(config: Mapping[str, Any], files: Sequence[PrintedFile]) -> PdSchedulers:
+    """Read schedulers from the settings (``schedulers-v2``), ``scheduler show`` and ``scheduler config NAME``.
+
+    What ``scheduler show`` lists runs, what it does not list does not; the settings say what is disabled and about
+    which stores a scheduler is. What a scheduler's own settings say replaces the arguments that it was added with.
+    """
+    schedule = config.get("schedule")
+    schedule = schedule if isinstance(schedule, Mapping) else config
+    entries = schedule.get("schedulers-v2") or schedule.get("schedulers") or ()
+    found: dict[str, SchedulerState] = {}
+    for entry in entries:
+        stores = tuple(int(a) for a in (entry.get("args") or ())[:1] if str(a).isdigit())
+        _put(found, f"{entry['type']}-scheduler", stores, disabled=bool(entry.get("disable")))
+    payload = schedule.get("schedulers-payload") or {}
+    for name, told in payload.items():
+        _with_arguments(found, name, told, must_be_there=bool(entries))
+    shown: dict[str, str] | None = None
+    for file in files:
+        for told in documents(file):
+            if isinstance(told, list):
+                shown = (shown or {}) | _shown(told, file)
+            elif isinstance(told, Mapping):
+                inner = {k: v for k, v in told.items() if k.endswith("-scheduler") and isinstance(v, Mapping)}
+                for name, arguments in inner.items() or [(_name_in(file), told)]:
+                    _with_arguments(found, name, arguments, must_be_there=False)
+    if shown is not None:
+        listed: dict[str, SchedulerState] = {}
+        for raw, status in shown.items():
+            _put(listed, raw, (), disabled=False)
+            name = _plain(raw)[0]
+            stores = found[name].stores if name in found else ()
+            state = listed[name]
+            runs = status not in ("paused", "disabled")
+            listed[name] = SchedulerState(
+                name, runs, "" if runs else f"it is {status}", tuple(sorted({*state.stores, *stores}))
+            )
+        return PdSchedulers(listed, True)
+    if not found:
+        return default_schedulers()
+    if not entries:
+        found = dict(default_schedulers().of) | found
+    return PdSchedulers(found, bool(entries))
+
+
+def _plain(name: str) -> tuple[str, tuple[int, ...]]:
+    """Split a name of v3 and v4, ``evict-leader-scheduler-5``, into scheduler and store."""
+    match = re.fullmatch(r"(.*-scheduler)-(\d+)", name)
+    return (match[1], (int(match[2]),)) if match else (name, ())
+
+
+def _put(found: dict[str, SchedulerState], raw: str, stores: tuple[int, ...], *, disabled: bool) -> None:
+    name, more = _plain(raw)
+    name = "balance-hot-region-scheduler" if name == "hot-region-scheduler" else name
+    old = found.get(name)
+    if disabled and old is not None and old.runs:
+        return
+    before = old.stores if old is not None and old.runs else ()
+    why = "it was removed (disable: true)" if disabled else ""
+    found[name] = SchedulerState(name, not disabled, why, tuple(sorted({*before, *stores, *more})))
+
+
+def _with_arguments(found: dict[str, SchedulerState], raw: str, told: Any, *, must_be_there: bool) -> None:
+    told = orjson.loads(told) if isinstance(told, str) and told.strip() else told
+    name, stores = _plain(raw)
+    if not isinstance(told, Mapping) or (must_be_there and name not in found):
+        return
+    stores += tuple(int(i) for i in told.get("store-id-ranges") or ())
+    for key, value in told.items():
+        if re.fullmatch(r"evict.*stores", key) and isinstance(value, list):
+            stores += tuple(int(i) for i in value)
+    old = found.get(name, SchedulerState(name))
+    found[name] = old._replace(stores=tuple(sorted(set(stores)))) if stores else old
+
+
+def _shown(told: Sequence[Any], file: PrintedFile) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for one in told:
+        if isinstance(one, str):
+            found[one] = "disabled" if "disable" in file.name else "paused" if "pause" in file.name else ""
+        elif isinstance(one, Mapping) and "name" in one:
+            found[str(one["name"])] = str(one.get("status") or "")
+        else:
+            raise wrong(file, "scheduler show", "names of schedulers", one)
+    return found
+
+
+def _name_in(file: PrintedFile) -> str:
+    """Give the scheduler that a file is named after, since ``scheduler config NAME`` does not print the name."""
+    name = file.name.lower().replace("_", "-")
+    known = (EVICT_LEADER, GRANT_LEADER, BALANCE_LEADER, BALANCE_REGION, *_OTHERS)
+    for one in known:
+        if one in name or one.removesuffix("-scheduler") in name:
+            return one
+    return f"{file.name} (a scheduler's settings; name the file after it)"
+
+
+class ShownOperator(NamedTuple):
+    """An operator of ``operator show``: its steps that are not done yet change stores."""
+
+    desc: str
+    kind: Kind
+    region: int
+    steps: tuple[Step, ...]
+    size: float | None
+    text: str
+
+
+_OPERATOR = re.compile(
+    r'^"?(?P<desc>[\w-]+)\s*(?:\{(?P<brief>.*?)\}\s*)?\(kind:(?P<kind>[\w,-]*), region:(?P<region>\d+)'
+    r"\((?P<version>\d+), ?(?P<conf>\d+)\)(?P<more>.*)", re.DOTALL,
+)  # fmt: skip
+_STEPS: tuple[tuple[re.Pattern[str], Any], ...] = (
+    (re.compile(r"add (?P<w>witness )?(?:light )?(?:learner )?peer \d+ on store (\d+)"),
+     lambda m: AddLearner(int(m[2]), bool(m["w"]))),
+    (re.compile(r"remove peer on store (\d+)"), lambda m: RemovePeer(int(m[1]))),
+    (re.compile(r"transfer leader from store (\d+) to store (\d+)"), lambda m: TransferLeader(int(m[1]), int(m[2]))),
+    (re.compile(r"merge region (\d+) into region (\d+)"), lambda m: MergeRegion(int(m[1]), int(m[2]))),
+    (re.compile(r"split region with policy (\w+)"), lambda m: SplitRegion(m[1])),
+)  # fmt: skip
+
+
+def operators_of(files: Sequence[PrintedFile]) -> tuple[tuple[ShownOperator, ...], tuple[str, ...]]:
+    """Read the operators of ``operator show``, and give those that are not of a known form as text."""
+    found, unread = [], []
+    for file in files:
+        for one in (o for told in documents(file) for o in told or ()):
+            text = one if isinstance(one, str) else orjson.dumps(one).decode()
+            read = _object(one) if isinstance(one, Mapping) else _operator(text)
+            if read is not None:
+                found.append(read)
+            elif not re.search(r"\)\s*(finished|timeout)", text):
+                unread.append(text[:100])
+    return tuple(found), tuple(unread)
+
+
+def _operator(text: str) -> ShownOperator | None:
+    match = _OPERATOR.match(text)
+    if match is None or re.search(r"\)\s*(finished|timeout)\s*\"?$", text):
+        return None
+    more = match["more"]
+    at, size = re.search(r"currentStep: ?(\d+)", more), re.search(r"size: ?(\d+)", more)
+    begin = more.find("steps:[")
+    steps = _steps(more[begin + 7 :].split("], timeout:")[0].split("])")[0] if begin >= 0 else "")
+    left = steps[int(at[1]) if at else 0 :]
+    kind = _kind(match["kind"])
+    return ShownOperator(
+        match["desc"], kind, int(match["region"]), tuple(s for s in left if s is not None),
+        float(size[1]) if size else None, text.strip('"'),
+    )  # fmt: skip
+
+
+def _object(told: Mapping[str, Any]) -> ShownOperator | None:
+    """Read an operator as an object, as PD's API gives it on request."""
+    if told.get("status") in ("SUCCESS", "TIMEOUT", "CANCEL", "REPLACED", "EXPIRED"):
+        return None
+    raw = told.get("steps") or ()
+    steps = [s for one in raw for s in _steps(one if isinstance(one, str) else orjson.dumps(one).decode())]
+    left = steps[int(told.get("currentStep") or told.get("current_step") or 0) :]
+    region = int(told.get("regionID") or told.get("region_id") or 0)
+    kind, text = _kind(str(told.get("kind", ""))), f"{told.get('desc')} {told.get('brief')}"
+    return ShownOperator(str(told.get("desc")), kind, region, tuple(s for s in left if s is not None), None, text)
+
+
+def _steps(text: str) -> list[Step | None]:
+    """Read steps in order, None for one that changes no store's size or leaders."""
+    if re.search(r"\b0:\{", text):
+        parts = re.findall(r"\d+:\{(.*?)\}", text)
+    else:
+        parts = re.split(r", (?=add |remove |transfer |use joint|leave joint|merge |split |switch )", text)
+    found: list[Step | None] = []
+    for part in (p for p in parts if p.strip()):
+        read = (make(m) for pattern, make in _STEPS if (m := pattern.search(part)))
+        found.append(None if part.startswith(("use joint", "leave joint")) else next(read, None))
+    return found
+
+
+def _kind(text: str) -> Kind:
+    """Read kinds; ``balance`` of v3 and v4 is no limit's."""
+    found = Kind(0)
+    for name in text.split(","):
+        found |= Kind.__members__.get(name.strip().upper().replace("-", "_"), Kind(0))
+    return found
+
+
+def running_by_kind(operators: Iterable[ShownOperator]) -> Counter[Kind]:
+    """Count operators by the kind that they are limited as."""
+    return Counter(limited_as(o.kind) for o in operators if o.kind)
+
+
+def influence_of(
+    operators: Iterable[ShownOperator], sizes: Mapping[int, float], average: float
+) -> dict[int, Influence]:
+    """Give what the steps that are left will have added to stores.
+
+    ``sizes`` are MiB by region, for operators whose text has none (before v6.1); ``average`` where that is unknown too.
+    """
+    found: dict[int, Influence] = {}
+
+    def add(store: int, more: Influence) -> None:
+        old = found.get(store, Influence())
+        found[store] = Influence(
+            old.region_size + more.region_size, old.region_count + more.region_count,
+            old.leader_size + more.leader_size, old.leader_count + more.leader_count,
+        )  # fmt: skip
+
+    for op in operators:
+        size = op.size if op.size is not None else sizes.get(op.region, average)
+        for step in op.steps:
+            match step:
+                case AddLearner(store, _):
+                    add(store, Influence(size, 1))
+                case RemovePeer(store):
+                    add(store, Influence(-size, -1))
+                case TransferLeader(a, b):
+                    add(a, Influence(0, 0, -size, -1))
+                    add(b, Influence(0, 0, size, 1))
+    return found
+
+
+def hot_of(files: Sequence[PrintedFile], threshold: int) -> frozenset[int]:
+    """Read the regions that ``hot read`` and ``hot write`` show as hot for long enough."""
+    found = set()
+    for file in files:
+        for told in documents(file):
+            for side in ("as_leader", "as_peer"):
+                for store in ((told or {}).get(side) or {}).values():
+                    for peer in (store or {}).get("statistics") or ():
+                        if peer.get("hot_degree", threshold) >= threshold:
+                            found.add(int(peer["region_id"]))
+    return frozenset(found)
+
+
+def paused_leaders(state: PdSchedulers, version: Version) -> Mapping[int, tuple[bool, bool]]:
+    """Give the stores into and out of which balance moves no leader, since a scheduler evicts or grants them.
+
+    PD up to v8.5 stops both ways for either scheduler; later ones stop evicted stores as targets and granted ones as
+    sources.
+    """
+    both = version < (9,)
+    evict, grant = state.get(EVICT_LEADER), state.get(GRANT_LEADER)
+    found = {i: (True, both) for i in evict.stores if evict.runs}
+    for i in grant.stores if grant.runs else ():
+        into, _ = found.get(i, (both, True))
+        found[i] = (into, True)
+    return found

@@ -1,0 +1,261 @@
+"""PD's settings and placement rules as pd-ctl prints them, from v3 to v8.5 and later."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ticdc_lab.simulate.pd.config import Config, field_of
+from ticdc_lab.simulate.pd.forecast import PerMinute
+from ticdc_lab.simulate.pd.pd_ctl_files import PrintedFile, document, documents, listed, wrong
+from ticdc_lab.simulate.pd.rules import Constraint, Rule, in_order
+
+_GROUPS = ("schedule", "replication")
+_UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|us|µs|ns|m|s)")
+_KEYS_PER_MIB = 10_000
+
+Version = tuple[int, ...]
+NEWEST: Version = (99,)
+
+DEFAULTS_BEFORE: tuple[tuple[Version, Mapping[str, Any]], ...] = (
+    ((8, 4), {"max_merge_region_size": 20, "max_merge_region_keys": 200_000}),
+    ((5, 3), {"max_snapshot_count": 3, "max_pending_peer_count": 16}),
+    ((5, 0), {"placement_rules": False, "joint_consensus": False, "region_score_formula_version": "v1",
+              "enable_cross_table_merge": False}),
+    ((4, 0), {"high_space_ratio": 0.6}),
+    ((3, 1), {"leader_schedule_policy": "size", "hot_region_schedule_limit": 2, "leader_schedule_limit": 8,
+              "region_schedule_limit": 64}),
+)  # fmt: skip
+"""Defaults of settings before a version, the newest first: server/config and pkg/schedule/config of PD's tags."""
+
+DISABLED = {
+    "disable-remove-down-replica": "enable_remove_down_replica",
+    "disable-replace-offline-replica": "enable_replace_offline_replica",
+    "disable-make-up-replica": "enable_make_up_replica",
+    "disable-remove-extra-replica": "enable_remove_extra_replica",
+    "disable-location-replacement": "enable_location_replacement",
+}
+"""Settings of v3 that became their contrary in v4."""
+
+_WITHOUT_EFFECT = frozenset({
+    "enable-diagnostic", "enable-debug-metrics", "enable-heartbeat-breakdown-metrics",
+    "enable-heartbeat-concurrent-runner", "enable-placement-rules-cache", "enable-tikv-split-region",
+    "hot-regions-reserved-days", "hot-regions-write-interval", "patrol-region-interval",
+    "patrol-region-worker-count", "scheduler-max-waiting-operator", "max-store-preparing-time",
+    "strictly-match-label", "switch-witness-interval", "slow-store-evicting-affected-store-ratio-threshold",
+    "max-affinity-merge-region-size", "default-store-limit", "store-limit", "schedulers-v2", "schedulers-payload",
+    "schedulers", "store-balance-rate", "store-limit-mode", "witness-schedule-limit", "max-movable-hot-peer-size",
+})  # fmt: skip
+"""Settings that change no decision that is explained here, or are read elsewhere."""
+
+_IDLE: Mapping[str, tuple[object, str]] = {
+    "affinity-schedule-limit": (0, "affinity of regions is not modelled"),
+    "split-scatter-schedule-limit": (4, "scattering of new regions is not modelled"),
+    "disable-raft-learner": (False, "it has no counterpart since v4: peers are always added as learners here"),
+    "disable-namespace-relocation": (False, "namespaces have no counterpart since v4"),
+}
+"""Settings that matter only where they have another value than this."""
+
+
+class Settings(NamedTuple):
+    """Settings, and what is to be said about them: those that are not read, and old ones by their new names."""
+
+    config: Config
+    unread: tuple[str, ...] = ()
+    mapped: tuple[str, ...] = ()
+    limit: PerMinute | None = None
+
+
+def version_of(text: str) -> Version:
+    """Read a version such as ``7.5.1`` or ``v8.5.0-alpha``; the newest where there is none."""
+    found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return tuple(int(n) for n in found.groups(default="0")) if found else NEWEST
+
+
+def settings_of(file: PrintedFile | Path | None, version: Version = NEWEST) -> Settings:
+    """Read settings; those that are absent, and all where there is no file, have the defaults of PD's version."""
+    defaults: dict[str, Any] = {}
+    for before, values in DEFAULTS_BEFORE:
+        defaults |= values if version < before else {}
+    if file is None:
+        return Settings(Config(**defaults))
+    told = document(file)
+    if not isinstance(told, Mapping):
+        raise wrong(file, "config", "an object", told)
+    found, unread, mapped = defaults, [], []
+    limit: PerMinute | None = None
+    known = {f.name: f.default for f in fields(Config)}
+    for key, value in _settings(told):
+        name = field_of(key)
+        try:
+            if name in known and name != "reject_leader":
+                found[name] = _as(known[name], value)
+            elif key in DISABLED:
+                off = _as(False, value)
+                found[DISABLED[key]] = not off
+                if off:
+                    mapped.append(f"{key} true (v3) is {DISABLED[key].replace('_', '-')} false")
+            elif key == "store-balance-rate":
+                limit = PerMinute(float(value), float(value))
+            elif key in _IDLE:
+                idle, why = _IDLE[key]
+                if _as(idle, value) != idle:
+                    unread.append(f"{key} {value}: {why}")
+            elif key not in _WITHOUT_EFFECT:
+                unread.append(f"{key}: no such setting of PD is known here")
+        except (TypeError, ValueError) as e:
+            raise wrong(file, key, f"a value such as {known.get(name)!r}", value) from e
+    if "max_merge_region_size" in found and not found.get("max_merge_region_keys"):
+        found["max_merge_region_keys"] = found["max_merge_region_size"] * _KEYS_PER_MIB
+    return Settings(Config(**found, reject_leader=_rejecting(told)), tuple(unread), tuple(mapped), limit)
+
+
+def _settings(told: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Give settings by their names, whether they are in groups or not."""
+    grouped = [g for g in _GROUPS if isinstance(told.get(g), Mapping)]
+    for group in grouped:
+        yield from told[group].items()
+    if not grouped:
+        yield from told.items()
+
+
+def _as(default: object, value: Any) -> object:
+    """Read a setting in the form of its default: PD prints some booleans and lists as text, durations as 30m0s."""
+    if isinstance(default, bool):
+        return value if isinstance(value, bool) else _flag(value)
+    if isinstance(default, tuple):
+        parts = (value or "").split(",") if isinstance(value, str | None) else value
+        return tuple(p.strip() for p in parts if p.strip())
+    if isinstance(default, float):
+        return _seconds(value) if isinstance(value, str) else float(value)
+    return int(value) if isinstance(default, int) else str(value or "")
+
+
+def _flag(value: object) -> bool:
+    if value not in ("true", "false"):
+        raise ValueError(value)
+    return value == "true"
+
+
+def _seconds(text: str) -> float:
+    parts = _DURATION.findall(text)
+    if not parts or "".join(n + u for n, u in parts) != text:
+        return float(text)
+    return sum(float(n) * _UNITS_S[u] for n, u in parts)
+
+
+def _rejecting(told: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    properties = told.get("label-property") or {}
+    listed_ = (properties.get("reject-leader") or ()) if isinstance(properties, Mapping) else ()
+    return tuple((p["key"], p["value"]) for p in listed_)
+
+
+def limits_of(file: PrintedFile | Path | None) -> Mapping[int, PerMinute]:
+    """Read the store limits, by store, of ``config show all`` or ``store limit``; none where there is no file."""
+    told = document(file) if file is not None else {}
+    schedule = told.get("schedule") if isinstance(told, Mapping) else None
+    inside = schedule if isinstance(schedule, Mapping) else told
+    limits = inside if inside and all(k.isdigit() for k in inside) else inside.get("store-limit") or {}
+    try:
+        return {int(i): _limit(v) for i, v in limits.items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as e:
+        raise wrong(Path(str(file)), "store-limit", "add-peer and remove-peer of each store", limits) from e
+
+
+def _limit(told: Mapping[str, Any]) -> PerMinute:
+    if "rate" in told:  # v4.0 before store limits of two types
+        return PerMinute(float(told["rate"]), float(told["rate"]))
+    return PerMinute(float(told["add-peer"]), float(told["remove-peer"]))
+
+
+class RuleGroup(NamedTuple):
+    """A group of rules: groups apply in the order of their index, then of their names."""
+
+    position: int = 0
+    override: bool = False
+
+
+class PlacementRules(NamedTuple):
+    """Rules in the order in which PD applies them, and groups whose index and override nobody printed."""
+
+    rules: tuple[Rule, ...] = ()
+    ungrouped: tuple[str, ...] = ()
+    assumed: Mapping[str, RuleGroup] = {}
+
+
+_TIDB_GROUPS = (
+    ("TiDB_DDL_", RuleGroup(40, True)), ("TiDB_GLOBAL", RuleGroup(20, True)), ("TiDB_META", RuleGroup(21, True)),
+    ("tiflash", RuleGroup(120, False)), ("pd", RuleGroup()),
+)  # fmt: skip
+"""Groups as TiDB writes them (pkg/ddl/placement); a partition's has index 80, which its name does not show."""
+
+
+def rules_of(files: Sequence[PrintedFile | Path]) -> PlacementRules:
+    """Read placement rules and their groups.
+
+    Parameters
+    ----------
+    files
+        From ``config placement-rules show``, ``rule-group show``, ``rule-bundle get`` or ``load``, in any number.
+    """
+    groups: dict[str, RuleGroup] = {}
+    rules: dict[tuple[str, str], tuple[Rule, PrintedFile | Path]] = {}
+    for file in files:
+        for told in _entries(file):
+            try:
+                if "rules" in told:
+                    groups[told["group_id"]] = RuleGroup(told.get("group_index") or 0, bool(told.get("group_override")))
+                    found = [_rule(r | {"group_id": told["group_id"]}) for r in told["rules"] or ()]
+                elif "role" in told:
+                    found = [_rule(told)]
+                else:
+                    groups[told["id"]] = RuleGroup(told.get("index") or 0, bool(told.get("override")))
+                    found = []
+            except (AttributeError, KeyError, TypeError, ValueError) as e:
+                expected = "placement rules with group_id, id, role and count, keys in hexadecimal"
+                raise wrong(file, "rules", f"{expected} ({e})", dict(told)) from e
+            rules |= {(r.group, r.id): (r, file) for r in found}
+    unknown = sorted({g for g, _ in rules} - set(groups))
+    assumed = {g: next((known for name, known in _TIDB_GROUPS if _named(g, name)), RuleGroup()) for g in unknown}
+    ordered = in_order(_grouped(r, (groups | assumed)[r.group]) for r, _ in rules.values())
+    ungrouped = tuple(g for g in unknown if g not in ("pd", "tiflash"))
+    return PlacementRules(ordered, ungrouped, assumed)
+
+
+def _named(group: str, name: str) -> bool:
+    return group.startswith(name) if name.endswith("_") else group == name
+
+
+def _entries(file: PrintedFile | Path) -> list[Mapping[str, Any]]:
+    if any(isinstance(d, Mapping) and "group_id" not in d and "id" not in d for d in documents(file)):
+        return listed(file, "rules")
+    found = [e for d in documents(file) for e in (d if isinstance(d, list) else [d] if d else [])]
+    if not all(isinstance(e, Mapping) for e in found):
+        raise wrong(file, "rules", "a list of rules, groups or bundles", found[:1])
+    return found
+
+
+def _grouped(rule: Rule, group: RuleGroup) -> Rule:
+    return rule._replace(group_index=group.position, group_override=group.override)
+
+
+def _rule(told: Mapping[str, Any]) -> Rule:
+    constraints = tuple(
+        Constraint(c["key"], c["op"], tuple(c.get("values") or ())) for c in told.get("label_constraints") or ()
+    )
+    return Rule(
+        told["role"], int(told["count"]), constraints, tuple(told.get("location_labels") or ()),
+        told.get("isolation_level") or "", bool(told.get("is_witness")), told.get("id") or "",
+        key_of(told.get("start_key")), key_of(told.get("end_key")), told.get("group_id") or "pd",
+        told.get("index") or 0, bool(told.get("override")),
+    )  # fmt: skip
+
+
+def key_of(text: str | None) -> str:
+    """Give a key in upper-case hexadecimal, as regions have it: keys are compared as bytes."""
+    bytes.fromhex(text or "")
+    return (text or "").upper()
