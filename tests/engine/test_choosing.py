@@ -12,20 +12,23 @@ from ticdc_lab.engine.embedded import _RECORD, shared_with
 from ticdc_lab.errors import SetupError
 
 DESK = Machine()
+NO_KAFKA = Machine(no_kafka="confluent-kafka is not installed")
 LIGHT = Machine(no_spark="only its client is installed")
 SHARED = Machine(no_embedded="'ada' is logged in too, and it cannot be closed to other users")
 
 
-@pytest.mark.parametrize("source", [None, "topic.jsonl.gz", "/data/x", "file:///data/x.parquet", "file:/x.parquet"])
+@pytest.mark.parametrize(
+    "source", [None, "topic.jsonl.gz", "/data/x", "file:///data/x.parquet", "file:/x.parquet", "kafka://host:1/t"]
+)
 def test_what_lies_here_is_read_by_the_embedded_engine(source: str | None) -> None:
-    """A log of this machine that fits it needs no Spark."""
+    """A log of this machine that fits it needs no Spark, nor does a topic."""
     assert decide(source, 1000, DESK).engine == "embedded"
 
 
 @pytest.mark.parametrize(
     ("source", "size", "machine", "needs", "why"),
     [
-        ("kafka://host:9092/topic", 0, DESK, None, "the source is a Kafka topic"),
+        ("kafka://host:9092/topic", 0, NO_KAFKA, None, "the source is a Kafka topic, and confluent-kafka is not"),
         ("s3a://bucket/folder", 0, DESK, None, "the source is at s3a://, which Hadoop reads"),
         ("a.jsonl", FITS_BYTES + 1, DESK, None, "the log is large (5 GB of messages, more than 5)"),
         ("a.jsonl", 2 << 30, replace(DESK, memory_bytes=2 << 30), None, "the log is large"),
@@ -51,10 +54,11 @@ def test_what_was_asked_for_is_given() -> None:
 @pytest.mark.parametrize(
     ("source", "machine", "engine", "says", "hint"),
     [
-        ("kafka://host:1/t", DESK, "embedded", "cannot be used: the source is a Kafka topic", "--engine spark"),
+        ("kafka://host:1/t", NO_KAFKA, "embedded", "cannot be used: the source is a Kafka topic", "--engine spark"),
+        ("hdfs://host/t", DESK, "embedded", "cannot be used: the source is at hdfs://", "--engine spark"),
         ("a.jsonl", SHARED, "embedded", "cannot be used: 'ada' is logged in too", "--engine spark"),
         ("a.jsonl", LIGHT, "spark", r"needed \(it was asked for\), but only its client", "./lab setup --spark"),
-        ("kafka://host:1/t", LIGHT, "auto", r"needed \(the source is a Kafka topic\)", "./lab setup --spark"),
+        ("hdfs://host/t", LIGHT, "auto", r"needed \(the source is at hdfs://", "./lab setup --spark"),
         ("a", replace(SHARED, no_spark="pyspark is not installed"), "auto", "No engine can run here", "./lab setup"),
         ("a", DESK, "duckdb", "no engine 'duckdb'", "auto, embedded, spark"),
     ],

@@ -375,7 +375,7 @@ def test_an_engine_begun_here_gives_way_to_the_one_that_a_source_needs(
         bench.bar.put(CANAL)
         first: Any = bench._session_for(CANAL)
         assert first.name == "embedded" and bench._session_for(PLAIN) is first
-        bench.bar.put("kafka://127.0.0.1:9/topic")
-        second: Any = bench._session_for("kafka://127.0.0.1:9/topic")
+        bench.bar.put("hdfs://127.0.0.1:9/topic")
+        second: Any = bench._session_for("hdfs://127.0.0.1:9/topic")
         assert (second.name, first.is_stopped) == (("embedded", False) if theirs else ("spark", True))
-    assert begun == [CANAL, "kafka://127.0.0.1:9/topic", CANAL]
+    assert begun == [CANAL, "hdfs://127.0.0.1:9/topic", CANAL]

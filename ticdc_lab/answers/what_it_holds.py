@@ -29,9 +29,13 @@ def surveyed(found: Found) -> Answer:
     seen = pd.DataFrame({"table": found.tables, "rows_seen": found.rows_seen})
     shown = settings(found.log.settings)
     wrong = tuple(shown.values["contradictions"])
+    frames = {"by_table": seen, **shown.frames}
+    if found.overview is not None:
+        frames["first_messages"] = pd.DataFrame(found.overview.messages)
+    topics = () if found.overview is None else found.overview.sentences
     return Answer(
-        "survey", "What lies there, and how large is it?", found.words, {"by_table": seen, **shown.frames},
-        (*wrong, *found.unknown), found.advice, found.facts(),
+        "survey", "What lies there, and how large is it?", found.words, frames, (*wrong, *found.unknown),
+        (*topics, *found.advice), found.facts(),
     )  # fmt: skip
 
 

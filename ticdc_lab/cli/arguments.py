@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ticdc_lab.engine.choosing import choose
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.sources.places import LINES, is_kafka, mistyped, require_kind, require_source
@@ -34,8 +35,12 @@ def check_reading(where: Mapping[str, Any]) -> None:
         )
 
 
-def check_source(source: str, where: Mapping[str, Any]) -> None:
-    """Raise an error of this package if nothing can be read at ``source``, or not with these options."""
+def check_source(source: str, where: Mapping[str, Any], *, engine: str | None = None) -> int | None:
+    """Raise an error of this package if nothing can be read at ``source``, or not with these options.
+
+    With an engine that is asked for, or ``auto``, a broker is asked before any begins: how many messages it has, which
+    Apache Spark asks by itself.
+    """
     from ticdc_lab.codecs.table_file import settings_among
 
     if source.startswith(TARGETS):
@@ -44,13 +49,22 @@ def check_source(source: str, where: Mapping[str, Any]) -> None:
     require_source(source, kind)
     _, others = settings_among(where.get("options", {}))
     if kind == "kafka" or (kind == "auto" and is_kafka(source)):
-        from ticdc_lab.sources.kafka import topics_of
+        from ticdc_lab.sources.kafka import require_reachable, topics_of
 
-        topics_of(source, others)
+        topics = topics_of(source, others)
+        if engine == "spark" or (engine == "auto" and choose(source).engine == "spark"):
+            require_reachable(topics)
+        elif engine is not None:
+            from ticdc_lab.sources.kafka_reading import TopicReader
+
+            with TopicReader(topics) as reader:
+                bounds = reader.bounds(reader.spans())
+            return sum(max(0, end - first) for first, end in bounds.values())
     elif others:
         from ticdc_lab.sources.places import unknown_options
 
         raise unknown_options(source, others)
+    return None
 
 
 def check_outs(source: str | None, *outs: str | None) -> None:

@@ -51,10 +51,11 @@ def workload(
     from ticdc_lab.encode.produce import write_topic
     from ticdc_lab.engine import counted
     from ticdc_lab.sources import local_path
+    from ticdc_lab.sources.places import is_kafka
     from ticdc_lab.workload import generate, generate_into, log_of
 
     lost = dict(encoder(protocol).lost)
-    spark = session_of(out)
+    spark = session_of(out, needs_spark="it writes to a topic of Kafka" if is_kafka(out) else None)
     messages = log_of(spark, asked, protocol=protocol, strategy=strategy, partitions=partitions)
     messages, written = counted(messages)
     with shown(spark, f"writing {protocol}"):

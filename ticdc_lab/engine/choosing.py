@@ -1,4 +1,4 @@
-"""Which engine runs: the embedded one for what lies on this machine and fits it, Apache Spark for the rest."""
+"""Which engine runs: the embedded one for what fits this machine, Apache Spark for the rest."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ At 10 M events it takes 2 CPU seconds for watermarks, 5 for transactions and 6 f
 that are brought together by key lie there. Of 100 M it was asked for transactions, and the system ended it at 20 GiB.
 """
 
+FITS_MESSAGES = 10_000_000
+"""The same for a topic, of which a broker knows offsets and no sizes."""
+
 BRIEF_BYTES = 32 << 20
 """Up to this size of its messages a command on a local Spark ends before the JVM's optimising compiler has paid.
 
@@ -48,7 +51,7 @@ class EngineChoice:
     engine
         ``embedded`` or ``spark``.
     why
-        A clause, such as ``the source is a Kafka topic``.
+        A clause, such as ``the log fits this machine``.
     """
 
     engine: Literal["embedded", "spark"]
@@ -67,6 +70,8 @@ class Machine:
         The master that the caller's settings name, empty where they name none.
     no_spark, no_embedded
         What keeps an engine from running here; None where nothing does.
+    no_kafka
+        What keeps topics from being read without Java; None where nothing does.
     memory_bytes
         Of this machine.
     """
@@ -75,6 +80,7 @@ class Machine:
     master: str = ""
     no_spark: str | None = None
     no_embedded: str | None = None
+    no_kafka: str | None = None
     memory_bytes: int = 16 << 30
 
 
@@ -127,7 +133,7 @@ def decide(
         raise SetupError(f"There is no engine {engine!r}.", hint=f"One of: {', '.join(ENGINES)}.")
     reason = needs_spark or _needs_spark(source, size, machine)
     if engine == "embedded":
-        return _embedded(needs_spark or _cannot_be_embedded(source), machine)
+        return _embedded(needs_spark or _cannot_be_embedded(source, machine), machine)
     if engine == "spark" or reason is not None:
         why = reason or "it was asked for"
         if machine.no_spark is not None and not machine.remote:
@@ -147,6 +153,7 @@ def here(settings: Mapping[str, str]) -> Machine:
         master=settings.get("spark.master", ""),
         no_spark=spark_missing(),
         no_embedded=embedded.missing(),
+        no_kafka=None if find_spec("confluent_kafka") else "confluent-kafka is not installed",
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     )
 
@@ -201,14 +208,16 @@ def _needs_spark(source: str | None, size: int, machine: Machine) -> str | None:
         return f"SPARK_REMOTE is {machine.remote}"
     if machine.master:
         return f"spark.master is {machine.master}"
-    if (elsewhere := _cannot_be_embedded(source)) is not None:
+    if (elsewhere := _cannot_be_embedded(source, machine)) is not None:
         return elsewhere
     fits = min(FITS_BYTES, machine.memory_bytes // 2)
     return f"the log is large ({size / 1e9:.0f} GB of messages, more than {fits / 1e9:.0f})" if size > fits else None
 
 
-def _cannot_be_embedded(source: str | None) -> str | None:
+def _cannot_be_embedded(source: str | None, machine: Machine) -> str | None:
     scheme = scheme_of(source) if source is not None else None
     if scheme is None or scheme.lower() in SCHEMES:
         return None
-    return "the source is a Kafka topic" if scheme == "kafka" else f"the source is at {scheme}://, which Hadoop reads"
+    if scheme == "kafka":
+        return machine.no_kafka and f"the source is a Kafka topic, and {machine.no_kafka}"
+    return f"the source is at {scheme}://, which Hadoop reads"

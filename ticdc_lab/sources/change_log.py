@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,6 +52,9 @@ from ticdc_lab.sources.decoding import decoding
 from ticdc_lab.sources.parquet import StoredEvents
 from ticdc_lab.sources.pieces import NO_SKIPS
 from ticdc_lab.sources.places import Size
+
+if TYPE_CHECKING:
+    from ticdc_lab.sources.topic_overview import Overview
 
 _PATHS = ("source", "schema_registry", "claim_check")
 
@@ -337,8 +340,15 @@ class ChangeLog:
         """
         if self._source is None:
             return self.decoded.limit(n)
+        if (cut := self._source.first_of_each) is not None:
+            whole = decoding(self._source, self.protocol, self.known, images=False)
+            return cut(n).mapInArrow(whole, DECODED)
         decode = decoding(self._source, self.protocol, self.known, images=False, first=n)
         return self._source.raw.mapInArrow(decode, DECODED)
+
+    def overview(self) -> Overview | None:
+        """What a broker has of it; None where none was asked."""
+        return None if self._source is None or self._source.overview is None else self._source.overview()
 
     def sampled(self, sample: Sample) -> ChangeLog:
         """The same log with only the row changes of a sample, lazily; its ``limits`` say what that cannot prove.

@@ -1,4 +1,6 @@
-"""Kafka topics, through Spark's own connector.
+"""Kafka topics: their names, settings and errors on either engine, and reading through Spark's own connector.
+
+The embedded engine reads them without Java (:mod:`ticdc_lab.sources.kafka_reading`).
 
 A batch is pinned: which offsets are there is asked once, and every action on the frame reads those. What has expired by
 then is missing from the answer, and the load says which offsets (:func:`ticdc_lab.facts.limits.offset_gaps`).
@@ -10,6 +12,7 @@ import json
 import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,34 +42,35 @@ _CREDENTIALS_HINT = (
 )
 _CAUSES = (
     (
-        r"Certificate(?:Expired|NotYetValid)Exception",
+        r"Certificate(?:Expired|NotYetValid)Exception|certificate has expired|certificate is not yet valid",
         "The TLS certificate of {brokers} is not valid now",
         "Whoever runs the broker must renew it; see also whether the clock of this machine is right.",
     ),
     (
-        r"PKIX path \w+ failed",
+        r"PKIX path \w+ failed|unable to get (?:local )?issuer certificate|self[- ]signed certificate",
         "The TLS certificate of {brokers} is signed by no CA that is trusted here",
         "Name the CA that signed it: kafka.ssl.truststore.type=PEM and kafka.ssl.truststore.location=ca.pem, or a "
         "keystore with kafka.ssl.truststore.password (--option KEY=VALUE, secrets in --kafka-config FILE).",
     ),
     (
-        r"No (?:name matching|subject alternative)",
+        r"No (?:name matching|subject alternative)|(?:[Hh]ostname|IP address) mismatch",
         "The TLS certificate of {brokers} is one of another host",
         "Name the brokers as their certificates do, or have one made for this name.",
     ),
     (
         r"(?:Sasl|Ssl)AuthenticationException|SSLHandshakeException|LoginException|IllegalSaslStateException"
-        r"|UnsupportedSaslMechanismException",
+        r"|UnsupportedSaslMechanismException|code=_AUTHENTICATION|code=SASL_AUTHENTICATION_FAILED|code=_SSL\b",
         "{brokers} refused the credentials",
         _CREDENTIALS_HINT + ".",
     ),
     (
-        r"\w*AuthorizationException",
+        r"\w*AuthorizationException|code=\w+_AUTHORIZATION_FAILED",
         "{brokers} does not let this user read {names}",
-        "The user needs the rights Describe and Read on the topics, and Read on groups named spark-kafka-*.",
+        "The user needs the rights Describe and Read on the topics; on Spark also Read on groups named spark-kafka-*.",
     ),
     (
-        r"UnknownTopicOrPartitionException|UnknownTopicIdException|does not host this topic",
+        r"UnknownTopicOrPartitionException|UnknownTopicIdException|does not host this topic"
+        r"|code=_?UNKNOWN_(?:TOPIC|PARTITION)\w*",
         "{brokers} has no topic {names}",
         "Check the name; topics are told apart by upper and lower case.",
     ),
@@ -76,13 +80,13 @@ _CAUSES = (
         "Leave kafka failOnDataLoss at false: the load then says which offsets are missing.",
     ),
     (
-        r"Failed to (?:create new|construct|load)|\w*ConfigException|JAAS config",
+        r"Failed to (?:create|construct|load)|\w*ConfigException|JAAS config|code=_INVALID_ARG",
         "The settings for {brokers} cannot be used",
         _CREDENTIALS_HINT + "; a file that they name must be there and of the type that is said.",
     ),
     (
         r"TimeoutException|[Tt]imed out|DisconnectException|Connection refused|BrokerNotAvailable|NetworkException"
-        r"|RetriableException",
+        r"|RetriableException|code=_(?:TRANSPORT|ALL_BROKERS_DOWN|TIMED_OUT|RESOLVE|TIMED_OUT_QUEUE)",
         "{brokers} does not answer, or stopped answering while {names} was read",
         "Is the broker alive, and does its listener speak this security protocol? " + _CREDENTIALS_HINT + ". A slow "
         "broker gets more time by kafkaConsumer.pollTimeoutMs and kafka.default.api.timeout.ms.",
@@ -317,26 +321,32 @@ def _settings(topics: Topics) -> dict[str, str]:
     )
 
 
-def _require_reachable(topics: Topics) -> None:
-    """One of the brokers takes a connection: a refusal is said at once and not after Kafka's own patience."""
-    said = []
-    for broker in topics.brokers.split(","):
-        host, _, port = broker.rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
-        except (OSError, OverflowError) as error:
-            said.append(f"{broker}: {getattr(error, 'strerror', None) or error}")
-        else:
-            return
+def require_reachable(topics: Topics) -> None:
+    """One of the brokers takes a connection: a refusal is reported at once and not after Kafka's own patience."""
+    brokers = topics.brokers.split(",")
+    with ThreadPoolExecutor(len(brokers)) as pool:  # a broker behind a firewall takes all of its seconds
+        said = list(pool.map(_refusal, brokers))
+    if None in said:
+        return
     raise SourceError(
-        f"No broker of {topics.source} can be reached ({'; '.join(said)}).",
+        f"No broker of {topics.source} can be reached ({'; '.join(filter(None, said))}).",
         hint="Check host and port, and that the broker runs and this machine may connect to it.",
     )
 
 
+def _refusal(broker: str) -> str | None:
+    """Why a broker takes no connection; None where it does."""
+    host, _, port = broker.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        return f"{broker}: {getattr(error, 'strerror', None) or error}"
+    return None
+
+
 def _spans(spark: SparkSession, topics: Topics) -> dict[tuple[str, int], tuple[int, int]]:
     """First and end offset of every partition, as the broker says now."""
-    _require_reachable(topics)
+    require_reachable(topics)
     from ticdc_lab.engine import kafka_offsets
 
     settings = {name.removeprefix("kafka."): v for name, v in _settings(topics).items() if name.startswith("kafka.")}

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -47,6 +48,9 @@ from ticdc_lab.sources.places import (
     unknown_options,
 )
 
+if TYPE_CHECKING:
+    from ticdc_lab.sources.topic_overview import Overview
+
 Reader = Callable[[Batches], Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]]
 
 
@@ -79,6 +83,10 @@ class Source:
     """What lies in the folder and is not read, a sentence each."""
     line: int = BOUNDS.line
     """Bytes that a line of a capture file may have."""
+    overview: Callable[[], Overview] | None = None
+    """What a broker has of it, where one is asked."""
+    first_of_each: Callable[[int], DataFrame] | None = None
+    """``raw`` cut to so many messages of each part, where a task's share is more than one part."""
     store: Store | None = None
     """Where its files lie; None for this machine, and where the engine finds them."""
     _overlaps: list[Overlaps] = field(default_factory=list, repr=False, compare=False)
@@ -108,7 +116,9 @@ class Source:
         return len(self._files()) > 1
 
     def _files(self) -> Sequence[str]:
-        return () if self.pieces is None else list(dict.fromkeys(self.pieces["file"].to_pylist()))
+        if self.pieces is None or "file" not in self.pieces.column_names:
+            return ()
+        return list(dict.fromkeys(self.pieces["file"].to_pylist()))
 
     @property
     def overlaps_known(self) -> Overlaps | None:
@@ -204,6 +214,8 @@ def open_source(
     require_kind(kind)
     if kind == "kafka" or (kind == "auto" and is_kafka(source)):
         topics = kafka.topics_of(source, options)
+        if is_sail(spark):
+            return _topic_source(spark, topics)
         frame, expected = kafka.read_batch(spark, topics)
         plainly = partial(kafka.said_plainly, topics)
         opened = _table(source, frame, kind="kafka", measure=partial(kafka.size_of, expected))
@@ -227,6 +239,19 @@ def open_source(
     if kind == "parquet":
         return _parquet_source(spark, source, files)
     return _capture_at_url(spark, source, line) if files is None else _capture_source(spark, source, files, line)
+
+
+def _topic_source(spark: SparkSession, topics: kafka.Topics) -> Source:
+    """A topic, read by this process and handed to the tasks of the embedded engine."""
+    from ticdc_lab.sources.kafka_relay import RelayedTopic  # here: only topics need its library
+
+    topic = RelayedTopic(spark, topics)
+    ranges = topic.ranges()
+    return Source(
+        topics.source, topic.frame(ranges), topic.read, ranges, kind="kafka", expected=topic.expected(),
+        measure=topic.measure, said_plainly=partial(kafka.said_plainly, topics), overview=topic.overview,
+        first_of_each=lambda n: topic.frame(topic.ranges(n)),
+    )  # fmt: skip
 
 
 def _delta_source(spark: SparkSession, source: str) -> Source:

@@ -18,6 +18,7 @@ from ticdc_lab.events.tso import to_datetime
 from ticdc_lab.sources.change_log import ChangeLog, decoding_step
 from ticdc_lab.sources.load import load
 from ticdc_lab.sources.places import Size
+from ticdc_lab.sources.topic_overview import Overview
 
 HEAD = 1_000
 """Messages looked at in each part of a source that a task reads."""
@@ -56,6 +57,8 @@ class Found:
         Row changes of each of ``tables`` among the messages that were looked at.
     strangers
         That files here begin with messages of another protocol, one sentence.
+    overview
+        What a broker has of a topic; None of other sources, and on Spark.
     """
 
     log: ChangeLog
@@ -69,6 +72,7 @@ class Found:
     load_s: float | None
     rows_seen: tuple[int, ...] = ()
     strangers: tuple[str, ...] = ()
+    overview: Overview | None = None
 
     @property
     def protocol(self) -> str:
@@ -94,6 +98,8 @@ class Found:
         n, b = self.size.messages, self.size.bytes
         size = [f"{about}{n:,} messages ({self.size.how})" if n is not None else f"messages: {self.size.how}"]
         size += [_bytes(b)] if b is not None else []
+        if self.overview is not None and self.overview.bytes is not None:
+            size += [f"about {_bytes(self.overview.bytes)}"]
         tables = f"{_some('table', self.tables)} and {_some('partition', tuple(map(str, self.partitions)))}"
         span = "" if self.first_ts is None else f", from {_at(self.first_ts)}"
         return f"{_KINDS[self.source_kind]} in {self.protocol}: {', '.join(size)}. Seen so far: {tables}{span}."
@@ -141,7 +147,7 @@ class Found:
             "messages_exact": self.size.is_exact, "seen": self.seen, "tables": self.tables,
             "partitions": self.partitions, "first_ts": self.first_ts, "last_ts": self.last_ts,
             "load_ms": None if self.load_s is None else round(1000 * self.load_s), "unknown": self.unknown,
-        }  # fmt: skip
+        } | ({} if self.overview is None else {"topic": self.overview.facts()})  # fmt: skip
 
 
 def survey(
@@ -179,7 +185,7 @@ def survey(
         claim_check=claim_check, settings=settings, options=options,
     )  # fmt: skip
     with log.reading():
-        size = log.size()
+        size, overview = log.size(), log.overview()
         held = log.heads(HEAD).transform(_held).toArrow()
     rows = _rows_by_table(held)
     return Found(
@@ -194,6 +200,7 @@ def survey(
         last_ts=pc.max(held["last_ts"]).as_py(),
         load_s=_load_s(spark, log, size),
         strangers=log.strangers_at_heads(),
+        overview=overview,
     )
 
 

@@ -1,0 +1,192 @@
+"""The embedded engine reads a topic of a real broker without Java, as its recording, and as Apache Spark reads it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import engines
+import pytest
+from broker import SASL, SCRAM, Broker, over_tls
+from click.testing import CliRunner
+from confluent_kafka.admin import AdminClient
+from conftest import golden
+from pyspark.sql import SparkSession
+from topics import QUIET, create, expire, recorded, send
+
+from ticdc_lab.cli import main
+from ticdc_lab.errors import SourceError
+from ticdc_lab.sources.kafka import topics_of
+from ticdc_lab.sources.kafka_reading import TopicReader
+from ticdc_lab.sources.load import load
+from ticdc_lab.sources.survey import survey
+
+FILES = (
+    "messages_open-protocol_small.jsonl.gz",
+    "messages_canal-json-tidb_small.jsonl.gz",
+    "messages_simple_small.jsonl.gz",
+)
+WRONG = dict(SASL) | {"kafka.sasl.jaas.config": SASL["kafka.sasl.jaas.config"].replace("s3cr", "s3cX")}
+
+
+@pytest.fixture(scope="module")
+def servers(broker: Broker) -> str:
+    """Give the address of a broker whose topics hold golden files, under their names."""
+    at = f"127.0.0.1:{broker.plain}"
+    for name in FILES:
+        create(at, f"embedded-{name}", 4)
+        send(at, f"embedded-{name}", recorded(golden(name)))
+    return at
+
+
+def decoded(spark: SparkSession, source: str, folder: Path, **options: str) -> tuple[Any, list[dict[str, Any]]]:
+    """A log, and its events and quarantine in order, but for the name of the topic."""
+    log = load(spark, source, options=options).materialise(str(folder))
+    rows = log.decoded.orderBy("topic", "partition", "offset", "seq").drop("topic").toArrow().to_pylist()
+    return log, rows
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_topic_gives_what_its_recording_gives(spark: SparkSession, servers: str, tmp_path: Path, name: str) -> None:
+    """The same protocol, counts and events, and no offset is missing."""
+    ours, events = decoded(spark, f"kafka://{servers}/embedded-{name}", tmp_path / "ours")
+    kept, expected = decoded(spark, str(golden(name)), tmp_path / "kept")
+    assert (ours.protocol, ours.counts, ours.limits) == (kept.protocol, kept.counts, ())
+    assert events == expected
+
+
+def test_spark_gives_the_same_events(classic: SparkSession, servers: str, tmp_path: Path) -> None:
+    """Of all topics at once, with offsets at which to begin and to end."""
+    names = [f"embedded-{name}" for name in FILES[:2]]
+    given = {
+        f"{which}Offsets": str({n: {str(p): at + p for p in range(4)} for n in names}).replace("'", '"')
+        for which, at in (("starting", 3), ("ending", 90))
+    }
+    source = f"kafka://{servers}/{','.join(names)}"
+    _, expected = decoded(classic, source, tmp_path / "spark", **given)
+    with engines.using("embedded"):
+        _, events = decoded(engines.session_of("embedded"), source, tmp_path / "embedded", **given)
+    assert events == expected and len(events) > 500
+
+
+@pytest.mark.parametrize("given", [SASL, SCRAM], ids=["plain", "scram"])
+def test_credentials_let_us_in_and_show_nowhere(
+    spark: SparkSession, broker: Broker, servers: str, capfd: pytest.CaptureFixture[str], given: dict[str, str]
+) -> None:
+    """Java's line of a login module is translated; neither a log, its source nor a plan shows the password."""
+    log = load(spark, broker.url(f"embedded-{FILES[0]}", sasl=True), options=given)
+    assert log.messages.count() == 1470
+    log.messages.explain(extended=True)
+    assert "s3cr" not in repr((log, log._source)) + "".join(capfd.readouterr())
+
+
+def test_a_topic_is_read_over_tls(spark: SparkSession, broker: Broker, servers: str) -> None:
+    """With the CA that signed the broker's certificate."""
+    source = f"kafka://127.0.0.1:{broker.tls}/embedded-{FILES[0]}"
+    assert load(spark, source, options=over_tls(broker.certificates.ca)).messages.count() == 1470
+
+
+@pytest.mark.parametrize(
+    ("listener", "options", "message", "hint"),
+    [
+        ("plain/nope", {}, "has no topic nope", "Check the name"),
+        ("sasl/t", WRONG, "refused the credentials", "kafka-config"),
+        ("sasl/t", {}, "does not answer", "security protocol"),
+        ("plain/t", SASL, "refused the credentials", "kafka.security.protocol"),
+        ("tls/t", "other_ca", "signed by no CA that is trusted here", "truststore"),
+        ("expired/t", "ca", "is not valid now", "renew"),
+    ],
+)
+def test_what_keeps_us_out_is_named_soon(
+    spark: SparkSession, broker: Broker, listener: str, options: Any, message: str, hint: str
+) -> None:
+    """Within ten seconds, with a hint and without a secret."""
+    name, _, topic = listener.partition("/")
+    if isinstance(options, str):
+        trust = over_tls(getattr(broker.certificates, options))
+        options = trust | ({"kafka.security.protocol": "SSL"} if name == "expired" else {})
+    start = time.monotonic()
+    with pytest.raises(SourceError, match=message) as caught:
+        load(spark, f"kafka://127.0.0.1:{getattr(broker, name)}/{topic}", options=options)
+    assert time.monotonic() - start < 10
+    assert hint in caught.value.hint and "s3c" not in str(caught.value)
+
+
+def test_a_command_names_a_broker_before_an_engine_begins() -> None:
+    """Nothing is installed and nothing started for a broker that is not there."""
+    run = CliRunner().invoke(main, ["audit", "kafka://127.0.0.1:1/t"])
+    assert run.exit_code == 2 and "can be reached" in run.output and "engine:" not in run.output
+
+
+def test_reading_leaves_nothing_at_the_broker(servers: str) -> None:
+    """No group, no offset that was committed, no topic that was not there: what is asked for does not come to be."""
+    with TopicReader(topics_of(f"kafka://{servers}/embedded-{FILES[0]}")) as reader:
+        ends = {at: end for at, (_, end) in reader.spans().items()}
+        assert sum(batch.num_rows for batch in reader.batches(dict.fromkeys(ends, 0), ends)) == 1470
+    with pytest.raises(SourceError, match="has no topic"), TopicReader(topics_of(f"kafka://{servers}/not-there")) as no:
+        no.spans()
+    admin = AdminClient({"bootstrap.servers": servers, **QUIET})
+    assert "not-there" not in admin.list_topics(timeout=10).topics
+    assert "ticdc-lab" not in {group.group_id for group in admin.list_consumer_groups().result(10).valid}
+
+
+def test_what_has_expired_is_named(spark: SparkSession, servers: str, tmp_path: Path) -> None:
+    """Offsets that are gone do not vanish: those before the load, and those that go between load and reading."""
+    create(servers, "embedded-expired", 4)
+    send(servers, "embedded-expired", [m for m in recorded(golden(FILES[0])) if m["offset"] < 30])
+    expire(servers, "embedded-expired", 2, 12)
+    given = {"startingOffsets": '{"embedded-expired": {"0":-2,"1":-2,"2":2,"3":-2}}'}
+    late = load(spark, f"kafka://{servers}/embedded-expired", options=given)
+    expire(servers, "embedded-expired", 3, 5)
+    log = late.materialise(str(tmp_path / "log"))
+    assert log.counts is not None and log.counts.messages == 120 - 12 - 5
+    assert [g.split(":")[0] for g in log.gaps] == [
+        "Partition 2 of embedded-expired lacks 10 of the offsets that were to be read, in 1 place (2..11)",
+        "Partition 3 of embedded-expired lacks 5 of the offsets that were to be read, in 1 place (0..4)",
+    ]
+    with pytest.raises(SourceError, match=r"the broker deleted 10 offsets \(2..11\)"):
+        load(spark, late.source, options=given | {"failOnDataLoss": "true"})
+
+
+def test_what_a_transaction_did_not_commit_is_not_read(spark: SparkSession, servers: str, tmp_path: Path) -> None:
+    """Aborted messages never happened, and one that is still open is not waited for."""
+    create(servers, "embedded-transactions")
+    values = [m["value"] for m in recorded(golden(FILES[1]))[:8]]
+    open_one = None
+    for i, end in enumerate(("commit_transaction", "abort_transaction", "commit_transaction", "")):
+        producer = confluent_kafka.Producer({"bootstrap.servers": servers, "transactional.id": f"e{i}", **QUIET})
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        for value in values[2 * i : 2 * i + 2]:
+            producer.produce("embedded-transactions", value, partition=0, headers={"junk": b"\xff\x00\xfe"})
+        assert producer.flush(20) == 0
+        if end:
+            getattr(producer, end)(20)
+        open_one = producer
+    log = load(spark, f"kafka://{servers}/embedded-transactions").materialise(str(tmp_path / "log"))
+    assert log.counts is not None and (log.counts.messages, log.counts.quarantined) == (4, 0)
+    there = log.messages.orderBy("offset").toArrow()["value"].to_pylist()
+    assert there == values[:2] + values[4:6] and "of an aborted transaction" in log.gaps[0]
+    every = load(spark, log.source, options={"kafka.isolation.level": "read_uncommitted"})
+    assert every.messages.count() == 8
+    assert open_one is not None
+    open_one.abort_transaction(20)
+
+
+def test_a_survey_says_what_the_broker_has(spark: SparkSession, servers: str) -> None:
+    """Topics, partitions, offsets, size, times, protocol, tables and the first messages; of all partitions."""
+    found = survey(spark, f"kafka://{servers}/embedded-{FILES[1]}")
+    assert (found.protocol, found.size.messages, found.partitions) == ("canal-json", 2241, (0, 1, 2, 3))
+    assert found.overview is not None and len(found.tables) == 7
+    told = found.overview.facts()
+    assert told["offsets"][0] == {  # type: ignore[index]
+        "topic": f"embedded-{FILES[1]}", "partition": 0, "first_offset": 0, "end_offset": 708,
+    }  # fmt: skip
+    size = sum(len(m["value"]) + len(m["key"] or b"") for m in recorded(golden(FILES[1])))
+    assert 0.5 * size < told["bytes_about"] < 2 * size  # type: ignore[operator]
+    assert told["first_ms"] is not None and told["last_ms"] >= told["first_ms"]  # type: ignore[operator]
+    firsts = told["first_messages"]
+    assert [(m["partition"], m["offset"]) for m in firsts] == [(0, 0), (1, 0), (2, 0)]  # type: ignore[attr-defined]
+    assert "about 1.1 MB" in found.words and "offsets 0: 0..707, 1: 0..479" in found.overview.sentences[0]

@@ -1,0 +1,151 @@
+"""Topics are read without Java as they are: every message once, up to where it was to be read, and losses are named."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from topics import mock_cluster, numbered, send
+
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.errors import SourceError
+from ticdc_lab.events.schema import MESSAGES
+from ticdc_lab.sources import kafka_reading
+from ticdc_lab.sources.kafka import topics_of
+from ticdc_lab.sources.kafka_reading import Lost, TopicReader
+
+QUICK = {"kafkaConsumer.pollTimeoutMs": "1000"}
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    """Give a mock cluster with a topic ``t``: 1,000 messages over four partitions."""
+    with mock_cluster() as found:
+        send(found, "t", numbered(1_000, 4))
+        yield found
+
+
+def reader(servers: str, topic: str = "t", **options: str) -> TopicReader:
+    """A reader of a topic."""
+    return TopicReader(topics_of(f"kafka://{servers}/{topic}", QUICK | options))
+
+
+def read(of: TopicReader, starts: dict[tuple[str, int], int], ends: dict[tuple[str, int], int]) -> pa.Table:
+    """All that is there of some partitions."""
+    return pa.Table.from_batches(of.batches(starts, ends), arrow_schema(MESSAGES))
+
+
+def test_every_message_comes_once(servers: str) -> None:
+    """With key, value and time as sent, each partition in the order of its offsets."""
+    with reader(servers) as of:
+        spans = of.spans()
+        assert spans == {("t", p): (0, 250) for p in range(4)}
+        found = read(of, dict.fromkeys(spans, 0), {at: end for at, (_, end) in spans.items()})
+        assert of.positions == dict.fromkeys(spans, 250) and not of.lost
+    rows = sorted(found.to_pylist(), key=lambda r: (r["partition"], r["offset"]))
+    assert [(r["partition"], r["offset"]) for r in rows] == [(p, o) for p in range(4) for o in range(250)]
+    by_value = {r["value"]: r["key"] for r in rows}
+    assert by_value == {m["value"]: m["key"] for m in numbered(1_000, 4)}
+    assert None not in found["timestamp"].to_pylist() and found["headers"].to_pylist() == [[]] * 1_000
+
+
+def test_a_part_is_what_was_asked_for(servers: str) -> None:
+    """Also where more messages lie behind it, and a second time by the same reader; an empty part is nothing."""
+    with reader(servers) as of:
+        for _ in range(2):
+            found = read(of, {("t", 0): 7, ("t", 1): 9}, {("t", 0): 17, ("t", 1): 9})
+            assert found["offset"].to_pylist() == list(range(7, 17))
+        assert read(of, {("t", 0): 5}, {("t", 0): 5}).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, (0, 250)),
+        ({"startingOffsets": "latest"}, (250, 250)),
+        ({"startingOffsets": '{"t": {"0": 3, "1": -1, "2": -2, "3": 3}}'}, (3, 250)),
+        ({"endingOffsets": '{"t": {"0": 9, "1": 9, "2": 9, "3": 9}}', "minPartitions": "3"}, (0, 9)),
+    ],
+)
+def test_options_of_sparks_connector_mean_the_same(
+    servers: str, options: dict[str, str], expected: tuple[int, int]
+) -> None:
+    """Offsets by name, and Kafka's numbers for the ends."""
+    with reader(servers, **options) as of:
+        assert of.bounds(of.spans())["t", 0] == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"subscribePattern": "x"}, "takes none of the options subscribepattern"),
+        ({"startingOffsets": '{"t": {"0": 3}}'}, "startingOffsets cannot be read"),
+        ({"endingOffsets": "soon"}, "endingOffsets cannot be read"),
+        ({"kafka.fetch.min.bytes": "many"}, "cannot be used"),
+    ],
+)
+def test_options_that_cannot_be_are_named(servers: str, options: dict[str, str], said: str) -> None:
+    """None is passed over."""
+    with pytest.raises(SourceError, match=said), reader(servers, **options) as of:
+        of.bounds(of.spans())
+
+
+def test_what_the_broker_deleted_is_named_and_passed_over() -> None:
+    """Offsets before its first one are lost; a partition that ends before where it was to be read to has shrunk."""
+    with mock_cluster() as servers:
+        send(servers, "big", numbered(12_000, 1, size=1_000))  # of which the mock cluster keeps 5 MB
+        with reader(servers, "big") as of:
+            low, high = of.spans()["big", 0]
+            assert 0 < low < high == 12_000
+            found = read(of, {("big", 0): 5}, {("big", 0): low + 10})
+            assert found["offset"].to_pylist() == list(range(low, low + 10))
+            assert of.lost == [Lost(("big", 0), 5, low)]
+            assert of.lost[0].sentence == (
+                f"Partition 0 of big: the broker deleted {low - 5:,} offsets (5..{low - 1}) before they were read."
+            )
+            assert read(of, {("big", 0): 5}, {("big", 0): 9}).num_rows == 0 and of.lost[0].end == 9
+            assert read(of, {("big", 0): 99_000}, {("big", 0): 99_001}).num_rows == 0
+            assert of.shrunk == {("big", 0): high}
+            with pytest.raises(SourceError, match="ends at offset 12000, before offset 99000"):
+                next(of.batches({("big", 0): 99_000}))
+
+
+def test_what_comes_is_followed(servers: str) -> None:
+    """Without an end, nothing new is an empty batch, and new messages come."""
+    with mock_cluster() as own:
+        send(own, "t", numbered(3))
+        with reader(own) as of:
+            batches, seen = of.batches({("t", 0): 0}), list[int]()
+            for batch in batches:
+                seen += batch["offset"].to_pylist()
+                if not batch.num_rows and len(seen) == 3:
+                    send(own, "t", numbered(2))
+                if len(seen) == 5:
+                    break
+            batches.close()
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_a_broker_that_takes_connections_and_says_nothing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a listener of another protocol does; and one that takes none at once."""
+    monkeypatch.setattr(kafka_reading, "ANSWER_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        at = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(SourceError, match=f"{at} does not answer") as caught:
+            reader(at).spans()
+    assert "security protocol" in caught.value.hint
+    with pytest.raises(SourceError, match=r"can be reached.*refused"):
+        reader(at).spans()
+
+
+def test_a_broker_that_is_gone_ends_the_reading() -> None:
+    """With a sentence, and no wait for ever."""
+    with mock_cluster() as own:
+        send(own, "t", numbered(3))
+        of = reader(own)
+        batches = of.batches({("t", 0): 0}, {("t", 0): 9})
+        assert next(batches).num_rows == 3
+    with pytest.raises(SourceError, match="stopped answering"):
+        next(batches)

@@ -1,0 +1,448 @@
+"""Topics of Kafka as Arrow batches through librdkafka: no Java, no consumer group, nothing committed, nothing created.
+
+A :class:`TopicReader` answers what a broker has (partitions, offsets, times), and reads partitions from offsets to
+offsets, or on and on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.errors import SetupError, SourceError
+from ticdc_lab.events.schema import MESSAGES
+from ticdc_lab.sources.kafka import ISOLATION, Topics, require_reachable
+from ticdc_lab.sources.kafka_settings import client_settings
+
+Place = tuple[str, int]
+"""A topic and a partition."""
+
+Span = tuple[int, int]
+"""Offsets from the first to before the second."""
+
+ROWS_AT_ONCE = 10_000
+ANSWER_S = 6.0
+"""A broker that takes connections must answer within so many seconds."""
+
+_GROUP = "ticdc-lab"
+_WAIT_S = 0.1
+_STALLED_S = 20.0
+_QUEUE_KB = 32 << 10
+_AT_LEAST_KB = 64
+_FINAL = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "_FATAL")
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+_LOG = logging.getLogger("ticdc_lab.librdkafka")
+_LOG.addHandler(logging.NullHandler())
+_LOG.propagate = False  # what matters of it comes as an error
+
+_OF_SPARK = {
+    "startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp", "startingoffsetsbytimestamp",
+    "endingoffsetsbytimestamp", "failondataloss", "kafkaconsumer.polltimeoutms",
+}  # fmt: skip
+_OF_SPARKS_TASKS = {
+    "minpartitions", "maxrecordsperpartition", "fetchoffset.numretries", "fetchoffset.retryintervalms", "groupidprefix",
+    "includeheaders", "startingoffsetsbytimestampstrategy",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Offsets of a partition that the broker no longer had when they were to be read."""
+
+    place: Place
+    first: int
+    end: int
+
+    @property
+    def sentence(self) -> str:
+        """In words."""
+        topic, partition = self.place
+        n = self.end - self.first
+        offsets = f"{n:,} offset{'' if n == 1 else 's'} ({self.first}..{self.end - 1})"
+        return f"Partition {partition} of {topic}: the broker deleted {offsets} before they were read."
+
+
+class TopicReader:
+    """Reads topics of one cluster.
+
+    Parameters
+    ----------
+    topics
+        From :func:`ticdc_lab.sources.kafka.topics_of`. Options named ``kafka.*`` are those of Kafka's Java clients, all
+        others those of Spark's connector.
+
+    Attributes
+    ----------
+    positions
+        The next offset of each partition that :meth:`batches` reads; offsets without a message (of transactions, of a
+        compacted topic) are passed over.
+    lost
+        What the broker deleted before it was read.
+    shrunk
+        Partitions that end before where they were to be read to, and where they end: they were truncated.
+
+    Raises
+    ------
+    SourceError
+        A setting has no counterpart in librdkafka, or cannot be used.
+    SetupError
+        confluent-kafka is not installed.
+    """
+
+    def __init__(self, topics: Topics) -> None:
+        self.topics = topics
+        self.positions: dict[Place, int] = {}
+        self.lost: list[Lost] = []
+        self.shrunk: dict[Place, int] = {}
+        self._settings = _all_settings(topics)
+        self._options = {name.lower(): value for name, value in topics.options.items() if not name.startswith("kafka.")}
+        if unknown := sorted(self._options.keys() - _OF_SPARK - _OF_SPARKS_TASKS):
+            raise SourceError(
+                f"{topics.source} takes none of the options {', '.join(unknown)}.",
+                hint="Take startingOffsets, endingOffsets, startingTimestamp, endingTimestamp, or a setting kafka.*",
+            )
+        self._trouble: list[str] = []
+        self._admin: Any = None
+        self._consumer: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the broker."""
+        if self._consumer is not None:
+            self._consumer.close()
+        self._consumer = self._admin = None
+
+    def spans(self) -> dict[Place, Span]:
+        """First and end offset of every partition, as the broker says now; what is not committed ends it.
+
+        Raises
+        ------
+        SourceError
+            The broker does not answer, refuses, or has no such topic; within ten seconds.
+        """
+        places = self._places()
+        kafka = _library()
+        spec = kafka.admin.OffsetSpec
+        low, high = (self._offsets(dict.fromkeys(places, which)) for which in (spec.earliest(), spec.latest()))
+        return {at: (low[at][0], high[at][0]) for at in places}
+
+    def at(self, ts_ms: int, places: Sequence[Place]) -> dict[Place, int | None]:
+        """The first offset of each partition whose message is not older; None where all are."""
+        spec = _library().admin.OffsetSpec.for_timestamp(ts_ms)
+        return {at: None if o < 0 else o for at, (o, _) in self._offsets(dict.fromkeys(places, spec)).items()}
+
+    def newest_ms(self, places: Sequence[Place]) -> dict[Place, int | None]:
+        """The greatest timestamp of each partition; None where the broker cannot say."""
+        spec = _library().admin.OffsetSpec.max_timestamp()
+        try:
+            return {at: None if t < 0 else t for at, (_, t) in self._offsets(dict.fromkeys(places, spec)).items()}
+        except SourceError:  # brokers before 3.0
+            return dict.fromkeys(places)
+
+    def ids(self) -> dict[str, str]:
+        """What tells a topic from another that had its name before; none where the broker does not say."""
+        admin, kafka = self._connected(), _library()
+        with suppress(kafka.KafkaException):
+            asked = admin.describe_topics(kafka.TopicCollection(list(self.topics.names)), request_timeout=2.0)
+            return {name: str(found.result().topic_id) for name, found in asked.items()}
+        return {}
+
+    def bounds(self, spans: Mapping[Place, Span]) -> dict[Place, Span]:
+        """What the options ask for, of what is there.
+
+        Raises
+        ------
+        SourceError
+            An option cannot be read, or leaves a partition out.
+        """
+        firsts, ends = (self._bound(which, spans) for which in ("starting", "ending"))
+        return {at: (firsts[at], ends[at]) for at in spans}
+
+    def _bound(self, which: str, spans: Mapping[Place, Span]) -> dict[Place, int]:
+        edge = 0 if which == "starting" else 1
+        asked = self._options.get(f"{which}offsetsbytimestamp") or self._options.get(f"{which}timestamp")
+        if asked is not None:
+            times = _by_place(f"{which}Timestamp", asked, spans)
+            each = {t: self.at(t, [at for at in spans if times[at] == t]) for t in set(times.values())}
+            found = {at: each[times[at]][at] for at in spans}
+            return {at: spans[at][1] if (offset := found[at]) is None else offset for at in spans}
+        asked = self._options.get(f"{which}offsets", ("earliest", "latest")[edge])
+        if asked in ("earliest", "latest"):
+            return {at: span[asked == "latest"] for at, span in spans.items()}
+        said = _by_place(f"{which}Offsets", asked, spans)
+        edges = {-1: 1, -2: 0}  # Kafka's numbers for latest and earliest
+        return {at: spans[at][edges[o]] if (o := said[at]) in edges else o for at in spans}
+
+    @property
+    def fails_on_loss(self) -> bool:
+        """Whether offsets that are gone are an error (option ``failOnDataLoss``) and no limit."""
+        return self._options.get("failondataloss", "false").lower() == "true"
+
+    def batches(
+        self, starts: Mapping[Place, int], ends: Mapping[Place, int] | None = None, *, rows: int = ROWS_AT_ONCE
+    ) -> Generator[pa.RecordBatch]:
+        """Messages of some partitions, each partition in the order of its offsets.
+
+        Parameters
+        ----------
+        starts
+            The first offset to read of each.
+        ends
+            Before which offset each ends; None to go on and on.
+        rows
+            Messages of a batch, at most.
+
+        Yields
+        ------
+        pa.RecordBatch
+            :data:`ticdc_lab.events.schema.MESSAGES`. Of what is not there yet an empty one comes ten times a second, so
+            that a caller can do something else. ``positions`` are those behind what was yielded.
+
+        Raises
+        ------
+        SourceError
+            The broker stops answering, a topic is deleted, or may not be read any more.
+        """
+        kafka = _library()
+        self.positions, self.lost, self.shrunk = dict(starts), [], {}
+        todo = {at for at, first in starts.items() if ends is None or first < ends[at]}
+        if not todo:
+            return
+        consumer = self._reading(len(todo))
+        try:
+            consumer.assign([kafka.TopicPartition(*at, starts[at]) for at in sorted(todo)])
+            heard = time.monotonic()
+            while todo:
+                got = consumer.consume(rows, _WAIT_S)
+                if got:
+                    heard = time.monotonic()
+                elif (ends is not None or self._trouble) and time.monotonic() - heard > self._patience_s():
+                    self._require_answer(consumer, heard)
+                    heard = heard if ends is not None else time.monotonic()
+                self._raise_final()
+                messages = [m for m in got if m.error() is None]
+                for other in got if len(messages) < len(got) else ():
+                    if (error := other.error()) is not None:
+                        self._heard(consumer, error, (other.topic(), other.partition()), other.offset(), ends)
+                batch = self._batch(messages, ends)
+                if batch.num_rows or ends is None:
+                    yield batch
+                if ends is not None:
+                    done = {at for at in todo if self.positions[at] >= ends[at] or at in self.shrunk}
+                    if done:
+                        todo -= done
+                        consumer.incremental_unassign([kafka.TopicPartition(*at) for at in done])
+        finally:
+            consumer.unassign()
+
+    def _patience_s(self) -> float:
+        said = self._options.get("kafkaconsumer.polltimeoutms", "")
+        return int(said) / 1000 if said.isdigit() else _STALLED_S
+
+    def _require_answer(self, consumer: Any, heard: float) -> None:
+        """Raise where nothing came for too long and nobody answers either."""
+        with suppress(_library().KafkaException):
+            consumer.list_topics(self.topics.names[0], timeout=2.0)
+            self._trouble.clear()
+            if time.monotonic() - heard < 3 * self._patience_s():
+                return
+        raise self._explained(f"code=_TRANSPORT: {(self._trouble or ['no message came'])[-1]}")
+
+    def _heard(self, consumer: Any, error: Any, at: Place, offset: int, ends: Mapping[Place, int] | None) -> None:
+        """An end of a partition moves its position; offsets that are gone are passed over; the rest is raised."""
+        kafka = _library()
+        if error.code() == kafka.KafkaError._PARTITION_EOF:
+            self.positions[at] = max(self.positions.get(at, 0), offset)
+            if ends is not None and offset < ends[at]:
+                _, high = consumer.get_watermark_offsets(kafka.TopicPartition(*at), timeout=ANSWER_S)
+                if high < ends[at]:
+                    self.shrunk[at] = high
+        elif error.code() == kafka.KafkaError._AUTO_OFFSET_RESET or error.name() == "OFFSET_OUT_OF_RANGE":
+            low, high = consumer.get_watermark_offsets(kafka.TopicPartition(*at), timeout=ANSWER_S)
+            if self.positions[at] > high:
+                self.shrunk[at] = high
+                if ends is None:
+                    raise _truncated(at, self.positions[at], high)
+            elif self.positions[at] < low:
+                self.lost.append(Lost(at, self.positions[at], low if ends is None else min(low, ends[at])))
+                self.positions[at] = low
+                consumer.incremental_unassign([kafka.TopicPartition(*at)])  # no seek is allowed after this error
+                consumer.incremental_assign([kafka.TopicPartition(*at, low)])
+        elif "GROUP" not in error.name() and not error.retriable():
+            raise self._explained(str(error))
+
+    def _batch(self, messages: Sequence[Any], ends: Mapping[Place, int] | None) -> pa.RecordBatch:
+        topics, partitions = [m.topic() for m in messages], [m.partition() for m in messages]
+        offsets = [m.offset() for m in messages]
+        places = list(zip(topics, partitions, strict=True))
+        self.positions.update({at: o + 1 for at, o in zip(places, offsets, strict=True)})
+        stamps = [m.timestamp() for m in messages]
+        headers = [m.headers() for m in messages]
+        columns = {
+            "topic": pa.array(topics, pa.string()),
+            "partition": pa.array(partitions, pa.int32()),
+            "offset": pa.array(offsets, pa.int64()),
+            "timestamp": pc.multiply(pa.array([ms if kind else None for kind, ms in stamps], pa.int64()), 1000).cast(
+                pa.timestamp("us", tz="UTC")
+            ),
+            "key": pa.array([m.key() for m in messages], pa.binary()),
+            "value": pa.array([m.value() for m in messages], pa.binary()),
+            "headers": pa.array([[{"key": k, "value": v} for k, v in h] if h else [] for h in headers], _HEADERS),
+        }
+        schema = arrow_schema(MESSAGES)
+        batch = pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in schema], schema=schema)
+        if ends is None:
+            return batch
+        until = np.array([ends[at] for at in places], np.int64)
+        return batch.filter(pa.array(np.asarray(offsets, np.int64) < until)) if (until <= offsets).any() else batch
+
+    def _connected(self) -> Any:
+        if self._admin is None:
+            require_reachable(self.topics)
+            self._admin = self._made(_library().admin.AdminClient, self._settings)
+        return self._admin
+
+    def _reading(self, n_partitions: int) -> Any:
+        if self._consumer is None:
+            share = max(_AT_LEAST_KB, _QUEUE_KB // n_partitions)
+            ours = {
+                "group.id": _GROUP, "enable.auto.commit": "false", "enable.auto.offset.store": "false",
+                "auto.offset.reset": "error", "allow.auto.create.topics": "false", "enable.partition.eof": "true",
+                "queued.max.messages.kbytes": str(share), "fetch.error.backoff.ms": "100",
+                "topic.metadata.propagation.max.ms": "3000",
+            }  # fmt: skip
+            quick = {"fetch.wait.max.ms": "100", "fetch.max.bytes": str(16 << 20)}
+            self._consumer = self._made(_library().Consumer, quick | self._settings | ours)
+        return self._consumer
+
+    def _made(self, kind: Any, settings: Mapping[str, str]) -> Any:
+        kafka = _library()
+        try:
+            return kind({**settings, "error_cb": self._note, "log_level": 0}, logger=_LOG)
+        except (kafka.KafkaException, ValueError) as error:
+            raise self._explained(f"Failed to create: {error}") from None
+
+    def _note(self, error: Any) -> None:
+        self._trouble.append(str(error))
+
+    def _raise_final(self) -> None:
+        for said in self._trouble:
+            if any(f"code={name}" in said for name in _FINAL):
+                unverified = "certificate verify failed" in said
+                raise self._explained(self._why_unverified() or said if unverified else said)
+
+    def _why_unverified(self) -> str | None:
+        """What is wrong with a broker's certificate: librdkafka says the same of any that it does not take."""
+        context = ssl.create_default_context(cafile=self._settings.get("ssl.ca.location"))
+        for broker in self.topics.brokers.split(","):
+            host, _, port = broker.rpartition(":")
+            try:
+                with socket.create_connection((host.strip("[]"), int(port)), 3.0) as plain:
+                    context.wrap_socket(plain, server_hostname=host.strip("[]")).close()
+            except ssl.SSLCertVerificationError as error:
+                return f"certificate verify failed: {error.verify_message}"
+            except OSError:
+                continue
+        return None
+
+    def _explained(self, said: str) -> Exception:
+        return self.topics.explained(RuntimeError(said)) or SourceError(f"{self.topics.source}: {said}")
+
+    def _places(self) -> list[Place]:
+        admin, kafka, until = self._connected(), _library(), time.monotonic() + ANSWER_S
+        found = list[Place]()
+        for name in self.topics.names:
+            while True:
+                try:
+                    topic = admin.list_topics(name, timeout=1.0).topics[name]
+                    break
+                except kafka.KafkaException as error:
+                    admin.poll(0)
+                    self._raise_final()
+                    if time.monotonic() > until:
+                        raise self._explained(f"code=_TIMED_OUT {(self._trouble or [str(error)])[-1]}") from None
+            if topic.error is not None:
+                raise self._explained(str(topic.error))
+            found += [(name, partition) for partition in sorted(topic.partitions)]
+        return sorted(found)
+
+    def _offsets(self, asked: Mapping[Place, Any]) -> dict[Place, tuple[int, int]]:
+        if not asked:
+            return {}
+        admin, kafka = self._connected(), _library()
+        level = kafka.IsolationLevel
+        committed = self._settings.get("isolation.level") != "read_uncommitted"
+        which = level.READ_COMMITTED if committed else level.READ_UNCOMMITTED
+        at = {kafka.TopicPartition(*place): spec for place, spec in asked.items()}
+        try:
+            found = admin.list_offsets(at, isolation_level=which, request_timeout=ANSWER_S)
+            each = {(p.topic, p.partition): f.result() for p, f in found.items()}
+        except kafka.KafkaException as error:
+            raise self._explained(str(error.args[0])) from None
+        return {place: (each[place].offset, each[place].timestamp) for place in asked}
+
+
+def _truncated(at: Place, position: int, high: int) -> SourceError:
+    return SourceError(
+        f"Partition {at[1]} of {at[0]} ends at offset {high}, before offset {position}, where reading had come to: the "
+        "topic was truncated, or deleted and created anew.",
+        hint="What was read so far stays. Read the topic as a new one.",
+    )
+
+
+def _by_place(name: str, asked: str, spans: Mapping[Place, Span]) -> dict[Place, int]:
+    """A number for all partitions, or one for each as JSON."""
+    try:
+        told = json.loads(asked)
+        if isinstance(told, int):
+            return dict.fromkeys(spans, told)
+        return {(topic, partition): int(told[topic][str(partition)]) for topic, partition in spans}
+    except (KeyError, TypeError, ValueError) as error:
+        form = json.dumps({topic: {str(partition): 0} for topic, partition in list(spans)[:1]})
+        raise SourceError(
+            f"The option {name} cannot be read ({type(error).__name__}: {error}); expected a number a partition.",
+            hint=f"Write JSON that names every partition, such as --option '{name}={form}'",
+        ) from None
+
+
+def _all_settings(topics: Topics) -> dict[str, str]:
+    ours = {"isolation.level": topics.options.get(ISOLATION, "read_committed")}
+    return client_settings(topics.options) | ours | {"bootstrap.servers": topics.brokers}
+
+
+def _library() -> Any:
+    """confluent-kafka, which only those need who read a topic without Java."""
+    try:
+        import confluent_kafka
+        import confluent_kafka.admin
+    except ImportError as error:
+        raise SetupError(
+            f"Reading Kafka without Java needs confluent-kafka, which cannot be imported: {error}.",
+            hint="Run: ./lab setup   (without a checkout: python -m pip install confluent-kafka)",
+        ) from None
+    return confluent_kafka
+
+
+def at_ms(ms: int | None) -> str:
+    """A time of Kafka's in words."""
+    return "" if ms is None else f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,198 @@
+"""Topics for the embedded engine, which has a network of its own: this process reads them and hands batches over.
+
+A task names ranges of offsets over a Unix socket in a folder that only this user can open, and gets Arrow batches as
+they come from the broker. Nothing is kept on disk, and a task that is slow holds the reading back, so memory does not
+depend on the size of the topic. Settings with secrets stay in this process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import shutil
+import socket
+import struct
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from functools import partial
+from io import BufferedRWPair
+from math import ceil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.engine import parallelism
+from ticdc_lab.errors import SourceError, TiCDCLabError
+from ticdc_lab.events.arrays import Batches
+from ticdc_lab.events.schema import MESSAGES
+from ticdc_lab.sources.kafka import EXPECTED, Topics
+from ticdc_lab.sources.kafka_reading import Lost, Place, Span, TopicReader
+from ticdc_lab.sources.places import Size
+from ticdc_lab.sources.topic_overview import Overview, overview
+
+RANGES = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("first", pa.int64()),
+        ("end", pa.int64()),
+    ]
+)
+"""Offsets of a partition, from ``first`` to before ``end``."""
+
+SMALL = 5_000
+"""Messages that are not worth a task of their own."""
+
+_RANGES_A_TASK = 2
+_SOCKET = "kafka.sock"
+_HEAD = struct.Struct("<cQ")
+_BATCH, _ERROR, _END = b"B", b"E", b"Z"
+
+
+class TopicRelay:
+    """Serves the ranges of some topics to the tasks of the embedded engine, until this process ends."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        folder = Path(tempfile.mkdtemp(prefix="ticdc_lab-kafka-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        self.socket = str(folder / _SOCKET)
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._server.bind(self.socket)
+        self._server.listen()
+        threading.Thread(target=self._accept, name="kafka-relay", daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._server.accept()
+            threading.Thread(target=self._serve, args=(client,), name="kafka-relay-task", daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        """Answer one task; one that has gone away is left."""
+        with suppress(OSError), closing(client), client.makefile("rwb") as stream:
+            ranges = json.loads(stream.readline())
+            try:
+                self._send(stream, ranges)
+            except TiCDCLabError as error:
+                _put(stream, _ERROR, json.dumps([error.message, error.hint]).encode())
+            except Exception as error:  # the task would wait for ever
+                _put(
+                    stream, _ERROR, json.dumps([f"{self._topics.source}: {type(error).__name__}: {error}", ""]).encode()
+                )
+            stream.flush()
+
+    def _send(self, stream: BufferedRWPair, ranges: Sequence[tuple[str, int, int, int]]) -> None:
+        with TopicReader(self._topics) as reader:
+            for some in _rounds(ranges):
+                starts = {at: first for at, (first, _) in some.items()}
+                for batch in reader.batches(starts, {at: end for at, (_, end) in some.items()}):
+                    _put(stream, _BATCH, batch.serialize())
+                if reader.fails_on_loss and reader.lost:
+                    raise SourceError(
+                        reader.lost[0].sentence, hint="Leave failOnDataLoss at false to go on without them."
+                    )
+        _put(stream, _END, b"")
+
+
+def _gone(lost: Lost) -> SourceError:
+    return SourceError(lost.sentence, hint="Go on without them: --option failOnDataLoss=false")
+
+
+def _rounds(ranges: Sequence[tuple[str, int, int, int]]) -> Iterator[dict[Place, Span]]:
+    """Ranges that are read at the same time: one of each partition."""
+    left = list(ranges)
+    while left:
+        some: dict[Place, Span] = {}
+        for one in list(left):
+            if (at := (one[0], one[1])) not in some:
+                some[at] = (one[2], one[3])
+                left.remove(one)
+        yield some
+
+
+def _put(stream: BufferedRWPair, kind: bytes, content: bytes | pa.Buffer) -> None:
+    stream.write(_HEAD.pack(kind, len(content)))
+    stream.write(content)
+
+
+def read_ranges(batches: Batches, path: str) -> Iterator[tuple[pa.RecordBatch, None]]:
+    """Rows of :data:`RANGES` to messages, asked of the relay at ``path``."""
+    schema = arrow_schema(MESSAGES)
+    for batch in batches:
+        ranges = list(zip(*(batch[name].to_pylist() for name in RANGES.names[1:]), strict=True))
+        with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as client:
+            client.connect(path)
+            with client.makefile("rwb") as stream:
+                stream.write(json.dumps(ranges).encode() + b"\n")
+                stream.flush()
+                while True:
+                    kind, size = _HEAD.unpack(stream.read(_HEAD.size) or _HEAD.pack(_ERROR, 0))
+                    content = stream.read(size)
+                    if kind == _END:
+                        break
+                    if kind == _ERROR:
+                        message, hint = json.loads(content or b'["The process that reads Kafka has ended.", ""]')
+                        raise SourceError(message, hint=hint)
+                    yield pa.ipc.read_record_batch(pa.py_buffer(content), schema), None
+
+
+class RelayedTopic:
+    """A topic as it is now, for the embedded engine.
+
+    Attributes
+    ----------
+    spans
+        First and end offset of each partition that the broker has.
+    bounds
+        What of it is read, as the options say.
+    """
+
+    def __init__(self, spark: SparkSession, topics: Topics) -> None:
+        self._spark, self._topics = spark, topics
+        with TopicReader(topics) as reader:
+            self.spans = reader.spans()
+            self.bounds = reader.bounds(self.spans)
+            for at, (first, end) in self.bounds.items() if reader.fails_on_loss else ():
+                if first < (low := self.spans[at][0]):
+                    raise _gone(Lost(at, first, min(low, end)))
+        self.read = partial(read_ranges, path=TopicRelay(topics).socket)
+
+    @property
+    def n_messages(self) -> int:
+        """Offsets that are to be read; compaction may have left fewer messages."""
+        return sum(max(0, end - first) for first, end in self.bounds.values())
+
+    def ranges(self, most: int | None = None) -> pa.Table:
+        """:data:`RANGES`: all of it, or the first ``most`` offsets of each partition that are there."""
+        step = max(SMALL, ceil(self.n_messages / (_RANGES_A_TASK * parallelism(self._spark))))
+        rows = []
+        for (topic, partition), (first, end) in sorted(self.bounds.items()):
+            first = max(first, self.spans[topic, partition][0])
+            last = end if most is None else min(end, first + most)
+            rows += [(topic, partition, at, min(at + step, last)) for at in range(first, last, step)]
+        columns = [list(c) for c in zip(*rows, strict=True)] or [[]] * (len(RANGES) - 1)
+        return pa.table([range(len(rows)), *columns], schema=RANGES)
+
+    def frame(self, ranges: pa.Table) -> DataFrame:
+        """The ranges dealt to tasks."""
+        n_messages = pc.sum(pc.subtract(ranges["end"], ranges["first"])).as_py() or 0
+        n_tasks = min(len(ranges), _RANGES_A_TASK * parallelism(self._spark), 1 + n_messages // SMALL)
+        return self._spark.createDataFrame(ranges).repartition(max(1, n_tasks))
+
+    def expected(self) -> DataFrame:
+        """:data:`ticdc_lab.sources.kafka.EXPECTED`."""
+        return self._spark.createDataFrame([(*at, *span) for at, span in self.bounds.items()], EXPECTED)
+
+    def overview(self) -> Overview:
+        """What the broker has, before it is read."""
+        return overview(self._topics, self.bounds)
+
+    def measure(self) -> Size:
+        """How many messages it has."""
+        return Size(None, self.n_messages, "as the offsets of the broker say", True)
