@@ -18,16 +18,18 @@ from ticdc_lab.simulate.pd.operators import Kind, MergeRegion, RemovePeer, Trans
 from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, Peer
 from ticdc_lab.simulate.pd.world import tasks
 from ticdc_lab.simulate.pd.world.changes import ClusterChange, CutOff, Pdctl, StopStore, Timed
-from ticdc_lab.simulate.pd.world.columns import Members
+from ticdc_lab.simulate.pd.world.columns import LEARNS, Members
 from ticdc_lab.simulate.pd.world.controller import Controller
 from ticdc_lab.simulate.pd.world.monitor import (
     FEWER,
     INVARIANTS,
     LEADER,
     LIMIT,
+    MOVED,
     ONE_PEER,
     QUORUM,
     RULES,
+    SPACE,
     STORE_LIMIT,
     SUMS,
     TRANSITION,
@@ -39,6 +41,7 @@ from ticdc_lab.simulate.pd.world.monitor import (
 from ticdc_lab.simulate.pd.world.run import PdRun, simulate
 from ticdc_lab.simulate.pd.world.running import OperatorLife
 from ticdc_lab.simulate.pd.world.stores import Nodes
+from ticdc_lab.simulate.pd.world.tasks import Tasks
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.scenario import scenario_from_text
 
@@ -53,6 +56,8 @@ class Bug(NamedTuple):
     changes: tuple[ClusterChange, ...] = ()
     on: tuple[int, ...] = (1, 2, 3)
     config: Config = Config()
+    io_mib_a_tick: float = 100.0
+    for_s: int = 20
 
 
 def _twice(real: Any) -> Any:
@@ -122,22 +127,26 @@ BUGS = (
     Bug(FEWER, World, "add", _removes_early),
     Bug(RULES, rule_checker, "fix_orphans", _drops_wanted_learners,
         (Pdctl("store label 4 zone=z4"), Pdctl(f"config placement-rules save '{_LEARNERS}'"))),
-    Bug(SUMS, Members, "_add", lambda real: lambda self, s, kind, one, size: real(self, s, kind, one, size / 2)),
+    Bug(SUMS, Members, "_add", lambda real: lambda self, s, kind, one, size: real(self, s, LEARNS, one, size)),
+    Bug(SPACE, Nodes, "use", lambda real: lambda self, i, mib: real(self, i, 2 * mib)),
+    Bug(MOVED, Tasks, "has_data", lambda real: lambda *_: False, (Pdctl("store label 4 zone=z4"),
+        Pdctl(f"config placement-rules save '{_LEARNERS}'")), io_mib_a_tick=5.0, for_s=90),
 )  # fmt: skip
 
 
 def run(bug: Bug | None = None) -> PdRun:
     """Regions on three of four stores; a fourth one takes its share."""
     changes = tuple(Timed(2 * S, c) for c in (bug.changes if bug else ()))
-    start = small(60, 4, bug.on if bug else (1, 2, 3), 6000, bug.config if bug else None, io_mib_a_tick=100.0)
-    return simulate(start, 20 * S, changes=changes)
+    given = bug or Bug(SUMS, None, "", lambda real: real)
+    start = small(60, 4, given.on, 6000, given.config, io_mib_a_tick=given.io_mib_a_tick)
+    return simulate(start, given.for_s * S, changes=changes)
 
 
 def test_nothing_is_violated_without_a_bug() -> None:
     """The same run, with no fault planted; also where a rule asks for learners, and less than before is asked for."""
     assert run().violation is None
-    asked = next(b for b in BUGS if b.invariant == RULES)
-    assert run(asked._replace(owner=None)).violation is None
+    for asked in (b for b in BUGS if b.invariant in (RULES, MOVED)):
+        assert run(asked._replace(owner=None)).violation is None
     fewer = Bug(RULES, None, "", lambda real: real, (Pdctl("config set max-replicas 1"),))
     assert run(fewer).violation is None
 
@@ -174,7 +183,7 @@ def ids_in_order(there: World) -> list[int]:
 )
 def test_only_siblings_merge(happens: str) -> None:
     """What was told long ago may come to a region whose neighbour is another one by now (seed 422 of the swarm)."""
-    there = World(small(6, 4, size=60), seed=1)
+    there = World(small(6, 3, size=60), seed=1)
     there.attach(None, PdMonitor(there))
     there.tasks.tell(1, MergeRegion(2, 3), 0)
     if happens == "the target is absorbed":

@@ -230,9 +230,9 @@ def grow(world: World) -> None:
             del world.growing[region]
             continue
         r.grow(row, mib)
-        for i in r.store[row].tolist():
-            if i >= 0:
-                world.nodes.use(i, mib)
+        region_now = r.region(row)
+        for store in region_now.stores - region_now.pending:
+            world.nodes.use(r.at[store], mib)
     cut(world)
 
 

@@ -282,10 +282,11 @@ class AllRegions:
     def split(self, row: int, at_key: str = "") -> int:
         """Cut a region at a key, or in half: the new region is the left part, as in PD's simulated stores.
 
-        Both parts have half of the data; the row of the new one is given.
+        Both parts have half of the data; the row of the new one is given. A peer that waits for its snapshot waits for
+        two.
         """
         region = self.region(row)
-        half = region._replace(size=region.size / 2, keys=region.keys // 2, pending=frozenset())
+        half = region._replace(size=region.size / 2, keys=region.keys // 2)
         self.put(row, half)
         self.version[row] += 1
         new = self._new_row(row)

@@ -195,7 +195,7 @@ def moment(world: World, *, with_thrash: bool = False) -> ClusterMoment:
     short = ((r.store[: r.n] >= 0).sum(axis=1) < replicas) & r.alive[: r.n]
     joint = ((r.role[: r.n] > ROLES.index(LEARNER)) & (r.store[: r.n] >= 0)).any(axis=1)
     errors = tuple(e for h in world.happened for e in _ERROR.findall(h.error)[:1])
-    down = sum(len(r.down_rows.get(i, rows_on(world, i))) for i in r.down)
+    down = sum(len(r.down_rows.get(i, set(there)).intersection(there)) for i in r.down for there in [rows_on(world, i)])
     nodes, a_tick = world.nodes.all, world.settings
     waits = [round(n.disk.wait_s(a_tick) * SECOND_US) for n in nodes]
     violated = world.recording.violated if world.recording is not None else ""

@@ -19,9 +19,10 @@ from ticdc_lab.simulate.pd.world.running import CHECKER, OperatorLife, merges
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
 
-ONE_PEER, QUORUM, LEADER, LIMIT, STORE_LIMIT, TRANSITION, VANISHED, FEWER, RULES, SUMS = INVARIANTS = (
+ONE_PEER, QUORUM, LEADER, LIMIT, STORE_LIMIT, TRANSITION, VANISHED, FEWER, RULES, SUMS, SPACE, MOVED = INVARIANTS = (
     "One Peer a Store", "Quorum Kept", "The Leader Votes", "Schedule Limits Kept", "Store Limits Kept",
     "Legal Transitions", "No Operator on a Vanished Region", "No Fewer Healthy Replicas", "Rules Kept", "Sums Agree",
+    "Used Space is That of Peers", "Each Snapshot is Moved Once",
 )  # fmt: skip
 _EXTRA = {Kind.LEADER: BATCH - 1, Kind.MERGE: 1}
 """By how many operators a limit may be passed: it is asked once for all of a round."""
@@ -56,10 +57,15 @@ class PdMonitor:
     def __init__(self, world: World) -> None:
         self.world = world
         self.at_start: dict[int, _Start] = {}
+        self.caught_up_mib = 0.0
+        self.other_mib = [n.used - m for n, m in zip(world.nodes.all, world.regions.members.mib, strict=True)]
 
-    def region_changed(self, row: int, before: Region) -> None:
-        """Check a region after a heartbeat that told something new."""
+    def region_changed(self, row: int, before: Region, told: Region | None = None) -> None:
+        """Check a region after a heartbeat that told something new; ``told`` as its leader saw it, before it grew."""
         region = self.world.regions.region(row)
+        if told is not None:
+            caught_up = (before.pending - region.pending) & region.stores
+            self.caught_up_mib += len(caught_up) * told.size
         stores = [p.store for p in region.peers]
         if len(set(stores)) < len(stores):
             raise Violated(ONE_PEER, f"region {region.id} has two peers on one store: {sorted(stores)}")
@@ -141,6 +147,23 @@ class PdMonitor:
         found = [_harm(r, start, region, then, then | new) for then in sorted(views, key=sorted)]
         if all(found):
             raise Violated(*found[0])
+
+    def space(self) -> None:
+        """Check that stores use what their peers with data take, and that no snapshot was moved that no peer needed."""
+        nodes, regions = self.world.nodes.all, self.world.regions
+        waiting = [0.0] * len(nodes)
+        for row in regions.members.pending_rows:
+            for store in regions.region(row).pending:
+                waiting[regions.at[store]] += float(regions.size[row])
+        for i, (node, mib) in enumerate(zip(nodes, regions.members.mib, strict=True)):
+            if i == len(self.other_mib):
+                self.other_mib.append(node.used - mib + waiting[i])
+            asked = self.other_mib[i] + mib - waiting[i] + sum(node.stale.values()) + node.to_compact
+            if abs(node.used - asked) > 1:
+                raise Violated(SPACE, f"store {node.told.id} uses {node.used:.0f} MiB, its peers take {asked:.0f}")
+        moved = self.world.tasks.moved_mib
+        if abs(moved - self.caught_up_mib) > 1:
+            raise Violated(MOVED, f"{moved:.0f} MiB of snapshots were moved for {self.caught_up_mib:.0f} MiB of peers")
 
     def sums(self) -> None:
         """Check that what is counted along the way is what there is."""

@@ -21,6 +21,7 @@ from ticdc_lab.simulate.pd.limits import (
     with_snapshot,
 )
 from ticdc_lab.simulate.pd.operators import Priority
+from ticdc_lab.simulate.pd.regions import Region
 from ticdc_lab.simulate.pd.stores import MIB, PREPARING, REMOVED, REMOVING, SERVING, Store, labelled
 from ticdc_lab.simulate.pd.world.columns import AllRegions
 from ticdc_lab.simulate.pd.world.start import SECOND_US, StoreStart, WorldSettings
@@ -409,6 +410,22 @@ class Nodes:
     def free(self, i: int, mib: float) -> None:
         """Count data that went: its space is free after the next compaction."""
         self.all[i].to_compact += mib
+
+    def follow(self, before: Region, after: Region) -> None:
+        """Count the data of peers that got theirs, and of those that are no more."""
+        had, has = before.stores - before.pending, after.stores - after.pending
+        for store in sorted(has - had):
+            self.use(self.regions.at[store], after.size)
+        for store in sorted(had - has):
+            self.removed(self.regions.at[store], before.id, before.size)
+
+    def merged(self, gone: Region, into: Region) -> None:
+        """Count the data of a region that another one absorbed, where their peers are not on the same stores."""
+        had, has = gone.stores - gone.pending, into.stores - into.pending
+        for store in sorted(has - had):
+            self.use(self.regions.at[store], gone.size)
+        for store in sorted(had - has):
+            self.free(self.regions.at[store], gone.size)
 
     def removed(self, i: int, region: int, mib: float) -> None:
         """Count a peer that was removed: a store that is silent does not hear of it, and keeps its data."""

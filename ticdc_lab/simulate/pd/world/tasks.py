@@ -149,11 +149,12 @@ class Tasks:
         self.of: dict[tuple[int, int], Task] = {}
         self.steps_done: dict[str, int] = {}
         self.moved_mib = 0.0
+        self.arrived: set[tuple[int, int]] = set()  # region and store of the snapshots that ended in this tick
 
     def tell(self, row: int, step: Step, tick: int) -> None:
         """Tell a region's leader what to do; where that comes to it, it acts from the next tick on."""
         leader = int(self.regions.leader[row])
-        if leader < 0 or not self.nodes.hears(leader) or (leader, row) in self.of:
+        if leader < 0 or not self.nodes.hears(leader) or self._is_at(leader, row):
             return
         if isinstance(step, MergeRegion) and step.passive:
             return
@@ -161,6 +162,23 @@ class Tasks:
         task = Task(row, step, leader, tick + 1, int(self.regions.conf[row]), size, size)
         task.to_receive = size / self.nodes.settings.compression
         self.of[leader, row] = task
+
+    def _is_at(self, leader: int, row: int) -> bool:
+        """Whether the leader is at a step of the region; one that the region shows as done was told again in vain."""
+        old = self.of.get((leader, row))
+        if old is None or not is_done(old.step, self.regions.region(row)):
+            return old is not None
+        self._end(self.of.pop((leader, row)))
+        return False
+
+    def split(self, row: int, new: int, tick: int) -> None:
+        """A region whose snapshot is under way was cut: its leader sends one of the new region, too."""
+        old = self.of.get((int(self.regions.leader[row]), row))
+        if old is not None and isinstance(old.step, AddLearner) and old.started:
+            size = float(self.regions.size[new])
+            task = Task(new, old.step, old.at, tick + 1, int(self.regions.conf[new]), size, size, started=True)
+            task.to_receive = size / self.nodes.settings.compression
+            self.of[old.at, new] = task
 
     def forget(self, store: int) -> None:
         """Drop what a store was at: it stopped."""
@@ -170,6 +188,7 @@ class Tasks:
     def tick(self, tick: int) -> list[Report]:
         """Let every store go on; give what regions will report."""
         reports: list[Report] = []
+        self.arrived.clear()
         for key, task in list(self.of.items()):
             if task.ready_tick > tick:
                 continue
@@ -230,15 +249,21 @@ class Tasks:
             reports.append(Report(task.row, with_pending_learner(region, task.step.store, task.step.witness), 1))
             self._count("AddLearner")
             return False
+        if self.has_data(region, task.row, task.step.store):
+            return True
         if not self.nodes.all[to].runs:
             return False
         sender = int(self.regions.leader[task.row])
         if sender < 0 or not self._send(task, sender, tick) or not self._receive(task, to, tick):
             return False
-        self.nodes.use(to, region.size)
         self.moved_mib += region.size
+        self.arrived.add((task.row, task.step.store))
         reports.append(Report(task.row, caught_up(region, task.step.store)))
         return True
+
+    def has_data(self, region: Region, row: int, store: int) -> bool:
+        """Whether a peer has its snapshot, so that its step, told again, has nothing to send."""
+        return store not in region.pending or (row, store) in self.arrived
 
     def _send(self, task: Task, at: int, tick: int) -> bool:
         if task.to_send <= 0:
@@ -279,6 +304,5 @@ class Tasks:
         region = after(self.regions.region(task.row), task.step)
         if region is not None:
             reports.append(Report(task.row, region, 1))
-            self.nodes.removed(self.regions.at[store], region.id, region.size)
             self._count("RemovePeer")
         return True

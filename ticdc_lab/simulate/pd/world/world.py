@@ -196,6 +196,8 @@ class World:
             self.heartbeat_us += self.settings.store_heartbeat_us
             self._wake()
         self.take_reports()
+        if self.monitor is not None:
+            self.monitor.space()
         self.heartbeats.take()
         while self.changes and self.changes[0].at_us <= self.now_us:
             self.happen(self.changes.popleft().change)
@@ -303,11 +305,14 @@ class World:
 
     def _take(self, report: Report) -> None:
         if report.region is not None:
-            before = self.regions.region(report.row) if self.monitor is not None else None
-            self.regions.put(report.row, report.region, report.conf)
+            before = self.regions.region(report.row)
+            # it may have grown or been cut since its leader reported
+            after = report.region._replace(size=before.size, keys=before.keys)
+            self.regions.put(report.row, after, report.conf)
+            self.nodes.follow(before, after)
             self.heartbeats.changed(report.row)
-            if self.monitor is not None and before is not None:
-                self.monitor.region_changed(report.row, before)
+            if self.monitor is not None:
+                self.monitor.region_changed(report.row, before, report.region)
         elif report.merged_into >= 0:
             self._merge(report.row, report.merged_into)
         elif report.cut:
@@ -328,7 +333,9 @@ class World:
         if not (r.alive[source] and r.alive[target]) or target not in (r.before[source], r.after[source]):
             return
         running = self.controller.running.get(target)
+        gone = self.regions.region(source)
         self.regions.merge(source, target)
+        self.nodes.merged(gone, self.regions.region(target))
         cut(self)
         changed = running is not None and self.regions.range_of(target) != running.keys
         if running is not None and merges(running.op) is not None and changed:
@@ -339,6 +346,7 @@ class World:
     def split(self, row: int, key: str = "") -> int:
         """Cut a region at a key, or in half; its operator, if any, is not disturbed."""
         new = self.regions.split(row, key)
+        self.tasks.split(row, new, self.tick)
         self.heartbeats.split(row, new)
         for part in (row, new):
             self.patrol.split_us[part] = self.now_us
