@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from conftest import golden
 
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings, checksum
@@ -32,11 +33,23 @@ def listing_of(root: Path, settings: StorageSettings = DEFAULTS) -> Listing:
     return storage.listed(local_files(root), str(root.resolve()), settings)
 
 
+def settled_reading(found: Listing, settings: StorageSettings = DEFAULTS) -> tuple[Reading, bool]:
+    """How a folder is read, by what its first files tell, and whether its rows have a commit_ts."""
+    table, some = storage.files_table(found), storage.first_files(found)
+    rows = table.filter(pc.is_in(table["path"], pa.array(some, pa.string())))
+
+    def looked(reading: Reading) -> list[dict[str, Any]]:
+        batches = storage.look(reading)(iter(rows.to_batches()))
+        return [json.loads(text) for batch in batches for text in batch["told"].to_pylist()]
+
+    return storage.settled(Reading(found.topic, found.protocol, found.root, settings), looked)
+
+
 def rows_of(root: Path, settings: StorageSettings = DEFAULTS) -> list[dict[str, Any]]:
     """What a folder decodes to, events and quarantine, without Spark."""
     found = listing_of(root, settings)
     files = storage.files_table(found).combine_chunks()
-    reading = Reading(found.topic, found.protocol, found.root, settings)
+    reading, _ = settled_reading(found, settings)
     return pa.Table.from_batches(list(reading.events(images=True)(iter(files.to_batches())))).to_pylist()
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
 from ticdc_lab.codecs import csv  # noqa: E402
+from ticdc_lab.codecs.csv_fields import Unplaced, place  # noqa: E402
 from ticdc_lab.codecs.kernel import csv as kernel  # noqa: E402
 from ticdc_lab.codecs.kernel.arrow import spans  # noqa: E402
 from ticdc_lab.codecs.table_file import StorageSettings, TableColumn, TableFile  # noqa: E402
@@ -52,25 +53,29 @@ def encoded(row: Row, op: str, ts: int, update: bool | None, s: StorageSettings)
     texts = [op, "t", "s", *row[1:5]]
     extra = ["" if update is None else str(update).lower()]
     fields = [*(_text(v, s) for v in texts[:3]), str(ts), *[e for e in extra if e], row[0] or ""]
-    fields += [_text(v, s) for v in texts[3:]] + [s.csv_null if row[5] is None else row[5]]
-    return s.csv_delimiter.join(fields) + (s.terminator or "\r\n")
+    fields += [_text(v, s) for v in texts[3:]] + [s.null if row[5] is None else row[5]]
+    return s.delimiter.join(fields) + (s.terminator or "\r\n")
 
 
 def _text(value: str | None, s: StorageSettings) -> str:
     if value is None:
-        return s.csv_null
-    if s.csv_quote:
-        return s.csv_quote + value.replace(s.csv_quote, 2 * s.csv_quote) + s.csv_quote
+        return s.null
+    if s.quote:
+        return s.quote + value.replace(s.quote, 2 * s.quote) + s.quote
     value = value.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")
-    return value.replace(s.csv_delimiter, "".join("\\" + c for c in s.csv_delimiter))
+    return value.replace(s.delimiter, "".join("\\" + c for c in s.delimiter))
 
 
 def decoded(raw: bytes, s: StorageSettings, wrap: Any = lambda x: x) -> list[dict[str, Any]]:
     """What a file decodes to; as many rows as it has messages."""
     data = wrap(spans(pa.array([raw], pa.binary()))[0])
     terminator = csv.terminator_of(data, s)
-    records = csv.find_records(data, quote=s.csv_quote, terminator=terminator)
-    shape = csv.shape_of(data, records, len(FILE.columns), s)
+    records = csv.find_records(data, quote=s.quote, terminator=terminator)
+    placed = place(csv.records_among(data, records, s, most=9), FILE, s)
+    if isinstance(placed, Unplaced):
+        return [{"kind": None, "offset": i, "error_class": placed.error_class, "reason": placed.reason}
+                for i in range(len(records.starts))]  # fmt: skip
+    shape = placed.shape
     given = wrap(csv.layout(FILE, s, shape, terminator, kernel.BASE64))
     starts, ends = records.starts.copy(), records.ends.copy()
     n = kernel.join_updates(data, starts, ends, len(starts), given) if shape.has_update else len(starts)

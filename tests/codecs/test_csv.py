@@ -12,10 +12,11 @@ import csv_made as made
 import numpy as np
 import pytest
 
-from ticdc_lab.codecs.csv import Records, RecordShape, shape_of, terminator_of
+from ticdc_lab.codecs.csv import Records, records_among, terminator_of
+from ticdc_lab.codecs.csv_fields import Placed, RecordShape, place
 from ticdc_lab.codecs.kernel import batch
 from ticdc_lab.codecs.kernel.state import State, fresh_state
-from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
+from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings, TableColumn, TableFile
 
 
 def test_what_was_encoded_is_decoded() -> None:
@@ -56,24 +57,21 @@ def test_no_index_leaves_its_array() -> None:
 @pytest.mark.parametrize(
     ("line", "shape"),
     [
-        ("I,t,s,1,2", RecordShape(False, False, False, False)),
-        ("I,t,s,9,1,2", RecordShape(True, False, False, False)),
-        ("I,t,s,true,1,2", RecordShape(False, True, False, False)),
-        ("I,t,s,9,false,1,2", RecordShape(True, True, False, False)),
-        ("I,t,s,9,false,h,1,2", RecordShape(True, True, True, False)),
-        ("I,t,s,9,h,1,2", RecordShape(True, False, True, False)),
-        ("ticdc-meta$operation,ticdc-meta$table,ticdc-meta$schema,ticdc-meta$is-update,a,b",
-         RecordShape(False, True, False, True)),
-        ("", RecordShape(False, False, False, False)),
+        ("I,t,s,1,2", (False, False, False)),
+        ("I,t,s,9,1,2", (True, False, False)),
+        ("I,t,s,true,1,2", (False, True, False)),
+        ("I,t,s,9,false,1,2", (True, True, False)),
+        ('I,t,s,9,false,"h",1,2', (True, True, True)),
+        ('I,t,s,9,"h",1,2', (True, False, True)),
     ],
-)  # fmt: skip
-def test_the_optional_fields_are_told_from_the_first_record(line: str, shape: RecordShape) -> None:
+)
+def test_the_optional_fields_are_told_from_the_first_record(line: str, shape: tuple[bool, bool, bool]) -> None:
     """The number of fields beyond the table's columns, and what stands in them, say which are there."""
-    data = np.frombuffer(line.encode() or b" ", np.uint8).copy()
-    one = np.array([0]), np.array([len(line)])
-    assert shape_of(data, Records(*one, len(line)), 2, DEFAULTS) == shape
-    said = StorageSettings(csv_include_commit_ts=not shape.has_ts)
-    assert shape_of(data, Records(*one, len(line)), 2, said).has_ts != shape.has_ts
+    data = np.frombuffer(line.encode(), np.uint8).copy()
+    some = records_among(data, Records(np.array([0]), np.array([len(line)]), len(line)), DEFAULTS, most=1)
+    file = TableFile("s", "t", 7, "", 0, tuple(TableColumn(n, "int", False) for n in "ab"), 0)
+    placed = place(some, file, DEFAULTS)
+    assert isinstance(placed, Placed) and placed.shape == RecordShape(*shape, False)
 
 
 def test_the_terminator_is_told_from_the_first_record() -> None:

@@ -27,12 +27,15 @@ class StorageSettings:
     ``csv.null``.
     """
 
-    csv_delimiter: str = ","
-    csv_quote: str = '"'
+    csv_delimiter: str | None = None
+    csv_quote: str | None = None
     """Empty: texts are not quoted but escaped with a backslash."""
-    csv_null: str = r"\N"
+    csv_null: str | None = None
     csv_binary_encoding_method: str = "auto"
     """``auto``: hex if all binary values of a sample are hexadecimal digits, else TiCDC's default, base64."""
+    csv_columns: str | None = None
+    """Which columns the rows of a table have: ``SCHEMA.TABLE:COLUMN,COLUMN``, several with ``;`` between them. Patterns
+    as in TiCDC's column selectors: ``*``, ``?``, ``!`` before what is left out."""
     csv_include_commit_ts: bool | None = None
     csv_output_old_value: bool | None = None
     csv_output_handle_key: bool | None = None
@@ -45,11 +48,30 @@ class StorageSettings:
         for name, choices in _CHOICES.items():
             if (given := getattr(self, _attribute(name))) not in choices:
                 raise _wrong(name, given, "one of " + ", ".join(choices))
-        if not self.csv_delimiter or self.terminator == "" or len(self.csv_quote.encode()) > 1:
+        if self.csv_delimiter == "" or self.terminator == "" or len(self.quote.encode()) > 1:
             raise SourceError(
                 "csv.delimiter and terminator cannot be empty, and csv.quote has at most one byte; found "
                 f"{self.csv_delimiter!r}, {self.terminator!r}, {self.csv_quote!r}."
             )
+        for part in (self.csv_columns or "").split(";") if self.csv_columns is not None else ():
+            table, colon, columns = part.partition(":")
+            if not colon or "." not in table or not columns:
+                raise _wrong("csv.columns", part, "SCHEMA.TABLE:COLUMN,COLUMN;..")
+
+    @property
+    def delimiter(self) -> str:
+        """The delimiter, TiCDC's default where none is known; so are the next two."""
+        return "," if self.csv_delimiter is None else self.csv_delimiter
+
+    @property
+    def quote(self) -> str:
+        """What texts stand between; empty for nothing."""
+        return '"' if self.csv_quote is None else self.csv_quote
+
+    @property
+    def null(self) -> str:
+        """What stands for NULL."""
+        return r"\N" if self.csv_null is None else self.csv_null
 
 
 def settings_from(pairs: Iterable[str]) -> StorageSettings:
@@ -131,12 +153,17 @@ class TableFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column as a schema file describes it; ``mysql_type`` in lower case, ``elements`` those of ENUM and SET."""
+    """A column as a schema file describes it.
+
+    ``mysql_type`` is in lower case, ``elements`` are those of ENUM and SET, ``length`` is of characters or bytes.
+    """
 
     name: str
     mysql_type: str
     is_key: bool
     elements: tuple[str, ...] = ()
+    nullable: bool = True
+    length: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,4 +261,7 @@ def _is_column(c: Any) -> bool:
 
 def _column(c: dict[str, Any]) -> TableColumn:
     elements = tuple(c.get("ColumnElems") or ())
-    return TableColumn(c["ColumnName"], c["ColumnType"].lower(), c.get("ColumnIsPk") == "true", elements)
+    precision = c.get("ColumnPrecision")
+    length = int(precision) if isinstance(precision, str) and precision.isascii() and precision.isdigit() else None
+    kind, is_key, nullable = c["ColumnType"].lower(), c.get("ColumnIsPk") == "true", c.get("ColumnNullable") != "false"
+    return TableColumn(c["ColumnName"], kind, is_key, elements, nullable, length)

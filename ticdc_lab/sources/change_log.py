@@ -184,6 +184,8 @@ class ChangeLog:
     """The first offset of each partition, decoded or not; known once materialised."""
     left_out: tuple[str, ...] = ()
     """Which files of its folder were not read, one sentence each."""
+    guesses: tuple[str, ...] = ()
+    """What was worked out from its files without proof, and the option that says it, one sentence each."""
     strangers: tuple[str, ...] = ()
     """Which other protocol messages are in that could not be decoded; known once materialised."""
     sample: Sample | None = None
@@ -279,7 +281,7 @@ class ChangeLog:
         """What this log cannot prove, one sentence each; empty if there is nothing to say."""
         known = None if self._source is None else self._source.overlaps_known
         overlaps = self._overlaps if known is None else known.sentences
-        return (*self.left_out, *overlaps, *self.edges, *limits_of(
+        return (*self.left_out, *self.guesses, *overlaps, *self.edges, *limits_of(
             self.protocol, self.counts, has_commit_ts=self.has_commit_ts, gaps=(*self.gaps, *self.strangers),
             sample=() if self.sample is None else self.sample.limits,
         ))  # fmt: skip
@@ -293,17 +295,22 @@ class ChangeLog:
             )
 
     def require_events(self) -> None:
-        """Raise :class:`ProtocolError` if no message could be decoded, or none is in the sample; needs ``counts``."""
+        """Raise :class:`ProtocolError` if no message could be decoded, or no row is in the sample; needs ``counts``.
+
+        Of a storage folder's csv schema files and the checkpoint always can be: its rows are asked for.
+        """
         n = self.counts
         if n is not None and self.sample is not None and not n.kept:
             raise ProtocolError(
                 f"{self.source}: none of its row changes is in the sample ({self.sample.words}).",
                 hint="Table names are matched exactly, times are UTC. See what is there: ticdc-lab survey SOURCE.",
             )
-        if n is not None and n.quarantined and not n.decoded:
+        if n is not None and n.quarantined and not (n.kept if self.protocol == "csv" else n.decoded):
+            which = f"its {n.quarantined} records" if self.protocol == "csv" else f"{n.messages} messages"
+            why = f" {' '.join(self.guesses)}" if self.guesses else ""
             raise ProtocolError(
-                f"{self.source}: none of {n.messages} messages could be decoded as {self.protocol}, so there is "
-                "nothing to answer from.",
+                f"{self.source}: none of {which} could be decoded as {self.protocol}, so there is "
+                f"nothing to answer from.{why}",
                 hint=f"Let --protocol auto tell the protocol, or see the reasons: ticdc-lab events {self.source} "
                 "--out events.parquet --quarantine bad.parquet",
             )

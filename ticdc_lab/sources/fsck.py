@@ -89,8 +89,9 @@ def fsck(spark: SparkSession, folder: str, *, settings: StorageSettings = DEFAUL
             f"{folder} holds no file of TiCDC's storage sink: no metadata, schema_*.json or CDC*.csv or .json.",
             hint="Name the folder in which the file metadata lies.",
         )
-    by_name = pa.Table.from_pylist([f._asdict() for f in name_findings(found)], arrow_schema(FINDINGS))
     files, reading, _ = storage.opened(spark, found, settings=settings, with_index=True)
+    guesses = [Finding("guess", "info", ".", "a setting of the changefeed's [sink]", g) for g in reading.guesses]
+    by_name = pa.Table.from_pylist([f._asdict() for f in (*name_findings(found), *guesses)], arrow_schema(FINDINGS))
     checkpoint = checkpoint_in(reading, files.where("kind = 'metadata'").limit(1).toArrow().to_pylist())
     by_content = files.mapInArrow(_content_findings(reading, checkpoint), FINDINGS)
     return spark.createDataFrame(by_name, FINDINGS).unionByName(by_content)

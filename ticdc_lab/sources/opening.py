@@ -81,6 +81,8 @@ class Source:
     """Settings of the changefeed that opening it showed."""
     left_out: tuple[str, ...] = ()
     """What lies in the folder and is not read, a sentence each."""
+    guesses: tuple[str, ...] = ()
+    """What was worked out from its files without proof, and the option that says it, a sentence each."""
     line: int = BOUNDS.line
     """Bytes that a line of a capture file may have."""
     overview: Callable[[], Overview] | None = None
@@ -395,7 +397,7 @@ def _storage_source(spark: SparkSession, source: str, kind: str, settings: Stora
     return Source(
         store.shown if store else source, raw, reading.messages, told=told,
         decode=lambda images: reading.events(images=images), kind="storage",
-        measure=partial(storage.size_of, found, local=local),
+        measure=partial(storage.size_of, found, local=local), guesses=reading.guesses,
     )  # fmt: skip
 
 

@@ -7,10 +7,11 @@ The file ``metadata`` is a watermark at the end of every partition. Order and co
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
+from ticdc_lab.codecs.csv_fields import BinaryTexts, binary_texts
 from ticdc_lab.codecs.kernel.arrow import arrow_schema, spans
-from ticdc_lab.codecs.table_file import StorageSettings
+from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine import hadoop_files, is_sail, parallelism
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.errors.redaction import without_secrets
@@ -48,15 +50,14 @@ FILES = StructType(
 )
 """A file that gives messages, or that is refused with a reason."""
 _BROUGHT = StructType([*FILES.fields, StructField("content", BinaryType()), StructField("definition", BinaryType())])
-_TOLD = StructType(
-    [StructField(name, LongType()) for name in ("rows", "dated", "digits", "others")]
-)  # of a file's first records: how many, how many with commit_ts, and the characters of binary values
+_TOLD = StructType([StructField("told", StringType())])
 
 FILES_A_TASK = 2_000
 _TASKS_A_CORE = 2
 BYTES_A_TASK = 64 << 20
 _FILES_LOOKED_INTO = 32
 _BYTES_LOOKED_AT = 16 << 20
+_RECORDS_LOOKED_INTO = 500
 _ENOUGH_DIGITS = 16
 
 
@@ -288,17 +289,21 @@ def opened(
     table = files_table(found, with_index=with_index)
     files = files_frame(spark, found, table)
     reading = Reading(found.topic, found.protocol, (found.copy or found.root) if found.by_path else None, settings)
-    some, look = _first_files(found), _look(reading)
-    if found.by_path:
-        rows = table.filter(pc.is_in(table["path"], pa.array(some, pa.string())))
-        looked = pa.Table.from_batches(look(iter(rows.to_batches())), arrow_schema(_TOLD))
-    else:
-        looked = files.where(F.col("path").isin(some)).mapInArrow(look, _TOLD).toArrow()
-    has_commit_ts, settings = _told(looked, settings)
-    return files, replace(reading, settings=settings), has_commit_ts
+    some = first_files(found)
+
+    def looked(reading: Reading) -> list[dict[str, Any]]:
+        if found.by_path:
+            rows = table.filter(pc.is_in(table["path"], pa.array(some, pa.string())))
+            told = pa.Table.from_batches(look(reading)(iter(rows.to_batches())), arrow_schema(_TOLD))
+        else:
+            told = files.where(F.col("path").isin(some)).mapInArrow(look(reading), _TOLD).toArrow()
+        return [json.loads(text) for text in told["told"].to_pylist()]
+
+    reading, has_commit_ts = settled(reading, looked)
+    return files, reading, has_commit_ts
 
 
-def _first_files(found: Listing) -> list[str]:
+def first_files(found: Listing) -> list[str]:
     """A data file of up to 32 table versions: their first records tell of the whole folder."""
     first = {
         p.version_key: p.path for p in sorted(found.places, key=lambda p: p.path, reverse=True) if p.kind == "data"
@@ -306,52 +311,120 @@ def _first_files(found: Listing) -> list[str]:
     return [p for p in first.values() if found.sizes[p] != 0][:_FILES_LOOKED_INTO]
 
 
-def _told(looked: pa.Table, settings: StorageSettings) -> tuple[bool, StorageSettings]:
-    """Whether rows have a commit_ts, and the settings with the binary encoding."""
-    n = {name: pc.sum(looked[name]).as_py() or 0 for name in _TOLD.names}
-    encoding = _encoding(settings, n["digits"], n["others"])
-    return not n["rows"] or n["dated"] > 0, replace(settings, csv_binary_encoding_method=encoding)
+def settled(reading: Reading, looked: Callable[[Reading], list[dict[str, Any]]]) -> tuple[Reading, bool]:
+    """The reading with what the first files tell of the whole folder, and whether rows have a commit_ts.
+
+    ``looked`` gives what each of these files tells (:func:`look`). It is asked again where what one file tells decides
+    what another leaves open.
+    """
+    told = looked(reading)
+    flags = [{tuple(f) for f in t["flags"]} for t in told if t["flags"]]
+    common = set.intersection(*flags) if flags else set()
+    nulls = {t["null"] for t in told} - {None}
+    null = next(iter(nulls)) if len(nulls) == 1 else None
+    settings, guesses = reading.settings, list[str]()
+    if null is not None and settings.csv_null is None:
+        settings = replace(settings, csv_null=null)
+        guesses += [_NULL.format(null=null)] if null != DEFAULTS.null else []
+    likely = next(iter(common)) if len(common) == 1 else None
+    reading = replace(reading, settings=settings, likely=likely)
+    if likely is not None and any(t["refused"] for t in told):
+        told = looked(reading)
+    encoding, said = _encoding(settings, [BinaryTexts(*t["binary"]) for t in told])
+    guesses += [said] if said else []
+    guesses += _of_tables(_LEFT_OUT, [t["lacks"] for t in told if t["lacks"] and not t["guess"]])
+    guesses += _of_tables(_GUESSED, [t["guess"] for t in told if t["guess"]])
+    guesses += _of_tables(_REFUSED, [t["refused"] for t in told if t["refused"]])
+    rows, dated = (sum(t[name] for t in told) for name in ("rows", "dated"))
+    decided = {t["schema_path"]: tuple(t["columns"]) for t in told if t["columns"]}
+    settings = replace(settings, csv_binary_encoding_method=encoding)
+    return replace(reading, settings=settings, decided=decided, guesses=tuple(guesses)), not rows or dated > 0
 
 
-def _encoding(settings: StorageSettings, digits: int, others: int) -> str:
-    """Hex if nothing but hexadecimal digits was found, and enough of them not to be chance."""
+_NULL = (
+    "NULL is read from the text {null!r}, the only one in csv files that is neither quoted nor a number. If it is "
+    "another: --option csv.null=TEXT."
+)
+_LEFT_OUT = (
+    "Rows in csv files have no value of {which}: TiCDC writes no virtual generated column, and none that a column "
+    "selector leaves out."
+)
+_GUESSED = (
+    "Which columns csv rows have was worked out from their values: {which}. If it is another choice: --option "
+    "csv.columns='SCHEMA.TABLE:COLUMN,..'."
+)
+_REFUSED = "Csv files are not read whose columns nobody can tell: {which}."
+_TABLES_SAID = 5
+_BINARY = (
+    "Binary values in csv files are read as {method}: {why} If it is {other}: --option "
+    "csv.binary-encoding-method={other}."
+)
+
+
+def _of_tables(sentence: str, which: list[str]) -> list[str]:
+    each = list(dict.fromkeys(which))
+    more = [f"{len(each) - _TABLES_SAID} more of those looked into"] if len(each) > _TABLES_SAID else []
+    return [sentence.format(which="; ".join([*each[:_TABLES_SAID], *more]))] if each else []
+
+
+def _encoding(settings: StorageSettings, found: list[BinaryTexts]) -> tuple[str, str]:
+    """How binary values are written, and what is said of it where the values looked at can be both."""
     if settings.csv_binary_encoding_method != "auto":
-        return settings.csv_binary_encoding_method
-    return "hex" if digits >= _ENOUGH_DIGITS and not others else "base64"
+        return settings.csv_binary_encoding_method, ""
+    n, characters, not_hex, not_base64 = (sum(column) for column in zip(BinaryTexts(), *found, strict=True))
+    if not n or (not_hex and not not_base64):
+        return "base64", ""
+    if not_base64 and not not_hex:
+        return "hex", ""
+    if not_hex:
+        return "base64", _BINARY.format(
+            method="base64", other="hex", why=f"of {n} looked at {not_base64} are not in it, and {not_hex} not in hex."
+        )
+    if characters >= _ENOUGH_DIGITS:
+        why = f"all {characters} characters of {n} values looked at are hexadecimal digits."
+        return "hex", _BINARY.format(method="hex", other="base64", why=why)
+    why = f"TiCDC's default; the {n} value{'s' * (n != 1)} looked at can be both."
+    return "base64", _BINARY.format(method="base64", other="hex", why=why)
 
 
-def _look(reading: Reading) -> Any:
+def look(reading: Reading) -> Callable[[Batches], Batches]:
+    """What the first records of files tell, as JSON; for :func:`settled`."""
+
     def run(batches: Batches) -> Batches:
         for batch in batches:
-            for row in batch.to_pylist():
-                yield pa.RecordBatch.from_pylist([_looked_into(reading, row)], arrow_schema(_TOLD))
+            told = [json.dumps(_looked_into(reading, row)) for row in batch.to_pylist()]
+            yield pa.RecordBatch.from_pydict({"told": told}, arrow_schema(_TOLD))
 
     return run
 
 
-def _looked_into(reading: Reading, row: dict[str, Any]) -> dict[str, int]:
-    from ticdc_lab.codecs.kernel.csv import PLAIN  # here: compiled code is not loaded before there are records
-
-    nothing = dict.fromkeys(_TOLD.names, 0)
+def _looked_into(reading: Reading, row: dict[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "rows": 0, "dated": 0, "flags": [], "null": None, "binary": BinaryTexts(), "lacks": "", "guess": "",
+        "refused": "", "columns": [], "schema_path": row["schema_path"],
+    }  # fmt: skip
     try:
         data = spans(pa.array([reading.content(row)[:_BYTES_LOOKED_AT]], pa.binary()))[0]
     except Unreadable:
-        return nothing
-    records, codec = (
-        reading.canal_records(row, data) if row["extension"] == "json" else reading.csv_records(row, data, binary=PLAIN)
-    )
-    if isinstance(codec, Unreadable) or not len(records.starts):
-        return nothing
-    events = reading.first_events(row, data, records, codec)
-    dated = pc.sum(pc.is_valid(events["commit_ts"])).as_py() or 0
-    digits, others = _digits(events) if row["extension"] == "csv" else (0, 0)
-    return {"rows": events.num_rows, "dated": dated, "digits": digits, "others": others}
-
-
-def _digits(events: pa.Table) -> tuple[int, int]:
-    """Characters of binary values, and how many of these values are not pairs of hexadecimal digits."""
-    cells = pc.list_flatten(events["columns"])
-    binary = pc.match_substring_regex(pc.struct_field(cells, "mysql_type"), "blob|binary")
-    values = pc.drop_null(pc.struct_field(cells.filter(binary), "value"))
-    hexadecimal = pc.match_substring_regex(values, "^([0-9a-f]{2})*$")
-    return pc.sum(pc.utf8_length(values)).as_py() or 0, pc.sum(pc.invert(hexadecimal)).as_py() or 0
+        return told
+    if row["extension"] == "json":
+        events = reading.first_events(row, data)
+        return told | {"rows": events.num_rows, "dated": len(events) - events["commit_ts"].null_count}
+    found = reading.csv_file(row, data, most=_RECORDS_LOOKED_INTO)
+    placed, file = found.placed, found.file
+    if file is None or not found.some:
+        return told
+    if isinstance(placed, Unreadable):
+        return told | {"flags": placed.flags, "refused": f"{file.schema}.{file.table}: {placed.reason}"}
+    n, names = len(found.some), [c.name for c in placed.columns]
+    lacks = [c.name for c in file.columns if c.name not in names]
+    return told | {
+        "rows": n,
+        "dated": n * placed.shape.has_ts,
+        "flags": [placed.shape[:3]],
+        "null": found.settings.csv_null,
+        "binary": binary_texts(found.some, placed, found.settings),
+        "lacks": f"{', '.join(lacks)} of {file.schema}.{file.table}" if lacks else "",
+        "guess": placed.guess,
+        "columns": names if lacks else [],
+    }

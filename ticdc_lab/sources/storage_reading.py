@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.codecs.builder import decode_with
+from ticdc_lab.codecs.csv_fields import (
+    ALWAYS,
+    HEADER,
+    Flags,
+    Placed,
+    Record,
+    RecordShape,
+    Unplaced,
+    earlier_versions,
+    null_among,
+    place,
+    placed_by_header,
+    settings_of_file,
+    virtual_columns,
+)
 from ticdc_lab.codecs.decode import decode_unpacked
 from ticdc_lab.codecs.event import Event, Malformed
 from ticdc_lab.codecs.kernel import numbering as S
@@ -24,6 +41,7 @@ from ticdc_lab.codecs.quarantine import refused
 from ticdc_lab.codecs.registry import codec_of
 from ticdc_lab.codecs.table_file import StorageSettings, TableFile, TableFileError, read_table_file, require_name
 from ticdc_lab.engine.object_stores import Store
+from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.events import FILE_BITS
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import MESSAGES
@@ -36,6 +54,10 @@ if TYPE_CHECKING:
 MAX_FILE = 1 << 30
 """Bytes of a file. TiCDC begins a new one at 64 MiB, or at what ``file-size`` says, at most half a gigabyte."""
 MESSAGES_AT_ONCE = 2_500
+RECORDS_LOOKED_AT = 64
+"""Records of a csv file from which its columns are told, where their number alone does not tell them."""
+_HEAD = 1 << 14
+_VERSIONS_READ = 64
 
 Row = dict[str, Any]
 CONTROL, CANAL = "control", "canal-json"
@@ -46,12 +68,13 @@ _FORM = pa.schema(
 
 
 class Unreadable(Exception):
-    """A file that gives no message: ``error_class`` and one sentence."""
+    """A file that gives no message: ``error_class`` and one sentence; ``flags`` as of :class:`Unplaced`."""
 
-    def __init__(self, error_class: str, reason: str) -> None:
-        super().__init__(error_class, reason)  # both, so that it can be pickled: definitions travel to workers with it
+    def __init__(self, error_class: str, reason: str, flags: tuple[Flags, ...] = ()) -> None:
+        super().__init__(error_class, reason, flags)  # all, so that it can be pickled: definitions travel with it
         self.error_class = error_class
         self.reason = reason
+        self.flags = flags
 
     def __str__(self) -> str:
         """Only the sentence."""
@@ -66,11 +89,26 @@ class FilePiece:
     codec: str | kernel.CsvLayout | Unreadable
 
 
+@dataclass(frozen=True, slots=True)
+class CsvFile:
+    """A csv file: its records, what their fields are or why nobody knows, and some of them."""
+
+    records: csv.Records
+    terminator: str
+    settings: StorageSettings
+    has_header: bool
+    placed: Placed | Unreadable
+    file: TableFile | None
+    some: list[Record]
+
+
 @dataclass(slots=True)
 class Reading:
     """The files of one folder, as a worker reads them.
 
-    ``root`` is a path, or the URL of an object store; None where Spark brings their contents.
+    ``root`` is a path, or the URL of an object store; None where Spark brings their contents. ``likely`` are the
+    optional fields that the folder's first files have, ``decided`` the columns that their rows have, by schema file,
+    and ``guesses`` what was worked out from them without proof, a sentence each.
     """
 
     topic: str
@@ -78,7 +116,11 @@ class Reading:
     root: str | None
     settings: StorageSettings
     definitions: dict[str, TableFile | Unreadable] = field(default_factory=dict)
-    layouts: dict[tuple[str, csv.RecordShape, str, int], kernel.CsvLayout] = field(default_factory=dict)
+    likely: Flags | None = None
+    decided: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    guesses: tuple[str, ...] = ()
+    layouts: dict[tuple[Any, ...], kernel.CsvLayout] = field(default_factory=dict)
+    virtual: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def messages(self, batches: Batches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
         """Rows of :data:`ticdc_lab.sources.storage.FILES` to messages, and what is none in the form of DECODED."""
@@ -204,33 +246,96 @@ class Reading:
         filled = ends > starts
         return csv.Records(starts[filled], ends[filled], len(data)), CANAL
 
-    def csv_records(self, row: Row, data: np.ndarray, *, binary: int | None = None) -> tuple[csv.Records, Any]:
+    def csv_records(self, row: Row, data: np.ndarray) -> tuple[csv.Records, Any]:
         """Records, the two of an update together, and the layout of the file."""
         from ticdc_lab.codecs import csv  # here: compiled code is not loaded before there are records
         from ticdc_lab.codecs.kernel import csv as kernel
 
-        s = self.settings
-        file = self.definition(row)
-        begins = csv.beginning_of(file, s) if isinstance(file, TableFile) else None
-        terminator = csv.terminator_of(data, s, begins)
-        records = csv.find_records(data, quote=s.csv_quote, terminator=terminator)
-        if begins is not None:
-            records = csv.resynced(data, records, begins, quote=s.csv_quote, terminator=terminator)
-        shape = csv.shape_of(data, records, len(file.columns) if isinstance(file, TableFile) else 1, s)
-        starts, ends = records.starts[shape.has_header :].copy(), records.ends[shape.has_header :].copy()
-        if isinstance(file, Unreadable):
-            return csv.Records(starts, ends, records.rest), file
-        if binary is None:
-            binary = kernel.HEX if s.csv_binary_encoding_method == "hex" else kernel.BASE64
-        known = (row["schema_path"], shape, terminator, binary)
+        found = self.csv_file(row, data)
+        placed, s, records = found.placed, found.settings, found.records
+        header = int(placed.shape.has_header) if isinstance(placed, Placed) else int(found.has_header)
+        starts, ends = records.starts[header:].copy(), records.ends[header:].copy()
+        if not isinstance(placed, Placed) or found.file is None:
+            return csv.Records(starts, ends, records.rest), placed
+        binary = kernel.HEX if s.csv_binary_encoding_method == "hex" else kernel.BASE64
+        known = (row["schema_path"], placed.shape, placed.columns, s, found.terminator, binary)
         if known not in self.layouts:
-            self.layouts[known] = csv.layout(file, s, shape, terminator, binary)
+            file = replace(found.file, columns=placed.columns)
+            self.layouts[known] = csv.layout(file, s, placed.shape, found.terminator, binary)
         given = self.layouts[known]
-        n = kernel.join_updates(data, starts, ends, len(starts), given) if shape.has_update else len(starts)
+        n = kernel.join_updates(data, starts, ends, len(starts), given) if placed.shape.has_update else len(starts)
         return csv.Records(starts[:n], ends[:n], records.rest), given
 
-    def first_events(self, row: Row, data: np.ndarray, records: csv.Records, codec: Any) -> pa.Table:
-        """The events of a data file's first records."""
+    def csv_file(self, row: Row, data: np.ndarray, *, most: int | None = None) -> CsvFile:
+        """The records of a file, and what their fields are.
+
+        With ``most`` nothing is taken from the rest of the folder, and so many records are looked at.
+        """
+        from ticdc_lab.codecs import csv  # here: compiled code is not loaded before there are records
+
+        file, s = self.definition(row), self.settings
+        begins = None
+        if isinstance(file, TableFile):
+            s = settings_of_file(data[:_HEAD].tobytes(), file, s)
+            begins = csv.beginning_of(file, s)
+        terminator = csv.terminator_of(data, s, begins)
+        records = csv.find_records(data, quote=s.quote, terminator=terminator)
+        if begins is not None:
+            records = csv.resynced(data, records, begins, quote=s.quote, terminator=terminator)
+        head = csv.records_among(data, records, s, most=1)
+        has_header = s.csv_output_field_header is not False and bool(head) and head[0][0].text == HEADER
+        if isinstance(file, Unreadable):
+            return CsvFile(records, terminator, s, has_header, file, None, [])
+        first = int(has_header)
+        some = csv.records_among(data, records, s, first=first, most=csv.FIRST_LOOKED_AT)
+        placed: Placed | Unplaced
+        if has_header:
+            placed = placed_by_header(head[0], file)
+        elif (usual := self._as_the_folder(some, file)) is not None and most is None:
+            return CsvFile(records, terminator, s, has_header, usual, file, some)
+        else:
+            placed = Unplaced("", "")
+        some = csv.records_among(data, records, s, first=first, most=most or RECORDS_LOOKED_AT)
+        if most is not None and (null := null_among(some, s)) is not None:
+            s = replace(s, csv_null=null)
+        if not has_header:
+            path = row["schema_path"]
+            virtual, decided = self._virtual(path, file), self.decided.get(path, ())
+            placed = place(some, file, s, virtual=virtual, likely=self.likely, decided=decided)
+        bad = Unreadable(placed.error_class, placed.reason, placed.flags) if isinstance(placed, Unplaced) else placed
+        return CsvFile(records, terminator, s, has_header, bad, file, some)
+
+    def _as_the_folder(self, some: list[Record], file: TableFile) -> Placed | None:
+        """All columns, where the folder's optional fields are known and leave room for no other choice."""
+        likely, s = self.likely, self.settings
+        if likely is None or s.csv_columns is not None or not some:
+            return None
+        n = ALWAYS + sum(likely) + len(file.columns)
+        at_update = ALWAYS + likely[0]
+        alike = sum(
+            len(r) == n
+            and (not likely[0] or r[ALWAYS].text.isdigit())
+            and (not likely[1] or r[at_update].text in (b"true", b"false"))
+            for r in some
+        )
+        return Placed(RecordShape(*likely, False), file.columns) if 2 * alike > len(some) else None
+
+    def _virtual(self, path: str, file: TableFile) -> frozenset[str]:
+        """Virtual generated columns by the DDL of a table's schema files, as far as this worker sees them."""
+        if path not in self.virtual:
+            versions = [file]
+            if not re.match(r"\s*CREATE\s+TABLE\b", file.query, re.IGNORECASE) and self.root is not None:
+                folder = Path(self.root, path).parent
+                names = os.listdir(folder) if local_path(self.root) is not None and folder.is_dir() else []
+                for earlier in earlier_versions(path, names, file.version)[-_VERSIONS_READ:]:
+                    with suppress(Unreadable, TableFileError):
+                        versions.insert(-1, table_file(earlier, read_inside(self.root, earlier)))
+            self.virtual[path] = virtual_columns(versions)
+        return self.virtual[path]
+
+    def first_events(self, row: Row, data: np.ndarray) -> pa.Table:
+        """The events of the first lines of a file in canal-json."""
+        records, codec = self.canal_records(row, data)
         starts, ends = (x[:MESSAGES_AT_ONCE] for x in (records.starts, records.ends))
         piece = FilePiece(_batch(self.topic, row, starts, values_of(data, starts, ends)), codec)
         decoded = pa.Table.from_batches(list(self._run([piece], images=True)))

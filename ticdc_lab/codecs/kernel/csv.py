@@ -49,7 +49,7 @@ N_AFTER, N_BEFORE, SCHEMA_NAME, TABLE_NAME, HAS_BEFORE = (
 )
 ROW, INSERT, UPDATE, DELETE = S.ROW, S.INSERT, S.UPDATE, S.DELETE
 
-BAD_OP, TOO_FEW, TOO_MANY, OPEN_QUOTE, HALF_UPDATE, BAD_TS, BAD_FLAG, BAD_HEX = range(101, 109)
+BAD_OP, TOO_FEW, TOO_MANY, OPEN_QUOTE, HALF_UPDATE, BAD_TS, BAD_FLAG, BAD_HEX, UNQUOTED = range(101, 110)
 CSV_FAULTS: dict[int, tuple[str, str]] = {
     BAD_OP: ("csv-operation", "expected I, D or U"),
     TOO_FEW: ("csv-fields", "fewer fields than the table version has columns"),
@@ -59,6 +59,10 @@ CSV_FAULTS: dict[int, tuple[str, str]] = {
     BAD_TS: ("csv-commit-ts", "expected a commit_ts, a whole number"),
     BAD_FLAG: ("csv-is-update", "expected true or false"),
     BAD_HEX: ("bad-hex", "expected pairs of hexadecimal digits"),
+    UNQUOTED: (
+        "csv-unquoted",
+        "a text stands without quotes and is not the text for NULL; name that text with --option csv.null=TEXT",
+    ),
 }
 """Number -> (error_class, sentence); apart from those that all formats share."""
 
@@ -71,8 +75,8 @@ class CsvLayout(Arrays):
     """How a file's records look, and its table's columns. Text ``i`` of ``x`` is ``x[x_end[i]:x_end[i + 1]]``.
 
     ``given`` holds: the quote (-1 for none), whether commit_ts, is-update and a handle key are there; ``held`` what
-    fits each column's type (``MySQLType.holds``). Labels of column ``j`` are those from ``first_label[j]`` to before
-    ``first_label[j + 1]``.
+    fits each column's type (``MySQLType.holds``), ``quoted`` whether its values are texts that may be anything. Labels
+    of column ``j`` are those from ``first_label[j]`` to before ``first_label[j + 1]``.
     """
 
     given: np.ndarray
@@ -85,6 +89,7 @@ class CsvLayout(Arrays):
     types_end: np.ndarray
     kinds: np.ndarray
     held: np.ndarray
+    quoted: np.ndarray
     is_key: np.ndarray
     labels: np.ndarray
     labels_end: np.ndarray
@@ -302,6 +307,8 @@ def _put_column(
     close(st, types, c, put_bytes(given.types, t0, t1, st.data[types], st.size[types]))
     if not form & QUOTED and _is(b, start, stop, given.null):
         put_null(st, values, c)
+    elif given.quoted[j] and not form & QUOTED and given.given[Q_QUOTE] >= 0:
+        return fault_at(UNQUOTED, start)
     else:
         o = _put_value(b, start, stop, form, j, given, st, values)
         if o < 0:
