@@ -18,7 +18,7 @@ import pyarrow as pa
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
 from ticdc_lab.codecs import csv  # noqa: E402
-from ticdc_lab.codecs.csv_fields import Unplaced, place  # noqa: E402
+from ticdc_lab.codecs.csv_fields import UnknownFields, place  # noqa: E402
 from ticdc_lab.codecs.kernel import csv as kernel  # noqa: E402
 from ticdc_lab.codecs.kernel.arrow import spans  # noqa: E402
 from ticdc_lab.codecs.table_file import StorageSettings, TableColumn, TableFile  # noqa: E402
@@ -72,7 +72,7 @@ def decoded(raw: bytes, s: StorageSettings, wrap: Any = lambda x: x) -> list[dic
     terminator = csv.terminator_of(data, s)
     records = csv.find_records(data, quote=s.quote, terminator=terminator)
     placed = place(csv.records_among(data, records, s, most=9), FILE, s)
-    if isinstance(placed, Unplaced):
+    if isinstance(placed, UnknownFields):
         return [{"kind": None, "offset": i, "error_class": placed.error_class, "reason": placed.reason}
                 for i in range(len(records.starts))]  # fmt: skip
     shape = placed.shape

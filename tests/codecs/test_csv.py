@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ticdc_lab.codecs.csv import Records, records_among, terminator_of
-from ticdc_lab.codecs.csv_fields import Placed, RecordShape, place
+from ticdc_lab.codecs.csv_fields import FieldsOfFile, RecordShape, place
 from ticdc_lab.codecs.kernel import batch
 from ticdc_lab.codecs.kernel.state import State, fresh_state
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings, TableColumn, TableFile
@@ -71,7 +71,7 @@ def test_the_optional_fields_are_told_from_the_first_record(line: str, shape: tu
     some = records_among(data, Records(np.array([0]), np.array([len(line)]), len(line)), DEFAULTS, most=1)
     file = TableFile("s", "t", 7, "", 0, tuple(TableColumn(n, "int", False) for n in "ab"), 0)
     placed = place(some, file, DEFAULTS)
-    assert isinstance(placed, Placed) and placed.shape == RecordShape(*shape, False)
+    assert isinstance(placed, FieldsOfFile) and placed.shape == RecordShape(*shape, False)
 
 
 def test_the_terminator_is_told_from_the_first_record() -> None:

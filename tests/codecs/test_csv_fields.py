@@ -17,6 +17,8 @@ from stored import VERSION, listing_of, put, put_data, put_schema, rows_of, sett
 
 from ticdc_lab.cli import main
 from ticdc_lab.codecs.table_file import StorageSettings
+from ticdc_lab.settings import Setting, Settings
+from ticdc_lab.sources.storage import of_changefeed
 
 
 def wrong_of(root: Path, made: Made, settings: StorageSettings) -> tuple[list[str], int, int]:
@@ -169,3 +171,17 @@ def test_what_could_not_be_read_is_never_clean(spark: SparkSession, tmp_path: Pa
         more = ["--out", str(tmp_path / "out.jsonl")] if command == "events" else []
         result = CliRunner().invoke(main, [command, str(tmp_path), *more], obj=spark)
         assert result.exit_code == code and "csv.columns=" in result.output, result.output
+
+
+def test_a_changefeed_gives_the_settings_that_no_option_gives(tmp_path: Path) -> None:
+    """Its column selectors say which columns rows have; what the files show is a setting with its evidence."""
+    put_schema(tmp_path, ID, A, B, C, Query="")
+    put_rows(tmp_path, '1;"x";"z"'.replace(";", ","))
+    selector = {"matcher": ("s.*", "!s.u"), "columns": ("*", "!b")}
+    file = Settings((Setting("sink.column-selectors", (selector,), "file"), Setting("sink.csv.null", "NULL", "file")))
+    given = of_changefeed(StorageSettings(), file)
+    assert (given.csv_columns, given.null) == ("s.*|!s.u:*,!b", "NULL")
+    assert of_changefeed(StorageSettings(csv_null="-"), file).null == "-"
+    assert images(tmp_path, csv_columns=given.csv_columns or "") == [{"id": "1", "a": "x", "c": "z"}]
+    shown = Settings(settled_reading(listing_of(tmp_path), given)[0].shown)
+    assert shown.value("csv.include-commit-ts") is True and shown.value("csv.delimiter") == ","

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.codecs.csv_fields import Field, Record, RecordShape, is_quoted
+from ticdc_lab.codecs.csv_fields import CsvField, Record, RecordShape, is_quoted
 from ticdc_lab.codecs.kernel import csv as K
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import in_form, spans
@@ -125,8 +125,8 @@ def records_among(
         k = K.fields(data, p, end, plain, starts, stops)
         quoted = ((starts[:k] > p) & (data[starts[:k] - 1] == quote)).tolist()
         texts = [data[a:z].tobytes() for a, z in zip(starts[:k].tolist(), stops[:k].tolist(), strict=True)]
-        found.append([Field(*f) for f in zip(texts, quoted, strict=True)])
-    return [r or [Field(b"", False)] for r in found]
+        found.append([CsvField(*f) for f in zip(texts, quoted, strict=True)])
+    return [r or [CsvField(b"", False)] for r in found]
 
 
 PLAIN_SHAPE = RecordShape(False, False, False, False)

@@ -56,18 +56,18 @@ class RecordShape(NamedTuple):
     has_header: bool
 
 
-class Field(NamedTuple):
+class CsvField(NamedTuple):
     """The text of a field, and whether it stands between quotes."""
 
     text: bytes
     quoted: bool
 
 
-Record = list[Field]
+Record = list[CsvField]
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class FieldsOfFile:
     """What the fields of a file are: which optional ones, and the columns of the others in their order.
 
     ``guess`` says what the choice rests on where neither a header, the DDL nor a setting names the columns.
@@ -79,7 +79,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Unplaced:
+class UnknownFields:
     """Why nobody can say which field is which column, with the option that decides; ``flags`` of readings that fit."""
 
     error_class: str
@@ -125,7 +125,7 @@ def selected(file: TableFile, settings: StorageSettings, virtual: frozenset[str]
     name = f"{file.schema}.{file.table}"
     for part in (settings.csv_columns or "").split(";"):
         table, colon, patterns = part.partition(":")
-        if colon and fnmatchcase(name.lower(), table.strip().lower()):
+        if colon and _matched(name.lower(), [t.strip().lower() for t in table.split("|")]):
             wanted = [p.strip().lower() for p in patterns.split(",")]
             literal = {p for p in wanted if not p.startswith("!")}
             return tuple(
@@ -142,7 +142,7 @@ def _matched(name: str, patterns: Sequence[str]) -> bool:
     return False
 
 
-def placed_by_header(record: Record, file: TableFile) -> Placed | Unplaced:
+def placed_by_header(record: Record, file: TableFile) -> FieldsOfFile | UnknownFields:
     """What the fields are by the header, the first record of a file."""
     names = [f.text for f in record]
     known = {c.name: c for c in file.columns}
@@ -153,12 +153,12 @@ def placed_by_header(record: Record, file: TableFile) -> Placed | Unplaced:
         column = known.get(text) or folded.get(text.lower())
         if column is None or column in columns:
             what = "twice" if column in columns else "which its schema file does not have"
-            return Unplaced(
+            return UnknownFields(
                 "csv-header", f"the header names the column {text!r} {what}; expected {_named(file.columns)}"
             )
         columns.append(column)
     flags = (_HEADER_TS in names, _HEADER_UPDATE in names, _HEADER_HANDLE in names)
-    return Placed(RecordShape(*flags, True), tuple(columns))
+    return FieldsOfFile(RecordShape(*flags, True), tuple(columns))
 
 
 def place(
@@ -169,7 +169,7 @@ def place(
     virtual: frozenset[str] = frozenset(),
     likely: Flags | None = None,
     decided: Sequence[str] = (),
-) -> Placed | Unplaced:
+) -> FieldsOfFile | UnknownFields:
     """Tell from some records of a file without a header what their fields are.
 
     Parameters
@@ -189,7 +189,7 @@ def place(
     """
     whole = [r for r in some if r[0].text in _OPERATIONS and len(r) > ALWAYS]
     if not whole:
-        return Placed(RecordShape(*(likely or (False, False, False)), False), file.columns)
+        return FieldsOfFile(RecordShape(*(likely or (False, False, False)), False), file.columns)
     given = selected(file, settings, virtual)
     base = given if given is not None else tuple(c for c in file.columns if c.name not in virtual)
     width, fitting = _fitting(whole, file, settings, base, is_given=given is not None)
@@ -205,7 +205,7 @@ def place(
             f"rows of {file.schema}.{file.table} have no value of {_named(left)}: no other choice of "
             f"{len(columns)} columns fits their values"
         )
-        return Placed(RecordShape(*of_folder[0].flags, False), columns, "" if sure else guess)
+        return FieldsOfFile(RecordShape(*of_folder[0].flags, False), columns, "" if sure else guess)
     return _unplaced(of_folder, width, file, base)
 
 
@@ -226,13 +226,13 @@ def _fitting(
     return counted[0][0], []
 
 
-def _unplaced(fitting: Sequence[Way], width: int, file: TableFile, base: Sequence[TableColumn]) -> Unplaced:
+def _unplaced(fitting: Sequence[Way], width: int, file: TableFile, base: Sequence[TableColumn]) -> UnknownFields:
     name = f"{file.schema}.{file.table}"
     found = f"its records have {width} fields, {ALWAYS} of them operation, table and schema; {name} has {_named(base)}"
     by_columns = f"--option csv.columns='{name}:{','.join(c.name for c in base)}', without those that rows do not have"
     why = "as they have no value of virtual generated columns and of what a column selector leaves out"
     if not fitting:
-        return Unplaced(
+        return UnknownFields(
             "csv-columns", f"{found}. No choice of columns fits the values: give the columns, {why}: {by_columns}"
         )
     ways = [_way(r, width) for r in fitting]
@@ -240,7 +240,7 @@ def _unplaced(fitting: Sequence[Way], width: int, file: TableFile, base: Sequenc
     by_flag = "--option csv.include-commit-ts=true|false, or " if len({f[0] for f in flags}) > 1 else ""
     by_flag += "--option csv.output-old-value=true|false, or " if len({f[1] for f in flags}) > 1 else ""
     by_flag += "--option csv.output-handle-key=true|false, or " if len({f[2] for f in flags}) > 1 else ""
-    return Unplaced(
+    return UnknownFields(
         "csv-columns",
         f"{found}. Several readings fit ({'; '.join(ways)}), so none is taken. Name what it is: {by_flag}{by_columns} "
         f"({why})",
@@ -318,7 +318,7 @@ class _Tries:
     def _is_ts(self, at: int, *, strict: bool) -> bool:
         """Whether a field can be a commit_ts: a number; ``strict``: of a time when the table version was there."""
 
-        def is_one(f: Field) -> bool:
+        def is_one(f: CsvField) -> bool:
             if f.quoted or not f.text.isdigit() or len(f.text) > 19:
                 return False
             ms = physical_ms(int(f.text))
@@ -375,7 +375,7 @@ def _choices(ok: np.ndarray, needed: Sequence[bool]) -> tuple[int, list[int]]:
     return int(ways[n, m]), chosen[::-1]
 
 
-def fits(field: Field, column: TableColumn, settings: StorageSettings, *, strict: bool) -> bool:
+def fits(field: CsvField, column: TableColumn, settings: StorageSettings, *, strict: bool) -> bool:
     """Whether a field can be a column's value; ``strict``: texts are quoted and numbers are not, as TiCDC does."""
     if not field.quoted and field.text == settings.null.encode():
         return column.nullable and not column.is_key
@@ -453,7 +453,7 @@ class BinaryTexts(NamedTuple):
     not_base64: int = 0
 
 
-def binary_texts(some: Sequence[Record], placed: Placed, settings: StorageSettings) -> BinaryTexts:
+def binary_texts(some: Sequence[Record], placed: FieldsOfFile, settings: StorageSettings) -> BinaryTexts:
     """What binary values look like; one that is too long for its column in an encoding is not in that."""
     first = ALWAYS + sum(placed.shape[:3])
     where = [(first + i, c) for i, c in enumerate(placed.columns) if base_of(c.mysql_type) in BINARIES]

@@ -23,6 +23,7 @@ from ticdc_lab.sources import open_source
 from ticdc_lab.sources.change_log import ChangeLog, Origin
 from ticdc_lab.sources.decoding import known_of, table_versions
 from ticdc_lab.sources.opening import Source
+from ticdc_lab.sources.storage import of_changefeed
 
 SAMPLE = 256
 """Messages looked at to tell the protocol."""
@@ -100,7 +101,8 @@ def load(
     ('canal-json', 2101)
     """
     require_workers_once(spark)
-    opened = open_source(spark, source, kind=source_kind, settings=settings, options=options, line=bounds.line)
+    sink = of_changefeed(settings, changefeed)
+    opened = open_source(spark, source, kind=source_kind, settings=sink, options=options, line=bounds.line)
     known = replace(known_of(schema_registry, claim_check, bounds), settings=changefeed)
     told = opened.told or detect(opened.sample(SAMPLE), protocol=protocol, source=source, known=known)
     if opened.told and protocol not in ("auto", told.protocol):

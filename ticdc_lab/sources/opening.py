@@ -397,7 +397,7 @@ def _storage_source(spark: SparkSession, source: str, kind: str, settings: Stora
     return Source(
         store.shown if store else source, raw, reading.messages, told=told,
         decode=lambda images: reading.events(images=images), kind="storage",
-        measure=partial(storage.size_of, found, local=local), guesses=reading.guesses,
+        measure=partial(storage.size_of, found, local=local), guesses=reading.guesses, shown=reading.shown,
     )  # fmt: skip
 
 

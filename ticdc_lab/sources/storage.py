@@ -11,8 +11,8 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from ticdc_lab.codecs.csv_fields import BinaryTexts, binary_texts
+from ticdc_lab.codecs.csv_fields import BinaryTexts, Flags, binary_texts
 from ticdc_lab.codecs.kernel.arrow import arrow_schema, spans
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine import hadoop_files, is_sail, parallelism
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.events.arrays import Batches
+from ticdc_lab.settings import Setting, Settings
 from ticdc_lab.sources.places import Size, size_of_lines
 from ticdc_lab.sources.storage_layout import METADATA, Refused, StoragePlace, place_of, schema_files, streams_of
 from ticdc_lab.sources.storage_reading import Reading, Unreadable
@@ -338,7 +339,44 @@ def settled(reading: Reading, looked: Callable[[Reading], list[dict[str, Any]]])
     rows, dated = (sum(t[name] for t in told) for name in ("rows", "dated"))
     decided = {t["schema_path"]: tuple(t["columns"]) for t in told if t["columns"]}
     settings = replace(settings, csv_binary_encoding_method=encoding)
-    return replace(reading, settings=settings, decided=decided, guesses=tuple(guesses)), not rows or dated > 0
+    shown = [*_shown(told, likely)]
+    if any(t["binary"][0] for t in told):
+        shown.append(
+            Setting("sink.csv.binary-encoding-method", encoding, "bytes", "guessed" if said else "shown", said)
+        )
+    if null is not None:
+        shown.append(Setting("sink.csv.null", null, "bytes", "likely", "the only bare word"))
+    reading = replace(reading, settings=settings, decided=decided, guesses=tuple(guesses), shown=tuple(shown))
+    return reading, not rows or dated > 0
+
+
+def _shown(told: list[dict[str, Any]], likely: Flags | None) -> Iterator[Setting]:
+    """Settings that csv records leave no choice about."""
+    seen = [t for t in told if t["flags"]]
+    where = f"the first records of {len(seen)} file{'s' * (len(seen) != 1)}"
+    if likely is not None:
+        names = ("sink.csv.include-commit-ts", "sink.csv.output-old-value", "sink.csv.output-handle-key")
+        for name, value in zip(names, likely, strict=True):
+            yield Setting(name, value, "bytes", "shown", where)
+    for name in ("delimiter", "quote", "output-field-header"):
+        values = {t[name] for t in seen if t[name] is not None}
+        if len(values) == 1:
+            yield Setting(f"sink.csv.{name}", values.pop(), "bytes", "shown", where)
+
+
+def of_changefeed(settings: StorageSettings, changefeed: Settings) -> StorageSettings:
+    """Settings of the sink, those that nobody gave as options from the changefeed's."""
+    found: dict[str, Any] = {}
+    for field, default in ((f.name, f.default) for f in fields(StorageSettings)):
+        name = f"sink.csv.{field.removeprefix('csv_')}" if field.startswith("csv_") else f"sink.{field}"
+        given = changefeed.given(name.replace("_", "-")) if field != "csv_columns" else None
+        if given is not None and getattr(settings, field) == default:
+            found[field] = given.value
+    selectors = changefeed.given("sink.column-selectors")
+    if selectors is not None and settings.csv_columns is None and isinstance(selectors.value, tuple):
+        each = [(s.get("matcher", ()), s.get("columns", ())) for s in selectors.value if isinstance(s, Mapping)]
+        found["csv_columns"] = ";".join(f"{'|'.join(m)}:{','.join(c)}" for m, c in each if m and c) or None
+    return replace(settings, **found)
 
 
 _NULL = (
@@ -401,7 +439,8 @@ def look(reading: Reading) -> Callable[[Batches], Batches]:
 def _looked_into(reading: Reading, row: dict[str, Any]) -> dict[str, Any]:
     told: dict[str, Any] = {
         "rows": 0, "dated": 0, "flags": [], "null": None, "binary": BinaryTexts(), "lacks": "", "guess": "",
-        "refused": "", "columns": [], "schema_path": row["schema_path"],
+        "refused": "", "columns": [], "schema_path": row["schema_path"], "delimiter": None, "quote": None,
+        "output-field-header": None,
     }  # fmt: skip
     try:
         data = spans(pa.array([reading.content(row)[:_BYTES_LOOKED_AT]], pa.binary()))[0]
@@ -427,4 +466,7 @@ def _looked_into(reading: Reading, row: dict[str, Any]) -> dict[str, Any]:
         "lacks": f"{', '.join(lacks)} of {file.schema}.{file.table}" if lacks else "",
         "guess": placed.guess,
         "columns": names if lacks else [],
+        "delimiter": found.settings.csv_delimiter,
+        "quote": found.settings.csv_quote,
+        "output-field-header": found.has_header,
     }

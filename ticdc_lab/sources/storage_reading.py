@@ -20,11 +20,11 @@ from ticdc_lab.codecs.builder import decode_with
 from ticdc_lab.codecs.csv_fields import (
     ALWAYS,
     HEADER,
+    FieldsOfFile,
     Flags,
-    Placed,
     Record,
     RecordShape,
-    Unplaced,
+    UnknownFields,
     earlier_versions,
     null_among,
     place,
@@ -45,6 +45,7 @@ from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.events import FILE_BITS
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import MESSAGES
+from ticdc_lab.settings import Setting
 from ticdc_lab.sources.storage_layout import Refused, StoragePlace, place_of
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ _FORM = pa.schema(
 
 
 class Unreadable(Exception):
-    """A file that gives no message: ``error_class`` and one sentence; ``flags`` as of :class:`Unplaced`."""
+    """A file that gives no message: ``error_class`` and one sentence; ``flags`` as of :class:`UnknownFields`."""
 
     def __init__(self, error_class: str, reason: str, flags: tuple[Flags, ...] = ()) -> None:
         super().__init__(error_class, reason, flags)  # all, so that it can be pickled: definitions travel with it
@@ -97,7 +98,7 @@ class CsvFile:
     terminator: str
     settings: StorageSettings
     has_header: bool
-    placed: Placed | Unreadable
+    placed: FieldsOfFile | Unreadable
     file: TableFile | None
     some: list[Record]
 
@@ -119,6 +120,7 @@ class Reading:
     likely: Flags | None = None
     decided: dict[str, tuple[str, ...]] = field(default_factory=dict)
     guesses: tuple[str, ...] = ()
+    shown: tuple[Setting, ...] = ()
     layouts: dict[tuple[Any, ...], kernel.CsvLayout] = field(default_factory=dict)
     virtual: dict[str, frozenset[str]] = field(default_factory=dict)
 
@@ -253,9 +255,9 @@ class Reading:
 
         found = self.csv_file(row, data)
         placed, s, records = found.placed, found.settings, found.records
-        header = int(placed.shape.has_header) if isinstance(placed, Placed) else int(found.has_header)
+        header = int(placed.shape.has_header) if isinstance(placed, FieldsOfFile) else int(found.has_header)
         starts, ends = records.starts[header:].copy(), records.ends[header:].copy()
-        if not isinstance(placed, Placed) or found.file is None:
+        if not isinstance(placed, FieldsOfFile) or found.file is None:
             return csv.Records(starts, ends, records.rest), placed
         binary = kernel.HEX if s.csv_binary_encoding_method == "hex" else kernel.BASE64
         known = (row["schema_path"], placed.shape, placed.columns, s, found.terminator, binary)
@@ -288,13 +290,13 @@ class Reading:
             return CsvFile(records, terminator, s, has_header, file, None, [])
         first = int(has_header)
         some = csv.records_among(data, records, s, first=first, most=csv.FIRST_LOOKED_AT)
-        placed: Placed | Unplaced
+        placed: FieldsOfFile | UnknownFields
         if has_header:
             placed = placed_by_header(head[0], file)
         elif (usual := self._as_the_folder(some, file)) is not None and most is None:
             return CsvFile(records, terminator, s, has_header, usual, file, some)
         else:
-            placed = Unplaced("", "")
+            placed = UnknownFields("", "")
         some = csv.records_among(data, records, s, first=first, most=most or RECORDS_LOOKED_AT)
         if most is not None and (null := null_among(some, s)) is not None:
             s = replace(s, csv_null=null)
@@ -302,10 +304,12 @@ class Reading:
             path = row["schema_path"]
             virtual, decided = self._virtual(path, file), self.decided.get(path, ())
             placed = place(some, file, s, virtual=virtual, likely=self.likely, decided=decided)
-        bad = Unreadable(placed.error_class, placed.reason, placed.flags) if isinstance(placed, Unplaced) else placed
+        bad = (
+            Unreadable(placed.error_class, placed.reason, placed.flags) if isinstance(placed, UnknownFields) else placed
+        )
         return CsvFile(records, terminator, s, has_header, bad, file, some)
 
-    def _as_the_folder(self, some: list[Record], file: TableFile) -> Placed | None:
+    def _as_the_folder(self, some: list[Record], file: TableFile) -> FieldsOfFile | None:
         """All columns, where the folder's optional fields are known and leave room for no other choice."""
         likely, s = self.likely, self.settings
         if likely is None or s.csv_columns is not None or not some:
@@ -318,7 +322,7 @@ class Reading:
             and (not likely[1] or r[at_update].text in (b"true", b"false"))
             for r in some
         )
-        return Placed(RecordShape(*likely, False), file.columns) if 2 * alike > len(some) else None
+        return FieldsOfFile(RecordShape(*likely, False), file.columns) if 2 * alike > len(some) else None
 
     def _virtual(self, path: str, file: TableFile) -> frozenset[str]:
         """Virtual generated columns by the DDL of a table's schema files, as far as this worker sees them."""
