@@ -126,13 +126,17 @@ def test_a_command_says_what_the_method_says(part: Log, spark: SparkSession, com
     assert all(limit in html.unescape(answer._repr_html_()) for limit in answer.limits)
     unchecked = told.get("not_checked", {}).items()
     apart = [f"{name.replace('_', ' ')}: not checked, because {why}." for name, why in unchecked]
-    assert all(f"- {name}: {why}" in said.output for name, why in unchecked) and {*apart} <= {*answer.limits}
+    assert all(f"– {name}: {why}" in said.output for name, why in unchecked) and {*apart} <= {*answer.limits}
     limits = [limit for limit in answer.limits if limit not in apart]
     for place, limit in ((place, limit) for place in (said.output, told["limits"]) for limit in limits):
         assert limit in place
     assert len(answer.limits) >= OF_PART[command]
     numbers = [int(n) for n in re.findall(r"^    #(\d+)", said.stdout, re.M)]
-    assert numbers == sorted(numbers) and numbers[:1] == [1] * (command == "audit"), "findings as they are numbered"
+    firsts = [cause["first"] for cause in told.get("causes", [])]
+    single = [cause["first"] for cause in told.get("causes", []) if cause["n"] == 1]
+    assert sorted(numbers) == sorted(single), "a cause of one finding is that finding"
+    assert all(f"First: #{n} " in said.stdout for n in {*firsts} - {*single}), "each other names its first finding"
+    assert all(told["findings"][n - 1]["message"] in said.output for n in firsts)
     assert said.output.count("The recording holds no message of the partitions small 0 and small 2, though") == 1
     assert sum("does not begin at offset 0 in partition small 1 (from 9 on): what" in s for s in told["limits"]) == 1
 
@@ -284,9 +288,9 @@ def test_how_much_slower_is_a_number_above_zero(log: Log, times: float) -> None:
 def test_where_nothing_stood_so_long_the_longest_step_is_named(log: Log) -> None:
     """So that one knows what to ask for; a finding without an offset names none."""
     answer = log.why()
-    assert answer.finding == "No watermark of this log stood for more than 60 s."
+    assert answer.finding == "No watermark of this log stood for more than 1 s."
     [longest] = answer.details
-    assert re.fullmatch(r"The longest step .* is \d+\.\d{3} s: ask for shorter stalls \(--stall\)\.", longest)
+    assert re.fullmatch(r"They usually step by \d+\.\d{3} s; the longest step is \d+\.\d{3} s\.", longest)
     found = {"severity": "warning", "table": None, "key": None, "partition": 2, "offset": None, "message": "m"}
     assert line_of_audit(3, found) == "    #3 warning: partition 2: m"
     assert line_of_audit(1, found | {"partition": None}) == "    #1 warning: m"

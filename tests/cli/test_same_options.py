@@ -33,6 +33,7 @@ ONLY_A_METHOD = {
     "consume": {"said"},  # a command shows it
     "produce": {"options"},  # a command reads them from a file
     "audit": {"most", "messages"},  # a command prints all findings
+    "advise": {"tables"},  # of the answer; a command has the same name for a sample elsewhere
     "consumer": {"listeners"},
     "compare": {"how"},  # options of the source
     "survey": {"spark", "how"},

@@ -153,8 +153,11 @@ def test_findings_are_counted_by_kind_worst_first() -> None:
     page = render(replace(summary(), findings=many))
     text = parsed(page).text
     assert "Findings (the first 10 of each kind)" in text
-    kinds = page[page.index("By kind, worst first") : page.index("Findings (the first")]
+    kinds = page[page.index("Causes, worst first") : page.index("What does it hold?</h2>")]
     assert kinds.index(">error<") < kinds.index(">warning<") and ">12<" in kinds
+    head = page[page.index('<section id="verdict">') : page.index("Causes, worst first")]
+    assert '<span class="sign bad">✗ broken</span>' in head and head.index("✗ broken") < head.index("✓ kept")
+    assert page.index("Causes, worst first") < page.index('<section id="audit">')
     assert page[page.index("Findings (the first") :].count(">warning<") == 10
 
 
@@ -299,7 +302,7 @@ def test_who_holds_rows_is_said_where_consumers_differ() -> None:
     left = [_Left(policy, "all alike", n, m) for policy, n, m in held]
     assert list(_left_in_words(left)) == [
         "At the end 1 row change is still held, above what watermarks release (a, all alike; b, all alike).",
-        "At the end 2 row changes lie behind a DDL at which a listener stands for good (c, all alike).",
+        "At the end 2 row changes lie behind a DDL or Admin event at which a listener stands for good (c, all alike).",
     ]
 
 

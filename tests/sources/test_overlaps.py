@@ -135,7 +135,7 @@ def test_a_last_file_cut_at_a_line_is_given_away_by_the_other_partitions(spark: 
     assert re.fullmatch(rf"Partition 2 of .+ ends {n} watermarks \(.+ s\) before the topic's last: .+", said)
     assert said in answers.audit(summary).limits and said in lines_of_audit(summary.findings, summary, most=1)
     page = sections(summary)
-    assert [section.id for section in page for limit in section.limits if limit == said] == ["watermarks"]
+    assert [section.id for section in page for limit in section.limits if limit == said] == ["verdict"]
 
 
 def test_partitions_that_end_early_are_said_once_for_each_place() -> None:

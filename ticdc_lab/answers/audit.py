@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -41,8 +43,77 @@ def audit(s: Summary) -> Answer:
         worst = {f"finding {i + 1}": figures.counterexample(f) for i, f in examples(s.findings).items()}
         return {"violations": figures.violations(s.findings)} | worst
 
-    frames = {"findings": s.findings, "messages": s.messages}
+    frames = {"findings": s.findings, "causes": causes(s.findings), "verdict": verdict(s), "messages": s.messages}
     return Answer("audit", "Did it keep TiCDC's promises?", _finding(s), frames, limits, draw=draw)
+
+
+def verdict(s: Summary) -> pd.DataFrame:
+    """What became of each guarantee: ``guarantee``, ``verdict`` (broken, not judged, kept), ``errors``, ``warnings``
+    and ``why`` (why it was not judged, or the first of its causes); in this order, errors first.
+    """
+    found, counted = causes(s.findings), dict.fromkeys(("error", "warning"), 0)
+    rows = []
+    for name, why in {**dict.fromkeys(found["guarantee"], ""), **checks(s)}.items():
+        mine = found[(found["guarantee"] == name) & (found["severity"] != "info")]
+        n = counted | {str(k): int(v) for k, v in mine.groupby("severity")["n"].sum().items()}
+        word = "broken" if len(mine) else "not judged" if why else "kept"
+        first = mine["message"].iloc[0] if len(mine) else why
+        rows.append({"guarantee": name, "verdict": word, "errors": n["error"], "warnings": n["warning"], "why": first})
+    rank = {"broken": 0, "not judged": 1, "kept": 2}
+    rows.sort(key=lambda r: (rank[r["verdict"]], -r["errors"], -r["warnings"]))
+    return pd.DataFrame(rows, columns=["guarantee", "verdict", "errors", "warnings", "why"])
+
+
+SIGNS = {"broken": "✗", "not judged": "–", "kept": "✓"}
+"""Of each verdict."""
+
+_RANK = {"error": 0, "warning": 1, "info": 2}
+_NUMBERS = re.compile(r"\d[\d,.]*")
+
+
+def causes(findings: pd.DataFrame) -> pd.DataFrame:
+    """Findings of one guarantee and table whose sentences differ in numbers alone, as one line; worst first.
+
+    Returns
+    -------
+    pd.DataFrame
+        ``severity``, ``guarantee``, ``table``, ``n`` (findings), ``first`` (number of the first, from 1), ``message``
+        and ``key``, ``partition``, ``offset`` of that one, and ``do`` (what to check or run next).
+    """
+    columns = ["severity", "guarantee", "table", "n", "first", "message", "key", "partition", "offset", "do"]
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for number, f in enumerate(findings.to_dict("records"), start=1):
+        table = f["table"] if isinstance(f["table"], str) else None
+        kind = (f["severity"], f["guarantee"], table, _NUMBERS.sub("N", f["message"]))
+        own = found.setdefault(kind, {c: f.get(c) for c in columns} | {"table": table, "n": 0, "first": number})
+        own["n"] += 1
+        own["do"] = _DO.get(f["guarantee"], "").format(table=table or "TABLE", number=own["first"])
+    told = sorted(found.values(), key=lambda c: (_RANK.get(c["severity"], 3), -c["n"], c["first"]))
+    return pd.DataFrame(told, columns=columns)
+
+
+_AGAIN = "Compare the offsets with the topic: retention, compaction or an early end of the recording explain a gap."
+_RESTART = "Look in the changefeed's history for a restart or a table that moved then: ticdc-lab why SOURCE."
+_DO = {
+    "rows_stay_in_one_partition": (
+        "If consumers need the order of a row, dispatch by its key: ticdc-lab advise SOURCE --tables {table}"
+    ),
+    "row_images_chain": "Look at the row: ticdc-lab audit SOURCE --messages-of {number}; filters can explain it.",
+    "redeliveries_are_identical": "Compare both messages: ticdc-lab audit SOURCE --messages-of {number}",
+    "first_appearances_are_ordered": _RESTART,
+    "nothing_below_resolved_ts": _RESTART,
+    "nothing_below_ddl": _RESTART,
+    "ddl_events_are_in_time": _RESTART,
+    "watermarks_are_monotone": "Check that one changefeed alone writes to the topic, and its restarts.",
+    "resolved_events_on_all_partitions": _AGAIN,
+    "ddl_events_on_all_partitions": _AGAIN,
+    "admin_events_on_all_partitions": _AGAIN,
+    "offsets_are_contiguous": (
+        "Read the missing offsets again; the transactions between: ticdc-lab audit SOURCE --messages-of {number}"
+    ),
+    "rows_follow_the_partition_count": "Check when the topic's number of partitions changed: ticdc-lab expand SOURCE.",
+}
+"""What to check or run next, by guarantee."""
 
 
 def checks(s: Summary) -> dict[str, str]:
@@ -105,17 +176,31 @@ def finding(number: int, one: Mapping[Any, Any], messages: pd.DataFrame) -> Answ
 
 
 def lines(findings: pd.DataFrame, s: Summary, *, most: int) -> list[str]:
-    """Every guarantee with its findings, as a terminal shows them: those that are broken come first, as numbered."""
-    found = list(enumerate(findings.to_dict("records"), start=1))
-    out, whys = [], checks(s)
-    for name in dict.fromkeys([*(f["guarantee"] for _, f in found), *whys]):
-        why = whys.get(name, "")
-        mine = [(i, f) for i, f in found if f["guarantee"] == name]
-        out.append(f"{'-' if why else 'x' if mine else '✓'} {name}: {why or count(len(mine), 'finding')}")
-        out += [line(i, f) for i, f in mine[:most]]
+    """Every guarantee with its causes, as a terminal shows them: those that are broken come first."""
+    found, out = causes(findings), []
+    for g in verdict(replace(s, findings=findings)).to_dict("records"):
+        mine = found[found["guarantee"] == g["guarantee"]]
+        n = int(mine["n"].sum())
+        more = f" of {count(len(mine), 'cause')}" if len(mine) > 1 else ""
+        said = g["why"] if g["verdict"] == "not judged" else f"{count(n, 'finding')}{more}"
+        out.append(f"{SIGNS[g['verdict']]} {g['guarantee']}: {said}")
+        for c in mine.head(most).to_dict("records"):
+            out += _cause_lines(c)
         if len(mine) > most:
-            out.append(f"    and {len(mine) - most} more; --json shows all")
+            out.append(f"    and {count(len(mine) - most, 'more cause')}; --json shows all")
     return [*out, *s.early_ends]
+
+
+def _cause_lines(c: Mapping[Any, Any]) -> list[str]:
+    """One cause: a single finding as it stands, several with how many and the first of them."""
+    done = [f"        Next: {c['do']}"] if c["do"] else []
+    if c["n"] == 1:
+        return [line(c["first"], c), *done]
+    severity = count(c["n"], c["severity"]) if c["severity"] != "info" else f"{c['n']} remarks"
+    about = f"{c['table']}: " if c["table"] else ""
+    at = " ".join(f"{name} {c[name]}" for name in ("partition", "offset") if not pd.isna(c[name]))
+    key = f"{c['key']}, " if isinstance(c["key"], str) else ""
+    return [f"    {severity}: {about}{c['message']}", f"        First: #{c['first']} {key}{at}", *done]
 
 
 def line(number: int, f: Mapping[Any, Any]) -> str:

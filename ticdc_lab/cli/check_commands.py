@@ -45,6 +45,7 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
 
     Exit 0 clean, 1 findings, 2 could not run.
     """
+    from ticdc_lab.answers.answer import records_of
     from ticdc_lab.answers.audit import lines, not_checked
     from ticdc_lab.audit import MAX_PER_GUARANTEE
 
@@ -58,7 +59,8 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
         if as_json:
             told = {} if about is None else about.facts()
             counts = {str(k): int(n) for k, n in found.value_counts("guarantee").items()}
-            values = {"counts": counts, "not_checked": not_checked(summary)} | told
+            grouped = {name: records_of(answer.frames[name]) for name in ("verdict", "causes")}
+            values = {"counts": counts, "not_checked": not_checked(summary)} | grouped | told
             own = replace(answer, frames={"findings": found}, values=values, limits=summary.early_ends)
             print_answer(log, own, as_json=True)
         elif about is not None:

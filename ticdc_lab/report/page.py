@@ -20,8 +20,8 @@ from ticdc_lab.figures.theme import CONFIG, template
 from ticdc_lab.sources.provenance import Provenance
 
 _STYLE = """
-:root{--paper:#fff;--ink:#1d1d1f;--soft:#5f6368;--line:#dcdcdc;--wrong:#b34700;--tint:#f4f5f7;--shade:#0005}
-[data-theme=dark]{--paper:#16181c;--ink:#e6e6e6;--soft:#a4a8ae;--line:#3a3d42;--wrong:#ff9a5c;--tint:#20242a;
+:root{--paper:#fff;--ink:#1d1d1f;--soft:#5f6368;--line:#dcdcdc;--wrong:#b34700;--good:#00694b;--tint:#f4f5f7;--shade:#0005}
+[data-theme=dark]{--paper:#16181c;--ink:#e6e6e6;--soft:#a4a8ae;--line:#3a3d42;--wrong:#ff9a5c;--good:#4cc79b;--tint:#20242a;
 --shade:#fff4}
 body{background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;
 max-width:1100px;margin:0 auto;padding:20px 24px 60px}
@@ -29,7 +29,10 @@ h1{font-size:24px;margin:0;overflow-wrap:anywhere}h2{font-size:20px;margin:44px 
 border-top:1px solid var(--line)}h3{font-size:16px;margin:22px 0 4px}
 p.answer{font-size:17px;margin:6px 0 12px}
 p.limit{border-left:4px solid var(--wrong);padding:4px 12px;background:var(--tint)}
-nav a{margin-right:16px;color:inherit}nav{margin:10px 0;color:var(--soft)}
+nav{margin:10px 0;padding:6px 0;color:var(--soft);position:sticky;top:0;z-index:2;background:var(--paper);
+overflow-x:auto;white-space:nowrap;border-bottom:1px solid var(--line)}nav a{margin-right:16px;color:inherit}
+section{scroll-margin-top:44px}.sign{white-space:nowrap;font-weight:600}.sign.good{color:var(--good)}
+.sign.bad{color:var(--wrong)}.sign.unsure{color:var(--soft)}
 header{display:flex;gap:16px;justify-content:space-between;align-items:start}
 button{font:inherit;font-size:13px;border:1px solid var(--line);background:var(--tint);color:inherit;border-radius:6px;
 padding:4px 10px;cursor:pointer;white-space:nowrap}
@@ -49,10 +52,11 @@ td.code{font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:12px;whi
 overflow-wrap:anywhere}
 tbody tr:last-child td{border-bottom:0}.figure{margin:10px 0 22px}.figure .plotly-graph-div{height:auto!important}
 .paper{display:none}td a{color:inherit}
-tr{scroll-margin-top:40px}tr:target td{background:rgba(230,159,0,.28)}
+tr{scroll-margin-top:84px}tr:target td{background:rgba(230,159,0,.28)}
 .figure:has(:target){outline:3px solid rgba(230,159,0,.7)}
 @media (max-width:700px){body{padding:12px 12px 40px}h1{font-size:20px}p.answer{font-size:16px}
-nav a{display:inline-block;padding:3px 0}table{width:auto;min-width:100%}}
+nav a{display:inline-block;padding:3px 0}table{width:auto;min-width:100%}
+td.code{min-width:20em}td:has(+td.ticdc-copies):not(.n){min-width:12em}}
 @page{size:A4;margin:14mm 12mm;@bottom-right{content:counter(page) ' / ' counter(pages);
 font:9px system-ui,'DejaVu Sans',sans-serif;color:#5f6368}}
 @media print{button,nav{display:none}.plotly-graph-div{mask:none!important}.scroll{background:none}
@@ -115,6 +119,15 @@ class Link:
 
     name: str
     to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A cell with a verdict: a sign and a word, in a colour; ``kind`` is ``good``, ``bad``, ``unsure`` or empty."""
+
+    sign: str
+    word: str
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +283,8 @@ def _is_number(value: object) -> bool:
 def _cell(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(_cell, value))
+    if isinstance(value, Sign):
+        return f'<span class="sign {value.kind}">{text(value.sign)} {text(value.word)}</span>'
     if isinstance(value, Link):
         return f'<a href="{text(value.to)}">{text(value.name)}</a>'
     if isinstance(value, float):

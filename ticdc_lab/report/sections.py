@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 
 from ticdc_lab.answers import Answer, audit, complete_to, contents, holds, load, transactions, watermarks
-from ticdc_lab.answers.audit import broken, examples
+from ticdc_lab.answers.audit import SIGNS, broken, causes, examples, verdict
 from ticdc_lab.answers.summary import LISTED, Summary
 from ticdc_lab.audit.findings import Place, places_of
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import untitled
-from ticdc_lab.report.page import Link, PageTable, Section
+from ticdc_lab.report.page import Link, PageTable, Section, Sign
 
 
 def findings_table(findings: pd.DataFrame, *, messages: pd.DataFrame, drawn: Mapping[int, str]) -> PageTable:
@@ -112,6 +112,7 @@ ENDS_ALIKE = "…"
 """In place of the end of a sentence that the first finding of its kind has too."""
 
 _MANY = 300
+_CAUSES = 20
 _PENDING = 30
 _ITEMS = 24
 _OF_A_KIND = 10
@@ -133,17 +134,48 @@ def sections(
 ) -> list[Section]:  # fmt: skip
     """All sections of a log; an answer that is None was not asked for."""
     return [
+        _verdict(s),
         _tables(contents(s)),
         *([] if settings is None else [_section(settings, [_table(settings.frame, code=["setting", "value"])])]),
-        _pictures(watermarks(s)),
-        *([_said(why)] if why is not None else []),
+        _pictures(watermarks(replace(s, early_ends=()))),  # the verdict has said it
+        *([_said(replace(why, limits=[x for x in why.limits if x not in s.early_ends]))] if why is not None else []),
         _transactions(transactions(s)),
         _pictures(load(s)),
         _not_computed("what-if", "What would another dispatcher do?") if what_if is None else _pictures(what_if),
         *([_said(advice)] if advice is not None else []),
         _not_computed("consumer", "What ends up downstream?") if consumers is None else _pictures(consumers),
-        _audit(audit(replace(s, early_ends=()))),  # the watermarks have said it
+        _audit(audit(replace(s, early_ends=()))),
     ]
+
+
+_KINDS = {"kept": "good", "broken": "bad", "not judged": "unsure"}
+
+
+def _verdict(s: Summary) -> Section:
+    """Each guarantee with its sign and, where it is broken, its causes and what to do; then what is silent."""
+    judged, found = verdict(s), causes(s.findings)
+    rows = [
+        (
+            Sign(SIGNS[r["verdict"]], r["verdict"], _KINDS[r["verdict"]]),
+            Link(r["guarantee"].replace("_", " "), "#audit"), r["errors"], r["warnings"], r["why"],
+        )
+        for r in judged.to_dict("records")
+    ]  # fmt: skip
+    body: Body = [PageTable(["verdict", "guarantee", "errors", "warnings", "why"], rows)]
+    if len(found):
+        listed = [
+            (c["n"], c["severity"], shown(c["table"]), c["message"], c["do"])
+            for c in found.head(_CAUSES).to_dict("records")
+        ]
+        body += [
+            "Causes, worst first"
+            if len(found) <= _CAUSES
+            else f"Causes, worst first (the first {_CAUSES} of {len(found)})",
+            PageTable(["findings", "severity", "table", "what was found first", "next"], listed),
+        ]
+    n = {word: int((judged["verdict"] == word).sum()) for word in _KINDS}
+    answer = f"{n['kept']} guarantees kept, {n['broken']} broken, {n['not judged']} not judged."
+    return Section("verdict", "Verdict", answer, s.early_ends, body)
 
 
 def _not_computed(name: str, question: str) -> Section:
@@ -202,21 +234,13 @@ def _transactions(answer: Answer) -> Section:
 
 
 def _audit(answer: Answer) -> Section:
-    """What is broken, counted, worst first; then some findings of each kind, which lead to their messages."""
+    """Some findings of each kind, worst first, which lead to their messages; the verdict has counted them."""
     findings, messages = answer.frames["findings"].reset_index(drop=True), answer.frames["messages"]
     body: Body = _drawn(answer)
     if findings.empty:
         return _section(answer, body)
     rank = findings["severity"].map(_RANK).fillna(len(_RANK))
     kinds = findings.assign(_rank=rank).groupby(["_rank", "severity", "guarantee", "table"], sort=True, dropna=False)
-    counted = [
-        (severity, guarantee.replace("_", " "), shown(table), len(group), group["message"].iloc[0])
-        for (_, severity, guarantee, table), group in kinds
-    ]
-    body += [
-        "By kind, worst first",
-        PageTable(["severity", "guarantee", "table", "findings", "the first of them"], counted),
-    ]
     listed = [i for _, group in kinds for i in group.index[:_OF_A_KIND]][:_MANY]
     places = {i: n for n, i in enumerate(listed)}
     drawn = {places[i]: f"plot-audit-{n}" for n, i in enumerate(examples(findings), start=1) if i in places}
