@@ -531,7 +531,7 @@ def _decimal(x: float) -> str:
     return f"{first}.{''.join(map(str, rest)) or 0}E{Decimal(repr(x)).adjusted()}"
 
 
-WITHOUT_WATERMARKS = frozenset({"canal", "maxwell", "avro"})
+WITHOUT_WATERMARKS = frozenset({"canal", "maxwell", "avro", "debezium-avro"})
 """Protocols without watermark messages."""
 
 

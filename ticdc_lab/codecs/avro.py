@@ -1,8 +1,9 @@
 """Avro under a schema registry: Confluent's framing, and Glue's (docs/reading.md).
 
 Schemas come from a file or the registry. What production sends has no DDL and no watermark, and a delete is a null
-value under the row's key: it has no commit_ts and says so as `tombstone`. First bytes 1, 2 and 3 are TiCDC's internal
-test option.
+value under the row's key: it has no commit_ts and says so as `tombstone`. With `avro-include-before-value` a row has
+the image before it in `_ticdc_before`, and a delete is a row, too. The key is the primary key: a table with unique keys
+alone has none. First bytes 1, 2 and 3 are TiCDC's internal test option.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 import fastavro
@@ -20,14 +21,15 @@ import orjson
 
 from ticdc_lab.codecs import values
 from ticdc_lab.codecs.event import CORRUPTED, Cell, Codec, Event, Malformed
-from ticdc_lab.codecs.fields import UNSHOWN, checksum_of, integer, object_of, optional, shown, text
+from ticdc_lab.codecs.fields import UNSHOWN, checksum_of, integer, members, object_of, optional, shown, text
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known, too_large
 from ticdc_lab.codecs.schema_registry import Registry
 
 _CONFLUENT, _DDL, _WATERMARK, _DELETE, _GLUE = 0, 1, 2, 3, 3
 _GLUE_HEADER, _GLUE_ZLIB = 18, 5
-_OPS = {"c": S.INSERT, "u": S.UPDATE}
+_OPS = {"c": S.INSERT, "u": S.UPDATE, "d": S.DELETE}
+_BEFORE = "_ticdc_before"
 _EXTENSION = frozenset(
     f"_tidb_{name}"
     for name in ("op", "commit_ts", "commit_physical_time", "row_level_checksum", "corrupted", "checksum_version")
@@ -51,36 +53,60 @@ class Record(NamedTuple):
     schema_name: str
     table_name: str
     fields: tuple[AvroColumn, ...]
+    before: tuple[AvroColumn, ...] | None = None
 
 
 def codec(known: Known) -> Codec:
     """Messages to events, with the schemas known or asked for."""
-    registry = Registry(known)
-    records: dict[str, Record] = {}
-
-    def record(schema_id: str) -> Record:
-        if schema_id not in records:
-            records[schema_id] = _record(registry.schema(schema_id), schema_id)
-        return records[schema_id]
-
-    def read(raw: bytes, part: str) -> tuple[Record, Mapping[str, Any]]:
-        schema_id, body = _unframed(raw, part, known.bounds.inflated)
-        found = record(schema_id)
-        return found, _fields(found, body, part)
+    read = reader(known, _record)
 
     def decode(key: bytes | None, value: bytes | None) -> Sequence[Event]:
         if value is not None and _is_internal(value):
             return [_internal(key, value, read)]
-        if key is None:
-            raise Malformed("missing-key", "expected the row's key, found none")
-        by, given = read(key, "key")
-        keys = _columns(by, given, frozenset(given))
         if value is None:
-            return [_deleted(by, keys, None, TOMBSTONE)]
+            if key is None:
+                raise Malformed(
+                    "missing-key", "neither key nor value: a delete of a table without a primary key comes so in avro, "
+                    "and nothing says of which table or row",
+                )  # fmt: skip
+            by, given = read(key, "key")
+            return [_deleted(by, _columns(by.fields, given, frozenset(given)), None, TOMBSTONE)]
+        keys = frozenset[str]()
+        if key is not None:
+            by, given = read(key, "key")
+            _columns(by.fields, given, keys)
+            keys = frozenset(given)
         of, image = read(value, "value")
-        return [_row(of, image, frozenset(given))]
+        return [_row(of, image, keys)]
 
     return decode
+
+
+Schema = TypeVar("Schema", bound="Framed")
+
+
+class Framed(Protocol):
+    """What is made of a schema of the registry."""
+
+    @property
+    def schema(self) -> Any:
+        """The schema as fastavro reads with it."""
+
+
+def reader(
+    known: Known, made: Callable[[str, str], Schema]
+) -> Callable[[bytes, str], tuple[Schema, Mapping[str, Any]]]:
+    """What reads a framed record: ``made`` of its schema (JSON text and id), once each, and its fields."""
+    registry = Registry(known)
+    records: dict[str, Schema] = {}
+
+    def read(raw: bytes, part: str) -> tuple[Schema, Mapping[str, Any]]:
+        schema_id, body = _unframed(raw, part, known.bounds.inflated)
+        if schema_id not in records:
+            records[schema_id] = made(registry.schema(schema_id), schema_id)
+        return records[schema_id], _fields(records[schema_id].schema, body, part)
+
+    return read
 
 
 def _is_internal(value: bytes) -> bool:
@@ -103,10 +129,10 @@ def _internal(key: bytes | None, value: bytes, read: Callable[[bytes, str], tupl
     (ts,) = struct.unpack(">Q", value[1:])
     if value[0] == _WATERMARK:
         return Event(S.WATERMARK, ts)
-    if key is None:
-        raise Malformed("missing-key", "expected the deleted row's key, found none")
+    if key is None:  # of a table without a primary key: nothing says which
+        return Event(S.ROW, ts, op=S.DELETE, before=[], incomplete=TOMBSTONE)
     by, given = read(key, "key")
-    return _deleted(by, _columns(by, given, frozenset(given)), ts, "handle-key-only")
+    return _deleted(by, _columns(by.fields, given, frozenset(given)), ts, "handle-key-only")
 
 
 def _deleted(by: Record, keys: list[Cell], ts: int | None, why: str) -> Event:
@@ -118,10 +144,15 @@ def _row(of: Record, image: Mapping[str, Any], keys: frozenset[str]) -> Event:
     op = optional(image, "_tidb_op")
     ts = None if image.get("_tidb_commit_ts") is None else integer(image, "_tidb_commit_ts")
     if op is not None and op not in _OPS:
-        raise Malformed("unknown-type", f"_tidb_op is {op!r}; expected c or u")
-    columns = _columns(of, image, keys)
+        raise Malformed("unknown-type", f"_tidb_op is {op!r}; expected c, u or d")
+    kind, before = S.INSERT if op is None else _OPS[op], None
+    if of.before is not None and image.get(_BEFORE) is not None:
+        before = _columns(of.before, members(image[_BEFORE], _BEFORE), keys)
+    columns: list[Cell] | None = _columns(of.fields, image, keys)
+    if kind == S.DELETE:  # whose image is that of the row before
+        columns, before = None, before or columns
     return Event(
-        S.ROW, ts, of.schema_name, of.table_name, op=S.INSERT if op is None else _OPS[op], columns=columns,
+        S.ROW, ts, of.schema_name, of.table_name, op=kind, columns=columns, before=before,
         incomplete=_incomplete(image, op), checksum=checksum_of(image.get("_tidb_row_level_checksum") or None),
     )  # fmt: skip
 
@@ -132,14 +163,14 @@ def _incomplete(image: Mapping[str, Any], op: str | None) -> str | None:
     return "op-unknown" if op is None else None
 
 
-def _columns(record: Record, image: Mapping[str, Any], keys: frozenset[str]) -> list[Cell]:
+def _columns(fields: Sequence[AvroColumn], image: Mapping[str, Any], keys: frozenset[str]) -> list[Cell]:
     try:
         return [
             (name, mysql_type, None if (value := image[name]) is None else convert(value), name in keys, -1)
-            for name, mysql_type, convert in record.fields
+            for name, mysql_type, convert in fields
         ]
     except UNSHOWN:
-        for name, mysql_type, convert in record.fields:
+        for name, mysql_type, convert in fields:
             shown(name, mysql_type, convert, image.get(name))  # says which one it is
         raise
 
@@ -169,10 +200,10 @@ def _inflated(body: bytes, part: str, most: int) -> bytes:
     return found
 
 
-def _fields(record: Record, body: bytes, part: str) -> Mapping[str, Any]:
+def _fields(schema: Any, body: bytes, part: str) -> Mapping[str, Any]:
     stream = BytesIO(body)
     try:
-        found = fastavro.schemaless_reader(stream, record.schema, None)
+        found = fastavro.schemaless_reader(stream, schema, None)
     except Exception as fault:  # fastavro lets through whatever its reading of damaged bytes runs into
         raise Malformed(
             "not-avro", f"{part}, about byte {5 + stream.tell()}: {type(fault).__name__} {fault}"
@@ -185,17 +216,40 @@ def _fields(record: Record, body: bytes, part: str) -> Mapping[str, Any]:
 def _record(schema: str, schema_id: str) -> Record:
     try:
         found = orjson.loads(schema)
-        names = tuple(_field(field) for field in found["fields"] if field["name"] not in _EXTENSION)
+        if is_envelope(found):
+            raise Malformed("bad-schema", f"schema {schema_id} of the registry is debezium's: read as debezium-avro")
+        old = next((b for f in found["fields"] if f["name"] == _BEFORE and (b := record_in(f["type"]))), None)
+        names = tuple(
+            _field(f) for f in found["fields"] if f["name"] not in _EXTENSION and not (old and f["name"] == _BEFORE)
+        )
+        before = None if old is None else tuple(map(_field, old["fields"]))
         namespace = found.get("namespace", "").rsplit(".", 1)[-1]
-        return Record(fastavro.parse_schema(found), namespace, found["name"], names)
+        return Record(fastavro.parse_schema(found), namespace, found["name"], names, before)
+    except Malformed:
+        raise
     except Exception as fault:
         raise Malformed("bad-schema", f"schema {schema_id} of the registry is no table's: {fault}") from fault
 
 
+def record_in(kind: Any) -> Mapping[str, Any] | None:
+    """The record that a field is, or may be, or None."""
+    kind = not_null(kind)
+    return kind if isinstance(kind, dict) and kind.get("type") == "record" else None
+
+
+def not_null(kind: Any) -> Any:
+    """A type without the null that a union allows."""
+    return next((k for k in kind if k != "null"), None) if isinstance(kind, list) else kind
+
+
+def is_envelope(schema: Any) -> bool:
+    """Whether a schema is that of debezium's envelope: of a row, a DDL or a watermark."""
+    source = next((record_in(f["type"]) for f in schema["fields"] if f["name"] == "source"), None)
+    return source is not None and any(f["name"] == "commit_ts" for f in source["fields"])
+
+
 def _field(field: Mapping[str, Any]) -> AvroColumn:
-    kind = field["type"]
-    if isinstance(kind, list):
-        kind = next(k for k in kind if k != "null")
+    kind = not_null(field["type"])
     parameters = kind.get("connect.parameters", {}) if isinstance(kind, dict) else {}
     mysql_type = parameters.get("tidb_type")
     mysql_type = mysql_type.lower() if isinstance(mysql_type, str) else None

@@ -32,6 +32,9 @@ from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.events.mysql_types import held_by
 from ticdc_lab.events.schema import DECODED
 
+COUNTED = ("debezium", "debezium-avro")
+"""Protocols whose dates are numbers of days or microseconds."""
+
 
 def require_values(image: Sequence[Cell], *, counted: bool = False) -> None:
     """Raise :class:`Malformed` where a value of an image is none that its type can hold.
@@ -217,7 +220,7 @@ def _laid_out(read: _Read, protocol: str) -> LaidOut | None:
         laid = lay_out(read.events)
     except (ValueError, TypeError):
         return None
-    counted = protocol == "debezium"
+    counted = protocol in COUNTED
     return laid if all_fit(laid.after, counted=counted) and all_fit(laid.before, counted=counted) else None
 
 
@@ -263,10 +266,10 @@ def _check(events: Sequence[Event], bounds: Bounds, protocol: str, *, values: bo
             if image is not None and len(image) > bounds.columns:
                 raise too_large("columns of a row", len(image), "columns", bounds.columns)
             if image is not None and values:
-                require_values(image, counted=protocol == "debezium")
+                require_values(image, counted=protocol in COUNTED)
         if e.kind == S.ROW and not _has_its_images(e):
             raise Malformed("missing-field", f"the images that are there do not go with an {S.OPS[e.op]}")
-        if not (_is_int64(e.commit_ts) and _is_int64(e.table_id)):
+        if not (_is_int64(e.commit_ts) and _is_int64(e.table_id) and _is_int64(e.start_ts)):
             raise Malformed("out-of-range", f"commit_ts {e.commit_ts} or table id {e.table_id} does not fit 64 bits")
 
 
@@ -303,7 +306,7 @@ def _batch_of(
         "seq": pa.array(seq.astype(np.int32)),
         "protocol": pa.array([protocol] * n, pa.string()),
     }
-    for name in ("commit_ts", "table_id", "checksum", "checksum_before"):
+    for name in ("commit_ts", "start_ts", "table_id", "checksum", "checksum_before"):
         columns[name] = pa.array([getattr(e, name) for e in events], pa.int64())
     for name in ("query", "ddl_type", "incomplete"):
         columns[name] = pa.array([getattr(e, name) for e in events], pa.string())

@@ -1,18 +1,22 @@
 """Debezium as TiCDC writes it: JSON, with or without the part that describes itself (docs/reading.md).
 
-Without that part nothing tells a column's type: dates are numbers of days and BIT is base64 then, and stay so.
+A type that this part does not name comes from the log's own DDL (:mod:`ticdc_lab.codecs.defined_types`); without
+either, dates are numbers of days and BIT is base64, and stay so. :mod:`ticdc_lab.codecs.debezium_avro` reads the same
+messages in Avro.
 """
 
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from ticdc_lab.codecs import values
+from ticdc_lab.codecs.defined_types import LogTypes
 from ticdc_lab.codecs.event import Cell, Codec, Event, Malformed
 from ticdc_lab.codecs.fields import (
     UNSHOWN,
@@ -29,7 +33,7 @@ from ticdc_lab.codecs.fields import (
 )  # fmt: skip
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known
-from ticdc_lab.events.mysql_types import BINARIES, INTEGERS, base_of
+from ticdc_lab.events.mysql_types import BINARIES, INTEGERS, base_of, digits_of
 
 _OPS = {"c": S.INSERT, "r": S.INSERT, "u": S.UPDATE, "d": S.DELETE}
 
@@ -38,29 +42,49 @@ Types = Mapping[str, tuple[str | None, Convert]]
 
 
 def codec(known: Known) -> Codec:
-    """Messages to events; nothing beside them is needed."""
+    """Messages to events, with what the log's DDL says of types and how it writes bytes."""
+    return codec_with(known, FORMS[known.binary])
+
+
+def codec_with(known: Known, forms: Forms) -> Codec:
+    """The same with another reading of bytes."""
+
+    def decode(key: bytes | None, value: bytes | None) -> Sequence[Event]:
+        """One event of a message; a null value is a tombstone that Kafka's compaction asks for, and TiCDC has none."""
+        message, types_of = _parts(value, "value", forms)
+        payload = members(message.get("payload", message), "payload")
+        return [event_of(payload, types_of, lambda: _keys(key), forms, known.types)]
+
     return decode
 
 
-def decode(key: bytes | None, value: bytes | None) -> Sequence[Event]:
-    """One event of a message; a null value is a tombstone that Kafka's compaction asks for, and TiCDC writes none."""
-    message, types_of = _parts(value, "value")
-    payload = members(message.get("payload", message), "payload")
+def event_of(
+    payload: Mapping[str, Any],
+    types_of: Callable[[], Types],
+    keys_of: Callable[[], frozenset[str]],
+    forms: Forms,
+    log_types: LogTypes,
+) -> Event:
+    """The event that a payload is, with the types that the message gives, and the names in its key."""
     source = members(payload.get("source"), "payload.source")
     commit_ts = integer(source, "commit_ts")
     if "ddl" in payload:
-        return [_ddl(payload, source, commit_ts)]
+        return _ddl(payload, source, commit_ts)
     op = text(payload, "op")
     if op == "m":
-        return [Event(S.WATERMARK, commit_ts)]
+        return Event(S.WATERMARK, commit_ts)
     if op not in _OPS:
         raise Malformed("unknown-type", f"payload.op is {op!r}; expected c, u, d or m")
+    schema, table = text(source, "db"), text(source, "table")
     types = types_of()
-    keys = _keys(key)
+    if log_types and not all(mysql_type for mysql_type, _ in types.values() or [_UNTYPED]):
+        types = {**types, **_of_log(log_types.at(schema, table, commit_ts), forms)}
+    keys = keys_of()
     columns, before = (_image(payload.get(name), types, keys) for name in ("after", "before"))
-    return [
-        Event(S.ROW, commit_ts, text(source, "db"), text(source, "table"), op=_OPS[op], columns=columns, before=before)
-    ]
+    start_ts = None if source.get("start_ts") is None else integer(source, "start_ts")
+    return Event(
+        S.ROW, commit_ts, schema, table, op=_OPS[op], columns=columns, before=before, start_ts=start_ts
+    )  # fmt: skip
 
 
 def _ddl(payload: Mapping[str, Any], source: Mapping[str, Any], commit_ts: int) -> Event:
@@ -76,7 +100,7 @@ def _keys(key: bytes | None) -> frozenset[str]:
     """Names of the handle key's columns, which are those of the message key."""
     if key is None:
         return frozenset()
-    message, _ = _parts(key, "key")
+    message, _ = _parts(key, "key", FORMS["base64"])
     payload = message.get("payload")  # which may also be the name of a column, whose value is no object
     return frozenset(payload if isinstance(payload, dict) else message)
 
@@ -99,7 +123,7 @@ def _image(image: Any, types: Types, keys: frozenset[str]) -> list[Cell] | None:
 _SCHEMA = b'},"schema":{'
 
 
-def _parts(raw: bytes | None, part: str) -> tuple[Mapping[str, Any], Callable[[], Types]]:
+def _parts(raw: bytes | None, part: str, forms: Forms) -> tuple[Mapping[str, Any], Callable[[], Types]]:
     """The message, and its columns' types: many messages have the schema of the one before, which is read once.
 
     Where this stands between two members, what is before and behind it are JSON by themselves: inside a text the quotes
@@ -113,11 +137,11 @@ def _parts(raw: bytes | None, part: str) -> tuple[Mapping[str, Any], Callable[[]
             if "schema" not in message:
                 schema = raw[at + len(_SCHEMA) - 1 : -1]
                 _once(schema)
-                return message, lambda: _schema_types(schema)
+                return message, lambda: _schema_types(schema, forms)
         except Malformed:
             pass
     message = object_of(raw, part)
-    return message, lambda: _types(message.get("schema"))
+    return message, lambda: _types(message.get("schema"), forms)
 
 
 @lru_cache(4_096)
@@ -127,46 +151,93 @@ def _once(schema: bytes) -> None:
 
 
 @lru_cache(4_096)
-def _schema_types(schema: bytes) -> Types:
-    return _types(orjson.loads(schema))
+def _schema_types(schema: bytes, forms: Forms) -> Types:
+    return _types(orjson.loads(schema), forms)
 
 
-def _types(schema: Any) -> Types:
+def _types(schema: Any, forms: Forms) -> Types:
     """Column name -> MySQL type and what turns its values to text, by the part that describes the message."""
     if schema is None:
         return {}
     for field in objects(members(schema, "schema").get("fields"), "schema.fields"):
         if field.get("field") == "after":
-            return _typed(field.get("fields"))
+            return _typed(field.get("fields"), forms)
     return {}
 
 
-def _typed(fields: Any) -> Types:
+def _typed(fields: Any, forms: Forms) -> Types:
     found: dict[str, tuple[str | None, Convert]] = {}
     for field in objects(fields, "schema.fields.fields"):
-        mysql_type = optional(field, "tidb_type")
-        found[text(field, "field")] = (_full_type(mysql_type, field), _converter(mysql_type, field))
+        mysql_type, name = optional(field, "tidb_type"), optional(field, "name") or ""
+        parameters = members(field.get("parameters") or {}, "parameters")
+        found[text(field, "field")] = (
+            full_type(mysql_type, parameters), converter(mysql_type, name, field.get("type"), forms),
+        )  # fmt: skip
     return found
 
 
-def _full_type(mysql_type: str | None, field: Mapping[str, Any]) -> str | None:
-    parameters = members(field.get("parameters") or {}, "parameters")
+def full_type(mysql_type: str | None, parameters: Mapping[str, Any]) -> str | None:
+    """A column's type with the labels or the length that its schema names."""
     if mysql_type in ("enum", "set") and isinstance(parameters.get("allowed"), str):
         return values.labelled(mysql_type, values.allowed_labels(parameters["allowed"]))
     return f"bit({parameters['length']})" if mysql_type == "bit" and "length" in parameters else mysql_type
 
 
-def _converter(mysql_type: str | None, field: Mapping[str, Any]) -> Convert:
-    """By what the schema calls the form of the values, then by the MySQL type."""
-    form = str(field.get("name") or "").rsplit(".", 1)[-1]
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """How bytes are written: of BINARY, VARBINARY and BLOB, and of BIT."""
+
+    binary: Callable[[Any], bytes]
+    bits: Callable[[Any], bytes]
+
+
+def _base64(value: Any) -> bytes:
+    """Base64 of either alphabet, also without the signs that fill it up."""
+    digits = string(value).translate(_URL_SAFE)
+    return b64decode(digits + "=" * (-len(digits) % 4), validate=True)
+
+
+_URL_SAFE = str.maketrans("-_", "+/")
+
+
+def _hex(value: Any) -> bytes:
+    digits = string(value)
+    if not set(digits) <= _HEX_DIGITS:
+        raise ValueError("expected hexadecimal digits, as the log's other values have")
+    return bytes.fromhex(digits)
+
+
+_HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
+
+FORMS = {"base64": Forms(_base64, _base64), "hex": Forms(_hex, _base64)}
+"""By ``binary.handling.mode``: TiCDC writes base64; what other connectors and converters write can be read, too."""
+
+
+GUESSED_AS_HEX = 16
+"""Base64 of so many signs that are all hexadecimal digits is as likely as one in four billion."""
+
+
+def binary_mode(texts: Iterable[str]) -> tuple[str, bool]:
+    """How these values of BINARY, VARBINARY and BLOB are written, and whether they leave no other reading."""
+    seen = [text for text in texts if text]
+    if any(not set(text) <= _HEX_DIGITS for text in seen):
+        return "base64", True
+    if any(len(text) % 4 for text in seen):
+        return "hex", True
+    return ("hex" if sum(map(len, seen)) >= GUESSED_AS_HEX else "base64"), not seen
+
+
+def converter(mysql_type: str | None, name: str, kind: Any, forms: Forms) -> Convert:
+    """By what the schema calls the form of the values, then by the MySQL type, then by the JSON type of the schema."""
+    form = name.rsplit(".", 1)[-1]
     base = base_of(mysql_type)
+    if form == "Bits" or base == "bit":
+        return lambda v: _bit(v, forms)
     if form in _FORMS:
         return _FORMS[form]
-    if base == "bit":
-        return _bit
     if base in BINARIES:
-        return lambda v: values.binary_text(b64decode(v, validate=True))
-    if base == "float":
+        return lambda v: values.binary_text(forms.binary(v))
+    if base == "float" or (not base and kind in ("float", "float32")):
         return lambda v: values.float_text(number(v))
     if base == "decimal":
         return lambda v: v if isinstance(v, str) else values.decimal_text(number(v))
@@ -177,8 +248,34 @@ def _converter(mysql_type: str | None, field: Mapping[str, Any]) -> Convert:
     return _plain
 
 
+@lru_cache(4_096)
+def _of_log(columns: tuple[tuple[str, str], ...], forms: Forms) -> Types:
+    """What the log's DDL says of the columns of a table."""
+    return {name: (mysql_type, _by_definition(mysql_type, forms)) for name, mysql_type in columns}
+
+
+def _by_definition(mysql_type: str, forms: Forms) -> Convert:
+    """By a type as SQL writes it, which says how many digits a value has, too."""
+    base, digits = base_of(mysql_type), digits_of(mysql_type)
+    if base == "date":
+        return _FORMS["Date"]
+    if base == "time":
+        return lambda us: values.time_text(whole(us), digits[0] if digits else 0)
+    if base == "datetime":
+        fsp = digits[0] if digits else 0
+        return lambda v: values.datetime_text(whole(v) * (1_000 if fsp <= 3 else 1), fsp)
+    if base == "timestamp":
+        return _FORMS["ZonedTimestamp"]
+    if base == "decimal":
+        scale = digits[1] if len(digits) > 1 else 0
+        return lambda v: v if isinstance(v, str) else values.decimal_text(number(v), scale)
+    return converter(mysql_type, "", None, forms)
+
+
 def _integer_text(value: Any, mysql_type: str) -> str:
     """An integer, or its digits."""
+    if isinstance(value, bool):
+        return str(int(value))
     return value if isinstance(value, str) else str(values.unsigned(whole(value), mysql_type))
 
 
@@ -190,11 +287,9 @@ def _plain(value: Any) -> str:
     return str(value) if isinstance(value, int) else values.double_text(value)
 
 
-def _bit(value: Any) -> str:
-    """Base64 of little-endian bytes; BIT(1) is a boolean."""
-    return (
-        str(int(value)) if isinstance(value, bool) else str(int.from_bytes(b64decode(value, validate=True), "little"))
-    )
+def _bit(value: Any, forms: Forms) -> str:
+    """Little-endian bytes; BIT(1) is a boolean."""
+    return str(int(value)) if isinstance(value, bool) else str(int.from_bytes(forms.bits(value), "little"))
 
 
 _UNTYPED: tuple[None, Convert] = (None, _plain)
@@ -204,5 +299,4 @@ _FORMS: dict[str, Convert] = {
     "Timestamp": lambda ms: values.datetime_text(whole(ms) * 1_000),
     "MicroTimestamp": lambda us: values.datetime_text(whole(us)),
     "ZonedTimestamp": lambda v: values.iso_text(string(v)),
-    "Bits": _bit,
 }

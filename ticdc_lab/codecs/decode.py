@@ -15,7 +15,15 @@ from ticdc_lab.codecs.builder import decode_mostly, decode_with
 from ticdc_lab.codecs.event import Codec, Malformed, Outgrown
 from ticdc_lab.codecs.known import AT_ONCE, BOUNDS, NOTHING, Bounds, Known
 from ticdc_lab.codecs.quarantine import one_by_one, refused
-from ticdc_lab.codecs.registry import KERNELS, PART_KERNELS, PROTOCOLS, codec_of, part_kernel, require_protocol
+from ticdc_lab.codecs.registry import (
+    KERNELS,
+    PART_KERNELS,
+    PROTOCOLS,
+    codec_of,
+    part_kernel,
+    protocol_named,
+    require_protocol,
+)  # fmt: skip
 from ticdc_lab.errors import ProtocolError
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DECODED, require_columns
@@ -67,7 +75,7 @@ def decoder(protocol: str, *, images: bool = True, known: Known = NOTHING) -> Ca
     """The function over Arrow batches behind :func:`decode`."""
 
     def run(batches: Batches) -> Batches:
-        step = _step(protocol, images, known)
+        step = _step(protocol_named(protocol), images, known)
         for batch in batches:
             for some in at_once(batch):
                 yield from step(some)
@@ -132,6 +140,9 @@ def decode_unpacked(
     yield from decode_batches(part, protocol, images=images, original=original, bounds=bounds)
 
 
+FRAMED = ("avro", "debezium-avro")
+"""Protocols whose messages name a schema of a registry, which alone tells the one from the other."""
+
 _SCHEMA_MISSING = ("schema-unknown", "registry-unreachable")
 _OPEN_PROTOCOL = (1).to_bytes(8, "big")
 """What each of its keys begins with: the version."""
@@ -165,6 +176,7 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
     ProtocolError
         No protocol decodes any message of the sample, or the protocol given is unknown.
     """
+    protocol = protocol_named(protocol)
     if protocol != "auto":
         require_protocol(protocol)
     batches = sample.combine_chunks().to_batches()
@@ -172,8 +184,10 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
     tried = {p: _recognised(batches, p, offline) for p in _candidates(sample, protocol)}
     best = max(tried, key=lambda p: tried[p].num_rows, default=protocol)
     decoded = tried.get(best)
-    if best == "avro" and decoded is not None and known.registry_url:
-        decoded = _recognised(batches, best, known)
+    if best in FRAMED and decoded is not None and known.registry_url:
+        asked = {p: _recognised(batches, p, known) for p in (FRAMED if protocol == "auto" else (best,))}
+        best = max(asked, key=lambda p: asked[p].num_rows)
+        decoded = asked[best]
     if protocol == "auto" and not sample.num_rows:
         raise ProtocolError(
             f"{source}: no message was found in it, by which the protocol could be told.",

@@ -52,6 +52,7 @@ class Event:
     checksum: int | None = None
     checksum_before: int | None = None
     size: int | None = None
+    start_ts: int | None = None
 
 
 class Malformed(Exception):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ticdc_lab.codecs.defined_types import LogTypes
 from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.errors import SourceError
 from ticdc_lab.settings import UNKNOWN, Settings
@@ -94,6 +95,10 @@ class Known:
         How much a message, and a batch of them, may become.
     settings
         What is known of the changefeed's settings.
+    types
+        What the log's own DDL says of columns, for debezium without types in its messages.
+    binary
+        How debezium's messages write bytes: ``base64`` or ``hex``.
     """
 
     schemas: Mapping[str, str] = field(default_factory=dict)
@@ -102,6 +107,8 @@ class Known:
     claim_check: str | None = field(default=None, repr=False)  # so may the URL of an object store
     bounds: Bounds = BOUNDS
     settings: Settings = UNKNOWN
+    types: LogTypes = field(default_factory=LogTypes)
+    binary: str = "base64"
 
 
 NOTHING = Known()

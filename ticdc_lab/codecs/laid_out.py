@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from ticdc_lab.codecs.event import Cell, Event
 from ticdc_lab.codecs.kernel.arrow import arrow_schema, bits, copied
 from ticdc_lab.codecs.kernel.numbering import INSERT, KINDS, OPS, ROW
-from ticdc_lab.events.schema import EVENTS
+from ticdc_lab.events.schema import BEFORE_UNNAMED, EVENTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,8 @@ class LaidOut:
     table_name: pa.Array
     after: Image
     before: Image
+    unnamed: np.ndarray
+    """Whose image before is short of columns that changed (:data:`ticdc_lab.events.schema.BEFORE_UNNAMED`)."""
 
 
 def lay_out(events: Sequence[Event]) -> LaidOut:
@@ -65,6 +67,7 @@ def lay_out(events: Sequence[Event]) -> LaidOut:
         pa.array([e.table_name for e in events], pa.string()),
         _image([e.columns for e in events]),
         _image([e.before for e in events]),
+        np.array([e.incomplete == BEFORE_UNNAMED for e in events], bool),
     )
 
 
@@ -87,6 +90,9 @@ def laid_out_of(batch: pa.RecordBatch) -> LaidOut:
     """Events of the events contract in columns; one without ``op`` is taken for an insert."""
     op = pc.fill_null(pc.index_in(batch.column("op"), pa.array(OPS)), INSERT)
     is_row = pc.fill_null(pc.equal(batch.column("kind"), KINDS[ROW]), False)
+    unnamed = pa.array(np.zeros(batch.num_rows, bool))
+    if "incomplete" in batch.schema.names:
+        unnamed = pc.fill_null(pc.equal(batch.column("incomplete"), BEFORE_UNNAMED), False)
     return LaidOut(
         is_row.to_numpy(zero_copy_only=False),
         op.to_numpy(zero_copy_only=False).astype(np.int64),
@@ -94,6 +100,7 @@ def laid_out_of(batch: pa.RecordBatch) -> LaidOut:
         _compact(batch.column("table_name")),
         _image_of(batch.column("columns")),
         _image_of(batch.column("before")),
+        unnamed.to_numpy(zero_copy_only=False),
     )
 
 

@@ -26,6 +26,7 @@ CODECS = {
     "simple": "simple",
     "debezium": "debezium",
     "avro": "avro",
+    "debezium-avro": "debezium_avro",
     "canal": "canal",
     "maxwell": "maxwell",
 }
@@ -33,6 +34,23 @@ CODECS = {
 
 PROTOCOLS = tuple(CODECS)
 """Protocols that can be decoded."""
+
+
+ALIASES = {"flat-avro": "avro", "default": "open-protocol", "open": "open-protocol"}
+"""Other names that a sink-uri takes for a protocol (TiCDC's ``ParseSinkProtocolFromString``)."""
+
+
+def protocol_named(name: str) -> str:
+    """The protocol that a sink-uri means by a name, in any case; a name that is none stays as it is.
+
+    Examples
+    --------
+    >>> protocol_named("flat-avro"), protocol_named("Canal-JSON")
+    ('avro', 'canal-json')
+    """
+    lower = name.lower()
+    found = ALIASES.get(lower, lower)
+    return found if found in (*PROTOCOLS, "auto") else name
 
 
 WRITTEN = ("open-protocol", "canal-json", "mq-v1")
@@ -50,7 +68,7 @@ def require_written(protocol: str) -> None:
 
 def require_protocol(protocol: str) -> None:
     """Raise :class:`ProtocolError` unless ``protocol`` can be decoded."""
-    if protocol not in PROTOCOLS:
+    if protocol_named(protocol) not in PROTOCOLS:
         raise ProtocolError(
             f"Protocol {protocol!r} is unknown; expected one of {', '.join(PROTOCOLS)} or auto.",
             hint="Name the protocol of the changefeed's sink-uri (its `protocol=` parameter).",

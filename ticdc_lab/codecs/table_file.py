@@ -14,6 +14,7 @@ _SECTION = "csv."
 _TRUTH = {"true": True, "false": False}
 _CHOICES = {
     "csv.binary-encoding-method": ("auto", "base64", "hex"),
+    "debezium-binary-handling-mode": ("auto", "base64", "hex"),
     "date-separator": ("auto", "none", "year", "month", "day"),
 }
 _ESCAPES = {"\\r": "\r", "\\n": "\n", "\\t": "\t", "\\u0001": "\x01"}
@@ -43,6 +44,8 @@ class StorageSettings:
     terminator: str | None = None
     """TiCDC's default is carriage return and line feed."""
     date_separator: str = "auto"
+    debezium_binary_handling_mode: str = "auto"
+    """How debezium's messages write bytes, ``base64`` or ``hex``; ``auto``: by the values of a sample."""
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():

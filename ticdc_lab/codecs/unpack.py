@@ -1,7 +1,8 @@
 """Messages that stand for others: compressed one by one, or put aside under a claim check.
 
 TiCDC compresses what it calls a message: the whole value of canal-json and simple, each value frame of open-protocol,
-in lz4's frame format or as one raw snappy block (tests/data/golden/extra).
+in lz4's frame format or as one raw snappy block (tests/data/golden/extra); of debezium key and value by themselves.
+Values of gzip and zstd, which other producers write, are inflated, too.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from ticdc_lab.errors.whole_files import local_path
 BATCH_LARGEST = 2 * AT_ONCE
 """Bytes that the messages of one batch may be unpacked to together; one message alone may have what its bounds say."""
 
-PACKED = ("open-protocol", "canal-json", "simple")
+PACKED = ("open-protocol", "canal-json", "simple", "debezium")
 """Protocols whose messages TiCDC compresses or puts under a claim check."""
 
-_LZ4 = b"\x04\x22\x4d\x18"
+_STREAMS = {b"\x04\x22\x4d\x18": "lz4", b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _OPEN, _NEXT = 0x7B, np.isin(np.arange(256), list(b'"}'))
 _CLAIM = b"claimCheckLocation"
 _OPEN_CLAIM = b'"ccl"'
@@ -91,7 +92,10 @@ def unpacker(protocol: str, known: Known) -> Unpacker:
     place = None if known.claim_check is None else ClaimCheck(known.claim_check, most)
 
     def unpacked(batch: pa.RecordBatch) -> pa.RecordBatch:
-        batch = _with_values(batch, _suspects(batch, 8 if protocol == "open-protocol" else 0), inflated)
+        suspects = _suspects(batch, "value", 8 if protocol == "open-protocol" else 0)
+        batch = _with_texts(batch, "value", suspects, inflated)
+        if protocol == "debezium":
+            return _with_texts(batch, "key", _suspects(batch, "key", 0), inflated)
         if place is None:
             return batch
         claimed = _open_claimed if protocol == "open-protocol" else _claimed
@@ -100,26 +104,29 @@ def unpacker(protocol: str, known: Known) -> Unpacker:
     return unpacked
 
 
-def _suspects(batch: pa.RecordBatch, at: int) -> np.ndarray:
-    """Messages whose value does not go on like compact JSON at byte ``at``; ``{`` and a space may be a snappy block."""
-    data, starts, ends = spans(batch.column("value"))
+def _suspects(batch: pa.RecordBatch, name: str, at: int) -> np.ndarray:
+    """Messages whose value (or key) does not go on like compact JSON at byte ``at``.
+
+    ``{`` and a space may be a snappy block.
+    """
+    data, starts, ends = spans(batch.column(name))
     found = np.flatnonzero((starts >= 0) & (ends - starts > at + 1))
     first = starts[found] + at
     suspects: np.ndarray = found[(data[first] != _OPEN) | ~_NEXT[data[first + 1]]]
     return suspects
 
 
-def _with_values(batch: pa.RecordBatch, some: np.ndarray, change: Callable[[bytes], bytes]) -> pa.RecordBatch:
+def _with_texts(batch: pa.RecordBatch, name: str, some: np.ndarray, change: Callable[[bytes], bytes]) -> pa.RecordBatch:
     if not len(some):
         return batch
-    values, size = batch.column("value").to_pylist(), 0
+    values, size = batch.column(name).to_pylist(), 0
     for m in some.tolist():
         try:
             values[m] = change(values[m])
         except Malformed as fault:
             raise CannotUnpackError(m, fault) from None
         size = _bounded(batch, size + len(values[m]))
-    return _replaced(batch, "value", values)
+    return _replaced(batch, name, values)
 
 
 def _bounded(batch: pa.RecordBatch, size: int) -> int:
@@ -134,8 +141,9 @@ def _replaced(batch: pa.RecordBatch, name: str, values: list[bytes | None]) -> p
 
 def _inflated(value: bytes, *, most: int) -> bytes:
     """What a compressed value holds, or the value itself."""
-    if value.startswith(_LZ4):
-        return _lz4_inflated(value, most)
+    for begin, kind in _STREAMS.items():
+        if value.startswith(begin):
+            return _stream_inflated(value, kind, most)
     size = _varint(value)
     if not 0 < size <= min(most, 64 * len(value)):
         return value
@@ -145,10 +153,10 @@ def _inflated(value: bytes, *, most: int) -> bytes:
         return value
 
 
-def _lz4_inflated(value: bytes, most: int) -> bytes:
+def _stream_inflated(value: bytes, kind: str, most: int) -> bytes:
     found = bytearray()
     try:
-        with pa.input_stream(pa.BufferReader(value), compression="lz4") as stream:
+        with pa.input_stream(pa.BufferReader(value), compression=kind) as stream:
             while some := stream.read(_READ_AT_ONCE):
                 found += some
                 if len(found) > most:
@@ -280,7 +288,7 @@ def _claimed(batch: pa.RecordBatch, place: ClaimCheck, inflated: Callable[[bytes
         whole = inflated(content if enveloped is None else enveloped[1])
         return whole if _of_one_change(pointer, _message(whole), _SAME) else value
 
-    return _with_values(batch, some, fetched)
+    return _with_texts(batch, "value", some, fetched)
 
 
 def _message(content: bytes) -> Mapping[str, Any]:

@@ -33,9 +33,13 @@ def float_text(value: float) -> str:
         return number_text(str(np.float32(value)))
 
 
-def decimal_text(value: float) -> str:
-    """A decimal that was written as a number: its digits without an exponent, as far as they were kept."""
-    return f"{Decimal(repr(value)).normalize():f}"
+def decimal_text(value: float, scale: int | None = None) -> str:
+    """A decimal that was written as a number: its digits without an exponent, as far as they were kept.
+
+    ``scale`` are the digits behind the point; None: as many as are needed.
+    """
+    digits = Decimal(repr(value))
+    return f"{digits.normalize():f}" if scale is None else f"{digits:.{scale}f}"
 
 
 def number_text(text: str) -> str:

@@ -12,6 +12,7 @@ import duckdb
 
 from ticdc_lab.errors import ContractError, IncompleteHistoryError
 from ticdc_lab.events.ddl import Cursor, DDLSyntaxError, literal, words_of
+from ticdc_lab.events.schema import BEFORE_UNNAMED
 from ticdc_lab.facts.catalog import DDL, Catalog, TableVersion
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.tables.mysql_types import moved, parsed
@@ -399,7 +400,8 @@ class LogRows:
     ) -> tuple[list[TableName], list[RowShape], int, dict[TableName, int]]:
         """Which tables and layouts occur; as many rows as there are of these."""
         found = self.db.execute(
-            "SELECT schema_name, table_name, layout, count(*), count_if(incomplete IS NOT NULL AND op <> 'delete') "
+            "SELECT schema_name, table_name, layout, count(*), "
+            f"count_if(incomplete <> '{BEFORE_UNNAMED}' AND op <> 'delete') "
             f"FROM {self._rows(batch)} GROUP BY ALL ORDER BY ALL"
         ).fetchall()
         names: list[TableName] = []

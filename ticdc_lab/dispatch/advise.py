@@ -266,6 +266,7 @@ _WRITES = {
     "canal": "split: DELETE and INSERT; raw: one UPDATE with the columns before",
     "simple": "split: DELETE and INSERT; raw: one UPDATE with old",
     "debezium": "split: op d and op c; raw: one op u, whose key is the new one",
+    "debezium-avro": "split: op d and op c; raw: one op u, whose key is the new one",
     "maxwell": "split: delete and insert; raw: one update whose old holds the old key",
     "avro": "split: a delete without commit_ts under the old key and a c under the new; raw: one u under the new key "
     "and nothing under the old, so that a compacted topic keeps the old row for ever",

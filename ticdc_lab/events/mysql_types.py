@@ -109,6 +109,16 @@ def base_of(mysql_type: str | None) -> str:
     return re.split(r"[( ]", (mysql_type or "").strip().lower(), maxsplit=1)[0]
 
 
+_DIGITS = re.compile(r"\(([0-9]+(?:\s*,\s*[0-9]+)*)\)")
+
+
+@cache
+def digits_of(mysql_type: str) -> tuple[int, ...]:
+    """The numbers in a type's parentheses: ``(10, 4)`` of ``decimal(10,4)``; none of labels."""
+    found = _DIGITS.search(mysql_type)
+    return () if found is None else tuple(map(int, found[1].split(",")))
+
+
 @cache
 def type_of(mysql_type: str | None) -> tuple[MySQLType, bool]:
     """The type that a text such as ``bigint(20) unsigned`` names, and whether TiCDC flags it as unsigned.

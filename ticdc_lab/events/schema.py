@@ -57,6 +57,9 @@ COLUMN = StructType(
 
 ADMIN = StructType([described("partition_count", _INT, "new number of partitions")])
 
+BEFORE_UNNAMED = "before-unnamed"
+"""``incomplete`` of an update whose image after is whole; only its image before is not."""
+
 EVENTS = StructType(
     [
         described("kind", _STR, "row, ddl, watermark, bootstrap or admin"),
@@ -77,7 +80,8 @@ EVENTS = StructType(
             "incomplete",
             _STR,
             "why the row is not whole: handle-key-only, claim-check-missing, tombstone (a delete without commit_ts), "
-            "op-unknown (insert or update), corrupted (TiCDC found its checksum wrong)",
+            "op-unknown (insert or update), corrupted (TiCDC found its checksum wrong), before-unnamed (the image "
+            "after is whole; open-protocol wrote old values without the names of their columns)",
         ),
         described("topic", _STR, "where the event came from"),
         described("partition", _INT, "where the event came from: recorded partition"),

@@ -15,7 +15,7 @@ from ticdc_lab.engine.shuffle import by_key
 from ticdc_lab.events import PARTITION, POSITION, is_first, is_in_file
 from ticdc_lab.events.arrays import Batches, Ints, codes, partitions_in, runs
 from ticdc_lab.events.sample import Sample
-from ticdc_lab.events.schema import require_batch, require_columns
+from ticdc_lab.events.schema import BEFORE_UNNAMED, require_batch, require_columns
 from ticdc_lab.facts.gathering import IN_CHUNK
 from ticdc_lab.facts.known import Home, LogFacts
 from ticdc_lab.facts.schemas import GAPS
@@ -76,9 +76,14 @@ _INCOMPLETE = (
     "{changes} of this log {are} incomplete (events say why in `incomplete`): columns, the image before, the "
     "commit_ts or the kind of change may be missing from {them}, so values and duplicates among {them} prove less."
 )
+_UNNAMED = (
+    "{changes} of this log {are} short of old values: TiCDC's open-protocol encoder writes the old value of a column "
+    "that becomes NULL without the column's name (with `only-output-updated-columns`). The new image is whole; whether "
+    "the row was as the change before left it cannot be judged for {them}."
+)
 _UNMARKED = (
-    "This avro log holds no watermark, as TiCDC writes none in avro: how far it is complete and which transactions are "
-    "whole cannot be proved from it."
+    "This {protocol} log holds no watermark, as TiCDC writes none in {protocol}: how far it is complete and which "
+    "transactions are whole cannot be proved from it."
 )
 
 _EXTENDED = ("canal-json", "avro")
@@ -99,6 +104,8 @@ class Counts:
     """Row changes without a commit_ts."""
     incomplete: int = 0
     """Row changes that are not whole."""
+    unnamed: int = 0
+    """Of these the ones that are only short of old values (:data:`ticdc_lab.events.schema.BEFORE_UNNAMED`)."""
     watermarks: int = 0
     """Watermark events."""
     kept: int = 0
@@ -120,6 +127,7 @@ def counts_of(decoded: DataFrame, sample: Sample | None = None) -> Counts:
         "events": ok,
         "undated": ok & (kind == "row") & F.col("commit_ts").isNull(),
         "incomplete": ok & F.col("incomplete").isNotNull(),
+        "unnamed": ok & (F.col("incomplete") == BEFORE_UNNAMED),
         "watermarks": ok & (kind == "watermark"),
         "kept": ok & (kind == "row") & (sample or Sample()).keeps(),
     }
@@ -135,9 +143,14 @@ def limits_of(
     unread = n.quarantined if n is not None else 0
     lost = (_LOST.format(messages=_messages(unread), they="it" if unread == 1 else "they"),) if unread else ()
     undated = (_of_changes(_UNDATED, n.undated),) if n is not None and n.undated else ()
-    partial = (_of_changes(_INCOMPLETE, n.incomplete),) if n is not None and n.incomplete else ()
+    partial: tuple[str, ...] = ()
+    if n is not None and n.incomplete > n.unnamed:
+        partial = (_of_changes(_INCOMPLETE, n.incomplete - n.unnamed),)
+    if n is not None and n.unnamed:
+        partial += (_of_changes(_UNNAMED, n.unnamed),)
     if has_commit_ts:
-        unmarked = (_UNMARKED,) if n is not None and protocol == "avro" and not n.watermarks else ()
+        mute = n is not None and protocol in ("avro", "debezium-avro") and not n.watermarks
+        unmarked = (_UNMARKED.format(protocol=protocol),) if mute else ()
         return (*sample, *gaps, *lost, *undated, *partial, *unmarked)
     which = f"{protocol} without enable-tidb-extension" if protocol in _EXTENDED else protocol
     lacks = "no commit_ts" if protocol == "csv" else "no commit_ts and no watermark"

@@ -42,7 +42,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import NOTHING, Known, decode, detect
-from ticdc_lab.codecs.decode import decoder
+from ticdc_lab.codecs.decode import FRAMED, decoder
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import BOUNDS, Bounds
 from ticdc_lab.engine import (
@@ -188,7 +188,7 @@ VACUUM_EVERY = 512
 _PASSED = ("messages", "events", "quarantine")
 """The tables that one pass over a batch's messages writes."""
 
-_LEARNING = ("simple", "avro")
+_LEARNING = ("simple", "avro", "debezium-avro")
 """Protocols of which a batch may bring or await schemas."""
 
 EVERY_S = 10.0
@@ -371,7 +371,7 @@ class Steps:
         the last run; a batch that is repeated first may add to what waits.
         """
         if self.protocol != "simple":
-            return self.protocol == "avro" and (bool(self.known.registry_url) or self.batches < 2)
+            return self.protocol in FRAMED and (bool(self.known.registry_url) or self.batches < 2)
         new = learned(tables, self.known, batch_id)
         self.known = replace(self.known, tables={**self.known.tables, **new})
         return bool(new)

@@ -185,7 +185,7 @@ class ChangeLog:
     left_out: tuple[str, ...] = ()
     """Which files of its folder were not read, one sentence each."""
     guesses: tuple[str, ...] = ()
-    """What was worked out from its files without proof, and the option that says it, one sentence each."""
+    """What was worked out from its bytes without proof, and the option that says it, one sentence each."""
     strangers: tuple[str, ...] = ()
     """Which other protocol messages are in that could not be decoded; known once materialised."""
     sample: Sample | None = None

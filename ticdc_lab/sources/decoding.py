@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
-from ticdc_lab.codecs import Known, decoder
+from ticdc_lab.codecs import Known, decoder, log_types
 from ticdc_lab.codecs.known import BOUNDS, Bounds
 from ticdc_lab.codecs.schema_registry import read_schemas, require_url
 from ticdc_lab.codecs.simple import Version
@@ -46,6 +47,22 @@ def table_versions(source: Source, known: Known) -> dict[Version, Mapping[str, A
 
     with source.said_plainly(), task_errors():
         return tables_of(source.raw.mapInArrow(run, TABLES).distinct().toArrow().to_pylist())
+
+
+def with_log_types(source: Source, sample: pa.Table, known: Known, mode: str) -> tuple[Known, tuple[str, ...]]:
+    """What decoding debezium needs of its log, and what is assumed of it: one pass, unless the sample's rows are typed.
+
+    ``mode`` is how bytes are written, or ``auto``: by the values of the sample.
+    """
+    if not log_types.are_typed(sample, known):
+        read, find = source.read, log_types.finder(known)
+
+        def run(batches: Batches) -> Batches:
+            return find(messages for messages, _ in read(batches))
+
+        with source.said_plainly(), task_errors():
+            known = replace(known, types=log_types.types_of(source.raw.mapInArrow(run, log_types.DDL_ROWS).toArrow()))
+    return log_types.with_binary(sample, known, mode)
 
 
 def packed(found: Messages) -> Messages:

@@ -12,6 +12,7 @@ from ticdc_lab.codecs import detect
 from ticdc_lab.codecs.decode import Detected, decoder
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import BOUNDS, Bounds, Known
+from ticdc_lab.codecs.registry import protocol_named
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.codecs.unpack import parts, unpacker
 from ticdc_lab.engine.workers import require_workers_once
@@ -21,7 +22,7 @@ from ticdc_lab.settings import UNKNOWN, Setting, Settings
 from ticdc_lab.settings.detected import COUNTED, READ, counted, of_counts, of_messages
 from ticdc_lab.sources import open_source
 from ticdc_lab.sources.change_log import ChangeLog, Origin
-from ticdc_lab.sources.decoding import known_of, table_versions
+from ticdc_lab.sources.decoding import known_of, table_versions, with_log_types
 from ticdc_lab.sources.opening import Source
 from ticdc_lab.sources.storage import of_changefeed
 
@@ -44,8 +45,8 @@ def load(
 ) -> ChangeLog:
     """Load a recorded topic, one in Kafka, or a folder that TiCDC's storage sink wrote.
 
-    Looks at up to 256 messages to tell the protocol, and through a log in the simple protocol for the versions of its
-    tables; everything else is lazy.
+    Looks at up to 256 messages to tell the protocol, through a log in the simple protocol for the versions of its
+    tables, and through one of debezium without types for its DDL; everything else is lazy.
 
     Parameters
     ----------
@@ -104,16 +105,20 @@ def load(
     sink = of_changefeed(settings, changefeed)
     opened = open_source(spark, source, kind=source_kind, settings=sink, options=options, line=bounds.line)
     known = replace(known_of(schema_registry, claim_check, bounds), settings=changefeed)
-    told = opened.told or detect(opened.sample(SAMPLE), protocol=protocol, source=source, known=known)
-    if opened.told and protocol not in ("auto", told.protocol):
+    sample = None if opened.told else opened.sample(SAMPLE)
+    told = opened.told or detect(sample, protocol=protocol, source=source, known=known)
+    if opened.told and protocol_named(protocol) not in ("auto", told.protocol):
         raise ProtocolError(f"{source}: expected {protocol}, found {told.protocol}.", hint="Leave --protocol auto.")
+    guesses = opened.guesses
     if told.protocol == "simple":
         known = replace(known, tables=table_versions(opened, known))
+    elif told.protocol == "debezium" and sample is not None:
+        known, guesses = with_log_types(opened, sample, known, settings.debezium_binary_handling_mode)
     origin = Origin(source, protocol, source_kind, schema_registry, claim_check, settings, dict(options or {}))
     seen = changefeed | _shown(opened, told, known)
     return ChangeLog(
         opened.name, told.protocol, told.has_commit_ts, opened.messages, known=replace(known, settings=seen),
-        origin=origin, left_out=opened.left_out, guesses=opened.guesses, _source=opened,
+        origin=origin, left_out=opened.left_out, guesses=guesses, _source=opened,
     )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ from ticdc_lab.engine import parallelism
 from ticdc_lab.engine.shuffle import PACKED, MadeByWorkers, bucket_of
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.arrays import Batches
-from ticdc_lab.events.schema import DECODED, MESSAGES
+from ticdc_lab.events.schema import BEFORE_UNNAMED, DECODED, MESSAGES
 from ticdc_lab.facts.gathering import ARROW as FACTS
 from ticdc_lab.facts.gathering import LEFT_OUT, gathered, narrow_batches
 from ticdc_lab.sources.overlaps import Held
@@ -44,7 +44,7 @@ ROWS_AT_ONCE = 10_000
 BYTES_A_GROUP = 48 << 20
 """Decoded events that a task holds before it writes them as a row group."""
 
-COUNTED = ("decoded", "quarantined", "events", "undated", "incomplete", "watermarks", "kept")
+COUNTED = ("decoded", "quarantined", "events", "undated", "incomplete", "unnamed", "watermarks", "kept")
 """What a task counts: the fields of :class:`ticdc_lab.facts.limits.Counts` but the sum, and what nobody read."""
 
 _SO_FAR = "_so_far-"
@@ -350,4 +350,5 @@ def _counted(group: pa.Table) -> dict[str, int]:
         "undated": pc.sum(undated).as_py() or 0,
         "watermarks": pc.sum(pc.and_(ok, pc.equal(group["kind"], "watermark"))).as_py() or 0,
         "incomplete": pc.sum(pc.is_valid(group["incomplete"])).as_py() or 0,
+        "unnamed": pc.sum(pc.equal(group["incomplete"], BEFORE_UNNAMED)).as_py() or 0,
     }

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.engine.columns import named, no_texts
 from ticdc_lab.errors import IncompleteHistoryError
+from ticdc_lab.events.schema import BEFORE_UNNAMED
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.tables.knowledge import (
     Knowledge,
@@ -193,7 +194,7 @@ def _newest(
 
 def _require_whole(rows: DataFrame, table: str) -> None:
     """No row's newest version is known only in part."""
-    found = rows.where("incomplete IS NOT NULL").groupBy("incomplete").count().collect()
+    found = rows.where(F.col("incomplete") != BEFORE_UNNAMED).groupBy("incomplete").count().collect()
     if found:
         said = ", ".join(f"{r['count']} {r['incomplete']}" for r in sorted(found, key=lambda r: r["incomplete"]))
         raise IncompleteHistoryError(
@@ -218,8 +219,9 @@ def _multiset(
     table: str,
 ) -> tuple[DataFrame, tuple[str, ...]]:  # fmt: skip
     """Rows of a table without a handle key: what was added more often than taken away, so many times."""
-    if facts.incomplete:
-        raise IncompleteHistoryError(f"{table}: {facts.incomplete} of its row changes are known only in part.")
+    partial = facts.incomplete or changes.where(F.col("incomplete") == BEFORE_UNNAMED).count()
+    if partial:
+        raise IncompleteHistoryError(f"{table}: {partial} of its row changes are known only in part.")
     names = [f"_c{i}" for i in range(len(columns))]
     shaped = signed(changes, found, columns)
     *values, inferred, wrong = valued(columns, found, as_of=True)

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from ticdc_lab.engine.columns import in_order
 from ticdc_lab.errors import ContractError, IncompleteHistoryError, ProtocolError
 from ticdc_lab.events import PARTITION
-from ticdc_lab.events.schema import require_batch, require_columns
+from ticdc_lab.events.schema import BEFORE_UNNAMED, require_batch, require_columns
 from ticdc_lab.events.tso import tso_words
 from ticdc_lab.facts.catalog import DDL, Catalog, ddl_of
 from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef, TableName
@@ -83,6 +83,7 @@ def facts_of(events: DataFrame) -> RowsKnown:
     require_columns(events, *NEEDED)
     require_batch(events, function="a table from the log", why="every change counts, wherever it stands")
     is_row, is_mark = F.col("kind") == "row", F.col("kind") == "watermark"
+    is_partial = is_row & (F.col("incomplete") != BEFORE_UNNAMED)
     place = (F.col("offset"), F.coalesce("seq", F.lit(0)).alias("seq"))
     counted = (
         events.groupBy(*PARTITION, "schema_name", "table_name")
@@ -92,7 +93,7 @@ def facts_of(events: DataFrame) -> RowsKnown:
             # in the order of TableFacts
             F.count_if(is_row).alias("rows"),
             F.count_if(is_row & F.col("commit_ts").isNull()).alias("undated"),
-            F.count_if(is_row & F.col("incomplete").isNotNull() & (F.col("op") != "delete")).alias("incomplete"),
+            F.count_if(is_partial & (F.col("op") != "delete")).alias("incomplete"),
             F.min(F.when(is_row, F.col("commit_ts"))).alias("first_ts"),
         )
         .limit(MAX_FACTS + 1)

@@ -258,9 +258,9 @@ def hash_columns(st: State) -> dict[str, pa.Array]:
 
 
 def _has_before(st: State, n: int) -> np.ndarray:
-    """Which events have an image before them; an empty one says nothing."""
+    """Which events have an image before them; one that is empty, or has values without a name, says nothing."""
     ends = st.number[S.BEFORE_END, : n + 1]
-    return st.byte[S.HAS_BEFORE, :n] & (ends[1:] > ends[:-1])
+    return st.byte[S.HAS_BEFORE, :n] & (ends[1:] > ends[:-1]) & (st.byte[S.INCOMPLETE, :n] != S.BEFORE_UNNAMED)
 
 
 def _faults(

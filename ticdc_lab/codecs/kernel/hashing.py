@@ -35,6 +35,7 @@ def _filled(laid: LaidOut) -> State:
     st.byte[: S.AFTER_IS_KEY, :n] = 0
     st.byte[S.KIND, :n] = np.where(laid.is_row, S.ROW, S.DDL)
     st.byte[S.OP, :n] = laid.op
+    st.byte[S.INCOMPLETE, :n] = np.where(laid.unnamed, S.BEFORE_UNNAMED, S.WHOLE)
     for later, (_, image) in enumerate(images):
         st.byte[S.AFTER_IS_KEY + later, : len(image.is_key)] = image.is_key
         st.number[S.AFTER_END + later, : n + 1] = image.ends

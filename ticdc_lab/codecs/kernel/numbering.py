@@ -32,5 +32,5 @@ ROW, DDL, WATERMARK, BOOTSTRAP, ADMIN = 0, 1, 2, 3, 4
 KINDS = ("row", "ddl", "watermark", "bootstrap", "admin")
 INSERT, UPDATE, DELETE = 0, 1, 2
 OPS = ("insert", "update", "delete")
-WHOLE, HANDLE_KEY_ONLY, CLAIM_CHECK_MISSING = 0, 1, 2
-INCOMPLETE_NAMES = (None, "handle-key-only", "claim-check-missing")
+WHOLE, HANDLE_KEY_ONLY, CLAIM_CHECK_MISSING, BEFORE_UNNAMED = 0, 1, 2, 3
+INCOMPLETE_NAMES = (None, "handle-key-only", "claim-check-missing", "before-unnamed")

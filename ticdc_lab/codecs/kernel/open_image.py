@@ -47,6 +47,8 @@ AFTER, NAMES, TYPES, VALUES = S.AFTER, S.NAMES, S.TYPES, S.VALUES
 N_AFTER, N_BEFORE, MAX_COLUMNS = S.N_AFTER, S.N_BEFORE, S.MAX_COLUMNS
 
 BINARY_FLAG, UNSIGNED_FLAG = 1, 128
+_FIELDS = (0x74, 0x68, 0x66, 0x76)
+"""The letters of a column's fields: t, h, f, v."""
 
 
 def _type_tables() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -62,8 +64,11 @@ _TYPE_TEXT, _TYPE_END, _FORM, _HELD = _type_tables()
 
 
 @part
-def read_image(b: np.ndarray, p: int, end: int, st: State, image: int) -> int:
-    """Read ``{"column": {"t":.., "h":.., "f":.., "v":..}, ..}``; the position after it."""
+def read_image(b: np.ndarray, p: int, end: int, st: State, image: int, unnamed: bool) -> int:
+    """Read ``{"column": {"t":.., "h":.., "f":.., "v":..}, ..}``; the position after it.
+
+    Where ``unnamed``, the fields of a column may stand there without the column's name: they are stepped over.
+    """
     which = N_AFTER if image == AFTER else N_BEFORE
     first = st.count[which]
     start = p
@@ -76,12 +81,23 @@ def read_image(b: np.ndarray, p: int, end: int, st: State, image: int) -> int:
         q, escaped = string_end(b, p, end)
         if q < 0:
             return q
-        if not column_fits(st, image, q - p, 32, 0):
-            return NEED_MORE
-        put_text(st, image + NAMES, st.count[which], b, p, q, escaped)
+        name, name_end = p, q
         p = after_name(b, q, end)
         if p < 0:
             return p
+        if unnamed and name_end - name == 3 and b[name + 1] in _FIELDS and p < end and b[p] != 0x7B and b[p] != 0x5B:
+            p = value_end(b, p, end, st.stack)
+            if p < 0:
+                return p
+            if st.byte[S.INCOMPLETE, st.count[S.N_EVENTS] - 1] == 0:
+                st.byte[S.INCOMPLETE, st.count[S.N_EVENTS] - 1] = S.BEFORE_UNNAMED
+            p, more = next_member(b, p, end, 0x7D, False)
+            if p < 0:
+                return p
+            continue
+        if not column_fits(st, image, name_end - name, 32, 0):
+            return NEED_MORE
+        put_text(st, image + NAMES, st.count[which], b, name, name_end, escaped)
         p = _column(b, p, end, st, image)
         if p < 0:
             return p

@@ -275,7 +275,7 @@ def _row(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
         seen |= bit
         if bit and p < end and b[p] == 0x7B:
             has |= bit
-            q = read_image(b, p, end, st, AFTER if bit == 1 else BEFORE)
+            q = read_image(b, p, end, st, AFTER if bit == 1 else BEFORE, bit == 2)
         elif bit and p < end and b[p] != 0x6E:
             return fault_at(BAD_TYPE, p)
         else:

@@ -159,7 +159,7 @@ def hash_columns(laid: LaidOut) -> dict[str, pa.Array]:
     deleted = op == DELETE
     names = np.where(deleted, before.sums(before.name_hash), after.sums(after.name_hash))
     old_values = np.where(deleted, before.sums(before.value_hash), after.sums(old))
-    has_before = laid.before.there & (np.diff(laid.before.ends) > 0)
+    has_before = laid.before.there & (np.diff(laid.before.ends) > 0) & ~laid.unnamed
     return {
         "key_hash": integers(key, has_key),
         "before_key_hash": integers(before_key, has_before_key),

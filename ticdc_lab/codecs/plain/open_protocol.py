@@ -13,6 +13,7 @@ from typing import NoReturn
 from ticdc_lab.codecs.event import Cell, Codec, Event, Malformed
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel.numbering import (
+    BEFORE_UNNAMED,
     CLAIM_CHECK_MISSING,
     DDL,
     DELETE,
@@ -65,6 +66,7 @@ from ticdc_lab.codecs.plain.json_text import (
 VERSION = (1).to_bytes(8, "big")
 ROW_KEY, DDL_KEY, WATERMARK_KEY = 1, 2, 3
 BINARY_FLAG, UNSIGNED_FLAG = 1, 128
+_FIELDS = (b'"t"', b'"h"', b'"f"', b'"v"')
 _BYTE_MAX = 255
 _FRAME = 8
 """Bytes of a frame's length."""
@@ -212,7 +214,9 @@ def _read_row(b: bytes, event: Event, most: int) -> None:
                 raise JsonFault(faults.DUPLICATE_KEY, p)
             seen.add(name)
             if first(b, p) == OBJECT:
-                images[name], q = _read_image(b, p, most)
+                images[name], q, unnamed = _read_image(b, p, most, unnamed=name == "p")
+                if unnamed and event.incomplete is None:
+                    event.incomplete = INCOMPLETE_NAMES[BEFORE_UNNAMED]
             elif p < len(b) and b[p] != NULL:
                 raise JsonFault(faults.BAD_TYPE, p)
         p, more = next_member(b, value_end(b, p) if q < 0 else q, OBJECT_END)
@@ -223,21 +227,30 @@ def _read_row(b: bytes, event: Event, most: int) -> None:
     event.op, event.columns, event.before = op, images.get("u"), images.get("p", images.get("d"))
 
 
-def _read_image(b: bytes, p: int, most: int) -> tuple[list[Cell], int]:
-    """Read ``{"column": {"t": type, "h": in the handle key, "f": flags, "v": value}, ..}``."""
-    start, cells, names = p, list[Cell](), set[str]()
+def _read_image(b: bytes, p: int, most: int, *, unnamed: bool) -> tuple[list[Cell], int, bool]:
+    """Read ``{"column": {"t": type, "h": in the handle key, "f": flags, "v": value}, ..}``.
+
+    Where ``unnamed``, the fields of a column may stand there without the column's name, as TiCDC writes with
+    `only-output-updated-columns` what was before a NULL: they are stepped over, and whether there were any is said.
+    """
+    start, cells, names, found = p, list[Cell](), set[str](), False
     p, more = first_member(b, p, OBJECT_END)
     while more:
         if len(cells) >= most:
             raise JsonFault(faults.TOO_LARGE, p)
+        raw = b[p : p + 3]
         name, p = read_name(b, p)
+        if unnamed and raw in _FIELDS and first(b, p) not in (OBJECT, LIST, -1):
+            found = True
+            p, more = next_member(b, value_end(b, p), OBJECT_END)
+            continue
         cell, q = _read_column(b, p, name)
         cells.append(cell)
         names.add(name)
         p, more = next_member(b, q, OBJECT_END)
     if len(names) < len(cells):
         raise JsonFault(faults.DUPLICATE_KEY, start)
-    return cells, p
+    return cells, p, found
 
 
 def _read_column(b: bytes, p: int, column: str) -> tuple[Cell, int]:

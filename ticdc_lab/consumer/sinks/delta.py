@@ -34,6 +34,7 @@ from ticdc_lab.engine.delta_log import KnownFiles, table_state
 from ticdc_lab.engine.delta_table import create_table, replace_table
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import local_path
+from ticdc_lab.events.schema import BEFORE_UNNAMED
 from ticdc_lab.facts.catalog import DDL
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.facts.schemas import arrow_of
@@ -313,7 +314,7 @@ def rows_of(events: DataFrame, batch: Batch) -> DataFrame:
 
 def survey(rows: DataFrame) -> Survey:
     """How many row changes each table has, and how many are known only in part; one row a table."""
-    partial = F.count_if(F.col("incomplete").isNotNull() & (F.col("op") != "delete"))
+    partial = F.count_if((F.col("incomplete") != BEFORE_UNNAMED) & (F.col("op") != "delete"))
     found = rows.groupBy("schema_name", "table_name").agg(F.count(F.lit(1)).alias("n"), partial.alias("partial"))
     return {(r["schema_name"], r["table_name"]): (r["n"], r["partial"]) for r in found.collect()}
 

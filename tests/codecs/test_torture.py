@@ -1,0 +1,195 @@
+"""Every cell of logs that the real encoders of August 2026 wrote, by protocol and setting of the changefeed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import torture
+
+from ticdc_lab.codecs import detect, log_types
+from ticdc_lab.codecs.defined_types import LogTypes, plainly
+from ticdc_lab.codecs.known import NOTHING, Known
+from ticdc_lab.codecs.unpack import unpacker
+from ticdc_lab.events.schema import BEFORE_UNNAMED
+
+LOGS = [
+    ("canal-json-tidb", "canal-json", "torture", 963),
+    ("canal-json-selector", "canal-json", "torture", 900),
+    ("canal-json-raw", "canal-json", "torture-raw", 890),
+    ("open-protocol", "open-protocol", "torture", 963),
+    ("open-protocol-noold", "open-protocol", "torture", 963),
+    ("open-protocol-updatedonly", "open-protocol", "torture", 963),
+    ("simple", "simple", "torture", 963),
+    ("debezium", "debezium", "torture", 959),
+    ("avro", "avro", "torture", 936),
+    ("avro-before", "avro", "torture", 928),
+    ("debezium-avro", "debezium-avro", "torture", 897),
+]
+
+
+@pytest.mark.parametrize(("name", "protocol", "truth", "rows"), LOGS)
+def test_each_cell_is_what_tidb_wrote(name: str, protocol: str, truth: str, rows: int) -> None:
+    """No message is refused, and no value is another one; debezium's encoder itself changes some types."""
+    found = torture.decoded(protocol, torture.messages(name), torture.known(name))
+    assert [e["reason"] for e in found if e["error_class"]] == []
+    assert sum(e["kind"] == "row" for e in found) >= rows
+    lossy, in_avro = protocol in ("debezium", "avro", "debezium-avro"), "avro" in protocol
+    assert torture.wrong(found, truth, lossy=lossy, in_avro=in_avro) == []
+
+
+def test_old_values_without_a_name_cost_no_row() -> None:
+    """The encoder's own fault: what was before a NULL has no name. Only the new image is whole."""
+    found = torture.decoded("open-protocol", torture.messages("open-protocol-updatedonly"), NOTHING)
+    short = [e for e in found if e["incomplete"] == BEFORE_UNNAMED]
+    assert len(short) == 16
+    assert all(e["op"] == "update" and e["columns"] and e["before_hash"] is None for e in short)
+
+
+def test_before_values_in_avro_make_deletes_dated() -> None:
+    """With `avro-include-before-value` updates have an image before, and deletes commit_ts and all columns."""
+    found = torture.decoded("avro", torture.messages("avro-before"), torture.known("avro-before"))
+    changes = [e for e in found if e["op"] in ("update", "delete")]
+    assert changes and all(e["before"] and e["commit_ts"] for e in changes)
+    assert {e["op"] for e in changes} == {"update", "delete"}
+
+
+def _without_types(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_types(v) for k, v in value.items() if k != "tidb_type"}
+    return [_without_types(v) for v in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("schema", [True, False])
+def test_the_logs_own_ddl_types_debezium(schema: bool) -> None:
+    """Without the TiDB extension, or the part that describes a message, values are the same: DDL names the types."""
+
+    def plain(raw: bytes) -> bytes:
+        message = json.loads(raw)
+        described = {"schema": _without_types(message["schema"])} if schema and "schema" in message else {}
+        return json.dumps({"payload": message["payload"], **described}).encode()
+
+    batch = torture.messages("debezium", plain)
+    typed = torture.decoded("debezium", torture.messages("debezium"), NOTHING)
+    assert not log_types.are_typed(pa.Table.from_batches([batch]), NOTHING)
+    assert log_types.are_typed(pa.Table.from_batches([torture.messages("debezium")]), NOTHING)
+    types = log_types.types_of(pa.Table.from_batches(list(log_types.finder(NOTHING)(iter([batch])))))
+    found = torture.decoded("debezium", batch, replace(NOTHING, types=types))
+    assert torture.wrong(found, lossy=True) == []
+    assert all(c["mysql_type"] for e in found for c in e["columns"] or ())
+    for e, twin in zip(found, typed, strict=True):
+        for c, like in zip(e["columns"] or (), twin["columns"] or (), strict=True):
+            same = ("decimal", "datetime", "time(", "timestamp")  # DDL says how many digits these have, too
+            assert c["value"] == like["value"] or c["mysql_type"].startswith(same)
+
+
+@pytest.mark.parametrize("compression", ["lz4", "gzip", "zstd", "snappy"])
+def test_debezium_compresses_key_and_value(compression: str) -> None:
+    """Each by itself."""
+
+    def packed(raw: bytes) -> bytes:
+        if compression == "gzip":
+            return gzip.compress(raw, mtime=0)
+        if compression == "snappy":
+            return bytes(pa.compress(raw, codec="snappy", asbytes=True))
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, compression) as out:
+            out.write(raw)
+        return bytes(sink.getvalue())
+
+    plain = torture.messages("debezium").slice(0, 300)
+    assert unpacker("debezium", NOTHING)(torture.messages("debezium", packed).slice(0, 300)).equals(plain)
+
+
+_TABLE = "create table t (id int primary key, b varbinary(9), u bigint unsigned)"
+
+
+def _debezium(bytes_written: str | None) -> bytes:
+    after = {"id": 1, "b": bytes_written, "u": -1}
+    source = {"commit_ts": 7, "db": "s", "table": "t"}
+    return json.dumps({"payload": {"source": source, "op": "c", "before": None, "after": after}}).encode()
+
+
+def _batch(values: list[bytes]) -> pa.RecordBatch:
+    n = len(values)
+    return pa.record_batch(
+        [["t"] * n, pa.array([0] * n, pa.int32()), range(n), pa.nulls(n, pa.binary()), pa.array(values)],
+        torture.COLUMNS,
+    )
+
+
+def _read(texts: list[str], mode: str = "auto") -> tuple[list[str | None], tuple[str, ...]]:
+    """The bytes of these rows, and what is said of them."""
+    batch = _batch([_debezium(text) for text in texts])
+    beside = Known(types=LogTypes([(1, "s", "t", _TABLE)]))
+    beside, said = log_types.with_binary(pa.Table.from_batches([batch]), beside, mode)
+    events = torture.decoded("debezium", batch, beside)
+    return [e["columns"][1]["value"] if e["columns"] else None for e in events], said
+
+
+@pytest.mark.parametrize(
+    ("texts", "mode", "values", "n_said"),
+    [
+        (["19OwAA=="], "auto", ["0xd7d3b000"], 0),
+        (["1-_w"], "auto", ["0xd7eff0"], 0),  # the other alphabet of base64
+        (["1-8"], "auto", ["0xd7ef"], 0),
+        (["d7d3b0"], "auto", ["0xd7d3b0"], 0),  # no base64 has so many signs
+        (["d7d3", "00ff00ff00ff"], "auto", ["0xd7d3", "0x00ff00ff00ff"], 1),
+        (["d7d3"], "auto", ["0x77b777"], 1),
+        (["d7d3"], "hex", ["0xd7d3"], 0),
+        (["d7d3", "19OwAA=="], "hex", ["0xd7d3", None], 0),
+    ],
+)  # fmt: skip
+def test_bytes_of_debezium_are_base64_or_hex(texts: list[str], mode: str, values: list[str], n_said: int) -> None:
+    """By what the values allow; a guess is said with the option that decides, and what does not fit is refused."""
+    found, said = _read(texts, mode)
+    assert (found, len(said)) == (values, n_said)
+    assert all("debezium-binary-handling-mode" in s for s in said)
+
+
+def test_a_log_without_types_says_what_cannot_be_read() -> None:
+    """Neither the messages nor a DDL of the log name them."""
+    batch = pa.record_batch(
+        [["t"], pa.array([0], pa.int32()), [0], pa.array([None], pa.binary()), [_debezium(None)]], torture.COLUMNS
+    )
+    _, said = log_types.with_binary(pa.Table.from_batches([batch]), NOTHING, "auto")
+    assert len(said) == 1
+    assert "enable-tidb-extension=true" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("numeric(10,2) unsigned", "decimal(10,2) unsigned"), ("decimal", "decimal(10,0)"), ("boolean", "tinyint(1)"),
+        ("float(25)", "double"), ("float(24) unsigned", "float unsigned"), ("float(7,3)", "float(7,3)"),
+        ("serial", "bigint unsigned"), ("enum('integer')", "enum('integer')"), ("integer(11)", "int(11)"),
+    ],
+)  # fmt: skip
+def test_a_type_has_one_name(written: str, shown: str) -> None:
+    """SQL has synonyms."""
+    assert plainly(written) == shown
+
+
+@pytest.mark.parametrize(("name", "protocol"), [(name, protocol) for name, protocol, *_ in LOGS])
+def test_the_bytes_tell_the_protocol(name: str, protocol: str) -> None:
+    """Avro and debezium-avro by the schemas that their messages name."""
+    sample = pa.Table.from_batches([torture.messages(name).slice(200, 150)])
+    assert detect(sample, known=torture.known(name)).protocol == protocol
+
+
+@pytest.mark.parametrize(
+    ("alias", "name", "protocol"),
+    [
+        ("flat-avro", "avro", "avro"),
+        ("open", "open-protocol", "open-protocol"),
+        ("Default", "open-protocol", "open-protocol"),
+    ],
+)
+def test_a_sink_uris_other_names_are_taken(alias: str, name: str, protocol: str) -> None:
+    """TiCDC takes them in any case."""
+    sample = pa.Table.from_batches([torture.messages(name).slice(200, 50)])
+    assert detect(sample, protocol=alias, known=torture.known(name)).protocol == protocol

@@ -1,0 +1,110 @@
+"""The DDL of a log in debezium, and how it writes bytes, found before rows are decoded that do not say their types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from ticdc_lab.codecs import debezium
+from ticdc_lab.codecs.builder import decode_with
+from ticdc_lab.codecs.decode import at_once
+from ticdc_lab.codecs.defined_types import LogTypes
+from ticdc_lab.codecs.event import Codec, Malformed
+from ticdc_lab.codecs.known import Known
+from ticdc_lab.codecs.unpack import parts, unpacker
+from ticdc_lab.events.arrays import Batches
+from ticdc_lab.events.mysql_types import BINARIES, base_of
+
+DDL_ROWS = StructType(
+    [
+        StructField("commit_ts", LongType()),
+        StructField("schema_name", StringType()),
+        StructField("table_name", StringType()),
+        StructField("query", StringType()),
+        StructField("offset", LongType()),
+    ]
+)
+"""A DDL statement of a log, and where it was."""
+
+_NAMES = tuple(DDL_ROWS.names)
+
+
+def finder(known: Known) -> Callable[[Batches], Batches]:
+    """The function over batches of messages that gives :data:`DDL_ROWS`."""
+
+    def run(batches: Batches) -> Batches:
+        for part in _unpacked(batches, known):
+            may_be = pc.fill_null(pc.match_substring(part.column("value"), pattern=b'"ddl"'), False)
+            if (found := part.filter(may_be)).num_rows:
+                events = decode_with(debezium.codec(known), found, "debezium", compiled=False, bounds=known.bounds)
+                yield events.filter(pc.fill_null(pc.equal(events["kind"], "ddl"), False)).select(_NAMES)
+
+    return run
+
+
+def _unpacked(batches: Batches, known: Known) -> Iterator[pa.RecordBatch]:
+    unpacked = unpacker("debezium", known)
+    for batch in batches:
+        for some in at_once(batch):
+            yield from (part for part, _ in parts(unpacked, some) if not isinstance(part, Malformed))
+
+
+def types_of(ddl: pa.Table) -> LogTypes:
+    """:data:`DDL_ROWS` as what decoding asks; those without commit_ts are in the order of offsets."""
+    rows = sorted(ddl.to_pylist(), key=lambda r: (r["commit_ts"] or 0, r["offset"] or 0))
+    return LogTypes(
+        dict.fromkeys((r["commit_ts"], r["schema_name"] or "", r["table_name"] or "", r["query"]) for r in rows)
+    )
+
+
+def are_typed(sample: pa.Table, known: Known) -> bool:
+    """Whether the sample has row changes, and the messages themselves say the type of each of their columns."""
+    rows = [columns for part in _decoded(sample, debezium.codec(known), known) for columns in _images(part)]
+    return bool(rows) and all(column["mysql_type"] is not None for columns in rows for column in columns)
+
+
+def with_binary(sample: pa.Table, known: Known, mode: str) -> tuple[Known, tuple[str, ...]]:
+    """The same with how bytes are written, and a sentence where that is a guess, or types are not known."""
+    seen: list[str] = []
+
+    def noted(value: object) -> bytes:
+        seen.append(str(value))
+        return b""
+
+    rows = [
+        columns
+        for part in _decoded(sample, debezium.codec_with(known, debezium.Forms(noted, lambda value: b"")), known)
+        for columns in _images(part)
+    ]
+    untyped = sum(any(column["mysql_type"] is None for column in columns) for columns in rows)
+    has_bytes = any(base_of(column["mysql_type"]) in BINARIES for columns in rows for column in columns)
+    told, sure = debezium.binary_mode(seen) if mode == "auto" else (mode, True)
+    said: tuple[str, ...] = (_UNTYPED.format(n=untyped, of=len(rows)),) if untyped else ()
+    if has_bytes and not sure:
+        said += (_GUESSED.format(told=told, other="hex" if told == "base64" else "base64"),)
+    return replace(known, binary=told), said
+
+
+_UNTYPED = (
+    "{n} of the first {of} row images of this debezium log name no types, and the log holds no DDL of their tables: "
+    "there an unsigned BIGINT above 2^63 is negative, bytes are text, dates and times may be numbers. Record with "
+    "`enable-tidb-extension=true` and the schema part, or from the CREATE TABLE on."
+)
+_GUESSED = (
+    "Bytes of this debezium log are read as {told}: its first messages fit base64 and hex. If values look wrong, read "
+    "with `--option debezium-binary-handling-mode={other}`."
+)
+
+
+def _decoded(sample: pa.Table, codec: Codec, known: Known) -> Iterator[pa.RecordBatch]:
+    for part in _unpacked(iter(sample.combine_chunks().to_batches()), known):
+        yield decode_with(codec, part, "debezium", compiled=False, bounds=known.bounds)
+
+
+def _images(part: pa.RecordBatch) -> Iterator[list[dict[str, str | None]]]:
+    for name in ("columns", "before"):
+        yield from (columns for columns in part.column(name).to_pylist() if columns)
