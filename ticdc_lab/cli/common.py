@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ticdc_lab.answers import Answer
     from ticdc_lab.codecs.known import Bounds
     from ticdc_lab.log import Log
+    from ticdc_lab.settings import Settings
 
 
 CLEAN, FINDINGS, FAILED, INTERRUPTED, UNHEARD = 0, 1, 2, 130, 141
@@ -49,7 +50,22 @@ settings_option = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     help="A setting of the source; may be repeated. Kafka: a setting of Spark's connector, such as "
-    "kafka.security.protocol or startingOffsets. Storage: a setting of the changefeed's [sink], such as csv.delimiter.",
+    "kafka.security.protocol or startingOffsets. Changefeed: a setting of the one that wrote the log, such as "
+    "csv.delimiter or time-zone; ticdc-lab settings SOURCE lists them.",
+)
+
+
+def _kept(context: click.Context, option: click.Parameter, value: str) -> None:
+    context.meta[f"ticdc_lab.{option.name}"] = value
+
+
+changefeed_option = click.option(
+    "--changefeed",
+    cls=SourceOption,
+    metavar="FILE",
+    expose_value=False,
+    callback=_kept,
+    help="The file of the changefeed that wrote the log: TOML, or the JSON of cdc cli changefeed query.",
 )
 
 
@@ -96,10 +112,6 @@ _reading_options = (
 )
 
 
-def _kept(context: click.Context, option: click.Parameter, value: str) -> None:
-    context.meta[f"ticdc_lab.{option.name}"] = value
-
-
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add what runs a command; :func:`session_of` reads it."""
     which = click.option(
@@ -116,12 +128,17 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the source, and how it is read, to a command; every error of it ends in a sentence."""
+    return _with_options(changefeed_option(command), click.argument("source"))
+
+
+def source_of_any_changefeed(command: Callable[..., Any]) -> Callable[..., Any]:
+    """As :func:`source_options`, for a command whose ``--changefeed`` is another one than wrote the log."""
     return _with_options(command, click.argument("source"))
 
 
 def sources_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """As :func:`source_options`, for a command that takes any number of sources."""
-    return _with_options(command, click.argument("sources", metavar="SOURCE...", nargs=-1))
+    return _with_options(changefeed_option(command), click.argument("sources", metavar="SOURCE...", nargs=-1))
 
 
 def _with_options(command: Callable[..., Any], argument: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,6 +156,7 @@ def _checked(command: Callable[..., Any]) -> Callable[..., Any]:
         from ticdc_lab.cli.arguments import check_outs, check_reading, check_source
 
         check_reading(given)
+        given_changefeed(given.get("options", {}))
         sources = given.get("sources", ()) or (given.get("source"),)
         one = sources[0] if len(sources) == 1 and not _are_targets(given) else None
         if one is not None:
@@ -302,6 +320,13 @@ def given_bounds() -> Bounds:
     return bounds_of(click.get_current_context().meta.get("ticdc_lab.bounds", {}))
 
 
+def given_changefeed(options: Mapping[str, str]) -> Settings:
+    """What ``--changefeed`` and ``--option`` say of the changefeed that wrote the log."""
+    from ticdc_lab.settings.file import given_settings
+
+    return given_settings(options, file=click.get_current_context().meta.get("ticdc_lab.changefeed"))
+
+
 @contextmanager
 def opened(source: str, where: Mapping[str, Any], *, beside: str | None = None) -> Iterator[tuple[SparkSession, Any]]:
     """The log, not decoded yet; a module that the command needs is imported while the engine imports what it needs."""
@@ -309,11 +334,12 @@ def opened(source: str, where: Mapping[str, Any], *, beside: str | None = None) 
     from ticdc_lab.sources.load import load
 
     settings, options = settings_among(where["options"])
+    changefeed = given_changefeed(where["options"])
     spark = session_of(*(where.get("all_sources") or (source,)), needs_spark=where.get("needs_spark"))
     if beside:
         import_module(beside)
     given = {name: where[name] for name in ("protocol", "source_kind", "schema_registry", "claim_check")}
-    log = load(spark, source, settings=settings, options=options, bounds=given_bounds(), **given)
+    log = load(spark, source, settings=settings, options=options, bounds=given_bounds(), changefeed=changefeed, **given)
     with log.reading():
         yield spark, log
 

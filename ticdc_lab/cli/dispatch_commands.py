@@ -16,6 +16,7 @@ from ticdc_lab.cli.common import (
     json_flag,
     main,
     print_answer,
+    source_of_any_changefeed,
     source_options,
 )
 from ticdc_lab.cli.layout import Moment
@@ -31,7 +32,7 @@ _flavour_option = click.option(
 
 
 @main.command()
-@source_options
+@source_of_any_changefeed
 @click.option(
     "--strategy",
     help="The dispatcher: table, default, index-value, index-value:INDEX, rowid, columns:a,b, ts, tidb-rowid or "

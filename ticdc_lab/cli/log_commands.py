@@ -16,6 +16,7 @@ from ticdc_lab.cli.common import (
     decoded,
     facts_of,
     given_bounds,
+    given_changefeed,
     json_flag,
     main,
     print_answer,
@@ -82,7 +83,9 @@ def survey(source: str, as_json: bool, **where: Any) -> None:
     given = {name: where[name] for name in ("protocol", "source_kind", "schema_registry", "claim_check")}
     spark = session_of(source)
     with shown(spark, "looking at the first messages"):
-        found = look(spark, source, settings=settings, options=options, **given)
+        found = look(
+            spark, source, settings=settings, options=options, changefeed=given_changefeed(where["options"]), **given
+        )
     answer = surveyed(found)
     if as_json:
         print_json({"answer": answer.finding} | answer.facts())

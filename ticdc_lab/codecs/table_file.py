@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.settings import Setting
+from ticdc_lab.settings.file import is_setting
 
 _SECTION = "csv."
 _TRUTH = {"true": True, "false": False}
@@ -103,11 +105,22 @@ def settings_from(pairs: Iterable[str]) -> StorageSettings:
 
 
 def settings_among(options: Mapping[str, str]) -> tuple[StorageSettings, dict[str, str]]:
-    """Those options that are settings of storage files, and the others."""
+    """Those options that are settings of storage files, and those that are no setting of a changefeed at all."""
     names = {_public(f.name) for f in fields(StorageSettings)}
     mine = [f"{name}={value}" for name, value in options.items() if name in names or name.startswith(_SECTION)]
-    others = {name: v for name, v in options.items() if name not in names and not name.startswith(_SECTION)}
+    others = {n: v for n, v in options.items() if n not in names and not n.startswith(_SECTION) and not is_setting(n)}
     return settings_from(mine), others
+
+
+def as_given(settings: StorageSettings) -> list[Setting]:
+    """The settings of storage files that somebody gave."""
+    given = {_public(f.name): getattr(settings, f.name) for f in fields(StorageSettings)}
+    default = {_public(f.name): f.default for f in fields(StorageSettings)}
+    return [
+        Setting(f"sink.{name}", value, "option", "given", f"--option {name}")
+        for name, value in given.items()
+        if value != default[name] and is_setting(name)  # csv.columns is ours
+    ]
 
 
 def _unescaped(text: str) -> str:

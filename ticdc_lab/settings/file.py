@@ -14,7 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.errors.bounded import parse_toml, read_bounded
-from ticdc_lab.settings.keys import FROM_URI, KEYS, TABLES, nearest
+from ticdc_lab.errors.redaction import HIDDEN, is_secret
+from ticdc_lab.settings.keys import FROM_URI, KEYS, PROTOCOLS, TABLES, full_name, nearest
 from ticdc_lab.settings.setting import Setting, Settings
 
 _JSON_NAMES: Mapping[str, str] = {
@@ -122,7 +123,8 @@ def parse_file(text: str, *, name: str, sink_uri: str | None = None) -> Changefe
     uri: Any = found.get("sink_uri") if is_json else found.pop("sink-uri", None)
     config = _of_json(found, name) if is_json else found
     if is_json and uri is None:
-        uri = found.get("sink-uri", (found.get("info") or {}).get("sink-uri"))
+        inner = found.get("info") or found
+        uri = inner.get("sink_uri", inner.get("sink-uri"))
     uri = sink_uri or (uri if isinstance(uri, str) else None)
     _check(config, name)
     evidence = f"file {name}"
@@ -217,8 +219,10 @@ def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
         here = f"{path}.{key}".lstrip(".")
         if isinstance(inner, Mapping):
             yield from _leaves(inner, here)
-        else:
-            yield here, tuple(inner) if isinstance(inner, list) else inner
+        elif here == "sink.protocol":
+            yield here, PROTOCOLS.get(inner, inner)
+        elif inner != "":  # an empty text is none, in TiCDC
+            yield here, HIDDEN if is_secret(here) else tuple(inner) if isinstance(inner, list) else inner
 
 
 def _of_uri(uri: str | None) -> list[Setting]:
@@ -242,6 +246,8 @@ def value_of(name: str, text: str, *, said: str = "") -> Any:
         The text is no value of its type.
     """
     kind = KEYS[name].kind
+    if name == "sink.protocol":
+        return PROTOCOLS.get(text, text)
     if kind == "bool" and text.lower() in ("true", "false", "1", "0", "t", "f"):  # as Go's ParseBool
         return text.lower() in ("true", "1", "t")
     if kind == "int" and text.isascii() and text.isdigit():
@@ -254,3 +260,32 @@ def value_of(name: str, text: str, *, said: str = "") -> Any:
         f"[CDC:ErrSinkInvalidConfig]{said or f'{name}={text!r}'}: expected "
         f"{ {'bool': 'true or false', 'int': 'a whole number'}.get(kind, 'a changefeed file') }."
     )
+
+
+def given_settings(options: Mapping[str, str], *, file: str | None = None, sink_uri: str | None = None) -> Settings:
+    """What a command line gives: a changefeed's file, and options that are settings; others are left alone.
+
+    Parameters
+    ----------
+    options
+        Name to value, as behind ``--option``.
+    file, sink_uri
+        As for :func:`read_file`.
+
+    Raises
+    ------
+    DispatchError
+        As :func:`read_file`, or an option's value is none of its setting.
+    """
+    known = Settings() if file is None else read_file(file, sink_uri=sink_uri).settings
+    for name, text in options.items():
+        full = full_name(name)
+        if is_setting(name) and text != "auto":
+            known = known.with_option(full, value_of(full, text), evidence=f"--option {name}")
+    return known
+
+
+def is_setting(name: str) -> bool:
+    """Whether an option of this name is a setting of a changefeed."""
+    full = full_name(name)
+    return full in KEYS and KEYS[full].bearing == "read"

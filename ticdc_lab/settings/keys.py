@@ -38,6 +38,34 @@ class Key:
     give: str = ""
 
 
+FROM_URI: Mapping[str, str] = {
+    "protocol": "sink.protocol",
+    "partition-num": "sink.kafka-config.partition-num",
+    "max-message-bytes": "sink.kafka-config.max-message-bytes",
+    "compression": "sink.kafka-config.compression",
+    "enable-tidb-extension": "sink.kafka-config.codec-config.enable-tidb-extension",
+    "max-batch-size": "sink.kafka-config.codec-config.max-batch-size",
+    "avro-decimal-handling-mode": "sink.kafka-config.codec-config.avro-decimal-handling-mode",
+    "avro-bigint-unsigned-handling-mode": "sink.kafka-config.codec-config.avro-bigint-unsigned-handling-mode",
+    "avro-enable-watermark": "sink.kafka-config.codec-config.avro-enable-watermark",
+    "avro-include-before-value": "sink.kafka-config.codec-config.avro-include-before-value",
+    "encoding-format": "sink.kafka-config.codec-config.encoding-format",
+    "output-row-key": "sink.kafka-config.codec-config.output-row-key",
+    "schema-registry": "sink.schema-registry",
+    "only-output-updated-columns": "sink.only-output-updated-columns",
+    "content-compatible": "sink.content-compatible",
+    "debezium-disable-schema": "sink.debezium-disable-schema",
+    "debezium-include-start-ts": "sink.debezium.include-start-ts",
+    "terminator": "sink.terminator",
+    "date-separator": "sink.date-separator",
+    "file-index-digit": "sink.file-index-digit",
+    "enable-partition-separator": "sink.enable-partition-separator",
+    "use-table-id-as-path": "sink.cloud-storage-config.use-table-id-as-path",
+    "output-column-id": "sink.cloud-storage-config.output-column-id",
+    "output-raw-change-event": "sink.kafka-config.output-raw-change-event",
+}
+"""Parameters of a sink-uri that are read, and the key that each stands for. The sink-uri wins."""
+
 _CSV = "how csv records are cut and read"
 _PLACE = "topic and partition of each row"
 _ABSENT = "which changes are absent on purpose"
@@ -47,7 +75,10 @@ _LARGE = "rows whose content is not in their message"
 
 
 def _give(name: str, value: str) -> str:
-    return f"--option {name.removeprefix('sink.')}={value}"
+    if name == "sink.protocol":
+        return f"--protocol {value}"
+    short = next((s for s, full in FROM_URI.items() if full == name), name.removeprefix("sink."))
+    return f"--option {short}={value}"
 
 
 _READ: Mapping[str, tuple[Kind, str, str]] = {
@@ -227,33 +258,8 @@ KEYS: Mapping[str, Key] = _keys()
 TABLES = frozenset(name.rpartition(".")[0] for name in KEYS) - {""}
 """Tables and lists of tables of the file, by path."""
 
-FROM_URI: Mapping[str, str] = {
-    "protocol": "sink.protocol",
-    "partition-num": "sink.kafka-config.partition-num",
-    "max-message-bytes": "sink.kafka-config.max-message-bytes",
-    "compression": "sink.kafka-config.compression",
-    "enable-tidb-extension": "sink.kafka-config.codec-config.enable-tidb-extension",
-    "max-batch-size": "sink.kafka-config.codec-config.max-batch-size",
-    "avro-decimal-handling-mode": "sink.kafka-config.codec-config.avro-decimal-handling-mode",
-    "avro-bigint-unsigned-handling-mode": "sink.kafka-config.codec-config.avro-bigint-unsigned-handling-mode",
-    "avro-enable-watermark": "sink.kafka-config.codec-config.avro-enable-watermark",
-    "avro-include-before-value": "sink.kafka-config.codec-config.avro-include-before-value",
-    "encoding-format": "sink.kafka-config.codec-config.encoding-format",
-    "output-row-key": "sink.kafka-config.codec-config.output-row-key",
-    "schema-registry": "sink.schema-registry",
-    "only-output-updated-columns": "sink.only-output-updated-columns",
-    "content-compatible": "sink.content-compatible",
-    "debezium-disable-schema": "sink.debezium-disable-schema",
-    "debezium-include-start-ts": "sink.debezium.include-start-ts",
-    "terminator": "sink.terminator",
-    "date-separator": "sink.date-separator",
-    "file-index-digit": "sink.file-index-digit",
-    "enable-partition-separator": "sink.enable-partition-separator",
-    "use-table-id-as-path": "sink.cloud-storage-config.use-table-id-as-path",
-    "output-column-id": "sink.cloud-storage-config.output-column-id",
-    "output-raw-change-event": "sink.kafka-config.output-raw-change-event",
-}
-"""Parameters of a sink-uri that are read, and the key that each stands for. The sink-uri wins."""
+PROTOCOLS: Mapping[str, str] = {"default": "open-protocol", "open": "open-protocol", "flat-avro": "avro"}
+"""Other names that TiCDC takes for a protocol."""
 
 
 def full_name(name: str) -> str:

@@ -62,8 +62,9 @@ class Setting:
 
     @property
     def give(self) -> str:
-        """What to give if the value is wrong."""
-        return KEYS[self.name].give
+        """What to give if the value is wrong; of a truth value the other one."""
+        give, other = KEYS[self.name].give, not self.value
+        return f"{give.partition('=')[0]}={_toml(other)}" if KEYS[self.name].kind == "bool" else give
 
     @property
     def text(self) -> str:

@@ -46,7 +46,7 @@ from ticdc_lab.facts.limits import (
     lacking_between,
     limits_of,
 )
-from ticdc_lab.settings import Settings
+from ticdc_lab.settings import UNKNOWN, Setting, Settings
 from ticdc_lab.sources import Source, local_path, parquet
 from ticdc_lab.sources.decoding import decoding
 from ticdc_lab.sources.parquet import StoredEvents
@@ -65,7 +65,7 @@ class Origin:
 
     Attributes
     ----------
-    source, protocol, source_kind, schema_registry, claim_check, settings, options
+    source, protocol, source_kind, schema_registry, claim_check, settings, options, changefeed
         Its arguments.
     sample
         Which row changes are looked at; None for all.
@@ -78,6 +78,7 @@ class Origin:
     claim_check: str | None = None
     settings: StorageSettings = DEFAULTS
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    changefeed: Settings = UNKNOWN
     sample: Sample | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -94,6 +95,7 @@ class Origin:
             "schema_registry": bare["schema_registry"],
             "claim_check": bare["claim_check"],
             "settings": settings,
+            "changefeed": [asdict(s) for s in self.changefeed.known],
             "options": {name: value for name, value in self.options.items() if not is_secret(name)},
             "left_out": sorted(
                 [name for name in self.options if is_secret(name)] + [n for n in _PATHS if bare[n] != paths[n]]
@@ -132,7 +134,9 @@ class Origin:
             found = cls(**{f.name: told[f.name] for f in fields(cls) if f.name in told} | places)
             sample = None if found.sample is None else Sample.from_dict(dict(told["sample"]))
             settings = StorageSettings(**dict(told.get("settings", {})))
-            return replace(found, sample=sample, settings=settings, options={**found.options, **given})
+            changefeed = Settings(tuple(Setting(**s) for s in told.get("changefeed", ())))
+            more = {**found.options, **given}
+            return replace(found, sample=sample, settings=settings, changefeed=changefeed, options=more)
         except (TypeError, ValueError, AttributeError) as error:
             raise SourceError(f"made_from does not say how a log was loaded: {error}.") from error
 
@@ -281,7 +285,8 @@ class ChangeLog:
         """What this log cannot prove, one sentence each; empty if there is nothing to say."""
         known = None if self._source is None else self._source.overlaps_known
         overlaps = self._overlaps if known is None else known.sentences
-        return (*self.left_out, *self.guesses, *overlaps, *self.edges, *limits_of(
+        contradicted = tuple(c.words for c in self.settings.contradictions)
+        return (*contradicted, *self.left_out, *self.guesses, *overlaps, *self.edges, *limits_of(
             self.protocol, self.counts, has_commit_ts=self.has_commit_ts, gaps=(*self.gaps, *self.strangers),
             sample=() if self.sample is None else self.sample.limits,
         ))  # fmt: skip

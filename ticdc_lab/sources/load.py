@@ -13,7 +13,7 @@ from ticdc_lab.codecs.decode import Detected, decoder
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import BOUNDS, Bounds, Known
 from ticdc_lab.codecs.registry import protocol_named
-from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
+from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings, as_given
 from ticdc_lab.codecs.unpack import parts, unpacker
 from ticdc_lab.engine.workers import require_workers_once
 from ticdc_lab.errors import ProtocolError
@@ -102,6 +102,7 @@ def load(
     ('canal-json', 2101)
     """
     require_workers_once(spark)
+    changefeed |= as_given(settings)
     sink = of_changefeed(settings, changefeed)
     opened = open_source(spark, source, kind=source_kind, settings=sink, options=options, line=bounds.line)
     known = replace(known_of(schema_registry, claim_check, bounds), settings=changefeed)
@@ -114,7 +115,9 @@ def load(
         known = replace(known, tables=table_versions(opened, known))
     elif told.protocol == "debezium" and sample is not None:
         known, guesses = with_log_types(opened, sample, known, settings.debezium_binary_handling_mode)
-    origin = Origin(source, protocol, source_kind, schema_registry, claim_check, settings, dict(options or {}))
+    origin = Origin(
+        source, protocol, source_kind, schema_registry, claim_check, settings, dict(options or {}), changefeed
+    )
     seen = changefeed | _shown(opened, told, known)
     return ChangeLog(
         opened.name, told.protocol, told.has_commit_ts, opened.messages, known=replace(known, settings=seen),

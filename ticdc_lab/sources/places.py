@@ -14,6 +14,7 @@ from pathlib import Path, PurePath
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import bare_path, local_path, scheme_of
+from ticdc_lab.settings.keys import FROM_URI, KEYS, nearest
 
 _BYTES_LOOKED_AT = 1 << 18
 """Bytes at the beginning of a file from which the length of its lines is told."""
@@ -122,10 +123,12 @@ def require_source(source: str, kind: str = "auto") -> None:
 
 
 def unknown_options(source: str, names: Iterable[str]) -> SourceError:
-    """The error of options that a source does not take."""
+    """The error of options that a source does not take, with the setting of a changefeed that is most like each."""
+    like = {name: nearest(name, [*FROM_URI, *(n.removeprefix("sink.") for n in KEYS)]) for name in sorted(names)}
+    said = ", ".join(f"{name} (the nearest is {near})" if near else name for name, near in like.items())
     return SourceError(
-        f"{source} takes none of the options {', '.join(sorted(names))}.",
-        hint="Kafka takes those of Spark's connector, a storage folder csv.*, terminator and date-separator.",
+        f"{source} takes none of the options {said}.",
+        hint="Kafka takes those of Spark's connector, every source settings of its changefeed (docs/settings.md).",
     )
 
 

@@ -15,6 +15,7 @@ from ticdc_lab.engine import speeds
 from ticdc_lab.engine.running import seconds
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.tso import to_datetime
+from ticdc_lab.settings import UNKNOWN, Settings
 from ticdc_lab.sources.change_log import ChangeLog, decoding_step
 from ticdc_lab.sources.load import load
 from ticdc_lab.sources.places import Size
@@ -160,12 +161,13 @@ def survey(
     claim_check: str | None = None,
     settings: StorageSettings = DEFAULTS,
     options: Mapping[str, str] | None = None,
+    changefeed: Settings = UNKNOWN,
 ) -> Found:
     """Find out what a source is and what reading it takes; it reads the first messages of each part.
 
     Parameters
     ----------
-    spark, source, protocol, source_kind, schema_registry, claim_check, settings, options
+    spark, source, protocol, source_kind, schema_registry, claim_check, settings, options, changefeed
         As for :func:`ticdc_lab.sources.load.load`.
 
     Returns
@@ -182,7 +184,7 @@ def survey(
         raise SourceError("No source is named.", hint="Give a path, kafka://HOST:PORT/TOPIC, or the name of a table.")
     log = load(
         spark, source, protocol=protocol, source_kind=source_kind, schema_registry=schema_registry,
-        claim_check=claim_check, settings=settings, options=options,
+        claim_check=claim_check, settings=settings, options=options, changefeed=changefeed,
     )  # fmt: skip
     with log.reading():
         size, overview = log.size(), log.overview()

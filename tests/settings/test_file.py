@@ -1,0 +1,141 @@
+"""Changefeed files: every key at every depth is read, has no bearing on a log, or is an error with the nearest one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from ticdc_lab.cli import main
+from ticdc_lab.errors import DispatchError
+from ticdc_lab.settings.file import given_settings, parse_file, read_file
+from ticdc_lab.settings.keys import FROM_URI, KEYS, OUTSIDE, TABLES
+from ticdc_lab.sources.change_log import Origin
+
+DATA = Path(__file__).parents[1] / "data" / "settings"
+SAMPLE = "data/messages_canal-json-tidb_small.jsonl.gz"
+
+
+def test_every_key_of_ticdc_is_read_has_no_bearing_or_is_refused() -> None:
+    """The list is TiCDC's; beside it stand what older TiCDC had, and what is no key of the file."""
+    theirs = {k for k in (DATA / "ticdc_keys.txt").read_text().splitlines() if not k.startswith("#")}
+    assert len(theirs) > 200 and theirs <= set(KEYS)
+    assert set(KEYS) - theirs == {"enable-old-value", "cyclic-replication", *OUTSIDE}
+    assert {k.bearing for k in KEYS.values()} == {"read", "none", "refused"}
+    assert set(FROM_URI.values()) <= {n for n, k in KEYS.items()}
+
+
+@pytest.mark.parametrize("key", sorted(KEYS))
+def test_a_key_with_a_letter_too_few_is_an_error_that_suggests_it(key: str) -> None:
+    """At every depth, in lists of tables as well; TiCDC's command line refuses it, too."""
+    table, _, name = key.rpartition(".")
+    wrong = name[:-1]
+    if f"{table}.{wrong}".strip(".") in {*KEYS, *TABLES}:
+        return
+    inner = f'"{wrong}" = 1'
+    if table in ("sink.dispatchers", "sink.column-selectors", "filter.event-filters"):
+        above, _, of = table.rpartition(".")
+        text = f"[[{above}.{of}]]\nmatcher = ['*.*']\n{inner}"
+    else:
+        text = f"[{table}]\n{inner}" if table else inner
+    with pytest.raises(DispatchError, match=rf"knows no key {table}\.?{wrong} \(the nearest is {name}\)"):
+        parse_file(text, name="c.toml")
+
+
+def test_an_unknown_table_is_an_error_too() -> None:
+    """Its content is not looked at."""
+    with pytest.raises(DispatchError, match=r"knows no key sink\.kafka-confg \(the nearest is kafka-config\)"):
+        parse_file("[sink.kafka-confg]\npartition-num = 3", name="c.toml")
+
+
+def test_a_key_of_another_type_is_an_error() -> None:
+    """With what was expected."""
+    for text, words in (
+        ("[mounter]\nworker-num = true", "worker-num to be of type int"),
+        ("[filter]\nrules = [1]", "texts in rules"),
+        ("[filter]\nignore-txn-start-ts = ['a']", "whole numbers in ignore-txn-start-ts"),
+        ("[filter]\nevent-filters = {}", "event-filters ="),
+        ("sink = 1", r"a table \[sink\]"),
+        ("[scheduler]\nmin-traffic-percentage = 'x'", "of type number"),
+    ):
+        with pytest.raises(DispatchError, match=words):
+            parse_file(text, name="c.toml")
+
+
+def test_json_of_cdc_cli_and_of_the_open_api_is_read_as_toml() -> None:
+    """Snake case, the keys that it calls otherwise, and what stands beside the settings; null is nothing."""
+    config = {"case_sensitive": True, "sink": {"protocol": "open", "file_index_width": 8, "csv": None,
+              "dispatchers": [{"matcher": ["a.*"], "partition": "ts", "target-schema": "b"}],
+              "kafka_config": {"partition_num": 4, "codec_config": {"enable_tidb_extension": True}}}}  # fmt: skip
+    of_cli = {"id": "x", "sink_uri": "kafka://h/t?partition-num=6", "config": config, "error": {"code": "E"}}
+    of_api = {"changefeed_id": "x", "sink_uri": "kafka://h/t?partition-num=6", "replica_config": config}
+    for document in (of_cli, of_api, {"info": of_cli, "status": {}}):
+        file = parse_file(json.dumps(document), name="c.json")
+        s = file.settings
+        assert file.sink_uri == "kafka://h/t?partition-num=6"
+        assert (s.value("case-sensitive"), s.value("sink.protocol"), s.value("file-index-digit")) == (
+            True, "open-protocol", 8,
+        )  # fmt: skip
+        assert s.value("partition-num") == 6 and s.value("enable-tidb-extension") is True
+        assert s.value("sink.dispatchers")[0]["target-schema"] == "b"
+    assert parse_file(json.dumps(config), name="c.json").settings.value("partition-num") == 4
+    wrong = {**of_cli, "config": {"sink": {"kafka_config": {"partitions_num": 1}}}}
+    with pytest.raises(DispatchError, match=r"kafka-config\.partitions-num \(the nearest is partition-num\)"):
+        parse_file(json.dumps(wrong), name="c.json")
+    with pytest.raises(DispatchError, match="knows no key confg"):
+        parse_file(json.dumps({**of_cli, "confg": 1}), name="c.json")
+
+
+def test_json_without_settings_says_which_command_gives_them() -> None:
+    """The short form, and a list of changefeeds."""
+    for document, words in (({"state": "normal", "checkpoint_tso": 1}, "short form"), ({"items": []}, "lists")):
+        with pytest.raises(DispatchError, match=words) as refused:
+            parse_file(json.dumps(document), name="c.json")
+        assert "cdc cli changefeed query" in str(refused.value)
+
+
+def test_secrets_of_a_file_are_not_kept() -> None:
+    """Settings travel to workers and into saved states."""
+    known = parse_file("[sink.kafka-config]\nsasl-password = 'sesame'", name="c.toml").settings
+    assert "sesame" not in repr(known)
+
+
+def test_options_are_settings_by_their_short_names(tmp_path: Path) -> None:
+    """They win over the file; what is no setting is left to the source."""
+    (tmp_path / "c.toml").write_text("[sink.csv]\ndelimiter = ';'\nquote = \"'\"")
+    options = {"csv.delimiter": "|", "enable-tidb-extension": "false", "startingOffsets": "latest"}
+    known = given_settings(options, file=str(tmp_path / "c.toml"))
+    assert [(s.text, s.source) for s in known] == [('"|"', "option"), ('"\'"', "file"), ("false", "option")]
+    with pytest.raises(DispatchError, match="expected true or false"):
+        given_settings({"enable-tidb-extension": "maybe"})
+
+
+def test_a_file_is_kept_with_what_was_loaded() -> None:
+    """So a saved panel is made anew with the same settings."""
+    known = parse_file("[sink.csv]\ndelimiter = ';'", name="c.toml").settings
+    again = Origin.from_dict(json.loads(json.dumps(Origin("x.jsonl", changefeed=known).as_dict())))
+    assert again.changefeed == known
+
+
+def test_what_contradicts_the_log_is_said_with_every_answer(spark: SparkSession, tmp_path: Path) -> None:
+    """And the command exits with 1; the file's other keys are in the table."""
+    file = tmp_path / "c.toml"
+    file.write_text("[sink]\nprotocol = 'flat-avro'\n[sink.kafka-config.codec-config]\nenable-tidb-extension = true")
+    run = CliRunner().invoke(main, ["settings", SAMPLE, "--changefeed", str(file)], obj=spark)
+    assert run.exit_code == 1, run.output
+    assert 'sets sink.protocol = "avro", but the log shows "canal-json"' in run.stdout
+    assert run.stderr.count("sets sink.protocol") == 1, "among the limits"
+    file.write_text("[sink]\nprotocol = 'canal-json'")
+    again = CliRunner().invoke(main, ["settings", SAMPLE, "--changefeed", str(file), "--json"], obj=spark)
+    assert again.exit_code == 0, again.output
+    rows = {r["setting"]: r for r in json.loads(again.stdout)["settings"]}
+    assert rows["sink.protocol"]["known from"] == "bytes" and all(all(r.values()) for r in rows.values())
+
+
+def test_a_missing_file_is_named_before_anything_is_read(tmp_path: Path) -> None:
+    """In words."""
+    with pytest.raises(DispatchError, match=r"nowhere\.toml cannot be read: No such file"):
+        read_file(tmp_path / "nowhere.toml")
