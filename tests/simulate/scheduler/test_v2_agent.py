@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from v2_cases import VERSION, A, B, Processor, added, announced, broken, ignored, removed
 
+from ticdc_lab.simulate.scenario import scenario_from_text
 from ticdc_lab.simulate.scheduler.messages import Checkpoint, DispatchTable, DispatchTableResponse, Sync
 from ticdc_lab.simulate.scheduler.roles import Restart
 
@@ -179,13 +180,33 @@ def test_watermarks_are_the_lowest_of_all_tables_and_are_sent_when_they_move():
     assert processor.poll(100) == []
 
 
-def test_an_owner_of_another_major_version_is_not_obeyed():
-    """Not even noticed: nothing of the state changes."""
+def test_an_owner_of_another_major_version_hears_of_the_processors_by_its_sync():
+    """The design has the version in Announce and Sync: only the owner can name who is not compatible."""
     processor = Processor()
-    before = processor.state
-    assert "not compatible" in ignored(processor.receive("owner", announced(1, "v7.0.0")))[0]
-    assert processor.state == before
-    assert ignored(processor.receive("owner", announced(1, "v6.5.2"))) == []
+    (decided,) = processor.receive("owner", announced(1, "v7.0.0"))
+    assert "owner v7.0.0 and processor v6.1.0 are not compatible" in str(decided)
+    ((to, sync),) = processor.poll()
+    assert to == "owner" and sync.processor_version == "v6.1.0"
+    assert processor.receive("owner", announced(1, "v6.5.2")) == []
+
+
+@pytest.mark.parametrize(("version", "why"), [("v7.0.0", "incompatible version"), ("v6.5.2", None)])
+def test_a_run_says_which_capture_has_another_major_version(version, why):
+    """And the changefeed waits for it, until it is gone."""
+    scenario = scenario_from_text(f"""
+model: scheduler
+until: 30s
+cluster: {{captures: 3, tables: 6, versions: {{capture-3: {version}}}}}
+events:
+  - {{at: 15s, crash: capture-3}}
+assert:
+  - {{eventually: every table replicates}}
+  - {{always: no violation}}
+""")
+    played = scenario.model.play(scenario, seed=1)
+    assert played.held, played.outcomes
+    stood = [r for r in played.run.trace.to_pylist() if "incompatible" in str(r["after"])]
+    assert [r["after"] for r in stood] == ([f"capture-3 has an {why}"] if why else [])
 
 
 def test_the_owner_of_its_own_capture_is_obeyed_as_any_other():

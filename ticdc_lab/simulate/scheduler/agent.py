@@ -19,6 +19,7 @@ from ticdc_lab.simulate.machine import (
     Asked,
     Broken,
     Changed,
+    Decided,
     Event,
     Ignored,
     Now,
@@ -102,7 +103,7 @@ class Agent:
     pace
         How fast its pipelines are.
     version
-        Of the processor; owners of another major version are not obeyed.
+        Of the processor, which its Sync says. An owner of another major version gives it no tables.
     """
 
     pace: TablePace = STEADY
@@ -130,14 +131,15 @@ class Agent:
         return state, []
 
     def _received(self, state: AgentState, sender: Address, message: Any, now: Now) -> tuple[AgentState, list[Output]]:
-        if isinstance(message, Announce) and not compatible(message.owner_version, self.version):
-            because = f"owner {message.owner_version} and processor {self.version} are not compatible"
-            return state, [Ignored(message, because)]
         state, refusal = self._heard(state, sender, message)
         if refusal:
             return state, [refusal]
         if isinstance(message, Announce):
-            return state._replace(owes_sync=True), []
+            # also to an owner of another major version: the Sync says the processor's, and that owner gives no orders
+            other = not compatible(message.owner_version, self.version)
+            because = f"owner {message.owner_version} and processor {self.version} are not compatible"
+            told: list[Output] = [Decided(f"owner:{sender}", "only a Sync", because)] if other else []
+            return state._replace(owes_sync=True), told
         void = _void(state, message)
         return (state, [Ignored(message, void)]) if void else self._ordered(state, message, now)
 

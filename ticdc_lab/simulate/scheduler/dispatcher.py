@@ -263,7 +263,8 @@ class Dispatcher:
         if isinstance(message, Sync):
             return self._synced(state, sender, status, message)
         if status.sync != SYNCED:
-            return state, [Ignored(message, f"{sender} has not synced")]
+            why = "has an incompatible version" if status.sync == INCOMPATIBLE else "has not synced"
+            return state, [Ignored(message, f"{sender} {why}")]
         if isinstance(message, Checkpoint):
             new = status._replace(
                 checkpoint_ts=message.checkpoint_ts, resolved_ts=message.resolved_ts, slowest=message.slowest

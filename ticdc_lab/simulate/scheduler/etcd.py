@@ -73,6 +73,8 @@ class EtcdState:
         What a user wants and no owner has carried out.
     executed_ts
         The last DDL that was executed.
+    status_rev
+        The highest owner-rev that has written the watermarks.
     """
 
     revision: int
@@ -86,6 +88,7 @@ class EtcdState:
     rival: tuple[Address, int] | None = None
     partitions: int | None = None
     executed_ts: int = 0
+    status_rev: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,10 @@ class Etcd:
             return self._put_tables(state, put)
         if isinstance(put, PutPartitions):
             return self._put_partitions(state, put)
+        if because := superseded(state, put):
+            return state, [Ignored(put, because)]
         new = (put.checkpoint_ts, put.resolved_ts)
+        state = replace(state, status_rev=put.owner_rev) if put.owner_rev > state.status_rev else state
         if new == (state.checkpoint_ts, state.resolved_ts):
             return state, []
         changes = []
@@ -278,6 +284,19 @@ class Etcd:
             )  # fmt: skip
             outputs.append(Send(capture, view))
         return outputs
+
+
+def superseded(state: EtcdState, put: PutStatus) -> str:
+    """Say why watermarks are not written, though their owner is one; empty where they are.
+
+    An owner writes them in a transaction that compares its own revision and the value that it has read. So they never
+    fall, though two captures be the owner at a time (MQ design: the global checkpoint must not go back).
+    """
+    if put.owner_rev < state.status_rev:
+        return f"owner-rev {state.status_rev} has written since"
+    if put.checkpoint_ts < state.checkpoint_ts or put.resolved_ts < state.resolved_ts:
+        return f"watermarks never fall; {state.checkpoint_ts} and {state.resolved_ts} are written"
+    return ""
 
 
 def owner_of(state: EtcdState) -> tuple[Address | None, int]:
