@@ -161,7 +161,8 @@ def _survey(loaded: Loaded) -> dict[str, Any]:
         loaded.cluster, loaded.regions, schedulers=loaded.schedulers, running=loaded.running, doubted=loaded.doubted
     )
     outcomes = [o._asdict() for o in found.outcomes]
-    how_long = forecast(loaded.cluster, loaded.regions, loaded.limits)
+    on_stores = {} if loaded.whole else {s.id: s.region_count for s in loaded.cluster.stores.values()}
+    how_long = forecast(loaded.cluster, loaded.regions, loaded.limits, groups=found.groups, expected=on_stores)
     return {
         "sentence": found.sentence, "regions": found.regions, "outcomes": outcomes,
         "forecast": [_finite(f._asdict()) | {"sentence": s} for f, s in zip(how_long, in_words(how_long), strict=True)],
@@ -171,7 +172,9 @@ def _survey(loaded: Loaded) -> dict[str, Any]:
 
 def _finite(told: dict[str, Any]) -> dict[str, Any]:
     """Give never as null, which JSON has a word for."""
-    return {k: None if v == math.inf else v for k, v in told.items()}
+    return {k: None if v == math.inf else v for k, v in told.items() if k != "never"} | {
+        "never": [{"why": why, "peers": n} for why, n in told["never"]]
+    }
 
 
 def _region(loaded: Loaded, region_id: int) -> dict[str, Any]:

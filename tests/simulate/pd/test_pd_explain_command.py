@@ -47,7 +47,8 @@ def test_a_cluster_is_told_by_what_happens_to_how_many_regions(printed: list[str
     }
     assert found["sentence"].startswith("replace-rule-offline-peer for about 2 regions")
     assert [a["asked"] for a in found["answers"]] == ["balance-leader", "balance-region"]
-    assert found["forecast"][0]["sentence"] == "store 4 leaves: 2 peers, 2 s at best (add-peer limits of 4 stores)"
+    assert found["forecast"][0]["sentence"] == "store 4 leaves: 2 peers, 3 s at best (add-peer limits of 3 stores)"
+    assert found["missing"].startswith("Missing: 3 given regions do not cover all keys")
 
 
 def test_one_region_is_told_with_every_candidate(printed: list[str]) -> None:
@@ -75,3 +76,20 @@ def test_what_cannot_be_read_or_is_not_there_ends_with_a_sentence(printed: list[
     (tmp_path / "stores.json").write_text("{}")
     done = CliRunner().invoke(main, printed)
     assert done.exit_code == 2 and "expected a list of objects" in done.output and "Traceback" not in done.output
+
+
+def test_stores_that_are_not_chosen_and_regions_that_stay_have_their_reasons(printed: list[str]) -> None:
+    """Grouped and counted, the most frequent first; not only with --region."""
+    found = told(printed)["not_chosen"]
+    offline = "removing: the store is being taken offline"
+    assert found[0] == {"who": "store 4", "as_what": "checker target", "times": 2, "why": offline, "example": 2}
+    assert "Not chosen, and why:" in CliRunner().invoke(main, printed).output
+
+
+def test_a_folder_is_enough(printed: list[str], tmp_path: Path) -> None:
+    """--from finds the files by what they contain; nothing at all says what to give."""
+    (tmp_path / "regions.json").rename(tmp_path / "whatever.txt")
+    found = told(["pd", "explain", "--from", str(tmp_path)])
+    assert found["regions"] == 3 and found["sentence"].startswith("replace-rule-offline-peer")
+    done = CliRunner().invoke(main, ["pd", "explain", "--stores", str(tmp_path / "stores.json")])
+    assert done.exit_code == 2 and "--regions is missing" in done.output

@@ -13,7 +13,7 @@ from test_pd_ctl import region, store
 from ticdc_lab.errors import SourceError
 from ticdc_lab.simulate.pd.cluster import Influence, rules_of
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.forecast import PerMinute
+from ticdc_lab.simulate.pd.limits import PerMinute
 from ticdc_lab.simulate.pd.merge_checker import table_of
 from ticdc_lab.simulate.pd.operators import AddLearner, Kind, RemovePeer
 from ticdc_lab.simulate.pd.pd_ctl_files import OTHER, PrintedFile, kind_of

@@ -132,16 +132,23 @@ def transfer(found: Field, source_index: int, region: Region, notes: Notes) -> t
 
     Equally low targets are equally likely: one operator each.
     """
-    cluster, source = found.scale.cluster, found.sources[source_index]
-    lower = found.sources[source_index + 1 :]
-    filters = [excluding(region.stores), excluding(found.closed, "it takes no peers now"),
-               _safeguard(cluster, region, source)]  # fmt: skip
-    targets = keep(lower, filters, notes)
+    source = found.sources[source_index]
+    targets = takers(found, source.id, region, notes, found.sources[source_index + 1 :])
     for tied in from_lowest(found.scale, targets):
         paying = [t for t in tied if compare(found.scale, source, t, notes).held]
         if paying:
             return _operators(found.scale, region, source, paying, notes)
     return ()
+
+
+def takers(
+    found: Field, source: int, region: Region, notes: Notes, among: Sequence[Store] | None = None
+) -> list[Store]:
+    """Give the stores, of all sources or some, that may take a region's peer off a store, whatever their scores."""
+    cluster = found.scale.cluster
+    filters = [excluding(region.stores), excluding(found.closed, "it takes no peers now"),
+               _safeguard(cluster, region, cluster.stores[source])]  # fmt: skip
+    return keep(found.sources if among is None else among, filters, notes)
 
 
 def _safeguard(cluster: Cluster, region: Region, source: Store) -> Filter:

@@ -1,40 +1,63 @@
-"""How long until done, at best: what store limits let through, and which of them holds the work back."""
+"""How long until done: what checkers and schedulers would do with each region, what store limits let through, and why
+some of it is never done.
+
+The repairs of a region are played out: the checkers are asked, what they answer is done to the region, and they are
+asked again until they find nothing; regions that nothing tells apart are played once. Peers that may go to several
+stores wait for the slowest group of stores that all of them need.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from ticdc_lab.simulate.pd.balance import REGIONS, scale
-from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.filters import REGION_TARGET, state_forbids
-from ticdc_lab.simulate.pd.limits import LARGE_COST, SMALL_COST, SMALL_MIB
-from ticdc_lab.simulate.pd.regions import EMPTY_MIB, RegionColumns
-from ticdc_lab.simulate.pd.stores import NEVER_S, PREPARING, SERVING, Store, is_disconnected
-
-
-class PerMinute(NamedTuple):
-    """A store's limits as ``pd-ctl store limit`` has them: peers a minute."""
-
-    add: float = 15.0
-    remove: float = 15.0
-
+from ticdc_lab.simulate.pd.balance_ahead import BalanceAhead, balance_ahead
+from ticdc_lab.simulate.pd.cluster import Cluster, fit_of, is_replicated
+from ticdc_lab.simulate.pd.explained import Explained
+from ticdc_lab.simulate.pd.limits import LARGE_COST, Limits, PerMinute, limits_nothing, step_costs
+from ticdc_lab.simulate.pd.operators import (
+    AddLearner,
+    DemoteVoter,
+    EnterJoint,
+    LeaveJoint,
+    Operator,
+    PromoteLearner,
+    RemovePeer,
+    TransferLeader,
+)
+from ticdc_lab.simulate.pd.regions import (
+    LEARNER,
+    VOTER,
+    Peer,
+    Region,
+    RegionColumns,
+    has_quorum,
+    region_at,
+)
+from ticdc_lab.simulate.pd.replica_checker import check_replicas
+from ticdc_lab.simulate.pd.rule_checker import check_rules
+from ticdc_lab.simulate.pd.rules import matches
+from ticdc_lab.simulate.pd.stores import NEVER_S, PREPARING, REMOVED, SERVING, Store, is_disconnected
+from ticdc_lab.simulate.pd.survey import FITS, SMALL, Group, classes, kinds, triage
 
 DEFAULT = PerMinute()
-Limits = Mapping[int, PerMinute]
 _DEFAULTS: Limits = MappingProxyType({})
 
 
 class Forecast(NamedTuple):
     """One piece of work: how many peers must be made, what PD waits for before it begins, and how long it takes.
 
-    ``at_best_s`` is what the store limits alone would take, infinite where no store may take the peers; snapshots,
-    schedule limits and PD's own pauses come on top. ``held_by`` is the limit that decides.
+    ``at_best_s`` is what the store limits alone would take for the peers that can be made, infinite where none can;
+    snapshots, schedule limits and PD's own pauses come on top. ``held_by`` is the limit that decides. ``never`` are
+    reasons why peers are not made, the most frequent first, each with their number.
     """
 
     what: str
@@ -42,10 +65,222 @@ class Forecast(NamedTuple):
     waits_s: float
     at_best_s: float
     held_by: str
+    never: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def stay(self) -> int:
+        """Peers that are never made."""
+        return sum(n for _, n in self.never)
 
 
-def forecast(cluster: Cluster, c: RegionColumns, limits: Limits = _DEFAULTS) -> tuple[Forecast, ...]:
-    """Say how long each repair and the balance of regions take at best.
+class Bundle(NamedTuple):
+    """Peers that may go to the same stores: their tokens, of :data:`~ticdc_lab.simulate.pd.limits.LARGE_COST` each."""
+
+    cost: float
+    targets: frozenset[int]
+
+
+_MOST_BUNDLES = 10
+
+
+def slowest(bundles: Iterable[Bundle], limits: Limits) -> tuple[float, str]:
+    """Give how long the stores need that may take peers, and which of them hold it back.
+
+    Some bundles together can only go to the stores that one of them may go to: the most loaded such group decides
+    (as in Hall's theorem). Of more than ten different groups only single ones and all together are looked at.
+    """
+    by_targets: dict[frozenset[int], float] = defaultdict(float)
+    for b in bundles:
+        by_targets[b.targets] += b.cost
+    groups = sorted(by_targets, key=sorted)
+    sizes = range(1, len(groups) + 1) if len(groups) <= _MOST_BUNDLES else (1, len(groups))
+    worst: tuple[float, frozenset[int]] = (0.0, frozenset().union(*groups))
+    for size in sizes:
+        for some in combinations(groups, size):
+            stores = frozenset().union(*some)
+            seconds = sum(by_targets[g] for g in some) / per_second(limits.get(i, DEFAULT).add for i in stores)
+            if seconds > worst[0]:
+                worst = seconds, stores
+    ids = sorted(worst[1])
+    one = f"add-peer limit of store {ids[0]}" if len(ids) == 1 else ""
+    return worst[0], one or f"add-peer limits of {len(ids)} stores"
+
+
+def per_second(per_minute: Iterable[float]) -> float:
+    """Give the tokens a second of some stores together; a limit of 0 is none."""
+    rates = list(per_minute)
+    return math.inf if any(limits_nothing(r) for r in rates) else sum(rates) * LARGE_COST / 60
+
+
+# What becomes of one region: asked, done, asked again.
+
+
+class Move(NamedTuple):
+    """A peer that PD would make: what for, the store it replaces (0 for none), and the stores it may go to."""
+
+    what: str
+    old: int
+    targets: frozenset[int]
+
+
+class Course(NamedTuple):
+    """What PD would make of a region, and why it stays unfit after that; "" where it does not."""
+
+    moves: tuple[Move, ...]
+    stuck: str
+
+
+_MOST_MOVES = 8
+
+
+def course_of(cluster: Cluster, region: Region) -> Course:
+    """Play the repairs of a region out."""
+    moves: list[Move] = []
+    if not region.leader:
+        return Course((), "the region has no leader")
+    while len(moves) < _MOST_MOVES:
+        config = cluster.config
+        told = check_rules(cluster, region) if config.placement_rules else check_replicas(cluster, region)
+        if told.operator is None:
+            break
+        if not config.replica_schedule_limit:
+            return Course(tuple(moves), "replica-schedule-limit is 0")
+        op = told.operator
+        added = [s.store for s in op.steps if isinstance(s, AddLearner)]
+        if added:
+            removed = [s.store for s in op.steps if isinstance(s, RemovePeer)] or [0]
+            what = _what_for(cluster, region, op, added[0])
+            moves.append(Move(what, removed[0], _able(told, region, added[0])))
+        region = _done(region, op)
+    return Course(tuple(moves), "" if _is_well(cluster, region) else _why_stuck(cluster, region, told))
+
+
+def _what_for(cluster: Cluster, region: Region, op: Operator, target: int) -> str:
+    """Name what a peer is made for: a lost one, a better place, or one that a rule lacks."""
+    if any(isinstance(s, RemovePeer) for s in op.steps):
+        return BETTER if op.desc == "move-to-better-location" else ""
+    if len(cluster.rules) < 2 or not cluster.config.placement_rules:
+        return MISSING
+    store = cluster.stores[target]
+    lacking = (f.rule for f in fit_of(cluster, region).rules if len(f.peers) < f.rule.replicas)
+    rule = next((r for r in lacking if matches(store, r.constraints)), None)
+    return f"{MISSING} of rule {rule.group}/{rule.id}" if rule is not None else MISSING
+
+
+MISSING, BETTER = "missing peers", "better places"
+
+
+def _able(told: Explained, region: Region, target: int) -> frozenset[int]:
+    """Give the stores among which the target was chosen by its score: the best isolated that may take the peer."""
+    best = {s.store for s in told.scored if s.what == "region score" and s.store not in region.stores}
+    return frozenset(best | {target})
+
+
+def _is_well(cluster: Cluster, region: Region) -> bool:
+    gone = (_why_it_leaves(cluster, p.store) for p in region.peers)
+    return is_replicated(cluster, region) and not any(gone)
+
+
+def _why_stuck(cluster: Cluster, region: Region, told: Explained) -> str:
+    """Say why nothing more is done: the reason, and what refused the stores."""
+    config = cluster.config
+    because = told.because
+    if not config.placement_rules:
+        leaving = any((s := cluster.stores.get(p.store)) and s.state not in (PREPARING, SERVING) for p in region.peers)
+        if leaving and not config.enable_replace_offline_replica:
+            return "enable-replace-offline-replica is false"
+        if region.down and not config.enable_remove_down_replica:
+            return "enable-remove-down-replica is false"
+        if len(region.peers) < config.max_replicas and not config.enable_make_up_replica:
+            return "enable-make-up-replica is false"
+    by_why: dict[str, list[int]] = defaultdict(list)
+    for r in told.rejected:
+        if r.role == "target" and r.filter != "excluded" and not any(r.store in ids for ids in by_why.values()):
+            by_why[r.why.split(": another")[0]].append(r.store)
+    refused = []
+    for why, ids in sorted(by_why.items(), key=lambda w: -len(w[1])):
+        named = ", ".join(map(str, sorted(ids)[:6])) + (" .." if len(ids) > 6 else "")
+        refused.append(f"store{'s' if len(ids) > 1 else ''} {named}: {why}")
+    return f"{because} ({'; '.join(refused)})" if refused else because
+
+
+def _done(region: Region, op: Operator) -> Region:
+    """Give a region after all steps of an operator."""
+    peers = {p.store: p for p in region.peers}
+    leader, fresh = region.leader, max((p.id for p in region.peers), default=0) + 1
+    for step in op.steps:
+        match step:
+            case AddLearner(store, witness):
+                peers[store] = Peer(fresh, store, LEARNER, witness)
+                fresh += 1
+            case PromoteLearner(store):
+                peers[store] = peers[store]._replace(role=VOTER)
+            case DemoteVoter(store):
+                peers[store] = peers[store]._replace(role=LEARNER)
+            case EnterJoint(up, down) | LeaveJoint(up, down):
+                peers |= {s: peers[s]._replace(role=VOTER) for s in up if s in peers}
+                peers |= {s: peers[s]._replace(role=LEARNER) for s in down if s in peers}
+            case RemovePeer(store):
+                peers.pop(store, None)
+            case TransferLeader(_, to):
+                leader = to
+            case _:
+                pass
+    kept = frozenset(peers)
+    return region._replace(
+        peers=tuple(peers.values()), leader=leader if leader in kept else min(kept, default=0),
+        down=region.down & kept, pending=region.pending & kept,
+    )  # fmt: skip
+
+
+# All repairs of a cluster.
+
+
+class Ahead(NamedTuple):
+    """A cluster as it will be when what passes has passed: silent stores are down, nothing is busy."""
+
+    cluster: Cluster
+    regions: RegionColumns
+    gone: tuple[int, ...]
+
+
+def ahead(cluster: Cluster, c: RegionColumns) -> Ahead:
+    """Give a cluster as it will be when its silent stores stay silent; their peers are reported as down."""
+    stores = {i: _later(s, cluster.config.max_store_down_time_s) for i, s in cluster.stores.items()}
+    later = cluster._replace(stores=stores, influence=MappingProxyType({}), fits={})
+    gone = tuple(i for i in stores if _why_it_leaves(cluster, i))
+    silent = [i for i in gone if is_disconnected(stores[i])]
+    marks = np.append(np.isin(c.stores, silent), False)[c.peers] & (c.peers >= 0)
+    if not marks.any():
+        return Ahead(later, c, gone)
+    down_s = np.where(marks.any(axis=1), np.maximum(c.down_s, NEVER_S), c.down_s)
+    return Ahead(later, c._replace(down=c.down | marks, down_s=down_s), gone)
+
+
+def _later(s: Store, max_down_s: float) -> Store:
+    age_s = max(s.heartbeat_age_s, max_down_s + 1) if is_disconnected(s) else s.heartbeat_age_s
+    return s._replace(
+        heartbeat_age_s=age_s, busy=False, sending_snapshots=0, receiving_snapshots=0, pending_peers=0,
+        add_open=True, remove_open=True,
+    )  # fmt: skip
+
+
+def _why_it_leaves(cluster: Cluster, store_id: int) -> str:
+    store = cluster.stores.get(store_id)
+    if store is None or store.state == REMOVED:
+        return f"store {store_id} is gone"
+    if store.state not in (PREPARING, SERVING):
+        return f"store {store.id} leaves"
+    if store.heartbeat_age_s >= min(cluster.config.max_store_down_time_s, NEVER_S):
+        return f"store {store.id} is down"
+    return f"store {store.id} is silent" if is_disconnected(store) else ""
+
+
+def forecast(
+    cluster: Cluster, c: RegionColumns, limits: Limits = _DEFAULTS, *, groups: Sequence[Group] = (),
+    expected: Mapping[int, int] = MappingProxyType({}),
+) -> tuple[Forecast, ...]:  # fmt: skip
+    """Say how long each repair and the balance of regions take at best, and what is never done.
 
     Parameters
     ----------
@@ -55,106 +290,191 @@ def forecast(cluster: Cluster, c: RegionColumns, limits: Limits = _DEFAULTS) -> 
         Its regions.
     limits
         Store limits, 15 peers a minute for each store that is not named.
+    groups
+        What :func:`~ticdc_lab.simulate.pd.survey.triage` found of these regions, where it was asked already.
+    expected
+        Peers on each store where ``c`` has only some of the regions: what is found of those is scaled.
 
     Returns
     -------
     tuple[Forecast, ...]
-        For every leaving, down or silent store with peers, for missing peers, and for the balance of sizes; only where
-        something is to be done. Source: `pd_notes.md` section 7.
+        For every leaving, down or silent store with peers, for the peers that each rule lacks, for better places, and
+        for the balance of sizes; only where something is to be done. Source: `pd_notes.md` section 7.
     """
-    found = [*_leaving(cluster, c, limits), *_missing(cluster, c, limits)]
-    balance = _balance(cluster, limits)
-    return (*found, *([balance] if balance is not None else []))
+    if cluster.config.halt_scheduling:
+        return ()
+    if cluster.config.store_limit_version == "v2":
+        limits = dict.fromkeys(cluster.stores, PerMinute(0.0, 0.0))
+    found = list(_repairs(cluster, c, limits, groups or triage(cluster, c), expected))
+    later = ahead(cluster, c).cluster._replace(influence=cluster.influence)
+    balance = balance_ahead(later, c)
+    return (*found, *([_balanced(balance, limits)] if balance is not None else []))
 
 
-def _leaving(cluster: Cluster, c: RegionColumns, limits: Limits) -> Iterator[Forecast]:
-    costs = step_costs(c.size)
-    for position, store_id in enumerate(c.stores):
-        store = cluster.stores.get(store_id)
-        what = "" if store is None else _why_it_leaves(store, cluster.config.max_store_down_time_s)
-        if store is None or not what:
-            continue
-        here = (c.peers == position).any(axis=1)
-        if here.any():
-            silent = what.endswith("is silent")
-            waits = max(0.0, cluster.config.max_store_down_time_s - store.heartbeat_age_s) if silent else 0.0
-            yield _made(cluster, limits, what, int(here.sum()), float(costs[here].sum()), waits, {store_id})
-
-
-def _why_it_leaves(store: Store, max_down_s: float) -> str:
-    if store.state not in (PREPARING, SERVING):
-        return f"store {store.id} leaves"
-    if store.heartbeat_age_s >= min(max_down_s, NEVER_S):
-        return f"store {store.id} is down"
-    return f"store {store.id} is silent" if is_disconnected(store) else ""
-
-
-def _missing(cluster: Cluster, c: RegionColumns, limits: Limits) -> Iterator[Forecast]:
-    config = cluster.config
-    wanted = sum(r.replicas for r in cluster.rules if not r.start_key and not r.end_key)
-    lacking = np.maximum(0, (wanted if config.placement_rules else config.max_replicas) - (c.peers >= 0).sum(axis=1))
-    if lacking.any():
-        cost = float((step_costs(c.size) * lacking).sum())
-        yield _made(cluster, limits, "missing peers", int(lacking.sum()), cost, 0.0, set())
-
-
-def _made(
-    cluster: Cluster, limits: Limits, what: str, peers: int, cost: float, waits_s: float, but: set[int]
-) -> Forecast:
-    """Give how long stores that may take peers need for so many tokens."""
-    able = [i for i in _able(cluster) if i not in but]
-    rate = sum(limits.get(i, DEFAULT).add for i in able) * LARGE_COST / 60
-    held_by = f"add-peer limits of {len(able)} stores" if able else "no store may take a peer"
-    return Forecast(what, peers, waits_s, cost / rate if rate else math.inf, held_by)
-
-
-def _able(cluster: Cluster) -> list[int]:
-    config = cluster.config
-    stores = cluster.stores.values()
-    return [s.id for s in stores if state_forbids(s, REGION_TARGET, config, temporary_too=False) is None]
-
-
-def _balance(cluster: Cluster, limits: Limits) -> Forecast | None:
-    """Give how long the MiB that stores have above their part take, by weight; half a tolerance is left alone."""
-    able = [cluster.stores[i] for i in _able(cluster)]
-    weights = sum(s.region_weight for s in able)
-    if not weights or not cluster.average_region_size:
-        return None
-    part = sum(s.region_size for s in able) / weights
-    left_alone = scale(cluster, REGIONS).tolerance
-    surplus = {s.id: s.region_size - part * s.region_weight for s in able}
-    moved = {i: mib for i, mib in surplus.items() if abs(mib) > left_alone}
-    peers = sum(mib for mib in moved.values() if mib > 0) / cluster.average_region_size
-    if peers < 1:
-        return None
-    times = [_time(i, mib / cluster.average_region_size, limits) for i, mib in sorted(moved.items())]
+def _balanced(found: BalanceAhead, limits: Limits) -> Forecast:
+    """Give how long a balance takes: until the store that has most to give or to take, at its limits, is done."""
+    name = "balance of regions"
+    if not found.out:
+        return Forecast(name, found.peers, 0.0, math.inf, "", found.stays)
+    times = [_time(s, n, limits, "remove", found.costs[s]) for s, n in sorted(found.out.items())]
+    cost = sum(found.costs[s] * n for s, n in found.out.items()) / sum(found.out.values())
+    times += [_time(s, n, limits, "add", cost) for s, n in sorted(found.into.items())]
     longest, held_by = max(times, key=lambda t: t[0])
-    return Forecast("balance of regions", round(peers), 0.0, longest, held_by)
+    return Forecast(name, found.peers, 0.0, longest, held_by)
 
 
-def _time(store: int, peers: float, limits: Limits) -> tuple[float, str]:
+_LEFT_ALONE = (FITS, SMALL)
+
+
+def _repairs(
+    cluster: Cluster, c: RegionColumns, limits: Limits, groups: Sequence[Group], expected: Mapping[int, int]
+) -> Iterator[Forecast]:
+    later, at = ahead(cluster, c), {s: i for i, s in enumerate(c.stores)}
+    lost = {s: (c.peers == at[s]).any(axis=1) for s in later.gone if s in at}
+    work = np.zeros(len(c.id), dtype=np.bool_)
+    for g in groups:
+        if g.name not in _LEFT_ALONE:
+            work[g.places] = True
+    for here in lost.values():
+        work |= here
+    unjudged = [g.places for g in groups if g.name in _UNJUDGED]
+    for places in unjudged:
+        work[places] = False
+    places = np.flatnonzero(work)
+    if not len(places) and not unjudged:
+        return
+    made: dict[str, list[Bundle]] = defaultdict(list)
+    peers: Counter[str] = Counter()
+    never: dict[str, Counter[str]] = defaultdict(Counter)
+    some = _rows(later.regions, places)
+    costs = step_costs(some.size)
+    for alike in _alike_regions(later.cluster, some, [here[places] for here in lost.values()]):
+        n, cost = int(alike.which.sum()), float(costs[alike.which].sum())
+        region = _with_leader(later.cluster, region_at(some, alike.example))
+        told = course_of(later.cluster, region)
+        for move in told.moves:
+            what = move.what or _why_it_leaves(cluster, move.old) or BETTER
+            peers[what] += n
+            targets = (alike.beside.get(t, frozenset({t})) for t in move.targets)
+            made[what].append(Bundle(cost, frozenset().union(*targets) - {move.old}))
+        if told.stuck:
+            replaced = {m.old for m in told.moves}
+            for s in (s for s in sorted(region.stores) if s in later.gone and s not in replaced):
+                what = _why_it_leaves(cluster, s)
+                peers[what] += n
+                never[what][told.stuck] += n
+            if not region.stores & set(later.gone):
+                peers[UNFIT] += n
+                never[UNFIT][told.stuck] += n
+    for name in (g for g in groups if g.name in _UNJUDGED):
+        for s, here in lost.items():
+            if n := int(here[name.places].sum()):
+                what = _why_it_leaves(cluster, s)
+                peers[what] += n
+                never[what][f"not judged: regions {name.name}"] += n
+    on = Counter({s: int(here.sum()) for s, here in lost.items()})
+    for what in sorted(peers, key=lambda w: (w.startswith((MISSING, BETTER, UNFIT)), w.startswith(BETTER), w)):
+        store = next((s for s in on if _why_it_leaves(cluster, s) == what), 0)
+        factor = max(1.0, expected.get(store, 0) / on[store]) if store and on[store] else 1.0
+        bundles = [b._replace(cost=b.cost * factor) for b in made[what]]
+        seconds, held_by = slowest(bundles, limits) if bundles else (math.inf, "")
+        age = cluster.stores[store].heartbeat_age_s if store in cluster.stores else 0.0
+        waits = cluster.config.max_store_down_time_s - age if what.endswith("is silent") else 0.0
+        reasons = tuple((why, round(n * factor)) for why, n in never[what].most_common())
+        yield Forecast(what, round(peers[what] * factor), max(0.0, waits), seconds, held_by, reasons)
+
+
+_MOST_SETS = 200
+
+
+class _Alike(NamedTuple):
+    """Regions that nothing tells apart: which, one of them, and the stores that can stand for each of its targets."""
+
+    which: NDArray[np.bool_]
+    example: int
+    beside: Mapping[int, frozenset[int]]
+
+
+def _alike_regions(cluster: Cluster, c: RegionColumns, lost: Sequence[NDArray[np.bool_]]) -> Iterator[_Alike]:
+    """Divide regions by what the checkers can tell apart, by the lost stores that they have peers on, and by where.
+
+    Of more than 200 different sets of stores those are put together that can stand for each other: then all stores
+    like a target may take the peer, also those where some of the regions have one already.
+    """
+    if not len(c.id):
+        return
+    of = kinds(cluster, c).of
+    for here in lost:
+        _, of = np.unique(of * 2 + here, return_inverse=True)
+    _, sets = np.unique(np.sort(c.peers, axis=1), axis=0, return_inverse=True)
+    beside: dict[int, frozenset[int]] = {}
+    if int(sets.max()) < _MOST_SETS:
+        _, of = np.unique(of * _MOST_SETS + sets.reshape(-1), return_inverse=True)
+    else:
+        ids = sorted(cluster.stores)
+        numbers = classes(cluster, [cluster.stores[i] for i in ids])
+        beside = {i: frozenset(x for x, k in zip(ids, numbers, strict=True) if k == n)
+                  for i, n in zip(ids, numbers, strict=True)}  # fmt: skip
+    for example in np.unique(of, return_index=True)[1].tolist():
+        yield _Alike(of == of[example], example, beside)
+
+
+UNFIT = "regions that do not fit their rules"
+_UNJUDGED = ("whose placement rules were not given", "with an operator that runs")
+
+
+def _rows(c: RegionColumns, places: NDArray[np.int64]) -> RegionColumns:
+    """Give some of the regions."""
+    at = pa.array(places)
+    return c._replace(
+        id=c.id[places], leader=c.leader[places], peers=c.peers[places], peer_id=c.peer_id[places], role=c.role[places],
+        witness=c.witness[places], down=c.down[places], pending=c.pending[places], down_s=c.down_s[places],
+        size=c.size[places], keys=c.keys[places], start_key=c.start_key.take(at), end_key=c.end_key.take(at),
+        read=None, write=None,
+    )  # fmt: skip
+
+
+def _with_leader(cluster: Cluster, region: Region) -> Region:
+    """Let a region whose leader is on a lost store elect another, where its voters can."""
+    if not region.leader or region.leader not in region.down:
+        return region
+    able = [p.store for p in region.peers if p.store not in region.down and p.store in cluster.stores]
+    if not has_quorum(region, able):
+        return region._replace(leader=0)
+    voters = [p.store for p in region.peers if p.store in able and p.role == VOTER]
+    return region._replace(leader=(voters or [0])[0])
+
+
+def _time(store: int, peers: float, limits: Limits, verb: str, cost: float) -> tuple[float, str]:
     limit = limits.get(store, DEFAULT)
-    verb, rate = ("remove", limit.remove) if peers > 0 else ("add", limit.add)
-    return abs(peers) / rate * 60 if rate else 0.0, f"{verb}-peer limit {rate:g} of store {store}"
-
-
-def step_costs(size: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Give the tokens that adding a peer of each region takes."""
-    return np.where(size <= EMPTY_MIB, 0.0, np.where(size <= SMALL_MIB, SMALL_COST, LARGE_COST))
+    rate = limit.add if verb == "add" else limit.remove
+    seconds = 0.0 if limits_nothing(rate) else peers * cost / rate * 60
+    return seconds, f"{verb}-peer limit {rate:g} of store {store}"
 
 
 def in_words(forecasts: Sequence[Forecast]) -> list[str]:
     """Give forecasts as sentences."""
-    return [
-        f"{f.what}: {f.peers:,} peers, "
-        + (f"begins in {_duration(f.waits_s)}, " if f.waits_s else "")
-        + (f"{_duration(f.at_best_s)} at best" if math.isfinite(f.at_best_s) else "never")
-        + f" ({f.held_by})"
-        for f in forecasts
-    ]
+    return [_sentence(f) for f in forecasts]
 
 
-def _duration(seconds: float) -> str:
+def _sentence(f: Forecast) -> str:
+    goes, begins = f.peers - f.stay, f"begins in {duration(f.waits_s)}, " if f.waits_s else ""
+    of = f" of {f.peers:,}" if goes > 0 else ""
+    unit = "region" if f.what == UNFIT else "peer"
+    never = "; ".join(f"{why} ({n:,}{of} {unit}{'s' if n != 1 or of else ''})" for why, n in f.never)
+    if goes <= 0 or math.isinf(f.at_best_s):
+        return f"{f.what}: never: {never or f.held_by or 'no store may take a peer'}"
+    if not f.never:
+        peers = f"{f.peers:,} peer{'s' if f.peers != 1 else ''}"
+        return f"{f.what}: {peers}, {begins}{duration(f.at_best_s)} at best ({f.held_by})"
+    rest = f"the other {goes:,} {begins}in {duration(f.at_best_s)} at best ({f.held_by})"
+    return f"{f.what}: never all: {never}; {rest}"
+
+
+def duration(seconds: float) -> str:
+    """Give a duration as people say it."""
+    if math.isinf(seconds):
+        return "never"
     if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+        return f"{seconds:,.0f} s"
+    return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

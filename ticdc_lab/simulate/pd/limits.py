@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd.operators import Priority
 from ticdc_lab.simulate.pd.regions import EMPTY_MIB
@@ -24,6 +28,27 @@ def step_cost(size: float) -> int:
     if size <= EMPTY_MIB:
         return 0
     return SMALL_COST if size <= SMALL_MIB else LARGE_COST
+
+
+def step_costs(size: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Give the tokens that adding a peer of each region takes."""
+    return np.where(size <= EMPTY_MIB, 0.0, np.where(size <= SMALL_MIB, SMALL_COST, LARGE_COST))
+
+
+class PerMinute(NamedTuple):
+    """A store's limits as ``pd-ctl store limit`` has them: peers a minute."""
+
+    add: float = 15.0
+    remove: float = 15.0
+
+
+Limits = Mapping[int, PerMinute]
+"""By store."""
+
+
+def limits_nothing(per_minute: float) -> bool:
+    """Whether a store limit is none: 0, or more than any store reaches."""
+    return per_minute <= 0 or per_minute / _RATE_PER_MINUTE * LARGE_COST >= UNLIMITED_PER_S
 
 
 class Bucket(NamedTuple):
@@ -51,7 +76,7 @@ def bucket_per_minute(rate: float, at_s: float = 0.0) -> Bucket:
 
 def is_unlimited(b: Bucket) -> bool:
     """Rate 0, or one that no store reaches."""
-    return b.rate_per_s <= 0 or b.rate_per_s * LARGE_COST >= UNLIMITED_PER_S
+    return limits_nothing(b.rate_per_s * _RATE_PER_MINUTE)
 
 
 def tokens_at(b: Bucket, at_s: float) -> float:

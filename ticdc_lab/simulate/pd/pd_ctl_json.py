@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
-from ticdc_lab.simulate.pd.forecast import Limits
+from ticdc_lab.simulate.pd.limits import Limits
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.pd_ctl_files import (
     COMMANDS,
@@ -539,7 +539,9 @@ def _missing_rules(cluster: Cluster, c: RegionColumns, files: PrintedFiles, plac
     learners = int(((c.role == ROLES.index(LEARNER)) & (c.peers >= 0) & ~c.pending).any(axis=1).sum())
     if not special and not learners:
         return []
-    why = [f"stores {', '.join(str(s.id) for s in special[:5])} have an engine label"] if special else []
+    named = ", ".join(str(s.id) for s in special[:5]) + (" .." if len(special) > 5 else "")
+    have = f"stores {named} have" if len(special) > 1 else f"store {named} has"
+    why = [f"{have} an engine label"] if special else []
     why += [f"{learners:,} regions have learners"] if learners else []
     assumed = "regions with peers there or learners are not judged, the others by max-replicas"
     return [Missing(f"placement rules, although {' and '.join(why)}: add --rules", COMMANDS[RULES], assumed)]

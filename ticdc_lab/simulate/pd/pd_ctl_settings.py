@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ticdc_lab.simulate.pd.config import Config, field_of
-from ticdc_lab.simulate.pd.forecast import PerMinute
+from ticdc_lab.simulate.pd.limits import PerMinute
 from ticdc_lab.simulate.pd.pd_ctl_files import PrintedFile, document, documents, listed, wrong
 from ticdc_lab.simulate.pd.rules import Constraint, Rule, in_order
 

@@ -64,10 +64,10 @@ def kinds(cluster: Cluster, c: RegionColumns) -> Kinds:
     Regions between the same borders of rules are of one kind where their peers, in the order of their ids, have the
     same roles and troubles and are on stores that differ in nothing but how full they are.
     """
-    classes = np.append(_classes(cluster, [cluster.stores.get(i) for i in c.stores]), -1)
+    numbers = np.append(classes(cluster, [cluster.stores.get(i) for i in c.stores]), -1)
     order = np.argsort(np.where(c.peers >= 0, c.peer_id, np.iinfo(np.int64).max), axis=1, kind="stable")
     leads = (c.peers == c.leader[:, None]) & (c.peers >= 0)
-    facts = [classes[c.peers], c.role, leads, c.witness, c.down, c.pending]
+    facts = [numbers[c.peers], c.role, leads, c.witness, c.down, c.pending]
     sorted_facts = [np.take_along_axis(f, order, axis=1).T for f in facts]
     like = np.stack([np.asarray(f, dtype=np.int64) for f in (*_between(cluster, c), *np.vstack(sorted_facts))], axis=1)
     _, example, of = np.unique(_packed(like), return_index=True, return_inverse=True)
@@ -91,7 +91,7 @@ def _between(cluster: Cluster, c: RegionColumns) -> list[NDArray[np.bool_]]:
     return [*begins, *ends]
 
 
-def _classes(cluster: Cluster, stores: Sequence[Store | None]) -> NDArray[np.int64]:
+def classes(cluster: Cluster, stores: Sequence[Store | None]) -> NDArray[np.int64]:
     """Number stores so that those with one number can stand for each other."""
     known = [s for _, s in sorted(cluster.stores.items())]
     places = [_places(known, r.location_labels) for r in cluster.rules]

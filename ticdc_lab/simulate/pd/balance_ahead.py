@@ -1,0 +1,179 @@
+"""What balance of sizes has ahead: moves until none pays, by what regions drawn from each store may do."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from ticdc_lab.simulate.pd import balance_region
+from ticdc_lab.simulate.pd.balance import REGIONS, Scale, influence, scale, score
+from ticdc_lab.simulate.pd.cluster import Cluster
+from ticdc_lab.simulate.pd.explained import Notes
+from ticdc_lab.simulate.pd.limits import LARGE_COST, step_costs
+from ticdc_lab.simulate.pd.regions import Region, RegionColumns, region_at
+from ticdc_lab.simulate.pd.stores import MIB, PREPARING, SERVING, Store, label
+
+_DRAWN_REGIONS = 2000
+_MOST_STEPS = 600
+
+
+class _Drawn(NamedTuple):
+    """Regions of a store that were looked at: where those that may move can go, and why others stay."""
+
+    targets: frozenset[int]
+    movable: float
+    cost: float
+    stays: Counter[str]
+
+
+class BalanceAhead(NamedTuple):
+    """What balance of sizes has ahead: regions that leave and reach each store, and why others stay.
+
+    ``costs`` is the part of a large region's tokens that one of a store takes. Where nothing moves although sizes
+    differ, ``stays`` has the reasons, and how many peers of ``peers`` each keeps.
+    """
+
+    out: Mapping[int, float]
+    into: Mapping[int, float]
+    costs: Mapping[int, float]
+    peers: int
+    stays: tuple[tuple[str, int], ...] = ()
+
+
+def balance_ahead(cluster: Cluster, c: RegionColumns) -> BalanceAhead | None:
+    """Let the fullest store give a region to the emptiest that may take it, until no move pays.
+
+    As balance-region would, with what regions drawn from each store may do; stores become fuller and emptier in steps.
+
+    Parameters
+    ----------
+    cluster
+        The cluster as it is once what passes has passed, with the influence of running operators.
+    c
+        Its regions.
+
+    Returns
+    -------
+    BalanceAhead | None
+        None where nothing is to be balanced.
+    """
+    if not cluster.config.region_schedule_limit or not cluster.average_region_size:
+        return None
+    by = scale(cluster, REGIONS)
+    field = balance_region.field(cluster._replace(influence={}), Notes())
+    sources = {s.id: _with_running(by, s) for s in field.sources if s.state in (PREPARING, SERVING)}
+    drawn = _drawn(cluster, c, sources, field.closed)
+    costs = {s: d.cost for s, d in drawn.items()}
+    out, into = _moved(by, sources, {s: d.targets for s, d in drawn.items() if d.movable})
+    if out:
+        return BalanceAhead(out, into, costs, max(1, round(sum(out.values()))))
+    wanted, _ = _moved(by, sources, {s: _alike(sources, s) for s in sources})
+    stays = sum((drawn[s].stays for s in wanted if s in drawn), Counter[str]())
+    if not wanted or not stays:
+        return None
+    total, n = round(sum(wanted.values())), sum(stays.values())
+    reasons = tuple((why, max(1, round(total * k / n))) for why, k in stays.most_common(3))
+    return BalanceAhead({}, {}, costs, total, reasons)
+
+
+def _with_running(by: Scale, s: Store) -> Store:
+    return _grown(s, influence(by, s.id))
+
+
+_MOST_AMPLIFIED = 2.0
+"""Disk that a MiB of regions takes at most; what a store uses beyond that are other files."""
+
+
+def _grown(s: Store, mib: float) -> Store:
+    """Give a store with so many MiB of regions more, its disk as much fuller as its regions take space."""
+    amplified = min(_MOST_AMPLIFIED, s.used / (s.region_size * MIB)) if s.region_size else 1.0
+    room = mib * amplified * MIB if s.available < s.capacity else 0.0
+    return s._replace(
+        region_size=max(0.0, s.region_size + mib), used=max(0.0, s.used + room),
+        available=min(max(0.0, s.available - room), s.capacity),
+        averaged=None if s.averaged is None else min(max(0.0, s.averaged - room), s.capacity),
+    )  # fmt: skip
+
+
+def _alike(sources: Mapping[int, Store], store: int) -> frozenset[int]:
+    """Give the stores of the same engine: others never take its regions."""
+    engine = label(sources[store], "engine")
+    return frozenset(i for i, s in sources.items() if i != store and label(s, "engine") == engine)
+
+
+def _drawn(
+    cluster: Cluster, c: RegionColumns, sources: Mapping[int, Store], closed: Collection[int]
+) -> dict[int, _Drawn]:
+    at = {s: i for i, s in enumerate(c.stores)}
+    field = balance_region.Field(scale(cluster, REGIONS), tuple(sources.values()), frozenset(closed))
+    each = max(8, min(64, _DRAWN_REGIONS // max(1, len(sources))))
+    found = {}
+    for source in sources:
+        here = np.flatnonzero((c.peers == at.get(source, -2)).any(axis=1))
+        some = here[np.linspace(0, len(here) - 1, min(each, len(here))).astype(np.int64)] if len(here) else here
+        targets: set[int] = set()
+        stays: Counter[str] = Counter()
+        movable = 0
+        for place in some.tolist():
+            region = region_at(c, place)
+            why = _why_it_stays(cluster, region, source, c.busy)
+            takers = () if why else balance_region.takers(field, source, region, Notes())
+            if not takers:
+                stays[why or "no other store may take it by its rules or places"] += 1
+                continue
+            targets |= {t.id for t in takers}
+            movable += 1
+        cost = float(step_costs(c.size[some]).mean()) / LARGE_COST if len(some) else 1.0
+        found[source] = _Drawn(frozenset(targets), movable / max(1, len(some)), cost, stays)
+    return found
+
+
+def _why_it_stays(cluster: Cluster, region: Region, source: int, busy: Collection[int]) -> str:
+    if not region.leader:
+        return "the region has no leader"
+    if region.hot:
+        return "the region is hot"
+    if region.id in busy:
+        return "an operator runs for it"
+    return balance_region.may_move(cluster, region, source, "")
+
+
+def _moved(
+    by: Scale, sources: Mapping[int, Store], targets: Mapping[int, Collection[int]]
+) -> tuple[dict[int, float], dict[int, float]]:
+    """Move regions while a move pays; give how many leave and reach each store."""
+    stores = dict(sources)
+    size = float(max(1, by.cluster.average_region_size))
+    total = sum(s.region_size for s in stores.values()) / size
+    step = max(1.0, total / _MOST_STEPS)
+    give = {i: score(by, s, -by.tolerance) for i, s in stores.items()}
+    take = {i: score(by, s, by.tolerance) for i, s in stores.items()}
+    out: dict[int, float] = defaultdict(float)
+    into: dict[int, float] = defaultdict(float)
+    for _ in range(2 * _MOST_STEPS):
+        pairs = (
+            (source, min(some, key=lambda t: take[t]))
+            for source in sorted(give, key=lambda s: -give[s])
+            if (some := [t for t in targets.get(source, ()) if t in take])
+        )
+        found = next(((a, b) for a, b in pairs if give[a] > take[b] and stores[a].region_size >= size), None)
+        if found is None:
+            if step <= 1.0:
+                break
+            step = max(1.0, step / 4)
+            continue
+        a, b = found
+        n = step
+        while n > 1.0 and not score(by, _grown(stores[a], -size * (n - 1)), -by.tolerance) > score(
+            by, _grown(stores[b], size * (n - 1)), by.tolerance
+        ):
+            n = max(1.0, n / 2)
+        for store, mib, count in ((a, -size * n, out), (b, size * n, into)):
+            stores[store] = _grown(stores[store], mib)
+            give[store], take[store] = (score(by, stores[store], sign * by.tolerance) for sign in (-1, 1))
+            count[store] += n
+    net = {i: into.get(i, 0.0) - out.get(i, 0.0) for i in stores}
+    return {i: -n for i, n in net.items() if n < -0.5}, {i: n for i, n in net.items() if n > 0.5}
