@@ -36,6 +36,7 @@ from ticdc_lab.answers.summary import (
     of_transactions,
     small,
 )
+from ticdc_lab.answers.what_if import rules_of
 from ticdc_lab.audit import MAX_PER_GUARANTEE, places_of
 from ticdc_lab.codecs.values import binary_text
 from ticdc_lab.consumer.log import excerpt
@@ -286,7 +287,8 @@ class Log:
         if not self.has_commit_ts:
             return answers.not_measured(self.limits)
         recorded, limits = self.recorded_partitions()
-        return answers.what_if(self.measured, partitions=partitions or recorded, limits=limits)
+        rules = self._once("rules", self._rules)
+        return answers.what_if(self.measured, partitions=partitions or recorded, rules=rules, limits=limits)
 
     def dispatch(
         self, out: str | None = None, *, strategy: str | None = None, partitions: int | None = None,
@@ -740,8 +742,12 @@ class Log:
         """The measures of every dispatcher."""
         self.change_log.require_commit_ts("what another dispatcher would do")
         at = sorted({*CONFLICT_AT, self.recorded_partitions()[0]})
+        own: dict[str, list[list[str]]] = {}
+        for table, rule in rules_of(self._once("rules", self._rules)).items():
+            if rule.startswith("columns:"):
+                own[table] = [rule.partition(":")[2].split(",")]
         return self._once(
-            "measured", lambda: WhatIf.from_events(self.change_log.events, self._catalog(), conflict_at=at)
+            "measured", lambda: WhatIf.from_events(self.change_log.events, self._catalog(), columns=own, conflict_at=at)
         )
 
     @property

@@ -19,6 +19,7 @@ from conftest import golden, json_lines
 from pyspark.sql import SparkSession
 
 import ticdc_lab
+from ticdc_lab import answers
 from ticdc_lab.answers import Answer, summary
 from ticdc_lab.answers.answer import SHOWN
 from ticdc_lab.answers.audit import OF_DDL, not_checked
@@ -517,3 +518,18 @@ def test_figures_are_drawn_once() -> None:
     assert answer.figure is answer.figures["one"]
     with pytest.raises(ContractError, match="nothing to draw"):
         _ = Answer("x", "What?", "Nothing.").figure
+
+
+def test_the_log_as_recorded_stands_above_what_a_changefeed_can_say_and_models_below(log: Log) -> None:
+    """What is broken as recorded is what the audit finds; the title ranks no model; an absent row is said."""
+    answer = log.what_if()
+    order = list(dict.fromkeys(answer.frame["strategy"]))
+    assert order[0] == "as recorded" and order[-2:] == ["tidb-rowid", "conflict"] and "columns:name" in order
+    mine = answer.frame[(answer.frame["strategy"] == "as recorded") & (answer.frame["guarantee"] == "row_order")]
+    assert int(mine["violations"].iloc[0]) == len(log.audit().frame)
+    names = [*answer.figures["guarantees"].layout.yaxis.ticktext]
+    assert names[0] == "as recorded" and names[-1] == "conflict<br><i>model</i>" and "conflict" not in answer.finding
+    assert "conflict: not measured with 7 partitions." in log.what_if(partitions=7).limits
+    other = log.rules().frame.assign(rule="columns:nothing")
+    limits = answers.what_if(log.measured, partitions=4, rules=other).limits
+    assert any(limit.startswith("No row stands for the log as it was recorded: ") for limit in limits)

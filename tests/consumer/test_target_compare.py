@@ -83,7 +83,8 @@ def test_what_is_no_target_is_refused(tmp_path: Path) -> None:
     here = target(tmp_path / "a.db")
     (tmp_path / "text.db").write_text("no database at all " * 100)
     for other, words in (
-        (f"duckdb:///{tmp_path}/none.db", "does not exist"), (f"duckdb:///{tmp_path}/text.db", "expected a DuckDB database"),
+        (f"duckdb:///{tmp_path}/none.db", "does not exist"),
+        (f"duckdb:///{tmp_path}/text.db", "expected a DuckDB database"),
         ("mysql://me:secret@host:1", "holds a password"),
         ("postgres://me:secret@host", "no target that can be"), (f"delta:{tmp_path}", "Spark"),
     ):  # fmt: skip

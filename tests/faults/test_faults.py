@@ -97,7 +97,7 @@ PICTURES = {
 
 
 def test_the_picture_of_a_finding_is_of_its_own_kind(found_in) -> None:
-    """Of every guarantee that planted faults break: the partition of the finding is there, and no other kind's words."""
+    """Of every guarantee that planted faults break: the finding's partition is there, and no other kind's words."""
     _, (_, *found) = found_in(SMALL, tuple(KINDS), range(3))
     drawn: dict[str, int] = {}
     for f in (f for rows in found for f in rows if f.severity != "info"):

@@ -19,7 +19,33 @@ PARTITIONS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
 _QUESTION = "What would another dispatcher do?"
 
 
-def what_if(measured: WhatIf, *, partitions: int, limits: Sequence[str] = ()) -> Answer:
+RECORDED = "as recorded"
+"""The rules of the log itself among the dispatchers."""
+
+
+def rules_of(found: pd.DataFrame) -> dict[str, str]:
+    """Table to the rule that explains its rows best (:func:`ticdc_lab.dispatch.infer_rules`), of one topic."""
+    told = found.drop_duplicates(["schema_name", "table_name"]) if len(found) else found
+    return {f"{r['schema_name']}.{r['table_name']}": r["rule"] for r in told.to_dict("records") if r["rule"]}
+
+
+def _recorded(measured: WhatIf, found: pd.DataFrame | None) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """The row of the rules as recorded, and what must be said of it; no row where a table's rule was not measured."""
+    if found is None or found.empty:
+        return {}, []
+    of = rules_of(found)
+    lacking = [t for t in measured.tables if of.get(t) not in measured.candidates_of(t)]
+    if lacking:
+        return {}, [f"No row stands for the log as it was recorded: no measured rule is that of {_some_of(lacking)}."]
+    partly = found[found["n_explained"] < found["n_rows"]]
+    names = [f"{r['schema_name']}.{r['table_name']}" for r in partly.to_dict("records")]
+    said = [f"As recorded: of {_some_of(names)} the rule explains some rows only."] if names else []
+    return {RECORDED: {t: of[t] for t in measured.tables}}, said
+
+
+def what_if(
+    measured: WhatIf, *, partitions: int, rules: pd.DataFrame | None = None, limits: Sequence[str] = ()
+) -> Answer:
     """Compare all dispatchers on a log at a number of partitions; no engine runs.
 
     Parameters
@@ -28,6 +54,8 @@ def what_if(measured: WhatIf, *, partitions: int, limits: Sequence[str] = ()) ->
         :meth:`ticdc_lab.dispatch.whatif.WhatIf.from_events`.
     partitions
         At which the answer is; the sliders have :data:`PARTITIONS` as well.
+    rules
+        By which rule each table was dispatched, as far as its rows tell; the row on top.
     limits
         What is known besides of what cannot be told.
     """
@@ -39,11 +67,16 @@ def what_if(measured: WhatIf, *, partitions: int, limits: Sequence[str] = ()) ->
         said += [f"{name} cannot place {n:,} rows, and its figures leave them out: {why}"] if n else []
     for name, tables in measured.together.items():
         said += [f"{name[1:-1]} are counted together, without their own unique indexes: {_some_of(tables)}"]
-    kept = guarantee_frame(measured, partitions=partitions)
+    if absent := sorted({*measured.candidates} - {*measured.candidates_at(partitions)}):
+        said.append(f"{', '.join(absent)}: not measured with {count(partitions, 'partition')}.")
+    recorded, about = _recorded(measured, rules)
+    said += about
+    kept = guarantee_frame(measured, partitions=partitions, more=recorded)
     matrix = figures.guarantee_matrix(kept, partitions=partitions)
     frames = {"guarantees": kept, "rows": placement(measured, partitions=partitions), "skew": skew_frame(measured)}
     return Answer(
-        "what-if", _QUESTION, f"{matrix.finding}.", frames, said, draw=lambda: _drawn(measured, partitions, frames)
+        "what-if", _QUESTION, f"{matrix.finding}.", frames, said,
+        draw=lambda: _drawn(measured, partitions, frames, recorded),
     )  # fmt: skip
 
 
@@ -68,10 +101,13 @@ def not_measured(limits: Sequence[str]) -> Answer:
     )
 
 
-def _drawn(measured: WhatIf, partitions: int, frames: Mapping[str, pd.DataFrame]) -> Mapping[str, Figure]:
+def _drawn(
+    measured: WhatIf, partitions: int, frames: Mapping[str, pd.DataFrame], recorded: Mapping[str, dict[str, str]]
+) -> Mapping[str, Figure]:
     """The pictures, with a slider over numbers of partitions where they have one."""
     counts = sorted({*PARTITIONS, partitions})
-    matrices = {str(n): figures.guarantee_matrix(guarantee_frame(measured, partitions=n), partitions=n) for n in counts}
+    each = {n: guarantee_frame(measured, partitions=n, more=recorded) for n in counts}
+    matrices = {str(n): figures.guarantee_matrix(frame, partitions=n) for n, frame in each.items()}
     rows = {str(n): figures.partition_rows(placement(measured, partitions=n)) for n in counts}
     over = {
         s: _over_time(measured, s, [n for n in counts if s in measured.candidates_at(n)]) for s in measured.candidates

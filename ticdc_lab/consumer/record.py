@@ -33,8 +33,8 @@ DELIVERIES = StructType(
         described(
             "outcome",
             _STR,
-            "applied; dropped (thrown away when read, as late); discarded (thrown away at an Admin event, as it is above "
-            "the watermark and comes again); filtered (thrown away when released, as a duplicate); "
+            "applied; dropped (thrown away when read, as late); discarded (thrown away at an Admin event, as it is "
+            "above the watermark and comes again); filtered (thrown away when released, as a duplicate); "
             "pending (still buffered at the end); forgotten (buffered when its listener died or moved); "
             "unread (a run's `unread` alone: its listener stands at a DDL or Admin event for good)",
         ),
@@ -55,8 +55,8 @@ STEPS = StructType(
             "action",
             _STR,
             "resolved (a watermark was read), ddl seen, write (a downstream transaction), ddl (executed), ddl skipped, "
-            "admin seen, partitions (another number of them counts), wait (a listener stops at a DDL or Admin event), go on, "
-            " crash, move, begin (again), end (nothing left)",
+            "admin seen, partitions (another number of them counts), wait (a listener stops at a DDL or Admin event), "
+            "go on, crash, move, begin (again), end (nothing left)",
         ),
         described("commit_ts", _LONG, "TSO that it is about: of the watermark, the DDL, the greatest row written"),
         described("rows", _LONG, "row changes written, discarded or forgotten"),
