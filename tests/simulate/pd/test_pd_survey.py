@@ -209,3 +209,20 @@ def test_a_merge_waits_for_its_neighbours() -> None:
         ("merge-region", "", 2), ("", "previous region: there is none", 1),
     ]  # fmt: skip
     assert isinstance(told.rounds[0], Opinion) and "merge-region for about 2 regions" in told.sentence
+
+
+def test_stores_that_no_checker_chose_are_counted_by_their_reason() -> None:
+    """Two regions lack a peer: both free stores are refused, for one reason each; empty regions stay for theirs."""
+    stores = [
+        Store(1),
+        Store(2),
+        Store(3, state="removing"),
+        Store(4, capacity=1000.0, available=1.0, region_count=100),
+    ]
+    regions = of_regions([Region(n, (Peer(10 * n, 1), Peer(10 * n + 1, 2)), 1, 1) for n in (1, 2)])
+    told = survey(cluster_of(Config(), stores)._replace(region_count=200), regions)
+    refused = {(n.who, n.why): n.times for n in told.not_chosen if n.as_what == "checker target"}
+    assert refused == {("store 3", "removing: the store is being taken offline"): 2, ("store 4", "low on space"): 2}
+    assert [(n.why, n.times) for n in told.not_chosen if n.who == "regions"] == [
+        ("it is empty", 2), ("regions with peers that do not fit the rules", 2),
+    ]  # fmt: skip
