@@ -118,7 +118,7 @@ _DO = {
 
 def checks(s: Summary) -> dict[str, str]:
     """Guarantees, each with why it cannot be checked on this log; empty where it is."""
-    possible = checks_possible(s.protocol, has_commit_ts=s.has_commit_ts, sample=s.sample)
+    possible = checks_possible(s.protocol, has_commit_ts=s.has_commit_ts, sample=s.sample, lost=s.lost)
     if s.ddl.empty:
         possible = {name: why or ("no DDL of it is known" if name in OF_DDL else "") for name, why in possible.items()}
     return possible | ({CHECKSUMS_MATCH: ""} if s.protocol in CHECKSUMMED else {})

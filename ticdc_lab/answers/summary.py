@@ -7,7 +7,7 @@ frames whose bigints stay exact (``Int64``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,7 +79,7 @@ class Summary:
 
     Attributes
     ----------
-    source, protocol, has_commit_ts, limits, counts, sample
+    source, protocol, has_commit_ts, limits, counts, sample, lost
         As of :class:`ticdc_lab.sources.change_log.ChangeLog`.
     contents, ddl, quarantine, partitions, tables, steps, incidents, transaction_totals, transactions, load,
     load_by_table, findings, messages
@@ -115,6 +115,7 @@ class Summary:
     made_from: Mapping[str, Any] | None = None
     sample: Sample | None = None
     early_ends: tuple[str, ...] = ()
+    lost: Collection[str] = ()
 
 
 def small(df: DataFrame) -> pd.DataFrame:
@@ -161,6 +162,7 @@ def of_facts(log: ChangeLog) -> dict[str, Any]:
         "limits": log.limits,
         "counts": log.counts,
         "sample": log.sample,
+        "lost": log.lost,
         "made_from": log.made_from,
         "contents": exact(contents_of(facts)),
         "ddl": exact(ddl_of(facts)),
@@ -262,7 +264,7 @@ def findings_of(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
             if causes is None
             else causes,
             protocol=log.protocol, has_commit_ts=log.has_commit_ts, max_per_guarantee=most, sample=log.sample,
-            stored=log.stored, quarantine=log.unread, moves=bool(moved),
+            stored=log.stored, quarantine=log.unread, moves=bool(moved), lost=log.lost,
         )  # fmt: skip
     found = exact(told)
     if log.protocol not in CHECKSUMMED:

@@ -8,7 +8,7 @@ A guarantee is one function, under the sentence of the source that it checks. Th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal
@@ -27,8 +27,11 @@ _SHOWN = ("partition", "offset", "commit_ts")
 
 RowCheck = Callable[[Suspects], RowFindings]
 LogCheck = Callable[[Stated], Iterator[Event]]
-Need = Literal["commit_ts", "watermarks", "history", "all messages", "all partitions"]
-"""What a log must have for a check. The partitions are those of rows; watermarks and DDL of all are in every sample."""
+Need = Literal["commit_ts", "watermarks", "history", "all messages", "all partitions", "partition", "offset"]
+"""What a log must have for a check. The partitions are those of rows; watermarks and DDL of all are in every sample.
+
+``partition`` and ``offset`` are what some dumps of other tools do not have.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ def of_log(source: str, *needs: Need) -> Callable[[LogCheck], LogCheck]:
     return stated
 
 
-@of_rows("对于一行数据的变更：一定会分发在同一个 partition 中")
+@of_rows("对于一行数据的变更：一定会分发在同一个 partition 中", "partition")
 def rows_stay_in_one_partition(s: Suspects) -> RowFindings:
     """MQ design, constraint 1.1: all changes of a row are sent to the same partition; also its repeats ("Table 迁移").
 
@@ -156,6 +159,7 @@ def first_appearances_are_ordered(s: Suspects) -> RowFindings:
     "Resolved Event 保证任意（CommitTS < ResolvedTS）的 Row Changed Event 在 Resolved Event 之后不会出现",
     "commit_ts",
     "watermarks",
+    "partition",
 )
 def nothing_below_resolved_ts(s: Suspects) -> RowFindings:
     """MQ design, constraint 2.2: no change with a commit_ts below a resolved_ts follows it in its partition.
@@ -180,6 +184,7 @@ def nothing_below_resolved_ts(s: Suspects) -> RowFindings:
     "DDL Event 保证任意（CommitTS < FinishedTS of DDL event）的 Row Changed Event 在 DDL Event 之后不会出现",
     "commit_ts",
     "all partitions",
+    "partition",
 )
 def nothing_below_ddl(s: Suspects) -> RowFindings:
     """MQ design, constraint 2.3: no change of a table with a commit_ts below a DDL that blocks it follows the DDL.
@@ -230,7 +235,7 @@ def _comes_again(s: Suspects, at: Ints, *, behind: Ints) -> Bools:
     return found
 
 
-@of_log("Resolved Event 会广播到所有的 partition", "commit_ts", "watermarks")
+@of_log("Resolved Event 会广播到所有的 partition", "commit_ts", "watermarks", "partition")
 def resolved_events_on_all_partitions(log: Stated) -> Iterator[Event]:
     """MQ design, constraint 2.4: resolved events are broadcast to all partitions of a topic.
 
@@ -243,7 +248,7 @@ def resolved_events_on_all_partitions(log: Stated) -> Iterator[Event]:
         yield from _gaps_by_era(homes)
 
 
-@of_log("DDL Event 会广播到所有的 partition", "commit_ts")
+@of_log("DDL Event 会广播到所有的 partition", "commit_ts", "partition")
 def ddl_events_on_all_partitions(log: Stated) -> Iterator[Event]:
     """MQ design, constraint 2.4: DDL events are broadcast to all partitions; canal and canal-json send them to
     partition 0 only.
@@ -269,7 +274,12 @@ def ddl_events_on_all_partitions(log: Stated) -> Iterator[Event]:
                 yield _lost_ddl(home, witness, behind)
 
 
-@of_log("当 Kafka Partition ResolvedTS = DDL FinishedTS 时，向所有 partition 广播 DDL Event", "commit_ts", "watermarks")
+@of_log(
+    "当 Kafka Partition ResolvedTS = DDL FinishedTS 时，向所有 partition 广播 DDL Event",
+    "commit_ts",
+    "watermarks",
+    "partition",
+)
 def ddl_events_are_in_time(log: Stated) -> Iterator[Event]:
     """MQ design, "CDC Owner 逻辑": a DDL is broadcast when the resolved_ts equals its FinishedTS.
 
@@ -295,7 +305,7 @@ def ddl_events_are_in_time(log: Stated) -> Iterator[Event]:
         seen.add(same)
 
 
-@of_log("需要满足前提：Kafka 集群可以正常读取", "all messages")
+@of_log("需要满足前提：Kafka 集群可以正常读取", "all messages", "offset")
 def offsets_are_contiguous(log: Stated) -> Iterator[Event]:
     """A broker gives each message of a partition the next offset, so a recording without holes lacks no message.
 
@@ -324,7 +334,7 @@ def offsets_are_contiguous(log: Stated) -> Iterator[Event]:
             yield _finding(ERROR, message, t.topic, [at], **at)
 
 
-@of_log("CDC 同步模型不允许 global checkpoint TS 回退", "commit_ts", "watermarks")
+@of_log("CDC 同步模型不允许 global checkpoint TS 回退", "commit_ts", "watermarks", "partition")
 def watermarks_are_monotone(log: Stated) -> Iterator[Event]:
     """MQ design, "CDC Owner 切换": a checkpoint_ts never falls back, so a partition's watermarks never do. Repeats are
     fine.
@@ -339,7 +349,7 @@ def watermarks_are_monotone(log: Stated) -> Iterator[Event]:
             yield _finding(ERROR, message, home.topic, [high, here], **here, seq=int(home.seq[i]))
 
 
-@of_log("向 kafka 所有 Partition 广播 Admin Event，包含新的 Partition 数量信息")
+@of_log("向 kafka 所有 Partition 广播 Admin Event，包含新的 Partition 数量信息", "partition")
 def admin_events_on_all_partitions(log: Stated) -> Iterator[Event]:
     """MQ design, "Partition 扩容与缩容": an Admin event is broadcast to all partitions, with the same number in each.
 
@@ -379,7 +389,7 @@ def admin_events_on_all_partitions(log: Stated) -> Iterator[Event]:
             before = after
 
 
-@of_rows("通知所有 CDC Processor，Partition 数量变更")
+@of_rows("通知所有 CDC Processor，Partition 数量变更", "partition")
 def rows_follow_the_partition_count(s: Suspects) -> RowFindings:
     """MQ design, "Partition 扩容与缩容": after an Admin event rows are dispatched over as many partitions as it says.
 
@@ -539,7 +549,9 @@ WITHOUT_HISTORY = frozenset({"avro"})
 """Protocols that do not tell what a change found: a row that a TRUNCATE or a delete took may be inserted again."""
 
 
-def checks_possible(protocol: str, *, has_commit_ts: bool = True, sample: Sample | None = None) -> dict[str, str]:
+def checks_possible(
+    protocol: str, *, has_commit_ts: bool = True, sample: Sample | None = None, lost: Collection[str] = ()
+) -> dict[str, str]:
     """Say which guarantees can be checked on a log.
 
     Parameters
@@ -552,6 +564,9 @@ def checks_possible(protocol: str, *, has_commit_ts: bool = True, sample: Sample
         What of the log is looked at, None for all. A check that a sample alone could make fail is not possible on it.
         By tables or time a row keeps all its changes, or all of a stretch, so what is found there is true of the whole
         log; only that nothing was found says less.
+
+    lost
+        What a dump of another tool does not have (:data:`ticdc_lab.sources.forms.LOSSES`).
 
     Returns
     -------
@@ -570,6 +585,12 @@ def checks_possible(protocol: str, *, has_commit_ts: bool = True, sample: Sample
     of_partitions = sample is not None and sample.partitions is not None
 
     def reason(g: Guarantee) -> str:
+        if "partition" in g.needs and "partition" in lost:
+            return "the dump does not say in which partition a message lies"
+        if "offset" in g.needs and "offset" in lost:
+            return "the dump has no offsets"
+        if {"all messages", "history"} & set(g.needs) and "messages" in lost:
+            return "the dump has only the messages that a page showed"
         if "commit_ts" in g.needs and not has_commit_ts:
             return "this log has no commit_ts, so nothing orders its changes"
         if "history" in g.needs and protocol in WITHOUT_HISTORY:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,7 @@ def audit(
     with_keys: bool = True,
     chunk: int = ROWS_AT_ONCE,
     sample: Sample | None = None,
+    lost: Collection[str] = (),
 ) -> DataFrame:
     """Check a recorded log against what TiCDC guarantees.
 
@@ -102,6 +103,8 @@ def audit(
     sample
         What of the log ``events`` hold (:meth:`ticdc_lab.sources.change_log.ChangeLog.sampled`); what it alone could
         make fail is not checked.
+    lost
+        What a dump does not have; what cannot be judged without it is not checked.
 
     Returns
     -------
@@ -134,7 +137,7 @@ def audit(
     """
     require_columns(events, *_NEEDED)
     require_batch(events, function="audit", why="a row may change again at any later offset")
-    names = _chosen(checks, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample))
+    names = _chosen(checks, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost))
     of_rows, of_log = _apart(names)
     marks = log_marks(events, protocol=protocol, sample=sample)
     causes = causes if _are_explained(protocol) else None
@@ -165,6 +168,7 @@ def audited(
     stored: StoredEvents | None = None,
     quarantine: DataFrame | None = None,
     moves: bool = False,
+    lost: Collection[str] = (),
 ) -> pa.Table:
     """:func:`audit` with causes, computed at once and for less: what the log itself does not ask for is left out.
 
@@ -179,7 +183,7 @@ def audited(
     causes
         Gives those of :func:`audit`, as a frame or as a table; asked only if some row is found in several partitions,
         or its changes do not follow each other in the only one of a topic.
-    protocol, has_commit_ts, max_per_guarantee, sample
+    protocol, has_commit_ts, max_per_guarantee, sample, lost
         As of :func:`audit`.
     stored
         The same events in files, if they lie in some.
@@ -195,7 +199,7 @@ def audited(
         :data:`ticdc_lab.events.schema.FINDINGS`, in the same order. Images are read between the first and the last
         offset of rows in findings.
     """
-    names = _chosen(None, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample))
+    names = _chosen(None, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost))
     of_rows, of_log = _apart(names)
     kept = listed(max_per_guarantee, FOUND.names)
     promises = promises_of(facts, events, protocol=protocol, sample=sample)
@@ -241,6 +245,7 @@ def audit_table(
     max_per_guarantee: int | None = MAX_PER_GUARANTEE,
     causes: pa.Table | None = None,
     sample: Sample | None = None,
+    lost: Collection[str] = (),
 ) -> pa.Table:
     """:func:`audit` of a small log in memory, without any session.
 
@@ -253,7 +258,7 @@ def audit_table(
         :data:`ticdc_lab.events.schema.IMAGE_HASHES`, and keys are named where it has ``columns`` and ``before``.
     causes
         As for :func:`audit`, as a table: :func:`ticdc_lab.dispatch.infer.move_causes_table` gives it.
-    protocol, has_commit_ts, checks, max_per_guarantee, sample
+    protocol, has_commit_ts, checks, max_per_guarantee, sample, lost
         As for :func:`audit`.
 
     Returns
@@ -263,7 +268,7 @@ def audit_table(
     """
     if missing := {*_NEEDED, *KEYS.names} - set(events.column_names):
         raise ContractError.from_missing_and_available(missing, events.column_names, frame="events")
-    names = _chosen(checks, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample))
+    names = _chosen(checks, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost))
     of_rows, of_log = _apart(names)
     facts = LogFacts.of(events).without_offsets_of(sample)
     found = list(batches_of(_of_log(of_log, Stated.read(facts, protocol=protocol)), at_once=AT_ONCE))

@@ -12,7 +12,8 @@ from typing import Any
 from ticdc_lab.engine.choosing import choose
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import local_path
-from ticdc_lab.sources.places import LINES, is_kafka, mistyped, require_kind, require_source
+from ticdc_lab.sources.forms import OPTIONS
+from ticdc_lab.sources.places import LINES, is_kafka, mistyped, require_kind, require_source, unknown_options
 
 TARGETS = ("duckdb:///", "delta:", "mysql://")
 """How targets of a replay that ``compare`` takes begin."""
@@ -46,8 +47,8 @@ def check_source(source: str, where: Mapping[str, Any], *, engine: str | None = 
     if source.startswith(TARGETS):
         raise SourceError(f"{source} is a target, no log.", hint="ticdc-lab compare takes two of them.")
     kind = where.get("source_kind") or "auto"
-    require_source(source, kind)
     _, others = settings_among(where.get("options", {}))
+    require_source(source, kind, others)
     if kind == "kafka" or (kind == "auto" and is_kafka(source)):
         from ticdc_lab.sources.kafka import require_reachable, topics_of
 
@@ -60,10 +61,8 @@ def check_source(source: str, where: Mapping[str, Any], *, engine: str | None = 
             with TopicReader(topics) as reader:
                 bounds = reader.bounds(reader.spans())
             return sum(max(0, end - first) for first, end in bounds.values())
-    elif others:
-        from ticdc_lab.sources.places import unknown_options
-
-        raise unknown_options(source, others)
+    elif unknown := others.keys() - OPTIONS.keys():
+        raise unknown_options(source, unknown)
     return None
 
 

@@ -26,6 +26,7 @@ LINES_A_BATCH = 10_000
 _CHUNK = 1 << 20
 _BATCH_BYTES = 32 << 20
 _PIECE = 4 << 20
+_GZIP = b"\x1f\x8b"
 
 
 def read_fields(lines: pa.Array) -> plain.Lines:
@@ -60,8 +61,19 @@ def read_gzip(file: Any, name: str, line: int = BOUNDS.line) -> Iterator[tuple[p
 
     So is a line of more bytes than ``line``, of which no more is kept than its length.
     """
+    yield from _read_stream(_inflated(file), name, line)
+
+
+def read_whole(file: Any, name: str, line: int = BOUNDS.line) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """As :func:`read_gzip`, of a file whose name does not tell whether it is packed."""
+    yield from _read_stream(contents(file), name, line)
+
+
+def _read_stream(
+    pieces: Iterator[tuple[bytes, str]], name: str, line: int
+) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
     fault = ""
-    for lines, fault, too_long in _gzip_lines(file, line):  # noqa: B007  the last one counts
+    for lines, fault, too_long in _lines(pieces, line):  # noqa: B007  the last one counts
         if too_long:
             yield _no_message(), _too_long(name, too_long, line)
         if lines:
@@ -102,13 +114,13 @@ def _rest_of_line(file: BinaryIO) -> int:
     return n
 
 
-def _gzip_lines(file: Any, most: int) -> Iterator[tuple[list[bytes], str, int]]:
-    """Lines of a gzip file in groups, each with what is wrong with the stream so far (empty for nothing).
+def _lines(pieces: Iterator[tuple[bytes, str]], most: int) -> Iterator[tuple[list[bytes], str, int]]:
+    """Lines of a stream in groups, each with what is wrong with the stream so far (empty for nothing).
 
     The third is the length of a line beyond ``most`` that stood before them, or 0.
     """
     held, size, fault = list[bytes](), 0, ""
-    for text, fault in _inflated(file):
+    for text, fault in pieces:
         lines = text.split(b"\n")
         rest = lines.pop()
         if lines and size + len(lines[0]) > most:
@@ -132,10 +144,21 @@ def _gzip_lines(file: Any, most: int) -> Iterator[tuple[list[bytes], str, int]]:
     yield ([whole] if whole else []), lost, 0 if fault or size <= most else size
 
 
-def _inflated(f: Any) -> Iterator[tuple[bytes, str]]:
+def contents(f: Any) -> Iterator[tuple[bytes, str]]:
+    """What a file holds, in pieces, each with what is wrong with the stream so far; its first bytes tell gzip."""
+    raw = f.read(_CHUNK)
+    if raw.startswith(_GZIP):
+        yield from _inflated(f, raw)
+        return
+    while raw:
+        yield raw, ""
+        raw = f.read(_CHUNK)
+
+
+def _inflated(f: Any, begun: bytes = b"") -> Iterator[tuple[bytes, str]]:
     """What a gzip file of one or more members holds, in pieces, each with what is wrong with the stream so far."""
     engine = zlib.decompressobj(wbits=31)
-    raw = f.read(_CHUNK)
+    raw = begun or f.read(_CHUNK)
     while raw:
         before = engine.copy()
         try:

@@ -187,9 +187,11 @@ class ChangeLog:
     firsts: Mapping[Home, int] = field(default_factory=dict)
     """The first offset of each partition, decoded or not; known once materialised."""
     left_out: tuple[str, ...] = ()
-    """Which files of its folder were not read, one sentence each."""
+    """Which files of its folder were not read, and what a dump of another tool lost, one sentence each."""
     guesses: tuple[str, ...] = ()
     """What was worked out from its bytes without proof, and the option that says it, one sentence each."""
+    lost: frozenset[str] = frozenset()
+    """What a dump of another tool does not have (:data:`ticdc_lab.sources.forms.LOSSES`)."""
     strangers: tuple[str, ...] = ()
     """Which other protocol messages are in that could not be decoded; known once materialised."""
     sample: Sample | None = None

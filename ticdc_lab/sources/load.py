@@ -121,7 +121,7 @@ def load(
     seen = changefeed | _shown(opened, told, known)
     return ChangeLog(
         opened.name, told.protocol, told.has_commit_ts, opened.messages, known=replace(known, settings=seen),
-        origin=origin, left_out=opened.left_out, guesses=guesses, _source=opened,
+        origin=origin, left_out=opened.left_out, guesses=guesses, lost=opened.lost, _source=opened,
     )  # fmt: skip
 
 

@@ -30,7 +30,9 @@ from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import MESSAGES, as_messages
 from ticdc_lab.settings import Setting
-from ticdc_lab.sources import capture, kafka, parquet, pieces, storage
+from ticdc_lab.sources import capture, dumps, kafka, parquet, pieces, storage
+from ticdc_lab.sources.dump_files import DumpFiles, dumps_among, dumps_at, head_of
+from ticdc_lab.sources.forms import FORMS, OPTIONS
 from ticdc_lab.sources.overlaps import Overlaps, SharedStretch, Skips, overlaps_of, whole_runs
 from ticdc_lab.sources.places import (
     Size,
@@ -91,6 +93,8 @@ class Source:
     """``raw`` cut to so many messages of each part, where a task's share is more than one part."""
     store: Store | None = None
     """Where its files lie; None for this machine, and where the engine finds them."""
+    dumped: DumpFiles | None = None
+    """Which of its files are dumps of other tools, and in which form."""
     _overlaps: list[Overlaps] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -108,9 +112,14 @@ class Source:
 
     def reader(self, skips: Skips) -> Callable[..., Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]]:
         """Read without what ``skips`` names; of several files it takes ``held``, which is told what each holds."""
-        return (
-            partial(pieces.read, line=self.line, store=self.store, skips=skips) if self.of_several_files else self.read
-        )
+        if not self.of_several_files:
+            return self.read
+        return partial(pieces.read, line=self.line, store=self.store, dumped=self.dumped, skips=skips)
+
+    @property
+    def lost(self) -> frozenset[str]:
+        """What a dump of another tool does not have (:data:`ticdc_lab.sources.forms.LOSSES`)."""
+        return frozenset() if self.dumped is None else self.dumped.lost
 
     @property
     def of_several_files(self) -> bool:
@@ -133,7 +142,7 @@ class Source:
         if not self.of_several_files:
             return Overlaps({})
         if not self._overlaps:
-            told = partial(pieces.what_files_hold, line=self.line, store=self.store)
+            told = partial(pieces.what_files_hold, line=self.line, store=self.store, dumped=self.dumped)
             with self.said_plainly(), task_errors():
                 self.learn_overlaps(self.raw.mapInArrow(told, "held string").toArrow()["held"].to_pylist())
         return self._overlaps[0]
@@ -142,7 +151,9 @@ class Source:
         """What its files hold twice, from what :meth:`ticdc_lab.sources.overlaps.Held.said` of all tasks."""
 
         def compare(of: Sequence[SharedStretch], skips: Skips) -> Iterable[tuple[int, int, int]]:
-            compared = partial(pieces.compared, line=self.line, store=self.store, of=of, skips=skips)
+            compared = partial(
+                pieces.compared, line=self.line, store=self.store, dumped=self.dumped, of=of, skips=skips
+            )
             rows = self.raw.mapInArrow(compared, "stretch bigint, counts bigint, digest bigint").toArrow().to_pylist()
             return (tuple(row.values()) for row in rows)
 
@@ -222,18 +233,25 @@ def open_source(
         plainly = partial(kafka.said_plainly, topics)
         opened = _table(source, frame, kind="kafka", measure=partial(kafka.size_of, expected))
         return replace(opened, expected=expected, said_plainly=plainly)
-    if options:
-        raise unknown_options(source, options)
+    given = dict(options or {})
+    if others := given.keys() - OPTIONS.keys():
+        raise unknown_options(source, others)
     if kind == "table":
         return _known_table(spark, source)
     if kind in ("auto", "storage") and (found := _storage_source(spark, source, kind, settings)):
         return found
-    if (store := Store.of(source)) and kind in ("auto", "capture"):
+    if (store := Store.of(source)) and kind in ("auto", "capture", "connect", *FORMS):
         stored = _stored(store)
+        if kind != "capture" and (found := _dumped_in_store(spark, store, stored, kind, given, line)):
+            return found
         kind = kind_of(store.shown, [Path(f.path or store.shown) for f in stored]) if kind == "auto" else kind
         if kind == "capture":
             return _capture_in_store(spark, store, stored, line)
     files = data_files(source)
+    if files is not None and kind in ("auto", "connect", *FORMS) and (dumped := dumps_at(source, files, kind, given)):
+        return _dump_source(spark, source, files, dumped, line)
+    if given:
+        raise unknown_options(source, given)
     if kind == "auto":
         kind = kind_of(source, files)
     if kind == "delta":
@@ -285,6 +303,63 @@ def _capture_source(spark: SparkSession, source: str, files: list[Path], line: i
     return Source(
         source, raw, read, found, kind="capture", measure=partial(size_of_lines, files), left_out=left_out(source),
         line=line,
+    )  # fmt: skip
+
+
+def _dump_source(spark: SparkSession, source: str, files: list[Path], dumped: DumpFiles, line: int) -> Source:
+    """Files in the forms of other tools, perhaps with capture files beside them."""
+    found = pieces.table_of([p for f in files for p in _whole_or_pieces(str(f.resolve()), f.stat().st_size, dumped)])
+    raw = pieces.frame_of(spark, found, sum(f.stat().st_size for f in files))
+    return Source(
+        source, raw, partial(pieces.read, line=line, dumped=dumped), found, kind=dumped.kind,
+        measure=partial(_size_of_dumps, files, dumped), left_out=(*left_out(source), *dumped.sentences),
+        line=line, dumped=dumped,
+    )  # fmt: skip
+
+
+def _whole_or_pieces(file: str, size: int, dumped: DumpFiles) -> Sequence[pieces.Piece]:
+    """A dump is read from its beginning: what a record is, or which one, is known only there."""
+    return [(file, 0, size)] if dumped.form(file) else pieces.of_sizes([(file, size)])
+
+
+def _size_of_dumps(files: Sequence[Path], dumped: DumpFiles) -> Size:
+    """Their bytes, and as many messages as their first bytes hold of them."""
+    n_bytes, read, messages, whole = sum(f.stat().st_size for f in files), 0, 0, True
+    for file in files[:8]:
+        if (found := dumped.form(str(file.resolve()))) is None:
+            continue
+        with file.open("rb") as f:
+            head, all_of_it = head_of(f)
+        size = file.stat().st_size
+        messages += sum(m.num_rows for m, _ in dumps.read_dump(iter([(head, "")]), "", *found, len(head) + 1))
+        read += size if all_of_it else min(size, len(head))
+        whole = whole and all_of_it
+    exact = whole and len(files) <= 8 and len(dumped.of) == len(files)
+    if not messages:
+        return Size(n_bytes)
+    told = "counted" if exact else f"estimated from the first {messages:,}"
+    return Size(n_bytes, messages if exact else max(messages, round(messages * n_bytes / read)), told, exact)
+
+
+def _dumped_in_store(
+    spark: SparkSession, store: Store, stored: list[Stored], kind: str, options: Mapping[str, str], line: int
+) -> Source | None:
+    """The source if files of an object store are dumps of other tools."""
+    names = [store.named(f.path) for f in stored if f.size]
+    found = dumps_among(
+        names, lambda name: store.open(store.below(name)), source=store.shown, kind=kind, options=options
+    )
+    if found is None:
+        return None
+    if is_sail(spark):
+        store = store.copied([f.path for f in stored])
+    sizes = {store.named(f.path): f.size for f in stored if f.size}
+    table = pieces.table_of([p for name, size in sizes.items() for p in _whole_or_pieces(name, size, found)])
+    raw = pieces.frame_of(spark, table, sum(sizes.values()))
+    read = partial(pieces.read, line=line, store=store, dumped=found)
+    return Source(
+        store.shown, raw, read, table, kind=found.kind, measure=partial(Size, sum(sizes.values())),
+        left_out=found.sentences, line=line, store=store, dumped=found,
     )  # fmt: skip
 
 

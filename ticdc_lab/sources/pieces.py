@@ -16,7 +16,9 @@ from ticdc_lab.codecs.known import BOUNDS
 from ticdc_lab.engine import parallelism
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.events.arrays import Batches
-from ticdc_lab.sources import capture, parquet
+from ticdc_lab.sources import capture, dumps, parquet
+from ticdc_lab.sources.dump_files import DumpFiles
+from ticdc_lab.sources.forms import CAPTURE
 from ticdc_lab.sources.overlaps import Held, SharedStretch, Skips, digests, numbered, without
 
 PIECES = pa.schema([("number", pa.int64()), ("file", pa.string()), ("first", pa.int64()), ("last", pa.int64())])
@@ -81,51 +83,70 @@ def read(
     line: int = BOUNDS.line,
     *,
     store: Store | None = None,
+    dumped: DumpFiles | None = None,
     skips: Skips = NO_SKIPS,
     held: Held | None = None,
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
     """Rows of :data:`PIECES` to messages, and to what is none; ``line`` is how many bytes a line may have.
 
-    The files lie in ``store``, or on this machine. What ``skips`` names is left out; ``held`` is told what each file
-    holds.
+    The files lie in ``store``, or on this machine; ``dumped`` are those in the forms of other tools. What ``skips``
+    names is left out; ``held`` is told what each file holds.
     """
     for batch in batches:
         for file, first, last in zip(*(batch[name].to_pylist() for name in PIECES.names[1:]), strict=True):
-            for messages, rejected in read_piece(file, first, last, line, store):
+            for messages, rejected in read_piece(file, first, last, line, store, dumped):
                 if held is not None:
                     held.note(file, messages)
                 yield without(messages, skips[file]) if file in skips else messages, rejected
 
 
 def compared(
-    batches: Batches, line: int, of: Sequence[SharedStretch], skips: Skips, *, store: Store | None = None
+    batches: Batches,
+    line: int,
+    of: Sequence[SharedStretch],
+    skips: Skips,
+    *,
+    store: Store | None = None,
+    dumped: DumpFiles | None = None,
 ) -> Batches:
     """Rows of :data:`PIECES` to those of :func:`ticdc_lab.sources.overlaps.digests`."""
     by_file = numbered(of)
     for batch in batches:
         for file, first, last in zip(*(batch[name].to_pylist() for name in PIECES.names[1:]), strict=True):
-            for messages, _ in read_piece(file, first, last, line, store) if file in by_file else ():
+            for messages, _ in read_piece(file, first, last, line, store, dumped) if file in by_file else ():
                 rows = list(digests(file, messages, by_file, skips))
                 yield pa.RecordBatch.from_pylist([dict(zip(DIGESTS.names, row, strict=True)) for row in rows], DIGESTS)
 
 
-def what_files_hold(batches: Batches, line: int, *, store: Store | None = None) -> Batches:
+def what_files_hold(
+    batches: Batches, line: int, *, store: Store | None = None, dumped: DumpFiles | None = None
+) -> Batches:
     """Rows of :data:`PIECES` to one row that says what their files hold."""
     held = Held()
-    for _ in read(batches, line, store=store, held=held):
+    for _ in read(batches, line, store=store, dumped=dumped, held=held):
         pass
     yield pa.RecordBatch.from_pydict({"held": [held.said()]})
 
 
 def read_piece(
-    file: str, first: int, last: int, line: int = BOUNDS.line, store: Store | None = None
+    file: str,
+    first: int,
+    last: int,
+    line: int = BOUNDS.line,
+    store: Store | None = None,
+    dumped: DumpFiles | None = None,
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
     """Messages of a piece, and what of it is none."""
-    if file.endswith(".parquet"):
+    found = None if dumped is None else dumped.form(file)
+    if file.endswith(".parquet") and found is None:
         yield from parquet.read_group(file, first)
         return
     with Path(file).open("rb") if store is None else store.open(store.below(file)) as opened:
-        if file.endswith(".gz"):
+        if found is not None and found[0].name != CAPTURE:
+            yield from dumps.read_dump(capture.contents(opened), file, *found, line)
+        elif found is not None:  # its name says another packing than its bytes
+            yield from capture.read_whole(opened, file, line)
+        elif file.endswith(".gz"):
             yield from capture.read_gzip(opened, file, line)
         else:
             yield from capture.read_range(opened, file, first, last, line)

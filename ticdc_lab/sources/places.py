@@ -6,15 +6,18 @@ import os
 import re
 import shlex
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path, PurePath
+from types import MappingProxyType
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import bare_path, local_path, scheme_of
 from ticdc_lab.settings.keys import FROM_URI, KEYS, nearest
+from ticdc_lab.sources.dump_files import dumps_at
+from ticdc_lab.sources.forms import CONNECT, FORMS, OPTIONS
 
 _BYTES_LOOKED_AT = 1 << 18
 """Bytes at the beginning of a file from which the length of its lines is told."""
@@ -73,9 +76,9 @@ def _lines(file: Path) -> tuple[int, int]:
     return text.count(b"\n"), len(raw) - len(engine.unused_data)
 
 
-KINDS = ("capture", "parquet", "delta", "table", "storage", "kafka")
+KINDS = ("capture", "parquet", "delta", "table", "storage", "kafka", CONNECT, *FORMS)
 """Source kinds: JSON Lines (plain or gzip), Parquet, Delta with the columns of messages; the name of a table that the
-session knows, which has to be said; a folder of the storage sink; Kafka."""
+session knows, which has to be said; a folder of the storage sink; Kafka; and dumps that other tools made."""
 
 KAFKA = "kafka://"
 
@@ -102,7 +105,7 @@ def require_kind(kind: str) -> None:
         raise SourceError(f"Source kind {kind!r} is unknown; expected one of auto, {', '.join(KINDS)}.")
 
 
-def require_source(source: str, kind: str = "auto") -> None:
+def require_source(source: str, kind: str = "auto", options: Mapping[str, str] = MappingProxyType({})) -> None:
     """Raise :class:`SourceError` where names and sizes alone show that nothing can be read at ``source``.
 
     A folder that may be one of the storage sink is let through.
@@ -118,7 +121,11 @@ def require_source(source: str, kind: str = "auto") -> None:
     files = data_files(source)
     if kind == "storage":
         raise not_storage_folder(source)
-    if kind == "auto":
+    own = {name: value for name, value in options.items() if name in OPTIONS}
+    dumped = files is not None and kind in ("auto", CONNECT, *FORMS) and dumps_at(source, files, kind, own)
+    if own and not dumped and files is not None:
+        raise unknown_options(source, own)
+    if kind == "auto" and not dumped:
         kind_of(source, files)
 
 
@@ -128,7 +135,8 @@ def unknown_options(source: str, names: Iterable[str]) -> SourceError:
     said = ", ".join(f"{name} (the nearest is {near})" if near else name for name, near in like.items())
     return SourceError(
         f"{source} takes none of the options {said}.",
-        hint="Kafka takes those of Spark's connector, every source settings of its changefeed (docs/settings.md).",
+        hint="Kafka takes those of Spark's connector, every source settings of its changefeed (docs/settings.md), a dump "
+        f"of another tool {', '.join(n for n in OPTIONS if not n.startswith('print.'))} and print.*.",
     )
 
 

@@ -17,6 +17,7 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.events.tso import to_datetime
 from ticdc_lab.settings import UNKNOWN, Settings
 from ticdc_lab.sources.change_log import ChangeLog, decoding_step
+from ticdc_lab.sources.forms import CONNECT, FORMS
 from ticdc_lab.sources.load import load
 from ticdc_lab.sources.places import Size
 from ticdc_lab.sources.topic_overview import Overview
@@ -233,7 +234,7 @@ def _rows_by_table(held: pa.Table) -> dict[str, int]:
 
 _KINDS = {
     "capture": "Capture files", "parquet": "Parquet files", "delta": "A Delta table", "table": "A table",
-    "storage": "A storage sink's folder", "kafka": "A Kafka topic",
+    "storage": "A storage sink's folder", "kafka": "A Kafka topic", CONNECT: "A folder of Kafka Connect", **FORMS,
 }  # fmt: skip
 
 

@@ -1,0 +1,317 @@
+"""Dumps of a topic that other tools made: the same messages as the capture of the topic, and what is lost is named."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ticdc_lab.errors import SourceError
+from ticdc_lab.sources import dumps
+from ticdc_lab.sources.dump_files import Assumed, dumps_at, head_of
+from ticdc_lab.sources.forms import HEAD_BYTES, Form, form_of, named_place
+
+DATA = Path(__file__).parents[1] / "data" / "dumps"
+LENGTHS = r"%t %p %o %T %K %S %k%s\n"
+SENTENCES = r"Topic %t[%p] at offset %o: key %K bytes: %k, value %S bytes: %s\n--\n"
+
+WHOLE = [
+    *((f"{topic}.kcat-J.jsonl", {}) for topic in ("canal-json", "open-protocol", "avro", "simple", "simple-avro")),
+    *((f"{topic}.console-all.txt", {}) for topic in ("canal-json", "open-protocol", "avro", "simple")),
+    ("canal-json.kcat-f.txt", {"format": r"%t %p %o %T %k %s\n"}),
+    ("open-protocol.kcat-f-lengths.txt", {"format": LENGTHS}),
+    ("avro.kcat-f-lengths.txt", {"format": SENTENCES}),
+]  # fmt: skip
+"""Dumps of which each message has its partition, offset, key and value."""
+
+Place = tuple[int, int]
+
+
+def capture(topic: str) -> dict[Place, tuple[bytes | None, bytes | None]]:
+    """Key and value of each message of a topic."""
+    with gzip.open(DATA / f"{topic}.jsonl.gz") as file:
+        lines = [json.loads(line) for line in file]
+    return {(m["partition"], m["offset"]): (_bytes(m["key"]), _bytes(m["value"])) for m in lines}
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else b64decode(text)
+
+
+def read(
+    data: bytes, *, chunk: int = 1 << 20, line: int = 1 << 27, kind: str = "auto", **options: str
+) -> tuple[Form, list[dict[str, Any]], list[dict[str, Any]]]:
+    """The form of some bytes, their messages, and what is none."""
+    form = form_of(data[:HEAD_BYTES], kind=kind, options=options, whole=len(data) <= HEAD_BYTES)
+    assert form is not None
+    return form, *read_as(form, data, chunk=chunk, line=line)
+
+
+def read_as(
+    form: Form, data: bytes, *, chunk: int = 1 << 20, line: int = 1 << 27
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Messages in a form, and what is none."""
+    pieces: Iterator[tuple[bytes, str]] = ((data[i : i + chunk], "") for i in range(0, len(data), chunk))
+    messages, bad = [], []
+    for found, rejected in dumps.read_dump(pieces, "a dump", form, Assumed("stated"), line):
+        messages += found.to_pylist()
+        bad += rejected.to_pylist() if rejected is not None else []
+    return messages, bad
+
+
+def placed(messages: list[dict[str, Any]]) -> dict[Place, tuple[bytes | None, bytes | None]]:
+    """Key and value by partition and offset."""
+    assert len({(m["partition"], m["offset"]) for m in messages}) == len(messages)
+    return {(m["partition"], m["offset"]): (m["key"], m["value"]) for m in messages}
+
+
+@pytest.mark.parametrize("chunk", [1 << 20, 777])
+@pytest.mark.parametrize(("name", "options"), WHOLE, ids=lambda of: of if isinstance(of, str) else "")
+def test_a_dump_of_a_real_tool_holds_the_messages_of_the_capture(
+    name: str, options: dict[str, str], chunk: int
+) -> None:
+    """Bytes come back as they were, binary ones too, however the file is cut into chunks."""
+    _, messages, bad = read((DATA / name).read_bytes(), chunk=chunk, **options)
+    assert not bad
+    assert placed(messages) == capture(name.partition(".")[0])
+
+
+def test_kcat_J_tells_null_from_an_empty_text_and_the_console_cannot() -> None:
+    """`kcat -J` writes null and ""; the console writes the word null, which a value may have been."""
+    form, messages, _ = read((DATA / "nulls.kcat-J.jsonl").read_bytes())
+    assert [(m["key"], m["value"]) for m in messages] == [
+        (b"k", b"v"), (b"", b"empty key"), (b"k2", b""), (None, None), (b"hk", b"hv"), (b"hk", b"null"),
+    ]  # fmt: skip
+    assert form.lost == frozenset()
+    assert [(h["key"], h["value"]) for h in messages[4]["headers"]] == [("a", b"b"), ("c", b"")]
+    form, messages, _ = read((DATA / "nulls.console-all.txt").read_bytes())
+    assert [(m["key"], m["value"]) for m in messages][3:] == [(None, None), (b"hk", b"hv"), (b"hk", None)]
+    assert "null" in form.lost
+    assert [(h["key"], h["value"]) for h in messages[4]["headers"]] == [("a", b"b"), ("c", b"")]
+
+
+def test_values_alone_are_in_the_order_of_their_lines() -> None:
+    """Each line is a value; its offset is its place, and topic, partition and key are named as lost."""
+    form, messages, bad = read((DATA / "canal-json.console-values.jsonl").read_bytes())
+    assert not bad
+    assert [(m["topic"], m["partition"], m["offset"]) for m in messages] == [("stated", 0, i) for i in range(28)]
+    assert {m["value"] for m in messages} == {value for _, value in capture("canal-json").values()}
+    assert form.lost == {"topic", "partition", "offset", "key", "null"}
+
+
+def test_a_subset_of_print_and_other_separators_are_detected() -> None:
+    """The console printed time and key, with | between them."""
+    form, messages, bad = read((DATA / "canal-json.console-some.txt").read_bytes())
+    assert not bad and form.between == b"|" and form.lost == {"topic", "partition", "offset", "null"}
+    assert [m["value"] for m in messages] == [v for (p, _), (_, v) in sorted(capture("canal-json").items()) if p == 0]
+    assert all(m["timestamp"] is not None for m in messages)
+
+
+def test_lengths_before_values_are_detected() -> None:
+    """`kcat -f %R%s` writes 4 bytes before each value, as sinks of Kafka Connect do."""
+    form, messages, bad = read((DATA / "avro.kcat-R.bin").read_bytes())
+    assert form.name == "lengths" and not bad
+    assert {m["value"] for m in messages} == {value for _, value in capture("avro").values()}
+
+
+ROWS = [
+    {"partition": 0, "offset": 5, "timestamp": "2026-02-02T02:40:00.001Z", "key": None, "V": '{"id":1,"é":"梨"}'},
+    {"partition": 1, "offset": 6, "timestamp": "2026-02-02T02:40:01Z", "key": "k", "V": '{"id":2}'},
+]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("ascii_only", [True, False])
+@pytest.mark.parametrize("names", ["value", "content", "message", "Value", "payload"])
+def test_exports_of_pages_are_arrays_whose_names_differ(names: str, ascii_only: bool, indent: int | None) -> None:
+    """Kafka UI, AKHQ, Kafdrop and Redpanda Console: pretty-printed or not, with escapes or not."""
+    rows = [{names if n == "V" else n: v for n, v in row.items()} for row in ROWS]
+    form, messages, bad = read(json.dumps(rows, ensure_ascii=ascii_only, indent=indent).encode())
+    assert form.name == "objects" and "messages" in form.lost and not bad
+    assert [(m["partition"], m["offset"], m["key"]) for m in messages] == [(0, 5, None), (1, 6, b"k")]
+    assert [m["value"].decode() for m in messages] == [row["V"] for row in ROWS]
+    assert [int(m["timestamp"].timestamp() * 1000) for m in messages] == [1770000000001, 1770000001000]
+
+
+def test_a_value_may_be_an_object_and_keeps_its_text() -> None:
+    """Loops of a client library write the parsed value; digits of numbers stay as they are."""
+    text = b'{"value": {"id":1,"x":61.20000076293945,"n":18446744073709551615}, "offset": 3, "partition": "1"}\n'
+    form, messages, bad = read(text)
+    assert not bad and form.lost == {"topic", "key"}
+    assert (messages[0]["value"], messages[0]["partition"]) == (
+        b'{"id":1,"x":61.20000076293945,"n":18446744073709551615}', 1,
+    )  # fmt: skip
+
+
+def test_values_in_base64_are_detected() -> None:
+    """A line each, in quotes or not, or in an object; JSON is no base64."""
+    for text in (b"eyJpZCI6MX0=\neyJpZCI6Mn0=\n", b'"eyJpZCI6MX0="\n"eyJpZCI6Mn0="\n'):
+        form, messages, _ = read(text)
+        assert form.coding == "base64" and [m["value"] for m in messages] == [b'{"id":1}', b'{"id":2}']
+    form, messages, _ = read(b'{"key":"aw==","value":"eyJpZCI6MX0="}\n')
+    assert (messages[0]["key"], messages[0]["value"]) == (b"k", b'{"id":1}')
+
+
+def test_redpanda_console_wraps_keys_and_values() -> None:
+    """Its payloads are taken out of what it says about them; debezium's own payload stays."""
+    wrapped = {"partitionID": 2, "offset": 1, "key": {"isPayloadNull": True, "encoding": "null"}, "value": {
+        "payload": {"id": 1}, "isPayloadNull": False, "encoding": "json"}}  # fmt: skip
+    _, messages, bad = read(json.dumps([wrapped]).encode())
+    assert not bad
+    assert (messages[0]["partition"], messages[0]["key"], messages[0]["value"]) == (2, None, b'{"id": 1}')
+    form, messages, _ = read(b'{"schema":{},"payload":{"op":"c"}}\n')
+    assert form.name == "values" and messages[0]["value"] == b'{"schema":{},"payload":{"op":"c"}}'
+
+
+def test_a_csv_export_is_read_by_its_header() -> None:
+    """Quotes may span lines; other columns are left alone."""
+    text = 'Offset,Partition,Size,Key,Value\n5,0,9,,"{""id"":1,\n""é"":""梨""}"\n6,1,8,k,"{""id"":2}"\n'
+    form, messages, bad = read(text.encode())
+    assert form.name == "csv" and not bad
+    assert [(m["partition"], m["offset"], m["key"], m["value"].decode()) for m in messages] == [
+        (0, 5, None, '{"id":1,\n"é":"梨"}'), (1, 6, b"k", '{"id":2}'),
+    ]  # fmt: skip
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize("name", ["canal-json.kcat-J.jsonl", "canal-json.console-all.txt"])
+def test_a_dump_cut_anywhere_loses_what_was_cut_and_names_it(name: str) -> None:
+    """The last record is damaged, or whole; all before it are read."""
+    data = (DATA / name).read_bytes()
+    form = form_of(data, options={}, whole=True)
+    assert form is not None
+    every = capture("canal-json")
+    whole = data.count(b"\n")
+    for at in range(len(data) - 1500, len(data), 41):
+        messages, bad = read_as(form, data[:at])
+        n = data[:at].count(b"\n")
+        good = [m for m in messages if every.get((m["partition"], m["offset"])) == (m["key"], m["value"])]
+        assert len(good) >= n and len(messages) + len(bad) == n + (not data[:at].endswith(b"\n")) <= whole
+
+
+@pytest.mark.parametrize(
+    "name", ["canal-json.kcat-J.jsonl", "open-protocol.kcat-J.jsonl", "canal-json.console-all.txt"]
+)
+def test_a_dump_that_follows_a_cut_one_in_the_same_line_is_whole(name: str) -> None:
+    """Half a record is named; the first record of the second dump is found behind it."""
+    data = (DATA / name).read_bytes()
+    form = form_of(data, options={}, whole=True)
+    assert form is not None
+    every = capture(name.partition(".")[0])
+    line = data.index(b"\n") + 1
+    for at in range(line + 90, line + 300, 7):
+        messages, bad = read_as(form, data[:at] + data)
+        assert placed(messages[-28:]) == every
+        assert len(bad) == 1 and "line 2" in bad[0]["reason"]
+
+
+def test_two_pretty_printed_dumps_in_one_file_are_both_read() -> None:
+    """The first was cut in the middle of an object."""
+    rows = [{"topic": "t", "value": v["V"], "partition": v["partition"], "offset": v["offset"]} for v in ROWS]
+    text = "\n".join(json.dumps(row, indent=2) for row in rows) + "\n"
+    for at in range(10, len(text) - 5, 3):
+        form, messages, bad = read((text[:at] + "\n" + text).encode())
+        assert form.name == "objects"
+        assert [m["value"].decode() for m in messages[-2:]] == [row["V"] for row in ROWS]
+        assert len(messages) + len(bad) >= 3 or text[:at].count("}") < 1 or not text[:at].strip()
+
+
+def test_a_damaged_line_is_named_with_its_number_and_costs_nothing_else() -> None:
+    """A byte is overwritten in the third line."""
+    lines = (DATA / "canal-json.kcat-J.jsonl").read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].replace(b'"payload"', b'"payload', 1)
+    _, messages, bad = read(b"".join(lines))
+    assert len(messages) == 27 and len(bad) == 1
+    assert bad[0]["error_class"].startswith("bad-dump-record:") and "a dump, line 3" in bad[0]["reason"]
+
+
+def test_a_record_without_its_offset_names_the_field() -> None:
+    """Others have one; what is there instead is named."""
+    _, messages, bad = read(b'{"partition":0,"offset":1,"value":"{}"}\n{"partition":0,"val":"{}"}\n')
+    assert len(messages) == 1
+    assert "line 2: no `offset`; it has `partition`, `val`" in bad[0]["reason"]
+
+
+def test_keys_that_hold_the_separator_are_not_guessed() -> None:
+    """Where JSON shows the value, the key is what stands before it; else the record is refused."""
+    head = b"CreateTime:1770000000000\tPartition:0\tOffset:"
+    text = head + b'0\tk\t{"id":1}\n' + head + b'1\ta\tb\t{"id":2}\n' + head + b"2\ta\tb\tc\n"
+    _, messages, bad = read(text)
+    assert [(m["key"], m["value"]) for m in messages] == [(b"k", b'{"id":1}'), (b"a\tb", b'{"id":2}')]
+    assert "ambiguous-separator" in bad[0]["error_class"] and "line 3" in bad[0]["reason"]
+
+
+def test_values_that_hold_line_feeds_are_one_message() -> None:
+    """A record goes on until the next one begins."""
+    head = b"CreateTime:1770000000000\tPartition:0\tOffset:"
+    _, messages, bad = read(head + b'0\t{"id":\n1}\n' + head + b"1\t{}\n")
+    assert not bad and [m["value"] for m in messages] == [b'{"id":\n1}', b"{}"]
+
+
+@pytest.mark.parametrize("name", ["canal-json.kcat-J.jsonl", "canal-json.console-all.txt"])
+def test_a_record_without_end_is_named_and_not_kept(name: str) -> None:
+    """Memory is bounded by the bound `line`; what follows is read."""
+    data = (DATA / name).read_bytes()
+    lines = data.splitlines(keepends=True)
+    form = form_of(data, options={}, whole=True)
+    assert form is not None
+    long = lines[0].replace(b"CREATE DATABASE", b"C" * 5000)
+    messages, bad = read_as(form, long + b"".join(lines[1:]), chunk=512, line=2000)
+    assert len(messages) == 27 and len(bad) == 1
+
+
+# Files.
+
+
+def test_names_of_kafka_connect_give_topic_partition_and_first_offset(tmp_path: Path) -> None:
+    """Of the S3 sink, of HDFS, of Aiven; a date is no place."""
+    found = {
+        n: named_place(n) for n in ("a/t.x+3+0000000120.json", "t+0+0000000000+0000000004.avro", "my-topic-1-20.gz")
+    }
+    assert [(p.topic, p.partition, p.offset) for p in found.values() if p] == [
+        ("t.x", 3, 120), ("t", 0, 0), ("my-topic", 1, 20),
+    ]  # fmt: skip
+    assert named_place("orders-2026-11-28.json") is None and named_place("orders.jsonl") is None
+
+
+def test_what_a_folder_of_kafka_connect_lost_is_named(tmp_path: Path) -> None:
+    """Offsets are those of names, so they are not lost; keys are."""
+    for offset in (0, 2):
+        (tmp_path / f"t+1+{offset:010}.json").write_text('{"id":1}\n{"id":2}\n')
+    found = dumps_at(str(tmp_path), sorted(tmp_path.iterdir()), "auto", {})
+    assert found is not None and found.kind == "connect" and found.lost == {"names", "key", "null"}
+    assert [a.offset for _, a in found.of.values()] == [0, 2]
+
+
+def test_what_is_gzip_is_told_by_its_bytes(tmp_path: Path) -> None:
+    """The name may say nothing."""
+    file = tmp_path / "dump"
+    file.write_bytes(gzip.compress((DATA / "canal-json.kcat-J.jsonl").read_bytes()))
+    with file.open("rb") as opened:
+        head, whole = head_of(opened)
+    assert whole and head.startswith(b'{"topic"')
+    assert (found := dumps_at(str(file), [file], "auto", {})) is not None and found.kind == "kcat"
+
+
+def test_utf_16_is_refused_with_its_cause(tmp_path: Path) -> None:
+    """A shell of Windows writes it; no message can be restored from it."""
+    file = tmp_path / "dump.json"
+    file.write_bytes('{"topic":"t"}'.encode("utf-16"))
+    with pytest.raises(SourceError, match="UTF-16"):
+        dumps_at(str(file), [file], "auto", {})
+
+
+def test_a_capture_file_is_no_dump() -> None:
+    """Nor is what `ticdc-lab events` wrote."""
+    form = form_of(gzip.decompress((DATA / "canal-json.jsonl.gz").read_bytes()), options={})
+    assert form is not None and form.name == "capture"
+    assert (
+        form_of(b'{"kind":"row","commit_ts":1,"topic":"t","partition":0,"offset":1,"key":null}\n', options={}) is None
+    )

@@ -1,0 +1,181 @@
+"""Which files of a source are dumps that other tools made, in which form, and where their messages are."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import BinaryIO
+
+from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.whole_files import local_path
+from ticdc_lab.sources.forms import CAPTURE, CONNECT, HEAD_BYTES, Form, form_of, named_place
+
+LOOKED_INTO = 64
+"""Where so many files of a folder are capture files, all are."""
+
+_GZIP = b"\x1f\x8b"
+_PARQUET = b"PAR1"
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """Where the messages of a file are, as far as they do not say it themselves."""
+
+    topic: str
+    partition: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DumpFiles:
+    """Files in the forms of other tools; a file that is not among them is a capture file.
+
+    Attributes
+    ----------
+    forms
+        Each form once.
+    of
+        By file the number of its form, and what is assumed of its messages.
+    is_named
+        Whether the names of the files say where their messages are.
+    """
+
+    forms: tuple[Form, ...]
+    of: Mapping[str, tuple[int, Assumed]]
+    is_named: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What the source is, one of :data:`ticdc_lab.sources.KINDS`."""
+        return CONNECT if self.is_named else self.forms[0].name
+
+    @property
+    def lost(self) -> frozenset[str]:
+        """What some of its messages do not say (:data:`ticdc_lab.sources.forms.LOSSES`)."""
+        every = frozenset[str]().union(*(form.lost for form in self.forms))
+        return (every - {"topic", "partition", "offset"}) | {"names"} if self.is_named else every
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What cannot be known because of it, one sentence each."""
+        topic = next(iter(self.of.values()))[1].topic
+        seen: dict[str, None] = {}
+        for form in self.forms:
+            for said in form.sentences(topic, lost=form.lost & self.lost | ({"names"} & self.lost)):
+                seen.setdefault(said)
+        return tuple(seen)
+
+    def form(self, file: str) -> tuple[Form, Assumed] | None:
+        """The form of a file, and what is assumed of it; None for a capture file."""
+        found = self.of.get(file)
+        return None if found is None else (self.forms[found[0]], found[1])
+
+
+def head_of(file: BinaryIO) -> tuple[bytes, bool]:
+    """The first bytes of an open file, inflated, and whether they are all of it."""
+    raw = file.read(HEAD_BYTES)
+    whole = not file.read(1)
+    if not raw.startswith(_GZIP):
+        return raw, whole
+    engine = zlib.decompressobj(wbits=31)
+    try:
+        text = engine.decompress(raw, HEAD_BYTES)
+    except zlib.error:
+        return b"", False
+    return text, whole and engine.eof and not engine.unused_data
+
+
+def dumps_among(
+    files: Sequence[str],
+    opened: Callable[[str], AbstractContextManager[BinaryIO]],
+    *,
+    source: str,
+    kind: str = "auto",
+    options: Mapping[str, str],
+) -> DumpFiles | None:
+    """Which of some files are dumps of other tools; None where all are capture files or of another kind.
+
+    Parameters
+    ----------
+    files
+        Their names, in order.
+    opened
+        Opens one.
+    source
+        What they are called together; a dump that names no topic is one of the topic of this name.
+    kind
+        ``auto``, or one of :data:`ticdc_lab.sources.forms.FORMS`.
+    options
+        Of :data:`ticdc_lab.sources.forms.OPTIONS`.
+
+    Raises
+    ------
+    SourceError
+        A file is not in the form that ``kind`` names, or an option is wrong.
+    """
+    forms: dict[Form, int] = {}
+    found: dict[str, tuple[int, Assumed]] = {}
+    silent = 0
+    named = True
+    for n, file in enumerate(files):
+        with opened(file) as f:
+            head, whole = head_of(f)
+        form = _form(file, head, whole, kind, options)
+        if form is not None and (form.name != CAPTURE or _is_packed_otherwise(file, head, opened)):
+            place = named_place(file) if "offset" in form.lost else None
+            named = named and place is not None
+            assumed = Assumed(options.get("topic") or topic_of(source), _partition(options, silent))
+            silent += "partition" in form.lost and place is None
+            if place is not None:
+                assumed = Assumed(options.get("topic") or place.topic, place.partition, place.offset)
+            found[file] = forms.setdefault(form, len(forms)), assumed
+        if n + 1 == LOOKED_INTO and not found:
+            break
+    return DumpFiles(tuple(forms), found, named) if found else None
+
+
+def dumps_at(source: str, files: Sequence[Path], kind: str, options: Mapping[str, str]) -> DumpFiles | None:
+    """As :func:`dumps_among`, of files of this machine."""
+    local = local_path(source)
+    is_delta = local is not None and (local / "_delta_log").is_dir()
+    if kind == "auto" and (is_delta or any(f.suffix == ".parquet" for f in files)):
+        return None
+    names = [str(f.resolve()) for f in files]
+    return dumps_among(names, lambda f: Path(f).open("rb"), source=source, kind=kind, options=options)
+
+
+def _form(file: str, head: bytes, whole: bool, kind: str, options: Mapping[str, str]) -> Form | None:
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise SourceError(
+            f"{file} is text in UTF-16, as a shell of Windows writes it: bytes of its messages are lost.",
+            hint="Dump the topic again, with kcat or cmd.exe, not with PowerShell's >.",
+        )
+    if head.startswith(_PARQUET) or not head:
+        return None
+    try:
+        return form_of(head, kind="auto" if kind == CONNECT else kind, options=options, whole=whole)
+    except SourceError as error:
+        raise SourceError(f"{file}: {error.message}", hint=error.hint) from error
+
+
+def _is_packed_otherwise(file: str, head: bytes, opened: Callable[[str], AbstractContextManager[BinaryIO]]) -> bool:
+    """Whether the name of a capture file says another packing than its bytes."""
+    with opened(file) as f:
+        return (f.read(2) == _GZIP) != file.endswith(".gz")
+
+
+def _partition(options: Mapping[str, str], number: int) -> int:
+    text = options.get("partition")
+    if text is None:
+        return number
+    if not text.isdigit() or int(text) >= 1 << 31:
+        raise SourceError(f"Option partition: expected a number of a partition, found {text!r}.")
+    return int(text)
+
+
+def topic_of(source: str) -> str:
+    """The name that stands for the topic of a dump that does not name it."""
+    return PurePath(source.rstrip("/")).name.partition(".")[0] or "topic"

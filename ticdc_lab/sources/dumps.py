@@ -1,0 +1,616 @@
+"""Dumps of a topic that other tools made, read by one mechanism: bytes, records, fields, messages.
+
+:mod:`ticdc_lab.sources.forms` describes each form. What cannot be read becomes a row of the quarantine that names its
+line, what was found there and what was expected; nothing before or behind it is lost.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from base64 import b64decode
+from binascii import Error as BadBase64
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import orjson
+import pyarrow as pa
+
+from ticdc_lab.codecs.kernel.arrow import in_form
+from ticdc_lab.events.schema import DECODED, MESSAGES
+from ticdc_lab.sources.dump_files import Assumed
+from ticdc_lab.sources.forms import OPEN, TOKENS, Form, is_json, role_of, roles_in
+from ticdc_lab.sources.json_objects import TOO_LARGE, BadJson, Value, fields_of, objects_in
+
+ROWS_A_BATCH = 10_000
+_BATCH_BYTES = 32 << 20
+_CHUNK = 1 << 20
+
+Read = Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]
+
+
+class Message(NamedTuple):
+    """A message as a dump has it; what the dump does not say is None."""
+
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    timestamp_ms: int | None = None
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class Bad(NamedTuple):
+    """A record that is no message: a class of errors, a sentence, and its bytes."""
+
+    code: str
+    said: str
+    raw: bytes
+
+
+class _Unread(ValueError):
+    """Why a record is none: its class and a sentence."""
+
+    def __init__(self, code: str, said: str) -> None:
+        super().__init__(said)
+        self.code = code
+
+
+Record = Message | Bad | None
+"""None stands for a record that holds nothing, which counts where the order of records does."""
+
+
+def read_dump(chunks: Iterator[tuple[bytes, str]], name: str, form: Form, assumed: Assumed, line: int) -> Read:
+    """Messages of a dump, and rows of the quarantine for what is none.
+
+    Parameters
+    ----------
+    chunks
+        The bytes of the file, each with what is wrong with the stream so far.
+    name
+        Of the file, for people.
+    form
+        What it is.
+    assumed
+        Stands for what its messages do not say.
+    line
+        Bytes that a record may have.
+    """
+    fault = [""]
+    messages: list[Message] = []
+    bad: list[Bad] = []
+    seen: Counter[tuple[str, int]] = Counter()
+    size = 0
+
+    def cut() -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+        nonlocal size
+        batch = _batch(messages), _rejected(bad, name) if bad else None
+        messages.clear()
+        bad.clear()
+        size = 0
+        return batch
+
+    for record in _records(_bytes(chunks, fault), form, line):
+        if isinstance(record, Message):
+            topic = assumed.topic if record.topic is None else record.topic
+            partition = assumed.partition if record.partition is None else record.partition
+            offset = assumed.offset + seen[topic, partition] if record.offset is None else record.offset
+            messages.append(record._replace(topic=topic, partition=partition, offset=offset))
+            size += len(record.key or b"") + len(record.value or b"")
+            seen[topic, partition] += 1
+        else:
+            seen[assumed.topic, assumed.partition] += 1
+            if record is not None:
+                bad.append(record)
+                size += len(record.raw)
+        if len(messages) + len(bad) >= ROWS_A_BATCH or size >= _BATCH_BYTES:
+            yield cut()
+    if fault[0]:
+        bad.append(Bad("damaged-gzip", f"{fault[0]}; all records before were read", b""))
+    yield cut()
+
+
+def _bytes(chunks: Iterator[tuple[bytes, str]], fault: list[str]) -> Iterator[bytes]:
+    """The bytes alone; of the first the mark that some editors put there is left out."""
+    first = True
+    for text, fault[0] in chunks:
+        if text:
+            yield text.removeprefix(b"\xef\xbb\xbf") if first else text
+            first = False
+
+
+def _records(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Record]:
+    if form.records == "objects":
+        return _of_objects(chunks, form, bound)
+    if form.records == "csv":
+        return _of_csv(chunks, form, bound)
+    if {"value_length", "value_length4"} & set(form.parts):
+        return _measured(chunks, form, bound)
+    if form.records == "pattern":
+        return _patterned(chunks, form, bound)
+    return _of_lines(chunks, form, bound)
+
+
+# JSON objects.
+
+_EXPECTED = "a number of partition and offset, and a value"
+
+
+def _of_objects(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Record]:
+    one_a_line = form.separator == b"\n"
+    for text, line, fault, size in objects_in(chunks, bound=bound, one_a_line=one_a_line, opening=form.opening):
+        if fault:
+            most = f"; expected at most {bound:,} (bound `line`)" if fault == TOO_LARGE else ""
+            yield Bad(fault, f"line {line}: {size:,} bytes are no whole JSON object{most}", text)
+            continue
+        try:
+            yield _message_of(fields_of(text), form)
+        except BadJson as error:
+            yield Bad("bad-json", f"line {line}: {error}", text)
+        except _Unread as error:
+            yield Bad(error.code, f"line {line}: {error}", text)
+
+
+def _message_of(fields: Mapping[str, Value], form: Form) -> Message:
+    roles = roles_in(fields)
+    own = {role: fields[name] for role, name in roles.items()}
+    for role in ("partition", "offset"):
+        if role not in own and role not in form.lost:
+            raise _Unread("missing-field", f"no `{role}`; it has {_named(fields)}")
+    if not {"value", "key", "offset"} & own.keys():
+        raise _Unread("missing-field", f"no `value`; it has {_named(fields)}")
+    return Message(
+        _topic(own.get("topic")),
+        _number(own.get("partition"), roles.get("partition", ""), (1 << 31) - 1),
+        _number(own.get("offset"), roles.get("offset", ""), (1 << 63) - 1),
+        timestamp_ms(own.get("timestamp")),
+        _content(own.get("key"), roles.get("key", ""), form),
+        _content(own.get("value"), roles.get("value", ""), form),
+        _headers(own.get("headers")),
+    )
+
+
+def _named(fields: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in list(fields)[:12]) or "no field"
+
+
+def _topic(value: Value) -> str | None:
+    if isinstance(value, bytes):  # AKHQ: an object
+        told = orjson.loads(value)
+        value = told.get("name") if isinstance(told, dict) else None
+    return value.encode("latin-1").decode("utf-8", "replace") if isinstance(value, str) else None
+
+
+def _number(value: Value, name: str, most: int) -> int | None:
+    if isinstance(value, str) and value.isdigit():
+        value = int(value)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise _Unread("bad-field", f"`{name}` is {_shown(value)}; expected a number from 0 to {most}")
+    return value
+
+
+def _shown(value: Value) -> str:
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}.."
+
+
+def _content(value: Value, name: str, form: Form) -> bytes | None:
+    """Key or value as bytes: a text as it is, an object as its JSON."""
+    if isinstance(value, bytes) and (inner := _payload(value)) is not None:
+        value = inner[0]
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str):
+        return orjson.dumps(value)
+    text = value.encode("latin-1")
+    if form.coding == "text":
+        return text
+    try:
+        return b64decode(text, validate=True)
+    except BadBase64:
+        raise _Unread("bad-base64", f"`{name}` is {_shown(value)}; expected base64, as other messages have") from None
+
+
+def _payload(value: bytes) -> tuple[Value] | None:
+    """What Redpanda Console wraps a key or a value into."""
+    if b'"isPayloadNull"' not in value and b'"encoding"' not in value:
+        return None
+    try:
+        told = fields_of(value)
+    except BadJson:
+        return None
+    if not {"isPayloadNull", "encoding"} & told.keys() or not {"payload", "isPayloadNull"} & told.keys():
+        return None
+    return (None if told.get("isPayloadNull") is True else told.get("payload"),)
+
+
+def timestamp_ms(value: Value) -> int | None:
+    """Milliseconds since 1970 of numbers of seconds to nanoseconds, or of ISO 8601, in UTC if it names no zone."""
+    if isinstance(value, str) and re.fullmatch(r"\d+", value):
+        value = int(value)
+    if isinstance(value, float) and 0 < value < 1e11:
+        return round(value * 1000)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if value < 0:
+            return None
+        for least, over in ((1e17, 1_000_000), (1e14, 1_000)):
+            if value >= least:
+                return int(value) // over
+        return int(value) if value >= 1e11 or value == 0 else int(value) * 1000
+    if isinstance(value, str):
+        try:
+            at = datetime.fromisoformat(value.strip())
+        except ValueError:
+            return None
+        return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    return None
+
+
+def _headers(value: Value) -> tuple[tuple[str, bytes | None], ...]:
+    """Headers as a map, a flat list, or a list of pairs or objects; what is in no such form is left out."""
+    if not isinstance(value, bytes):
+        return ()
+    told = orjson.loads(value.decode("latin-1"))
+    if isinstance(told, dict):
+        return tuple((n, _header(v)) for n, v in told.items())
+    if told and all(isinstance(one, str) or one is None for one in told) and len(told) % 2 == 0:
+        return tuple((str(n), _header(v)) for n, v in zip(told[::2], told[1::2], strict=True))
+    found = []
+    for one in told:
+        if isinstance(one, dict) and isinstance(one.get("key"), str):
+            found.append((one["key"], _header(one.get("value"))))
+        elif isinstance(one, list) and len(one) == 2 and isinstance(one[0], str):
+            found.append((one[0], _header(one[1])))
+    return tuple(found)
+
+
+def _header(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    return value.encode("latin-1", "replace") if isinstance(value, str) else orjson.dumps(value)
+
+
+# Lines: a value each.
+
+
+def lines_in(chunks: Iterator[bytes], separator: bytes, bound: int) -> Iterator[tuple[bytes, int]]:
+    """Records between separators; of one longer than ``bound`` no bytes, but its length."""
+    held, size = list[bytes](), 0
+    for chunk in chunks:
+        if len(separator) > 1 and held:  # a separator may lie across two chunks
+            chunk = held.pop() + chunk
+            size -= len(chunk)
+            size = max(size, 0)
+        first, *others = chunk.split(separator)
+        for text in others:
+            whole = size + len(first)
+            yield (b"".join((*held, first)), 0) if whole <= bound else (b"", whole)
+            held, size, first = [], 0, text
+        held.append(first)
+        size += len(first)
+        if size > bound:
+            held = [b""]
+    rest = b"".join(held)
+    if rest or size > bound:
+        yield (rest, 0) if size <= bound else (b"", size)
+
+
+def _too_large(found: int, bound: int, line: int) -> Bad:
+    return Bad("too-large", f"line {line}: {found:,} bytes: expected at most {bound:,} (bound `line`)", b"")
+
+
+def _of_lines(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Record]:
+    for line, (text, too_long) in enumerate(lines_in(chunks, form.separator, bound), start=1):
+        if too_long:
+            yield _too_large(too_long, bound, line)
+            continue
+        text = text.strip(b"\r")
+        if not text.strip():
+            yield None
+        elif text == form.null:
+            yield Message()
+        else:
+            try:
+                yield Message(value=_value_of_line(text, form))
+            except _Unread as error:
+                yield Bad(error.code, f"line {line}: {error}", text)
+
+
+def _value_of_line(text: bytes, form: Form) -> bytes | None:
+    if text[:1] == text[-1:] == b'"' and len(text) > 1:
+        try:
+            return _content(fields_of(b'{"value":' + text + b"}")["value"], "value", form)
+        except BadJson:
+            raise _Unread("bad-json", "a text in quotes that is no JSON") from None
+    return text if form.coding == "text" else _content(text.decode("latin-1"), "value", form)
+
+
+# Patterns: fields with text between them.
+
+
+def _regex(parts: Iterable[str | bytes]) -> bytes:
+    return b"".join(
+        re.escape(p)
+        if isinstance(p, bytes)
+        else b"(?P<%s>%s)" % (p.encode(), TOKENS[p])
+        if p != "ignored"
+        else TOKENS[p]
+        for p in parts
+    )
+
+
+def _head(parts: tuple[str | bytes, ...]) -> tuple[str | bytes, ...]:
+    """What stands before the first field that can be any text."""
+    n = next((i for i, p in enumerate(parts) if p in OPEN), len(parts))
+    return parts[:n]
+
+
+def _patterned(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Record]:
+    """Records that begin as the pattern does and go on until the next one does: a value may hold line feeds."""
+    parts = form.parts[:-1] if form.parts[-1] == form.separator else form.parts
+    if form.parts[-1] != form.separator and isinstance(form.parts[-1], bytes):
+        parts = form.parts[:-1]
+    whole = re.compile(_regex(parts), re.DOTALL)
+    typed = [p for p in _head(parts) if isinstance(p, str)]
+    head = re.compile(_regex(_head(parts))) if typed else None
+    inside = head if len(typed) > 1 else None
+    held: list[bytes] = []
+    begun = size = 0
+
+    def flush() -> Iterator[Record]:
+        if held:
+            yield from _by_pattern(form.separator.join(held), begun, whole, inside, form)
+
+    for line, (text, too_long) in enumerate(lines_in(chunks, form.separator, bound), start=1):
+        if too_long:
+            yield from flush()
+            held = []
+            yield _too_large(too_long, bound, line)
+        elif head is None or head.match(text) or not held or size + len(text) > bound or _is_begun(text, form, held):
+            yield from flush()
+            held, begun, size = [text], line, len(text)
+        else:
+            held.append(text)
+            size += len(text)
+    yield from flush()
+
+
+_BEGINNINGS = (b"CreateTime:", b"LogAppendTime:", b"NO_TIMESTAMP")
+
+
+def _is_begun(text: bytes, form: Form, held: list[bytes]) -> bool:
+    """Whether what does not begin as a record is one all the same, of which the rest was cut."""
+    first = form.parts[0]
+    begins = (first,) if isinstance(first, bytes) else _BEGINNINGS if first == "console_time" else ()
+    if any(text.startswith(b) or b.startswith(text) for b in begins if text):
+        return True
+    return len(held) == 1 and is_json(held[0][held[0].find(b"{") :])
+
+
+def _by_pattern(
+    text: bytes, line: int, whole: re.Pattern[bytes], inside: re.Pattern[bytes] | None, form: Form
+) -> Iterator[Record]:
+    found = whole.fullmatch(text)
+    other = inside.search(text, 1) if inside and not is_json(text if found is None else _last(found)) else None
+    if other is not None:  # a dump was cut, and another one follows it in the same line
+        yield Bad(
+            "unfinished", f"line {line}: a record of {other.start():,} bytes ends in the middle", text[: other.start()]
+        )
+        yield from _by_pattern(text[other.start() :], line, whole, inside, form)
+    elif found is None:
+        yield Bad("no-record", f"line {line}: begins with {_beginning(text)}; expected {_pattern_words(form)}", text)
+    else:
+        try:
+            yield _of_groups(found.groupdict(), form)
+        except _Unread as error:
+            yield Bad(error.code, f"line {line}: {error}", text)
+
+
+def _last(found: re.Match[bytes]) -> bytes:
+    return found.groupdict().get("value") or b""
+
+
+def _beginning(text: bytes) -> str:
+    return repr(text[:40].decode("utf-8", "backslashreplace"))
+
+
+def _pattern_words(form: Form) -> str:
+    return "".join(
+        p.decode("utf-8", "backslashreplace") if isinstance(p, bytes) else f"<{p}>" for p in form.parts
+    ).strip()
+
+
+def _of_groups(groups: Mapping[str, bytes | None], form: Form) -> Message:
+    key, value = groups.get("key"), groups.get("value")
+    if key is not None and value is not None and form.null is not None and form.between in value and not is_json(value):
+        key, value = _split_again(key + form.between + value, form.between)
+    time = groups.get("console_time") or groups.get("timestamp")
+    number = re.search(rb"-?\d+", time)[0] if time and re.search(rb"-?\d+", time) else None  # type: ignore[index]
+    return Message(
+        None if groups.get("topic") is None else _topic(groups["topic"].decode("latin-1")),  # type: ignore[union-attr]
+        _number(_text(groups.get("partition")), "partition", (1 << 31) - 1),
+        _number(_text(groups.get("offset")), "offset", (1 << 63) - 1),
+        None if number is None else timestamp_ms(_text(number)),
+        _nothing(key, form),
+        _nothing(value, form),
+        _listed(groups.get("headers"), form),
+    )
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("latin-1")
+
+
+def _nothing(value: bytes | None, form: Form) -> bytes | None:
+    """None for the word of a form for null; where it has none, for an empty text."""
+    return None if value is None or value == (form.null or b"") else value
+
+
+def _split_again(text: bytes, between: bytes) -> tuple[bytes, bytes]:
+    """Key and value where either may hold what separates them: only one place may make sense."""
+    fields = text.split(between)
+    splits = [(between.join(fields[:i]), between.join(fields[i:])) for i in range(1, len(fields))]
+    whole = [s for s in splits if is_json(s[1]) or s[1] == b"null"]
+    framed = [s for s in splits if s[1][:1] == b"\0"]  # as open-protocol and Confluent's registry begin
+    for found in (whole, framed):
+        if len(found) == 1:
+            return found[0]
+    raise _Unread(
+        "ambiguous-separator",
+        f"{len(fields) - 1} separators {between!r} where 1 was expected, so where the key ends cannot be determined",
+    )
+
+
+def _listed(value: bytes | None, form: Form) -> tuple[tuple[str, bytes | None], ...]:
+    if not value or value == b"NO_HEADERS":
+        return ()
+    sign = b":" if form.null is not None else b"="
+    pairs = [one.partition(sign) for one in value.split(b",")]
+    return tuple((n.decode("utf-8", "replace"), v) for n, found, v in pairs if found)
+
+
+def _measured(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Record]:
+    """Records whose texts have their lengths before them: any bytes may be in them."""
+    steps = list(_steps(form.parts))
+    first = steps[0][0]
+    strong = len([p for p in _head(form.parts) if isinstance(p, bytes)]) > 0
+    buffer, at, ended = b"", 0, False
+    line_feed = 1
+    while True:
+        if len(buffer) - at < _CHUNK and not ended:
+            more = next(chunks, None)
+            ended = more is None
+            buffer, at = buffer[at:] + (more or b""), 0
+            continue
+        if at >= len(buffer):
+            return
+        found = _one_measured(buffer, at, steps, bound)
+        if found is None and not ended and len(buffer) - at <= bound:
+            more = next(chunks, None)
+            ended = more is None
+            buffer, at = buffer[at:] + (more or b""), 0
+            continue
+        if found is not None:
+            groups, end = found
+            follows = end >= len(buffer) or not strong or first.match(buffer, end) is not None
+            other = None if follows else first.search(buffer, at + 1, end)
+            if other is None:
+                try:
+                    yield _of_groups(groups, form)
+                except _Unread as error:
+                    yield Bad(error.code, f"line {line_feed}: {error}", buffer[at:end])
+                line_feed += buffer.count(b"\n", at, end)
+                at = end
+                continue
+        else:
+            other = first.search(buffer, at + 1) if strong else None
+        end = other.start() if other else len(buffer)
+        said = (
+            f"line {line_feed}: begins with {_beginning(buffer[at:])}, and is no whole record of {_pattern_words(form)}"
+        )
+        yield Bad("unfinished", said, buffer[at : min(end, at + _CHUNK)])
+        line_feed += buffer.count(b"\n", at, end)
+        at = end
+
+
+_Step = tuple[re.Pattern[bytes], str]
+
+
+def _steps(parts: tuple[str | bytes, ...]) -> Iterator[_Step]:
+    """What to match, and which field of a known length follows it."""
+    waiting: list[str | bytes] = []
+    for part in parts:
+        known = {"key": ("key_length",), "value": ("value_length", "value_length4")}.get(str(part), ())
+        if isinstance(part, str) and any(length in parts[: parts.index(part)] for length in known):
+            yield re.compile(_regex(waiting), re.DOTALL), part
+            waiting = []
+        else:
+            waiting.append(part)
+    if waiting:
+        yield re.compile(_regex(waiting), re.DOTALL), ""
+
+
+def _one_measured(buffer: bytes, at: int, steps: list[_Step], bound: int) -> tuple[dict[str, bytes | None], int] | None:
+    groups: dict[str, bytes | None] = {}
+    for regex, field in steps:
+        found = regex.match(buffer, at)
+        if found is None:
+            return None
+        groups |= found.groupdict()
+        at = found.end()
+        if field:
+            raw = groups.get(f"{field}_length")
+            size = int(raw) if raw is not None else int.from_bytes(groups["value_length4"] or b"", "big", signed=True)
+            if size > bound or at + max(size, 0) > len(buffer):
+                return None
+            groups[field] = buffer[at : at + size] if size >= 0 else None
+            at += max(size, 0)
+    return groups, at
+
+
+# CSV.
+
+
+def _of_csv(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Record]:
+    csv.field_size_limit(bound)
+    text = (line.decode("latin-1") + "\n" for line, _ in lines_in(chunks, b"\n", bound))
+    rows = csv.reader(text, delimiter=form.between.decode(), strict=False)
+    next(rows, None)
+    begun = 2
+    try:
+        for row in rows:
+            if row:
+                yield _of_row(row, form, begun)
+            begun = rows.line_num + 1
+    except csv.Error as error:
+        yield Bad("bad-csv", f"line {begun}: {error}; nothing behind it was read", b"")
+
+
+def _of_row(row: list[str], form: Form, line: int) -> Record:
+    if len(row) != len(form.parts):
+        raw = form.between.decode().join(row).encode("latin-1")
+        return Bad("bad-csv", f"line {line}: {len(row)} columns; expected {len(form.parts)}", raw)
+    fields = {
+        str(p): (v or None) if v != "null" else None for p, v in zip(form.parts, row, strict=True) if role_of(str(p))
+    }
+    try:
+        return _message_of({**fields, "headers": None}, form)
+    except _Unread as error:
+        return Bad(error.code, f"line {line}: {error}", form.between.decode().join(row).encode("latin-1"))
+
+
+# Arrow.
+
+
+def _batch(messages: list[Message]) -> pa.RecordBatch:
+    columns = list(zip(*messages, strict=True)) or [()] * len(Message._fields)
+    topic, partition, offset, time, key, value, headers = columns
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    pairs = [[{"key": n, "value": v} for n, v in of] for of in headers]
+    stamps = pa.array([None if t is None or t >= 253402300800000 else t * 1000 for t in time], pa.int64())
+    arrays = {
+        "topic": pa.array(topic, pa.string()),
+        "partition": pa.array(partition, pa.int64()),
+        "offset": pa.array(offset, pa.int64()),
+        "timestamp": stamps.cast(pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC")),
+        "key": pa.array(key, pa.binary()),
+        "value": pa.array(value, pa.binary()),
+        "headers": pa.array(pairs, kind),
+    }
+    return in_form(arrays, len(messages), MESSAGES)
+
+
+def _rejected(bad: list[Bad], name: str) -> pa.RecordBatch:
+    columns = {
+        "error_class": pa.array([f"bad-dump-record:{one.code}" for one in bad], pa.string()),
+        "reason": pa.array([f"{name}, {one.said}" for one in bad], pa.string()),
+        "value": pa.array([one.raw for one in bad], pa.binary()),
+    }
+    return in_form(columns, len(bad), DECODED)

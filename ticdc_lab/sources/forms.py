@@ -1,0 +1,515 @@
+"""The forms in which tools dump a topic: what each looks like, what it loses, and which one some bytes are in.
+
+A form is a description: how the file is cut into records, and which part of a record is which column of a message.
+:mod:`ticdc_lab.sources.dumps` reads every form by the same steps. A new form is an entry here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Literal
+
+import orjson
+
+from ticdc_lab.errors import SourceError
+from ticdc_lab.sources.json_objects import BadJson, beginning_of, fields_of, objects_in
+
+Role = Literal["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
+ROLES: tuple[Role, ...] = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+
+NAMES: Mapping[str, Role] = {
+    "topic": "topic", "topicname": "topic",
+    "partition": "partition", "partitionid": "partition",
+    "offset": "offset",
+    "timestamp": "timestamp", "ts": "timestamp", "time": "timestamp", "createtime": "timestamp",
+    "timestampms": "timestamp",
+    "key": "key", "messagekey": "key",
+    "value": "value", "payload": "value", "content": "value", "message": "value", "messagevalue": "value",
+    "headers": "headers",
+}  # fmt: skip
+"""What tools call the parts of a message, in lower case and without ``_``, ``-`` and blanks."""
+
+LOSSES: Mapping[str, str] = {
+    "topic": "{what} names no topic: {topic} stands for it.",
+    "offset": "{what} has no offsets: the order of its records stands for them, so neither "
+    "messages that are missing or repeated are seen, nor whether it begins with the first of the topic.",
+    "partition": "{what} has no partitions: one is assumed for each file. Nothing across partitions is judged, and a "
+    "resolved_ts may be later than that of a partition whose messages the dump mixes with others.",
+    "key": "{what} has no keys: protocols that need them, such as open-protocol and avro, lose rows.",
+    "null": "{what} writes null and an empty text, or the word null, alike: a message may have had the other.",
+    "messages": "{what} has only the messages that the page showed: others may lie before, between and after them.",
+    "names": "{what} has topic, partition and offsets in the names of its files: an offset is that of the file's name "
+    "and the place in the file.",
+}
+"""What a form can lose, and the sentence that says so."""
+
+HEAD_BYTES = 1 << 18
+"""Bytes at the beginning of a file from which its form is detected."""
+
+_RECORDS = 100
+"""Records at the beginning of a file that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a tool writes messages.
+
+    Attributes
+    ----------
+    name
+        One of :data:`FORMS`, as ``--source-kind`` takes it.
+    records
+        How the file is cut: ``lines``, JSON ``objects``, ``pattern`` (a format with fields and text between them), or
+        ``csv``.
+    coding
+        How key and value are written: as they are (``text``), or in ``base64``.
+    parts
+        Of a ``pattern`` the literals (bytes) and names of fields, in order; of ``csv`` the roles of its columns.
+    separator
+        What ends a record of ``lines`` or ``pattern``.
+    between
+        What separates the fields of a ``pattern`` whose values may hold it.
+    null
+        The word for null, if there is one.
+    opening
+        Bytes with which each object begins, so that one is found behind a damaged one.
+    lost
+        Keys of :data:`LOSSES`.
+    given
+        Topic and partition that an option states.
+    """
+
+    name: str
+    records: Literal["lines", "objects", "pattern", "csv"]
+    coding: Literal["text", "base64"] = "text"
+    parts: tuple[str | bytes, ...] = ()
+    separator: bytes = b"\n"
+    between: bytes = b"\t"
+    null: bytes | None = None
+    opening: bytes = b""
+    lost: frozenset[str] = frozenset()
+    given: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def words(self) -> str:
+        """What it is called in a sentence."""
+        return FORMS.get(self.name, "A capture file")
+
+    def sentences(self, topic: str, *, lost: Collection[str]) -> tuple[str, ...]:
+        """What cannot be known of a log in this form that has lost some of :data:`LOSSES`."""
+        return tuple(said.format(what=self.words, topic=topic) for loss, said in LOSSES.items() if loss in lost)
+
+
+CAPTURE = "capture"
+CONNECT = "connect"
+"""A folder of files whose names say where their messages are, whatever their form."""
+
+FORMS: Mapping[str, str] = {
+    "kcat": "A dump of kcat -J",
+    "kcat-format": "A dump of kcat -f",
+    "console": "A dump of kafka-console-consumer",
+    "values": "A file of values",
+    "objects": "A file of JSON objects",
+    "csv": "A CSV export",
+    "lengths": "A file of values with their lengths",
+}
+"""Names of forms for ``--source-kind``, and what an answer calls them."""
+
+OPTIONS: Mapping[str, str] = {
+    "topic": "the topic of a dump that does not name it",
+    "partition": "the partition of a dump that does not name it",
+    "format": "the format that kcat -f was given",
+    "key.separator": "kafka-console-consumer's, between fields",
+    "line.separator": "kafka-console-consumer's, behind each message",
+    "headers.separator": "kafka-console-consumer's",
+    "null.literal": "kafka-console-consumer's word for null",
+    **{
+        f"print.{name}": f"whether kafka-console-consumer printed it ({name})"
+        for name in ("timestamp", "partition", "offset", "headers", "key", "value", "delivery", "epoch")
+    },
+}
+"""Options of dumps, by the names of the tools' own settings."""
+
+_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+
+
+def unescaped(text: str) -> bytes:
+    r"""An option's text with ``\n``, ``\t``, ``\xHH`` as bytes."""
+
+    def meant(m: re.Match[str]) -> str:
+        return bytes([int(m[1], 16)]).decode("latin-1") if m[1] else _ESCAPES.get(m[2], m[0].encode()).decode("latin-1")
+
+    return re.sub(r"\\(?:x([0-9a-fA-F]{2})|(.))", meant, text.encode().decode("latin-1")).encode("latin-1")
+
+
+def form_of(head: bytes, *, kind: str = "auto", options: Mapping[str, str], whole: bool = False) -> Form | None:
+    """The form that the first bytes of a file are in, of the name :data:`CAPTURE` for a capture file; None for no dump.
+
+    Parameters
+    ----------
+    head
+        Up to :data:`HEAD_BYTES`, inflated.
+    kind
+        A name of :data:`FORMS`, or ``auto``.
+    options
+        Of :data:`OPTIONS`.
+    whole
+        Whether ``head`` is all of the file.
+    """
+    head = head.removeprefix(b"\xef\xbb\xbf")
+    given = {name: options[name] for name in ("topic", "partition") if name in options}
+    wanted = _wanted(kind, options)
+    for name, detect in _DETECTORS.items():
+        found = detect(head, options, whole) if wanted in ("auto", name) else None
+        if found is not None:
+            named = found.name if wanted == "auto" else wanted
+            return replace(found, name=named, given=tuple(given.items()), lost=found.lost.difference(given))
+    if wanted != "auto":
+        raise SourceError(
+            f"This is no {wanted} dump: it begins with {shown(head)}.",
+            hint=f"Leave --source-kind away, or name another form: {', '.join(FORMS)}.",
+        )
+    return None
+
+
+def _wanted(kind: str, options: Mapping[str, str]) -> str:
+    if kind != "auto":
+        return kind
+    if "format" in options:
+        return "kcat-format"
+    stated = any(name.startswith("print.") or name.endswith(".separator") or name == "null.literal" for name in options)
+    return "console" if stated else "auto"
+
+
+def shown(head: bytes, most: int = 60) -> str:
+    """The first bytes of something, for people."""
+    return repr(head[:most].decode("utf-8", "backslashreplace")) + (", .." if len(head) > most else "")
+
+
+# Objects: kcat -J, rpk, exports of web pages, loops of a client library.
+
+
+def role_of(name: str) -> Role | None:
+    """Which part of a message a field is."""
+    return NAMES.get(re.sub(r"[\s_.-]", "", name).lower())
+
+
+def roles_in(names: Iterable[str]) -> dict[Role, str]:
+    """The fields of an object by their roles; of several for one role the one that is named first in :data:`NAMES`."""
+    order = list(NAMES)
+    named = sorted(
+        (n for n in names if role_of(n)), key=lambda n: order.index(re.sub(r"[\s_.-]", "", n).lower()), reverse=True
+    )
+    return {role: n for n in named if (role := role_of(n)) is not None}
+
+
+def is_envelope(names: Sequence[str]) -> bool:
+    """Whether an object is a message with its place, and not a message's value itself."""
+    roles = roles_in(names)
+    placed = "offset" in roles and "partition" in roles
+    alone = "value" in roles and all(role_of(n) for n in names)
+    return alone or (placed and bool({"value", "key", "timestamp"} & roles.keys()))
+
+
+_CAPTURE = {"topic", "partition", "offset"}
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+
+
+def is_base64(text: str) -> bool:
+    """Whether a text can be base64."""
+    return bool(_BASE64.fullmatch(text))
+
+
+def _texts(records: Sequence[Mapping[str, object]], roles: Mapping[Role, str]) -> list[str]:
+    of = [r.get(roles[role]) for r in records for role in ("value", "key") if role in roles]
+    return [text for text in of if isinstance(text, str) and text]
+
+
+def _objects(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
+    records: list[Mapping[str, object]] = []
+    raw = b""
+    if not re.match(rb"\s*\[?\s*\{", head):
+        return None
+    for text, *_ in objects_in(iter([head]), bound=len(head) + 1, one_a_line=False):
+        try:
+            found = fields_of(text)
+        except BadJson:
+            continue
+        raw = raw or text
+        records.append(found)
+        if len(records) == _RECORDS:
+            break
+    if not records or not is_envelope([n for r in records for n in r]):
+        return None
+    names = list(dict.fromkeys(n for r in records for n in r))
+    roles = roles_in(names)
+    if "kind" in names and "commit_ts" in names:
+        return None  # events that this package wrote
+    is_base = bool(texts := _texts(records, roles)) and all(map(is_base64, texts))
+    like_capture = set(names) >= _CAPTURE and not {n for n in names if role_of(n)} - set(ROLES)
+    lost = {role for role in ("topic", "partition", "offset", "key") if role not in roles}
+    one_a_line = b"\n" not in raw
+    if like_capture and one_a_line and (is_base or not texts) and "value" in roles:
+        return Form(CAPTURE, "objects", "base64", separator=b"\n", opening=beginning_of(raw))
+    if "payload" in names and "tstype" in names:
+        return Form("kcat", "objects", separator=b"\n" if one_a_line else b"", opening=beginning_of(raw))
+    in_array = head.lstrip()[:1] == b"["
+    return Form(
+        "objects", "objects", "base64" if is_base else "text", opening=beginning_of(raw),
+        separator=b"\n" if one_a_line and not in_array else b"",
+        lost=frozenset(lost | ({"messages"} if in_array else set())),
+    )  # fmt: skip
+
+
+# Patterns: what kafka-console-consumer and kcat -f print.
+
+TOKENS: Mapping[str, bytes] = {
+    "topic": rb"[\w.-]+", "partition": rb"-?\d+", "offset": rb"-?\d+", "timestamp": rb"-?\d+",
+    "console_time": rb"(?:(?:CreateTime|LogAppendTime):-?\d+|NO_TIMESTAMP)",
+    "key_length": rb"-?\d+", "value_length": rb"-?\d+", "value_length4": rb"(?s:.{4})", "ignored": rb"-?\w*",
+    "headers": rb"(?s:.*?)", "key": rb"(?s:.*?)", "value": rb"(?s:.*)",
+}  # fmt: skip
+"""What each field of a pattern looks like."""
+
+OPEN = frozenset({"headers", "key", "value"})
+"""Fields that can be any text."""
+
+_KCAT = {
+    "t": "topic", "p": "partition", "o": "offset", "k": "key", "s": "value", "T": "timestamp", "h": "headers",
+    "K": "key_length", "S": "value_length", "R": "value_length4",
+}  # fmt: skip
+
+
+def kcat_format(text: str) -> tuple[str | bytes, ...]:
+    """The parts of a format of kcat -f: literals as bytes, fields by name."""
+    parts: list[str | bytes] = []
+    for literal, token in re.findall(r"([^%]+)|%(.)", text, re.DOTALL):
+        if token and token != "%" and token not in _KCAT:
+            raise SourceError(
+                f"The format {text!r} has %{token}, which kcat does not know.", hint="See: man kcat, section FORMAT."
+            )
+        part: str | bytes = unescaped(literal) if literal else b"%" if token == "%" else _KCAT[token]
+        if isinstance(part, bytes) and parts and isinstance(parts[-1], bytes):
+            parts[-1] += part
+        else:
+            parts.append(part)
+    return tuple(parts)
+
+
+def _by_format(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
+    if "format" not in options:
+        return None
+    parts = kcat_format(options["format"])
+    if "value" not in parts:
+        raise SourceError(f"The format {options['format']!r} has no %s, so the dump holds no values.")
+    lengths = {"value_length", "value_length4"} & set(parts)
+    ends = parts[-1] if isinstance(parts[-1], bytes) else b""
+    if not lengths and not ends:
+        raise SourceError(
+            f"The format {options['format']!r} neither ends with a text nor has %S, so nothing ends a message.",
+            hint=r"State it as kcat was given it, such as --option format='%t %p %o %k %s\n'.",
+        )
+    lost = {role for role in ("topic", "partition", "offset", "key") if role not in parts}
+    lost |= set() if "key_length" in parts and lengths else {"null"}
+    return Form("kcat-format", "pattern", parts=parts, separator=ends, between=b"", lost=frozenset(lost))
+
+
+_PRINTED = (
+    ("timestamp", b"", "console_time"), ("partition", b"Partition:", "partition"), ("offset", b"Offset:", "offset"),
+    ("delivery", b"Delivery:", "ignored"), ("epoch", b"Epoch:", "ignored"),
+)  # fmt: skip
+"""What kafka-console-consumer prints before headers, key and value, in its order."""
+
+_HEADERS = re.compile(rb"NO_HEADERS|[\w.-]+:[^{}\t]*")
+
+
+def _console(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
+    ends = unescaped(options.get("line.separator", "\n"))
+    lines = [line for line in head.split(ends)[: _RECORDS + 1] if line]
+    lines = lines if whole or len(lines) < 2 else lines[:-1]
+    if not lines:
+        return None
+    between = unescaped(options["key.separator"]) if "key.separator" in options else None
+    parts: list[str | bytes] = []
+    rest = lines[0]
+    for name, label, token in _PRINTED:
+        said = (
+            re.match(re.escape(label) + TOKENS[token], rest)
+            if label or options.get("print.timestamp") != "false"
+            else None
+        )
+        if said is None or options.get(f"print.{name}") == "false":
+            continue
+        rest = rest[said.end() :]
+        if between is None:
+            following = re.search(rb"Partition:|Offset:|Delivery:|Epoch:|NO_HEADERS|null|[{\[]|\t|$", rest)
+            between = b"\t" if rest.startswith(b"\t") else rest[: following.start() if following else 1]
+        parts += [label, token, between] if label else [token, between]
+        rest = rest.removeprefix(between)
+    typed = len(parts)
+    between = b"\t" if between is None else between
+    starts = tuple(parts)
+    remainders: list[bytes] = []
+    for line in lines:
+        if (behind := _behind(starts, line)) is not None:
+            remainders.append(behind)
+        elif remainders:  # a value that holds what ends a message
+            remainders[-1] += ends + line
+    stated = [n for n in ("headers", "key") if options.get(f"print.{n}") == "true"]
+    silent = not any(n.startswith("print.") for n in options)
+    extra = stated if not silent else _extra(remainders, between)
+    if extra is None or (not typed and not extra):
+        return None
+    for name in extra:
+        parts += [name, between]
+    parts += ["value"] if options.get("print.value") != "false" else []
+    joined = _joined(parts)
+    lost = {"topic", "null"} | {role for role in ("partition", "offset", "key") if role not in joined}
+    return Form(
+        "console", "pattern", parts=(*joined, ends), separator=ends, between=between,
+        null=unescaped(options.get("null.literal", "null")), lost=frozenset(lost),
+    )  # fmt: skip
+
+
+def _joined(parts: Sequence[str | bytes]) -> tuple[str | bytes, ...]:
+    """Literals that follow each other as one."""
+    out: list[str | bytes] = []
+    for part in parts:
+        if isinstance(part, bytes) and out and isinstance(out[-1], bytes):
+            out[-1] += part
+        elif part:
+            out.append(part)
+    return tuple(out)
+
+
+def _behind(parts: Sequence[str | bytes], line: bytes) -> bytes | None:
+    said = re.match(b"".join(re.escape(p) if isinstance(p, bytes) else TOKENS[p] for p in parts), line)
+    return line[said.end() :] if said else None
+
+
+def is_json(text: bytes) -> bool:
+    """Whether bytes are one whole JSON object or list."""
+    if text[:1] not in (b"{", b"["):
+        return False
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def _extra(remainders: Sequence[bytes], between: bytes) -> list[str] | None:
+    """Which of headers and key stand before the value; None where nothing shows it."""
+    counts = []
+    for text in remainders:
+        fields = text.split(between)
+        json = [i for i in range(len(fields)) if is_json(between.join(fields[i:]))]
+        counts.append(json[0] if json else len(fields) - 1)
+    if not counts:
+        return None
+    n = min(counts)
+    if n == 0:
+        return []
+    headers = all(_HEADERS.fullmatch(text.split(between)[0]) for text in remainders)
+    return ["headers", "key"][:n] if headers else ["key"]
+
+
+# Values only, CSV, lengths.
+
+
+def _values(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
+    lines = head.split(b"\n")[: _RECORDS + 1]
+    lines = [line for line in (lines if whole or len(lines) < 2 else lines[:-1]) if line.strip()]
+    if not lines:
+        return None
+    first = next((line for line in lines if line.strip() != b"null"), lines[0]).strip()
+    lost = frozenset({"topic", "partition", "offset", "key", "null"})
+    if is_json(first) and first[:1] == b"{":
+        names = list(orjson.loads(first))
+        return None if {"kind", "commit_ts"} <= set(names) else Form("values", "lines", null=b"null", lost=lost)
+    quoted = [line.strip() for line in lines if line.strip() != b"null"]
+    if all(line[:1] == line[-1:] == b'"' and len(line) > 1 for line in quoted) and quoted:
+        texts = [orjson.loads(line) for line in quoted if _is_text(line)]
+        coded = bool(texts) and all(map(is_base64, texts))
+        return Form("values", "lines", "base64" if coded else "text", null=b"null", lost=lost)
+    if quoted and all(len(line) >= 8 and is_base64(line.decode("latin-1")) for line in quoted):
+        return Form("values", "lines", "base64", null=b"null", lost=lost)
+    return None
+
+
+def _is_text(line: bytes) -> bool:
+    try:
+        return isinstance(orjson.loads(line), str)
+    except orjson.JSONDecodeError:
+        return False
+
+
+def _csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
+    first = head.partition(b"\n")[0].strip().decode("utf-8", "replace")
+    delimiter = max(",;\t", key=first.count)
+    names = [name.strip().strip('"') for name in first.split(delimiter)]
+    roles = roles_in(names)
+    if (
+        "value" not in roles
+        or len(names) < 2
+        or first[:1] in "{["
+        or not ({"offset", "partition", "key"} & roles.keys())
+    ):
+        return None
+    by_name = {name: role for role, name in roles.items()}
+    lost = {role for role in ("topic", "partition", "offset", "key") if role not in roles} | {"null", "messages"}
+    parts = tuple(by_name.get(name, "ignored") for name in names)
+    return Form("csv", "csv", parts=parts, between=delimiter.encode(), lost=frozenset(lost))
+
+
+def _lengths(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
+    at = n = 0
+    while at + 4 <= len(head) and n < _RECORDS:
+        size = int.from_bytes(head[at : at + 4], "big", signed=True)
+        if size < -1 or size > 1 << 27:
+            return None
+        at += 4 + max(size, 0)
+        n += 1
+    fits = at == len(head) if whole else n > 1
+    if not n or not fits:
+        return None
+    lost = frozenset({"topic", "partition", "offset", "key"})
+    return Form("lengths", "pattern", parts=("value_length4", "value"), lost=lost)
+
+
+_Detector = Callable[[bytes, Mapping[str, str], bool], Form | None]
+
+_DETECTORS: Mapping[str, _Detector] = {
+    "kcat-format": _by_format, "objects": _objects, "kcat": _objects, "console": _console, "csv": _csv,
+    "values": _values, "lengths": _lengths,
+}  # fmt: skip
+
+
+# Names of files that Kafka Connect's sinks write.
+
+_USUAL = re.compile(r"(?P<topic>[\w.-]+)\+(?P<partition>\d+)\+(?P<offset>\d+)(?:\+\d+)?(?:\.\w+)*")
+_AIVEN = re.compile(
+    r"(?P<topic>[\w.-]+)-(?P<partition>\d+)-(?P<offset>\d+)(?:\.(?:gz|json|jsonl|csv|txt|parquet|avro|bin))*"
+)
+_DATE = re.compile(r"(?:19|20)\d\d-\d\d(?:-\d\d)?(?:\D|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The place of a file's first message, as its name says."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def named_place(file: str) -> Named | None:
+    """What the name of a file that Kafka Connect wrote says; None for other names."""
+    name = PurePath(file).name
+    found = _USUAL.fullmatch(name) or (None if _DATE.search(name) else _AIVEN.fullmatch(name))
+    if found is None or int(found["partition"]) >= 1 << 31 or int(found["offset"]) >= 1 << 62:
+        return None
+    return Named(found["topic"], int(found["partition"]), int(found["offset"]))

@@ -1,0 +1,189 @@
+"""JSON objects of a dump, read as bytes: one a line, pretty-printed or in an array, with bytes that are no UTF-8.
+
+``kcat -J`` writes the bytes of a message into JSON strings and escapes only what JSON must (edenhill/kcat#111). A JSON
+parser that expects UTF-8 destroys them. Read as Latin-1 each byte is one character, and goes back to the same byte.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from json import JSONDecoder
+from typing import NamedTuple
+
+_DECODER = JSONDecoder(strict=False)
+_BLANK = re.compile(r"[ \t\r\n]*")
+_WIDE = re.compile(rb"\\u(?!00[0-7])")
+_ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})(?:\\u([dD][c-fC-F][0-9a-fA-F]{2}))?|.)", re.DOTALL)
+_AROUND = re.compile(rb"[\s,\[\]]*")
+_BEGINNING = re.compile(rb'\{\s*"[^"\\\n]*"\s*:')
+
+UNFINISHED = "unfinished"
+NO_OBJECT = "no-object"
+TOO_LARGE = "too-large"
+
+Value = str | int | float | bool | bytes | None
+"""A text is the bytes of its characters as Latin-1; an object or a list is its JSON, as bytes."""
+
+
+_KEPT = 1 << 16
+"""Bytes of what is no object that are kept, to be shown."""
+
+
+class Piece(NamedTuple):
+    """An object, or what lies where one should be: its bytes, its line (from 1), what is wrong with it, its size."""
+
+    text: bytes
+    line: int
+    fault: str
+    size: int
+
+
+class BadJson(ValueError):
+    """A text that is no JSON object."""
+
+
+def _as_bytes(m: re.Match[bytes]) -> bytes:
+    """An escaped character beyond ASCII as UTF-8, as the message had it before a tool escaped it."""
+    if m[1] is None or (code := int(m[1], 16)) < 0x80:
+        return m[0]
+    if 0xD800 <= code < 0xDC00 and m[2]:
+        code = 0x10000 + ((code - 0xD800) << 10) + (int(m[2], 16) - 0xDC00)
+        return chr(code).encode()
+    after = b"" if m[2] is None else b"\\u" + m[2]
+    return chr(code).encode("utf-8", "surrogatepass") + after
+
+
+def fields_of(text: bytes) -> dict[str, Value]:
+    """The members of one JSON object.
+
+    Raises
+    ------
+    BadJson
+        It is none.
+    """
+    if _WIDE.search(text):
+        text = _ESCAPE.sub(_as_bytes, text)
+    s = text.decode("latin-1")
+    found: dict[str, Value] = {}
+    try:
+        at = _after_blank(s, 0)
+        if s[at] != "{":
+            raise BadJson("expected {")
+        at = _after_blank(s, at + 1)
+        while s[at] != "}":
+            if s[at] != '"':
+                raise BadJson("expected a name")
+            name, at = _DECODER.raw_decode(s, at)
+            at = _after_blank(s, at)
+            if s[at] != ":":
+                raise BadJson("expected :")
+            begin = _after_blank(s, at + 1)
+            value, at = _DECODER.raw_decode(s, begin)
+            found[name] = s[begin:at].encode("latin-1") if isinstance(value, dict | list) else value
+            at = _after_blank(s, at)
+            if s[at] == ",":
+                at = _after_blank(s, at + 1)
+            elif s[at] != "}":
+                raise BadJson("expected , or }")
+        if _after_blank(s, at + 1) != len(s):
+            raise BadJson("something follows the object")
+    except BadJson:
+        raise
+    except (ValueError, IndexError, RecursionError) as error:
+        raise BadJson(str(error)) from error
+    return found
+
+
+def _after_blank(s: str, at: int) -> int:
+    found = _BLANK.match(s, at)
+    return at if found is None else found.end()
+
+
+def beginning_of(text: bytes) -> bytes:
+    """What an object begins with, up to its first name's colon."""
+    found = _BEGINNING.match(text)
+    return found[0] if found else b""
+
+
+def objects_in(chunks: Iterator[bytes], *, bound: int, one_a_line: bool, opening: bytes = b"") -> Iterator[Piece]:
+    """Cut a stream into objects.
+
+    Behind what is damaged the next object that begins as others do is found again. What lies before it is given, too.
+
+    Parameters
+    ----------
+    chunks
+        The bytes.
+    bound
+        Bytes that an object may have.
+    one_a_line
+        A line feed ends an object.
+    opening
+        How objects begin (:func:`beginning_of`).
+    """
+    string = rb'"(?:[^"\\\n]|\\.)*"|["{}]'
+    # a line feed where none can be, or an object that begins at the margin inside another, shows what is damaged
+    token = re.compile(string + (rb"|\n" if one_a_line else rb"|\n(?=\{)"), re.DOTALL)
+    again = re.compile(b"|".join([*([re.escape(opening)] if opening else []), rb"(?<=\n)[ \t]*\{"]))
+    buffer, line, ended = b"", 1, False
+    while True:
+        around = _AROUND.match(buffer)
+        skipped = around.end() if around else 0
+        line, buffer = line + buffer.count(b"\n", 0, skipped), buffer[skipped:]
+        if not buffer:
+            if ended:
+                return
+            buffer, ended = _more(chunks, buffer)
+            continue
+        end, fault = _end_of_object(buffer, token)
+        if end == 0 and not ended and len(buffer) <= bound:
+            buffer, ended = _more(chunks, buffer)
+            continue
+        begun, dropped, kept = line, 0, buffer[: min(end, _KEPT)]
+        if 0 < end <= bound:
+            kept = buffer[:end]
+        elif end <= 0:
+            # the next object that begins as others do is looked for; of what lies before it only a part is kept
+            fault, at, kept = fault or (TOO_LARGE if len(buffer) > bound else UNFINISHED), 1, buffer[:_KEPT]
+            while (found := again.search(buffer, at)) is None and not ended:
+                gone = max(0, len(buffer) - _KEPT)
+                line, dropped = line + buffer.count(b"\n", 0, gone), dropped + gone
+                buffer, ended = _more(chunks, buffer[gone:])
+                at, kept = (0, kept) if dropped else (1, buffer[:_KEPT])
+            end = found.start() if found else len(buffer)
+        else:
+            fault = TOO_LARGE
+        yield Piece(kept[: dropped + end], begun, fault, dropped + end)
+        line, buffer = line + buffer.count(b"\n", 0, end), buffer[end:]
+
+
+def _more(chunks: Iterator[bytes], buffer: bytes) -> tuple[bytes, bool]:
+    """The buffer with at least as much again, so that a large object is not scanned for each chunk; whether it ends."""
+    parts, size = [buffer], 0
+    for chunk in chunks:
+        parts.append(chunk)
+        size += len(chunk)
+        if size >= len(buffer):
+            return b"".join(parts), False
+    return b"".join(parts), True
+
+
+def _end_of_object(buffer: bytes, token: re.Pattern[bytes]) -> tuple[int, str]:
+    """Where the object at the beginning ends; 0 where more is needed, and what is wrong with it."""
+    if buffer[:1] != b"{":
+        return -1, NO_OBJECT
+    depth = 0
+    for m in token.finditer(buffer):
+        found = m[0]
+        if found == b"{":
+            depth += 1
+        elif found == b"}":
+            depth -= 1
+            if not depth:
+                return m.end(), ""
+        elif found == b'"':
+            return (-1, UNFINISHED) if b"\n" in buffer[m.end() :] else (0, "")
+        elif found == b"\n":
+            return -1, UNFINISHED
+    return 0, ""
