@@ -31,7 +31,7 @@ _CHUNK = 1 << 20
 Read = Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]
 
 
-class Message(NamedTuple):
+class DumpedMessage(NamedTuple):
     """A message as a dump has it; what the dump does not say is None."""
 
     topic: str | None = None
@@ -59,7 +59,7 @@ class _Unread(ValueError):
         self.code = code
 
 
-Record = Message | Bad | None
+Record = DumpedMessage | Bad | None
 """None stands for a record that holds nothing, which counts where the order of records does."""
 
 
@@ -80,7 +80,7 @@ def read_dump(chunks: Iterator[tuple[bytes, str]], name: str, form: Form, assume
         Bytes that a record may have.
     """
     fault = [""]
-    messages: list[Message] = []
+    messages: list[DumpedMessage] = []
     bad: list[Bad] = []
     seen: Counter[tuple[str, int]] = Counter()
     size = 0
@@ -94,7 +94,7 @@ def read_dump(chunks: Iterator[tuple[bytes, str]], name: str, form: Form, assume
         return batch
 
     for record in _records(_bytes(chunks, fault), form, line):
-        if isinstance(record, Message):
+        if isinstance(record, DumpedMessage):
             topic = assumed.topic if record.topic is None else record.topic
             partition = assumed.partition if record.partition is None else record.partition
             offset = assumed.offset + seen[topic, partition] if record.offset is None else record.offset
@@ -154,7 +154,7 @@ def _of_objects(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Rec
             yield Bad(error.code, f"line {line}: {error}", text)
 
 
-def _message_of(fields: Mapping[str, Value], form: Form) -> Message:
+def _message_of(fields: Mapping[str, Value], form: Form) -> DumpedMessage:
     roles = roles_in(fields)
     own = {role: fields[name] for role, name in roles.items()}
     for role in ("partition", "offset"):
@@ -162,7 +162,7 @@ def _message_of(fields: Mapping[str, Value], form: Form) -> Message:
             raise _Unread("missing-field", f"no `{role}`; it has {_named(fields)}")
     if not {"value", "key", "offset"} & own.keys():
         raise _Unread("missing-field", f"no `value`; it has {_named(fields)}")
-    return Message(
+    return DumpedMessage(
         _topic(own.get("topic")),
         _number(own.get("partition"), roles.get("partition", ""), (1 << 31) - 1),
         _number(own.get("offset"), roles.get("offset", ""), (1 << 63) - 1),
@@ -315,10 +315,10 @@ def _of_lines(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Recor
         if not text.strip():
             yield None
         elif text == form.null:
-            yield Message()
+            yield DumpedMessage()
         else:
             try:
-                yield Message(value=_value_of_line(text, form))
+                yield DumpedMessage(value=_value_of_line(text, form))
             except _Unread as error:
                 yield Bad(error.code, f"line {line}: {error}", text)
 
@@ -427,13 +427,13 @@ def _pattern_words(form: Form) -> str:
     ).strip()
 
 
-def _of_groups(groups: Mapping[str, bytes | None], form: Form) -> Message:
+def _of_groups(groups: Mapping[str, bytes | None], form: Form) -> DumpedMessage:
     key, value = groups.get("key"), groups.get("value")
     if key is not None and value is not None and form.null is not None and form.between in value and not is_json(value):
         key, value = _split_again(key + form.between + value, form.between)
     time = groups.get("console_time") or groups.get("timestamp")
     number = re.search(rb"-?\d+", time)[0] if time and re.search(rb"-?\d+", time) else None  # type: ignore[index]
-    return Message(
+    return DumpedMessage(
         None if groups.get("topic") is None else _topic(groups["topic"].decode("latin-1")),  # type: ignore[union-attr]
         _number(_text(groups.get("partition")), "partition", (1 << 31) - 1),
         _number(_text(groups.get("offset")), "offset", (1 << 63) - 1),
@@ -589,8 +589,8 @@ def _of_row(row: list[str], form: Form, line: int) -> Record:
 # Arrow.
 
 
-def _batch(messages: list[Message]) -> pa.RecordBatch:
-    columns = list(zip(*messages, strict=True)) or [()] * len(Message._fields)
+def _batch(messages: list[DumpedMessage]) -> pa.RecordBatch:
+    columns = list(zip(*messages, strict=True)) or [()] * len(DumpedMessage._fields)
     topic, partition, offset, time, key, value, headers = columns
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     pairs = [[{"key": n, "value": v} for n, v in of] for of in headers]

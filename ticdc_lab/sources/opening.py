@@ -26,6 +26,7 @@ from ticdc_lab.engine import is_sail, parquet_below, verbatim
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.object_stores import Store, Stored
 from ticdc_lab.errors import EngineError, SourceError
+from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import MESSAGES, as_messages
@@ -345,10 +346,16 @@ def _dumped_in_store(
     spark: SparkSession, store: Store, stored: list[Stored], kind: str, options: Mapping[str, str], line: int
 ) -> Source | None:
     """The source if files of an object store are dumps of other tools."""
+    if kind == "auto" and any(f.path.endswith(".parquet") or "_delta_log" in f.path for f in stored):
+        return None
     names = [store.named(f.path) for f in stored if f.size]
-    found = dumps_among(
-        names, lambda name: store.open(store.below(name)), source=store.shown, kind=kind, options=options
-    )
+    try:
+        found = dumps_among(
+            names, lambda name: store.open(store.below(name)), source=store.shown, kind=kind, options=options
+        )
+    except OSError as fault:
+        said = without_secrets(str(fault).splitlines()[0][:300])
+        raise SourceError(f"{store.shown} cannot be read: {said}", hint="Check the URL and the credentials.") from None
     if found is None:
         return None
     if is_sail(spark):
