@@ -106,7 +106,7 @@ def require_kind(kind: str) -> None:
 
 
 def require_source(source: str, kind: str = "auto", options: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Raise :class:`SourceError` where names and sizes alone show that nothing can be read at ``source``.
+    """Raise :class:`SourceError` where names, sizes and first bytes show that nothing can be read at ``source``.
 
     A folder that may be one of the storage sink is let through.
     """
@@ -135,8 +135,8 @@ def unknown_options(source: str, names: Iterable[str]) -> SourceError:
     said = ", ".join(f"{name} (the nearest is {near})" if near else name for name, near in like.items())
     return SourceError(
         f"{source} takes none of the options {said}.",
-        hint="Kafka takes those of Spark's connector, every source settings of its changefeed (docs/settings.md), a dump "
-        f"of another tool {', '.join(n for n in OPTIONS if not n.startswith('print.'))} and print.*.",
+        hint="Kafka takes those of Spark's connector, every source settings of its changefeed (docs/settings.md), and "
+        f"a dump of another tool {', '.join(n for n in OPTIONS if not n.startswith('print.'))} and print.*.",
     )
 
 
