@@ -10,12 +10,12 @@ from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, TEXT_PX, WRONG, finish, label, sentence
 from ticdc_lab.simulate.pd.looking.recording import (
     ClusterSample,
-    is_even,
     leader_targets,
     leaders,
     peers,
     region_targets,
 )
+from ticdc_lab.simulate.pd.measures import is_even
 from ticdc_lab.simulate.pd.stores import shown_state
 
 _ROW_PX = 150

@@ -18,7 +18,7 @@ from ticdc_lab.simulate.pd.looking.decisions import (
     ends_of,
     wanting,
 )
-from ticdc_lab.simulate.pd.looking.futures import costs, peak_load, undone
+from ticdc_lab.simulate.pd.looking.futures import costs, peak_load
 from ticdc_lab.simulate.pd.looking.recording import (
     even_from_us,
     peers,
@@ -30,11 +30,12 @@ from ticdc_lab.simulate.pd.looking.recording import (
 )
 from ticdc_lab.simulate.pd.looking.time_left import bounds, time_left, time_left_sentence, work_left
 from ticdc_lab.simulate.pd.looking.tryout import real_runs, said, scenario_cases, tried
+from ticdc_lab.simulate.pd.measures import moved_back
 from ticdc_lab.simulate.pd.operators import AddLearner, Kind, Operator, RemovePeer, TransferLeader
 from ticdc_lab.simulate.pd.world.changes import Pdctl
 from ticdc_lab.simulate.pd.world.model import moment
 from ticdc_lab.simulate.pd.world.run import future, simulate
-from ticdc_lab.simulate.pd.world.running import Finished
+from ticdc_lab.simulate.pd.world.running import Finished, moves_of
 from ticdc_lab.simulate.pd.world.start import REFERENCE
 from ticdc_lab.simulate.pd.world.world import World
 
@@ -136,13 +137,18 @@ def life(number: int, region: int, a: int, b: int, at_s: float, *, copies: bool 
                     steps, len(steps))  # fmt: skip
 
 
+def back_of(lives: list[Finished]) -> int:
+    """How many moves took back the one before."""
+    return moved_back(moves_of(lives)).back
+
+
 def test_thrash_is_moves_that_are_undone() -> None:
     """There and back is one; leaders and peers are not mixed up; a second way back needs a second way there."""
     there, back = life(1, 7, 1, 2, 1.0), life(2, 7, 2, 1, 2.0)
-    assert undone([there, back]) == 1 and undone([back, there]) == 1
-    assert undone([there, life(3, 8, 2, 1, 3.0)]) == 0
-    assert undone([there, life(4, 7, 2, 1, 3.0, copies=False)]) == 0
-    assert undone([there, back, life(5, 7, 2, 1, 3.0)]) == 1
+    assert back_of([there, back]) == 1 and back_of([back, there]) == 1
+    assert back_of([there, life(3, 8, 2, 1, 3.0)]) == 0
+    assert back_of([there, life(4, 7, 2, 1, 3.0, copies=False)]) == 0
+    assert back_of([there, back, life(5, 7, 2, 1, 3.0)]) == 1
 
 
 def test_peak_load_is_the_most_between_two_samples() -> None:

@@ -11,14 +11,17 @@ import pytest
 from worlds import S, small
 
 from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.measures import MoveMade, is_even, moved_back, shares, uneven
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.pd_ctl_json import from_pd_ctl
 from ticdc_lab.simulate.pd.world import heartbeats
 from ticdc_lab.simulate.pd.world.changes import Grow, Pdctl, SetFlow, StartStore, StopStore, Timed, UsePolicy
+from ticdc_lab.simulate.pd.world.model import moment
+from ticdc_lab.simulate.pd.world.model import uneven as uneven_stores
 from ticdc_lab.simulate.pd.world.pdctl import pdctl
 from ticdc_lab.simulate.pd.world.pdctl_config import Refused
 from ticdc_lab.simulate.pd.world.policy import NOTHING, Policy
-from ticdc_lab.simulate.pd.world.run import Watch, future, side_by_side, simulate, thrash
+from ticdc_lab.simulate.pd.world.run import Watch, future, side_by_side, simulate
 from ticdc_lab.simulate.pd.world.start import Start, StoreStart, regions_of, spread_regions
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.trace import TRACE
@@ -297,12 +300,24 @@ def test_tables_of_a_run_hold_what_happened() -> None:
 def test_thrash_counts_moves_that_are_taken_back() -> None:
     """One of three moves goes back to where it came from within a minute."""
 
-    def move(region: int, a: int, b: int, at_s: int) -> dict[str, object]:
-        return {"region": region, "from_store": a, "to_store": b, "started_us": at_s * S, "status": "success",
-                "brief": f"mv peer: store [{a}] to [{b}]"}  # fmt: skip
+    def move(region: int, a: int, b: int, at_s: int, *, leads: bool = False) -> MoveMade:
+        return MoveMade(region, leads, a, b, at_s * S)
 
-    assert thrash([move(1, 1, 2, 0), move(1, 2, 1, 30), move(2, 1, 2, 31)]) == pytest.approx(1 / 3)
-    assert thrash([move(1, 1, 2, 0), move(1, 2, 1, 90)]) == 0
+    assert moved_back([move(1, 1, 2, 0), move(1, 2, 1, 30), move(2, 1, 2, 31)]).thrash == pytest.approx(1 / 3)
+    assert moved_back([move(1, 1, 2, 0), move(1, 2, 1, 90)]).back == 0
+    assert moved_back([move(1, 1, 2, 0), move(1, 2, 1, 30, leads=True)]).back == 0
+
+
+def test_even_is_a_share_by_weight() -> None:
+    """Weight 2 keeps twice as much; five percent and one more are close enough, for stores and for snapshots alike."""
+    assert is_even({1: 200, 2: 100}, shares(300, {1: 2.0, 2: 1.0})) and not is_even(
+        {1: 150, 2: 150}, shares(300, {1: 2.0, 2: 1.0})
+    )
+    assert uneven({1: 106, 2: 93}, {1: 100.0, 2: 100.0}) == {2: 93}
+    world = World(small(60, 4), 1)
+    world.nodes.change(0, region_weight=2.0)
+    now = moment(world)
+    assert uneven_stores(now, {1: 40, 2: 20, 3: 20, 4: 20}) == {} and uneven_stores(now, {1: 25, 2: 25, 3: 25, 4: 25})
 
 
 def test_learners_and_a_lost_leader_are_known() -> None:

@@ -15,7 +15,8 @@ from ticdc_lab.simulate.pd.looking.recording import (
     peers,
     region_targets,
 )
-from ticdc_lab.simulate.pd.world.running import Finished
+from ticdc_lab.simulate.pd.measures import moved_back
+from ticdc_lab.simulate.pd.world.running import moves_of
 from ticdc_lab.simulate.pd.world.start import SECOND_US
 
 
@@ -33,7 +34,7 @@ class Costs(NamedTuple):
     peak_store
         Which store that was, 0 for none.
     thrash
-        Moves of peers and leaders that a later one undid.
+        Moves of peers and leaders that the next one of the region took back within a minute.
     moves
         All moves of peers and leaders that were carried out.
     """
@@ -52,23 +53,9 @@ def costs(recording: Recording, *, from_us: int = 0) -> Costs:
     even = even_from_us(recording)
     first, last = recording.at(from_us), recording.samples[-1]
     peak, store = peak_load([s for s in recording.samples if s.at_us >= from_us])
-    moves = [f for f in lives if f.from_store and f.to_store]
+    moves = moved_back(moves_of(lives))
     even_s = None if even is None else max(0, even - from_us) / SECOND_US
-    return Costs(even_s, (last.moved_mib - first.moved_mib) / 1024, peak, store, undone(moves), len(moves))
-
-
-def undone(moves: Sequence[Finished]) -> int:
-    """Count moves of a region's peer, or leadership, that a later one took back."""
-    last: dict[tuple[int, bool, int, int], int] = {}
-    n = 0
-    for f in sorted(moves, key=lambda f: f.finished_us):
-        copies = any(step.startswith("add-") for step in f.steps)
-        back = (f.region, copies, f.to_store, f.from_store)
-        if last.pop(back, None) is not None:
-            n += 1
-        else:
-            last[f.region, copies, f.from_store, f.to_store] = f.finished_us
-    return n
+    return Costs(even_s, (last.moved_mib - first.moved_mib) / 1024, peak, store, moves.back, moves.moves)
 
 
 def peak_load(samples: Sequence[ClusterSample]) -> tuple[float, int]:

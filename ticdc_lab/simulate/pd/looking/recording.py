@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ticdc_lab.engine.giving_up import still_wanted
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.looking.decisions import Decision, listen
+from ticdc_lab.simulate.pd.measures import is_even, shares
 from ticdc_lab.simulate.pd.merge_checker import Neighbours
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region
@@ -187,10 +188,6 @@ def placed(world: World, before: Placement | None = None) -> Placement:
     )  # fmt: skip
 
 
-CLOSE = 0.05
-"""Within so much of its share, and one more, a store counts as even: the measure of the reference runs."""
-
-
 def is_live(s: Store, max_down_s: float) -> bool:
     """Whether a store takes part: neither leaving nor gone nor down."""
     return s.state in (PREPARING, SERVING) and s.heartbeat_age_s <= max_down_s
@@ -214,9 +211,8 @@ def leader_targets(sample: ClusterSample) -> dict[int, float]:
 
 def _targets(sample: ClusterSample, counts: Iterable[int], weight: str) -> dict[int, float]:
     some = live(sample)
-    total, weights = sum(counts), sum(getattr(s, weight) for s in some)
-    shares = {s.id: total * getattr(s, weight) / weights if weights else 0.0 for s in some}
-    return {i: shares.get(i, 0.0) for i in sorted(sample.cluster.stores)}
+    found = shares(sum(counts), {s.id: getattr(s, weight) for s in some})
+    return {i: found.get(i, 0.0) for i in sorted(sample.cluster.stores)}
 
 
 def excess(counts: Mapping[int, int], targets: Mapping[int, float]) -> float:
@@ -233,11 +229,6 @@ def peers(sample: ClusterSample) -> dict[int, int]:
 def leaders(sample: ClusterSample) -> dict[int, int]:
     """Give the leaders on each store."""
     return {i: s.leader_count for i, s in sorted(sample.cluster.stores.items())}
-
-
-def is_even(counts: Mapping[int, int], targets: Mapping[int, float]) -> bool:
-    """Whether every store is within five percent of its share, and one."""
-    return all(abs(counts.get(i, 0) - t) <= CLOSE * t + 1 for i, t in targets.items())
 
 
 def even_from_us(recording: Recording, of: str = "peers") -> int | None:

@@ -23,18 +23,21 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
 from itertools import count
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ticdc_lab.simulate import runs
 from ticdc_lab.simulate.assertions import Assertion, Judge
+from ticdc_lab.simulate.pd import measures
 from ticdc_lab.simulate.pd.regions import LEARNER
 from ticdc_lab.simulate.pd.stores import shown_state
 from ticdc_lab.simulate.pd.world.columns import ROLES
 from ticdc_lab.simulate.pd.world.heartbeats import rows_on
 from ticdc_lab.simulate.pd.world.monitor import INVARIANTS
-from ticdc_lab.simulate.pd.world.run import PdRun, Watch, simulate, thrash
+from ticdc_lab.simulate.pd.world.run import PdRun, Watch, simulate
+from ticdc_lab.simulate.pd.world.running import moves_of
 from ticdc_lab.simulate.pd.world.scenario import EVENTS, PdFacts, changes_of, cluster, facts, start_of
 from ticdc_lab.simulate.pd.world.start import SECOND_US, WorldSettings
 from ticdc_lab.simulate.pd.world.world import World
@@ -42,8 +45,6 @@ from ticdc_lab.simulate.reading import Names
 from ticdc_lab.simulate.scenario import Model, Scenario
 from ticdc_lab.simulate.sentences import Measure, Said, Vocabulary, Words
 from ticdc_lab.simulate.trace import CHANGES, Row
-
-CLOSE = 0.05
 
 
 class ClusterMoment(NamedTuple):
@@ -67,13 +68,15 @@ class ClusterMoment(NamedTuple):
     leaderless: int
     joint: int
     oldest_us: int
+    region_weights: Mapping[int, float] = MappingProxyType({})
+    leader_weights: Mapping[int, float] = MappingProxyType({})
 
 
-def uneven(m: ClusterMoment, counts: Mapping[int, int]) -> dict[int, int]:
-    """Give the stores that are up and not within 5 % (and one) of the mean of those."""
+def uneven(m: ClusterMoment, counts: Mapping[int, int]) -> dict[int, float]:
+    """Give the stores that are up and have not their share by weight, within 5 % and one."""
     live = {s: counts.get(s, 0) for s, state in m.states.items() if state == "Up"}
-    mean = sum(live.values()) / max(len(live), 1)
-    return {s: c for s, c in live.items() if abs(c - mean) > CLOSE * mean + 1}
+    weights = m.leader_weights if counts is m.leaders else m.region_weights
+    return measures.uneven(live, measures.shares(sum(live.values()), {s: weights.get(s, 1.0) for s in live}))
 
 
 def _even(what: str) -> Said:
@@ -204,11 +207,12 @@ def moment(world: World, *, with_thrash: bool = False) -> ClusterMoment:
         {s: shown_state(x, world.config.max_store_down_time_s) for s, x in stores.items()},
         dict(world.controller.created), len(world.controller.running), int(short.sum()), down, r.count,
         world.tasks.moved_mib / 1024,
-        thrash([f._asdict() for f in world.controller.ended]) if with_thrash else 0.0, errors, violated,
+        measures.moved_back(moves_of(world.controller.ended)).thrash if with_thrash else 0.0, errors, violated,
         sum(len(n.stale) for n in nodes if n.runs), max(waits), round(max(n.disk.worst_s for n in nodes) * SECOND_US),
         int(((r.leader[: r.n] < 0) & r.alive[: r.n]).sum()),
         sum(row not in world.controller.running for row in np.flatnonzero(joint).tolist()),
         max((world.now_us - x.started_us for x in world.controller.running.values()), default=0),
+        {s: x.region_weight for s, x in stores.items()}, {s: x.leader_weight for s, x in stores.items()},
     )  # fmt: skip
 
 

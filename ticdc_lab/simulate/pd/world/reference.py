@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ticdc_lab.simulate.pd.measures import is_even, moved_back, shares
 from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, records_of
 from ticdc_lab.simulate.pd.rules import default_rules, with_rules
 from ticdc_lab.simulate.pd.world.changes import (
@@ -28,7 +29,7 @@ from ticdc_lab.simulate.pd.world.monitor import PdMonitor, Violated
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.pdctl_config import config_of, rule_of
 from ticdc_lab.simulate.pd.world.policy import Policy
-from ticdc_lab.simulate.pd.world.run import thrash
+from ticdc_lab.simulate.pd.world.running import moves_of
 from ticdc_lab.simulate.pd.world.start import (
     REFERENCE,
     SECOND_US,
@@ -192,7 +193,6 @@ __all__ = ["SECOND_US", "Case", "case_of", "settle"]
 
 
 SAMPLE_TICKS = 20
-_CLOSE = 0.05
 
 
 class CaseRun(NamedTuple):
@@ -261,9 +261,8 @@ def _even(world: World) -> tuple[bool, bool]:
     m = world.regions.members
     live = [i for i, n in enumerate(world.nodes.all) if n.known and n.runs]
 
-    def even(counts: list[int]) -> bool:
-        mean = sum(counts) / max(len(counts), 1)
-        return all(abs(c - mean) <= _CLOSE * mean + 1 for c in counts)
+    def even(counts: list[int]) -> bool:  # the records know no weights
+        return is_even(dict(enumerate(counts)), shares(sum(counts), dict.fromkeys(range(len(counts)), 1.0)))
 
     return even([m.leaders[i] for i in live]), even([m.count[i] for i in live])
 
@@ -372,5 +371,5 @@ def _row(case: str, name: str, run: CaseRun) -> dict[str, Any]:
         "moved_gib": run.world.tasks.moved_mib / 1024, "peers_stddev": float(np.std(list(run.peers.values()))),
         "leaders_stddev": float(np.std(list(run.leaders.values()))), "peers_even_s": seconds(run.peers_even_at),
         "leaders_even_s": seconds(run.leaders_even_at),
-        "thrash": thrash([f._asdict() for f in run.world.controller.ended]),
+        "thrash": moved_back(moves_of(run.world.controller.ended)).thrash,
     }  # fmt: skip

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from ticdc_lab.simulate.kernel import End, Violation
+from ticdc_lab.simulate.pd.measures import is_even, moved_back, shares
 from ticdc_lab.simulate.pd.world.changes import AppliedChange, ClusterChange, Pdctl, Timed
 from ticdc_lab.simulate.pd.world.monitor import PdMonitor, Violated
 from ticdc_lab.simulate.pd.world.patrol import SOON
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import LIMITS, Policy
 from ticdc_lab.simulate.pd.world.recording import PLACEMENTS, REASONS, STORES, RunTables
-from ticdc_lab.simulate.pd.world.running import IllegalTransition
+from ticdc_lab.simulate.pd.world.running import IllegalTransition, moves_of
 from ticdc_lab.simulate.pd.world.start import SECOND_US, Start
 from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE
 from ticdc_lab.simulate.pd.world.world import World
@@ -196,18 +197,14 @@ def _settles(
     return settled
 
 
-CLOSE = 0.05
-BACK_WITHIN_US = 60 * SECOND_US
-
-
 class Future(NamedTuple):
     """What a run came to from some moment on.
 
     Parameters
     ----------
     peers_even_s, leaders_even_s
-        Seconds after that moment since when all live stores were within 5 % (and one) of the mean; None: not at the
-        end.
+        Seconds after that moment since when all live stores had their share by weight, within 5 % (and one); None: not
+        at the end.
     moved_mib
         Data copied between stores: the regions whose snapshots arrived, each as large as it is.
     peak_mib_s
@@ -241,16 +238,19 @@ def future(run: PdRun, from_us: int = 0) -> Future:
     samples = [r for r in run.stores.to_pylist() if r["time_us"] >= from_us]
     ops = [o for o in run.operators.to_pylist() if o["started_us"] is not None and o["started_us"] >= from_us]
     step_s = run.watch.sample_us / SECOND_US
+    nodes = run.world.nodes.all
+    moves = [m for m in moves_of(run.world.controller.ended) if m.at_us >= from_us]
     counts: dict[str, int] = defaultdict(int)
     for o in ops:
         counts[o["desc"]] += 1
     ended = [o["finished_us"] for o in ops]
     return Future(
-        _even_since(samples, "peers", from_us), _even_since(samples, "leaders", from_us),
+        _even_since(samples, "peers", {n.told.id: n.told.region_weight for n in nodes}, from_us),
+        _even_since(samples, "leaders", {n.told.id: n.told.leader_weight for n in nodes}, from_us),
         _moved_mib(run, from_us), _peak(samples, "snapshot_mib", step_s),
         {s: int(n) for s, n in _peak(samples, "leaders").items()},
         {s: int(n) for s, n in _peak(samples, "peers").items()}, dict(sorted(counts.items())),
-        sum(o["status"] not in ("success", "started") for o in ops), thrash(ops),
+        sum(o["status"] not in ("success", "started") for o in ops), moved_back(moves).thrash,
         None if None in ended else max(((e - from_us) / SECOND_US for e in ended), default=0.0),
     )  # fmt: skip
 
@@ -260,16 +260,15 @@ def _moved_mib(run: PdRun, from_us: int) -> float:
     return moved[-1][1] - next((mib for time_us, mib in reversed(moved) if time_us <= from_us), 0.0)
 
 
-def _even_since(samples: list[dict[str, Any]], what: str, from_us: int) -> float | None:
+def _even_since(samples: list[dict[str, Any]], what: str, weights: Mapping[int, float], from_us: int) -> float | None:
     by_time: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for r in samples:
         by_time[r["time_us"]].append(r)
     since = None
     for time_us, rows in sorted(by_time.items()):
-        counts = [r[what] for r in rows if r["state"] == "Up"]
-        mean = sum(counts) / max(len(counts), 1)
-        even = all(abs(c - mean) <= CLOSE * mean + 1 for c in counts)
-        since = (time_us if since is None else since) if even else None
+        counts = {r["store"]: r[what] for r in rows if r["state"] == "Up"}
+        share = shares(sum(counts.values()), {i: weights.get(i, 1.0) for i in counts})
+        since = (time_us if since is None else since) if is_even(counts, share) else None
     return None if since is None else (since - from_us) / SECOND_US
 
 
@@ -278,22 +277,6 @@ def _peak(samples: list[dict[str, Any]], what: str, per: float = 1.0) -> dict[in
     for r in samples:
         found[r["store"]] = max(found.get(r["store"], 0.0), r[what] / per)
     return dict(sorted(found.items()))
-
-
-def thrash(operators: list[dict[str, Any]]) -> float:
-    """Give the share of moves that take back a move of the minute before."""
-    last: dict[tuple[int, bool], tuple[int, int, int]] = {}
-    moves = back = 0
-    for o in sorted(operators, key=lambda o: o["started_us"]):
-        if o["status"] != "success" or not o["from_store"] or not o["to_store"]:
-            continue
-        moves += 1
-        key = o["region"], o["brief"].split(" ")[1:2][0] == "leader" if " " in o["brief"] else False
-        before = last.get(key)
-        if before and before[:2] == (o["to_store"], o["from_store"]) and o["started_us"] - before[2] <= BACK_WITHIN_US:
-            back += 1
-        last[key] = o["from_store"], o["to_store"], o["started_us"]
-    return back / moves if moves else 0.0
 
 
 def side_by_side(runs: dict[str, PdRun], from_us: int = 0) -> pa.Table:

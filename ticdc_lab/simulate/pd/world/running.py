@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.cluster import Influence
-from ticdc_lab.simulate.pd.lifecycle import CREATED, may_follow
+from ticdc_lab.simulate.pd.lifecycle import CREATED, SUCCESS, may_follow
+from ticdc_lab.simulate.pd.measures import MoveMade
 from ticdc_lab.simulate.pd.operators import (
     AddLearner,
     EnterJoint,
@@ -200,6 +201,15 @@ def finished_of(r: OperatorLife, now_us: int) -> Finished:
         r.created_us, r.started_us if r.started_us >= 0 else None, now_us, r.status, r.because, r.ended_because,
         op.source_score, op.target_score, tuple(step_text(s) for s in op.steps), r.at_step,
     )  # fmt: skip
+
+
+def moves_of(lives: Iterable[Finished]) -> list[MoveMade]:
+    """Give the moves among operators that succeeded: those that copy a peer, and those that only move the leader."""
+    return [
+        MoveMade(f.region, not any(s.startswith("add-") for s in f.steps), f.from_store, f.to_store, f.started_us)
+        for f in lives
+        if f.status == SUCCESS and f.started_us is not None and f.from_store and f.to_store
+    ]
 
 
 def ends_of(op: Operator) -> tuple[int, int]:
