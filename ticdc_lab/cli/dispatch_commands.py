@@ -108,8 +108,7 @@ def _dispatch_request(
         from ticdc_lab.dispatch import read_changefeed
 
         feed = read_changefeed(file, sink_uri=sink_uri, flavour="classic" if flavour == "classic" else "new")
-        for note in feed.notes:
-            click.echo(f"  {note}", err=True)
+        feed.require_partitions()
     elif topics or sink_uri:
         raise click.UsageError("--topics and --sink-uri need --changefeed.")
     else:

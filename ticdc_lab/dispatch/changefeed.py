@@ -5,58 +5,29 @@ References: pingcap/ticdc and pingcap/tiflow, ``pkg/config`` (``replica_config.g
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import tomlkit
 from tomlkit.items import InlineTable
 
+from ticdc_lab.dispatch.checks import Selector, unknown_dispatchers
 from ticdc_lab.dispatch.hashing import Flavour
+from ticdc_lab.dispatch.routing import check_target
 from ticdc_lab.dispatch.rules import Rule, rules_from_config
 from ticdc_lab.dispatch.topics import TableFilter, check_topic
 from ticdc_lab.errors import DispatchError
+from ticdc_lab.settings import Settings
+from ticdc_lab.settings.file import ChangefeedFile, parse_file, read_file
 
 _RAW = "output-raw-change-event"
 _SINKS = ("kafka-config", "pulsar-config", "cloud-storage-config")
 _OUTPUTS = {"open-protocol": "open", "debezium": "debezium", "csv": "csv"}
 """Protocols that can leave the old image out, and the table of ``[sink]`` that says so (``output-old-value``)."""
 
-_READ = {
-    "": {"case-sensitive", "enable-old-value", "force-replicate", "sink", "sink-uri"},
-    "sink": {
-        *("dispatchers", "protocol", "only-output-updated-columns", "delete-only-output-handle-key-columns"),
-        *("kafka-config", "pulsar-config", "cloud-storage-config", "open", "debezium", "csv", _RAW),
-    },
-    "dispatchers": {"matcher", "partition", "dispatcher", "index", "columns", "topic"},
-}
-_NO_BEARING = {
-    "": {
-        *("memory-quota", "check-gc-safe-point", "enable-sync-point", "enable-table-monitor", "bdr-mode", "mounter"),
-        *(
-            "ignore-ineligible-table",
-            "sync-point-interval",
-            "sync-point-retention",
-            "filter",
-            "consistent",
-            "integrity",
-        ),
-        *("scheduler", "changefeed-error-stuck-duration", "synced-status", "sql-mode", "performance-mode"),
-        *("enable-active-active", "active-active-progress-interval", "active-active-sync-stats-interval"),
-        *("event-collector-batch-count", "event-collector-batch-bytes", "cyclic-replication"),
-    },
-    "sink": {
-        *("transaction-atomicity", "column-selectors", "schema-registry", "encoder-concurrency", "terminator"),
-        *("date-separator", "enable-partition-separator", "file-index-digit", "enable-kafka-sink-v2"),
-        *("content-compatible", "safe-mode", "mysql-config", "iceberg-config", "advance-timeout-in-sec"),
-        *("send-bootstrap-interval-in-sec", "send-bootstrap-in-msg-count", "send-bootstrap-to-all-partition"),
-        *("send-all-bootstrap-at-start", "debezium-disable-schema", "integrity", "force-replicate", "case-sensitive"),
-    },
-    "dispatchers": {"target-schema", "target-table"},
-}
+_STORAGE = frozenset({"file", "s3", "gcs", "gs", "azblob", "azure", "cephfs", "hdfs", "oss", "ks3", "cos", "noop"})
+"""Schemes of sink-uris that write to a storage sink."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +37,9 @@ class Changefeed:
     ``partitions``, ``default_topic`` and ``protocol`` may come from the sink-uri; None where nobody says.
     ``old_value`` is False where no image before the change is written (``enable-old-value`` of the classic architecture
     up to v7, or the protocol's ``output-old-value``); ``dispatch_old_value`` is False for the first alone, which
-    changes the dispatcher too. ``raw`` is ``output-raw-change-event``: updates of keys are not split. ``notes`` are
-    sentences about keys of the file that were not read.
+    changes the dispatcher too. ``raw`` is ``output-raw-change-event``: updates of keys are not split. ``selectors`` are
+    its column selectors: matcher and columns of each. ``to_storage`` says that its sink has no partitions. ``notes``
+    are sentences about how TiCDC acts on the file where that is not what it seems to ask for.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -81,12 +53,15 @@ class Changefeed:
     only_updated_columns: bool = False
     delete_only_handle_key: bool = False
     force_replicate: bool = False
+    selectors: tuple[Selector, ...] = ()
+    to_storage: bool = False
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def checked(self, *, flavour: Flavour = "new") -> Changefeed:
         """The same; raises :class:`DispatchError` as TiCDC does when it creates the changefeed."""
         for rule in self.rules:
             TableFilter.parse(rule.matcher, case_sensitive=self.case_sensitive)
+            check_target(rule)
             check_topic(rule.topic, protocol=self.protocol, flavour=flavour)
         if self.partitions is not None and self.partitions < 1:
             raise DispatchError(f"[CDC:ErrKafkaInvalidPartitionNum]invalid partition num {self.partitions}")
@@ -100,6 +75,16 @@ class Changefeed:
             raise DispatchError(f"TiCDC refuses force-replicate together with {what}: a table without key has none.")
         return self
 
+    def require_partitions(self) -> Changefeed:
+        """The same; raises :class:`DispatchError` where its sink has no partitions."""
+        if self.to_storage:
+            raise DispatchError(
+                "This changefeed writes to a storage sink, which has no partitions: the rows of each table lie in a "
+                "folder of its own.",
+                hint="Name the sink-uri of a Kafka changefeed: --sink-uri 'kafka://HOST:PORT/TOPIC?partition-num=N'.",
+            )
+        return self
+
     def to_toml(self) -> str:
         """The changefeed file. Everything but the sink-uri's part can be pasted; that part is a comment."""
         return tomlkit.dumps(_document(self))
@@ -111,7 +96,8 @@ def read_changefeed(path: str | Path, *, sink_uri: str | None = None, flavour: F
     Parameters
     ----------
     path
-        TOML, as ``cdc cli changefeed create --config`` takes it.
+        TOML, as ``cdc cli changefeed create --config`` takes it, or the JSON of ``cdc cli changefeed query`` or of the
+        open API.
     sink_uri
         What ``--sink-uri`` was; wins over the file as in TiCDC. A key ``sink-uri`` in the file serves too.
     flavour
@@ -120,13 +106,9 @@ def read_changefeed(path: str | Path, *, sink_uri: str | None = None, flavour: F
     Raises
     ------
     DispatchError
-        The file cannot be read, is no TOML, or holds what TiCDC refuses.
+        The file cannot be read, is neither, has a key that TiCDC does not know, or holds what TiCDC refuses.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise DispatchError(f"The changefeed file {path} cannot be read: {getattr(e, 'strerror', None) or e}.") from e
-    return changefeed_from_toml(text, sink_uri=sink_uri, flavour=flavour, name=str(path))
+    return changefeed_of(read_file(path, sink_uri=sink_uri), flavour=flavour)
 
 
 def changefeed_from_toml(
@@ -143,95 +125,50 @@ def changefeed_from_toml(
     >>> feed.rules[0].partition
     'index-value'
     """
-    try:
-        config = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
-        raise DispatchError(f"The changefeed file {name} is no TOML: {e}.") from e
-    sink = _table(config, "sink", name)
-    kafka = _table(sink, "kafka-config", name)
-    rules = rules_from_config(_dispatchers(sink, name))
-    protocol = _value(sink, "protocol", str, None, name)
-    enabled = _value(config, "enable-old-value", bool, True, name)
+    return changefeed_of(parse_file(text, name=name, sink_uri=sink_uri), flavour=flavour)
+
+
+def changefeed_of(file: ChangefeedFile, *, flavour: Flavour = "new") -> Changefeed:
+    """What of a file decides topics, partitions and the form of row changes.
+
+    Raises
+    ------
+    DispatchError
+        The file holds what TiCDC refuses.
+    """
+    given = file.settings
+    if file.refused:
+        raise DispatchError(f"In {file.name} {file.refused[0]}")
+    parts = urlsplit(file.sink_uri or "")
+    protocol = given.value("sink.protocol")
+    rules = rules_from_config(given.value("sink.dispatchers", ()))
+    selectors = [Selector(tuple(s.get("matcher", ())), tuple(s.get("columns", ())))
+                 for s in given.value("sink.column-selectors", ())]  # fmt: skip
+    enabled = given.value("enable-old-value", True)
+    shown = given.value(f"sink.{_OUTPUTS.get(protocol, protocol)}.output-old-value", protocol not in ("csv", "avro"))
     feed = Changefeed(
         rules=rules,
-        case_sensitive=_value(config, "case-sensitive", bool, False, name),
+        case_sensitive=given.value("case-sensitive", False),
         protocol=protocol,
-        partitions=_value(kafka, "partition-num", int, None, name),
+        partitions=given.value("partition-num"),
+        default_topic=parts.path.strip("/") or None,
+        old_value=enabled and shown,
         dispatch_old_value=enabled,
-        raw=any(_value(_table(sink, s, name), _RAW, bool, False, name) for s in _SINKS)
-        or _value(sink, _RAW, bool, False, name),
-        only_updated_columns=_value(sink, "only-output-updated-columns", bool, False, name),
-        delete_only_handle_key=_value(sink, "delete-only-output-handle-key-columns", bool, False, name),
-        force_replicate=_value(config, "force-replicate", bool, False, name),
-        notes=_notes(config, sink),
-    )
-    feed = _with_uri(feed, sink_uri or config.get("sink-uri"))
-    written = _table(sink, _OUTPUTS.get(feed.protocol or "", ""), name) if feed.protocol in _OUTPUTS else {}
-    shown = _value(written, "output-old-value", bool, feed.protocol not in ("csv", "avro"), name)
-    return replace(feed, old_value=enabled and shown).checked(flavour=flavour)
+        raw=any(given.value(f"sink.{s}.{_RAW}", False) for s in _SINKS),
+        only_updated_columns=given.value("only-output-updated-columns", False),
+        delete_only_handle_key=given.value("delete-only-output-handle-key-columns", False),
+        force_replicate=given.value("force-replicate", False),
+        selectors=tuple(selectors),
+        to_storage=parts.scheme in _STORAGE or (protocol == "csv" and not parts.scheme),
+        notes=(*(["The filter is not applied: every table of the log is dispatched."] if _filters(given) else []),
+               *unknown_dispatchers(rules)),
+    )  # fmt: skip
+    return feed.checked(flavour=flavour)
 
 
-def _with_uri(feed: Changefeed, uri: Any) -> Changefeed:
-    """What the sink-uri says wins, as in TiCDC."""
-    if not isinstance(uri, str) or not uri:
-        return feed
-    parts = urlsplit(uri)
-    given = {k: v[-1] for k, v in parse_qs(parts.query).items()}
-    number = given.get("partition-num")
-    if number is not None and not number.isdecimal():
-        raise DispatchError(
-            f"[CDC:ErrKafkaInvalidConfig]kafka config invalid: partition-num={number!r} in the sink-uri"
-        )
-    return replace(
-        feed,
-        protocol=given.get("protocol") or feed.protocol,
-        partitions=int(number) if number is not None else feed.partitions,
-        default_topic=parts.path.strip("/") or feed.default_topic,
-    )
-
-
-def _table(config: Mapping[str, Any], key: str, name: str) -> Mapping[str, Any]:
-    found = config.get(key, {})
-    if not isinstance(found, Mapping):
-        raise DispatchError(f"In {name} expected a table [{key}]; found {found!r}.")
-    return found
-
-
-def _dispatchers(sink: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    found = sink.get("dispatchers", [])
-    if not isinstance(found, list) or not all(isinstance(r, Mapping) for r in found):
-        raise DispatchError(f"In {name} expected dispatchers = [{{matcher = [..], ..}}, ..]; found {found!r}.")
-    for rule in found:
-        for key, kind in (("matcher", list), ("columns", list), ("index", str), ("topic", str), ("partition", str)):
-            _value(rule, key, kind, None, name)
-        if not all(isinstance(v, str) for key in ("matcher", "columns") for v in rule.get(key) or ()):
-            raise DispatchError(f"In {name} expected texts in matcher and columns; found {dict(rule)!r}.")
-    return found
-
-
-def _value(config: Mapping[str, Any], key: str, kind: type, default: Any, name: str) -> Any:
-    found = config.get(key, default)
-    if found is not default and type(found) is not kind:
-        raise DispatchError(f"In {name} expected {key} to be of type {kind.__name__}; found {found!r}.")
-    return found
-
-
-def _notes(config: Mapping[str, Any], sink: Mapping[str, Any]) -> tuple[str, ...]:
-    """What of the file was not read, in sentences."""
-    places = [("", config), ("sink", sink)]
-    places += [("dispatchers", r) for r in sink.get("dispatchers", ()) if isinstance(r, Mapping)]
-    unknown = {k for place, table in places for k in set(table) - _READ[place] - _NO_BEARING[place]}
-    skipped = {k for place, table in places for k in set(table) & _NO_BEARING[place]}
-    notes = []
-    if unknown:
-        notes.append(f"TiCDC knows no key {', '.join(sorted(unknown))}; its command line refuses such a file.")
-    if skipped:
-        notes.append(f"Not looked at, because no partition depends on it: {', '.join(sorted(skipped))}.")
-    if _RAW in sink:
-        notes.append(f"TiCDC reads {_RAW} from [sink.kafka-config]; it is taken from [sink] here.")
-    if "filter" in config:
-        notes.append("The filter is not applied: every table of the log is dispatched.")
-    return tuple(notes)
+def _filters(given: Settings) -> bool:
+    rules = given.value("filter.rules", ("*.*",))
+    return rules != ("*.*",) or "filter.event-filters" in given
 
 
 def _document(feed: Changefeed) -> tomlkit.TOMLDocument:
@@ -249,6 +186,8 @@ def _document(feed: Changefeed) -> tomlkit.TOMLDocument:
     if feed.rules:
         sink["dispatchers"] = tomlkit.array().multiline(True)
         sink["dispatchers"].extend([_inline(r) for r in feed.rules])
+    if feed.selectors:
+        sink["column-selectors"] = [{"matcher": [*s.matcher], "columns": [*s.columns]} for s in feed.selectors]
     if feed.only_updated_columns:
         sink["only-output-updated-columns"] = True
     if feed.delete_only_handle_key:
@@ -268,8 +207,8 @@ def _inline(rule: Rule) -> InlineTable:
     out = tomlkit.inline_table()
     out["matcher"] = list(rule.matcher)
     out["partition"] = rule.partition
-    for key in ("index", "columns", "topic"):
-        value = getattr(rule, key)
+    for key in ("index", "columns", "topic", "target-schema", "target-table"):
+        value = getattr(rule, key.replace("-", "_"))
         if value:
             out[key] = list(value) if key == "columns" else value
     return out

@@ -102,6 +102,16 @@ def columns_named(names: Sequence[str]) -> ColumnChoice:
     return _of_positions([F.find_in_set(F.lit(name), LOWER) if name else F.lit(0) for name in written])
 
 
+def columns_of(names: Column, *, most: int) -> ColumnChoice:
+    """The columns whose lower-case names are in ``names`` (array<string>), at most so many, in any case."""
+
+    def place(i: int) -> Column:
+        name = F.replace(F.get(names, i), F.lit(_COMMA), F.lit(_INSIDE))
+        return F.when(name != "", F.find_in_set(name, LOWER))
+
+    return _of_positions([place(i) for i in range(most)])
+
+
 def columns_listed(names: Column, *, among: Collection[Sequence[str]]) -> ColumnChoice:
     """The columns whose exact names are in ``names`` (array<string>), which is one of the lists ``among``."""
     if len(among) == 1:  # found by what Spark can compile in

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
@@ -13,22 +13,33 @@ from ticdc_lab.dispatch.candidates import candidate_name
 from ticdc_lab.dispatch.definitions import with_answers
 from ticdc_lab.dispatch.dispatching import ADDED, decided, ready_for
 from ticdc_lab.dispatch.hashing import ColumnChoice, Flavour, with_hash
-from ticdc_lab.dispatch.strategies import STRATEGIES, Request, Verdict, strategy_of
+from ticdc_lab.dispatch.strategies import (
+    STRATEGIES,
+    Request,
+    Verdict,
+    by_lists_of_columns,
+    by_named_indexes,
+    strategy_of,
+)
 from ticdc_lab.dispatch.topics import TableFilter, check_topic, topic_column
+from ticdc_lab.engine.columns import computed_once
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.facts.catalog import Catalog
 
 if TYPE_CHECKING:
+    from ticdc_lab.dispatch.routing import Source
     from ticdc_lab.dispatch.whatif import WhatIf
 
-_RULE = "_dispatch_rule"
+RULE, _WRITTEN, _UNTOLD = "_dispatch_rule", "_dispatch_written", "_dispatch_untold"
+"""Scratch columns: the place of the row's rule; its names in the log; why its table upstream is not told."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One rule: tables that match ``matcher`` are dispatched by ``partition``, a strategy's name.
 
-    ``topic`` is a topic expression (:mod:`ticdc_lab.dispatch.topics`); empty for the default topic.
+    ``topic`` is a topic expression (:mod:`ticdc_lab.dispatch.topics`); empty for the default topic. ``target_schema``
+    and ``target_table`` route a table (:mod:`ticdc_lab.dispatch.routing`): messages carry these names.
     """
 
     matcher: tuple[str, ...]
@@ -36,6 +47,8 @@ class Rule:
     index: str = ""
     columns: tuple[str, ...] = ()
     topic: str = ""
+    target_schema: str = ""
+    target_table: str = ""
 
 
 EVERYTHING = Rule(("*.*",))
@@ -52,8 +65,9 @@ def rules_from_config(config: Iterable[Mapping[str, Any]]) -> tuple[Rule, ...]:
 
     Examples
     --------
-    >>> rules_from_config([{"matcher": ["shop.*"], "partition": "columns", "columns": ["user_id"]}])
-    (Rule(matcher=('shop.*',), partition='columns', index='', columns=('user_id',), topic=''),)
+    >>> (rule,) = rules_from_config([{"matcher": ["shop.*"], "partition": "columns", "columns": ["user_id"]}])
+    >>> rule.partition, rule.columns
+    ('columns', ('user_id',))
     """
     return tuple(_rule(c) for c in config)
 
@@ -70,6 +84,8 @@ def _rule(c: Mapping[str, Any]) -> Rule:
         c.get("index") or "",
         tuple(c.get("columns") or ()),
         c.get("topic") or "",
+        c.get("target-schema") or "",
+        c.get("target-table") or "",
     )
 
 
@@ -96,6 +112,7 @@ def dispatch_by_rules(
     case_sensitive: bool = False,
     default_topic: str = "default",
     protocol: str | None = None,
+    sources: Mapping[tuple[str, str], Source] | None = None,
 ) -> DataFrame:
     """Add the topic and the partition that a changefeed with these rules chooses for every row change.
 
@@ -119,6 +136,9 @@ def dispatch_by_rules(
         Topic of the sink-uri, for rules without a topic expression.
     protocol
         Of the changefeed; avro allows fewer topic expressions.
+    sources
+        Where rules route tables: which table upstream each name in the log stands for
+        (:func:`ticdc_lab.dispatch.routing.sources_of`). Matchers, hashes and topics use the name upstream.
 
     Returns
     -------
@@ -135,37 +155,103 @@ def dispatch_by_rules(
         check_topic(rule.topic, protocol=protocol, flavour=flavour)
     all_rules = [*rules, EVERYTHING]
     filters = [TableFilter.parse(r.matcher, case_sensitive=case_sensitive) for r in all_rules]
-    verdicts = [
-        strategy_of(r.partition)(
-            Request(partitions, r.index or None, r.columns, catalog, flavour, f"_dispatch_answer_{i}")
-        )
-        for i, r in enumerate(all_rules)
-    ]
+    upstream = {t: s.table or t for t, s in (sources or {}).items()}
+
+    def of_table(schema: str, table: str) -> int:
+        named = upstream.get((schema, table), (schema, table))
+        return next(i for i, f in enumerate(filters) if f.matches(*named))
+
+    ways = _ways(all_rules, of_table, partitions=partitions, catalog=catalog, flavour=flavour)
+    verdicts = [way.verdict for way in ways]
     out = ready_for(events, verdicts)
-    questions = {f"_dispatch_answer_{i}": v.question for i, v in enumerate(verdicts) if v.question is not None}
+    questions = {way.answer: way.verdict.question for way in ways if way.verdict.question is not None}
     out = out if catalog is None else with_answers(out, catalog=catalog, questions=questions)
-    out = out.withColumn(_RULE, _of_first([(f.column(), F.lit(i)) for i, f in enumerate(filters)]))
+    out = _as_upstream(out, sources) if sources else out
+    out = computed_once(out, {RULE: _of_first([(f.column(), F.lit(i)) for i, f in enumerate(filters)])})
+    if scratch := {name: c for way in ways for name, c in way.scratch.items()}:
+        out = computed_once(out, scratch)
     if any(v.choice is not None for v in verdicts):
-        out = with_hash(out, choice=_choice(verdicts), flavour=flavour)
+        out = with_hash(out, choice=_choice(ways), flavour=flavour)
+    error = _case(ways, lambda v: v.error)
     out = decided(
         out,
-        partition=_case(verdicts, lambda v: v.partition.cast("bigint")),
-        key=_case(verdicts, lambda v: v.key),
-        error=_case(verdicts, lambda v: v.error),
+        partition=_case(ways, lambda v: v.partition.cast("bigint")),
+        key=_case(ways, lambda v: v.key),
+        error=F.coalesce(F.col(_UNTOLD), error) if sources else error,
     )
-    topics = [(_serves(i), topic_column(r.topic, default_topic=default_topic)) for i, r in enumerate(all_rules)]
+    by_topic: dict[str, list[int]] = {}
+    for i, r in enumerate(all_rules):
+        by_topic.setdefault(r.topic, []).append(i)
+    topics = [(_serves(*served), topic_column(t, default_topic=default_topic)) for t, served in by_topic.items()]
     out = out.withColumn("target_topic", F.when(F.col("kind") == "row", _of_first(topics)))
+    if sources:
+        out = out.withColumns({f"{n}_name": F.col(_WRITTEN)[n] for n in ("schema", "table")})
     return out.select(*events.columns, *ADDED, "target_topic")
 
 
-def _case(verdicts: Sequence[Verdict], pick: Callable[[Verdict], Column | None]) -> Column:
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How the rows of some rules are dispatched: all by columns, all by a named index, or all by one strategy.
+
+    However many rules there are, there are few ways, so that placing costs what the rows cost. ``scratch`` are columns
+    that differ between its rules; ``answer`` names the column with the catalog's answer.
+    """
+
+    rules: tuple[int, ...]
+    verdict: Verdict
+    answer: str
+    scratch: Mapping[str, Column] = field(default_factory=dict)
+
+
+def _ways(
+    rules: Sequence[Rule], of_table: Callable[[str, str], int], *, partitions: int, catalog: Catalog | None,
+    flavour: Flavour,
+) -> list[_Way]:  # fmt: skip
+    alike: dict[tuple[str, str], list[int]] = {}
+    for i, rule in enumerate(rules):
+        name = rule.partition.lower()
+        strategy = "index-value" if name == "rowid" else name if name in STRATEGIES and name != "default" else "table"
+        index = rule.index if strategy in ("index-value", "default-no-old-value") else ""
+        several = "named" if index and strategy == "index-value" else index
+        alike.setdefault((strategy, several), []).append(i)
+    found = []
+    for n, ((strategy, index), members) in enumerate(alike.items()):
+        answer, first = f"_dispatch_answer_{n}", rules[members[0]]
+        request = Request(partitions, first.index or None, first.columns, catalog, flavour, answer)
+        scratch: Mapping[str, Column] = {}
+        if strategy == "columns" and len(members) > 1:
+            lists = {i: rules[i].columns for i in members}
+            verdict, scratch = by_lists_of_columns(request, lists, of_table, chosen=F.col(RULE))
+        elif index == "named" and len(members) > 1:
+            indexes = {i: rules[i].index for i in members}
+            verdict = by_named_indexes(request, indexes, of_table)
+        else:
+            verdict = strategy_of(strategy)(request)
+        found.append(_Way(tuple(members), verdict, answer, scratch))
+    return found
+
+
+def _as_upstream(events: DataFrame, sources: Mapping[tuple[str, str], Source]) -> DataFrame:
+    """Events with the names that tables have upstream; those of the messages in ``_WRITTEN``, or why one is unknown."""
+    rows = [(*t, *(s.table or t), None if s.table else s.why) for t, s in sources.items() if s.table != t]
+    of = "_schema string, _table string, _upstream_schema string, _upstream_table string, " + _UNTOLD + " string"
+    known = F.broadcast(events.sparkSession.createDataFrame(rows, of))
+    same = (F.col("schema_name") == F.col("_schema")) & (F.col("table_name") == F.col("_table"))
+    out = events.join(known, same, "left").withColumn(
+        _WRITTEN, F.struct(F.col("schema_name").alias("schema"), F.col("table_name").alias("table"))
+    )
+    names = {f"{n}_name": F.coalesce(f"_upstream_{n}", f"{n}_name") for n in ("schema", "table")}
+    return out.withColumns(names).drop("_schema", "_table", "_upstream_schema", "_upstream_table")
+
+
+def _case(ways: Sequence[_Way], pick: Callable[[Verdict], Column | None]) -> Column:
     """What ``pick`` gives for the verdict of the row's rule; null where it gives nothing."""
-    picked = [(i, pick(v)) for i, v in enumerate(verdicts)]
-    return _of_first([(_serves(i), c) for i, c in picked if c is not None])
+    picked = [(way, pick(way.verdict)) for way in ways]
+    return _of_first([(_serves(*way.rules), c) for way, c in picked if c is not None])
 
 
-def _serves(rule: int) -> Column:
-    return F.col(_RULE) == rule
+def _serves(*rules: int) -> Column:
+    return F.col(RULE) == rules[0] if len(rules) == 1 else F.col(RULE).isin(*rules)
 
 
 def _of_first(cases: Sequence[tuple[Column, Column]]) -> Column:
@@ -180,16 +266,16 @@ def _of_first(cases: Sequence[tuple[Column, Column]]) -> Column:
     return found
 
 
-def _choice(verdicts: Sequence[Verdict]) -> ColumnChoice:
-    choices = [v.choice for v in verdicts]
+def _choice(ways: Sequence[_Way]) -> ColumnChoice:
+    choices = [(way, way.verdict.choice) for way in ways]
 
     def found(slot: int) -> Column:
-        has = [(i, c.positions[slot]) for i, c in enumerate(choices) if c is not None and slot < len(c.positions)]
-        return _of_first([(_serves(i), position) for i, position in has])
+        has = [(w, c.positions[slot]) for w, c in choices if c is not None and slot < len(c.positions)]
+        return _of_first([(_serves(*w.rules), position) for w, position in has])
 
-    slots = max(len(c.positions) for c in choices if c is not None)
+    slots = max(len(c.positions) for _, c in choices if c is not None)
     return ColumnChoice(
-        lambda flavour: _case(verdicts, lambda v: None if v.choice is None else v.choice.hashed(flavour)),
+        lambda flavour: _case(ways, lambda v: None if v.choice is None else v.choice.hashed(flavour)),
         tuple(found(i) for i in range(slots)),
     )
 

@@ -16,6 +16,7 @@ from ticdc_lab.dispatch.changefeed import Changefeed
 from ticdc_lab.dispatch.definitions import HashedColumns, unique_columns, with_answers
 from ticdc_lab.dispatch.guarantees import MEASURES, guarantees
 from ticdc_lab.dispatch.hashing import Flavour
+from ticdc_lab.dispatch.routing import Source, routes, sources_of
 from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules
 from ticdc_lab.engine.columns import in_order
 from ticdc_lab.errors import DispatchError
@@ -322,6 +323,7 @@ def dispatched(
     partitions: int | None = None,
     catalog: Catalog | None = None,
     flavour: Flavour = "new",
+    sources: Mapping[tuple[str, str], Source] | None = None,
 ) -> DataFrame:
     """Events as the changefeed sends them (:func:`with_settings`), with their topic and partition.
 
@@ -333,17 +335,22 @@ def dispatched(
         Number of partitions of every topic; default: what the changefeed says.
     flavour
         As for :func:`ticdc_lab.dispatch.rules.dispatch_by_rules`, whose columns are added.
+    sources
+        As there; where rules route tables they are worked out from the names in the events.
 
     Raises
     ------
     DispatchError
         Nobody says how many partitions there are, or as ``dispatch_by_rules`` does.
     """
+    changefeed.require_partitions()
     n = partitions if partitions is not None else changefeed.partitions
     if n is None:
         raise DispatchError(
             "The number of partitions is not known.", hint="Pass partitions, or partition-num in the sink-uri."
         )
+    if sources is None and routes(changefeed.rules):
+        sources = sources_of(changefeed.rules, tables_in(events), case_sensitive=changefeed.case_sensitive)
     return with_settings(events, changefeed=changefeed, catalog=catalog).transform(
         dispatch_by_rules,
         rules=rules_in_force(changefeed),
@@ -353,7 +360,14 @@ def dispatched(
         case_sensitive=changefeed.case_sensitive,
         default_topic=changefeed.default_topic or "default",
         protocol=changefeed.protocol,
+        sources=sources,
     )
+
+
+def tables_in(events: DataFrame) -> list[tuple[str, str]]:
+    """Schema and name of each table that has a row."""
+    named = events.where("kind = 'row' AND table_name IS NOT NULL").select("schema_name", "table_name").distinct()
+    return sorted((str(r["schema_name"]), str(r["table_name"])) for r in named.toArrow().to_pylist())
 
 
 def setting_effects(

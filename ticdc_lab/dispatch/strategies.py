@@ -31,6 +31,8 @@ NO_ROWID = (
 _PRIMARY_FLAG, _UNIQUE_FLAG = 8, 16
 _INTEGER_TYPE = "^(tiny|small|medium|big)?int"
 _IMAGES = ("op", "columns", "before")
+_HASHED, _LISTED, _LISTED_TEXT = "_dispatch_hashed", "_dispatch_listed", "_dispatch_listed_text"
+"""Scratch columns of :func:`by_lists_of_columns`: the row's rule's columns, those that are hashed, and as written."""
 _IMAGE, _KEY = "_dispatch_image", "_dispatch_key"
 """Scratch columns: the image that TiCDC would hash, and the columns of it that are of the handle key."""
 
@@ -124,6 +126,74 @@ def by_columns(request: Request) -> Verdict:
     from_catalog = F.coalesce(answer["error"], F.when(~complete, _not_carried(F.array_join(answer["columns"], " "))))
     error = F.when(answer.isNull(), from_image).otherwise(from_catalog)
     return _hashed(request, choice=choice, error=error, question=question)
+
+
+def by_lists_of_columns(
+    request: Request, lists: Mapping[int, Sequence[str]], of_table: Callable[[str, str], int], *, chosen: Column
+) -> tuple[Verdict, Mapping[str, Column]]:
+    """As :func:`by_columns`, where each of several rules lists columns of its own.
+
+    Parameters
+    ----------
+    request
+        Its ``columns`` are not looked at.
+    lists
+        Columns of each rule by its number.
+    of_table
+        The number of the rule that serves a table, from schema and name.
+    chosen
+        The number of the row's rule.
+
+    Returns
+    -------
+    Verdict, Mapping
+        How such a row is dispatched, and scratch columns that the verdict reads: they are of the row's rule.
+    """
+    each = {i: check_columns(columns) for i, columns in lists.items()}
+    times = {i: Counter(c.lower() for c in columns) for i, columns in each.items()}
+    hashed = {i: [name for name, n in of.items() if n % 2] for i, of in times.items()}
+
+    def of_rule(values: Mapping[int, Column]) -> Column:
+        (first, value), *others = values.items()
+        found = F.when(chosen == first, value)
+        for i, value in others:
+            found = found.when(chosen == i, value)
+        return found
+
+    scratch = {
+        _HASHED: of_rule({i: texts(names) for i, names in hashed.items()}),
+        _LISTED: of_rule({i: texts(of) for i, of in times.items()}),
+        _LISTED_TEXT: of_rule({i: F.lit(" ".join(columns)) for i, columns in each.items()}),
+    }
+    listed, text = F.col(_LISTED), F.col(_LISTED_TEXT)
+    choice = hashing.columns_of(F.col(_HASHED), most=max(map(len, hashed.values())))
+    complete = hashing.count_of(F.col(HASH)) >= F.size(_HASHED)
+    doubtful = ~complete | (F.size(_HASHED) < F.size(_LISTED))
+    from_image = F.when(doubtful, _missing_from_image(listed, text))
+    if request.catalog is None:
+        return _hashed(request, choice=choice, error=from_image), scratch
+
+    def question(table: TableDef) -> HashedColumns:
+        columns = each.get(of_table(table.schema_name, table.table_name))
+        return HashedColumns() if columns is None else columns_answer(table, columns)
+
+    answer = F.col(request.answer)
+    from_catalog = F.coalesce(answer["error"], F.when(~complete, _not_carried(F.array_join(answer["columns"], " "))))
+    error = F.when(answer.isNull(), from_image).otherwise(from_catalog)
+    return _hashed(request, choice=choice, error=error, question=question), scratch
+
+
+def by_named_indexes(request: Request, indexes: Mapping[int, str], of_table: Callable[[str, str], int]) -> Verdict:
+    """As :func:`by_index_value` by a named index, where each of several rules names one of its own."""
+    first = next(iter(indexes.values()))
+    if request.catalog is None:
+        return _by_named_index(request, first)
+
+    def question(table: TableDef) -> HashedColumns:
+        index = indexes.get(of_table(table.schema_name, table.table_name))
+        return HashedColumns() if index is None else index_answer(table, index)
+
+    return by_table_columns(request, question)
 
 
 def by_tidb_rowid(request: Request) -> Verdict:
@@ -314,12 +384,15 @@ def _missing_text(table: str, columns: Sequence[str], name: str) -> str:
 
 def _error_from_image(request: Request, columns: Sequence[str]) -> Column:
     """The first listed column that the image lacks, as TiCDC's error, or as ours where the image may be cut short."""
-    listed = texts(c.lower() for c in columns)
+    return _missing_from_image(texts(c.lower() for c in columns), F.lit(" ".join(columns)))
+
+
+def _missing_from_image(listed: Column, written: Column) -> Column:
     missing = F.get(F.array_except(listed, hashing.lower_names()), 0)
     # a delete of only key columns may be whole or may come from delete-only-output-handle-key-columns
     cut = F.coalesce(F.col("op") == "delete", F.lit(False)) & hashing.only_keys()
     prefix = F.lit(f"{_FAILED}columns not found when dispatch event, table: ")
-    text = F.concat(prefix, F.col("table_name"), F.lit(f", columns: [{' '.join(columns)}], column: "), missing)
+    text = F.concat(prefix, F.col("table_name"), F.lit(", columns: ["), written, F.lit("], column: "), missing)
     return F.when(missing.isNotNull(), F.when(cut, _not_carried(missing)).otherwise(text))
 
 

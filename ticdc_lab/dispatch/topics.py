@@ -93,6 +93,35 @@ class TableFilter:
         return False
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnFilter:
+    """Columns of a column selector, as TiDB reads them: in any case, and the last pattern that matches decides.
+
+    Examples
+    --------
+    >>> found = ColumnFilter.parse(["*", "!id"])
+    >>> found.matches("a"), found.matches("ID")
+    (True, False)
+    """
+
+    rules: tuple[tuple[bool, Pattern], ...]
+
+    @classmethod
+    def parse(cls, columns: Iterable[str]) -> ColumnFilter:
+        """Parse patterns such as ``*``, ``!secret`` or ``c?``; a malformed one is a :class:`DispatchError`."""
+        found = []
+        for line in filter(None, (c.strip(" \t") for c in columns)):
+            pattern, rest = _pattern(line.removeprefix("!"), line)
+            if rest:
+                raise DispatchError(f"The column pattern {line!r} has stray characters: {rest!r}.")
+            found.append((not line.startswith("!"), pattern))
+        return cls(tuple(found))
+
+    def matches(self, name: str) -> bool:
+        """Whether the column stays."""
+        return next((keeps for keeps, p in reversed(self.rules) if p.matches(name, case_sensitive=False)), False)
+
+
 def _rule(line: str) -> tuple[bool, Pattern, Pattern] | None:
     if not line or line.startswith("#"):
         return None

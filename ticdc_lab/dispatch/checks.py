@@ -1,0 +1,130 @@
+"""How TiCDC acts on rules that are not what they seem, and what it refuses when it knows the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ticdc_lab.dispatch.names import STRATEGY_NAMES
+from ticdc_lab.dispatch.rules import Rule
+from ticdc_lab.dispatch.topics import ColumnFilter, TableFilter
+from ticdc_lab.errors import DispatchError
+from ticdc_lab.settings.keys import nearest
+
+Table = tuple[str, str]
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A column selector: of tables that match ``matcher``, the columns that ``columns`` leave."""
+
+    matcher: tuple[str, ...]
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What a selector must leave of a table.
+
+    Attributes
+    ----------
+    columns
+        Names of all columns.
+    unique
+        Columns of the primary key and of each unique index.
+    """
+
+    columns: tuple[str, ...]
+    unique: tuple[tuple[str, ...], ...]
+
+
+def unknown_dispatchers(rules: Iterable[Rule]) -> list[str]:
+    """Say which names of dispatchers TiCDC does not know, one sentence each: it warns, and takes ``table``."""
+    said = []
+    for rule in rules:
+        if rule.partition.lower() not in STRATEGY_NAMES:
+            near = nearest(rule.partition.lower(), STRATEGY_NAMES)
+            said.append(
+                f"TiCDC knows no dispatcher {rule.partition!r}{f' (the nearest is {near})' if near else ''}: it writes "
+                f"a warning and dispatches {_matcher(rule)} by table."
+            )
+    return said
+
+
+def unreached(rules: Sequence[Rule], tables: Collection[Table], *, case_sensitive: bool = False) -> list[str]:
+    """Say which rules serve no table, one sentence each: nothing matches, or rules before them take all that does.
+
+    Parameters
+    ----------
+    rules
+        Of the changefeed, in order.
+    tables
+        Schema and name of the tables that there are.
+    case_sensitive
+        As of the changefeed.
+    """
+    said = []
+    filters = [TableFilter.parse(r.matcher, case_sensitive=case_sensitive) for r in rules]
+    taken: dict[Table, int] = {}
+    for i, (rule, matches) in enumerate(zip(rules, filters, strict=True)):
+        mine = sorted(t for t in tables if matches.matches(*t))
+        before = sorted({taken[t] for t in mine if t in taken})
+        if not mine:
+            near = [n for m in rule.matcher if (n := nearest(m, [".".join(t) for t in tables]))]
+            like = f" (the nearest is {near[0]})" if near else ""
+            said.append(f"The rule for {_matcher(rule)} matches no table of the log{like}, so TiCDC never uses it.")
+        elif len([t for t in mine if t in taken]) == len(mine):
+            some = ", ".join(".".join(t) for t in mine[:_SHOWN])
+            by = " and ".join(_matcher(rules[b]) for b in before)
+            said.append(
+                f"The rule for {_matcher(rule)} is never reached: the rule for {by} stands before it and takes all "
+                f"that it matches ({some}{', ..' if len(mine) > _SHOWN else ''})."
+            )
+        taken |= {t: i for t in mine if t not in taken}
+    return said
+
+
+def check_selectors(
+    selectors: Sequence[Selector], rules: Sequence[Rule], tables: Mapping[Table, Keys], *, case_sensitive: bool = False
+) -> None:
+    """Raise :class:`DispatchError` where TiCDC refuses a selector: ``ErrColumnSelectorFailed``.
+
+    A selector must leave the primary key or one unique index whole, and every column that the table is dispatched by.
+
+    Parameters
+    ----------
+    selectors, rules, case_sensitive
+        Of the changefeed.
+    tables
+        Columns and unique indexes of each table by schema and name.
+    """
+    for (schema, table), keys in sorted(tables.items()):
+        rule = next((r for r in rules if _takes(r.matcher, schema, table, case_sensitive)), None)
+        by = rule.columns if rule is not None and rule.partition.lower() == "columns" else ()
+        for selector in selectors:
+            if not _takes(selector.matcher, schema, table, case_sensitive):
+                continue
+            keeps = ColumnFilter.parse(selector.columns)
+            left = {c.lower() for c in keys.columns if keeps.matches(c)}
+            lost = [c for c in keys.columns if c.lower() not in left and c.lower() in {b.lower() for b in by}]
+            if lost:
+                raise DispatchError(
+                    f"[CDC:ErrColumnSelectorFailed]the filtered out column is used in the column dispatcher, table: "
+                    f"{schema}.{table}, column: {lost[0]}",
+                    hint=f"Keep {lost[0]} in the column selector for {_matcher(selector)}.",
+                )
+            if not any({c.lower() for c in of_index} <= left for of_index in keys.unique):
+                raise DispatchError(
+                    "[CDC:ErrColumnSelectorFailed]no primary key columns or unique key columns obtained after filter "
+                    f"out, table: {schema}.{table}",
+                    hint=f"Keep a whole key in the column selector for {_matcher(selector)}.",
+                )
+
+
+def _takes(matcher: Sequence[str], schema: str, table: str, case_sensitive: bool) -> bool:
+    return TableFilter.parse(matcher, case_sensitive=case_sensitive).matches(schema, table)
+
+
+def _matcher(of: Rule | Selector) -> str:
+    return " ".join(of.matcher)
