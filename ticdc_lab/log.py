@@ -67,7 +67,7 @@ from ticdc_lab.sources.survey import survey as look
 from ticdc_lab.tables import table_as_of, table_history
 from ticdc_lab.tables.browse import Browser, MessagePage, TableTimeline, commit_ts_span
 from ticdc_lab.tables.naming import table_named
-from ticdc_lab.transactions import duplicates, first_repeated, transactions
+from ticdc_lab.transactions import duplicates, first_repeated, gaps_in, suspects, transactions
 from ticdc_lab.transactions.differences import KINDS, counted, covered, ddl_differences, differences, worst
 
 if TYPE_CHECKING:
@@ -84,6 +84,9 @@ EXCERPT = 5_000
 
 LAGGARDS = 1_000
 """Spans in which a partition held its topic back, at most."""
+
+GAPS, SUSPECTS = 20, 1_000
+"""Gaps in offsets of which the transactions between their neighbours are listed, and how many of these."""
 
 STALLS = 1_000
 """Stalls that are explained, at most."""
@@ -256,7 +259,8 @@ class Log:
             write(self.events.transform(transactions).repartition(1).sortWithinPartitions("commit_ts"), out)
         s = self.summary_of("facts", "transactions")
         again = s.transaction_totals["duplicates"].sum() > 0
-        return answers.transactions(s, repeats=self._once("repeats", self._repeats) if again else None)
+        repeats = self._once("repeats", self._repeats) if again else None
+        return answers.transactions(s, repeats=repeats, torn=self._torn())
 
     def transaction(self, commit_ts: int | str | None = None) -> Answer:
         """What did one transaction change, by its commit_ts: a TSO or a time (UTC).
@@ -278,7 +282,7 @@ class Log:
     def audit(self, *, most: int = FOUND, messages: bool = True) -> Answer:
         """Did it keep TiCDC's promises; ``most`` findings of each guarantee are listed, with the first's messages."""
         parts = ("facts", "findings", *(("messages",) if messages else ()))
-        return answers.audit(self.summary_of(*parts, most=min(most, MAX_PER_GUARANTEE)))
+        return answers.audit(self.summary_of(*parts, most=min(most, MAX_PER_GUARANTEE)), torn=self._torn())
 
     def what_if(self, *, partitions: int | None = None) -> Answer:
         """What would another dispatcher do with so many partitions; by default as many as were recorded."""
@@ -824,6 +828,15 @@ class Log:
         with self.change_log.reading():
             counts = self.events.select(*READ).mapInArrow(counted_images, COUNTS).toArrow()
         return self.change_log.settings | of_counts(counts, protocol=self.protocol)
+
+    def _torn(self) -> pd.DataFrame | None:
+        """Transactions that gaps in offsets may have torn; None without a gap, or commit_ts."""
+        sampled = self.change_log.sample is not None and not self.change_log.sample.is_whole
+        gaps = [] if sampled or not self.has_commit_ts else gaps_in(self.change_log.facts.offsets, most=GAPS)
+        if not gaps:
+            return None
+        found = self.events.transform(suspects, gaps=gaps).orderBy("topic", "partition", "first_missing", "commit_ts")
+        return self._once("torn", lambda: small(found.limit(SUSPECTS)))
 
     def _repeats(self) -> pd.DataFrame:
         own = self.events.where(F.col("commit_ts").isin(first_repeated(self.events, REPEATS)))

@@ -54,7 +54,15 @@ from ticdc_lab.repartition.compare import consumer_findings
 from ticdc_lab.tables import table_as_of
 from ticdc_lab.tables.checksum_findings import verify_checksums
 from ticdc_lab.tables.history import table_history
-from ticdc_lab.transactions import duplicates, log_places, split_key_updates, transaction_rows, transactions
+from ticdc_lab.transactions import (
+    OffsetGap,
+    duplicates,
+    log_places,
+    split_key_updates,
+    suspects,
+    transaction_rows,
+    transactions,
+)
 
 Question = Callable[[DataFrame], DataFrame]
 
@@ -157,6 +165,7 @@ QUESTIONS: dict[str, Question] = {
     "table_as_of": lambda e: _as_of(e, "shop", "orders"),
     "table_as_of without a key": lambda e: _as_of(e, "Fin_Ops", "nopk"),
     "duplicates": duplicates,
+    "suspects": lambda e: suspects(e.where("offset % 20 <> 7"), gaps=[OffsetGap("golden-0", p, 27, 27) for p in (0, 1)]),
     "split_key_updates": split_key_updates,
     "transaction_rows": lambda e: transaction_rows(e).drop("columns", "before"),
     "transactions": transactions,

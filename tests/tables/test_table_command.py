@@ -45,7 +45,7 @@ def test_a_table_is_written_as_it_is_at_resolved_ts(table: Any, tmp_path: Path) 
     assert len(rows) == 108 and outs[0].read_bytes() == outs[1].read_bytes()
     assert [(r["user_id"], r["seq"]) for r in rows] == sorted((r["user_id"], r["seq"]) for r in rows)
     own = ["user_id", "seq", "Total_Amount", "coupon", "flags", "bits", "at"]
-    assert list(rows[0]) == [*own, "_commit_ts", "_inferred", "_unconvertible"]
+    assert list(rows[0]) == [*own, "_commit_ts", "_inferred", "_unconvertible", "_commit_ts_text"]
 
 
 def test_a_table_is_looked_at_without_a_place_to_write_it_to(table: Any) -> None:

@@ -12,6 +12,7 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import CHECKSUMMED, Summary
+from ticdc_lab.answers.transactions import torn_words
 from ticdc_lab.audit import checks_possible
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
@@ -26,13 +27,15 @@ DRAWN = 2
 """Findings that are drawn."""
 
 
-def audit(s: Summary) -> Answer:
+def audit(s: Summary, *, torn: pd.DataFrame | None = None) -> Answer:
     """Which guarantees are broken, with the fewest messages that show it; which could not be checked.
 
     Parameters
     ----------
     s
         Its ``findings`` and ``messages``.
+    torn
+        Transactions beside a gap in offsets, of :func:`ticdc_lab.transactions.suspects`.
     """
     limits = [f"{name.replace('_', ' ')}: not checked, because {why}." for name, why in not_checked(s).items()]
     limits += s.early_ends
@@ -44,7 +47,11 @@ def audit(s: Summary) -> Answer:
         return {"violations": figures.violations(s.findings)} | worst
 
     frames = {"findings": s.findings, "causes": causes(s.findings), "verdict": verdict(s), "messages": s.messages}
-    return Answer("audit", "Did it keep TiCDC's promises?", _finding(s), frames, limits, draw=draw)
+    details = []
+    if torn is not None:
+        frames["suspects"] = torn
+        details.append(torn_words(torn))
+    return Answer("audit", "Did it keep TiCDC's promises?", _finding(s), frames, limits, details, draw=draw)
 
 
 def verdict(s: Summary) -> pd.DataFrame:

@@ -9,6 +9,7 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import Summary
+from ticdc_lab.events.tso import utc_words
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
@@ -23,7 +24,7 @@ _PROMISED = (
 )
 
 
-def transactions(s: Summary, *, repeats: pd.DataFrame | None = None) -> Answer:
+def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.DataFrame | None = None) -> Answer:
     """How many transactions it holds, which are pending and what they wait for, which came twice.
 
     Parameters
@@ -32,6 +33,8 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None) -> Answer:
         Its ``transaction_totals`` and ``transactions``.
     repeats
         Changes that were delivered again, of :func:`ticdc_lab.transactions.duplicates`.
+    torn
+        Those beside a gap in offsets, of :func:`ticdc_lab.transactions.suspects`.
     """
     if not s.has_commit_ts:
         return Answer("transactions", _QUESTION, "Transactions cannot be restored from it.", {}, s.limits)
@@ -43,7 +46,11 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None) -> Answer:
         return Answer("transactions", _QUESTION, "It holds no transaction.", frames)
     total = s.transaction_totals.iloc[0]
     qualified = but_for(s.counts)
-    words = f"{transactions_finding(total, qualified=qualified)}."
+    if torn is not None:
+        frames["suspects"] = torn
+    words = f"{transactions_finding(total, qualified=qualified)}." + (
+        f" {torn_words(torn)}" if torn is not None else ""
+    )
     details = [
         f"They are {count(int(total['n_rows']), 'row change')}, the largest {count(int(total['n_rows_max']), 'row')};"
         f" {int(total['n']) - int(total['pending']):,} are complete{qualified}."
@@ -58,6 +65,28 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None) -> Answer:
 
     promised = [_PROMISED] if int(total["n"]) > int(total["pending"]) else []
     return Answer("transactions", _QUESTION, words, frames, promised, details, draw=draw)
+
+
+_NAMED = 5
+"""Suspects that are named in a sentence."""
+
+
+def torn_words(torn: pd.DataFrame) -> str:
+    """Which transactions a gap in offsets may have torn."""
+    if torn.empty:
+        return "Offsets are missing, and none of the transactions that were recorded lies between their neighbours."
+    each = [f"{ts} ({utc_words(int(ts))})" for ts in torn["commit_ts"].drop_duplicates()]
+    more = f" and {len(each) - _NAMED:,} more" if len(each) > _NAMED else ""
+    gaps = torn.drop_duplicates(["topic", "partition", "first_missing"])
+    places = [
+        f"{r['first_missing']} to {r['last_missing']} of partition {r['partition']}" for r in gaps.to_dict("records")
+    ]
+    cut = f" and {len(places) - _NAMED} more gaps" if len(places) > _NAMED else ""
+    return (
+        f"Offsets are missing ({', '.join(places[:_NAMED])}{cut}): {count(len(each), 'transaction')} between their "
+        f"neighbours may be torn, of commit_ts {', '.join(each[:_NAMED])}{more}. One that lay in a gap as a whole "
+        "leaves no trace."
+    )
 
 
 def _pending(sample: pd.DataFrame) -> pd.DataFrame:

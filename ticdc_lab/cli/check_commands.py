@@ -59,7 +59,7 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
         if as_json:
             told = {} if about is None else about.facts()
             counts = {str(k): int(n) for k, n in found.value_counts("guarantee").items()}
-            grouped = {name: records_of(answer.frames[name]) for name in ("verdict", "causes")}
+            grouped = {n: records_of(answer.frames[n]) for n in ("verdict", "causes", "suspects") if n in answer.frames}
             values = {"counts": counts, "not_checked": not_checked(summary)} | grouped | told
             own = replace(answer, frames={"findings": found}, values=values, limits=summary.early_ends)
             print_answer(log, own, as_json=True)
@@ -68,6 +68,8 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
             _print_messages(about)
         else:
             click.echo(answer.finding)
+            for text in answer.details:
+                click.echo(text)
             for text in lines(found, summary, most=_FINDINGS_SAID):
                 click.echo(text)
     sys.exit(FINDINGS if len(found) else CLEAN)

@@ -160,7 +160,6 @@ def advise(
 
     --protocol says how the source is read, and which protocol the changefeed has.
     """
-    from ticdc_lab.answers.advice import advised
     from ticdc_lab.dispatch.names import check_partitions
 
     try:
@@ -177,8 +176,10 @@ def advise(
         print_answer(log, answer, as_json=as_json, shown={"plan": [*answer.frame.columns]}, out=out)
         if as_json:
             return
-        for line in advised(answer.values, tables) if reasons else ():
-            click.echo(line)
+        if reasons:
+            from ticdc_lab.answers.advice import advised
+
+            click.echo("\n".join(advised(answer.values, tables)))
         if not out:
             click.echo("\n" + answer.values["dispatchers"])
         if not reasons:

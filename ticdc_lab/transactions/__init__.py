@@ -15,17 +15,21 @@ from ticdc_lab.transactions.restoring import (
     transaction_rows,
     transactions,
 )
+from ticdc_lab.transactions.suspects import OffsetGap, gaps_in, suspects
 
 __all__ = [
+    "OffsetGap",
     "change_id",
     "duplicates",
     "first_repeated",
+    "gaps_in",
     "known_places",
     "log_places",
     "of_restored",
     "op_rank",
     "restored_transactions",
     "split_key_updates",
+    "suspects",
     "transaction_rows",
     "transactions",
 ]

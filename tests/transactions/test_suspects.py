@@ -1,0 +1,56 @@
+"""Transactions that a gap in offsets may have torn are named, wherever messages are missing."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from conftest import json_lines
+from pyspark.sql import SparkSession
+
+import ticdc_lab
+from ticdc_lab.log import Log
+
+SMALL = "messages_canal-json-tidb_small.jsonl.gz"
+
+
+def without(tmp_path: Path, spark: SparkSession, *lost: tuple[int, int]) -> Log:
+    """The sample without the messages at some partitions and offsets."""
+    place = tmp_path / "holes.jsonl"
+    kept = [m for m in json_lines(SMALL) if (m["partition"], m["offset"]) not in lost]
+    place.write_text("".join(json.dumps(m) + "\n" for m in kept), encoding="utf-8")
+    return ticdc_lab.open(str(place), spark=spark)
+
+
+def test_a_transaction_of_which_a_message_is_missing_is_a_suspect(spark: SparkSession, tmp_path: Path) -> None:
+    """Of two gaps in two partitions, with the rows that are left; audit and transactions say the same sentence."""
+    whole = ticdc_lab.open(str(Path("data") / SMALL), spark=spark)
+    rows = whole.sql("SELECT partition, \"offset\", commit_ts FROM events WHERE kind = 'row' ORDER BY ALL")
+    runs: dict[int, list[tuple[int, int]]] = {}
+    for p, offset, ts in rows.itertuples(index=False, name=None):
+        runs.setdefault(int(p), []).append((int(offset), int(ts)))
+    lost = {}
+    for p in (1, 3):  # a message between two others of its transaction
+        (a, ts), (b, _), (c, _) = next(
+            three for three in zip(runs[p], runs[p][1:], runs[p][2:], strict=False) if len({t for _, t in three}) == 1
+        )
+        assert [a + 1, b + 1] == [b, c] and all(x < y for x, y in pairwise((a, b, c)))
+        lost[p, b] = ts
+    assert whole.transactions().frames.get("suspects") is None
+    log = without(tmp_path, spark, *lost)
+    found = log.transactions().frames["suspects"]
+    told = {(r["partition"], r["first_missing"]): r for r in found.to_dict("records")}
+    assert {place: r["commit_ts"] for place, r in told.items()} == lost
+    assert all(r["n_rows"] >= 2 and r["partition"] in r["partitions"] for r in told.values())
+    [said] = log.audit().details
+    assert said in log.transactions().finding and all(str(ts) in said for ts in lost.values())
+
+
+@pytest.mark.parametrize("sides", ["first", "last"])
+def test_what_is_missing_at_an_end_has_no_suspects(spark: SparkSession, tmp_path: Path, sides: str) -> None:
+    """It has one neighbour; nothing is guessed."""
+    offsets = sorted(m["offset"] for m in json_lines(SMALL) if m["partition"] == 2)
+    log = without(tmp_path, spark, (2, offsets[0 if sides == "first" else -1]))
+    assert "suspects" not in log.transactions().frames
