@@ -84,6 +84,8 @@ def fsck(spark: SparkSession, folder: str, *, settings: StorageSettings = DEFAUL
     if local is not None and not local.is_dir():
         raise SourceError(f"{folder} is no folder.", hint="Name the folder in which the file metadata lies.")
     found = storage.listing(spark, folder, local=local, settings=settings)
+    if error := storage.misplaced(found, folder, local=local):
+        raise error
     if not found.is_storage:
         raise SourceError(
             f"{folder} holds no file of TiCDC's storage sink: no metadata, schema_*.json or CDC*.csv or .json.",

@@ -467,6 +467,8 @@ def _storage_source(spark: SparkSession, source: str, kind: str, settings: Stora
     if store is not None and not store.is_folder():
         raise not_storage_folder(store.shown)
     found = storage.listing(spark, source, local=local, settings=settings)
+    if error := storage.misplaced(found, store.shown if store else source, local=local):
+        raise error
     if not found.is_storage:
         if kind == "auto":
             return None

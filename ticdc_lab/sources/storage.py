@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -28,11 +29,20 @@ from ticdc_lab.codecs.kernel.arrow import arrow_schema, spans
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine import hadoop_files, is_sail, parallelism
 from ticdc_lab.engine.object_stores import Store
+from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.settings import Setting, Settings
 from ticdc_lab.sources.places import Size, size_of_lines
-from ticdc_lab.sources.storage_layout import METADATA, Refused, StoragePlace, place_of, schema_files, streams_of
+from ticdc_lab.sources.storage_layout import (
+    METADATA,
+    Refused,
+    StoragePlace,
+    place_of,
+    roots_below,
+    schema_files,
+    streams_of,
+)
 from ticdc_lab.sources.storage_reading import Reading, Unreadable
 
 FILES = StructType(
@@ -59,6 +69,11 @@ BYTES_A_TASK = 64 << 20
 _FILES_LOOKED_INTO = 32
 _BYTES_LOOKED_AT = 16 << 20
 _RECORDS_LOOKED_INTO = 500
+_ROOTS_SAID = 5
+_LEVELS_ABOVE = 5
+_OF_SINK = (
+    r"schema_[0-9]{1,19}_[0-9]{10}\.json|CDC(_[0-9A-Za-z-]+_)?[0-9]{6,20}\.(csv|json)|CDC(_[0-9A-Za-z-]+)?\.index"
+)
 _ENOUGH_DIGITS = 16
 
 
@@ -116,6 +131,35 @@ def listing(spark: SparkSession, root: str, *, local: Path | None, settings: Sto
     if local is None:
         return listed(files_at(spark, root), root, settings)
     return listed(local_files(local), str(local.resolve()), settings, by_path=True)
+
+
+def misplaced(found: Listing, source: str, *, local: Path | None) -> SourceError | None:
+    """The error of a folder above or below the one that a changefeed wrote to; None where it is neither."""
+    if METADATA in found.sizes:
+        return None
+    paths = [*(r.path for r in found.refused), *(p.path for p in found.places)]
+    if below := roots_below(paths):
+        inside = sum(path.startswith(tuple(f"{root}/" for root in below)) for path in paths)
+        if 2 * inside <= len(paths):
+            return None
+        n, named = len(below), ", ".join(f"{root}/" for root in below[:_ROOTS_SAID])
+        where = f"it lies in {named}" if n == 1 else f"it holds those of {n} changefeeds, in {named}"
+        more = ", .." if n > _ROOTS_SAID else ""
+        first = shlex.quote(source.rstrip("/") + "/" + below[0])
+        return SourceError(
+            f"{source} is no folder that TiCDC's storage sink wrote to: {where}{more}.",
+            hint=f"Name that folder: ticdc-lab survey {first}",
+        )
+    if local is None or not any(re.fullmatch(_OF_SINK, path.rsplit("/", 1)[-1]) for path in paths):
+        return None
+    for above in list(local.resolve().parents)[:_LEVELS_ABOVE]:
+        if (above / METADATA).is_file():
+            return SourceError(
+                f"{source} is a part of the folder {above}, which TiCDC's storage sink wrote to: there the file "
+                f"{METADATA} lies, and the names of schemas and tables are those of the folders.",
+                hint=f"Name that folder: ticdc-lab survey {shlex.quote(str(above))}",
+            )
+    return None
 
 
 def local_files(root: Path) -> Iterator[Listed | Refused]:

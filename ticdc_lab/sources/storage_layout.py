@@ -21,6 +21,8 @@ _DATES = {
     "year": re.compile(r"20[0-9]{2}"),
 }
 _INT64 = 1 << 63
+_LEVELS = 3
+"""So many levels below a folder the root of a changefeed is looked for."""
 _FIRST_TSO = 1 << 40
 """Below is a table id, above a table version: TSO have been larger since 1970-01-01 01:10."""
 
@@ -127,6 +129,8 @@ def _in_table(place: StoragePlace, folders: list[str], separator: str) -> Storag
     names, numbers = (folders[:1], folders[1:]) if by_id else (folders[:2], folders[2:])
     if not 1 <= len(numbers) <= 2 or not all(n.isascii() and n.isdigit() for n in numbers):
         return _unknown(place.path)
+    if by_id and not (names[0].isascii() and names[0].isdigit()):
+        return _unknown(place.path)
     schema, table, version, partition = names[0], "".join(names[1:]), int(numbers[0]), "".join(numbers[1:])
     return _fitting(replace(place, schema=schema, table=table, version=version, partition=partition, date=date))
 
@@ -155,6 +159,22 @@ def _fitting(place: StoragePlace) -> StoragePlace | Refused:
 
 def _unknown(path: str) -> Refused:
     return Refused(path, "unknown-file", f"{path!r} is no file that TiCDC's storage sink writes")
+
+
+def roots_below(paths: Iterable[str]) -> list[str]:
+    """Folders below one in which the files lie as below the root of a storage sink; with a checkpoint, if any has one.
+
+    Of a root itself, the folders below it are none.
+    """
+    kinds: dict[str, set[str]] = {}
+    for path in paths:
+        parts = path.split("/")
+        for level in range(1, min(len(parts), _LEVELS + 1)):
+            place = place_of("/".join(parts[level:]))
+            if isinstance(place, StoragePlace):
+                kinds.setdefault("/".join(parts[:level]), set()).add(place.kind)
+    marked = [root for root, found in kinds.items() if "metadata" in found and len(found) > 1]
+    return sorted(marked or [root for root, found in kinds.items() if {"schema", "data"} <= found])
 
 
 def streams_of(places: Iterable[StoragePlace]) -> dict[Stream, list[StoragePlace]]:
