@@ -374,7 +374,7 @@ def say_counts(log: Any) -> None:
     )
     if log.sample is not None:
         click.echo(f"  {n.kept} row changes are in the sample", err=True)
-    if n.quarantined:
+    if n.quarantined or n.parts:
         for r in small(log.quarantine.groupBy("error_class").count().orderBy("error_class")):
             click.echo(f"  quarantined {r['count']} x {r['error_class']}", err=True)
     for sentence in log.limits:

@@ -242,6 +242,9 @@ def _events_of(
             if protocol not in KERNELS:
                 require_few_values(key, value, bounds)
             found = codec(key, value)
+            if protocol == "open-protocol" and any(e.fault for e in found):
+                _read_in_part(found, m, read, bounds, protocol)
+                continue
             _check(found, bounds, protocol, values=values)
         except Malformed as fault:
             read.failed.append((m, fault.with_traceback(None)))  # whose frames hold all that was decoded
@@ -255,6 +258,21 @@ def _events_of(
         read.message.extend([m] * len(found))
         read.seq.extend(range(len(found)))
     return read
+
+
+def _read_in_part(found: Sequence[Event], m: int, read: _Read, bounds: Bounds, protocol: str) -> None:
+    """The events of a message of which some cannot be decoded; these are in the quarantine, each at its place."""
+    whole = [(seq, e) for seq, e in enumerate(found) if e.fault is None]
+    if not whole:  # then the message is
+        read.failed.extend((m, e.fault) for e in found[:1] if e.fault is not None)
+        return
+    _check([e for _, e in whole], bounds, protocol, values=False)
+    for seq, e in enumerate(found):
+        if e.fault is not None:
+            read.failed.append((m, Malformed(e.fault.error_class, e.fault.reason, seq)))
+    read.events.extend(e for _, e in whole)
+    read.message.extend([m] * len(whole))
+    read.seq.extend(seq for seq, _ in whole)
 
 
 def _check(events: Sequence[Event], bounds: Bounds, protocol: str, *, values: bool) -> None:
@@ -324,4 +342,4 @@ def _batch_of(
 def _quarantined(batch: pa.RecordBatch, protocol: str, failed: list[tuple[int, Malformed]]) -> pa.RecordBatch:
     where = pa.array([m for m, _ in failed], pa.int64())
     classes, reasons = [fault.error_class for _, fault in failed], [utf8(fault.reason) for _, fault in failed]
-    return refused(batch.take(where), classes, reasons, protocol=protocol)
+    return refused(batch.take(where), classes, reasons, protocol=protocol, seqs=[fault.seq for _, fault in failed])

@@ -78,9 +78,27 @@ def decoder(protocol: str, *, images: bool = True, known: Known = NOTHING) -> Ca
         step = _step(protocol_named(protocol), images, known)
         for batch in batches:
             for some in at_once(batch):
-                yield from step(some)
+                nothing = is_empty(some)
+                n = pc.sum(nothing).as_py()
+                if n:
+                    empty = some.filter(nothing)
+                    yield refused(empty, [EMPTY_MESSAGE] * n, [_EMPTY] * n, protocol=protocol)
+                    some = some.filter(pc.invert(nothing))
+                if some.num_rows:
+                    yield from step(some)
 
     return run
+
+
+EMPTY_MESSAGE = "empty-message"
+"""The class of messages that hold nothing, so that nothing is lost with them."""
+_EMPTY = "the message has neither a key nor a value: TiCDC writes none, and it holds nothing"
+
+
+def is_empty(messages: pa.RecordBatch | pa.Table) -> pa.Array:
+    """Which messages have neither a byte of a key nor one of a value."""
+    key, value = (pc.fill_null(pc.binary_length(messages[c].cast(pa.binary())), 0) for c in ("key", "value"))
+    return pc.equal(pc.add(key, value), 0)
 
 
 def at_once(batch: pa.RecordBatch) -> Batches:
@@ -193,7 +211,7 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
             f"{source}: no message was found in it, by which the protocol could be told.",
             hint="A capture file has one JSON object a line, with topic, partition, offset, key and value (base64).",
         )
-    if protocol == "auto" and sample["key"].null_count == sample["value"].null_count == sample.num_rows:
+    if protocol == "auto" and pc.all(is_empty(sample)).as_py():
         raise ProtocolError(
             f"{source}: none of {sample.num_rows} messages looked at has a key or a value: they are no recording.",
             hint="Events that `ticdc-lab events` wrote are decoded already: read the log that they come from.",

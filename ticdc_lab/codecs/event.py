@@ -29,6 +29,17 @@ class Column(NamedTuple):
     """Open-protocol flags; below zero: the protocol has none."""
 
 
+class Malformed(Exception):
+    """A message that cannot be decoded; it goes to the quarantine under ``error_class`` with ``reason``."""
+
+    def __init__(self, error_class: str, reason: str, seq: int = 0) -> None:
+        super().__init__(reason)
+        self.error_class = error_class
+        self.reason = reason
+        self.seq = seq
+        """Which event of the message it is about, where the others are decoded."""
+
+
 @dataclass(slots=True)
 class Event:
     """One event of a message; the names are those of :data:`ticdc_lab.events.schema.EVENTS`.
@@ -53,15 +64,8 @@ class Event:
     checksum_before: int | None = None
     size: int | None = None
     start_ts: int | None = None
-
-
-class Malformed(Exception):
-    """A message that cannot be decoded; it goes to the quarantine under ``error_class`` with ``reason``."""
-
-    def __init__(self, error_class: str, reason: str) -> None:
-        super().__init__(reason)
-        self.error_class = error_class
-        self.reason = reason
+    fault: Malformed | None = None
+    """Why it is in the quarantine though the other events of its message are decoded."""
 
 
 class Outgrown(Exception):

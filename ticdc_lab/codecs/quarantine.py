@@ -58,11 +58,13 @@ def utf8(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def refused(batch: pa.RecordBatch, classes: list[str], reasons: list[str], *, protocol: str) -> pa.RecordBatch:
-    """Messages as rows of the quarantine, each with its class and reason."""
+def refused(
+    batch: pa.RecordBatch, classes: list[str], reasons: list[str], *, protocol: str, seqs: list[int] | None = None
+) -> pa.RecordBatch:
+    """Messages as rows of the quarantine, each with its class and reason; ``seqs`` are above 0 for parts of one."""
     n = batch.num_rows
     columns = {name: batch.column(name) for name in ("topic", "partition", "offset", "key", "value")} | {
-        "seq": pa.array(np.zeros(n, np.int32)),
+        "seq": pa.array(np.zeros(n, np.int32) if seqs is None else seqs, pa.int32()),
         "protocol": pa.array([protocol] * n, pa.string()),
         "error_class": pa.array(classes, pa.string()),
         "reason": pa.array(reasons, pa.string()),

@@ -24,6 +24,13 @@ _LOST = (
     "{messages} could not be read (see the quarantine): what {they} held is missing from every answer, so what is "
     "called complete or whole is so but for them. A damaged gzip file counts as one, whatever came after the damage."
 )
+_HOLD_NOTHING = (
+    "{messages} of this log {are} empty, without key and value: TiCDC writes none, and nothing is missing with them."
+)
+_PARTS = (
+    "{changes} of messages with several could not be read, as a value is `{{}}` (see the quarantine): the others of "
+    "these messages count."
+)
 _UNDATED = (
     "{changes} of this log {carry} no commit_ts, though others do: {they} {count} as {rows}, but no transaction, "
     "watermark or check of order can say anything about {them}."
@@ -116,6 +123,15 @@ class Counts:
     """Partitions that do not begin at their first message (:func:`begun_late`)."""
     absent: int = 0
     """Partitions of which no message is there, though some was sent (:func:`absent`)."""
+    empty: int = 0
+    """Of ``quarantined`` those that hold nothing."""
+    parts: int = 0
+    """Row changes that could not be decoded of messages whose others could."""
+
+    @property
+    def unread(self) -> int:
+        """Messages that held something which nobody read."""
+        return self.quarantined - self.empty
 
 
 def counts_of(decoded: DataFrame, sample: Sample | None = None) -> Counts:
@@ -123,7 +139,9 @@ def counts_of(decoded: DataFrame, sample: Sample | None = None) -> Counts:
     ok, kind = F.col("error_class").isNull(), F.col("kind")
     counted = {
         "decoded": ok & (F.col("seq") == 0),
-        "quarantined": ~ok,
+        "quarantined": ~ok & (F.coalesce("seq", F.lit(0)) == 0),
+        "empty": ~ok & (F.col("error_class") == "empty-message"),
+        "parts": ~ok & (F.col("seq") > 0),
         "events": ok,
         "undated": ok & (kind == "row") & F.col("commit_ts").isNull(),
         "incomplete": ok & F.col("incomplete").isNotNull(),
@@ -140,8 +158,12 @@ def limits_of(
 ) -> tuple[str, ...]:
     """Say what a log of which this is known cannot prove, one sentence each."""
     n = counts
-    unread = n.quarantined if n is not None else 0
-    lost = (_LOST.format(messages=_messages(unread), they="it" if unread == 1 else "they"),) if unread else ()
+    unread = n.unread if n is not None else 0
+    lost = [_LOST.format(messages=_messages(unread), they="it" if unread == 1 else "they")] if unread else []
+    if n is not None and n.empty:
+        lost.append(_HOLD_NOTHING.format(messages=_messages(n.empty), are="is" if n.empty == 1 else "are"))
+    if n is not None and n.parts:
+        lost.append(_PARTS.format(changes=f"{n.parts} row change{'s' * (n.parts != 1)}"))
     undated = (_of_changes(_UNDATED, n.undated),) if n is not None and n.undated else ()
     partial: tuple[str, ...] = ()
     if n is not None and n.incomplete > n.unnamed:
@@ -173,7 +195,12 @@ def but_for(counts: Counts | None) -> str:
     """What a sentence must add that calls something complete where a part of the log is known not to be there."""
     if counts is None:
         return ""
-    of = {"unread message": counts.quarantined, "missing offset": counts.lacking, "absent partition": counts.absent}
+    of = {
+        "unread message": counts.unread,
+        "unread row change": counts.parts,
+        "missing offset": counts.lacking,
+        "absent partition": counts.absent,
+    }
     parts = [f"{n} {what}{'s' if n > 1 else ''}" for what, n in of.items() if n]
     said = [f"{' and '.join(parts)} held"] if parts else []
     said += ["was sent before its first offsets"] if counts.late else []

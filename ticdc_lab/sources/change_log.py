@@ -253,7 +253,8 @@ class ChangeLog:
     @property
     def unread(self) -> DataFrame | None:
         """``quarantine``; None where it is known that nothing is in it."""
-        return None if self.counts is not None and not self.counts.quarantined else self.quarantine
+        n = self.counts
+        return None if n is not None and not n.quarantined and not n.parts else self.quarantine
 
     @property
     def facts(self) -> LogFacts:
@@ -490,9 +491,13 @@ class ChangeLog:
             return self
         expected = self._source.expected
         twice: tuple[str, ...] = ()
-        gone = Lacking()
+        gone, foreign = Lacking(), dict[str, int]()
         if expected is None:
             offsets = self._offsets(positions)
+            foreign = self._foreign_topics(offsets)
+            if foreign:
+                own = pc.is_in(offsets["topic"], pa.array([*foreign], pa.string()))
+                offsets = offsets.filter(pc.invert(own))
             firsts = firsts_of(offsets)
             if self._source.kind != "storage":  # all its streams are there
                 gone = absent(firsts, protocol=self.protocol, marked=self.counts.watermarks > 0)
@@ -501,7 +506,8 @@ class ChangeLog:
             found = lacking_between(offsets, said=between)
             if are_twice(offsets):
                 differ = {} if known is None else known.differ
-                each = held_twice(self.events, self.unread)
+                unread = None if self.unread is None else self.unread.where("coalesce(seq, 0) = 0")
+                each = held_twice(self.events, unread)
                 twice = tuple(s for t in each for s in t.sentences(said=differ.get((t.topic, t.partition), ())))
         else:
             spans = expected.toArrow().to_pylist()  # one a partition
@@ -511,8 +517,17 @@ class ChangeLog:
             firsts = firsts_of(self._offsets(positions)) if None in given.values() else given
         late = begun_late(firsts)
         counts = replace(self.counts, lacking=found.n, late=late.n, absent=gone.n)
-        edges = (*gone.sentences, *late.sentences)
+        said = [_FOREIGN.format(topic=t, n=n, s="s" * (n != 1), protocol=self.protocol) for t, n in foreign.items()]
+        edges = (*said, *gone.sentences, *late.sentences)
         return replace(self, gaps=(*found.sentences, *twice), edges=edges, counts=counts, firsts=firsts)
+
+    def _foreign_topics(self, offsets: pa.Table) -> dict[str, int]:
+        """How many messages each topic holds of which none could be decoded, where those of another one could."""
+        messages = offsets.group_by("topic").aggregate([("n", "sum")]).sort_by("topic").to_pylist()
+        if self.counts is None or not self.counts.unread or len(messages) < 2:
+            return {}
+        read = self.decoded.where("error_class IS NULL").select("topic").distinct().toArrow()["topic"].to_pylist()
+        return {m["topic"]: m["n_sum"] for m in messages if m["topic"] not in read} if read else {}
 
     def _offsets(self, positions: DataFrame) -> pa.Table:
         """Those of all messages of files, whether or not they could be decoded and are in the sample."""
@@ -520,7 +535,7 @@ class ChangeLog:
         if not parts:
             parts = [held_offsets(positions).toArrow()]
         elif self.counts is not None and self.counts.quarantined:
-            parts.append(held_offsets(self.quarantine).toArrow())
+            parts.append(held_offsets(self.quarantine.where("coalesce(seq, 0) = 0")).toArrow())
         return ordered_offsets(parts)
 
     def _with_strangers(self) -> ChangeLog:
@@ -549,6 +564,10 @@ class ChangeLog:
         return (f"{told}, no {self.protocol}: two kinds of logs lie here. Read each alone.",)
 
 
+_FOREIGN = (
+    "The topic {topic} is foreign: none of its {n} message{s} is {protocol}, though those of others are. It counts in "
+    "no answer, and none of its partitions is missing."
+)
 HEAD_OF_FILE = 4
 """Messages of each file that are looked at before anything is read."""
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.codecs.decode import Detected
+from ticdc_lab.codecs.decode import Detected, is_empty
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import BOUNDS
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
@@ -162,10 +163,16 @@ class Source:
         return self._overlaps[0]
 
     def sample(self, n: int) -> pa.Table:
-        """Up to ``n`` of the first messages, read by the driver."""
+        """Up to ``n`` of the first messages, read by the driver; those without a key and a value are passed over.
+
+        Where nothing else is found, these are given.
+        """
         with self.said_plainly():
             batches = iter(self.raw.limit(n).toArrow().to_batches()) if self.pieces is None else self._one_by_one()
-        return self._first(n, batches)
+            found = self._first(n, batches)
+            if self.pieces is None and found.num_rows == n and pc.all(is_empty(found)).as_py():
+                found = self._first(n, iter(self.raw.limit(_PASSED_OVER * n).toArrow().to_batches()))
+        return found
 
     def heads_of_files(self, n: int) -> pa.Table:
         """Up to ``n`` of the first messages of each of up to :data:`FILES_LOOKED_AT` files, read by the driver."""
@@ -175,18 +182,23 @@ class Source:
         return pa.concat_tables(self._first(n, iter(self.pieces.slice(i, 1).to_batches())) for i in some)
 
     def _first(self, n: int, batches: Batches) -> pa.Table:
-        found: list[pa.RecordBatch] = []
+        found, nothing = list[pa.RecordBatch](), list[pa.RecordBatch]()
         for messages, _ in self.read(batches):
-            found.append(messages.slice(0, n))
+            without = is_empty(messages)
+            found.append(messages.filter(pc.invert(without)).slice(0, n))
+            nothing.append(messages.filter(without).slice(0, n))
             if sum(b.num_rows for b in found) >= n:
                 break
-        empty = pa.Table.from_batches([], arrow_schema(MESSAGES))
-        return pa.Table.from_batches(found).slice(0, n) if found else empty
+        some = found if any(b.num_rows for b in found) else nothing
+        return pa.Table.from_batches(some, arrow_schema(MESSAGES)).slice(0, n)
 
     def _one_by_one(self) -> Batches:
         assert self.pieces is not None
         return (batch for batch in self.pieces.to_batches(max_chunksize=1))
 
+
+_PASSED_OVER = 64
+"""So many times the messages of a sample are read where its first ones are empty."""
 
 FILES_LOOKED_AT = 64
 """Files of a folder into which the driver looks before anything is read."""

@@ -27,6 +27,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from ticdc_lab.codecs.decode import EMPTY_MESSAGE
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.engine import parallelism
 from ticdc_lab.engine.shuffle import PACKED, MadeByWorkers, bucket_of
@@ -44,7 +45,9 @@ ROWS_AT_ONCE = 10_000
 BYTES_A_GROUP = 48 << 20
 """Decoded events that a task holds before it writes them as a row group."""
 
-COUNTED = ("decoded", "quarantined", "events", "undated", "incomplete", "unnamed", "watermarks", "kept")
+COUNTED = (
+    "decoded", "quarantined", "events", "undated", "incomplete", "unnamed", "watermarks", "kept", "empty", "parts",
+)  # fmt: skip
 """What a task counts: the fields of :class:`ticdc_lab.facts.limits.Counts` but the sum, and what nobody read."""
 
 _SO_FAR = "_so_far-"
@@ -342,11 +345,15 @@ def _counted(group: pa.Table) -> dict[str, int]:
     ok = pc.is_null(group["error_class"])
     first = pc.and_(ok, pc.equal(group["seq"], 0))
     undated = pc.and_(pc.and_(ok, pc.equal(group["kind"], "row")), pc.is_null(group["commit_ts"]))
-    events = pc.sum(ok).as_py()
+    part = pc.and_(pc.invert(ok), pc.fill_null(pc.greater(group["seq"], 0), False))
+    empty = pc.fill_null(pc.equal(group["error_class"], EMPTY_MESSAGE), False)
+    events, parts = pc.sum(ok).as_py() or 0, pc.sum(part).as_py() or 0
     return {
         "decoded": pc.sum(first).as_py() or 0,
-        "quarantined": len(group) - events,
+        "quarantined": len(group) - events - parts,
         "events": events,
+        "parts": parts,
+        "empty": pc.sum(empty).as_py() or 0,
         "undated": pc.sum(undated).as_py() or 0,
         "watermarks": pc.sum(pc.and_(ok, pc.equal(group["kind"], "watermark"))).as_py() or 0,
         "incomplete": pc.sum(pc.is_valid(group["incomplete"])).as_py() or 0,

@@ -13,10 +13,10 @@ from ticdc_lab.codecs.kernel import canal_json, open_protocol
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import bits, copied, in_form, numbers, spans, texts
 from ticdc_lab.codecs.kernel.dispatched import dispatch_columns, sizes_of
-from ticdc_lab.codecs.kernel.faults import FAULTS, NEED_MORE, OK
+from ticdc_lab.codecs.kernel.faults import EMPTY_ROW, FAULTS, NEED_MORE, OK
 from ticdc_lab.codecs.kernel.jit import kernel
 from ticdc_lab.codecs.kernel.state import State, fresh_state, mark, restore
-from ticdc_lab.codecs.known import BOUNDS, Bounds
+from ticdc_lab.codecs.known import BOUNDS, Bounds, Known
 from ticdc_lab.codecs.quarantine import TooMuchError, one_by_one, refused
 from ticdc_lab.events.schema import DECODED
 
@@ -128,6 +128,12 @@ def decode_batch(
     _check_count(batch, st, faults)
     if not faults[:, 0].any():
         return decoded
+    if protocol == "open-protocol" and (faults[:, 0] >> 40 == EMPTY_ROW).any():  # costs itself alone: Python says where
+        from ticdc_lab.codecs.builder import decode_with
+        from ticdc_lab.codecs.registry import codec_of
+
+        codec = codec_of(protocol, Known(bounds=bounds))
+        return decode_with(codec, batch, protocol, images=images, original=original, bounds=bounds)
     failed = _faults(batch if original is None else original, protocol, faults, keys[1], values[1])
     return pa.Table.from_batches([decoded, failed]).combine_chunks().to_batches()[0]
 

@@ -27,6 +27,7 @@ MISSING_KEY = 18
 TOO_LARGE = 19
 BAD_HEADERS = 20
 NOT_OF_TYPE = 21
+EMPTY_ROW = 22
 
 FAULTS: dict[int, tuple[str, str]] = {
     NOT_JSON: ("not-json", "expected JSON, found a byte that cannot stand there"),
@@ -49,6 +50,7 @@ FAULTS: dict[int, tuple[str, str]] = {
     MISSING_KEY: ("missing-key", "expected a message key, found none"),
     TOO_LARGE: ("too-large", "this one message would become more than the bounds of decoding allow"),
     NOT_OF_TYPE: ("bad-value", "a value is none that the type of its column can hold"),
+    EMPTY_ROW: ("empty-row", "a row change is `{}`, without an image: what changed is not known"),
     BAD_HEADERS: ("bad-headers", "expected headers as a list of pairs: a name, and base64 or null"),
 }
 """Number -> (error_class, sentence)."""

@@ -33,6 +33,7 @@ from ticdc_lab.codecs.kernel.text import (
 
 OK, NEED_MORE = faults.OK, faults.NEED_MORE
 MISSING_FIELD, BAD_TYPE, OUT_OF_RANGE = faults.MISSING_FIELD, faults.BAD_TYPE, faults.OUT_OF_RANGE
+EMPTY_ROW = faults.EMPTY_ROW
 DUPLICATE_KEY, UNKNOWN_TYPE, TRUNCATED = faults.DUPLICATE_KEY, faults.UNKNOWN_TYPE, faults.TRUNCATED_FRAME
 NOT_JSON, BAD_VERSION, TRAILING = faults.NOT_JSON, faults.BAD_VERSION, faults.TRAILING_BYTES
 KEYS_AND_VALUES, NULL_VALUE, MISSING_KEY = faults.KEYS_AND_VALUES, faults.NULL_VALUE, faults.MISSING_KEY
@@ -263,7 +264,7 @@ def _row(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
     p, more = next_member(b, p + 1, end, 0x7D, True)
     if p < 0:
         return p
-    seen, has = 0, 0
+    any_member, seen, has = more, 0, 0
     while more:
         text, low, high, p = read_name(b, p, end, st.text)
         if p < 0:
@@ -288,7 +289,7 @@ def _row(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
     if skip_space(b, p, end) != end:
         return fault_at(TRAILING, p)
     if has != 1 and has != 3 and has != 4:
-        return fault_at(MISSING_FIELD, start)
+        return fault_at(MISSING_FIELD if any_member else EMPTY_ROW, start)
     op = INSERT if has == 1 else UPDATE if has == 3 else DELETE
     end_images(st, i)
     set_row(st, i, op)

@@ -125,7 +125,10 @@ def _event(key: bytes, k: int, value: bytes, v: int, bounds: Bounds) -> Event:
         elif value:
             raise JsonFault(faults.TRAILING_BYTES, 0)
     except JsonFault as fault:
-        raise _within(part, begin, fault) from None
+        found = _within(part, begin, fault)
+        if fault.code != faults.EMPTY_ROW:
+            raise found from None
+        event.fault = found
     return event
 
 
@@ -206,6 +209,7 @@ def _read_row(b: bytes, event: Event, most: int) -> None:
     images: dict[str, list[Cell]] = {}
     seen = set[str]()
     p, more = first_member(b, _object(b), OBJECT_END)
+    any_member = more
     while more:
         name, p = read_name(b, p)
         q = -1
@@ -223,7 +227,7 @@ def _read_row(b: bytes, event: Event, most: int) -> None:
     _require_end(b, p)
     op = {("u",): INSERT, ("p", "u"): UPDATE, ("d",): DELETE}.get(tuple(sorted(images)))
     if op is None:
-        raise JsonFault(faults.MISSING_FIELD, 0)
+        raise JsonFault(faults.MISSING_FIELD if any_member else faults.EMPTY_ROW, 0)
     event.op, event.columns, event.before = op, images.get("u"), images.get("p", images.get("d"))
 
 
