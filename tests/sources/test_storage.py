@@ -29,6 +29,7 @@ from ticdc_lab.codecs.table_file import StorageSettings, settings_from
 from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.facts.watermarks import topic_watermarks
+from ticdc_lab.sources.fsck import fsck
 from ticdc_lab.sources.load import load
 from ticdc_lab.sources.storage import files_at, local_files, root_pattern
 from ticdc_lab.transactions import transactions
@@ -443,3 +444,31 @@ def test_a_folder_that_is_none_of_the_sink_is_said_to_be_none(spark: SparkSessio
         load(spark, str(tmp_path), source_kind="storage")
     with pytest.raises(SourceError, match="no folder"):
         load(spark, str(tmp_path / "a.jsonl"), source_kind="storage")
+
+
+def test_a_folder_above_or_below_the_changefeeds_names_where_it_lies(spark: SparkSession, tmp_path: Path) -> None:
+    """One level too high, two changefeeds below, and a schema's or table's folder; the right one is read."""
+    root = stored.whole_folder(tmp_path / "up/cf1")
+    for source, said in ((tmp_path / "up", "it lies in cf1/"), (root / "s", str(root)), (root / "s/t", str(root))):
+        for read in (load, fsck):
+            with pytest.raises(SourceError, match=re.escape(said)):
+                read(spark, str(source))
+    stored.whole_folder(tmp_path / "up/cf2")
+    with pytest.raises(SourceError, match=re.escape("those of 2 changefeeds, in cf1/, cf2/")):
+        load(spark, str(tmp_path / "up"))
+    (tmp_path / "up/cf2/metadata").unlink()  # then the other one, with its checkpoint, is meant
+    with pytest.raises(SourceError, match=re.escape("it lies in cf1/")):
+        load(spark, str(tmp_path / "up"), source_kind="storage")
+    assert load(spark, str(root)).protocol == "csv"
+
+
+def test_table_ids_as_path_and_dispatchers_in_names(tmp_path: Path) -> None:
+    """A physical table lies under its number, and each dispatcher of a table has a stream of its own."""
+    put_schema(tmp_path, INT, TEXT, where="112")
+    put_data(tmp_path, '"I","t","s",1,"a"\r\n', where=f"112/{VERSION}/2026-02-02")
+    put_schema(tmp_path, INT, TEXT, where="s/u", Table="u")
+    for dispatcher in ("1a-2b", "3c"):
+        put(tmp_path, f"s/u/{VERSION}/CDC_{dispatcher}_{1:020d}.csv", '"I","u","s",2,"b"\r\n')
+    rows = [r for r in rows_of(tmp_path) if r["kind"] == "row"]
+    assert sorted((r["table_name"], r["table_id"], r["partition"]) for r in rows)[0][:2] == ("t", 112)
+    assert len({r["partition"] for r in rows}) == 3 and len(rows) == 3

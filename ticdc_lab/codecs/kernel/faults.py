@@ -28,6 +28,7 @@ TOO_LARGE = 19
 BAD_HEADERS = 20
 NOT_OF_TYPE = 21
 EMPTY_ROW = 22
+NO_FLAGS = 23
 
 FAULTS: dict[int, tuple[str, str]] = {
     NOT_JSON: ("not-json", "expected JSON, found a byte that cannot stand there"),
@@ -51,6 +52,11 @@ FAULTS: dict[int, tuple[str, str]] = {
     TOO_LARGE: ("too-large", "this one message would become more than the bounds of decoding allow"),
     NOT_OF_TYPE: ("bad-value", "a value is none that the type of its column can hold"),
     EMPTY_ROW: ("empty-row", "a row change is `{}`, without an image: what changed is not known"),
+    NO_FLAGS: (
+        "missing-flags",
+        "a column has no flags (`f`), as TiCDC wrote it before v4.0.5: whether its value is unsigned or binary is not "
+        "known; record again with TiCDC from v4.0.5 on",
+    ),
     BAD_HEADERS: ("bad-headers", "expected headers as a list of pairs: a name, and base64 or null"),
 }
 """Number -> (error_class, sentence)."""

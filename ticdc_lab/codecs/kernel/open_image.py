@@ -41,6 +41,7 @@ from ticdc_lab.codecs.kernel.text import (
 )
 
 OK, NEED_MORE, NOT_OF_TYPE, TOO_LARGE = faults.OK, faults.NEED_MORE, faults.NOT_OF_TYPE, faults.TOO_LARGE
+NO_FLAGS = faults.NO_FLAGS
 MISSING_FIELD, BAD_TYPE, OUT_OF_RANGE = faults.MISSING_FIELD, faults.BAD_TYPE, faults.OUT_OF_RANGE
 DUPLICATE_KEY, UNKNOWN_TYPE = faults.DUPLICATE_KEY, faults.UNKNOWN_TYPE
 AFTER, NAMES, TYPES, VALUES = S.AFTER, S.NAMES, S.TYPES, S.VALUES
@@ -158,7 +159,9 @@ def _column(b: np.ndarray, p: int, end: int, st: State, image: int) -> int:
         p, more = next_member(b, q, end, 0x7D, False)
         if p < 0:
             return p
-    if code < 0 or flags < 0 or v < 0:
+    if code >= 0 and v >= 0 and flags < 0:
+        return fault_at(NO_FLAGS, start)
+    if code < 0 or v < 0:
         return fault_at(MISSING_FIELD, start)
     status = _put_column(b, v, v_stop, v_escaped, code, flags, st, image)
     if status != OK:

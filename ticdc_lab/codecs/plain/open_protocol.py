@@ -282,7 +282,9 @@ def _read_column(b: bytes, p: int, column: str) -> tuple[Cell, int]:
         else:
             v, v_stop = p, q
         p, more = next_member(b, q, OBJECT_END)
-    if code < 0 or flags < 0 or v < 0:
+    if code >= 0 and v >= 0 and flags < 0:
+        raise JsonFault(faults.NO_FLAGS, start)
+    if code < 0 or v < 0:
         raise JsonFault(faults.MISSING_FIELD, start)
     binary = bool(flags & BINARY_FLAG)
     mysql_type = _type_text(code, binary, bool(flags & UNSIGNED_FLAG))
