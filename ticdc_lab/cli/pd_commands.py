@@ -107,6 +107,8 @@ def _print(replayed: Replayed, lines: int) -> None:
     "--rules", multiple=True, help="What `config placement-rules show`, `rule-group show` or `rule-bundle` printed."
 )
 @click.option("--also", multiple=True, help="Other output: operator show, scheduler show, hot read, store limit, ..")
+@click.option("--before", metavar="FOLDER", help="Folder or tar of an earlier moment; with --after: what moved since.")
+@click.option("--after", metavar="FOLDER", help="Folder or tar of a later moment; with --before.")
 @click.option("--region", type=int, help="The id of one region: explain it with all reasons.")
 @click.option("--lines", type=click.IntRange(0), default=20, show_default=True, help="Reasons shown; 0 for all.")
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
@@ -114,7 +116,7 @@ def _print(replayed: Replayed, lines: int) -> None:
 @guarded
 def explain(
     folders: tuple[str, ...], stores: str | None, regions: str | None, config: str | None, rules: tuple[str, ...],
-    also: tuple[str, ...], region: int | None, lines: int, as_json: bool,
+    also: tuple[str, ...], before: str | None, after: str | None, region: int | None, lines: int, as_json: bool,
 ) -> None:  # fmt: skip
     r"""Explain what PD would do with a cluster now, and why.
 
@@ -124,12 +126,17 @@ def explain(
     \b
     ticdc-lab pd explain --from pd-ctl-output/
     ticdc-lab pd explain --stores stores.json --regions regions.json --config config.json
+    ticdc-lab pd explain --before yesterday/ --after today/
 
     Without --region: what the checkers do with each kind of region, and one round of each scheduler.
     With --region: what each checker says of this region, and what the schedulers would do if they drew it.
 
     Where PD would do nothing, the reason is given.
     """
+    if before or after:
+        if not before or not after:
+            raise click.UsageError("Give both --before and --after.")
+        sys.exit(_compared(before, after, as_json=as_json))
     loaded = _given(folders, stores, regions, config, (*rules, *also))
     told = _survey(loaded) if region is None else _region(loaded, region)
     told = {"missing": loaded.first_line, **told, "notes": list(loaded.notes)}
@@ -138,6 +145,33 @@ def explain(
     else:
         _print_explained(told, lines)
     sys.exit(CLEAN)
+
+
+def _compared(before: str, after: str, *, as_json: bool) -> int:
+    from ticdc_lab.simulate.pd.looking.before_after import before_after, words
+    from ticdc_lab.simulate.pd.pd_ctl_json import from_folder
+
+    one, other = from_folder(before), from_folder(after)
+    found = before_after(one, other)
+    missing = [f"{name}: {x.first_line}" for name, x in (("before", one), ("after", other)) if x.first_line]
+    left = [
+        _finite(f.forecast._asdict()) | {"at_pace_s": f.at_pace_s, "sentence": line}
+        for f, line in zip(found.left, words(found), strict=True)
+    ]
+    told = found._asdict() | {"sentence": found.sentence, "moves": found.moves, "left": left, "missing": missing}
+    if as_json:
+        print_json({**told, "stores": list(found.stores), "held_by": list(found.held_by)})
+        return CLEAN
+    for line in (*missing, found.sentence, ""):
+        click.echo(line)
+    print_table(
+        list(found.stores), "store", "peers_before", "peers_after", "came", "went", "leaders_before", "leaders_after"
+    )
+    for line in ("", *words(found), *(f"held by {why}" for why in found.held_by)):
+        click.echo(line)
+    if found.new or found.gone:
+        click.echo(f"{found.compared:,} regions are compared; {found.new:,} are new and {found.gone:,} are gone")
+    return CLEAN
 
 
 def _given(
@@ -244,17 +278,43 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
 @simulate.command("pd")
 @click.argument("scenario", required=False)
 @of_a_run
+@click.option(
+    "--from",
+    "folder",
+    metavar="FOLDER",
+    help="Without a file: play your own cluster from a folder or tar of what pd-ctl printed, as it is and with the "
+    "changes below. --set NAME=VALUE is then PD's `config set`.",
+)
+@click.option("--store-limit", "store_limits", multiple=True, metavar="N|STORE=N", help="With --from: peers a minute.")
+@click.option("--remove-store", "remove", type=int, multiple=True, metavar="ID", help="With --from: delete a store.")
+@click.option("--add-store", "add", multiple=True, metavar="ID[,LABEL=VALUE..]", help="With --from: a store joins.")
+@click.option("--down", type=int, multiple=True, metavar="ID", help="With --from: a store falls silent.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    default=120.0,
+    show_default=True,
+    help="With --from: the longest that is played, virtual time.",
+)
 @json_flag
 @guarded
 def simulate_pd(
     scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...], out: str | None,
-    lines: int, as_json: bool,
+    lines: int, folder: str | None, store_limits: tuple[str, ...], remove: tuple[int, ...], add: tuple[str, ...],
+    down: tuple[int, ...], minutes: float, as_json: bool,
 ) -> None:  # fmt: skip
-    """Run a scenario of a cluster under PD and judge it.
+    """Run a scenario of a cluster under PD and judge it, or play your own cluster with --from.
 
     Exit 0: all held. 1: an assertion failed or an invariant was violated. 2: it did not run, or not to its end.
     With --seeds a Spark job runs all seeds, and --out keeps a row of numbers for each.
     """
+    if folder is not None:
+        if scenario or seeds or swarm or out:
+            raise click.UsageError("--from plays your own cluster: leave out SCENARIO, --seeds, --swarm and --out.")
+        told = {"settings": settings, "store_limits": store_limits, "remove": remove, "add": add, "down": down}
+        sys.exit(_own(folder, told, minutes, seed or 1, as_json=as_json))
+    if store_limits or remove or add or down:
+        raise click.UsageError("--store-limit, --remove-store, --add-store and --down change a cluster of --from.")
     if swarm and seeds is not None:
         require_swarm(scenario, seed, out)
         sys.exit(drawn("pd", seeds_of(seeds), changes_of(settings), as_json=as_json))
@@ -262,6 +322,32 @@ def simulate_pd(
     if seeds is not None:
         sys.exit(_many(read, seeds_of(seeds), out, as_json=as_json))
     sys.exit(_one(read, seed, out, lines, as_json=as_json))
+
+
+def _own(folder: str, told: dict[str, Any], minutes: float, seed: int, *, as_json: bool) -> int:
+    """Play the user's cluster as it is and changed, side by side."""
+    from ticdc_lab.simulate.pd.looking.own_cluster import changed, own_case, own_futures
+    from ticdc_lab.simulate.pd.pd_ctl_json import from_folder
+    from ticdc_lab.simulate.pd.world.run import side_by_side, why_nothing
+
+    loaded = from_folder(folder)
+    found = own_futures(loaded, changed(**told, like=own_case(loaded).start), minutes=minutes, seed=seed)
+    rows = side_by_side(found.runs).to_pylist()
+    holds = {name: [f"{h.what}: {h.because}" for h in why_nothing(run.world)] for name, run in found.runs.items()}
+    if as_json:
+        numbers = {name: f._asdict() for name, f in found.numbers.items()}
+        facts = {"missing": loaded.first_line, "sentence": found.sentence, "seed": seed, "numbers": numbers}
+        print_json({**facts, "holds": holds, "notes": list(loaded.notes)})
+    else:
+        for line in (*([loaded.first_line] if loaded.first_line else []), found.sentence, ""):
+            click.echo(line)
+        print_table(rows, *rows[0])
+        for name, run in found.runs.items():
+            if run.end.because != "settled":
+                click.echo(f"\n{name}, at the end:\n" + "\n".join(f"  {line}" for line in holds[name]))
+        if loaded.notes:
+            click.echo("\n" + "\n".join(loaded.notes))
+    return CLEAN if all(run.violation is None for run in found.runs.values()) else FINDINGS
 
 
 def _one(scenario: Any, seed: int | None, out: str | None, lines: int, *, as_json: bool) -> int:

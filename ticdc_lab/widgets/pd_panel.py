@@ -15,10 +15,11 @@ from ticdc_lab import figures
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import TITLE_CHARS, label, sentence, wrapped
 from ticdc_lab.simulate.pd.looking.decisions import about_store, decision_at, wanting
+from ticdc_lab.simulate.pd.looking.own_cluster import own_case
 from ticdc_lab.simulate.pd.looking.recording import Recording, why_operator, why_region
 from ticdc_lab.simulate.pd.looking.time_left import time_left
-from ticdc_lab.simulate.pd.looking.tryout import RealRun, own_case, said, tried
-from ticdc_lab.simulate.pd.pd_ctl_json import from_pd_ctl
+from ticdc_lab.simulate.pd.looking.tryout import RealRun, said, tried
+from ticdc_lab.simulate.pd.pd_ctl_json import from_folder
 from ticdc_lab.simulate.pd.world.changes import Pdctl
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Policy
@@ -129,7 +130,6 @@ PICTURES: Mapping[str, Callable[[Futures, PdView], Figure]] = {
 
 _SAMPLES = 60
 _LINE_PX = 21
-_FILES = ("stores.json", "regions.json", "config.json", "rules.json")
 
 
 def pd_panel(
@@ -192,20 +192,20 @@ def _case(cases: Mapping[str, Case], name: str, own: str) -> Case:
 
 @lru_cache(maxsize=2)
 def _own(folder: str) -> Case:
-    paths = [Path(folder).expanduser() / name for name in _FILES]
-    config, rules = (p if p.exists() else None for p in paths[2:])
     with blamed_on("own"):
         try:
-            return own_case(from_pd_ctl(paths[0], paths[1], config, rules), name=folder)
+            return own_case(from_folder(Path(folder).expanduser()), name=folder)
         except (OSError, ValueError) as error:
-            raise ControlError("own", f"{folder}: {error}", hint=f"Put {', '.join(_FILES)} there.") from error
+            raise ControlError(
+                "own", f"{folder}: {error}", hint="Put what `pd-ctl store`, `region` and `config show all` print there."
+            ) from error
 
 
 def _controls(cases: Sequence[str], policies: Sequence[str], last_s: float) -> dict[str, widgets.Widget]:
     hint = "store delete 4\nstore limit all 30\nconfig set replica-schedule-limit 8"
     return {
         "case": choice("case", cases, tip="A cluster to begin with"),
-        "own": line("or your own", placeholder="folder with pd-ctl's JSON", width=WIDE, tip=", ".join(_FILES)),
+        "own": line("or your own", placeholder="folder with pd-ctl's JSON", width=WIDE, tip="store, region, .."),
         "words": lines("pd-ctl", placeholder=hint, tip="What is said to PD, a command a line"),
         "at_s": seconds("when, s", round(last_s / 10), last_s, step=1.0, tip="When it is said"),
         "policy": choice("policy", policies, tip="Whose schedulers run from then on"),

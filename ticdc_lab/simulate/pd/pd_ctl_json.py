@@ -331,6 +331,8 @@ class Loaded(NamedTuple):
         How many regions the stores count.
     whole
         Whether the regions cover all keys.
+    heard_s
+        When the latest heartbeat of a store came, seconds since 1970: when it was printed, nearly.
     """
 
     cluster: Cluster
@@ -344,6 +346,7 @@ class Loaded(NamedTuple):
     running: Mapping[Kind, int] = MappingProxyType({})
     expected: int = 0
     whole: bool = True
+    heard_s: float = 0.0
 
     @property
     def first_line(self) -> str:
@@ -411,6 +414,7 @@ def loaded(files: PrintedFiles) -> Loaded:
     settings = settings_of(config_file, version)
     config = settings.config
     stores = stores_of(files.get(STORES), config.max_store_down_time_s)
+    heard_s = max(_read_store(f, s, _heard) for f in files.get(STORES) for s in listed(f, "stores")) / _SECOND_NS
     regions = regions_of(files.get(REGIONS))
     told = document(config_file) if config_file is not None else {}
     schedulers = schedulers_of(told, files.get(SCHEDULERS))
@@ -459,7 +463,7 @@ def loaded(files: PrintedFiles) -> Loaded:
     )
     return Loaded(
         cluster, regions, limits, missing, notes, doubted, schedulers, operators, running_by_kind(operators), expected,
-        whole,
+        whole, heard_s,
     )  # fmt: skip
 
 
@@ -478,10 +482,11 @@ def _version(stores: Sequence[PrintedFile], config: PrintedFile | None) -> Versi
 
 def _covers(c: RegionColumns) -> bool:
     """Whether regions cover all keys without a gap."""
-    return not _gaps(c) and c.start_key[0].as_py() == "" and c.end_key[-1].as_py() == ""
+    return not gaps_between(c) and c.start_key[0].as_py() == "" and c.end_key[-1].as_py() == ""
 
 
-def _gaps(c: RegionColumns) -> int:
+def gaps_between(c: RegionColumns) -> int:
+    """Count the gaps between the keys of regions."""
     ends, starts = c.end_key.slice(0, len(c.id) - 1), c.start_key.slice(1)
     return int(np.count_nonzero(np.asarray(pc.not_equal(ends, starts)))) if len(c.id) > 1 else 0
 
@@ -489,7 +494,7 @@ def _gaps(c: RegionColumns) -> int:
 def _missing_regions(c: RegionColumns, expected: int, *, whole: bool) -> list[Missing]:
     if whole:
         return []
-    n, gaps = len(c.id), _gaps(c)
+    n, gaps = len(c.id), gaps_between(c)
     outside = (c.start_key[0].as_py() != "") + (c.end_key[-1].as_py() != "")
     where = [f"{gaps} gaps between keys"] if gaps > 1 else ["a gap between keys"] if gaps else []
     where += ["the keys at an end are not there"] if outside else []

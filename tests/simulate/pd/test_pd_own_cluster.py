@@ -1,0 +1,141 @@
+"""A user's own cluster over time: two moments compared, and played on with changes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from test_pd_ctl import HEARD_NS, store
+from test_pd_printed import OPERATOR, ring
+
+from ticdc_lab.cli import main
+from ticdc_lab.errors import ScenarioError, SourceError
+from ticdc_lab.simulate.pd.looking.before_after import before_after, words
+from ticdc_lab.simulate.pd.looking.own_cluster import changed, own_case, own_futures, own_policies
+from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, from_folder
+from ticdc_lab.simulate.pd.world.start import StoreStart
+from ticdc_lab.simulate.pd.world.world import World
+
+SECOND_NS = 10**9
+
+
+def moment(folder: Path, held: list[tuple[int, ...]], at_s: int = 0, offline: int = 0, **files: Any) -> Path:
+    """A folder of a moment: eight regions on some stores of five, and when the stores' heartbeats came."""
+    folder.mkdir()
+    regions = ring(8, 1)
+    for n, some in enumerate(held):
+        peers = [{"id": 10 * n + s, "store_id": s, "role_name": "Voter"} for s in some]
+        regions[n] |= {"peers": peers, "leader": peers[0], "written_bytes": 600, "approximate_size": 64}
+    on = [sum(i in some for some in held) for i in range(6)]
+    stores = []
+    for i in range(1, 6):
+        meta = {"last_heartbeat": HEARD_NS + at_s * SECOND_NS, "labels": []}
+        meta |= {"state_name": "Offline", "node_state": 2} if i == offline else {}
+        stores.append(store(i, meta=meta, region_count=on[i], region_size=64 * on[i], region_weight=1))
+    told: dict[str, Any] = {"stores": {"stores": stores}, "regions": {"regions": regions}} | files
+    for name, content in told.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return folder
+
+
+HELD = [(1, 2, 3)] * 8
+LATER = [(1, 4, 3), (1, 2, 4), (4, 2, 3)] + [(1, 2, 3)] * 5
+
+
+def test_two_moments_say_what_moved_at_what_pace_and_what_is_left(tmp_path: Path) -> None:
+    """Store 3 leaves: one of its eight peers went in 30 s, seven are left; two others moved besides."""
+    one = moment(tmp_path / "a", HELD, offline=3)
+    other = moment(tmp_path / "b", LATER, at_s=30, offline=3, ops=[OPERATOR])
+    found = before_after(from_folder(one), from_folder(other))
+    assert (found.seconds, found.moved, found.moved_mib, found.leaders) == (30, 3, 192, 1)
+    by_store = {s["store"]: (s["came"], s["went"], s["peers_after"]) for s in found.stores}
+    assert by_store == {1: (0, 1, 7), 2: (0, 1, 7), 3: (0, 1, 7), 4: (3, 0, 3), 5: (0, 0, 0)}
+    leaves = next(f for f in found.left if f.forecast.what == "store 3 leaves")
+    assert leaves.forecast.peers == 7 and leaves.at_pace_s is not None and found.moves
+    assert (
+        "peers came to another store (0.2 GiB, 6.0 a minute)" in found.sentence and "it still moves" in found.sentence
+    )
+    assert any("at the pace between the two" in line for line in words(found))
+
+
+def test_what_does_not_move_says_what_holds_it(tmp_path: Path) -> None:
+    """Nothing moved in ten minutes: what is never done, else that no operators are made."""
+    one, other = moment(tmp_path / "a", HELD, offline=3), moment(tmp_path / "b", HELD, at_s=600, offline=3)
+    found = before_after(from_folder(one), from_folder(other))
+    assert not found.moves and "it does not move" in found.sentence and "operator show" in found.held_by[0]
+    config = {
+        "replication": {"enable-placement-rules": "false"},
+        "schedule": {"enable-replace-offline-replica": "false"},
+    }
+    for folder in (one, other):
+        (folder / "config.json").write_text(json.dumps(config))
+    held = before_after(from_folder(one), from_folder(other)).held_by
+    assert held[0] == "store 3 leaves: enable-replace-offline-replica is false"
+    with pytest.raises(SourceError, match="before --before"):
+        before_after(from_folder(other), from_folder(one))
+
+
+def test_an_own_cluster_is_played_with_its_loads_limits_and_schedulers(tmp_path: Path) -> None:
+    """Bytes of a heartbeat are a minute's; the limits are PD's; removed schedulers do not run; offline stores leave."""
+    v2 = [{"type": "balance-leader"}, {"type": "evict-leader", "args": ["1"]}]
+    folder = moment(tmp_path / "a", HELD, offline=3, config={"schedule": {"schedulers-v2": v2, "store-limit": {
+        "4": {"add-peer": 7, "remove-peer": 8}}}})  # fmt: skip
+    loaded = from_folder(folder)
+    case = own_case(loaded)
+    assert set(case.start.regions.write.tolist()) == {10.0}
+    assert [p.name for p in own_policies(loaded)] == ["balance-leader-scheduler", "evict-leader-scheduler"]
+    world = World(case.start, 1, own_policies(loaded), case.changes)
+    world.run(2_000_000)
+    assert world.nodes.all[3].rates == (7, 8) and world.nodes.all[2].told.state == "removing"
+
+
+def test_a_change_is_played_beside_the_cluster_as_it_is(tmp_path: Path) -> None:
+    """A store that is deleted is empty at the end; one that joins gets peers; the cluster as it is keeps the others."""
+    loaded = from_folder(moment(tmp_path / "a", HELD))
+    told = changed(remove=[1], add=["9,zone=z"], store_limits=["60", "2=30"], settings=["max-snapshot-count=9"])
+    found = own_futures(loaded, told, minutes=20)
+    assert list(found.runs) == ["as it is", "changed"] and all(r.end.because == "settled" for r in found.runs.values())
+    peers = found.runs["changed"].world.summary()["peers"]
+    assert 1 not in peers and sum(peers.values()) == 24 and found.numbers["changed"].moved_mib > 0
+    assert "changed: done after" in found.sentence
+    refused = own_futures(loaded, changed(settings=["no-such=1"]), minutes=5)
+    assert "PD refuses config set no-such 1" in refused.sentence
+
+
+def test_words_that_are_no_changes_are_refused() -> None:
+    """With what was expected."""
+    for wrong in ({"settings": ["a"]}, {"add": ["x"]}, {"add": ["4,zone"]}):
+        with pytest.raises(ScenarioError, match="expected"):
+            changed(**wrong)
+    assert changed(add=["4,zone=a"])[0].store == StoreStart(4, labels={"zone": "a"}, started=False)  # type: ignore[attr-defined]
+
+
+def test_some_regions_only_cannot_be_played(tmp_path: Path) -> None:
+    """What is not there would look like a cluster that lost it."""
+    folder = moment(tmp_path / "a", HELD)
+    regions = json.loads((folder / "regions.json").read_text())["regions"]
+    (folder / "regions.json").write_text(json.dumps({"regions": regions[2:]}))
+    loaded: Loaded = from_folder(folder)
+    with pytest.raises(SourceError, match="expected all regions"):
+        own_case(loaded)
+
+
+def test_both_are_commands(tmp_path: Path) -> None:
+    """One object each as JSON; text otherwise; wrong uses say what to give."""
+    one = str(moment(tmp_path / "a", HELD, offline=3))
+    other = str(moment(tmp_path / "b", LATER, at_s=30, offline=3))
+    done = CliRunner().invoke(main, ["pd", "explain", "--before", one, "--after", other, "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["moved"] == 3
+    assert "store 3 leaves" in CliRunner().invoke(main, ["pd", "explain", "--before", one, "--after", other]).output
+    done = CliRunner().invoke(main, ["simulate", "pd", "--from", one, "--down", "5", "--minutes", "3"])
+    assert done.exit_code == 0 and "as it is: " in done.output and "operators: replace-rule-offline-peer" in done.output
+    for wrong in (
+        ["pd", "explain", "--before", one],
+        ["simulate", "pd", "--down", "5"],
+        ["simulate", "pd", "x", "--from", one],
+    ):
+        assert CliRunner().invoke(main, wrong).exit_code == 2

@@ -1,0 +1,196 @@
+"""Two moments of a user's cluster, from what pd-ctl printed: what moved, at what pace, what is left, what holds it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+from ticdc_lab.errors import SourceError
+from ticdc_lab.simulate.pd.forecast import Forecast, duration, forecast, in_words
+from ticdc_lab.simulate.pd.pd_ctl_json import Loaded
+from ticdc_lab.simulate.pd.regions import RegionColumns
+from ticdc_lab.simulate.pd.survey import survey
+
+
+class Left(NamedTuple):
+    """A piece of work that is left: how long at best, and at the pace between the two moments; None where it rests."""
+
+    forecast: Forecast
+    at_best_s: float
+    at_pace_s: float | None
+
+
+class BeforeAfter(NamedTuple):
+    """What became of a cluster between two moments.
+
+    Attributes
+    ----------
+    seconds
+        Between the latest heartbeats of the two.
+    moved, moved_mib, leaders
+        Peers that came to a store, MiB of their regions, and leaders that changed.
+    stores
+        For each store: peers before and after, those that came and went, leaders before and after.
+    compared, new, gone
+        Regions that are in both, only after, and only before.
+    left
+        What is left to do.
+    running
+        Operators that run after.
+    held_by
+        What holds the rest, the most likely first.
+    """
+
+    seconds: float
+    moved: int
+    moved_mib: float
+    leaders: int
+    stores: tuple[dict[str, int], ...]
+    compared: int
+    new: int
+    gone: int
+    left: tuple[Left, ...]
+    running: int
+    held_by: tuple[str, ...]
+
+    @property
+    def moves(self) -> bool:
+        """Whether the cluster still moved."""
+        return bool(self.moved or self.running)
+
+    @property
+    def sentence(self) -> str:
+        """It in words."""
+        pace = f", {self.moved / self.seconds * 60:,.1f} a minute" if self.seconds and self.moved else ""
+        gib = f"{self.moved_mib / 1024:,.1f} GiB"
+        told = f"In {duration(self.seconds)} {self.moved:,} peers came to another store ({gib}{pace})"
+        told += f" and {self.leaders:,} leaders changed"
+        todo = [f for f in self.left if f.forecast.peers > f.forecast.stay]
+        never = [f for f in self.left if f.forecast.never]
+        if not self.left:
+            return f"{told}; nothing is left to do"
+        rest = sum(f.forecast.peers for f in self.left)
+        now = "it still moves" if self.moves else "it does not move"
+        told += f"; {rest:,} peers are left and {now}"
+        if todo:
+            slowest = max(todo, key=lambda f: f.at_best_s)
+            pace_s = slowest.at_pace_s
+            told += f": {duration(slowest.at_best_s)} at best"
+            told += f", {duration(pace_s)} at this pace" if pace_s is not None else ""
+        if never:
+            told += f"; {sum(f.forecast.stay for f in never):,} never"
+        return told + (f"; held by {self.held_by[0]}" if self.held_by else "")
+
+
+def before_after(before: Loaded, after: Loaded) -> BeforeAfter:
+    """Compare two moments of a cluster.
+
+    Parameters
+    ----------
+    before, after
+        What :func:`ticdc_lab.simulate.pd.pd_ctl_json.from_folder` gives of each; regions are the same by their ids.
+
+    Raises
+    ------
+    SourceError
+        The second is older than the first, or they have no region in common.
+    """
+    seconds = after.heard_s - before.heard_s
+    if seconds < 0:
+        words = f"--after was printed {duration(-seconds)} before --before, by the stores' heartbeats"
+        raise SourceError(words, hint="Exchange the two folders.")
+    a, b = before.regions, after.regions
+    _, at, at_after = np.intersect1d(a.id, b.id, return_indices=True)
+    if not len(at):
+        raise SourceError("no region is in both folders", hint="Give two outputs of the same cluster.")
+    came, went, mib = _peers_moved(a, at, b, at_after)
+    leads = [np.array([*c.stores, 0])[c.leader[rows]] for c, rows in ((a, at), (b, at_after))]
+    changed = int((leads[0] != leads[1]).sum())
+    moved = sum(came.values())
+    ids = sorted(set(before.cluster.stores) | set(after.cluster.stores))
+    stores = tuple(
+        {
+            "store": i, "peers_before": _count(before, i), "peers_after": _count(after, i), "came": came[i],
+            "went": went[i], "leaders_before": _led(before, i), "leaders_after": _led(after, i),
+        }
+        for i in ids
+    )  # fmt: skip
+    found = survey(after.cluster, b, schedulers=after.schedulers, running=after.running, doubted=after.doubted)
+    expected = {} if after.whole else {s.id: s.region_count for s in after.cluster.stores.values()}
+    ahead = forecast(after.cluster, b, after.limits, groups=found.groups, expected=expected)
+    pace = moved / seconds if seconds else 0.0
+    left = tuple(
+        Left(f, f.waits_s + f.at_best_s, (f.peers - f.stay) / pace if pace and not math.isinf(f.at_best_s) else None)
+        for f in ahead
+    )
+    held = _held(after, left, moved, seconds)
+    return BeforeAfter(
+        seconds, moved, mib, changed, stores, len(at), len(b.id) - len(at), len(a.id) - len(at), left,
+        len(after.operators), tuple(held),
+    )  # fmt: skip
+
+
+def _peers_moved(
+    a: RegionColumns, at: np.typing.NDArray[np.int64], b: RegionColumns, at_after: np.typing.NDArray[np.int64]
+) -> tuple[Counter[int], Counter[int], float]:
+    """Count the peers that each store gained and lost, and the MiB of regions that were copied for it."""
+    one, other = (np.array([*c.stores, 0])[c.peers[rows]] for c, rows in ((a, at), (b, at_after)))
+    fresh = (other > 0) & ~(other[:, :, None] == one[:, None, :]).any(axis=2)
+    lost = (one > 0) & ~(one[:, :, None] == other[:, None, :]).any(axis=2)
+    mib = float((b.size[at_after] * fresh.sum(axis=1)).sum())
+    return Counter(other[fresh].tolist()), Counter(one[lost].tolist()), mib
+
+
+def _count(loaded: Loaded, store: int) -> int:
+    s = loaded.cluster.stores.get(store)
+    return loaded.cluster.regions_on.get(store, 0) if s is not None else 0
+
+
+def _led(loaded: Loaded, store: int) -> int:
+    s = loaded.cluster.stores.get(store)
+    return s.leader_count if s is not None else 0
+
+
+_AS_FAST = 0.5
+"""From half of what store limits let through on, they hold the work back."""
+
+
+def _held(after: Loaded, left: tuple[Left, ...], moved: int, seconds: float) -> list[str]:
+    """Say what holds the rest: what is never done, limits that are reached, else what slows operators down."""
+    found = [f"{f.forecast.what}: {f.forecast.never[0][0]}" for f in left if f.forecast.never]
+    todo = [f for f in left if not math.isinf(f.at_best_s)]
+    if not todo:
+        return found
+    worst = max(todo, key=lambda f: f.at_best_s)
+    waits = [f for f in todo if f.forecast.waits_s]
+    if waits:
+        found.append(f"max-store-down-time: {waits[0].forecast.what}, begins in {duration(waits[0].forecast.waits_s)}")
+    if not seconds:
+        return [*found, worst.forecast.held_by]
+    could = sum(f.forecast.peers - f.forecast.stay for f in todo) / max(1e-9, max(f.at_best_s for f in todo))
+    if moved / seconds >= _AS_FAST * could:
+        return [*found, worst.forecast.held_by]
+    config, running = after.cluster.config, sum(after.running.values())
+    limit = min(config.replica_schedule_limit, config.region_schedule_limit)
+    if running and running >= limit:
+        return [*found, f"a schedule limit: {running} operators run, {limit} may"]
+    if running:
+        per_s = f"{moved / seconds * 60:,.1f} of {could * 60:,.1f} peers a minute that store limits let through"
+        return [*found, f"operators that are slow: {running} run, {per_s}"]
+    return [
+        *found,
+        f"operators that are not made or not given (`operator show`): {moved} of {could * seconds:,.0f} moves",
+    ]
+
+
+def words(found: BeforeAfter) -> list[str]:
+    """Give what is left as lines: at best, and at the pace between the two moments."""
+    told = in_words([f.forecast for f in found.left])
+    paces = [f.at_pace_s for f in found.left]
+    return [
+        line + (f"; {duration(pace)} at the pace between the two" if pace is not None else "")
+        for line, pace in zip(told, paces, strict=True)
+    ]

@@ -1,0 +1,248 @@
+"""A user's own cluster, from what pd-ctl printed, played on: as it is, and with other settings, limits and stores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ticdc_lab.errors import ScenarioError, SourceError
+from ticdc_lab.simulate.pd.forecast import duration
+from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, gaps_between
+from ticdc_lab.simulate.pd.pd_ctl_running import BALANCE_LEADER, BALANCE_REGION, EVICT_LEADER, GRANT_LEADER
+from ticdc_lab.simulate.pd.stores import MIB, REMOVED, REMOVING, Store, is_disconnected
+from ticdc_lab.simulate.pd.world.changes import ClusterChange, Pdctl, StartStore, StopStore, Timed
+from ticdc_lab.simulate.pd.world.pd_policies import (
+    BALANCE_LEADER_POLICY,
+    BALANCE_REGION_POLICY,
+    EVICT_SLOW_POLICY,
+    HOT_REGION_POLICY,
+    evict_leaders,
+    grant_leaders,
+)
+from ticdc_lab.simulate.pd.world.policy import Policy
+from ticdc_lab.simulate.pd.world.reference import Case
+from ticdc_lab.simulate.pd.world.run import Future, PdRun, Watch, future, simulate
+from ticdc_lab.simulate.pd.world.start import SECOND_US, RegionsStart, Start, StoreStart, WorldSettings
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.pd.world.world import World
+
+_HEARTBEAT_S = 60.0
+"""What a region's heartbeat counts is of the minute before."""
+
+
+def own_case(
+    loaded: Loaded, *, name: str = "own cluster", minutes: float = 30.0, settings: WorldSettings | None = None
+) -> Case:
+    """Give a user's own cluster as a case in which nothing happens from outside.
+
+    Parameters
+    ----------
+    loaded
+        What :func:`ticdc_lab.simulate.pd.pd_ctl_json.from_folder` gives.
+    name
+        How it is called.
+    minutes
+        How long the case lasts, virtual time.
+    settings
+        Disks and clocks, which pd-ctl does not print; those of a cluster in real time by default.
+
+    Notes
+    -----
+    Stores that are offline leave, those that are silent stop, at the start. What a store uses besides its regions
+    counts as foreign files. Regions are read and written as in their last heartbeat, and store limits are those given.
+    Running operators are not taken up.
+
+    Raises
+    ------
+    SourceError
+        Some regions only were given: what is not there cannot be played.
+    """
+    if not loaded.whole and (loaded.expected > len(loaded.regions.id) or gaps_between(loaded.regions)):
+        found = f"{len(loaded.regions.id):,} regions with gaps between their keys"
+        raise SourceError(
+            f"expected all regions of the cluster, found {found}", hint="Save what `pd-ctl region` prints."
+        )
+    stores = [s for s in loaded.cluster.stores.values() if s.state != REMOVED]
+    held = _held_mib(loaded)
+    start = Start(
+        stores=tuple(_store(s, held.get(s.id, 0.0)) for s in stores), regions=_regions(loaded),
+        config=loaded.cluster.config, rules=loaded.cluster.rules if loaded.cluster.config.placement_rules else (),
+        settings=settings or WorldSettings(),
+    )  # fmt: skip
+    told: list[ClusterChange] = [Leaves(s.id) for s in stores if s.state == REMOVING]
+    told += [StopStore(s.id, s.heartbeat_age_s) for s in stores if is_disconnected(s)]
+    for i, limit in sorted(loaded.limits.items()):
+        if i in {s.id for s in stores}:
+            told += [
+                Pdctl(f"store limit {i} {limit.add:g} add-peer"),
+                Pdctl(f"store limit {i} {limit.remove:g} remove-peer"),
+            ]
+    until_us = round(minutes * 60 * SECOND_US)
+    return Case(name, start, tuple(Timed(0, t) for t in told), 0, until_us, until_us)
+
+
+class Leaves(NamedTuple):
+    """A store that was taken offline before the start, whether PD would still let it go or not."""
+
+    store: int
+
+    @property
+    def text(self) -> str:
+        """It in words."""
+        return f"store {self.store} is offline"
+
+    def apply(self, world: World) -> None:
+        """Let it leave."""
+        i = world.regions.at[self.store]
+        world.nodes.change(i, state=REMOVING)
+        world.nodes.set_limit(i, world.nodes.all[i].rates, world.now_us)
+
+
+def _held_mib(loaded: Loaded) -> dict[int, float]:
+    r = loaded.regions
+    there = r.peers >= 0
+    sizes = np.bincount(r.peers[there], np.broadcast_to(r.size[:, None], r.peers.shape)[there], len(r.stores))
+    return dict(zip(r.stores, sizes.tolist(), strict=True))
+
+
+def _store(s: Store, held_mib: float) -> StoreStart:
+    used = max(0.0, (s.capacity - s.available) / MIB - held_mib)
+    return StoreStart(s.id, s.capacity / MIB, s.labels, True, used, s.leader_weight, s.region_weight)
+
+
+def _regions(loaded: Loaded) -> RegionsStart:
+    r = loaded.regions
+    ids = np.array([*r.stores, 0], np.int32)
+    nothing = np.zeros(len(r.id))
+    read, write = (nothing.copy() if x is None else x / _HEARTBEAT_S for x in (r.read, r.write))
+    return RegionsStart(
+        r.size.astype(np.float64), r.keys.astype(np.int64), ids[r.leader], ids[r.peers],
+        (r.role == 1) & (r.peers >= 0), read, write, r.id.astype(np.int64), tuple(r.start_key.to_pylist()),
+    )  # fmt: skip
+
+
+def own_policies(loaded: Loaded) -> tuple[Policy, ...]:
+    """Give the schedulers that run in the user's PD; those that are not modelled stand in the notes of ``loaded``."""
+    run = loaded.schedulers
+    pairs = (
+        (BALANCE_REGION, BALANCE_REGION_POLICY), (BALANCE_LEADER, BALANCE_LEADER_POLICY),
+        ("balance-hot-region-scheduler", HOT_REGION_POLICY), ("evict-slow-store-scheduler", EVICT_SLOW_POLICY),
+    )  # fmt: skip
+    found = [policy for name, policy in pairs if run.get(name).runs]
+    for name, make in ((EVICT_LEADER, evict_leaders), (GRANT_LEADER, grant_leaders)):
+        found += [make(i) for i in run.get(name).stores if run.get(name).runs]
+    return tuple(found)
+
+
+def changed(
+    *, settings: Sequence[str] = (), store_limits: Sequence[str] = (), remove: Sequence[int] = (),
+    add: Sequence[str] = (), down: Sequence[int] = (), like: Start | None = None,
+) -> tuple[ClusterChange, ...]:  # fmt: skip
+    """Give what would be done to a cluster, from words of a command line.
+
+    Parameters
+    ----------
+    settings
+        ``region-schedule-limit=4``: as ``config set``.
+    store_limits
+        ``30`` for all stores, ``4=30`` for one.
+    remove, down
+        Stores that are deleted, and that fall silent.
+    add
+        ``9`` or ``9,zone=a,host=h9``: a store that joins; as large as the largest one of ``like``.
+    like
+        The cluster that it joins.
+    """
+    told: list[ClusterChange] = []
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ScenarioError(f"--set {text}: expected NAME=VALUE", hint="Give --set region-schedule-limit=4.")
+        told.append(Pdctl(f"config set {name} {value}"))
+    for text in store_limits:
+        store, equals, rate = text.rpartition("=")
+        told.append(Pdctl(f"store limit {store if equals else 'all'} {rate}"))
+    for text in add:
+        first, *labels = text.split(",")
+        if not re.fullmatch(r"\d+", first) or not all("=" in one for one in labels):
+            raise ScenarioError(f"--add-store {text}: expected ID[,LABEL=VALUE..]", hint="Give --add-store 9,zone=a.")
+        largest = max((s.capacity_mib for s in like.stores), default=0.0) if like is not None else 0.0
+        more = {"capacity_mib": largest} if largest else {}
+        pairs = dict(one.split("=", 1) for one in labels)
+        told.append(StartStore(StoreStart(int(first), labels=pairs, started=False, **more)))
+    told += [Pdctl(f"store delete {i}") for i in remove]
+    return (*told, *(StopStore(i) for i in down))
+
+
+class OwnFutures(NamedTuple):
+    """The user's cluster as it is, and changed: runs, and what each came to."""
+
+    runs: dict[str, PdRun]
+    numbers: dict[str, Future]
+
+    @property
+    def sentence(self) -> str:
+        """When each is done, and what the change makes of it."""
+        told = []
+        for name, run in self.runs.items():
+            now = self.numbers[name]
+            refused = [h for h in run.happened if h.error]
+            if refused:
+                told.append(f"{name}: PD refuses {refused[0].change.text}: {refused[0].error}")
+            elif run.end.because != "settled" or now.done_s is None:
+                told.append(f"{name}: not done after {duration(run.end.time_us / SECOND_US)}")
+            elif not now.operators:
+                told.append(f"{name}: nothing is to be done")
+            else:
+                told.append(f"{name}: done after {duration(now.done_s)}, {now.moved_mib / 1024:,.1f} GiB copied")
+        return "; ".join(told)
+
+
+_QUIET_US = 120 * SECOND_US
+"""Without a step for so long a cluster is done: rounds that find nothing come up to five seconds apart."""
+
+
+def own_futures(
+    loaded: Loaded, changes: Sequence[ClusterChange] = (), *, minutes: float = 120.0, seed: int = 1,
+    settings: WorldSettings | None = None,
+) -> OwnFutures:  # fmt: skip
+    """Play a user's cluster as it is and, where anything is changed, with the changes, until nothing moves any more.
+
+    Parameters
+    ----------
+    loaded
+        What :func:`ticdc_lab.simulate.pd.pd_ctl_json.from_folder` gives.
+    changes
+        What is done at the start; see :func:`changed`.
+    minutes
+        The longest that is played, virtual time.
+    seed
+        The only source of chance.
+    settings
+        As of :func:`own_case`.
+    """
+    case = own_case(loaded, minutes=minutes, settings=settings)
+    down_us = round(loaded.cluster.config.max_store_down_time_s * SECOND_US)
+
+    def settled(world: World) -> bool:
+        quiet_us = world.now_us - max(world.last_change_us, 0)
+        waits = any(
+            n.silent_us is not None and n.known and world.now_us - n.heartbeat_us < down_us for n in world.nodes.all
+        )
+        return not world.controller.running and not waits and quiet_us >= _QUIET_US
+
+    plans = {"as it is": case.changes}
+    if changes:
+        plans["changed"] = (*case.changes, *(Timed(0, c) for c in changes))
+    runs = {
+        name: simulate(
+            case.start, case.most_us, seed=seed, changes=timed, policies=own_policies(loaded),
+            watch=Watch(placement_us=None), name=name, on_sample=settled,
+        )
+        for name, timed in plans.items()
+    }  # fmt: skip
+    return OwnFutures(runs, {name: future(run) for name, run in runs.items()})
