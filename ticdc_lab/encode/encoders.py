@@ -116,7 +116,9 @@ def _of_others(events: list[dict[str, Any]], how: Encoder, protocol: str) -> Pai
             raise ProtocolError(f"A {e['kind']} event has no commit_ts, without which {protocol} cannot be written.")
         pair = how.other(e)
         if pair is None:
-            raise ProtocolError(f"{protocol} has no message for an event of kind {e['kind']!r}.")
+            able = [n for n, other in ENCODERS.items() if e["kind"] in how.lost and e["kind"] not in other.lost]
+            hint = f"Write it with --protocol {able[0]}." if able else ""
+            raise ProtocolError(f"{protocol} has no message for an event of kind {e['kind']!r}.", hint=hint)
         pairs.append(pair)
     return pa.array([k for k, _ in pairs], pa.binary()), pa.array([v for _, v in pairs], pa.binary())
 

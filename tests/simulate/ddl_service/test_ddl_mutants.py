@@ -15,8 +15,9 @@ from ticdc_lab.simulate.ddl_service.records import Job
 from ticdc_lab.simulate.ddl_service.run import simulate
 from ticdc_lab.simulate.ddl_service.server_state import Habits
 from ticdc_lab.simulate.ddl_service.settings import SUPPORTED as VERSIONS
-from ticdc_lab.simulate.ddl_service.sysvars import COUNTS, VARIABLES, Scopes, value_of
+from ticdc_lab.simulate.ddl_service.sysvars import COUNTS, VARIABLES, Scopes, instance_refusal, refusal, value_of
 from ticdc_lab.simulate.ddl_service.world import ServiceSettings
+from ticdc_lab.simulate.scenario import scenario_from_text
 from ticdc_lab.simulate.trace import NOTHING
 
 
@@ -88,9 +89,49 @@ def test_no_two_clusters_have_one_ddl_id(a: tuple[int, str], b: tuple[int, str])
 @pytest.mark.parametrize("name", COUNTS)
 def test_a_variable_has_the_value_of_its_scope(name: str) -> None:
     """Session before global before default."""
-    scopes = Scopes(*(Map({name: where}) for where in ("cluster", "session")))
+    scopes = Scopes(*(Map({name: where}) for where in ("process", "cluster", "session")))
     expected = {"tidb_ddl_reorg_worker_cnt": "session"}
     assert value_of(name, scopes) == expected.get(name, "cluster")
     assert value_of(name, Scopes()) == VARIABLES[name].default
     inherited = Scopes(cluster=scopes.cluster)
     assert value_of(name, inherited) in ("cluster", VARIABLES[name].default)
+
+
+@pytest.mark.parametrize("name", ["ddl_slow_threshold", "version", "tidb_enable_ddl"])
+def test_a_variable_of_the_process_is_no_clusters(name: str) -> None:
+    """Scopes instance and none: whatever clusters and sessions set."""
+    assert value_of(name, Scopes(*(Map({name: where}) for where in ("process", "cluster", "session")))) == "process"
+    assert refusal(name, "1") and bool(instance_refusal(name, "1")) == (name != "ddl_slow_threshold")
+
+
+INSTANCE = """
+model: ddl-service
+until: 12s
+cluster: {workers: 2, clusters: 4}
+events:
+  - {at: 1s, set_instance: ddl-service-node-1, variable: ddl_slow_threshold, value: 1}
+  - {at: 1s, set_instance: ddl-service-node-2, variable: ddl_slow_threshold, value: 100000}
+  - {at: 2s, set_global: cluster1/tidb-1, variable: tidb_ddl_reorg_batch_size, value: 200}
+  - {at: 3s, ddl: cluster1/tidb-1, job: create table, table: a}
+  - {at: 3s, ddl: cluster2/tidb-1, job: create table, table: a}
+  - {at: 3s, ddl: cluster3/tidb-1, job: create table, table: a}
+  - {at: 3s, ddl: cluster4/tidb-1, job: create table, table: a}
+assert:
+  - {always: no violation}
+"""
+
+
+def test_owners_of_one_process_have_one_value_of_an_instance_variable() -> None:
+    """All of one worker's owners name their jobs as slow, none of the other's."""
+    scenario = scenario_from_text(INSTANCE)
+    played = scenario.model.play(scenario, seed=1)
+    assert played.held
+    slow = [r for r in played.run.trace.to_pylist() if (r["subject"] or "").startswith("slow job:")]
+    assert {r["node"] for r in slow} == {"ddl-service-node-1"} and len({r["subject"] for r in slow}) == 2
+
+
+def test_a_meta_is_upgraded_by_one_transaction() -> None:
+    """Whoever has the lock writes once; what comes later finds it done."""
+    run = simulate(ServiceSettings(bootstrapped="v6.1.0", clusters=2), until_us=6_000_000)
+    sent = [r["detail"] for r in run.trace.to_pylist() if r["kind"] == "sent" and r["message"] == "Txn"]
+    assert sum('"upgrade"]' in detail for detail in sent) == 2, "one for each cluster"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ticdc_lab.simulate.ddl_service import keys, owner, records
+from ticdc_lab.simulate.ddl_service import keys, owner, records, server
 from ticdc_lab.simulate.ddl_service.run import ServiceRun, simulate
 from ticdc_lab.simulate.ddl_service.server_state import EnableDdl, Habits, Submit
 from ticdc_lab.simulate.ddl_service.worker_state import Register, Unregister
@@ -37,6 +37,21 @@ def ended(run: ServiceRun) -> list[records.Job]:
 def held(run: ServiceRun) -> None:
     """No invariant is broken, and all is as it should be at the end."""
     assert (run.violation, run.unsettled) == (None, None)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_tidb_server_has_one_ddl_id_in_its_cluster(seed: int) -> None:
+    """Under all_schema_versions, in the election and in its server info, also after its session was lost."""
+    faults = [Pause(2 * SECOND, SERVERS[0], 15 * SECOND), index(20 * SECOND, "a")]
+    settings = replace(ENABLED, unregistered=1)
+    run = simulate(settings, faults=faults, seed=seed, until_us=24 * SECOND)
+    held(run)
+    there = run.kernel.states[store_of("cluster1")].keys
+    versions = {k.removeprefix(keys.VERSIONS) for k in there if k.startswith(keys.VERSIONS)}
+    infos = {k.removeprefix(keys.SERVER_INFO) for k in there if k.startswith(keys.SERVER_INFO)}
+    campaigns = {e.value for k, e in there.items() if k.startswith(keys.OWNER)}
+    assert versions == infos == campaigns and len(versions) == 2
+    assert ended(run)[-1].owner in versions
 
 
 def test_a_worker_stays_campaigning_while_a_tidb_server_has_the_ddl() -> None:
@@ -93,7 +108,8 @@ def test_a_job_of_an_old_version_that_a_server_has_begun_is_taken_back_by_the_se
 
 def test_a_server_that_keeps_on_when_its_session_is_over_is_a_second_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: it does not look at its lease."""
-    monkeypatch.setattr(owner, "is_over", lambda *_: False)
+    for module in (owner, server):
+        monkeypatch.setattr(module, "is_over", lambda *_: False)
     pauses = [Pause(2 * SECOND, server, 15 * SECOND) for server in SERVERS]
     run = simulate(ENABLED, faults=pauses, until_us=40 * SECOND)
     assert run.violation is not None and run.violation.invariant == "One DDL Owner"

@@ -16,7 +16,8 @@ from test_pipeline_run import CRASHES, SECOND, ddl_load, run
 
 from ticdc_lab.audit import audit
 from ticdc_lab.dispatch import dispatch
-from ticdc_lab.errors import ContractError
+from ticdc_lab.errors import ContractError, ProtocolError
+from ticdc_lab.simulate.faults import Ask
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import DELETE, PUT, Mutation
 from ticdc_lab.simulate.pipeline.load import ClientTxn, Load, require_rows
@@ -24,6 +25,7 @@ from ticdc_lab.simulate.pipeline.log import messages
 from ticdc_lab.simulate.pipeline.scenario import LoadSettings, Named, made, table_info
 from ticdc_lab.simulate.pipeline.settings import CONFLICT, DISPATCHERS, DownstreamSettings
 from ticdc_lab.simulate.pipeline.tables import Raw
+from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, WantPartitions
 from ticdc_lab.sources.load import load
 from ticdc_lab.transactions import transactions
 
@@ -116,3 +118,13 @@ def test_what_a_seed_draws_deletes_only_rows_that_are_there():
     named = replace(settings, rows_per_s=0, transactions=(Named(SECOND, 1, (7,), deletes=True),))
     with pytest.raises(ContractError, match="no row is there"):
         require_rows(made(named, (1, 2), (), 5, 12 * SECOND))
+
+
+def test_a_log_with_admin_events_names_the_protocol_that_has_them():
+    """As the hint of the command that refused another one."""
+    found = run(faults=[Ask(SECOND, ETCD, WantPartitions(5))], until_us=4 * SECOND)
+    for protocol in ("open-protocol", "canal-json"):
+        with pytest.raises(ProtocolError, match="no message for an event of kind 'admin'") as refused:
+            messages(found.log, protocol)
+        assert refused.value.hint == "Write it with --protocol mq-v1."
+    assert messages(found.log, "mq-v1").num_rows == found.log.num_rows

@@ -9,7 +9,7 @@ from ticdc_lab.simulate.machine import Asked, Broken, Decided, Ignored, Now, Rec
 from ticdc_lab.simulate.scheduler.agent import Agent
 from ticdc_lab.simulate.scheduler.balance import Balance
 from ticdc_lab.simulate.scheduler.dispatcher import Dispatcher
-from ticdc_lab.simulate.scheduler.executor import TablePace
+from ticdc_lab.simulate.scheduler.executor import MAX_TS, TablePace
 from ticdc_lab.simulate.scheduler.messages import Announce, Checkpoint, DispatchTable, DispatchTableResponse, Sync
 from ticdc_lab.simulate.scheduler.roles import Poll, Tick, Watermarks
 
@@ -142,7 +142,7 @@ class Processor:
     def __init__(self, *, prepare_us=100, stop_us=100, version=VERSION):
         self.machine = Agent(TablePace(prepare_us, stop_us, lag_us=0), version)
         self.at_us = 0
-        self.limit_ts = (1 << 63) - 1
+        self.limit_ts = MAX_TS
         self.state, _ = self.machine.start(A, Now(0))
 
     def receive(self, sender, message):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.ddl_service import infosyncer, jobs, keys, records, sysvars
+from ticdc_lab.simulate.ddl_service import jobs, keys, records, sysvars
 from ticdc_lab.simulate.ddl_service.connection import (
     Connection,
     Mirror,
@@ -38,6 +38,7 @@ PREFIXES = (
     keys.NEWEST_TS,
 )  # fmt: skip
 NOTHING = ""
+NO_VARIABLES: Map[str, str] = Map()
 _USUAL_WORKERS = int(sysvars.VARIABLES[sysvars.WORKERS].default)
 SKEW_S = 1.0
 """A clock that is further behind than this is spoken of."""
@@ -63,8 +64,10 @@ class OwnerState(NamedTuple):
         The job that it works on, and the variables of that job's session.
     said
         Why it waited last.
-    server
-        The tidb-server that it is a part of; none in a worker of the service.
+    server, server_id
+        The tidb-server that it is a part of, whose ``ddl_id`` is its own; none in a worker of the service.
+    since_us
+        When it began to work on the job of its session.
     """
 
     cluster: str
@@ -76,13 +79,20 @@ class OwnerState(NamedTuple):
     session: tuple[int, Map[str, str]] = (0, Map())
     said: str = NOTHING
     server: str = ""
+    server_id: str = ""
+    since_us: int = 0
 
     @property
     def ddl_id(self) -> str:
         """How it is known in the cluster; none before it has a session."""
-        if not self.link.lease:
-            return ""
-        return f"{self.server}-{self.link.lease:x}" if self.server else keys.ddl_id(self.link.lease, self.cluster)
+        if self.server:
+            return self.server_id
+        return keys.ddl_id(self.link.lease, self.cluster) if self.link.lease else ""
+
+    @property
+    def holds_key(self) -> str:
+        """Where it tells GC what its backfill reads; what users of a tidb-server read stands beside it."""
+        return f"{keys.MIN_START_TS}{self.ddl_id}{'/backfill' if self.server else ''}"
 
 
 def opened(cluster: str, store_addr: str, life: int, server: str = "") -> OwnerState:
@@ -100,7 +110,11 @@ def stopped(o: OwnerState, because: str) -> list[Output]:
 
 def resigned(o: OwnerState) -> tuple[OwnerState, list[Output]]:
     """Give the DDL up for another campaign, which is the youngest."""
-    return OwnerState(o.cluster, renewed(o.link), server=o.server), stopped(o, "it resigns")
+    return _anew(o), stopped(o, "it resigns")
+
+
+def _anew(o: OwnerState) -> OwnerState:
+    return OwnerState(o.cluster, renewed(o.link), server=o.server, server_id=o.server_id)
 
 
 def settled(o: OwnerState, done: Done) -> OwnerState:
@@ -110,21 +124,24 @@ def settled(o: OwnerState, done: Done) -> OwnerState:
     return o
 
 
-def acted(o: OwnerState, duties: Duties, now: Now) -> tuple[OwnerState, list[Output]]:
-    """Do whatever is to be done now."""
+def acted(
+    o: OwnerState, duties: Duties, now: Now, instance: Map[str, str] = NO_VARIABLES
+) -> tuple[OwnerState, list[Output]]:
+    """Do whatever is to be done now; ``instance`` are the variables that were set for all owners of the process."""
     if is_over(o.link, now):
         outputs = stopped(o, "its session with the cluster may be gone")
-        return OwnerState(o.cluster, renewed(o.link), server=o.server), outputs
+        return _anew(o), outputs
     link, outputs = kept(o.link, duties.terms, now)
     o = o._replace(link=link)
-    if link.mirror is None or not link.lease:
+    if link.mirror is None or not link.lease or not o.ddl_id:
         return o, outputs
-    o, more = _present(o, link.mirror, duties, now)
+    o, more = _present(o, link.mirror, now)
     outputs += more
     o, more = _elected(o, link.mirror)
     outputs += more
     if o.status == IS_OWNER:
-        o, more = _worked(o, link.mirror, duties, now)
+        process = instance.set(sysvars.VERSION, duties.versions.own)
+        o, more = _worked(o, link.mirror, duties, now, process)
         outputs += more
     return o, outputs
 
@@ -136,16 +153,16 @@ def _ask(
     return o._replace(link=link), outputs
 
 
-def _present(o: OwnerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[OwnerState, list[Output]]:
-    """Publish the schema version that it has loaded, and campaign; nothing else of a worker is seen in the cluster."""
+def _present(o: OwnerState, mirror: Mirror, now: Now) -> tuple[OwnerState, list[Output]]:
+    """Publish the schema version that it has loaded, and campaign; nothing else of a worker is seen in the cluster.
+
+    A tidb-server publishes its own, under the same ``ddl_id``.
+    """
     outputs: list[Output] = []
     version, lease = mirror.value(keys.GLOBAL_VERSION) or "0", o.link.lease
     own = mirror.under(keys.VERSIONS).get(o.ddl_id)
-    if own is None or own.value != version:
-        puts: tuple[Op, ...] = (Put(keys.VERSIONS + o.ddl_id, version, lease),)
-        if o.server:
-            puts = (*puts, infosyncer.server_info(o.ddl_id, o.server, duties.versions.own, lease))
-        o, outputs = _ask(o, "load", (), puts, now)
+    if not o.server and (own is None or own.value != version):
+        o, outputs = _ask(o, "load", (), (Put(keys.VERSIONS + o.ddl_id, version, lease),), now)
     if f"{lease:x}" not in mirror.under(keys.OWNER):
         key = keys.campaign(keys.OWNER, lease)
         o, more = _ask(o, "campaign", (Compare(key, CREATE, 0),), (Put(key, o.ddl_id, lease),), now)
@@ -167,7 +184,9 @@ def _elected(o: OwnerState, mirror: Mirror) -> tuple[OwnerState, list[Output]]:
     return o._replace(status=IS_OWNER), [Changed(f"ddl-owner:{o.cluster}", None, o.ddl_id, because)]
 
 
-def _worked(o: OwnerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[OwnerState, list[Output]]:
+def _worked(
+    o: OwnerState, mirror: Mirror, duties: Duties, now: Now, process: Map[str, str]
+) -> tuple[OwnerState, list[Output]]:
     """Take the first job one step on."""
     queue = mirror.under(keys.JOBS)
     if not queue:
@@ -175,7 +194,7 @@ def _worked(o: OwnerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[Ow
     name = min(queue, key=lambda n: (len(n), n))
     job = records.job(queue[name].value)
     if o.session[0] != job.id:
-        o = o._replace(session=(job.id, sysvars.inherited(variables(o, mirror))))
+        o = o._replace(session=(job.id, sysvars.inherited(variables(o, mirror))), since_us=clock(now))
     is_filling = (
         job.state == records.RUNNING and job.kind in jobs.BACKFILLED
         and job.schema_state == jobs.WRITE_REORG and job.row_count < job.rows
@@ -187,7 +206,7 @@ def _worked(o: OwnerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[Ow
         o, outputs = _held(o, mirror, now)
     if "step" in o.link.pending or clock(now) < o.next_us:
         return o, outputs
-    seen = _facts(o, job, mirror, duties)
+    seen = _facts(o, job, mirror, duties, process)
     found = jobs.advanced(job, seen)
     if isinstance(found, jobs.JobWaits):
         if found.because != o.said:
@@ -199,6 +218,10 @@ def _worked(o: OwnerState, mirror: Mirror, duties: Duties, now: Now) -> tuple[Ow
         Decided(f"job:{o.cluster}/{job.id}", found.job.schema_state or found.job.state, found.because),
         *more,
     ]
+    took_us, slow_ms = clock(now) - o.since_us, sysvars.count_of(sysvars.SLOW_MS, sysvars.Scopes(process))
+    if found.job.state in ENDS and took_us > slow_ms * 1000:
+        because = f"{sysvars.SLOW_MS} of its process is {slow_ms}"
+        outputs.append(Decided(f"slow job:{o.cluster}/{job.id}", f"{took_us // 1000} ms", because))
     if is_filling:
         batch_us = duties.batch_us * _USUAL_WORKERS // seen.workers
         o = o._replace(next_us=clock(now) + batch_us)
@@ -212,7 +235,7 @@ def _held(o: OwnerState, mirror: Mirror, now: Now) -> tuple[OwnerState, list[Out
     if "min-start-ts" in o.link.pending:
         return o, []
     same = tuple(unchanged(key, mirror.under(key).get("")) for key in (keys.NEWEST_TS, keys.SAFE_POINT))
-    puts = (Put(keys.MIN_START_TS + o.ddl_id, str(ts), o.link.lease), Put(keys.NEWEST_TS, str(ts)))
+    puts = (Put(o.holds_key, str(ts), o.link.lease), Put(keys.NEWEST_TS, str(ts)))
     o, outputs = _ask(o, "min-start-ts", same, puts, now)
     if (behind_s := (us_of(ts) - now.at_us) / 1e6) > SKEW_S:
         because = f"its clock is {behind_s:,.0f} s behind the newest timestamp of {o.cluster}, and it reads at that"
@@ -232,17 +255,18 @@ def snapshot_ts(mirror: Mirror, now: Now) -> int:
 def _released(o: OwnerState, now: Now) -> tuple[OwnerState, list[Output]]:
     if not o.holds_ts or "release" in o.link.pending:
         return o, []
-    return _ask(o._replace(holds_ts=0, asked_ts=0), "release", (), (Delete(keys.MIN_START_TS + o.ddl_id),), now)
+    return _ask(o._replace(holds_ts=0, asked_ts=0), "release", (), (Delete(o.holds_key),), now)
 
 
-def _facts(o: OwnerState, job: Job, mirror: Mirror, duties: Duties) -> jobs.SeenJob:
+def _facts(o: OwnerState, job: Job, mirror: Mirror, duties: Duties, process: Map[str, str]) -> jobs.SeenJob:
     element = mirror.under(keys.SCHEMA).get(job.element)
     versions = tuple(sorted((server, int(e.value)) for server, e in mirror.under(keys.VERSIONS).items()))
-    scopes = sysvars.Scopes(cluster=variables(o, mirror), session=o.session[1])
+    scopes = sysvars.Scopes(process, variables(o, mirror), o.session[1])
     batch, workers, most_errors = (sysvars.count_of(name, scopes) for name in sysvars.COUNTS)
     version = int(mirror.value(keys.GLOBAL_VERSION) or "0")
     state = element.value if element else jobs.NONE
-    return jobs.SeenJob(state, version, versions, o.holds_ts, batch, duties.versions, workers, most_errors)
+    served = duties.versions._replace(own=sysvars.value_of(sysvars.VERSION, scopes))
+    return jobs.SeenJob(state, version, versions, o.holds_ts, batch, served, workers, most_errors)
 
 
 def variables(o: OwnerState, mirror: Mirror) -> Map[str, str]:

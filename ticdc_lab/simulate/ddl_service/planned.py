@@ -171,6 +171,23 @@ class SetGlobal:
 
 
 @dataclass(frozen=True, slots=True)
+class SetInstanceEvent:
+    """A user sets a variable of an instance, a worker or a tidb-server: all owners in its process have it."""
+
+    node: Node
+    variable: Text
+    value: Text
+
+    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+        if refused := sysvars.instance_refusal(self.variable, self.value):
+            raise ScenarioError(
+                f"{scenario.file}:{event.line}: expected a variable of an instance; found {refused}.",
+                hint=f"There is {sysvars.SLOW_MS}; `enable_ddl` sets tidb_enable_ddl.",
+            )
+        yield kernel.Ask(event.at_us, self.node, server_state.SetInstance(self.variable, self.value))
+
+
+@dataclass(frozen=True, slots=True)
 class ShowDdlEvent:
     """A user sends ``admin show ddl`` to a tidb-server."""
 
@@ -217,6 +234,7 @@ EVENTS: dict[str, type] = FAULTS | {
     "ddl": SubmitEvent,
     "cancel": CancelDdl,
     "set_global": SetGlobal,
+    "set_instance": SetInstanceEvent,
     "show_ddl": ShowDdlEvent,
     "slow_server": SlowServer,
     "transact": TransactEvent,

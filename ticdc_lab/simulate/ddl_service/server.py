@@ -37,6 +37,7 @@ from ticdc_lab.simulate.ddl_service.server_state import (
     Habits,
     Schema,
     ServerState,
+    SetInstance,
     SetVariable,
     ShowDdl,
     ShownDdl,
@@ -168,7 +169,7 @@ def upgraded(state: ServerState, habits: Habits, now: Now) -> tuple[ServerState,
     own = Compare(keys.BOOTSTRAP_LOCK, "value", state.ddl_id)
     ops = (Put(keys.BOOTSTRAPPED, habits.version), Delete(keys.BOOTSTRAP_LOCK))
     link, outputs = asked(state.link, "upgrade", (own,), ops, now)
-    return state._replace(upgrading=False, link=link), outputs
+    return state._replace(link=link), outputs
 
 
 # GC
@@ -311,6 +312,9 @@ class Server:
                 return state._replace(slow_us=event.command.load_us), []
             if isinstance(event.command, EnableDdl):
                 return self._enabled(state, event.command.on, now)
+            if isinstance(event.command, SetInstance):
+                name, value, _ = event.command
+                return state._replace(instance=state.instance.set(name, value)), [Told(event.command, DONE)]
             return self._acted(state._replace(wishes=(*state.wishes, event.command)), now)
         outputs = []
         if event.name == "loaded":
@@ -334,8 +338,15 @@ class Server:
         outputs = left(state.link)
         if state.serves:
             outputs = [Changed("schema", state.serves.version, None, because), *outputs]
-        fresh = ServerState(state.address, renewed(state.link), wishes=state.wishes, slow_us=state.slow_us)
-        return fresh._replace(ddl=state.ddl, ddl_lives=state.ddl_lives), outputs
+        fresh = ServerState(
+            state.address, renewed(state.link), wishes=state.wishes, slow_us=state.slow_us, instance=state.instance,
+            ddl_lives=state.ddl_lives,
+        )  # fmt: skip
+        if state.ddl is None:
+            return fresh, outputs
+        lives = state.ddl_lives + 1  # its ddl_id is the server's, which ends here
+        outputs = [*owner.stopped(state.ddl, because), *outputs]
+        return fresh._replace(ddl=self._candidate(state.address, lives), ddl_lives=lives), outputs
 
     def _received(self, state: ServerState, event: Received, now: Now) -> tuple[ServerState, list[Output]]:
         message: Any = event.message
@@ -360,6 +371,8 @@ class Server:
             return answered_wish(state, answer, now)
         if what == "publish" and isinstance(answer, Done) and answer.succeeded:
             return state._replace(published=state.publishing), []
+        if what == "upgrade" and isinstance(answer, Done) and not answer.succeeded:
+            return state._replace(upgrading=False), []  # another one has the lock; where it succeeded, it is over
         return state, []
 
     # The DDL of its cluster, which any server campaigns for that has tidb_enable_ddl
@@ -391,7 +404,8 @@ class Server:
         if state.ddl is None:
             return state, []
         duties = Duties(Versions(self.habits.version, "v0.0.0"), self.habits.terms)
-        own, outputs = owner.acted(state.ddl, duties, now)
+        own = state.ddl._replace(server_id=state.ddl_id if state.link.lease else "")
+        own, outputs = owner.acted(own, duties, now, state.instance)
         return state._replace(ddl=own), outputs
 
     def _acted(self, state: ServerState, now: Now) -> tuple[ServerState, list[Output]]:

@@ -93,6 +93,14 @@ class SetVariable(NamedTuple):
     request: str = ""
 
 
+class SetInstance(NamedTuple):
+    """Asked of a server or a worker: ``set`` a variable of the instance, for every owner in its process."""
+
+    name: str
+    value: str
+    request: str = ""
+
+
 class Transact(NamedTuple):
     """Asked of a server: a user's transaction, which reads as of its start_ts until it commits, so long after."""
 
@@ -191,6 +199,8 @@ class ServerState(NamedTuple):
         Its transactions: start_ts, and when each commits, µs.
     asked_ts, held_ts
         The start_ts for which it asks GC now, and the lowest one under its minstartts; 0 for none.
+    instance
+        Variables of scope "instance" that were set; a restart forgets them.
     """
 
     address: Address
@@ -209,6 +219,7 @@ class ServerState(NamedTuple):
     reads: tuple[tuple[int, int], ...] = ()
     asked_ts: int = 0
     held_ts: int = 0
+    instance: Map[str, str] = Map()
 
     @property
     def ddl_id(self) -> str:

@@ -2,7 +2,8 @@
 
 "session" is an owner's own, and begins with the cluster's global value. What is "global" only is the cluster's, read
 from its store and kept as that changes; a static field of the process would give an owner the value of another cluster.
-``tidb_enable_ddl`` is of scope "instance": a tidb-server's own (:class:`.EnableDdl`), and nothing that a cluster sets.
+"instance" and "none" are of the process: all owners in it have the same value, whatever their clusters set. "none" can
+not be set at all. ``tidb_enable_ddl`` is a tidb-server's own (:class:`.EnableDdl`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-GLOBAL, SESSION, INSTANCE = "global", "session", "instance"
+GLOBAL, SESSION, INSTANCE, NONE = "global", "session", "instance", "none"
 
 
 class Variable(NamedTuple):
@@ -28,12 +29,17 @@ BATCH, WORKERS, MOST_ERRORS = (
 )  # fmt: skip
 """What an owner works with: rows of a batch, workers that share it, and after how many errors a job is taken back."""
 
+SLOW_MS, VERSION = "ddl_slow_threshold", "version"
+"""Of the process: above how many ms an owner names a job that has ended as slow; and which jobs its code can run."""
+
 VARIABLES: Mapping[str, Variable] = MappingProxyType(
     {
         BATCH: Variable(frozenset({GLOBAL}), "256"),
         WORKERS: Variable(frozenset({GLOBAL, SESSION}), "4"),
         MOST_ERRORS: Variable(frozenset({GLOBAL}), "512"),
         "tidb_enable_ddl": Variable(frozenset({INSTANCE}), "ON"),
+        SLOW_MS: Variable(frozenset({INSTANCE}), "300"),
+        VERSION: Variable(frozenset({NONE}), ""),
     }
 )
 """Those that matter to an owner."""
@@ -43,8 +49,9 @@ COUNTS = (BATCH, WORKERS, MOST_ERRORS)
 
 
 class Scopes(NamedTuple):
-    """Values that are set: of the cluster, of the owner's session."""
+    """Values that are set: of the process, of the cluster, of the owner's session."""
 
+    process: Map[str, str] = Map()
     cluster: Map[str, str] = Map()
     session: Map[str, str] = Map()
 
@@ -52,6 +59,8 @@ class Scopes(NamedTuple):
 def value_of(name: str, scopes: Scopes) -> str:
     """Give the value that an owner works with."""
     variable = VARIABLES[name]
+    if variable.scopes & {INSTANCE, NONE}:
+        return scopes.process.get(name, variable.default)
     if SESSION in variable.scopes and name in scopes.session:
         return scopes.session[name]
     return scopes.cluster.get(name, variable.default)
@@ -76,6 +85,14 @@ def refusal(name: str, value: str) -> str:
         return f"there is no variable {name}"
     if GLOBAL not in known.scopes:
         return f"{name} is of scope {' and '.join(sorted(known.scopes))}, and cannot be set for a cluster"
+    return "" if _is_count(value) else f"{name} is a number above 0, and {value!r} is none"
+
+
+def instance_refusal(name: str, value: str) -> str:
+    """Say why an instance does not take a variable or its value; empty where it does."""
+    if name != SLOW_MS:
+        scopes = sorted(VARIABLES[name].scopes) if name in VARIABLES else []
+        return f"{name} is of scope {' and '.join(scopes)}" if scopes else f"there is no variable {name}"
     return "" if _is_count(value) else f"{name} is a number above 0, and {value!r} is none"
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from ticdc_lab.simulate.ddl_service import infosyncer, keys, leading, owner, records, registering
 from ticdc_lab.simulate.ddl_service.connection import Connection, Mirror, answered, asked, is_over, kept, left, renewed
 from ticdc_lab.simulate.ddl_service.records import IS_OWNER
+from ticdc_lab.simulate.ddl_service.server_state import SetInstance
 from ticdc_lab.simulate.ddl_service.settings import DUTIES, Duties, unsupported
 from ticdc_lab.simulate.ddl_service.store import CREATE, MOD, Compare, Done, Found, Put
 from ticdc_lab.simulate.ddl_service.worker_state import PREFIXES, SERVICE, Leave, Resign, WorkerState, registered
@@ -68,7 +69,7 @@ def followed(state: WorkerState, mirror: Mirror, duties: Duties, now: Now) -> tu
     for cluster in sorted(wanted.keys() - owners.keys()):
         lives += 1
         fresh = owner.opened(cluster, wanted[cluster], lives)
-        fresh, more = owner.acted(fresh, duties, now)
+        fresh, more = owner.acted(fresh, duties, now, state.instance)
         owners = owners.set(cluster, fresh)
         outputs += [Changed(f"assigned:{cluster}", None, state.node, "the leader assigned it"), *more]
     return state._replace(owners=owners, lives=lives, followed=(registers, assignments)), outputs
@@ -154,7 +155,7 @@ class Worker:
         if state.leads:
             outputs.append(Changed("leader", state.leads, None, because))
         outputs += [*registering.given_up(state, because), *left(state.service)]
-        return WorkerState(state.node, renewed(state.service), lives=state.lives), outputs
+        return WorkerState(state.node, renewed(state.service), lives=state.lives, instance=state.instance), outputs
 
     def _alive(self, state: WorkerState, now: Now) -> tuple[WorkerState, list[Output]]:
         again: list[Output] = [Wake(self.duties.topology_us, "topology")]
@@ -168,6 +169,8 @@ class Worker:
             because = "it leaves the service"
             state, outputs = self.ended(state, because)
             return state, [*outputs, Exit(command.back_us, because)]
+        if isinstance(command, SetInstance):
+            return state._replace(instance=state.instance.set(command.name, command.value)), []
         if not isinstance(command, Resign):
             return registering.wished(state, command, now)
         own = state.owners.get(command.cluster)
@@ -208,7 +211,7 @@ class Worker:
         own = state.owners.get(cluster)
         if own is None:
             return state, []
-        after, outputs = owner.acted(own, self.duties, now)
+        after, outputs = owner.acted(own, self.duties, now, state.instance)
         state = state._replace(owners=state.owners.set(cluster, after))
         if after.status != own.status:
             state, more = published(state, self.duties, now)

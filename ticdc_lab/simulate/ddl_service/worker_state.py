@@ -110,6 +110,8 @@ class WorkerState(NamedTuple):
         What it has planned from, as leader.
     wishes, wished
         What users ask for and are not yet told about, by number, and the last number.
+    instance
+        Variables of scope "instance" that were set, for all its owners; a restart forgets them.
     """
 
     node: str
@@ -121,6 +123,7 @@ class WorkerState(NamedTuple):
     planned: tuple[Any, ...] = ()
     wishes: Map[str, Wish] = Map()
     wished: int = 0
+    instance: Map[str, str] = Map()
 
 
 class Resign(NamedTuple):

@@ -22,7 +22,8 @@ from ticdc_lab.simulate.scheduler.roles import Key, in_turn, order
 
 PREPARING, PREPARED, REPLICATING, STOPPING = "preparing", "prepared", "replicating", "stopping"
 WRITING = frozenset({REPLICATING, STOPPING})
-MAX_TS = (1 << 63) - 1
+MAX_TS = (1 << 64) - 1
+"""Of a timestamp: MaxUint64."""
 NEVER_US = 1 << 62
 
 V = TypeVar("V")
