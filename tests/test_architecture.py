@@ -57,7 +57,7 @@ TO_THE_DRIVER = {
     "consumer/sinks/delta.py": "a row a table, each batch; how far a target is: a row a partition, a table, a note",
     "consumer/replay_compare.py": "counts of each table, and the first rows that differ",
     "dispatch/advise_facts.py": "facts of each table and column, ten keys a table",
-    "dispatch/settings.py": "names of tables",
+    "dispatch/settings.py": "names of tables, and their columns where no DDL has them",
     "dispatch/infer.py": "a rule a table, some thousand keys, at most a million events that no rule puts there",
     "dispatch/whatif.py": "counters, one row a table, and the keys of the counterexamples",
     "faults/plant.py": "the lives of some hundred rows, watermarks and DDL",

@@ -11,10 +11,12 @@ from pyspark.sql import functions as F
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import small
 from ticdc_lab.dispatch import alignments, dispatch, key_update_counts, shared_topics, topic_balance
+from ticdc_lab.dispatch.checks import check_selectors, unreached
 from ticdc_lab.dispatch.dispatching import ADDED
 from ticdc_lab.dispatch.names import CONFLICT
+from ticdc_lab.dispatch.routing import Upstream, routes, sources_of
 from ticdc_lab.dispatch.rules import topic_of
-from ticdc_lab.dispatch.settings import dispatched
+from ticdc_lab.dispatch.settings import dispatched, keys_in, tables_in
 from ticdc_lab.encode.export import write
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.events.schema import EVENTS
@@ -54,8 +56,12 @@ def moved(
         Also how evenly each topic of the changefeed is filled.
     """
     by_conflict = (strategy or "").lower() == CONFLICT
+    said: list[str] = []
     if changefeed is not None:
-        placed = dispatched(events, changefeed=changefeed, partitions=partitions, flavour=flavour, catalog=catalog)
+        said, sources = _as_ticdc_acts(events, changefeed, catalog)
+        placed = dispatched(
+            events, changefeed=changefeed, partitions=partitions, flavour=flavour, catalog=catalog, sources=sources
+        )
     else:
         placed = dispatch(
             events, strategy=strategy or "", partitions=partitions, index=index, flavour=flavour,
@@ -74,7 +80,7 @@ def moved(
         "errors": small(failed.orderBy("dispatch_error").limit(_ERRORS)),
     }
     values: dict[str, Any] = {"out": out}
-    details = [AS_THEY_LIE]
+    details = [*said, AS_THEY_LIE]
     details += [f"{e.rows} rows: {e.dispatch_error}" for e in frames["errors"].itertuples()]
     if by_conflict:
         barriers = events.transform(alignments, partitions=partitions, catalog=catalog)
@@ -91,6 +97,27 @@ def moved(
         details += _of_key_updates(values["key_updates"])
     finding = _finding(frames["load"], by, partitions)
     return Answer("dispatch", "Where would each event be?", finding, frames, (), details, values)
+
+
+def _as_ticdc_acts(
+    events: DataFrame, changefeed: Changefeed, catalog: Catalog
+) -> tuple[list[str], Mapping[tuple[str, str], Upstream]]:
+    """What TiCDC does with this file and these tables that it does not seem to ask for; where names are targets.
+
+    Raises
+    ------
+    DispatchError
+        TiCDC refuses it: a column selector drops a key, or a column that rows are dispatched by.
+    """
+    tables, rules, exact = tables_in(events), changefeed.rules, changefeed.case_sensitive
+    sources = sources_of(rules, tables, case_sensitive=exact) if routes(rules) else {}
+    upstream = {t: sources[t].table or t if t in sources else t for t in tables}
+    said = [*changefeed.notes, *unreached(rules, [*upstream.values()], case_sensitive=exact)]
+    said += [s.why for t, s in sources.items() if s.table != t]
+    if changefeed.selectors:
+        keys = {upstream[t]: k for t, k in keys_in(events, tables, catalog).items()}
+        check_selectors(changefeed.selectors, rules, keys, case_sensitive=exact)
+    return said, sources
 
 
 def produced(n: int, out: str, *, protocol: str, partitions: int, lost: Mapping[str, str]) -> Answer:

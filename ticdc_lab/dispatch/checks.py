@@ -24,7 +24,7 @@ class Selector:
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class TableKeys:
     """What a selector must leave of a table.
 
     Attributes
@@ -86,7 +86,11 @@ def unreached(rules: Sequence[Rule], tables: Collection[Table], *, case_sensitiv
 
 
 def check_selectors(
-    selectors: Sequence[Selector], rules: Sequence[Rule], tables: Mapping[Table, Keys], *, case_sensitive: bool = False
+    selectors: Sequence[Selector],
+    rules: Sequence[Rule],
+    tables: Mapping[Table, TableKeys],
+    *,
+    case_sensitive: bool = False,
 ) -> None:
     """Raise :class:`DispatchError` where TiCDC refuses a selector: ``ErrColumnSelectorFailed``.
 

@@ -22,7 +22,7 @@ _BRACES = re.compile(r"\{(schema|table)\}|([{}])")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Upstream:
     """What a name in messages is.
 
     Attributes
@@ -67,7 +67,7 @@ def _filled(expression: str, table: Table) -> str:
 
 def sources_of(
     rules: Sequence[Rule], tables: Collection[Table], *, case_sensitive: bool = False
-) -> Mapping[Table, Source]:
+) -> Mapping[Table, Upstream]:
     """What the names in a log are: tables upstream, or targets of routing and of which table.
 
     Parameters
@@ -82,30 +82,32 @@ def sources_of(
     Notes
     -----
     A log that was recorded before routing holds sources, one of this changefeed holds targets. A name that may be
-    either is what the others of the log are.
+    either is what the others of the log are; if all may be, they are targets, unless a source is among them too.
     """
     target = {t: target_of(rules, t, case_sensitive=case_sensitive) for t in tables}
     origins = {t: _origins(rules, t, case_sensitive) for t in tables}
-    are_targets = any(target[t] == t and origins[t] for t in tables)
+    are_targets = any(target[t] == t and origins[t] for t in tables) or all(
+        origins[t] and origins[t].isdisjoint(tables) for t in tables
+    )
     are_sources = any(target[t] != t and not origins[t] for t in tables)
 
-    def told(t: Table) -> Source:
+    def told(t: Table) -> Upstream:
         name = ".".join(t)
         if not origins[t]:
             to = f", which it routes to {'.'.join(target[t])}" if target[t] != t else ""
-            return Source(t, f"{name} is a table upstream{to}.")
+            return Upstream(t, f"{name} is a table upstream{to}.")
         if target[t] != t and are_sources and not are_targets:
-            return Source(t, f"{name} is a table upstream, which it routes to {'.'.join(target[t])}.")
+            return Upstream(t, f"{name} is a table upstream, which it routes to {'.'.join(target[t])}.")
         if target[t] != t and not are_targets:
             also = ".".join(target[t])
-            return Source(None, f"{name} may be a table upstream, routed to {also}, or the target of another.")
+            return Upstream(None, f"{name} may be a table upstream, routed to {also}, or the target of another.")
         if len(origins[t]) > 1:
             some = ", ".join(sorted(".".join(o) for o in origins[t]))
-            return Source(None, f"{name} is the target of one of {some}.")
+            return Upstream(None, f"{name} is the target of one of {some}.")
         (source,) = origins[t]
         if "" in source:
-            return Source(None, f"{name} is a target; the rules do not tell of which table upstream.")
-        return Source(source, f"{name} is the target of {'.'.join(source)} upstream.")
+            return Upstream(None, f"{name} is a target; the rules do not tell of which table upstream.")
+        return Upstream(source, f"{name} is the target of {'.'.join(source)} upstream.")
 
     return {t: told(t) for t in sorted(tables)}
 

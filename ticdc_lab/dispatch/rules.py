@@ -27,7 +27,7 @@ from ticdc_lab.errors import DispatchError
 from ticdc_lab.facts.catalog import Catalog
 
 if TYPE_CHECKING:
-    from ticdc_lab.dispatch.routing import Source
+    from ticdc_lab.dispatch.routing import Upstream
     from ticdc_lab.dispatch.whatif import WhatIf
 
 RULE, _WRITTEN, _UNTOLD = "_dispatch_rule", "_dispatch_written", "_dispatch_untold"
@@ -112,7 +112,7 @@ def dispatch_by_rules(
     case_sensitive: bool = False,
     default_topic: str = "default",
     protocol: str | None = None,
-    sources: Mapping[tuple[str, str], Source] | None = None,
+    sources: Mapping[tuple[str, str], Upstream] | None = None,
 ) -> DataFrame:
     """Add the topic and the partition that a changefeed with these rules chooses for every row change.
 
@@ -231,7 +231,7 @@ def _ways(
     return found
 
 
-def _as_upstream(events: DataFrame, sources: Mapping[tuple[str, str], Source]) -> DataFrame:
+def _as_upstream(events: DataFrame, sources: Mapping[tuple[str, str], Upstream]) -> DataFrame:
     """Events with the names that tables have upstream; those of the messages in ``_WRITTEN``, or why one is unknown."""
     rows = [(*t, *(s.table or t), None if s.table else s.why) for t, s in sources.items() if s.table != t]
     of = "_schema string, _table string, _upstream_schema string, _upstream_table string, " + _UNTOLD + " string"

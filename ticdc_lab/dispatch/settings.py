@@ -4,7 +4,7 @@ order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -13,10 +13,11 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.dispatch.changefeed import Changefeed
+from ticdc_lab.dispatch.checks import TableKeys
 from ticdc_lab.dispatch.definitions import HashedColumns, unique_columns, with_answers
 from ticdc_lab.dispatch.guarantees import MEASURES, guarantees
 from ticdc_lab.dispatch.hashing import Flavour
-from ticdc_lab.dispatch.routing import Source, routes, sources_of
+from ticdc_lab.dispatch.routing import Upstream, routes, sources_of
 from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules
 from ticdc_lab.engine.columns import in_order
 from ticdc_lab.errors import DispatchError
@@ -323,7 +324,7 @@ def dispatched(
     partitions: int | None = None,
     catalog: Catalog | None = None,
     flavour: Flavour = "new",
-    sources: Mapping[tuple[str, str], Source] | None = None,
+    sources: Mapping[tuple[str, str], Upstream] | None = None,
 ) -> DataFrame:
     """Events as the changefeed sends them (:func:`with_settings`), with their topic and partition.
 
@@ -362,6 +363,29 @@ def dispatched(
         protocol=changefeed.protocol,
         sources=sources,
     )
+
+
+def keys_in(
+    events: DataFrame, tables: Sequence[tuple[str, str]], catalog: Catalog | None
+) -> dict[tuple[str, str], TableKeys]:
+    """Columns and unique indexes of tables as they are last: of their definitions, else of their rows."""
+    found = {}
+    for table in tables:
+        versions = () if catalog is None else catalog.versions.get(table, ())
+        defined = [v.definition for v in versions if v.definition is not None]
+        if defined:
+            last = defined[-1]
+            of_indexes = [i.columns for i in (last.primary, *last.unique_indexes) if i is not None]
+            found[table] = TableKeys(tuple(c.name for c in last.columns), tuple(of_indexes))
+    if len(found) < len(tables):
+        names = F.transform(F.coalesce("columns", "before"), lambda c: F.struct(c["name"], c["is_key"]))
+        rows = events.where("kind = 'row'").select("schema_name", "table_name", names.alias("names")).distinct()
+        for row in rows.toArrow().to_pylist():
+            table = (row["schema_name"], row["table_name"])
+            if table not in found and row["names"]:
+                key = tuple(c["name"] for c in row["names"] if c["is_key"])
+                found[table] = TableKeys(tuple(c["name"] for c in row["names"]), (key,) if key else ())
+    return found
 
 
 def tables_in(events: DataFrame) -> list[tuple[str, str]]:

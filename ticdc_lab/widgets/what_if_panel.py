@@ -8,6 +8,7 @@ from typing import Any
 
 from ticdc_lab import figures
 from ticdc_lab.dispatch.changefeed import changefeed_from_toml
+from ticdc_lab.dispatch.checks import unreached
 from ticdc_lab.dispatch.comparison import TsRange, first_violation, guarantee_frame, over_time, placement, skew_frame
 from ticdc_lab.dispatch.rules import choice_of_rules
 from ticdc_lab.dispatch.whatif import Choice, WhatIf
@@ -15,6 +16,7 @@ from ticdc_lab.events.tso import LOGICAL_BITS, LOGICAL_MASK
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import label, sentence
 from ticdc_lab.widgets.controls import choice, lines, picture, slider, tables, time_range
+from ticdc_lab.widgets.drawing import MEASURED, Drawn
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.problem import blamed_on
 
@@ -67,10 +69,12 @@ def what_if_panel(
         "picture": picture(_PICTURES),
     }
 
-    def draw(view: WhatIfView) -> Figure:
+    def draw(view: WhatIfView) -> Figure | Drawn:
         first, last = ((lo + round(v * 1000)) << LOGICAL_BITS for v in view.time_range)
         with blamed_on("rules" if view.rules.strip() else "strategy"):
-            return _PICTURES[view.picture](what_if, view, (first, last | LOGICAL_MASK))
+            drawn = _PICTURES[view.picture](what_if, view, (first, last | LOGICAL_MASK))
+            said = _as_ticdc_acts(what_if, view)
+            return Drawn(drawn, " ".join([f"{MEASURED}.", *said])) if said else drawn
 
     return Panel(
         WhatIfView, controls=controls, draw=draw, name="what-if", made_from=made_from, origin_ms=lo
@@ -83,6 +87,16 @@ def _chosen(what_if: WhatIf, view: WhatIfView) -> tuple[Choice, str]:
         return view.strategy, view.strategy
     feed = changefeed_from_toml(view.rules, name="the rules")
     return choice_of_rules(what_if, feed.rules, case_sensitive=feed.case_sensitive), "the rules"
+
+
+def _as_ticdc_acts(what_if: WhatIf, view: WhatIfView) -> list[str]:
+    """What TiCDC makes of the rules that they do not seem to ask for."""
+    if not view.rules.strip():
+        return []
+    feed = changefeed_from_toml(view.rules, name="the rules")
+    tables = [t for entry in what_if.tables for t in what_if.together.get(entry, [entry])]
+    named = [(schema, table) for schema, _, table in (t.partition(".") for t in tables)]
+    return [*feed.notes, *unreached(feed.rules, named, case_sensitive=feed.case_sensitive)]
 
 
 def _guarantees(what_if: WhatIf, view: WhatIfView, ts_range: TsRange) -> Figure:
