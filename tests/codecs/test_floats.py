@@ -92,3 +92,20 @@ def test_a_float_keeps_its_digits_in_both_of_gos_forms(protocol: str, numbers: l
 def test_floats_at_the_borders_of_the_two_forms(written: str, text: str) -> None:
     """The exponent form begins where MySQL's does, and trailing zeros go."""
     assert decoded([written], "open-protocol") == decoded([written], "canal-json") == [text]
+
+
+@pytest.mark.parametrize("protocol", ["open-protocol", "canal-json"])
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(singles)
+def test_a_float_that_was_written_as_a_double_has_the_same_text(protocol: str, numbers: list[float]) -> None:
+    """Older TiCDC wrote 61.20000076293945 for 61.2: one FLOAT, one text, in plain Python and compiled."""
+    wanted = [shortest(x, single=True) for x in numbers]
+    check(decoded([go_f(shortest(x)) for x in numbers], protocol, "float"), wanted)
+
+
+@pytest.mark.parametrize("text", ["1e39", "-1e39", "1e-50", "123456789e35"])
+@pytest.mark.parametrize("protocol", ["open-protocol", "canal-json"])
+def test_a_number_that_no_float_is_stays_as_it_is(protocol: str, text: str) -> None:
+    """Nothing becomes infinite or zero."""
+    [found] = decoded([text], protocol, "float")
+    assert Decimal(found) == Decimal(text)

@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import torture
+from test_types_hold import shown, shown_in_csv
 
-from ticdc_lab.codecs import detect, log_types
+from ticdc_lab.codecs import detect, log_types, simple
 from ticdc_lab.codecs.defined_types import LogTypes, plainly
 from ticdc_lab.codecs.known import NOTHING, Known
 from ticdc_lab.codecs.unpack import unpacker
@@ -193,3 +194,45 @@ def test_a_sink_uris_other_names_are_taken(alias: str, name: str, protocol: str)
     """TiCDC takes them in any case."""
     sample = pa.Table.from_batches([torture.messages(name).slice(200, 50)])
     assert detect(sample, protocol=alias, known=torture.known(name)).protocol == protocol
+
+
+@pytest.mark.parametrize("protocol", ["open-protocol", "canal-json", "canal", "simple", "avro", "mq-v1", "debezium"])
+def test_a_float_has_one_text_in_each_protocol(protocol: str) -> None:
+    """An upgrade of TiCDC, which wrote a double's digits before, changes no value."""
+    for text in ("61.2", "61.20000076293945"):
+        assert shown(protocol, "float", text) == (None, "61.2")
+        assert shown_in_csv("float", text) == (None, "61.2")
+
+
+def test_enum_and_set_are_numbers_above_zero_in_simple() -> None:
+    """Avro carries the highest bit of a SET as a sign."""
+    column = {
+        "name": "s",
+        "dataType": {"mysqlType": "set", "elements": ["a"], "charset": "", "collate": "", "length": 1},
+    }
+    table = {"columns": [column], "indexes": []}
+    [of] = simple.columns_of(table)
+    assert of.convert(-(1 << 63)) == str(1 << 63)
+    assert of.convert("9223372036854775808") == str(1 << 63)
+
+
+PRIMARY = {"name": "primary", "unique": True, "primary": True, "nullable": False}
+UNIQUE = {"name": "u", "unique": True, "primary": False, "nullable": False}
+
+
+@pytest.mark.parametrize(
+    ("indexes", "keys"),
+    [
+        ([UNIQUE | {"columns": ["a", "b"]}, UNIQUE | {"columns": ["c"]}, PRIMARY | {"columns": ["a", "b"]}], {"c"}),
+        ([UNIQUE | {"columns": ["a"]}, UNIQUE | {"columns": ["c"]}, PRIMARY | {"columns": ["a"]}], {"a"}),
+        ([UNIQUE | {"columns": ["a"]}, PRIMARY | {"columns": ["b", "c"]}], {"b", "c"}),
+        ([UNIQUE | {"columns": ["a"]}, PRIMARY | {"name": "PRIMARY", "columns": ["a"]}], {"a"}),
+        ([PRIMARY | {"columns": ["b"]}], {"b"}),
+        ([], set()),
+    ],
+)  # fmt: skip
+def test_simples_pseudo_index_is_no_primary_key(indexes: list[dict[str, Any]], keys: set[str]) -> None:
+    """Where there is no primary key, it repeats the first not-null unique index: the least of these is the handle."""
+    kind = {"mysqlType": "int"}
+    table = {"columns": [{"name": c, "dataType": kind} for c in "abc"], "indexes": indexes}
+    assert {c.name for c in simple.columns_of(table) if c.is_key} == keys

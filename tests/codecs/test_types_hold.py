@@ -131,8 +131,8 @@ WRITERS: dict[str, Callable[[str, str], Message]] = {
     "open-protocol": open_protocol, "canal-json": canal_json, "canal": canal, "simple": simple, "avro": avro,
     "mq-v1": mq_v1, "debezium": debezium,
 }  # fmt: skip
-UNTYPED = {"maxwell"}
-"""Its rows say no type."""
+UNTYPED = {"maxwell", "debezium-avro"}
+"""Rows of the one say no type; those of the other are debezium's, with values of Avro's own types."""
 
 
 def beside(protocol: str, mysql_type: str) -> Known:

@@ -128,7 +128,8 @@ def _image(columns: Sequence[Any], name: str) -> list[Cell]:
 
 def _shown(name: str, mysql_type: str, form: int, text: str) -> str:
     if form == _FLOAT:
-        return values.number_text(text) if _DIGITS.fullmatch(text) else text
+        shown = values.number_text(text) if _DIGITS.fullmatch(text) else text
+        return values.single_text(shown) if shown is not text and mysql_type.startswith("float") else shown
     try:
         return values.binary_text(text.encode("latin-1"))
     except UnicodeEncodeError as fault:

@@ -164,7 +164,7 @@ def _form(column: TableColumn, binary: int) -> int:
     if kind in ("enum", "set"):
         return (K.ENUM if kind == "enum" else K.SET) if column.elements else K.PLAIN
     if kind in ("float", "double"):
-        return K.FLOAT
+        return K.SINGLE if kind == "float" else K.FLOAT
     return binary if kind in BINARIES else K.PLAIN
 
 

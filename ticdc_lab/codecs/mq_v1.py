@@ -96,7 +96,7 @@ def _text(kind: MySQLType, value: Any) -> str:
     if kind.form == INTEGER and isinstance(value, int) and not isinstance(value, bool) and value in _NUMBERS:
         return str(value)
     if kind.form == FLOAT and isinstance(value, int | float) and not isinstance(value, bool):
-        return values.double_text(value)
+        return values.float_text(value) if kind.name == "float" else values.double_text(value)
     if not isinstance(value, str) or kind.name == "null":
         raise TypeError
     if kind.form in (BYTES, LONG_BYTES):

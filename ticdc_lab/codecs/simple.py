@@ -195,12 +195,20 @@ def _column(column: Fields, keys: frozenset[str]) -> VersionColumn:
 
 
 def _handle(table: Fields) -> frozenset[str]:
-    """The primary key, else the not-null unique index with the fewest columns (TiCDC's source)."""
+    """The primary key, else the not-null unique index with the fewest columns (TiCDC's source).
+
+    Where there is no primary key, TiCDC lists the first of these once more, as an index ``primary``.
+    """
     indexes = objects(table.get("indexes"), "indexes")
-    primary = [i for i in indexes if i.get("primary")]
-    unique = [i for i in indexes if i.get("unique") and not i.get("nullable")]
+    unique = [i for i in indexes if i.get("unique") and not i.get("nullable") and not i.get("primary")]
+    primary = [i for i in indexes if i.get("primary") and not _repeats(i, unique)]
     chosen = primary[:1] or sorted(unique, key=lambda i: len(i["columns"]))[:1]
     return frozenset(chosen[0]["columns"]) if chosen else frozenset()
+
+
+def _repeats(index: Fields, others: Sequence[Fields]) -> bool:
+    """Whether an index is the pseudo one: a real primary key is ``PRIMARY`` or has columns of its own."""
+    return index.get("name") == "primary" and any(index.get("columns") == other["columns"] for other in others)
 
 
 def _full_type(base: str, kind: Fields) -> str:
@@ -222,7 +230,8 @@ def _converter(base: str, kind: Fields) -> Callable[[Any], str]:
         return as_binary
     if base in ("float", "double"):
         return as_float if base == "float" else as_double
-    return _unsigned if kind.get("unsigned") else _plain
+    # of ENUM and SET Avro carries the number as a signed one
+    return _unsigned if kind.get("unsigned") or base in ("enum", "set") else _plain
 
 
 def as_float(value: Any) -> str:

@@ -33,6 +33,24 @@ def float_text(value: float) -> str:
         return number_text(str(np.float32(value)))
 
 
+SINGLE_SURE_DIGITS, SINGLE_SURE_TENS = 6, 37
+"""A FLOAT keeps so many digits of any number from 1e-37 to below 1e38."""
+
+
+def single_text(text: str) -> str:
+    """The digits of a FLOAT in MySQL's form, of a number in that form: 61.2 where a double's digits were written.
+
+    One that no FLOAT is (too large, too small) stays as it is.
+    """
+    digits, _, exponent = text.partition("e")
+    plain = digits.lstrip("-0.").replace(".", "")
+    if len(plain) <= SINGLE_SURE_DIGITS and not exponent:
+        return text
+    with np.errstate(over="ignore", under="ignore"):
+        single = np.float32(float(text))
+    return text if single == 0 or np.isinf(single) else number_text(str(single))
+
+
 def decimal_text(value: float, scale: int | None = None) -> str:
     """A decimal that was written as a number: its digits without an exponent, as far as they were kept.
 

@@ -23,8 +23,8 @@ ANYTHING = 0
 INTEGER_BYTES_MAX = 8
 """From 1 to here: integers of so many bytes, signed or not, as not every protocol says which."""
 
-DECIMAL, FINITE, BITS, DATE, TIME, DATETIME = range(9, 15)
-"""Digits; a finite number; 64 bits; a date, a time, or both, zeros and months of 31 days allowed."""
+DECIMAL, FINITE, BITS, DATE, TIME, DATETIME, SINGLE = range(9, 16)
+"""Digits; a finite number; 64 bits; a date, a time, or both, zeros and months of 31 days allowed; a finite FLOAT."""
 
 INFINITE = str((1 << 1024) - (1 << 970))
 """Digits of the least number that is infinite as a DOUBLE. Of a FLOAT no less is asked: its digits say no width."""
@@ -57,7 +57,7 @@ TYPES = (
     MySQLType("mediumint", 9, 4, "Int24", INTEGER, 3),
     MySQLType("int", 3, 4, "Long", INTEGER, 4),
     MySQLType("bigint", 8, -5, "Longlong", INTEGER, 8),
-    MySQLType("float", 4, 7, "Float", FLOAT, FINITE),
+    MySQLType("float", 4, 7, "Float", FLOAT, SINGLE),
     MySQLType("double", 5, 8, "Double", FLOAT, FINITE),
     MySQLType("decimal", 246, 3, "NewDecimal", TEXT, DECIMAL),
     MySQLType("year", 13, 12, "Year", INTEGER, 2),

@@ -40,10 +40,11 @@ from ticdc_lab.codecs.kernel.text import (
     put_bytes,
     put_float,
     put_latin1_hex,
+    put_single,
     room_for,
 )
 from ticdc_lab.codecs.known import Bounds
-from ticdc_lab.events.mysql_types import ANYTHING, FINITE
+from ticdc_lab.events.mysql_types import ANYTHING, FINITE, SINGLE
 
 OK, NEED_MORE, LEFT = faults.OK, faults.NEED_MORE, -2
 ROW, INSERT, UPDATE, DELETE = S.ROW, S.INSERT, S.UPDATE, S.DELETE
@@ -356,10 +357,12 @@ def _put_value(b: np.ndarray, p: int, q: int, form: int, image: int, st: State) 
     out, o = st.data[image + VALUES], st.size[image + VALUES]
     if form == BYTES:
         return put_latin1_hex(b, p, q, out, o)
-    if form == FINITE:
+    if form in (FINITE, SINGLE):
         if not _is_plain_number(b, p, q):
             return LEFT
         first, last, _ = digits_of(b, p, q)
-        return put_float(b, p, q, out, o) if last - first < _DECIMAL_DIGITS else LEFT
+        if last - first >= _DECIMAL_DIGITS:
+            return LEFT
+        return put_single(b, p, q, out, o) if form == SINGLE else put_float(b, p, q, out, o)
     stop = put_bytes(b, p, q, out, o)
     return stop if form == ANYTHING or holds(form, out, o, stop) else LEFT

@@ -26,6 +26,7 @@ from ticdc_lab.codecs.kernel.text import (
     put_bytes,
     put_float,
     put_latin1_hex,
+    put_single,
     put_string,
     room_for,
 )
@@ -45,7 +46,7 @@ N_TYPES, TYPES_TABLE, N_KEYS, N_DATA, N_OLD = 32, 33, 34, 35, 36
 N_IMAGES, GROWN_MAX = 37, 38
 """Images read so far, and where the texts of the message's events must end."""
 
-ANYTHING, FINITE, BYTES = m.ANYTHING, m.FINITE, 255
+ANYTHING, FINITE, SINGLE, BYTES = m.ANYTHING, m.FINITE, m.SINGLE, 255
 """Classes of types: what fits them (``MySQLType.holds``), or bytes as Latin-1."""
 
 
@@ -236,9 +237,14 @@ def _value(b: np.ndarray, p: int, end: int, image: int, c: int, j: int, st: Stat
     if form == BYTES:
         stop = put_string(b, p + 1, q - 1, escaped, st.text, 0)
         o = put_latin1_hex(st.text, 0, stop, out, o)
-    elif form == FINITE:
+    elif form in (FINITE, SINGLE):
         stop = put_string(b, p + 1, q - 1, escaped, st.text, 0)
-        o = put_float(st.text, 0, stop, out, o) if is_number(st.text, 0, stop) else fault_at(NOT_OF_TYPE, p)
+        if not is_number(st.text, 0, stop):
+            o = fault_at(NOT_OF_TYPE, p)
+        elif form == SINGLE:
+            o = put_single(st.text, 0, stop, out, o)
+        else:
+            o = put_float(st.text, 0, stop, out, o)
     else:
         stop = put_string(b, p + 1, q - 1, escaped, out, o)
         o = stop if form == ANYTHING or holds(form, out, o, stop) else fault_at(NOT_OF_TYPE, p)

@@ -35,6 +35,7 @@ from ticdc_lab.codecs.kernel.text import (
     put_base64,
     put_bytes,
     put_float,
+    put_single,
     room_for,
 )  # fmt: skip
 
@@ -66,7 +67,7 @@ CSV_FAULTS: dict[int, tuple[str, str]] = {
 }
 """Number -> (error_class, sentence); apart from those that all formats share."""
 
-PLAIN, BASE64, HEX, FLOAT, ENUM, SET = 0, 1, 2, 3, 4, 5
+PLAIN, BASE64, HEX, FLOAT, ENUM, SET, SINGLE = 0, 1, 2, 3, 4, 5, 6
 """What is done to a value: nothing, binary in two encodings, a float, a label to its number."""
 QUOTED, ESCAPED = 1, 2
 
@@ -330,8 +331,11 @@ def _put_value(b: np.ndarray, start: int, stop: int, form: int, j: int, given: C
         return end if end >= 0 else fault_at(-end >> 40, where)
     if kind == HEX:
         return _put_hex_digits(b, start, stop, out, o, where)
-    if kind == FLOAT:
-        end = put_float(b, start, stop, out, o) if is_number(b, start, stop) else fault_at(NOT_OF_TYPE, where)
+    if kind in (FLOAT, SINGLE):
+        if not is_number(b, start, stop):
+            end = fault_at(NOT_OF_TYPE, where)
+        else:
+            end = put_single(b, start, stop, out, o) if kind == SINGLE else put_float(b, start, stop, out, o)
         return end if end >= 0 else fault_at(-end >> 40, where)
     if kind in (ENUM, SET):
         return _put_number_of_label(b, start, stop, j, given, out, o, where)

@@ -14,6 +14,7 @@ from ticdc_lab.codecs.kernel.open_types import (
     AS_INTEGER,
     AS_QUOTED,
     AS_TEXT,
+    FLOAT_CODE,
     form_of,
     held_by_code,
     type_text,
@@ -35,6 +36,7 @@ from ticdc_lab.codecs.kernel.text import (
     put_float,
     put_go_quoted_hex,
     put_integer,
+    put_single,
     put_string,
     read_name,
     room_for,
@@ -196,7 +198,7 @@ def _put_column(b: np.ndarray, v: int, v_stop: int, escaped: bool, code: int, fl
             if o >= 0 and kind and not holds(kind, b, v, v_stop):
                 return fault_at(NOT_OF_TYPE, v)
         elif form == AS_FLOAT:
-            o = put_float(b, v, v_stop, out, o)
+            o = put_single(b, v, v_stop, out, o) if code == FLOAT_CODE else put_float(b, v, v_stop, out, o)
         else:
             return fault_at(BAD_TYPE, v)
     elif form == AS_TEXT or (form == AS_QUOTED and not binary):

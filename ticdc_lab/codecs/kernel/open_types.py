@@ -6,6 +6,7 @@ from ticdc_lab.events.mysql_types import held_by
 
 # As text, as a JSON integer, as a JSON float, in base64, as text that is quoted as Go does where it is binary.
 AS_TEXT, AS_INTEGER, AS_FLOAT, AS_BASE64, AS_QUOTED = 1, 2, 3, 4, 5
+FLOAT_CODE = 4
 _TYPES = {
     0: ("decimal", AS_TEXT), 1: ("tinyint", AS_INTEGER), 2: ("smallint", AS_INTEGER), 3: ("int", AS_INTEGER),
     4: ("float", AS_FLOAT), 5: ("double", AS_FLOAT), 6: ("null", 0), 7: ("timestamp", AS_TEXT),

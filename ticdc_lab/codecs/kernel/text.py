@@ -17,6 +17,7 @@ from ticdc_lab.events.mysql_types import INFINITE
 BAD_BASE64, BAD_ESCAPE, BAD_UTF8 = faults.BAD_BASE64, faults.BAD_ESCAPE, faults.BAD_UTF8
 NOT_LATIN1, OUT_OF_RANGE = faults.NOT_LATIN1, faults.OUT_OF_RANGE
 
+SINGLE_SURE_DIGITS, SINGLE_SURE_TENS = 6, 37
 _INFINITE = np.frombuffer(INFINITE.encode(), np.uint8).copy()
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8).copy()
 _BASE64 = np.full(256, 255, np.uint8)
@@ -299,6 +300,77 @@ def put_float(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> 
     if i <= last and b[i] == 0x2E:
         i += 1
     return _put_digits(b, i, last + 1, out, o, True)
+
+
+_TENS = np.array([10.0**k for k in range(77)])
+"""Powers of ten, exact up to 10^22."""
+
+
+@small_kernel
+def _scaled(x: float, tens: int) -> float:
+    """``x * 10^tens``."""
+    return x * _TENS[tens] if tens >= 0 else x / _TENS[-tens]
+
+
+@part
+def put_single(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> int:
+    """Append a FLOAT with the fewest digits that tell it, in MySQL's form: 61.2 where a double's digits stand.
+
+    A number that no FLOAT is, too large or too small, is put as it is.
+    """
+    first, last, tens = digits_of(b, start, stop)
+    if first < 0 or (last - first < SINGLE_SURE_DIGITS and -SINGLE_SURE_TENS <= tens <= SINGLE_SURE_TENS):
+        return put_float(b, start, stop, out, o)
+    if tens < -50 or tens > 40:
+        return put_float(b, start, stop, out, o)
+    whole, n = 0, 0
+    for i in range(first, last + 1):
+        if b[i] != 0x2E and n < 18:
+            whole, n = whole * 10 + b[i] - 0x30, n + 1
+    single = np.float32(_scaled(float(whole), tens - n + 1))
+    if single == 0 or np.isinf(single):
+        return put_float(b, start, stop, out, o)
+    x, digits = np.float64(single), 0
+    if x >= _scaled(10.0, tens):  # rounded up: of the least numbers much
+        tens += 1
+    for n in range(1, 10):
+        digits = int(np.rint(_scaled(x, n - 1 - tens)))
+        if np.float32(_scaled(float(digits), tens - n + 1)) == single:
+            break
+    if b[start] == 0x2D:
+        out[o] = 0x2D
+        o += 1
+    return _put_mysql(digits, tens - n + 1, out, o)
+
+
+@part
+def _put_mysql(digits: int, exponent: int, out: np.ndarray, o: int) -> int:
+    """Append ``digits * 10^exponent``, above zero, as MySQL prints a double."""
+    while digits % 10 == 0:
+        digits, exponent = digits // 10, exponent + 1
+    unit, tens = 1, exponent
+    while digits // unit >= 10:
+        unit, tens = unit * 10, tens + 1
+    short = -15 <= tens < 15
+    if short and tens < 0:
+        out[o], out[o + 1] = 0x30, 0x2E
+        o += 2
+        for _ in range(-tens - 1):
+            out[o] = 0x30
+            o += 1
+    before = max(tens + 1, 0) if short else 1  # digits before the point
+    while unit or before > 0:
+        if before == 0 and (tens >= 0 or not short):
+            out[o] = 0x2E
+            o += 1
+        out[o] = 0x30 + (digits // unit % 10 if unit else 0)
+        o += 1
+        unit //= 10
+        before -= 1
+    if short:
+        return o
+    out[o] = 0x65
+    return _put_int(tens, out, o + 1)
 
 
 @part

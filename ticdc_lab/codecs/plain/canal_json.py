@@ -51,7 +51,8 @@ from ticdc_lab.codecs.plain.json_text import (
     read_text,
     value_end,
 )
-from ticdc_lab.events.mysql_types import BINARIES, BY_NAME, FINITE
+from ticdc_lab.codecs.values import single_text
+from ticdc_lab.events.mysql_types import BINARIES, BY_NAME, FINITE, SINGLE
 
 _ENVELOPE = ("database", "table", "pkNames", "isDdl", "type", "sql", "mysqlType", "old", "data", "_tidb")
 _EXTENSION = ("commitTs", "watermarkTs", "onlyHandleKey", "claimCheckLocation")
@@ -279,6 +280,8 @@ class _Message:
             return latin1_hex(text, p), q
         if kind == FINITE:
             return float_text(text, p), q
+        if kind == SINGLE:
+            return single_text(float_text(text, p)), q
         if not holds(kind, text):
             raise JsonFault(faults.NOT_OF_TYPE, p)
         return text, q

@@ -35,6 +35,7 @@ from ticdc_lab.events.mysql_types import (
     HOURS_MAX,
     INFINITE,
     INTEGER_BYTES_MAX,
+    SINGLE,
     TIME,
 )
 
@@ -362,6 +363,7 @@ _HOLDS: dict[int, Callable[[str], bool]] = {
     **{n: partial(holds_integer, n_bytes=n) for n in range(1, INTEGER_BYTES_MAX + 1)},
     DECIMAL: lambda text: _DECIMAL.fullmatch(text) is not None,
     FINITE: is_finite,
+    SINGLE: is_finite,
     BITS: lambda text: not text.startswith("-") and holds_integer(text, 8),
     DATE: lambda text: _DATE.fullmatch(text) is not None,
     TIME: _is_time,
@@ -372,6 +374,7 @@ PLAINLY_HELD: dict[int, str] = {
     **{n: f"-?[0-9]{{1,{digits}}}" for n, digits in {1: 2, 2: 4, 3: 6, 4: 9, 5: 11, 6: 14, 7: 16, 8: 18}.items()},
     DECIMAL: _DECIMAL.pattern,
     FINITE: r"-?[0-9]{1,15}(?:\.[0-9]{1,17})?",
+    SINGLE: r"-?[0-9]{1,15}(?:\.[0-9]{1,17})?",
     BITS: r"[0-9]{1,18}",
     DATE: _DAY,
     TIME: f"-?[0-9]{{2}}{_MINUTES}",

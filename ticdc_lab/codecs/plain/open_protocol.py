@@ -30,6 +30,7 @@ from ticdc_lab.codecs.kernel.open_types import (
     AS_INTEGER,
     AS_QUOTED,
     AS_TEXT,
+    FLOAT_CODE,
     form_of,
     held_by_code,
     type_text,
@@ -62,6 +63,7 @@ from ticdc_lab.codecs.plain.json_text import (
     read_text,
     value_end,
 )
+from ticdc_lab.codecs.values import single_text
 
 VERSION = (1).to_bytes(8, "big")
 ROW_KEY, DDL_KEY, WATERMARK_KEY = 1, 2, 3
@@ -328,7 +330,8 @@ def _value(b: bytes, p: int, q: int, code: int, binary: bool) -> str | None:
             text = b[p:q].decode()
             return _fitting(integer_text(text, p), text, code, p)
         if form == AS_FLOAT:
-            return float_text(b[p:q].decode(), p)
+            text = float_text(b[p:q].decode(), p)
+            return single_text(text) if code == FLOAT_CODE else text
     raise JsonFault(faults.BAD_TYPE, p)
 
 
