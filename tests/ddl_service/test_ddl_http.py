@@ -83,7 +83,19 @@ def test_the_lines_of_the_proposal_are_answered_as_it_says(url: str) -> None:
         ("PUT", "registered_clusters/two", '{"store_addr": "tikv://a:1", "version": "v99.0.0"}', 409),
         ("PUT", "registered_clusters/two", '{"store_addr": "tikv://a:1", "version": "v1.0.0"}', 409),
         ("PUT", "registered_clusters/two", " " * 100_000, 413),
+        ("PUT", "registered_clusters/two", '{"store_addr": "tikv://a:1", "store_addr": "tikv://b:1"}', 400),
+        ("PUT", "registered_clusters/two", '{"store_addr": "tikv://a:1", "store\\u005faddr": "tikv://b:1"}', 400),
+        ("PUT", "registered_clusters/two", '{"store_addr": "tikv://a:1", "x": {"a": 1, "a": 2}}', 400),
+        (
+            "PUT",
+            "registered_clusters/two",
+            '{"store_addr": "tikv://a:1", "x": ' + "[" * 30_000 + "]" * 30_000 + "}",
+            400,
+        ),
         ("POST", "registered_clusters/two", BODY, 405),
+        ("GET", "registered_clusters/x/jobs/" + "9" * 5_000, "", 404),
+        ("GET", "registered_clusters/x/jobs/" + "9" * 20, "", 404),
+        ("GET", "registered_clusters/x/jobs/last", "", 404),
         ("GET", "registered_clusters/x/y", "", 404),
         ("GET", "nothing", "", 404),
     ],
@@ -94,6 +106,22 @@ def test_what_is_wrong_is_answered_with_4xx_and_a_hint(
     """Never with 5xx, never without a sentence."""
     answer = requests.request(method, f"{url}/ddlservice/{path}", data=body, timeout=20)
     assert (answer.status_code, set(answer.json())) == (status, {"error", "hint"})
+
+
+@pytest.mark.parametrize("framing", ["Content-Length: 4\r\nTransfer-Encoding: chunked", "transfer-encoding: chunked\r\n"
+                                     "content-length: 0"])  # fmt: skip
+def test_no_request_is_smuggled_behind_one_of_two_lengths(url: str, framing: str) -> None:
+    """It is refused and the connection closed, so a DELETE that stands behind it is never run."""
+    requests.put(f"{url}/ddlservice/registered_clusters/kept", data=BODY, timeout=20).raise_for_status()
+    behind = "DELETE /ddlservice/registered_clusters/kept?force=true HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    first = f"GET /ready HTTP/1.1\r\nHost: 127.0.0.1\r\n{framing}\r\n\r\n0\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 20) as line:
+        line.sendall((first + behind).encode())
+        answer = b"".join(iter(lambda: line.recv(65_536), b""))
+    assert answer.startswith(b"HTTP/1.1 400") and answer.count(b"HTTP/1.1") == 1, answer
+    assert b"Content-Length and Transfer-Encoding" in answer
+    names = [c["id"] for c in requests.get(f"{url}/ddlservice/registered_clusters", timeout=20).json()]
+    assert names == ["kept"]
 
 
 def test_the_document_names_every_way_in(url: str) -> None:

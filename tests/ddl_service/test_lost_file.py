@@ -68,6 +68,18 @@ def test_nothing_is_answered_from_a_file_that_is_another(tmp_path: Path, suffix:
             ask()
 
 
+def test_nothing_is_answered_from_a_file_that_was_cut(tmp_path: Path) -> None:
+    """It is the same file still, and what it had is gone; its log may begin anew."""
+    store = SqliteStore(tmp_path)
+    store.ask("s", WRITE)
+    store._db.execute("pragma wal_checkpoint(truncate)")
+    store.ask("s", WRITE)
+    (tmp_path / FILE).open("r+b").truncate(0)
+    for ask in (lambda: store.ask("s", WRITE), store.news):
+        with pytest.raises(SourceError, match=r"was cut from [\d,]+ to 0 bytes"):
+            ask()
+
+
 def test_what_is_written_while_the_file_goes_is_not_confirmed(tmp_path: Path) -> None:
     """The file is there before the transaction and not after it."""
     store = SqliteStore(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 import socket
 from collections.abc import Mapping
@@ -134,6 +135,16 @@ def checked_id(text: str) -> str:
     return text
 
 
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Take a JSON object whose names stand there once: of two values of one name nobody knows which is meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ApiError(400, f"the body has {twice!r} twice", hint="Send each name once.")
+    return found
+
+
 def registration(cluster: str, body: bytes) -> Register:
     """Read the body of a PUT; the comma before the closing brace that the proposal's example has is allowed.
 
@@ -143,7 +154,11 @@ def registration(cluster: str, body: bytes) -> Register:
         400: body, address or version cannot be read.
     """
     try:
-        wanted = msgspec.json.decode(_TRAILING_COMMA.sub(b"", body), type=Registration)
+        text = _TRAILING_COMMA.sub(b"", body)
+        wanted = msgspec.json.decode(text, type=Registration)
+        json.loads(text, object_pairs_hook=_once)
+    except RecursionError:
+        raise ApiError(400, "the body is nested too deeply", hint='Send {"store_addr": "tikv://HOST:PORT"}.') from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         what = "the body is no registration" if isinstance(error, msgspec.ValidationError) else "the body is no JSON"
         raise ApiError(400, f"{what}: {error}", hint='Send {"store_addr": "tikv://HOST:PORT"}.') from None

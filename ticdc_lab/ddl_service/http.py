@@ -161,6 +161,7 @@ class Connection(H11Protocol):
 
 
 MOST_BODY = 64 * 1024
+_DIGITS = 19
 LOOKS_S = 0.2
 """While a caller waits for the store, the worker's lease is looked at so often."""
 
@@ -281,8 +282,14 @@ class _Door:
         self._app, self._shared = app, shared
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        if "content-length" in headers and "transfer-encoding" in headers:
+            # where its body ends is not known: what stands behind it may be somebody else's request (RFC 9112, 6.1)
+            what = Refusal("the request has Content-Length and Transfer-Encoding", "Send one of them.")
+            await said(what, 400, _CLOSE)(scope, receive, send)
+            return
         try:
-            self._shared.check(Headers(scope=scope))
+            self._shared.check(headers)
         except api.ApiError as error:
             await refused(None, error)(scope, receive, send)
             return
@@ -324,11 +331,18 @@ class _Cluster(HTTPEndpoint):
 class _Jobs(HTTPEndpoint):
     async def get(self, request: Request) -> Response:
         cluster, shared = api.checked_id(request.path_params["id"]), _shared(request)
-        job = request.path_params.get("job", 0)
+        job = _job(request.path_params.get("job", "0"))
         shared.mirror()
         outcome = await shared.done(LookAtJobs(cluster, job, api.new_request()))
         assert outcome.seen is not None
         return said(api.jobs(outcome.seen, job))
+
+
+def _job(text: str) -> int:
+    """Read the number of a job; no job has another name, or a number of more digits."""
+    if not (text.isascii() and text.isdecimal() and len(text) < _DIGITS):
+        raise api.ApiError(404, "there is no such job: its id is a number", hint="Ask for all: leave the id out.")
+    return int(text)
 
 
 class _Workers(HTTPEndpoint):
@@ -388,7 +402,7 @@ def application(shared: Shared) -> Starlette:
             Route("/ddlservice/registered_clusters", _Clusters),
             Route("/ddlservice/registered_clusters/{id}", _Cluster),
             Route("/ddlservice/registered_clusters/{id}/jobs", _Jobs),
-            Route("/ddlservice/registered_clusters/{id}/jobs/{job:int}", _Jobs),
+            Route("/ddlservice/registered_clusters/{id}/jobs/{job}", _Jobs),
             Route("/ddlservice/worker_nodes", _Workers),
             Route("/metrics", _Metrics),
             Route("/ready", _Ready),

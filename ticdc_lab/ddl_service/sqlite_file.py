@@ -53,6 +53,7 @@ class OpenFiles:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: dict[str, tuple[int, int]] = {}
+        self._size = 0
 
     def check(self) -> None:
         """Look whether the folder has the same files as before.
@@ -71,6 +72,10 @@ class OpenFiles:
                 raise self._gone(suffix, "was deleted") from None
             if self._seen.setdefault(suffix, (found.st_dev, found.st_ino)) != (found.st_dev, found.st_ino):
                 raise self._gone(suffix, "is another file now")
+            if not suffix:  # a log is begun anew, but the file itself never becomes shorter
+                if found.st_size < self._size:
+                    raise self._gone(suffix, f"was cut from {self._size:,} to {found.st_size:,} bytes")
+                self._size = found.st_size
 
     def _gone(self, suffix: str, what: str) -> SourceError:
         return SourceError(
