@@ -28,9 +28,9 @@ from ticdc_lab.answers.summary import (
     FOUND,
     Summary,
     exact,
-    findings_of,
     messages_of_findings,
     of_facts,
+    of_findings,
     of_load,
     of_tables,
     of_transactions,
@@ -405,7 +405,8 @@ class Log:
             write(change.events.repartition(1).sortWithinPartitions("topic", "partition", "offset"), out)
 
         def recorded() -> list[dict[str, Any]]:
-            own: list[dict[str, Any]] = findings_of(self.change_log, most=MAX_PER_GUARANTEE).to_dict("records")
+            found: pd.DataFrame = of_findings(self.change_log, most=MAX_PER_GUARANTEE)["findings"]
+            own: list[dict[str, Any]] = found.to_dict("records")
             return own
 
         told = examined(change, protocol=self.protocol, sample=self.change_log.sample, recorded=recorded)
@@ -786,7 +787,7 @@ class Log:
             "load": lambda: of_load(self.change_log),
             "tables": lambda: of_tables(self.change_log),
             "transactions": lambda: of_transactions(self.change_log),
-            "findings": lambda: {"findings": findings_of(self.change_log, most=most)},
+            "findings": lambda: of_findings(self.change_log, most=most),
             "messages": lambda: {"messages": messages_of_findings(self.change_log, found["findings"])},
         }
         names = {part: f"{part} {most}" if part in _CAPPED and most != FOUND else part for part in parts}

@@ -39,7 +39,7 @@ def test_it_finds_what_the_kernel_finds(spark: SparkSession, most: int, moves: b
     found = audited(
         events, LogFacts.of(table), lambda: move_causes(events), protocol="open-protocol", max_per_guarantee=most,
         moves=moves,
-    )  # fmt: skip
+    ).findings  # fmt: skip
     causes = move_causes_table(table)
     expected = audit_table(table, protocol="open-protocol", causes=causes, max_per_guarantee=most)
     assert found.to_pylist() == expected.to_pylist()
@@ -52,7 +52,7 @@ def test_it_finds_planted_faults(spark: SparkSession) -> None:
     """Each kind, beside each other."""
     log = every_fault()
     events, table = events_frame(spark, log), table_of(log)
-    found = audited(events, LogFacts.of(table), lambda: move_causes(events), protocol="open-protocol")
+    found = audited(events, LogFacts.of(table), lambda: move_causes(events), protocol="open-protocol").findings
     assert {f["guarantee"] for f in found.to_pylist()} >= set(FAULTS.values())
     causes = move_causes_table(with_hashes(events, DISPATCH).toArrow())
     assert found.to_pylist() == audit_table(table, protocol="open-protocol", causes=causes).to_pylist()
@@ -63,7 +63,7 @@ def test_where_no_row_moves_nothing_else_is_computed(spark: SparkSession) -> Non
     log = topic(7).events()
     events = with_hashes(events_frame(spark, log), IMAGE_HASHES)
     unread = events.withColumns({c: F.expr("raise_error('read')") for c in ("columns", "before")})
-    found = audited(unread, LogFacts.of(table_of(log)), _asked_for_nothing, protocol="open-protocol")
+    found = audited(unread, LogFacts.of(table_of(log)), _asked_for_nothing, protocol="open-protocol").findings
     assert [f for f in found.to_pylist() if f["severity"] == "error"] == []
     assert found.schema.names == pa.schema(audit_table(table_of(log), protocol="open-protocol").schema).names
 
@@ -77,11 +77,12 @@ def test_where_no_row_moves_no_rule_excuses_what_is_lost(spark: SparkSession) ->
         mark(0, 3, 6),
         row(1, 0, 5, key="2"),
         *[mark(1, t - 4, t) for t in (5, 6)],
+        row(1, 3, 7, "update", key="2"),  # old values are on
     ]
     events, table = events_frame(spark, log), table_of(log)
     cause = {"topic": "t", "schema_name": "s", "table_name": "a", "cause": "its rule", "partition": 7}
     causes = pa.Table.from_pylist([cause | {"offset": None, "seq": None}], arrow_of(_CAUSES))
-    found = audited(events, LogFacts.of(table), lambda: causes, protocol="open-protocol", moves=True)
+    found = audited(events, LogFacts.of(table), lambda: causes, protocol="open-protocol", moves=True).findings
     assert found.to_pylist() == audit_table(table, protocol="open-protocol").to_pylist()
     assert [f["severity"] for f in found.to_pylist()] == ["error"]
 
@@ -92,7 +93,7 @@ def test_of_findings_about_the_log_the_first_are_held_and_the_others_counted(spa
     found = audited(
         events_frame(spark, log), LogFacts.of(table_of(log)), _asked_for_nothing, protocol="open-protocol",
         max_per_guarantee=3,
-    )  # fmt: skip
+    ).findings  # fmt: skip
     assert found.to_pylist() == audit_table(table_of(log), protocol="open-protocol", max_per_guarantee=3).to_pylist()
     assert [f["message"] for f in found.to_pylist()][-1].startswith("47 more findings")
 
@@ -108,7 +109,7 @@ def test_what_is_glued_of_two_topics_is_found_by_it_alone(spark: SparkSession) -
     logs = [(glued, None, 1), (log, quarantine, 1), (glued, quarantine, 2), (log, None, 0), (same, None, 0)]
     for events, bad, differ in logs:
         frame, facts = events_frame(spark, events), LogFacts.of(table_of(events))
-        told = audited(frame, facts, _asked_for_nothing, protocol="open-protocol", quarantine=bad)
+        told = audited(frame, facts, _asked_for_nothing, protocol="open-protocol", quarantine=bad).findings
         found = [f for f in told.to_pylist() if f["guarantee"] == name]
         assert [f["severity"] for f in found] == ["error"] * bool(differ)
         assert all(f"different messages at {differ} offset(s)" in f["message"] for f in found)
@@ -121,11 +122,11 @@ def test_very_many_facts_are_gathered_by_the_engine(spark: SparkSession, monkeyp
     """What an engine takes with a query is bounded, of one that broadcasts more loosely."""
     marks, log, asked = sys.modules["ticdc_lab.audit.marks"], every_fault(), []
     events, facts = events_frame(spark, log), LogFacts.of(table_of(log))
-    expected = audited(events, facts, lambda: move_causes(events), protocol="open-protocol")
+    expected = audited(events, facts, lambda: move_causes(events), protocol="open-protocol").findings
     gathered = marks.log_marks
     monkeypatch.setattr(marks, "log_marks", lambda e, **of: (asked.append(1), gathered(e, **of))[1])
     monkeypatch.setattr(shuffle, "SENT", 0)
     assert shuffle.is_sent(pa.table({"n": [1]}), spark) == has_jvm(spark)
     monkeypatch.setattr(shuffle, "BROADCAST", 0)
-    found = audited(events, facts, lambda: move_causes(events), protocol="open-protocol")
+    found = audited(events, facts, lambda: move_causes(events), protocol="open-protocol").findings
     assert found.to_pylist() == expected.to_pylist() and asked

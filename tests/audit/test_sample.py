@@ -77,7 +77,9 @@ def test_what_only_a_sample_could_break_is_not_checked() -> None:
 
 def test_the_check_would_fail_without_knowing_of_the_sample(spark: SparkSession) -> None:
     """The planted case is one: taken for the whole log, a part of its partitions breaks the chain of a row."""
-    events = events_frame(spark, [row(0, 0, MS), row(1, 0, 2 * MS, "delete"), row(0, 1, 3 * MS)])
+    events = events_frame(
+        spark, [row(0, 0, MS), row(1, 0, 2 * MS, "delete"), row(0, 1, 3 * MS), row(0, 2, 4 * MS, "update")]
+    )
     part = events.where(Sample(partitions=(0,)).keeps())
     found = part.transform(audit, protocol="open-protocol", checks=[CHAIN], with_keys=False)
     assert [f.severity for f in found.collect()] == ["error"]

@@ -171,7 +171,7 @@ def test_planted_faults_are_found_in_files(
         asked.append(1)
         return move_causes_at_once(unread, facts, stored=stored)
 
-    assert len(audited(unread, facts, causes, protocol="open-protocol", stored=files)) == len(
+    assert len(audited(unread, facts, causes, protocol="open-protocol", stored=files).findings) == len(
         audit_table(clean, protocol="open-protocol")
     )
     assert not asked and not moved_tables(files, facts)
@@ -184,7 +184,7 @@ def test_planted_faults_are_found_in_files(
         table = table.append_column(name, tried[name])
     stored = StoredEvents(classic, _in_files(table, tmp_path, 3))
     moves = bool(moved_tables(stored, facts))
-    found = audited(unread, facts, causes, protocol="open-protocol", stored=stored, moves=moves)
+    found = audited(unread, facts, causes, protocol="open-protocol", stored=stored, moves=moves).findings
     assert len(asked) == 1 and {f["guarantee"] for f in found.to_pylist()} >= set(FAULTS.values())
     expected = move_causes_table(tried)
     assert found.to_pylist() == audit_table(table, protocol="open-protocol", causes=expected).to_pylist()

@@ -161,7 +161,7 @@ def test_nothing_excuses_a_move_in_files_that_no_dispatcher_fills(spark: Any) ->
     on_engine = audit(frame, protocol="csv", causes=causes, **how).toArrow()
     in_memory = audit_table(table, protocol="csv", causes=move_causes_table(table), **how)
     facts = LogFacts.of(table)
-    computed = audited(frame, facts, lambda: causes, protocol="csv", has_commit_ts=False)
+    computed = audited(frame, facts, lambda: causes, protocol="csv", has_commit_ts=False).findings
     computed = computed.filter(pc.equal(computed["guarantee"], check))
     for found in (on_engine, in_memory, computed):
         assert set(found.filter(pc.is_valid(found["table"]))["severity"].to_pylist()) == {"error"}

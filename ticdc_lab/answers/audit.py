@@ -13,14 +13,17 @@ from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import CHECKSUMMED, Summary
 from ticdc_lab.answers.transactions import torn_words
-from ticdc_lab.audit import checks_possible
+from ticdc_lab.audit import GUARANTEES, checks_possible
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.findings import is_capped
 from ticdc_lab.figures.theme import count
 from ticdc_lab.tables.checksum_findings import GUARANTEE as CHECKSUMS_MATCH
 
-OF_DDL = frozenset({"nothing_below_ddl", "ddl_events_on_all_partitions", "ddl_events_are_in_time"})
+OF_DDL = frozenset(
+    ["nothing_below_ddl", "ddl_events_on_all_partitions", "ddl_events_are_in_time"]
+    + [name for name, g in GUARANTEES.items() if "definitions" in g.needs]
+)
 """Guarantees of which a log without DDL tells nothing."""
 
 DRAWN = 2
@@ -128,7 +131,8 @@ def checks(s: Summary) -> dict[str, str]:
     possible = checks_possible(s.protocol, has_commit_ts=s.has_commit_ts, sample=s.sample, lost=s.lost)
     if s.ddl.empty:
         possible = {name: why or ("no DDL of it is known" if name in OF_DDL else "") for name, why in possible.items()}
-    return possible | ({CHECKSUMS_MATCH: ""} if s.protocol in CHECKSUMMED else {})
+    unjudged = {name: possible[name] or why for name, why in s.unjudged.items()}
+    return possible | unjudged | ({CHECKSUMS_MATCH: ""} if s.protocol in CHECKSUMMED else {})
 
 
 def not_checked(s: Summary) -> dict[str, str]:

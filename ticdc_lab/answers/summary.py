@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit import audited, events_at, places_of
+from ticdc_lab.audit import GUARANTEES, audited, events_at, places_of
 from ticdc_lab.dispatch.infer import move_causes_at_once, moved_tables
 from ticdc_lab.engine.columns import least
 from ticdc_lab.events.sample import Sample
@@ -60,12 +60,15 @@ FOUND = 500
 REASONS = "error_class string, n bigint, topic string, partition int, offset bigint, reason string"
 """What :func:`quarantine_reasons` gives."""
 
+HAVE_A_TABLE = "rows_have_a_table"
+"""The guarantee about definitions that needs no values."""
+
 CHECKSUMMED = ("simple", "avro")
 """Protocols that carry checksums of rows."""
 
 __all__ = [
     "CHECKSUMMED", "FOUND", "HELD", "LISTED", "POINTS", "TOLD", "Summary", "contents", "ddl_list", "exact",
-    "finding_messages", "findings_of", "incidents", "messages_of_findings", "of_facts", "of_load", "of_tables",
+    "finding_messages", "incidents", "messages_of_findings", "of_facts", "of_findings", "of_load", "of_tables",
     "of_transactions", "quarantine_reasons", "small", "summarise", "transaction_sample", "transaction_totals",
     "watermark_steps",
 ]  # fmt: skip
@@ -88,6 +91,8 @@ class Summary:
         :func:`watermark_steps`, :func:`incidents`, :func:`transaction_totals`, :func:`transaction_sample`,
         :meth:`ticdc_lab.facts.overview.Load.over_time` (twice), :func:`ticdc_lab.audit.audit` and
         :func:`finding_messages` give. Those that need commit_ts are empty where the log has none.
+    unjudged
+        Guarantees that the log does not let anybody judge, or not for all rows, with the reason: known once audited.
     early_ends
         :func:`ticdc_lab.facts.laggards.early_ends`.
     made_from
@@ -116,6 +121,7 @@ class Summary:
     sample: Sample | None = None
     early_ends: tuple[str, ...] = ()
     lost: Collection[str] = ()
+    unjudged: Mapping[str, str] = field(default_factory=dict)
 
 
 def small(df: DataFrame) -> pd.DataFrame:
@@ -138,17 +144,17 @@ def summarise(log: ChangeLog, *, causes: DataFrame | None = None, audited: bool 
     causes
         As for :func:`ticdc_lab.audit.audit`; by default what :func:`ticdc_lab.dispatch.infer.move_causes` tells.
     audited
-        False leaves ``findings`` empty: the audit takes as long as all else; see :func:`findings_of`.
+        False leaves ``findings`` empty: the audit takes as long as all else; see :func:`of_findings`.
 
     Returns
     -------
     Summary
         Small pandas frames: contents, watermarks, transactions, findings, ..
     """
-    found = findings_of(log, causes=causes) if audited else pd.DataFrame(columns=FINDINGS.names)
+    found = of_findings(log, causes=causes) if audited else {"findings": pd.DataFrame(columns=FINDINGS.names)}
     timed = of_transactions(log) if log.has_commit_ts else {}
     parts = of_facts(log) | of_load(log) | of_tables(log) | timed
-    return Summary(**parts, findings=found, messages=messages_of_findings(log, found))
+    return Summary(**parts, **found, messages=messages_of_findings(log, found["findings"]))
 
 
 def of_facts(log: ChangeLog) -> dict[str, Any]:
@@ -251,10 +257,10 @@ def messages_of_findings(log: ChangeLog, findings: pd.DataFrame) -> pd.DataFrame
     return small(events.transform(finding_messages, places=sorted(named)))
 
 
-def findings_of(log: ChangeLog, *, causes: DataFrame | None = None, most: int = FOUND) -> pd.DataFrame:
-    """Audit a log: :data:`ticdc_lab.events.schema.FINDINGS`, of each guarantee the ``most`` first; ``causes`` as above.
+def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = FOUND) -> dict[str, Any]:
+    """The part of a :class:`Summary` that an audit gives: of each guarantee the ``most`` first findings.
 
-    Where the protocol carries checksums of rows, they are verified as well.
+    ``causes`` as above. Where the protocol carries checksums of rows, they are verified as well.
     """
     with log.reading():
         moved = moved_tables(log.stored, log.facts) if log.stored is not None and causes is None else set()
@@ -264,15 +270,18 @@ def findings_of(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
             if causes is None
             else causes,
             protocol=log.protocol, has_commit_ts=log.has_commit_ts, max_per_guarantee=most, sample=log.sample,
-            stored=log.stored, quarantine=log.unread, moves=bool(moved), lost=log.lost,
+            stored=log.stored, files=log.files, quarantine=log.unread, moves=bool(moved), lost=log.lost,
+            settings=log.settings,
         )  # fmt: skip
-    found = exact(told)
-    if log.protocol not in CHECKSUMMED:
-        return found
-    differ = log.events.transform(verify_checksums).select(*FINDINGS.names)
-    return pd.concat([found, small(differ.orderBy("severity", "partition", "offset").limit(most))]).reset_index(
-        drop=True
-    )
+    found, unjudged = exact(told.findings), dict(told.unjudged)
+    if not log.has_images:
+        why = "the log was opened without the values of its rows"
+        unjudged |= dict.fromkeys((n for n, g in GUARANTEES.items() if g.image and n != HAVE_A_TABLE), why)
+    if log.protocol in CHECKSUMMED:
+        differ = log.events.transform(verify_checksums).select(*FINDINGS.names)
+        differ = small(differ.orderBy("severity", "partition", "offset").limit(most))
+        found = pd.concat([found, differ]).reset_index(drop=True)
+    return {"findings": found, "unjudged": unjudged}
 
 
 def quarantine_reasons(quarantine: DataFrame, *, most: int = LISTED) -> DataFrame:

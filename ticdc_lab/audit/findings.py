@@ -16,13 +16,14 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ticdc_lab.audit.defined import RowsDefined
 from ticdc_lab.audit.history import Shown, Suspects
-from ticdc_lab.audit.marks import Event, Marks, Promises
+from ticdc_lab.audit.marks import BEGIN, Event, Marks, Promises
 from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.engine.shuffle import Batches, Kernel, spark_order
-from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, codes, runs
+from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, codes, numbers, runs
 from ticdc_lab.events.schema import require_columns
-from ticdc_lab.facts.places import table_names
+from ticdc_lab.facts.places import hashes_of_both, table_names
 
 SEVERITIES = ERROR, WARNING, INFO = "error", "warning", "info"
 
@@ -108,6 +109,77 @@ class RowFindings:
     evidence: Sequence[Shown]
     moved_from: Ints | None = None
     if_it_stays: Bools | None = None
+
+
+@dataclass(frozen=True)
+class ImageFindings:
+    """What breaks a guarantee about row changes beside their tables' definitions.
+
+    Attributes
+    ----------
+    at
+        The row change, an index of :class:`ticdc_lab.audit.defined.RowsDefined`.
+    message
+        Of each.
+    """
+
+    at: Ints
+    message: Sentences
+
+
+_SEQ_BITS = 12
+
+
+def as_image_table(name: str, found: ImageFindings, r: RowsDefined) -> pa.Table:
+    """Findings of a guarantee as :data:`FOUND`, all errors; the evidence is the DDL, and the row change."""
+    at, rows = found.at, r.rows.take(pa.array(found.at))
+    partition, offset, seq = numbers(rows, "partition", "offset", "seq")
+    ts, made = r.commit_ts[at], r.made[at]
+    ddl = np.searchsorted(r.said[0], made)
+    columns = {
+        "guarantee": pa.repeat(pa.scalar(name), len(at)),
+        "severity": pa.repeat(pa.scalar(ERROR), len(at)),
+        "table": table_names(*(rows[c].combine_chunks().cast(pa.string()) for c in ("schema_name", "table_name"))),
+        "commit_ts": _dated(ts),
+        "partition": pa.array(partition, pa.int32()),
+        "offset": pa.array(offset),
+        "message": found.message(np.arange(len(at))),
+        "evidence": evidence_of([(r.said[1][ddl], r.said[2][ddl], made), (partition, offset, ts)]),
+        "topic": rows["topic"].cast(pa.string()),
+        "seq": pa.array(seq, pa.int32()),
+        "rank": pa.array(np.zeros(len(at)), pa.int32()),
+        "row_id": pa.array(hashes_of_both(rows["topic"], offset)),
+        "nth": pa.array((partition << _SEQ_BITS) + seq, pa.int32()),
+        "more": pa.array(np.zeros(len(at), dtype=np.int64)),
+    }
+    return pa.table(columns, schema=FOUND)
+
+
+def unrecorded(found: pa.Table, promises: Promises) -> pa.Table:
+    """Findings of :func:`as_image_table`; where a DDL of the table between both may be one that was not recorded they
+    are warnings.
+    """
+    if not found.num_rows:
+        return found
+    shown = found["evidence"].combine_chunks().flatten()
+    ends, offsets, homes = (shown.field(c).to_numpy().reshape(-1, 2) for c in ("commit_ts", "offset", "partition"))
+    named = zip(*[found[c].to_pylist() for c in ("topic", "partition", "table")], strict=True)
+    names = table_names(pa.array(promises.schema_name, pa.string()), pa.array(promises.table_name, pa.string()))
+    places = zip(promises.topic, promises.partition.tolist(), names.to_pylist(), strict=True)
+    index = {place: i for i, place in enumerate(places)}
+    place = np.array([index[name] for name in named], dtype=np.int64)
+    low, high = ends.min(axis=1), ends.max(axis=1)
+    # the DDL of its own partition, or wherever that may have it
+    since = np.where(homes[:, 0] == homes[:, 1], offsets.min(axis=1), BEGIN)
+    maybe = ~promises.recorded.ddl_between(place, low, high)
+    maybe |= promises.recorded.lacks(promises.home[place], since, offsets.max(axis=1), below=high)
+    cut = pc.binary_join_element_wise(found["message"], "; or a DDL between them was not recorded", "")
+    changed = {
+        "severity": pc.if_else(maybe, WARNING, ERROR),
+        "rank": pc.if_else(maybe, SEVERITIES.index(WARNING), 0).cast(pa.int32()),
+        "message": pc.if_else(maybe, cut, found["message"]),
+    }
+    return pa.table({f.name: changed.get(f.name, found[f.name]) for f in FOUND}, schema=FOUND)
 
 
 def uncovered(

@@ -1,7 +1,8 @@
 """What TiCDC guarantees of a topic: section 约束 of its MQ design, and its Admin events.
 
 A guarantee is one function, under the sentence of the source that it checks. Those about rows read
-:class:`ticdc_lab.audit.history.Suspects`, those about what the owner broadcasts, and about offsets,
+:class:`ticdc_lab.audit.history.Suspects`, those about rows beside their tables' definitions
+:class:`ticdc_lab.audit.defined.RowsDefined`, those about what the owner broadcasts, and about offsets,
 :class:`ticdc_lab.audit.marks.Stated`; each gives what breaks it, sentence and evidence included.
 """
 
@@ -14,8 +15,21 @@ from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from ticdc_lab.audit.findings import ERROR, WARNING, RowFindings, Texts, chosen, sentence, uncovered
+from ticdc_lab.audit.defined import ABSENT, RowsDefined, misfits, nulls, unknown_columns
+from ticdc_lab.audit.findings import (
+    ERROR,
+    WARNING,
+    ImageFindings,
+    RowFindings,
+    Sentences,
+    Texts,
+    chosen,
+    sentence,
+    uncovered,
+)
 from ticdc_lab.audit.history import IS_GONE, IS_THERE, Suspects
 from ticdc_lab.audit.marks import BEGIN, END, Event, Home, Stated, offset_of
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, runs
@@ -26,8 +40,11 @@ _SHOWN = ("partition", "offset", "commit_ts")
 
 
 RowCheck = Callable[[Suspects], RowFindings]
+ImageCheck = Callable[[RowsDefined], ImageFindings]
 LogCheck = Callable[[Stated], Iterator[Event]]
-Need = Literal["commit_ts", "watermarks", "history", "all messages", "all partitions", "partition", "offset"]
+Need = Literal[
+    "commit_ts", "watermarks", "history", "definitions", "all messages", "all partitions", "partition", "offset"
+]
 """What a log must have for a check. The partitions are those of rows; watermarks and DDL of all are in every sample.
 
 ``partition`` and ``offset`` are what some dumps of other tools do not have.
@@ -38,14 +55,16 @@ Need = Literal["commit_ts", "watermarks", "history", "all messages", "all partit
 class Guarantee:
     """One promise of TiCDC: the sentence of its source, its check, and what that needs.
 
-    Exactly one of ``row`` and ``log`` is set: ``row`` says what breaks it in the histories of rows
-    (:class:`ticdc_lab.audit.history.Suspects`), ``log`` in what the log states besides
+    Exactly one of ``row``, ``image`` and ``log`` is set: ``row`` says what breaks it in the histories of rows
+    (:class:`ticdc_lab.audit.history.Suspects`), ``image`` in the images of row changes beside their tables' definitions
+    (:class:`ticdc_lab.audit.defined.RowsDefined`), ``log`` in what the log states besides
     (:class:`ticdc_lab.audit.marks.Stated`).
     """
 
     sentence: str
     needs: tuple[Need, ...] = ("commit_ts",)
     row: RowCheck | None = None
+    image: ImageCheck | None = None
     log: LogCheck | None = None
 
 
@@ -58,6 +77,16 @@ def of_rows(source: str, *needs: Need) -> Callable[[RowCheck], RowCheck]:
 
     def stated(check: RowCheck) -> RowCheck:
         GUARANTEES[check.__name__] = Guarantee(source, needs, row=check)
+        return check
+
+    return stated
+
+
+def of_images(source: str) -> Callable[[ImageCheck], ImageCheck]:
+    """Make a function of rows beside their tables' definitions the check of a guarantee."""
+
+    def stated(check: ImageCheck) -> ImageCheck:
+        GUARANTEES[check.__name__] = Guarantee(source, ("commit_ts", "definitions"), image=check)
         return check
 
     return stated
@@ -111,7 +140,16 @@ def row_images_chain(s: Suspects) -> RowFindings:
     only where both name the same columns (not across ``only handle keys`` or missing old images), and nothing across a
     DDL of the table. Nobody can see that a row's first or last change in the log is missing.
     """
-    at = np.flatnonzero(s.keyed & (s.broken >= 0))
+    return _chain(s, s.how != IS_THERE if s.promises.old_values.inserts_unsure else s.how > 0)
+
+
+def inserts_of_rows_there(s: Suspects) -> RowFindings:
+    """Inserts that find their row there: where no image shows what is an update, they say nothing of the chain."""
+    return _chain(s, s.how == IS_THERE)
+
+
+def _chain(s: Suspects, which: Bools) -> RowFindings:
+    at = np.flatnonzero(s.keyed & (s.broken >= 0) & which)
     former, how, covered = s.broken[at], s.how[at], s.covered[at]
     since = sentence("the row's former change in the log, of commit_ts ", s.c.commit_ts[former])
     said = chosen(
@@ -404,6 +442,84 @@ def rows_follow_the_partition_count(s: Suspects) -> RowFindings:
     return RowFindings(at, at, np.full(len(at), ERROR), message, [s.change(at)])
 
 
+_MOUNTED = "A row change is read with the definition that its table has at its commit_ts (TiCDC's mounter)"
+
+
+@of_images(_MOUNTED)
+def rows_have_a_table(r: RowsDefined) -> ImageFindings:
+    """TiDB writes rows of tables that exist: none before the DDL that creates the table, or behind the one that drops
+    or renames it, until another makes one of that name.
+    """
+    at = np.flatnonzero(r.version == ABSENT)
+    made = r.made[at]
+    message = chosen(
+        (made > r.commit_ts[at], sentence("the table does not exist yet: the DDL of commit_ts ", made, " makes it")),
+        otherwise=sentence("the table does not exist any more: the DDL of commit_ts ", made, " dropped or renamed it"),
+    )
+    return ImageFindings(at, message)
+
+
+@of_images(_MOUNTED)
+def columns_are_defined(r: RowsDefined) -> ImageFindings:
+    """An image has columns of its table alone. It may have fewer: virtual columns, those that a selector leaves out."""
+    cell, at, n = r.first(unknown_columns(r))
+    found = sentence("the table has no column ", r.cells.name.take(pa.array(cell)), _defined(r, at))
+    return ImageFindings(at, _and_others(found, n))
+
+
+@of_images(_MOUNTED)
+def nulls_are_allowed(r: RowsDefined) -> ImageFindings:
+    """TiDB refuses NULL in a column that is NOT NULL, or of the primary key."""
+    cell, at, n = r.first(nulls(r))
+    found = sentence("column ", r.cells.name.take(pa.array(cell)), " is NULL, but NOT NULL", _defined(r, at))
+    return ImageFindings(at, _and_others(found, n))
+
+
+@of_images(_MOUNTED)
+def values_fit_their_columns(r: RowsDefined) -> ImageFindings:
+    """TiDB refuses values beyond the type of their column: length, range, digits, members of ENUM and SET."""
+    cell, at, n = r.first(misfits(r))
+    types = pa.array([r.rules[i].mysql_type for i in r.cells.rule[cell].tolist()], pa.string())
+    value = pc.utf8_slice_codeunits(r.cells.value.take(pa.array(cell)), 0, _SHOWN_OF_VALUE)
+    found = sentence(
+        "the value of column ", r.cells.name.take(pa.array(cell)), " does not fit ", types, _defined(r, at), ": ", value
+    )  # fmt: skip
+    return ImageFindings(at, _and_others(found, n))
+
+
+_SHOWN_OF_VALUE = 60
+"""Characters of a value that a finding shows."""
+
+
+def _defined(r: RowsDefined, at: Ints) -> Sentences:
+    return sentence(" by the DDL of commit_ts ", r.made[at])
+
+
+def _and_others(found: Sentences, n: Ints) -> Sentences:
+    """``n`` columns of each row change break it."""
+    return chosen((n > 1, sentence(found, "; ", n - 1, " more of its columns break this")), otherwise=found)
+
+
+@of_log("A DDL event is a job that TiDB has finished (TiCDC's schema storage)", "commit_ts", "definitions")
+def ddl_names_are_free(log: Stated) -> Iterator[Event]:
+    """TiDB refuses a DDL that makes or renames a table onto a name that is taken, or names a table that is not there.
+
+    So one of its kind shows that DDL came in another order than they were executed, or that one between them is lost.
+    """
+    for topic, c in log.contradictions:
+        same = [d for d in log.ddl if d["commit_ts"] == c.commit_ts and d["query"] == c.query]
+        here = min(same, key=lambda d: (d["topic"] != topic, d["topic"], d["partition"], offset_of(d)))
+        before = [d for d in log.ddl if d["commit_ts"] == c.since and (topic is None or d["topic"] == topic)]
+        shown = [min(before, key=lambda d: (d["partition"], offset_of(d)))] if before else []
+        home = next(h for h in log.homes if (h.topic, h.partition) == (here["topic"], here["partition"]))
+        lacked = home.lacks(c.since, c.commit_ts) if c.since is not None and c.commit_ts is not None else False
+        unless = f"; {_LACKED}" if lacked else "; a DDL between them is lost, was left out by a filter, or came late"
+        said = f"a DDL that TiDB refuses: {c.reason} (DDL of commit_ts {c.since}){unless}: {_beginning(here)}"
+        where = {col: here[col] for col in (*_SHOWN, "seq")}
+        table = ".".join((c.schema_name, c.table_name))
+        yield _finding(WARNING if lacked else ERROR, said, here["topic"], [*shown, here], table=table, **where)
+
+
 def _delivery(s: Suspects, at: Ints) -> Texts:
     """What a change is called, a repeat or not."""
     return np.where(s.first[at], "a change", "a change delivered again")
@@ -545,6 +661,10 @@ WITHOUT_WATERMARKS = frozenset({"canal", "maxwell", "avro", "debezium-avro"})
 """Protocols without watermark messages."""
 
 
+WITHOUT_DDL = frozenset({"avro"})
+"""Protocols without DDL messages."""
+
+
 WITHOUT_HISTORY = frozenset({"avro"})
 """Protocols that do not tell what a change found: a row that a TRUNCATE or a delete took may be inserted again."""
 
@@ -595,6 +715,8 @@ def checks_possible(
             return "this log has no commit_ts, so nothing orders its changes"
         if "history" in g.needs and protocol in WITHOUT_HISTORY:
             return f"{protocol} has neither old images nor DDL, and its deletes no commit_ts"
+        if "definitions" in g.needs and protocol in WITHOUT_DDL:
+            return f"{protocol} has no DDL, so nothing defines its tables"
         if "all messages" in g.needs and some:
             return "a sample leaves messages out, so holes in offsets say nothing"
         if "all partitions" in g.needs and of_partitions:

@@ -120,12 +120,13 @@ class Changes:
     after: Ints
 
     @classmethod
-    def read(cls, rows: pa.Table) -> Changes:
-        """Those of :func:`changes_of`."""
+    def read(cls, rows: pa.Table, *, unsure: bool = False) -> Changes:
+        """Those of :func:`changes_of`; ``unsure`` says that none of its inserts may be told from an update."""
         names = ("row_id", "place", "offset", "seq_flags", "change_hash")
         row_id, place, offset, seq_flags, change_hash = numbers(rows, *names)
         (commit_ts,) = numbers(rows, "commit_ts", null=NO_TS)
         seq, flags = seq_flags >> _PER_SEQ.bit_length() - 1, seq_flags & _PER_SEQ - 1
+        flags = flags | _UNSURE if unsure else flags
         before, after = _FOUND.of(flags, rows["before_hash"]), _LEFT.of(flags, rows["after_hash"])
         return cls(row_id, place, commit_ts, offset, seq, _RANK[flags], change_hash, before, after)
 

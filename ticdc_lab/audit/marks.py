@@ -17,12 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from ticdc_lab.audit.defined import Definitions
 from ticdc_lab.engine.shuffle import Batches, in_one, is_sent
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import is_first, is_in_file
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, runs
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.facts import LogFacts, log_facts
+from ticdc_lab.facts.catalog import RefusedDdl
 from ticdc_lab.facts.gathering import ARROW
 from ticdc_lab.facts.limits import (
     DDL_IN_PARTITION_0_ONLY,
@@ -32,6 +34,8 @@ from ticdc_lab.facts.limits import (
     firsts_of,
     gaps_between,
 )
+from ticdc_lab.settings import UNKNOWN, Settings
+from ticdc_lab.settings.detected import OLD_VALUE
 
 NAMES = ("schema_name", "table_name")
 
@@ -45,29 +49,32 @@ _LARGE = 2**62
 
 
 def log_marks(
-    events: DataFrame, *, protocol: str, sample: Sample | None = None, firsts: Mapping[Place, int] | None = None
-) -> DataFrame:
+    events: DataFrame, *, protocol: str, sample: Sample | None = None, firsts: Mapping[Place, int] | None = None,
+    settings: Settings = UNKNOWN,
+) -> DataFrame:  # fmt: skip
     """What a whole log states besides its rows, in one row of two pickles (binary): ``facts``, a :class:`LogFacts`, and
     ``promises``, the :class:`Promises` that follow. ``firsts`` as of :class:`LogFacts`, where events do not tell them.
     """
 
     def pickled(batches: Batches) -> Batches:
         facts = LogFacts.read(pa.Table.from_batches(batches, schema=ARROW), firsts=firsts).without_offsets_of(sample)
-        both = [pickle.dumps(value, protocol=5) for value in (facts, Promises.read(facts, protocol=protocol))]
+        promises = Promises.read(facts, protocol=protocol, settings=settings)
+        both = [pickle.dumps(value, protocol=5) for value in (facts, promises)]
         yield pa.RecordBatch.from_arrays([pa.array([v], pa.binary()) for v in both], ["facts", "promises"])
 
     return in_one(log_facts(events), pickled, "facts binary, promises binary")
 
 
 def promises_of(
-    facts: LogFacts, events: DataFrame, *, protocol: str, sample: Sample | None = None
+    facts: LogFacts, events: DataFrame, *, protocol: str, sample: Sample | None = None, settings: Settings = UNKNOWN
 ) -> DataFrame | pa.Table:
     """The ``promises`` of :func:`log_marks` where facts are known; very many are gathered where they are needed."""
-    told = pickle.dumps(Promises.read(facts, protocol=protocol), protocol=5)
+    told = pickle.dumps(Promises.read(facts, protocol=protocol, settings=settings), protocol=5)
     known = pa.table({"promises": pa.array([told], pa.binary())})
     if is_sent(known, events.sparkSession):
         return known
-    return log_marks(events, protocol=protocol, sample=sample, firsts=facts.firsts).select("promises")
+    marks = log_marks(events, protocol=protocol, sample=sample, firsts=facts.firsts, settings=settings)
+    return marks.select("promises")
 
 
 _BLOCKS = 4
@@ -374,6 +381,40 @@ def stated_around(first: Ints, offset: Ints, ts: Ints) -> tuple[Ints, Ints]:
     return np.append(NO_TS, highest)[at], np.append(highest, _ALWAYS)[at]
 
 
+OP_BY_IMAGES = frozenset({"open-protocol", "canal-json", "canal", "maxwell"})
+"""Protocols in which an update without the image before it is written as an insert is."""
+
+
+@dataclass(frozen=True, slots=True)
+class OldValues:
+    """Whether the changefeed writes images before updates, as far as its settings or its rows show it.
+
+    Attributes
+    ----------
+    setting
+        The setting that leaves them out.
+    inserts_unsure
+        An insert may be an update: no update has an image before it, and the protocol tells them apart by that alone.
+    off
+        There are updates, and none has an image before it.
+    """
+
+    setting: str
+    inserts_unsure: bool
+    off: bool
+
+    @classmethod
+    def read(cls, facts: LogFacts, *, protocol: str, settings: Settings) -> Self:
+        """From a log's facts; a setting that somebody gave counts first."""
+        rows = facts.of_kind("row")
+        inserts, updates = (rows.filter(pc.equal(rows["op"], op)) for op in ("insert", "update"))
+        setting = OLD_VALUE.get(protocol, "enable-old-value")
+        given, by_image = settings.value(setting), protocol in OP_BY_IMAGES
+        none = given is None and inserts.num_rows > 0 and not updates.num_rows
+        off = updates.num_rows > 0 and pc.sum(updates["n_before"]).as_py() == 0
+        return cls(setting, by_image and (given is False or none), off)
+
+
 @dataclass(frozen=True, slots=True)
 class Promises:
     """All places of a log with their names, and what binds the rows of each."""
@@ -399,6 +440,7 @@ class Promises:
     """Per place the number of its schema and table."""
     table_ddl: dict[int, Ints]
     """By table the commit_ts of the DDL that block it, in order."""
+    old_values: OldValues
 
     def prepare(self) -> None:
         """Make here what each task would look up, and would make itself: it goes with the marks."""
@@ -416,8 +458,8 @@ class Promises:
         return out
 
     @classmethod
-    def read(cls, facts: LogFacts, *, protocol: str) -> Self:
-        """Gather them from the log's facts."""
+    def read(cls, facts: LogFacts, *, protocol: str, settings: Settings = UNKNOWN) -> Self:
+        """Gather them from the log's facts, and what is known of the changefeed's settings."""
         require_partitions(facts)
         places: Facts = _extents(facts.of_kind("row")).sort_by("place").to_pylist()
         homes = {(p["topic"], p["partition"]): 0 for p in places}
@@ -440,6 +482,7 @@ class Promises:
             recorded=Recorded.read(facts, places, homes, ddl, protocol=protocol),
             table=_ints(tables[name] for name in names),
             table_ddl=_table_ddl(ddl, tables),
+            old_values=OldValues.read(facts, protocol=protocol, settings=settings),
         )
 
 
@@ -707,13 +750,19 @@ class Stated:
     ddl_in_partition_0_only: bool
     twice: Sequence[Twice] = ()
     """Partitions that hold messages twice, where the events were asked of it."""
+    contradictions: Sequence[tuple[str | None, RefusedDdl]] = ()
+    """DDL that do not follow from those before them, with the topic where topics are apart."""
 
     @classmethod
-    def read(cls, facts: LogFacts, *, protocol: str, twice: Sequence[Twice] = ()) -> Stated:
-        """From the log's facts."""
+    def read(
+        cls, facts: LogFacts, *, protocol: str, twice: Sequence[Twice] = (), definitions: Definitions | None = None
+    ) -> Stated:
+        """From the log's facts; ``definitions`` are those of them, where they are known."""
         require_partitions(facts)
         ddl = dated_ddl(facts)
-        return cls(_homes(facts, ddl), ddl, protocol in DDL_IN_PARTITION_0_ONLY, twice)
+        own = Definitions.read(facts, protocol=protocol) if definitions is None else definitions
+        only_0 = protocol in DDL_IN_PARTITION_0_ONLY
+        return cls(_homes(facts, ddl), ddl, only_0, twice, own.contradictions)
 
     @property
     def topics(self) -> dict[str, list[Home]]:

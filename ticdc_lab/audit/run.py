@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.audit.findings import FOUND, FOUND_DDL, ORDER, Causes, as_table, batches_of, few, first_of, listed
-from ticdc_lab.audit.guarantees import GUARANTEES, checks_possible
+from ticdc_lab.audit.defined import IMAGES, READ, Definitions, defined_rows
+from ticdc_lab.audit.findings import (
+    FOUND,
+    FOUND_DDL,
+    ORDER,
+    Causes,
+    as_image_table,
+    as_table,
+    batches_of,
+    few,
+    first_of,
+    listed,
+    unrecorded,
+)
+from ticdc_lab.audit.guarantees import GUARANTEES, checks_possible, inserts_of_rows_there
 from ticdc_lab.audit.history import ROWS_AT_ONCE, Changes, Judge, Suspects, changes_of, judged, suspects
-from ticdc_lab.audit.marks import NAMES, Event, Promises, Stated, log_marks, promises_of
-from ticdc_lab.engine.shuffle import Batches, Kernel, in_one, is_sent
+from ticdc_lab.audit.marks import NAMES, Event, OldValues, Promises, Stated, log_marks, promises_of
+from ticdc_lab.engine.shuffle import Batches, Kernel, by_key_beside, in_one, is_sent
 from ticdc_lab.errors import ContractError, ProtocolError
 from ticdc_lab.events import POSITION
 from ticdc_lab.events.sample import Sample
@@ -26,6 +42,7 @@ from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.known import ordered_offsets
 from ticdc_lab.facts.limits import Twice, are_twice, held_offsets, held_twice
 from ticdc_lab.facts.schemas import arrow_of
+from ticdc_lab.settings import UNKNOWN, Settings
 
 if TYPE_CHECKING:
     from ticdc_lab.sources.parquet import StoredEvents
@@ -43,6 +60,8 @@ _CAUSES = {
     **dict.fromkeys(("topic", *NAMES, "cause"), "string"), "partition": "int", "offset": "bigint", "seq": "int",
 }  # fmt: skip
 _MOVES, CHAIN = "rows_stay_in_one_partition", "row_images_chain"
+UNSURE = "~inserts that may be updates"
+"""Stands for a guarantee inside the audit: what only counts, and is no finding."""
 """What a rule of dispatch may explain: it moves rows, and their former changes lie in other partitions."""
 
 NOT_DISPATCHED = frozenset({"csv"})
@@ -138,22 +157,45 @@ def audit(
     require_columns(events, *_NEEDED)
     require_batch(events, function="audit", why="a row may change again at any later offset")
     names = _chosen(checks, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost))
-    of_rows, of_log = _apart(names)
+    of_rows, of_images, of_log = _apart(names)
     marks = log_marks(events, protocol=protocol, sample=sample)
     causes = causes if _are_explained(protocol) else None
     found: list[DataFrame] = []
+    of_changes: list[DataFrame] = []
     if of_rows:
-        rows = _rows_judged(
-            events, of_rows, marks.select("promises"), causes, max_per_guarantee, has_commit_ts=has_commit_ts,
-            chunk=chunk,
+        of_changes.append(
+            _rows_judged(
+                events, of_rows, marks.select("promises"), causes, max_per_guarantee, has_commit_ts=has_commit_ts,
+                chunk=chunk,
+            )
         )  # fmt: skip
+    if of_images:
+        of_changes.append(_images_judged(events, of_images, marks, protocol, max_per_guarantee))
+    if of_changes:
+        rows = reduce(DataFrame.unionAll, of_changes).where(F.col("guarantee") != UNSURE)
         if with_keys:
             rows = in_one(rows, listed(max_per_guarantee, FOUND.names), FOUND_DDL, order=ORDER)
         found.append(_with_row_keys(rows, events) if with_keys else rows.selectExpr("*", _NO_KEY))
     if of_log:
         found.append(_log_judged(of_log, marks, protocol).selectExpr("*", _NO_KEY))
-    whole = found[0] if len(found) == 1 else found[0].unionAll(found[1])
+    whole = reduce(DataFrame.unionAll, found)
     return in_one(whole, listed(max_per_guarantee, FINDINGS.names), FINDINGS, order=(*ORDER, "key"))
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """What an audit of a whole log gives.
+
+    Attributes
+    ----------
+    findings
+        :data:`ticdc_lab.events.schema.FINDINGS`, in the order of :func:`audit`.
+    unjudged
+        Guarantees that the log does not let anybody judge, or not of all its rows, each with the reason.
+    """
+
+    findings: pa.Table
+    unjudged: Mapping[str, str] = field(default_factory=dict)
 
 
 def audited(
@@ -166,10 +208,12 @@ def audited(
     max_per_guarantee: int = MAX_PER_GUARANTEE,
     sample: Sample | None = None,
     stored: StoredEvents | None = None,
+    files: StoredEvents | None = None,
     quarantine: DataFrame | None = None,
     moves: bool = False,
     lost: Collection[str] = (),
-) -> pa.Table:
+    settings: Settings = UNKNOWN,
+) -> Audited:
     """:func:`audit` with causes, computed at once and for less: what the log itself does not ask for is left out.
 
     It alone finds different messages at one offset, of which ``offsets_are_contiguous`` says more.
@@ -187,22 +231,26 @@ def audited(
         As of :func:`audit`.
     stored
         The same events in files, if they lie in some.
+    files
+        These, of any engine: images are read from them as columns.
     quarantine
         Messages that could not be decoded (:data:`ticdc_lab.events.schema.QUARANTINE`), which may lie at the offsets of
         others; None for none.
     moves
         A row has been seen in several partitions: causes are asked at once, else rows that moved are judged twice.
+    settings
+        What is known of the changefeed's settings.
 
     Returns
     -------
-    pyarrow.Table
-        :data:`ticdc_lab.events.schema.FINDINGS`, in the same order. Images are read between the first and the last
-        offset of rows in findings.
+    Audited
+        Its findings, and what nobody can judge.
     """
     names = _chosen(None, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost))
-    of_rows, of_log = _apart(names)
+    of_rows, of_images, of_log = _apart(names)
     kept = listed(max_per_guarantee, FOUND.names)
-    promises = promises_of(facts, events, protocol=protocol, sample=sample)
+    definitions = Definitions.read(facts, protocol=protocol)
+    promises = promises_of(facts, events, protocol=protocol, sample=sample, settings=settings)
 
     def judged_rows(names: list[str], causes: DataFrame | pa.Table | None) -> pa.Table:
         rows = _rows_judged(
@@ -211,17 +259,61 @@ def audited(
         return in_one(rows, kept, FOUND_DDL, order=ORDER).toArrow().cast(FOUND)
 
     twice = _held_twice(events, facts, quarantine) if "offsets_are_contiguous" in of_log else []
-    stated = Stated.read(facts, protocol=protocol, twice=twice)
+    stated = Stated.read(facts, protocol=protocol, twice=twice, definitions=definitions)
     of_the_log = batches_of(_of_log(of_log, stated, most=max_per_guarantee), at_once=AT_ONCE)
     explained = causes() if moves and _are_explained(protocol) else None
-    found = pa.concat_tables([judged_rows(of_rows, explained), pa.Table.from_batches(of_the_log, FOUND)])
+    rows, unsure = _without_unsure(judged_rows(of_rows, explained))
+    found = pa.concat_tables([rows, pa.Table.from_batches(of_the_log, FOUND)])
+    if of_images and definitions.judge:
+        judged_images = _images_of(events, files, of_images, definitions, max_per_guarantee)
+        if judged_images.num_rows:
+            judged_images = unrecorded(judged_images, Promises.read(facts, protocol=protocol))
+            found = pa.concat_tables([found, judged_images])
     names = [name for name in (_MOVES, CHAIN) if pc.any(pc.equal(found["guarantee"], name)).as_py()]
     # no row is seen to move where the first partition alone was recorded
     asked = _MOVES in names or _one_partition(facts)
     if names and _are_explained(protocol) and asked != (explained is not None):
         others = found.filter(pc.invert(pc.is_in(found["guarantee"], pa.array(names))))
-        found = pa.concat_tables([others, judged_rows(names, causes() if asked else None)])
-    return _in_order(_keyed(found, _keys_at(_places(found), events)), max_per_guarantee)
+        again, _ = _without_unsure(judged_rows(names, causes() if asked else None))
+        found = pa.concat_tables([others, again])
+    whole = _in_order(_keyed(found, _keys_at(_places(found), events)), max_per_guarantee)
+    old_values = OldValues.read(facts, protocol=protocol, settings=settings)
+    return Audited(whole, _unjudged_chain(old_values, unsure) | _unjudged_images(facts, definitions))
+
+
+def _without_unsure(found: pa.Table) -> tuple[pa.Table, int]:
+    """Findings, and how many inserts find their row there where nothing tells inserts from updates."""
+    is_unsure = pc.equal(found["guarantee"], UNSURE)
+    return found.filter(pc.invert(is_unsure)), pc.sum(is_unsure).as_py() or 0
+
+
+def _unjudged_chain(old_values: OldValues, unsure: int) -> dict[str, str]:
+    """Why nobody can judge whether images chain; nothing where they can."""
+    off = f"old values are off ({old_values.setting} = false)"
+    if unsure:
+        seen = f"{unsure} {'insert finds its row' if unsure == 1 else 'inserts find their rows'} there already"
+        return {CHAIN: f"{off}, so an update looks like an insert: {seen}, and no update is in the log"}
+    if old_values.off:
+        said = f"{off}: no update has an image before it, so no lost change before an update can be found"
+        return {CHAIN: f"{said}; inserts and deletes are judged"}
+    return {}
+
+
+_NAMED = 3
+"""Tables that a reason names."""
+
+
+def _unjudged_images(facts: LogFacts, definitions: Definitions) -> dict[str, str]:
+    """Why rows cannot be compared with their tables' definitions: all rows, or those of some tables."""
+    rows = facts.of_kind("row")
+    named = {(s or "", t or "") for s, t in zip(*[rows[c].to_pylist() for c in NAMES], strict=True)}
+    unknown = sorted(".".join(name) for name in named if definitions.of_any(*name) is None)
+    if not unknown or not facts.ddl.num_rows:
+        return {}
+    some = f"{', '.join(unknown[:_NAMED])}{', ..' if len(unknown) > _NAMED else ''}"
+    which = f"{len(unknown)} of {len(named)} tables with rows ({some})"
+    why = f"the log has no DDL that defines {which}, so their rows are not judged"
+    return dict.fromkeys((n for n, g in GUARANTEES.items() if g.image), why)
 
 
 def _one_partition(facts: LogFacts) -> bool:
@@ -269,17 +361,22 @@ def audit_table(
     if missing := {*_NEEDED, *KEYS.names} - set(events.column_names):
         raise ContractError.from_missing_and_available(missing, events.column_names, frame="events")
     names = _chosen(checks, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost))
-    of_rows, of_log = _apart(names)
+    of_rows, of_images, of_log = _apart(names)
     facts = LogFacts.of(events).without_offsets_of(sample)
-    found = list(batches_of(_of_log(of_log, Stated.read(facts, protocol=protocol)), at_once=AT_ONCE))
+    definitions = Definitions.read(facts, protocol=protocol)
+    stated = Stated.read(facts, protocol=protocol, definitions=definitions)
+    found = list(batches_of(_of_log(of_log, stated), at_once=AT_ONCE))
+    promises = Promises.read(facts, protocol=protocol)
+    if of_images and definitions.judge:
+        rows = _with_images(events.filter(pc.equal(events["kind"], "row")))
+        found += unrecorded(_misfits(rows, of_images, definitions), promises).to_batches()
     if of_rows:
-        promises = Promises.read(facts, protocol=protocol)
         explained = causes if _are_explained(protocol) else None
         judge = _judge_of(of_rows, None if explained is None else Causes.read(explained, promises))
         changes = Changes.read(changes_of(events))
         odd = suspects(changes, promises, has_commit_ts=has_commit_ts) if len(changes) else None
         found += [judge(odd)] if odd is not None else []
-    whole = pa.Table.from_batches(found, schema=FOUND)
+    whole, _ = _without_unsure(pa.Table.from_batches(found, schema=FOUND))
     return _in_order(_keyed(whole, _keys_in(whole, events)), max_per_guarantee)
 
 
@@ -314,9 +411,11 @@ def _chosen(checks: Iterable[str] | None, possible: dict[str, str]) -> list[str]
     return names
 
 
-def _apart(names: list[str]) -> tuple[list[str], list[str]]:
-    """Those about rows, and those about the log."""
-    return [n for n in names if GUARANTEES[n].row], [n for n in names if GUARANTEES[n].log]
+def _apart(names: list[str]) -> tuple[list[str], list[str], list[str]]:
+    """Those about rows, those about their images, and those about the log."""
+    of_rows = [n for n in names if GUARANTEES[n].row]
+    of_images = [n for n in names if GUARANTEES[n].image]
+    return of_rows, of_images, [n for n in names if GUARANTEES[n].log]
 
 
 def _rows_judged(
@@ -336,6 +435,100 @@ def _rows_judged(
         events, judge, FOUND_DDL, beside=beside, has_commit_ts=has_commit_ts, chunk=chunk, stored=stored,
         kept=None if most is None else few(most),
     )  # fmt: skip
+
+
+_LEAVES = [f"{image}.list.element.{part}" for image in IMAGES for part in ("name", "value")]
+
+
+def _images_of(
+    events: DataFrame, files: StoredEvents | None, names: list[str], definitions: Definitions, most: int
+) -> pa.Table:
+    """What breaks guarantees in row changes beside their tables' definitions."""
+    if files is None:
+        found = _narrow_images(events).mapInArrow(few_of(_judge_images(names, definitions), most), FOUND_DDL)
+    else:
+        rows = files.rows(READ, lambda rows: rows, _STORED_FORM, leaves=_LEAVES)
+        found = rows.mapped(few_of(_judge_images(names, definitions), most), FOUND_DDL)
+    return found.toArrow().cast(FOUND)
+
+
+def _images_judged(events: DataFrame, names: list[str], marks: DataFrame, protocol: str, most: int | None) -> DataFrame:
+    """The same as a transform: what DDL say is gathered where images are judged."""
+
+    def kernel(told: pa.Table) -> Kernel:
+        (facts,), (promises,) = (told[c].drop_null().to_pylist() for c in ("facts", "promises"))
+        definitions = Definitions.read(pickle.loads(facts), protocol=protocol)
+        judge, binding = _judge_images(names, definitions), pickle.loads(promises)
+
+        def run(batches: Batches) -> Batches:
+            for batch in judge(batches):
+                yield from unrecorded(pa.Table.from_batches([batch]), binding).to_batches()
+
+        return run if most is None else few_of(run, most)
+
+    return by_key_beside(_narrow_images(events), "offset", kernel, FOUND_DDL, beside=marks.select("facts", "promises"))
+
+
+def few_of(kernel: Kernel, most: int) -> Kernel:
+    """What of a kernel's findings may be listed."""
+    kept = few(most)
+    return lambda batches: kept(kernel(batches))
+
+
+def _narrow_images(events: DataFrame) -> DataFrame:
+    """What of row changes their images are judged by: of each image the names and the values apart."""
+    there = set(events.columns)
+    own = [c if c in there else f"CAST(NULL AS string) AS {c}" for c in READ]
+    parts = [
+        f"transform({i}, c -> c.{part}) AS {i}_{part}" if i in there else f"CAST(NULL AS array<string>) AS {i}_{part}"
+        for i in IMAGES
+        for part in ("name", "value")
+    ]
+    return events.where("kind = 'row'").selectExpr(*own, *parts)
+
+
+def _put_together(batch: pa.RecordBatch) -> pa.Table:
+    """Row changes of :func:`_narrow_images` with their images."""
+    rows = pa.table(batch)
+    for image in IMAGES if f"{IMAGES[0]}_name" in rows.column_names else ():
+        names, values = (rows[f"{image}_{part}"].combine_chunks() for part in ("name", "value"))
+        ends = np.append(0, np.cumsum(pc.fill_null(pc.list_value_length(names), 0).to_numpy())).astype(np.int32)
+        parts = [pc.list_flatten(names), pc.list_flatten(values)]
+        cells = pa.StructArray.from_arrays(parts, ["name", "value"])
+        rows = rows.append_column(image, pa.ListArray.from_arrays(ends, cells))
+    return rows
+
+
+def _with_images(rows: pa.Table) -> pa.Table:
+    """Row changes with what :func:`_misfits` reads, null where they have none of it."""
+    for name in (*READ, *IMAGES):
+        if name not in rows.column_names:
+            rows = rows.append_column(name, pa.nulls(rows.num_rows, _IMAGE if name in IMAGES else pa.string()))
+    return rows
+
+
+_IMAGE = pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+_STORED_IMAGE = pa.list_(pa.struct([("name", _TEXT), ("value", pa.string())]))
+_NUMBERED = {"partition": pa.int32(), "offset": pa.int64(), "seq": pa.int32(), "commit_ts": pa.int64()}
+_STORED_FORM = pa.schema([(c, _NUMBERED.get(c, _TEXT)) for c in READ] + [(i, _STORED_IMAGE) for i in IMAGES])
+
+
+def _judge_images(names: list[str], definitions: Definitions) -> Kernel:
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            if batch.num_rows:
+                yield from _misfits(_put_together(batch), names, definitions).to_batches()
+
+    return run
+
+
+def _misfits(rows: pa.Table, names: list[str], definitions: Definitions) -> pa.Table:
+    """What row changes break beside their tables' definitions."""
+    own = defined_rows(rows, definitions)
+    said = {n: check(own) for n in names if (check := GUARANTEES[n].image)}
+    tables = [as_image_table(n, found, own) for n, found in said.items() if len(found.at)]
+    return pa.concat_tables([FOUND.empty_table(), *tables]).combine_chunks()
 
 
 def _log_judged(names: list[str], marks: DataFrame, protocol: str) -> DataFrame:
@@ -386,6 +579,8 @@ def _judge(names: list[str], *, explained: bool, most: int | None) -> Callable[[
 def _judge_of(names: list[str], causes: Causes | None, *, most: int | None = None) -> Judge:
     def findings(s: Suspects) -> pa.RecordBatch:
         said = {n: check(s) for n in names if (check := GUARANTEES[n].row)}
+        if CHAIN in names and s.promises.old_values.inserts_unsure:
+            said[UNSURE] = replace(inserts_of_rows_there(s), if_it_stays=None)
         explained = {n: causes.explain(f, s) if causes else f for n, f in said.items()}
         tables = [as_table(n, f, s, most=most) for n, f in explained.items() if len(f.at)]
         batches = pa.concat_tables(tables).combine_chunks().to_batches() if tables else []

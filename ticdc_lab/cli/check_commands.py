@@ -52,7 +52,7 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
     with asked(source, where) as (spark, log):
         with shown(spark, "audit"):
             answer = log.audit(most=MAX_PER_GUARANTEE, messages=False)
-        found, summary = answer.frames["findings"], log.summary_of("facts")
+        found, summary = answer.frames["findings"], log.summary_of("facts", "findings", most=MAX_PER_GUARANTEE)
         if messages_of is not None and messages_of > len(found):
             raise click.BadParameter(f"{messages_of}: the audit has {len(found)} findings", param_hint="--messages-of")
         about = None if messages_of is None else log.finding(messages_of)

@@ -198,7 +198,7 @@ def changes_at(catalog: Catalog, ddl: Sequence[DDL], ts: int) -> list[DdlStep]:
 
 def _of_version(name: TableName, earlier: TableDef | None, version: TableVersion) -> Iterable[DdlStep]:
     after, event = version.definition, version.event
-    if event == "created":
+    if event in ("created", "recovered"):
         yield DdlStep("create", name, after=after)
     elif event == "truncated":
         yield DdlStep("truncate", name, after=after)
@@ -210,7 +210,7 @@ def _of_version(name: TableName, earlier: TableDef | None, version: TableVersion
         yield DdlStep("reshape", name, earlier, after)
     elif event == "lost" and earlier is None:
         yield DdlStep("create", name, after=after)
-    if event in ("lost", "unknown"):
+    if event in ("lost", "recovered", "unknown"):
         yield DdlStep("doubt", name, earlier, after, reason=version.reason)
 
 

@@ -190,6 +190,20 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a"}
+
+
+def unescaped(text: str) -> str:
+    """What stands between the quotes of a literal, as MySQL reads it.
+
+    Examples
+    --------
+    >>> unescaped("it''s")
+    "it's"
+    """
+    return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), text.replace("''", "'"), flags=re.DOTALL)
+
+
 def literal(text: str) -> str:
     """A text between single quotes."""
     return "'" + text.replace("'", "''") + "'"

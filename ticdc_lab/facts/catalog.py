@@ -31,7 +31,8 @@ class TableVersion:
     - ``kept``: all are still there (columns or indexes may have changed)
     - ``renamed``: all came from the table ``origin``; ``left``: all went to the table ``origin``
     - ``dropped``: the table is gone
-    - ``lost``: rows came or went that no row event names (partitions dropped or exchanged, a table recovered)
+    - ``lost``: rows came or went that no row event names (partitions dropped or exchanged)
+    - ``recovered``: a dropped table is back (RECOVER, FLASHBACK); its rows are not in the log again
     - ``unknown``: the DDL was not understood
 
     ``serial`` is the place among all DDL of the log.
@@ -56,12 +57,42 @@ class Unparsed:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedDdl:
+    """A DDL that TiDB would have refused: it makes a table whose name is ``taken``, or names one that is not there.
+
+    ``since`` is the commit_ts (TSO) of the DDL that it contradicts.
+    """
+
+    commit_ts: int | None
+    schema_name: str
+    table_name: str
+    query: str
+    reason: str
+    since: int | None
+    taken: bool = False
+
+
 @dataclass(frozen=True)
 class Catalog:
-    """Versions of table definitions by ``(schema_name, table_name)``, oldest first, and DDL that was not understood."""
+    """What a log's DDL say of its tables.
+
+    Attributes
+    ----------
+    versions
+        Versions of table definitions by ``(schema_name, table_name)``, oldest first.
+    unparsed
+        DDL that was not understood.
+    contradictions
+        DDL that do not follow from those before them; they are applied all the same.
+    ends
+        When a table was dropped that no DDL had named before (commit_ts); a database under the table name ``""``.
+    """
 
     versions: Mapping[TableName, tuple[TableVersion, ...]] = field(default_factory=dict)
     unparsed: tuple[Unparsed, ...] = ()
+    contradictions: tuple[RefusedDdl, ...] = ()
+    ends: Mapping[TableName, tuple[int | None, ...]] = field(default_factory=dict)
 
     @classmethod
     def from_definitions(cls, definitions: Iterable[TableDef | tuple[int, TableDef]]) -> Catalog:
@@ -178,12 +209,21 @@ _OTHER_OBJECTS = frozenset(
 )
 _HARMLESS = {"ANALYZE", "LOCK", "UNLOCK", "FLUSH", "SPLIT", "CREATE DATABASE", "ALTER DATABASE"}
 
+GONE = ("dropped", "left")
+"""Events of :class:`TableVersion` after which no table has the name."""
+_RECOVERED = "the rows of a recovered table are not in the log again"
+_WITH_DATABASE = "dropped with its database"
+_TAKEN = "it got the name of a table that was still there"
+
 
 @dataclass(slots=True)
 class _Builder:
     versions: dict[TableName, list[TableVersion]] = field(default_factory=dict)
     unparsed: list[Unparsed] = field(default_factory=list)
+    contradictions: list[RefusedDdl] = field(default_factory=list)
+    ends: dict[TableName, list[int | None]] = field(default_factory=dict)
     commit_ts: int | None = None
+    query: str = ""
     serial: int = 0
 
     def name_of(self, name: TableName) -> TableName:
@@ -195,9 +235,31 @@ class _Builder:
 
     def definition(self, name: TableName) -> TableDef:
         versions = self.versions.get(self.name_of(name), [])
+        if versions and versions[-1].event in GONE and versions[-1].commit_ts != self.commit_ts:
+            self.contradict(name, f"it names {name[0]}.{name[1]}, which was {versions[-1].reason}", versions[-1])
         if not versions or versions[-1].definition is None:
             raise DDLSyntaxError(f"the table {name[0]}.{name[1]} is not known before this DDL")
         return versions[-1].definition
+
+    def take(self, name: TableName, verb: str, *, origin: TableName | None = None) -> bool:
+        """Whether another table has the name that a table gets; what restarts send again has the first's commit_ts."""
+        versions = self.versions.get(self.name_of(name), [])
+        if not versions or versions[-1].event in (*GONE, "unknown"):
+            return False
+        if versions[-1].commit_ts == self.commit_ts and versions[-1].origin == origin:
+            return False
+        said = f"it {verb} {name[0]}.{name[1]}, a name that another table has"
+        self.contradict(name, said, versions[-1], taken=True)
+        return True
+
+    def contradict(self, name: TableName, reason: str, version: TableVersion, *, taken: bool = False) -> None:
+        found = RefusedDdl(self.commit_ts, *name, self.query, reason, version.commit_ts, taken)
+        self.contradictions.append(found)
+
+    def lose(self, name: TableName, reason: str) -> None:
+        """The table stays what it is, but which rows it has is not known any more."""
+        name = self.name_of(name)
+        self.put(name, self.versions[name][-1].definition, reason, event="lost")
 
     def put(
         self,
@@ -215,13 +277,23 @@ class _Builder:
     def drop(self, name: TableName, reason: str, *, event: str = "dropped", origin: TableName | None = None) -> None:
         known = self.name_of(name)
         if known in self.versions:
+            last = self.versions[known][-1]
+            if event == "dropped" and last.event in GONE and last.commit_ts != self.commit_ts:
+                self.contradict(known, f"it drops {name[0]}.{name[1]}, which was {last.reason}", last)
             self.put(known, None, reason, event=event, origin=origin)
+        else:
+            self.ends.setdefault(name, []).append(self.commit_ts)
 
     def rename(self, old: TableName, new: TableName) -> None:
-        definition, known = self.definition(old), self.name_of(old)
+        known, taken = self.name_of(old), False
+        if (old[0].lower(), old[1].lower()) != (new[0].lower(), new[1].lower()):
+            taken = self.take(new, "renames a table to", origin=known)
+        definition = self.definition(old)
         self.drop(old, f"renamed to {new[0]}.{new[1]}", event="left", origin=new)
         renamed = replace(definition, schema_name=new[0], table_name=new[1])
         self.put(new, renamed, f"renamed from {known[0]}.{known[1]}", event="renamed", origin=known)
+        if taken:
+            self.lose(new, _TAKEN)
 
 
 def apply_all(ddl: Iterable[tuple[int | None, str, str, str]], *, before: Iterable[TableDef] = ()) -> Catalog:
@@ -231,7 +303,7 @@ def apply_all(ddl: Iterable[tuple[int | None, str, str, str]], *, before: Iterab
         builder.put((definition.schema_name, definition.table_name), definition, event="given")
     # stable: DDL without commit_ts keeps the caller's order
     for commit_ts, schema, table, query in sorted(dict.fromkeys(ddl), key=lambda d: d[0] or 0):
-        builder.commit_ts = commit_ts
+        builder.commit_ts, builder.query = commit_ts, query
         try:
             _apply(builder, Cursor(words_of(query)), schema, table)
         except DDLSyntaxError as e:
@@ -239,7 +311,12 @@ def apply_all(ddl: Iterable[tuple[int | None, str, str, str]], *, before: Iterab
             if table:
                 name = builder.name_of((schema, table))
                 builder.put(name, None, f"a DDL was not understood: {e.message}", event="unknown")
-    return Catalog({n: tuple(v) for n, v in builder.versions.items()}, tuple(builder.unparsed))
+    return Catalog(
+        {n: tuple(v) for n, v in builder.versions.items()},
+        tuple(builder.unparsed),
+        tuple(builder.contradictions),
+        {n: tuple(ts) for n, ts in builder.ends.items()},
+    )
 
 
 def _apply(builder: _Builder, cursor: Cursor, schema: str, table: str) -> None:
@@ -264,7 +341,9 @@ def _apply(builder: _Builder, cursor: Cursor, schema: str, table: str) -> None:
         name = builder.name_of(cursor.table(schema))
         builder.put(name, builder.definition(name), "truncated", event="truncated")
     elif cursor.take("RECOVER", "TABLE") or cursor.take("FLASHBACK", "TABLE"):
-        _recover(builder, cursor, schema)
+        _recover(builder, cursor, schema, table)
+    elif cursor.take("FLASHBACK"):
+        _flash_back(builder, cursor)
     elif cursor.peek() not in _HARMLESS:
         raise DDLSyntaxError(f"unknown statement {cursor.rest()[:40]!r}")
 
@@ -281,7 +360,10 @@ def _create(builder: _Builder, cursor: Cursor, schema: str, table: str) -> None:
         name = (
             (schema, table) if (schema.lower(), table.lower()) == (written[0].lower(), written[1].lower()) else written
         )
+        taken = builder.take(name, "creates")
         builder.put(name, _created(builder, cursor, name, schema), "created", event="created")
+        if taken:
+            builder.lose(name, _TAKEN)
     elif cursor.take("INDEX"):
         cursor.take("IF", "NOT", "EXISTS")
         index = cursor.name()
@@ -360,17 +442,40 @@ def _drop(builder: _Builder, cursor: Cursor, schema: str) -> None:
     elif cursor.take_any("DATABASE", "SCHEMA"):
         cursor.take("IF", "EXISTS")
         dropped = cursor.name().lower()
-        for name in [n for n in builder.versions if n[0].lower() == dropped]:
-            builder.drop(name, "dropped with its database")
+        builder.ends.setdefault((dropped, ""), []).append(builder.commit_ts)
+        there = (n for n, v in builder.versions.items() if n[0].lower() == dropped and v[-1].event not in GONE)
+        for name in list(there):
+            builder.drop(name, _WITH_DATABASE)
     elif cursor.peek() not in _OTHER_OBJECTS | {"RESOURCE", "GLOBAL", "SESSION", "STATS", "SERVER"}:
         raise DDLSyntaxError(f"unknown statement DROP {cursor.peek()}")
 
 
-def _recover(builder: _Builder, cursor: Cursor, schema: str) -> None:
-    old = cursor.table(schema)
-    new = cursor.table(schema) if cursor.take("TO") else old
-    last = next((v.definition for v in reversed(builder.versions.get(builder.name_of(old), [])) if v.definition), None)
+def _recover(builder: _Builder, cursor: Cursor, schema: str, table: str) -> None:
+    """RECOVER TABLE and FLASHBACK TABLE; of one BY JOB the event alone names the table."""
+    old = (schema, table) if cursor.take("BY", "JOB") else cursor.table(schema)
+    new = cursor.table(schema) if not cursor.take("TO", "BEFORE", "DROP") and cursor.take("TO") else old
+    versions = builder.versions.get(builder.name_of(old), [])
+    last = next((v.definition for v in reversed(versions) if v.definition), None)
+    builder.take(new, "recovers")
     if last is None:
         raise DDLSyntaxError(f"the table {old[0]}.{old[1]} is not known before this DDL")
-    said = "the rows of a recovered table are not in the log again"
-    builder.put(new, replace(last, schema_name=new[0], table_name=new[1]), said, event="lost")
+    recovered = replace(last, schema_name=new[0], table_name=new[1])
+    builder.put(builder.name_of(new), recovered, _RECOVERED, event="recovered")
+
+
+def _flash_back(builder: _Builder, cursor: Cursor) -> None:
+    """FLASHBACK DATABASE brings all tables back that were dropped with it; FLASHBACK CLUSTER changes all rows."""
+    if not cursor.take_any("DATABASE", "SCHEMA"):
+        cursor.expect("CLUSTER")
+        for name in list(builder.versions):
+            builder.put(name, None, "FLASHBACK CLUSTER changed rows that the log does not name", event="unknown")
+        return
+    old = cursor.name().lower()
+    new = cursor.name() if not cursor.take("TO", "BEFORE", "DROP") and cursor.take("TO") else ""
+    for name, versions in list(builder.versions.items()):
+        if name[0].lower() == old and (versions[-1].event, versions[-1].reason) == ("dropped", _WITH_DATABASE):
+            last = next((v.definition for v in reversed(versions) if v.definition), None)
+            again = (new or name[0], name[1])
+            found = None if last is None else replace(last, schema_name=again[0])
+            event = "unknown" if last is None else "recovered"
+            builder.put(again, found, _RECOVERED, event=event)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from ticdc_lab.events.ddl import Cursor, DDLSyntaxError, Word
+from ticdc_lab.events.ddl import Cursor, DDLSyntaxError, Word, unescaped
 
 TableName = tuple[str, str]
 
@@ -298,17 +298,13 @@ def _column(part: Cursor) -> tuple[ColumnDef, list[str]]:
     return ColumnDef(name, mysql_type, nullable, generated, default=default, computed_default=computed), keys
 
 
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a"}
-
-
 def _default(part: Cursor) -> tuple[str | None, bool]:
     """The text of a literal default (None for NULL), and whether it is an expression instead."""
     if part.peek().startswith("_"):  # a character set before the text
         part.skip()
     if not part.done and part.words[part.at].kind == "text":
         part.at += 1
-        text = part.words[part.at - 1].text.replace("''", "'")
-        return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), text, flags=re.DOTALL), False
+        return unescaped(part.words[part.at - 1].text), False
     if part.take("NULL"):
         return None, False
     if word := part.take_any("TRUE", "FALSE"):

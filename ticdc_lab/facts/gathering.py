@@ -19,15 +19,15 @@ from ticdc_lab.facts.schemas import arrow_of
 FACTS = """
 fact string, topic string, partition int, offset bigint, seq int, commit_ts bigint, schema_name string,
 table_name string, kind string, op string, n bigint, last_ts bigint, last_offset bigint, query string, ddl_type string,
-partition_count int, held bigint, place bigint
+partition_count int, held bigint, place bigint, n_before bigint
 """
 """What :func:`log_facts` yields.
 
 ``fact`` says what a row is: a ``watermark`` (with commit_ts), ``ddl`` or ``admin`` event as in the log; a ``place``,
 one for each topic, partition, schema, table, kind and op, with the least and greatest commit_ts and offset, the number
-``n`` of its events and :func:`ticdc_lab.facts.places.place_col`; ``offsets``, which of the :data:`IN_CHUNK` offsets
-from ``offset`` on are there (``held``, a bit each) and how many messages lie at them (``n``). A place or chunk may come
-in several rows.
+``n`` of its events, ``n_before`` of which have an image before the change (null where images are not hashed), and
+:func:`ticdc_lab.facts.places.place_col`; ``offsets``, which of the :data:`IN_CHUNK` offsets from ``offset`` on are
+there (``held``, a bit each) and how many messages lie at them (``n``). A place or chunk may come in several rows.
 """
 
 LEFT_OUT = "offsets of all"
@@ -45,7 +45,7 @@ ARROW = arrow_of(FACTS)
 PLACE = (*NAMED_BY, "kind", "op")
 _READ = ("kind", "commit_ts", "op", "topic", "partition", "offset", "seq", "schema_name", "table_name")
 _SAID = ("query", "ddl_type", "partition_count")
-_NARROW = pa.schema([ARROW.field(n) for n in (*_READ, *_SAID)])
+_NARROW = pa.schema([ARROW.field(n) for n in (*_READ, *_SAID, "n_before")])
 
 
 def log_facts(events: DataFrame) -> DataFrame:
@@ -63,6 +63,7 @@ def log_facts(events: DataFrame) -> DataFrame:
     """
     of = {n: n if n in events.columns else "NULL" for n in (*_READ, *_SAID)}
     of["partition_count"] = "admin.partition_count" if "admin" in events.columns else "NULL"
+    of["n_before"] = "before_hash IS NOT NULL" if "before_hash" in events.columns else "NULL"
     narrow = events.selectExpr(*[f"CAST({c} AS {_SQL_TYPES[n]}) AS {n}" for n, c in of.items()])
     return narrow.mapInArrow(gathered, FACTS)
 
@@ -73,6 +74,8 @@ def narrow_batches(events: pa.Table) -> Batches:
     of = {c: events[c] if c in events.column_names else pa.nulls(n) for c in (*_READ, *_SAID)}
     if "admin" in events.column_names:
         of["partition_count"] = pc.struct_field(events["admin"], "partition_count")
+    hashed = "before_hash" in events.column_names
+    of["n_before"] = pc.is_valid(events["before_hash"]) if hashed else pa.nulls(n)
     return iter(pa.table([of[f.name].cast(f.type) for f in _NARROW], schema=_NARROW).to_batches())
 
 
@@ -134,11 +137,15 @@ def _places(events: pa.Table) -> pa.Table:
             "n": pa.array(np.ones(events.num_rows, dtype=np.int64)),
             "last_ts": events["commit_ts"],
             "last_offset": events["offset"],
+            "n_before": events["n_before"],
         })
     )  # fmt: skip
 
 
-_OF_PLACE = (("n", "sum"), ("commit_ts", "min"), ("last_ts", "max"), ("offset", "min"), ("last_offset", "max"))
+_OF_PLACE = (
+    ("n", "sum"), ("commit_ts", "min"), ("last_ts", "max"), ("offset", "min"), ("last_offset", "max"),
+    ("n_before", "sum"),
+)  # fmt: skip
 
 
 def sum_places(rows: pa.Table) -> pa.Table:

@@ -113,7 +113,8 @@ class LogFacts:
         Those with a commit_ts, by home.
     places
         A row for each topic, partition, ``schema_name``, ``table_name``, ``kind`` and ``op``, in that order: ``n``
-        events, the least and greatest commit_ts (``commit_ts``, ``last_ts``; null without) and offset (``offset``,
+        events, ``n_before`` with an image before the change (null where images are not hashed), the least and greatest
+        commit_ts (``commit_ts``, ``last_ts``; null without) and offset (``offset``,
         ``last_offset``), and the number ``place`` of :func:`ticdc_lab.facts.places.place_col`.
     ddl
         ``topic, partition, offset, seq, commit_ts, schema_name, table_name, query, ddl_type`` and ``blocked``

@@ -14,7 +14,7 @@ from ticdc_lab.codecs.keys import with_hashes, with_keys
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import PARTITION
 from ticdc_lab.events.schema import DISPATCH, EVENTS, IMAGE_HASHES, KEYS, require_batch, require_columns
-from ticdc_lab.faults import marks, rows
+from ticdc_lab.faults import images, marks, rows
 from ticdc_lab.faults.plan import Event, FaultLog, FaultPlan, PlantedFault, gone_places, layouts, with_new_places
 
 KINDS: dict[str, Callable[[FaultLog], Iterator[FaultPlan]]] = {
@@ -38,6 +38,13 @@ KINDS: dict[str, Callable[[FaultLog], Iterator[FaultPlan]]] = {
         rows.change_sent_as_new,
         rows.update_sent_as_insert,
         rows.key_update_unsplit,
+        images.null_where_none_is_allowed,
+        images.value_of_another_column,
+        images.number_out_of_range,
+        images.label_that_is_none,
+        images.column_of_another_table,
+        images.row_of_a_dropped_table,
+        images.table_created_twice,
         marks.watermark_too_high,
         marks.watermark_overtakes_rows,
         marks.watermark_falls_back,
@@ -56,6 +63,12 @@ KINDS: dict[str, Callable[[FaultLog], Iterator[FaultPlan]]] = {
     )
 }
 """Kinds by name; what each does in reality is the first line of its function's documentation."""
+
+OF_VALUES = (
+    "null_where_none_is_allowed", "value_of_another_column", "number_out_of_range", "label_that_is_none",
+    "column_of_another_table",
+)  # fmt: skip
+"""Kinds that only the values of rows show."""
 
 UNSEEN = {
     "the last change of a row, lost": "nothing follows it that could show what it left",

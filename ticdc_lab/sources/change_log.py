@@ -203,6 +203,8 @@ class ChangeLog:
     """Files of what its events state, where the tasks that decoded them wrote any."""
     _files: tuple[Path, ...] = ()
     """Files of its events, where tasks wrote any."""
+    has_images: bool = True
+    """Whether its events have the values of rows."""
     _facts: list[LogFacts] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
@@ -240,10 +242,14 @@ class ChangeLog:
     @property
     def stored(self) -> StoredEvents | None:
         """Its events as files that the workers read themselves, which Spark hands on slowly; None where it has none."""
-        spark = self.messages.sparkSession
-        if not self._files or self.counts is None or self.sample is not None or is_sail(spark):
+        return None if is_sail(self.messages.sparkSession) else self.files
+
+    @property
+    def files(self) -> StoredEvents | None:
+        """The same of any engine; that of the embedded one shuffles nothing that workers read."""
+        if not self._files or self.counts is None or self.sample is not None:
             return None
-        return StoredEvents(spark, tuple(map(str, self._files)), self.counts.events)
+        return StoredEvents(self.messages.sparkSession, tuple(map(str, self._files)), self.counts.events)
 
     @property
     def quarantine(self) -> DataFrame:
@@ -418,7 +424,9 @@ class ChangeLog:
             each = log.decoded.where("coalesce(seq, 0) = 0") if self.sample is None else self.messages
             log = log._with_gaps(each)._with_strangers()
         known = None if self._source is None else self._source.overlaps_known
-        return replace(log, _source=None, _overlaps=self._overlaps if known is None else known.sentences)
+        return replace(
+            log, has_images=images, _source=None, _overlaps=self._overlaps if known is None else known.sentences
+        )
 
     @contextmanager
     def reading(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -117,13 +117,18 @@ class StoredEvents:
         each = own.mapped(counted, "n binary").toArrow()["n"].to_pylist()
         return int(sum((np.frombuffer(n, dtype=np.int64) for n in each), np.zeros(1, dtype=np.int64)).max())
 
-    def rows(self, columns: Iterable[str], narrow: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> MadeByWorkers:
+    def rows(
+        self, columns: Iterable[str], narrow: Callable[[pa.Table], pa.Table], schema: pa.Schema,
+        *, leaves: Sequence[str] = (),
+    ) -> MadeByWorkers:  # fmt: skip
         """What a function makes of their row changes, some at a time: these columns, texts with dictionaries.
 
-        Where there are fewer files than cores, several tasks share the row groups of each.
+        ``leaves`` are parts of nested columns, such as ``columns.list.element.name``. Where there are fewer files than
+        cores, several tasks share the row groups of each.
         """
-        named = [*dict.fromkeys(("kind", "error_class", *columns))]
-        texts = [name for name in named if DECODED[name].dataType == StringType()]
+        named = [*dict.fromkeys(("kind", "error_class", *columns)), *leaves]
+        texts = [name for name in named if name not in leaves and DECODED[name].dataType == StringType()]
+        texts += [name for name in leaves if name.endswith(".name")]
         parts = ceil(parallelism(self.spark) / max(1, len(self.files)))
 
         def read(piece: tuple[str, int]) -> Batches:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ticdc_lab.facts.catalog import Catalog, TableVersion
+from ticdc_lab.facts.catalog import GONE, Catalog, TableVersion
 from ticdc_lab.facts.definitions import TableDef, TableName
 
-_ENDS = ("dropped", "left")
+_BEGINS = ("created", "truncated", "renamed", "recovered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,10 @@ def lives(catalog: Catalog, name: TableName) -> tuple[Life, ...]:
     found: list[Life] = []
     current: list[TableVersion] = []
     for version in catalog.versions.get(name, ()):
-        if version.event in ("created", "truncated", "renamed", *_ENDS) and current:
+        if version.event in (*_BEGINS, *GONE) and current:
             found.append(_life(catalog, name, current, version))
             current = []
-        if version.event not in _ENDS:
+        if version.event not in GONE:
             current.append(version)
     if current:
         found.append(_life(catalog, name, current, None))
@@ -92,7 +92,7 @@ def life_at(catalog: Catalog, name: TableName, ts: int) -> tuple[Life | None, st
         return None, "the log does not name it"
     if not versions:
         return None, f"it was {of_name[0].reason or 'first named'} only at {of_name[0].commit_ts}"
-    if versions[-1].event in _ENDS:
+    if versions[-1].event in GONE:
         return None, f"it was {versions[-1].reason} at {versions[-1].commit_ts}"
     for life in lives(catalog, name):
         if _holds(life.pieces[-1], ts):
@@ -124,7 +124,7 @@ def _life(catalog: Catalog, name: TableName, versions: list[TableVersion], end: 
         from_log,
         until,
         "" if end is None else end.reason,
-        tuple((v.commit_ts or 0, v.reason) for v in every if v.event == "lost"),
+        tuple((v.commit_ts or 0, v.reason) for v in every if v.event in ("lost", "recovered")),
         next((v for v in every if v.definition is None), None),
     )
 
@@ -135,10 +135,10 @@ def _before(catalog: Catalog, origin: TableName, renamed: TableVersion) -> list[
     for version in catalog.versions.get(origin, ()):
         if version.serial >= renamed.serial:
             break
-        if version.event in ("created", "truncated", "renamed"):
+        if version.event in _BEGINS:
             found = []
         # the last one says that the life left this name
-        if version.event not in _ENDS:
+        if version.event not in GONE:
             found.append(version)
         elif version.serial != renamed.serial - 1:
             found = []

@@ -1,0 +1,223 @@
+"""Rows beside the definitions that the log's own DDL give: what fits them, what does not, and what nobody can judge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tiny_logs import at, ddl, found, mark, row, table_of
+
+from ticdc_lab.audit import audit_table
+from ticdc_lab.audit.defined import Definitions, rule_of
+from ticdc_lab.facts import LogFacts
+
+CREATED = "CREATE TABLE `a` (`id` INT PRIMARY KEY, `v` {kind})"
+TABLE, COLUMNS, NULLS, FIT, NAMES = (
+    "rows_have_a_table", "columns_are_defined", "nulls_are_allowed", "values_fit_their_columns", "ddl_names_are_free",
+)  # fmt: skip
+
+
+def change(offset: int, ts: int, *, op: str = "insert", table: str = "a", **values: str | None) -> dict[str, Any]:
+    """A row change whose image has these columns; ``id`` is its key."""
+    image = [
+        {"name": n, "mysql_type": "text", "value": v, "is_key": n == "id", "flags": None} for n, v in values.items()
+    ]
+    images = {"columns": None if op == "delete" else image, "before": None if op == "insert" else image}
+    names = {"schema_name": "s", "table_name": table}
+    return {"kind": "row", "op": op, "commit_ts": ts} | names | images | at(0, offset)
+
+
+def broken(*events: dict[str, Any], protocol: str = "canal-json") -> list[tuple[str, str, int]]:
+    """Guarantee, severity and offset of what is found."""
+    log = [*events, mark(0, max(e["offset"] for e in events) + 1, 10**6)]
+    checks = (TABLE, COLUMNS, NULLS, FIT, NAMES)
+    return [(name, severity, offset) for (name, severity, *_, offset), _ in found(log, *checks, protocol=protocol)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fits", "breaks"),
+    [
+        ("TINYINT", ["-128", "127", "0"], ["128", "-129", "1000"]),
+        ("TINYINT UNSIGNED", ["255"], ["256", "-1"]),
+        ("SMALLINT", ["-32768", "32767"], ["32768"]),
+        ("MEDIUMINT UNSIGNED", ["16777215"], ["16777216"]),
+        ("INT(5)", ["2147483647", "-2147483648", "99999999"], ["2147483648", "-2147483649"]),
+        ("INT ZEROFILL", ["4294967295", "0000000001"], ["-1", "4294967296"]),
+        ("BIGINT", ["9223372036854775807", "-9223372036854775808"], ["9223372036854775808"]),
+        ("BIGINT UNSIGNED", ["18446744073709551615"], ["18446744073709551616", "-5"]),
+        ("BOOL", ["1", "-128"], ["128"]),
+        ("BIT(10)", ["1023"], ["1024"]),
+        ("DECIMAL", ["9999999999", "-9999999999"], ["10000000000", "1.5"]),
+        ("DECIMAL(5,2)", ["999.99", "-999.99", "0.10", "1"], ["1000.00", "0.001"]),
+        ("DECIMAL(5,2) UNSIGNED", ["999.99", "0.00"], ["-0.01"]),
+        ("DECIMAL(3,3)", ["0.999", "-0.001"], ["1.000"]),
+        ("CHAR", ["x", "数", ""], ["xy"]),
+        ("VARCHAR(3)", ["数据库", "abc", "😀😀😀"], ["数据库x", "abcd"]),
+        ("VARCHAR(3) CHARACTER SET binary", ["0xaabbcc"], ["0xaabbccdd"]),
+        ("BINARY(2)", ["0xaabb", "no hex of ours"], ["0xaabbcc"]),
+        ("VARBINARY(1)", ["0x", "0xff"], ["0xffff"]),
+        ("TINYTEXT", ["x" * 255, "数" * 85], ["x" * 256]),
+        ("TINYBLOB", ["0x" + "00" * 255], ["0x" + "00" * 256]),
+        ("TEXT(300)", ["x" * 400], []),
+        ("ENUM('a','b,c','x''y','\\n')", ["a", "b,c", "x'y", "\n", "1", "4", "0", "", "A"], ["d", "5", "a,b"]),
+        ("SET('a','b','c d')", ["a", "a,c d", "", "7", "0"], ["a,d", "8", "x"]),
+        ("YEAR", ["2026"], []),
+        ("FLOAT", ["1e38", "61.2"], []),
+        ("JSON", ["{}"], []),
+    ],
+)  # fmt: skip
+def test_values_fit_their_column(kind: str, fits: list[str], breaks: list[str]) -> None:
+    """Ranges, digits, characters (not bytes), bytes of binary, labels or their numbers; of others nothing is judged."""
+    values = [*fits, *breaks]
+    log = [ddl(0, 0, 1, CREATED.format(kind=kind))]
+    log += [change(i, 10 + i, id=str(i), v=v) for i, v in enumerate(values, start=1)]
+    assert broken(*log) == [(FIT, "error", i) for i in range(len(fits) + 1, len(values) + 1)]
+
+
+def test_null_is_allowed_where_the_definition_allows_it() -> None:
+    """NOT NULL of the column, or of the primary key; in the image after a change, and in the one before it."""
+    created = ddl(0, 0, 1, "CREATE TABLE a (id INT, k INT, v INT NOT NULL, w INT, PRIMARY KEY (id, k))")
+    fine = change(1, 5, id="1", k="1", v="1", w=None)
+    old = change(4, 8, id="1", k="1", v="1") | {
+        "op": "update",
+        "before": change(0, 0, id="1", k="1", v=None)["columns"],
+    }
+    assert broken(created, fine, change(2, 6, id="2", k=None, v="1"), change(3, 7, op="delete", id="1", k="1", v=None),
+                  old) == [(NULLS, "error", 2), (NULLS, "error", 3), (NULLS, "error", 4)]  # fmt: skip
+
+
+def test_columns_are_those_of_the_definition_then() -> None:
+    """In any case; fewer are no fault: virtual columns, a selector, a handle key alone. A DDL changes what is right."""
+    log = [
+        ddl(0, 0, 1, CREATED.format(kind="INT")),
+        change(1, 5, ID="1", v="1"),
+        change(2, 6, id="1"),
+        change(3, 7, id="1", w="1"),
+        ddl(0, 4, 10, "ALTER TABLE a ADD COLUMN w INT, DROP COLUMN v"),
+        change(5, 15, id="1", w="1"),
+        change(6, 16, id="1", v="1"),
+    ]
+    assert broken(*log) == [(COLUMNS, "error", 3), (COLUMNS, "error", 6)]
+
+
+def test_rows_have_a_table() -> None:
+    """None before its creation, behind a drop, a rename, a drop of its database, until it is created or is back."""
+    log = [
+        change(0, 1, id="1"),
+        ddl(0, 1, 2, CREATED.format(kind="INT")),
+        change(2, 3, id="1"),
+        ddl(0, 3, 4, "DROP TABLE a"),
+        change(4, 5, id="2"),
+        ddl(0, 5, 6, "RECOVER TABLE a"),
+        change(6, 7, id="2"),
+        ddl(0, 7, 8, "RENAME TABLE a TO b", table="b"),
+        change(8, 9, id="3"),
+        change(9, 10, id="3", table="b"),
+        ddl(0, 10, 11, "DROP DATABASE s", table=""),
+        change(11, 12, id="4", table="b"),
+        ddl(0, 12, 13, "FLASHBACK DATABASE s", table=""),
+        change(13, 14, id="4", table="b"),
+        change(14, 15, id="4"),
+    ]
+    assert broken(*log) == [(TABLE, "error", o) for o in (0, 4, 8, 11, 14)]
+
+
+def test_nothing_is_judged_of_what_no_ddl_tells() -> None:
+    """Before a first DDL that creates nothing, behind one that is not understood, at the commit_ts of a DDL itself."""
+    odd = {"id": "1", "x": "y"}
+    assert broken(change(0, 1, **odd), ddl(0, 1, 2, "ALTER TABLE a ADD COLUMN w INT"), change(2, 3, **odd)) == []
+    assert broken(ddl(0, 0, 1, CREATED.format(kind="INT")), ddl(0, 1, 2, "ALTER TABLE a GLIMMER"),
+                  change(2, 3, **odd)) == []  # fmt: skip
+    assert broken(ddl(0, 0, 1, CREATED.format(kind="INT")), change(1, 1, **odd)) == []
+    assert broken(change(0, 1, **odd), ddl(0, 1, 2, "DROP TABLE a"), ddl(0, 2, 4, CREATED.format(kind="INT"))) == []
+
+
+def test_a_message_that_ticdc_itself_found_damaged_is_not_judged() -> None:
+    """Its values are known to be wrong."""
+    log = [ddl(0, 0, 1, CREATED.format(kind="INT")), change(1, 5, id="1", v="x", w="2") | {"incomplete": "corrupted"}]
+    assert broken(*log) == []
+
+
+@pytest.mark.parametrize(
+    ("queries", "at_fault"),
+    [
+        (["CREATE TABLE a (id INT)", "CREATE TABLE a (id INT)"], [1]),
+        (["CREATE TABLE a (id INT)", "DROP TABLE a", "CREATE TABLE a (id INT)"], []),
+        (["CREATE TABLE a (id INT)", "CREATE TABLE b (id INT)", "RENAME TABLE a TO b"], [2]),
+        (["CREATE TABLE a (id INT)", "CREATE TABLE b (id INT)", "RENAME TABLE a TO c, b TO a, c TO b"], []),
+        (["CREATE TABLE a (id INT)", "RENAME TABLE a TO A"], []),
+        (["CREATE TABLE a (id INT)", "ALTER TABLE a RENAME TO b", "CREATE TABLE b (id INT)"], [2]),
+        (["CREATE TABLE a (id INT)", "DROP TABLE a", "ALTER TABLE a ADD COLUMN v INT"], [2]),
+        (["CREATE TABLE a (id INT)", "DROP TABLE a", "DROP TABLE a"], [2]),
+        (["CREATE TABLE a (id INT)", "TRUNCATE TABLE a", "DROP TABLE a", "RECOVER TABLE a", "DROP TABLE a"], []),
+        (["CREATE TABLE a (id INT)", "RECOVER TABLE a"], [1]),
+        (["RENAME TABLE x TO a", "CREATE TABLE a (id INT)"], []),
+        (["CREATE TABLE a (id INT)", "DROP TABLE a", "FLASHBACK TABLE a TO b", "CREATE TABLE b (id INT)"], [3]),
+    ],
+)
+def test_ddl_names_are_free(queries: list[str], at_fault: list[int]) -> None:
+    """What TiDB refuses shows a DDL that is lost, or came in another order."""
+    log = [ddl(0, i, 10 * i + 1, q) for i, q in enumerate(queries)]
+    assert broken(*log) == [(NAMES, "error", i) for i in at_fault]
+
+
+def test_a_ddl_that_is_sent_again_takes_no_name() -> None:
+    """A restart sends the last DDL again, in every partition, with the commit_ts that it has."""
+    created = ddl(0, 0, 1, CREATED.format(kind="INT"))
+    again = [created, ddl(0, 1, 1, CREATED.format(kind="INT")), ddl(0, 2, 1, CREATED.format(kind="BIGINT"))]
+    assert broken(*again, ddl(0, 3, 2, "RENAME TABLE a TO b"), ddl(0, 4, 2, "RENAME TABLE a TO b")) == []
+
+
+def test_debezium_writes_no_recovery_and_rounds_decimals() -> None:
+    """Its encoder leaves RECOVER TABLE out, so a dropped table may be back, and writes a DECIMAL as a DOUBLE."""
+    log = [ddl(0, 0, 1, CREATED.format(kind="DECIMAL(3,2)")), change(1, 5, id="1", v="1234.5"),
+           ddl(0, 2, 10, "DROP TABLE a"), change(3, 15, id="2"), ddl(0, 4, 20, "DROP TABLE a")]  # fmt: skip
+    assert broken(*log) == [(NAMES, "error", 4), (TABLE, "error", 3), (FIT, "error", 1)]
+    assert broken(*log, protocol="debezium") == []
+
+
+def test_what_was_not_recorded_excuses_a_row() -> None:
+    """A partition that lacks offsets between the DDL and the row may have had another DDL there: a warning."""
+    log = [ddl(0, 0, 1, CREATED.format(kind="INT")), mark(0, 1, 2), change(9, 5, id="1", v=None, w="1")]
+    assert broken(*log) == [(COLUMNS, "warning", 9)]
+
+
+def test_topics_with_different_ddl_of_a_table_are_judged_apart() -> None:
+    """Two changefeeds in one recording: neither's DDL say anything of the other's rows."""
+    one = [ddl(0, 0, 1, CREATED.format(kind="INT")), change(1, 5, id="1", v="1")]
+    other = [ddl(0, 0, 3, "CREATE TABLE a (id INT PRIMARY KEY, w INT)"), change(1, 6, id="1", w="1")]
+    assert broken(*one, *[e | {"topic": "u"} for e in other]) == []
+    assert broken(*one, ddl(0, 2, 10, "DROP TABLE a"), *[e | {"topic": "u"} for e in other]) == []
+
+
+def test_the_evidence_is_the_ddl_and_the_row() -> None:
+    """A finding names the definition's DDL, and how many other columns break the same."""
+    log = [ddl(0, 0, 1, CREATED.format(kind="INT")), change(1, 5, id="1", x="1", y="2"), mark(0, 2, 9)]
+    (one,) = audit_table(table_of(log), protocol="canal-json", checks=[COLUMNS]).to_pylist()
+    assert [(e["offset"], e["commit_ts"]) for e in one["evidence"]] == [(0, 1), (1, 5)]
+    assert one["key"] == "id=1" and one["table"] == "s.a"
+    assert one["message"] == "the table has no column x by the DDL of commit_ts 1; 1 more of its columns break this"
+
+
+def test_an_unsafe_length_is_only_asked_of_long_values() -> None:
+    """Most values pass by their bytes alone: a rule names the most that always fit."""
+    assert rule_of("int", nullable=True).safe == 9 and rule_of("varchar(64)", nullable=True).safe == 64
+    assert rule_of("json", nullable=True).safe == rule_of("datetime(3)", nullable=True).safe > 1 << 60
+
+
+def test_images_are_not_read_where_no_ddl_defines_a_table() -> None:
+    """Neither are rows whose table a DDL only alters."""
+    known = Definitions.read(LogFacts.of(table_of([ddl(0, 0, 1), row(0, 1, 2)])), protocol="canal-json")
+    assert not known.judge
+    told = table_of([ddl(0, 0, 1, CREATED.format(kind="INT")), row(0, 1, 2)])
+    assert Definitions.read(LogFacts.of(told), protocol="canal-json").judge
+
+
+def test_a_log_without_images_is_judged_by_its_tables_alone() -> None:
+    """As it is opened for watermarks: the rows of a table that is not there are found, values are not."""
+    log = table_of([ddl(0, 0, 1, CREATED.format(kind="INT")), ddl(0, 1, 3, "DROP TABLE a"),
+                    change(2, 5, id="1", x="1")])  # fmt: skip
+    bare = log.set_column(log.column_names.index("columns"), "columns", pa.nulls(3, log.schema.field("columns").type))
+    names = {f["guarantee"] for f in audit_table(bare, protocol="canal-json", checks=[TABLE, COLUMNS]).to_pylist()}
+    assert names == {TABLE}

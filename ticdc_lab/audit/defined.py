@@ -1,0 +1,479 @@
+"""Rows beside the tables that the log's own DDL define: which table, columns and values each row change may have.
+
+TiCDC reads a row change with the definition that its table has at its commit_ts, and TiDB has checked each value
+against that. The DDL of a log tell the definition where they create the table, or follow from one that does. Nothing is
+judged of a table before its first DDL unless that creates it, after one that is not understood, and at the commit_ts of
+a DDL itself.
+
+Each image is read once, as columns: names are numbers by their dictionary, and most values pass by their length alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_lab.events.arrays import NO_TS, Bools, Ints, codes, encoded, runs, timestamps
+from ticdc_lab.events.mysql_types import BINARIES
+from ticdc_lab.facts import LogFacts
+from ticdc_lab.facts.catalog import DDL, GONE, Catalog, RefusedDdl, TableVersion
+from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
+from ticdc_lab.tables.mysql_types import parsed
+
+UNKNOWN, ABSENT = -1, -2
+"""What stands for a version of a table where none is known, and where there is no such table."""
+
+READ = ("topic", "partition", "offset", "seq", "commit_ts", "schema_name", "table_name", "op", "incomplete")
+"""What of a row change is read besides its images, of which names and values are."""
+
+IMAGES = ("columns", "before")
+_ANY = np.iinfo(np.int64).max
+
+TableKey = tuple[str | None, str, str]
+"""Topic (None for all), schema and table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """Stretches of a table's life: its state up to the first ``since`` (commit_ts), and from each on.
+
+    A state is a place in :attr:`Definitions.versions`, :data:`UNKNOWN` or :data:`ABSENT`; ``made`` is the commit_ts of
+    the DDL that says so.
+    """
+
+    since: Ints
+    state: Ints
+    made: Ints
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """What the DDL of a log say of its tables, by topic where topics contradict each other.
+
+    Attributes
+    ----------
+    tables
+        By topic (None: of any), schema and table.
+    versions
+        Definitions that tables have had.
+    contradictions
+        DDL that do not follow from those before them, with the topic.
+    said
+        Of each commit_ts of a DDL its first partition and offset: three rows.
+    rounded
+        Decimals went through a DOUBLE.
+    """
+
+    tables: dict[TableKey, Defined]
+    versions: tuple[TableDef, ...]
+    contradictions: tuple[tuple[str | None, RefusedDdl], ...] = ()
+    said: Ints = field(default_factory=lambda: np.empty((3, 0), dtype=np.int64))
+    rounded: bool = False
+
+    @classmethod
+    def read(cls, facts: LogFacts, *, protocol: str) -> Definitions:
+        """From a log's facts.
+
+        The DDL of all topics are one history, unless two topics hold different DDL of one table: then these are two
+        changefeeds, or two recordings of one, and each topic has its own.
+        """
+        named = ("topic", "partition", "commit_ts", "offset", "schema_name", "table_name", "query")
+        dated = [d for d in facts.ddl.select(named).to_pylist() if d["commit_ts"] is not None and d["query"]]
+        dated.sort(key=lambda d: (d["commit_ts"], d["offset"] or 0))
+        by_topic, every = dict[str | None, dict[DDL, None]](), dict[DDL, None]()
+        topics_at, said = dict[int, set[str | None]](), dict[int, tuple[int, int]]()
+        for d in dated:
+            one = (d["commit_ts"], d["schema_name"] or "", d["table_name"] or "", d["query"])
+            by_topic.setdefault(d["topic"], {})[one] = every[one] = None
+            topics_at.setdefault(d["commit_ts"], set()).add(d["topic"])
+            said.setdefault(d["commit_ts"], (d["partition"] or 0, d["offset"] or 0))
+        apart = _are_apart(by_topic)
+        # Debezium's encoder leaves RECOVER and FLASHBACK out: what was dropped may be back
+        recovers = not protocol.startswith("debezium")
+        tables, versions = dict[TableKey, Defined](), dict[TableDef, int]()
+        contradictions: list[tuple[str | None, RefusedDdl]] = []
+        for topic, ddl in by_topic.items() if apart else [(None, every)]:
+            catalog = Catalog.from_ddl(ddl)
+            # DDL of one moment in several topics have no order
+            ordered = (c for c in catalog.contradictions if apart or len(topics_at[c.commit_ts or 0]) == 1)
+            contradictions += [(topic, c) for c in ordered if c.taken or recovers]
+            for name, history in catalog.versions.items():
+                stretches = _stretches(catalog, name, history, versions, moves=not apart, recovers=recovers)
+                tables[topic, *name] = stretches
+        places = np.array([(ts, *place) for ts, place in said.items()], dtype=np.int64).reshape(-1, 3).T
+        return cls(tables, tuple(versions), tuple(contradictions), places, rounded=not recovers)
+
+    @property
+    def judge(self) -> bool:
+        """Whether anything can be judged of some table's rows."""
+        return any((own.state != UNKNOWN).any() for own in self.tables.values())
+
+    @cached_property
+    def lower(self) -> dict[TableKey, Defined]:
+        """The same by names in lower case, of which no two tables differ."""
+        return {(topic, s.lower(), t.lower()): own for (topic, s, t), own in self.tables.items()}
+
+    def of_any(self, schema: str, table: str) -> Defined | None:
+        """The life of a table in some topic, if a definition of it is known."""
+        names = (n for n in self.tables if (n[1].lower(), n[2].lower()) == (schema.lower(), table.lower()))
+        return next((own for n in names if ((own := self.tables[n]).state >= 0).any()), None)
+
+    def of(self, topic: str | None, schema: str | None, table: str | None) -> Defined | None:
+        """The life of the table that rows name."""
+        if schema is None or table is None:
+            return None
+        for place in ((topic, schema, table), (None, schema, table)):
+            if place in self.tables:
+                return self.tables[place]
+        return self.lower.get((topic, schema.lower(), table.lower())) or self.lower.get(
+            (None, schema.lower(), table.lower())
+        )
+
+
+def _are_apart(ddl: dict[str | None, dict[DDL, None]]) -> bool:
+    """Whether two topics hold different DDL of one table."""
+    seen: dict[TableName, set[DDL]] = {}
+    for own in ddl.values():
+        of_tables: dict[TableName, set[DDL]] = {}
+        for one in own:
+            if one[2]:
+                of_tables.setdefault((one[1], one[2]), set()).add(one)
+        if any(seen.setdefault(name, these) != these for name, these in of_tables.items()):
+            return True
+    return False
+
+
+def _stretches(
+    catalog: Catalog, name: TableName, history: Sequence[TableVersion], versions: dict[TableDef, int], *, moves: bool,
+    recovers: bool,
+) -> Defined:  # fmt: skip
+    """The life of a table; ``moves`` says that renames are followed, as both names' DDL are known, and ``recovers``
+    that the log would name what brings a dropped table back.
+    """
+    found: list[tuple[int, int]] = []
+    ends = (*catalog.ends.get(name, ()), *catalog.ends.get((name[0].lower(), ""), ()))
+    first = history[0].commit_ts or 0
+    dropped = max((ts for ts in ends if ts is not None and ts < first), default=None)
+    born = history[0].event == "created" or (history[0].event == "renamed" and moves)
+    before = ABSENT if born and dropped is None else UNKNOWN
+    if born and dropped is not None:
+        found.append((dropped, ABSENT if recovers else UNKNOWN))
+    for version in history:
+        if version.event in GONE:
+            state = ABSENT if (moves if version.event == "left" else recovers) else UNKNOWN
+        elif version.definition is None or not (moves or version.event != "renamed"):
+            state = UNKNOWN
+        else:
+            state = versions.setdefault(version.definition, len(versions))
+        found.append((version.commit_ts or 0, state))
+    last = dict(found)  # of several at one moment the last
+    since = np.array(sorted(last), dtype=np.int64)
+    states = np.array([before, *(last[ts] for ts in sorted(last))], dtype=np.int64)
+    # what was not there before its first DDL is shown by that one
+    return Defined(since, states, np.append(since[0], since))
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Values of images of row changes that a definition is known of, each with the row that it is of.
+
+    Attributes
+    ----------
+    row
+        Index of the row in :class:`RowsDefined`.
+    rule
+        The column's place in ``rules``, -1 where the definition has no such column.
+    name
+        Column names.
+    value
+        Texts; null is NULL.
+    """
+
+    row: Ints
+    rule: Ints
+    name: pa.Array
+    value: pa.Array
+
+
+@dataclass(frozen=True)
+class RowsDefined:
+    """Row changes with what the DDL say of their tables.
+
+    Attributes
+    ----------
+    rows
+        :data:`READ` of each.
+    version
+        The state of its table, as of :class:`Defined`, and ``made`` the commit_ts of the DDL that says so (NO_TS where
+        nothing is known).
+    cells
+        Those of both images, of rows whose definition is known.
+    rules
+        What each column of these definitions allows.
+    said
+        As of :class:`Definitions`.
+    """
+
+    rows: pa.Table
+    version: Ints
+    made: Ints
+    cells: Cells
+    rules: tuple[ColumnRule, ...]
+    said: Ints
+
+    @cached_property
+    def commit_ts(self) -> Ints:
+        """Of each row; NO_TS where it is null."""
+        return timestamps(self.rows["commit_ts"])
+
+    def first(self, broken: Bools) -> tuple[Ints, Ints, Ints]:
+        """Of cells that break something: of each of their rows the first one, the row, and how many columns do."""
+        at = np.flatnonzero(broken)
+        order = at[np.argsort(self.cells.row[at], kind="stable")]
+        row, first = np.unique(self.cells.row[order], return_index=True)
+        names = codes(self.cells.name.take(pa.array(order)))
+        pairs = np.unique(self.cells.row[order] * (int(names.max(initial=0)) + 1) + names) if len(order) else names
+        n = np.bincount(np.searchsorted(row, pairs // (int(names.max(initial=0)) + 1)), minlength=len(row))
+        return order[first], row, n.astype(np.int64)
+
+
+def defined_rows(rows: pa.Table, definitions: Definitions) -> RowsDefined:
+    """Put row changes beside what the DDL say; ``rows`` has :data:`READ` and :data:`IMAGES`."""
+    version, made = _versions(rows, definitions)
+    whole = np.asarray(pc.fill_null(pc.not_equal(rows["incomplete"], "corrupted"), True))
+    parts, rules, place = [], list[ColumnRule](), dict[ColumnDef, int]()
+    for image in IMAGES:
+        lists = rows[image]
+        lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
+        of = np.asarray(pc.list_parent_indices(lists)).astype(np.int64)
+        known = (version[of] >= 0) & whole[of]
+        flat = pc.list_flatten(lists)
+        if not known.all():
+            flat, of = flat.filter(pa.array(known)), of[known]
+        names, values = pc.struct_field(flat, "name"), pc.struct_field(flat, "value")
+        name, texts = encoded(names)
+        rule = _rules(version[of], name, texts, definitions, rules, place)
+        parts.append(Cells(of, rule, names.cast(pa.string()), values))
+    cells = Cells(
+        np.concatenate([p.row for p in parts]),
+        np.concatenate([p.rule for p in parts]),
+        pa.concat_arrays([p.name for p in parts]),
+        pa.concat_arrays([p.value for p in parts]),
+    )
+    return RowsDefined(rows, version, made, cells, tuple(rules), definitions.said)
+
+
+def _versions(rows: pa.Table, definitions: Definitions) -> tuple[Ints, Ints]:
+    """The state of each row's table at its commit_ts, and since when."""
+    ts = timestamps(rows["commit_ts"])
+    version, made = np.full(len(ts), UNKNOWN), np.full(len(ts), NO_TS)
+    own = [encoded(rows[c]) for c in ("topic", "schema_name", "table_name")]
+    whole = np.zeros(len(ts), dtype=np.int64)
+    for code, values in own:
+        whole = whole * len(values) + code
+    order = np.argsort(whole, kind="stable")
+    for part in runs(whole[order]) if len(order) else ():
+        at = order[part]
+        names = (values[code[at[0]]] for code, values in own)
+        life = definitions.of(*names)
+        if life is not None:
+            i = np.searchsorted(life.since, ts[at])
+            exact = np.isin(ts[at], life.since) | (ts[at] == NO_TS)
+            version[at] = np.where(exact, UNKNOWN, life.state[i])
+            made[at] = life.made[i]
+    return version, made
+
+
+def _rules(
+    version: Ints, name: Ints, texts: Sequence[str | None], definitions: Definitions, rules: list[ColumnRule],
+    place: dict[ColumnDef, int],
+) -> Ints:  # fmt: skip
+    """The rule of each cell's column by its version and name; those that are new are added."""
+    n = len(texts)
+    pairs, of = np.unique(version * n + name, return_inverse=True)
+    found = np.empty(len(pairs), dtype=np.int64)
+    for i, pair in enumerate(pairs.tolist()):
+        column = definitions.versions[pair // n].column(texts[pair % n] or "")
+        if column is not None and column not in place:
+            place[column] = len(rules)
+            rule = rule_of(column.mysql_type, nullable=column.nullable)
+            rounded = definitions.rounded and parsed(column.mysql_type).family == "decimal"
+            rules.append(ColumnRule(rule.mysql_type, rule.nullable) if rounded else rule)
+        found[i] = -1 if column is None else place[column]
+    of_cell: Ints = found[of.ravel()]
+    return of_cell
+
+
+# What a column allows. Most values pass by the bytes of their text.
+
+Misfit = Callable[[pa.Array], pa.Array]
+"""Of texts that are no NULL: which do not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRule:
+    """What a column allows: a text of up to ``safe`` bytes always fits, unless it is ``negative`` where that is none;
+    ``misfit`` judges the others.
+    """
+
+    mysql_type: str
+    nullable: bool
+    safe: int = _ANY
+    unsigned: bool = False
+    misfit: Misfit = field(default=lambda texts: pa.repeat(pa.scalar(False), len(texts)))
+
+
+_INTEGER_BYTES = {"tinyint": 1, "bool": 1, "boolean": 1, "smallint": 2, "mediumint": 3, "int": 4, "integer": 4,
+                  "bigint": 8, "serial": 8}  # fmt: skip
+_LONG = {"tinytext": 255, "text": 65_535, "mediumtext": 16_777_215, "longtext": 4_294_967_295,
+         "tinyblob": 255, "blob": 65_535, "mediumblob": 16_777_215, "longblob": 4_294_967_295}  # fmt: skip
+
+
+@cache
+def rule_of(mysql_type: str, *, nullable: bool) -> ColumnRule:
+    """What a column of a type allows.
+
+    Lengths of CHAR, VARCHAR and the TEXT types count characters: of a TEXT no log names the character set. What a
+    protocol writes in another form than MySQL prints it (binary that is not hex, a BIT as bytes) is not judged, nor are
+    FLOAT, DOUBLE, JSON, and dates and times.
+    """
+    of = parsed(mysql_type)
+    unsigned = "unsigned" in mysql_type or "zerofill" in mysql_type or of.name == "serial"
+    if of.name in _INTEGER_BYTES:
+        bits = 8 * _INTEGER_BYTES[of.name]
+        low, high = (0, (1 << bits) - 1) if unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
+        return ColumnRule(mysql_type, nullable, len(str(high)) - 1, unsigned, _out_of(low, high))
+    if of.name == "bit":
+        high = (1 << (of.precision or 1)) - 1
+        return ColumnRule(mysql_type, nullable, len(str(high)) - 1, True, _out_of(0, high))
+    if of.family == "decimal":
+        digits, scale = (10 if of.precision is None else of.precision), of.scale
+        safe = min(digits - scale, scale + 1)  # of its bytes one may be the point
+        return ColumnRule(mysql_type, nullable, safe, unsigned, _no_decimal(digits, scale, unsigned=unsigned))
+    if of.name in ("char", "varchar"):
+        most = 1 if of.precision is None else of.precision
+        return ColumnRule(mysql_type, nullable, most, False, _longer(most))
+    if of.name in ("binary", "varbinary"):
+        most = 1 if of.precision is None else of.precision
+        return ColumnRule(mysql_type, nullable, most, False, _more_bytes(most))
+    if of.name in _LONG and of.precision is None:
+        most = _LONG[of.name]
+        return ColumnRule(mysql_type, nullable, most, False, (_more_bytes if of.name in BINARIES else _longer)(most))
+    if of.family in ("enum", "set") and of.elements:
+        return ColumnRule(
+            mysql_type, nullable, 0, False, (_no_label if of.family == "enum" else _no_labels)(of.elements)
+        )
+    return ColumnRule(mysql_type, nullable)
+
+
+def _out_of(low: int, high: int) -> Misfit:
+    """Numbers beyond a range."""
+    return lambda texts: _of_each(
+        texts, lambda t: re.fullmatch(r"-?[0-9]+", t) is not None and not low <= int(t) <= high
+    )
+
+
+def _no_decimal(digits: int, scale: int, *, unsigned: bool) -> Misfit:
+    """Numbers with more digits before the point than the type has, more behind it that are no zeros, or a sign."""
+    fits = rf"^-?0*[0-9]{{0,{digits - scale}}}(\.[0-9]{{0,{scale}}}0*)?$"
+
+    def misfit(texts: pa.Array) -> pa.Array:
+        found = pc.and_not(pc.match_substring_regex(texts, r"^-?[0-9.]+$"), pc.match_substring_regex(texts, fits))
+        if not unsigned:
+            return found
+        return pc.or_(found, pc.match_substring_regex(texts, r"^-[0-9.]*[1-9]"))
+
+    return misfit
+
+
+def _longer(most: int) -> Misfit:
+    """Texts of more characters; one that may be hex of a column with the character set ``binary`` counts bytes."""
+
+    def misfit(texts: pa.Array) -> pa.Array:
+        hexed = pc.match_substring_regex(texts, "^0x([0-9a-f]{2})*$")
+        length = pc.utf8_length(texts).cast(pa.int64())
+        return pc.greater(pc.if_else(hexed, pc.divide(pc.subtract(length, 2), 2), length), most)
+
+    return misfit
+
+
+def _more_bytes(most: int) -> Misfit:
+    """Hex of more bytes."""
+
+    def misfit(texts: pa.Array) -> pa.Array:
+        hexed = pc.starts_with(texts, "0x")
+        return pc.and_(hexed, pc.greater(pc.binary_length(texts).cast(pa.int64()), 2 + 2 * most))
+
+    return misfit
+
+
+def _no_label(elements: tuple[str, ...]) -> Misfit:
+    """Neither a label of an ENUM nor its number; 0 and the empty label stand for what was none."""
+    known = {e.rstrip(" ").casefold() for e in elements} | {""}
+    return lambda texts: _of_each(
+        texts, lambda t: t.rstrip(" ").casefold() not in known and not (_is_number(t) and int(t) <= len(elements))
+    )
+
+
+def _no_labels(elements: tuple[str, ...]) -> Misfit:
+    """Neither labels of a SET nor their bits."""
+    known = {e.rstrip(" ").casefold() for e in elements} | {""}
+
+    def misfit(text: str) -> bool:
+        if all(part.rstrip(" ").casefold() in known for part in text.split(",")):
+            return False
+        return not (_is_number(text) and int(text) < 1 << len(elements))
+
+    return lambda texts: _of_each(texts, misfit)
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch("[0-9]{1,20}", text) is not None
+
+
+def _of_each(texts: pa.Array, wrong: Callable[[str], bool]) -> pa.Array:
+    """A judgement of each different text."""
+    coded = texts.dictionary_encode()
+    return pa.array([wrong(t) for t in coded.dictionary.to_pylist()], pa.bool_()).take(coded.indices)
+
+
+def nulls(r: RowsDefined) -> Bools:
+    """The cells that are NULL in a column that allows none."""
+    strict = np.array([not rule.nullable for rule in r.rules] + [False], dtype=bool)
+    found: Bools = strict[r.cells.rule] & np.asarray(r.cells.value.is_null())
+    return found
+
+
+def misfits(r: RowsDefined) -> Bools:
+    """The cells whose value does not fit its column."""
+    value, found = r.cells.value, np.zeros(len(r.cells.row), dtype=bool)
+    safe = np.array([rule.safe for rule in r.rules] + [_ANY])[r.cells.rule]
+    unsigned = np.array([rule.unsigned for rule in r.rules] + [False])[r.cells.rule]
+    asked = (np.asarray(pc.binary_length(value).fill_null(0)) > safe) | (unsigned & _are_negative(value))
+    at = np.flatnonzero(asked)
+    at = at[np.argsort(r.cells.rule[at], kind="stable")]
+    for part in runs(r.cells.rule[at]) if len(at) else ():
+        own = at[part]
+        found[own] = np.asarray(r.rules[r.cells.rule[own[0]]].misfit(value.take(pa.array(own))).fill_null(False))
+    return found
+
+
+def _are_negative(texts: pa.Array) -> Bools:
+    """Whether texts begin with a minus."""
+    offsets = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, texts.offset * 4)
+    data = np.frombuffer(texts.buffers()[2] or b"\0", np.uint8)
+    begins = np.minimum(offsets[:-1], len(data) - 1)
+    negative: Bools = (data[begins] == ord("-")) & (offsets[1:] > offsets[:-1])
+    return negative
+
+
+def unknown_columns(r: RowsDefined) -> Bools:
+    """The cells of columns that the definition does not have."""
+    unknown: Bools = r.cells.rule < 0
+    return unknown
