@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,15 @@ from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient
 from conftest import golden
 from pyspark.sql import SparkSession
-from topics import QUIET, create, expire, recorded, send
+from topics import QUIET, create, delete, expire, recorded, send
 
 from ticdc_lab.cli import main
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources.kafka import topics_of
 from ticdc_lab.sources.kafka_reading import TopicReader
 from ticdc_lab.sources.load import load
+from ticdc_lab.sources.record import record_topic
+from ticdc_lab.sources.recording import Recording
 from ticdc_lab.sources.survey import survey
 
 FILES = (
@@ -190,3 +194,29 @@ def test_a_survey_says_what_the_broker_has(spark: SparkSession, servers: str) ->
     firsts = told["first_messages"]
     assert [(m["partition"], m["offset"]) for m in firsts] == [(0, 0), (1, 0), (2, 0)]  # type: ignore[attr-defined]
     assert "about 1.1 MB" in found.words and "offsets 0: 0..707, 1: 0..479" in found.overview.sentences[0]
+
+
+def test_a_topic_that_is_deleted_while_it_is_recorded_ends_the_recording(servers: str, tmp_path: Path) -> None:
+    """Also one that is there again at once, with other messages; what was recorded until then stays, and is no file."""
+    for again in (False, True):
+        name = f"embedded-deleted-{again}"
+        create(servers, name)
+        send(servers, name, recorded(golden(FILES[0]))[:3])
+        out, asked = tmp_path / f"{again}.jsonl", 0
+
+        def stopped(name: str = name, again: bool = again) -> bool:
+            nonlocal asked
+            asked += 1
+            if asked == 2:
+                delete(servers, name)
+            if asked == 2 and again:
+                create(servers, name)
+                send(servers, name, recorded(golden(FILES[0]))[:9])
+            return False
+
+        source = f"kafka://{servers}/{name}"
+        own, clock = Recording(str(out), source=source), partial(next, count())  # a second for each look at it
+        with pytest.raises(SourceError, match=r"created anew|has no topic|truncated"):
+            record_topic(topics_of(source), own, follow=True, stopped=stopped, now=clock)
+        assert not out.exists()
+        assert all(b"," in line for line in (tmp_path / f".{again}.jsonl.part").read_bytes().splitlines())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pyarrow as pa
 import pytest
@@ -57,6 +58,7 @@ def test_a_part_is_what_was_asked_for(servers: str) -> None:
         for _ in range(2):
             found = read(of, {("t", 0): 7, ("t", 1): 9}, {("t", 0): 17, ("t", 1): 9})
             assert found["offset"].to_pylist() == list(range(7, 17))
+            assert of.positions == {("t", 0): 17, ("t", 1): 9}, "not behind the end, where more was fetched"
         assert read(of, {("t", 0): 5}, {("t", 0): 5}).num_rows == 0
 
 
@@ -109,7 +111,7 @@ def test_what_the_broker_deleted_is_named_and_passed_over() -> None:
             assert read(of, {("big", 0): 99_000}, {("big", 0): 99_001}).num_rows == 0
             assert of.shrunk == {("big", 0): high}
             with pytest.raises(SourceError, match="ends at offset 12000, before offset 99000"):
-                next(of.batches({("big", 0): 99_000}))
+                list(of.batches({("big", 0): 99_000}))
 
 
 def test_what_comes_is_followed(servers: str) -> None:
@@ -142,10 +144,12 @@ def test_a_broker_that_takes_connections_and_says_nothing_is_named(monkeypatch: 
 
 def test_a_broker_that_is_gone_ends_the_reading() -> None:
     """With a sentence, and no wait for ever."""
-    with mock_cluster() as own:
+    with ExitStack() as broker:
+        own = broker.enter_context(mock_cluster())
         send(own, "t", numbered(3))
-        of = reader(own)
-        batches = of.batches({("t", 0): 0}, {("t", 0): 9})
-        assert next(batches).num_rows == 3
-    with pytest.raises(SourceError, match="stopped answering"):
-        next(batches)
+        with reader(own) as of:
+            batches = of.batches({("t", 0): 0}, {("t", 0): 9})
+            assert next(batches).num_rows == 3
+            broker.close()
+            with pytest.raises(SourceError, match="stopped answering"):
+                list(batches)

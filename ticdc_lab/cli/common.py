@@ -73,6 +73,22 @@ def _bounds(context: click.Context, option: click.Parameter, value: tuple[str, .
     context.meta["ticdc_lab.bounds"] = named_values(value, "NAME=NUMBER", option="--bound")
 
 
+_source_kind = click.option(
+    "--source-kind",
+    cls=SourceOption,
+    default="auto",
+    show_default=True,
+    help="capture, parquet, delta, storage or kafka; auto tells it from what is there. table: SOURCE is the name "
+    "of a table in the Spark session.",
+)
+_kafka_config = click.option(
+    "--kafka-config",
+    cls=SourceOption,
+    help="A properties file with Kafka's settings; keeps secrets off the command line.",
+)
+_debug = click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+_of_messages = (_source_kind, settings_option, _kafka_config, _debug)
+
 _reading_options = (
     click.option(
         "--protocol",
@@ -81,14 +97,7 @@ _reading_options = (
         show_default=True,
         help="The protocol in the changefeed's sink-uri; auto tells it from the bytes.",
     ),
-    click.option(
-        "--source-kind",
-        cls=SourceOption,
-        default="auto",
-        show_default=True,
-        help="capture, parquet, delta, storage or kafka; auto tells it from what is there. table: SOURCE is the name "
-        "of a table in the Spark session.",
-    ),
+    _source_kind,
     click.option("--schema-registry", cls=SourceOption, help="For avro: the registry's URL, or a file of schemas."),
     click.option("--claim-check", cls=SourceOption, help="The claim-check folder, in which TiCDC put large messages."),
     click.option(
@@ -103,12 +112,8 @@ _reading_options = (
         "the file. growth, growth_free: its texts may take so many times its bytes, and so many bytes more.",
     ),
     settings_option,
-    click.option(
-        "--kafka-config",
-        cls=SourceOption,
-        help="A properties file with Kafka's settings; keeps secrets off the command line.",
-    ),
-    click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
+    _kafka_config,
+    _debug,
 )
 
 
@@ -141,9 +146,16 @@ def sources_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _with_options(changefeed_option(command), click.argument("sources", metavar="SOURCE...", nargs=-1))
 
 
-def _with_options(command: Callable[..., Any], argument: Callable[..., Any]) -> Callable[..., Any]:
+def messages_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """As :func:`source_options`, for a command that decodes nothing."""
+    return _with_options(command, click.argument("source"), _of_messages)
+
+
+def _with_options(
+    command: Callable[..., Any], argument: Callable[..., Any], options: Sequence[Callable[..., Any]] | None = None
+) -> Callable[..., Any]:
     command = engine_options(_checked(command))
-    for option in reversed((argument, *_reading_options)):
+    for option in reversed((argument, *(options or _reading_options))):
         command = option(command)
     return guarded(command)
 

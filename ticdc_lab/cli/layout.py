@@ -12,7 +12,7 @@ COMMANDS = {
         "survey", "settings", "report", "watermarks", "why", "transactions", "audit", "fsck", "compare", "table",
         "dispatch", "advise", "expand", "consumer",
     ),
-    "Write, replay and follow logs": ("events", "produce", "consume", "ingest", "workload"),
+    "Write, replay and follow logs": ("record", "events", "produce", "consume", "ingest", "workload"),
     "Models of the cluster, and the DDL service": ("simulate", "pd", "ddl-service"),
 }  # fmt: skip
 """What the commands of the program are for, in the order of the help."""

@@ -10,6 +10,7 @@ import json
 import logging
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
@@ -41,6 +42,7 @@ ANSWER_S = 6.0
 _GROUP = "ticdc-lab"
 _WAIT_S = 0.1
 _STALLED_S = 20.0
+_LEAVE_S = 3.0
 _QUEUE_KB = 32 << 10
 _AT_LEAST_KB = 64
 _FINAL = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "_FATAL")
@@ -117,6 +119,7 @@ class TopicReader:
                 hint="Take startingOffsets, endingOffsets, startingTimestamp, endingTimestamp, or a setting kafka.*",
             )
         self._trouble: list[str] = []
+        self._says_ids = True
         self._admin: Any = None
         self._consumer: Any = None
 
@@ -127,10 +130,12 @@ class TopicReader:
         self.close()
 
     def close(self) -> None:
-        """Leave the broker."""
-        if self._consumer is not None:
-            self._consumer.close()
-        self._consumer = self._admin = None
+        """Leave the broker; one that is gone is not waited for."""
+        consumer, self._consumer, self._admin = self._consumer, None, None
+        if consumer is not None:
+            leaving = threading.Thread(target=consumer.close, name="kafka-close", daemon=True)
+            leaving.start()
+            leaving.join(_LEAVE_S)
 
     def spans(self) -> dict[Place, Span]:
         """First and end offset of every partition, as the broker says now; what is not committed ends it.
@@ -162,9 +167,14 @@ class TopicReader:
     def ids(self) -> dict[str, str]:
         """What tells a topic from another that had its name before; none where the broker does not say."""
         admin, kafka = self._connected(), _library()
-        with suppress(kafka.KafkaException):
-            asked = admin.describe_topics(kafka.TopicCollection(list(self.topics.names)), request_timeout=2.0)
-            return {name: str(found.result().topic_id) for name, found in asked.items()}
+        if self._says_ids:
+            try:
+                asked = admin.describe_topics(kafka.TopicCollection(list(self.topics.names)), request_timeout=2.0)
+                return {name: str(found.result().topic_id) for name, found in asked.items()}
+            except kafka.KafkaException as error:
+                if error.args[0].code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise self._explained(str(error.args[0])) from None
+                self._says_ids = False
         return {}
 
     def bounds(self, spans: Mapping[Place, Span]) -> dict[Place, Span]:
@@ -215,7 +225,7 @@ class TopicReader:
         Yields
         ------
         pa.RecordBatch
-            :data:`ticdc_lab.events.schema.MESSAGES`. Of what is not there yet an empty one comes ten times a second, so
+            :data:`ticdc_lab.events.schema.MESSAGES`. While nothing comes, an empty one comes ten times a second, so
             that a caller can do something else. ``positions`` are those behind what was yielded.
 
         Raises
@@ -245,7 +255,9 @@ class TopicReader:
                     if (error := other.error()) is not None:
                         self._heard(consumer, error, (other.topic(), other.partition()), other.offset(), ends)
                 batch = self._batch(messages, ends)
-                if batch.num_rows or ends is None:
+                if ends is not None:  # what lies behind an end was fetched and is not read
+                    self.positions |= {at: min(self.positions[at], ends[at]) for at in todo}
+                if batch.num_rows or not got:
                     yield batch
                 if ends is not None:
                     done = {at for at in todo if self.positions[at] >= ends[at] or at in self.shrunk}
@@ -254,6 +266,15 @@ class TopicReader:
                         consumer.incremental_unassign([kafka.TopicPartition(*at) for at in done])
         finally:
             consumer.unassign()
+
+    def ends_now(self) -> dict[Place, int]:
+        """Where each partition ends, as the last fetch of :meth:`batches` said; without asking the broker."""
+        kafka, found = _library(), dict[Place, int]()
+        for at in self.positions:
+            with suppress(kafka.KafkaException):
+                low, high = self._consumer.get_watermark_offsets(kafka.TopicPartition(*at), cached=True)
+                found[at] = max(low, high, self.positions[at])
+        return found
 
     def _patience_s(self) -> float:
         said = self._options.get("kafkaconsumer.polltimeoutms", "")
@@ -274,11 +295,11 @@ class TopicReader:
         if error.code() == kafka.KafkaError._PARTITION_EOF:
             self.positions[at] = max(self.positions.get(at, 0), offset)
             if ends is not None and offset < ends[at]:
-                _, high = consumer.get_watermark_offsets(kafka.TopicPartition(*at), timeout=ANSWER_S)
+                _, high = self._watermarks(consumer, at)
                 if high < ends[at]:
                     self.shrunk[at] = high
         elif error.code() == kafka.KafkaError._AUTO_OFFSET_RESET or error.name() == "OFFSET_OUT_OF_RANGE":
-            low, high = consumer.get_watermark_offsets(kafka.TopicPartition(*at), timeout=ANSWER_S)
+            low, high = self._watermarks(consumer, at)
             if self.positions[at] > high:
                 self.shrunk[at] = high
                 if ends is None:
@@ -290,6 +311,14 @@ class TopicReader:
                 consumer.incremental_assign([kafka.TopicPartition(*at, low)])
         elif "GROUP" not in error.name() and not error.retriable():
             raise self._explained(str(error))
+
+    def _watermarks(self, consumer: Any, at: Place) -> Span:
+        """First and end offset of a partition that is being read; who does not answer now was there a moment ago."""
+        kafka = _library()
+        try:
+            return consumer.get_watermark_offsets(kafka.TopicPartition(*at), timeout=ANSWER_S)  # type: ignore[no-any-return]
+        except kafka.KafkaException as error:
+            raise self._explained(f"code=_TRANSPORT: {error.args[0].str()}") from None
 
     def _batch(self, messages: Sequence[Any], ends: Mapping[Place, int] | None) -> pa.RecordBatch:
         topics, partitions = [m.topic() for m in messages], [m.partition() for m in messages]

@@ -92,7 +92,8 @@ class TopicRelay:
             for some in _rounds(ranges):
                 starts = {at: first for at, (first, _) in some.items()}
                 for batch in reader.batches(starts, {at: end for at, (_, end) in some.items()}):
-                    _put(stream, _BATCH, batch.serialize())
+                    if batch.num_rows:
+                        _put(stream, _BATCH, batch.serialize())
                 if reader.fails_on_loss and reader.lost:
                     raise SourceError(
                         reader.lost[0].sentence, hint="Leave failOnDataLoss at false to go on without them."

@@ -1,0 +1,300 @@
+"""A topic, or a log of any other form, recorded into files: from where, up to where, and what is named on the way."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.known import BOUNDS
+from ticdc_lab.engine.failures import task_errors
+from ticdc_lab.engine.running import seconds
+from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.whole_files import room_for
+from ticdc_lab.events.arrays import Batches
+from ticdc_lab.events.sample import moment
+from ticdc_lab.events.schema import MESSAGES
+from ticdc_lab.events.tso import physical_ms
+from ticdc_lab.sources.kafka import Topics
+from ticdc_lab.sources.kafka_reading import ROWS_AT_ONCE, Place, Span, TopicReader
+from ticdc_lab.sources.opening import Reader, Source, open_source
+from ticdc_lab.sources.recording import Recording, State
+
+COMMIT_S = 5.0
+"""What was read is durable after so many seconds at the latest."""
+
+_SAY_S, _LAG_S = 1.0, 5.0
+_OFFSET_DIGITS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """How far a recording is.
+
+    Attributes
+    ----------
+    messages, bytes
+        Of keys and values.
+    messages_s
+        A second, since this process began; None in the first second.
+    lag
+        Messages that the broker has and the recording not yet; None where nobody knows.
+    left_s
+        Seconds to the end at this rate; None where it has none.
+    notes
+        What the recording lacks, a sentence each.
+    """
+
+    messages: int
+    bytes: int
+    messages_s: float | None = None
+    lag: int | None = None
+    left_s: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """One line."""
+        rate = "" if self.messages_s is None else f", {self.messages_s:,.0f} a second"
+        lag = "" if self.lag is None else f", {self.lag:,} behind the broker"
+        left = "" if self.left_s is None else f", about {seconds(self.left_s)} left"
+        return f"{self.messages:,} messages, {self.bytes / 1e6:,.1f} MB{rate}{lag}{left}"
+
+
+Said = Callable[[Recorded], None]
+
+
+def record_topic(
+    topics: Topics,
+    recording: Recording,
+    *,
+    first: str = "earliest",
+    last: str = "now",
+    follow: bool = False,
+    rotate_s: float | None = None,
+    said: Said = lambda _: None,
+    stopped: Callable[[], bool] = lambda: False,
+    now: Callable[[], float] = time.monotonic,
+) -> Recorded:
+    """Record topics of Kafka, or go on where an earlier run ended.
+
+    Parameters
+    ----------
+    topics
+        From :func:`ticdc_lab.sources.kafka.topics_of`.
+    recording
+        Where to.
+    first, last
+        An offset, a time (UTC) or TSO, ``earliest`` or ``now``. Of a recording that has begun its own count.
+    follow
+        Go on until somebody stops it; ``last`` does not count.
+    rotate_s
+        Seconds after which a folder gets another file.
+    said
+        Takes how far it is, about once a second.
+    stopped
+        Asked after each batch whether somebody has stopped it; what was read is kept.
+    now
+        A clock.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        It was stopped before its end.
+    SourceError
+        The broker stops answering; a topic was deleted, truncated or created anew; no space is left. What was recorded
+        stays, and the same call goes on with it.
+    """
+    with TopicReader(topics) as reader:
+        spans, ids = reader.spans(), reader.ids()
+        recording.go_on()
+        ends: Mapping[Place, int] | None
+        if not recording.begun:
+            firsts = {at: _offset(first, reader, at, span) for at, span in spans.items()}
+            ends = None if follow else {at: max(firsts[at], _offset(last, reader, at, s)) for at, s in spans.items()}
+            recording.begin(State(recording.state.source, ids, firsts, ends))
+        else:
+            _require_same(recording.state.ids, ids)
+            ends = None if follow else recording.state.ends
+            if not follow and (ends is None or recording.state.done):
+                ends = {at: max(span[1], recording.state.positions.get(at, 0)) for at, span in spans.items()}
+            positions = {at: s[0] for at, s in spans.items()} | dict(recording.state.positions)  # new partitions too
+            ends = None if ends is None else {at: span[1] for at, span in spans.items()} | dict(ends)
+            recording.begin(replace(recording.state, ids=ids, positions=positions, ends=ends, done=False))
+        whole = _copy(reader, recording, ends, rotate_s=rotate_s, said=said, stopped=stopped, now=now)
+        if not whole and not follow:
+            recording.commit()
+            raise KeyboardInterrupt
+        recording.finish()
+        return _so_far(recording.state, recording.state.messages, 0.0, 0 if ends else None)
+
+
+def _copy(
+    reader: TopicReader, recording: Recording, ends: Mapping[Place, int] | None, *, rotate_s: float | None, said: Said,
+    stopped: Callable[[], bool], now: Callable[[], float],
+) -> bool:  # fmt: skip
+    """Write what comes; whether all of it has come."""
+    begun = committed = part_begun = now()
+    told, already = begun - _SAY_S, recording.state.messages
+    for batch in reader.batches(recording.state.positions, ends):
+        recording.write(batch, reader.positions)
+        recording.note(*(lost.sentence for lost in reader.lost))
+        at = now()
+        if rotate_s is not None and recording.is_folder and at - part_begun >= rotate_s:
+            _require_same(recording.state.ids, reader.ids())
+            recording.rotate()
+            part_begun = committed = at
+        elif at - committed >= COMMIT_S:
+            _require_same(recording.state.ids, reader.ids())
+            recording.commit()
+            committed = at
+        if at - told >= _SAY_S:
+            lag = sum(max(0, end - reader.positions[p]) for p, end in (ends or reader.ends_now()).items())
+            said(_so_far(recording.so_far, recording.so_far.messages - already, at - begun, lag, ends is not None))
+            told = at
+        if stopped():
+            return False
+    recording.note(*(lost.sentence for lost in reader.lost))
+    for (topic, partition), high in reader.shrunk.items():
+        recording.commit()
+        raise SourceError(
+            f"Partition {partition} of {topic} ends at offset {high}, before {(ends or {})[topic, partition]}, up to "
+            "which it was to be recorded: the topic was truncated, or deleted and created anew.",
+            hint=f"What was recorded until then stays in {recording.out}. Record the topic anew into another place.",
+        )
+    _require_same(recording.state.ids, reader.ids())
+    return True
+
+
+def _so_far(state: State, new: int, elapsed_s: float, lag: int | None, ends: bool = False) -> Recorded:
+    rate = new / elapsed_s if elapsed_s >= _SAY_S else None
+    left = lag / rate if ends and lag is not None and rate else None
+    return Recorded(state.messages, state.bytes, rate, lag, left, state.notes)
+
+
+def _require_same(before: Mapping[str, str], ids: Mapping[str, str]) -> None:
+    for topic, known in before.items():
+        if ids.get(topic, known) != known:
+            raise SourceError(
+                f"The topic {topic} was deleted and created anew since its recording began.",
+                hint="What was recorded until then stays. Record the topic anew into another place.",
+            )
+
+
+def _offset(text: str, reader: TopicReader, at: Place, span: Span) -> int:
+    """The offset that an offset, a time, ``earliest`` or ``now`` means in a partition."""
+    if text in ("earliest", "now", "latest"):
+        return span[text != "earliest"]
+    if text.isdigit() and len(text) < _OFFSET_DIGITS:
+        return min(max(int(text), span[0]), span[1])
+    ts = moment(text)
+    found = None if ts is None else reader.at(physical_ms(ts), [at])[at]
+    return span[1] if found is None else found
+
+
+def record_log(
+    spark: SparkSession, source: str, recording: Recording, *, kind: str = "auto",
+    options: Mapping[str, str] | None = None, line: int = BOUNDS.line, said: Said = lambda _: None,
+) -> Recorded:  # fmt: skip
+    """Write a log of any other form as a recording: what several files hold is there once.
+
+    Parameters
+    ----------
+    spark
+        The session whose tasks read it.
+    source, kind, options, line
+        As for :func:`ticdc_lab.sources.opening.open_source`.
+    recording
+        Where to; one that an earlier run left unfinished begins anew.
+    said
+        Takes how far it is.
+
+    Raises
+    ------
+    SourceError
+        It cannot be read, or holds no messages of a topic.
+    """
+    opened = open_source(spark, source, kind=kind, options=options, line=line)
+    if opened.kind == "storage":
+        raise SourceError(
+            f"{source} is a folder of the storage sink, whose files hold no messages of a topic.",
+            hint=f"Write it as a topic: ticdc-lab produce {source} --to canal-json --out topic.jsonl.gz",
+        )
+    folder = Path(tempfile.mkdtemp(prefix="ticdc_lab-record-"))
+    try:
+        recording.begin_anew()
+        with opened.said_plainly(), task_errors(), room_for(folder):
+            written = _read_by_tasks(opened, folder)
+        for file in sorted(written["file"].to_pylist()):
+            with pq.ParquetFile(file) as pieces:
+                for batch in pieces.iter_batches(ROWS_AT_ONCE):
+                    recording.write(batch.cast(arrow_schema(MESSAGES)), {})
+                    said(_so_far(recording.so_far, 0, 0.0, None))
+        recording.note(*opened.left_out, *_refused(written))
+        notes = recording.so_far.notes
+        recording.finish()
+        return replace(_so_far(recording.state, 0, 0.0, None), notes=notes)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+_OF_A_TASK = "file string, refused bigint, why string"
+
+
+def _read_by_tasks(source: Source, folder: Path) -> pa.Table:
+    """What each task wrote, and how many lines it refused."""
+    skips = source.overlaps.skips
+    as_table = source.table is not None and not skips
+    frame = source.table if source.table is not None and as_table else source.raw
+    read = _as_they_are if as_table else source.reader(skips)
+    return frame.mapInArrow(partial(_written, read=read, folder=str(folder)), _OF_A_TASK).toArrow()
+
+
+def _refused(written: pa.Table) -> list[str]:
+    n = pc.sum(written["refused"]).as_py() or 0
+    why = next((w for w in written["why"].to_pylist() if w), "")
+    return [f"{n:,} line{'' if n == 1 else 's'} hold no message, so they are not in it. The first: {why}"] if n else []
+
+
+def _as_they_are(batches: Batches) -> Iterator[tuple[pa.RecordBatch, None]]:
+    for batch in batches:
+        yield batch, None
+
+
+def _written(batches: Batches, read: Reader, folder: str) -> Batches:
+    """Write the messages of a task's share into a file that is named after its first piece."""
+    first = next(batches, None)
+    if first is None:
+        return
+    number = first["number"][0].as_py() if first.num_rows and "number" in first.schema.names else 0
+    path, refused, why = Path(folder) / f"{number:012d}-{uuid4().hex}.parquet", 0, None
+    schema = arrow_schema(MESSAGES)
+    with pq.ParquetWriter(path, schema) as file:
+        for messages, rejected in read(_chained(first, batches)):
+            if messages.num_rows:
+                columns = [messages[n] if n in messages.schema.names else pa.nulls(len(messages)) for n in schema.names]
+                file.write_batch(
+                    pa.RecordBatch.from_arrays(
+                        [c.cast(f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
+                    )
+                )
+            if rejected is not None and rejected.num_rows:
+                refused += rejected.num_rows
+                why = why or rejected["reason"][0].as_py()
+    yield pa.RecordBatch.from_pydict({"file": [str(path)], "refused": [refused], "why": pa.array([why], pa.string())})
+
+
+def _chained(first: pa.RecordBatch, rest: Batches) -> Batches:
+    yield first
+    yield from rest
