@@ -29,8 +29,8 @@ from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.sources import recording as module
 from ticdc_lab.sources.kafka import topics_of
 from ticdc_lab.sources.kafka_reading import TopicReader
-from ticdc_lab.sources.record import Recorded, record_topic
-from ticdc_lab.sources.recording import Recording, State, parts_of
+from ticdc_lab.sources.record import RecordingProgress, record_topic
+from ticdc_lab.sources.recording import Recording, RecordingState, parts_of
 
 N, STEP = 60, 7
 OUTS = ("t.jsonl.gz", "t.jsonl", "t.parquet", "lines", "parquet")
@@ -57,7 +57,7 @@ def run(out: Path) -> None:
     own = recording_at(out)
     own.go_on()
     if not own.begun:
-        own.begin(State("s", positions={("t", 0): 0}))
+        own.begin(RecordingState("s", positions={("t", 0): 0}))
     while (at := own.so_far.positions["t", 0]) < N:
         own.write(batch(at, min(N, at + STEP)), {("t", 0): min(N, at + STEP)})
     own.finish()
@@ -177,7 +177,7 @@ def servers() -> Iterator[str]:
         yield found
 
 
-def record(servers: str, out: Path, **how: Any) -> Recorded:
+def record(servers: str, out: Path, **how: Any) -> RecordingProgress:
     """Record the topic ``t``."""
     source = f"kafka://{servers}/t"
     return record_topic(topics_of(source), Recording(str(out), source=source), **how)
@@ -216,7 +216,7 @@ def test_a_folder_is_gone_on_with_and_a_file_is_not(servers: str, tmp_path: Path
 
 def test_one_that_is_followed_ends_when_it_is_stopped(servers: str, tmp_path: Path) -> None:
     """Then it is whole; one that has an end and is stopped before it is gone on with. Time gives a folder a file."""
-    told: list[Recorded] = []
+    told: list[RecordingProgress] = []
     clock = count()
     with mock_cluster() as own:
         send(own, "t", numbered(5))
@@ -253,10 +253,10 @@ def test_what_the_broker_deleted_is_noted(tmp_path: Path) -> None:
         send(servers, "t", numbered(12_000, 1, size=1_000))  # of which the mock cluster keeps 5 MB
         out, source = tmp_path / "out", f"kafka://{servers}/t"
         own = Recording(str(out), source=source)
-        own.begin(State(source, positions={("t", 0): 5}, ends={("t", 0): 11_000}))
+        own.begin(RecordingState(source, positions={("t", 0): 5}, ends={("t", 0): 11_000}))
         done = record(servers, out)
         assert done.messages < 11_000 and done.notes[0].startswith("Partition 0 of t: the broker deleted ")
-        own.begin(State(source, positions={("t", 0): 11_990}, ends={("t", 0): 99_000}))
+        own.begin(RecordingState(source, positions={("t", 0): 11_990}, ends={("t", 0): 99_000}))
         with pytest.raises(SourceError, match="ends at offset 12000, before 99000"):
             record(servers, out)
         assert Recording(str(out), source=source).state.positions["t", 0] == 12_000

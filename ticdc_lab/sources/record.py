@@ -29,7 +29,7 @@ from ticdc_lab.events.tso import physical_ms
 from ticdc_lab.sources.kafka import Topics
 from ticdc_lab.sources.kafka_reading import ROWS_AT_ONCE, Place, Span, TopicReader
 from ticdc_lab.sources.opening import Reader, Source, open_source
-from ticdc_lab.sources.recording import Recording, State
+from ticdc_lab.sources.recording import Recording, RecordingState
 
 COMMIT_S = 5.0
 """What was read is durable after so many seconds at the latest."""
@@ -39,7 +39,7 @@ _OFFSET_DIGITS = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordingProgress:
     """How far a recording is.
 
     Attributes
@@ -72,7 +72,7 @@ class Recorded:
         return f"{self.messages:,} messages, {self.bytes / 1e6:,.1f} MB{rate}{lag}{left}"
 
 
-Said = Callable[[Recorded], None]
+Said = Callable[[RecordingProgress], None]
 
 
 def record_topic(
@@ -86,7 +86,7 @@ def record_topic(
     said: Said = lambda _: None,
     stopped: Callable[[], bool] = lambda: False,
     now: Callable[[], float] = time.monotonic,
-) -> Recorded:
+) -> RecordingProgress:
     """Record topics of Kafka, or go on where an earlier run ended.
 
     Parameters
@@ -123,7 +123,7 @@ def record_topic(
         if not recording.begun:
             firsts = {at: _offset(first, reader, at, span) for at, span in spans.items()}
             ends = None if follow else {at: max(firsts[at], _offset(last, reader, at, s)) for at, s in spans.items()}
-            recording.begin(State(recording.state.source, ids, firsts, ends))
+            recording.begin(RecordingState(recording.state.source, ids, firsts, ends))
         else:
             _require_same(recording.state.ids, ids)
             ends = None if follow else recording.state.ends
@@ -177,10 +177,12 @@ def _copy(
     return True
 
 
-def _so_far(state: State, new: int, elapsed_s: float, lag: int | None, ends: bool = False) -> Recorded:
+def _so_far(
+    state: RecordingState, new: int, elapsed_s: float, lag: int | None, ends: bool = False
+) -> RecordingProgress:
     rate = new / elapsed_s if elapsed_s >= _SAY_S else None
     left = lag / rate if ends and lag is not None and rate else None
-    return Recorded(state.messages, state.bytes, rate, lag, left, state.notes)
+    return RecordingProgress(state.messages, state.bytes, rate, lag, left, state.notes)
 
 
 def _require_same(before: Mapping[str, str], ids: Mapping[str, str]) -> None:
@@ -206,7 +208,7 @@ def _offset(text: str, reader: TopicReader, at: Place, span: Span) -> int:
 def record_log(
     spark: SparkSession, source: str, recording: Recording, *, kind: str = "auto",
     options: Mapping[str, str] | None = None, line: int = BOUNDS.line, said: Said = lambda _: None,
-) -> Recorded:  # fmt: skip
+) -> RecordingProgress:  # fmt: skip
     """Write a log of any other form as a recording: what several files hold is there once.
 
     Parameters

@@ -36,7 +36,7 @@ _WRITES_AHEAD = 2
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class RecordingState:
     """How far a recording is; all that is in it is durable.
 
     Attributes
@@ -77,7 +77,7 @@ class State:
         return json.dumps({"version": 1, **told}, indent=1) + "\n"
 
     @classmethod
-    def from_json(cls, text: str, file: Path) -> State:
+    def from_json(cls, text: str, file: Path) -> RecordingState:
         """Read what :meth:`as_json` gave.
 
         Raises
@@ -147,9 +147,9 @@ class Recording:
             raise SourceError(
                 f"{out} is there already, and no recording that could go on.", hint="Remove it, or name another place."
             )
-        self.state = State(source)
+        self.state = RecordingState(source)
         if self.begun:
-            self.state = State.from_json(self._state_file.read_text(encoding="utf-8"), self._state_file)
+            self.state = RecordingState.from_json(self._state_file.read_text(encoding="utf-8"), self._state_file)
             if self.state.source != source:
                 raise SourceError(
                     f"{out} holds a recording of {self.state.source}, not of {source}.", hint="Name another place."
@@ -158,7 +158,7 @@ class Recording:
         """With what is not durable yet."""
         self._part: Part | None = None
 
-    def begin(self, state: State) -> None:
+    def begin(self, state: RecordingState) -> None:
         """Write down what is recorded, before the first message."""
         with room_for(self.out, keep=True):
             self._state_file.parent.mkdir(parents=True, exist_ok=True)
@@ -232,7 +232,7 @@ class Recording:
             *self._hidden().parent.glob(f".{self.out.name if not self.is_folder else 'part-'}*.part*"),
         ):
             file.unlink()
-        self.begin(State(self.state.source))
+        self.begin(RecordingState(self.state.source))
 
     def _target(self) -> Path:
         return self.out / f"part-{self.state.part:06d}.{self.form}" if self.is_folder else self.out
@@ -245,7 +245,7 @@ class Recording:
         kind = ParquetPart if self.form == "parquet" else LinesPart
         return kind(self._hidden(), self.state.pieces)
 
-    def _say(self, state: State) -> None:
+    def _say(self, state: RecordingState) -> None:
         new = self._state_file.with_name(f"{self._state_file.name}.new")
         with new.open("w", encoding="utf-8") as file:
             file.write(state.as_json())
