@@ -44,7 +44,7 @@ from ticdc_lab.facts.places import NAMED_BY, with_places
 from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.facts.watermarks import partitions_of
 from ticdc_lab.sources.change_log import ChangeLog
-from ticdc_lab.tables.checksum_findings import verify_checksums
+from ticdc_lab.tables.checksum_findings import is_zone, verify_checksums, zone_of_all
 from ticdc_lab.transactions import known_places, of_restored
 from ticdc_lab.transactions.digest import DIGEST, Digest, digested, transaction_sample, transaction_totals
 
@@ -278,10 +278,42 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
         why = "the log was opened without the values of its rows"
         unjudged |= dict.fromkeys((n for n, g in GUARANTEES.items() if g.image and n != HAVE_A_TABLE), why)
     if log.protocol in CHECKSUMMED:
-        differ = log.events.transform(verify_checksums).select(*FINDINGS.names)
-        differ = small(differ.orderBy("severity", "partition", "offset").limit(most))
-        found = pd.concat([found, differ]).reset_index(drop=True)
+        found = pd.concat([found, _checksums(log, most)]).reset_index(drop=True)
     return {"findings": found, "unjudged": unjudged}
+
+
+def _checksums(log: ChangeLog, most: int) -> pd.DataFrame:
+    """Findings of row checksums, in the zone of the server as far as it is known.
+
+    Timestamps are the only values that depend on it. If one other zone explains every error, that is one finding.
+    """
+    known = str(log.settings.value("time-zone") or "UTC").split(", ")[0]
+    zone = known if is_zone(known) else "UTC"
+
+    def found_in(zone: str) -> pd.DataFrame:
+        differ = log.events.transform(verify_checksums, time_zone=zone).select(*FINDINGS.names)
+        return small(differ.orderBy("severity", "partition", "offset").limit(most))
+
+    found = found_in(zone)
+    errors = found[found["severity"] == "error"]
+    meant = zone_of_all(errors["message"])
+    if meant is None:
+        return found
+    again = found_in(meant)
+    if (again["severity"] == "error").any():
+        return found
+    words = _OTHER_ZONE.format(n=_rows(len(errors), most), meant=meant, zone=zone)
+    return pd.concat([errors.head(1).assign(severity="warning", message=words, table=None, key=None), again])
+
+
+def _rows(n: int, most: int) -> str:
+    return f"{'at least ' * (n >= most)}{n} row image{'s' * (n != 1)}"
+
+
+_OTHER_ZONE = (
+    "the checksums of {n} are those of timestamps in the zone {meant}, not {zone}, and of no other values: "
+    "the TiCDC server ran there. Read with `--option time-zone={meant}`"
+)
 
 
 def quarantine_reasons(quarantine: DataFrame, *, most: int = LISTED) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -81,6 +82,26 @@ def verify_checksums(events: DataFrame, *, time_zone: str = "UTC") -> DataFrame:
     )  # fmt: skip
     stated = rows.where("checksum IS NOT NULL OR checksum_before IS NOT NULL")
     return stated.mapInArrow(lambda batches: _judged(batches, time_zone), CHECKSUM_FINDINGS)
+
+
+def zone_of_all(messages: Iterable[str]) -> str | None:
+    """The one zone of the server that all these errors name; None if there is no error, or some name no zone.
+
+    Examples
+    --------
+    >>> zone_of_all(["the checksum is not that of the values: it is that of timestamps in the zone Etc/GMT-8"])
+    'Etc/GMT-8'
+    """
+    zones = {message.partition(_IN_ZONE)[2] for message in messages}
+    return zones.pop() or None if len(zones) == 1 else None
+
+
+def is_zone(name: str) -> bool:
+    """Whether a name is that of a time zone, as the IANA database has it."""
+    try:
+        return bool(ZoneInfo(name))
+    except (ValueError, OSError, KeyError):
+        return False
 
 
 def _key() -> Column:
@@ -163,7 +184,7 @@ class _Side:
             for row in self._matching(timed, self._taken(timed), zone):
                 own = slice(*self.images.offsets[row : row + 2])
                 names = self.names[own].filter(pa.array(is_timestamp[own])).to_pylist()
-                found.setdefault(row, (", ".join(names), f"{_DIFFERS}: it is that of timestamps in the zone {zone}"))
+                found.setdefault(row, (", ".join(names), f"{_DIFFERS}: {_IN_ZONE}{zone}"))
         return found
 
     def _one_changed(self, rows: Ints, change: Change, time_zone: str) -> list[tuple[int, str]]:
@@ -248,6 +269,7 @@ def _empty(values: pa.Array, types: pa.Array, _: pa.Array) -> tuple[pa.Array, pa
 
 
 _DIFFERS = "the checksum is not that of the values"
+_IN_ZONE = "it is that of timestamps in the zone "
 _UNKNOWN = "the checksum cannot be computed: the row is known in part, or a value has no bytes known here"
 _CHANGES: tuple[tuple[str, Change], ...] = (
     ("it is that of the column's value in the other image", _other_image),
