@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_lab.answers.summary import findings_of
+from ticdc_lab.answers.summary import of_findings
 from ticdc_lab.settings import UNKNOWN, Setting, Settings
 from ticdc_lab.sources.load import load
 from ticdc_lab.tables.checksum_findings import is_zone, zone_of_all
@@ -32,7 +32,7 @@ def changed(folder: Path, change: Callable[[bytes], bytes]) -> str:
 
 def found(spark: SparkSession, source: str, settings: Settings = UNKNOWN) -> list[tuple[str, str]]:
     """Severity and message of each finding."""
-    findings = findings_of(load(spark, source, changefeed=settings))
+    findings = of_findings(load(spark, source, changefeed=settings))["findings"]
     return list(zip(findings["severity"], findings["message"], strict=True))
 
 
