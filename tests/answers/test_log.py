@@ -181,7 +181,7 @@ def test_a_sum_is_watched_from_the_command_line(spark: SparkSession) -> None:
     given = ["--policy", "design-row", "--policy", "strict", "--watch", "balance", "--speed", "1=3000"]
     said = CliRunner().invoke(main, ["consumer", bank, *given], obj=spark)
     assert said.exit_code == 1
-    assert said.stdout.startswith("strict never shows the total balance wrong; design, row mode shows it wrong")
+    assert said.stdout.startswith("strict never shows the total balance wrong; design-row shows it wrong")
 
 
 def test_a_log_says_what_it_is(log: Log) -> None:

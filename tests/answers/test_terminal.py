@@ -15,8 +15,9 @@ from pathlib import Path
 import pandas as pd
 from conftest import golden
 
-from ticdc_lab.answers.answer import as_text
+from ticdc_lab.answers.answer import as_html, as_text
 from ticdc_lab.answers.terminal import aligned
+from ticdc_lab.report.page import text as page_text
 
 ROOT = Path(__file__).resolve().parents[2]
 NARROW = 60
@@ -80,3 +81,10 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 4096)
     except OSError:
         return b""
+
+
+def test_a_control_character_in_a_value_is_seen() -> None:
+    """A NUL byte in a name or a value is an escape in text, HTML and pages, not nothing."""
+    frame = pd.DataFrame({"name": ["a\x00b", "line\nend"]})
+    assert "a\\x00b" in as_text(frame) and "line end" in as_text(frame)
+    assert "a\\x00b" in as_html(frame) and page_text("a\x00b\nc") == "a\\x00b\nc"

@@ -28,7 +28,7 @@ def test_row_mode_is_shown_wrong_with_messages_and_exit_code_1(spark: SparkSessi
     told: dict[str, Any] = json.loads(done.stdout)
     counts = {m["kind"]: m["n"] for m in told["matrix"]}
     assert counts["torn transaction"] > 100 and counts["state that never existed"] > 100
-    assert told["left"] == [{"policy": "design, row mode", "speeds": "as given", "pending": 0, "unread": 0}]
+    assert told["left"] == [{"policy": "design-row", "speeds": "as given", "pending": 0, "unread": 0}]
     torn = next(a for a in told["examples"] if a["guarantee"] == "torn transaction")
     messages = {(m["partition"], m["offset"]): m["kind"] for m in torn["messages"]}
     assert sorted(messages.values()) == ["row", "row", "watermark"]

@@ -131,7 +131,7 @@ def test_the_model_in_a_task_gives_what_it_gives_on_the_driver(small: ChangeLog,
         in_tasks.sort_values(by, ignore_index=True), on_driver.sort_values(by, ignore_index=True)
     )
     wrong = on_driver[on_driver["kind"] == NEVER_WAS].set_index(["policy", "strategy"])["n"]
-    assert wrong["strict", "ts"] == 0 < wrong["design, row mode", "ts"]
+    assert wrong["strict", "ts"] == 0 < wrong["design-row", "ts"]
 
 
 def test_an_anomaly_names_messages_of_the_log(small: ChangeLog) -> None:

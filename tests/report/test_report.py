@@ -264,7 +264,7 @@ def test_consumers_are_in_the_report() -> None:
     answer = consumers()
     page = render(summary(), consumers=answer)
     text = parsed(page).text
-    assert "design, transaction mode and strict never show a wrong state" in text
+    assert "design-transaction and strict never show a wrong state" in text
     assert "runs of a model" in text and "at other speeds" in text
     (player,) = [f for f in answer.figures.values() if f.frames]
     assert [b.label for b in player.layout.updatemenus[0].buttons] == ["play", "pause"]

@@ -232,7 +232,9 @@ def _words(value: object) -> str:
 
 
 def _cell(value: object) -> str:
-    text = " ".join(_words(value).split())
+    """A value on one line; a control character, as a NUL byte, is an escape that can be seen."""
+    line = " ".join(_words(value).split())
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
     return text if len(text) <= _CELL_CHARS else f"{text[: _CELL_CHARS - 1]}…"
 
 

@@ -191,7 +191,7 @@ def _event(c: Cluster, partition: int, offset: int, m: Message) -> dict[str, obj
     }
 
 
-NO_FILTER = replace(DESIGN_ROW, name="design, row mode, no filter", duplicates="none")
+NO_FILTER = replace(DESIGN_ROW, name="design-row, no filter", duplicates="none")
 """The design's consumer without the record of what each table has executed."""
 
 

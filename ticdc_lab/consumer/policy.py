@@ -64,15 +64,13 @@ class Policy:
     saves: Literal["unwritten", "read"] = "unwritten"
 
 
-DESIGN_ROW = Policy("design, row mode", waits_for="partition", writes="batch", duplicates="listener")
+DESIGN_ROW = Policy("design-row", waits_for="partition", writes="batch", duplicates="listener")
 """The design's consumer where rows need not be restored to transactions."""
 
-DESIGN_ROW_SHARED = Policy(
-    "design, row mode, one record a table", waits_for="partition", writes="batch", duplicates="table"
-)
+DESIGN_ROW_SHARED = Policy("design-row-shared", waits_for="partition", writes="batch", duplicates="table")
 """The design's sentence to the letter: the greatest executed commit_ts of a table, whichever partition it came from."""
 
-DESIGN_TRANSACTION = Policy("design, transaction mode", waits_for="all", writes="transaction", duplicates="table")
+DESIGN_TRANSACTION = Policy("design-transaction", waits_for="all", writes="transaction", duplicates="table")
 """The design's consumer that restores transactions."""
 
 STRICT = Policy(
@@ -81,32 +79,27 @@ STRICT = Policy(
 """Transaction mode in which DDL waits for watermarks too: safe where rows of other tables come after a DDL event."""
 
 CLASSIC = Policy(
-    "classic reference", waits_for="all", writes="group", ddl_waits_for="watermark", ddl_repeats="newer",
+    "classic", waits_for="all", writes="group", ddl_waits_for="watermark", ddl_repeats="newer",
     late_rows="partition", saves="read",
 )  # fmt: skip
 """``cmd/kafka-consumer`` of tiflow."""
 
 REFERENCE = Policy(
-    "reference, June 2026", waits_for="all", writes="group", ddl_waits_for="watermark", ddl_flushes="blocked",
+    "reference", waits_for="all", writes="group", ddl_waits_for="watermark", ddl_flushes="blocked",
     ddl_repeats="again", late_rows="applied", saves="read",
 )  # fmt: skip
 """``cmd/kafka-consumer`` of ticdc at 5c453fce9, which made ``consumer_ref`` of the golden data."""
 
 REFERENCE_FIXED = Policy(
-    "reference, August 2026", waits_for="all", writes="group", ddl_waits_for="watermark", ddl_flushes="blocked",
+    "reference-fixed", waits_for="all", writes="group", ddl_waits_for="watermark", ddl_flushes="blocked",
     ddl_repeats="again", late_rows="global", saves="read",
 )  # fmt: skip
 """Its successor at b813e76f9."""
 
 POLICIES: Mapping[str, Policy] = MappingProxyType(
     {
-        "design-row": DESIGN_ROW,
-        "design-row-shared": DESIGN_ROW_SHARED,
-        "design-transaction": DESIGN_TRANSACTION,
-        "strict": STRICT,
-        "classic": CLASSIC,
-        "reference": REFERENCE,
-        "reference-fixed": REFERENCE_FIXED,
+        p.name: p
+        for p in (DESIGN_ROW, DESIGN_ROW_SHARED, DESIGN_TRANSACTION, STRICT, CLASSIC, REFERENCE, REFERENCE_FIXED)
     }
 )
 """By the names that the command line and the panels use."""

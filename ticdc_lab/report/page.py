@@ -142,8 +142,11 @@ class Section:
 
 
 def text(value: object) -> str:
-    """Any value from the data as HTML text."""
-    return html.escape("" if value is None else str(value))
+    """Any value from the data as HTML text; a control character but a line's end or a tab is an escape to be seen."""
+    said = "" if value is None else str(value)
+    if not said.isprintable():
+        said = "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in said)
+    return html.escape(said)
 
 
 def page(name: str, *, lead: str, sections: Iterable[Section], back: str = "") -> str:
