@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from ticdc_lab.audit.defined import Definitions
+from ticdc_lab.audit.filtered import LeftOut
 from ticdc_lab.engine.shuffle import Batches, in_one, is_sent
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import is_first, is_in_file
@@ -441,6 +442,10 @@ class Promises:
     table_ddl: dict[int, Ints]
     """By table the commit_ts of the DDL that block it, in order."""
     old_values: OldValues
+    left_out: Ints
+    """Per place what the changefeed's filters may leave out: a bit for each of :data:`ticdc_lab.audit.filtered.OPS`."""
+    filters_known: bool
+    """Whether the changefeed's filters are known."""
 
     def prepare(self) -> None:
         """Make here what each task would look up, and would make itself: it goes with the marks."""
@@ -468,6 +473,7 @@ class Promises:
         marks, again = _ddl(ddl, places)
         names = [(p["schema_name"], p["table_name"]) for p in places]
         tables = {name: i for i, name in enumerate(dict.fromkeys(names))}
+        left_out = LeftOut.read(settings)
         return cls(
             place=_ints(p["place"] for p in places),
             topic=[p["topic"] for p in places],
@@ -483,6 +489,8 @@ class Promises:
             table=_ints(tables[name] for name in names),
             table_ddl=_table_ddl(ddl, tables),
             old_values=OldValues.read(facts, protocol=protocol, settings=settings),
+            left_out=_ints(left_out.bits(names)),
+            filters_known=left_out.known,
         )
 
 

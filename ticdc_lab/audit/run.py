@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit.defined import IMAGES, READ, Definitions, defined_rows
+from ticdc_lab.audit.filtered import LeftOut
 from ticdc_lab.audit.findings import (
     FOUND,
     FOUND_DDL,
@@ -278,7 +279,12 @@ def audited(
         found = pa.concat_tables([others, again])
     whole = _in_order(_keyed(found, _keys_at(_places(found), events)), max_per_guarantee)
     old_values = OldValues.read(facts, protocol=protocol, settings=settings)
-    return Audited(whole, _unjudged_chain(old_values, unsure) | _unjudged_images(facts, definitions))
+    of_chain = _unjudged_chain(old_values, unsure)
+    rows = facts.of_kind("row")
+    named = [(s or "", t or "") for s, t in zip(*[rows[c].to_pylist() for c in NAMES], strict=True)]
+    if reason := LeftOut.read(settings).reason(named):
+        of_chain[CHAIN] = "; ".join(filter(None, (of_chain.get(CHAIN), reason)))
+    return Audited(whole, of_chain | _unjudged_images(facts, definitions))
 
 
 def _without_unsure(found: pa.Table) -> tuple[pa.Table, int]:
@@ -338,6 +344,7 @@ def audit_table(
     causes: pa.Table | None = None,
     sample: Sample | None = None,
     lost: Collection[str] = (),
+    settings: Settings = UNKNOWN,
 ) -> pa.Table:
     """:func:`audit` of a small log in memory, without any session.
 
@@ -350,7 +357,7 @@ def audit_table(
         :data:`ticdc_lab.events.schema.IMAGE_HASHES`, and keys are named where it has ``columns`` and ``before``.
     causes
         As for :func:`audit`, as a table: :func:`ticdc_lab.dispatch.infer.move_causes_table` gives it.
-    protocol, has_commit_ts, checks, max_per_guarantee, sample, lost
+    protocol, has_commit_ts, checks, max_per_guarantee, sample, lost, settings
         As for :func:`audit`.
 
     Returns
@@ -366,7 +373,7 @@ def audit_table(
     definitions = Definitions.read(facts, protocol=protocol)
     stated = Stated.read(facts, protocol=protocol, definitions=definitions)
     found = list(batches_of(_of_log(of_log, stated), at_once=AT_ONCE))
-    promises = Promises.read(facts, protocol=protocol)
+    promises = Promises.read(facts, protocol=protocol, settings=settings)
     if of_images and definitions.judge:
         rows = _with_images(events.filter(pc.equal(events["kind"], "row")))
         found += unrecorded(_misfits(rows, of_images, definitions), promises).to_batches()

@@ -1,0 +1,92 @@
+"""What a changefeed leaves out on purpose: its event filters, as its file or the caller gives them.
+
+A change that a filter leaves out looks like a lost one. Which changes an expression takes nobody can tell from the log,
+so where a filter may leave out what a finding misses, the finding is not made and the table is named as not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from ticdc_lab.dispatch.topics import TableFilter
+from ticdc_lab.settings import Settings
+
+OPS = ("delete", "update", "insert")
+"""In the order of their bits."""
+
+_EVERY = frozenset({"all", "all dml"})
+_EXPRESSIONS: Mapping[str, tuple[str, ...]] = {
+    "ignore-insert-value-expr": ("insert",),
+    "ignore-update-new-value-expr": ("update",),
+    "ignore-update-old-value-expr": ("update",),
+    "ignore-update-only-columns": ("update",),
+    "ignore-delete-value-expr": ("delete",),
+}
+"""Keys of a filter by which it leaves out some changes of an operation."""
+
+Table = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Which operations a changefeed leaves out of which tables.
+
+    Attributes
+    ----------
+    known
+        Whether the filters of the changefeed are known: without them, one may leave out anything.
+    whole
+        Settings by which changes of any table may be absent.
+    filters
+        Matcher and operations of each event filter.
+    case_sensitive
+        Of the matchers.
+    """
+
+    known: bool
+    whole: tuple[str, ...] = ()
+    filters: tuple[tuple[tuple[str, ...], frozenset[str]], ...] = ()
+    case_sensitive: bool = False
+
+    @classmethod
+    def read(cls, settings: Settings) -> Self:
+        """From what is known of the changefeed."""
+        given = [s for s in settings.known if s.source == "file" or s.name.startswith("filter.")]
+        whole = [n for n in ("bdr-mode", "filter.ignore-txn-start-ts") if settings.value(n)]
+        filters = settings.value("filter.event-filters", ())
+        each = [(tuple(f.get("matcher", ())), _operations(f)) for f in filters]
+        exact = settings.value("case-sensitive", False)
+        return cls(bool(given), tuple(whole), tuple(f for f in each if f[1]), bool(exact))
+
+    def of(self, table: Table) -> frozenset[str]:
+        """The operations of which some changes of a table may be absent."""
+        if self.whole:
+            return frozenset(OPS)
+        found: set[str] = set()
+        for matcher, operations in self.filters:
+            if TableFilter.parse(matcher, case_sensitive=self.case_sensitive).matches(*table):
+                found |= operations
+        return frozenset(found)
+
+    def bits(self, tables: Sequence[Table]) -> list[int]:
+        """The same as a bit for each of :data:`OPS`."""
+        of = {t: sum(1 << i for i, op in enumerate(OPS) if op in self.of(t)) for t in {*tables}}
+        return [of[t] for t in tables]
+
+    def reason(self, tables: Sequence[Table]) -> str:
+        """Why changes of these tables are not judged; empty where none is left out."""
+        if self.whole:
+            return f"the changefeed's {' and '.join(self.whole)} may leave out any change"
+        of = {".".join(t): self.of(t) for t in sorted({*tables})}
+        said = [f"{' and '.join(o for o in OPS if o in ops)} of {name}" for name, ops in of.items() if ops]
+        return f"the changefeed's event filters leave out {', '.join(said)}" if said else ""
+
+
+def _operations(of_filter: Mapping[str, Any]) -> frozenset[str]:
+    ignored = {str(event).lower() for event in of_filter.get("ignore-event", ())}
+    found = set(OPS) if ignored & _EVERY else ignored & set(OPS)
+    for key, operations in _EXPRESSIONS.items():
+        found |= {*operations} if of_filter.get(key) else set()
+    return frozenset(found)
