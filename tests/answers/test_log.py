@@ -22,9 +22,9 @@ import ticdc_lab
 from ticdc_lab import answers
 from ticdc_lab.answers import Answer, summary
 from ticdc_lab.answers.answer import SHOWN
-from ticdc_lab.answers.audit import OF_DDL, not_checked
+from ticdc_lab.answers.audit import NEXT, OF_DDL, causes, not_checked
 from ticdc_lab.answers.audit import line as line_of_audit
-from ticdc_lab.audit import places_of
+from ticdc_lab.audit import checks_possible, places_of
 from ticdc_lab.cli import main
 from ticdc_lab.consumer.listener import Listeners
 from ticdc_lab.errors import ContractError, ProtocolError, SetupError, SourceError
@@ -32,6 +32,7 @@ from ticdc_lab.events.tso import compose, physical_ms, utc_words
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.log import Log
 from ticdc_lab.tables.browse import MessagePage
+from ticdc_lab.tables.checksum_findings import GUARANTEE as CHECKSUMS_MATCH
 from ticdc_lab.transactions import duplicates
 from ticdc_lab.widgets.tabs import TABS
 
@@ -533,3 +534,26 @@ def test_the_log_as_recorded_stands_above_what_a_changefeed_can_say_and_models_b
     other = log.rules().frame.assign(rule="columns:nothing")
     limits = answers.what_if(log.measured, partitions=4, rules=other).limits
     assert any(limit.startswith("No row stands for the log as it was recorded: ") for limit in limits)
+
+
+def test_every_guarantee_says_what_to_do_next() -> None:
+    """A cause without a next step leaves its reader alone."""
+    assert set(checks_possible("simple")) | {CHECKSUMS_MATCH} <= set(NEXT)
+    found = pd.DataFrame([{"guarantee": g, "severity": "error", "table": "s.t", "message": "m 1"} for g in NEXT])
+    said = causes(found)["do"]
+    assert said.str.len().min() > 20 and not said.str.contains("{", regex=False).any()
+
+
+def test_findings_of_one_cause_are_one_line_and_errors_come_first() -> None:
+    """Sentences that differ in numbers alone are one cause; another table or another sentence is another one."""
+    rows = [
+        ("warning", "s.a", "moves from 1 to 2"), ("warning", "s.a", "moves from 13 to 2"),
+        ("warning", "s.b", "moves from 1 to 2"), ("error", "s.a", "moves from 1 to 3"), ("warning", "s.a", "is gone"),
+    ]  # fmt: skip
+    found = pd.DataFrame(
+        [{"guarantee": "row_images_chain", "severity": s, "table": t, "message": m} for s, t, m in rows]
+    )
+    told = causes(found)
+    assert [(r["severity"], r["table"], r["n"], r["first"]) for r in told.to_dict("records")] == [
+        ("error", "s.a", 1, 4), ("warning", "s.a", 2, 1), ("warning", "s.b", 1, 3), ("warning", "s.a", 1, 5),
+    ]  # fmt: skip

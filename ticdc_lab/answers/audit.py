@@ -97,14 +97,15 @@ def causes(findings: pd.DataFrame) -> pd.DataFrame:
         kind = (f["severity"], f["guarantee"], table, _NUMBERS.sub("N", f["message"]))
         own = found.setdefault(kind, {c: f.get(c) for c in columns} | {"table": table, "n": 0, "first": number})
         own["n"] += 1
-        own["do"] = _DO.get(f["guarantee"], "").format(table=table or "TABLE", number=own["first"])
+        own["do"] = NEXT.get(f["guarantee"], "").format(table=table or "TABLE", number=own["first"])
     told = sorted(found.values(), key=lambda c: (_RANK.get(c["severity"], 3), -c["n"], c["first"]))
     return pd.DataFrame(told, columns=columns)
 
 
 _AGAIN = "Compare the offsets with the topic: retention, compaction or an early end of the recording explain a gap."
 _RESTART = "Look in the changefeed's history for a restart or a table that moved then: ticdc-lab why SOURCE."
-_DO = {
+_DEFINED = "Compare the DDL of the log with the row: ticdc-lab audit SOURCE --messages-of {number}"
+NEXT = {
     "rows_stay_in_one_partition": (
         "If consumers need the order of a row, dispatch by its key: ticdc-lab advise SOURCE --tables {table}"
     ),
@@ -122,6 +123,14 @@ _DO = {
         "Read the missing offsets again; the transactions between: ticdc-lab audit SOURCE --messages-of {number}"
     ),
     "rows_follow_the_partition_count": "Check when the topic's number of partitions changed: ticdc-lab expand SOURCE.",
+    "rows_have_a_table": _DEFINED,
+    "columns_are_defined": _DEFINED,
+    "nulls_are_allowed": _DEFINED,
+    "values_fit_their_columns": _DEFINED,
+    "ddl_names_are_free": _DEFINED,
+    "row_checksums_match": (
+        "Compare the row with the upstream at that commit_ts: ticdc-lab audit SOURCE --messages-of {number}"
+    ),
 }
 """What to check or run next, by guarantee."""
 
