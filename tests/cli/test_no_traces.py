@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from threading import Event
 
 import click
 import pytest
@@ -143,6 +145,33 @@ def test_an_interrupted_command_says_so_and_nothing_else(tmp_path: Path) -> None
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 130 and said.strip().endswith("ticdc-lab: interrupted"), said
     assert not [t for t in TRACES if t in said] and not (tmp_path / "r.html").exists()
+
+
+@pytest.mark.parametrize("lost", ["in a callback", "by a library"])
+def test_an_interrupt_that_is_lost_is_raised_again(monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+    """Python ignores it in callbacks of weak references, as imports have them; libraries catch everything."""
+
+    class Thing:
+        pass
+
+    @click.command()
+    @click.option("--debug", is_flag=True)
+    @common.guarded
+    def work() -> None:
+        if lost == "by a library":
+            with suppress(BaseException):
+                signal.raise_signal(signal.SIGINT)
+            return
+        thing = Thing()
+        kept = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+        del thing
+        assert kept() is None and not Event().wait(30), "the command went on"
+
+    monkeypatch.setitem(main.commands, "work", work)
+    before = signal.getsignal(signal.SIGINT), sys.unraisablehook
+    found = CliRunner().invoke(main, ["work"])
+    assert (found.exit_code, found.output) == (130, "ticdc-lab: interrupted\n")
+    assert before == (signal.getsignal(signal.SIGINT), sys.unraisablehook)
 
 
 @pytest.mark.parametrize("stdout", ["closed", "full", "head"])

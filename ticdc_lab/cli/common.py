@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
 import io
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -222,6 +226,7 @@ def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
                 options |= _options(kwargs.pop("option"), kwargs.pop("kafka_config", None))
                 kwargs["options"] = options
             command(*args, **kwargs)
+            require_uninterrupted()
         except (click.ClickException, click.exceptions.Exit):
             raise
         except (click.Abort, KeyboardInterrupt):
@@ -300,6 +305,7 @@ def _said(error: Exception) -> str:
 
 def session_of(*sources: str, needs_spark: str | None = None) -> SparkSession:
     """The session of a caller from Python, brought as ``obj``, or that of the engine that fits; it says which."""
+    require_uninterrupted()
     context = click.get_current_context()
     if context.obj is not None:
         return context.obj  # type: ignore[no-any-return]
@@ -352,6 +358,7 @@ def opened(source: str, where: Mapping[str, Any], *, beside: str | None = None) 
         import_module(beside)
     given = {name: where[name] for name in ("protocol", "source_kind", "schema_registry", "claim_check")}
     log = load(spark, source, settings=settings, options=options, bounds=given_bounds(), changefeed=changefeed, **given)
+    require_uninterrupted()
     with log.reading():
         yield spark, log
 
@@ -370,6 +377,7 @@ def decoded(
         target = f"{folder}/decoded"
         with shown(spark, f"decoding {log.protocol}", measured=log.messages_done(target)):
             log = log.materialise(target, images=images)
+        require_uninterrupted()
         say_counts(log)
         if needed:
             log.require_events()
@@ -436,13 +444,63 @@ def _with_texts(value: Any) -> Any:
     return out
 
 
+# Python raises KeyboardInterrupt wherever the main thread is. In a callback of a weak reference, of which each import
+# has one, in a finalizer, and in a library that catches everything it is lost, and the command would go on to its end.
+
+_heard: list[int] = []
+
+
+def require_uninterrupted() -> None:
+    """Raise :class:`KeyboardInterrupt` if Ctrl-C was pressed, also where that was lost."""
+    if _heard:
+        raise KeyboardInterrupt
+
+
+def _hear(number: int, frame: FrameType | None) -> None:
+    _heard.append(number)
+    raise KeyboardInterrupt
+
+
+def _interrupt_again() -> None:
+    """From another thread, and once the main thread has left what lost it: there it would be lost once more."""
+    time.sleep(0.01)
+    _thread.interrupt_main()
+
+
+@contextmanager
+def _interrupts_kept() -> Iterator[None]:
+    """Raise an interrupt again that was lost; not where somebody else deals with the signal."""
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    others = sys.unraisablehook
+
+    def lost(what: sys.UnraisableHookArgs) -> None:
+        if what.exc_type is KeyboardInterrupt:
+            _thread.start_new_thread(_interrupt_again, ())
+        else:
+            others(what)
+
+    _heard.clear()
+    sys.unraisablehook = lost
+    signal.signal(signal.SIGINT, _hear)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.unraisablehook = others
+        _heard.clear()
+
+
 class _Program(Program):
     """What the operating system refuses where no command runs, as writing a help to a full device, is said too."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         gc.set_threshold(FEW_SEARCHES)
         try:
-            found = super().main(*args, **kwargs)
+            with _interrupts_kept():
+                found = super().main(*args, **kwargs)
             sys.stdout.flush()
             return found
         except OSError as error:
@@ -471,6 +529,7 @@ def asked(source: str, where: Mapping[str, Any], *, images: bool = True) -> Iter
     ):
         from ticdc_lab.log import Log
 
+        require_uninterrupted()
         yield spark, Log(log, folder)
 
 

@@ -118,6 +118,7 @@ class Panel(Generic[View]):
         self.widget = widgets.VBox([inner])  # as wide as the page; what is in it stands beside each other where it can
         self.widget.add_class("ticdc-place")
         self._listen()
+        self._at_first = self._values()
         self.redraw()
 
     def _listen(self) -> None:
@@ -157,6 +158,11 @@ class Panel(Generic[View]):
     def value(self, new: View) -> None:
         self._put({name: getattr(new, name) for name in self.controls})
         self.redraw()
+
+    @property
+    def is_as_made(self) -> bool:
+        """Whether nobody has changed a control, but for what was chosen elsewhere."""
+        return self._values() | self._unselected == self._at_first
 
     def redraw(self) -> None:
         """Draw what the controls say anew, and wait for it."""

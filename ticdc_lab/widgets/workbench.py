@@ -51,8 +51,11 @@ class WorkbenchView:
 
 
 def saved(bench: Workbench, made_from: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Write down what a workbench shows."""
-    panels = {name: panel.state()["value"] for name, panel in bench.panels.items()}
+    """Write down what a workbench shows: of its panels those that somebody has changed.
+
+    The others are made as they are. Which of them are there already depends on how fast they were computed.
+    """
+    panels = {name: panel.state()["value"] for name, panel in bench.panels.items() if not panel.is_as_made}
     return state_of(NAME, made_from, WorkbenchView(bench.pages.current, bench.selection.chosen(), panels))
 
 
