@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from conftest import events_frame
@@ -192,3 +193,68 @@ def test_a_column_without_values_does_not_stand_for_the_table(spark: Any) -> Non
         e["columns"][1]["value"] = None
     events[30] |= {"partition": (events[30]["partition"] + 1) % 4}
     assert events_frame(spark, events).transform(move_causes).collect() == []
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 7])
+@pytest.mark.parametrize("by", [("a", "b"), ("id", "c"), ("a", "c", "d")])
+def test_a_rule_of_several_columns_is_found(by: tuple[str, ...], n: int) -> None:
+    """Only where no simpler rule fits; a fault among the rows does not hide it, and what moves is explained."""
+    rows = several_columns(by, n)
+    found = judged(hashed(rows))
+    assert (found["rule"], found["n_explained"], found["n_rows"]) == ("columns:" + ",".join(by), 120, 120)
+    rows[7]["partition"] = (rows[7]["partition"] + 1) % n
+    one_off = judged(hashed(rows))
+    assert (one_off["rule"], one_off["n_explained"]) == (found["rule"], 119)
+
+
+def test_a_simpler_rule_is_not_passed_over_for_a_combination() -> None:
+    """Few rows fit several; combinations are not even tried where one column explains the rows."""
+    rows = several_columns(("a",), 4)
+    assert judged(hashed(rows))["rule"] == "columns:a"
+    assert infer._combinations(hashed(rows)) == []
+    assert infer._combinations(hashed(several_columns(("a", "b"), 4)[: infer.TELLING - 1])) == [], "too few rows"
+
+
+def test_rows_that_nothing_explains_are_explained_by_no_combination() -> None:
+    """Random partitions: what is tried is said, and a combination is no better than chance."""
+    rows = [r | {"partition": zlib.crc32(str(i * i).encode()) % 4} for i, r in enumerate(several_columns(("a",), 4))]
+    found = judged(hashed(rows))
+    assert found["n_explained"] < infer.EXPLAINED * found["n_rows"] and not found["explains"]
+
+
+def test_how_many_combinations_are_tried_depends_on_the_columns() -> None:
+    """All of a number, or none of it."""
+    assert [infer.tried_up_to(n) for n in (0, 1, 2, 5, 16, 40, 80, 400)] == [1, 1, 2, 5, 16, 3, 2, 1]
+
+
+def several_columns(by: tuple[str, ...], n: int) -> list[dict[str, Any]]:
+    """120 rows with a key and four columns, in the partitions of some of them."""
+    rows = []
+    for i in range(120):
+        values = {"id": i, "a": i % 11, "b": i // 9, "c": (i * 7) % 13, "d": (i * i) % 17}
+        h = zlib.crc32(b"ab")
+        for name in by:
+            h ^= zlib.crc32(f"{name}{values[name]}".encode())
+        rows.append({"id": i, "values": values, "partition": h % n, "n": n})
+    return rows
+
+
+def hashed(rows: list[dict[str, Any]]) -> Any:
+    """As the kernels read them."""
+    names = list(rows[0]["values"])
+    crcs = [[zlib.crc32(f"{k}{v}".encode()) for k, v in r["values"].items()] for r in rows]
+    columns = {
+        "topic": ["t"] * len(rows), "partition": [r["partition"] for r in rows], "offset": list(range(len(rows))),
+        "seq": [0] * len(rows), "schema_name": ["a"] * len(rows), "table_name": ["b"] * len(rows),
+        "commit_ts": [(i + 1) << 18 for i in range(len(rows))], "key_crc": [c[0] | 1 << 32 for c in crcs],
+        "column_crcs": crcs, "layout": [f"{','.join(names)},,id"] * len(rows),
+        "partitions": [r["n"] for r in rows],
+    }  # fmt: skip
+    return pa.table(columns).select(infer._FORM.names).cast(infer._FORM)
+
+
+def judged(rows: Any) -> dict[str, Any]:
+    """The best rule of the rows of one table."""
+    tried = [*infer._tried(iter(rows.to_batches()), more=0)]
+    (best,) = (r for batch in infer._best(iter(tried)) for r in batch.to_pylist())
+    return dict(best)

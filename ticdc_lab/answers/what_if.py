@@ -9,6 +9,7 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.dispatch.comparison import first_violation, guarantee_frame, over_time, placement, skew_frame
+from ticdc_lab.dispatch.infer import COMBINATIONS
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
@@ -89,9 +90,17 @@ def rules(found: pd.DataFrame) -> Answer:
     each = whole["rule"].value_counts()
     said = ", ".join(f"{n} by {rule}" for rule, n in sorted(each.items(), key=lambda r: (-r[1], r[0])))
     rest = len(found) - len(whole)
-    words = [f"{said} explain every row" if said else "", f"of {rest} no rule explains all rows" if rest else ""]
+    none = f"of {rest} no rule that was tried explains all rows" if rest else ""
+    words = [f"{said} explain every row" if said else "", none]
     finding = f"Of {count(len(found), 'table')}: {'; '.join(filter(None, words))}."
-    return Answer("rules", question, finding, {"tables": found})
+    return Answer("rules", question, finding, {"tables": found}, [_TRIED] if rest else [])
+
+
+_TRIED = (
+    "Tried are table, index-value over the handle key, ts, each column alone, and combinations of columns, as many as "
+    f"{COMBINATIONS:,} for a table: all of two, of three, and so on. An index over more columns, a dispatcher that "
+    "is newer than this, or a table that is routed under another name (target-table) are not among them."
+)
 
 
 def not_measured(limits: Sequence[str]) -> Answer:

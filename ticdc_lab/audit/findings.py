@@ -27,6 +27,8 @@ from ticdc_lab.facts.places import hashes_of_both, table_names
 
 SEVERITIES = ERROR, WARNING, INFO = "error", "warning", "info"
 
+_NO_RULE = ", which no dispatch rule that was tried explains (table, index-value, ts, columns alone or together)"
+
 _EVENT = pa.struct([("partition", pa.int32()), ("offset", pa.int64()), ("commit_ts", pa.int64())])
 FOUND = pa.schema(
     [("guarantee", pa.string()), ("severity", pa.string()), ("table", pa.string()), ("commit_ts", pa.int64()),
@@ -295,10 +297,10 @@ class Causes:
 
         because = sentence(found.message, " because ", rule)
         against = sentence(found.message, ", which does not follow the rule of its table: ", rule)
-        without = sentence(found.message, ", which no dispatch rule of its table explains")
+        without = sentence(found.message, _NO_RULE)
         untried = moved & s.promises.recorded.is_part[own]
         unknown = sentence(
-            found.message, ", which no dispatch rule of its table explains; but the log lacks partitions, and a rule "
+            found.message, f"{_NO_RULE}; but the log lacks partitions, and a rule "
             "places rows by how many there are",
         )  # fmt: skip
         maybe = sentence(

@@ -11,6 +11,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
+from itertools import combinations
+from math import comb
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +46,13 @@ SURE_BITS = 16
 
 AGAINST_BITS = 8
 """What a row takes from them that only a rule by the recorded partitions explains."""
+
+COMBINATIONS = 1 << 16
+"""Combinations of columns that are tried on a table at most: those of two columns, of three, .. as long as all of a
+number are so few."""
+
+TELLING = 24
+"""Different rows that a combination must explain: of fewer, too many do so by chance."""
 
 CHANCE = 0.1
 """Share of a table's rows by which what a rule explains must exceed its fullest partition, to be no chance."""
@@ -85,7 +94,7 @@ _LIE = pa.schema([*[(c, pa.string()) for c in _TABLE], ("key_hash", pa.int64()),
 
 _RULES = {"table": 0, "index-value": 1, "columns": 2, "ts": 3}
 """From the simplest on."""
-_COLUMN = "columns:"
+_COLUMN, _AND = "columns:", ","
 _FILLED = "partition:"
 _MASK, _UNKNOWN = (1 << 32) - 1, -1
 
@@ -93,8 +102,9 @@ _MASK, _UNKNOWN = (1 << 32) - 1, -1
 def infer_rules(events: DataFrame, *, partitions: int | None = None) -> DataFrame:
     """Say for each table which rule explains the partitions its rows were recorded in.
 
-    Tried are ``table``, ``index-value`` over the handle key, ``columns`` over each single column, and ``ts``. Of the
-    rules that explain most rows the simplest is taken, in that order: few rows may fit several.
+    Tried are ``table``, ``index-value`` over the handle key, ``columns`` over each single column, and ``ts``; where
+    none of them fits, ``columns`` over two and more, as many as :data:`COMBINATIONS` allows (:func:`tried_up_to`). Of
+    the rules that explain most rows the simplest is taken, in that order: few rows may fit several.
 
     Parameters
     ----------
@@ -108,8 +118,9 @@ def infer_rules(events: DataFrame, *, partitions: int | None = None) -> DataFram
     -------
     DataFrame
         Per ``topic, schema_name, table_name``: ``rule`` (string: the strategy's name, with ``columns:`` in front of a
-        column's), ``n_rows``, ``n_explained`` (bigint), ``partitions`` (int). The best rule, however bad: compare
-        ``n_explained`` with ``n_rows``.
+        column's, or of several with a comma between), ``n_rows``, ``n_explained`` (bigint), ``partitions`` (int). The
+        best rule, however bad: compare ``n_explained`` with ``n_rows``. ``n_rows`` are those that it was tried on:
+        combinations are not tried on a few rows that one column explains.
 
     References
     ----------
@@ -323,22 +334,74 @@ def _fits(rows: pa.Table, *, more: int) -> Iterator[dict[str, Any]]:
     names, keys, _ = _columns(rows)
     for number, n in zip(*np.unique(partition, return_counts=True), strict=True):
         yield known | {"rule": f"{_FILLED}{number}", "rank": len(_RULES), "n_explained": int(n), "moves": False}
-    for rule in ("table", "index-value", "ts", *[_COLUMN + name for name in names]):
+    several = _combinations(rows)
+    for rule in ("table", "index-value", "ts", *[_COLUMN + name for name in names], *several):
         value, told = _value(rows, rule)
-        moves = rule == "ts" or (rule.startswith(_COLUMN) and rule.removeprefix(_COLUMN) not in keys)
+        moves = rule == "ts" or (rule.startswith(_COLUMN) and not {*_named(rule, names)} <= {*keys})
+        if rule in several:
+            more = 0
         for n in range(recorded, recorded + 1 + more * moves):
             explained = told & (value % n == partition)
             n_explained = int(explained.sum())
             yield known | {
                 "rule": rule,
                 "partitions": n,
-                "rank": _RULES[rule.partition(":")[0]],
+                "rank": len(_RULES) + len(_named(rule, names)) if rule in several else _RULES[rule.partition(":")[0]],
                 "n_rows": rows.num_rows,
                 "n_explained": n_explained,
                 "n_possible": n_explained + (int((~told).sum()) if rule == "ts" else 0),
                 "moves": moves,
                 "seen": _seen(_telling(value[explained], rule, n, recorded)) if n > recorded else None,
             }
+
+
+def tried_up_to(columns: int) -> int:
+    """Of how many columns the combinations are that are tried on a table with so many columns."""
+    total, size = 0, 1
+    while size < columns and total + comb(columns, size + 1) <= COMBINATIONS:
+        size += 1
+        total += comb(columns, size)
+    return size
+
+
+def _combinations(rows: pa.Table) -> list[str]:
+    """Rules over several columns that may explain these rows, where none over one does; they are tried on all of them.
+
+    A combination is dropped at the first rows that it does not explain, so most cost what some dozen rows do. A share
+    of :data:`EXPLAINED` must fit, as a fault or two may be among them.
+    """
+    names, keys, crcs = _columns(rows)
+    n, partition = rows["partitions"][0].as_py(), np.asarray(rows["partition"])
+    if n < 2 or rows.num_rows < TELLING or tried_up_to(len(names)) < 2:
+        return []
+    for rule in ("table", "index-value", "ts", *[_COLUMN + name for name in names]):
+        value, told = _value(rows, rule)
+        if int((told & (value % n == partition)).sum()) >= EXPLAINED * rows.num_rows:
+            return []
+    flat = crcs.combine_chunks() if isinstance(crcs, pa.ChunkedArray) else crcs
+    cells = np.asarray(pc.fill_null(pc.list_flatten(flat), 0)).reshape(rows.num_rows, len(names))
+    known = np.flatnonzero((cells != _UNKNOWN).all(axis=1))
+    _, first = np.unique(cells[known], axis=0, return_index=True)
+    some = known[np.sort(first)[: 8 * TELLING]]
+    if len(some) < TELLING:
+        return []
+    table = zlib.crc32("".join(rows[c][0].as_py() or "" for c in _TABLE[1:]).encode())
+    own, lies, found = cells[some] ^ 0, partition[some], list[str]()
+    for size in range(2, tried_up_to(len(names)) + 1):
+        each = np.array(list(combinations(range(len(names)), size)))
+        for stop in (TELLING, len(some)):
+            if not len(each):
+                break
+            value = np.bitwise_xor.reduce(own[:stop][:, each], axis=2) ^ table
+            each = each[((value % n) == lies[:stop, None]).sum(axis=0) >= EXPLAINED * stop]
+        found += [_COLUMN + _AND.join(names[i] for i in c) for c in each.tolist() if {names[i] for i in c} != {*keys}]
+    return found
+
+
+def _named(rule: str, names: Collection[str]) -> list[str]:
+    """The columns that a rule names: one, whose name may hold a comma, or several."""
+    listed = rule.removeprefix(_COLUMN)
+    return [listed] if listed in names else listed.split(_AND)
 
 
 def _times(n: int, recorded: int) -> int:
@@ -379,10 +442,11 @@ def _value(rows: pa.Table, rule: str) -> tuple[Ints, Bools]:
         value, told = np.asarray(column.fill_null(0)), np.asarray(column.is_valid())
         return (value, told) if rule == "ts" else ((value & _MASK) ^ table, told & (value >> 32 > 0))
     names, _, crcs = _columns(rows)
-    at = names.index(rule.removeprefix(_COLUMN))
-    crc = pc.list_element(crcs, at)
-    value = np.asarray(pc.fill_null(crc, 0))
-    return value ^ table, value != _UNKNOWN
+    whole, told = np.full(rows.num_rows, table), every
+    for name in _named(rule, names):
+        crc = np.asarray(pc.fill_null(pc.list_element(crcs, names.index(name)), 0))
+        whole, told = whole ^ crc, told & (crc != _UNKNOWN)
+    return whole, told
 
 
 def _best(batches: Batches) -> Batches:
@@ -416,7 +480,11 @@ def _judged(rules: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
     Then no other rule explains more than lies in the fullest partition anyway.
     """
-    tried = [r for name, r in rules.items() if not name.startswith(_FILLED)]
+    # a combination is not tried on every row, but on most, else some rows fit it by chance
+    of_all = max(r["n_rows"] or 0 for r in rules.values())
+    tried = [r for n, r in rules.items() if not n.startswith(_FILLED) and 2 * (r["n_rows"] or 0) >= of_all]
+    if any(r["rank"] <= len(_RULES) and _fits_all(r) for r in tried):  # what is simpler, and tried on all rows, counts
+        tried = [r for r in tried if r["rank"] <= len(_RULES)]
     best, ts = max(tried, key=lambda r: (r["n_explained"], -r["rank"], r["rule"])), rules["ts"]
     by_chance = best["n_explained"] <= _fullest(rules) + CHANCE * best["n_rows"]
     fits = _fits_all(best)
@@ -476,9 +544,13 @@ def _sentence(r: dict[str, Any]) -> str | None:
     beyond = f"; the recording has no partition from {r['recorded']} on" if n > r["recorded"] else ""
     if rule == "ts":
         return f"the table is dispatched by ts ({share} rows lie in partition commit_ts mod {n}{beyond})"
+    columns, several = rule.removeprefix(_COLUMN), r["rank"] > len(_RULES)
+    by = f"columns {columns.replace(_AND, ' and ')}, whose values change" if several else (
+        f"column {columns}, whose value changes"
+    )
     return (
-        f"the table is dispatched by column {rule.removeprefix(_COLUMN)}, whose value changes ({share} rows lie in the "
-        f"partition of its hash mod {n}{beyond})"
+        f"the table is dispatched by {by} ({share} rows lie in the partition of {'their' if several else 'its'} hash "
+        f"mod {n}{beyond})"
     )
 
 
@@ -493,7 +565,8 @@ def _misplaced(rule_of: Mapping[Table, tuple[str, int]] | None = None) -> Kernel
                     rule, n = first["_rule"], first["partitions"]
                 else:
                     rule, n = rule_of.get(tuple(first[c] for c in _TABLE), ("", 0))
-                if rule and (not rule.startswith(_COLUMN) or rule.removeprefix(_COLUMN) in _columns(rows)[0]):
+                names = _columns(rows)[0]
+                if rule and (not rule.startswith(_COLUMN) or {*_named(rule, names)} <= {*names}):
                     value, told = _value(rows, rule)
                     odd = rows.filter(pa.array(told & (value % n != np.asarray(rows["partition"]))))
                     columns = {c: odd[c] for c in (*_TABLE, "partition", "offset", "seq")}
