@@ -216,3 +216,32 @@ def audit(where: Where, version: str, oldest: str) -> None:
         click.echo(line)
     click.echo(f"{len(written):,} changes, {len(found)} not as they must be")
     sys.exit(FINDINGS if found else CLEAN)
+
+
+@ddl_service.command("go-on")
+@store_options
+@click.option(
+    "--from",
+    "source",
+    type=click.Choice(["mirror", "store"]),
+    required=True,
+    help="mirror: register again what workers knew and etcd lacks. store: take what etcd has now.",
+)
+@click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+@guarded
+def go_on(where: Where, source: str) -> None:
+    """Decide for all workers of an etcd that came back empty or older, or that is another one.
+
+    They serve nobody until then. Jobs and schemas of clusters are not given back.
+
+    Example: ``go-on --etcd 127.0.0.1:2379 --from mirror``.
+    """
+    from ticdc_lab.ddl_service.etcd_witness import gone_on
+
+    if where.etcd is None:
+        raise click.UsageError("give --etcd: workers of another store end, and begin with the store that is put back")
+    decided = gone_on(where.etcd, source)
+    for lost in decided:
+        click.echo(f"goes on from the {source}: {lost.words}")
+    if not decided:
+        click.echo("no worker waits for a decision")

@@ -13,16 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 from aetcd import rpc
 
 from ticdc_lab.ddl_service import etcd_rpc
 from ticdc_lab.ddl_service.etcd_rpc import ANSWERS_S, Etcd, SignedIn
+from ticdc_lab.ddl_service.etcd_witness import Lost
 from ticdc_lab.ddl_service.sqlite_file import FILE
 from ticdc_lab.errors import IncompleteHistoryError, SourceError
 from ticdc_lab.simulate.ddl_service import keys, records
 from ticdc_lab.simulate.ddl_service.checks import (
     HIDDEN,
     ONE_FILE,
+    ONE_HISTORY,
     ONE_JOB,
     ONE_NAME,
     ONE_OWNER,
@@ -180,6 +183,10 @@ def _checked(seen: _AuditedService, written: Written, versions: Versions) -> tup
         return _registered(seen, key.removeprefix(keys.REGISTERS), value, versions)
     if value is None:
         return None
+    if key.startswith(keys.WENT_BACK):
+        lost = msgspec.json.decode(value, type=Lost)
+        then = f"; it went on from the {lost.went_on}" if lost.went_on else "; nobody has decided yet"
+        return ONE_HISTORY, lost.words + then
     if key == keys.SAFE_POINT:
         seen.safe_ts[store] = int(value)
     elif key.startswith((keys.JOBS, keys.HISTORY)):

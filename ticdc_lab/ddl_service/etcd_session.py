@@ -19,6 +19,8 @@ from aetcd import rpc
 
 from ticdc_lab.ddl_service import etcd_rpc
 from ticdc_lab.ddl_service.etcd_rpc import ANSWERS_S, LEADER_ONLY, SignedIn, after, entry, is_of_token
+from ticdc_lab.ddl_service.etcd_witness import WentBackError, Witness
+from ticdc_lab.simulate.ddl_service.keys import PD, WENT_BACK
 from ticdc_lab.simulate.ddl_service.store import (
     Answer,
     Done,
@@ -50,11 +52,30 @@ class Stubs:
     def __init__(self, channel: Any, signed_in: SignedIn) -> None:
         self.trouble, self.signed_in = "", signed_in
         self.kv, self.lease, self.watches = rpc.KVStub(channel), rpc.LeaseStub(channel), Watches(channel, signed_in)
+        self.witness = Witness(lambda request: self.kv.Txn(request, **self.call))
 
     @property
     def call(self) -> dict[str, Any]:
         """How each call is made: who asks, and how long it may take."""
         return {"timeout": ANSWERS_S, "metadata": self.signed_in.metadata}
+
+    async def transact(self, request: Any) -> Any:
+        """Carry out a transaction, which etcd answers linearizably.
+
+        Raises
+        ------
+        WentBackError
+            The answer is not from the etcd that is known.
+        """
+        floor = self.witness.revision
+        answer = await self.kv.Txn(request, **self.call)
+        self.witness.saw(answer.header, floor)
+        return answer
+
+    async def look(self, header: Any) -> None:
+        """Ask etcd linearizably where another answer of it is odd; a member may lag behind, etcd may not."""
+        if self.witness.is_doubted(header):
+            await self.transact(etcd_rpc.reading(PD, (WENT_BACK,)))
 
 
 class Session:
@@ -100,18 +121,21 @@ class Session:
         return tasks
 
     async def _run(self) -> None:
-        while True:
-            request = await self._requests.get()
-            if isinstance(request, Grant):
-                await self._granted(request)
-            elif isinstance(request, Observe):
-                await self._observed(request)
-            elif isinstance(request, Read):
-                await self._read(request)
-            elif isinstance(request, Txn):
-                await self._transacted(request)
+        with suppress(WentBackError):  # the store has told that the session is over
+            while True:
+                request = await self._requests.get()
+                await self._stubs.witness.trusted()
+                if isinstance(request, Grant):
+                    await self._granted(request)
+                elif isinstance(request, Observe):
+                    await self._observed(request)
+                elif isinstance(request, Read):
+                    await self._read(request)
+                elif isinstance(request, Txn):
+                    await self._transacted(request)
 
-    def _over(self, because: str) -> None:
+    def over(self, because: str) -> None:
+        """Tell that it is over."""
         LOG.info("the session %s with %s is over: %s", *self._tag, because)
         self._tell(self.store, Expired((*self._tag, "session")))
 
@@ -120,11 +144,16 @@ class Session:
         answer = await self._until_answered(
             lambda: self._stubs.lease.LeaseGrant(rpc.LeaseGrantRequest(TTL=seconds), **self._stubs.call)
         )
+        await self._stubs.look(answer.header)
         self.lease = answer.ID
         self._tell(self.store, Granted(asked.tag, answer.ID, asked.sent_us))
 
     async def _kept(self, asked: KeepAlive) -> None:
         answer = await self._until_answered(lambda: self._prolonged(asked.lease))
+        try:
+            await self._stubs.look(answer.header)
+        except (WentBackError, rpc.AioRpcError):
+            return  # where it went back the store has told it; else it is asked again at the next time
         if answer.TTL > 0:
             self._tell(self.store, KeptAlive(asked.tag, asked.sent_us))
         else:
@@ -152,7 +181,7 @@ class Session:
                 self._tell(self.store, Happened(asked.tag, at, own))
 
         prefix = space + os.path.commonprefix(asked.prefixes)  # noqa: RUF071 - keys are no paths
-        self._watch = PrefixWatch(prefix, revision, told, lambda: self._over("etcd has compacted what came next"))
+        self._watch = PrefixWatch(prefix, revision, told, lambda: self.over("etcd has compacted what came next"))
         self._number = self._stubs.watches.add(self._watch)
 
     async def _read(self, asked: Read) -> None:
@@ -161,7 +190,7 @@ class Session:
     async def _under(self, prefixes: tuple[str, ...]) -> tuple[int, tuple[tuple[str, StoredEntry], ...]]:
         """Read all under some prefixes at one revision; etcd's reads are linearizable unless they ask not to be."""
         request = etcd_rpc.reading(self.store, prefixes)
-        answer = await self._until_answered(lambda: self._stubs.kv.Txn(request, **self._stubs.call))
+        answer = await self._until_answered(lambda: self._stubs.transact(request))
         space = etcd_rpc.namespace(self.store)
         found = [
             (kv.key.decode().removeprefix(space), etcd_rpc.entry(kv))
@@ -174,12 +203,12 @@ class Session:
         try:
             answer = await self._carried_out(etcd_rpc.transaction(self.store, txn))
         except rpc.AioRpcError as error:
-            self._over(f"{txn.tag} was not answered: {error.details()}")
+            self.over(f"{txn.tag} was not answered: {error.details()}")
             return
         revision = answer.header.revision
         if self._watch and answer.succeeded and etcd_rpc.is_seen(txn, answer, self._prefixes):
             if not await _within(ANSWERS_S, self._watch.reached(revision)):
-                self._over(f"what {txn.tag} changed was not told")
+                self.over(f"what {txn.tag} changed was not told")
                 return
         elif self._watch and not answer.succeeded:
             await _within(STALE_S, self._watch.reached(revision))
@@ -188,12 +217,12 @@ class Session:
     async def _carried_out(self, request: Any) -> Any:
         """Carry out a transaction; one that was refused for its token has changed nothing, and is asked once more."""
         try:
-            return await self._stubs.kv.Txn(request, **self._stubs.call)
+            return await self._stubs.transact(request)
         except rpc.AioRpcError as error:
             if not self._stubs.signed_in.is_forgotten(error):
                 raise
         await self._stubs.signed_in.renew()
-        return await self._stubs.kv.Txn(request, **self._stubs.call)
+        return await self._stubs.transact(request)
 
     async def _until_answered(self, call: Callable[[], Awaitable[Any]]) -> Any:
         """Ask until there is an answer: for what may be asked twice."""

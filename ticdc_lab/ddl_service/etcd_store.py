@@ -18,8 +18,10 @@ from aetcd import rpc
 from ticdc_lab.ddl_service import etcd_rpc
 from ticdc_lab.ddl_service.etcd_rpc import ANSWERS_S, Etcd
 from ticdc_lab.ddl_service.etcd_session import Session, Stubs
+from ticdc_lab.ddl_service.etcd_witness import REMEDY
 from ticdc_lab.ddl_service.store_time import StoreTime, steady_us
-from ticdc_lab.simulate.ddl_service.store import Answer, Request, Revoke
+from ticdc_lab.simulate.ddl_service.keys import PD
+from ticdc_lab.simulate.ddl_service.store import Answer, Happened, Request, Revoke, Snapshot
 
 HALF_A_SECOND_US = 500_000
 """etcd tells whole seconds: what has passed of one is half of it, on average."""
@@ -52,11 +54,17 @@ class EtcdStore:
         self._leaving: set[asyncio.Task[None]] = set()
         self.time = StoreTime()
         self._channel, self._stubs, self._timed = etcd_rpc.done(_opened(etcd, self.time), 2 * ANSWERS_S)
+        self._stubs.witness.on_lost = self._lost
 
     @property
     def trouble(self) -> str:
-        """Why etcd does not answer; empty where it does."""
-        return self._stubs.trouble
+        """Why etcd does not answer, or is not what it was; empty where all is well."""
+        return self._stubs.witness.lost or self._stubs.trouble
+
+    @property
+    def remedy(self) -> str:
+        """What somebody has to decide; empty where nothing."""
+        return REMEDY if self._stubs.witness.lost else ""
 
     def ring(self, bell: Callable[[], None]) -> None:
         """Ring a bell at each answer, from another thread."""
@@ -113,7 +121,18 @@ class EtcdStore:
         except rpc.AioRpcError:
             return
 
+    def _lost(self) -> None:
+        """Tell all sessions that they are over: what they know is not in the etcd that answers now."""
+        for session in self._sessions.values():
+            session.over(self._stubs.witness.lost)
+            self._ended(session)
+        self._sessions.clear()
+
     def _tell(self, store: str, answer: Answer) -> None:
+        if store == PD and isinstance(answer, Snapshot):
+            self._stubs.witness.told(answer.entries, whole=True)
+        elif store == PD and isinstance(answer, Happened):
+            self._stubs.witness.told(answer.events, whole=False)
         is_first = not self._news
         self._news.append((store, answer))
         if is_first:
@@ -126,6 +145,7 @@ class EtcdStore:
         if self._leaving:
             await asyncio.wait(self._leaving, timeout=LEAVING_S)
         await self._stubs.watches.close()
+        await self._stubs.witness.close()
         await self._channel.close()
 
 
@@ -133,7 +153,9 @@ async def _opened(etcd: Etcd, known: StoreTime) -> tuple[Any, Stubs, asyncio.Tas
     channel, signed_in = await etcd_rpc.connected(etcd)
     with suppress(TimeoutError):  # members that are gone are not waited for: the next minute's question finds one
         await asyncio.wait_for(_learned(etcd, known), ANSWERS_S / 2)
-    return channel, Stubs(channel, signed_in), asyncio.create_task(_timed(etcd, known))
+    stubs = Stubs(channel, signed_in)
+    await stubs.witness.begin()
+    return channel, stubs, asyncio.create_task(_timed(etcd, known))
 
 
 async def _timed(etcd: Etcd, known: StoreTime) -> None:

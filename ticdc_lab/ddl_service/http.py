@@ -217,6 +217,8 @@ class Shared:
         if state is not None and is_taken(state):
             what = f"another worker is {state.node}, or an earlier life of it whose session has not ended yet"
             raise api.ApiError(503, what, hint="Give each worker a --node-id of its own, or ask again.")
+        if self.node.remedy:
+            raise api.ApiError(503, self.node.trouble, hint=self.node.remedy)
         if not self.has_session():
             raise api.ApiError(503, "this worker has no session with the service", hint="Ask again, or another worker.")
         known: Mirror = state.service.mirror
@@ -356,7 +358,7 @@ class _Ready(HTTPEndpoint):
         shared = _shared(request)
         if trouble := shared.node.trouble:  # also where it has cost the worker its session
             what = f"the store takes no changes: {trouble}"
-            raise api.ApiError(503, what, hint="Does it answer, and is there room for it?")
+            raise api.ApiError(503, what, hint=shared.node.remedy or "Does it answer, and is there room for it?")
         shared.mirror()
         return said(Ready(True))
 

@@ -101,6 +101,11 @@ class Node:
         return self._backend.trouble
 
     @property
+    def remedy(self) -> str:
+        """What somebody has to decide about its store before it can go on; empty where nothing."""
+        return getattr(self._backend, "remedy", "")
+
+    @property
     def time(self) -> StoreTime:
         """Its time, as its store bounds it."""
         return self._backend.time

@@ -88,6 +88,9 @@ def submitted(
         node.stop()
     key = f"{keys.HISTORY}{number}"
     entries = snapshot(open_store, store_addr, (key,))
+    if key not in entries:
+        what = f"job {number} was sent to {store_addr}, and its store has it no more, neither queued nor ended"
+        raise SourceError(what, hint="Did the store come back empty or older? `ticdc-lab ddl-service audit` says so.")
     return records.job(entries[key].value)
 
 

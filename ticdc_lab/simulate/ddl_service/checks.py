@@ -19,11 +19,12 @@ ONE_OWNER, NEIGHBOURS, IN_ORDER, OWN_IDS, HIDDEN, KEPT, SUPPORTED, WHOLE, OWN_VA
     "Own System Variables",
     "One Upgrade At A Time",
 )
-ONE_NAME, ONE_STORE, ONE_JOB, ONE_FILE = (
+ONE_NAME, ONE_STORE, ONE_JOB, ONE_FILE, ONE_HISTORY = (
     "One Name For A Cluster",
     "One Store For A Cluster",
     "One Job For A Request",
     "One File For A Service",
+    "One History For A Service",
 )
 """Seen in the history of a service that really ran."""
 ENDS_WELL, BALANCED, OWNED, SERVED = (

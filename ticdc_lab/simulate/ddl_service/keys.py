@@ -14,6 +14,9 @@ LEADER = "/tidb/ddl_service/leader/"
 PDS = "/tidb/ddl_service/pd_addresses/"
 """By each PD address that was ever registered, the store of the cluster it belongs to: not in the proposal."""
 
+WENT_BACK = "/tidb/ddl_service/went_back/"
+"""What workers knew of an etcd that came back empty or older, until somebody decides: not in the proposal."""
+
 OWNER = "/tidb/ddl/fg/owner/"
 VERSIONS = "/tidb/ddl/all_schema_versions/"
 GLOBAL_VERSION = "/tidb/ddl/global_schema_version"
