@@ -230,9 +230,10 @@ def audit(where: Where, version: str, oldest: str) -> None:
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @guarded
 def go_on(where: Where, source: str) -> None:
-    """Decide for all workers of an etcd that came back empty or older, or that is another one.
+    """Let workers go on whose etcd went back.
 
-    They serve nobody until then. Jobs and schemas of clusters are not given back.
+    They stop serving when etcd comes back empty or older, or is another one; this decides for all of them. Jobs and
+    schemas of clusters are not given back.
 
     Example: ``go-on --etcd 127.0.0.1:2379 --from mirror``.
     """

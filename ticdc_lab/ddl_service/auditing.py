@@ -18,7 +18,7 @@ from aetcd import rpc
 
 from ticdc_lab.ddl_service import etcd_rpc
 from ticdc_lab.ddl_service.etcd_rpc import ANSWERS_S, Etcd, SignedIn
-from ticdc_lab.ddl_service.etcd_witness import Lost
+from ticdc_lab.ddl_service.etcd_witness import EtcdLost
 from ticdc_lab.ddl_service.sqlite_file import FILE
 from ticdc_lab.errors import IncompleteHistoryError, SourceError
 from ticdc_lab.simulate.ddl_service import keys, records
@@ -184,7 +184,7 @@ def _checked(seen: _AuditedService, written: Written, versions: Versions) -> tup
     if value is None:
         return None
     if key.startswith(keys.WENT_BACK):
-        lost = msgspec.json.decode(value, type=Lost)
+        lost = msgspec.json.decode(value, type=EtcdLost)
         then = f"; it went on from the {lost.went_on}" if lost.went_on else "; nobody has decided yet"
         return ONE_HISTORY, lost.words + then
     if key == keys.SAFE_POINT:

@@ -37,7 +37,7 @@ class WentBackError(Exception):
     """The etcd that answers is not the one that was known, or an older one."""
 
 
-class Lost(msgspec.Struct, frozen=True):
+class EtcdLost(msgspec.Struct, frozen=True):
     """What workers knew of an etcd that went back: registrations by cluster; ``went_on`` is what somebody decided."""
 
     because: str
@@ -147,7 +147,7 @@ class Witness:
             if lost is None:
                 known = {k.removeprefix(keys.REGISTERS): v for k, v in self._entries.items()}
                 now = {k.removeprefix(keys.REGISTERS): e.value for k, e in there.items()}
-                lost = Lost(because, tuple(sorted(c for c in known if now.get(c) != known[c])), known)
+                lost = EtcdLost(because, tuple(sorted(c for c in known if now.get(c) != known[c])), known)
                 self._mark = f"{keys.WENT_BACK}{self._cluster:x}-{self.revision}"
                 put = Put(self._mark, msgspec.json.encode(lost).decode())
                 await self._transact(etcd_rpc.transaction(keys.PD, Txn((), (Compare(self._mark, CREATE, 0),), (put,))))
@@ -174,15 +174,15 @@ def _found(answer: Any) -> dict[str, StoredEntry]:
     }  # fmt: skip
 
 
-def _marks(there: Mapping[str, StoredEntry]) -> dict[str, Lost]:
+def _marks(there: Mapping[str, StoredEntry]) -> dict[str, EtcdLost]:
     return {
-        key: msgspec.json.decode(entry.value, type=Lost)
+        key: msgspec.json.decode(entry.value, type=EtcdLost)
         for key, entry in there.items()
         if key.startswith(keys.WENT_BACK)
     }
 
 
-def gone_on(etcd: Etcd, source: str) -> list[Lost]:
+def gone_on(etcd: Etcd, source: str) -> list[EtcdLost]:
     """Decide for all workers of an etcd that went back.
 
     Parameters
@@ -195,7 +195,7 @@ def gone_on(etcd: Etcd, source: str) -> list[Lost]:
 
     Returns
     -------
-    list of Lost
+    list of EtcdLost
         What was decided; empty where nobody waits.
 
     Raises
@@ -210,7 +210,7 @@ def gone_on(etcd: Etcd, source: str) -> list[Lost]:
         raise SourceError(what, hint="Is it running?") from None
 
 
-async def _gone_on(etcd: Etcd, source: str) -> list[Lost]:
+async def _gone_on(etcd: Etcd, source: str) -> list[EtcdLost]:
     channel, signed_in = await etcd_rpc.connected(etcd)
     try:
         kv, call = rpc.KVStub(channel), {"timeout": etcd_rpc.ANSWERS_S, "metadata": signed_in.metadata}
