@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_lab.cli import main
 from ticdc_lab.errors import DispatchError
+from ticdc_lab.settings import MATCH
 from ticdc_lab.settings.file import given_settings, parse_file, read_file
 from ticdc_lab.settings.keys import FROM_URI, KEYS, OUTSIDE, TABLES
 from ticdc_lab.sources.change_log import Origin
@@ -139,3 +140,16 @@ def test_a_missing_file_is_named_before_anything_is_read(tmp_path: Path) -> None
     """In words."""
     with pytest.raises(DispatchError, match=r"nowhere\.toml cannot be read: No such file"):
         read_file(tmp_path / "nowhere.toml")
+
+
+def test_a_contradiction_is_a_finding_of_the_audit(spark: SparkSession, tmp_path: Path) -> None:
+    """A warning that names both values, with what to do next; a file that fits gives none."""
+    file = tmp_path / "c.toml"
+    file.write_text("[sink]\nprotocol = 'simple'")
+    run = CliRunner().invoke(main, ["audit", SAMPLE, "--changefeed", str(file), "--json"], obj=spark)
+    found = [f for f in json.loads(run.stdout)["findings"] if f["guarantee"] == MATCH]
+    assert [(f["severity"], f["partition"]) for f in found] == [("warning", None)]
+    assert 'sets sink.protocol = "simple", but the log shows "canal-json"' in found[0]["message"]
+    file.write_text("[sink]\nprotocol = 'canal-json'")
+    fits = CliRunner().invoke(main, ["audit", SAMPLE, "--changefeed", str(file), "--json"], obj=spark)
+    assert MATCH not in json.loads(fits.stdout)["counts"]

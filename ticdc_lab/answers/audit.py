@@ -18,6 +18,7 @@ from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.findings import is_capped
 from ticdc_lab.figures.theme import count
+from ticdc_lab.settings import MATCH
 from ticdc_lab.tables.checksum_findings import GUARANTEE as CHECKSUMS_MATCH
 
 OF_DDL = frozenset(
@@ -128,6 +129,7 @@ NEXT = {
     "nulls_are_allowed": _DEFINED,
     "values_fit_their_columns": _DEFINED,
     "ddl_names_are_free": _DEFINED,
+    MATCH: "Give the file that the changefeed had then: ticdc-lab settings SOURCE --changefeed FILE",
     "row_checksums_match": (
         "Compare the row with the upstream at that commit_ts: ticdc-lab audit SOURCE --messages-of {number}"
     ),
@@ -141,7 +143,9 @@ def checks(s: Summary) -> dict[str, str]:
     if s.ddl.empty:
         possible = {name: why or ("no DDL of it is known" if name in OF_DDL else "") for name, why in possible.items()}
     unjudged = {name: possible[name] or why for name, why in s.unjudged.items()}
-    return possible | unjudged | ({CHECKSUMS_MATCH: ""} if s.protocol in CHECKSUMMED else {})
+    beside = [CHECKSUMS_MATCH] if s.protocol in CHECKSUMMED else []
+    beside += [MATCH] if MATCH in {*s.findings["guarantee"]} else []
+    return possible | unjudged | dict.fromkeys(beside, "")
 
 
 def not_checked(s: Summary) -> dict[str, str]:

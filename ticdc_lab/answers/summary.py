@@ -43,6 +43,7 @@ from ticdc_lab.facts.overview import (
 from ticdc_lab.facts.places import NAMED_BY, with_places
 from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.facts.watermarks import partitions_of
+from ticdc_lab.settings import MATCH
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables.checksum_findings import is_zone, verify_checksums, zone_of_all
 from ticdc_lab.transactions import known_places, of_restored
@@ -279,6 +280,11 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
         unjudged |= dict.fromkeys((n for n, g in GUARANTEES.items() if g.image and n != HAVE_A_TABLE), why)
     if log.protocol in CHECKSUMMED:
         found = pd.concat([found, _checksums(log, most)]).reset_index(drop=True)
+    if wrong := [c.words for c in log.settings.contradictions]:
+        rows = {name: [pd.NA] * len(wrong) for name in found.columns}
+        rows |= {"guarantee": [MATCH] * len(wrong), "severity": ["warning"] * len(wrong), "message": wrong}
+        rows |= {"table": [None] * len(wrong), "key": [None] * len(wrong), "evidence": [[] for _ in wrong]}
+        found = pd.concat([found, pd.DataFrame(rows).astype(found.dtypes.to_dict())]).reset_index(drop=True)
     return {"findings": found, "unjudged": unjudged}
 
 

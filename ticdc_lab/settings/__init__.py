@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ticdc_lab.settings.setting import UNKNOWN, Contradiction, Setting, Settings, require_name
+from ticdc_lab.settings.setting import MATCH, UNKNOWN, Contradiction, Setting, Settings, require_name
 
-__all__ = ["UNKNOWN", "Contradiction", "Setting", "Settings", "require_name"]
+__all__ = ["MATCH", "UNKNOWN", "Contradiction", "Setting", "Settings", "require_name"]

@@ -177,6 +177,9 @@ class Settings:
         ]  # fmt: skip
 
 
+MATCH = "settings_match_the_log"
+"""The guarantee that contradictions break: what was given is what the bytes show."""
+
 UNKNOWN = Settings()
 """Nothing is known."""
 
