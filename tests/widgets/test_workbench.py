@@ -307,7 +307,7 @@ def test_the_list_begins_where_data_lies(tmp_path: Path, monkeypatch: pytest.Mon
 def test_every_tab_has_words() -> None:
     """A title, and what is said while it is computed."""
     assert all(tab.title and tab.doing for tab in TABS.values())
-    assert len({tab.title for tab in TABS.values()}) == len(TABS) == 10
+    assert len({tab.title for tab in TABS.values()}) == len(TABS) == 12
 
 
 def test_two_workbenches_on_one_folder_keep_apart(spark: SparkSession, tmp_path: Path) -> None:
@@ -379,3 +379,20 @@ def test_an_engine_begun_here_gives_way_to_the_one_that_a_source_needs(
         second: Any = bench._session_for("hdfs://127.0.0.1:9/topic")
         assert (second.name, first.is_stopped) == (("embedded", False) if theirs else ("spark", True))
     assert begun == [CANAL, "hdfs://127.0.0.1:9/topic", CANAL]
+
+
+def test_why_and_advice_are_tabs_that_say_what_the_methods_say(spark: SparkSession) -> None:
+    """A stall begins at the log's own rhythm; the advice follows what must stay in order; an audit shows its verdict."""
+    bench = workbench(CANAL, spark).wait(300)
+    why, advice = bench.panels["why"], bench.panels["advise"]
+    assert bench.pages.log is not None
+    assert why.value.stall_s == 1.0 and why.figure.layout.meta["finding"] == bench.pages.log.why().finding.rstrip(".")
+    why.controls["stall_s"].value = 0.03
+    assert "times for more than 0.0" in why.figure.layout.meta["finding"]
+    assert advice.figure.layout.meta["finding"].startswith("Change ")
+    advice.controls["keep"].value = "table"
+    assert "keeps the order of the table's changes" in advice.figure.layout.meta["finding"]
+    bench.panels["audit"]
+    [said] = bench.pages.pages["audit"].above.children
+    assert "✗ rows stay in one partition, broken: " in said.value and "✓ row images chain, kept" in said.value
+    bench.close()

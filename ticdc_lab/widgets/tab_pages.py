@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import ipywidgets as widgets
+import pandas as pd
 from pyspark.sql import SparkSession
 
 from ticdc_lab.answers import Answer
+from ticdc_lab.answers.audit import SIGNS
 from ticdc_lab.engine import engine_of, parallelism, speeds
 from ticdc_lab.errors import ContractError
 from ticdc_lab.log import Log
@@ -191,7 +193,12 @@ class OpenPanels(Mapping[str, Panel[Any]]):
 
 
 def _sentence(answer: Answer) -> str:
-    return f"<b>{html.escape(answer.finding)}</b>"
+    """The finding; of an audit also what became of each guarantee, with its sign."""
+    said = f"<b>{html.escape(answer.finding)}</b>"
+    for g in answer.frames.get("verdict", pd.DataFrame()).to_dict("records"):
+        why = f": {html.escape(str(g['why']))}" if g["why"] else ""
+        said += f"<br>{SIGNS[g['verdict']]} {html.escape(g['guarantee'].replace('_', ' '))}, {g['verdict']}{why}"
+    return said
 
 
 def _limits(answer: Answer) -> str:

@@ -15,7 +15,8 @@ from ticdc_lab.answers import Answer
 from ticdc_lab.dispatch.sweep import compiling_s
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.tso import compose
-from ticdc_lab.figures.theme import count, label
+from ticdc_lab.facts.watermarks import rhythm_of
+from ticdc_lab.figures.theme import count, label, sentence
 from ticdc_lab.log import Log
 from ticdc_lab.widgets.browse_panel import browse_panel, row_panel
 from ticdc_lab.widgets.consumer_panel import consumer_panel
@@ -91,6 +92,68 @@ def table_at_panel(log: Log) -> Panel[TableAtView]:
     )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class StallsView:
+    """How many seconds between two watermarks make a stall."""
+
+    stall_s: float
+
+
+def why_panel(log: Log) -> Panel[StallsView]:
+    """Build a panel of the log's stalls, the longest first; at its begin they are measured against its own rhythm."""
+    log.change_log.require_commit_ts("why its watermarks stood")
+    rhythm = rhythm_of(log.change_log.facts)
+    most = max(rhythm.longest_s, 2 * rhythm.stall_s)
+    tip = "Seconds between two watermarks that make a stall"
+    controls = {"stall_s": seconds("stall, s", rhythm.stall_s, most, step=most / 200, tip=tip)}
+
+    def draw(view: StallsView) -> Drawn:
+        answer = log.why(stall_s=view.stall_s)
+        drawn = answer.figures.get("stalls") or sentence(answer.finding.rstrip("."), " ".join(answer.details))
+        return Drawn(drawn, "watermarks were followed", answer.frames)
+
+    return Panel(
+        StallsView, controls=controls, draw=draw, name="why", slow=True, doing="watermarks are followed",
+        made_from=log.change_log.made_from,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceView:
+    """What must stay in order."""
+
+    keep: str
+
+
+def advice_panel(log: Log) -> Panel[AdviceView]:
+    """Build a panel of the dispatcher that each table should have."""
+    log.change_log.require_commit_ts("advice")
+    controls = {"keep": choice("keep in order", [(_KEPT[k], k) for k in _KEPT], tip="What a dispatcher must not break")}
+    controls["keep"].value = "unique"
+
+    def draw(view: AdviceView) -> Drawn:
+        answer = log.advise(keep=view.keep)
+        drawn = figures.listing(answer.frame, title=label(answer.finding.rstrip("."), most=400), note=_ADVICE_NOTE)
+        return Drawn(drawn, "every dispatcher was measured", answer.frames)
+
+    return Panel(
+        AdviceView, controls=controls, draw=draw, name="advise", slow=True, doing="every dispatcher is measured",
+        made_from=log.change_log.made_from,
+    )  # fmt: skip
+
+
+_KEPT = {
+    "row": "a row's changes",
+    "unique": "rows that share a unique value",
+    "transaction": "transactions of a table",
+    "table": "a table's changes",
+}
+_ADVICE_NOTE = (
+    "now: the dispatcher that explains the table's rows; take: the one to set in the changefeed; fullest: rows of its "
+    "fullest partition, times the mean. The changefeed file is in the frame dispatchers below."
+)
+
+
 def _of_summary(log: Log, *, pictures: tuple[str, ...], needs: str = "") -> Panel[Any]:
     if needs:
         log.change_log.require_commit_ts(needs)
@@ -132,12 +195,14 @@ TABS: Mapping[str, Tab] = MappingProxyType(
                 _of_summary, pictures=("watermark ladder", "lag"), needs="how far it is complete"
             ), Log.watermarks,
         ),
+        "why": Tab("why it stood", "following watermarks", why_panel, Log.why),
         "transactions": Tab(
             "transactions", "restoring transactions",
             partial(_of_summary, pictures=("transactions",), needs="which transactions are whole"),
             Log.transactions,
         ),
         "dispatch": Tab("dispatch what-if", "measuring every dispatcher", _what_if, Log.what_if, compiling_s),
+        "advise": Tab("advice", "measuring every dispatcher", advice_panel, None, compiling_s),
         "messages": Tab(
             "messages", "opening the files", lambda log: browse_panel(log.browser)
         ),
