@@ -395,6 +395,8 @@ def test_advice_and_expansion_are_said_alike(log: Log, spark: SparkSession, comm
     said = CliRunner().invoke(main, [command, SMALL, *given], obj=spark)
     assert said.stdout.splitlines()[0] == finding
     assert ("4 partitions (as now) 2.45" in said.stdout) == (command == "advise")
+    moved = "Newly broken: changes are applied in order (Fin_Ops.Customers, shop.parted, shop.users)."
+    assert finding.endswith(moved) == (command == "expand")
 
 
 def test_advice_has_the_log_s_own_number_of_partitions(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

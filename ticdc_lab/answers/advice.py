@@ -129,20 +129,41 @@ def expansion(change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame]) 
     findings
         :func:`ticdc_lab.repartition.compare.examined`, brought to the driver: part to findings.
     """
-    n = {part: len(found) for part, found in findings.items()}
-    broken = [f"{count(k, 'finding')} {PARTS[part]}" for part, k in n.items() if k]
-    verdict = f"The audit has {', '.join(broken)}." if broken else "The audit finds nothing on either side or across."
     plan = change.plan
-    how = f"{plan.procedure}: from {plan.before} to {plan.after} partitions."
     found = pd.concat([f.assign(part=part) for part, f in findings.items()], ignore_index=True)
+    newly = _newly(findings)
+    broken = [f"{g.replace('_', ' ')} ({_some(tables)})" for g, tables in newly.items()]
+    breaks = f"Newly broken: {'; '.join(broken)}." if broken else "Nothing is newly broken, on either side or across."
+    share = cost.moved_rows / cost.rows if cost.rows else 0.0
+    pause = f"the changefeed pauses {cost.pause_ms / 1000:.1f} s" if cost.pause_ms else "the changefeed does not pause"
+    how = (
+        f"{plan.procedure}, from {plan.before} to {_partitions(plan.after)}: {cost.moved_keys:,} of {cost.keys:,} keys "
+        f"({share:.0%} of the rows) move, {pause}, and the fullest partition takes {cost.load_after:.2f} times the "
+        f"mean (now {cost.load_before:.2f})."
+    )
     parts = {part: records_of(f) for part, f in findings.items()}
     return Answer(
-        "expand", "What does another number of partitions cost?", f"{how} {verdict}",
+        "expand", "What does another number of partitions cost?", f"{how} {breaks}",
         {"findings": found, "cost": pd.DataFrame([cost.as_dict()])}, (),
         [*plan.sentences(), *cost.sentences(), AS_THEY_LIE],
         {"plan": plan.as_dict(), "cost": cost.as_dict(), "findings": parts},
         draw=lambda: {"when": figures.partition_change(plan.as_dict(), writes=writes(change))},
     )  # fmt: skip
+
+
+def _newly(findings: Mapping[str, pd.DataFrame]) -> dict[str, list[str]]:
+    """Guarantee to tables of which something is broken after the change, or across it, and nothing was before it."""
+    of = {part: set(zip(f["guarantee"], f["table"], strict=True)) for part, f in findings.items() if len(f)}
+    newly = set().union(*(kinds for part, kinds in of.items() if part != "before")) - of.get("before", set())
+    out: dict[str, list[str]] = {}
+    for guarantee, table in sorted(newly, key=str):
+        out.setdefault(guarantee, []).append(table if isinstance(table, str) else "the log")
+    return out
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 PARTS = {

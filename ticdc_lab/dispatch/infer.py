@@ -545,8 +545,10 @@ def _sentence(r: dict[str, Any]) -> str | None:
     if rule == "ts":
         return f"the table is dispatched by ts ({share} rows lie in partition commit_ts mod {n}{beyond})"
     columns, several = rule.removeprefix(_COLUMN), r["rank"] > len(_RULES)
-    by = f"columns {columns.replace(_AND, ' and ')}, whose values change" if several else (
-        f"column {columns}, whose value changes"
+    by = (
+        f"columns {columns.replace(_AND, ' and ')}, whose values change"
+        if several
+        else (f"column {columns}, whose value changes")
     )
     return (
         f"the table is dispatched by {by} ({share} rows lie in the partition of {'their' if several else 'its'} hash "
