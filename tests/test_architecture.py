@@ -76,7 +76,7 @@ TO_THE_DRIVER = {
     "sources/survey.py": "a row of counts for each table and partition",
     "answers/summary.py": "aggregates that are drawn",
     "audit/run.py": "findings, as many of each guarantee as were asked for, and the keys of their rows",
-    "log.py": "one moment, how many rows a table has, and a few counts of what images show",
+    "log.py": "one moment, how many rows a table has, a few counts of what images show, some hundred rows of a table",
     "engine/workers.py": "one row, to try the workers",
     "workload/generate.py": "one row a task: the file it wrote",
 }

@@ -43,6 +43,9 @@ from ticdc_lab.consumer.log import excerpt
 from ticdc_lab.consumer.replay_plan import TRANSACTION
 from ticdc_lab.dispatch.infer import infer_rules
 from ticdc_lab.dispatch.names import CONFLICT, check_partitions, check_request, check_strategy
+from ticdc_lab.dispatch.other_names import EXPLAINED as ROW_SHARE
+from ticdc_lab.dispatch.other_names import ROWS as NAMED_BY_ROWS
+from ticdc_lab.dispatch.other_names import other_name
 from ticdc_lab.dispatch.sweep_kernel import MOST
 from ticdc_lab.dispatch.whatif import CONFLICT_AT, WhatIf
 from ticdc_lab.encode.fidelity import ASPECTS, fidelity
@@ -93,6 +96,9 @@ STALLS = 1_000
 
 ROWS = 100
 """Rows of a table, and differences between two logs, that are shown."""
+
+HINTS = 8
+"""Tables that no rule explains of which it is looked whether another name does."""
 
 REPEATS = 200
 """Changes that were delivered again that are shown."""
@@ -341,7 +347,8 @@ class Log:
 
     def rules(self) -> Answer:
         """By which rule was each table dispatched, as far as its rows tell; the best rule, however bad."""
-        return answers.rules(self._once("rules", self._rules))
+        found = self._once("rules", self._rules)
+        return answers.rules(found, hints=self._once("hints", lambda: self._hints(found)))
 
     def advise(
         self, *, partitions: int | Sequence[int] | None = None, keep: str = "unique", allow_risk: bool = False,
@@ -824,6 +831,24 @@ class Log:
 
     def _rules(self) -> pd.DataFrame:
         return small(self.events.transform(infer_rules).orderBy("topic", "schema_name", "table_name"))
+
+    def _hints(self, found: pd.DataFrame) -> list[str]:
+        """Of tables that no rule explains: by which other name one would, as of a table that is routed."""
+        places = self.change_log.facts.places
+        each = {c: set(places[c].drop_null().to_pylist()) - {""} for c in ("schema_name", "table_name")}
+        names = [(s, t) for s in each["schema_name"] for t in each["table_name"]]
+        said = []
+        for r in found[found["n_explained"] < ROW_SHARE * found["n_rows"]].head(HINTS).to_dict("records"):
+            own = (r["schema_name"], r["table_name"])
+            same = (F.col("kind") == "row") & (F.col("schema_name") == own[0]) & (F.col("table_name") == own[1])
+            rows = self.events.where(same & F.col("topic").eqNullSafe(r["topic"])).orderBy("commit_ts", "offset")
+            some = rows.select("partition", "key_crc", "column_crcs", "layout").limit(NAMED_BY_ROWS).toArrow()
+            if hint := other_name(some, own=own, partitions=int(r["partitions"]), names=names):
+                said.append(
+                    f"{own[0]}.{own[1]}: its rows lie as {hint.words}. The changefeed may route the table "
+                    "(target-schema, target-table), or it was renamed: dispatch SOURCE --changefeed FILE tells."
+                )
+        return said
 
     def _settings(self) -> Settings:
         with self.change_log.reading():

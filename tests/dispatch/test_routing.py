@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import json
+from pathlib import Path
+
 import pytest
-from conftest import events_frame
+from conftest import events_frame, golden, json_lines
 from pyspark.sql import SparkSession
 
+import ticdc_lab
 from ticdc_lab.dispatch.changefeed import changefeed_from_toml
 from ticdc_lab.dispatch.dispatching import dispatch
 from ticdc_lab.dispatch.routing import sources_of, target_of
@@ -136,3 +141,31 @@ def test_many_rules_place_as_each_alone(spark: SparkSession) -> None:
         for t, rule in zip(tables, rules, strict=True)
     ]
     assert told(mine) == sorted([row for found in alone for row in found], key=str)
+
+
+def test_a_routed_golden_log_is_placed_as_it_was_recorded(spark: SparkSession, tmp_path: Path) -> None:
+    """Messages renamed as TiCDC routes them; without the file the hashes hint at another name."""
+    lines = []
+    for line in json_lines(golden("messages_canal-json-tidb_small.jsonl.gz")):
+        value = base64.b64decode(line["value"])
+        if b'"database":"shop","table":"orders"' in value:
+            value = value.replace(b'"database":"shop","table":"orders"', b'"database":"dw","table":"orders_v3"')
+            lines.append(line | {"value": base64.b64encode(value).decode()})
+    assert len(lines) > 300
+    file = tmp_path / "routed.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    log = ticdc_lab.open(str(file), spark=spark)
+    feed = changefeed_from_toml(
+        "[sink]\ndispatchers = [{matcher = ['shop.orders'], partition = 'columns', columns = ['user_id'], "
+        "target-schema = 'dw', target-table = '{table}_v3'}]"
+    )
+    sent = dispatched(log.events, changefeed=feed, partitions=4)
+    told = sent.where("kind = 'row'").select("partition", "target_partition").toArrow().to_pylist()
+    assert all(r["partition"] == r["target_partition"] for r in told)
+    answer = log.dispatch(changefeed=feed, partitions=4)
+    assert "dw.orders_v3 is the target of shop.orders upstream." in answer.details
+    rules = log.rules()
+    assert "of 1 no rule that was tried explains all rows" in rules.finding and rules.limits
+    (hint,) = rules.details
+    assert hint.startswith("dw.orders_v3: its rows lie as by columns:user_id of another name")
+    log.close()

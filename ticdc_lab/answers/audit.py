@@ -100,7 +100,7 @@ def causes(findings: pd.DataFrame) -> pd.DataFrame:
         own["n"] += 1
         own["do"] = NEXT.get(f["guarantee"], "").format(table=table or "TABLE", number=own["first"])
     told = sorted(found.values(), key=lambda c: (_RANK.get(c["severity"], 3), -c["n"], c["first"]))
-    return pd.DataFrame(told, columns=columns)
+    return pd.DataFrame(told, columns=columns).astype({"partition": "Int64", "offset": "Int64"})
 
 
 _AGAIN = "Compare the offsets with the topic: retention, compaction or an early end of the recording explain a gap."

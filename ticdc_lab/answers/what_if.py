@@ -81,8 +81,8 @@ def what_if(
     )  # fmt: skip
 
 
-def rules(found: pd.DataFrame) -> Answer:
-    """By which rule each table was dispatched: :func:`ticdc_lab.dispatch.infer_rules`."""
+def rules(found: pd.DataFrame, *, hints: Sequence[str] = ()) -> Answer:
+    """By which rule each table was dispatched: :func:`ticdc_lab.dispatch.infer_rules`; ``hints`` are sentences."""
     question = "By which rule was each table dispatched?"
     if found.empty:
         return Answer("rules", question, "The log holds no row change, so no rule can be told.", {"tables": found})
@@ -93,7 +93,7 @@ def rules(found: pd.DataFrame) -> Answer:
     none = f"of {rest} no rule that was tried explains all rows" if rest else ""
     words = [f"{said} explain every row" if said else "", none]
     finding = f"Of {count(len(found), 'table')}: {'; '.join(filter(None, words))}."
-    return Answer("rules", question, finding, {"tables": found}, [_TRIED] if rest else [])
+    return Answer("rules", question, finding, {"tables": found}, [_TRIED] if rest else [], [*hints])
 
 
 _TRIED = (
