@@ -58,3 +58,21 @@ def test_no_ddl_vanishes_without_a_word() -> None:
     (doubt,) = changes(strange)
     assert doubt.kind == "doubt" and "not understood" in doubt.reason
     assert tables_at(Catalog.from_ddl([CREATE, strange]), 2) == {}
+
+
+def test_recovered_tables_are_created_without_their_rows() -> None:
+    """RECOVER TABLE, FLASHBACK TABLE under another name, FLASHBACK DATABASE: what they had is not in the log again."""
+    drop: DDL = (2, "s", "t", "DROP TABLE s.t")
+    for query, name in (("RECOVER TABLE t", "t"), ("FLASHBACK TABLE t TO u", "u"), ("RECOVER TABLE BY JOB 9", "t")):
+        create, doubt = changes(drop, (3, "s", "t", query))
+        assert (create.kind, create.name, doubt.kind) == ("create", ("s", name), "doubt")
+        assert "not in the log again" in doubt.reason
+    dropped: DDL = (2, "s", "", "DROP DATABASE s")
+    for query, schema in (("FLASHBACK DATABASE s", "s"), ("FLASHBACK SCHEMA s TO r", "r")):
+        assert ("create", (schema, "t")) in kinds(dropped, (3, schema, "", query))
+
+
+def test_flashback_of_the_cluster_leaves_nothing_known() -> None:
+    """It changes rows that no event names."""
+    (doubt,) = changes((2, "", "", "FLASHBACK CLUSTER TO TIMESTAMP '2026-01-01 00:00:00'"))
+    assert doubt.kind == "doubt" and "FLASHBACK CLUSTER" in doubt.reason

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 from replays import BANK_TOTAL, contents, decoded, duckdb_of, into_duckdb, total
 
+from ticdc_lab import load
 from ticdc_lab.consumer import compare, replay
 from ticdc_lab.consumer.replay import plan_of, run
 from ticdc_lab.consumer.replay_plan import Batch
 from ticdc_lab.errors import IncompleteHistoryError, SourceError
+from ticdc_lab.sources.change_log import ChangeLog
 
 OPEN, CANAL = "messages_open-protocol_small.jsonl.gz", "messages_canal-json-tidb_small.jsonl.gz"
 SIMPLE, BANK = "messages_simple_small.jsonl.gz", "messages_canal-json-tidb_bank.jsonl.gz"
@@ -212,3 +216,79 @@ class _Failing:
 
     def executemany(self, *args: Any) -> Any:
         return self.db.executemany(*args)
+
+
+def _log(spark: SparkSession, folder: Path, events: list[dict[str, Any]]) -> ChangeLog:
+    """A small canal-json log, decoded."""
+    path = folder / "log.jsonl"
+    path.write_text("".join(json.dumps(e) + "\n" for e in events))
+    return load(spark, str(path)).materialise(str(folder / "decoded"))
+
+
+_TS = 463_994_880_000_000_000
+
+
+def _message(offset: int, ts: int, **more: Any) -> dict[str, Any]:
+    plain = {"id": 0, "database": "s", "table": "k", "pkNames": None, "isDdl": False, "type": "QUERY", "es": 1, "ts": 1,
+             "sql": "", "sqlType": None, "mysqlType": None, "data": None, "old": None}  # fmt: skip
+    stated = {"watermarkTs" if more.get("type") == "TIDB_WATERMARK" else "commitTs": _TS + ts}
+    value = base64.b64encode(json.dumps(plain | more | {"_tidb": stated}).encode()).decode()
+    return {"topic": "t", "partition": 0, "offset": offset, "key": "", "value": value, "headers": []}
+
+
+def _change(offset: int, ts: int, op: str, d: str, n: int, v: str) -> dict[str, Any]:
+    data, types = {"d": d, "n": str(n), "v": v}, {"d": "datetime", "n": "int", "v": "varchar"}
+    return _message(
+        offset, ts, type=op, pkNames=["d", "n"], data=[data], old=[data] if op == "UPDATE" else None, mysqlType=types,
+        sqlType={"d": 93, "n": 4, "v": 12},
+    )  # fmt: skip
+
+
+ZERO, PARTLY = "0000-00-00 00:00:00", "2026-00-01 00:00:00"
+ODD_KEYS = [
+    _message(
+        0, 1, isDdl=True, type="CREATE", sql="CREATE TABLE k (d DATETIME, n INT, v VARCHAR(9), PRIMARY KEY(d, n))"
+    ),
+    _change(1, 2, "INSERT", ZERO, 1, "a"),
+    _change(2, 3, "INSERT", PARTLY, 1, "b"),
+    _change(3, 4, "INSERT", "2026-01-01 00:00:00", 1, "c"),
+    _change(4, 5, "UPDATE", ZERO, 1, "a2"),
+    _change(5, 6, "INSERT", ZERO, 2, "x"),
+    _change(6, 7, "DELETE", ZERO, 2, "x"),
+    _message(7, 8, isDdl=True, type="ALTER", sql="ALTER TABLE k ADD COLUMN w INT"),
+    _change(8, 9, "UPDATE", ZERO, 1, "a3"),
+    _change(9, 10, "DELETE", PARTLY, 1, "b"),
+    _change(10, 11, "UPDATE", "2026-01-01 00:00:00", 1, "c2"),
+    _message(11, 20, type="TIDB_WATERMARK"),
+]
+
+
+def test_a_key_that_the_target_cannot_hold_stays_one_row(spark: SparkSession, tmp_path: Path) -> None:
+    """Two keys with dates that become NULL here: updates find their row, deletes take it, whatever a batch holds."""
+    log = _log(spark, tmp_path, ODD_KEYS)
+    for name, cuts in (("one", []), ("each", range(2, 20)), ("some", [4, 7, 9])):
+        sink = duckdb_of(log, tmp_path / f"{name}.db")
+        for ts in [*cuts, None]:
+            replay(log, sink, until=None if ts is None else _TS + ts)
+        rows = sink.db.execute("SELECT d IS NULL, n, v FROM s.k ORDER BY v").fetchall()
+        assert rows == [(True, 1, "a3"), (False, 1, "c2")], name
+        progress = sink.progress()
+        assert progress is not None
+        assert [(c.different, c.why_not) for c in compare(log, sink, progress)] == [(0, "")]
+        sink.close()
+
+
+def test_a_rename_onto_a_name_that_is_taken_is_refused_in_our_words(spark: SparkSession, tmp_path: Path) -> None:
+    """All before it is applied, and the target stays where it is."""
+    created = "CREATE TABLE {} (id INT PRIMARY KEY)"
+    log = _log(spark, tmp_path, [
+        _message(0, 1, isDdl=True, sql=created.format("k")), _message(1, 2, isDdl=True, sql=created.format("l")),
+        _message(2, 5, isDdl=True, sql="RENAME TABLE l TO k"), _message(3, 9, type="TIDB_WATERMARK"),
+    ])  # fmt: skip
+    sink = duckdb_of(log, tmp_path / "t.db")
+    with pytest.raises(IncompleteHistoryError, match=r"renames a table to s\.k, a name that another table has") as told:
+        replay(log, sink)
+    assert f"--until {_TS + 4}" in str(told.value.hint)
+    progress = sink.progress()
+    assert progress is not None and progress.ddl_ts == _TS + 2
+    sink.close()

@@ -112,8 +112,11 @@ def replayed(done: Replayed, tables: Sequence[Compared] | None, *, qualified: st
     if found and untold == len(found):
         why = found[0].why_not if len({c.why_not for c in found}) == 1 else "each says why"
         words, verdict = f"None of {count(untold, 'table')} can be compared with the log: {why.rstrip('.')}.", words
-    columns = ["table", "rows", "different", "why_not", "untold", "first"]
-    said = [(c.table, c.rows, c.different, c.why_not, c.untold, [_difference(d) for d in c.first]) for c in found]
+    columns = ["table", "rows", "different", "why_not", "untold", "recovered", "first"]
+    said = [
+        (c.table, c.rows, c.different, c.why_not, c.untold, c.recovered, [_difference(d) for d in c.first])
+        for c in found
+    ]
     at = [(topic, partition, ts) for (topic, partition), ts in sorted(p.positions.items())]
     frames = {
         "tables": pd.DataFrame(said, columns=columns),
@@ -143,9 +146,13 @@ def are_equal(answer: Answer) -> bool:
 
 
 def none_compared(answer: Answer) -> bool:
-    """Whether the answer to a replay can say of not one table whether it is what the log says, though it looked."""
-    why_not = answer.frames["tables"]["why_not"].astype(bool)
-    return bool(len(why_not) and why_not.all())
+    """Whether the answer to a replay can say of not one table whether it is what the log says, though it looked.
+
+    Tables that RECOVER or FLASHBACK brought back do not count: no log has their rows.
+    """
+    tables = answer.frames["tables"]
+    why_not = tables["why_not"].astype(bool)
+    return bool(why_not.all() and (~tables["recovered"].astype(bool)).any())
 
 
 def not_compared(why: str, limits: Sequence[str] = ()) -> Answer:

@@ -101,7 +101,7 @@ class Definitions:
         for topic, ddl in by_topic.items() if apart else [(None, every)]:
             catalog = Catalog.from_ddl(ddl)
             # DDL of one moment in several topics have no order
-            ordered = (c for c in catalog.contradictions if apart or len(topics_at[c.commit_ts or 0]) == 1)
+            ordered = (c for c in catalog.refused if apart or len(topics_at[c.commit_ts or 0]) == 1)
             contradictions += [(topic, c) for c in ordered if c.taken or recovers]
             for name, history in catalog.versions.items():
                 stretches = _stretches(catalog, name, history, versions, moves=not apart, recovers=recovers)

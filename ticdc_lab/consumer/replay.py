@@ -29,7 +29,7 @@ from ticdc_lab.consumer.replay_plan import (
 )
 from ticdc_lab.consumer.sinks import Note, Sink
 from ticdc_lab.engine.shuffle import quantiles
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import IncompleteHistoryError, SourceError
 from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.events.tso import tso_words
 from ticdc_lab.facts.catalog import DDL, Catalog
@@ -150,6 +150,8 @@ def run(plan: ReplayPlan, sink: Sink, *, said: Callable[[Batch, int], None] | No
     _require_tables(sink, plan, done)
     commits = changes = 0
     for batch in batches(done, plan.goal):
+        if batch.ddl:
+            _require_free_names(plan.catalog, batch)
         statements = [d for d in plan.ddl if batch.ddl and d[0] == batch.until]
         steps = changes_at(plan.catalog, plan.ddl, batch.until) if batch.ddl else []
         n = sink.apply(batch, tables_at(plan.catalog, batch.since), steps, statements)
@@ -157,6 +159,19 @@ def run(plan: ReplayPlan, sink: Sink, *, said: Callable[[Batch, int], None] | No
         if said is not None:
             said(batch, n)
     return Replayed(sink.name, done, commits, changes, tuple(sink.notes()))
+
+
+def _require_free_names(catalog: Catalog, batch: Batch) -> None:
+    """Raise :class:`IncompleteHistoryError` if a DDL of the batch gives a table a name that another one has."""
+    for refused in catalog.refused:
+        if refused.taken and refused.commit_ts == batch.until:
+            raise IncompleteHistoryError(
+                f"The DDL of commit_ts {batch.until} cannot be applied: {refused.reason}, by the DDL of commit_ts "
+                f"{refused.since}. TiDB refuses that, so a DDL between them is missing in the log, or DDL came in "
+                f"another order: {refused.query[:200]}",
+                hint="See what else contradicts it: ticdc-lab audit SOURCE. To stop before that DDL: --until "
+                f"{batch.until - 1}.",
+            )
 
 
 def cuts_of(log: ChangeLog, rows_a_batch: int) -> list[int]:

@@ -48,7 +48,8 @@ class Compared:
 
     ``rows`` are distinct keys (rows, in a table without a key) on either side, ``different`` how many of them differ,
     ``first`` the first :data:`MOST` of these; ``why_not`` says why the table could not be compared, else it is empty;
-    ``untold`` counts the values left aside because the log does not tell them, or no Spark type holds them.
+    ``untold`` counts the values left aside because the log does not tell them, or no Spark type holds them;
+    ``recovered`` says that it could not be compared because RECOVER or FLASHBACK brought rows back.
     """
 
     table: str
@@ -57,6 +58,7 @@ class Compared:
     first: tuple[Difference, ...] = ()
     why_not: str = ""
     untold: int = 0
+    recovered: bool = False
 
 
 def compare(
@@ -94,7 +96,8 @@ def compare(
         try:
             told = table_as_of(events, schema_name=name[0], table_name=name[1], ts=ts, known=known)
         except TiCDCLabError as e:
-            yield Compared(".".join(name), why_not=e.message)
+            lives = [v.event for v in known.catalog.versions.get(name, ())]
+            yield Compared(".".join(name), why_not=e.message, recovered="recovered" in lives)
             continue
         yield _compared(told, expected[name], sink, most)
 

@@ -83,7 +83,7 @@ class Catalog:
         Versions of table definitions by ``(schema_name, table_name)``, oldest first.
     unparsed
         DDL that was not understood.
-    contradictions
+    refused
         DDL that do not follow from those before them; they are applied all the same.
     ends
         When a table was dropped that no DDL had named before (commit_ts); a database under the table name ``""``.
@@ -91,7 +91,7 @@ class Catalog:
 
     versions: Mapping[TableName, tuple[TableVersion, ...]] = field(default_factory=dict)
     unparsed: tuple[Unparsed, ...] = ()
-    contradictions: tuple[RefusedDdl, ...] = ()
+    refused: tuple[RefusedDdl, ...] = ()
     ends: Mapping[TableName, tuple[int | None, ...]] = field(default_factory=dict)
 
     @classmethod
@@ -220,7 +220,7 @@ _TAKEN = "it got the name of a table that was still there"
 class _Builder:
     versions: dict[TableName, list[TableVersion]] = field(default_factory=dict)
     unparsed: list[Unparsed] = field(default_factory=list)
-    contradictions: list[RefusedDdl] = field(default_factory=list)
+    refused: list[RefusedDdl] = field(default_factory=list)
     ends: dict[TableName, list[int | None]] = field(default_factory=dict)
     commit_ts: int | None = None
     query: str = ""
@@ -254,7 +254,7 @@ class _Builder:
 
     def contradict(self, name: TableName, reason: str, version: TableVersion, *, taken: bool = False) -> None:
         found = RefusedDdl(self.commit_ts, *name, self.query, reason, version.commit_ts, taken)
-        self.contradictions.append(found)
+        self.refused.append(found)
 
     def lose(self, name: TableName, reason: str) -> None:
         """The table stays what it is, but which rows it has is not known any more."""
@@ -314,7 +314,7 @@ def apply_all(ddl: Iterable[tuple[int | None, str, str, str]], *, before: Iterab
     return Catalog(
         {n: tuple(v) for n, v in builder.versions.items()},
         tuple(builder.unparsed),
-        tuple(builder.contradictions),
+        tuple(builder.refused),
         {n: tuple(ts) for n, ts in builder.ends.items()},
     )
 

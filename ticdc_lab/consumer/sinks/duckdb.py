@@ -8,7 +8,8 @@ holds ``progress`` (a row a partition) and ``notes``.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -17,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_lab.consumer.replay_plan import MERGED, NET, Batch, DdlStep, LogRows, Move, TargetProgress, moves
 from ticdc_lab.consumer.sinks import FORMAT, Note, not_a_database, require_format
 from ticdc_lab.engine.paths import stored_parquet
+from ticdc_lab.errors import SourceError
 from ticdc_lab.events.ddl import literal, quoted
 from ticdc_lab.facts.catalog import DDL
 from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
@@ -32,9 +34,24 @@ OWN = f"{DATABASE}._ticdc_lab"
 _DRAFT = f"{OWN}.draft"
 
 
+KEY = "_ticdc_lab_key"
+"""The column of tables some of whose rows have a key that no DuckDB value can hold, such as a zero date: the texts of
+that key, as JSON; NULL in all other rows."""
+
+
 def named(name: TableName) -> str:
     """A table of the file, in SQL."""
     return f"{DATABASE}.{quoted(name[0])}.{quoted(name[1])}"
+
+
+def has_column(db: duckdb.DuckDBPyConnection, name: TableName, column: str) -> bool:
+    """Whether a table of the file has a column."""
+    found = db.execute(
+        f"SELECT 1 FROM duckdb_columns() WHERE database_name = '{DATABASE}' AND schema_name = ? AND table_name = ? "
+        "AND column_name = ?",
+        [*name, column],
+    )
+    return bool(found.fetchall())
 
 
 def changed(db: duckdb.DuckDBPyConnection, change: DdlStep) -> list[str]:
@@ -61,7 +78,8 @@ def changed(db: duckdb.DuckDBPyConnection, change: DdlStep) -> list[str]:
 def _reshaped(db: duckdb.DuckDBPyConnection, name: TableName, columns: Sequence[Move]) -> list[str]:
     """Write a table anew with other columns: DuckDB adds columns at the end only."""
     said = [s for m in columns if (s := _lost(db, name, m))]
-    _rewritten(db, name, name, ", ".join(f"{_moved(m)} AS {quoted(m.column.name)}" for m in columns))
+    values = [f"{_moved(m)} AS {quoted(m.column.name)}" for m in columns]
+    _rewritten(db, name, name, ", ".join(values + [KEY] * has_column(db, name, KEY)))
     return said
 
 
@@ -170,7 +188,7 @@ class DuckDBSink:
     ) -> int:
         """As :meth:`ticdc_lab.consumer.sinks.Sink.apply`."""
         merged = self.rows.merge(batch, tables) if batch.rows else None
-        with _Transaction(self.db):
+        with _said(self.name, batch), _Transaction(self.db):
             for number, name in enumerate(merged.tables if merged else ()):
                 (self._upsert if tables[name].handle_columns else self._count)(number, tables[name])
                 self._note_unfit(number, tables[name], batch.until)
@@ -188,10 +206,39 @@ class DuckDBSink:
         key = [c for name in table.handle_columns if (c := table.column(name)) is not None]
         typed = [f"{self._value(f'm.key[{i + 1}]', c)} AS k{i}" for i, c in enumerate(key)]
         same = " AND ".join(f"t.{quoted(c.name)} = k.k{i}" for i, c in enumerate(key))
-        self.db.execute(f"DELETE FROM {_of(table)} t USING (SELECT {', '.join(typed)} FROM {own}) k WHERE {same}")
+        text, odd = "to_json(m.key)::VARCHAR", " OR ".join(self._unfit(f"m.key[{i + 1}]", c) for i, c in enumerate(key))
+        there = self._has_keys(table, odd=f"SELECT count(*) FROM {own} AND ({odd})")
+        plain = f" AND NOT ({odd})" if there else ""
+        mine = f" AND t.{KEY} IS NULL" if there else ""
         self.db.execute(
-            f"INSERT INTO {_of(table)} SELECT {self._values(table, 'm.texts')} FROM {own} AND m.texts IS NOT NULL"
+            f"DELETE FROM {_of(table)} t USING (SELECT {', '.join(typed)} FROM {own}{plain}) k WHERE {same}{mine}"
         )
+        if there:
+            self.db.execute(f"DELETE FROM {_of(table)} WHERE {KEY} IN (SELECT {text} FROM {own})")
+        names = [quoted(c.name) for c in carried(table)] + [KEY] * there
+        values = self._values(table, "m.texts") + (f", CASE WHEN {odd} THEN {text} END" if there else "")
+        self.db.execute(
+            f"INSERT INTO {_of(table)} ({', '.join(names)}) SELECT {values} FROM {own} AND m.texts IS NOT NULL"
+        )
+
+    def _unfit(self, text: str, column: ColumnDef) -> str:
+        """Whether a text of the key becomes NULL here, or equal to another one: SQL."""
+        of, value = parsed(column.mysql_type), self._value(text, column)
+        if of.family == "enum" and self.numbered and "" in of.elements:  # 0, MySQL's mark for no element, reads '' too
+            return f"coalesce({value} IS NULL OR {text} = '0', true)"
+        return f"({value} IS NULL)"
+
+    def _has_keys(self, table: TableDef, *, odd: str) -> bool:
+        """Whether the table keeps the texts of keys that it cannot hold; it does from the first such key on."""
+        if self._columns(table, KEY):
+            return True
+        if not self.db.execute(odd).fetchall()[0][0]:
+            return False
+        self.db.execute(f"ALTER TABLE {_of(table)} ADD COLUMN {KEY} VARCHAR")
+        return True
+
+    def _columns(self, table: TableDef, name: str) -> bool:
+        return has_column(self.db, (table.schema_name, table.table_name), name)
 
     def _count(self, number: int, table: TableDef) -> None:
         """Take away and add as many copies of each row as the batch says.
@@ -264,6 +311,21 @@ class DuckDBSink:
         """As :meth:`ticdc_lab.consumer.sinks.Sink.close`."""
         self.db.close()
         self.spill.cleanup()
+
+
+@contextmanager
+def _said(name: str, batch: Batch) -> Iterator[None]:
+    """What DuckDB fails with is said with the range that it was about."""
+    try:
+        yield
+    except duckdb.Error as e:
+        what = "a DDL or row changes" if batch.ddl else "row changes"
+        raise SourceError(
+            f"{name}: {what} with commit_ts in ({batch.since}, {batch.until}] cannot be written. DuckDB says: "
+            f"{str(e).splitlines()[0]}",
+            hint="See what contradicts itself in the log: ticdc-lab audit SOURCE. To stop before: --until "
+            f"{batch.since}.",
+        ) from e
 
 
 class _Transaction:

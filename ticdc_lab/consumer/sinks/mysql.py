@@ -245,7 +245,12 @@ class MySQLSink:
                 continue
             self._do(f"UPDATE {self._at('state')} SET running_ts = %s, running = %s", ts, number)
             self._commit()
-            why = why_not_run(query) or self._ran(schema, query, again=number == begun, must=bool(structural))
+            back = brings_back(query)
+            must = bool(structural) and not back
+            why = why_not_run(query) or self._ran(schema, query, again=number == begun, must=must)
+            for change in changes if why and back else ():
+                if change.kind == "create" and change.after is not None:
+                    self._do(_created(change.after))
             if why:
                 self._note(ts, (schema, table), f"{why}: {query[:200]}")
         for change in changes:
@@ -417,6 +422,14 @@ They count as success only for the statement that was running when a consumer wa
 def statement(query: str) -> str:
     """A DDL without clauses that only TiDB has; what stands in quotes is left alone."""
     return _TIDB_ONLY.sub(lambda m: m["kept"] or " ", query).strip().rstrip(";")
+
+
+def brings_back(query: str) -> bool:
+    """Whether a DDL brings dropped tables back, which only TiDB can: elsewhere they are created, without their rows."""
+    try:
+        return bool(Cursor(words_of(query)).take_any("RECOVER", "FLASHBACK"))
+    except DDLSyntaxError:
+        return False
 
 
 def why_not_run(query: str) -> str:
