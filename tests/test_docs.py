@@ -47,6 +47,14 @@ def test_the_examples_of_a_page_run(
         assert example["shown"] is None or printed.strip() == example["shown"].strip()
 
 
+def test_the_first_example_of_a_page_needs_no_java() -> None:
+    """It runs on the light set, as a newcomer has it."""
+    firsts = {name: EXAMPLE.search(PAGES[name]) for name in EXAMPLES}
+    assert not [
+        name for name, first in firsts.items() if first and re.search(r"(?m)^[^#\n]*session\([\"']spark", first["code"])
+    ]
+
+
 @pytest.mark.parametrize("name", CAPABILITIES)
 def test_a_capability_says_what_it_must(name: str) -> None:
     """Question, definitions with formulae, what is not proved, sources, and an example that runs."""

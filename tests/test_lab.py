@@ -275,3 +275,12 @@ def test_it_asks_for_java_before_anything_is_installed() -> None:
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code, ROOT], capture_output=True, text=True, check=False)
     assert done.returncode == 0 or "SetupError" in done.stderr, done.stderr
+
+
+def test_a_notebook_is_the_workbench_on_a_log(lab: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each log has a notebook of its own, so that none takes another's place."""
+    ran: list[list[str]] = []
+    monkeypatch.setattr(lab, "call", lambda *command, **_: ran.append([str(word) for word in command]) or 0)
+    assert lab.notebook([]) == lab.notebook(["a/topic.jsonl.gz"]) == 0
+    assert [Path(command[-1]).name for command in ran] == ["workbench.ipynb", "workbench-topic-jsonl-gz.ipynb"]
+    assert ran[1][1:4] == ["workbench", "a/topic.jsonl.gz", "--out"]

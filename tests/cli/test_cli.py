@@ -16,12 +16,13 @@ from typing import Any
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 from conftest import golden, json_lines
 from pyspark.sql import SparkSession
 
 from ticdc_lab.cli import main
-from ticdc_lab.cli.layout import COMMANDS, Moment
+from ticdc_lab.cli.layout import COMMANDS, EXAMPLES, Moment
 from ticdc_lab.dispatch import Changefeed, rules_from_config
 from ticdc_lab.engine.sail_process import FEW_SEARCHES
 from ticdc_lab.events.schema import EVENTS
@@ -473,3 +474,59 @@ def test_timestamps_survive_a_reader_that_rounds(lab: Any, tmp_path: Path) -> No
     out = tmp_path / "events.jsonl"
     lab("events", CANAL, "--out", str(out))
     assert all(e["commit_ts_text"] == str(e["commit_ts"]) for e in lines(out) if e["commit_ts"] is not None)
+
+
+def _all_commands(group: click.Command, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    if isinstance(group, click.Group):
+        for name, command in group.commands.items():
+            yield from _all_commands(command, *path, name)
+    else:
+        yield path, group
+
+
+def test_each_help_has_an_example_that_its_command_takes() -> None:
+    """And names the options that many commands share, which `options` explains."""
+    found = {" ".join(path): command for path, command in _all_commands(main)}
+    assert EXAMPLES.keys() == found.keys()
+    for name, command in found.items():
+        words = EXAMPLES[name].removeprefix(name).split()
+        assert EXAMPLES[name].startswith(name)
+        context = click.Context(command, info_name=f"ticdc-lab {name}")
+        command.make_parser(context).parse_args(list(words))
+        said = " ".join(command.get_help(context).split())
+        assert EXAMPLES[name] in said and "keeps secrets off the command line" not in said
+    assert "keeps secrets off the command line" in " ".join(CliRunner().invoke(main, ["options"]).output.split())
+
+
+@pytest.mark.parametrize(
+    ("args", "begun", "offered"),
+    [
+        (["audit", CANAL, "--protocol"], "av", ["avro"]),
+        (["produce", CANAL, "--to"], "op", ["open-protocol"]),
+        (["dispatch", CANAL, "--strategy"], "ta", ["table"]),
+        (["table", CANAL, "--table"], "shop.or", ["shop.orders"]),
+        (["audit", CANAL, "--tables"], "shop.users,shop.o", ["shop.users,shop.orders"]),
+        (["audit", "/nowhere", "--tables"], "s", []),
+    ],
+)
+def test_the_shell_offers_what_can_stand_there(args: list[str], begun: str, offered: list[str]) -> None:
+    """Protocols, dispatchers, and the tables of the log that is named."""
+    found = ShellComplete(main, {}, "ticdc-lab", "_TICDC_LAB_COMPLETE").get_completions(args, begun)
+    assert [item.value for item in found] == offered
+
+
+def test_the_workbench_is_a_notebook_of_one_cell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is opened in JupyterLab, a second time as it is; another notebook is left alone."""
+    ran: list[list[str]] = []
+    monkeypatch.setattr("ticdc_lab.cli.start_commands.subprocess.call", lambda command: ran.append(command) or 0)
+    out = tmp_path / "w.ipynb"
+    for _ in range(2):
+        found = CliRunner().invoke(main, ["workbench", CANAL, "--out", str(out), "--no-browser"])
+        assert found.exit_code == 0, found.output
+    assert [command[1:] for command in ran] == [["-m", "jupyterlab", str(out), "--no-browser"]] * 2
+    [cell] = json.loads(out.read_text())["cells"]
+    assert "".join(cell["source"]) == f"import ticdc_lab\n\nticdc_lab.workbench({str(Path(CANAL).resolve())!r})"
+    other = CliRunner().invoke(main, ["workbench", "--out", str(out)])
+    assert other.exit_code == 2 and "is another notebook" in other.output and len(ran) == 2
+    gone = CliRunner().invoke(main, ["workbench", str(tmp_path / "none.jsonl")])
+    assert gone.exit_code == 2 and "does not exist" in gone.output

@@ -307,6 +307,8 @@ def test_what_was_set_by_hand_stays_when_a_choice_is_let_go(panel: Panel[View]) 
         ("Give it again: --kafka-config FILE.", "Give it again: kafka_config='FILE'."),
         ("Run with --debug for the whole trace; please report it.", "Please report it."),
         ("Take another number.", "Take another number."),
+        ("Run: ./lab setup --spark   (or: x)", "Run: ./lab setup --spark   (or: x)"),
+        ("See ticdc-lab survey T --json; or --engine spark.", "See ticdc-lab survey T --json; or engine='spark'."),
     ],
 )
 def test_a_hint_speaks_of_what_the_reader_sees(hint: str, here: str) -> None:

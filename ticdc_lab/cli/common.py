@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 import ticdc_lab
+from ticdc_lab.cli import completion
 from ticdc_lab.cli.layout import EngineOption, Program, SourceOption
 from ticdc_lab.engine.running import shown
 from ticdc_lab.engine.sail_process import FEW_SEARCHES
@@ -96,6 +97,7 @@ _of_messages = (_source_kind, settings_option, _kafka_config, _debug)
 _reading_options = (
     click.option(
         "--protocol",
+        shell_complete=completion.protocols,
         cls=SourceOption,
         default="auto",
         show_default=True,
@@ -198,7 +200,13 @@ _OUTS = ("out", "quarantine", "alignments_out")
 def sample_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the choice of a sample, which :func:`decoded` takes as ``sample``; goes below :func:`source_options`."""
 
-    @click.option("--tables", default="", metavar="SCHEMA.TABLE,..", help="Only row changes of these tables.")
+    @click.option(
+        "--tables",
+        shell_complete=completion.tables,
+        default="",
+        metavar="SCHEMA.TABLE,..",
+        help="Only row changes of these tables.",
+    )
     @click.option(
         "--from", "first", default="", metavar="MOMENT", help="Only row changes from then on: a time in UTC or a TSO."
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ticdc_lab.cli import completion
 from ticdc_lab.cli.common import (
     CLEAN,
     FAILED,
@@ -56,7 +57,11 @@ class _PolicyName(click.ParamType[str]):
     help="The rules of a consumer; may be repeated. Default: design-row, reference-fixed, design-transaction and "
     "strict, compared.",
 )  # fmt: skip
-@click.option("--strategy", help="Lay the log out by this dispatcher first; default: as recorded.")
+@click.option(
+    "--strategy",
+    shell_complete=completion.strategies,
+    help="Lay the log out by this dispatcher first; default: as recorded.",
+)
 @click.option("--partitions", type=int, help="With --strategy: the number of partitions.")
 @click.option(
     "--slow", multiple=True, metavar="PARTITION=TIMES", help="The listener of this partition reads so many times "

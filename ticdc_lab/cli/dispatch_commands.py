@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import click
 
+from ticdc_lab.cli import completion
 from ticdc_lab.cli.common import (
     CLEAN,
     FINDINGS,
@@ -35,6 +36,7 @@ _flavour_option = click.option(
 @source_of_any_changefeed
 @click.option(
     "--strategy",
+    shell_complete=completion.strategies,
     help="The dispatcher: table, default, index-value, index-value:INDEX, rowid, columns:a,b, ts, tidb-rowid or "
     "conflict.",
 )
@@ -144,7 +146,8 @@ def _parts(strategy: str, index: str | None, columns: str | None) -> tuple[str, 
     "--allow-risk", is_flag=True, help="Also recommend columns that are no key, if they kept the order in this log."
 )
 @click.option(
-    "--tables", default="", metavar="SCHEMA.TABLE,..", callback=lambda _, __, n: tuple(filter(None, n.split(","))),
+    "--tables", shell_complete=completion.tables,
+    default="", metavar="SCHEMA.TABLE,..", callback=lambda _, __, n: tuple(filter(None, n.split(","))),
     help="Only these tables in the answer; all are measured.",
 )  # fmt: skip
 @click.option("--reasons", is_flag=True, help="Also print what speaks against each other dispatcher of each table.")
@@ -188,9 +191,16 @@ def advise(
 
 @main.command()
 @source_options
-@click.option("--to", metavar="PROTOCOL", required=True, help="open-protocol, canal-json or mq-v1.")
+@click.option(
+    "--to",
+    shell_complete=completion.written_protocols,
+    metavar="PROTOCOL",
+    required=True,
+    help="open-protocol, canal-json or mq-v1.",
+)
 @click.option(
     "--strategy",
+    shell_complete=completion.strategies,
     required=True,
     help="table, default, index-value, index-value:INDEX, rowid, columns:a,b, ts or tidb-rowid.",
 )
@@ -245,6 +255,7 @@ def produce(
 @click.option("--before", type=int, help="Number of partitions before the change; default: as recorded.")
 @click.option(
     "--strategy",
+    shell_complete=completion.strategies,
     help="The dispatcher: table, index-value, index-value:INDEX, columns:a,b or ts; default: each table's as recorded.",
 )
 @click.option(

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 COMMANDS = {
-    "Start here": ("demo", "notebooks", "notebook", "open", "tso"),
+    "Start here": ("demo", "workbench", "notebooks", "notebook", "open", "tso", "options"),
     "Ask a log": (
         "survey", "settings", "report", "watermarks", "why", "transactions", "audit", "fsck", "compare", "table",
         "dispatch", "advise", "expand", "consumer",
@@ -16,6 +16,53 @@ COMMANDS = {
     "Models of the cluster, and the DDL service": ("simulate", "pd", "ddl-service"),
 }  # fmt: skip
 """What the commands of the program are for, in the order of the help."""
+
+EXAMPLES = {
+    "demo": "demo",
+    "workbench": "workbench topic.jsonl.gz",
+    "notebooks": "notebooks my-notebooks",
+    "notebook": "notebook 05 topic.jsonl.gz --out page.html",
+    "open": "open audit-state.json --out page.html",
+    "tso": "tso 470603993791332352",
+    "options": "options",
+    "survey": "survey kafka://127.0.0.1:9092/orders",
+    "report": "report topic.jsonl.gz --out report.html",
+    "watermarks": "watermarks topic.jsonl.gz",
+    "why": "why topic.jsonl.gz --stall 30",
+    "transactions": "transactions topic.jsonl.gz --out transactions.jsonl",
+    "audit": "audit topic.jsonl.gz --json",
+    "fsck": "fsck storage-sink-folder",
+    "compare": "compare before.jsonl.gz after.jsonl.gz",
+    "table": "table topic.jsonl.gz --table shop.orders --out orders.parquet",
+    "dispatch": "dispatch topic.jsonl.gz --strategy table --partitions 8 --out placed.jsonl",
+    "advise": "advise topic.jsonl.gz --partitions 3,8,16",
+    "expand": "expand topic.jsonl.gz --after 8",
+    "consumer": "consumer topic.jsonl.gz",
+    "settings": "settings topic.jsonl.gz",
+    "record": "record kafka://127.0.0.1:9092/orders --out orders.jsonl.gz",
+    "events": "events topic.jsonl.gz --out events.parquet",
+    "produce": "produce topic.jsonl.gz --to open-protocol --strategy table --partitions 4 --out new.jsonl.gz",
+    "consume": "consume topic.jsonl.gz --mode row --sink duckdb:///replica.duckdb",
+    "ingest": "ingest kafka://127.0.0.1:9092/orders --out lake",
+    "workload": "workload bank --rows 10000 --out bank.jsonl.gz",
+    "simulate scheduler": "simulate scheduler failover.yaml --seed 7",
+    "simulate pipeline": "simulate pipeline pipeline.yaml --seed 7",
+    "simulate changefeeds": "simulate changefeeds changefeeds.yaml --seed 7",
+    "simulate ddl-service": "simulate ddl-service ddl.yaml --seed 7",
+    "simulate pd": "simulate pd cluster.yaml --seed 7",
+    "pd replay": "pd replay records.jsonl",
+    "pd explain": "pd explain pd-ctl-folder",
+    "ddl-service serve": "ddl-service serve --store ddl-store",
+    "ddl-service audit": "ddl-service audit --store ddl-store",
+    "ddl-service register": "ddl-service register cluster-1 127.0.0.1:20160",
+    "ddl-service remove": "ddl-service remove cluster-1",
+    "ddl-service submit": "ddl-service submit cluster-1 add-index orders by_time",
+    "ddl-service show-ddl": "ddl-service show-ddl cluster-1",
+    "ddl-service cancel": "ddl-service cancel cluster-1 7",
+    "ddl-service list": "ddl-service list",
+    "ddl-service workers": "ddl-service workers",
+}  # fmt: skip
+"""How a command may be called."""
 
 _OWN, _SOURCE, _RUN = "Options", "How SOURCE is read", "How it runs"
 _OF_ALL = ("json", "debug", "help")
@@ -30,7 +77,18 @@ class EngineOption(click.Option):
 
 
 class Command(click.Command):
-    """A command whose own options stand before those that many share."""
+    """A command whose own options are explained, those that many share named; an example stands above them."""
+
+    explains_all = False
+    """Whether the options that many share are explained too."""
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what it does, and an example."""
+        super().format_help_text(ctx, formatter)
+        program, _, name = ctx.command_path.partition(" ")
+        if name in EXAMPLES:
+            with formatter.section("Example"):
+                formatter.write_text(f"{program} {EXAMPLES[name]}")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in sections."""
@@ -42,7 +100,11 @@ class Command(click.Command):
         for name, shown_options in sections.items():
             if shown_options:
                 with formatter.section(name):
-                    formatter.write_dl(shown_options)
+                    if name == _OWN or self.explains_all:
+                        formatter.write_dl(shown_options)
+                    else:
+                        names = [record[0].split()[0] for record in shown_options]
+                        formatter.write_text(f"{', '.join(names)}. See: ticdc-lab options")
 
 
 def _section(parameter: click.Parameter) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ticdc_lab.cli import completion
 from ticdc_lab.cli.common import (
     FINDINGS,
     asked,
@@ -173,7 +174,13 @@ def _totals(total: Mapping[str, Any]) -> dict[str, int]:
 
 @main.command()
 @source_options
-@click.option("--table", "name", required=True, help="SCHEMA.TABLE, exactly as it was called at that time.")
+@click.option(
+    "--table",
+    "name",
+    shell_complete=completion.tables,
+    required=True,
+    help="SCHEMA.TABLE, exactly as it was called at that time.",
+)
 @click.option("--as-of", type=Moment(), help="The moment: a time in UTC or a TSO; default: the log's resolved_ts.")
 @click.option("--out", help="All its rows: FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
 @json_flag

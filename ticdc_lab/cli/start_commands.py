@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,14 @@ from ticdc_lab.cli.common import (
     engine_options,
     guarded,
     is_folder,
+    json_flag,
     main,
     named_values,
     require_folder,
+    sample_options,
+    source_options,
 )
+from ticdc_lab.cli.layout import Command
 from ticdc_lab.cli.report_commands import report
 
 # Commands for the first minutes: a report on a sample, the notebooks, and what moment a timestamp is.
@@ -75,6 +81,62 @@ def notebooks(folder: Path) -> None:
     copied = copy_out(folder)
     click.echo(str(copied))
     click.echo(f"Run: jupyter lab {copied}", err=True)
+
+
+# The options that many commands share, and the workbench in a browser.
+
+
+class _Explained(Command):
+    explains_all = True
+
+
+@main.command(cls=_Explained)
+@source_options
+@sample_options
+@json_flag
+def shared(**_: Any) -> None:
+    """Explain the options that most commands take."""
+
+
+@main.command()
+@_DEBUG
+@guarded
+def options() -> None:
+    """Explain the options that most commands take."""
+    context = click.Context(shared, info_name="COMMAND")
+    formatter = context.make_formatter()
+    shared.format_options(context, formatter)
+    click.echo(formatter.getvalue().strip("\n"))
+
+
+del main.commands["shared"]  # its help is what `options` prints
+
+
+@main.command()
+@click.argument("source", required=False)
+@click.option("--out", default="workbench.ipynb", show_default=True, help="The notebook; one that is there is opened.")
+@click.option("--no-browser", is_flag=True, help="Start JupyterLab and print its address.")
+@_DEBUG
+@guarded
+def workbench(source: str | None, out: str, no_browser: bool) -> None:
+    """Open the workbench in the browser.
+
+    SOURCE is a log; without it there is a field to type it into.
+
+    Writes a notebook of one cell and opens it in JupyterLab: run the cell with Shift+Enter. Ctrl-C ends JupyterLab.
+    """
+    from ticdc_lab.cli.arguments import check_source
+    from ticdc_lab.errors import SetupError
+    from ticdc_lab.report.supplied import workbench_notebook
+
+    if source is not None:
+        check_source(source, {})
+    if find_spec("jupyterlab") is None:
+        raise SetupError("JupyterLab is not installed.", hint="Run: python -m pip install jupyterlab")
+    book = workbench_notebook(source, Path(out))
+    click.echo(f"{book}: run its cell with Shift+Enter", err=True)
+    browser = ["--no-browser"] if no_browser else []
+    sys.exit(subprocess.call([sys.executable, "-m", "jupyterlab", str(book), *browser]))
 
 
 # Notebooks as pages, run with other parameters.

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ticdc_lab.cli import completion
 from ticdc_lab.cli.common import engine_options, guarded, json_flag, main, print_json, session_of
 from ticdc_lab.engine.running import shown
 from ticdc_lab.workload.settings import KINDS, Workload
@@ -22,8 +23,20 @@ _SETTABLE = {f.name: f.type for f in fields(Workload) if f.name not in ("kind", 
     "--set", "settings", multiple=True, metavar="NAME=VALUE",
     help=f"Anything else of a workload, may be repeated: {', '.join(_SETTABLE)}.",
 )  # fmt: skip
-@click.option("--protocol", default="canal-json", show_default=True, help="open-protocol, canal-json or mq-v1.")
-@click.option("--strategy", default="index-value", show_default=True, help="table, index-value or ts.")
+@click.option(
+    "--protocol",
+    shell_complete=completion.written_protocols,
+    default="canal-json",
+    show_default=True,
+    help="open-protocol, canal-json or mq-v1.",
+)
+@click.option(
+    "--strategy",
+    shell_complete=completion.strategies,
+    default="index-value",
+    show_default=True,
+    help="table, index-value or ts.",
+)
 @click.option("--partitions", type=int, default=3, show_default=True, help="Number of partitions of the topic.")
 @click.option("--out", required=True, help="FILE.jsonl[.gz], DIR.parquet, a Delta folder, or kafka://HOST:PORT/TOPIC.")
 @click.option("--truth", help="Also write the true events: FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")

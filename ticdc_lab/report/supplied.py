@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
-from ticdc_lab.errors import SetupError
+from ticdc_lab.errors import SetupError, SourceError
 
 SAMPLE = "messages_canal-json-tidb_small.jsonl.gz"
 """The sample that a first report is made of."""
@@ -32,6 +33,30 @@ def samples() -> Path:
 def notebooks() -> Path:
     """Folder of the notebooks, to copy from; arguments and errors as of :func:`samples`."""
     return _folder("notebooks")
+
+
+def workbench_notebook(source: str | None, target: Path) -> Path:
+    """Write a notebook of one cell that opens the workbench, unless it is there already.
+
+    Raises
+    ------
+    SourceError
+        Another notebook lies there.
+    """
+    import nbformat
+
+    where = "" if source is None else repr(str(Path(source).resolve()) if Path(source).exists() else source)
+    cell = nbformat.v4.new_code_cell(f"import ticdc_lab\n\nticdc_lab.workbench({where})", id="workbench")  # type: ignore[no-untyped-call]
+    book = nbformat.v4.new_notebook(cells=[cell])  # type: ignore[no-untyped-call]
+    book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    if target.exists():
+        there = target.read_text(encoding="utf-8")
+        if cell.source not in "".join("".join(c.get("source", "")) for c in json.loads(there).get("cells", ())):
+            raise SourceError(f"{target} is another notebook.", hint=f"Name a new one: --out {target.stem}-2.ipynb")
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(str(nbformat.writes(book)) + "\n", encoding="utf-8")  # type: ignore[no-untyped-call]
+    return target
 
 
 def copy_out(folder: str | Path) -> Path:
