@@ -58,6 +58,7 @@ EXAMPLES = {
     "ddl-service remove": "ddl-service remove cluster-1",
     "ddl-service submit": "ddl-service submit cluster-1 add-index orders by_time",
     "ddl-service show-ddl": "ddl-service show-ddl cluster-1",
+    "ddl-service go-on": "ddl-service go-on",
     "ddl-service cancel": "ddl-service cancel cluster-1 7",
     "ddl-service list": "ddl-service list",
     "ddl-service workers": "ddl-service workers",
