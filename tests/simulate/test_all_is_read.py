@@ -173,6 +173,7 @@ events:
   - {at: 3s, show_ddl: cluster1/tidb-2}
   - {at: 2s, cancel: cluster1/tidb-2, id: 1}
   - {at: 2s, set_global: cluster1/tidb-2, variable: tidb_ddl_reorg_batch_size, value: "64"}
+  - {at: 2s, set_instance: ddl-service-node-1, variable: ddl_slow_threshold, value: "64"}
   - {at: 2s, transact: cluster1/tidb-2, for: 500ms}
   - {at: 2s, slow_server: cluster1/tidb-2, load: 50ms, for: 1s}
   - {random: {faults: [crash, cut], every: 1s, from: 1s, until: 2s}}

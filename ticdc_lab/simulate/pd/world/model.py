@@ -4,6 +4,7 @@ True or false::
 
     peers are even                 leaders are even              nothing runs
     no region misses a peer        store-4 is Tombstone          no violation
+    store-4 is Preparing           (one that joined and has not yet its share; it is Up as well)
     every region has a leader      no region is left in a joint state
     ErrStoresNotEnough came        No Operator on a Vanished Region is violated
 
@@ -32,7 +33,7 @@ from ticdc_lab.simulate import runs
 from ticdc_lab.simulate.assertions import Assertion, Judge
 from ticdc_lab.simulate.pd import measures
 from ticdc_lab.simulate.pd.regions import LEARNER
-from ticdc_lab.simulate.pd.stores import shown_state
+from ticdc_lab.simulate.pd.stores import PREPARING, shown_state
 from ticdc_lab.simulate.pd.world.columns import ROLES
 from ticdc_lab.simulate.pd.world.heartbeats import rows_on
 from ticdc_lab.simulate.pd.world.monitor import INVARIANTS
@@ -70,6 +71,7 @@ class ClusterMoment(NamedTuple):
     oldest_us: int
     region_weights: Mapping[int, float] = MappingProxyType({})
     leader_weights: Mapping[int, float] = MappingProxyType({})
+    preparing: frozenset[int] = frozenset()
 
 
 def uneven(m: ClusterMoment, counts: Mapping[int, int]) -> dict[int, float]:
@@ -129,8 +131,13 @@ _SENTENCES: dict[str, Callable[[str, Words], Said]] = {
     ),
     "no region is left in a joint state": _said(lambda m, _: not m.joint, lambda m, _: f"{m.joint} regions are"),
     rf"{_STORE} is (?P<state>\w+)": _said(
-        lambda m, f: m.states.get(_store(f), "unknown") == f["state"],
-        lambda m, f: f"{f['store']} is {m.states.get(_store(f), 'unknown')}",
+        lambda m, f: (
+            _store(f) in m.preparing if f["state"] == "Preparing" else m.states.get(_store(f), "unknown") == f["state"]
+        ),
+        lambda m, f: (
+            f"{f['store']} is {m.states.get(_store(f), 'unknown')}"
+            f"{' and Preparing' if _store(f) in m.preparing else ''}"
+        ),
     ),
     r"(?P<error>Err\w+) came": _said(
         lambda m, f: f["error"] in m.errors, lambda m, _: f"refused: {', '.join(m.errors) or 'nothing'}"
@@ -213,6 +220,7 @@ def moment(world: World, *, with_thrash: bool = False) -> ClusterMoment:
         sum(row not in world.controller.running for row in np.flatnonzero(joint).tolist()),
         max((world.now_us - x.started_us for x in world.controller.running.values()), default=0),
         {s: x.region_weight for s, x in stores.items()}, {s: x.leader_weight for s, x in stores.items()},
+        frozenset(s for s, x in stores.items() if x.state == PREPARING),
     )  # fmt: skip
 
 

@@ -182,11 +182,7 @@ def play_round(s: Scheduler, seen: SeenCluster, now_us: int, settings: WorldSett
     if limit or now_us < s.paused_until_us:
         why = f"{limit} is reached" if limit else "the scheduler is paused"
         return _without(s, Explained((), why, limit=limit), ended_us)
-    least, most = (
-        (settings.hot_least_us, settings.hot_most_us)
-        if s.policy.hot
-        else (settings.scheduler_least_us, settings.scheduler_most_us)
-    )
+    least = settings.hot_least_us if s.policy.hot else settings.scheduler_least_us
     why = s.policy.may_pay(seen)
     if why == BUSY:
         return _soon(s, now_us, settings)
@@ -201,7 +197,8 @@ def play_round(s: Scheduler, seen: SeenCluster, now_us: int, settings: WorldSett
             s.due_us = ended_us + s.interval_us
             return answer
         told, evicted = answer.told, answer.evicted
-    s.interval_us = min(int((least if s.policy.hot else s.interval_us) * _SLOWER), most)
+    slower = int((least if s.policy.hot else s.interval_us) * _SLOWER)
+    s.interval_us = slower if s.policy.hot else min(slower, settings.scheduler_most_us)
     return _without(s, told, ended_us)._replace(evicted=evicted)
 
 
