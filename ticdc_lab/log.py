@@ -61,7 +61,7 @@ from ticdc_lab.facts.limits import but_for
 from ticdc_lab.facts.stalls import stall_causes
 from ticdc_lab.facts.watermarks import progress_of, rhythm_of, topics_of
 from ticdc_lab.settings import Settings
-from ticdc_lab.settings.detected import COUNTS, READ, of_counts
+from ticdc_lab.settings.detected import COUNTS, READ, of_counts, of_rules
 from ticdc_lab.settings.detected import counted as counted_images
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.load import load
@@ -853,7 +853,11 @@ class Log:
     def _settings(self) -> Settings:
         with self.change_log.reading():
             counts = self.events.select(*READ).mapInArrow(counted_images, COUNTS).toArrow()
-        return self.change_log.settings | of_counts(counts, protocol=self.protocol)
+        known = self.change_log.settings | of_counts(counts, protocol=self.protocol)
+        found = self._once("rules", self._rules) if self.recorded_partitions()[0] > 1 else pd.DataFrame()
+        rules = [(f"{r['schema_name']}.{r['table_name']}", str(r["rule"]), int(r["n_rows"]))
+                 for r in found.to_dict("records") if r["n_rows"] and r["n_explained"] == r["n_rows"]]  # fmt: skip
+        return known | of_rules(rules, tables=len(found))
 
     def _torn(self) -> pd.DataFrame | None:
         """Transactions that gaps in offsets may have torn; None without a gap, or commit_ts."""
@@ -931,8 +935,8 @@ def survey(source: str, *, spark: SparkSession | None = None, engine: str = "aut
     source, spark, engine
         As of :func:`open`.
     how
-        ``protocol``, ``source_kind``, ``schema_registry``, ``claim_check``, ``settings`` and ``options`` of
-        :func:`ticdc_lab.sources.load.load`.
+        ``protocol``, ``source_kind``, ``schema_registry``, ``claim_check``, ``settings``, ``options`` and
+        ``changefeed`` of :func:`ticdc_lab.sources.load.load`.
 
     Returns
     -------
@@ -978,8 +982,8 @@ def open(
     images
         False leaves the values of rows out: watermarks and transactions do not need them, and it takes a third.
     how
-        ``protocol``, ``source_kind``, ``schema_registry``, ``claim_check``, ``settings``, ``options``, ``bounds`` of
-        :func:`ticdc_lab.sources.load.load`.
+        ``protocol``, ``source_kind``, ``schema_registry``, ``claim_check``, ``settings``, ``options``, ``bounds``,
+        ``changefeed`` of :func:`ticdc_lab.sources.load.load`.
 
     Returns
     -------

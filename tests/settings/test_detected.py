@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,9 @@ import pytest
 from conftest import golden
 from pyspark.sql import SparkSession
 
-from ticdc_lab.settings.detected import COUNTED, READ, counted, of_counts, of_messages
+import ticdc_lab
+from ticdc_lab.settings.detected import COUNTED, READ, counted, of_counts, of_messages, of_rules
+from ticdc_lab.settings.file import parse_file
 from ticdc_lab.settings.setting import Settings
 from ticdc_lab.sources.load import load
 
@@ -99,3 +102,33 @@ def test_the_real_encoders_settings_are_detected(spark: SparkSession, log: str, 
     known = load(spark, str(golden(log))).settings
     full = name if name in known else f"sink.kafka-config.{name}"
     assert known.value(full) == value
+
+
+def test_rules_that_explain_all_rows_are_dispatchers() -> None:
+    """As a changefeed file has them; a file's own are no contradiction, since other rules may mean the same."""
+    known = Settings(of_rules([("s.b", "columns:a,b", 5), ("s.a", "index-value", 2)], tables=3))
+    found = known.get("sink.dispatchers")
+    assert found is not None and found.sure == "likely" and "all 7 rows of 2 of 3 tables" in found.evidence
+    assert found.text == (
+        '[{matcher = ["s.a"], partition = "index-value"}, '
+        '{matcher = ["s.b"], partition = "columns", columns = ["a", "b"]}]'
+    )
+    assert not of_rules([], tables=3)
+    file = parse_file("[sink]\ndispatchers = [{matcher = ['*.*'], partition = 'ts'}]", name="c").settings
+    assert not (file | known).contradictions and (file | known).get("sink.dispatchers").source == "file"  # type: ignore[union-attr]
+
+
+def test_a_log_shows_its_dispatchers_and_takes_a_file_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    """``log.settings()`` is one table of all that is known; the file is named in Python as on the command line."""
+    (tmp_path / "c.toml").write_text("[mounter]\nworker-num = 3\n[sink]\nprotocol = 'canal-json'")
+    log = ticdc_lab.open(
+        str(golden("messages_canal-json-tidb_small-dup-restart.jsonl.gz")), spark=spark,
+        changefeed=str(tmp_path / "c.toml"),
+    )  # fmt: skip
+    rows = {r["setting"]: r for r in log.settings().frame.to_dict("records")}
+    assert (
+        '{matcher = ["shop.orders"], partition = "columns", columns = ["user_id"]}' in rows["sink.dispatchers"]["value"]
+    )
+    assert "mounter.worker-num" not in rows, "no message depends on it"
+    assert log.known_settings.value("mounter.worker-num") == 3
+    log.close()

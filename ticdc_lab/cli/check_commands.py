@@ -13,7 +13,9 @@ from ticdc_lab.cli.common import (
     FAILED,
     FINDINGS,
     asked,
+    changefeed_option,
     engine_options,
+    given_changefeed,
     guarded,
     json_flag,
     main,
@@ -139,6 +141,7 @@ def _compare_targets(here: str, there: str, *, as_json: bool) -> None:
 @main.command()
 @click.argument("folder")
 @settings_option
+@changefeed_option
 @engine_options
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @json_flag
@@ -155,6 +158,7 @@ def fsck(folder: str, options: dict[str, str], as_json: bool) -> None:
     from ticdc_lab.errors.whole_files import local_path
 
     wanted, others = settings_among(options)
+    given = given_changefeed(options)
     if others:
         raise click.BadParameter(f"{', '.join(sorted(others))}: no setting of a storage folder", param_hint="--option")
     if (place := local_path(folder)) is not None and not place.is_dir():
@@ -162,8 +166,9 @@ def fsck(folder: str, options: dict[str, str], as_json: bool) -> None:
     spark = session_of(folder)
     from ticdc_lab.engine import kept
     from ticdc_lab.sources.fsck import fsck as check
+    from ticdc_lab.sources.storage import of_changefeed
 
-    with shown(spark, "fsck"), kept(check(spark, folder, settings=wanted)) as findings:
+    with shown(spark, "fsck"), kept(check(spark, folder, settings=of_changefeed(wanted, given))) as findings:
         found = small(findings.orderBy("kind", "path", "found").limit(_FSCK_SAID))
         by_kind = small(findings.groupBy("kind", "severity").count().orderBy("kind", "severity"))
     counts: dict[str, int] = {}

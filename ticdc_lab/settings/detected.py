@@ -7,7 +7,7 @@ default would be a guess.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -166,6 +166,28 @@ def _old_values(updates: dict[str, int], whole: dict[str, int], protocol: str, s
         yield _shown(name, False, text)
     elif updates["n"]:
         yield _shown(name, False, f"none of {updates['n']:,} updates among the {seen} has an image before the change")
+
+
+def of_rules(rules: Iterable[tuple[str, str, int]], *, tables: int) -> tuple[Setting, ...]:
+    """Dispatchers, as far as the partitions of rows show them.
+
+    Parameters
+    ----------
+    rules
+        ``schema.table``, the rule that explains all its rows (``ts``, ``columns:a,b``, ..), and how many these are.
+    tables
+        How many tables there are.
+    """
+    found, rows = list[dict[str, Any]](), 0
+    for table, rule, n in sorted(rules):
+        name, _, columns = rule.partition(":")
+        of_columns = {"columns": columns.split(",")} if columns else {}
+        found.append({"matcher": [table], "partition": name, **of_columns})
+        rows += n
+    if not found:
+        return ()
+    text = f"the partitions of all {rows:,} rows of {len(found)} of {tables} tables; other rules may fit them, too"
+    return (_shown("sink.dispatchers", tuple(found), text, sure="likely"),)
 
 
 def of_messages(messages: pa.Table, *, protocol: str, unpacked: pa.Table | None = None) -> tuple[Setting, ...]:

@@ -21,6 +21,9 @@ would need a coincidence. ``guessed``: too few bytes to decide."""
 
 Value = bool | int | str | tuple[Any, ...] | Mapping[str, Any] | None
 
+NOT_COMPARED = frozenset({"sink.dispatchers"})
+"""Settings of which two values may mean the same, so that a difference is no contradiction."""
+
 _RANK = {"option": 0, ("bytes", "shown"): 1, "file": 2, ("bytes", "likely"): 3, ("bytes", "guessed"): 4}
 """Which of several values of one setting is used. What the bytes show cannot be otherwise, whatever a file has."""
 
@@ -152,9 +155,9 @@ class Settings:
 
     @property
     def contradictions(self) -> tuple[Contradiction, ...]:
-        """What was given and the bytes show otherwise."""
+        """What was given and the bytes show otherwise, in the order of the keys."""
         found = []
-        for name in KEYS:
+        for name in (n for n in KEYS if n not in NOT_COMPARED):
             mine = [s for s in self.known if s.name == name]
             bytes_ = [s for s in mine if s.source == "bytes" and s.sure in ("shown", "likely")]
             found += [

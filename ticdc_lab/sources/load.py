@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -20,6 +21,7 @@ from ticdc_lab.errors import ProtocolError
 from ticdc_lab.events.schema import DECODED
 from ticdc_lab.settings import UNKNOWN, Setting, Settings
 from ticdc_lab.settings.detected import COUNTED, READ, counted, of_counts, of_messages
+from ticdc_lab.settings.file import read_file
 from ticdc_lab.sources import open_source
 from ticdc_lab.sources.change_log import ChangeLog, Origin
 from ticdc_lab.sources.decoding import known_of, table_versions, with_log_types
@@ -41,7 +43,7 @@ def load(
     settings: StorageSettings = DEFAULTS,
     options: Mapping[str, str] | None = None,
     bounds: Bounds = BOUNDS,
-    changefeed: Settings = UNKNOWN,
+    changefeed: Settings | str | Path = UNKNOWN,
 ) -> ChangeLog:
     """Load a recorded topic, one in Kafka, or a folder that TiCDC's storage sink wrote.
 
@@ -75,7 +77,8 @@ def load(
     bounds
         How much a message may become before it goes to the quarantine as ``too-large``.
     changefeed
-        What is known of the changefeed's settings: of its file, or options. What the bytes show is added.
+        The file of the changefeed that wrote it (TOML or JSON), or what is known of its settings. What the bytes show
+        is added.
 
     Returns
     -------
@@ -102,10 +105,11 @@ def load(
     ('canal-json', 2101)
     """
     require_workers_once(spark)
-    changefeed |= as_given(settings)
-    sink = of_changefeed(settings, changefeed)
+    given = changefeed if isinstance(changefeed, Settings) else read_file(changefeed).settings
+    given |= as_given(settings)
+    sink = of_changefeed(settings, given)
     opened = open_source(spark, source, kind=source_kind, settings=sink, options=options, line=bounds.line)
-    known = replace(known_of(schema_registry, claim_check, bounds), settings=changefeed)
+    known = replace(known_of(schema_registry, claim_check, bounds), settings=given)
     sample = None if opened.told else opened.sample(SAMPLE)
     told = opened.told or detect(sample, protocol=protocol, source=source, known=known)
     if opened.told and protocol_named(protocol) not in ("auto", told.protocol):
@@ -116,9 +120,9 @@ def load(
     elif told.protocol == "debezium" and sample is not None:
         known, guesses = with_log_types(opened, sample, known, settings.debezium_binary_handling_mode)
     origin = Origin(
-        source, protocol, source_kind, schema_registry, claim_check, settings, dict(options or {}), changefeed
+        source, protocol, source_kind, schema_registry, claim_check, settings, dict(options or {}), given
     )
-    seen = changefeed | _shown(opened, told, known)
+    seen = given | _shown(opened, told, known)
     return ChangeLog(
         opened.name, told.protocol, told.has_commit_ts, opened.messages, known=replace(known, settings=seen),
         origin=origin, left_out=opened.left_out, guesses=guesses, lost=opened.lost, _source=opened,

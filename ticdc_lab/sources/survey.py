@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -162,7 +163,7 @@ def survey(
     claim_check: str | None = None,
     settings: StorageSettings = DEFAULTS,
     options: Mapping[str, str] | None = None,
-    changefeed: Settings = UNKNOWN,
+    changefeed: Settings | str | Path = UNKNOWN,
 ) -> Found:
     """Find out what a source is and what reading it takes; it reads the first messages of each part.
 
