@@ -221,3 +221,22 @@ def test_a_log_without_images_is_judged_by_its_tables_alone() -> None:
     bare = log.set_column(log.column_names.index("columns"), "columns", pa.nulls(3, log.schema.field("columns").type))
     names = {f["guarantee"] for f in audit_table(bare, protocol="canal-json", checks=[TABLE, COLUMNS]).to_pylist()}
     assert names == {TABLE}
+
+
+def test_a_large_transaction_may_send_the_inserts_of_changed_keys_last() -> None:
+    """ticdc#5511: an update that changes its key is split, its delete is sent in order and its insert at the very end,
+    behind other rows of the transaction, so a key may be deleted and taken by another row far apart.
+    """
+    before = [row(0, i, 5, key=str(k)) for i, k in enumerate((1, 2, 9))]
+    split = [
+        row(0, 3, 7, "delete", key="1"),
+        row(0, 4, 7, "delete", key="2"),
+        row(0, 5, 7, "update", key="9"),
+        row(0, 6, 7, key="2"),  # was 1
+        row(0, 7, 7, key="3"),  # was 2
+    ]
+    after = [row(0, 8, 8, "update", key="2"), row(0, 9, 8, "delete", key="3"), mark(0, 10, 9)]
+    assert found([*before, *split, *after]) == []
+    lost = [e for e in split if e["offset"] != 6]
+    names = {f[0][0] for f in found([*before, *lost, *after], "row_images_chain")}
+    assert names == {"row_images_chain"}

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from conftest import golden
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -100,6 +101,20 @@ def test_another_value_is_told(log: Log) -> None:
     other = log.events.withColumn("change_hash", F.when(here, 1).otherwise(F.col("change_hash")))
     kinds = differences(log.events, other=other, from_ts=0, to_ts=1 << 62).groupBy("kind").count().collect()
     assert dict(map(tuple, kinds))[KINDS[2]] == 1 and {r["kind"] for r in kinds} == {KINDS[2], KINDS[4]}
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_change_that_one_log_delivers_with_two_contents_differs(log: Log, swapped: bool) -> None:
+    """Though its first delivery is that of the other log: a repeat whose content is another one is no repeat."""
+    row = log.events.where("kind = 'row' AND key_hash IS NOT NULL").orderBy("commit_ts", "partition", "offset").limit(1)
+    again = row.withColumns({"offset": F.col("offset") + 10**6, "change_hash": F.col("change_hash") + 1})
+    twice = log.events.unionByName(again)
+    one, other = (log.events, twice) if swapped else (twice, log.events)
+    (found,) = differences(one, other=other, from_ts=0, to_ts=1 << 62).where("kind <> 'same'").collect()
+    assert (found.kind, found.several) == ("other values", "there" if swapped else "here")
+    assert found.offset == found.other_offset
+    same = differences(twice, other=twice, from_ts=0, to_ts=1 << 62).where("kind <> 'same'")
+    assert same.count() == 0
 
 
 def test_what_one_does_not_cover_is_not_compared(log: Log, tmp_path: Path) -> None:

@@ -63,6 +63,12 @@ def compared(
         words = f"The logs differ: {', '.join(unequal)}; {count(n, 'row change')} {between} were compared."
     moved = totals[_MOVED]
     details = [f"{count(moved, 'change lies', 'changes lie')} in another partition there."] if moved else []
+    several = examples["several"].dropna() if "several" in examples else examples.iloc[:0]
+    if len(several):
+        details.append(
+            f"{count(len(several), 'difference')} of those listed: one log itself delivers the change with several "
+            "contents (ticdc-lab audit SOURCE, redeliveries_are_identical)."
+        )
     return Answer("compare", _QUESTION, words, frames, limits, details)
 
 

@@ -26,7 +26,8 @@ def differences(events: DataFrame, *, other: DataFrame, from_ts: int, to_ts: int
     """Pair the row changes of two logs.
 
     Changes are paired by table, commit_ts, operation and row key; without a key by their content. A change that was
-    delivered again counts once, as it first came. Values are equal where the protocols spell them so.
+    delivered again counts once, at its first place. It has other values if any delivery has a content that the other
+    log does not have. Values are equal where the protocols spell them so.
 
     Parameters
     ----------
@@ -38,9 +39,10 @@ def differences(events: DataFrame, *, other: DataFrame, from_ts: int, to_ts: int
     Returns
     -------
     DataFrame
-        One row a change: ``schema_name, table_name, commit_ts, op``, ``kind`` (one of :data:`KINDS`), and ``topic,
+        One row a change: ``schema_name, table_name, commit_ts, op``, ``kind`` (one of :data:`KINDS`), ``topic,
         partition, offset`` in ``events``, ``other_topic, other_partition, other_offset`` in ``other``; null where a
-        log does not have it.
+        log does not have it; and ``several``: which log delivers it with several contents (``here``, ``there`` or
+        ``both``; null for none).
 
     Raises
     ------
@@ -52,23 +54,33 @@ def differences(events: DataFrame, *, other: DataFrame, from_ts: int, to_ts: int
         require_columns(frame, "kind", *_CHANGE, *POSITION)
         require_batch(frame, function="differences", why="what is missing can be known at the end only")
         rows = frame.where("kind = 'row'").where(F.col("commit_ts").between(from_ts, to_ts))
-        at = F.struct("offset", "partition", "topic", "change_hash").alias("place")
-        kept = (*_NAMES, "commit_ts", "op", change_id().alias("id"), at, F.lit(side).alias("is_here"))
+        at = F.struct("offset", "partition", "topic").alias("place")
+        kept = (*_NAMES, "commit_ts", "op", change_id().alias("id"), at, "change_hash", F.lit(side).alias("is_here"))
         sides.append(rows.select(*kept))
     is_here, place = F.col("is_here"), F.col("place")
     first = F.min(F.when(is_here, place)).alias("here"), F.min(F.when(~is_here, place)).alias("there")
+    contents = [
+        of(F.when(side, F.col("change_hash"))).alias(f"{which}_{name}")
+        for which, side in (("here", is_here), ("there", ~is_here))
+        for name, of in (("least", F.min), ("most", F.max))
+    ]
     paired = sides[0].unionByName(sides[1]).groupBy(*_NAMES, "commit_ts", "op", "id")
     here, there = F.col("here"), F.col("there")
     kind = (
         F.when(there.isNull(), KINDS[0])
         .when(here.isNull(), KINDS[1])
-        .when(here["change_hash"] != there["change_hash"], KINDS[2])
+        .when(F.expr("here_least <> there_least OR here_most <> there_most"), KINDS[2])
         .when(here["partition"] != there["partition"], KINDS[3])
         .otherwise(KINDS[4])
     )
     places = [here[name].alias(name) for name in ("topic", "partition", "offset")]
     others = [there[name].alias(f"other_{name}") for name in ("topic", "partition", "offset")]
-    return paired.agg(*first).select(*_NAMES, "commit_ts", "op", kind.alias("kind"), *places, *others)
+    several = F.expr(
+        "CASE WHEN here_least <> here_most AND there_least <> there_most THEN 'both' "
+        "WHEN here_least <> here_most THEN 'here' WHEN there_least <> there_most THEN 'there' END AS several"
+    )
+    found = paired.agg(*first, *contents)
+    return found.select(*_NAMES, "commit_ts", "op", kind.alias("kind"), *places, *others, several)
 
 
 def counted(pairs: DataFrame) -> DataFrame:
