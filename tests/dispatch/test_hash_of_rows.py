@@ -94,7 +94,7 @@ def wrong_verdicts(events: DataFrame, asked: dict[str, Any]) -> list[Any]:
     wanted = len({n.lower() for n in asked.get("columns", ())} - {n.lower() for n in twice(asked)})
     image = fold(dispatched_image(), lambda c: chosen(asked, c), flavour=asked.get("flavour", "new"))
     folded = computed_once(events.where("kind = 'row'"), {"folded": image})
-    told = folded.transform(dispatch, partitions=16, **asked)
+    told = folded.drop("protocol").transform(dispatch, partitions=16, **asked)
     whole = F.coalesce(count_of(F.col("folded")) >= wanted, F.lit(False))
     is_right = F.when(
         F.col("dispatch_error").isNull(),

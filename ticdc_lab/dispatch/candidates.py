@@ -103,7 +103,7 @@ def with_numbers(rows: DataFrame, candidates: Candidates, *, catalog: Catalog | 
     null where all can.
     """
     verdicts = [_verdict(candidates, s, catalog) for s in range(candidates.slots)]
-    out, failures, common = ready_for(rows, verdicts), [], len(candidates.common)
+    out, failures, common = ready_for(rows, verdicts, catalog=catalog), [], len(candidates.common)
     for s, verdict in enumerate(verdicts):
         known = catalog if s < common else candidates.catalog
         if verdict.question is not None and known is not None:

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.dispatch.conflict import dispatch_by_conflict
+from ticdc_lab.dispatch.defined_keys import with_defined_keys
 from ticdc_lab.dispatch.definitions import with_answers
 from ticdc_lab.dispatch.hashing import Flavour, with_hash
 from ticdc_lab.dispatch.names import CONFLICT, check_partitions
@@ -93,7 +94,7 @@ def dispatch(
         return dispatch_by_conflict(events, partitions=partitions, catalog=catalog)
     request = Request(check_partitions(partitions), index, _tuple(columns), catalog, _checked_flavour(flavour))
     verdict = strategy_of(strategy)(request)
-    out = ready_for(events, [verdict])
+    out = ready_for(events, [verdict], catalog=catalog)
     if verdict.question is not None and catalog is not None:
         out = with_answers(out, catalog=catalog, questions={request.answer: verdict.question})
     if verdict.choice is not None:
@@ -102,10 +103,15 @@ def dispatch(
     return out.select(*events.columns, *ADDED)
 
 
-def ready_for(events: DataFrame, verdicts: Sequence[Verdict]) -> DataFrame:
-    """Events with what some verdicts read of images: :data:`ticdc_lab.events.schema.DISPATCH`, and scratch columns."""
+def ready_for(events: DataFrame, verdicts: Sequence[Verdict], *, catalog: Catalog | None) -> DataFrame:
+    """Events with what some verdicts read of images: :data:`ticdc_lab.events.schema.DISPATCH`, and scratch columns.
+
+    Where a row names no handle key, ``catalog`` says it (:mod:`ticdc_lab.dispatch.defined_keys`).
+    """
     require_columns(events, "kind", "schema_name", "table_name", *{name for v in verdicts for name in v.needs})
     out = with_hashes(events, HASHED) if any(v.choice is not None for v in verdicts) else events
+    if any(v.by_key for v in verdicts):
+        out = with_defined_keys(out, catalog=catalog)
     return computed_once(out, {name: column for v in verdicts for name, column in v.from_images.items()})
 
 

@@ -163,7 +163,7 @@ def dispatch_by_rules(
 
     ways = _ways(all_rules, of_table, partitions=partitions, catalog=catalog, flavour=flavour)
     verdicts = [way.verdict for way in ways]
-    out = ready_for(events, verdicts)
+    out = ready_for(events, verdicts, catalog=catalog)
     questions = {way.answer: way.verdict.question for way in ways if way.verdict.question is not None}
     out = out if catalog is None else with_answers(out, catalog=catalog, questions=questions)
     out = _as_upstream(out, sources) if sources else out

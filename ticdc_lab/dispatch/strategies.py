@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ticdc_lab.dispatch import hashing
+from ticdc_lab.dispatch.defined_keys import UNNAMED
 from ticdc_lab.dispatch.definitions import HashedColumns, Question, unique_columns
 from ticdc_lab.dispatch.hashing import HASH, ColumnChoice, Flavour
 from ticdc_lab.dispatch.names import check_columns
@@ -69,6 +70,8 @@ class Verdict:
     choice: ColumnChoice | None = None
     question: Question | None = None
     from_images: Mapping[str, Column] = field(default_factory=dict)
+    by_key: bool = False
+    """Whether the handle key is hashed."""
 
 
 Strategy = Callable[[Request], Verdict]
@@ -104,7 +107,8 @@ def by_index_value(request: Request) -> Verdict:
     """Hash of the table and the handle key, or the named index; the key is the decimal hash."""
     if request.index:
         return _by_named_index(request, request.index)
-    return _hashed(request, choice=hashing.key_columns(), error=_no_error())
+    unnamed = F.when(F.col("key_crc").isNull() & F.col("layout").endswith(",,"), UNNAMED)
+    return replace(_hashed(request, choice=hashing.key_columns(), error=unnamed), by_key=True)
 
 
 def by_columns(request: Request) -> Verdict:
@@ -254,6 +258,7 @@ def by_default_without_old_value(request: Request) -> Verdict:
         number=F.when(whole, table).otherwise(by_hash),
         needs=_IMAGES,
         choice=by_index.choice,
+        by_key=True,
         question=None if request.catalog is None else unique_columns,
         from_images={_IMAGE: hashing.dispatched_image()},
     )

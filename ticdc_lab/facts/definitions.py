@@ -145,11 +145,18 @@ def table_of_definitions(name: TableName, body: Cursor) -> TableDef:
             column, own = _column(part)
             table = _numbered(table, column, len(table.columns))
             options += [(column.name, o) for o in own]
+    foreign = [part for part in keys if _is_foreign(part)]
     for part in keys:
-        table = _with_key(table, part)
+        table = table if part in foreign else _with_key(table, part)
     for column_name, option in options:
         table = _with_option(table, column_name, option)
+    for part in foreign:  # TiDB makes their indexes last, where no other serves
+        table = _with_key(table, part)
     return table
+
+
+def _is_foreign(part: Cursor) -> bool:
+    return "FOREIGN" in (part.peek(), part.peek(1), part.peek(2)) and _has(part, "REFERENCES")
 
 
 def altered(table: TableDef, action: Cursor) -> TableDef | None:
@@ -231,12 +238,14 @@ def _free_name(table: TableDef, wanted: str) -> str:
 
 
 def _with_key(table: TableDef, part: Cursor) -> TableDef:
-    """Add a table constraint; foreign keys and checks say nothing about identity."""
+    """Add a table constraint; checks say nothing about identity, and a foreign key only that there is an index."""
     symbol = ""
     if part.take("CONSTRAINT") and part.peek() not in ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
         symbol = part.name()
-    if part.peek() in ("FOREIGN", "CHECK"):
+    if part.peek() == "CHECK":
         return table
+    if part.take("FOREIGN"):
+        return _with_foreign_key(table, part, symbol)
     primary = part.take("PRIMARY")
     unique = primary or part.take("UNIQUE")
     part.take_any("FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR")
@@ -248,6 +257,22 @@ def _with_key(table: TableDef, part: Cursor) -> TableDef:
     columns = part.inside()
     clustered = None if not primary else not _has(part, "NONCLUSTERED")
     return index_of_parts(table, name or symbol, columns, unique=unique, primary=primary, clustered=clustered)
+
+
+_FOREIGN_NAME = re.compile(r"fk_([0-9]+)")
+
+
+def _with_foreign_key(table: TableDef, part: Cursor, symbol: str) -> TableDef:
+    """Add the index that TiDB makes for a foreign key, unless the first columns of another one are its columns."""
+    part.take_any(*_INDEX_WORDS)
+    part.take("IF", "NOT", "EXISTS")
+    name = symbol or ("" if part.peek() == "(" else part.name())
+    columns = part.inside()
+    wanted = [_existing(table, p.name()).lower() for p in Cursor(columns.words).parts()]
+    if any([c.lower() for c in i.columns[: len(wanted)]] == wanted for i in table.indexes):
+        return table
+    numbers = [int(found[1]) for i in table.indexes if (found := _FOREIGN_NAME.fullmatch(i.name))]
+    return index_of_parts(table, name or f"fk_{max(numbers, default=0) + 1}", columns, unique=False)
 
 
 def _has(cursor: Cursor, word: str) -> bool:
