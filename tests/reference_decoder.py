@@ -244,7 +244,7 @@ def decode_open(key: bytes | None, value: bytes | None) -> list[dict[str, Any]]:
     keys, values = frames(key[8:]), frames(value)
     if not keys or len(keys) != len(values):
         raise Undecodable("as many keys as values")
-    events = []
+    events, empty = [], 0
     for seq, (kraw, vraw) in enumerate(zip(keys, values, strict=True)):
         t, e = open_key(kraw)
         e |= {"seq": seq, "protocol": "open-protocol"}
@@ -258,9 +258,14 @@ def decode_open(key: bytes | None, value: bytes | None) -> list[dict[str, Any]]:
         v = obj(loads(vraw), *("qt" if t == 2 else "upd"))
         if t == 2:
             e |= {"kind": "ddl", "query": text(v.get("q")), "ddl_type": str(natural(v.get("t")))}
+        elif not v:  # costs itself alone
+            empty += 1
+            continue
         else:
             e |= {"kind": "row"} | open_row(v.get("u"), v.get("p"), v.get("d"))
         events.append(e)
+    if not events:
+        raise Undecodable(f"{empty} rows without an image")
     return events
 
 
@@ -276,11 +281,22 @@ def open_row(u: Any, p: Any, d: Any) -> dict[str, Any]:
 BINARY_TYPES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 
 
+TYPES = {
+    "tinyint", "smallint", "mediumint", "int", "integer", "bigint", "bool", "boolean", "float", "double", "decimal",
+    "numeric", "year", "bit", "date", "time", "datetime", "timestamp", "char", "varchar", "binary", "varbinary",
+    "tinytext", "text", "mediumtext", "longtext", "tinyblob", "blob", "mediumblob", "longblob", "enum", "set", "json",
+    "vector", "geometry", "null", "dec", "fixed", "real", "nchar", "nvarchar", "character", "varcharacter", "long",
+    "serial", "varstring", "newdate", "newdecimal",
+}  # fmt: skip
+
+
 def canal_value(mysql_type: str, v: Any) -> str | None:
+    base = re.split(r"[( ]", mysql_type, maxsplit=1)[0].lower()
+    if base not in TYPES:
+        raise Undecodable(f"no type {base!r}")
     if v is None:
         return None
     v = text(v)
-    base = re.split(r"[( ]", mysql_type, maxsplit=1)[0]
     if base in BINARY_TYPES:
         try:
             return "0x" + v.encode("latin-1").hex()

@@ -29,7 +29,7 @@ from ticdc_lab.codecs.laid_out import lay_out
 from ticdc_lab.codecs.plain.json_text import PLAINLY_HELD, holds
 from ticdc_lab.codecs.registry import CODECS
 from ticdc_lab.codecs.table_file import StorageSettings, TableColumn, TableFile
-from ticdc_lab.events.mysql_types import ANYTHING, BY_MQ_V1, BY_NAME, INTEGERS, TYPES, held_by
+from ticdc_lab.events.mysql_types import ANYTHING, BY_MQ_V1, BY_NAME, INTEGERS, NO_MYSQL_TYPE, TYPES, held_by
 
 HELD: dict[str, tuple[str, ...]] = {
     "tinyint": ("255", "-128"), "smallint": ("65535", "-32768"), "mediumint": ("16777215", "-8388608"),
@@ -186,7 +186,7 @@ def test_the_table_is_tried_whole() -> None:
     assert set(WRITERS) | UNTYPED == set(CODECS)
     judged = {t.name for t in TYPES if t.holds != ANYTHING}
     assert judged == set(REFUSED) and judged < set(HELD)
-    assert held_by("BIGINT(20) unsigned") == BY_NAME["bigint"].holds and held_by("no type") == ANYTHING
+    assert held_by("BIGINT(20) unsigned") == BY_NAME["bigint"].holds and held_by("no type") == NO_MYSQL_TYPE
 
 
 @pytest.mark.parametrize(("protocol", "mysql_type", "text"), cases(HELD))

@@ -29,7 +29,7 @@ from ticdc_lab.codecs.plain.json_text import PLAINLY_HELD, holds, is_count
 from ticdc_lab.codecs.quarantine import TooMuchError, refused, unforeseen, utf8
 from ticdc_lab.codecs.registry import KERNELS
 from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.events.mysql_types import held_by
+from ticdc_lab.events.mysql_types import NO_MYSQL_TYPE, held_by
 from ticdc_lab.events.schema import DECODED
 
 COUNTED = ("debezium", "debezium-avro")
@@ -42,6 +42,11 @@ def require_values(image: Sequence[Cell], *, counted: bool = False) -> None:
     ``counted`` dates may be numbers of days or microseconds.
     """
     for name, mysql_type, text, *_ in image:
+        if mysql_type is not None and _held_by(mysql_type) == NO_MYSQL_TYPE:
+            raise Malformed(
+                "unknown-column-type",
+                f"column {name!r}: MySQL has no type {mysql_type[:60]!r}, so no value of it is known",
+            )
         if mysql_type is not None and text is not None and not _fits(_held_by(mysql_type), text, counted):
             raise Malformed("bad-value", f"column {name!r} ({mysql_type}): no such value: {text[:60]!r}")
 
@@ -57,6 +62,8 @@ def all_fit(image: Image, *, counted: bool = False) -> bool:
     """
     types = image.types.dictionary_encode()
     kinds = np.array([0 if t is None else _held_by(t) for t in types.dictionary.to_pylist()] + [0])
+    if NO_MYSQL_TYPE in kinds:
+        return False
     kind = kinds[types.indices.fill_null(len(kinds) - 1).to_numpy()]
     for each in np.unique(kind[kind > 0]).tolist():
         values = image.values.filter(pa.array(kind == each)).drop_null()

@@ -26,6 +26,9 @@ INTEGER_BYTES_MAX = 8
 DECIMAL, FINITE, BITS, DATE, TIME, DATETIME, SINGLE = range(9, 16)
 """Digits; a finite number; 64 bits; a date, a time, or both, zeros and months of 31 days allowed; a finite FLOAT."""
 
+NO_MYSQL_TYPE = 16
+"""Nothing fits a type that MySQL does not have."""
+
 INFINITE = str((1 << 1024) - (1 << 970))
 """Digits of the least number that is infinite as a DOUBLE. Of a FLOAT no less is asked: its digits say no width."""
 
@@ -92,6 +95,12 @@ BY_NAME = {t.name: t for t in TYPES} | {
     "bool": next(t for t in TYPES if t.name == "tinyint"),
     "boolean": next(t for t in TYPES if t.name == "tinyint"),
 }
+OTHER_NAMES = frozenset(
+    ("dec", "fixed", "real", "nchar", "nvarchar", "character", "varcharacter", "long", "serial", "varstring",
+     "newdate", "newdecimal")
+)  # fmt: skip
+"""Other names that MySQL and TiDB have for types: what fits them is not judged. They are of small letters alone."""
+
 BY_MQ_V1 = {t.mq_v1: t for t in TYPES}
 BINARIES = frozenset(t.name for t in TYPES if t.form in (BYTES, LONG_BYTES))
 """Types that hold bytes."""
@@ -139,9 +148,10 @@ def type_of(mysql_type: str | None) -> tuple[MySQLType, bool]:
 
 
 def held_by(mysql_type: str) -> int:
-    """What fits the type that a text names; anything, where it is none of ours."""
-    found = BY_NAME.get(base_of(mysql_type))
-    return ANYTHING if found is None else found.holds
+    """What fits the type that a text names: nothing, where MySQL has none of that name."""
+    base = base_of(mysql_type)
+    found = BY_NAME.get(base)
+    return found.holds if found is not None else ANYTHING if base in OTHER_NAMES else NO_MYSQL_TYPE
 
 
 def labels_of(mysql_type: str) -> tuple[str, ...]:

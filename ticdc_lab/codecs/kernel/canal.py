@@ -44,7 +44,7 @@ from ticdc_lab.codecs.kernel.text import (
     room_for,
 )
 from ticdc_lab.codecs.known import Bounds
-from ticdc_lab.events.mysql_types import ANYTHING, FINITE, SINGLE
+from ticdc_lab.events.mysql_types import ANYTHING, FINITE, NO_MYSQL_TYPE, SINGLE
 
 OK, NEED_MORE, LEFT = faults.OK, faults.NEED_MORE, -2
 ROW, INSERT, UPDATE, DELETE = S.ROW, S.INSERT, S.UPDATE, S.DELETE
@@ -320,7 +320,7 @@ def _column(b: np.ndarray, p: int, end: int, image: int, st: State) -> int:
     _put(st, image + NAMES, c, b, at[_AT_NAME], at[_AT_NAME + 1])
     _put(st, types, c, b, at[_AT_TYPE], at[_AT_TYPE + 1])
     form = _form(b, at[_AT_TYPE], at[_AT_TYPE + 1])
-    if form < 0:
+    if form < 0 or form == NO_MYSQL_TYPE:
         return LEFT
     if is_null:
         put_null(st, image + VALUES, c)

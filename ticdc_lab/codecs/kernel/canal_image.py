@@ -33,6 +33,7 @@ from ticdc_lab.codecs.kernel.text import (
 from ticdc_lab.events import mysql_types as m
 
 NEED_MORE, BAD_TYPE, DUPLICATE_KEY = faults.NEED_MORE, faults.BAD_TYPE, faults.DUPLICATE_KEY
+NO_SUCH_TYPE = faults.NO_SUCH_TYPE
 NO_COLUMN_TYPE, NOT_OF_TYPE, TOO_LARGE = faults.NO_COLUMN_TYPE, faults.NOT_OF_TYPE, faults.TOO_LARGE
 MAX_COLUMNS, MAX_EVENTS = S.MAX_COLUMNS, S.MAX_EVENTS
 AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
@@ -46,24 +47,26 @@ N_TYPES, TYPES_TABLE, N_KEYS, N_DATA, N_OLD = 32, 33, 34, 35, 36
 N_IMAGES, GROWN_MAX = 37, 38
 """Images read so far, and where the texts of the message's events must end."""
 
-ANYTHING, FINITE, SINGLE, BYTES = m.ANYTHING, m.FINITE, m.SINGLE, 255
+ANYTHING, FINITE, SINGLE, NO_MYSQL_TYPE, BYTES = m.ANYTHING, m.FINITE, m.SINGLE, m.NO_MYSQL_TYPE, 255
 """Classes of types: what fits them (``MySQLType.holds``), or bytes as Latin-1."""
 
 
 def _class_table() -> tuple[np.ndarray, np.ndarray, np.uint64]:
     """By a slot that a type's name has alone: its length, first eight bytes and rest, and its class."""
-    classes = {n.encode(): t.holds for n, t in m.BY_NAME.items() if t.holds} | {b.encode(): BYTES for b in m.BINARIES}
+    classes = {n.encode(): BYTES if n in m.BINARIES else m.held_by(n) for n in (*m.BY_NAME, *sorted(m.OTHER_NAMES))}
     for factor in range(0x9E3779B97F4A7C15, 1 << 64, 2):
         slots = {_slot_of(int(word_of(name)), factor): name for name in classes}
         if len(slots) == len(classes):
             break
-    names, found = np.zeros((_SLOTS, 3), np.uint64), np.zeros(_SLOTS, np.uint8)
+    names, found = np.zeros((_SLOTS, 3), np.uint64), np.full(_SLOTS, NO_MYSQL_TYPE, np.uint8)
     for slot, name in slots.items():
         names[slot], found[slot] = (len(name), word_of(name), word_of(name[8:])), classes[name]
     return names, found, np.uint64(factor)
 
 
-_SLOTS, _SHIFT = 128, 57
+_SLOTS, _SHIFT = 1024, 54
+_SMALL = np.uint64(0x2020202020202020)
+"""Makes small letters of large ones; names of types have only letters."""
 
 
 def _slot_of(first: int, factor: int) -> int:
@@ -118,11 +121,21 @@ def class_of(b: np.ndarray, start: int, stop: int) -> int:
     q = start
     while q < stop and b[q] != 0x28 and b[q] != 0x20:
         q += 1
-    first = word(b, start, q)
+    if q == start or q - start > 16:
+        return NO_MYSQL_TYPE
+    first = word(b, start, q) | _small(q - start)
     slot = np.int64((first * _FACTOR) >> np.uint64(_SHIFT))
     if _NAMES[slot, 0] != np.uint64(q - start) or _NAMES[slot, 1] != first:
-        return ANYTHING
-    return _CLASSES[slot] if q - start <= 8 or _NAMES[slot, 2] == word(b, start + 8, q) else ANYTHING
+        return NO_MYSQL_TYPE
+    if q - start <= 8 or _NAMES[slot, 2] == word(b, start + 8, q) | _small(q - start - 8):
+        return _CLASSES[slot]
+    return NO_MYSQL_TYPE
+
+
+@part
+def _small(n: int) -> np.uint64:
+    """``_SMALL`` of the first ``n`` bytes, at most eight."""
+    return _SMALL if n >= 8 else _SMALL & ((np.uint64(1) << np.uint64(8 * n)) - np.uint64(1))
 
 
 @part
@@ -223,6 +236,8 @@ def _value(b: np.ndarray, p: int, end: int, image: int, c: int, j: int, st: Stat
     if not column_fits(st, image, 0, high - low, 0):
         return NEED_MORE
     close(st, types, c, put_bytes(st.data[TYPE_TEXTS], low, high, st.data[types], st.size[types]))
+    if st.byte[TYPE_CLASS, j] == NO_MYSQL_TYPE:
+        return fault_at(NO_SUCH_TYPE, p)
     if p < end and b[p] == 0x6E:
         put_null(st, values, c)
         return literal_end(b, p, end)

@@ -38,8 +38,10 @@ from ticdc_lab.codecs.kernel.text import (
     put_single,
     room_for,
 )  # fmt: skip
+from ticdc_lab.events import mysql_types
 
 OK, NEED_MORE, BAD_UTF8, NOT_OF_TYPE = faults.OK, faults.NEED_MORE, faults.BAD_UTF8, faults.NOT_OF_TYPE
+NO_SUCH_TYPE, NO_MYSQL_TYPE = faults.NO_SUCH_TYPE, mysql_types.NO_MYSQL_TYPE
 AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
 N_AFTER, N_BEFORE, SCHEMA_NAME, TABLE_NAME, HAS_BEFORE = (
     S.N_AFTER,
@@ -306,6 +308,8 @@ def _put_column(
     names, types, values = image + NAMES, image + TYPES, image + VALUES
     close(st, names, c, put_bytes(given.names, n0, n1, st.data[names], st.size[names]))
     close(st, types, c, put_bytes(given.types, t0, t1, st.data[types], st.size[types]))
+    if given.held[j] == NO_MYSQL_TYPE:
+        return fault_at(NO_SUCH_TYPE, start)
     if not form & QUOTED and _is(b, start, stop, given.null):
         put_null(st, values, c)
     elif given.quoted[j] and not form & QUOTED and given.given[Q_QUOTE] >= 0:

@@ -29,6 +29,7 @@ BAD_HEADERS = 20
 NOT_OF_TYPE = 21
 EMPTY_ROW = 22
 NO_FLAGS = 23
+NO_SUCH_TYPE = 24
 
 FAULTS: dict[int, tuple[str, str]] = {
     NOT_JSON: ("not-json", "expected JSON, found a byte that cannot stand there"),
@@ -52,6 +53,7 @@ FAULTS: dict[int, tuple[str, str]] = {
     TOO_LARGE: ("too-large", "this one message would become more than the bounds of decoding allow"),
     NOT_OF_TYPE: ("bad-value", "a value is none that the type of its column can hold"),
     EMPTY_ROW: ("empty-row", "a row change is `{}`, without an image: what changed is not known"),
+    NO_SUCH_TYPE: ("unknown-column-type", "the type of a column is none that MySQL has, so no value of it is known"),
     NO_FLAGS: (
         "missing-flags",
         "a column has no flags (`f`), as TiCDC wrote it before v4.0.5: whether its value is unsigned or binary is not "

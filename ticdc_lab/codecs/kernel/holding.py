@@ -10,7 +10,7 @@ from ticdc_lab.codecs.kernel.text import holds_integer
 from ticdc_lab.events import mysql_types as m
 
 DECIMAL, DATE, TIME, DATETIME = m.DECIMAL, m.DATE, m.TIME, m.DATETIME
-HOURS_MAX = m.HOURS_MAX
+NO_MYSQL_TYPE, HOURS_MAX = m.NO_MYSQL_TYPE, m.HOURS_MAX
 
 
 @part
@@ -19,6 +19,8 @@ def holds(kind: int, b: np.ndarray, start: int, stop: int) -> bool:
 
     The kind is not ``ANYTHING``, and not ``FINITE``: of a float ``is_number`` and ``put_float`` say it.
     """
+    if kind == NO_MYSQL_TYPE:
+        return False
     if kind < DECIMAL:
         return holds_integer(b, start, stop, kind - 1)
     if kind == DECIMAL:

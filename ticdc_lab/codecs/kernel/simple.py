@@ -59,7 +59,7 @@ from ticdc_lab.codecs.kernel.text import (
 )
 from ticdc_lab.codecs.known import Bounds
 from ticdc_lab.codecs.simple import SimpleCodec, Tables, VersionColumn, as_binary, as_double, as_float
-from ticdc_lab.events.mysql_types import ANYTHING, FINITE, SINGLE, held_by
+from ticdc_lab.events.mysql_types import ANYTHING, FINITE, NO_MYSQL_TYPE, SINGLE, held_by
 
 OK, NEED_MORE, LEFT = faults.OK, faults.NEED_MORE, -2
 ROW, WATERMARK, INSERT, UPDATE, DELETE = S.ROW, S.WATERMARK, S.INSERT, S.UPDATE, S.DELETE
@@ -147,6 +147,8 @@ def _is_plain(columns: tuple[VersionColumn, ...], most: int) -> bool:
 def _form(column: VersionColumn) -> int:
     written: dict[Callable[[Any], str], int] = {as_binary: AS_BYTES, as_float: AS_FLOAT, as_double: AS_DOUBLE}
     held = held_by(column.mysql_type)
+    if held == NO_MYSQL_TYPE:
+        return IN_PYTHON
     return written.get(column.convert, IN_PYTHON if held in (FINITE, SINGLE) else held)
 
 

@@ -52,14 +52,14 @@ from ticdc_lab.codecs.plain.json_text import (
     value_end,
 )
 from ticdc_lab.codecs.values import single_text
-from ticdc_lab.events.mysql_types import BINARIES, BY_NAME, FINITE, SINGLE
+from ticdc_lab.events.mysql_types import BINARIES, BY_NAME, FINITE, NO_MYSQL_TYPE, OTHER_NAMES, SINGLE, held_by
 
 _ENVELOPE = ("database", "table", "pkNames", "isDdl", "type", "sql", "mysqlType", "old", "data", "_tidb")
 _EXTENSION = ("commitTs", "watermarkTs", "onlyHandleKey", "claimCheckLocation")
 _OPERATIONS = {"INSERT": INSERT, "UPDATE": UPDATE, "DELETE": DELETE}
 _BYTES = -1
-_CLASSES = {name: of.holds for name, of in BY_NAME.items() if of.holds} | dict.fromkeys(BINARIES, _BYTES)
-"""By a type's name what fits it, or that its values are bytes; of the others any text is a value."""
+_CLASSES = {name: held_by(name) for name in (*BY_NAME, *OTHER_NAMES)} | dict.fromkeys(BINARIES, _BYTES)
+"""By a type's name what fits it, or that its values are bytes."""
 _BASE = re.compile(r"[^( ]*")
 _MEMBER = re.compile(
     rb'"([^"\\\x00-\x1f\x80-\xff]*+)"[ \n\r\t]*+:[ \n\r\t]*+(?:"([^"\\\x00-\x1f\x80-\xff]*+)"|null)'
@@ -204,7 +204,7 @@ class _Message:
                 raise JsonFault(faults.BAD_TYPE, p)
             text, q = read_text(b, p)
             twice |= name in types
-            types[name] = text, _CLASSES.get(_BASE.match(text)[0], 0)  # type: ignore[index]
+            types[name] = text, _CLASSES.get(_BASE.match(text)[0].lower(), NO_MYSQL_TYPE)  # type: ignore[index]
             p, more = next_member(b, q, OBJECT_END)
         if twice:
             raise JsonFault(faults.DUPLICATE_KEY, start)
@@ -261,6 +261,8 @@ class _Message:
             if name in image:
                 raise JsonFault(faults.DUPLICATE_KEY, p)
             text, kind = types[name]
+            if kind == NO_MYSQL_TYPE:
+                raise JsonFault(faults.NO_SUCH_TYPE, read_name(b, p)[1] if plain else after_name(b, q))
             if plain and not kind:
                 value, q = None if plain[2] is None else plain[2].decode("ascii"), plain.end()
             else:

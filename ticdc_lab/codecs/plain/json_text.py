@@ -35,6 +35,7 @@ from ticdc_lab.events.mysql_types import (
     HOURS_MAX,
     INFINITE,
     INTEGER_BYTES_MAX,
+    NO_MYSQL_TYPE,
     SINGLE,
     TIME,
 )
@@ -364,6 +365,7 @@ _HOLDS: dict[int, Callable[[str], bool]] = {
     DECIMAL: lambda text: _DECIMAL.fullmatch(text) is not None,
     FINITE: is_finite,
     SINGLE: is_finite,
+    NO_MYSQL_TYPE: lambda text: False,
     BITS: lambda text: not text.startswith("-") and holds_integer(text, 8),
     DATE: lambda text: _DATE.fullmatch(text) is not None,
     TIME: _is_time,
