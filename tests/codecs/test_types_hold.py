@@ -309,3 +309,21 @@ def test_a_bad_value_changes_nothing_of_other_messages(value: str, error: str | 
     batch = batch_of([(None, b"row"), (None, b"ddl"), (None, b"row")])
     decoded = decode_with(learning, batch, "simple").sort_by("offset")
     assert decoded["error_class"].to_pylist() == ["schema-unknown", error, error]
+
+
+@pytest.mark.parametrize("protocol", ["canal-json", "canal", "simple", "debezium", "avro"])
+@pytest.mark.parametrize("mysql_type", ["inu", "datetyme", "blox", "", "(3)"])
+def test_a_row_whose_type_mysql_does_not_have_is_in_quarantine(protocol: str, mysql_type: str, either: str) -> None:
+    """Whatever the value: no check could judge it. Other names and letters of MySQL's types are none of these."""
+    if protocol in ("debezium", "avro") and not mysql_type:  # says that it names none
+        return
+    assert shown(protocol, mysql_type, "1") == ("unknown-column-type", None)
+    if protocol in ("canal-json", "canal", "simple"):
+        for known in ("INT", "dec(3)", "real"):
+            assert shown(protocol, known, "1") == (None, "1")
+
+
+def test_a_type_that_mysql_does_not_have_in_a_schema_file_of_csv() -> None:
+    """Its rows are in quarantine, NULL too."""
+    assert shown_in_csv("inu", "1", quoted=False) == ("unknown-column-type", None)
+    assert shown_in_csv("", r"\N", quoted=False) == ("unknown-column-type", None)
