@@ -25,7 +25,7 @@ from ticdc_lab.codecs.builder import decode_mostly, decode_with
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.codecs.known import BOUNDS, Bounds, Known
 from ticdc_lab.codecs.simple import SimpleCodec
-from ticdc_lab.codecs.simple_tables import finder, tables_of
+from ticdc_lab.codecs.simple_tables import contradictions, finder, tables_of
 
 FILES = (
     "messages_simple_small-dup-ddl.jsonl.gz",
@@ -232,8 +232,8 @@ def test_every_cut_of_a_message_decodes_alike() -> None:
     assert alike([(None, value[:i]) for i in range(len(value) + 1)], tables(schema())) == 1
 
 
-def test_a_version_that_comes_again_counts_from_where_it_comes() -> None:
-    """A row follows the definition that came last before it; what is known before it comes again otherwise, too."""
+def test_a_version_that_comes_again_in_another_form_is_contradicted_unless_all_were_seen_before() -> None:
+    """Of messages alone, rows behind the second definition are in quarantine; what is known of the log stands."""
     other = schema(tiny={"mysqlType": "int", "length": 11})
     some = [
         row(PLAIN),
@@ -246,7 +246,34 @@ def test_a_version_that_comes_again_counts_from_where_it_comes() -> None:
     ]
     alike(some)
     alike(some, tables(schema()))
-    assert decode_with(SimpleCodec(Known()), batch_of(some), "simple")["error_class"].null_count == 5
+    rows = decode_with(SimpleCodec(Known()), batch_of(some), "simple").to_pylist()
+    assert [r["error_class"] for r in rows if r["error_class"]] == ["schema-unknown", *["schema-contradicted"] * 2]
+    assert [r["offset"] for r in rows if r["error_class"] == "schema-contradicted"] == [4, 6]
+    known = decode_with(SimpleCodec(tables(schema())), batch_of(some), "simple").to_pylist()
+    assert "schema-contradicted" not in [r["error_class"] for r in known]
+
+
+@pytest.mark.parametrize(("good", "bad"), [(2, 1), (1, 1), (3, 2), (1, 2)])
+def test_rows_follow_the_definition_that_most_messages_bring_or_none(good: int, bad: int) -> None:
+    """A damaged BOOTSTRAP changes no value without a word, wherever it lies; the contradiction is named with counts."""
+    other = schema(tiny={"mysqlType": "blob", "length": 11})
+    messages = [other] * bad + [schema()] * good + [row(PLAIN)]
+    for some in (messages, messages[::-1]):
+        batches = finder(Known())(iter([batch_of(some[:2]), batch_of(some[2:])]))
+        found = [r for b in batches for r in b.to_pylist()]
+        assert sorted(r["n"] for r in found) == sorted([good, bad])
+        decoded = decode_with(SimpleCodec(Known(tables=tables_of(found))), batch_of(some), "simple").to_pylist()
+        [one] = [r for r in decoded if r["kind"] == "row" or r["error_class"]]
+        [said] = contradictions(found)
+        if good == bad:
+            assert one["error_class"] == "schema-contradicted" and "in quarantine" in said
+        elif good > bad:
+            types = {c["name"]: c["mysql_type"] for c in one["columns"]}
+            assert types["tiny"] == "tinyint" and f"the one that {good} bring, and {bad} bring" in said
+        else:  # the others have it so, and the value is none of theirs
+            assert one["error_class"] is not None or one["columns"]
+    alike = finder(Known())(iter([batch_of([schema(), schema(), row(PLAIN)])]))
+    assert contradictions(r for b in alike for r in b.to_pylist()) == ()
 
 
 def test_a_stream_learns_versions_between_batches() -> None:

@@ -141,17 +141,26 @@ class VersionColumn(NamedTuple):
 Tables = dict[Version, tuple[VersionColumn, ...]]
 
 
+CONTRADICTED: Fields = {}
+"""The definition of a table version of which messages bring several that contradict each other."""
+
+
 class SimpleCodec:
     """Messages to events, with the table versions known and those that pass."""
 
     def __init__(self, known: Known) -> None:
-        self.tables: Tables = {version: columns_of(table) for version, table in known.tables.items()}
+        self.tables: Tables = {v: columns_of(t) if t else () for v, t in known.tables.items()}
+        self._decided = frozenset(self.tables)
 
     def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event]:
         """The event of a message."""
         message = message_of(value)
         for table in tables_in(message):
-            self.tables[version_of(table)] = columns_of(table)
+            version, columns = version_of(table), columns_of(table)
+            if version in self._decided:  # by all messages
+                continue
+            known = self.tables.get(version)
+            self.tables[version] = columns if known in (None, columns) else ()
         return [_event(message, self.tables)]
 
     @cached_property
@@ -299,6 +308,12 @@ def _row(message: Fields, op: int, tables: Tables) -> Event:
         raise Malformed(
             "schema-unknown",
             f"the row needs version {version} of {schema}.{table}, which no DDL or bootstrap message that was read has",
+        )
+    if not columns:
+        raise Malformed(
+            "schema-contradicted",
+            f"messages contradict each other about version {version} of {schema}.{table}: which definition the row "
+            "follows is not known",
         )
     after, before = (_image(message.get(name), columns) for name in ("data", "old"))
     return Event(

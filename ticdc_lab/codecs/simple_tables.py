@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from ticdc_lab.codecs.decode import at_once
 from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.fields import require_few_values
 from ticdc_lab.codecs.known import Bounds, Known
-from ticdc_lab.codecs.simple import Version, columns_of, tables_in, version_of
+from ticdc_lab.codecs.simple import CONTRADICTED, Version, columns_of, tables_in, version_of
 from ticdc_lab.codecs.unpack import parts, unpacker
 from ticdc_lab.events.arrays import Batches
 
@@ -28,17 +29,21 @@ TABLES = StructType(
 )
 """A table version, with its definition as JSON."""
 
+COUNTED_TABLES = StructType([*TABLES.fields, StructField("n", LongType())])
+"""The same with how many messages bring that definition: a version may have several, which contradict each other."""
+
 _FORM = pa.schema(
-    [("schema_name", pa.string()), ("table_name", pa.string()), ("version", pa.int64()), ("definition", pa.string())]
-)
+    [("schema_name", pa.string()), ("table_name", pa.string()), ("version", pa.int64()), ("definition", pa.string()),
+     ("n", pa.int64())]
+)  # fmt: skip
 
 
 def finder(known: Known) -> Callable[[Batches], Batches]:
-    """The function over batches of messages that gives :data:`TABLES`, each version once a task."""
+    """The function over batches of messages that gives :data:`COUNTED_TABLES`, each definition once a task."""
 
     def run(batches: Batches) -> Batches:
         unpacked = unpacker("simple", known)
-        seen: dict[Version, str] = {}
+        seen: Counter[tuple[Version, str]] = Counter()
         for batch in batches:
             found = (
                 pair
@@ -47,11 +52,10 @@ def finder(known: Known) -> Callable[[Batches], Batches]:
                 if not isinstance(part, Malformed)
                 for pair in _tables(part.column("value"), known.bounds)
             )
-            new = {version: table for version, table in found if version not in seen}
-            seen |= new
-            if new:
-                rows = [(*version, definition) for version, definition in new.items()]
-                yield pa.record_batch([list(column) for column in zip(*rows, strict=True)], schema=_FORM)
+            seen.update(found)
+        if seen:
+            rows = [(*version, definition, n) for (version, definition), n in seen.items()]
+            yield pa.record_batch([list(column) for column in zip(*rows, strict=True)], schema=_FORM)
 
     return run
 
@@ -68,7 +72,7 @@ def _tables(values: pa.Array, bounds: Bounds) -> Iterator[tuple[Version, str]]:
 
 def _definition(table: Mapping[str, Any]) -> str:
     columns_of(table)
-    return orjson.dumps(table).decode()
+    return orjson.dumps(table, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def _may_bring(value: bytes) -> bool:
@@ -76,5 +80,49 @@ def _may_bring(value: bytes) -> bool:
 
 
 def tables_of(rows: Iterable[Mapping[str, Any]]) -> dict[Version, Mapping[str, Any]]:
-    """Rows of :data:`TABLES` as :attr:`ticdc_lab.codecs.known.Known.tables`."""
-    return {(r["schema_name"], r["table_name"], r["version"]): orjson.loads(r["definition"]) for r in rows}
+    """Rows of :data:`TABLES` or :data:`COUNTED_TABLES` as :attr:`ticdc_lab.codecs.known.Known.tables`.
+
+    Where messages bring several definitions of one version, rows follow the one that most of them bring; where as many
+    bring another, none: nobody can say which is damaged (:data:`ticdc_lab.codecs.simple.CONTRADICTED`).
+    """
+    tables = dict[Version, Mapping[str, Any]]()
+    for version, each in _by_version(rows).items():
+        (first, n), *others = each
+        tables[version] = CONTRADICTED if others and others[0][1] == n else first
+    return tables
+
+
+def contradictions(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What is said of table versions that messages define differently, one sentence each."""
+    said = list[str]()
+    for (schema, table, version), each in sorted(_by_version(rows).items()):
+        if len(each) < 2:
+            continue
+        (_, n), (_, other), *_ = each
+        more = sum(m for _, m in each) - n
+        so = (
+            f"its rows follow the one that {n} bring, and {more} bring{'s' * (more == 1)} another"
+            if n > other
+            else f"{n} bring{'s' * (n == 1)} one and {more} another, so its rows are in quarantine"
+        )
+        said.append(
+            f"Messages contradict each other about version {version} of the table {schema}.{table}: {so}. A damaged "
+            "DDL or BOOTSTRAP message does this, no changefeed."
+        )
+    if len(said) > _SAID:
+        said[_SAID:] = [f"So they do about {len(said) - _SAID} more table versions."]
+    return tuple(said)
+
+
+_SAID = 5
+
+
+def _by_version(rows: Iterable[Mapping[str, Any]]) -> dict[Version, list[tuple[Mapping[str, Any], int]]]:
+    """The definitions of each version that make other columns, with how many messages bring them, most first."""
+    found: dict[Version, dict[str, tuple[Mapping[str, Any], int]]] = {}
+    for r in rows:
+        table = orjson.loads(r["definition"])
+        columns = repr([(c.name, c.mysql_type, c.is_key) for c in columns_of(table)])
+        own = found.setdefault((r["schema_name"], r["table_name"], r["version"]), {})
+        own[columns] = own.get(columns, (table, 0))[0], own.get(columns, (table, 0))[1] + (r.get("n") or 1)
+    return {v: [own[c] for c in sorted(own, key=lambda c: (-own[c][1], c))] for v, own in found.items()}

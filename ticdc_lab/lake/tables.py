@@ -23,7 +23,7 @@ from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 from ticdc_lab.codecs import Known, decode
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.simple import Version
-from ticdc_lab.codecs.simple_tables import TABLES, finder, tables_of
+from ticdc_lab.codecs.simple_tables import COUNTED_TABLES, TABLES, finder, tables_of
 from ticdc_lab.engine import hadoop_exists, parallelism
 from ticdc_lab.engine.columns import named
 from ticdc_lab.engine.delta_log import DataFile, KnownFiles
@@ -270,7 +270,7 @@ def learned(tables: Tables, known: Known, batch_id: int) -> Versions:
     """Keep the table versions that a batch's messages bring and no earlier batch has brought; returns them."""
     version = TABLES.names[:3]
     messages = tables.of_batch("messages", batch_id).select(*PLACE, "key", "value")
-    found = messages.mapInArrow(finder(known), TABLES).dropDuplicates(version)
+    found = messages.mapInArrow(finder(known), COUNTED_TABLES).dropDuplicates(version)
     earlier = tables.read("table_versions").where(F.col("batch_id") < batch_id).select(*version)
     append(tables, "table_versions", found.join(earlier, on=version, how="left_anti").select(*TABLES.names), batch_id)
     return versions(tables.of_batch("table_versions", batch_id))

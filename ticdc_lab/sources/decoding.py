@@ -9,12 +9,13 @@ from itertools import islice
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import Known, decoder, log_types
 from ticdc_lab.codecs.known import BOUNDS, Bounds
 from ticdc_lab.codecs.schema_registry import read_schemas, require_url
 from ticdc_lab.codecs.simple import Version
-from ticdc_lab.codecs.simple_tables import TABLES, finder, tables_of
+from ticdc_lab.codecs.simple_tables import COUNTED_TABLES, TABLES, contradictions, finder, tables_of
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.arrays import Batches
@@ -38,7 +39,7 @@ def known_of(schema_registry: str | None, claim_check: str | None, bounds: Bound
     return Known(registry_url=require_url(schema_registry), claim_check=claim_check, bounds=bounds)
 
 
-def table_versions(source: Source, known: Known) -> dict[Version, Mapping[str, Any]]:
+def table_versions(source: Source, known: Known) -> tuple[dict[Version, Mapping[str, Any]], tuple[str, ...]]:
     """The table versions of a log in the simple protocol: few, as there are DDL, however long the log is."""
     read, find = source.read, finder(known)
 
@@ -46,7 +47,9 @@ def table_versions(source: Source, known: Known) -> dict[Version, Mapping[str, A
         return find(messages for messages, _ in read(batches))
 
     with source.said_plainly(), task_errors():
-        return tables_of(source.raw.mapInArrow(run, TABLES).distinct().toArrow().to_pylist())
+        found = source.raw.mapInArrow(run, COUNTED_TABLES).groupBy(*TABLES.names).agg(F.sum("n").alias("n"))
+        rows = found.toArrow().to_pylist()
+    return tables_of(rows), contradictions(rows)
 
 
 def with_log_types(source: Source, sample: pa.Table, known: Known, mode: str) -> tuple[Known, tuple[str, ...]]:

@@ -116,7 +116,8 @@ def load(
         raise ProtocolError(f"{source}: expected {protocol}, found {told.protocol}.", hint="Leave --protocol auto.")
     guesses = opened.guesses
     if told.protocol == "simple":
-        known = replace(known, tables=table_versions(opened, known))
+        tables, contradicted = table_versions(opened, known)
+        known, guesses = replace(known, tables=tables), (*guesses, *contradicted)
     elif told.protocol == "debezium" and sample is not None:
         known, guesses = with_log_types(opened, sample, known, settings.debezium_binary_handling_mode)
     origin = Origin(
