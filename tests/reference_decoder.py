@@ -398,7 +398,7 @@ def decode_canal(value: bytes | None) -> list[dict[str, Any]]:
     if value is None:
         raise Undecodable("null value")
     envelope = ("database", "table", "pkNames", "isDdl", "type", "sql", "mysqlType", "old", "data", "_tidb")
-    m = obj(loads(value), *envelope)
+    m = obj(loads(value), *envelope, "id", "es", "ts", "sqlType")
     tidb = Object() if m.get("_tidb") is None else obj(m["_tidb"])
     tidb.once("commitTs", "watermarkTs", "onlyHandleKey", "claimCheckLocation")
     kind = text(m.get("type"))

@@ -30,6 +30,7 @@ from making import broken
 from ticdc_lab.codecs import Known, decoder, registry, schema_registry, simple, unpack
 from ticdc_lab.codecs.builder import decode_with
 from ticdc_lab.codecs.event import Event, Malformed
+from ticdc_lab.codecs.kernel.batch import decode_batch
 from ticdc_lab.codecs.known import Bounds
 from ticdc_lab.codecs.schema_registry import Registry, read_schemas, require_url
 from ticdc_lab.codecs.simple_tables import finder, tables_of
@@ -269,6 +270,14 @@ def test_a_name_that_stands_twice_is_in_quarantine() -> None:
     for twice in (simple_insert()[:-1] + b', "commitTs": 9}', b'{"a":{"b":1,"b":1}}'):
         row = one("simple", None, twice, BESIDE)
         assert row["error_class"] == "duplicate-key" and "twice" in row["reason"]
+    whole = {"id": 0, "database": "s", "table": "t", "pkNames": ["a"], "isDdl": False, "type": "INSERT", "es": 1,
+             "ts": 2, "sql": "", "sqlType": {"a": 4}, "mysqlType": {"a": "int"}, "old": None, "data": [{"a": "1"}],
+             "_tidb": {"commitTs": 5}}  # fmt: skip
+    for name, value in whole.items():  # those that nobody reads, too
+        raw = json.dumps(whole)[:-1] + f', "{name}": {json.dumps(value)}}}'
+        batch = pa.Table.from_pylist([row_of(None, raw.encode())]).to_batches()[0]
+        kernel, plain = decode_batch(batch, "canal-json"), one("canal-json", None, raw.encode())
+        assert kernel["error_class"].to_pylist() == ["duplicate-key"] == [plain["error_class"]], name
 
 
 def test_table_versions_that_are_damaged_stop_no_search() -> None:

@@ -175,7 +175,7 @@ def test_bounds_hold() -> None:
     """Too many columns or events are told by Python, to which they are left; without room the kernel starts again."""
     assert alike(values(WHOLE), Bounds(columns=3)) == alike(values(WHOLE), Bounds(events=2)) == 0
     assert alike(values(WHOLE), Bounds(events=3, columns=len(COLUMNS))) == 1
-    bare = [column("a", "", name=chr(c)) for c in range(33, 120)]
+    bare = [column("text", "", name=chr(c)) for c in range(33, 120)]
     assert alike(values(packet(entry(update(*bare)))) * 20) == 20
     many = b"[" + b"{}," * 1_000 + b"{}]"
     assert alike([(many, WHOLE), (None, WHOLE), (b"key", WHOLE)], Bounds(values=1_000)) == 2

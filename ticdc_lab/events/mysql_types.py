@@ -101,6 +101,9 @@ OTHER_NAMES = frozenset(
 )  # fmt: skip
 """Other names that MySQL and TiDB have for types: what fits them is not judged. They are of small letters alone."""
 
+VECTOR_IN_AVRO = "tidbvectorfloat32"
+"""What TiCDC's avro calls a VECTOR."""
+
 BY_MQ_V1 = {t.mq_v1: t for t in TYPES}
 BINARIES = frozenset(t.name for t in TYPES if t.form in (BYTES, LONG_BYTES))
 """Types that hold bytes."""
@@ -151,7 +154,9 @@ def held_by(mysql_type: str) -> int:
     """What fits the type that a text names: nothing, where MySQL has none of that name."""
     base = base_of(mysql_type)
     found = BY_NAME.get(base)
-    return found.holds if found is not None else ANYTHING if base in OTHER_NAMES else NO_MYSQL_TYPE
+    if found is not None:
+        return found.holds
+    return ANYTHING if base in OTHER_NAMES or base == VECTOR_IN_AVRO else NO_MYSQL_TYPE
 
 
 def labels_of(mysql_type: str) -> tuple[str, ...]:

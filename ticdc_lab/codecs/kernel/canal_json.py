@@ -47,6 +47,7 @@ AFTER_END, BEFORE_END = S.AFTER_END, S.BEFORE_END
 DATABASE, TABLE, PK_NAMES, IS_DDL, TYPE, SQL, MYSQL_TYPE, OLD, DATA, TIDB, COMMIT_TS, WATERMARK_TS = range(1, 13)
 ONLY_HANDLE_KEY, CLAIM_CHECK = 13, 14
 _ENDS = 16
+_UNREAD = 17
 
 
 _W_SQL, _W_OLD, _W_DATA, _W_TYPE = word_of(b"sql"), word_of(b"old"), word_of(b"data"), word_of(b"type")
@@ -54,6 +55,7 @@ _W_TABLE, _W_IS_DDL, _W_TIDB = word_of(b"table"), word_of(b"isDdl"), word_of(b"_
 _W_PK_NAMES, _W_DATABASE, _W_MYSQL_TYPE = word_of(b"pkNames"), word_of(b"database"), word_of(b"mysqlType")
 _W_COMMIT_TS, _W_WATERMARK = word_of(b"commitTs"), word_of(b"watermarkTs")
 _W_INSERT, _W_UPDATE, _W_DELETE = word_of(b"INSERT"), word_of(b"UPDATE"), word_of(b"DELETE")
+_W_ID, _W_ES, _W_TS, _W_SQL_TYPE = word_of(b"id"), word_of(b"es"), word_of(b"ts"), word_of(b"sqlType")
 _WATERMARK = 3
 
 
@@ -71,6 +73,15 @@ def _field(b: np.ndarray, p: int, q: int) -> int:
     if n == 8:
         return DATABASE if w == _W_DATABASE else 0
     return MYSQL_TYPE if n == 9 and w == _W_MYSQL_TYPE and b[p + 8] == 0x65 else 0
+
+
+@part
+def _unread_field(b: np.ndarray, p: int, q: int) -> int:
+    """A number for each field that the format has and nobody reads: it stands once, too."""
+    n, w = q - p, word(b, p, q)
+    if n == 2:
+        return _UNREAD if w == _W_ID else _UNREAD + 1 if w == _W_ES else _UNREAD + 2 if w == _W_TS else 0
+    return _UNREAD + 3 if n == 7 and w == _W_SQL_TYPE else 0
 
 
 @part
@@ -97,9 +108,10 @@ def _locate(b: np.ndarray, p: int, end: int, inner: bool, st: State) -> int:
         if p < 0:
             return p
         field = _tidb_field(text, low, high) if inner else _field(text, low, high)
-        if field and seen >> field & 1:
+        name = _unread_field(text, low, high) if not field and not inner else field
+        if name and seen >> name & 1:
             return fault_at(DUPLICATE_KEY, p)
-        seen |= 1 << field
+        seen |= 1 << name
         q = value_end(b, p, end, st.stack) if inner else _read(b, p, end, field, seen, st)
         if q < 0:
             return q

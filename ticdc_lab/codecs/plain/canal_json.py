@@ -54,6 +54,8 @@ from ticdc_lab.codecs.plain.json_text import (
 from ticdc_lab.codecs.values import single_text
 from ticdc_lab.events.mysql_types import BINARIES, BY_NAME, FINITE, NO_MYSQL_TYPE, OTHER_NAMES, SINGLE, held_by
 
+_UNREAD = ("id", "es", "ts", "sqlType")
+"""Fields that the format has and nobody reads: they stand once, too."""
 _ENVELOPE = ("database", "table", "pkNames", "isDdl", "type", "sql", "mysqlType", "old", "data", "_tidb")
 _EXTENSION = ("commitTs", "watermarkTs", "onlyHandleKey", "claimCheckLocation")
 _OPERATIONS = {"INSERT": INSERT, "UPDATE": UPDATE, "DELETE": DELETE}
@@ -136,6 +138,10 @@ class _Message:
         while more:
             name, p = read_name(b, p)
             if name not in known:
+                if name in _UNREAD and known is _ENVELOPE:
+                    if name in self.seen:
+                        raise JsonFault(faults.DUPLICATE_KEY, p)
+                    self.seen.add(name)
                 q = value_end(b, p)
             else:
                 if name in self.seen:
