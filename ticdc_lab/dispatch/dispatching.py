@@ -56,7 +56,8 @@ def dispatch(
     columns
         Column names for ``columns``, in any case.
     catalog
-        Table definitions over time; tells TiCDC's own errors from columns the log does not carry.
+        Table definitions over time; tells TiCDC's own errors from columns the log does not carry, and names the handle
+        key of rows whose messages name none (:mod:`ticdc_lab.dispatch.defined_keys`).
     flavour
         ``new`` or ``classic`` architecture, see :data:`ticdc_lab.dispatch.hashing.Flavour`.
 
@@ -79,7 +80,9 @@ def dispatch(
 
     Examples
     --------
-    >>> moved = log.events.transform(dispatch, strategy="index-value", partitions=4).where("kind = 'row'")
+    >>> from ticdc_lab.facts.catalog import catalog_of
+    >>> by = {"strategy": "index-value", "partitions": 4, "catalog": catalog_of(log.events)}
+    >>> moved = log.events.transform(dispatch, **by).where("kind = 'row'")
     >>> moved.groupBy("target_partition").count().orderBy("target_partition").show()
     +----------------+-----+
     |target_partition|count|

@@ -66,7 +66,11 @@ EVENTS = StructType(
         described(
             "commit_ts", _LONG, "TSO; for a watermark the resolved ts it states; null where the protocol has none"
         ),
-        described("start_ts", _LONG, "TSO; null where the protocol drops it, as all do today"),
+        described(
+            "start_ts",
+            _LONG,
+            "TSO; null where the protocol drops it: all but debezium with `debezium-include-start-ts`",
+        ),
         described("schema_name", _STR, "database, exactly as written"),
         described("table_name", _STR, "table, exactly as written"),
         described("table_id", _LONG, "physical table or partition id; null where unknown"),

@@ -1,7 +1,8 @@
 """Upstream transactions restored from a recorded log.
 
-No protocol but mq-v1 carries a start_ts, and none marks the end of a transaction, so commit_ts identifies one, and only
-a watermark at or above it in every partition proves it whole (MQ design, "Kafka Consumer 逻辑" 3.2).
+Only debezium with `debezium-include-start-ts` carries a start_ts, and no protocol marks the end of a transaction. So
+commit_ts identifies one, and only a watermark at or above it in every partition proves it whole (MQ design, "Kafka
+Consumer 逻辑" 3.2).
 
 A change is identified by ``commit_ts``, ``op`` and the row's key (``key_hash``, which covers schema and table). It may
 be delivered more than once (MQ design, constraint 1.2); it counts once. A table without a key offers only the change's
