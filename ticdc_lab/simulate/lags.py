@@ -49,8 +49,8 @@ def watermarks(trace: pa.Table) -> pd.DataFrame:
     told = [*(changes(trace, subject) for subject in _OF), _reported(trace), _crashed(trace)]
     rows = pd.concat(told, ignore_index=True).sort_values("order", kind="stable")
     rows = rows[rows["after"].notna()]
-    rows["ts"] = rows["after"].astype("int64")
-    rows["ts"] = rows["ts"].where(rows["ts"] < MAX_TS, 0)
+    ts = rows["after"].astype("uint64")
+    rows["ts"] = ts.where(ts < MAX_TS, 0).astype("int64")
     everyone = rows["subject"].str.startswith("global-")
     rows["who"] = rows["node"].map(node_of).where(~everyone, GLOBAL)
     rows["watermark"] = rows["subject"].map(_OF)
