@@ -144,7 +144,7 @@ def checks(s: Summary) -> dict[str, str]:
         possible = {name: why or ("no DDL of it is known" if name in OF_DDL else "") for name, why in possible.items()}
     unjudged = {name: possible[name] or why for name, why in s.unjudged.items()}
     beside = [CHECKSUMS_MATCH] if s.protocol in CHECKSUMMED else []
-    beside += [MATCH] if MATCH in {*s.findings["guarantee"]} else []
+    beside += [MATCH] if MATCH in {*s.findings.get("guarantee", ())} else []
     return possible | unjudged | dict.fromkeys(beside, "")
 
 
