@@ -52,8 +52,9 @@ def decode(messages: DataFrame, *, protocol: str, images: bool = True, known: Kn
     -------
     DataFrame
         :data:`ticdc_lab.events.schema.DECODED`: events with ``error_class`` null, and one row for each message that
-        could not be decoded. A message is decoded whole or not at all, so messages in = messages with ``seq`` 0 and no
-        error + rows with an error.
+        could not be decoded. A message is decoded whole or not at all, but for a row change ``{}`` of a batch of
+        open-protocol, which is a row of its own with an error and the place ``seq`` that it has. So messages in =
+        messages with ``seq`` 0 and no error + messages with ``seq`` 0 and an error.
 
     Raises
     ------
