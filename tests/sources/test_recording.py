@@ -29,6 +29,7 @@ from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.sources import recording as module
 from ticdc_lab.sources.kafka import topics_of
 from ticdc_lab.sources.kafka_reading import TopicReader
+from ticdc_lab.sources.places import left_out
 from ticdc_lab.sources.record import RecordingProgress, record_topic
 from ticdc_lab.sources.recording import Recording, RecordingState, parts_of
 
@@ -132,6 +133,7 @@ import os, signal, sys
 from pathlib import Path
 from ticdc_lab.sources import recording
 from ticdc_lab.sources.kafka import topics_of
+from ticdc_lab.sources.places import left_out
 from ticdc_lab.sources.record import record_topic
 left, fsync, recording.COMMIT_BYTES = int(sys.argv[3]), os.fsync, 20_000
 def fatal(file):
@@ -212,6 +214,16 @@ def test_a_folder_is_gone_on_with_and_a_file_is_not(servers: str, tmp_path: Path
     (tmp_path / "out" / module.STATE).write_text("{}")
     with pytest.raises(SourceError, match="cannot be read"):
         record(servers, tmp_path / "out")
+
+
+def test_a_folder_whose_recording_has_not_ended_is_a_limit(servers: str, tmp_path: Path) -> None:
+    """A folder looks whole to whoever reads it: each answer says that it is not."""
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        record(servers, out, stopped=lambda: True)
+    assert "has not ended" in left_out(str(out))[0]
+    record(servers, out)
+    assert left_out(str(out)) == ()
 
 
 def test_one_that_is_followed_ends_when_it_is_stopped(servers: str, tmp_path: Path) -> None:

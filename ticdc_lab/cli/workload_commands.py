@@ -62,7 +62,7 @@ def workload(
     from ticdc_lab.encode import encoder
     from ticdc_lab.encode.export import write
     from ticdc_lab.encode.produce import write_topic
-    from ticdc_lab.engine import counted
+    from ticdc_lab.engine import counted, is_sail
     from ticdc_lab.sources import local_path
     from ticdc_lab.sources.places import is_kafka
     from ticdc_lab.workload import generate, generate_into, log_of
@@ -71,7 +71,8 @@ def workload(
     spark = session_of(out, needs_spark="it writes to a topic of Kafka" if is_kafka(out) else None)
     messages = log_of(spark, asked, protocol=protocol, strategy=strategy, partitions=partitions)
     messages, written = counted(messages)
-    with shown(spark, f"writing {protocol}"):
+    so_far = (lambda: (written(), max(rows, written()))) if is_sail(spark) else None
+    with shown(spark, f"writing {protocol}", measured=so_far):
         write_topic(messages, out)
     if truth is not None:
         with shown(spark, "writing the truth"):

@@ -30,8 +30,8 @@ def counted(rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
     Returns
     -------
     tuple
-        The frame to go on with, and a function to call once one action has read all of it. A second action is not
-        counted by Spark, and counted again by the embedded engine.
+        The frame to go on with, and a function to call once one action has read all of it; the embedded engine's can
+        be called meanwhile. A second action is not counted by Spark, and counted again by the embedded engine.
     """
     if is_sail(rows.sparkSession):
         return _by_notes(rows)
@@ -46,14 +46,15 @@ def _by_notes(rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
     folder = tempfile.mkdtemp(prefix="ticdc_lab-counted-")
 
     def run(batches: Batches) -> Batches:
-        n = 0
+        note, n = Path(folder, uuid4().hex), 0
+        note.write_text("0")
         for batch in batches:
             n += batch.num_rows
             yield batch
-        Path(folder, uuid4().hex).write_text(str(n))
+            note.write_text(str(n))  # so that it can be asked meanwhile
 
     def total() -> int:
-        return sum(int(note.read_text()) for note in Path(folder).iterdir())
+        return sum(int(note.read_text() or 0) for note in Path(folder).iterdir())
 
     finalize(total, shutil.rmtree, folder, ignore_errors=True)
     return rows.mapInArrow(run, rows.schema), total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -195,6 +196,11 @@ def left_out(source: str) -> tuple[str, ...]:
     if root is None or not root.is_dir():
         return ()
     said: list[str] = []
+    if not _is_recorded(root):
+        said.append(
+            f"The recording into {source} has not ended: what comes after its last message is missing from every "
+            "answer. The same `ticdc-lab record` command goes on with it."
+        )
 
     def unreadable(error: OSError) -> None:
         said.append(f"{error.filename} cannot be read ({error.strerror}), so nothing below it was.")
@@ -205,6 +211,20 @@ def left_out(source: str) -> tuple[str, ...]:
                 said.append(f"{path} {why}, so it was left out: what it should hold is missing from every answer.")
     more = len(said) - _LEFT_OUT_SAID
     return (*said[:_LEFT_OUT_SAID], *([f"So were {more} more of the folder {source}."] if more > 0 else []))
+
+
+RECORDING_STATE = ".recording.json"
+"""What `record` writes beside its files: how far it is."""
+
+
+def _is_recorded(folder: Path) -> bool:
+    """Whether no recording into a folder is under way, or ended early."""
+    try:
+        return bool(json.loads((folder / RECORDING_STATE).read_text(encoding="utf-8")).get("done"))
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def _why_left_out(path: Path) -> str:

@@ -25,9 +25,10 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.sources.kafka_reading import Place
+from ticdc_lab.sources.places import RECORDING_STATE
 
 FORMATS = ("jsonl.gz", "jsonl", "parquet")
-STATE = ".recording.json"
+STATE = RECORDING_STATE
 """The state of a folder; that of a file ``topic.jsonl.gz`` is ``.topic.jsonl.gz.recording.json`` beside it."""
 
 COMMIT_BYTES = 64 << 20
