@@ -190,7 +190,8 @@ class Source:
             if sum(b.num_rows for b in found) >= n:
                 break
         some = found if any(b.num_rows for b in found) else nothing
-        return pa.Table.from_batches(some, arrow_schema(MESSAGES)).slice(0, n)
+        whole = arrow_schema(MESSAGES)  # Parquet gives what decoding needs alone
+        return (pa.Table.from_batches(some) if some else whole.empty_table()).slice(0, n)
 
     def _one_by_one(self) -> Batches:
         assert self.pieces is not None
