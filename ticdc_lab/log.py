@@ -853,8 +853,9 @@ class Log:
     def _settings(self) -> Settings:
         with self.change_log.reading():
             counts = self.events.select(*READ).mapInArrow(counted_images, COUNTS).toArrow()
-        known = self.change_log.settings | of_counts(counts, protocol=self.protocol)
-        found = self._once("rules", self._rules) if self.recorded_partitions()[0] > 1 else pd.DataFrame()
+        known = self.change_log.settings | of_counts(counts, protocol=self.protocol, whole=True)
+        dispatched = self.recorded_partitions()[0] > 1 and not self.change_log.of_storage
+        found = self._once("rules", self._rules) if dispatched else pd.DataFrame()
         rules = [(f"{r['schema_name']}.{r['table_name']}", str(r["rule"]), int(r["n_rows"]))
                  for r in found.to_dict("records") if r["n_rows"] and r["n_explained"] == r["n_rows"]]  # fmt: skip
         return known | of_rules(rules, tables=len(found))

@@ -64,6 +64,14 @@ def test_updates_without_an_image_before_show_that_old_values_are_off() -> None:
     assert not shown(events(("insert", ROW, None))).known, "inserts have none anyway"
 
 
+def test_a_log_of_inserts_alone_may_have_old_values_off() -> None:
+    """A guess, of the whole log only, where an image alone tells an update from an insert."""
+    counts = pa.Table.from_batches(counted(iter([events(*[("insert", ROW, None)] * 8)])), COUNTED)
+    (guess,) = of_counts(counts, protocol="open-protocol", whole=True)
+    assert (guess.name, guess.value, guess.sure) == ("sink.open.output-old-value", False, "guessed")
+    assert not of_counts(counts, protocol="open-protocol") and not of_counts(counts, protocol="simple", whole=True)
+
+
 def test_large_messages_and_logs_without_images_show_nothing() -> None:
     """A row with its key alone is no update without its columns; a log decoded without images is not judged."""
     assert not shown(events(("update", KEY, None), ("delete", None, KEY), incomplete="handle-key-only")).known

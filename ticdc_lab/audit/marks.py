@@ -36,7 +36,7 @@ from ticdc_lab.facts.limits import (
     gaps_between,
 )
 from ticdc_lab.settings import UNKNOWN, Settings
-from ticdc_lab.settings.detected import OLD_VALUE
+from ticdc_lab.settings.detected import OLD_VALUE, OP_BY_IMAGES
 
 NAMES = ("schema_name", "table_name")
 
@@ -380,10 +380,6 @@ def stated_around(first: Ints, offset: Ints, ts: Ints) -> tuple[Ints, Ints]:
     """The greatest watermark before some offsets that are lacked, and the first behind; NO_TS and _ALWAYS for none."""
     at, highest = np.searchsorted(offset, first), np.maximum.accumulate(ts)
     return np.append(NO_TS, highest)[at], np.append(highest, _ALWAYS)[at]
-
-
-OP_BY_IMAGES = frozenset({"open-protocol", "canal-json", "canal", "maxwell"})
-"""Protocols in which an update without the image before it is written as an insert is."""
 
 
 @dataclass(frozen=True, slots=True)

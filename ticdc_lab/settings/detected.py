@@ -29,6 +29,9 @@ OLD_VALUE = {
 }  # fmt: skip
 """The setting that leaves images before an update out, or puts them in, by protocol."""
 
+OP_BY_IMAGES = frozenset({"open-protocol", "canal-json", "canal", "maxwell"})
+"""Protocols of which an image before is all that tells an update from an insert."""
+
 COUNTS = """
 op string, n bigint, n_before bigint, n_partial bigint, n_key_only bigint, n_key bigint, n_checksum bigint,
 n_start_ts bigint, n_op_unknown bigint
@@ -108,7 +111,9 @@ def _keys(lists: pa.ChunkedArray) -> np.ndarray[Any, Any]:
     return np.bincount(chosen, minlength=len(lists))
 
 
-def of_counts(counts: pa.Table, *, protocol: str, seen: str = "row changes") -> tuple[Setting, ...]:
+def of_counts(
+    counts: pa.Table, *, protocol: str, seen: str = "row changes", whole: bool = False
+) -> tuple[Setting, ...]:
     """Settings that images show.
 
     Parameters
@@ -119,14 +124,20 @@ def of_counts(counts: pa.Table, *, protocol: str, seen: str = "row changes") -> 
         Of the log.
     seen
         What the counts are of, for the evidence.
+    whole
+        Whether they are of the whole log, so that what is not among them is not in it.
     """
     n = {op: dict.fromkeys(_SUMMED, 0) for op in ("insert", "update", "delete")}
     for row in counts.to_pylist():
         for name in _SUMMED:
             n[row["op"] or "insert"][name] += row[name] or 0
     of_updates, of_deletes = n["update"], n["delete"]
-    whole = {name: sum(n[op][name] for op in n) for name in _SUMMED}
-    found = [*_old_values(of_updates, whole, protocol, seen)]
+    every = {name: sum(n[op][name] for op in n) for name in _SUMMED}
+    found = [*_old_values(of_updates, every, protocol, seen)]
+    if whole and protocol in OP_BY_IMAGES and n["insert"]["n"] >= ENOUGH and not of_updates["n"]:
+        found.append(_shown(OLD_VALUE.get(protocol, "enable-old-value"), False,
+                            f"{n['insert']['n']:,} inserts and no update: without old values an update looks like an "
+                            "insert", sure="guessed"))  # fmt: skip
     if of_updates["n_partial"]:
         found.append(_shown("sink.only-output-updated-columns", True,
                             f"{of_updates['n_partial']:,} of {of_updates['n']:,} updates among the {seen} name fewer "
@@ -145,12 +156,12 @@ def of_counts(counts: pa.Table, *, protocol: str, seen: str = "row changes") -> 
         found.append(_shown("sink.delete-only-output-handle-key-columns", False,
                             f"{more:,} of {of_deletes['n']:,} deletes among the {seen} carry more than "
                             "their key"))  # fmt: skip
-    if whole["n_checksum"]:
+    if every["n_checksum"]:
         found.append(_shown("integrity.integrity-check-level", "correctness",
-                            f"{whole['n_checksum']:,} of {whole['n']:,} {seen} carry a checksum"))  # fmt: skip
-    if whole["n_start_ts"] and protocol == "debezium":
+                            f"{every['n_checksum']:,} of {every['n']:,} {seen} carry a checksum"))  # fmt: skip
+    if every["n_start_ts"] and protocol == "debezium":
         found.append(_shown("sink.debezium.include-start-ts", True,
-                            f"{whole['n_start_ts']:,} of {whole['n']:,} {seen} carry a start_ts"))  # fmt: skip
+                            f"{every['n_start_ts']:,} of {every['n']:,} {seen} carry a start_ts"))  # fmt: skip
     return tuple(found)
 
 

@@ -192,6 +192,8 @@ class ChangeLog:
     """What was worked out from its bytes without proof, and the option that says it, one sentence each."""
     lost: frozenset[str] = frozenset()
     """What a dump of another tool does not have (:data:`ticdc_lab.sources.forms.LOSSES`)."""
+    of_storage: bool = False
+    """Whether a storage sink wrote it, which has no partitions."""
     strangers: tuple[str, ...] = ()
     """Which other protocol messages are in that could not be decoded; known once materialised."""
     sample: Sample | None = None

@@ -126,7 +126,8 @@ def load(
     seen = given | _shown(opened, told, known)
     return ChangeLog(
         opened.name, told.protocol, told.has_commit_ts, opened.messages, known=replace(known, settings=seen),
-        origin=origin, left_out=opened.left_out, guesses=guesses, lost=opened.lost, _source=opened,
+        origin=origin, left_out=opened.left_out, guesses=guesses, of_storage=opened.kind == "storage",
+        lost=opened.lost, _source=opened,
     )  # fmt: skip
 
 
