@@ -383,7 +383,8 @@ def test_text_that_is_no_capture_says_what_was_expected(lab: Any, tmp_path: Path
     """Not that none of 0 messages is of a protocol."""
     path = tmp_path / "notes.jsonl"
     path.write_text("these are\nmy notes\n")
-    assert "no message was found in it" in lab("audit", str(path), code=2).output
+    said = lab("audit", str(path), code=2).output
+    assert "none of its first records is a message. Line 1: " in said and "a line of 9 bytes, byte 0" in said
 
 
 def test_an_option_that_nothing_takes_is_refused(lab: Any, tmp_path: Path) -> None:

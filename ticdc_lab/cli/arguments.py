@@ -88,7 +88,7 @@ def _check_out(out: str) -> None:
         raise SourceError(
             f"Cannot write {out}: the folder {place.parent} does not exist.", hint="Create it first, or name another."
         )
-    if out.endswith(LINES) and place.is_dir():
+    if out.endswith((*LINES, ".gz")) and place.is_dir():
         raise SourceError(f"Cannot write {out}: it is a folder.", hint="Name a file in it.")
 
 

@@ -47,7 +47,7 @@ _flavour_option = click.option(
 @click.option("--columns", help="With columns: the columns that are hashed, as a,b.")
 @_flavour_option
 @click.option("--topics", is_flag=True, help="With --changefeed: print the topics, and how evenly each is filled.")
-@click.option("--out", help="The events: FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
+@click.option("--out", help="The events: FILE (JSON Lines, .gz), DIR.parquet or DIR/ (Delta).")
 @click.option(
     "--alignments-out",
     help="With conflict: write where and why partitions must wait for each other; the same file types as --out.",
@@ -215,7 +215,7 @@ def advise(
     help="The new topic's name in a file; a kafka:// URL has it already.",
 )
 @click.option("--max-batch-size", default=16, show_default=True, help="The most rows in one open-protocol message.")
-@click.option("--out", required=True, help="FILE.jsonl[.gz], DIR.parquet, a Delta folder, or kafka://HOST:PORT/TOPIC.")
+@click.option("--out", required=True, help="FILE (.gz), DIR.parquet, DIR/ (Delta), kafka://HOST:PORT/TOPIC.")
 @click.option("--out-kafka-config", help="Properties file with Kafka's settings for --out.")
 @json_flag
 def produce(
@@ -282,7 +282,7 @@ def produce(
 @click.option(
     "--restart-ms", type=int, default=1000, show_default=True, help="How long until processors write again, in ms."
 )
-@click.option("--out", help="The new log's events: FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
+@click.option("--out", help="The new log's events: FILE (JSON Lines, .gz), DIR.parquet or DIR/ (Delta).")
 @json_flag
 def expand(
     source: str, after: int, before: int | None, strategy: str | None, at: int | None, procedure: str, seed: int,

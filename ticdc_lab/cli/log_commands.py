@@ -46,8 +46,11 @@ _TOTALS = ("n", "pending", "n_rows", "duplicates", "spread")
 
 @main.command()
 @source_options
-@click.option("--out", required=True, help="FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
-@click.option("--quarantine", help="Where the messages that could not be decoded go: DIR.parquet or a Delta folder.")
+@click.option("--out", required=True, help="FILE (JSON Lines, .gz), DIR.parquet or DIR/ (Delta).")
+@click.option(
+    "--quarantine",
+    help="Where messages that could not be decoded go: FILE (JSON Lines, .gz), DIR.parquet or DIR/ (Delta).",
+)
 @json_flag
 def events(source: str, out: str, quarantine: str | None, as_json: bool, **where: Any) -> None:
     """Decode a log and write its events, one row each.
@@ -66,6 +69,7 @@ def events(source: str, out: str, quarantine: str | None, as_json: bool, **where
             click.echo("  keep them with --quarantine DIR.parquet", err=True)
         if as_json:
             print_json(facts_of(log) | {"out": out})
+        log.require_decoded(quarantine)
 
 
 @main.command()
@@ -147,7 +151,7 @@ def watermarks(source: str, as_json: bool, **where: Any) -> None:
 @main.command()
 @source_options
 @sample_options
-@click.option("--out", help="One line a transaction: FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
+@click.option("--out", help="One line a transaction: FILE (JSON Lines, .gz), DIR.parquet or DIR/ (Delta).")
 @json_flag
 def transactions(source: str, out: str | None, as_json: bool, **where: Any) -> None:
     """Which transactions are whole?
@@ -182,7 +186,7 @@ def _totals(total: Mapping[str, Any]) -> dict[str, int]:
     help="SCHEMA.TABLE, exactly as it was called at that time.",
 )
 @click.option("--as-of", type=Moment(), help="The moment: a time in UTC or a TSO; default: the log's resolved_ts.")
-@click.option("--out", help="All its rows: FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
+@click.option("--out", help="All its rows: FILE (JSON Lines, .gz), DIR.parquet or DIR/ (Delta).")
 @json_flag
 def table(source: str, name: str, as_of: int | None, out: str | None, as_json: bool, **where: str) -> None:
     """Which rows did a table have at a moment?

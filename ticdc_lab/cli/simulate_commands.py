@@ -168,7 +168,7 @@ def of_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
             "--set", "settings", multiple=True, metavar="PATH=VALUE",
             help="Change a value of the file: variant=v3, settings.tick=200ms, network.loss=5%; may be repeated.",
         ),
-        click.option("--out", help="Write the trace: FILE.parquet, FILE.jsonl, or a Delta folder. With --seeds: one "
+        click.option("--out", help="Write the trace: FILE.parquet, FILE (JSON Lines), DIR/ (Delta). With --seeds: one "
                                    "row per seed."),
         click.option("--lines", type=click.IntRange(0), default=60, show_default=True, help="Lines printed of what "
                                                                                             "happened; 0 for all."),

@@ -38,8 +38,8 @@ _SETTABLE = {f.name: f.type for f in fields(Workload) if f.name not in ("kind", 
     help="table, index-value or ts.",
 )
 @click.option("--partitions", type=int, default=3, show_default=True, help="Number of partitions of the topic.")
-@click.option("--out", required=True, help="FILE.jsonl[.gz], DIR.parquet, a Delta folder, or kafka://HOST:PORT/TOPIC.")
-@click.option("--truth", help="Also write the true events: FILE.jsonl, FILE.jsonl.gz, DIR.parquet, or a Delta folder.")
+@click.option("--out", required=True, help="FILE (.gz), DIR.parquet, DIR/ (Delta), kafka://HOST:PORT/TOPIC.")
+@click.option("--truth", help="Also write the true events: FILE (JSON Lines, .gz), DIR.parquet or DIR/ (Delta).")
 @engine_options
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @json_flag

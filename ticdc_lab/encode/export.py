@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.errors.whole_files import bare_path, room_for
+from ticdc_lab.errors.whole_files import bare_path, names_table, room_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_JSON_ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
 
 
 def write(frame: DataFrame, out: str) -> None:
@@ -24,9 +22,10 @@ def write(frame: DataFrame, out: str) -> None:
     frame
         Any frame; binary is written in base64 where the file is text.
     out
-        ``*.jsonl``, ``*.jsonl.gz``: one local file, a line a row, null fields kept, rows in the order of the frame's
-        partitions; beside each ``*_ts`` its digits as ``*_ts_text``, which no reader of JSON rounds. ``*.parquet``: a
-        folder of Parquet files. Anything else: a Delta table. What is there is replaced.
+        ``*.parquet``: a folder of Parquet files. ``DIR/``, ``DIR.delta``, a folder that is there, or a URL: a Delta
+        table. Anything else: one local file of JSON Lines, gzip where it ends with ``.gz``; null fields are kept, rows
+        lie in the order of the frame's partitions, beside each ``*_ts`` are its digits as ``*_ts_text``, which no
+        reader of JSON rounds. What is there is replaced, but written to if it is a device or a pipe.
 
     Raises
     ------
@@ -50,7 +49,7 @@ def _write(frame: DataFrame, out: str) -> None:
 
 def is_lines(out: str) -> bool:
     """Whether :func:`write` makes JSON Lines of a path."""
-    return out.endswith(_JSON_ENDINGS)
+    return not out.rstrip("/").endswith(".parquet") and not names_table(out)
 
 
 def require_apart(source: str, *outs: str | None) -> None:
@@ -71,13 +70,15 @@ def _write_lines(frame: DataFrame, out: Path) -> None:
         raise SourceError(f"Cannot write {out}: the folder {out.parent} does not exist.", hint="Create it first.")
     # above 2^53 jq and JavaScript round a number: a TSO is one
     texts = {f"{c}_text": frame[c].cast("string") for c, kind in frame.dtypes if c.endswith("_ts") and kind == "bigint"}
-    with tempfile.TemporaryDirectory(prefix="ticdc_lab_", dir=out.parent) as folder:
+    is_device = out.exists() and not out.is_file()
+    with tempfile.TemporaryDirectory(prefix="ticdc_lab_", dir=None if is_device else out.parent) as folder:
         parts = write_lines(
             frame.withColumns(texts) if texts else frame, Path(folder) / "parts", gzip=out.suffix == ".gz"
         )
-        whole = Path(folder) / "whole"
+        whole = out if is_device else Path(folder) / "whole"
         with whole.open("wb") as target:
             for part in parts:
                 with part.open("rb") as source:
                     shutil.copyfileobj(source, target, 1 << 20)
-        whole.replace(out)
+        if not is_device:
+            whole.replace(out)

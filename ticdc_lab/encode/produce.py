@@ -221,9 +221,9 @@ def write_topic(messages: DataFrame, out: str, *, options: Mapping[str, str] | N
     messages
         :data:`ticdc_lab.events.schema.MESSAGES`.
     out
-        ``*.jsonl``, ``*.jsonl.gz``: a capture file, key and value in base64. ``*.parquet`` or another path: a folder
-        of Parquet files, or a Delta table. ``kafka://host:port[,host:port]/topic``: a Kafka topic, whatever topic the
-        messages name (:func:`ticdc_lab.sources.kafka.write_batch`); it must have as many partitions as they use.
+        A file, gzip where it ends with ``.gz``: a capture file, key and value in base64. ``*.parquet``: a folder of
+        Parquet files. ``DIR/``: a Delta table. ``kafka://host:port[,host:port]/topic``: a Kafka topic, whatever topic
+        the messages name (:func:`ticdc_lab.sources.kafka.write_batch`); it must have as many partitions as they use.
     options
         For Kafka: settings of Spark's connector. Their values are in no error's text.
 

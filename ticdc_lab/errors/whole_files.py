@@ -35,6 +35,15 @@ def scheme_of(place: str) -> str | None:
     return None if found is None or (scheme := found[1].lower()) == "file" else scheme
 
 
+def names_table(out: str) -> bool:
+    """Whether a place to write to is that of a Delta table: a URL, ``DIR/``, ``DIR.delta``, or a folder that is there.
+
+    Any other name is that of a file, whatever it ends with.
+    """
+    place = local_path(out)
+    return place is None or out.endswith(("/", ".delta")) or place.is_dir()
+
+
 def bare_path(place: str) -> str:
     """A path without the ``file://`` that may stand before it, or ``file:`` as Java writes it.
 

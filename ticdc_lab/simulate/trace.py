@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.whole_files import names_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -171,7 +172,7 @@ _BATCH = 10_000
 
 def needs_spark(out: str) -> bool:
     """Whether :func:`write_trace` makes a Delta table of a path."""
-    return not out.endswith((".parquet", ".jsonl"))
+    return not out.endswith(".parquet") and names_table(out)
 
 
 def write_trace(trace: pa.Table, out: str, spark: SparkSession | None = None) -> None:
@@ -182,8 +183,8 @@ def write_trace(trace: pa.Table, out: str, spark: SparkSession | None = None) ->
     trace
         Of one run, or of several.
     out
-        ``*.parquet`` and ``*.jsonl``: one file; the same trace gives the same bytes. Anything else: a Delta table, for
-        which ``spark`` is needed.
+        ``*.parquet``: one file. ``DIR/``, ``DIR.delta``, a folder that is there: a Delta table, for which ``spark`` is
+        needed. Anything else: a file of JSON Lines. The same trace gives the same bytes.
 
     Raises
     ------

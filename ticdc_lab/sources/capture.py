@@ -21,6 +21,8 @@ from ticdc_lab.codecs.plain import capture as plain
 from ticdc_lab.codecs.plain.capture import Lines
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DECODED, MESSAGES
+from ticdc_lab.sources.forms import is_base64
+from ticdc_lab.sources.json_objects import BadJson, fields_of
 
 LINES_A_BATCH = 10_000
 _CHUNK = 1 << 20
@@ -268,13 +270,47 @@ def _header(pair: Any) -> dict[str, Any]:
     return {"key": name, "value": None if value is None else b64decode(value, validate=True)}
 
 
+_EXPLAINED = 1_000
+"""Lines of a batch of which the wrong field is named: each is read once more, in Python."""
+
+_EXPECTED = {
+    "topic": ("a text", (str,)), "partition": ("a number", (int,)), "offset": ("a number", (int,)),
+    "timestamp": ("milliseconds since 1970 as a number, or null", (int, type(None))),
+    "key": ("base64, or null", (str, type(None))), "value": ("base64, or null", (str, type(None))),
+    "headers": ("a list of pairs, a name and base64", (bytes, type(None))),
+}  # fmt: skip
+
+
+def what_is_wrong(line: bytes) -> str:
+    """The field of a line that makes it no message, what was found there and what was expected; empty for no object."""
+    try:
+        fields = fields_of(line)
+    except BadJson:
+        return ""
+    missing = [f"`{name}`" for name in ("topic", "partition", "offset") if fields.get(name) is None]
+    if missing:
+        there = ", ".join(f"`{name}`" for name in list(fields)[:_NAMED]) or "none"
+        return f"; no {' and no '.join(missing)}; the fields that are there: {there}"
+    for name, (expected, kinds) in _EXPECTED.items():
+        value = fields.get(name)
+        is_coded = not isinstance(value, str) or name == "topic" or is_base64(value)
+        if isinstance(value, bool) or not isinstance(value, kinds) or not is_coded:
+            found = value.decode("utf-8", "replace") if isinstance(value, bytes) else repr(value)
+            return f"; `{name}` is {found[:_SHOWN]}; expected {expected}"
+    return ""
+
+
+_NAMED, _SHOWN = 12, 60
+
+
 def _rejected(lines: pa.Array, files: pa.Array, bad: list[int], found: np.ndarray) -> pa.RecordBatch:
     codes = [int(found[i]) >> 40 for i in bad]
     places = [int(found[i]) & (1 << 40) - 1 for i in bad]
     where = pa.array(bad, pa.int64())
     reasons = [
         f"{files[int(i)].as_py()}, a line of {len(lines[int(i)].as_py())} bytes, byte {place}: {faults.FAULTS[code][1]}"
-        for i, code, place in zip(bad, codes, places, strict=True)
+        + (what_is_wrong(lines[int(i)].as_py()) if n < _EXPLAINED else "")
+        for n, (i, code, place) in enumerate(zip(bad, codes, places, strict=True))
     ]
     columns = {
         "error_class": pa.array(["bad-capture-line:" + faults.FAULTS[c][0] for c in codes], pa.string()),

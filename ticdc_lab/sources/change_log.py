@@ -322,14 +322,33 @@ class ChangeLog:
                 hint="Table names are matched exactly, times are UTC. See what is there: ticdc-lab survey SOURCE.",
             )
         if n is not None and n.quarantined and not (n.kept if self.protocol == "csv" else n.decoded):
-            which = f"its {n.quarantined} records" if self.protocol == "csv" else f"{n.messages} messages"
-            why = f" {' '.join(self.guesses)}" if self.guesses else ""
-            raise ProtocolError(
-                f"{self.source}: none of {which} could be decoded as {self.protocol}, so there is "
-                f"nothing to answer from.{why}",
-                hint=f"Let --protocol auto tell the protocol, or see the reasons: ticdc-lab events {self.source} "
-                "--out events.parquet --quarantine bad.parquet",
-            )
+            self._refuse(n)
+
+    def require_decoded(self, quarantine: str | None = None) -> None:
+        """Raise :class:`ProtocolError` if there is no message, or none that could be decoded; needs ``counts``.
+
+        Parameters
+        ----------
+        quarantine
+            Where the messages were kept that could not be.
+        """
+        n = self.counts
+        if n is not None and not n.decoded:
+            self._refuse(n, quarantine)
+
+    def _refuse(self, n: Counts, quarantine: str | None = None) -> None:
+        """Say that nothing could be decoded, with the first reason, and where all of them are."""
+        which = f"its {n.quarantined} records" if self.protocol == "csv" else f"{n.messages} messages"
+        why = [f"The first: {r['reason']}" for r in self.quarantine.select("reason").limit(1).toArrow().to_pylist()]
+        said = " ".join(filter(None, [*why, *self.strangers, *self.guesses]))
+        named = "auto" if self.origin is None else self.origin.protocol
+        how = "" if named == "auto" else f" --protocol {named}"
+        command = f"ticdc-lab events {self.source}{how} --out events.jsonl --quarantine bad.jsonl"
+        raise ProtocolError(
+            f"{self.source}: none of {which} could be decoded as {self.protocol}, so there is nothing to answer from."
+            + f" {said}".rstrip(),
+            hint=f"All reasons are in {quarantine}." if quarantine else f"See all reasons: {command}",
+        )
 
     @property
     def source_kind(self) -> str:

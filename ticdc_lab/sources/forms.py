@@ -189,6 +189,35 @@ def shown(head: bytes, most: int = 60) -> str:
     return repr(head[:most].decode("utf-8", "backslashreplace")) + (", .." if len(head) > most else "")
 
 
+EVENTS_HINT = "Events that `ticdc-lab events` wrote are decoded already: read the log that they come from."
+
+
+def first_line(head: bytes) -> str:
+    """The fields of the first line, or what it begins with."""
+    line = head.strip().partition(b"\n")[0]
+    try:
+        return f"line 1 has {', '.join(f'`{name}`' for name in fields_of(line))}"
+    except BadJson:
+        return f"it begins with {shown(line)}"
+
+
+def refused_hint(source: str, record: bytes) -> str:
+    """Which form a record resembles that is no message, and the command that reads such a file."""
+    try:
+        names = list(fields_of(record))
+    except BadJson:
+        names = []
+    if {"kind", "commit_ts"} <= set(names):
+        return EVENTS_HINT
+    if is_envelope(names):
+        kind, what = "objects", "the JSON objects of another tool"
+    elif names:
+        kind, what = "values", "a file of values, one a line"
+    else:
+        return f"Name its form if you know it: ticdc-lab survey {source} --source-kind {'|'.join(FORMS)}"
+    return f"It resembles {what}: ticdc-lab survey {source} --source-kind {kind}"
+
+
 # Objects: kcat -J, rpk, exports of web pages, loops of a client library.
 
 

@@ -111,9 +111,14 @@ def load(
     opened = open_source(spark, source, kind=source_kind, settings=sink, options=options, line=bounds.line)
     known = replace(known_of(schema_registry, claim_check, bounds), settings=given)
     sample = None if opened.told else opened.sample(SAMPLE)
+    if sample is not None and not sample.num_rows and (refusal := opened.refusal()):
+        raise refusal
     told = opened.told or detect(sample, protocol=protocol, source=source, known=known)
     if opened.told and protocol_named(protocol) not in ("auto", told.protocol):
-        raise ProtocolError(f"{source}: expected {protocol}, found {told.protocol}.", hint="Leave --protocol auto.")
+        raise ProtocolError(
+            f"{source}: expected {protocol}, found {told.protocol}.",
+            hint=f"Read it as what it is: ticdc-lab events {source} --protocol {told.protocol} --out events.jsonl",
+        )
     guesses = opened.guesses
     if told.protocol == "simple":
         tables, contradicted = table_versions(opened, known)

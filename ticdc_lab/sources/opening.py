@@ -34,7 +34,7 @@ from ticdc_lab.events.schema import MESSAGES, as_messages
 from ticdc_lab.settings import Setting
 from ticdc_lab.sources import capture, dumps, kafka, parquet, pieces, storage
 from ticdc_lab.sources.dump_files import DumpFiles, dumps_among, dumps_at, head_of
-from ticdc_lab.sources.forms import FORMS, OPTIONS
+from ticdc_lab.sources.forms import FORMS, OPTIONS, refused_hint
 from ticdc_lab.sources.overlaps import Overlaps, SharedStretch, Skips, overlaps_of, whole_runs
 from ticdc_lab.sources.places import (
     Size,
@@ -180,6 +180,20 @@ class Source:
         begins = dict(reversed([(file, i) for i, file in enumerate(self.pieces["file"].to_pylist())]))
         some = sorted(begins.values())[:FILES_LOOKED_AT]
         return pa.concat_tables(self._first(n, iter(self.pieces.slice(i, 1).to_batches())) for i in some)
+
+    def refusal(self) -> SourceError | None:
+        """Why none of the first records is a message; None where there are none."""
+        if self.pieces is None or not self.pieces.num_rows:
+            return None
+        for _, rejected in self.read(iter(self.pieces.slice(0, 1).to_batches())):
+            if rejected is not None and rejected.num_rows:
+                first = rejected.slice(0, 1).to_pylist()[0]
+                said = first["reason"].removeprefix(f"{self.pieces['file'][0].as_py()}, ")
+                return SourceError(
+                    f"{self.name}: none of its first records is a message. Line 1: {said}",
+                    hint=refused_hint(self.name, first["value"] or b""),
+                )
+        return None
 
     def _first(self, n: int, batches: Batches) -> pa.Table:
         found, nothing = list[pa.RecordBatch](), list[pa.RecordBatch]()

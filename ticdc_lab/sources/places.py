@@ -17,8 +17,8 @@ from types import MappingProxyType
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import bare_path, local_path, scheme_of
 from ticdc_lab.settings.keys import FROM_URI, KEYS, nearest
-from ticdc_lab.sources.dump_files import dumps_at
-from ticdc_lab.sources.forms import CONNECT, FORMS, OPTIONS
+from ticdc_lab.sources.dump_files import dumps_at, head_of
+from ticdc_lab.sources.forms import CONNECT, EVENTS_HINT, FORMS, OPTIONS, first_line
 
 _BYTES_LOOKED_AT = 1 << 18
 """Bytes at the beginning of a file from which the length of its lines is told."""
@@ -276,9 +276,20 @@ def kind_of(source: str, files: list[Path] | None) -> str:
     raise SourceError(
         f"Cannot tell what {source} is: it holds {found}; expected {_WHAT}."
         if files is not None and len(names) > 1
-        else f"Cannot tell what {source} is; expected {_WHAT}.",
-        hint=f"{_database(source)}{one}{renamed}Or say what it is: --source-kind {'|'.join(KINDS)}.",
+        else f"Cannot tell what {source} is{_beginning(files)}; expected {_WHAT}.",
+        hint=EVENTS_HINT
+        if "`kind`, `commit_ts`" in _beginning(files)
+        else f"{_database(source)}{one}{renamed}Or say what it is: --source-kind {'|'.join(KINDS)}.",
     )
+
+
+def _beginning(files: Sequence[Path] | None) -> str:
+    """What is in the one file that is there, for people: the fields of its first line, or its first bytes."""
+    if not files:
+        return ""
+    with files[0].open("rb") as file:
+        head, _ = head_of(file)
+    return f": {first_line(head)}" if head else ""
 
 
 def _database(source: str) -> str:
