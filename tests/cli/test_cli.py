@@ -365,7 +365,8 @@ def test_a_log_of_which_nothing_could_be_decoded_is_not_clean(lab: Any, command:
     """Under a wrong protocol no check finds anything, which proves nothing."""
     said = lab(command, OPEN, "--protocol", "canal-json", code=2)
     assert "none of 1470 messages could be decoded as canal-json" in said.output
-    assert f"ticdc-lab events {OPEN} --out" in said.output, "the command of the hint is whole"
+    assert f"ticdc-lab events {OPEN} --protocol canal-json --out" in said.output, "the command of the hint is whole"
+    assert "--protocol auto" not in said.output, "it was named"
 
 
 def test_what_lies_in_quarantine_qualifies_every_answer(lab: Any, tmp_path: Path) -> None:

@@ -242,11 +242,11 @@ def test_what_cannot_be_asked_for_is_refused_at_once(events_of: Any) -> None:
             events.transform(produce, **good | wrong)
 
 
-@pytest.mark.parametrize("out", ["new.jsonl.gz", "new.parquet", "new"])
+@pytest.mark.parametrize("out", ["new.jsonl.gz", "new.parquet", "new", "new.txt.gz", "table/"])
 def test_a_written_topic_can_be_loaded_again(spark: SparkSession, written: Any, tmp_path: Path, out: str) -> None:
-    """As JSON Lines, Parquet and Delta: the same messages, told by their bytes."""
+    """As JSON Lines under any name, Parquet and Delta: the same messages, told by their bytes."""
     messages, events = written(OPEN, "mq-v1", "index-value")
-    place = str(tmp_path / out)
+    place = f"{tmp_path}/{out}"
     write_topic(messages, place)
     log = load(spark, place)
     assert log.protocol == "mq-v1"

@@ -49,6 +49,17 @@ def test_it_gives_what_load_gives(ticdc: SparkSession) -> None:
     assert same(frame, load(ticdc, str(golden(NAME))).decoded)
 
 
+def test_a_dump_of_another_tool_gives_what_the_capture_gives(ticdc: SparkSession) -> None:
+    """Its form is detected, and a format is an option."""
+    dumps = Path(__file__).parents[1] / "data" / "dumps"
+    reader = ticdc.read.format("ticdc")
+    whole, parsed = (reader.load(str(dumps / n)) for n in ("canal-json.jsonl.gz", "canal-json.kcat-J.jsonl"))
+    named = reader.option("format", r"%t %p %o %T %k %s\n").load(str(dumps / "canal-json.kcat-f.txt"))
+    order = ["partition", "offset", "seq"]
+    rows = whole.orderBy(*order).collect()
+    assert rows and rows == parsed.orderBy(*order).collect() == named.orderBy(*order).collect()
+
+
 def test_messages_that_two_files_hold_come_once(ticdc: SparkSession, tmp_path: Path) -> None:
     """Unless that is not to be looked for."""
     lines = gzip.decompress(golden(NAME).read_bytes()).splitlines(keepends=True)[:300]

@@ -13,7 +13,7 @@ import pytest
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources import dumps
-from ticdc_lab.sources.dump_files import Assumed, dumps_at, head_of
+from ticdc_lab.sources.dump_files import Assumed, DumpFiles, dumps_at, head_of
 from ticdc_lab.sources.forms import HEAD_BYTES, Form, form_of, named_place
 
 DATA = Path(__file__).parents[1] / "data" / "dumps"
@@ -267,6 +267,27 @@ def test_a_record_without_end_is_named_and_not_kept(name: str) -> None:
     assert len(messages) == 27 and len(bad) == 1
 
 
+@pytest.mark.parametrize("taken_for", ["utf-8", "latin-1"])
+def test_messages_that_an_editor_has_re_encoded_are_named_one_by_one(taken_for: str) -> None:
+    """Each that lost bytes is in quarantine with this reason, no other is."""
+    data = (DATA / "open-protocol.kcat-J.jsonl").read_bytes()
+    form, messages, bad = read(data.decode(taken_for, "replace").encode())
+    assert form.is_utf8
+    every = capture("open-protocol")
+    assert all((m["key"], m["value"]) == every[m["partition"], m["offset"]] for m in messages)
+    assert len(messages) + len(bad) == 28 and len(bad) > 3
+    assert {b["error_class"] for b in bad} == {"bad-dump-record:re-encoded"}
+    assert not any(b["error_class"] for b in read(data)[2])
+
+
+def test_avro_that_an_editor_has_re_encoded_is_not_decoded() -> None:
+    """Its bytes would be other values."""
+    data = (DATA / "avro.kcat-J.jsonl").read_bytes()
+    _, messages, bad = read(data.decode("utf-8", "replace").encode())
+    every = capture("avro")
+    assert bad and all((m["key"], m["value"]) == every[m["partition"], m["offset"]] for m in messages)
+
+
 # Files.
 
 
@@ -315,3 +336,41 @@ def test_a_capture_file_is_no_dump() -> None:
     assert (
         form_of(b'{"kind":"row","commit_ts":1,"topic":"t","partition":0,"offset":1,"key":null}\n', options={}) is None
     )
+
+
+def test_parquet_and_avro_need_neither_topic_nor_key(tmp_path: Path) -> None:
+    """Text stands for bytes, integers for times; a file of Kafka Connect has its place in its name."""
+    import fastavro
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(
+        pa.table({"partition": [1.0, 1.0], "offset": [4, 5], "ts": [1770000000000001, None], "payload": ["{}", "é"]}),
+        tmp_path / "a.parquet",
+    )
+    found = dumps_at("a.parquet", [tmp_path / "a.parquet"], "auto", {})
+    assert found is not None and found.kind == "rows" and found.lost == {"topic", "key"}
+    messages = of_file(tmp_path / "a.parquet", found)
+    assert [(m["topic"], m["partition"], m["offset"], m["value"].decode()) for m in messages] == [
+        ("a", 1, 4, "{}"), ("a", 1, 5, "é"),
+    ]  # fmt: skip
+    assert messages[0]["timestamp"].timestamp() == 1770000000
+    file = tmp_path / "t+2+0000000007.avro"
+    with file.open("wb") as out:
+        fastavro.writer(out, "bytes", [b"\x00\xff", b"{}"])
+    found = dumps_at(str(file), [file], "auto", {})
+    assert found is not None and found.kind == "connect"
+    assert [(m["topic"], m["partition"], m["offset"], m["value"]) for m in of_file(file, found)] == [
+        ("t", 2, 7, b"\x00\xff"), ("t", 2, 8, b"{}"),
+    ]  # fmt: skip
+    columns = {name: [0] for name in ("topic", "partition", "offset", "key", "value")}
+    pq.write_table(pa.table(columns), tmp_path / "whole.parquet")
+    assert dumps_at("whole.parquet", [tmp_path / "whole.parquet"], "auto", {}) is None
+
+
+def of_file(path: Path, found: DumpFiles) -> list[dict[str, Any]]:
+    """Messages of a file."""
+    form = found.form(str(path.resolve()))
+    assert form is not None
+    with path.open("rb") as file:
+        return [m for batch, _ in dumps.read_file(file, path.name, *form, 1 << 27) for m in batch.to_pylist()]

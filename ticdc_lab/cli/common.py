@@ -83,7 +83,8 @@ _source_kind = click.option(
     cls=SourceOption,
     default="auto",
     show_default=True,
-    help="capture, parquet, delta, storage or kafka; auto tells it from what is there. table: SOURCE is the name "
+    help="capture, parquet, delta, storage or kafka; of dumps kcat, kcat-format, console, values, objects, csv, "
+    "lengths, rows or connect. auto detects it from the bytes. table: SOURCE is the name "
     "of a table in the Spark session.",
 )
 _kafka_config = click.option(
@@ -523,7 +524,8 @@ class _Program(Program):
 def main() -> None:
     """From a TiCDC change log to a proved answer.
 
-    SOURCE is a capture file (.jsonl, .jsonl.gz, .parquet), a folder of them, a Delta table of messages, a folder of
+    SOURCE is a capture file (.jsonl, .jsonl.gz, .parquet), a dump of another tool (kcat -J, kafka-console-consumer,
+    rpk, a page's export, a folder of Kafka Connect), a folder of such files, a Delta table of messages, a folder of
     TiCDC's storage sink, or kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC].
     """
 

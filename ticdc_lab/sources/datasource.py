@@ -1,4 +1,4 @@
-"""``spark.read.format("ticdc")`` and ``readStream``: events of local capture files, read and decoded by the workers.
+"""``spark.read.format("ticdc")`` and ``readStream``: events of local files, read and decoded by the workers.
 
 Register it once a session with :func:`register`. :func:`ticdc_lab.sources.load.load` answers more (counts, limits, any
 source that Spark reads); this is for those who want a table in SQL, or a folder that recordings are put into as a
@@ -29,8 +29,10 @@ from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.sources import parquet, pieces
 from ticdc_lab.sources.decoding import known_of
+from ticdc_lab.sources.dump_files import DumpFiles, dumps_at
+from ticdc_lab.sources.forms import OPTIONS
 from ticdc_lab.sources.overlaps import SharedStretch, Skips, overlaps_of, whole_runs, without
-from ticdc_lab.sources.places import data_files, kind_of_name
+from ticdc_lab.sources.places import data_files, kind_of_name, require_kind
 
 NAME = "ticdc"
 SAMPLE = 256
@@ -44,6 +46,7 @@ class TaskPart(InputPartition):
     first: int
     last: int
     line: int
+    dumped: DumpFiles | None = None
 
 
 def register(spark: SparkSession) -> None:
@@ -52,11 +55,13 @@ def register(spark: SparkSession) -> None:
 
 
 class TiCDCSource(DataSource):
-    """Options: ``path`` (or ``load(path)``), ``protocol``, ``schemaRegistry``, ``claimCheck``, and three more.
+    """Options: ``path`` (or ``load(path)``), ``protocol``, ``sourceKind``, ``schemaRegistry``, ``claimCheck``, ..
 
     ``rangeBytes`` is how much of a plain file one task reads; ``bounds`` what a message may become, as
     ``inflated=1000000,line=100000``. A message that several files hold is there once, for which they are read once
-    more, one after the other; ``overlaps=ignored`` spares that. A stream does not look for such messages.
+    more, one after the other; ``overlaps=ignored`` spares that. A stream does not look for such messages. Dumps of
+    other tools are detected by their bytes; what the tool was told is an option by its own name, such as ``format`` of
+    ``kcat -f`` (:data:`ticdc_lab.sources.forms.OPTIONS`).
 
     The columns are :data:`ticdc_lab.events.schema.DECODED`: what cannot be decoded is there with its ``error_class``,
     so that nothing vanishes. As a stream, each file is read once, when it has appeared under its final name.
@@ -89,6 +94,8 @@ class _ReadRequest:
     known: Known
     range_bytes: int
     once: bool
+    kind: str = "auto"
+    options: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, options: Any) -> _ReadRequest:
@@ -101,14 +108,21 @@ class _ReadRequest:
         bounds = bounds_of({pair[0].strip(): pair[-1].strip() for pair in said})
         known = known_of(options.get("schemaRegistry"), options.get("claimCheck"), bounds)
         range_bytes, once = int(options.get("rangeBytes", pieces.RANGE_BYTES)), options.get("overlaps") != "ignored"
-        return cls(path, options.get("protocol", "auto"), known, range_bytes, once)
+        kind = options.get("sourceKind", "auto")
+        require_kind(kind)
+        own = tuple((name, options[name]) for name in OPTIONS if name in options)
+        return cls(path, options.get("protocol", "auto"), known, range_bytes, once, kind, own)
 
     def files(self) -> list[Path]:
-        """Capture files there are now."""
+        """Files there are now."""
         found = data_files(self.path)
         if found is None:
             raise SourceError(f"{self.path} is no local path.", hint="For other places use ticdc_lab.load(spark, ...).")
-        return [f for f in found if kind_of_name(f.name)]
+        return found
+
+    def dumped(self, files: Sequence[Path]) -> DumpFiles | None:
+        """Which of them are dumps of other tools."""
+        return dumps_at(self.path, files, self.kind, dict(self.options)) if files else None
 
     def told(self, parts: Sequence[TaskPart]) -> tuple[str, Known]:
         """The protocol, from the first messages, and what decoding needs to know of the log."""
@@ -143,23 +157,26 @@ def _decoded(part: TaskPart, protocol: str, known: Known, skips: Skips = pieces.
 
 def _messages(part: TaskPart) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
     """Messages of a part, and what of it is none."""
-    return pieces.read_piece(part.file, part.first, part.last, part.line)
+    return pieces.read_piece(part.file, part.first, part.last, part.line, dumped=part.dumped)
 
 
 def _parts(files: Sequence[Path], asked: _ReadRequest) -> list[TaskPart]:
     """What tasks read: row groups of Parquet, whole gzip files, ranges of plain ones."""
-    found: list[pieces.Piece] = []
+    found: list[tuple[pieces.Piece, DumpFiles | None]] = []
+    dumped = asked.dumped(files)
     for file in files:
-        if file.suffix == ".parquet":
+        if dumped is not None and dumped.form(str(file.resolve())):
+            found.append(((str(file.resolve()), 0, file.stat().st_size), dumped.alone(str(file.resolve()))))
+        elif file.suffix == ".parquet":
             groups = pieces.of_parquet([file])
             if groups is None:
                 raise SourceError(
                     f"{file} lacks a column of a message.", hint=f"Expected {', '.join(parquet.COLUMNS)}."
                 )
-            found += groups
-        else:
-            found += pieces.of_lines([file], asked.range_bytes)
-    return [TaskPart(*piece, asked.known.bounds.line) for piece in found]
+            found += [(group, None) for group in groups]
+        elif kind_of_name(file.name):
+            found += [(piece, None) for piece in pieces.of_lines([file], asked.range_bytes)]
+    return [TaskPart(*piece, asked.known.bounds.line, of) for piece, of in found]
 
 
 class _Reader(DataSourceReader):
@@ -182,12 +199,13 @@ def _held_twice(parts: Sequence[TaskPart]) -> Skips:
     if len(files) < 2:
         return pieces.NO_SKIPS
     read, line = pieces.table_of([(part.file, part.first, part.last) for part in parts]).to_batches(), parts[0].line
+    dumped = DumpFiles.joined(part.dumped for part in parts)
 
     def compare(of: Sequence[SharedStretch], skips: Skips) -> Iterator[tuple[int, int, int]]:
-        for batch in pieces.compared(iter(read), line, of, skips):
+        for batch in pieces.compared(iter(read), line, of, skips, dumped=dumped):
             yield from zip(*(batch[name].to_pylist() for name in pieces.DIGESTS.names), strict=True)
 
-    held = [batch["held"][0].as_py() for batch in pieces.what_files_hold(iter(read), line)]
+    held = [batch["held"][0].as_py() for batch in pieces.what_files_hold(iter(read), line, dumped=dumped)]
     return overlaps_of(whole_runs(held), files, compare).skips
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -11,13 +11,19 @@ from typing import BinaryIO
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import local_path
-from ticdc_lab.sources.forms import CAPTURE, CONNECT, HEAD_BYTES, Form, form_of, named_place
+from ticdc_lab.sources.forms import CAPTURE, CONNECT, HEAD_BYTES, Form, form_of, form_of_rows, named_place
 
 LOOKED_INTO = 64
 """Where so many files of a folder are capture files, all are."""
 
+CAPTURES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
+"""How the names of capture files end that are read by ranges of bytes."""
+
 _GZIP = b"\x1f\x8b"
-_PARQUET = b"PAR1"
+_PARQUET, _AVRO = b"PAR1", b"Obj\x01"
+
+REQUIRED = ("topic", "partition", "offset", "key", "value")
+"""Columns of a Parquet file that the engine reads by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,21 @@ class DumpFiles:
         found = self.of.get(file)
         return None if found is None else (self.forms[found[0]], found[1])
 
+    def alone(self, file: str) -> DumpFiles:
+        """What is known of one file, for the task that reads it."""
+        number, assumed = self.of[file]
+        return DumpFiles((self.forms[number],), {file: (0, assumed)}, self.is_named)
+
+    @classmethod
+    def joined(cls, some: Iterable[DumpFiles | None]) -> DumpFiles | None:
+        """What is known of several files, of what is known of each."""
+        forms: dict[Form, int] = {}
+        of = {
+            file: (forms.setdefault(each.forms[number], len(forms)), assumed)
+            for each in some if each is not None for file, (number, assumed) in each.of.items()
+        }  # fmt: skip
+        return cls(tuple(forms), of) if of else None
+
 
 def head_of(file: BinaryIO) -> tuple[bytes, bool]:
     """The first bytes of an open file, inflated, and whether they are all of it."""
@@ -123,8 +144,8 @@ def dumps_among(
     for n, file in enumerate(files):
         with opened(file) as f:
             head, whole = head_of(f)
-        form = _form(file, head, whole, kind, options)
-        if form is not None and (form.name != CAPTURE or _is_packed_otherwise(file, head, opened)):
+        form = _form(file, opened, head, whole, kind, options)
+        if form is not None and (form.name != CAPTURE or _is_named_otherwise(file, opened)):
             place = named_place(file) if "offset" in form.lost else None
             named = named and place is not None
             assumed = Assumed(options.get("topic") or topic_of(source), _partition(options, silent))
@@ -141,19 +162,42 @@ def dumps_at(source: str, files: Sequence[Path], kind: str, options: Mapping[str
     """As :func:`dumps_among`, of files of this machine."""
     local = local_path(source)
     is_delta = local is not None and (local / "_delta_log").is_dir()
-    if kind == "auto" and (is_delta or any(f.suffix == ".parquet" for f in files)):
+    if kind == "auto" and (is_delta or len({f.suffix == ".parquet" for f in files}) > 1):
         return None
     names = [str(f.resolve()) for f in files]
     return dumps_among(names, lambda f: Path(f).open("rb"), source=source, kind=kind, options=options)
 
 
-def _form(file: str, head: bytes, whole: bool, kind: str, options: Mapping[str, str]) -> Form | None:
+def _form_of_rows(
+    file: str, opened: Callable[[str], AbstractContextManager[BinaryIO]], options: Mapping[str, str]
+) -> Form | None:
+    """A file of rows that are no messages by the names of their columns alone; None where they are."""
+    from ticdc_lab.sources.dumps import columns_of  # it brings pyarrow, which no other form needs to be known
+
+    with opened(file) as f:
+        names, texts = columns_of(f)
+    in_folders = {part.partition("=")[0] for part in PurePath(file).parts[:-1] if "=" in part}
+    if set(REQUIRED) <= {*names, *in_folders} or {"kind", "commit_ts"} <= set(names):
+        return None
+    return form_of_rows(names, texts, given=options)
+
+
+def _form(
+    file: str,
+    opened: Callable[[str], AbstractContextManager[BinaryIO]],
+    head: bytes,
+    whole: bool,
+    kind: str,
+    options: Mapping[str, str],
+) -> Form | None:
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise SourceError(
             f"{file} is text in UTF-16, as a shell of Windows writes it: bytes of its messages are lost.",
             hint="Dump the topic again, with kcat or cmd.exe, not with PowerShell's >.",
         )
-    if head.startswith(_PARQUET) or not head:
+    if head.startswith((_PARQUET, _AVRO)):
+        return _form_of_rows(file, opened, options) if kind in ("auto", CONNECT, "rows") else None
+    if not head:
         return None
     try:
         return form_of(head, kind="auto" if kind == CONNECT else kind, options=options, whole=whole)
@@ -161,8 +205,10 @@ def _form(file: str, head: bytes, whole: bool, kind: str, options: Mapping[str, 
         raise SourceError(f"{file}: {error.message}", hint=error.hint) from error
 
 
-def _is_packed_otherwise(file: str, head: bytes, opened: Callable[[str], AbstractContextManager[BinaryIO]]) -> bool:
-    """Whether the name of a capture file says another packing than its bytes."""
+def _is_named_otherwise(file: str, opened: Callable[[str], AbstractContextManager[BinaryIO]]) -> bool:
+    """Whether the name of a capture file says another packing than its bytes, or nothing."""
+    if not file.endswith(CAPTURES):
+        return True
     with opened(file) as f:
         return (f.read(2) == _GZIP) != file.endswith(".gz")
 

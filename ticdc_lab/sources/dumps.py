@@ -12,14 +12,17 @@ from base64 import b64decode
 from binascii import Error as BadBase64
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 import pyarrow as pa
 
 from ticdc_lab.codecs.kernel.arrow import in_form
 from ticdc_lab.events.schema import DECODED, MESSAGES
+from ticdc_lab.sources.capture import contents
 from ticdc_lab.sources.dump_files import Assumed
 from ticdc_lab.sources.forms import OPEN, TOKENS, Form, is_json, role_of, roles_in
 from ticdc_lab.sources.json_objects import TOO_LARGE, BadJson, Value, fields_of, objects_in
@@ -63,6 +66,13 @@ Record = DumpedMessage | Bad | None
 """None stands for a record that holds nothing, which counts where the order of records does."""
 
 
+def read_file(file: BinaryIO, name: str, form: Form, assumed: Assumed, line: int) -> Read:
+    """As :func:`read_dump`, of an open file."""
+    if form.records == "rows":
+        return _assembled(_of_rows(file, form), name, assumed, [""])
+    return read_dump(contents(file), name, form, assumed, line)
+
+
 def read_dump(chunks: Iterator[tuple[bytes, str]], name: str, form: Form, assumed: Assumed, line: int) -> Read:
     """Messages of a dump, and rows of the quarantine for what is none.
 
@@ -80,6 +90,11 @@ def read_dump(chunks: Iterator[tuple[bytes, str]], name: str, form: Form, assume
         Bytes that a record may have.
     """
     fault = [""]
+    return _assembled(_records(_bytes(chunks, fault), form, line), name, assumed, fault)
+
+
+def _assembled(records: Iterator[Record], name: str, assumed: Assumed, fault: list[str]) -> Read:
+    """Records in batches, with the places that they do not say; ``fault`` is what was wrong with their stream."""
     messages: list[DumpedMessage] = []
     bad: list[Bad] = []
     seen: Counter[tuple[str, int]] = Counter()
@@ -93,7 +108,7 @@ def read_dump(chunks: Iterator[tuple[bytes, str]], name: str, form: Form, assume
         size = 0
         return batch
 
-    for record in _records(_bytes(chunks, fault), form, line):
+    for record in records:
         if isinstance(record, DumpedMessage):
             topic = assumed.topic if record.topic is None else record.topic
             partition = assumed.partition if record.partition is None else record.partition
@@ -162,15 +177,50 @@ def _message_of(fields: Mapping[str, Value], form: Form) -> DumpedMessage:
             raise _Unread("missing-field", f"no `{role}`; it has {_named(fields)}")
     if not {"value", "key", "offset"} & own.keys():
         raise _Unread("missing-field", f"no `value`; it has {_named(fields)}")
+    key = _content(own.get("key"), roles.get("key", ""), form)
+    value = _content(own.get("value"), roles.get("value", ""), form)
+    if form.is_utf8 and is_reencoded(key or b"", value or b""):
+        raise _Unread("re-encoded", "an editor or a tool saved the dump as UTF-8, which replaced bytes of this message")
     return DumpedMessage(
         _topic(own.get("topic")),
         _number(own.get("partition"), roles.get("partition", ""), (1 << 31) - 1),
         _number(own.get("offset"), roles.get("offset", ""), (1 << 63) - 1),
         timestamp_ms(own.get("timestamp")),
-        _content(own.get("key"), roles.get("key", ""), form),
-        _content(own.get("value"), roles.get("value", ""), form),
+        key,
+        value,
         _headers(own.get("headers")),
     )
+
+
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+_OPEN_PROTOCOL = b"\0\0\0\0\0\0\0\1"
+
+
+def is_reencoded(key: bytes, value: bytes) -> bool:
+    """Whether bytes of a binary message were replaced where its dump was saved as UTF-8.
+
+    What is no UTF-8 becomes U+FFFD, or, if it was taken for Latin-1, two bytes. Of open-protocol lengths decide, as a
+    text in it may hold any character.
+    """
+    if not _BINARY.search(key + value):
+        return False
+    if not key.startswith(_OPEN_PROTOCOL):
+        return b"\xef\xbf\xbd" in key + value
+    return not _is_framed(value) and (b"\xef\xbf\xbd" in value or any(_is_framed(undone) for undone in _undone(value)))
+
+
+def _is_framed(value: bytes) -> bool:
+    at = 0
+    while at + 8 <= len(value):
+        at += 8 + int.from_bytes(value[at : at + 8], "big")
+    return at == len(value)
+
+
+def _undone(value: bytes) -> Iterator[bytes]:
+    """What it was if it was taken for Latin-1, or for what Windows takes for it."""
+    for encoding in ("latin-1", "cp1252"):
+        with suppress(UnicodeError):
+            yield value.decode().encode(encoding)
 
 
 def _named(fields: Iterable[str]) -> str:
@@ -186,6 +236,8 @@ def _topic(value: Value) -> str | None:
 
 def _number(value: Value, name: str, most: int) -> int | None:
     if isinstance(value, str) and value.isdigit():
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():  # as pandas has integers beside nulls
         value = int(value)
     if value is None:
         return None
@@ -584,6 +636,69 @@ def _of_row(row: list[str], form: Form, line: int) -> Record:
         return _message_of({**fields, "headers": None}, form)
     except _Unread as error:
         return Bad(error.code, f"line {line}: {error}", form.between.decode().join(row).encode("latin-1"))
+
+
+# Rows of Parquet and Avro.
+
+
+def _rows(file: BinaryIO) -> Iterator[Any]:
+    """Rows as dictionaries, or values alone."""
+    if file.read(4) == b"PAR1":
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(file) as parquet:
+            for batch in parquet.iter_batches(_ROWS_AT_ONCE):
+                yield from batch.to_pylist()
+        return
+    import fastavro
+
+    file.seek(0)
+    yield from fastavro.reader(file)
+
+
+_ROWS_AT_ONCE = 1_000
+
+
+def columns_of(file: BinaryIO) -> tuple[list[str], list[str]]:
+    """Names of the columns of an open file, none for values alone, and some texts among the first keys and values."""
+    rows = list(islice(_rows(file), _ROWS_AT_ONCE))
+    if not rows or not isinstance(rows[0], dict):
+        return [], [row for row in rows if isinstance(row, str) and row]
+    names = list(rows[0])
+    roles = roles_in(names)
+    if len(names) == 1 and "value" not in roles and isinstance(only := rows[0][names[0]], str | bytes):
+        return [], [only] if isinstance(only, str) else []
+    of = {roles[role] for role in ("key", "value") if role in roles}
+    return names, [text for row in rows for name in of if isinstance(text := row.get(name), str) and text]
+
+
+def _of_rows(file: BinaryIO, form: Form) -> Iterator[Record]:
+    try:
+        for n, row in enumerate(_rows(file), start=1):
+            fields = row if isinstance(row, dict) and form.parts else {"value": row}
+            if not form.parts and isinstance(row, dict) and len(row) == 1:
+                [fields["value"]] = row.values()
+            try:
+                yield _message_of({name: _plain(value) for name, value in fields.items()}, form)
+            except _Unread as error:
+                yield Bad(error.code, f"row {n}: {error}", orjson.dumps(fields, default=str))
+    except (ValueError, EOFError, OSError) as error:
+        yield Bad("damaged-file", f"{error}; all rows before were read", b"")
+
+
+def _plain(value: Any) -> Value:
+    """A value of a column as JSON has it: texts as their bytes, times as numbers."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass").decode("latin-1")
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, dict | list):
+        return orjson.dumps(value, default=_text_of)
+    return value  # type: ignore[no-any-return]
+
+
+def _text_of(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 # Arrow.

@@ -7,6 +7,7 @@ A form is a description: how the file is cut into records, and which part of a r
 from __future__ import annotations
 
 import re
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
@@ -62,8 +63,8 @@ class Form:
     name
         One of :data:`FORMS`, as ``--source-kind`` takes it.
     records
-        How the file is cut: ``lines``, JSON ``objects``, ``pattern`` (a format with fields and text between them), or
-        ``csv``.
+        How the file is cut: ``lines``, JSON ``objects``, ``pattern`` (a format with fields and text between them),
+        ``csv``, or ``rows`` of Parquet or Avro.
     coding
         How key and value are written: as they are (``text``), or in ``base64``.
     parts
@@ -80,10 +81,12 @@ class Form:
         Keys of :data:`LOSSES`.
     given
         Topic and partition that an option states.
+    is_utf8
+        Whether the first bytes are UTF-8, as no dump of binary messages is that no editor has saved.
     """
 
     name: str
-    records: Literal["lines", "objects", "pattern", "csv"]
+    records: Literal["lines", "objects", "pattern", "csv", "rows"]
     coding: Literal["text", "base64"] = "text"
     parts: tuple[str | bytes, ...] = ()
     separator: bytes = b"\n"
@@ -92,6 +95,7 @@ class Form:
     opening: bytes = b""
     lost: frozenset[str] = frozenset()
     given: tuple[tuple[str, str], ...] = ()
+    is_utf8: bool = False
 
     @property
     def words(self) -> str:
@@ -115,6 +119,7 @@ FORMS: Mapping[str, str] = {
     "objects": "A file of JSON objects",
     "csv": "A CSV export",
     "lengths": "A file of values with their lengths",
+    "rows": "A file of rows",
 }
 """Names of forms for ``--source-kind``, and what an answer calls them."""
 
@@ -214,7 +219,7 @@ def refused_hint(source: str, record: bytes) -> str:
     elif names:
         kind, what = "values", "a file of values, one a line"
     else:
-        return f"Name its form if you know it: ticdc-lab survey {source} --source-kind {'|'.join(FORMS)}"
+        return f"Name its form ({', '.join(FORMS)}): ticdc-lab survey {source} --source-kind values"
     return f"It resembles {what}: ticdc-lab survey {source} --source-kind {kind}"
 
 
@@ -252,6 +257,14 @@ def is_base64(text: str) -> bool:
     return bool(_BASE64.fullmatch(text))
 
 
+def _is_utf8(head: bytes) -> bool:
+    try:
+        getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _texts(records: Sequence[Mapping[str, object]], roles: Mapping[Role, str]) -> list[str]:
     of = [r.get(roles[role]) for r in records for role in ("value", "key") if role in roles]
     return [text for text in of if isinstance(text, str) and text]
@@ -284,7 +297,8 @@ def _objects(head: bytes, options: Mapping[str, str], whole: bool) -> Form | Non
     if like_capture and one_a_line and (is_base or not texts) and "value" in roles:
         return Form(CAPTURE, "objects", "base64", separator=b"\n", opening=beginning_of(raw))
     if "payload" in names and "tstype" in names:
-        return Form("kcat", "objects", separator=b"\n" if one_a_line else b"", opening=beginning_of(raw))
+        ends = b"\n" if one_a_line else b""
+        return Form("kcat", "objects", separator=ends, opening=beginning_of(raw), is_utf8=_is_utf8(head))
     in_array = head.lstrip()[:1] == b"["
     return Form(
         "objects", "objects", "base64" if is_base else "text", opening=beginning_of(raw),
@@ -507,6 +521,28 @@ def _lengths(head: bytes, options: Mapping[str, str], whole: bool) -> Form | Non
         return None
     lost = frozenset({"topic", "partition", "offset", "key"})
     return Form("lengths", "pattern", parts=("value_length4", "value"), lost=lost)
+
+
+def form_of_rows(names: Sequence[str], texts: Sequence[str], *, given: Mapping[str, str]) -> Form | None:
+    """The form of a Parquet or Avro file whose columns have these names; None where none of them is a value.
+
+    Parameters
+    ----------
+    names
+        Of the columns; none for values that are no rows.
+    texts
+        Some texts of the first rows' keys and values.
+    given
+        Of :data:`OPTIONS`.
+    """
+    roles = roles_in(names)
+    if names and "value" not in roles:
+        return None
+    coding: Literal["text", "base64"] = "base64" if texts and all(map(is_base64, texts)) else "text"
+    stated = {name: given[name] for name in ("topic", "partition") if name in given}
+    lost = {role for role in ("topic", "partition", "offset", "key") if role not in roles} - stated.keys()
+    parts = tuple(names) if "value" in roles else ()
+    return Form("rows", "rows", coding, parts=parts, lost=frozenset(lost), given=tuple(stated.items()))
 
 
 _Detector = Callable[[bytes, Mapping[str, str], bool], Form | None]

@@ -55,13 +55,14 @@ def load(
     spark
         The caller's session; :func:`ticdc_lab.engine.sessions.session` makes a local one.
     source
-        A capture file (JSON Lines, plain or gzip, or Parquet), a folder of them, a Delta table of messages, a folder
-        of the storage sink, or ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``, which is read from the earliest message
-        to the latest of now.
+        A capture file (JSON Lines, plain or gzip, or Parquet), a dump of another tool, a folder of such files, a Delta
+        table of messages, a folder of the storage sink, or ``kafka://HOST:PORT[,HOST:PORT]/TOPIC[,TOPIC]``, which is
+        read from the earliest message to the latest of now.
     protocol
         One of :data:`ticdc_lab.codecs.PROTOCOLS`, or ``auto``: told from the bytes.
     source_kind
-        ``capture``, ``parquet``, ``delta``, ``storage``, ``kafka``, or ``auto``: told from what is there;
+        ``capture``, ``parquet``, ``delta``, ``storage``, ``kafka``, ``connect`` or a form of dumps
+        (:data:`ticdc_lab.sources.forms.FORMS`), or ``auto``: detected from what is there;
         ``table`` has to be said: ``source`` then names one that the session knows.
     schema_registry
         For avro: the registry's URL (asked by the workers, once for each schema), or a file of schemas
@@ -111,7 +112,7 @@ def load(
     opened = open_source(spark, source, kind=source_kind, settings=sink, options=options, line=bounds.line)
     known = replace(known_of(schema_registry, claim_check, bounds), settings=given)
     sample = None if opened.told else opened.sample(SAMPLE)
-    if sample is not None and not sample.num_rows and (refusal := opened.refusal()):
+    if protocol == "auto" and sample is not None and not sample.num_rows and (refusal := opened.refusal()):
         raise refusal
     told = opened.told or detect(sample, protocol=protocol, source=source, known=known)
     if opened.told and protocol_named(protocol) not in ("auto", told.protocol):

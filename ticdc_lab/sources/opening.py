@@ -352,10 +352,14 @@ def _whole_or_pieces(file: str, size: int, dumped: DumpFiles) -> Sequence[pieces
 
 def _size_of_dumps(files: Sequence[Path], dumped: DumpFiles) -> Size:
     """Their bytes, and as many messages as their first bytes hold of them."""
+    if all(f.suffix == ".parquet" for f in files):
+        return size_of_parquet(files)
     n_bytes, read, messages, whole = sum(f.stat().st_size for f in files), 0, 0, True
     for file in files[:8]:
         if (found := dumped.form(str(file.resolve()))) is None:
             continue
+        if found[0].records == "rows":
+            return Size(n_bytes)
         with file.open("rb") as f:
             head, all_of_it = head_of(f)
         size = file.stat().st_size

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import bare_path, local_path, scheme_of
 from ticdc_lab.settings.keys import FROM_URI, KEYS, nearest
-from ticdc_lab.sources.dump_files import dumps_at, head_of
+from ticdc_lab.sources.dump_files import CAPTURES, dumps_at, head_of
 from ticdc_lab.sources.forms import CONNECT, EVENTS_HINT, FORMS, OPTIONS, first_line
 
 _BYTES_LOOKED_AT = 1 << 18
@@ -83,7 +83,7 @@ session knows, which has to be said; a folder of the storage sink; Kafka; and du
 
 KAFKA = "kafka://"
 
-LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
+LINES = CAPTURES
 """How the names of capture files end."""
 
 _LEFT_OUT_SAID = 10

@@ -111,7 +111,7 @@ class Found:
     def unknown(self) -> tuple[str, ...]:
         """What a look does not tell, one sentence each."""
         if self.is_whole:
-            return self.strangers
+            return (*self.strangers, *self.log.left_out)
         said = f"Only {self.seen:,} messages were looked at: there may be other tables, and it may go on after them."
         return (*self.strangers, said, *self.log.limits)
 
