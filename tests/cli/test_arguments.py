@@ -31,7 +31,7 @@ WRONG = {
     "an empty file": (("audit", "EMPTY"), "is empty"),
     "an unknown ending": (("audit", "UNKNOWN"), "Cannot tell what"),
     "a database": (("compare", "DATABASE", CANAL), "two are compared as duckdb:///FILE"),
-    "a packed file of unknown ending": (("audit", "PACKED"), "bank.jsonl.gz"),
+    "a packed file of unknown ending": (("audit", "PACKED"), "it begins with 'x'"),
     "a protocol": (("audit", CANAL, "--protocol", "canaljson"), "Protocol 'canaljson' is unknown"),
     "a source kind": (("audit", CANAL, "--source-kind", "tape"), "Source kind 'tape' is unknown"),
     "an engine": (("audit", CANAL, "--engine", "duck"), "'duck' is not one of"),

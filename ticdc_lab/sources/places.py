@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -270,8 +269,6 @@ def kind_of(source: str, files: list[Path] | None) -> str:
     of_kind = {kind: sorted(Path(n).name for n in names if kind_of_name(n) == kind) for kind in kinds}
     found = ", ".join(_named(of_kind[kind], kind) for kind in ("capture", "parquet", None) if kind in of_kind)
     logs = sorted(n for n in names if kind_of_name(n))
-    packed = next((n for n in names if n.endswith(".gz") and not kind_of_name(n)), None)
-    renamed = f"A capture file that is packed is told by its name: {_renaming(packed)}. " if packed else ""
     one = f"Name one of its files, such as {logs[0]}, or a folder that holds one kind. " if logs else ""
     raise SourceError(
         f"Cannot tell what {source} is: it holds {found}; expected {_WHAT}."
@@ -279,7 +276,7 @@ def kind_of(source: str, files: list[Path] | None) -> str:
         else f"Cannot tell what {source} is{_beginning(files)}; expected {_WHAT}.",
         hint=EVENTS_HINT
         if "`kind`, `commit_ts`" in _beginning(files)
-        else f"{_database(source)}{one}{renamed}Or say what it is: --source-kind {'|'.join(KINDS)}.",
+        else f"{_database(source)}{one}Or say what it is: --source-kind {'|'.join(KINDS)}.",
     )
 
 
@@ -296,11 +293,6 @@ def _database(source: str) -> str:
     """What a database of a consumer is called where one is meant."""
     is_one = PurePath(source).suffix in (".db", ".duckdb")
     return "A database is no log; two are compared as duckdb:///FILE: ticdc-lab compare --help. " if is_one else ""
-
-
-def _renaming(packed: str) -> str:
-    """The command that gives a packed file a name by which it is known."""
-    return shlex.join(["mv", packed, re.sub(r"(\.(jsonl|json|ndjson))?\.gz$", ".jsonl.gz", packed, flags=re.I)])
 
 
 def _named(names: Sequence[str], kind: str | None) -> str:
