@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, codes, encoded, runs, timestamps
+from ticdc_lab.events.ddl import unescaped
 from ticdc_lab.events.mysql_types import BINARIES
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.catalog import DDL, GONE, Catalog, RefusedDdl, TableVersion
@@ -366,9 +367,10 @@ def rule_of(mysql_type: str, *, nullable: bool) -> ColumnRule:
         most = _LONG[of.name]
         return ColumnRule(mysql_type, nullable, most, False, (_more_bytes if of.name in BINARIES else _longer)(most))
     if of.family in ("enum", "set") and of.elements:
-        return ColumnRule(
-            mysql_type, nullable, 0, False, (_no_label if of.family == "enum" else _no_labels)(of.elements)
-        )
+        # a statement that TiCDC did not write anew escapes with backslashes
+        labels = {e.rstrip(" ").casefold() for e in (*of.elements, *map(unescaped, of.elements), "")}
+        misfit = _no_label if of.family == "enum" else _no_labels
+        return ColumnRule(mysql_type, nullable, 0, False, misfit(labels, len(of.elements)))
     return ColumnRule(mysql_type, nullable)
 
 
@@ -413,22 +415,20 @@ def _more_bytes(most: int) -> Misfit:
     return misfit
 
 
-def _no_label(elements: tuple[str, ...]) -> Misfit:
+def _no_label(labels: set[str], n: int) -> Misfit:
     """Neither a label of an ENUM nor its number; 0 and the empty label stand for what was none."""
-    known = {e.rstrip(" ").casefold() for e in elements} | {""}
     return lambda texts: _of_each(
-        texts, lambda t: t.rstrip(" ").casefold() not in known and not (_is_number(t) and int(t) <= len(elements))
+        texts, lambda t: t.rstrip(" ").casefold() not in labels and not (_is_number(t) and int(t) <= n)
     )
 
 
-def _no_labels(elements: tuple[str, ...]) -> Misfit:
+def _no_labels(labels: set[str], n: int) -> Misfit:
     """Neither labels of a SET nor their bits."""
-    known = {e.rstrip(" ").casefold() for e in elements} | {""}
 
     def misfit(text: str) -> bool:
-        if all(part.rstrip(" ").casefold() in known for part in text.split(",")):
+        if all(part.rstrip(" ").casefold() in labels for part in text.split(",")):
             return False
-        return not (_is_number(text) and int(text) < 1 << len(elements))
+        return not (_is_number(text) and int(text) < 1 << n)
 
     return lambda texts: _of_each(texts, misfit)
 

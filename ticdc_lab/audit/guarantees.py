@@ -675,12 +675,17 @@ WITHOUT_WATERMARKS = frozenset({"canal", "maxwell", "avro", "debezium-avro"})
 """Protocols without watermark messages."""
 
 
-WITHOUT_DDL = frozenset({"avro"})
+WITHOUT_DDL = frozenset({"avro", "debezium-avro"})
 """Protocols without DDL messages."""
 
 
-WITHOUT_HISTORY = frozenset({"avro"})
+WITHOUT_HISTORY = frozenset({"avro", "debezium-avro"})
 """Protocols that do not tell what a change found: a row that a TRUNCATE or a delete took may be inserted again."""
+
+
+_NO_HISTORY = {
+    "debezium-avro": "debezium-avro has no DDL, and a TRUNCATE or ALTER TABLE changes what the next change finds"
+}
 
 
 def checks_possible(
@@ -728,7 +733,7 @@ def checks_possible(
         if "commit_ts" in g.needs and not has_commit_ts:
             return "this log has no commit_ts, so nothing orders its changes"
         if "history" in g.needs and protocol in WITHOUT_HISTORY:
-            return f"{protocol} has neither old images nor DDL, and its deletes no commit_ts"
+            return _NO_HISTORY.get(protocol, f"{protocol} has neither old images nor DDL, and its deletes no commit_ts")
         if "definitions" in g.needs and protocol in WITHOUT_DDL:
             return f"{protocol} has no DDL, so nothing defines its tables"
         if "all messages" in g.needs and some:

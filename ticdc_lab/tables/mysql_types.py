@@ -30,7 +30,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ticdc_lab.engine.columns import expanded_float, shortest_decimal
-from ticdc_lab.events.ddl import Cursor, unescaped, words_of
+from ticdc_lab.events.ddl import Cursor, words_of
 
 _INTEGERS = {
     "tinyint": ("tinyint", "smallint"), "bool": ("tinyint", "smallint"), "boolean": ("tinyint", "smallint"),
@@ -82,12 +82,17 @@ def parsed(text: str) -> ColumnType:
     name = cursor.peek().lower() or text.lower()
     cursor.skip()
     arguments = tuple(p.words for p in cursor.inside().parts()) if cursor.peek() == "(" else ()
-    labels = tuple(unescaped("".join(w.text for w in words)) for words in arguments)
+    labels = tuple(_label("".join(w.text for w in words)) for words in arguments)
     numbers = [int(n) for n in labels if n.isdecimal()]
     unsigned = "unsigned" in text.lower() or "zerofill" in text.lower() or name == "serial"
     precision, scale = (numbers[0] if numbers else None), (numbers[1] if len(numbers) > 1 else 0)
     family, spark = _spark(name, unsigned=unsigned, precision=precision, scale=scale)
     return ColumnType(text, name, family, spark, precision, scale, labels if name in _LABELLED else ())
+
+
+def _label(raw: str) -> str:
+    """A label as TiCDC writes it, which writes statements anew and escapes quotes alone: a backslash is one."""
+    return raw.replace("''", "'").replace("\\'", "'")
 
 
 def _spark(name: str, *, unsigned: bool, precision: int | None, scale: int) -> tuple[str, str]:
