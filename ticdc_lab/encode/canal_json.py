@@ -37,7 +37,7 @@ LOST = {
     "table_id": "no field for it",
     "op": "an update without the image before is written as INSERT",
     "columns.flags": "no field for them",
-    "columns.mysql_type": "only the type and its sign: no length, no scale, no ENUM elements",
+    "columns.mysql_type": "only the type, its sign and zerofill: no length, no scale, no ENUM elements",
     "ddl_type": "TiDB's action number becomes one of canal's eight words",
     "incomplete": "claim-check-missing becomes handle-key-only: events do not keep the location",
 }
@@ -63,7 +63,7 @@ def _name(shape: ColumnShape) -> str:
 
 def _mysql_type(shape: ColumnShape) -> str:
     sign = " unsigned" if shape.unsigned and shape.type.name not in ("bit", "year") else ""
-    return f'{_name(shape)}:"{shape.type.name}{sign}"'
+    return f'{_name(shape)}:"{shape.type.name}{sign}{" zerofill" * shape.zerofill}"'
 
 
 def image(cells: ImageCells) -> pa.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -37,7 +38,16 @@ def quoted(texts: pa.Array) -> pa.Array:
     special = pc.fill_null(pc.match_substring_regex(texts, _ESCAPES), False)
     if not pc.any(special).as_py():
         return whole
-    return pc.replace_with_mask(whole, special, each(lambda t: orjson.dumps(t).decode())(texts.filter(special)))
+    return pc.replace_with_mask(whole, special, each(_go_json)(texts.filter(special)))
+
+
+_ESCAPE = re.compile(r"\\.")
+_AS_GO = {"\\b": "\\u0008", "\\f": "\\u000c"}
+"""What Go writes for two of JSON's short escapes."""
+
+
+def _go_json(text: str) -> str:
+    return _ESCAPE.sub(lambda found: _AS_GO.get(found[0], found[0]), orjson.dumps(text).decode())
 
 
 def quoted_ascii(texts: pa.Array) -> pa.Array:
@@ -141,6 +151,26 @@ def expanded(texts: pa.Array) -> pa.Array:
     return pc.replace_with_mask(texts, exponent, each(lambda t: f"{Decimal(t):f}")(texts.filter(exponent)))
 
 
+def go_json_number(texts: pa.Array) -> pa.Array:
+    """Floats as TiCDC writes JSON numbers: an exponent of two digits or more below 1e-6 and from 1e21 on."""
+    other = pc.fill_null(pc.match_substring_regex(texts, r"e|^-?0\.000000"), False)
+    if not pc.any(other).as_py():
+        return texts
+    return pc.replace_with_mask(texts, other, each(_go_json_number)(texts.filter(other)))
+
+
+def _go_json_number(text: str) -> str:
+    number = Decimal(text)
+    if not number or _PLAIN_FROM <= abs(number) < _PLAIN_BELOW:
+        return f"{number:f}"
+    sign, digits, _ = number.normalize().as_tuple()
+    first, *rest = map(str, digits)
+    return f"{'-' * sign}{first}{'.' * bool(rest)}{''.join(rest)}e{number.adjusted():+03d}"
+
+
+_PLAIN_FROM, _PLAIN_BELOW = Decimal("1e-6"), Decimal("1e21")
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnShape:
     """What all cells of one column have in common."""
@@ -154,6 +184,7 @@ class ColumnShape:
     """Columns of the handle key in the image."""
     labels: tuple[str, ...] = ()
     """Of an ENUM or SET, where the type's text lists them."""
+    zerofill: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +258,8 @@ def _shape(cell: dict[str, Any], keys: int, row: int, tables: Callable[[int], st
     except ProtocolError as e:
         raise ProtocolError(f"{tables(row)}, column {cell['name']}: {e.message}") from None
     labels = labels_of(cell["mysql_type"]) if kind.name in ("enum", "set") else ()
-    return ColumnShape(cell["name"], kind, unsigned, bool(cell["is_key"]), cell["flags"], keys, labels)
+    zerofill = cell["mysql_type"].lower().endswith(" zerofill")
+    return ColumnShape(cell["name"], kind, unsigned, bool(cell["is_key"]), cell["flags"], keys, labels, zerofill)
 
 
 def _numbered(found: list[str], shape: ColumnShape) -> list[str]:

@@ -23,6 +23,7 @@ from ticdc_lab.encode.cells import (
     by_form,
     cells_of,
     each,
+    go_json_number,
     go_quoted_json,
     joined,
     number,
@@ -45,7 +46,7 @@ LOST = {
 
 _HOW = {
     m.INTEGER: number("integer, BIT, YEAR, ENUM or SET", INTEGER_TEXT),
-    m.FLOAT: number("FLOAT or DOUBLE", FLOAT_TEXT),
+    m.FLOAT: lambda texts: go_json_number(number("FLOAT or DOUBLE", FLOAT_TEXT)(texts)),
     m.TEXT: quoted,
     m.STRING: quoted,
     m.LONG_TEXT: each(lambda t: base64_of(t.encode())),
