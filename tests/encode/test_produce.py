@@ -60,9 +60,9 @@ def written(spark: SparkSession, events_of: Any) -> Any:
     def get(name: str, protocol: str, strategy: str, **more: Any) -> tuple[DataFrame, Events]:
         key = (name, protocol, strategy, tuple(more))
         if key not in kept:
-            made = events_of(name).transform(
-                produce, protocol=protocol, strategy=strategy, partitions=5, topic="new", **more
-            )
+            events = events_of(name)
+            how = {"protocol": protocol, "strategy": strategy, "partitions": 5, "topic": "new"}
+            made = events.transform(produce, **{**how, "catalog": catalog_of(events), **more})
             messages = spark.createDataFrame(made.toArrow()).cache()
             kept[key] = messages, plain(read_back(messages, protocol))
         return kept[key]
@@ -81,7 +81,8 @@ def test_every_row_is_written_once_where_the_dispatcher_puts_it(
     events_of: Any, written: Any, name: str, protocol: str, flags: bool
 ) -> None:
     """The rows are those of the log, each in the partition that its dispatcher chooses."""
-    source = events_of(name).transform(dispatch, strategy="index-value", partitions=5)
+    events = events_of(name)
+    source = events.transform(dispatch, strategy="index-value", partitions=5, catalog=catalog_of(events))
     expected = [e | {"partition": e["target_partition"]} for e in source.toArrow().to_pylist()]
     _, events = written(name, protocol, "index-value")
     assert {e["topic"] for e in events} == {"new"}
