@@ -382,7 +382,7 @@ def test_an_engine_begun_here_gives_way_to_the_one_that_a_source_needs(
 
 
 def test_why_and_advice_are_tabs_that_say_what_the_methods_say(spark: SparkSession) -> None:
-    """A stall begins at the log's own rhythm; the advice follows what must stay in order; an audit shows its verdict."""
+    """A stall is long for this log; advice follows what must stay in order; an audit shows its verdict."""
     bench = workbench(CANAL, spark).wait(300)
     why, advice = bench.panels["why"], bench.panels["advise"]
     assert bench.pages.log is not None

@@ -126,9 +126,7 @@ def load(
         known, guesses = replace(known, tables=tables), (*guesses, *contradicted)
     elif told.protocol == "debezium" and sample is not None:
         known, guesses = with_log_types(opened, sample, known, settings.debezium_binary_handling_mode)
-    origin = Origin(
-        source, protocol, source_kind, schema_registry, claim_check, settings, dict(options or {}), given
-    )
+    origin = Origin(source, protocol, source_kind, schema_registry, claim_check, settings, dict(options or {}), given)
     seen = given | _shown(opened, told, known)
     return ChangeLog(
         opened.name, told.protocol, told.has_commit_ts, opened.messages, known=replace(known, settings=seen),
