@@ -88,6 +88,17 @@ def test_the_ddl_says_which_columns_rows_do_not_have(tmp_path: Path, ts: bool) -
     ]
 
 
+def test_virtual_columns_of_the_ddl_have_no_value_where_numbers_would_fit_too(tmp_path: Path) -> None:
+    """Rows of numbers alone: a commit_ts and two columns, not three columns; a commit_ts between quotes is refused."""
+    number = {"ColumnName": "n", "ColumnType": "INT"}
+    query = "CREATE TABLE t (id BIGINT PRIMARY KEY, n INT, m INT AS (n + 1))"
+    put_schema(tmp_path, ID, number, number | {"ColumnName": "m"}, Query=query)
+    put_rows(tmp_path, "5,6")
+    assert images(tmp_path) == [{"id": "5", "n": "6"}]
+    put_rows(tmp_path, f'"{VERSION + 1}",5,6', ts=False)
+    assert images(tmp_path) == []
+
+
 def test_the_ddl_of_earlier_versions_counts(tmp_path: Path) -> None:
     """An ALTER TABLE names only what it changes: its schema file lists the virtual columns of before as others."""
     put_schema(tmp_path, ID, A, B, Query=CREATE.format(VIRTUAL).replace(", `c` VARCHAR(20)", ""), version=VERSION - 9)

@@ -302,24 +302,27 @@ class _Tries:
         """Whether fields of these kinds stand where they must, and the number of fields allows them."""
         has_ts, has_update, has_handle = flags
         n = self.width - ALWAYS - sum(flags)
-        if not 0 < n <= len(self.file.columns):
+        if not 0 < n <= len(self.base):
             return False
         at_update, at_handle = ALWAYS + has_ts, ALWAYS + has_ts + has_update
         if has_ts and not wanted[0] and not self._is_ts(ALWAYS, strict=n < len(self.base)):
             return False
         if has_update and not self._most(at_update, lambda f: not f.quoted and f.text in _FLAGS):
             return False
-        if has_handle and not wanted[2] and self.settings.quote and not self._most(at_handle, lambda f: f.quoted):
+        # a commit_ts between quotes is none of TiCDC's, and no handle key
+        is_text = has_handle and self._most(at_handle, lambda f: f.quoted)
+        is_key = is_text and not self._is_ts(at_handle, strict=True, quoted=True)
+        if has_handle and not wanted[2] and self.settings.quote and not is_key:
             return False
         # what can only be the flag is it: nothing else is a bare `true` where texts are quoted
         is_flag = not has_update and bool(self.settings.quote) and wanted[1] is None
         return not (is_flag and self._most(at_update, lambda f: not f.quoted and f.text in _FLAGS))
 
-    def _is_ts(self, at: int, *, strict: bool) -> bool:
+    def _is_ts(self, at: int, *, strict: bool, quoted: bool = False) -> bool:
         """Whether a field can be a commit_ts: a number; ``strict``: of a time when the table version was there."""
 
         def is_one(f: CsvField) -> bool:
-            if f.quoted or not f.text.isdigit() or len(f.text) > 19:
+            if f.quoted is not quoted or not f.text.isdigit() or len(f.text) > 19:
                 return False
             ms = physical_ms(int(f.text))
             return not strict or (int(f.text) >= self.file.version and _FIRST_YEARS_MS <= ms < _LAST_YEARS_MS)
@@ -334,8 +337,6 @@ class _Tries:
         """The reading with these optional fields, if columns fit."""
         first = ALWAYS + sum(flags)
         n, base = self.width - first, self.base
-        if n > len(base):  # rows have what the DDL calls virtual: another writer's
-            base = self.file.columns if not self.is_given else ()
         if n > len(base) or (self.is_given and n != len(base)):
             return None
         if n < len(base) and flags[2] and not self.settings.csv_output_handle_key:
