@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import shutil
+import subprocess
 import sys
 import time
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +24,8 @@ from ticdc_lab.encode.produce import write_topic
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import MESSAGES
+from ticdc_lab.sources.dump_files import dumps_at
+from ticdc_lab.sources.dumps import read_file
 from ticdc_lab.sources.kafka import properties, read_stream, topics_of
 from ticdc_lab.sources.load import load
 
@@ -65,6 +72,31 @@ def test_a_topic_gives_what_its_recording_gives(
     assert (ours.protocol, ours.counts, ours.limits) == (recorded.protocol, recorded.counts, ())
     assert same(ours.decoded.drop("topic"), recorded.decoded.drop("topic"))
     assert ours.messages.schema.names == MESSAGES.names
+
+
+@pytest.mark.skipif(not shutil.which("kcat"), reason="needs kcat (.ci/run installs it)")
+@pytest.mark.parametrize("name", FILES)
+def test_what_kcat_dumps_of_a_topic_is_read_byte_for_byte(
+    broker: Broker, topics: dict[str, str], tmp_path: Path, name: str
+) -> None:
+    """The real tool, a whole topic, a binary protocol and a text one: each key and value as it was recorded."""
+    command = ["kcat", "-C", "-b", f"127.0.0.1:{broker.plain}", "-t", topics[name], "-e", "-q", "-J", "-o", "beginning"]
+    dump = tmp_path / "dump"
+    dump.write_bytes(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
+    found = dumps_at(str(dump), [dump], "auto", {})
+    assert found is not None and found.kind == "kcat" and not found.lost
+    [(file, form)] = [(file, found.form(file)) for file in found.of]
+    assert form is not None
+    with dump.open("rb") as opened:
+        read = [m for batch, _ in read_file(opened, file, *form, 1 << 27) for m in batch.to_pylist()]
+    with gzip.open(golden(name)) as lines:
+        recorded = [json.loads(line) for line in lines]
+    ours = {(m["partition"], m["offset"]): (m["key"], m["value"]) for m in read}
+    assert len(read) == len(recorded)
+    assert ours == {
+        (m["partition"], m["offset"]): tuple(None if m[n] is None else b64decode(m[n]) for n in ("key", "value"))
+        for m in recorded
+    }
 
 
 def test_a_load_is_pinned_to_what_was_there(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
