@@ -49,7 +49,7 @@ def held_by(world: World) -> Bound:
 def test_a_leaving_store_waits_for_the_limits_of_the_others_and_takes_as_long_as_is_said() -> None:
     """What is foretold from the limits is a lower bound, and close: the limits hold it back."""
     world = World(small(120, 5, limit=30), 1, changes=[Timed(2 * S, Pdctl("store delete 1"))])
-    world.run(10 * S)
+    world.run(11 * S)  # between two tokens, which come every two seconds
     told = held_by(world)
     assert told.name == "add-peer limits of stores 2, 3, 4, 5"
     held = {h.what for h in why_nothing(world)}
@@ -58,6 +58,17 @@ def test_a_leaving_store_waits_for_the_limits_of_the_others_and_takes_as_long_as
     while world.regions.members.count[0]:
         world.run(world.now_us + S)
     assert told.seconds * 0.9 <= (world.now_us - began_us) / S <= told.seconds * 1.5 + 5
+
+
+def test_a_token_is_used_as_soon_as_it_is_there() -> None:
+    """PD walks the regions that wait for a store limit every 10 ms: a store gets its peer a second, no tick later."""
+    world = World(small(120, 5, limit=60), 1, changes=[Timed(2 * S, Pdctl("store delete 1"))])
+    world.run(12 * S)
+    assert [world.summary()["peers"][i] for i in (2, 3, 4, 5)] == [82] * 4
+    odd = World(small(120, 5, limit=57), 1, changes=[Timed(2 * S, Pdctl("store delete 1"))])
+    odd.run(18 * S)
+    made = sum(n for desc, n in odd.controller.created.items() if desc.startswith("replace"))
+    assert made == 4 * (1 + int(16 * 57 / 60)), "rests of a tick are not lost"
 
 
 def test_where_nobody_may_take_a_peer_it_takes_for_ever() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from worlds import REFERENCE, reference_records
 
-from ticdc_lab.simulate.pd import builder
+from ticdc_lab.simulate.pd import builder, evict_leader
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.replay import replay
@@ -61,7 +61,7 @@ def test_repairs_are_as_many_as_peers_were_lost(cases: Cases) -> None:
     ("name", "module", "attribute", "fault"),
     [
         ("balance-leader-6x600", policy, "_SLOWER", 1000.0),
-        ("evict-leader", pd_policies, "EVICT_BATCH", 0),
+        ("evict-leader", evict_leader, "EVICT_BATCH", 0),
         ("offline-cancel-5x500", World, "_count_leader", lambda *_: None),
         ("low-space-v1", Store, "available", property(lambda store: store.averaged or 0.0)),
         ("low-space-v2", builder, "leader_score", lambda *_: 0.0),

@@ -260,7 +260,7 @@ class Patrol:
         until_s = waits.until_s(closed) if waits is not None else None
         if until_s is None:
             return False
-        self.todo[row] = max(int(until_s * SECOND_US) + 1, now_us + 1)
+        self.todo[row] = max(round(until_s * SECOND_US), now_us + 1)
         return True
 
 

@@ -49,7 +49,7 @@ from ticdc_lab.simulate.pd.world.policy import (
 )
 from ticdc_lab.simulate.pd.world.running import CHECKER, OperatorLife, ends_of, merges
 from ticdc_lab.simulate.pd.world.start import SECOND_US, Start
-from ticdc_lab.simulate.pd.world.stores import SLOW, Nodes
+from ticdc_lab.simulate.pd.world.stores import SEND, SLOW, Nodes
 from ticdc_lab.simulate.pd.world.tasks import Report, Tasks
 
 if TYPE_CHECKING:
@@ -365,6 +365,12 @@ class World:
         self.look_around()
         while True:
             s = min(self.schedulers.values(), key=lambda s: s.due_us, default=None)
+            reopens_us = self._reopens_us()
+            if reopens_us < (end_us if s is None else min(end_us, s.due_us)):
+                self.now_us = reopens_us
+                self.controller.fast.expire(self.now_us)
+                self._look_at_waiting()
+                continue
             if s is None or s.due_us >= end_us:
                 break
             self.now_us = max(self.now_us, s.due_us)
@@ -429,6 +435,35 @@ class World:
             self._look(row, self.cluster())
         if self.patrol.to_merge:
             self._look_at_merges((self.tick + 1) * slices, a_slice)
+
+    def _reopens_us(self) -> int:
+        """Give when the patrol next comes to the regions that wait for a store limit, and finds one that has room.
+
+        It walks them every ``patrol_us``, not once a tick: a token is used as soon as it is there.
+        """
+        if not self.patrol.waiting:
+            return NEVER_US
+        every = self.settings.patrol_us
+        times = [
+            -(-int(s * SECOND_US + 1) // every) * every for (_, which), s in self.nodes.closed.items() if which != SEND
+        ]
+        return min((t for t in times if t > self.now_us), default=NEVER_US)
+
+    def _look_at_waiting(self) -> None:
+        """Let the checkers look at the regions whose wait for a store limit is over, in no order."""
+        cluster = self.cluster()
+        rows = list(self.patrol.waiting)
+        self.chance.shuffle(rows)
+        for row in rows:
+            waits = self.patrol.waiting.get(row)
+            if waits is None or row not in self.patrol.todo or waits.until_s(self.nodes.closed) is not None:
+                continue
+            if not self.regions.alive[row] or row in self.controller.running:
+                continue
+            if limit_reached(Kind.REPLICA, self.controller.counts[Kind.REPLICA], self.config):
+                return
+            self._look(row, cluster)
+            cluster = self.cluster()
 
     def _look_at_merges(self, slices: int, a_slice: int) -> None:
         for row in self.patrol.scan(slices, a_slice):
