@@ -386,8 +386,11 @@ def settled(reading: Reading, looked: Callable[[Reading], list[dict[str, Any]]])
     shown = [*_shown(told, likely)]
     if any(t["binary"][0] for t in told):
         shown.append(
-            Setting("sink.csv.binary-encoding-method", encoding, "bytes", "guessed" if said else "shown", said)
-        )
+            Setting(
+                "sink.csv.binary-encoding-method", encoding, "bytes", "guessed" if said else "shown",
+                said or "the digits of binary values in the first records",
+            )
+        )  # fmt: skip
     if null is not None:
         shown.append(Setting("sink.csv.null", null, "bytes", "likely", "the only bare word"))
     reading = replace(reading, settings=settings, decided=decided, guesses=tuple(guesses), shown=tuple(shown))
