@@ -95,6 +95,18 @@ def test_kcat_J_tells_null_from_an_empty_text_and_the_console_cannot() -> None:
     assert [(h["key"], h["value"]) for h in messages[4]["headers"]] == [("a", b"b"), ("c", b"")]
 
 
+def test_separators_that_the_console_was_given_are_options() -> None:
+    """Of fields, of messages, of headers, and its word for null."""
+    text = b"Partition:0#Offset:1#a:b;c:d#nil#{}|Partition:0#Offset:2#NO_HEADERS#k#nil|"
+    stated = {"key.separator": "#", "line.separator": "|", "headers.separator": ";", "null.literal": "nil"}
+    stated |= {"print.headers": "true", "print.key": "true"}
+    form = form_of(text, options=stated, whole=True)
+    assert form is not None and form.name == "console"
+    messages, bad = read_as(form, text)
+    assert not bad and [(m["offset"], m["key"], m["value"]) for m in messages] == [(1, None, b"{}"), (2, b"k", None)]
+    assert [(h["key"], h["value"]) for h in messages[0]["headers"]] == [("a", b"b"), ("c", b"d")]
+
+
 def test_values_alone_are_in_the_order_of_their_lines() -> None:
     """Each line is a value; its offset is its place, and topic, partition and key are named as lost."""
     form, messages, bad = read((DATA / "canal-json.console-values.jsonl").read_bytes())

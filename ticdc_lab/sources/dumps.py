@@ -524,7 +524,7 @@ def _listed(value: bytes | None, form: Form) -> tuple[tuple[str, bytes | None], 
     if not value or value == b"NO_HEADERS":
         return ()
     sign = b":" if form.null is not None else b"="
-    pairs = [one.partition(sign) for one in value.split(b",")]
+    pairs = [one.partition(sign) for one in value.split(form.pairs)]
     return tuple((n.decode("utf-8", "replace"), v) for n, found, v in pairs if found)
 
 

@@ -73,6 +73,8 @@ class Form:
         What ends a record of ``lines`` or ``pattern``.
     between
         What separates the fields of a ``pattern`` whose values may hold it.
+    pairs
+        What separates headers.
     null
         The word for null, if there is one.
     opening
@@ -91,6 +93,7 @@ class Form:
     parts: tuple[str | bytes, ...] = ()
     separator: bytes = b"\n"
     between: bytes = b"\t"
+    pairs: bytes = b","
     null: bytes | None = None
     opening: bytes = b""
     lost: frozenset[str] = frozenset()
@@ -413,6 +416,7 @@ def _console(head: bytes, options: Mapping[str, str], whole: bool) -> Form | Non
     lost = {"topic", "null"} | {role for role in ("partition", "offset", "key") if role not in joined}
     return Form(
         "console", "pattern", parts=(*joined, ends), separator=ends, between=between,
+        pairs=unescaped(options.get("headers.separator", ",")),
         null=unescaped(options.get("null.literal", "null")), lost=frozenset(lost),
     )  # fmt: skip
 
