@@ -109,7 +109,7 @@ def record(
         click.echo(f"{done.messages:,} messages ({done.bytes / 1e6:,.1f} MB of keys and values) recorded: {out}")
         for sentence in done.notes:
             click.echo(f"  {sentence}")
-    sys.exit(FINDINGS if done.notes else CLEAN)
+    sys.exit(FINDINGS if done.is_lacking else CLEAN)
 
 
 def _plain(source: str) -> str:

@@ -53,7 +53,9 @@ class RecordingProgress:
     left_s
         Seconds to the end at this rate; None where it has none.
     notes
-        What the recording lacks, a sentence each.
+        What the recording lacks, and what its source cannot tell, a sentence each.
+    is_lacking
+        Whether messages are missing that were to be recorded.
     """
 
     messages: int
@@ -62,6 +64,7 @@ class RecordingProgress:
     lag: int | None = None
     left_s: float | None = None
     notes: tuple[str, ...] = ()
+    is_lacking: bool = False
 
     @property
     def words(self) -> str:
@@ -137,7 +140,8 @@ def record_topic(
             recording.commit()
             raise KeyboardInterrupt
         recording.finish()
-        return _so_far(recording.state, recording.state.messages, 0.0, 0 if ends else None)
+        done = _so_far(recording.state, recording.state.messages, 0.0, 0 if ends else None)
+        return replace(done, is_lacking=bool(done.notes))
 
 
 def _copy(
@@ -243,10 +247,11 @@ def record_log(
                 for batch in pieces.iter_batches(ROWS_AT_ONCE):
                     recording.write(batch.cast(arrow_schema(MESSAGES)), {})
                     said(_so_far(recording.so_far, 0, 0.0, None))
-        recording.note(*opened.left_out, *_refused(written))
+        refused = _refused(written)
+        recording.note(*opened.left_out, *refused)
         notes = recording.so_far.notes
         recording.finish()
-        return replace(_so_far(recording.state, 0, 0.0, None), notes=notes)
+        return replace(_so_far(recording.state, 0, 0.0, None), notes=notes, is_lacking=bool(refused))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
