@@ -10,6 +10,7 @@ import gzip
 import json
 import math
 import re
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,21 @@ def mysql_float(number: str) -> str:
     return sign + s[: exp10 + 1] + ("." + s[exp10 + 1 :] if s[exp10 + 1 :] else "")
 
 
+def held_float(base: str, number: str) -> str:
+    """A FLOAT has the fewest digits that give its 32 bits again; what these cannot hold stays as it was written."""
+    text = mysql_float(number)
+    if base != "float":
+        return text
+    try:
+        bits = struct.pack("<f", float(text))
+    except OverflowError:
+        return text
+    if not (x := struct.unpack("<f", bits)[0]):
+        return text
+    fewest = (f"{x:.{n}e}" for n in range(9))
+    return mysql_float(next(t for t in fewest if struct.pack("<f", float(t)) == bits))
+
+
 def go_unquote(s: str) -> bytes:
     simple = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92, '"': 34, "'": 39}
     out, i = bytearray(), 0
@@ -195,7 +211,7 @@ def open_column(name: str, c: Any) -> dict[str, Any]:
     if v is not None:
         if isinstance(v, Number):
             if mysql_type.split()[0] in ("float", "double"):
-                v = mysql_float(v)
+                v = held_float(mysql_type.split()[0], v)
             elif mysql_type.split()[0] in INTEGERS | {"year", "bit", "enum", "set"}:
                 v = held(mysql_type.split()[0], str(integer(v, -(2**63), 2**64 - 1)))
             else:
@@ -305,7 +321,7 @@ def canal_value(mysql_type: str, v: Any) -> str | None:
     if base in ("float", "double"):
         if not FLOAT.fullmatch(v):
             raise Undecodable(f"no number: {v!r}")
-        return mysql_float(v)
+        return held_float(base, v)
     return held(base, v)
 
 

@@ -164,8 +164,8 @@ def test_a_ddl_has_its_text_its_type_and_no_time() -> None:
 
 GOOD = packet(entry(insert()))
 BAD = {
-    "null": (None, "null-value"),
-    "empty": (b"", "unknown-type"),
+    "null": (None, "empty-message"),
+    "empty": (b"", "empty-message"),
     "text": (b'{"database":"s"}', "not-protobuf"),
     "cut": (GOOD[:-1], "not-protobuf"),
     "an acknowledgement": (packet(entry(insert()), type=3), "unknown-type"),

@@ -84,7 +84,7 @@ def test_the_same_input_gives_the_same_bytes_in_another_process(tmp_path: Path) 
 
 def test_the_trace_is_written_in_each_form(spark: SparkSession, tmp_path: Path) -> None:
     """Parquet, JSON Lines and Delta hold the same rows."""
-    outs = [f"{tmp_path}/t.parquet", f"{tmp_path}/t.jsonl", f"{tmp_path}/t"]
+    outs = [f"{tmp_path}/t.parquet", f"{tmp_path}/t.jsonl", f"{tmp_path}/t.delta"]
     for out in outs:
         assert simulate("ten-steps", "--out", out, spark=spark).exit_code == 0
     parquet = pq.read_table(outs[0])

@@ -372,7 +372,7 @@ AVRO = b"\x00\x00\x00\x00\x01\x02\x06abc"
 
 
 @pytest.mark.parametrize(
-    ("value", "told"), [(SIMPLE, "simple"), (DEBEZIUM, "debezium"), (AVRO, ""), (b"hello", ""), (b"", "")],
+    ("value", "told"), [(SIMPLE, "simple"), (DEBEZIUM, "debezium"), (AVRO, "avro"), (b"hello", ""), (b"", "")],
     ids=["simple", "debezium", "avro", "text", "none"],
 )  # fmt: skip
 def test_another_protocol_is_told_or_quarantined_whole(

@@ -12,10 +12,12 @@ from copies import findings, is_seen
 from pyspark.sql import SparkSession
 from workload_rows import Event, rows_of, statements_of, watermarks_of
 
+from ticdc_lab.audit import audit
 from ticdc_lab.encode import ENCODERS
 from ticdc_lab.encode.produce import write_topic
 from ticdc_lab.events.mysql_types import type_of
-from ticdc_lab.faults import KINDS, plan_fault, read_log
+from ticdc_lab.faults import KINDS, PlantedFault, plan_fault, read_log, with_faults
+from ticdc_lab.faults.images import COLUMNS, FIT, NAMES, NULLS, TABLE
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.load import load
 from ticdc_lab.workload import Workload, log_of
@@ -108,15 +110,26 @@ def test_what_is_loaded_is_the_truth(logs: Any, protocol: str) -> None:
     assert stated == Counter((v, p) for v in values for p in range(PARTITIONS))
 
 
+def of_definitions(fault: PlantedFault) -> bool:
+    """Whether it contradicts the log's own DDL."""
+    return any(e.guarantee in (TABLE, COLUMNS, NULLS, FIT, NAMES) for e in fault.expected)
+
+
 @pytest.mark.parametrize(("protocol", "kinds"), PLANTED)
 def test_an_audit_finds_planted_faults_and_nothing_without(logs: Any, protocol: str, kinds: Sequence[str]) -> None:
     """Each fault at its place, with the guarantee it breaks; in the log as it was written not even a warning."""
     log = logs(protocol)
     assert log.protocol == protocol and log.limits == ()
     known = read_log(log.events, rows=1_000)
-    faults = [plan_fault(known, kind, 1) for kind in kinds]
-    clean, *found = findings(log.events, faults, protocol=protocol)
+    faults = sorted((plan_fault(known, kind, 1) for kind in kinds), key=of_definitions)
+    beside = [f for f in faults if not of_definitions(f)]
+    clean, *found = findings(log.events, beside, protocol=protocol)
     assert clean == []
+    # in copies of a log, one behind the other, a table is created that is there: its definition is not known then
+    found += [
+        with_faults(log.events, [f]).transform(audit, protocol=protocol, with_keys=False).collect()
+        for f in faults[len(beside) :]
+    ]
     unseen = [
         (f.kind, f.what, e, [(r.guarantee, r.partition) for r in rows])
         for f, rows in zip(faults, found, strict=True)

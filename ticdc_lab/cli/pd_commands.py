@@ -303,7 +303,7 @@ def simulate_pd(
     lines: int, folder: str | None, store_limits: tuple[str, ...], remove: tuple[int, ...], add: tuple[str, ...],
     down: tuple[int, ...], minutes: float, as_json: bool,
 ) -> None:  # fmt: skip
-    """Run a scenario of a cluster under PD and judge it, or play your own cluster with --from.
+    """Run a scenario of PD and judge it, or your own cluster.
 
     Exit 0: all held. 1: an assertion failed or an invariant was violated. 2: it did not run, or not to its end.
     With --seeds a Spark job runs all seeds, and --out keeps a row of numbers for each.

@@ -273,8 +273,8 @@ def _by_definition(mysql_type: str, forms: Forms) -> Convert:
 
 
 def _integer_text(value: Any, mysql_type: str) -> str:
-    """An integer, or its digits."""
-    if isinstance(value, bool):
+    """An integer, or its digits; BOOL is a TINYINT."""
+    if isinstance(value, bool) and base_of(mysql_type) == "tinyint":
         return str(int(value))
     return value if isinstance(value, str) else str(values.unsigned(whole(value), mysql_type))
 

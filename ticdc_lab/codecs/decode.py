@@ -202,7 +202,7 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
         require_protocol(protocol)
     batches = sample.combine_chunks().to_batches()
     offline = replace(known, registry_url="")  # no request for what is no Avro
-    tried = {p: _recognised(batches, p, offline) for p in _candidates(sample, protocol)}
+    tried = {p: _recognised(batches, p, offline) for p in _candidates(sample, protocol, known)}
     best = max(tried, key=lambda p: tried[p].num_rows, default=protocol)
     decoded = tried.get(best)
     if best in FRAMED and decoded is not None and known.registry_url:
@@ -243,20 +243,24 @@ def other_protocol(quarantined: pa.Table, *, protocol: str, known: Known = NOTHI
     """
     whole = quarantined.filter(pc.is_valid(quarantined["value"])).combine_chunks()
     offline = replace(known, registry_url="")
-    names = [p for p in _candidates(whole, "auto") if p != protocol]
+    names = [p for p in _candidates(whole, "auto", known) if p != protocol]
     told = {p: _recognised(whole.to_batches(), p, offline).num_rows for p in names}
     best = max(told, key=lambda p: told[p], default="")
     return (best, told[best]) if best and 2 * told[best] > quarantined.num_rows else None
 
 
-def _candidates(sample: pa.Table, protocol: str) -> tuple[str, ...]:
-    """Protocols worth trying: open-protocol's compiled decoder need not be loaded for what has no such key."""
+def _candidates(sample: pa.Table, protocol: str, known: Known) -> tuple[str, ...]:
+    """Protocols worth trying: open-protocol's compiled decoder need not be loaded for what has no such key, and
+    without any schema every framed value could be debezium's.
+    """
     if not sample.num_rows:
         return ()
     if protocol != "auto":
         return (protocol,)
     keyed = pc.any(pc.starts_with(sample["key"], pattern=_OPEN_PROTOCOL)).as_py()
-    return tuple(p for p in PROTOCOLS if keyed or p != "open-protocol")
+    without = {"open-protocol"} if not keyed else set()
+    without |= set() if known.schemas or known.registry_url else {"debezium-avro"}
+    return tuple(p for p in PROTOCOLS if p not in without)
 
 
 def _recognised(batches: list[pa.RecordBatch], protocol: str, known: Known) -> pa.Table:

@@ -174,8 +174,11 @@ def _form_of_rows(
     """A file of rows that are no messages by the names of their columns alone; None where they are."""
     from ticdc_lab.sources.dumps import columns_of  # it brings pyarrow, which no other form needs to be known
 
-    with opened(file) as f:
-        names, texts = columns_of(f)
+    try:
+        with opened(file) as f:
+            names, texts = columns_of(f)
+    except (ValueError, EOFError):  # it is damaged: who reads capture files says where
+        return None
     in_folders = {part.partition("=")[0] for part in PurePath(file).parts[:-1] if "=" in part}
     if set(REQUIRED) <= {*names, *in_folders} or {"kind", "commit_ts"} <= set(names):
         return None
