@@ -13,7 +13,7 @@ from ticdc_lab.answers.answer import Answer, records_of
 from ticdc_lab.answers.dispatching import AS_THEY_LIE
 from ticdc_lab.dispatch.advise import KEPT, SAID, Advice, TableAdvice
 from ticdc_lab.dispatch.advise_facts import Evenness, MeasuredCandidate, as_dict
-from ticdc_lab.figures.theme import count
+from ticdc_lab.figures.theme import count, some_of
 from ticdc_lab.repartition.compare import writes
 from ticdc_lab.repartition.cost import Cost
 from ticdc_lab.repartition.expand import Expansion
@@ -94,9 +94,8 @@ def _changes(plan: pd.DataFrame, found: Advice, now: int | None) -> str:
     """Which tables to change, from what to what; and how full the fullest partition is then."""
     other = plan[plan["now"] != plan["take"]]
     said = [f"{r['table']} from {r['now'] or 'what it has'} to {r['take']}" for r in other.to_dict("records")]
-    more = f" and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
     tables = count(len(plan), "table")
-    changes = f"Change {len(said)} of {tables}: {', '.join(said[:_NAMED])}{more}."
+    changes = f"Change {len(said)} of {tables}: {some_of(said, most=_NAMED)}."
     n = found.partitions
     as_now = ", as now," if n == now else ""
     kept = " and ".join(SAID[g] for g in KEPT[found.keep])
@@ -132,7 +131,7 @@ def expansion(change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame]) 
     plan = change.plan
     found = pd.concat([f.assign(part=part) for part, f in findings.items()], ignore_index=True)
     newly = _newly(findings)
-    broken = [f"{g.replace('_', ' ')} ({_some(tables)})" for g, tables in newly.items()]
+    broken = [f"{g.replace('_', ' ')} ({some_of(tables, most=_NAMED)})" for g, tables in newly.items()]
     breaks = f"Newly broken: {'; '.join(broken)}." if broken else "Nothing is newly broken, on either side or across."
     share = cost.moved_rows / cost.rows if cost.rows else 0.0
     pause = f"the changefeed pauses {cost.pause_ms / 1000:.1f} s" if cost.pause_ms else "the changefeed does not pause"
@@ -159,11 +158,6 @@ def _newly(findings: Mapping[str, pd.DataFrame]) -> dict[str, list[str]]:
     for guarantee, table in sorted(newly, key=str):
         out.setdefault(guarantee, []).append(table if isinstance(table, str) else "the log")
     return out
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 PARTS = {

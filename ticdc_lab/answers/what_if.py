@@ -12,7 +12,7 @@ from ticdc_lab.dispatch.comparison import first_violation, guarantee_frame, over
 from ticdc_lab.dispatch.infer import COMBINATIONS
 from ticdc_lab.dispatch.whatif import WhatIf
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.figures.theme import count
+from ticdc_lab.figures.theme import count, some_of
 
 PARTITIONS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
 """The choices of the sliders."""
@@ -37,10 +37,10 @@ def _recorded(measured: WhatIf, found: pd.DataFrame | None) -> tuple[dict[str, d
     of = rules_of(found)
     lacking = [t for t in measured.tables if of.get(t) not in measured.candidates_of(t)]
     if lacking:
-        return {}, [f"No row stands for the log as it was recorded: no measured rule is that of {_some_of(lacking)}."]
+        return {}, [f"No row stands for the log as it was recorded: no measured rule is that of {some_of(lacking)}."]
     partly = found[found["n_explained"] < found["n_rows"]]
     names = [f"{r['schema_name']}.{r['table_name']}" for r in partly.to_dict("records")]
-    said = [f"As recorded: of {_some_of(names)} the rule explains some rows only."] if names else []
+    said = [f"As recorded: of {some_of(names)} the rule explains some rows only."] if names else []
     return {RECORDED: {t: of[t] for t in measured.tables}}, said
 
 
@@ -67,7 +67,7 @@ def what_if(
         n, why = measured.failed(strategy=name)
         said += [f"{name} cannot place {n:,} rows, and its figures leave them out: {why}"] if n else []
     for name, tables in measured.together.items():
-        said += [f"{name[1:-1]} are counted together, without their own unique indexes: {_some_of(tables)}"]
+        said += [f"{name[1:-1]} are counted together, without their own unique indexes: {some_of(tables)}"]
     if absent := sorted({*measured.candidates} - {*measured.candidates_at(partitions)}):
         said.append(f"{', '.join(absent)}: not measured with {count(partitions, 'partition')}.")
     recorded, about = _recorded(measured, rules)
@@ -130,12 +130,6 @@ def _drawn(
         "rows per partition": figures.stepped(rows, **stepped),
         "load and breaks over time": figures.stepped_by(over, **stepped),
     }
-
-
-def _some_of(names: Sequence[str], *, most: int = 8) -> str:
-    """Some names, and how many more there are."""
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def _over_time(what_if: WhatIf, strategy: str, counts: Sequence[int]) -> dict[str, Figure]:

@@ -244,6 +244,12 @@ def count(n: int, noun: str, plural: str | None = None) -> str:
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
 
 
+def some_of(names: Sequence[str], *, most: int = 8) -> str:
+    """Some names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def percent(part: float, whole: float) -> str:
     """``82 %``; never 0 % or 100 % where it is not exactly that."""
     if whole == 0 or part == 0:
