@@ -12,7 +12,7 @@ from ticdc_lab.answers.summary import Summary
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.figures.theme import count
+from ticdc_lab.figures.theme import count, some_of
 from ticdc_lab.figures.transaction_spans import transactions_finding
 
 _QUESTION = "Which transactions are whole?"
@@ -76,7 +76,6 @@ def torn_words(torn: pd.DataFrame) -> str:
     if torn.empty:
         return "Offsets are missing, and none of the transactions that were recorded lies between their neighbours."
     each = [f"{ts} ({utc_words(int(ts))})" for ts in torn["commit_ts"].drop_duplicates()]
-    more = f" and {len(each) - _NAMED:,} more" if len(each) > _NAMED else ""
     gaps = torn.drop_duplicates(["topic", "partition", "first_missing"])
     places = [
         f"{r['first_missing']} to {r['last_missing']} of partition {r['partition']}" for r in gaps.to_dict("records")
@@ -84,7 +83,7 @@ def torn_words(torn: pd.DataFrame) -> str:
     cut = f" and {len(places) - _NAMED} more gaps" if len(places) > _NAMED else ""
     return (
         f"Offsets are missing ({', '.join(places[:_NAMED])}{cut}): {count(len(each), 'transaction')} between their "
-        f"neighbours may be torn, of commit_ts {', '.join(each[:_NAMED])}{more}. One that lay in a gap as a whole "
+        f"neighbours may be torn, of commit_ts {some_of(each, most=_NAMED)}. One that lay in a gap as a whole "
         "leaves no trace."
     )
 
