@@ -27,12 +27,12 @@ from fleet import Fleet, tidb, until
 from histories import history
 from linearizable import is_linearizable, once
 
+from ticdc_lab.ddl_core import keys, records
+from ticdc_lab.ddl_core.server_state import Submit
 from ticdc_lab.ddl_service.auditing import violations
 from ticdc_lab.ddl_service.client import Client, ServiceError
 from ticdc_lab.ddl_service.submitting import submitted
 from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.server_state import Submit
 
 NAMES = ("node-1", "node-2", "node-3")
 SENDER = "sender"

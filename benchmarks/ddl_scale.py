@@ -12,9 +12,9 @@ import sys
 import time
 from typing import Any
 
-from ticdc_lab.simulate.ddl_service import leading
-from ticdc_lab.simulate.ddl_service.fleet import fleet_in
-from ticdc_lab.simulate.ddl_service.records import IS_OWNER
+from ticdc_lab.ddl_core import leading
+from ticdc_lab.ddl_core.fleet import fleet_in
+from ticdc_lab.ddl_core.records import IS_OWNER
 from ticdc_lab.simulate.ddl_service.run import simulate
 from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.faults import Crash, Join

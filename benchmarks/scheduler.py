@@ -15,9 +15,9 @@ import time
 from collections import Counter
 from multiprocessing import Pool
 
+from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.simulate.faults import Chaos, Join
 from ticdc_lab.simulate.scheduler.balance import Balance
-from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.run import SchedulerRun, simulate
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings

@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ticdc_lab.machines.machine import Fired, Now, Received, Send, Wake
 from ticdc_lab.simulate.kernel import no_cycles
-from ticdc_lab.simulate.machine import Fired, Now, Received, Send, Wake
 from ticdc_lab.simulate.pipeline.cdc_messages import Register
 from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, BatchCommands, Commit, Mutation, Prewrite

@@ -80,8 +80,8 @@ def schema_timeline() -> Figure:
     """An online schema change, and the one server that it waits for."""
     from immutables import Map
 
+    from ticdc_lab.ddl_core.server_state import Habits, Submit
     from ticdc_lab.simulate.ddl_service.run import simulate
-    from ticdc_lab.simulate.ddl_service.server_state import Habits, Submit
     from ticdc_lab.simulate.ddl_service.world import ServiceSettings
     from ticdc_lab.simulate.faults import Ask
 

@@ -8,22 +8,13 @@ from typing import Any
 from immutables import Map
 from planting import Bugs, Patch, planted_in
 
-from ticdc_lab.simulate.ddl_service import (
-    jobs,
-    keys,
-    leading,
-    owner,
-    registering,
-    server,
-    sysvars,
-    worker,
-)
-from ticdc_lab.simulate.ddl_service.leading import AssignmentPlan
-from ticdc_lab.simulate.ddl_service.owner import OwnerState
-from ticdc_lab.simulate.ddl_service.server_state import Schema
-from ticdc_lab.simulate.ddl_service.store import Put, Txn
-from ticdc_lab.simulate.machine import Output, Send, Wake
-from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.ddl_core import jobs, keys, leading, owner, registering, server, sysvars, worker
+from ticdc_lab.ddl_core.leading import AssignmentPlan
+from ticdc_lab.ddl_core.owner import OwnerState
+from ticdc_lab.ddl_core.server_state import Schema
+from ticdc_lab.ddl_core.store import Put, Txn
+from ticdc_lab.machines.clock import ts_of
+from ticdc_lab.machines.machine import Output, Send, Wake
 
 
 def _never(*_: Any) -> bool:

@@ -10,7 +10,8 @@ from unittest.mock import patch
 from immutables import Map
 from planting import Bugs, Patch, planted_in
 
-from ticdc_lab.simulate.machine import Send
+from ticdc_lab.machines.clock import before, ts_of
+from ticdc_lab.machines.machine import Send
 from ticdc_lab.simulate.pipeline import downstream
 from ticdc_lab.simulate.pipeline.capture import kv_client, owner, paths, sink
 from ticdc_lab.simulate.pipeline.capture.kv_client import parts_of
@@ -20,7 +21,6 @@ from ticdc_lab.simulate.pipeline.cdc_messages import PREWRITE, Register
 from ticdc_lab.simulate.pipeline.sink_messages import Resolved
 from ticdc_lab.simulate.pipeline.tikv import cdc, percolator, raft, region_changes, store
 from ticdc_lab.simulate.pipeline.tikv.cdc import next_batch
-from ticdc_lab.simulate.scheduler.clock import before, ts_of
 from ticdc_lab.simulate.scheduler.executor import MAX_TS, STOPPING, WRITING, Marks
 
 FRONTIER_MAX = "the frontier takes the maximum of its regions"

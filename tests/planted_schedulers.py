@@ -8,7 +8,7 @@ from typing import Any
 from immutables import Map
 from planting import Bugs, Patch, planted_in
 
-from ticdc_lab.simulate.machine import Send
+from ticdc_lab.machines.machine import Send
 from ticdc_lab.simulate.scheduler import agent, dispatcher, etcd, small
 from ticdc_lab.simulate.scheduler.dispatcher_state import REMOVING, DispatcherState
 from ticdc_lab.simulate.scheduler.etcd_messages import PutStatus

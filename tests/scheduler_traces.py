@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.simulate.trace import TRACE
 
 MS = 1000

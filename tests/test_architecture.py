@@ -21,7 +21,7 @@ PACKAGE = ROOT / "ticdc_lab"
 
 # From left to right: a module may import those of its own step and of the steps before it.
 STEPS = (
-    ("errors", "lazily", "engine"),
+    ("errors", "lazily", "engine", "machines"),
     ("events",),
     ("settings",),
     ("facts",),
@@ -30,7 +30,7 @@ STEPS = (
     ("transactions",),
     ("dispatch",),
     ("encode",),
-    ("audit", "tables", "faults"),
+    ("audit", "tables", "faults", "ddl_core"),
     ("consumer", "repartition", "lake", "simulate", "ddl_service", "workload"),
     ("figures",),
     ("answers",),

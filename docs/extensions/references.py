@@ -59,7 +59,7 @@ API: dict[str, tuple[str, ...]] = {
     ),
     "Workloads": ("ticdc_lab.workload", "ticdc_lab.workload.settings"),
     "Simulators": (
-        "ticdc_lab.simulate.machine",
+        "ticdc_lab.machines.machine",
         "ticdc_lab.simulate.kernel",
         "ticdc_lab.simulate.network",
         "ticdc_lab.simulate.faults",

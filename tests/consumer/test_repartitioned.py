@@ -29,8 +29,8 @@ from ticdc_lab.consumer.policy import (
 )
 from ticdc_lab.consumer.study import Study
 from ticdc_lab.figures.consumer_lanes import consumer_lanes
+from ticdc_lab.machines.machine import Now, Received
 from ticdc_lab.simulate.faults import KEPT
-from ticdc_lab.simulate.machine import Now, Received
 from ticdc_lab.simulate.pipeline import partitions
 from ticdc_lab.simulate.pipeline.consumer import CONSUMER, Consumer, ConsumerState, Polled, newest_first
 from ticdc_lab.simulate.pipeline.consumer_monitor import ConsumerMonitor

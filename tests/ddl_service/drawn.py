@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from ticdc_lab.simulate.ddl_service.store import (
+from ticdc_lab.ddl_core.store import (
     CREATE,
     MOD,
     VALUE,

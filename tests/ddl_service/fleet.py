@@ -15,16 +15,16 @@ from typing import Any
 import ownership
 import requests
 
+from ticdc_lab.ddl_core import keys, records
+from ticdc_lab.ddl_core.server import Server
+from ticdc_lab.ddl_core.server_state import Habits
 from ticdc_lab.ddl_service import auditing
 from ticdc_lab.ddl_service.auditing import Written, violations
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
 from ticdc_lab.ddl_service.node import Backend, Node
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
-from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.server import Server
-from ticdc_lab.simulate.ddl_service.server_state import Habits
-from ticdc_lab.simulate.leases import Terms
+from ticdc_lab.machines.leases import Terms
 
 TTL_S = 2.0
 START_S = 90.0

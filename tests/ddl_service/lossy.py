@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ticdc_lab.ddl_core.store import Answer, Done, Expired, Request
 from ticdc_lab.ddl_service.node import Backend
 from ticdc_lab.ddl_service.store_time import StoreTime
-from ticdc_lab.simulate.ddl_service.store import Answer, Done, Expired, Request
 
 
 class Lossy:

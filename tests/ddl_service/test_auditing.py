@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from ownership import Change, logged, overlaps
 
+from ticdc_lab.ddl_core import checks, jobs, keys, records
+from ticdc_lab.ddl_core.records import Job
+from ticdc_lab.ddl_core.store import Put, Txn
 from ticdc_lab.ddl_service import auditing
 from ticdc_lab.ddl_service.auditing import Written, violations
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.errors import IncompleteHistoryError
-from ticdc_lab.simulate.ddl_service import checks, jobs, keys, records
-from ticdc_lab.simulate.ddl_service.records import Job
-from ticdc_lab.simulate.ddl_service.store import Put, Txn
 
 STORE = "tikv://c1:2379"
 ONE, TWO = "ddl-service-1-c1", "ddl-service-2-c1"

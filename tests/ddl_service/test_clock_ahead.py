@@ -10,21 +10,21 @@ import pytest
 import real_etcd
 from fleet import START_S, until
 
+from ticdc_lab.ddl_core import keys, records
+from ticdc_lab.ddl_core.server import Server
+from ticdc_lab.ddl_core.server_state import Habits, Submit
+from ticdc_lab.ddl_core.settings import Duties
+from ticdc_lab.ddl_core.store import Grant
+from ticdc_lab.ddl_core.worker import Worker
+from ticdc_lab.ddl_core.worker_state import Register
 from ticdc_lab.ddl_service import auditing, sqlite_file, store_time
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
 from ticdc_lab.ddl_service.node import Backend, Node
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.ddl_service.store_time import MOST_SKEW_US, StoreTime, steady_us, wall_us
-from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.server import Server
-from ticdc_lab.simulate.ddl_service.server_state import Habits, Submit
-from ticdc_lab.simulate.ddl_service.settings import Duties
-from ticdc_lab.simulate.ddl_service.store import Grant
-from ticdc_lab.simulate.ddl_service.worker import Worker
-from ticdc_lab.simulate.ddl_service.worker_state import Register
-from ticdc_lab.simulate.leases import Terms
-from ticdc_lab.simulate.scheduler.clock import EPOCH_MS, us_of
+from ticdc_lab.machines.clock import EPOCH_MS, us_of
+from ticdc_lab.machines.leases import Terms
 
 HOUR_US = 3600 * 1_000_000
 FIRST = "tikv://10.0.0.1:2379"

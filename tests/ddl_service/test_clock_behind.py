@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 from fleet import START_S, until
 
+from ticdc_lab.ddl_core import keys, owner, records
+from ticdc_lab.ddl_core.checks import KEPT
+from ticdc_lab.ddl_core.server import Server
+from ticdc_lab.ddl_core.server_state import Habits, SetVariable, Submit
+from ticdc_lab.ddl_core.settings import Duties
+from ticdc_lab.ddl_core.sysvars import BATCH
+from ticdc_lab.ddl_core.worker import Worker
+from ticdc_lab.ddl_core.worker_state import Register
 from ticdc_lab.ddl_service import auditing
 from ticdc_lab.ddl_service.auditing import violations
 from ticdc_lab.ddl_service.node import Node
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
-from ticdc_lab.simulate.ddl_service import keys, owner, records
-from ticdc_lab.simulate.ddl_service.checks import KEPT
-from ticdc_lab.simulate.ddl_service.server import Server
-from ticdc_lab.simulate.ddl_service.server_state import Habits, SetVariable, Submit
-from ticdc_lab.simulate.ddl_service.settings import Duties
-from ticdc_lab.simulate.ddl_service.sysvars import BATCH
-from ticdc_lab.simulate.ddl_service.worker import Worker
-from ticdc_lab.simulate.ddl_service.worker_state import Register
-from ticdc_lab.simulate.leases import Terms
-from ticdc_lab.simulate.machine import Event, Now
-from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.machines.clock import ts_of
+from ticdc_lab.machines.leases import Terms
+from ticdc_lab.machines.machine import Event, Now
 
 HOUR_US = 3600 * 1_000_000
 FIRST = "tikv://10.0.0.1:2379"

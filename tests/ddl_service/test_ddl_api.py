@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from immutables import Map
 
+from ticdc_lab.ddl_core import keys, records, registering
+from ticdc_lab.ddl_core.connection import Mirror
+from ticdc_lab.ddl_core.records import ClusterRecord, WorkerRecord
+from ticdc_lab.ddl_core.settings import Versions
+from ticdc_lab.ddl_core.store import StoredEntry
 from ticdc_lab.ddl_service import Listening, api
 from ticdc_lab.ddl_service.api import Assignment, Schedule, WorkerNode
 from ticdc_lab.errors import SetupError
-from ticdc_lab.simulate.ddl_service import keys, records, registering
-from ticdc_lab.simulate.ddl_service.connection import Mirror
-from ticdc_lab.simulate.ddl_service.records import ClusterRecord, WorkerRecord
-from ticdc_lab.simulate.ddl_service.settings import Versions
-from ticdc_lab.simulate.ddl_service.store import StoredEntry
 
 SERVICE = Versions("v8.5.0", "v6.1.0")
 KNOWN = {"one": ClusterRecord("tikv://one:2379", "v6.5.0")}

@@ -18,6 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from real_etcd import certificates
 
 from ticdc_lab.cli import main
+from ticdc_lab.ddl_core import keys
+from ticdc_lab.ddl_core.checks import HIDDEN
+from ticdc_lab.ddl_core.records import Job, written
+from ticdc_lab.ddl_core.server_state import Habits
+from ticdc_lab.ddl_core.settings import DUTIES
+from ticdc_lab.ddl_core.store import Delete, Put, Read, Txn
 from ticdc_lab.ddl_service import Listening, running
 from ticdc_lab.ddl_service.api import Assignment, RegisteredCluster, Schedule, WorkerNode
 from ticdc_lab.ddl_service.auditing import of_folder, violations
@@ -25,12 +31,6 @@ from ticdc_lab.ddl_service.client import Client, ServiceError
 from ticdc_lab.ddl_service.serving import instance_address
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.errors import SetupError, SourceError
-from ticdc_lab.simulate.ddl_service import keys
-from ticdc_lab.simulate.ddl_service.checks import HIDDEN
-from ticdc_lab.simulate.ddl_service.records import Job, written
-from ticdc_lab.simulate.ddl_service.server_state import Habits
-from ticdc_lab.simulate.ddl_service.settings import DUTIES
-from ticdc_lab.simulate.ddl_service.store import Delete, Put, Read, Txn
 
 NODE, FIRST = "ddl-service-node-1", "tikv://192.168.1.100:2379"
 OWNED = {"assigned_to": NODE, "status": "OWNER"}
@@ -187,8 +187,8 @@ def test_clients_and_verbs_register_submit_list_and_remove(url: str, tmp_path: P
 
 def test_a_job_that_nobody_owns_is_given_up(tmp_path: Path) -> None:
     """Where no worker runs the wait ends, and says where to look."""
+    from ticdc_lab.ddl_core.server_state import Submit
     from ticdc_lab.ddl_service.submitting import submitted
-    from ticdc_lab.simulate.ddl_service.server_state import Submit
 
     wish = Submit("create table", "t")
     with pytest.raises(SourceError, match=r"job 1 stands at .*queueing"):

@@ -16,9 +16,9 @@ import requests
 from fleet import START_S, until
 from real_etcd import certificates
 
+from ticdc_lab.ddl_core.settings import DUTIES
 from ticdc_lab.ddl_service import Listening, http, running, serving
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
-from ticdc_lab.simulate.ddl_service.settings import DUTIES
 
 HEADERS = {"Authorization": "bEaReR open sesame"}
 

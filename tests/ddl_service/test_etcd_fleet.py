@@ -14,10 +14,10 @@ from click.testing import CliRunner
 from fleet import START_S, TTL_S, Fleet, failed_over, rows_of, tidb, until
 
 from ticdc_lab.cli import main
+from ticdc_lab.ddl_core import keys, records
+from ticdc_lab.ddl_core.server_state import SetVariable, Submit
+from ticdc_lab.ddl_core.sysvars import BATCH
 from ticdc_lab.ddl_service.node import Node
-from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.server_state import SetVariable, Submit
-from ticdc_lab.simulate.ddl_service.sysvars import BATCH
 
 CLUSTERS = {f"cluster{i}": f"tikv://10.0.0.{i}:2379" for i in range(1, 7)}
 FIRST = CLUSTERS["cluster1"]

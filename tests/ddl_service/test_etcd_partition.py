@@ -14,21 +14,21 @@ from cut_proxy import Proxy
 from fleet import until
 from ownership import Change, overlaps
 
+from ticdc_lab.ddl_core import keys, owner, records, worker
+from ticdc_lab.ddl_core.checks import ONE_OWNER
+from ticdc_lab.ddl_core.server import Server
+from ticdc_lab.ddl_core.server_state import Habits, SetVariable, Submit
+from ticdc_lab.ddl_core.settings import Duties
+from ticdc_lab.ddl_core.sysvars import BATCH
+from ticdc_lab.ddl_core.worker import Worker
+from ticdc_lab.ddl_core.worker_state import Register
 from ticdc_lab.ddl_service import auditing, etcd_rpc, etcd_session
 from ticdc_lab.ddl_service.auditing import violations
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
 from ticdc_lab.ddl_service.node import Node
-from ticdc_lab.simulate.ddl_service import keys, owner, records, worker
-from ticdc_lab.simulate.ddl_service.checks import ONE_OWNER
-from ticdc_lab.simulate.ddl_service.server import Server
-from ticdc_lab.simulate.ddl_service.server_state import Habits, SetVariable, Submit
-from ticdc_lab.simulate.ddl_service.settings import Duties
-from ticdc_lab.simulate.ddl_service.sysvars import BATCH
-from ticdc_lab.simulate.ddl_service.worker import Worker
-from ticdc_lab.simulate.ddl_service.worker_state import Register
-from ticdc_lab.simulate.leases import Terms
-from ticdc_lab.simulate.machine import Changed
+from ticdc_lab.machines.leases import Terms
+from ticdc_lab.machines.machine import Changed
 
 TERMS = Terms(2_000_000, 400_000)
 STORE = "tikv://10.0.0.1:2379"

@@ -16,11 +16,7 @@ from aetcd import rpc
 from drawn import HOUR
 from fleet import until
 
-from ticdc_lab.ddl_service import auditing, etcd_rpc, etcd_session
-from ticdc_lab.ddl_service.etcd_rpc import Etcd
-from ticdc_lab.ddl_service.etcd_store import EtcdStore
-from ticdc_lab.errors import IncompleteHistoryError, SetupError, SourceError
-from ticdc_lab.simulate.ddl_service.store import (
+from ticdc_lab.ddl_core.store import (
     Done,
     Expired,
     Grant,
@@ -33,6 +29,10 @@ from ticdc_lab.simulate.ddl_service.store import (
     Snapshot,
     Txn,
 )
+from ticdc_lab.ddl_service import auditing, etcd_rpc, etcd_session
+from ticdc_lab.ddl_service.etcd_rpc import Etcd
+from ticdc_lab.ddl_service.etcd_store import EtcdStore
+from ticdc_lab.errors import IncompleteHistoryError, SetupError, SourceError
 
 WITHIN_S = 20.0
 STORES = (f"tikv://10.0.{i // 250}.{i % 250}:2379" for i in itertools.count())

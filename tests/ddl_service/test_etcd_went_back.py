@@ -14,15 +14,15 @@ from click.testing import CliRunner
 from fleet import START_S, until
 
 from ticdc_lab.cli import main
+from ticdc_lab.ddl_core.checks import ONE_HISTORY
+from ticdc_lab.ddl_core.server_state import Submit
+from ticdc_lab.ddl_core.settings import Duties
 from ticdc_lab.ddl_service import Listening, etcd_witness, running, submitting
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
 from ticdc_lab.ddl_service.etcd_witness import WentBackError, Witness
 from ticdc_lab.errors import SourceError
-from ticdc_lab.simulate.ddl_service.checks import ONE_HISTORY
-from ticdc_lab.simulate.ddl_service.server_state import Submit
-from ticdc_lab.simulate.ddl_service.settings import Duties
-from ticdc_lab.simulate.leases import Terms
+from ticdc_lab.machines.leases import Terms
 
 BODY_OF_A = '{"store_addr": "tikv://a:2379"}'
 SHORT = Duties(terms=Terms(2_000_000, 400_000))

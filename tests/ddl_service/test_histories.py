@@ -14,11 +14,11 @@ from histories import history
 from linearizable import ABSENT, CONFLICT, NEVER, OK, UNKNOWN, Call, is_linearizable, once
 from two_workers import STORES, Two, two_workers
 
+from ticdc_lab.ddl_core import keys, registering
+from ticdc_lab.ddl_core.registering import WishOutcome
+from ticdc_lab.ddl_core.worker_state import Look, Unregister
 from ticdc_lab.ddl_service import api, http
 from ticdc_lab.ddl_service.client import Client
-from ticdc_lab.simulate.ddl_service import keys, registering
-from ticdc_lab.simulate.ddl_service.registering import WishOutcome
-from ticdc_lab.simulate.ddl_service.worker_state import Look, Unregister
 
 SEEN = frozenset({("a", ("x",))})
 

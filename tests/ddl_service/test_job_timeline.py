@@ -9,15 +9,15 @@ import pytest
 from fleet import START_S, until
 
 from ticdc_lab import figures
+from ticdc_lab.ddl_core import jobs, records
+from ticdc_lab.ddl_core.progress import JobAnswer, job_polled
+from ticdc_lab.ddl_core.server_state import Submit
+from ticdc_lab.ddl_core.settings import Duties
 from ticdc_lab.ddl_service import Listening, running
 from ticdc_lab.ddl_service.client import Client, ServiceError
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.ddl_service.submitting import submitted
 from ticdc_lab.ddl_service.watch import ended, job_watch
-from ticdc_lab.simulate.ddl_service import jobs, records
-from ticdc_lab.simulate.ddl_service.progress import JobAnswer, job_polled
-from ticdc_lab.simulate.ddl_service.server_state import Submit
-from ticdc_lab.simulate.ddl_service.settings import Duties
 
 FIRST = "tikv://10.0.0.1:2379"
 

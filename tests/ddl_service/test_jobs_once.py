@@ -12,18 +12,18 @@ from fleet import START_S, until
 from lossy import Lossy
 from two_workers import STORES, TERMS, Two, two_workers
 
+from ticdc_lab.ddl_core import keys, records
+from ticdc_lab.ddl_core import server as rules
+from ticdc_lab.ddl_core.checks import ONE_JOB
+from ticdc_lab.ddl_core.server import Server
+from ticdc_lab.ddl_core.server_state import Habits, SetVariable, Submit
+from ticdc_lab.ddl_core.sysvars import BATCH
 from ticdc_lab.ddl_service import etcd_session
 from ticdc_lab.ddl_service.auditing import Written, violations
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
 from ticdc_lab.ddl_service.node import Backend, Node
 from ticdc_lab.ddl_service.submitting import submitted
-from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service import server as rules
-from ticdc_lab.simulate.ddl_service.checks import ONE_JOB
-from ticdc_lab.simulate.ddl_service.server import Server
-from ticdc_lab.simulate.ddl_service.server_state import Habits, SetVariable, Submit
-from ticdc_lab.simulate.ddl_service.sysvars import BATCH
 
 FIRST = "tikv://10.0.0.1:2379"
 STATEMENT = Submit("add index", "orders", "by_day", rows=64)

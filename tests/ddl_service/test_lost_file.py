@@ -12,12 +12,12 @@ from click.testing import CliRunner
 from fleet import START_S, Fleet, until
 
 from ticdc_lab.cli import main
+from ticdc_lab.ddl_core.checks import ONE_FILE
+from ticdc_lab.ddl_core.store import Put, Txn
 from ticdc_lab.ddl_service import sqlite_file
 from ticdc_lab.ddl_service.sqlite_file import BEGUN, FILE
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.errors import SetupError, SourceError
-from ticdc_lab.simulate.ddl_service.checks import ONE_FILE
-from ticdc_lab.simulate.ddl_service.store import Put, Txn
 
 WRITE = Txn(("n", 1, "t"), (), (Put("/a/1", "x"),))
 

@@ -11,11 +11,11 @@ import pytest
 from fleet import START_S, until
 from two_workers import STORES, Two, two_workers
 
+from ticdc_lab.ddl_core import keys, records, registering
+from ticdc_lab.ddl_core.checks import ONE_STORE
+from ticdc_lab.ddl_core.store import Put
 from ticdc_lab.ddl_service.auditing import violations
 from ticdc_lab.ddl_service.client import Client, ServiceError
-from ticdc_lab.simulate.ddl_service import keys, records, registering
-from ticdc_lab.simulate.ddl_service.checks import ONE_STORE
-from ticdc_lab.simulate.ddl_service.store import Put
 
 FIRST, SECOND = "tikv://10.0.0.1:2379", "tikv://10.0.0.2:2379"
 

@@ -8,12 +8,12 @@ import pytest
 from fleet import START_S, until
 from two_workers import STORES, TERMS, two_workers
 
+from ticdc_lab.ddl_core import keys, records
+from ticdc_lab.ddl_core.server import Server
+from ticdc_lab.ddl_core.server_state import EnableDdl, Habits, Submit
 from ticdc_lab.ddl_service.auditing import violations
 from ticdc_lab.ddl_service.node import Node
 from ticdc_lab.ddl_service.submitting import shown
-from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.server import Server
-from ticdc_lab.simulate.ddl_service.server_state import EnableDdl, Habits, Submit
 
 STORE = "tikv://10.0.0.1:2379"
 

@@ -10,6 +10,14 @@ import pytest
 import real_etcd
 from fleet import START_S, until
 
+from ticdc_lab.ddl_core import keys, records
+from ticdc_lab.ddl_core.registering import CONFLICT, REFUSED, WishOutcome, WishWrite, decided
+from ticdc_lab.ddl_core.server import Server
+from ticdc_lab.ddl_core.server_state import Habits, SetVariable, Submit
+from ticdc_lab.ddl_core.settings import Duties, Versions
+from ticdc_lab.ddl_core.store import Put, StoredEntry
+from ticdc_lab.ddl_core.sysvars import BATCH
+from ticdc_lab.ddl_core.worker_state import Register
 from ticdc_lab.ddl_service import Listening, auditing, running
 from ticdc_lab.ddl_service.api import Schedule
 from ticdc_lab.ddl_service.auditing import Written, violations
@@ -18,15 +26,7 @@ from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
 from ticdc_lab.ddl_service.node import Backend, Node
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
-from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.registering import CONFLICT, REFUSED, WishOutcome, WishWrite, decided
-from ticdc_lab.simulate.ddl_service.server import Server
-from ticdc_lab.simulate.ddl_service.server_state import Habits, SetVariable, Submit
-from ticdc_lab.simulate.ddl_service.settings import Duties, Versions
-from ticdc_lab.simulate.ddl_service.store import Put, StoredEntry
-from ticdc_lab.simulate.ddl_service.sysvars import BATCH
-from ticdc_lab.simulate.ddl_service.worker_state import Register
-from ticdc_lab.simulate.leases import Terms
+from ticdc_lab.machines.leases import Terms
 
 TERMS = Terms(20_000_000, 4_000_000)
 OLD, NEW = Versions("v7.5.0", "v6.1.0"), Versions("v8.5.0", "v6.5.0")

@@ -12,7 +12,7 @@ import pytest
 from ticdc_lab.ddl_service import logs
 from ticdc_lab.ddl_service.node import Node
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
-from ticdc_lab.simulate.machine import Changed, Decided
+from ticdc_lab.machines.machine import Changed, Decided
 
 
 @pytest.fixture

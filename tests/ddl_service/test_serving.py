@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from fleet import START_S, Fleet, rows_of, tidb, until
 
+from ticdc_lab.ddl_core import records
+from ticdc_lab.ddl_core.server_state import SetVariable, Submit
+from ticdc_lab.ddl_core.sysvars import BATCH
 from ticdc_lab.ddl_service.sqlite_file import holder_of_lock
-from ticdc_lab.simulate.ddl_service import records
-from ticdc_lab.simulate.ddl_service.server_state import SetVariable, Submit
-from ticdc_lab.simulate.ddl_service.sysvars import BATCH
 
 CLUSTERS = [f"cluster{i}" for i in range(1, 7)]
 

@@ -13,12 +13,7 @@ from drawn import HOUR, REQUESTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ticdc_lab.ddl_service import sqlite_store
-from ticdc_lab.ddl_service.auditing import of_folder
-from ticdc_lab.ddl_service.sqlite_file import FILE
-from ticdc_lab.ddl_service.sqlite_store import SqliteStore
-from ticdc_lab.errors import SetupError, SourceError
-from ticdc_lab.simulate.ddl_service.store import (
+from ticdc_lab.ddl_core.store import (
     DdlStore,
     Done,
     Expired,
@@ -31,7 +26,12 @@ from ticdc_lab.simulate.ddl_service.store import (
     Revoke,
     Txn,
 )
-from ticdc_lab.simulate.machine import Now, Received, Send
+from ticdc_lab.ddl_service import sqlite_store
+from ticdc_lab.ddl_service.auditing import of_folder
+from ticdc_lab.ddl_service.sqlite_file import FILE
+from ticdc_lab.ddl_service.sqlite_store import SqliteStore
+from ticdc_lab.errors import SetupError, SourceError
+from ticdc_lab.machines.machine import Now, Received, Send
 
 
 @given(st.lists(REQUESTS, max_size=25))

@@ -18,13 +18,13 @@ from deaf import Deaf
 from fleet import START_S, until
 
 from ticdc_lab.cli import main
+from ticdc_lab.ddl_core.settings import Duties
+from ticdc_lab.ddl_core.store import Answer, Done, Put, Request, Txn
 from ticdc_lab.ddl_service import Listening, running, sqlite_store
 from ticdc_lab.ddl_service.node import line
 from ticdc_lab.ddl_service.sqlite_file import FILE
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
-from ticdc_lab.simulate.ddl_service.settings import Duties
-from ticdc_lab.simulate.ddl_service.store import Answer, Done, Put, Request, Txn
-from ticdc_lab.simulate.leases import Terms
+from ticdc_lab.machines.leases import Terms
 
 SHORT = Duties(terms=Terms(1_500_000, 300_000))
 

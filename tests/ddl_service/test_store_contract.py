@@ -15,13 +15,7 @@ from fleet import until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ticdc_lab.ddl_service import auditing
-from ticdc_lab.ddl_service.auditing import Written
-from ticdc_lab.ddl_service.etcd_rpc import Etcd
-from ticdc_lab.ddl_service.etcd_store import EtcdStore
-from ticdc_lab.ddl_service.node import Backend
-from ticdc_lab.ddl_service.sqlite_store import SqliteStore
-from ticdc_lab.simulate.ddl_service.store import (
+from ticdc_lab.ddl_core.store import (
     CREATE,
     MOD,
     VALUE,
@@ -44,7 +38,13 @@ from ticdc_lab.simulate.ddl_service.store import (
     StoredEntry,
     Txn,
 )
-from ticdc_lab.simulate.machine import Now, Received, Send
+from ticdc_lab.ddl_service import auditing
+from ticdc_lab.ddl_service.auditing import Written
+from ticdc_lab.ddl_service.etcd_rpc import Etcd
+from ticdc_lab.ddl_service.etcd_store import EtcdStore
+from ticdc_lab.ddl_service.node import Backend
+from ticdc_lab.ddl_service.sqlite_store import SqliteStore
+from ticdc_lab.machines.machine import Now, Received, Send
 
 WITHIN_S = 30.0
 STORES = (f"tikv://10.1.{i // 250}.{i % 250}:2379" for i in itertools.count())

@@ -10,6 +10,7 @@ import real_etcd
 from deaf import Deaf
 from fleet import START_S, until
 
+from ticdc_lab.ddl_core.settings import Duties
 from ticdc_lab.ddl_service import Listening, auditing, running
 from ticdc_lab.ddl_service.auditing import Written
 from ticdc_lab.ddl_service.client import Client, ServiceError
@@ -17,8 +18,7 @@ from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
 from ticdc_lab.ddl_service.node import Backend
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
-from ticdc_lab.simulate.ddl_service.settings import Duties
-from ticdc_lab.simulate.leases import Terms
+from ticdc_lab.machines.leases import Terms
 
 STORES = ("sqlite", "etcd")
 TERMS = Terms(20_000_000, 4_000_000)

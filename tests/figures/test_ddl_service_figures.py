@@ -11,12 +11,12 @@ from drawn_text import drawn_text
 from immutables import Map
 
 from ticdc_lab import figures
+from ticdc_lab.ddl_core import owner
+from ticdc_lab.ddl_core.fleet import FleetAnswer, fleet_in, fleet_polled
+from ticdc_lab.ddl_core.server_state import Habits, Submit
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.simulate.ddl_service import owner
-from ticdc_lab.simulate.ddl_service.fleet import FleetAnswer, fleet_in, fleet_polled
 from ticdc_lab.simulate.ddl_service.run import simulate
 from ticdc_lab.simulate.ddl_service.scenario import MODEL, play
-from ticdc_lab.simulate.ddl_service.server_state import Habits, Submit
 from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.faults import Ask, Crash
 from ticdc_lab.simulate.scenario import read_scenario

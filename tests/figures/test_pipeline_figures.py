@@ -27,8 +27,8 @@ from pipeline_samples import (
 from ticdc_lab import figures
 from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.plotly_js import library
+from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.simulate.pipeline.samples import families, seen
-from ticdc_lab.simulate.scheduler.clock import ts_of
 
 WRONG = "#D55E00"
 NOTHING = seen([])

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.simulate.assertions import Judge, Outcome
 from ticdc_lab.simulate.scenario import scenario_from_text
-from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd_messages import Ddl
 from ticdc_lab.simulate.trace import Row
 

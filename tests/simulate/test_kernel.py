@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
+from ticdc_lab.machines.machine import Asked, Broken, Exit, Fired, Received, Send, Wake, replace, stepped
 from ticdc_lab.simulate import faults as fault
 from ticdc_lab.simulate.faults import Chaos
 from ticdc_lab.simulate.kernel import Kernel
-from ticdc_lab.simulate.machine import Asked, Broken, Exit, Fired, Received, Send, Wake, replace, stepped
 from ticdc_lab.simulate.network import DATAGRAM, RESEND, Link, Network
 from ticdc_lab.simulate.scheduler.run import simulate
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings

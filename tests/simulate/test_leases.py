@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ticdc_lab.simulate.leases import Terms, granted, lives, prolonged, run_out
-from ticdc_lab.simulate.machine import Now, Wake
+from ticdc_lab.machines.leases import Terms, granted, lives, prolonged, run_out
+from ticdc_lab.machines.machine import Now, Wake
 
 
 def test_a_holder_stops_before_the_store_can_give_its_lease_up() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from ticdc_lab.ddl_core.settings import Duties
 from ticdc_lab.ddl_service import Listening, running
 from ticdc_lab.ddl_service.client import Client, ServiceError
 from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.ddl_service.watch import fleet_watch, settled
-from ticdc_lab.simulate.ddl_service.settings import Duties
 from ticdc_lab.simulate.ddl_service.tryout import ADD, FAULTS, SPARE, Incident, faults_of, tried
 from ticdc_lab.simulate.faults import Join
 from ticdc_lab.widgets import DdlServiceView, Panel, ServiceView, ddl_service_panel, service_panel

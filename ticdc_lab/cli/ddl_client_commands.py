@@ -13,9 +13,9 @@ from ticdc_lab.cli.common import CLEAN, FINDINGS, guarded, json_flag
 from ticdc_lab.cli.ddl_commands import FILE, SECONDS, Where, ddl_service, secret_of, store_options
 
 if TYPE_CHECKING:
+    from ticdc_lab.ddl_core.records import Job
     from ticdc_lab.ddl_service.api import RegisteredCluster
     from ticdc_lab.ddl_service.client import Client
-    from ticdc_lab.simulate.ddl_service.records import Job
 
 MOST_ROWS = 1 << 62
 CLIENT = ("url", "secret_file", "ca", "cert", "key")
@@ -147,11 +147,11 @@ def submit(
 
     Exit 1: the job was rejected or rolled back.
     """
+    from ticdc_lab.ddl_core.jobs import LADDERS
+    from ticdc_lab.ddl_core.records import DONE
+    from ticdc_lab.ddl_core.server_state import Submit
+    from ticdc_lab.ddl_core.settings import parsed
     from ticdc_lab.ddl_service.submitting import is_name, submitted
-    from ticdc_lab.simulate.ddl_service.jobs import LADDERS
-    from ticdc_lab.simulate.ddl_service.records import DONE
-    from ticdc_lab.simulate.ddl_service.server_state import Submit
-    from ticdc_lab.simulate.ddl_service.settings import parsed
 
     if sent_by and not parsed(sent_by):
         raise click.BadParameter("expected vMAJOR.MINOR.PATCH", param_hint="--sent-by")
@@ -215,8 +215,8 @@ def cancel(client: Client, where: Where, cluster: str, job: int, within: float) 
 
     Exit 1: there is nothing to cancel.
     """
+    from ticdc_lab.ddl_core.records import DONE
     from ticdc_lab.ddl_service.submitting import cancelled
-    from ticdc_lab.simulate.ddl_service.records import DONE
 
     registered = _registered(client, cluster)
     where.expect_store()

@@ -13,9 +13,9 @@ import click
 from ticdc_lab.cli.common import CLEAN, FAILED, FINDINGS, guarded, main
 
 if TYPE_CHECKING:
+    from ticdc_lab.ddl_core.settings import Versions
     from ticdc_lab.ddl_service.etcd_rpc import Etcd
     from ticdc_lab.ddl_service.node import Backend
-    from ticdc_lab.simulate.ddl_service.settings import Versions
 
 
 class _Seconds(click.FloatRange):
@@ -117,7 +117,7 @@ def version_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def versions_of(version: str, oldest: str) -> Versions:
     """Read what is supported."""
-    from ticdc_lab.simulate.ddl_service.settings import Versions, parsed, unsupported
+    from ticdc_lab.ddl_core.settings import Versions, parsed, unsupported
 
     if not parsed(version) or not parsed(oldest):
         raise click.BadParameter("expected vMAJOR.MINOR.PATCH", param_hint="--version, --oldest")
@@ -167,12 +167,12 @@ def serve(
 
     Only this host can reach it unless --listen says otherwise, and then callers need the secret or a certificate.
     """
+    from ticdc_lab.ddl_core.settings import Duties
     from ticdc_lab.ddl_service import logs
     from ticdc_lab.ddl_service.api import ID
     from ticdc_lab.ddl_service.serving import Listening
     from ticdc_lab.ddl_service.serving import serve as run
-    from ticdc_lab.simulate.ddl_service.settings import Duties
-    from ticdc_lab.simulate.leases import Terms
+    from ticdc_lab.machines.leases import Terms
 
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:

@@ -13,13 +13,13 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
+from ticdc_lab.ddl_core import keys, records
+from ticdc_lab.ddl_core.connection import Mirror
+from ticdc_lab.ddl_core.records import SCHEDULING, ClusterRecord
+from ticdc_lab.ddl_core.registering import ABSENT, CONFLICT, LATE, NO_SESSION, REFUSED, UNKNOWN, WishOutcome
+from ticdc_lab.ddl_core.settings import parsed
+from ticdc_lab.ddl_core.worker_state import Register
 from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.connection import Mirror
-from ticdc_lab.simulate.ddl_service.records import SCHEDULING, ClusterRecord
-from ticdc_lab.simulate.ddl_service.registering import ABSENT, CONFLICT, LATE, NO_SESSION, REFUSED, UNKNOWN, WishOutcome
-from ticdc_lab.simulate.ddl_service.settings import parsed
-from ticdc_lab.simulate.ddl_service.worker_state import Register
 
 
 class Registration(Struct, forbid_unknown_fields=True):

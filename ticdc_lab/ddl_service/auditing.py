@@ -16,13 +16,8 @@ from typing import Any, NamedTuple
 import msgspec
 from aetcd import rpc
 
-from ticdc_lab.ddl_service import etcd_rpc
-from ticdc_lab.ddl_service.etcd_rpc import ANSWERS_S, Etcd, SignedIn
-from ticdc_lab.ddl_service.etcd_witness import EtcdLost
-from ticdc_lab.ddl_service.sqlite_file import FILE
-from ticdc_lab.errors import IncompleteHistoryError, SourceError
-from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.checks import (
+from ticdc_lab.ddl_core import keys, records
+from ticdc_lab.ddl_core.checks import (
     HIDDEN,
     ONE_FILE,
     ONE_HISTORY,
@@ -34,9 +29,14 @@ from ticdc_lab.simulate.ddl_service.checks import (
     SUPPORTED,
     wrong_step,
 )
-from ticdc_lab.simulate.ddl_service.registering import addresses
-from ticdc_lab.simulate.ddl_service.settings import SUPPORTED as CURRENT
-from ticdc_lab.simulate.ddl_service.settings import Versions, unsupported
+from ticdc_lab.ddl_core.registering import addresses
+from ticdc_lab.ddl_core.settings import SUPPORTED as CURRENT
+from ticdc_lab.ddl_core.settings import Versions, unsupported
+from ticdc_lab.ddl_service import etcd_rpc
+from ticdc_lab.ddl_service.etcd_rpc import ANSWERS_S, Etcd, SignedIn
+from ticdc_lab.ddl_service.etcd_witness import EtcdLost
+from ticdc_lab.ddl_service.sqlite_file import FILE
+from ticdc_lab.errors import IncompleteHistoryError, SourceError
 
 PATIENCE_S = 60.0
 

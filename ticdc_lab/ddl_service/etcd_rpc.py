@@ -1,4 +1,4 @@
-"""Requests of :mod:`ticdc_lab.simulate.ddl_service.store` as etcd's own, and a channel to etcd.
+"""Requests of :mod:`ticdc_lab.ddl_core.store` as etcd's own, and a channel to etcd.
 
 Of aetcd the generated RPCs are used, not its client: that tells a watch's events one by one, and where a revision ends
 is what a mirror must know. Each registered cluster has a namespace of its own by its ``store_addr``; the service's keys
@@ -26,9 +26,9 @@ from urllib.parse import urlsplit
 import grpc
 from aetcd import rpc
 
+from ticdc_lab.ddl_core.keys import PD
+from ticdc_lab.ddl_core.store import CREATE, MOD, Compare, Op, Put, StoredEntry, Txn
 from ticdc_lab.errors import SetupError, SourceError
-from ticdc_lab.simulate.ddl_service.keys import PD
-from ticdc_lab.simulate.ddl_service.store import CREATE, MOD, Compare, Op, Put, StoredEntry, Txn
 
 T = TypeVar("T")
 

@@ -17,11 +17,8 @@ from typing import Any
 import grpc
 from aetcd import rpc
 
-from ticdc_lab.ddl_service import etcd_rpc
-from ticdc_lab.ddl_service.etcd_rpc import ANSWERS_S, LEADER_ONLY, SignedIn, after, entry, is_of_token
-from ticdc_lab.ddl_service.etcd_witness import WentBackError, Witness
-from ticdc_lab.simulate.ddl_service.keys import PD, WENT_BACK
-from ticdc_lab.simulate.ddl_service.store import (
+from ticdc_lab.ddl_core.keys import PD, WENT_BACK
+from ticdc_lab.ddl_core.store import (
     Answer,
     Done,
     Expired,
@@ -38,6 +35,9 @@ from ticdc_lab.simulate.ddl_service.store import (
     StoredEntry,
     Txn,
 )
+from ticdc_lab.ddl_service import etcd_rpc
+from ticdc_lab.ddl_service.etcd_rpc import ANSWERS_S, LEADER_ONLY, SignedIn, after, entry, is_of_token
+from ticdc_lab.ddl_service.etcd_witness import WentBackError, Witness
 
 AGAIN_S = 0.2
 STALE_S = 0.05

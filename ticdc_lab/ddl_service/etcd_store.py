@@ -15,13 +15,13 @@ from typing import Any
 
 from aetcd import rpc
 
+from ticdc_lab.ddl_core.keys import PD
+from ticdc_lab.ddl_core.store import Answer, Happened, Request, Revoke, Snapshot
 from ticdc_lab.ddl_service import etcd_rpc
 from ticdc_lab.ddl_service.etcd_rpc import ANSWERS_S, Etcd
 from ticdc_lab.ddl_service.etcd_session import Session, Stubs
 from ticdc_lab.ddl_service.etcd_witness import REMEDY
 from ticdc_lab.ddl_service.store_time import StoreTime, steady_us
-from ticdc_lab.simulate.ddl_service.keys import PD
-from ticdc_lab.simulate.ddl_service.store import Answer, Happened, Request, Revoke, Snapshot
 
 HALF_A_SECOND_US = 500_000
 """etcd tells whole seconds: what has passed of one is half of it, on average."""

@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 from aetcd import rpc
 
+from ticdc_lab.ddl_core import keys, records
+from ticdc_lab.ddl_core.registering import addresses
+from ticdc_lab.ddl_core.store import CREATE, MOD, Compare, Put, StoredEntry, Txn
 from ticdc_lab.ddl_service import etcd_rpc
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.errors import SourceError
-from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.registering import addresses
-from ticdc_lab.simulate.ddl_service.store import CREATE, MOD, Compare, Put, StoredEntry, Txn
 
 LOOKS_S = 0.5
 REMEDY = (

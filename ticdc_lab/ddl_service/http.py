@@ -27,6 +27,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ticdc_lab.ddl_core.connection import Mirror, is_over
+from ticdc_lab.ddl_core.registering import Command, WishOutcome
+from ticdc_lab.ddl_core.worker_state import Look, LookAtJobs, Unregister, is_taken, registered
 from ticdc_lab.ddl_service import api
 from ticdc_lab.ddl_service.api import (
     ClusterJobs,
@@ -39,9 +42,6 @@ from ticdc_lab.ddl_service.api import (
 )
 from ticdc_lab.ddl_service.metrics import Metrics
 from ticdc_lab.ddl_service.node import Node
-from ticdc_lab.simulate.ddl_service.connection import Mirror, is_over
-from ticdc_lab.simulate.ddl_service.registering import Command, WishOutcome
-from ticdc_lab.simulate.ddl_service.worker_state import Look, LookAtJobs, Unregister, is_taken, registered
 
 MOST_GUESTS = 100
 """Connections that have not yet sent a request that was let in; one more, and the oldest of them is closed."""

@@ -9,11 +9,11 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from ticdc_lab.simulate.ddl_service import jobs, keys, records
-from ticdc_lab.simulate.ddl_service.records import Job
-from ticdc_lab.simulate.ddl_service.store import Done, Put, Txn
-from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
-from ticdc_lab.simulate.machine import Received, Send
+from ticdc_lab.ddl_core import jobs, keys, records
+from ticdc_lab.ddl_core.records import Job
+from ticdc_lab.ddl_core.store import Done, Put, Txn
+from ticdc_lab.ddl_core.worker_state import WorkerState
+from ticdc_lab.machines.machine import Received, Send
 
 _JOB = ("cluster", "type")
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
+from ticdc_lab.ddl_core.store import Answer, Request, Txn
 from ticdc_lab.ddl_service.logs import fields
 from ticdc_lab.ddl_service.store_time import StoreTime
 from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.simulate.ddl_service.store import Answer, Request, Txn
-from ticdc_lab.simulate.machine import Asked, Changed, Decided, Event, Fired, Received, Send, Told, Wake
+from ticdc_lab.machines.machine import Asked, Changed, Decided, Event, Fired, Received, Send, Told, Wake
 
 POLL_S = 0.02
 _NEWS = Fired("")

@@ -19,13 +19,13 @@ from typing import Any
 
 import uvicorn
 
+from ticdc_lab.ddl_core.settings import Duties
+from ticdc_lab.ddl_core.worker import Worker
+from ticdc_lab.ddl_core.worker_state import is_taken
 from ticdc_lab.ddl_service.http import HANDSHAKE_S, IDLE_S, Doorman, Shared, application
 from ticdc_lab.ddl_service.metrics import Metrics
 from ticdc_lab.ddl_service.node import Backend, Node
 from ticdc_lab.errors import SetupError
-from ticdc_lab.simulate.ddl_service.settings import Duties
-from ticdc_lab.simulate.ddl_service.worker import Worker
-from ticdc_lab.simulate.ddl_service.worker_state import is_taken
 
 LOG = logging.getLogger("ticdc_lab.ddl_service")
 

@@ -15,17 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ticdc_lab.ddl_service.sqlite_file import (
-    BUSY_S,
-    FILE,
-    HURRIED_S,
-    OpenFiles,
-    holder_of_lock,
-    opened,
-    reading,
-    writing,
-)
-from ticdc_lab.simulate.ddl_service.store import (
+from ticdc_lab.ddl_core.store import (
     CREATE,
     MOD,
     Answer,
@@ -48,6 +38,16 @@ from ticdc_lab.simulate.ddl_service.store import (
     Snapshot,
     StoredEntry,
     Txn,
+)
+from ticdc_lab.ddl_service.sqlite_file import (
+    BUSY_S,
+    FILE,
+    HURRIED_S,
+    OpenFiles,
+    holder_of_lock,
+    opened,
+    reading,
+    writing,
 )
 
 

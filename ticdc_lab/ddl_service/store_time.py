@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import time
 
-from ticdc_lab.simulate.machine import Now
-from ticdc_lab.simulate.scheduler.clock import EPOCH_MS
+from ticdc_lab.machines.clock import EPOCH_MS
+from ticdc_lab.machines.machine import Now
 
 MOST_SKEW_US = 5_000_000
 """A worker's timestamps are never further from the store's time than this."""

@@ -12,12 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
-from ticdc_lab.ddl_service.node import POLL_S, Backend, Node
-from ticdc_lab.errors import SourceError
-from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.records import Job
-from ticdc_lab.simulate.ddl_service.server import SHOWN, Server, shown_ddl
-from ticdc_lab.simulate.ddl_service.server_state import (
+from ticdc_lab.ddl_core import keys, records
+from ticdc_lab.ddl_core.records import Job
+from ticdc_lab.ddl_core.server import SHOWN, Server, shown_ddl
+from ticdc_lab.ddl_core.server_state import (
     PREFIXES,
     Cancel,
     Habits,
@@ -25,7 +23,7 @@ from ticdc_lab.simulate.ddl_service.server_state import (
     ShownDdl,
     Submit,
 )
-from ticdc_lab.simulate.ddl_service.store import (
+from ticdc_lab.ddl_core.store import (
     Grant,
     Granted,
     Observe,
@@ -34,8 +32,10 @@ from ticdc_lab.simulate.ddl_service.store import (
     Snapshot,
     StoredEntry,
 )
-from ticdc_lab.simulate.leases import Terms
-from ticdc_lab.simulate.machine import Told
+from ticdc_lab.ddl_service.node import POLL_S, Backend, Node
+from ticdc_lab.errors import SourceError
+from ticdc_lab.machines.leases import Terms
+from ticdc_lab.machines.machine import Told
 
 TTL_US = 10_000_000
 PATIENCE_S = 30.0

@@ -8,10 +8,10 @@ from typing import Generic, TypeVar
 
 from msgspec.structs import asdict
 
+from ticdc_lab.ddl_core.fleet import Fleet, FleetAnswer, fleet_polled
+from ticdc_lab.ddl_core.progress import JobAnswer, JobProgress, job_polled
+from ticdc_lab.ddl_core.records import ENDS, IS_OWNER, Job
 from ticdc_lab.ddl_service.client import Client, ServiceError
-from ticdc_lab.simulate.ddl_service.fleet import Fleet, FleetAnswer, fleet_polled
-from ticdc_lab.simulate.ddl_service.progress import JobAnswer, JobProgress, job_polled
-from ticdc_lab.simulate.ddl_service.records import ENDS, IS_OWNER, Job
 
 A = TypeVar("A")
 P = TypeVar("P")

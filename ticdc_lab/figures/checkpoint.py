@@ -12,8 +12,8 @@ from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
 from ticdc_lab.figures.ownership_gantt import STATE_LOOK
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, hatched, label, look, percent, sentence
+from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.lags import GLOBAL, PANELS, end_us, lag_curve, watermarks
-from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.ownership import natural
 from ticdc_lab.simulate.why_stuck import Stuck, causes, moments
 from ticdc_lab.simulate.why_stuck import why_stuck as why

@@ -8,12 +8,12 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
+from ticdc_lab.ddl_core.fleet import IS_DOWN, IS_UP, LEADS, Fleet
+from ticdc_lab.ddl_core.records import CAMPAIGNING, IS_OWNER, SCHEDULING
 from ticdc_lab.figures.figure import Bar, Figure, Heatmap, Scatter
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import stepped
 from ticdc_lab.figures.theme import BARE, GREY, HEAT, WRONG, count, finish, label, look, sentence
-from ticdc_lab.simulate.ddl_service.fleet import IS_DOWN, IS_UP, LEADS, Fleet
-from ticdc_lab.simulate.ddl_service.records import CAMPAIGNING, IS_OWNER, SCHEDULING
 from ticdc_lab.simulate.ownership import natural
 
 # Fleet map: the workers of a DDL service with the clusters that each has, and how far that is.
@@ -40,7 +40,7 @@ def fleet_map(fleet: Fleet, *, at_us: int | None = None, finding: str = "") -> F
     Parameters
     ----------
     fleet
-        Of a run (:func:`ticdc_lab.simulate.ddl_service.fleet.fleet_in`) or of a running service (``fleet_polled``).
+        Of a run (:func:`ticdc_lab.ddl_core.fleet.fleet_in`) or of a running service (``fleet_polled``).
     at_us
         The moment, µs; by default the end.
     finding
@@ -194,7 +194,7 @@ def assignment_gantt(fleet: Fleet, *, most: int = _MOST, finding: str = "") -> F
     Parameters
     ----------
     fleet
-        Of a run (:func:`ticdc_lab.simulate.ddl_service.fleet.fleet_in`) or of a running service (``fleet_polled``).
+        Of a run (:func:`ticdc_lab.ddl_core.fleet.fleet_in`) or of a running service (``fleet_polled``).
     most
         Rows drawn; of more clusters a row is drawn for each worker, with how many it owns.
     finding

@@ -7,10 +7,10 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from ticdc_lab.ddl_core import jobs, keys, records
+from ticdc_lab.ddl_core.progress import JobProgress, job_progress
 from ticdc_lab.figures.figure import Bar, Figure, Scatter
 from ticdc_lab.figures.theme import GREY, WRONG, finish, label, sentence
-from ticdc_lab.simulate.ddl_service import jobs, keys, records
-from ticdc_lab.simulate.ddl_service.progress import JobProgress, job_progress
 from ticdc_lab.simulate.ownership import natural
 
 STATE_LOOK = {

@@ -12,8 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.arrows import arrows, shortly, table_of
-from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.ownership import natural, of_kinds
 from ticdc_lab.simulate.why_stuck import owners, troubles
 

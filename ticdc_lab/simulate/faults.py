@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ticdc_lab.simulate.machine import Address, Exit, Fired, OnDisk
+from ticdc_lab.machines.machine import Address, Exit, Fired, OnDisk
 from ticdc_lab.simulate.network import CALL, FAULT, RESEND, TIMER, Link
 from ticdc_lab.simulate.trace import name_of
 
@@ -58,7 +58,7 @@ class Join(NamedTuple):
 
 
 KEPT, TORN, LOST = DISKS = "kept", "torn", "lost"
-"""What a machine that keeps state on a disk (:class:`ticdc_lab.simulate.machine.OnDisk`) finds of it: all; all but its
+"""What a machine that keeps state on a disk (:class:`ticdc_lab.machines.machine.OnDisk`) finds of it: all; all but its
 last write, which it knows to be broken; nothing."""
 
 

@@ -15,8 +15,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from ticdc_lab.engine.giving_up import still_wanted
-from ticdc_lab.simulate import faults as fault
-from ticdc_lab.simulate.machine import (
+from ticdc_lab.machines.machine import (
     NO_ONE,
     Address,
     Asked,
@@ -35,6 +34,7 @@ from ticdc_lab.simulate.machine import (
     Wake,
     made,
 )
+from ticdc_lab.simulate import faults as fault
 from ticdc_lab.simulate.network import FAULT, MESSAGE, MESSAGES, START, STRETCH, TIMER, Network, Post
 from ticdc_lab.simulate.trace import EVENTS, Recorder, Row
 

@@ -13,9 +13,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.simulate.machine import node_of
+from ticdc_lab.machines.clock import us_of
+from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.ownership import bands, changes, natural, of_kinds, stretches
-from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.why_stuck import owners
 

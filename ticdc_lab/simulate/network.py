@@ -11,7 +11,7 @@ from heapq import heappush
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ticdc_lab.simulate.machine import Address, ReceivedMany, Send
+from ticdc_lab.machines.machine import Address, ReceivedMany, Send
 from ticdc_lab.simulate.trace import Row, name_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.simulate.machine import node_of
+from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.scheduler.executor import WRITING
 
 STATES = ("preparing", "prepared", "replicating", "stopping")

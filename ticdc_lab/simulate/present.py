@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 import pyarrow as pa
 
-from ticdc_lab.simulate.machine import node_of
+from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.ownership import natural, of_kinds, owned_at, stretches
 from ticdc_lab.simulate.scheduler.executor import WRITING
 from ticdc_lab.simulate.why_stuck import owners, troubles

@@ -10,10 +10,10 @@ from typing import Any, Generic, Self, TypedDict, TypeVar
 
 import pyarrow as pa
 
+from ticdc_lab.machines.machine import Machine
 from ticdc_lab.simulate.assertions import Assertion, Facts, Judge, Outcome, Settling
 from ticdc_lab.simulate.faults import Fault, replanned
 from ticdc_lab.simulate.kernel import Auditor, End, Kernel, Violation
-from ticdc_lab.simulate.machine import Machine
 from ticdc_lab.simulate.network import CALL, Network
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.trace import CHANGES, EVENTS, Recorder, Row

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pandas as pd
 import pyarrow as pa
 
-from ticdc_lab.simulate.machine import node_of
+from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.ownership import changes, of_kinds
 
 _BEGINS = {"crashed": "down", "paused": "paused", "parted": "parted"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from immutables import Map
 from planted_ddl import planted
 
-from ticdc_lab.simulate.ddl_service.checks import (
+from ticdc_lab.ddl_core.checks import (
     BALANCED,
     HIDDEN,
     IN_ORDER,
@@ -22,11 +22,12 @@ from ticdc_lab.simulate.ddl_service.checks import (
     SERVED,
     SUPPORTED,
 )  # fmt: skip
+from ticdc_lab.ddl_core.keys import PD, store_of
+from ticdc_lab.ddl_core.server_state import Habits, SetVariable, Submit
+from ticdc_lab.ddl_core.sysvars import BATCH, WORKERS
+from ticdc_lab.ddl_core.worker_state import Register
 from ticdc_lab.simulate.ddl_service.run import ServiceRun, simulate
-from ticdc_lab.simulate.ddl_service.server_state import Habits, SetVariable, Submit
-from ticdc_lab.simulate.ddl_service.sysvars import BATCH, WORKERS
-from ticdc_lab.simulate.ddl_service.worker_state import Register
-from ticdc_lab.simulate.ddl_service.world import PD, ServiceSettings, store_of
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.faults import Ask, Crash, Fault, Join, Part, Relink
 from ticdc_lab.simulate.network import Link
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ticdc_lab.simulate.ddl_service.checks import Found
-from ticdc_lab.simulate.ddl_service.store import DdlStore, DdlStoreState, ended
+from ticdc_lab.ddl_core.checks import Found
+from ticdc_lab.ddl_core.store import DdlStore, DdlStoreState, ended
+from ticdc_lab.machines.machine import Event, Fired, Now, Output, Received, Send, Wake
 from ticdc_lab.simulate.explore import WorldStep
-from ticdc_lab.simulate.machine import Event, Fired, Now, Output, Received, Send, Wake
 
 NOW = Now(0)
 TIMERS = frozenset({"loaded", "upgraded"})

@@ -7,8 +7,8 @@ from typing import Any
 
 from ddl_small import Small, World
 
-from ticdc_lab.simulate.ddl_service import keys, owner, records
-from ticdc_lab.simulate.ddl_service.checks import (
+from ticdc_lab.ddl_core import keys, owner, records
+from ticdc_lab.ddl_core.checks import (
     BALANCED,
     ENDS_WELL,
     NEIGHBOURS,
@@ -17,16 +17,16 @@ from ticdc_lab.simulate.ddl_service.checks import (
     apart,
     wrong_step,
 )
-from ticdc_lab.simulate.ddl_service.connection import answered
-from ticdc_lab.simulate.ddl_service.leading import assign
-from ticdc_lab.simulate.ddl_service.owner import OwnerState
-from ticdc_lab.simulate.ddl_service.server import Server
-from ticdc_lab.simulate.ddl_service.server_state import Habits, ServerState, Submit
-from ticdc_lab.simulate.ddl_service.settings import DUTIES, SUPPORTED, Duties
-from ticdc_lab.simulate.ddl_service.store import DdlStore, DdlStoreState, Done
-from ticdc_lab.simulate.ddl_service.worker import Worker
-from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
-from ticdc_lab.simulate.machine import Address, Asked, Event, Ignored, Now, Output, Received
+from ticdc_lab.ddl_core.connection import answered
+from ticdc_lab.ddl_core.leading import assign
+from ticdc_lab.ddl_core.owner import OwnerState
+from ticdc_lab.ddl_core.server import Server
+from ticdc_lab.ddl_core.server_state import Habits, ServerState, Submit
+from ticdc_lab.ddl_core.settings import DUTIES, SUPPORTED, Duties
+from ticdc_lab.ddl_core.store import DdlStore, DdlStoreState, Done
+from ticdc_lab.ddl_core.worker import Worker
+from ticdc_lab.ddl_core.worker_state import WorkerState
+from ticdc_lab.machines.machine import Address, Asked, Event, Ignored, Now, Output, Received
 
 TIKV, PD = "tikv", "pd"
 

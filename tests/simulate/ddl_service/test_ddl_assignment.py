@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from immutables import Map
 
-from ticdc_lab.simulate.ddl_service.connection import Part
-from ticdc_lab.simulate.ddl_service.leading import assign, refused
-from ticdc_lab.simulate.ddl_service.records import ClusterRecord, written
-from ticdc_lab.simulate.ddl_service.settings import Versions
-from ticdc_lab.simulate.ddl_service.store import StoredEntry
+from ticdc_lab.ddl_core.connection import Part
+from ticdc_lab.ddl_core.leading import assign, refused
+from ticdc_lab.ddl_core.records import ClusterRecord, written
+from ticdc_lab.ddl_core.settings import Versions
+from ticdc_lab.ddl_core.store import StoredEntry
 
 CLUSTERS = st.integers(0, 5).map(lambda n: [f"c{i}" for i in range(n)])
 WORKERS = st.integers(1, 3).map(lambda n: [f"w{i}" for i in range(n)])

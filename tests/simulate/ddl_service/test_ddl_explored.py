@@ -14,7 +14,7 @@ from ddl_small_worlds import (
 )
 from planted_ddl import planted
 
-from ticdc_lab.simulate.ddl_service.checks import BALANCED, IN_ORDER, NEIGHBOURS, ONE_OWNER
+from ticdc_lab.ddl_core.checks import BALANCED, IN_ORDER, NEIGHBOURS, ONE_OWNER
 from ticdc_lab.simulate.explore import explore
 
 SOUND = {

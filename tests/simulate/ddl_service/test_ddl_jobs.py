@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from immutables import Map
 
-from ticdc_lab.simulate.ddl_service import jobs, records
-from ticdc_lab.simulate.ddl_service.jobs import JobMove, JobWaits, SeenJob, advanced
-from ticdc_lab.simulate.ddl_service.records import Job
-from ticdc_lab.simulate.ddl_service.settings import Versions, parsed, unsupported
-from ticdc_lab.simulate.ddl_service.sysvars import BATCH, Scopes, count_of
+from ticdc_lab.ddl_core import jobs, records
+from ticdc_lab.ddl_core.jobs import JobMove, JobWaits, SeenJob, advanced
+from ticdc_lab.ddl_core.records import Job
+from ticdc_lab.ddl_core.settings import Versions, parsed, unsupported
+from ticdc_lab.ddl_core.sysvars import BATCH, Scopes, count_of
 
 SERVICE = Versions("v8.5.0", "v6.1.0")
 INDEX = Job(1, "add index", "orders", "by_day", "v6.5.0", rows=500)

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
-from ticdc_lab.simulate.ddl_service import jobs, keys, records
-from ticdc_lab.simulate.ddl_service.checks import ENDS_WELL, IN_ORDER, KEPT, SERVED, SUPPORTED, WHOLE, wrong_step
+from ticdc_lab.ddl_core import jobs, keys, records
+from ticdc_lab.ddl_core.checks import ENDS_WELL, IN_ORDER, KEPT, SERVED, SUPPORTED, WHOLE, wrong_step
+from ticdc_lab.ddl_core.records import Job
+from ticdc_lab.ddl_core.server_state import Habits
+from ticdc_lab.ddl_core.settings import SUPPORTED as VERSIONS
+from ticdc_lab.ddl_core.sysvars import COUNTS, VARIABLES, Scopes, instance_refusal, refusal, value_of
 from ticdc_lab.simulate.ddl_service.monitor import INVARIANTS
-from ticdc_lab.simulate.ddl_service.records import Job
 from ticdc_lab.simulate.ddl_service.run import simulate
-from ticdc_lab.simulate.ddl_service.server_state import Habits
-from ticdc_lab.simulate.ddl_service.settings import SUPPORTED as VERSIONS
-from ticdc_lab.simulate.ddl_service.sysvars import COUNTS, VARIABLES, Scopes, instance_refusal, refusal, value_of
 from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.scenario import scenario_from_text
 from ticdc_lab.simulate.trace import NOTHING

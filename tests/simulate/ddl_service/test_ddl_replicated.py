@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ticdc_lab.ddl_core import records
+from ticdc_lab.ddl_core.server_state import Submit
 from ticdc_lab.errors import ScenarioError
-from ticdc_lab.simulate.ddl_service import records
 from ticdc_lab.simulate.ddl_service.replicated import FIRST_JOB, done_jobs, load_with_ddl, pipeline_jobs
 from ticdc_lab.simulate.ddl_service.run import simulate as serve
-from ticdc_lab.simulate.ddl_service.server_state import Submit
 from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.faults import Ask
 from ticdc_lab.simulate.pipeline.load import Load

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from ticdc_lab.simulate.ddl_service import keys, owner, records, server
+from ticdc_lab.ddl_core import keys, owner, records, server
+from ticdc_lab.ddl_core.keys import store_of
+from ticdc_lab.ddl_core.server_state import EnableDdl, Habits, Submit
+from ticdc_lab.ddl_core.worker_state import Register, Unregister
 from ticdc_lab.simulate.ddl_service.run import ServiceRun, simulate
-from ticdc_lab.simulate.ddl_service.server_state import EnableDdl, Habits, Submit
-from ticdc_lab.simulate.ddl_service.worker_state import Register, Unregister
-from ticdc_lab.simulate.ddl_service.world import ServiceSettings, statuses, store_of
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings, statuses
 from ticdc_lab.simulate.faults import Ask, Crash, Pause, Restart
 
 SECOND = 1_000_000

@@ -7,12 +7,13 @@ import pytest
 from exploring import seeds
 from immutables import Map
 
-from ticdc_lab.simulate.ddl_service import jobs, keys, records
+from ticdc_lab.ddl_core import jobs, keys, records
+from ticdc_lab.ddl_core.keys import PD, store_of
+from ticdc_lab.ddl_core.server_state import HABITS, Cancel, Habits, Submit
+from ticdc_lab.ddl_core.worker_state import Register, Unregister
 from ticdc_lab.simulate.ddl_service.drawn import drawn_load
 from ticdc_lab.simulate.ddl_service.run import ServiceRun, simulate
-from ticdc_lab.simulate.ddl_service.server_state import HABITS, Cancel, Habits, Submit
-from ticdc_lab.simulate.ddl_service.worker_state import Register, Unregister
-from ticdc_lab.simulate.ddl_service.world import PD, ServiceSettings, store_of
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Fault, Join, Lose, Part, Restart
 from ticdc_lab.simulate.trace import NOTHING
 

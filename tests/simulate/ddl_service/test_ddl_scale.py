@@ -10,13 +10,13 @@ import time
 import pytest
 from immutables import Map
 
-from ticdc_lab.simulate.ddl_service.connection import Part
-from ticdc_lab.simulate.ddl_service.fleet import fleet_in
-from ticdc_lab.simulate.ddl_service.leading import planned
-from ticdc_lab.simulate.ddl_service.records import IS_OWNER, ClusterRecord, written
+from ticdc_lab.ddl_core.connection import Part
+from ticdc_lab.ddl_core.fleet import fleet_in
+from ticdc_lab.ddl_core.leading import planned
+from ticdc_lab.ddl_core.records import IS_OWNER, ClusterRecord, written
+from ticdc_lab.ddl_core.settings import DUTIES
+from ticdc_lab.ddl_core.store import Put, StoredEntry
 from ticdc_lab.simulate.ddl_service.run import simulate
-from ticdc_lab.simulate.ddl_service.settings import DUTIES
-from ticdc_lab.simulate.ddl_service.store import Put, StoredEntry
 from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.faults import Crash, Join
 from ticdc_lab.simulate.trace import CHANGES

@@ -9,16 +9,17 @@ from immutables import Map
 from planted_ddl import _with_seen
 from prometheus_client.parser import text_string_to_metric_families
 
+from ticdc_lab.ddl_core import jobs, keys, records
+from ticdc_lab.ddl_core.keys import store_of
+from ticdc_lab.ddl_core.server import shown_ddl
+from ticdc_lab.ddl_core.server_state import Habits, ShowDdl, ShownDdl, Submit
+from ticdc_lab.ddl_core.store import Found, Put, StoredEntry
+from ticdc_lab.ddl_core.worker import Worker
 from ticdc_lab.ddl_service.metrics import Metrics
-from ticdc_lab.simulate.ddl_service import jobs, keys, records
+from ticdc_lab.machines.machine import Asked, Now, Received, Send, Told
 from ticdc_lab.simulate.ddl_service.run import ServiceRun, simulate
-from ticdc_lab.simulate.ddl_service.server import shown_ddl
-from ticdc_lab.simulate.ddl_service.server_state import Habits, ShowDdl, ShownDdl, Submit
-from ticdc_lab.simulate.ddl_service.store import Found, Put, StoredEntry
-from ticdc_lab.simulate.ddl_service.worker import Worker
-from ticdc_lab.simulate.ddl_service.world import ServiceSettings, store_of
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.faults import Ask
-from ticdc_lab.simulate.machine import Asked, Now, Received, Send, Told
 
 SECOND = 1_000_000
 SERVER = "cluster1/tidb-1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ticdc_lab.simulate.ddl_service.store import (
+from ticdc_lab.ddl_core.store import (
     CREATE,
     MOD,
     VALUE,
@@ -25,7 +25,7 @@ from ticdc_lab.simulate.ddl_service.store import (
     Snapshot,
     Txn,
 )
-from ticdc_lab.simulate.machine import Fired, Now, Received, Send
+from ticdc_lab.machines.machine import Fired, Now, Received, Send
 
 STORE = DdlStore((("/a/1", "one"),))
 

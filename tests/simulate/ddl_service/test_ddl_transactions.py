@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 from exploring import seeds
 
-from ticdc_lab.simulate.ddl_service import keys, server
-from ticdc_lab.simulate.ddl_service.checks import KEPT
+from ticdc_lab.ddl_core import keys, server
+from ticdc_lab.ddl_core.checks import KEPT
+from ticdc_lab.ddl_core.keys import store_of
+from ticdc_lab.ddl_core.server_state import Habits, Transact
+from ticdc_lab.ddl_core.store import Put
+from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate.ddl_service.run import ServiceRun, simulate
-from ticdc_lab.simulate.ddl_service.server_state import Habits, Transact
-from ticdc_lab.simulate.ddl_service.store import Put
-from ticdc_lab.simulate.ddl_service.world import ServiceSettings, store_of
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Fault
 from ticdc_lab.simulate.scenario import scenario_from_text
-from ticdc_lab.simulate.scheduler.clock import us_of
 
 SECOND = 1_000_000
 SERVERS = ("cluster1/tidb-1", "cluster1/tidb-2")

@@ -9,18 +9,19 @@ import sys
 import pytest
 from immutables import Map
 
-from ticdc_lab.simulate.ddl_service import infosyncer, keys, records
-from ticdc_lab.simulate.ddl_service.registering import LATE, REFUSED, WishOutcome, WishWrite, decided
+from ticdc_lab.ddl_core import infosyncer, keys, records
+from ticdc_lab.ddl_core.keys import PD, store_of
+from ticdc_lab.ddl_core.registering import LATE, REFUSED, WishOutcome, WishWrite, decided
+from ticdc_lab.ddl_core.server import shown_ddl
+from ticdc_lab.ddl_core.server_state import Habits, ShownDdl, Submit
+from ticdc_lab.ddl_core.settings import SUPPORTED, Duties, Versions, by_age
+from ticdc_lab.ddl_core.store import StoredEntry
+from ticdc_lab.ddl_core.worker import Worker
+from ticdc_lab.ddl_core.worker_state import LookAtJobs, Register, Unregister
+from ticdc_lab.machines.machine import Told
 from ticdc_lab.simulate.ddl_service.run import ServiceRun, simulate
-from ticdc_lab.simulate.ddl_service.server import shown_ddl
-from ticdc_lab.simulate.ddl_service.server_state import Habits, ShownDdl, Submit
-from ticdc_lab.simulate.ddl_service.settings import SUPPORTED, Duties, Versions, by_age
-from ticdc_lab.simulate.ddl_service.store import StoredEntry
-from ticdc_lab.simulate.ddl_service.worker import Worker
-from ticdc_lab.simulate.ddl_service.worker_state import LookAtJobs, Register, Unregister
-from ticdc_lab.simulate.ddl_service.world import PD, ServiceSettings, store_of
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.faults import Ask, Crash, Fault, Part
-from ticdc_lab.simulate.machine import Told
 from ticdc_lab.simulate.scenario import scenario_from_text
 
 SECOND = 1_000_000
@@ -90,7 +91,7 @@ def test_two_spellings_of_a_version_have_one_order(turned: bool) -> None:
 def test_what_is_written_of_a_cluster_does_not_hang_on_the_process(hash_seed: str) -> None:
     """The same versions, told in the same order: the same is registered by every worker."""
     code = (
-        "from ticdc_lab.simulate.ddl_service import infosyncer as i, store;"
+        "from ticdc_lab.ddl_core import infosyncer as i, store;"
         "p = [i.server_info(f't{n}', '', v, 1) for n, v in enumerate(['v6.5.0', '6.5.0', 'v6.5.0-alpha', 'v6.5.0+b'])];"
         "print(*i.versions_told({x.key: store.StoredEntry(x.value, 1, 1) for x in p}))"
     )

@@ -18,6 +18,7 @@ from test_pipeline_run import LOAD, SECOND, ddl_load, delivered, final, in_order
 
 from ticdc_lab.errors import ContractError, ScenarioError
 from ticdc_lab.figures import ownership_gantt, watermark_curves
+from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Fault, Restart
 from ticdc_lab.simulate.lags import GLOBAL, lag_curve, watermarks
 from ticdc_lab.simulate.network import Link, Network
@@ -52,7 +53,6 @@ from ticdc_lab.simulate.pipeline.settings import (
 from ticdc_lab.simulate.pipeline.why import CHECKPOINT, RESOLVED, WATERMARKS
 from ticdc_lab.simulate.runs import QUIET
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
-from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.roles import MoveTable
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 

@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_consumer_run import Readings, Small, change
 from test_pipeline_run import final
 
+from ticdc_lab.machines.machine import Now
 from ticdc_lab.simulate.explore import WorldStep, explore
-from ticdc_lab.simulate.machine import Now
 from ticdc_lab.simulate.pipeline import consumer, partitions
 from ticdc_lab.simulate.pipeline.capture import sink
 from ticdc_lab.simulate.pipeline.consumer import CONSUMER, Consumer, ConsumerState

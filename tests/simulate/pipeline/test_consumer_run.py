@@ -17,9 +17,9 @@ from test_pipeline_run import CRASHES, LOAD, SECOND, SLOW, assert_whole, ddl_loa
 from test_repartition_run import asked
 
 from ticdc_lab.errors import ContractError, ScenarioError
+from ticdc_lab.machines.machine import Now, Received
 from ticdc_lab.simulate.explore import WorldStep, explore
 from ticdc_lab.simulate.faults import KEPT, Chaos, Crash, Lose, Pause, Relink, Restart
-from ticdc_lab.simulate.machine import Now, Received
 from ticdc_lab.simulate.network import Link
 from ticdc_lab.simulate.pipeline import consumer
 from ticdc_lab.simulate.pipeline.consumer import CONSUMER, Consumer, ConsumerState, Polled, newest_first

@@ -19,6 +19,7 @@ from planted_pipeline import (
     planted,
 )
 
+from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Lose, Part, Pause, Restart
 from ticdc_lab.simulate.pipeline.downstream import DdlEntry, Pace, Rows
 from ticdc_lab.simulate.pipeline.keys import key_of
@@ -39,7 +40,6 @@ from ticdc_lab.simulate.pipeline.settings import (
     TikvSettings,
 )
 from ticdc_lab.simulate.pipeline.tables import Change, Column, FinishedJob, Raw, TableInfo
-from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.roles import MoveTable
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ticdc_lab.simulate.machine import Asked, Fired, Now, Received, Send
+from ticdc_lab.machines.machine import Asked, Fired, Now, Received, Send
 from ticdc_lab.simulate.pipeline.downstream import DdlEntry, Downstream, Mark, Pace, Partitions, Rows, entries
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.log import log_events, messages

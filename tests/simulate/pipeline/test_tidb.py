@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ticdc_lab.machines.machine import Received, Send
 from ticdc_lab.simulate.kernel import Kernel
-from ticdc_lab.simulate.machine import Received, Send
 from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, META, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import (
     PUT,

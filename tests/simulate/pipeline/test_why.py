@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.simulate.pipeline.keys import META, key_of, span_of
 from ticdc_lab.simulate.pipeline.moment import Moment, Reported
 from ticdc_lab.simulate.pipeline.observed import CaptureFacts, HeldLock, RegionFacts, StreamFacts, TableFacts
 from ticdc_lab.simulate.pipeline.settings import MQ
 from ticdc_lab.simulate.pipeline.why import CHECKPOINT, HOLDERS, RESOLVED, Why, why
-from ticdc_lab.simulate.scheduler.clock import ts_of
 
 S = 1_000_000
 NOW = 20 * S

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ticdc_lab.simulate.scheduler.clock import before, ts_of, us_of
+from ticdc_lab.machines.clock import before, ts_of, us_of
 
 
 @pytest.mark.parametrize("at_us", [1, 999, 1000, 1001, 200_000, 3_000_500])

@@ -6,11 +6,11 @@ import pytest
 from planted_schedulers import planted
 from v2_cases import A, B, C
 
+from ticdc_lab.machines.clock import A_MILLISECOND, ts_of
+from ticdc_lab.machines.machine import Asked, Changed, Fired, Ignored, Now, Received, Send, Wake
 from ticdc_lab.simulate.faults import Crash
-from ticdc_lab.simulate.machine import Asked, Changed, Fired, Ignored, Now, Received, Send, Wake
 from ticdc_lab.simulate.scenario import scenario_from_text
 from ticdc_lab.simulate.scheduler import etcd as etcd_machine
-from ticdc_lab.simulate.scheduler.clock import A_MILLISECOND, ts_of
 from ticdc_lab.simulate.scheduler.etcd import DDL, Etcd, owner_of
 from ticdc_lab.simulate.scheduler.etcd_messages import (
     Ddl,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.simulate.scheduler.executor import (
     STEADY,
     Executor,

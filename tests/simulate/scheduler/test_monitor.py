@@ -11,10 +11,10 @@ import pytest
 from planted_schedulers import planted
 from v2_cases import A, B
 
+from ticdc_lab.machines.clock import ts_of
+from ticdc_lab.machines.machine import Changed
 from ticdc_lab.simulate.faults import Ask, Chaos
-from ticdc_lab.simulate.machine import Changed
 from ticdc_lab.simulate.scheduler import run
-from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, Ddl
 from ticdc_lab.simulate.scheduler.executor import Executor, TablePace, added, gone, settled, stopping, stuck
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST, MONOTONE, REVISIONS, SchedulerMonitor

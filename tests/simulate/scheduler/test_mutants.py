@@ -10,8 +10,8 @@ import pytest
 from planted_schedulers import V2, planted
 from v2_mutants import ANSWERS, HASTY, MUTANTS, REPEATED, STOPS_LATE, TWO_OWNERS
 
+from ticdc_lab.machines.machine import Asked, Now, Received
 from ticdc_lab.simulate.explore import explore
-from ticdc_lab.simulate.machine import Asked, Now, Received
 from ticdc_lab.simulate.scheduler.messages import Announce, DispatchTable
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE
 from ticdc_lab.simulate.scheduler.run import simulate

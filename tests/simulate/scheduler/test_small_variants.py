@@ -9,8 +9,8 @@ import pytest
 from planted_schedulers import IGNORE_EPOCH, PROMOTE_EARLY, planted
 
 from ticdc_lab.errors import ContractError
+from ticdc_lab.machines.machine import Send
 from ticdc_lab.simulate.explore import explore
-from ticdc_lab.simulate.machine import Send
 from ticdc_lab.simulate.scheduler.executor import WRITING, state_of
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE, EMPTY, ONE
 from ticdc_lab.simulate.scheduler.small_variants import UNCOUNTED, SmallVariant, maintainer, small_world, two_phases

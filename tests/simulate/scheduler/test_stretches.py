@@ -8,7 +8,7 @@ import pytest
 from planted_schedulers import planted
 from v2_cases import A, B, Owner, Processor, added, announced, removed
 
-from ticdc_lab.simulate.machine import Now, ReceivedMany, one_by_one
+from ticdc_lab.machines.machine import Now, ReceivedMany, one_by_one
 from ticdc_lab.simulate.scheduler.messages import Checkpoint, DispatchTableResponse
 
 

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 from exploring import seeds
 
+from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash
-from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, Ddl
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable
 from ticdc_lab.simulate.scheduler.run import simulate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ticdc_lab.simulate.machine import Asked, Broken, Decided, Ignored, Now, Received, Send
+from ticdc_lab.machines.machine import Asked, Broken, Decided, Ignored, Now, Received, Send
 from ticdc_lab.simulate.scheduler.agent import Agent
 from ticdc_lab.simulate.scheduler.balance import Balance
 from ticdc_lab.simulate.scheduler.dispatcher import Dispatcher

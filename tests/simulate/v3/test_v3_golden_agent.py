@@ -7,9 +7,9 @@ import itertools
 import pytest
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Asked, Broken, Ignored, Now, Received, Send
+from ticdc_lab.machines.clock import ts_of
+from ticdc_lab.machines.machine import Asked, Broken, Ignored, Now, Received, Send
 from ticdc_lab.simulate.scheduler import executor as ex
-from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.executor import TablePace
 from ticdc_lab.simulate.scheduler.roles import Poll, Restart
 from ticdc_lab.simulate.scheduler.v3 import Failing, Leave, V3Agent, V3Settings

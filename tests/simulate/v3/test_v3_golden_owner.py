@@ -8,7 +8,7 @@ import pytest
 from immutables import Map
 from v3_cases import Driven, at, captures, view
 
-from ticdc_lab.simulate.machine import Asked, Now
+from ticdc_lab.machines.machine import Asked, Now
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, Rebalance
 from ticdc_lab.simulate.scheduler.v3 import V3Settings
 from ticdc_lab.simulate.scheduler.v3.captures import (

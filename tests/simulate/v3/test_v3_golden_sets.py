@@ -7,7 +7,7 @@ import itertools
 import pytest
 from v3_cases import at, replicating, statuses
 
-from ticdc_lab.simulate.machine import Broken, Ignored
+from ticdc_lab.machines.machine import Broken, Ignored
 from ticdc_lab.simulate.scheduler.v3 import replication_set as one
 from ticdc_lab.simulate.scheduler.v3.coordinator import advance
 from ticdc_lab.simulate.scheduler.v3.messages import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from immutables import Map
 from v3_cases import at, replicating, replications
 
-from ticdc_lab.simulate.machine import Broken, Ignored
+from ticdc_lab.machines.machine import Broken, Ignored
 from ticdc_lab.simulate.scheduler.roles import Span
 from ticdc_lab.simulate.scheduler.v3.coordinator import advance
 from ticdc_lab.simulate.scheduler.v3.messages import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ticdc_lab.simulate.machine import Asked, Broken, Now, Received, Send
-from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.machines.clock import ts_of
+from ticdc_lab.machines.machine import Asked, Broken, Now, Received, Send
 from ticdc_lab.simulate.scheduler.roles import Poll, Rebalance, Tick
 from ticdc_lab.simulate.scheduler.v3 import V3Agent, V3Coordinator, V3Settings
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Asked, Decided, Ignored, Now, Received, Send
+from ticdc_lab.machines.machine import Asked, Decided, Ignored, Now, Received, Send
 from ticdc_lab.simulate.scheduler.roles import Tick, Watermarks
 from ticdc_lab.simulate.scheduler.v3 import V3Coordinator, V3Settings
 from ticdc_lab.simulate.scheduler.v3.captures import INITIALIZED, V3CaptureStatus

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Asked, Broken, Changed, Decided, Now, Received, Send
-from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.machines.clock import ts_of
+from ticdc_lab.machines.machine import Asked, Broken, Changed, Decided, Now, Received, Send
 from ticdc_lab.simulate.scheduler.executor import WRITING, TablePace, checkpoint_of
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, Poll, Rebalance, Restart, Span, Tick, Watermarks
 from ticdc_lab.simulate.scheduler.v3 import (

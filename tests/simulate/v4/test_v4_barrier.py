@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from v4_operating import A, B, controlled, replicating, sent
 
-from ticdc_lab.simulate.machine import Ignored, Output, Send
+from ticdc_lab.machines.machine import Ignored, Output, Send
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import controller, operators, spans
 from ticdc_lab.simulate.scheduler.v4.barrier import (

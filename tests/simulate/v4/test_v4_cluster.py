@@ -7,11 +7,11 @@ from types import MappingProxyType
 import pytest
 from exploring import seeds
 
+from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash
 from ticdc_lab.simulate.network import DATAGRAM, Link, Network
 from ticdc_lab.simulate.scheduler import run, variants
 from ticdc_lab.simulate.scheduler.capture import Variant
-from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable
 from ticdc_lab.simulate.scheduler.v4 import TO_OWNER, Dispatchers, Maintainer, V4Settings

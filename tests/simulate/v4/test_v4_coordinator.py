@@ -13,12 +13,12 @@ from exploring import seeds
 from test_v4_cluster import CAPTURES, DATAGRAMS, END_US, LOCAL, QUIET_US, STREAMS, runs_where
 
 from ticdc_lab.errors import ScenarioError
+from ticdc_lab.machines.clock import ts_of, us_of
+from ticdc_lab.machines.machine import Asked, Fired, Ignored, Now, Received, Send
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Fault, Restart
-from ticdc_lab.simulate.machine import Asked, Fired, Ignored, Now, Received, Send
 from ticdc_lab.simulate.runs import QUIET
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
 from ticdc_lab.simulate.scheduler import run
-from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, Ddl, View
 from ticdc_lab.simulate.scheduler.monitor import BARRIER, EMPTY, LOST, ONE
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveMaintainer, MoveTable, Poll, Rebalance, Tick

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ticdc_lab.simulate.machine import Ignored, Output, Send
+from ticdc_lab.machines.machine import Ignored, Output, Send
 from ticdc_lab.simulate.scheduler.v4 import drain
 from ticdc_lab.simulate.scheduler.v4.drain import (
     ALIVE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ticdc_lab.simulate.machine import Output, Send
+from ticdc_lab.machines.machine import Output, Send
 from ticdc_lab.simulate.scheduler.v4 import maintainer_move as move
 from ticdc_lab.simulate.scheduler.v4.maintainer_move import MaintainerMove, MaintainerPlace, MaintainerStatus
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from v4_operating import A, B, Driven, absent, controlled, counts, hear, replicating, sent, status
 
-from ticdc_lab.simulate.machine import Changed
+from ticdc_lab.machines.machine import Changed
 from ticdc_lab.simulate.scheduler.roles import Key, Span
 from ticdc_lab.simulate.scheduler.v4 import controller, operators, spans
 from ticdc_lab.simulate.scheduler.v4.controller import moves_from

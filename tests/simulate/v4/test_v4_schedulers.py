@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from v4_operating import A, B, absent, controlled, counts, hear, replicating, sent
 
-from ticdc_lab.simulate.machine import Decided, Output
+from ticdc_lab.machines.machine import Decided, Output
 from ticdc_lab.simulate.scheduler.roles import Span
 from ticdc_lab.simulate.scheduler.v4 import controller, spans
 from ticdc_lab.simulate.scheduler.v4.controller import moves_from

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ticdc_lab.simulate.machine import Asked, Now, Received, Send
-from ticdc_lab.simulate.scheduler.clock import ts_of
+from ticdc_lab.machines.clock import ts_of
+from ticdc_lab.machines.machine import Asked, Now, Received, Send
 from ticdc_lab.simulate.scheduler.roles import Key, Poll, Restart, Tick, Watermarks
 from ticdc_lab.simulate.scheduler.v4 import Dispatchers, DispatchersState, Maintainer, MaintainerState, V4Settings
 

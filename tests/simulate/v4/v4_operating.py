@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ticdc_lab.simulate.machine import Output, Send
+from ticdc_lab.machines.machine import Output, Send
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import controller, spans
 from ticdc_lab.simulate.scheduler.v4.controller import Control

@@ -1,8 +1,8 @@
 """DDL as a Service: workers that run the DDL of many registered clusters.
 
 Nodes: ``pd`` (the service's own store), ``ddl-service-node-1``, ... (workers), and of each registered cluster its store
-(named by its ``store_addr``) and its tidb-servers. Workers and servers are pure machines; the kernel drives them here,
-and :mod:`ticdc_lab.ddl_service` drives the same workers over a real store.
+(named by its ``store_addr``) and its tidb-servers. Workers and servers are the machines of :mod:`ticdc_lab.ddl_core`;
+the kernel drives them here, and :mod:`ticdc_lab.ddl_service` drives the same workers over a real store.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
-    from ticdc_lab.simulate.ddl_service.fleet import fleet_in
-    from ticdc_lab.simulate.ddl_service.leading import assign
-    from ticdc_lab.simulate.ddl_service.progress import job_progress
+    from ticdc_lab.ddl_core.fleet import fleet_in
+    from ticdc_lab.ddl_core.leading import assign
+    from ticdc_lab.ddl_core.progress import job_progress
+    from ticdc_lab.ddl_core.server_state import Habits, Submit
+    from ticdc_lab.ddl_core.settings import Duties
     from ticdc_lab.simulate.ddl_service.replicated import done_jobs, load_with_ddl
     from ticdc_lab.simulate.ddl_service.run import simulate
     from ticdc_lab.simulate.ddl_service.scenario import play
-    from ticdc_lab.simulate.ddl_service.server_state import Habits, Submit
-    from ticdc_lab.simulate.ddl_service.settings import Duties
     from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 
 __all__ = [

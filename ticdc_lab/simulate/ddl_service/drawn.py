@@ -6,12 +6,13 @@ import random
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from ticdc_lab.simulate.ddl_service.jobs import LADDERS
-from ticdc_lab.simulate.ddl_service.server_state import Cancel, SetVariable, Slow, Submit
-from ticdc_lab.simulate.ddl_service.store import ExpireOf
-from ticdc_lab.simulate.ddl_service.sysvars import BATCH, WORKERS
-from ticdc_lab.simulate.ddl_service.worker_state import Leave, Register, Resign, Unregister
-from ticdc_lab.simulate.ddl_service.world import PD, ServiceSettings, store_of
+from ticdc_lab.ddl_core.jobs import LADDERS
+from ticdc_lab.ddl_core.keys import PD, store_of
+from ticdc_lab.ddl_core.server_state import Cancel, SetVariable, Slow, Submit
+from ticdc_lab.ddl_core.store import ExpireOf
+from ticdc_lab.ddl_core.sysvars import BATCH, WORKERS
+from ticdc_lab.ddl_core.worker_state import Leave, Register, Resign, Unregister
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.faults import Ask, Fault, Lose, Part
 
 _TABLES, _NAMES = ("orders", "users"), ("a", "b")

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from ticdc_lab.simulate.ddl_service import jobs, keys, records
-from ticdc_lab.simulate.ddl_service.checks import Found
+from ticdc_lab.ddl_core import jobs, keys, records
+from ticdc_lab.ddl_core.checks import Found
+from ticdc_lab.ddl_core.keys import PD, store_of
+from ticdc_lab.ddl_core.store import DdlStore
+from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.ddl_service.monitor import ServiceMonitor, unsettled
-from ticdc_lab.simulate.ddl_service.store import DdlStore
-from ticdc_lab.simulate.ddl_service.world import PD, ServiceSettings, store_of
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.kernel import Kernel
-from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.scenario_yaml import shown
 from ticdc_lab.simulate.scheduler import narrative as common
 from ticdc_lab.simulate.scheduler.narrative import Line, listed

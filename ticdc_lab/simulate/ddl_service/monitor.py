@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.checks import (
+from ticdc_lab.ddl_core import keys, records
+from ticdc_lab.ddl_core.checks import (
     BALANCED,
     ENDS_WELL,
     HIDDEN,
@@ -32,16 +32,17 @@ from ticdc_lab.simulate.ddl_service.checks import (
     safe_ts,
     wrong_step,
 )  # fmt: skip
-from ticdc_lab.simulate.ddl_service.infosyncer import versions_told
-from ticdc_lab.simulate.ddl_service.server_state import Schema, ServerState
-from ticdc_lab.simulate.ddl_service.settings import SUPPORTED as CURRENT
-from ticdc_lab.simulate.ddl_service.settings import Versions, unsupported
-from ticdc_lab.simulate.ddl_service.store import DdlStoreState
-from ticdc_lab.simulate.ddl_service.sysvars import BATCH, VARIABLES, WORKERS
-from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
-from ticdc_lab.simulate.ddl_service.world import PD, ServiceSettings, cluster_of, store_of
+from ticdc_lab.ddl_core.infosyncer import versions_told
+from ticdc_lab.ddl_core.keys import PD, store_of
+from ticdc_lab.ddl_core.server_state import Schema, ServerState
+from ticdc_lab.ddl_core.settings import SUPPORTED as CURRENT
+from ticdc_lab.ddl_core.settings import Versions, unsupported
+from ticdc_lab.ddl_core.store import DdlStoreState
+from ticdc_lab.ddl_core.sysvars import BATCH, VARIABLES, WORKERS
+from ticdc_lab.ddl_core.worker_state import WorkerState
+from ticdc_lab.machines.machine import Address, Changed
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings, cluster_of
 from ticdc_lab.simulate.kernel import Kernel
-from ticdc_lab.simulate.machine import Address, Changed
 
 
 def unsettled(kernel: Kernel, settings: ServiceSettings) -> Found:

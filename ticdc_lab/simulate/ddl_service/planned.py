@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ticdc_lab.ddl_core import server_state, sysvars, worker_state
+from ticdc_lab.ddl_core.jobs import LADDERS
+from ticdc_lab.ddl_core.keys import PD, store_of
+from ticdc_lab.ddl_core.store import ExpireOf
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate import faults as kernel
-from ticdc_lab.simulate.ddl_service import server_state, sysvars, worker_state
-from ticdc_lab.simulate.ddl_service.jobs import LADDERS
-from ticdc_lab.simulate.ddl_service.store import ExpireOf
-from ticdc_lab.simulate.ddl_service.world import PD, store_of
 from ticdc_lab.simulate.planned import FAULTS, Duration, Lasting, NewNode, Node, Planned, Text
 
 if TYPE_CHECKING:

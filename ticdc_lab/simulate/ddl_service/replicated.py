@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.simulate.ddl_service import keys, records
+from ticdc_lab.ddl_core import keys, records
+from ticdc_lab.ddl_core.keys import store_of
 from ticdc_lab.simulate.ddl_service.run import ServiceRun
-from ticdc_lab.simulate.ddl_service.world import store_of
 from ticdc_lab.simulate.pipeline.load import Load
 from ticdc_lab.simulate.pipeline.tables import Column, FinishedJob, TableInfo
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ticdc_lab.simulate.ddl_service.checks import Found
+from ticdc_lab.ddl_core.checks import Found
+from ticdc_lab.ddl_core.keys import PD, store_of
 from ticdc_lab.simulate.ddl_service.monitor import ServiceMonitor, unsettled
-from ticdc_lab.simulate.ddl_service.world import PD, ServiceSettings, cluster_of, machines, store_of
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings, cluster_of, machines
 from ticdc_lab.simulate.faults import Chaos, Fault, drawn
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.network import Network
@@ -52,7 +53,7 @@ def simulate(
     settings
         Workers, clusters and servers.
     faults
-        What goes wrong and what users do (:class:`ticdc_lab.simulate.ddl_service.server_state.Submit`, ...).
+        What goes wrong and what users do (:class:`ticdc_lab.ddl_core.server_state.Submit`, ...).
     chaos, seed, until_us, network, level, recorder, step_limit, begun
         As for :func:`ticdc_lab.simulate.scheduler.run.simulate`.
 

@@ -10,6 +10,9 @@ from typing import Annotated, Any, NamedTuple
 from immutables import Map
 from msgspec import Meta
 
+from ticdc_lab.ddl_core.keys import PD, store_of
+from ticdc_lab.ddl_core.settings import parsed
+from ticdc_lab.ddl_core.store import Answer, Request
 from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate import runs
 from ticdc_lab.simulate.ddl_service import planned as own
@@ -19,9 +22,7 @@ from ticdc_lab.simulate.ddl_service.facts import ServiceFacts, last_state, narra
 from ticdc_lab.simulate.ddl_service.monitor import INVARIANTS
 from ticdc_lab.simulate.ddl_service.planned import EVENTS
 from ticdc_lab.simulate.ddl_service.run import ServiceRun, mishaps, simulate
-from ticdc_lab.simulate.ddl_service.settings import parsed
-from ticdc_lab.simulate.ddl_service.store import Answer, Request
-from ticdc_lab.simulate.ddl_service.world import PD, ServiceSettings, store_of
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.planned import Duration, Planned, Versions
 from ticdc_lab.simulate.reading import Names, Reader
 from ticdc_lab.simulate.scenario import Model, Scenario

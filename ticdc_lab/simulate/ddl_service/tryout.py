@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from immutables import Map
 
+from ticdc_lab.ddl_core.keys import PD, store_of
+from ticdc_lab.ddl_core.server_state import Habits, Slow, Submit
+from ticdc_lab.ddl_core.worker_state import Leave, Resign
 from ticdc_lab.simulate.ddl_service.run import ServiceRun, simulate
-from ticdc_lab.simulate.ddl_service.server_state import Habits, Slow, Submit
-from ticdc_lab.simulate.ddl_service.worker_state import Leave, Resign
-from ticdc_lab.simulate.ddl_service.world import PD, ServiceSettings, store_of
+from ticdc_lab.simulate.ddl_service.world import ServiceSettings
 from ticdc_lab.simulate.faults import Ask, Crash, Fault, Join, Part, Restart
 from ticdc_lab.simulate.trace import CHANGES
 

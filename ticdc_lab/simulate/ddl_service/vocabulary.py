@@ -26,9 +26,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from ticdc_lab.simulate.ddl_service import jobs, records
+from ticdc_lab.ddl_core import jobs, records
+from ticdc_lab.ddl_core.keys import PD
 from ticdc_lab.simulate.ddl_service.facts import ServiceFacts
-from ticdc_lab.simulate.ddl_service.world import PD
 from ticdc_lab.simulate.reading import Names
 from ticdc_lab.simulate.sentences import Comparison, Measure, Said, Vocabulary, Words
 

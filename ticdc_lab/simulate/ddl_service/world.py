@@ -8,15 +8,14 @@ from typing import Any
 
 from immutables import Map
 
-from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.server import Server
-from ticdc_lab.simulate.ddl_service.server_state import HABITS, Habits
-from ticdc_lab.simulate.ddl_service.settings import DUTIES, Duties
-from ticdc_lab.simulate.ddl_service.store import DdlStore
-from ticdc_lab.simulate.ddl_service.worker import Worker
-from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
-
-PD = keys.PD
+from ticdc_lab.ddl_core import keys, records
+from ticdc_lab.ddl_core.keys import PD, store_of
+from ticdc_lab.ddl_core.server import Server
+from ticdc_lab.ddl_core.server_state import HABITS, Habits
+from ticdc_lab.ddl_core.settings import DUTIES, Duties
+from ticdc_lab.ddl_core.store import DdlStore
+from ticdc_lab.ddl_core.worker import Worker
+from ticdc_lab.ddl_core.worker_state import WorkerState
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +67,6 @@ class ServiceSettings:
     def server_names(self) -> tuple[str, ...]:
         """Give the names of all tidb-servers."""
         return tuple(f"{c}/tidb-{i + 1}" for c in self.cluster_names() for i in range(self.servers))
-
-
-def store_of(cluster: str) -> str:
-    """Give the address of a cluster's store."""
-    return f"tikv://{cluster}:2379"
 
 
 def cluster_of(node: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ticdc_lab.simulate.machine import stepped
+from ticdc_lab.machines.machine import stepped
 
 VOTER, LEARNER, INCOMING, DEMOTING = "voter", "learner", "incoming-voter", "demoting-voter"
 """Roles of peers; the last two exist only while a joint change runs."""

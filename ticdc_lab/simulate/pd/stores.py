@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from ticdc_lab.simulate.machine import stepped
+from ticdc_lab.machines.machine import stepped
 
 MIB, GIB = 1 << 20, 1 << 30
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import (
+from ticdc_lab.machines.machine import (
     Address,
     Changed,
     Event,

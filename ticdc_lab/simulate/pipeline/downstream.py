@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import (
+from ticdc_lab.machines.machine import (
     Address,
     Asked,
     Changed,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from ticdc_lab.simulate.machine import Address
+from ticdc_lab.machines.machine import Address
 from ticdc_lab.simulate.pipeline.tables import Value
 
 PUT, DELETE, ROLLBACK = "put", "delete", "rollback"

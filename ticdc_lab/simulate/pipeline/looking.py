@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ticdc_lab.errors import ContractError
+from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.kernel import Kernel
-from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.pipeline.capture.facts import capture_facts
 from ticdc_lab.simulate.pipeline.capture.state import DataState
 from ticdc_lab.simulate.pipeline.changefeeds.changefeed import STOPPED, Changefeed

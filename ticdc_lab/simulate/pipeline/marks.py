@@ -7,10 +7,10 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-from ticdc_lab.simulate.machine import node_of
+from ticdc_lab.machines.clock import ts_of, us_of
+from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.pipeline.keys import shown
 from ticdc_lab.simulate.pipeline.observed import CaptureFacts, HeldLock, RegionFacts, StreamFacts, TableFacts
-from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 
 ROOT = "changefeed"

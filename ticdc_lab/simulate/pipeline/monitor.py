@@ -20,8 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ticdc_lab.machines.machine import Address, Send
 from ticdc_lab.simulate.kernel import Kernel
-from ticdc_lab.simulate.machine import Address, Send
 from ticdc_lab.simulate.pipeline.cdc_messages import COMMIT, COMMITTED, Entries, ResolvedTs
 from ticdc_lab.simulate.pipeline.consumer import CONSUMER
 from ticdc_lab.simulate.pipeline.consumer_monitor import ConsumerMonitor

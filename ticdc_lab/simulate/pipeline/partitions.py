@@ -16,7 +16,7 @@ import numpy as np
 from immutables import Map
 
 from ticdc_lab.errors import DispatchError
-from ticdc_lab.simulate.machine import Address
+from ticdc_lab.machines.machine import Address
 from ticdc_lab.simulate.pipeline.downstream import Align, DdlEntry, Entry, Partitions, Rows
 from ticdc_lab.simulate.pipeline.keys import handle_of, table_of
 from ticdc_lab.simulate.pipeline.settings import CONFLICT, DISPATCHERS, INDEX_VALUE, TABLE, TIDB_ROWID, TS

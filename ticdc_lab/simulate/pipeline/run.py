@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.simulate.faults import Ask, Chaos, Fault, Join, drawn
 from ticdc_lab.simulate.kernel import Kernel, no_cycles
 from ticdc_lab.simulate.network import Network
@@ -35,7 +36,6 @@ from ticdc_lab.simulate.pipeline.tidb import PD, TIDB, Tidb
 from ticdc_lab.simulate.pipeline.tikv import Pd, TikvStore, committed_in, initial_regions
 from ticdc_lab.simulate.pipeline.truth import Version, changes_of, jobs_of, replayed
 from ticdc_lab.simulate.runs import QUIET, SimulatedRun, ran
-from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, WantPartitions
 from ticdc_lab.simulate.scheduler.executor import MAX_TS

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ticdc_lab.machines.clock import us_of
+from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.faults import Ask, Crash, Fault
-from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.pipeline.downstream import Rows
 from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import TransferLeader
@@ -26,7 +27,6 @@ from ticdc_lab.simulate.pipeline.outcome import outcome
 from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
 from ticdc_lab.simulate.pipeline.scenario import LoadSettings, Named, made
 from ticdc_lab.simulate.pipeline.settings import BY_TABLE, RULES, SEMANTICS, PipelineSettings
-from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.roles import MoveTable, Restart
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 from ticdc_lab.simulate.trace import CHANGES

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import TypeVar
 
-from ticdc_lab.simulate.machine import (
+from ticdc_lab.machines.clock import ts_of
+from ticdc_lab.machines.machine import (
     Address,
     Broken,
     Changed,
@@ -56,7 +57,6 @@ from ticdc_lab.simulate.pipeline.tidb_state import (
     TidbState,
     items_of,
 )
-from ticdc_lab.simulate.scheduler.clock import ts_of
 
 PD = "pd"
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, made, stepped
+from ticdc_lab.machines.machine import Address, made, stepped
 from ticdc_lab.simulate.pipeline.keys import META, WIDTH, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Command, KvRegion, Mutation
 from ticdc_lab.simulate.pipeline.load import Load

@@ -10,8 +10,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_lab.machines.clock import ts_of, us_of
+from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.faults import Ask, Crash, Fault, Part, Restart
-from ticdc_lab.simulate.machine import node_of
 from ticdc_lab.simulate.network import Link, Network
 from ticdc_lab.simulate.pipeline.cdc_messages import COMMITTED, INITIALIZED, PREWRITE
 from ticdc_lab.simulate.pipeline.downstream import Pace
@@ -22,7 +23,6 @@ from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
 from ticdc_lab.simulate.pipeline.settings import CaptureSettings, DownstreamSettings, PipelineSettings
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
 from ticdc_lab.simulate.pipeline.tables import Change, Column, FinishedJob, Raw, TableInfo
-from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
 from ticdc_lab.simulate.scheduler.roles import MoveTable
 from ticdc_lab.simulate.scheduler.roles import Restart as RestartProcessor
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ticdc_lab.errors import ScenarioError
+from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate.pipeline.capture.facts import capture_facts
 from ticdc_lab.simulate.pipeline.capture.state import DataState
 from ticdc_lab.simulate.pipeline.consumer import CONSUMER
@@ -34,7 +35,6 @@ from ticdc_lab.simulate.pipeline.facts import PipelineFacts
 from ticdc_lab.simulate.pipeline.why import KINDS
 from ticdc_lab.simulate.reading import Names
 from ticdc_lab.simulate.scenario_yaml import Value
-from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.vocabulary import VOCABULARY
 from ticdc_lab.simulate.sentences import COMPARED, Comparison, Measure, Said, read_limit, words_of

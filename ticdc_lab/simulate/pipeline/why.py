@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ticdc_lab.simulate.machine import node_of
+from ticdc_lab.machines.clock import ts_of, us_of
+from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.pipeline.keys import shown as shown_key
 from ticdc_lab.simulate.pipeline.keys import span_of
 from ticdc_lab.simulate.pipeline.moment import Moment, Reported
 from ticdc_lab.simulate.pipeline.observed import CaptureFacts, RegionFacts, StreamFacts, TableFacts
 from ticdc_lab.simulate.pipeline.settings import BASE, MQ
 from ticdc_lab.simulate.scenario_yaml import shown
-from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
 from ticdc_lab.simulate.scheduler.executor import WRITING
 
 # A bound of a watermark, and of which kinds its causes are.

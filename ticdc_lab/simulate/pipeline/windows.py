@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+from ticdc_lab.machines.clock import ts_of, us_of
 from ticdc_lab.simulate.faults import Fault, Part
 from ticdc_lab.simulate.pipeline.downstream import Mark, Rows
 from ticdc_lab.simulate.pipeline.keys import key_of
@@ -23,7 +24,6 @@ from ticdc_lab.simulate.pipeline.load import ClientTxn, Load
 from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
 from ticdc_lab.simulate.pipeline.settings import BY_TABLE, MQ, CaptureSettings, PipelineSettings, TikvSettings
 from ticdc_lab.simulate.pipeline.tables import Change, Column, Raw, TableInfo
-from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings as Scheduler
 from ticdc_lab.simulate.trace import CHANGES
 

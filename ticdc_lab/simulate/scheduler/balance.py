@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address
+from ticdc_lab.machines.machine import Address
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn, order
 
 COUNT, TRAFFIC, RELEASED, NONE = POLICIES = "count", "traffic", "released", "none"

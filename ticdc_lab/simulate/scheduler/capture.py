@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ticdc_lab.simulate.leases import Terms, lives
-from ticdc_lab.simulate.machine import (
+from ticdc_lab.machines.leases import Terms, lives
+from ticdc_lab.machines.machine import (
     Address,
     Asked,
     Changed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ticdc_lab.simulate.machine import (
+from ticdc_lab.machines.machine import (
     Address,
     Asked,
     Broken,

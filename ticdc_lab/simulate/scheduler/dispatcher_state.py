@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Decided, stepped
+from ticdc_lab.machines.machine import Address, Decided, stepped
 from ticdc_lab.simulate.scheduler.messages import Sync
 from ticdc_lab.simulate.scheduler.roles import Drain, Key, MoveTable, OwnerOutput, Rebalance, Tick, in_turn, order
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from immutables import Map
 
-from ticdc_lab.simulate.leases import Lease, granted, lives, prolonged, run_out
-from ticdc_lab.simulate.machine import (
+from ticdc_lab.machines.clock import A_MILLISECOND, ts_of
+from ticdc_lab.machines.leases import Lease, granted, lives, prolonged, run_out
+from ticdc_lab.machines.machine import (
     Address,
     Changed,
     Decided,
@@ -29,7 +30,6 @@ from ticdc_lab.simulate.machine import (
     one_by_one,
     replace,
 )
-from ticdc_lab.simulate.scheduler.clock import A_MILLISECOND, ts_of
 from ticdc_lab.simulate.scheduler.etcd_messages import (
     Ddl,
     ExecuteDdl,

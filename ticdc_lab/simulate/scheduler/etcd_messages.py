@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ticdc_lab.simulate.machine import Address, stepped
+from ticdc_lab.machines.machine import Address, stepped
 from ticdc_lab.simulate.scheduler.roles import Key
 
 ETCD = "etcd"

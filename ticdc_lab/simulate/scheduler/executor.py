@@ -16,8 +16,8 @@ from typing import NamedTuple, TypeVar
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Changed, stepped
-from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
+from ticdc_lab.machines.clock import ts_of, us_of
+from ticdc_lab.machines.machine import Changed, stepped
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn, order
 
 PREPARING, PREPARED, REPLICATING, STOPPING = "preparing", "prepared", "replicating", "stopping"

@@ -10,8 +10,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from ticdc_lab.simulate.machine import node_of
-from ticdc_lab.simulate.scheduler.clock import us_of
+from ticdc_lab.machines.clock import us_of
+from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.scheduler.executor import PREPARED, PREPARING, REPLICATING, STOPPING, WRITING
 from ticdc_lab.simulate.scheduler.writing import Total, Writing, table_of
 

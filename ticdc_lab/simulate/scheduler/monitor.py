@@ -14,9 +14,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from ticdc_lab.machines.clock import us_of
+from ticdc_lab.machines.machine import Address, Changed
 from ticdc_lab.simulate.kernel import Kernel
-from ticdc_lab.simulate.machine import Address, Changed
-from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.executor import WRITING, Executor, checkpoint_of, limited
 from ticdc_lab.simulate.scheduler.roles import Key, in_turn, order

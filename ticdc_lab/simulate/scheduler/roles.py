@@ -1,6 +1,6 @@
 """What every variant of the protocol has in common: what an owner and a processor are told and asked.
 
-A variant is a module with two machines (:class:`ticdc_lab.simulate.machine.Machine`): the owner's side (dispatcher,
+A variant is a module with two machines (:class:`ticdc_lab.machines.machine.Machine`): the owner's side (dispatcher,
 coordinator, maintainer) and the processor's side (agent, dispatcher manager). :mod:`.capture` puts both into one node.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeAlias
 
-from ticdc_lab.simulate.machine import Address, Output
+from ticdc_lab.machines.machine import Address, Output
 
 Key: TypeAlias = "int | Span"
 """What is dispatched: a table by its id, or one span of a table."""

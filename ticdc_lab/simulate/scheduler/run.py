@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.simulate.faults import Chaos, Fault, drawn
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.runs import QUIET, SimulatedRun, ran
-from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.monitor import SchedulerMonitor, WriterMeasures

@@ -14,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 
 from ticdc_lab.errors import ContractError
+from ticdc_lab.machines.clock import ts_of
+from ticdc_lab.machines.machine import Asked, Broken, Changed, Event, Now, Received, Send
 from ticdc_lab.simulate.explore import Exploration, WorldStep
-from ticdc_lab.simulate.machine import Asked, Broken, Changed, Event, Now, Received, Send
 from ticdc_lab.simulate.scheduler import executor as pipelines
 from ticdc_lab.simulate.scheduler.agent import Agent, AgentState
 from ticdc_lab.simulate.scheduler.balance import Balance
-from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.dispatcher import Dispatcher
 from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState
 from ticdc_lab.simulate.scheduler.executor import MAX_TS, TablePace, state_of

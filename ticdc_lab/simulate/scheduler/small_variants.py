@@ -8,8 +8,8 @@ from itertools import chain
 from typing import Any
 
 from ticdc_lab.errors import ContractError
+from ticdc_lab.machines.machine import Asked, Now, Send
 from ticdc_lab.simulate.explore import WorldStep
-from ticdc_lab.simulate.machine import Asked, Now, Send
 from ticdc_lab.simulate.scheduler import v4
 from ticdc_lab.simulate.scheduler.capture import Variant
 from ticdc_lab.simulate.scheduler.executor import MAX_TS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from immutables import Map
 
+from ticdc_lab.machines.machine import replace
 from ticdc_lab.simulate import faults as kernel
-from ticdc_lab.simulate.machine import replace
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scheduler import etcd_messages
 from ticdc_lab.simulate.scheduler import planned as own

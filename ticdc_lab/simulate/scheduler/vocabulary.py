@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
 
-from ticdc_lab.simulate.machine import node_of
+from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.reading import Names
 from ticdc_lab.simulate.scenario_yaml import shown
 from ticdc_lab.simulate.scheduler.executor import REPLICATING

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, NamedTuple
 
+from ticdc_lab.machines.machine import Send, stepped
 from ticdc_lab.simulate.explore import WorldStep
-from ticdc_lab.simulate.machine import Send, stepped
 from ticdc_lab.simulate.scheduler import executor as pipelines
 from ticdc_lab.simulate.scheduler.agent import AgentState
 from ticdc_lab.simulate.scheduler.dispatcher_state import DispatcherState

@@ -6,10 +6,10 @@ from typing import Any
 
 from scripted import World, told, truth
 
+from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.simulate.pipeline.settings import BASE
 from ticdc_lab.simulate.pipeline.sink_messages import Execute, Resolved, Write
 from ticdc_lab.simulate.pipeline.tables import FinishedJob
-from ticdc_lab.simulate.scheduler.clock import ts_of
 
 
 def broken(world: World) -> list[str]:

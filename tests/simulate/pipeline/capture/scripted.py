@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from immutables import Map
 
+from ticdc_lab.machines.clock import ts_of
+from ticdc_lab.machines.machine import Fired, Received, ReceivedMany, Send, Wake, one_by_one
 from ticdc_lab.simulate.kernel import Kernel
-from ticdc_lab.simulate.machine import Fired, Received, ReceivedMany, Send, Wake, one_by_one
 from ticdc_lab.simulate.network import Link, Network
 from ticdc_lab.simulate.pipeline.capture import DataCapture
 from ticdc_lab.simulate.pipeline.cdc_messages import (
@@ -40,7 +41,6 @@ from ticdc_lab.simulate.pipeline.settings import MEASURED, MQ, CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import SEVERAL, Execute, Executed, Write, Written
 from ticdc_lab.simulate.pipeline.tables import Column, FinishedJob, Raw, TableInfo
 from ticdc_lab.simulate.scheduler.capture import Capture
-from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.monitor import SchedulerMonitor

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from scripted import MS, START_TS, Downstream, World, history, regions, told, truth
 
+from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.simulate.faults import Ask, Crash, Part, Restart
 from ticdc_lab.simulate.pipeline.settings import (
     AT_LEAST_ONCE,
@@ -16,7 +17,6 @@ from ticdc_lab.simulate.pipeline.settings import (
 )
 from ticdc_lab.simulate.pipeline.sink_messages import Begin, Publish, Write
 from ticdc_lab.simulate.scheduler.capture import Stick
-from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.roles import MoveTable
 from ticdc_lab.simulate.scheduler.roles import Restart as RestartProcessor
 

@@ -7,14 +7,14 @@ import hashlib
 from scripted import MS, World, ddl, history, regions
 from test_capture_ddl import ADD, LAYOUT
 
+from ticdc_lab.machines.clock import ts_of
+from ticdc_lab.machines.machine import Now, Received, Send
 from ticdc_lab.simulate.faults import Ask, Part
-from ticdc_lab.simulate.machine import Now, Received, Send
 from ticdc_lab.simulate.pipeline.capture import capture_facts
 from ticdc_lab.simulate.pipeline.cdc_messages import ResolvedTs
 from ticdc_lab.simulate.pipeline.settings import MQ, CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import Write
 from ticdc_lab.simulate.scheduler.capture import Stick
-from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from scripted import START_TS, World, history, told, truth
 
+from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.simulate.pipeline.sink_messages import Resolved, Write
-from ticdc_lab.simulate.scheduler.clock import ts_of
 
 
 def test_every_committed_row_comes_downstream_once_and_in_commit_order():

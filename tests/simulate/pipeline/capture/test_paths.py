@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from scripted import MS, START_TS, World, history, row
 
-from ticdc_lab.simulate.machine import Decided, Now, Send
+from ticdc_lab.machines.clock import ts_of
+from ticdc_lab.machines.machine import Decided, Now, Send
 from ticdc_lab.simulate.pipeline.capture import paths, sink
 from ticdc_lab.simulate.pipeline.capture.mounter import added
 from ticdc_lab.simulate.pipeline.capture.state import INSERT, CaptureDesk, Sink, Sorter
@@ -14,7 +15,6 @@ from ticdc_lab.simulate.pipeline.keys import key_of
 from ticdc_lab.simulate.pipeline.kv_messages import GetRegions
 from ticdc_lab.simulate.pipeline.settings import AT_LEAST_ONCE, AT_MOST_ONCE, CaptureSettings
 from ticdc_lab.simulate.pipeline.sink_messages import Write
-from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.executor import PREPARED, REPLICATING, STOPPING, Pipeline, gone
 
 AT_US = 1000 * MS

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from one_store import KEY_1, KEY_2, NEW_1, TS, Alone, at_ts1, at_ts5, prewrite
 from tikv_world import Matcher
 
-from ticdc_lab.simulate.machine import Fired, Ignored, Now, Received, Send, Wake
+from ticdc_lab.machines.clock import before
+from ticdc_lab.machines.machine import Fired, Ignored, Now, Received, Send, Wake
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, Entries, RegionFailed, Register, ResolvedTs
 from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import (
@@ -27,7 +28,6 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tables import Raw
 from ticdc_lab.simulate.pipeline.tikv import TikvStore, committed, initial_regions, region_facts
-from ticdc_lab.simulate.scheduler.clock import before
 
 
 def register(alone, sender="capture-1", request_id=7, region=1, epoch=1, checkpoint_ts=0, span=(FIRST, LAST)):

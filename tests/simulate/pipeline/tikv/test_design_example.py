@@ -20,14 +20,14 @@ from one_store import (
     scanned,
 )
 
-from ticdc_lab.simulate.machine import Fired, Received
+from ticdc_lab.machines.clock import before
+from ticdc_lab.machines.machine import Fired, Received
 from ticdc_lab.simulate.pipeline.cdc_messages import Entries, KvRow, Register, ResolvedTs
 from ticdc_lab.simulate.pipeline.keys import FIRST, LAST
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Commit
 from ticdc_lab.simulate.pipeline.observed import CfRow, HeldLock
 from ticdc_lab.simulate.pipeline.tables import Raw
 from ticdc_lab.simulate.pipeline.tikv import region_facts
-from ticdc_lab.simulate.scheduler.clock import before
 
 
 def old(key, value):

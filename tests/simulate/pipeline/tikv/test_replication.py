@@ -6,8 +6,9 @@ import pytest
 from one_store import NEW_1, OLD_1, TS, prewrite
 from planted_pipeline import planted
 
+from ticdc_lab.machines.clock import before
+from ticdc_lab.machines.machine import Asked, Changed, Fired, Now, Received, Send
 from ticdc_lab.simulate.faults import KEPT, LOST, TORN
-from ticdc_lab.simulate.machine import Asked, Changed, Fired, Now, Received, Send
 from ticdc_lab.simulate.pipeline.cdc_messages import Entries, RegionFailed, Register, ResolvedTs
 from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import (
@@ -31,7 +32,6 @@ from ticdc_lab.simulate.pipeline.tikv.raft_messages import (
     Vote,
     Voted,
 )
-from ticdc_lab.simulate.scheduler.clock import before
 
 NAMES = ("tikv-1", "tikv-2", "tikv-3")
 SETTINGS = TikvSettings(apply_us=0)

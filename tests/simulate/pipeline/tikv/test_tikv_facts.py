@@ -5,7 +5,7 @@ from __future__ import annotations
 from one_store import KEY_1, KEY_2, NEW_1, NEW_2, OLD_1, OLD_2, TS, at_ts1, at_ts5
 from test_replication import KEY, Three, prewrite
 
-from ticdc_lab.simulate.machine import Received
+from ticdc_lab.machines.machine import Received
 from ticdc_lab.simulate.pipeline.keys import FIRST, LAST
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Commit
 from ticdc_lab.simulate.pipeline.tikv import cf_rows, committed, committed_in, region_facts

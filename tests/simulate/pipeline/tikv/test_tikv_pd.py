@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ticdc_lab.simulate.machine import Changed, Decided, Fired, Now, Received, Send
+from ticdc_lab.machines.machine import Changed, Decided, Fired, Now, Received, Send
 from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, META, key_of, span_of
 from ticdc_lab.simulate.pipeline.kv_messages import GetRegions, KvRegion, RegionHeartbeat, Regions
 from ticdc_lab.simulate.pipeline.settings import TikvSettings

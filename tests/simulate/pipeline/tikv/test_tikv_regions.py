@@ -11,8 +11,9 @@ from one_store import KEY_1, KEY_2, NEW_2, TS, at_ts1
 from test_store_faults import SECOND, whole
 from tikv_world import TABLE, Client, stores_of, world
 
+from ticdc_lab.machines.clock import before
+from ticdc_lab.machines.machine import Asked, Received
 from ticdc_lab.simulate import faults as fault
-from ticdc_lab.simulate.machine import Asked, Received
 from ticdc_lab.simulate.network import DATAGRAM, Link, Network
 from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import PUT, Merge, Mutation, Prewrite, Split, TransferLeader
@@ -20,7 +21,6 @@ from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tikv import region_facts
 from ticdc_lab.simulate.pipeline.tikv.pd import regions_in
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import SplitId
-from ticdc_lab.simulate.scheduler.clock import before
 
 MIDDLE = key_of(TABLE, 250)
 STREAM = "stream:2:capture-1"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from ticdc_lab.machines.clock import ts_of
+from ticdc_lab.machines.machine import Fired, Received, ReceivedMany, Send, Wake
 from ticdc_lab.simulate.kernel import Kernel
-from ticdc_lab.simulate.machine import Fired, Received, ReceivedMany, Send, Wake
 from ticdc_lab.simulate.network import Network
 from ticdc_lab.simulate.pipeline.cdc_messages import (
     COMMIT,
@@ -38,7 +39,6 @@ from ticdc_lab.simulate.pipeline.kv_messages import (
 from ticdc_lab.simulate.pipeline.settings import TikvSettings
 from ticdc_lab.simulate.pipeline.tables import Raw
 from ticdc_lab.simulate.pipeline.tikv import Pd, TikvStore, committed_in, initial_regions
-from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.trace import CHANGES, Recorder
 
 TABLE = 104

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ticdc_lab.machines.clock import EPOCH_MS
 from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, VOTER, Region, learners, voters
 from ticdc_lab.simulate.pd.scores import leader_score, region_score
 from ticdc_lab.simulate.pd.store_states import CommandTold, bring_up, delete_store
 from ticdc_lab.simulate.pd.stores import GIB, REMOVED, REMOVING, Store, labelled, shown_state
 from ticdc_lab.simulate.pd.world.heartbeats import rows_on
 from ticdc_lab.simulate.pd.world.pdctl_config import DONE, Refused, decimal, number, position_of, row_of
-from ticdc_lab.simulate.scheduler.clock import EPOCH_MS
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Ignored, Send
+from ticdc_lab.machines.machine import Address, Ignored, Send
 from ticdc_lab.simulate.pipeline.capture.state import (
     ASKING,
     DELETE,

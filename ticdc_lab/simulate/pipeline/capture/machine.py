@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from ticdc_lab.simulate.machine import Address, Changed, Event, Exit, Fired, Now, Output, Received, ReceivedMany, Wake
+from ticdc_lab.machines.machine import Address, Changed, Event, Exit, Fired, Now, Output, Received, ReceivedMany, Wake
 from ticdc_lab.simulate.pipeline.capture import kv_client, owner, paths, sink
 from ticdc_lab.simulate.pipeline.capture.state import MOUNTED, CaptureDesk, DataState
 from ticdc_lab.simulate.pipeline.cdc_messages import Entries, RegionFailed, ResolvedTs

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ticdc_lab.simulate.machine import Decided, Ignored, Send
+from ticdc_lab.machines.machine import Decided, Ignored, Send
 from ticdc_lab.simulate.pipeline.capture.mounter import tables_at
 from ticdc_lab.simulate.pipeline.capture.state import CaptureDesk, Duty
 from ticdc_lab.simulate.pipeline.settings import MYSQL

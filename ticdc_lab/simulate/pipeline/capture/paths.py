@@ -6,7 +6,7 @@ from bisect import bisect_left
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Broken, Changed, Decided, Ignored
+from ticdc_lab.machines.machine import Address, Broken, Changed, Decided, Ignored
 from ticdc_lab.simulate.pipeline.capture import kv_client, sink
 from ticdc_lab.simulate.pipeline.capture.kv_client import begun, frontier_ts, matched, span_of_key
 from ticdc_lab.simulate.pipeline.capture.mounter import added, applied, pruned, snapshot

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
-from ticdc_lab.simulate.machine import Broken, Decided, Ignored, Send
+from ticdc_lab.machines.machine import Broken, Decided, Ignored, Send
 from ticdc_lab.simulate.pipeline.capture.mounter import UnknownTable, mounted, taken
 from ticdc_lab.simulate.pipeline.capture.state import CaptureDesk, Flight, Path, Row, Sink
 from ticdc_lab.simulate.pipeline.keys import table_of

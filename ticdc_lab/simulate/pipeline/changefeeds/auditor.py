@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from immutables import Map
 
+from ticdc_lab.machines.machine import Address, Changed, Send
 from ticdc_lab.simulate.kernel import Kernel
-from ticdc_lab.simulate.machine import Address, Changed, Send
 from ticdc_lab.simulate.pipeline.changefeeds.changefeed import NORMAL, Changefeed, Of, downstream_of, named
 from ticdc_lab.simulate.pipeline.changefeeds.etcd import SharedState
 from ticdc_lab.simulate.pipeline.changefeeds.server import CaptureServerState, ChangefeedStep

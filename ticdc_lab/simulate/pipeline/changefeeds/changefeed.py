@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from ticdc_lab.machines.machine import Address
 from ticdc_lab.simulate import faults as kernel
-from ticdc_lab.simulate.machine import Address
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
 from ticdc_lab.simulate.planned import ChangefeedName, Duration, NewChangefeed, Planned, SinkKind, TableIds
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD

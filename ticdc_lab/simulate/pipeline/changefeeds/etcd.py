@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import (
+from ticdc_lab.machines.clock import ts_of
+from ticdc_lab.machines.machine import (
     Address,
     Asked,
     Changed,
@@ -35,7 +36,6 @@ from ticdc_lab.simulate.pipeline.changefeeds.changefeed import (
     named,
 )
 from ticdc_lab.simulate.pipeline.settings import KAFKA
-from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd, EtcdState
 from ticdc_lab.simulate.scheduler.etcd_messages import NoLease, View
 from ticdc_lab.simulate.scheduler.roles import Key

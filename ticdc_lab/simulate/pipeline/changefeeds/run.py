@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.errors import ContractError
+from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.simulate.faults import Ask, Chaos, Fault, drawn
 from ticdc_lab.simulate.kernel import Kernel, no_cycles
 from ticdc_lab.simulate.network import Network
@@ -41,7 +42,6 @@ from ticdc_lab.simulate.pipeline.tidb import PD, TIDB
 from ticdc_lab.simulate.pipeline.tikv import committed_in
 from ticdc_lab.simulate.pipeline.truth import changes_of
 from ticdc_lab.simulate.runs import QUIET, SimulatedRun, ran
-from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.etcd import Etcd
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.executor import MAX_TS

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate import runs
 from ticdc_lab.simulate.assertions import Judge
@@ -44,7 +45,6 @@ from ticdc_lab.simulate.pipeline.why import WATERMARKS, Why
 from ticdc_lab.simulate.planned import ChangefeedName, Lasting, Planned
 from ticdc_lab.simulate.scenario import Model, Scenario
 from ticdc_lab.simulate.scenario_yaml import Value
-from ticdc_lab.simulate.scheduler.clock import us_of
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.narrative import PlayedCaptures
 from ticdc_lab.simulate.scheduler.translation import faults_of

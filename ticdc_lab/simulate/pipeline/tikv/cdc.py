@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ticdc_lab.simulate.machine import Address, Changed, Ignored, Send, Wake, life_of, node_of
+from ticdc_lab.machines.machine import Address, Changed, Ignored, Send, Wake, life_of, node_of
 from ticdc_lab.simulate.pipeline.cdc_messages import (
     COMMITTED,
     INITIALIZED,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import (
+from ticdc_lab.machines.machine import (
     Address,
     Changed,
     Decided,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ticdc_lab.simulate.machine import Address, Send, made, replace
+from ticdc_lab.machines.clock import ts_of
+from ticdc_lab.machines.machine import Address, Send, made, replace
 from ticdc_lab.simulate.pipeline.cdc_messages import COMMIT, PREWRITE, ROLLED_BACK, KvRow
 from ticdc_lab.simulate.pipeline.kv_messages import (
     ROLLBACK,
@@ -43,7 +44,6 @@ from ticdc_lab.simulate.pipeline.tikv.region_data import (
     value_at,
 )
 from ticdc_lab.simulate.pipeline.tikv.store_state import LogEntry, OpenBatch, StoreTurn
-from ticdc_lab.simulate.scheduler.clock import ts_of
 
 
 class RegionDraft:

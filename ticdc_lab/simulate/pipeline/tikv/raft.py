@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ticdc_lab.simulate.machine import Address, Changed, Send, Wake, node_of
+from ticdc_lab.machines.clock import before, ts_of
+from ticdc_lab.machines.machine import Address, Changed, Send, Wake, node_of
 from ticdc_lab.simulate.pipeline.kv_messages import BatchResponses, NotLeader, Refusal, RegionNotFound
 from ticdc_lab.simulate.pipeline.tikv.cdc import end_streams, observe, tell_resolved
 from ticdc_lab.simulate.pipeline.tikv.raft_messages import (
@@ -20,7 +21,6 @@ from ticdc_lab.simulate.pipeline.tikv.raft_messages import (
 )
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data
 from ticdc_lab.simulate.pipeline.tikv.store_state import Due, Led, LogEntry, OpenBatch, RegionPeer, StoreTurn, Votes
-from ticdc_lab.simulate.scheduler.clock import before, ts_of
 
 # The answers that clients of a store wait for.
 

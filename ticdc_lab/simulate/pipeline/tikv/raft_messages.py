@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ticdc_lab.simulate.machine import Address
+from ticdc_lab.machines.machine import Address
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data
 
 RegionTerm = tuple[int, int]

@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, replace
+from ticdc_lab.machines.machine import Address, replace
 from ticdc_lab.simulate.pipeline.keys import FIRST, LAST, META, key_of
 from ticdc_lab.simulate.pipeline.kv_messages import ROLLBACK, KvRegion
 from ticdc_lab.simulate.pipeline.settings import TikvSettings

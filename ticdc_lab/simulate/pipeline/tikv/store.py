@@ -9,8 +9,7 @@ from typing import Any
 
 from immutables import Map
 
-from ticdc_lab.simulate.faults import KEPT, LOST, TORN
-from ticdc_lab.simulate.machine import (
+from ticdc_lab.machines.machine import (
     Address,
     Asked,
     Event,
@@ -24,6 +23,7 @@ from ticdc_lab.simulate.machine import (
     life_of,
     node_of,
 )
+from ticdc_lab.simulate.faults import KEPT, LOST, TORN
 from ticdc_lab.simulate.pipeline.cdc_messages import Deregister, Register
 from ticdc_lab.simulate.pipeline.kv_messages import BatchCommands, KvRegion, Merge, Split, TransferLeader
 from ticdc_lab.simulate.pipeline.settings import TikvSettings

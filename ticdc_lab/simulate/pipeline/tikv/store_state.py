@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Now, Output, Send, stepped
+from ticdc_lab.machines.machine import Address, Now, Output, Send, stepped
 from ticdc_lab.simulate.pipeline.cdc_messages import KvRow
 from ticdc_lab.simulate.pipeline.kv_messages import KvRegion, NotLeader, Refusal
 from ticdc_lab.simulate.pipeline.tikv.region_data import Data

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import (
+from ticdc_lab.machines.clock import ts_of
+from ticdc_lab.machines.machine import (
     Address,
     Asked,
     Broken,
@@ -21,7 +22,6 @@ from ticdc_lab.simulate.machine import (
     replace,
 )
 from ticdc_lab.simulate.scheduler import executor as ex
-from ticdc_lab.simulate.scheduler.clock import ts_of
 from ticdc_lab.simulate.scheduler.executor import Executor, limited
 from ticdc_lab.simulate.scheduler.roles import Key, Poll, Restart, order
 from ticdc_lab.simulate.scheduler.v3.messages import (
@@ -301,7 +301,7 @@ class Leave(NamedTuple):
 
 
 class V3Agent:
-    """The machine of a processor (:class:`ticdc_lab.simulate.machine.Machine`).
+    """The machine of a processor (:class:`ticdc_lab.machines.machine.Machine`).
 
     It is driven by ``Asked(Poll(...))`` at a steady pace and by what owners send. ``Asked`` of Restart is v2's;
     Leave is a signal to the capture's process, Failing lets calls of the executor fail.

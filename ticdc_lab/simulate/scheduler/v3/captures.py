@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, replace, stepped
+from ticdc_lab.machines.machine import Address, replace, stepped
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v3.messages import LEAVING, Header, HeartbeatResponse
 

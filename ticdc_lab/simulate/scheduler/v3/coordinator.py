@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Asked, Changed, Decided, Event, Ignored, Now, Received, Send, replace
+from ticdc_lab.machines.machine import Address, Asked, Changed, Decided, Event, Ignored, Now, Received, Send, replace
 from ticdc_lab.simulate.scheduler.roles import Drain, Key, MoveTable, OwnerOutput, Rebalance, Tick, Watermarks, order
 from ticdc_lab.simulate.scheduler.v3 import replications as manager
 from ticdc_lab.simulate.scheduler.v3.captures import (
@@ -328,7 +328,7 @@ def _heartbeats(
 
 
 class V3Coordinator:
-    """The machine of an owner (:class:`ticdc_lab.simulate.machine.Machine`).
+    """The machine of an owner (:class:`ticdc_lab.machines.machine.Machine`).
 
     It is driven by ``Asked(Tick(...))`` at a steady pace, by ``Asked`` of MoveTable, Rebalance and Drain, and by what
     the processors answer. Each tick gives one :class:`~ticdc_lab.simulate.scheduler.roles.Watermarks`. Reports change

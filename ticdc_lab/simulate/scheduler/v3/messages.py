@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address
+from ticdc_lab.machines.machine import Address
 from ticdc_lab.simulate.scheduler.roles import Key
 
 ABSENT, PREPARING, PREPARED = "Absent", "Preparing", "Prepared"

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Decided
+from ticdc_lab.machines.machine import Decided
 from ticdc_lab.simulate.scheduler.roles import Key, Span, order
 from ticdc_lab.simulate.scheduler.v3.settings import TableRegion, V3Settings
 

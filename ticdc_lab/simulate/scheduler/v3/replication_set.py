@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-from ticdc_lab.simulate.machine import Address, Broken, Changed, Ignored, stepped
+from ticdc_lab.machines.machine import Address, Broken, Changed, Ignored, stepped
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v3.messages import (
     ABSENT,

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Broken, Ignored, Output, replace
+from ticdc_lab.machines.machine import Address, Broken, Ignored, Output, replace
 from ticdc_lab.simulate.scheduler.roles import Key, order
 from ticdc_lab.simulate.scheduler.v3 import replication_set
 from ticdc_lab.simulate.scheduler.v3.messages import (

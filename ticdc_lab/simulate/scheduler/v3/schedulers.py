@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Decided, Now, replace
+from ticdc_lab.machines.machine import Address, Decided, Now, replace
 from ticdc_lab.simulate.scheduler.roles import Key, Span, order
 from ticdc_lab.simulate.scheduler.v3.captures import INITIALIZED, STOPPING, V3CaptureStatus
 from ticdc_lab.simulate.scheduler.v3.replication_set import REPLICATING_SET

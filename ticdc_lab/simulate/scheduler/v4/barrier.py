@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Changed, Decided, Ignored, Output, Send, replace
+from ticdc_lab.machines.machine import Address, Changed, Decided, Ignored, Output, Send, replace
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import controller, spans

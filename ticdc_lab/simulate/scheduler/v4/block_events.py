@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from ticdc_lab.simulate.machine import Address, Changed, Ignored, Output, Send
+from ticdc_lab.machines.machine import Address, Changed, Ignored, Output, Send
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, ExecuteDdl
 from ticdc_lab.simulate.scheduler.executor import REPLICATING, Executor, checkpoint_of, state_of
 from ticdc_lab.simulate.scheduler.roles import Key

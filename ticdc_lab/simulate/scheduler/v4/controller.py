@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Changed, Output, Send, stepped
+from ticdc_lab.machines.machine import Address, Changed, Output, Send, stepped
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import operators, spans
 from ticdc_lab.simulate.scheduler.v4.messages import TableSpanStatus

@@ -13,7 +13,7 @@ from typing import Any
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import (
+from ticdc_lab.machines.machine import (
     Address,
     Asked,
     Changed,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Asked, Event, Ignored, Now, Output, Received, Send, replace
+from ticdc_lab.machines.machine import Address, Asked, Event, Ignored, Now, Output, Received, Send, replace
 from ticdc_lab.simulate.scheduler import executor as pipelines
 from ticdc_lab.simulate.scheduler.executor import PREPARING, REPLICATING, STOPPING, Executor, limited
 from ticdc_lab.simulate.scheduler.roles import Key, Poll, Restart

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Changed, Ignored, Output, Send, replace, stepped
+from ticdc_lab.machines.machine import Address, Changed, Ignored, Output, Send, replace, stepped
 from ticdc_lab.simulate.scheduler.v4.messages import NodeHeartbeat, SetNodeLivenessRequest, SetNodeLivenessResponse
 
 ALIVE, DRAINING, STOPPING, UNKNOWN = "ALIVE", "DRAINING", "STOPPING", "UNKNOWN"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from ticdc_lab.simulate.machine import Address, Asked, Changed, Decided, Event, Ignored, Now, Output, Received, replace
+from ticdc_lab.machines.machine import Address, Asked, Changed, Decided, Event, Ignored, Now, Output, Received, replace
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.roles import Drain, Key, MoveTable, OwnerOutput, Rebalance, Span, Tick, Watermarks
 from ticdc_lab.simulate.scheduler.v4 import barrier, controller, nodes, schedulers, spans

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ticdc_lab.simulate.machine import Address, Changed, Output, Send, replace
+from ticdc_lab.machines.machine import Address, Changed, Output, Send, replace
 from ticdc_lab.simulate.scheduler.v4.messages import AddMaintainerRequest, MaintainerStatus, RemoveMaintainerRequest
 
 ABSENT, SCHEDULING, WORKING = "absent", "scheduling", "working"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from ticdc_lab.simulate.machine import Address
+from ticdc_lab.machines.machine import Address
 from ticdc_lab.simulate.scheduler.roles import Key
 
 ComponentState: TypeAlias = Literal["Working", "Stopped", "Removed", "Initializing", "WaitingMerge"]

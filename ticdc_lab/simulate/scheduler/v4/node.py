@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ticdc_lab.simulate.machine import Address, Asked, Changed, Event, Ignored, Now, Output, Received, Send, replace
+from ticdc_lab.machines.machine import Address, Asked, Changed, Event, Ignored, Now, Output, Received, Send, replace
 from ticdc_lab.simulate.scheduler.executor import Executor
 from ticdc_lab.simulate.scheduler.roles import Key, Poll, Restart, Tick, Watermarks
 from ticdc_lab.simulate.scheduler.v4 import block_events, spans

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Changed, Ignored, Output, Send, replace, stepped
+from ticdc_lab.machines.machine import Address, Changed, Ignored, Output, Send, replace, stepped
 from ticdc_lab.simulate.scheduler.roles import Key, Span
 from ticdc_lab.simulate.scheduler.v4 import controller, spans
 from ticdc_lab.simulate.scheduler.v4.barrier import NO_BARRIER, Barrier, rebuilt

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
-from ticdc_lab.simulate.machine import Address, Output, replace
+from ticdc_lab.machines.machine import Address, Output, replace
 from ticdc_lab.simulate.scheduler.roles import Key, Span
 from ticdc_lab.simulate.scheduler.v4 import spans
 from ticdc_lab.simulate.scheduler.v4.messages import (

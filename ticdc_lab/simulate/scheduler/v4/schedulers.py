@@ -6,7 +6,7 @@ import heapq
 from collections import Counter
 from collections.abc import Hashable
 
-from ticdc_lab.simulate.machine import Address, Decided, Now, Output, replace
+from ticdc_lab.machines.machine import Address, Decided, Now, Output, replace
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import controller, spans
 from ticdc_lab.simulate.scheduler.v4.controller import Control, moves_from

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.machine import Address, Changed, Output, stepped
+from ticdc_lab.machines.machine import Address, Changed, Output, stepped
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.roles import Key, Span
 

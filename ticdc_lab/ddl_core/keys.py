@@ -5,6 +5,12 @@ from __future__ import annotations
 PD = "pd"
 """The service's own store; those of clusters have the address that a cluster was first known by."""
 
+
+def store_of(cluster: str) -> str:
+    """Give the address of a cluster's store."""
+    return f"tikv://{cluster}:2379"
+
+
 REGISTERS = "/tidb/ddl_service/cluster_registers/"
 WORKERS = "/tidb/ddl_service/worker_nodes/"
 ASSIGNMENTS = "/tidb/ddl_service/ddl_owner_assignments/"

@@ -10,10 +10,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.simulate.ddl_service import keys
-from ticdc_lab.simulate.ddl_service.records import CAMPAIGNING, IS_OWNER, SCHEDULING
-from ticdc_lab.simulate.ddl_service.world import PD
-from ticdc_lab.simulate.machine import node_of
+from ticdc_lab.ddl_core import keys
+from ticdc_lab.ddl_core.keys import PD
+from ticdc_lab.ddl_core.records import CAMPAIGNING, IS_OWNER, SCHEDULING
+from ticdc_lab.machines.machine import node_of
 
 HELD = ("cluster", "worker", "status", "since_us", "until_us")
 ALIVE = ("worker", "state", "since_us", "until_us")

@@ -13,8 +13,8 @@ from typing import Any
 
 from immutables import Map
 
-from ticdc_lab.simulate.ddl_service import infosyncer, keys, owner, records, sysvars
-from ticdc_lab.simulate.ddl_service.connection import (
+from ticdc_lab.ddl_core import infosyncer, keys, owner, records, sysvars
+from ticdc_lab.ddl_core.connection import (
     Connection,
     Mirror,
     answered,
@@ -27,9 +27,9 @@ from ticdc_lab.simulate.ddl_service.connection import (
     unchanged,
     winner,
 )
-from ticdc_lab.simulate.ddl_service.owner import snapshot_ts, values
-from ticdc_lab.simulate.ddl_service.records import CANCELLING, DONE, QUEUEING, RUNNING, Job
-from ticdc_lab.simulate.ddl_service.server_state import (
+from ticdc_lab.ddl_core.owner import snapshot_ts, values
+from ticdc_lab.ddl_core.records import CANCELLING, DONE, QUEUEING, RUNNING, Job
+from ticdc_lab.ddl_core.server_state import (
     HABITS,
     PREFIXES,
     Cancel,
@@ -45,9 +45,10 @@ from ticdc_lab.simulate.ddl_service.server_state import (
     Submit,
     Transact,
 )
-from ticdc_lab.simulate.ddl_service.settings import Duties, Versions, parsed
-from ticdc_lab.simulate.ddl_service.store import CREATE, Compare, Delete, Done, Found, Op, Put, StoredEntry
-from ticdc_lab.simulate.machine import (
+from ticdc_lab.ddl_core.settings import Duties, Versions, parsed
+from ticdc_lab.ddl_core.store import CREATE, Compare, Delete, Done, Found, Op, Put, StoredEntry
+from ticdc_lab.machines.clock import ts_of
+from ticdc_lab.machines.machine import (
     Address,
     Asked,
     Changed,
@@ -62,7 +63,6 @@ from ticdc_lab.simulate.machine import (
     Wake,
     one_by_one,
 )
-from ticdc_lab.simulate.scheduler.clock import ts_of
 
 Txn = tuple[tuple[Compare, ...], tuple[Op, ...]]
 WISHES = ("wish", "looks up", "shows")

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.ddl_service import jobs, keys, records, sysvars
-from ticdc_lab.simulate.ddl_service.connection import (
+from ticdc_lab.ddl_core import jobs, keys, records, sysvars
+from ticdc_lab.ddl_core.connection import (
     Connection,
     Mirror,
     Part,
@@ -27,11 +27,11 @@ from ticdc_lab.simulate.ddl_service.connection import (
     unchanged,
     winner,
 )
-from ticdc_lab.simulate.ddl_service.records import CAMPAIGNING, ENDS, IS_OWNER, Job
-from ticdc_lab.simulate.ddl_service.settings import Duties
-from ticdc_lab.simulate.ddl_service.store import CREATE, MOD, Compare, Delete, Done, Op, Put
-from ticdc_lab.simulate.machine import Changed, Decided, Now, Output, Wake, stepped
-from ticdc_lab.simulate.scheduler.clock import ts_of, us_of
+from ticdc_lab.ddl_core.records import CAMPAIGNING, ENDS, IS_OWNER, Job
+from ticdc_lab.ddl_core.settings import Duties
+from ticdc_lab.ddl_core.store import CREATE, MOD, Compare, Delete, Done, Op, Put
+from ticdc_lab.machines.clock import ts_of, us_of
+from ticdc_lab.machines.machine import Changed, Decided, Now, Output, Wake, stepped
 
 PREFIXES = (
     keys.OWNER, keys.VERSIONS, keys.GLOBAL_VERSION, keys.JOBS, keys.SCHEMA, keys.SYSVARS, keys.SAFE_POINT,

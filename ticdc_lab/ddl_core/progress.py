@@ -11,10 +11,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.simulate.ddl_service import jobs, keys, records
-from ticdc_lab.simulate.ddl_service.fleet import Stretches
-from ticdc_lab.simulate.ddl_service.world import store_of
-from ticdc_lab.simulate.machine import node_of
+from ticdc_lab.ddl_core import jobs, keys, records
+from ticdc_lab.ddl_core.fleet import Stretches
+from ticdc_lab.ddl_core.keys import store_of
+from ticdc_lab.machines.machine import node_of
 
 SERVED = ("server", "version", "state", "since_us", "until_us")
 STEPS = ("state", "schema_state", "row_count", "owner", "since_us", "until_us")

@@ -11,7 +11,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
-from ticdc_lab.simulate.ddl_service.records import (
+from ticdc_lab.ddl_core.records import (
     CANCELLED,
     CANCELLING,
     DONE,
@@ -21,7 +21,7 @@ from ticdc_lab.simulate.ddl_service.records import (
     RUNNING,
     Job,
 )
-from ticdc_lab.simulate.ddl_service.settings import Versions, unsupported
+from ticdc_lab.ddl_core.settings import Versions, unsupported
 
 NONE, DELETE_ONLY, WRITE_ONLY, WRITE_REORG, PUBLIC = (
     "none",

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ticdc_lab.simulate.ddl_service import infosyncer, keys, leading, owner, records, registering
-from ticdc_lab.simulate.ddl_service.connection import Connection, Mirror, answered, asked, is_over, kept, left, renewed
-from ticdc_lab.simulate.ddl_service.records import IS_OWNER
-from ticdc_lab.simulate.ddl_service.server_state import SetInstance
-from ticdc_lab.simulate.ddl_service.settings import DUTIES, Duties, unsupported
-from ticdc_lab.simulate.ddl_service.store import CREATE, MOD, Compare, Done, Found, Put
-from ticdc_lab.simulate.ddl_service.worker_state import PREFIXES, SERVICE, Leave, Resign, WorkerState, registered
-from ticdc_lab.simulate.machine import (
+from ticdc_lab.ddl_core import infosyncer, keys, leading, owner, records, registering
+from ticdc_lab.ddl_core.connection import Connection, Mirror, answered, asked, is_over, kept, left, renewed
+from ticdc_lab.ddl_core.records import IS_OWNER
+from ticdc_lab.ddl_core.server_state import SetInstance
+from ticdc_lab.ddl_core.settings import DUTIES, Duties, unsupported
+from ticdc_lab.ddl_core.store import CREATE, MOD, Compare, Done, Found, Put
+from ticdc_lab.ddl_core.worker_state import PREFIXES, SERVICE, Leave, Resign, WorkerState, registered
+from ticdc_lab.machines.machine import (
     Address,
     Asked,
     Changed,

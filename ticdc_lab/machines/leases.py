@@ -1,8 +1,9 @@
 """Leases, as clients of etcd hold them and as both models of etcd keep them.
 
 A lease counts from when it was asked for, on the holder's own clock, and its holder stops a margin before the end; the
-store counts from when the request came. The table scheduler's model (:mod:`.scheduler.etcd`) knows the one lease of a
-capture by the capture, that of the DDL service (:mod:`.ddl_service.store`) numbers leases and keeps keys under them.
+store counts from when the request came. The table scheduler's model (:mod:`ticdc_lab.simulate.scheduler.etcd`) knows
+the one lease of a capture by the capture, that of the DDL service (:mod:`ticdc_lab.ddl_core.store`) numbers leases and
+keeps keys under them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from ticdc_lab.simulate.machine import Address, Now, Wake, stepped
+from ticdc_lab.machines.machine import Address, Now, Wake, stepped
 
 K = TypeVar("K", Address, int)
 

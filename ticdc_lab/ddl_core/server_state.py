@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.ddl_service import keys
-from ticdc_lab.simulate.ddl_service.connection import TOPOLOGY_US, Connection
-from ticdc_lab.simulate.ddl_service.owner import OwnerState
-from ticdc_lab.simulate.leases import USUAL, Terms
-from ticdc_lab.simulate.machine import Address, stepped
+from ticdc_lab.ddl_core import keys
+from ticdc_lab.ddl_core.connection import TOPOLOGY_US, Connection
+from ticdc_lab.ddl_core.owner import OwnerState
+from ticdc_lab.machines.leases import USUAL, Terms
+from ticdc_lab.machines.machine import Address, stepped
 
 PREFIXES = (
     keys.GLOBAL_VERSION,

@@ -13,11 +13,11 @@ from contextlib import suppress
 import msgspec
 import orjson
 
-from ticdc_lab.simulate.ddl_service import keys
-from ticdc_lab.simulate.ddl_service.connection import Connection, asked
-from ticdc_lab.simulate.ddl_service.settings import by_age, parsed
-from ticdc_lab.simulate.ddl_service.store import Put, StoredEntry
-from ticdc_lab.simulate.machine import Now, Output
+from ticdc_lab.ddl_core import keys
+from ticdc_lab.ddl_core.connection import Connection, asked
+from ticdc_lab.ddl_core.settings import by_age, parsed
+from ticdc_lab.ddl_core.store import Put, StoredEntry
+from ticdc_lab.machines.machine import Now, Output
 
 
 class ServerInfo(msgspec.Struct, frozen=True):

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.ddl_service import keys
-from ticdc_lab.simulate.ddl_service.connection import Connection, Mirror, Part
-from ticdc_lab.simulate.ddl_service.owner import OwnerState
-from ticdc_lab.simulate.ddl_service.store import StoredEntry
-from ticdc_lab.simulate.machine import stepped
+from ticdc_lab.ddl_core import keys
+from ticdc_lab.ddl_core.connection import Connection, Mirror, Part
+from ticdc_lab.ddl_core.owner import OwnerState
+from ticdc_lab.ddl_core.store import StoredEntry
+from ticdc_lab.machines.machine import stepped
 
 SERVICE = ""
 """The name of a worker's connection with the service's own store; the others have those of clusters."""

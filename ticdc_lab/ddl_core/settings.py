@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.ddl_service import records
-from ticdc_lab.simulate.ddl_service.connection import TOPOLOGY_US, Part
-from ticdc_lab.simulate.leases import USUAL, Terms
+from ticdc_lab.ddl_core import records
+from ticdc_lab.ddl_core.connection import TOPOLOGY_US, Part
+from ticdc_lab.machines.leases import USUAL, Terms
 
 _VERSION = re.compile(r"v?([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})(?:[-+][\w.+-]*)?")
 

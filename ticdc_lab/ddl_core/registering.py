@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeAlias
 
 from immutables import Map
 
-from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.connection import (
+from ticdc_lab.ddl_core import keys, records
+from ticdc_lab.ddl_core.connection import (
     Mirror,
     Part,
     asked,
@@ -23,11 +23,11 @@ from ticdc_lab.simulate.ddl_service.connection import (
     reading_elsewhere,
     unchanged,
 )
-from ticdc_lab.simulate.ddl_service.infosyncer import versions_told
-from ticdc_lab.simulate.ddl_service.records import ClusterRecord
-from ticdc_lab.simulate.ddl_service.settings import Duties, Versions, by_age, serving, unsupported
-from ticdc_lab.simulate.ddl_service.store import Compare, Delete, Done, Found, Op, Put, Snapshot, StoredEntry
-from ticdc_lab.simulate.ddl_service.worker_state import (
+from ticdc_lab.ddl_core.infosyncer import versions_told
+from ticdc_lab.ddl_core.records import ClusterRecord
+from ticdc_lab.ddl_core.settings import Duties, Versions, by_age, serving, unsupported
+from ticdc_lab.ddl_core.store import Compare, Delete, Done, Found, Op, Put, Snapshot, StoredEntry
+from ticdc_lab.ddl_core.worker_state import (
     PREFIXES,
     Look,
     LookAtJobs,
@@ -36,7 +36,7 @@ from ticdc_lab.simulate.ddl_service.worker_state import (
     Wish,
     WorkerState,
 )
-from ticdc_lab.simulate.machine import Now, Output, Told
+from ticdc_lab.machines.machine import Now, Output, Told
 
 DONE, SEEN = "done", "seen"
 REFUSED, CONFLICT, ABSENT, LATE, UNKNOWN, NO_SESSION = (

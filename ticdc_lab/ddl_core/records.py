@@ -55,7 +55,7 @@ class Job(NamedTuple):
     id
         Rises within its cluster.
     kind
-        ``add index``, ... (:data:`ticdc_lab.simulate.ddl_service.jobs.LADDERS`).
+        ``add index``, ... (:data:`ticdc_lab.ddl_core.jobs.LADDERS`).
     table, name
         What it changes; a table itself has no ``name``.
     version

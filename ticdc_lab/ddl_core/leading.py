@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from ticdc_lab.simulate.ddl_service import keys, records
-from ticdc_lab.simulate.ddl_service.connection import Mirror, Part, asked, winner
-from ticdc_lab.simulate.ddl_service.settings import MOST_OPS, Versions, serving, unsupported
-from ticdc_lab.simulate.ddl_service.store import CREATE, Compare, Delete, Op, Put
-from ticdc_lab.simulate.ddl_service.worker_state import WorkerState
-from ticdc_lab.simulate.machine import Changed, Decided, Now, Output
+from ticdc_lab.ddl_core import keys, records
+from ticdc_lab.ddl_core.connection import Mirror, Part, asked, winner
+from ticdc_lab.ddl_core.settings import MOST_OPS, Versions, serving, unsupported
+from ticdc_lab.ddl_core.store import CREATE, Compare, Delete, Op, Put
+from ticdc_lab.ddl_core.worker_state import WorkerState
+from ticdc_lab.machines.machine import Changed, Decided, Now, Output
 
 
 class AssignmentPlan(NamedTuple):
@@ -195,7 +195,7 @@ def refused(registers: Part, workers: Mapping[str, Versions]) -> dict[str, dict[
 def planned(registers: Part, assignments: Part, workers: Mapping[str, Versions]) -> tuple[tuple[Op, ...], list[Output]]:
     """Give what to write next, and the decision behind it; nothing where all is as it should be.
 
-    A plan of more than :data:`ticdc_lab.simulate.ddl_service.settings.MOST_OPS` changes is written in parts: what is
+    A plan of more than :data:`ticdc_lab.ddl_core.settings.MOST_OPS` changes is written in parts: what is
     left is planned again from what then holds, and comes to the same end.
     """
     current = {cluster: entry.value for cluster, entry in assignments.items()}

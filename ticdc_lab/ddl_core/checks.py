@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ticdc_lab.simulate.ddl_service import jobs, keys, records
-from ticdc_lab.simulate.ddl_service.server_state import Schema
-from ticdc_lab.simulate.ddl_service.settings import Versions, unsupported
-from ticdc_lab.simulate.ddl_service.store import DdlStoreState
+from ticdc_lab.ddl_core import jobs, keys, records
+from ticdc_lab.ddl_core.server_state import Schema
+from ticdc_lab.ddl_core.settings import Versions, unsupported
+from ticdc_lab.ddl_core.store import DdlStoreState
 
 ONE_OWNER, NEIGHBOURS, IN_ORDER, OWN_IDS, HIDDEN, KEPT, SUPPORTED, WHOLE, OWN_VARIABLES, ONE_UPGRADE = (
     "One DDL Owner",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.simulate.ddl_service.store import (
+from ticdc_lab.ddl_core.store import (
     Compare,
     Done,
     Expired,
@@ -29,8 +29,8 @@ from ticdc_lab.simulate.ddl_service.store import (
     StoredEntry,
     Txn,
 )
-from ticdc_lab.simulate.leases import Terms
-from ticdc_lab.simulate.machine import Address, Now, Output, Send, stepped
+from ticdc_lab.machines.leases import Terms
+from ticdc_lab.machines.machine import Address, Now, Output, Send, stepped
 
 Part = Map[str, StoredEntry]
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from immutables import Map
 
-from ticdc_lab.simulate.leases import Lease, granted, lives, prolonged, run_out
-from ticdc_lab.simulate.machine import (
+from ticdc_lab.machines.leases import Lease, granted, lives, prolonged, run_out
+from ticdc_lab.machines.machine import (
     Address,
     Changed,
     Event,

@@ -1,0 +1,1 @@
+"""What every simulated or running node is: a pure machine, its leases, and the time that it sees."""
