@@ -320,13 +320,13 @@ IN_TRACES = {
 
 
 def classes_defined_twice(root: Path) -> dict[str, list[str]]:
-    """Names of classes that two modules define, of the simulators or of the rest: each of these is a world of its own.
+    """Names of classes that two modules define, of the machines or of the rest: each of these is a world of its own.
 
-    A simulator's class may be called as one of the log's is: a trace has no rows of a topic.
+    A machine's class may be called as one of the log's is: a trace has no rows of a topic.
     """
     where: dict[tuple[bool, str], list[str]] = {}
     for path in sorted(root.rglob("*.py")):
-        simulates = "simulate" in path.relative_to(root).parts
+        simulates = path.relative_to(root).parts[0] in ("simulate", "machines", "ddl_core")
         for name in read(path).classes:
             if not (simulates and name in IN_TRACES):
                 where.setdefault((simulates, name), []).append(str(path.relative_to(root)))
