@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ticdc_lab.dispatch.whatif import WhatIf
     from ticdc_lab.encode.export import write
     from ticdc_lab.encode.produce import produce
+    from ticdc_lab.engine.failures import in_words
     from ticdc_lab.engine.sessions import engine_of, session
     from ticdc_lab.errors import TiCDCLabError
     from ticdc_lab.events.sample import Sample
@@ -57,6 +58,7 @@ __all__ = [
     "expand",
     "figures",
     "generate",
+    "in_words",
     "ingest",
     "load",
     "open",

@@ -19,7 +19,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 import comparing  # noqa: E402
 import making  # noqa: E402
 
-from ticdc_lab.codecs.kernel import batch, dispatched, simple, state  # noqa: E402
+from ticdc_lab.codecs.kernel import batch, columns, dispatched, simple, state  # noqa: E402
 
 
 class Checked(np.ndarray):
@@ -55,7 +55,7 @@ def check_arrays() -> None:
 
     state._new_state = checked_state
     dispatched.fresh_crcs = lambda st: checked(plain_crcs(st))
-    batch.spans = lambda column: tuple(a.view(Checked) for a in plain_spans(column))
+    batch.spans = columns.spans = lambda column: tuple(a.view(Checked) for a in plain_spans(column))
     plain_versions = simple.versions_of
     simple.versions_of = lambda *tables, **most: checked(plain_versions(*tables, **most))
 

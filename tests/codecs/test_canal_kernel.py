@@ -18,7 +18,7 @@ from test_fuzz import interpreted
 from ticdc_lab.codecs.builder import decode_mostly, decode_with
 from ticdc_lab.codecs.canal import Entry, decode
 from ticdc_lab.codecs.decode import decode_unpacked, decoder
-from ticdc_lab.codecs.kernel import batch as kernel_batch
+from ticdc_lab.codecs.kernel import columns
 from ticdc_lab.codecs.kernel.canal import CanalKernel
 from ticdc_lab.codecs.known import BOUNDS, Bounds, Known
 from ticdc_lab.codecs.quarantine import TooMuchError
@@ -213,7 +213,7 @@ def test_rows_that_repeat_a_long_name_are_too_large() -> None:
 
 def test_a_message_beyond_what_a_kernel_can_place_is_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its positions have 32 bits; of several messages the fewer are tried."""
-    monkeypatch.setattr(kernel_batch, "MOST_ROOM", 4_096)
+    monkeypatch.setattr(columns, "MOST_ROOM", 4_096)
     for some in (values(WHOLE), values(WHOLE, WHOLE)):
         with pytest.raises(TooMuchError):
             CanalKernel()(batch_of(some), images=True, bounds=BOUNDS)

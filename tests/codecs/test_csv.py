@@ -14,7 +14,7 @@ import pytest
 
 from ticdc_lab.codecs.csv import Records, records_among, terminator_of
 from ticdc_lab.codecs.csv_fields import FieldsOfFile, RecordShape, place
-from ticdc_lab.codecs.kernel import batch
+from ticdc_lab.codecs.kernel import columns as kernel_columns
 from ticdc_lab.codecs.kernel.state import State, fresh_state
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings, TableColumn, TableFile
 
@@ -99,8 +99,8 @@ def test_a_file_beyond_what_the_kernel_can_place_is_decoded_in_pieces(monkeypatc
         asked.append((items, room))
         return fresh_state(items, room)
 
-    monkeypatch.setattr(batch, "MOST_ROOM", 9_000)
-    monkeypatch.setattr(batch, "fresh_state", noted)
+    monkeypatch.setattr(kernel_columns, "MOST_ROOM", 9_000)
+    monkeypatch.setattr(kernel_columns, "fresh_state", noted)
     rows = made.decoded((text + large + text).encode(), settings)
     assert asked and all(room < 9_000 for _, room in asked)
     refused = [row for row in rows if row["error_class"]]

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from making import MAKERS, Message, broken, messages
 from soaking import SEED, soak, tried
 
-from ticdc_lab.codecs.kernel import batch, state
+from ticdc_lab.codecs.kernel import columns, state
 from ticdc_lab.codecs.kernel.batch import decode_batches
 from ticdc_lab.codecs.known import Bounds
 
@@ -254,7 +254,7 @@ def test_what_decodes_to_much_is_decoded_in_parts(monkeypatch: pytest.MonkeyPatc
     some, loose = [canal(), greedy, canal(), canal()], Bounds(growth_free=1 << 30)
     whole = [b.num_rows for b in decode_batches(batch_of(some), "canal-json", bounds=loose)]
     assert whole == [3_003]
-    monkeypatch.setattr(batch, "ROOM", 1 << 20)
+    monkeypatch.setattr(columns, "ROOM", 1 << 20)
     monkeypatch.setattr(state, "_OWN", threading.local())  # the room made above would be used again
     assert [b.num_rows for b in decode_batches(batch_of(some), "canal-json", bounds=loose)] == [1, 3_000, 2]
     found = pa.Table.from_batches(decode_batches(batch_of(some), "canal-json"))

@@ -19,6 +19,7 @@ from making import Message
 from ticdc_lab.codecs import Known, choice, decoder
 from ticdc_lab.codecs.event import Codec, Event
 from ticdc_lab.codecs.kernel import batch as kernel_batch
+from ticdc_lab.codecs.kernel import columns
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Bounds, bounds_of
 from ticdc_lab.codecs.registry import CODECS, KERNELS
@@ -102,7 +103,7 @@ def test_a_codec_that_fails_at_random_loses_its_own_messages_alone(
 def test_a_kernel_that_fails_on_a_message_loses_that_one_alone(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the memory does not suffice: smaller batches are tried, then the message is ``too-large``."""
     monkeypatch.setattr(choice, "compiled", lambda part, batch: True)
-    whole = kernel_batch.event_columns
+    whole = columns.event_columns
 
     def failing(batch: pa.RecordBatch, *rest: Any) -> Any:
         values = batch.column("value").to_pylist()
@@ -111,7 +112,7 @@ def test_a_kernel_that_fails_on_a_message_loses_that_one_alone(protocol: str, mo
         assert not any(b"broken" in v for v in values)
         return whole(batch, *rest)
 
-    monkeypatch.setattr(kernel_batch, "event_columns", failing)
+    monkeypatch.setattr(columns, "event_columns", failing)
     some = [message(protocol, "int", json.dumps("1")) for _ in range(50)]
     some[7], some[30] = (spoil(some[m], word) for m, word in ((7, b"broken"), (30, b"memory")))
     rows = decoded(some, protocol)

@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.cli import main
 from ticdc_lab.engine import embedded, sessions
-from ticdc_lab.engine.failures import engine_errors, in_our_words
+from ticdc_lab.engine.failures import engine_errors, in_our_words, in_words
 from ticdc_lab.engine.paths import stored_parquet
-from ticdc_lab.errors import EngineError, ProtocolError, SourceError, in_words
+from ticdc_lab.errors import EngineError, ProtocolError, SourceError
 from ticdc_lab.sources.kafka import said_plainly, topics_of
 
 WORKER = """

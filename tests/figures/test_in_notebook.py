@@ -11,8 +11,8 @@ import re
 import pandas as pd
 import pytest
 
-from ticdc_lab import figures
-from ticdc_lab.errors import SourceError, in_words
+from ticdc_lab import figures, in_words
+from ticdc_lab.errors import SourceError
 from ticdc_lab.figures.plotly_js import SHA256, library
 
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.codecs import choice
+from ticdc_lab.codecs.decoded import Decoded, PartKernel
 from ticdc_lab.codecs.event import INT64, Cell, Codec, Event, Malformed, Outgrown
 from ticdc_lab.codecs.fields import require_few_values
 from ticdc_lab.codecs.kernel import numbering as S
@@ -116,25 +116,6 @@ def decode_with(
     with _no_search_for_cycles():
         found = _decoded(codec, batch, protocol, images, compiled, bounds)
     return _with_quarantine(found, batch if original is None else original, protocol)
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """Events of a batch, the message of each, and the messages that failed."""
-
-    events: pa.RecordBatch
-    message: np.ndarray
-    failed: list[tuple[int, Malformed]] = field(default_factory=list)
-
-
-class PartKernel(Protocol):
-    """A kernel that decodes messages as a format's encoder writes them, and leaves all others to a codec in Python."""
-
-    def __call__(self, batch: pa.RecordBatch, *, images: bool, bounds: Bounds) -> Decoded:
-        """The events of the messages that it decodes, in message order."""
-
-    def stands(self) -> bool:
-        """Whether what it decoded is still right after the codec has read the others; if not, all are the codec's."""
 
 
 def decode_mostly(

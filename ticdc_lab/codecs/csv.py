@@ -21,7 +21,7 @@ from ticdc_lab.codecs.csv_fields import CsvField, Record, RecordShape, is_quoted
 from ticdc_lab.codecs.kernel import csv as K
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import in_form, spans
-from ticdc_lab.codecs.kernel.batch import event_columns, filled
+from ticdc_lab.codecs.kernel.columns import event_columns, filled
 from ticdc_lab.codecs.kernel.faults import FAULTS
 from ticdc_lab.codecs.quarantine import one_by_one, refused
 from ticdc_lab.codecs.table_file import StorageSettings, TableColumn, TableFile

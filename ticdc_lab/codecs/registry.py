@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from ticdc_lab.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from ticdc_lab.codecs.builder import PartKernel
+    from ticdc_lab.codecs.decoded import PartKernel
     from ticdc_lab.codecs.event import Codec
     from ticdc_lab.codecs.known import Known
 

@@ -15,7 +15,7 @@ from ticdc_lab.codecs.decode import at_once
 from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.fields import require_few_values
 from ticdc_lab.codecs.known import Bounds, Known
-from ticdc_lab.codecs.simple import CONTRADICTED, Version, columns_of, tables_in, version_of
+from ticdc_lab.codecs.simple_versions import CONTRADICTED, Version, columns_of, tables_in, version_of
 from ticdc_lab.codecs.unpack import parts, unpacker
 from ticdc_lab.events.arrays import Batches
 
@@ -83,7 +83,7 @@ def tables_of(rows: Iterable[Mapping[str, Any]]) -> dict[Version, Mapping[str, A
     """Rows of :data:`TABLES` or :data:`COUNTED_TABLES` as :attr:`ticdc_lab.codecs.known.Known.tables`.
 
     Where messages bring several definitions of one version, rows follow the one that most of them bring; where as many
-    bring another, none: nobody can say which is damaged (:data:`ticdc_lab.codecs.simple.CONTRADICTED`).
+    bring another, none: nobody can say which is damaged (:data:`ticdc_lab.codecs.simple_versions.CONTRADICTED`).
     """
     tables = dict[Version, Mapping[str, Any]]()
     for version, each in _by_version(rows).items():

@@ -14,9 +14,6 @@ from grpc_status import rpc_status  # type: ignore[import-untyped]
 from pyspark.sql.connect.client import ChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy
 
-from ticdc_lab.engine.embedded import USE_SPARK
-from ticdc_lab.errors import EngineError
-
 if TYPE_CHECKING:
     from ticdc_lab.engine.embedded import SailProcess
 
@@ -56,7 +53,7 @@ class WhileAlive(DefaultPolicy):
             if e.code() == grpc.StatusCode.UNAVAILABLE:
                 self.process.require_alive()
             if (unknown := _unsupported(e)) is not None:
-                raise EngineError(f"The embedded engine cannot do this: {unknown}.", hint=USE_SPARK) from None
+                raise self.process.unable_to(unknown) from None
         return super().can_retry(e)
 
 

@@ -18,20 +18,16 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ticdc_lab.engine.environment import cache_folder, require_java
 from ticdc_lab.errors import SetupError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 KEPT = 4
 """Archives that are kept, those used last: each folder with a Spark of its own has one, of some 200 MB."""
 
 _A_DAY = 86_400
-_MODULE = "ticdc_lab.engine.class_archive"
-_QUIET = "-Xlog:disable -Xlog:all=error:stderr"
+_MODULE = "ticdc_lab.engine.first_queries"
+QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 """Java warns on stdout where it does without a file, and stdout belongs to answers."""
 
 
@@ -49,7 +45,7 @@ def options(class_path: Sequence[Path], java: Path) -> str:
     if whole:
         with contextlib.suppress(OSError):  # another user's
             os.utime(whole)
-    return f"-XX:SharedArchiveFile={whole} -Xshare:auto {_QUIET}" if whole else ""
+    return f"-XX:SharedArchiveFile={whole} -Xshare:auto {QUIET}" if whole else ""
 
 
 def make() -> Path:
@@ -110,45 +106,13 @@ def _whole(digest: str) -> Path | None:
     return next((path for path in found if path.stem.partition("-")[2] == str(path.stat().st_size)), None)
 
 
-def _record(archive: Path) -> None:
-    """Let a JVM do what first queries do, and end so that it writes what it has loaded."""
-    from pyspark import SparkContext
-
-    from ticdc_lab.engine.classic import local_spark
-
-    writing = {"spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={archive} {_QUIET}"}
-    spark = local_spark(app_name="ticdc_lab", driver_memory="1g", cores=2, brief=True, extra=writing)
-    with tempfile.TemporaryDirectory() as folder:
-        _first_queries(spark, folder)
-    gateway, jvm = SparkContext._gateway, SparkContext._jvm
-    assert gateway is not None and jvm is not None
-    with contextlib.suppress(Exception):  # it answers no more
-        jvm.java.lang.System.exit(0)
-    gateway.proc.wait(timeout=120)
-
-
-def _first_queries(spark: SparkSession, folder: str) -> None:
-    """Files, a shuffle with a function in Python, a join, and a Delta table."""
-    from pyspark.sql import functions as F
-
-    columns = ("id", "CAST(id AS STRING) AS s", "id % 7 AS g", "array(named_struct('n', 'a', 'v', id)) AS images")
-    spark.range(1000).selectExpr(*columns).write.parquet(f"{folder}/rows")
-    rows = spark.read.parquet(f"{folder}/rows")
-    rows.groupBy("g").agg(F.max("id"), F.collect_set("s"), F.count("*")).orderBy("g").toArrow()
-    rows.repartition("g").sortWithinPartitions("g", "id").mapInArrow(lambda batches: batches, rows.schema).toArrow()
-    rows.join(F.broadcast(rows.groupBy("g").count()), "g").selectExpr("filter(images, i -> i.n = 'a')").collect()
-    rows.select("*", F.posexplode("images")).where("pos = 0").unionAll(rows.selectExpr("*", "0", "null")).count()
-    rows.write.format("delta").save(f"{folder}/table")
-    spark.read.format("delta").load(f"{folder}/table").groupBy("g").count().toArrow()
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Make the archive; with a path only the recording, as :func:`make` starts it."""
+def main() -> None:
+    """Make the archive."""
     try:
-        _record(Path(arguments[0])) if arguments else make()
+        make()
     except SetupError as error:
         sys.exit(f"{error}")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -22,9 +22,8 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from ticdc_lab.engine import class_archive, worker_daemon
-from ticdc_lab.engine.environment import cpus, java_options, require_java
+from ticdc_lab.engine.environment import MADE_HERE, SESSION_SETTINGS, cpus, java_options, require_java
 from ticdc_lab.engine.jars import jar_paths
-from ticdc_lab.engine.sessions import MADE_HERE, SESSION_SETTINGS, is_one_process
 from ticdc_lab.errors import SetupError
 
 _LOG = logging.getLogger(__name__)
@@ -118,6 +117,11 @@ def _said_elsewhere(request: object, client_address: object) -> None:
     """Nothing more."""
 
 
+def _is_one_process(master: str) -> bool:
+    """Whether driver and tasks of a Spark with such a master are one process."""
+    return master == "local" or master.startswith("local[")
+
+
 def _settings(
     app_name: str, driver_memory: str, cores: int | str, brief: bool, extra: Mapping[str, str], java: Path
 ) -> dict[str, str]:
@@ -139,7 +143,7 @@ def _settings(
         **_PLANNED_ONCE,
         **DELTA_SETTINGS,
     }
-    archive, one_process = "", is_one_process(extra.get("spark.master", ours["spark.master"]))
+    archive, one_process = "", _is_one_process(extra.get("spark.master", ours["spark.master"]))
     ours |= _SHUFFLED_HERE | _forked_here() if one_process else {}
     if "spark.jars" not in extra:
         jars = jar_paths()

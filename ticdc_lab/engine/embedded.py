@@ -144,6 +144,10 @@ class SailProcess:
             hint=f"{USE_SPARK} Or try again with a new session: ticdc_lab.session().",
         )
 
+    def unable_to(self, what: str) -> EngineError:
+        """The error for what this engine does not implement."""
+        return EngineError(f"The embedded engine cannot do this: {what}.", hint=USE_SPARK)
+
 
 def missing() -> str | None:
     """Say what keeps the embedded engine from running here; None where nothing does."""

@@ -1,4 +1,4 @@
-"""Is this machine fit for Spark: the Java that Spark would start, and our cache folder.
+"""Is this machine fit for Spark: the Java that Spark would start, our cache folder, settings of each session.
 
 Only the standard library, so that ``./lab`` can ask before anything is installed.
 """
@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from ticdc_lab.errors import SetupError
 
@@ -23,6 +24,17 @@ _INSTALLERS = {
     "apk": "sudo apk add openjdk17-jre-headless",
     "brew": 'brew install openjdk@17 && export JAVA_HOME="$(brew --prefix openjdk@17)"',
 }
+
+MADE_HERE = "spark.ticdc_lab.here"
+UTC = {"spark.sql.session.timeZone": "UTC"}
+SESSION_SETTINGS: Mapping[str, str] = MappingProxyType(
+    UTC
+    | {
+        # for its errors PySpark would note where each column was written: a look at the stack, and ten calls of the JVM
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+    }
+)
+"""Settings of a session whose engine begins here; a Connect server of others takes the first alone."""
 
 
 @dataclass(frozen=True, slots=True)

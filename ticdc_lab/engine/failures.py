@@ -47,6 +47,21 @@ def in_our_words(error: BaseException) -> TiCDCLabError | None:
     return said_in_a_task(error) or _of_the_machine(said) or _of_the_question(said)
 
 
+@contextmanager
+def in_words() -> Iterator[None]:
+    """Print an error of this package, or of its engine, and go on after the block.
+
+    For notebooks: a question that one log or one engine cannot answer does not stop the next one. Every other
+    exception goes through.
+    """
+    try:
+        yield
+    except Exception as error:
+        if (ours := in_our_words(error)) is None:
+            raise
+        print(ours)
+
+
 def _is_raised_by_engine(error: BaseException) -> bool:
     """Whether it comes out of an engine's modules: a connection that is gone has no class of theirs."""
     modules = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))

@@ -8,14 +8,13 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from ticdc_lab.engine import embedded
 from ticdc_lab.engine.choosing import EngineChoice, choose
-from ticdc_lab.engine.environment import cpus
+from ticdc_lab.engine.environment import MADE_HERE, SESSION_SETTINGS, UTC, cpus
 from ticdc_lab.errors import SetupError
 
 if TYPE_CHECKING:
@@ -24,16 +23,6 @@ if TYPE_CHECKING:
 _CONNECT = "pyspark.sql.connect"
 _LOCK = threading.RLock()
 _ANSWERS_S = 10
-MADE_HERE = "spark.ticdc_lab.here"
-_UTC = {"spark.sql.session.timeZone": "UTC"}
-SESSION_SETTINGS: Mapping[str, str] = MappingProxyType(
-    _UTC
-    | {
-        # for its errors PySpark would note where each column was written: a look at the stack, and ten calls of the JVM
-        "spark.python.sql.dataFrameDebugging.enabled": "false",
-    }
-)
-"""Settings of a session whose engine begins here; a Connect server of others takes the first alone."""
 _STOP = "Stop it first (session.stop()), or work in another process; in a notebook restart the kernel."
 
 
@@ -193,11 +182,6 @@ def is_several_machines(spark: SparkSession) -> bool:
     return not str(spark.sparkContext.master).startswith("local")  # `local-cluster` has several processes here
 
 
-def is_one_process(master: str) -> bool:
-    """Whether driver and tasks of a Spark with such a master are one process."""
-    return master == "local" or master.startswith("local[")
-
-
 def _session_of(of: SparkSession | DataFrame) -> SparkSession:
     return of.sparkSession if hasattr(of, "sparkSession") else of
 
@@ -299,7 +283,7 @@ def _connected(remote: str, extra: Mapping[str, str]) -> SparkSession:
 
     _require_answer(remote)
     begun = SparkSession.builder.remote(remote).getOrCreate()
-    for name, value in _with_sql(_UTC, extra).items():
+    for name, value in _with_sql(UTC, extra).items():
         begun.conf.set(name, value)
     return begun
 

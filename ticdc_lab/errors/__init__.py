@@ -6,8 +6,7 @@ A message has two parts: what is wrong (where, what was expected, what was found
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 __all__ = [
     "ContractError",
@@ -21,7 +20,6 @@ __all__ = [
     "SparkMissingError",
     "StreamingError",
     "TiCDCLabError",
-    "in_words",
 ]
 
 
@@ -93,20 +91,3 @@ class ScenarioError(TiCDCLabError):
 
 class StreamingError(TiCDCLabError):
     """A transform that needs the whole log was given a streaming DataFrame."""
-
-
-@contextmanager
-def in_words() -> Iterator[None]:
-    """Say an error of this package in words and go on after the block.
-
-    For notebooks: what one log cannot answer does not keep the next question from being asked, nor what its engine
-    refuses. Every other exception goes through.
-    """
-    try:
-        yield
-    except Exception as error:
-        from ticdc_lab.engine.failures import in_our_words  # which knows these errors
-
-        if (ours := in_our_words(error)) is None:
-            raise
-        print(ours)

@@ -22,8 +22,8 @@ from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 from ticdc_lab.codecs import Known, decode
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.codecs.simple import Version
 from ticdc_lab.codecs.simple_tables import COUNTED_TABLES, TABLES, finder, tables_of
+from ticdc_lab.codecs.simple_versions import Version
 from ticdc_lab.engine import hadoop_exists, parallelism
 from ticdc_lab.engine.columns import named
 from ticdc_lab.engine.delta_log import DataFile, KnownFiles

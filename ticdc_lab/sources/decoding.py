@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 from ticdc_lab.codecs import Known, decoder, log_types
 from ticdc_lab.codecs.known import BOUNDS, Bounds
 from ticdc_lab.codecs.schema_registry import read_schemas, require_url
-from ticdc_lab.codecs.simple import Version
 from ticdc_lab.codecs.simple_tables import COUNTED_TABLES, TABLES, contradictions, finder, tables_of
+from ticdc_lab.codecs.simple_versions import Version
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.arrays import Batches

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import local_path
-from ticdc_lab.sources.forms import CAPTURE, CONNECT, HEAD_BYTES, Form, form_of, form_of_rows, named_place
+from ticdc_lab.sources.forms import CAPTURE, CONNECT, HEAD_BYTES, Assumed, Form, form_of, form_of_rows, named_place
 
 LOOKED_INTO = 64
 """Where so many files of a folder are capture files, all are."""
@@ -24,15 +24,6 @@ _PARQUET, _AVRO = b"PAR1", b"Obj\x01"
 
 REQUIRED = ("topic", "partition", "offset", "key", "value")
 """Columns of a Parquet file that the engine reads by itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Assumed:
-    """Where the messages of a file are, as far as they do not say it themselves."""
-
-    topic: str
-    partition: int = 0
-    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)

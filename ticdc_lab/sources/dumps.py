@@ -23,8 +23,7 @@ import pyarrow as pa
 from ticdc_lab.codecs.kernel.arrow import in_form
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.sources.capture import contents
-from ticdc_lab.sources.dump_files import Assumed
-from ticdc_lab.sources.forms import OPEN, TOKENS, Form, is_json, role_of, roles_in
+from ticdc_lab.sources.forms import OPEN, TOKENS, Assumed, Form, is_json, role_of, roles_in
 from ticdc_lab.sources.json_objects import TOO_LARGE, BadJson, Value, fields_of, objects_in
 
 ROWS_A_BATCH = 10_000

@@ -55,6 +55,15 @@ _RECORDS = 100
 
 
 @dataclass(frozen=True, slots=True)
+class Assumed:
+    """Where the messages of a file are, as far as they do not say it themselves."""
+
+    topic: str
+    partition: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Form:
     """How a tool writes messages.
 

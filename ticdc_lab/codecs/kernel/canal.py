@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.codecs.builder import Decoded
 from ticdc_lab.codecs.canal import MESSAGES_PACKET, ROW_DATA
+from ticdc_lab.codecs.decoded import Decoded
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
-from ticdc_lab.codecs.kernel.batch import decoded_in_part
 from ticdc_lab.codecs.kernel.canal_image import BYTES, class_of
+from ticdc_lab.codecs.kernel.columns import decoded_in_part
 from ticdc_lab.codecs.kernel.holding import holds
 from ticdc_lab.codecs.kernel.identity import set_row
 from ticdc_lab.codecs.kernel.jit import kernel, part
@@ -72,7 +72,7 @@ _DECIMAL_DIGITS = 28
 
 
 class CanalKernel:
-    """The kernel over a batch (:class:`~ticdc_lab.codecs.builder.PartKernel`); it needs nothing beside the messages."""
+    """The kernel over a batch (:class:`~.decoded.PartKernel`); it needs nothing beside the messages."""
 
     def __call__(self, batch: pa.RecordBatch, *, images: bool, bounds: Bounds) -> Decoded:
         """The events of the messages that it decodes."""

@@ -45,10 +45,9 @@ def _capture() -> None:
 
 def _simple() -> None:
     from ticdc_lab.codecs.kernel.simple import SimpleKernel
-    from ticdc_lab.codecs.known import BOUNDS, NOTHING
-    from ticdc_lab.codecs.simple import SimpleCodec
+    from ticdc_lab.codecs.known import BOUNDS
 
-    SimpleKernel(SimpleCodec(NOTHING))(_no_messages(), images=True, bounds=BOUNDS)
+    SimpleKernel({})(_no_messages(), images=True, bounds=BOUNDS)
 
 
 def _canal() -> None:

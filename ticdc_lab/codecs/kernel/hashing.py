@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.codecs.kernel import batch
+from ticdc_lab.codecs.kernel import columns
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import texts_of
 from ticdc_lab.codecs.kernel.dispatched import dispatch_columns
@@ -19,7 +19,7 @@ def hash_columns(laid: LaidOut, sizes: np.ndarray) -> dict[str, pa.Array]:
     st, n = _filled(laid), len(laid.is_row)
     set_rows(st)
     st.byte[S.HAS_AFTER, :n], st.byte[S.HAS_BEFORE, :n] = laid.after.there, laid.before.there
-    return batch.hash_columns(st) | dispatch_columns(st, sizes)
+    return columns.hash_columns(st) | dispatch_columns(st, sizes)
 
 
 def _filled(laid: LaidOut) -> State:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.codecs.builder import Decoded
+from ticdc_lab.codecs.decoded import Decoded
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
-from ticdc_lab.codecs.kernel.batch import decoded_in_part
+from ticdc_lab.codecs.kernel.columns import decoded_in_part
 from ticdc_lab.codecs.kernel.holding import holds
 from ticdc_lab.codecs.kernel.identity import set_row
 from ticdc_lab.codecs.kernel.jit import kernel, part
@@ -58,7 +58,7 @@ from ticdc_lab.codecs.kernel.text import (
     room_for,
 )
 from ticdc_lab.codecs.known import Bounds
-from ticdc_lab.codecs.simple import SimpleCodec, Tables, VersionColumn, as_binary, as_double, as_float
+from ticdc_lab.codecs.simple_versions import Tables, VersionColumn, as_binary, as_double, as_float
 from ticdc_lab.events.mysql_types import ANYTHING, FINITE, NO_MYSQL_TYPE, SINGLE, held_by
 
 OK, NEED_MORE, LEFT = faults.OK, faults.NEED_MORE, -2
@@ -153,24 +153,24 @@ def _form(column: VersionColumn) -> int:
 
 
 class SimpleKernel:
-    """The kernel over the table versions that a codec knows when a batch comes (:class:`~.builder.PartKernel`)."""
+    """The kernel over the table versions that its codec knows when a batch comes (:class:`~.decoded.PartKernel`)."""
 
-    def __init__(self, codec: SimpleCodec) -> None:
-        self._codec = codec
+    def __init__(self, known: Tables) -> None:
+        self._known = known
         self._tables: Tables = {}
         self._versions: Versions | None = None
 
     def __call__(self, batch: pa.RecordBatch, *, images: bool, bounds: Bounds) -> Decoded:
         """The events of rows and watermarks that the kernel decodes."""
-        if self._versions is None or self._tables != self._codec.tables:
-            self._tables = dict(self._codec.tables)
+        if self._versions is None or self._tables != self._known:
+            self._tables = dict(self._known)
             self._versions = versions_of(self._tables, most_columns=bounds.columns)
         given = bounds.values, self._versions
         return decoded_in_part(batch, "simple", decode, *given, images=images, bounds=bounds)
 
     def stands(self) -> bool:
         """Whether no table version that rows were decoded by has come again in another form."""
-        now = self._codec.tables
+        now = self._known
         if all(now[version] == columns for version, columns in self._tables.items()):
             return True
         now.clear()

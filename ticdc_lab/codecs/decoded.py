@@ -1,0 +1,31 @@
+"""What decoders give of a batch, before it is a batch of events with its quarantine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from ticdc_lab.codecs.event import Malformed
+from ticdc_lab.codecs.known import Bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Events of a batch, the message of each, and the messages that failed."""
+
+    events: pa.RecordBatch
+    message: np.ndarray
+    failed: list[tuple[int, Malformed]] = field(default_factory=list)
+
+
+class PartKernel(Protocol):
+    """A kernel that decodes messages as a format's encoder writes them, and leaves all others to a codec in Python."""
+
+    def __call__(self, batch: pa.RecordBatch, *, images: bool, bounds: Bounds) -> Decoded:
+        """The events of the messages that it decodes, in message order."""
+
+    def stands(self) -> bool:
+        """Whether what it decoded is still right after the codec has read the others; if not, all are the codec's."""

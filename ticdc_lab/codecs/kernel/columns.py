@@ -1,0 +1,156 @@
+"""The events that a kernel leaves in a state, as Arrow columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_lab.codecs.decoded import Decoded
+from ticdc_lab.codecs.kernel import numbering as S
+from ticdc_lab.codecs.kernel.arrow import bits, copied, in_form, numbers, spans, texts
+from ticdc_lab.codecs.kernel.dispatched import dispatch_columns, sizes_of
+from ticdc_lab.codecs.kernel.faults import OK
+from ticdc_lab.codecs.kernel.state import State, fresh_state
+from ticdc_lab.codecs.known import Bounds
+from ticdc_lab.codecs.quarantine import TooMuchError
+from ticdc_lab.events.schema import DECODED
+
+ROOM = 1 << 26
+"""Bytes of one column of texts of a batch, unless the messages are half as large: beyond, in halves."""
+
+MOST_ROOM = 1 << 31
+"""A state says in 32 bits where a text ends, as Arrow does."""
+
+
+def decoded_in_part(
+    batch: pa.RecordBatch, protocol: str, decode: Callable[..., int], *given: object, images: bool, bounds: Bounds
+) -> Decoded:
+    """The events of the messages that a kernel beside a codec in Python decodes (:class:`~.decoded.PartKernel`).
+
+    Parameters
+    ----------
+    batch, protocol, images, bounds
+        As for :func:`~ticdc_lab.codecs.kernel.batch.decode_batch`.
+    decode
+        A kernel over the bytes of values, where each begins (below zero: it is left) and ends, a state and scratch.
+    given
+        What the kernel is given beside these.
+
+    Raises
+    ------
+    TooMuchError
+        The events need more than ROOM.
+    """
+    (_, key_starts, key_ends), (data, starts, ends) = spans(batch.column("key")), spans(batch.column("value"))
+    long = (key_starts >= 0) & (key_ends - key_starts > bounds.values)
+    starts[long] = -1  # in such a key Python counts values (`require_few_values`)
+
+    def run(st: State) -> int:
+        st.limit[:] = bounds.kernel
+        return decode(data, starts, ends, st, np.zeros(16, np.int64), *given)
+
+    return decoded_of(batch, protocol, filled(batch.num_rows, len(data), run), images)
+
+
+def filled(n: int, size: int, run: Callable[[State], int], *, columns: int = 0, beside: int = 0) -> State:
+    """A state after a kernel's run over ``n`` messages, which starts again with more room as it needs it.
+
+    Parameters
+    ----------
+    n, size
+        How many messages, and their bytes.
+    run
+        The kernel; it begins anew each time.
+    columns
+        Columns of an image where that is known before.
+    beside
+        Bytes of texts that the events have and the messages do not.
+
+    Raises
+    ------
+    TooMuchError
+        The events need more than ROOM, or one message's more than MOST_ROOM.
+    """
+    items, room = (2 * n * columns or n + size // 24) + 64, 2 * size + beside + 4096
+    while room < MOST_ROOM and (n <= 1 or room <= max(ROOM, 4 * size + 8192)):
+        st = fresh_state(items, room)
+        if run(st) == OK:
+            return st
+        items, room = 2 * items, 2 * room
+    raise TooMuchError
+
+
+def decoded_of(batch: pa.RecordBatch, protocol: str, st: State, images: bool) -> Decoded:
+    """The events in a filled state, and the message of each."""
+    n = int(st.count[S.N_EVENTS])
+    columns = event_columns(batch, protocol, st, images)
+    return Decoded(in_form(columns, n, DECODED), st.number[S.MESSAGE, :n].copy())
+
+
+def _named(codes: np.ndarray, names: tuple[str | None, ...], valid: np.ndarray | None = None) -> pa.Array:
+    mask = None if valid is None else ~valid.astype(bool)
+    return pc.take(pa.array(names, pa.string()), pa.array(codes.astype(np.int32), mask=mask))
+
+
+def _images(st: State, image: int, n: int) -> pa.Array:
+    """The images (AFTER or BEFORE) of the first ``n`` events."""
+    later = 0 if image == S.AFTER else 1
+    c = int(st.count[S.N_AFTER + later])
+    columns = pa.StructArray.from_arrays(
+        [
+            texts(st, image + S.NAMES, c, pa.string()),
+            texts(st, image + S.TYPES, c, pa.string()),
+            texts(st, image + S.VALUES, c, pa.string()),
+            pa.Array.from_buffers(pa.bool_(), c, [None, bits(st.byte[S.AFTER_IS_KEY + later, :c])]),
+            numbers(st.number[S.AFTER_FLAGS + later], st.byte[S.AFTER_HAS_FLAGS + later], c),
+        ],
+        names=["name", "mysql_type", "value", "is_key", "flags"],
+    )
+    ends = st.number[S.AFTER_END + later, : n + 1].astype(np.int32)
+    buffers = [bits(st.byte[S.HAS_AFTER + later, :n]), copied(ends)]
+    return pa.Array.from_buffers(pa.list_(columns.type), n, buffers, children=[columns])
+
+
+def event_columns(batch: pa.RecordBatch, protocol: str, st: State, images: bool) -> dict[str, pa.Array]:
+    """Columns of :data:`ticdc_lab.events.schema.DECODED` by name, of the events in a filled state."""
+    n = int(st.count[S.N_EVENTS])
+    number, byte = st.number, st.byte
+    where = pa.array(number[S.MESSAGE, :n])
+    columns = {
+        "kind": _named(byte[S.KIND, :n], S.KINDS),
+        "commit_ts": numbers(number[S.COMMIT_TS], byte[S.HAS_COMMIT_TS], n),
+        "schema_name": texts(st, S.SCHEMA_NAME, n, pa.string()),
+        "table_name": texts(st, S.TABLE_NAME, n, pa.string()),
+        "table_id": numbers(number[S.TABLE_ID], byte[S.HAS_TABLE_ID], n),
+        "op": _named(byte[S.OP, :n], S.OPS, byte[S.KIND, :n] == S.ROW),
+        "query": texts(st, S.QUERY, n, pa.string()),
+        "ddl_type": texts(st, S.DDL_TYPE, n, pa.string()),
+        "incomplete": _named(byte[S.INCOMPLETE, :n], S.INCOMPLETE_NAMES),
+        "seq": pa.array(number[S.SEQ, :n].astype(np.int32)),
+        "protocol": pa.array([protocol]).take(pa.array(np.zeros(n, np.int32))),
+    } | {name: batch.column(name).take(where) for name in ("topic", "partition", "offset")}
+    columns |= hash_columns(st) | dispatch_columns(st, sizes_of(batch, protocol, st))
+    if images:
+        columns |= {"columns": _images(st, S.AFTER, n), "before": _images(st, S.BEFORE, n)}
+    return columns
+
+
+def hash_columns(st: State) -> dict[str, pa.Array]:
+    """Columns of :data:`ticdc_lab.events.schema.KEYS` and :data:`~ticdc_lab.events.schema.IMAGE_HASHES` of a state."""
+    n, number, byte = int(st.count[S.N_EVENTS]), st.number, st.byte
+    return {
+        "key_hash": numbers(number[S.KEY_HASH], byte[S.HAS_KEY], n),
+        "before_key_hash": numbers(number[S.BEFORE_KEY_HASH], byte[S.HAS_BEFORE_KEY], n),
+        "change_hash": numbers(number[S.CHANGE_HASH], byte[S.HAS_CHANGE], n),
+        "after_hash": numbers(number[S.AFTER_HASH], byte[S.HAS_AFTER], n),
+        "before_hash": numbers(number[S.BEFORE_HASH], _has_before(st, n), n),
+    }
+
+
+def _has_before(st: State, n: int) -> np.ndarray:
+    """Which events have an image before them; one that is empty, or has values without a name, says nothing."""
+    ends = st.number[S.BEFORE_END, : n + 1]
+    return st.byte[S.HAS_BEFORE, :n] & (ends[1:] > ends[:-1]) & (st.byte[S.INCOMPLETE, :n] != S.BEFORE_UNNAMED)
