@@ -262,7 +262,7 @@ class Log:
         if not self.has_commit_ts:
             return answers.transactions(self.summary_of("facts"))
         if out:
-            write(self.events.transform(transactions).repartition(1).sortWithinPartitions("commit_ts"), out)
+            write(self.events.transform(transactions).repartition(1).sortWithinPartitions("commit_ts", "start_ts"), out)
         s = self.summary_of("facts", "transactions")
         again = s.transaction_totals["duplicates"].sum() > 0
         repeats = self._once("repeats", self._repeats) if again else None

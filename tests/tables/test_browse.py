@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ticdc_lab import answers
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.schema import DECODED
@@ -120,6 +121,17 @@ def test_a_transaction_is_listed_in_an_order_that_is_safe_to_apply(tmp_path: Pat
     assert pd.isna(found["after"][0]) and pd.isna(found["before"][1])
     assert browser.transaction(21)["after"].tolist() == ["id=2, v=NULL"]
     assert browser.transaction(5).empty and len(browser.transaction(20, n=1)) == 1
+
+
+def test_two_transactions_with_one_commit_ts_are_listed_one_after_the_other(tmp_path: Path) -> None:
+    """A keyless row that both insert is no repeat, and the answer names how many transactions there are."""
+    nameless = [column("v", "1")]
+    rows = [change(i, 20, "insert", nameless, None, start_ts=ts, change_hash=4) for i, ts in enumerate((9, 8, 8))]
+    pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema(DECODED)), tmp_path / "log.parquet")
+    found = Browser([str(tmp_path / "log.parquet")]).transaction(20)
+    assert list(found["start_ts"]) == [8, 8, 9] and list(found["again"]) == [False, True, False]
+    words = answers.transaction(found, commit_ts=20).finding
+    assert words.startswith("The 2 transactions with commit_ts 20") and "2 changes and 1 repeat" in words
 
 
 def test_busiest_keys_come_first(browser: Browser) -> None:

@@ -14,6 +14,7 @@ from ticdc_lab.events.schema import DISPATCH, TRANSACTIONS
 from ticdc_lab.facts.places import NAMED_BY
 from ticdc_lab.transactions import duplicates, split_key_updates, transaction_rows, transactions
 from ticdc_lab.transactions.kernel import KnownPlaces, restored
+from ticdc_lab.transactions.restoring import first_repeated
 
 CLEAN = [
     "messages_open-protocol_small.jsonl.gz",
@@ -141,6 +142,31 @@ def test_a_transaction_spans_topics(spark):
     (got,) = events.transform(transactions).collect()
     assert [tuple(o) for o in got.offsets] == [(0, "x", 3, 3), (0, "y", 7, 9)]
     assert (got.complete, got.missing, got.partitions) == (False, [0], [0])
+
+
+def test_transactions_with_one_commit_ts_are_told_apart_by_start_ts(spark):
+    """Async commit and 1PC may give two transactions one commit_ts; keyless rows of both are no repeats."""
+    events = events_frame(
+        spark,
+        [
+            change("insert", 5, "1", 0, 0, start_ts=2),
+            change("insert", 5, "2", 1, 0, start_ts=3),
+            change("insert", 5, "2", 1, 1, start_ts=3),
+            change("insert", 5, None, 0, 1, start_ts=2, table="nopk"),
+            change("insert", 5, None, 0, 2, start_ts=3, table="nopk"),
+            change("insert", 6, None, 0, 3, table="nopk"),
+            change("insert", 6, None, 0, 4, table="nopk"),
+        ],
+    )
+    got = events.transform(transactions).orderBy("commit_ts", "start_ts").collect()
+    assert [(r.commit_ts, r.start_ts, r.n_rows, r.duplicates) for r in got] == [
+        (5, 2, 2, 0),
+        (5, 3, 2, 1),
+        (6, None, 1, 1),
+    ]
+    again = events.transform(duplicates).orderBy("offset").collect()
+    assert [(r.commit_ts, r.table_name, r.offset) for r in again] == [(5, "a", 1), (6, "nopk", 4)]
+    assert first_repeated(events, 9) == [5, 6]
 
 
 def test_tables_that_share_a_partition_share_a_span(spark):
@@ -276,6 +302,7 @@ def test_where_the_sorted_rows_are_cut_into_batches_changes_nothing(size):
         (5, 3, 1, "s.b", "t", 1, 8), (5, 3, 1, "s.b", "t", 1, 9), (5, 3, 2, "s.a", "t", 0, 4),
         (5, 3, 2, "s.a", "u", 0, 1), (5, 3, 4, "s.c", "t", 1, 7), (6, None, 4, "s.a", "t", 0, 5),
         (9, None, 1, "s.a", "t", 2, 5), (9, None, 1, "s.a", "t", 0, 6), (9, None, 1, "s.a", "t", 2, 2),
+        (9, 7, 1, "s.a", "t", 0, 6), (9, 8, 1, "s.a", "t", 0, 7), (9, 8, 1, "s.a", "t", 0, 8),
     ]  # fmt: skip
     homes = list(dict.fromkeys((topic, partition, *table.split(".")) for *_, table, topic, partition, _ in rows))
     number = {home: 100 - i for i, home in enumerate(homes)}  # as hashes, they say nothing of the order of names
@@ -285,15 +312,16 @@ def test_where_the_sorted_rows_are_cut_into_batches_changes_nothing(size):
     known = [dict(zip(NAMED_BY, home, strict=True)) | {"place": n, "resolved_ts": 5} for home, n in number.items()]
     places = KnownPlaces.read(pa.Table.from_pylist(known))
     got = pa.Table.from_batches(restored(iter(table.to_batches(max_chunksize=size)), places)).to_pylist()
-    assert [r["complete"] for r in got] == [True, False, False]
+    assert [r["complete"] for r in got] == [True, False, False, False, False]
     assert [(r["commit_ts"], r["start_ts"], r["n_rows"], r["duplicates"]) for r in got] == [
-        (5, 3, 3, 2), (6, None, 1, 0), (9, None, 1, 2),
+        (5, 3, 3, 2), (6, None, 1, 0), (9, None, 1, 2), (9, 7, 1, 0), (9, 8, 1, 1),
     ]  # fmt: skip
     assert [(r["tables"], r["partitions"]) for r in got] == [
-        (["s.a", "s.b", "s.c"], [0, 1]), (["s.a"], [0]), (["s.a"], [0, 2]),
+        (["s.a", "s.b", "s.c"], [0, 1]), (["s.a"], [0]), (["s.a"], [0, 2]), (["s.a"], [0]), (["s.a"], [0]),
     ]  # fmt: skip
     assert [[tuple(o.values()) for o in r["offsets"]] for r in got] == [
         [(0, "t", 4, 4), (0, "u", 1, 1), (1, "t", 7, 9)], [(0, "t", 5, 5)], [(0, "t", 6, 6), (2, "t", 2, 5)],
+        [(0, "t", 6, 6)], [(0, "t", 7, 8)],
     ]  # fmt: skip
 
 

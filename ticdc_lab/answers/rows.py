@@ -64,9 +64,13 @@ def transaction(rows: pd.DataFrame, *, commit_ts: int) -> Answer:
         )
     n, places = int((~rows["again"]).sum()), rows[["topic", "partition"]].drop_duplicates()
     again = f" and {count(len(rows) - n, 'repeat')}" if len(rows) > n else ""
-    words = f"Transaction {tso_words(commit_ts)} has {count(n, 'change')}{again}"
+    started = rows["start_ts"].drop_duplicates()
+    several = f"The {len(started)} transactions with commit_ts {tso_words(commit_ts)} have"
+    words = several if len(started) > 1 else f"Transaction {tso_words(commit_ts)} has"
+    words = f"{words} {count(n, 'change')}{again}"
     note = "Before and after each change, as far as the protocol carries them. again: delivered before."
+    unknown = [] if started.notna().any() else ["start_ts"]
     return Answer(
         "transaction", question, f"{words} in {count(len(places), 'partition')}.", {"rows": rows},
-        draw=lambda: {"rows": figures.listing(rows.drop(columns=["topic", "seq"]), title=words, note=note)},
+        draw=lambda: {"rows": figures.listing(rows.drop(columns=["topic", "seq", *unknown]), title=words, note=note)},
     )  # fmt: skip

@@ -28,6 +28,8 @@ def order_of(*keys: _Ints, stable: bool = True) -> _Ints:
             break
         group, then = np.cumsum(new) - 1, key[order]
         small, bits = _small(then, within=62 - int(group[-1]).bit_length())
+        if not bits:  # all are equal
+            continue
         at = np.argsort((group << bits) + small)
         order, then = order[at], then[at]
         new |= _begins(then)

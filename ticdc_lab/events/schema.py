@@ -202,7 +202,7 @@ PARTITION_SPAN = StructType(
 
 TRANSACTIONS = StructType(
     [
-        described("commit_ts", _LONG, "TSO that identifies the transaction"),
+        described("commit_ts", _LONG, "TSO that identifies the transaction, with start_ts where messages carry it"),
         described("start_ts", _LONG, "TSO; null where the protocol drops it"),
         described("n_rows", _LONG, "row changes, each once however often delivered"),
         described("tables", ArrayType(_STR), "schema.table, sorted"),

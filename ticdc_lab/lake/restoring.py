@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ticdc_lab.engine.ordering import order_of
-from ticdc_lab.events.arrays import Batches, Ints
+from ticdc_lab.events.arrays import NO_TS, Batches, Ints
 from ticdc_lab.facts.places import place_number, placed
 from ticdc_lab.transactions.kernel import KnownPlaces, restored
 
@@ -69,7 +69,7 @@ def share_restored(
                 rows.append(narrow(part.append_column("place", numbers)))
                 places.append(_as_places(own))
             changes = pa.concat_tables(rows)
-            order = order_of(changes["commit_ts"].to_numpy(), changes["change_id"].to_numpy())
+            order = order_of(*[changes[c].to_numpy() for c in ("commit_ts", "start_ts", "change_id")])
             sorted_changes = changes.take(pa.array(order)).combine_chunks().to_batches(max_chunksize=100_000)
             yield from restored(
                 iter(sorted_changes), KnownPlaces.read(pa.concat_tables(places), complete_to=complete_ts)
@@ -103,7 +103,8 @@ def narrow(rows: pa.Table) -> pa.Table:
     of_op = np.array([*_OF_OP.values(), 0], dtype=np.int64)
     op = pc.fill_null(pc.index_in(rows["op"], pa.array(list(_OF_OP))), len(_OF_OP)).to_numpy()
     row = pc.coalesce(rows["key_hash"], rows["change_hash"], pa.scalar(0, pa.int64())).to_numpy()
-    of = {c: rows[c] for c in rows.column_names} | {"change_id": pa.array(row ^ of_op[op])}
+    made = {"change_id": pa.array(row ^ of_op[op]), "start_ts": rows["start_ts"].fill_null(NO_TS)}
+    of = {c: rows[c] for c in rows.column_names} | made
     return pa.table([of[c] for c in _KEPT], names=_KEPT)
 
 

@@ -39,7 +39,8 @@ IMAGES = 5000
 """Row changes of a table whose values are brought, unless another number is asked for."""
 
 _ALIKE = """WINDOW alike AS (
-                PARTITION BY commit_ts, op, coalesce(key_hash, change_hash) ORDER BY "offset", partition, topic, seq
+                PARTITION BY commit_ts, op, coalesce(key_hash, change_hash), if(key_hash IS NULL, start_ts, NULL)
+                ORDER BY "offset", partition, topic, seq
             )"""
 """The deliveries of one change, the first one first: as :mod:`ticdc_lab.transactions.restoring` has it."""
 
@@ -266,17 +267,18 @@ class Browser:
         DataFrame
             ``op, table, key`` (as ``column=value``), ``before``, ``after`` (as ``column=value, ..``; None where the
             protocol keeps none or there is none), ``topic, partition, offset, seq``, ``again`` (bool: the same change
-            was delivered before). Deletes come first, as in :func:`ticdc_lab.transactions.transaction_rows`.
+            was delivered before), ``start_ts``. Within a start_ts deletes come first, as in
+            :func:`ticdc_lab.transactions.transaction_rows`.
         """
         return self._frame(
             f"""
             SELECT op, table_of AS "table", key_of AS key,
                    array_to_string({_cells("before", keys=False)}, ', ') AS before,
                    array_to_string({_cells("columns", keys=False)}, ', ') AS after,
-                   topic, partition, "offset", seq, row_number() OVER alike > 1 AS again
+                   topic, partition, "offset", seq, row_number() OVER alike > 1 AS again, start_ts
             FROM log WHERE kind = 'row' AND commit_ts = ?
             {_ALIKE}
-            ORDER BY CASE op WHEN 'delete' THEN 0 WHEN 'update' THEN 1 ELSE 2 END, table_of, key_of, again,
+            ORDER BY start_ts, CASE op WHEN 'delete' THEN 0 WHEN 'update' THEN 1 ELSE 2 END, table_of, key_of, again,
                      partition, "offset", seq
             LIMIT {int(n)}
             """,

@@ -86,7 +86,7 @@ def _in_order(names: pa.StringArray) -> tuple[pa.Array, Ints]:
 
 @dataclass(frozen=True, slots=True)
 class _Transactions:
-    """Some transactions in order of commit_ts; ``in_*`` says to which of them a table or a span belongs."""
+    """Some transactions in order of commit_ts and start_ts; ``in_*`` says to which one a table or a span belongs."""
 
     commit_ts: Ints
     start_ts: Ints
@@ -115,8 +115,8 @@ class _Transactions:
         return _Transactions(**{name: np.concatenate(pair) for name, pair in both.items()})
 
     def merged(self) -> _Transactions:
-        """Neighbours of one commit_ts as one, with tables in order, spans by partition and topic."""
-        new = changes_in(self.commit_ts)
+        """Neighbours of one commit_ts and start_ts as one, with tables in order, spans by partition and topic."""
+        new = changes_in(self.commit_ts, self.start_ts)
         starts, of = np.flatnonzero(new), np.cumsum(new) - 1
         in_table, table = of[self.in_table], self.table
         by_table = np.argsort(in_table * (int(table.max(initial=0)) + 1) + table, kind="stable")
@@ -129,7 +129,7 @@ class _Transactions:
         at = by_home[first_span]
         return _Transactions(
             self.commit_ts[starts],
-            np.maximum.reduceat(self.start_ts, starts),
+            self.start_ts[starts],
             np.add.reduceat(self.firsts, starts),
             np.add.reduceat(self.deliveries, starts),
             in_table[first_table],
@@ -175,13 +175,14 @@ class _Transactions:
 
 
 def restored(changes: Iterator[pa.RecordBatch], places: KnownPlaces) -> Iterator[pa.RecordBatch]:
-    """Transactions (:data:`ticdc_lab.events.schema.TRANSACTIONS`) from changes in order of commit_ts and change_id.
+    """Transactions (:data:`ticdc_lab.events.schema.TRANSACTIONS`) from changes in order.
 
-    A change has ``commit_ts, start_ts, change_id, place, offset``, all numbers. The last transaction of a batch waits
+    A change has ``commit_ts, start_ts, change_id, place, offset``, all numbers, and the first three order them; a
+    start_ts that no message carries is :data:`~ticdc_lab.events.arrays.NO_TS`. The last transaction of a batch waits
     for the next.
     """
     waiting: _Transactions | None = None
-    last: tuple[int, int] | None = None
+    last: tuple[int, int, int] | None = None
     for batch in changes:
         if not batch.num_rows:
             continue
@@ -195,19 +196,19 @@ def restored(changes: Iterator[pa.RecordBatch], places: KnownPlaces) -> Iterator
 
 
 def _rows(
-    batch: pa.RecordBatch, places: KnownPlaces, *, last: tuple[int, int] | None
-) -> tuple[_Transactions, tuple[int, int]]:
+    batch: pa.RecordBatch, places: KnownPlaces, *, last: tuple[int, int, int] | None
+) -> tuple[_Transactions, tuple[int, int, int]]:
     """Every change as a transaction of its own, and what tells the last one from the next."""
-    names = ("commit_ts", "change_id", "offset", "place")
-    commit_ts, change, offset, place = (batch[name].to_numpy() for name in names)
-    is_first = changes_in(commit_ts, change)
-    is_first[0] = last != (commit_ts[0], change[0])
+    names = ("commit_ts", "start_ts", "change_id", "offset", "place")
+    commit_ts, start_ts, change, offset, place = (batch[name].fill_null(NO_TS).to_numpy() for name in names)
+    is_first = changes_in(commit_ts, start_ts, change)
+    is_first[0] = last != (commit_ts[0], start_ts[0], change[0])
     row = np.arange(len(commit_ts))
-    start_ts = batch["start_ts"].fill_null(NO_TS).to_numpy()
     at = index_of(place, places.number)
     spans = (row, places.topic[at], places.partition[at], offset, offset)
     own = (is_first.astype(np.int64), np.ones_like(row), row, places.table[at])
-    return _Transactions(commit_ts, start_ts, *own, *spans), (int(commit_ts[-1]), int(change[-1]))
+    ended = (int(commit_ts[-1]), int(start_ts[-1]), int(change[-1]))
+    return _Transactions(commit_ts, start_ts, *own, *spans), ended
 
 
 def _lists(of: Ints, values: pa.Array, n: int) -> pa.ListArray:

@@ -1,13 +1,13 @@
 """Upstream transactions restored from a recorded log.
 
-Only debezium with `debezium-include-start-ts` carries a start_ts, and no protocol marks the end of a transaction. So
-commit_ts identifies one, and only a watermark at or above it in every partition proves it whole (MQ design, "Kafka
-Consumer 逻辑" 3.2).
+No protocol marks the end of a transaction. So commit_ts identifies one, together with start_ts where messages carry it
+(debezium with `debezium-include-start-ts`): async commit and 1PC may give two transactions one commit_ts. Only a
+watermark at or above commit_ts in every partition proves it whole (MQ design, "Kafka Consumer 逻辑" 3.2).
 
 A change is identified by ``commit_ts``, ``op`` and the row's key (``key_hash``, which covers schema and table). It may
 be delivered more than once (MQ design, constraint 1.2); it counts once. A table without a key offers only the change's
-content (``change_hash``): two equal rows of one transaction cannot be told there from one row delivered twice, and
-count once.
+content (``change_hash``) and its start_ts: two equal rows of one transaction cannot be told there from one row
+delivered twice, and count once.
 
 Rows without commit_ts (canal-json without the TiDB extension) belong to no transaction that could be proved and are
 left out; the loader says so, since a transform cannot look at the data.
@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 from ticdc_lab.codecs.keys import with_keys
 from ticdc_lab.engine.shuffle import Kernel, MadeByWorkers, by_key_beside, is_sent
 from ticdc_lab.events import POSITION
+from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.schema import KEYS, OF_IMAGES, TRANSACTIONS, require_batch, require_columns
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.places import NAMED_BY, hashes_of_both, place_col, placed
@@ -66,7 +67,8 @@ def transactions(events: DataFrame) -> DataFrame:
     Returns
     -------
     DataFrame
-        :data:`ticdc_lab.events.schema.TRANSACTIONS`, one row per commit_ts of a row change. ``missing`` names the
+        :data:`ticdc_lab.events.schema.TRANSACTIONS`, one row per commit_ts and start_ts of row changes; those without
+        a start_ts at a commit_ts are one. ``missing`` names the
         partitions, of all topics that hold any event, whose resolved_ts has not reached commit_ts, and ``complete``
         says there are none.
 
@@ -150,14 +152,15 @@ def of_restored(
         rows = stored.rows((*_READ, *NAMED_BY), _narrowed, _NARROW)
     else:
         rows = _changes(events, function="transactions").select(
-            "commit_ts", "start_ts", change_id().alias("change_id"), place_col().alias("place"), "offset"
-        )
+            "commit_ts", F.coalesce("start_ts", F.lit(NO_TS)).alias("start_ts"), change_id().alias("change_id"),
+            place_col().alias("place"), "offset",
+        )  # fmt: skip
 
     def kernel(known: pa.Table) -> Kernel:
         where = KnownPlaces.read(known, complete_to=complete_to)
         return lambda changes: judge(restored(changes, where))
 
-    return by_key_beside(rows, "commit_ts", kernel, schema, beside=places, order=["change_id"])
+    return by_key_beside(rows, "commit_ts", kernel, schema, beside=places, order=["start_ts", "change_id"])
 
 
 _NARROW = pa.schema([(n, pa.int64()) for n in ("commit_ts", "start_ts", "change_id", "place", "offset")])
@@ -170,8 +173,12 @@ def _narrowed(rows: pa.Table) -> pa.Table:
     either = pc.coalesce(dated["key_hash"], dated["change_hash"])
     assert not either.null_count, "a row change without hashes, which every decoder gives"
     own = either.to_numpy()
-    numbered = {"change_id": pa.array(hashes_of_both(dated["op"], own)), "place": placed(dated)[1]}
-    return pa.table({n: numbered[n] if n in numbered else dated[n] for n in _NARROW.names})
+    made = {
+        "start_ts": dated["start_ts"].fill_null(NO_TS),
+        "change_id": pa.array(hashes_of_both(dated["op"], own)),
+        "place": placed(dated)[1],
+    }
+    return pa.table({n: made[n] if n in made else dated[n] for n in _NARROW.names})
 
 
 def log_places(events: DataFrame) -> DataFrame:
@@ -282,7 +289,8 @@ def first_repeated(events: DataFrame, most: int) -> list[int]:
     list of int
         Each once, rising.
     """
-    counted = _changes(events, function="first_repeated").groupBy("commit_ts", change_id().alias("_id")).count()
+    rows = _changes(events, function="first_repeated")
+    counted = rows.groupBy("commit_ts", change_id().alias("_id"), _of_no_key()).count()
     again = counted.where("count > 1").select("commit_ts").distinct()
     return [row[0] for row in again.orderBy("commit_ts").limit(most).collect()]
 
@@ -338,4 +346,9 @@ def _changes(events: DataFrame, *, function: str) -> DataFrame:
 
 
 def _deliveries() -> WindowSpec:
-    return Window.partitionBy("commit_ts", "_id").orderBy(*_ARRIVAL)
+    return Window.partitionBy("commit_ts", "_id", _of_no_key()).orderBy(*_ARRIVAL)
+
+
+def _of_no_key() -> Column:
+    """What tells equal rows without a key apart: their start_ts, if messages carry it."""
+    return F.when(F.col("key_hash").isNull(), F.col("start_ts"))
