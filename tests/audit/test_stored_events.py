@@ -21,7 +21,8 @@ from tiny_logs import row, table_of
 
 from ticdc_lab import load
 from ticdc_lab.answers.summary import of_load, of_transactions
-from ticdc_lab.audit import audit_table, audited, history
+from ticdc_lab.audit import audit_table, audited, history, run
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.dispatch.infer import move_causes_at_once, move_causes_table, moved_tables
 from ticdc_lab.engine import shuffle
@@ -29,7 +30,7 @@ from ticdc_lab.engine.sessions import is_sail, parallelism
 from ticdc_lab.engine.shuffle import Batches, MadeByWorkers, by_key
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.sample import Sample
-from ticdc_lab.events.schema import DISPATCH
+from ticdc_lab.events.schema import DECODED, DISPATCH
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.sources import parquet
 from ticdc_lab.sources.change_log import ChangeLog
@@ -85,6 +86,19 @@ def test_what_was_put_aside_is_no_row(spark: SparkSession, tmp_path: Path) -> No
         ("offset",), lambda rows: rows, pa.schema([("offset", pa.int64())])
     )
     assert pa.Table.from_batches(made.read(made.pieces[0]))["offset"].to_pylist() == [0, 4]
+
+
+def test_images_of_a_file_of_several_row_groups(spark: SparkSession, tmp_path: Path) -> None:
+    """Names inside of lists have a dictionary in each row group; a task reads all of them, as a log of 48 MiB has."""
+    [whole] = _materialised(spark, tmp_path, LOGS[0])._files
+    pq.write_table(pq.read_table(whole, schema=arrow_schema(DECODED)), tmp_path / "cut.parquet", row_group_size=100)
+    read = []
+    for file in (whole, tmp_path / "cut.parquet"):
+        made = StoredEvents(spark, (str(file),)).rows(run.READ, lambda rows: rows, run._STORED_FORM, leaves=run._LEAVES)
+        rows = [row for piece in made.pieces for b in made.read(piece) for row in b.to_pylist()]
+        read.append(sorted(rows, key=lambda row: (row["partition"], row["offset"], row["seq"])))
+    assert pq.ParquetFile(tmp_path / "cut.parquet").num_row_groups > 10 and read[0]
+    assert read[0] == read[1]
 
 
 def test_a_file_that_is_gone_is_said_in_words(spark: SparkSession, tmp_path: Path) -> None:

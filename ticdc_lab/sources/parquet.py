@@ -135,8 +135,9 @@ class StoredEvents:
             path, part = piece
             try:
                 with pq.ParquetFile(path, read_dictionary=texts) as file:
-                    groups = [*range(part, file.num_row_groups, parts)]
-                    for batch in file.iter_batches(PACKED, groups, named) if groups else ():
+                    # a group for itself: pyarrow joins no dictionaries inside of lists
+                    groups = range(part, file.num_row_groups, parts)
+                    for batch in chain.from_iterable(file.iter_batches(PACKED, [group], named) for group in groups):
                         is_row = pc.and_(pc.equal(batch["kind"], "row"), pc.is_null(batch["error_class"]))
                         rows = narrow(pa.table(batch).filter(is_row))
                         yield from rows.select(schema.names).cast(schema).to_batches()
