@@ -66,7 +66,7 @@ def test_they_are_narrowed_as_by_expressions(spark: SparkSession, tmp_path: Path
     assert _read(log, history._READ, history.narrowed, history._FORM) == expected
     rows = restoring._changes(log.events, function="transactions").select(
         "commit_ts",
-        "start_ts",
+        F.coalesce("start_ts", F.lit(restoring.NO_TS)).alias("start_ts"),
         restoring.change_id().alias("change_id"),
         restoring.place_col().alias("place"),
         "offset",
