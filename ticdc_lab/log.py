@@ -845,8 +845,8 @@ class Log:
             some = rows.select("partition", "key_crc", "column_crcs", "layout").limit(NAMED_BY_ROWS).toArrow()
             if hint := other_name(some, own=own, partitions=int(r["partitions"]), names=names):
                 said.append(
-                    f"{own[0]}.{own[1]}: its rows lie as {hint.words}. The changefeed may route the table "
-                    "(target-schema, target-table), or it was renamed: dispatch SOURCE --changefeed FILE tells."
+                    f"{own[0]}.{own[1]}: its rows are placed as {hint.words}. The changefeed may route the table "
+                    "(target-schema, target-table), or it was renamed: ticdc-lab dispatch SOURCE --changefeed FILE"
                 )
         return said
 

@@ -122,7 +122,7 @@ def test_a_command_says_what_the_method_says(part: Log, spark: SparkSession, com
     asked = [command, part.source, *[f"--{name}={value}" for name, value in given.items()]]
     said = CliRunner().invoke(main, asked, obj=spark)
     assert said.stdout.splitlines()[0] == answer.finding
-    assert command in ("why", "audit") or "but for what 2 absent partitions held and what was sent" in answer.finding
+    assert command in ("why", "audit") or "except for data in 2 absent partitions and data before" in answer.finding
     told = json.loads(CliRunner().invoke(main, [*asked, "--json"], obj=spark).stdout)
     assert told["answer"] == answer.finding
     assert all(limit in html.unescape(answer._repr_html_()) for limit in answer.limits)
@@ -139,8 +139,8 @@ def test_a_command_says_what_the_method_says(part: Log, spark: SparkSession, com
     assert sorted(numbers) == sorted(single), "a cause of one finding is that finding"
     assert all(f"First: #{n} " in said.stdout for n in {*firsts} - {*single}), "each other names its first finding"
     assert all(told["findings"][n - 1]["message"] in said.output for n in firsts)
-    assert said.output.count("The recording holds no message of the partitions small 0 and small 2, though") == 1
-    assert sum("does not begin at offset 0 in partition small 1 (from 9 on): what" in s for s in told["limits"]) == 1
+    assert said.output.count("The recording contains no message of the partitions small 0 and small 2, although") == 1
+    assert sum("does not begin at offset 0 in partition small 1 (from 9 on). Earlier" in s for s in told["limits"]) == 1
 
 
 def test_guarantees_of_ddl_are_not_checked_where_none_is_known(log: Log) -> None:
@@ -200,7 +200,7 @@ def test_parts_are_computed_once(log: Log) -> None:
 def test_without_commit_ts_it_does_not_pretend(spark: SparkSession) -> None:
     """Questions that need it say so, or are refused with what to do."""
     plain = ticdc_lab.open(str(golden("messages_canal-json_small.jsonl.gz")), spark=spark)
-    assert plain.watermarks().finding == "How far it is complete cannot be told from it."
+    assert plain.watermarks().finding == "The log cannot show how far it is complete."
     assert plain.transactions().finding == "Transactions cannot be restored from it."
     assert "nothing orders its changes" in plain.what_if().finding and "nothing orders" in plain.consumers().finding
     with pytest.raises(ProtocolError, match="carries no commit_ts"):
@@ -290,7 +290,7 @@ def test_how_much_slower_is_a_number_above_zero(log: Log, times: float) -> None:
 def test_where_nothing_stood_so_long_the_longest_step_is_named(log: Log) -> None:
     """So that one knows what to ask for; a finding without an offset names none."""
     answer = log.why()
-    assert answer.finding == "No watermark of this log stood for more than 1 s."
+    assert answer.finding == "No watermark of this log stalled for more than 1 s."
     [longest] = answer.details
     assert re.fullmatch(r"They usually step by \d+\.\d{3} s; the longest step is \d+\.\d{3} s\.", longest)
     found = {"severity": "warning", "table": None, "key": None, "partition": 2, "offset": None, "message": "m"}
@@ -535,7 +535,7 @@ def test_the_log_as_recorded_stands_above_what_a_changefeed_can_say_and_models_b
     assert "conflict: not measured with 7 partitions." in log.what_if(partitions=7).limits
     other = log.rules().frame.assign(rule="columns:nothing")
     limits = answers.what_if(log.measured, partitions=4, rules=other).limits
-    assert any(limit.startswith("No row stands for the log as it was recorded: ") for limit in limits)
+    assert any(limit.startswith("No row shows the log as recorded: ") for limit in limits)
 
 
 def test_every_guarantee_says_what_to_do_next() -> None:

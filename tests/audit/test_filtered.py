@@ -66,7 +66,7 @@ def test_without_the_file_the_finding_says_that_a_filter_would_explain_it() -> N
         told = audit_table(table_of(BROKEN), protocol="open-protocol", checks=[CHAIN], settings=settings).to_pylist()
         return len(told) == 4 and all(f["message"].endswith(end) for f in told)
 
-    assert ends(UNKNOWN, "or an event filter of the changefeed leaves it out (--changefeed FILE says which do)")
+    assert ends(UNKNOWN, "or an event filter of the changefeed drops it (to check: --changefeed FILE)")
     assert ends(parse_file("[sink]\nprotocol = 'simple'", name="c").settings, "or one of them is wrong")
 
 

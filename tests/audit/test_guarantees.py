@@ -232,8 +232,8 @@ def test_a_cause_turns_a_move_into_a_warning_that_says_so(spark):
         (
             "error",
             "s.b",
-            "the row moves from partition 0 to 1, which no dispatch rule that was tried explains "
-            "(table, index-value, ts, columns alone or together)",
+            "the row moves from partition 0 to 1, which no dispatch rule explains "
+            "(tried: table, index-value, ts, one or several columns)",
         ),
         ("warning", "s.a", "the row moves from partition 0 to 1 because the table is dispatched by ts"),
     ]
@@ -251,7 +251,7 @@ def test_a_move_that_does_not_follow_the_rule_stays_an_error(spark):
     name = "rows_stay_in_one_partition"
     frame = events_frame(spark, events).transform(audit, protocol="open-protocol", causes=causes, checks=[name])
     said = {(f.table, f.commit_ts): (f.severity, f.message.partition("to ")[2][1:]) for f in frame.collect()}
-    rule = ", which does not follow the rule of its table: the table is dispatched by ts"
+    rule = ", which violates the rule of its table: the table is dispatched by ts"
     assert said == {
         ("s.a", 3): ("warning", " because the table is dispatched by ts"),
         ("s.a", 4): ("warning", " because the table is dispatched by ts"),
@@ -259,7 +259,7 @@ def test_a_move_that_does_not_follow_the_rule_stays_an_error(spark):
         ("s.a", 8): ("error", rule),
         ("s.b", 2): (
             "error",
-            ", which no dispatch rule that was tried explains (table, index-value, ts, columns alone or together)",
+            ", which no dispatch rule explains (tried: table, index-value, ts, one or several columns)",
         ),
     }
 

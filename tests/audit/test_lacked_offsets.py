@@ -109,7 +109,7 @@ def test_a_first_message_that_nobody_can_decode_is_lacked_and_no_late_begin():
     log = [ddl(0, 0, 4), ddl(0, 1, 5, table="b"), mark(0, 2, 9), row(1, 1, 7), mark(1, 2, 9)]
     late = LogFacts.of(table_of(log))
     undecoded = replace(late, firsts={("t", 1): 0})
-    for facts, is_late, why in ((late, True, "does not cover"), (undecoded, False, "offsets that the recording lacks")):
+    for facts, is_late, why in ((late, True, "does not cover"), (undecoded, False, "it may lie at offsets")):
         promises, stated = (what.read(facts, protocol="open-protocol") for what in (Promises, Stated))
         assert promises.recorded.is_late.tolist() == [is_late]
         assert [(f["severity"], why in f["message"]) for f in ddl_events_on_all_partitions(stated)] == [

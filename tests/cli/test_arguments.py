@@ -29,7 +29,7 @@ WRONG = {
     "a missing folder": (("fsck", "/no/folder"), "/no/folder is no folder"),
     "no storage folder": (("events", CANAL, "--source-kind", "storage", "--out", "x.jsonl"), "is no folder"),
     "an empty file": (("audit", "EMPTY"), "is empty"),
-    "an unknown ending": (("audit", "UNKNOWN"), "Cannot tell what"),
+    "an unknown ending": (("audit", "UNKNOWN"), "Cannot detect what"),
     "a database": (("compare", "DATABASE", CANAL), "two are compared as duckdb:///FILE"),
     "a packed file of unknown ending": (("audit", "PACKED"), "it begins with 'x'"),
     "a protocol": (("audit", CANAL, "--protocol", "canaljson"), "Protocol 'canaljson' is unknown"),

@@ -375,7 +375,7 @@ def test_what_lies_in_quarantine_qualifies_every_answer(lab: Any, tmp_path: Path
     for m in messages[300:305]:
         m["value"] = base64.b64encode(b'{"cut').decode()
     log = write_lines(tmp_path / "log.jsonl", messages)
-    assert "complete but for what 5 unread messages held" in lab("transactions", log).stdout
+    assert "complete except for data in 5 unread messages" in lab("transactions", log).stdout
     facts = json.loads(lab("audit", log, "--json", code=None).stdout)
     assert "5 messages could not be read" in facts["limits"][0]
 
@@ -430,13 +430,13 @@ def test_why_names_each_stall_with_what_the_log_cannot_tell(lab: Any, tmp_path: 
     gone = {m["offset"] for m in marks[len(marks) // 2 :]}
     cut = [m for m in json_lines(OPEN.rsplit("/", 1)[1]) if m["partition"] != 1 or m["offset"] not in gone]
     said = lab("why", write_lines(tmp_path / "cut.jsonl", cut), "--stall", "0.02").stdout
-    assert "Topic small, partitions [1]: stood at " in said and ", to the end of the log: " in said
-    assert "  partition-silent: the other partitions stated " in said
-    assert said.count("partition-silent: the log cannot tell whether the ") == 1
+    assert "Topic small, partitions [1]: stalled at " in said and ", to the end of the log: " in said
+    assert "  partition-silent: the other partitions received " in said
+    assert said.count("partition-silent: the log cannot show whether the ") == 1
     told = json.loads(lab("why", OPEN, "--json").stdout)
     assert (told["stalls"], told["stall_s"]) == ([], 1.0) and 0 < told["usual_step_s"] < told["longest_step_s"] < 1
     usual = lab("why", "data/messages_open-protocol_stalls.jsonl.gz").stdout
-    assert "stood 5 times for more than 1.5 s. The longest, 8.980 s: partitions [2], " in usual
+    assert "stalled 5 times for more than 1.5 s. The longest stall is 8.980 s in partitions [2], " in usual
     assert "They usually step by 0.600 s." in usual
     assert "Partition 2 of simulated ends 16 watermarks" in usual
 

@@ -71,7 +71,7 @@ def test_a_row_that_other_hands_changed_is_found(spark: SparkSession, small: Pat
     assert found["Fin_Ops.Customers"].first[0].found is None
     assert found["shop.orders"].first[0].expected is None
     assert found["Fin_Ops.nopk"].first[0].found != found["Fin_Ops.nopk"].first[0].expected
-    with pytest.raises(SourceError, match=r"lacks the tables \['Fin_Ops.Ledger'\]"):
+    with pytest.raises(SourceError, match=r"is missing the tables \['Fin_Ops.Ledger'\]"):
         replay(log, sink, known=known)
     sink.close()
 

@@ -120,7 +120,7 @@ def test_a_row_whose_table_upstream_nothing_tells_has_no_partition(spark: SparkS
     told = found.select("target_partition", "dispatch_error").toArrow().to_pylist()
     assert {r["target_partition"] for r in told} == {None}
     assert {r["dispatch_error"] for r in told} == {
-        "dw.orders is a target; the rules do not tell of which table upstream."
+        "dw.orders is a target; the rules do not show of which upstream table."
     }
 
 
@@ -167,5 +167,5 @@ def test_a_routed_golden_log_is_placed_as_it_was_recorded(spark: SparkSession, t
     rules = log.rules()
     assert "of 1 no rule that was tried explains all rows" in rules.finding and rules.limits
     (hint,) = rules.details
-    assert hint.startswith("dw.orders_v3: its rows lie as by columns:user_id of another name")
+    assert hint.startswith("dw.orders_v3: its rows are placed as by columns:user_id of another name")
     log.close()

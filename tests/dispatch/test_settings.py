@@ -120,7 +120,7 @@ def test_default_was_by_index_without_old_values(spark: SparkSession) -> None:
     assert keys["two", "delete"] != "s.two"
     unknown = events.transform(dispatched, changefeed=off).collect()
     assert {r.dispatch_error for r in unknown} == {
-        "the log does not tell how many columns of this table are in a unique index"
+        "the log does not show how many columns of this table are in a unique index"
     }
 
 

@@ -86,8 +86,8 @@ def test_what_is_missing_between_offsets_is_said_and_counted(offsets: list[int],
     lacked = max(offsets, default=0) + 1 - min(offsets, default=1) - len(offsets)
     assert (found.n, len(found.sentences)) == (n, 0 < lacked < 1 << 40)
     between = "of the offsets between its first and its last"
-    sparse = "" if gaps else ", and hardly any message"
-    assert all(f"Partition 0 of t lacks {n or lacked} {between}{sparse}" in said for said in found.sentences)
+    sparse = "" if gaps else ", and hardly any two messages"
+    assert all(f"Partition 0 of t is missing {n or lacked} {between}{sparse}" in said for said in found.sentences)
     assert all(f"{first}..{last}" in said for first, last in gaps if last > first for said in found.sentences)
     holed = [(h.n, h.stretches, h.low["offset"]) for h in holes(Stated.read(facts, protocol="simple"))]
     assert holed == ([(n, len(gaps), gaps[0][0] - 1)] if gaps else [])
@@ -99,15 +99,15 @@ def test_a_sentence_about_completeness_names_what_is_missing() -> None:
     """Messages that nobody could read, offsets that are not there, both, neither."""
     assert [but_for(Counts(9, 9 - bad, bad, 9, lacking=n)) for bad, n in ((0, 0), (1, 0), (0, 2), (2, 1))] == [
         "",
-        " but for what 1 unread message held",
-        " but for what 2 missing offsets held",
-        " but for what 2 unread messages and 1 missing offset held",
+        " except for data in 1 unread message",
+        " except for data in 2 missing offsets",
+        " except for data in 2 unread messages and 1 missing offset",
     ]
     begun = Counts(9, 9, 0, 9, late=4), Counts(9, 9, 0, 9, absent=1), Counts(9, 9, 0, 9, lacking=1, absent=2, late=1)
     assert [but_for(n) for n in begun] == [
-        " but for what was sent before its first offsets",
-        " but for what 1 absent partition held",
-        " but for what 1 missing offset and 2 absent partitions held and what was sent before its first offsets",
+        " except for data before its first offsets",
+        " except for data in 1 absent partition",
+        " except for data in 1 missing offset and 2 absent partitions and data before its first offsets",
     ]
 
 
@@ -118,15 +118,15 @@ def test_where_a_recording_begins_late_or_lacks_a_partition_is_said() -> None:
     firsts = firsts_of(LogFacts.of(pa.table(rows | {"kind": ["row"] * len(places)})).offsets)
     assert firsts == {("t", 0): 7, ("t", 2): 0, ("u", 1): (1 << 40) + 5, ("v", 0): 64}
     late = begun_late(firsts)
-    assert (late.n, "in the partitions t 0 (from 7 on) and v 0 (from 64 on): what" in late.sentences[0]) == (2, True)
+    assert (late.n, "in the partitions t 0 (from 7 on) and v 0 (from 64 on). Earlier" in late.sentences[0]) == (2, True)
     assert begun_late({("t", p): 1 for p in range(9)}).sentences[0].count("(from 1 on)") == 5
     assert begun_late({("t", 0): 0}) == begun_late({}) == Lacking() == absent([("t", 0), ("t", 1)], marked=True, **OPEN)
     assert firsts_of(LogFacts.of(pa.table(rows | {"kind": ["row"] * len(places)})).offsets.slice(0, 0)) == {}
     gone = absent(firsts, marked=True, **OPEN)
-    assert (gone.n, "no message of the partitions t 1 and u 0, though" in gone.sentences[0]) == (2, True)
-    assert "no message of partition t 1, though" in absent([("t", 0), ("t", 2)], marked=True, **OPEN).sentences[0]
+    assert (gone.n, "no message of the partitions t 1 and u 0, although" in gone.sentences[0]) == (2, True)
+    assert "no message of partition t 1, although" in absent([("t", 0), ("t", 2)], marked=True, **OPEN).sentences[0]
     nameless: dict[Any, int] = {("t", 1): 3, (None, 1): 2, (None, 0): 0}
-    assert "partitions None 1 (from 2 on) and t 1 (from 3 on): what" in begun_late(nameless).sentences[0]
+    assert "partitions None 1 (from 2 on) and t 1 (from 3 on). Earlier" in begun_late(nameless).sentences[0]
     assert absent(nameless, marked=True, **OPEN).n == 1
     far = absent([("t", 2), ("t", 2_000_000_000)], marked=True, protocol="canal-json")
     assert far.n == 1_999_999_999 and "t 0, t 1, t 3, t 4, t 5 and 1999999994 more" in far.sentences[0]
@@ -170,15 +170,15 @@ def test_of_messages_at_one_offset_the_same_and_different_ones_are_told_apart() 
     """With a number each; different ones are left out where all lie in a stretch of which it is said already."""
     one = Twice("t", 1, n=2, first=5, last=5, differ=3, first_other=6, last_other=9)
     same, other = one.sentences()
-    assert "Partition 1 of t holds 2 messages twice, at offset 5:" in same and "different" not in same
-    assert "Partition 1 of t holds different messages at 3 of its offsets, the first 6:" in other
+    assert "Partition 1 of t contains 2 messages twice, at offset 5." in same and "different" not in same
+    assert "Partition 1 of t contains different messages at 3 of its offsets, the first 6." in other
     assert "twice" not in other and "delivered again" not in other
     assert one.sentences(said=[(1, 7), (8, 12)]) == (same, other) == one.sentences(said=[(7, 9)])
     assert one.sentences(said=[(0, 1), (6, 9)]) == (same,)
     assert replace(one, n=0, first=None, last=None).sentences() == (other,)
     assert replace(one, differ=0, first_other=None, last_other=None).sentences() == (same,)
     assert same.endswith("Here they count as delivered again.")
-    some, none = (replace(one, unread=n).sentences()[0].rpartition("changefeed. ")[2] for n in (1, 2))
+    some, none = (replace(one, unread=n).sentences()[0].rpartition("merged. ")[2] for n in (1, 2))
     assert some == "Here they count as delivered again; 1 of them could not be read, and count in no answer."
     assert none == "2 of them could not be read, and count in no answer."
 
@@ -201,14 +201,14 @@ def test_what_a_recording_holds_twice_is_no_repeat_of_a_changefeed(spark: SparkS
         with closing(ticdc_lab.open(str(tmp_path / f"{name}.jsonl"), spark=spark)) as log:
             said[name], audit = " ".join(log.limits), log.audit(messages=False).frames["findings"]
         found[name] = audit[audit["guarantee"] == "offsets_are_contiguous"].to_dict("records")
-    assert said["whole"] == "" and "holds 9 messages twice" in said["twice"] and "differ" not in said["twice"]
+    assert said["whole"] == "" and "contains 9 messages twice" in said["twice"] and "differ" not in said["twice"]
     assert found["whole"] == found["twice"] == []
     for name in ("other", "unread"):
-        assert f"different messages at 1 of its offsets, the first {one['offset']}:" in said[name]
+        assert f"different messages at 1 of its offsets, the first {one['offset']}." in said[name]
         assert "twice" not in said[name] and "delivered again" not in said[name]
         [wrong] = found[name]
         assert (wrong["severity"], wrong["partition"], wrong["offset"]) == ("error", 0, one["offset"])
-        assert "holds different messages at 1 offset(s)" in wrong["message"]
+        assert "contains different messages at 1 offset," in wrong["message"]
 
 
 def test_messages_cut_out_of_a_file_qualify_what_is_called_complete(spark: SparkSession, tmp_path: Path) -> None:
@@ -227,19 +227,19 @@ def test_messages_cut_out_of_a_file_qualify_what_is_called_complete(spark: Spark
     said = {}
     for name, sample in (("cut", None), ("whole", None), ("damaged", None), ("cut", Sample(("Fin_Ops.Ledger",)))):
         with closing(ticdc_lab.open(str(tmp_path / f"{name}.jsonl"), spark=spark, sample=sample)) as log:
-            gaps = [limit for limit in log.limits if "lacks" in limit]
+            gaps = [limit for limit in log.limits if "of the offsets" in limit]
             said[name, sample is None] = gaps, log.watermarks().finding, log.transactions().finding
             if name == "damaged":
                 again = log.change_log.materialise(str(tmp_path / "again"))
                 assert again.counts == log.counts and again.limits == log.limits
-    assert said["whole", True][0] == [] and not any("but for" in words for words in said["whole", True][1:])
+    assert said["whole", True][0] == [] and not any("except for" in words for words in said["whole", True][1:])
     for sampled in (True, False):
         (gap,), *words = said["cut", sampled]
-        assert f"lacks 3 of the offsets between its first and its last, in 1 place ({at + 50}..{at + 52})" in gap
-        assert all("but for what 3 missing offsets held" in sentence for sentence in words)
+        assert f"is missing 3 of the offsets between its first and its last, in 1 place ({at + 50}..{at + 52})" in gap
+        assert all("except for data in 3 missing offsets" in sentence for sentence in words)
     (gap,), *words = said["damaged", True]
-    assert f"lacks 1 of the offsets between its first and its last, in 1 place ({at + 30})" in gap
-    assert all("but for what 1 unread message and 1 missing offset held" in sentence for sentence in words)
+    assert f"is missing 1 of the offsets between its first and its last, in 1 place ({at + 30})" in gap
+    assert all("except for data in 1 unread message and 1 missing offset" in sentence for sentence in words)
 
 
 @pytest.mark.parametrize(("n", "words"), [(1, "1 row change of this log {}"), (2, "2 row changes of this log {}")])

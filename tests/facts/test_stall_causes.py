@@ -113,7 +113,7 @@ def test_where_a_watermark_stood_is_told(found: dict[str, list[Any]]) -> None:
     assert (ddl["held_ts"], ddl["next_ts"], ddl["step_s"]) == (ts(5), ts(40), 35.0)
     assert ddl["ddl"] == "ALTER TABLE a ADD c INT" and ddl["partitions"] == [0, 1] and ddl["everywhere"]
     assert (one["partitions"], one["everywhere"], one["steps_of_others"]) == ([1], False, 27)
-    assert "stated 27 watermarks" in one["causes"][0]["says"]
+    assert "received 27 watermarks" in one["causes"][0]["says"]
     assert (end["held_ts"], end["next_ts"], end["step_s"]) == (ts(2), None, 20.0)
 
 

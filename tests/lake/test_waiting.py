@@ -146,7 +146,7 @@ def test_avro_waits_for_a_registry_and_holes_are_named(
     again = begun(tables, protocol="avro", known=known)
     again(second, 1)
     (sentence,) = again.state.gaps
-    assert "Partition 0 of small_Fin_Ops_Ledger lacks 3 of the offsets" in sentence and "40..42" in sentence
+    assert "Partition 0 of small_Fin_Ops_Ledger is missing 3 of the offsets" in sentence and "40..42" in sentence
     assert_batch_answers(tables, log.messages.where(hole), log.events.where(hole), log.quarantine)
 
 

@@ -64,7 +64,7 @@ def test_report_answers_in_sentences() -> None:
         "This open-protocol log holds 40 row changes of 1 table in 2 partitions; 1 message could not be decoded."
         in text
     )
-    qualified = "complete but for what 1 unread message held up to"
+    qualified = "complete except for data in 1 unread message up to"
     above = "10 row changes lie above their tables' resolved_ts."
     assert f"{qualified} 2023-11-14 22:13:20.000 UTC (resolved_ts {ts(0)}); {above}" in text
     assert "The log has 1 error about 1 guarantee." in text
@@ -196,7 +196,7 @@ def test_report_without_commit_ts_does_not_pretend() -> None:
         partitions=none, tables=none, steps=none, transaction_totals=none, transactions=none,
     )  # fmt: skip
     text = parsed(render(bare)).text
-    assert "How far it is complete cannot be told from it." in text
+    assert "The log cannot show how far it is complete." in text
     assert "Transactions cannot be restored from it." in text
     assert text.count("It carries no commit_ts.") == 3
     assert "first appearances are ordered: not checked, because this log has no commit_ts" in text
@@ -209,7 +209,8 @@ def test_report_of_a_log_without_a_watermark_in_one_partition() -> None:
         render(replace(silent, partitions=silent.partitions.assign(resolved_ts=pd.array([ts(9), None], "Int64"))))
     ).text
     assert (
-        "complete up to no moment, because not every partition has a watermark: partition 1 never stated one." in text
+        "not known to be complete up to any moment, because not every partition has a watermark: partition 1 has none."
+        in text
     )
 
 
@@ -302,7 +303,7 @@ def test_who_holds_rows_is_said_where_consumers_differ() -> None:
     left = [_Left(policy, "all alike", n, m) for policy, n, m in held]
     assert list(_left_in_words(left)) == [
         "At the end 1 row change is still held, above what watermarks release (a, all alike; b, all alike).",
-        "At the end 2 row changes lie behind a DDL or Admin event at which a listener stands for good (c, all alike).",
+        "At the end 2 row changes lie behind a DDL or Admin event at which a listener stops forever (c, all alike).",
     ]
 
 

@@ -111,7 +111,7 @@ def test_a_folder_is_a_stream_of_its_files(ticdc: SparkSession, tmp_path: Path) 
 def test_what_it_cannot_read_is_said(ticdc: SparkSession, tmp_path: Path) -> None:
     """A URL, a missing path, and Parquet without messages: each in a sentence."""
     pq.write_table(pa.table({"a": [1]}), tmp_path / "x.parquet")
-    for path, said in (("s3a://b/x.jsonl", "is no local path"), (tmp_path / "x.parquet", "lacks a column")):
+    for path, said in (("s3a://b/x.jsonl", "is no local path"), (tmp_path / "x.parquet", "is missing a column")):
         with pytest.raises(Exception, match=said):
             read(ticdc, path).count()
     shutil.rmtree(tmp_path)

@@ -180,8 +180,8 @@ def test_what_has_expired_is_said(spark: SparkSession, broker: Broker, tmp_path:
     log = late.materialise(str(tmp_path / "log"))
     assert log.counts.messages == 120 - 12 - 5
     assert [g.split(":")[0] for g in log.gaps] == [
-        "Partition 2 of expired lacks 10 of the offsets that were to be read, in 1 place (2..11)",
-        "Partition 3 of expired lacks 5 of the offsets that were to be read, in 1 place (0..4)",
+        "Partition 2 of expired is missing 10 of the offsets that were to be read, in 1 place (2..11)",
+        "Partition 3 of expired is missing 5 of the offsets that were to be read, in 1 place (0..4)",
     ]
     assert set(log.gaps) <= set(log.limits)
     part = late.sampled(Sample(tables=("no.such",))).materialise(str(tmp_path / "part"))

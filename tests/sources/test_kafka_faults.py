@@ -52,7 +52,7 @@ def test_a_compacted_topic_does_not_look_complete(spark: SparkSession, broker: B
     kept = log.materialise(str(tmp_path / "log"), images=False)
     assert kept.counts is not None and kept.counts.messages == n
     assert len(kept.gaps) == 1 and set(kept.gaps) <= set(kept.limits)
-    assert f"lacks {60 - n} of the offsets" in kept.gaps[0] and "compacted" in kept.gaps[0]
+    assert f"is missing {60 - n} of the offsets" in kept.gaps[0] and "compacted" in kept.gaps[0]
     holes = offset_gaps(log.messages).agg(F.sum("n_missing")).first()
     assert holes is not None and holes[0] == 60 - n
 

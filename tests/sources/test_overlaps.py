@@ -115,8 +115,8 @@ def test_a_file_cut_at_a_line_does_not_look_complete(spark: SparkSession, tmp_pa
     write(tmp_path / "b", OF_0[200:300])
     stored = load(spark, str(tmp_path)).materialise(str(tmp_path / "_out"))
     first, last = (json.loads(OF_0[i])["offset"] for i in (160, 199))
-    [said] = [s for s in stored.limits if "lacks the offsets" in s]
-    assert f"lacks the offsets {first} to {last}, between a." in said and "Partition 0" in said
+    [said] = [s for s in stored.limits if "is missing the offsets" in s]
+    assert f"is missing the offsets {first} to {last}, between a." in said and "Partition 0" in said
     assert stored.limits == (said,) and stored.counts is not None and stored.counts.lacking == 40
 
 

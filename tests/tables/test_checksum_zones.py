@@ -66,7 +66,7 @@ def test_a_row_that_no_zone_explains_stays_an_error(spark: SparkSession, tmp_pat
 
 def test_zones() -> None:
     """Two zones, or an error without one, are no zone of all."""
-    said = "the checksum is not that of the values: it is that of timestamps in the zone "
+    said = "the checksum does not match the values: it matches timestamps in the zone "
     assert zone_of_all([said + "A", said + "A"]) == "A"
     assert zone_of_all([]) is zone_of_all([said + "A", said + "B"]) is zone_of_all([said + "A", "other"]) is None
     assert is_zone("Asia/Shanghai") and not is_zone("Local") and not is_zone("../x")

@@ -146,7 +146,7 @@ def test_a_recording_that_begins_late_is_said(log: Log, tmp_path: Path) -> None:
     assert told.exit_code == 1 and f"{late}: {said}" in told.stdout
     both = log.compare(log)
     assert not both.limits
-    assert "are whole but for what was sent before its first offsets;" in opened.transactions().finding
+    assert "are whole except for data before its first offsets;" in opened.transactions().finding
     assert here.frame["same"].sum() < both.frame["same"].sum()
 
 
@@ -167,7 +167,7 @@ def test_what_one_may_lack_is_said_beside_what_is_in_the_other_alone(log: Log, t
     (tmp_path / "late").mkdir()
     whole = ticdc_lab.open(changed(tmp_path, sent_ahead), spark=log.events.sparkSession)
     part = changed(tmp_path / "late", lambda records: late(sent_ahead(records)))
-    only = "only in this one (the other is whole but for what was sent before its first offsets);"
+    only = "only in this one (the other is whole except for data before its first offsets);"
     assert only in whole.compare(part).finding
 
 

@@ -74,7 +74,7 @@ def test_what_is_missing_qualifies_the_picture_as_it_does_the_answer() -> None:
     [picture] = answer.figures.values()
     told = [answer.finding, str(picture.layout.meta["finding"]), finding(panel)]
     panel.value = LogView(panel.value.time_range, ("shop.orders",), None, "transactions")
-    assert all("but for what 3 missing offsets held" in words for words in [*told, finding(panel)])
+    assert all("except for data in 3 missing offsets" in words for words in [*told, finding(panel)])
 
 
 def test_every_picture_answers_at_once() -> None:

@@ -74,7 +74,7 @@ VALUE = {"time_range": [0.0, 9.0], "tables": [], "partition": None, "picture": "
         ({"value": [1]}, "is no state of a panel"),
         ({"made_from": ["x"]}, "made_from is neither"),
         (None, "is no state of a panel: expected ticdc_lab, format, panel"),
-        ({"value": {"picture": "lag"}}, "lacks partition, tables, time_range"),
+        ({"value": {"picture": "lag"}}, "is missing partition, tables, time_range"),
         ({"value": VALUE | {"zoom": 1}}, "has unknown zoom"),
         (
             {"value": VALUE | {"picture": "a cat"}},

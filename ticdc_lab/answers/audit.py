@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -103,33 +104,33 @@ def causes(findings: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(told, columns=columns).astype({"partition": "Int64", "offset": "Int64"})
 
 
-_AGAIN = "Compare the offsets with the topic: retention, compaction or an early end of the recording explain a gap."
-_RESTART = "Look in the changefeed's history for a restart or a table that moved then: ticdc-lab why SOURCE."
+_AGAIN = "Compare the offsets with the topic. Retention, compaction or an incomplete recording explain a gap."
+_RESTART = "Check the changefeed's history for a restart or a moved table at that time: ticdc-lab why SOURCE"
 _DEFINED = "Compare the DDL of the log with the row: ticdc-lab audit SOURCE --messages-of {number}"
 NEXT = {
     "rows_stay_in_one_partition": (
         "If consumers need the order of a row, dispatch by its key: ticdc-lab advise SOURCE --tables {table}"
     ),
-    "row_images_chain": "Look at the row: ticdc-lab audit SOURCE --messages-of {number}; filters can explain it.",
+    "row_images_chain": "Show the row's messages: ticdc-lab audit SOURCE --messages-of {number}",
     "redeliveries_are_identical": "Compare both messages: ticdc-lab audit SOURCE --messages-of {number}",
     "first_appearances_are_ordered": _RESTART,
     "nothing_below_resolved_ts": _RESTART,
     "nothing_below_ddl": _RESTART,
     "ddl_events_are_in_time": _RESTART,
-    "watermarks_are_monotone": "Check that one changefeed alone writes to the topic, and its restarts.",
+    "watermarks_are_monotone": "Check that only one changefeed writes to the topic, and when it restarted.",
     "resolved_events_on_all_partitions": _AGAIN,
     "ddl_events_on_all_partitions": _AGAIN,
     "admin_events_on_all_partitions": _AGAIN,
     "offsets_are_contiguous": (
-        "Read the missing offsets again; the transactions between: ticdc-lab audit SOURCE --messages-of {number}"
+        "Record the missing offsets again. Messages around them: ticdc-lab audit SOURCE --messages-of {number}"
     ),
-    "rows_follow_the_partition_count": "Check when the topic's number of partitions changed: ticdc-lab expand SOURCE.",
+    "rows_follow_the_partition_count": "Check when the topic's number of partitions changed: ticdc-lab expand SOURCE",
     "rows_have_a_table": _DEFINED,
     "columns_are_defined": _DEFINED,
     "nulls_are_allowed": _DEFINED,
     "values_fit_their_columns": _DEFINED,
     "ddl_names_are_free": _DEFINED,
-    MATCH: "Give the file that the changefeed had then: ticdc-lab settings SOURCE --changefeed FILE",
+    MATCH: "Give the changefeed file of that time: ticdc-lab settings SOURCE --changefeed FILE",
     "row_checksums_match": (
         "Compare the row with the upstream at that commit_ts: ticdc-lab audit SOURCE --messages-of {number}"
     ),
@@ -209,7 +210,7 @@ def lines(findings: pd.DataFrame, s: Summary, *, most: int) -> list[str]:
         said = g["why"] if g["verdict"] == "not judged" else f"{count(n, 'finding')}{more}"
         out.append(f"{SIGNS[g['verdict']]} {g['guarantee']}: {said}")
         for c in mine.head(most).to_dict("records"):
-            out += _cause_lines(c)
+            out += _cause_lines({**c, "do": c["do"].replace("SOURCE", shlex.quote(s.source))})
         if len(mine) > most:
             out.append(f"    and {count(len(mine) - most, 'more cause')}; --json shows all")
     return [*out, *s.early_ends]
@@ -229,6 +230,7 @@ def _cause_lines(c: Mapping[Any, Any]) -> list[str]:
 
 def line(number: int, f: Mapping[Any, Any]) -> str:
     """One finding."""
-    about = [f[c] for c in ("table", "key")] + [f"{c} {f[c]}" for c in ("partition", "offset") if not pd.isna(f[c])]
+    places = ("offset",) if f["message"].startswith("partition ") else ("partition", "offset")
+    about = [f[c] for c in ("table", "key")] + [f"{c} {f[c]}" for c in places if not pd.isna(f[c])]
     where = " ".join(part for part in about if not pd.isna(part) and part)
     return f"    #{number} {': '.join(part for part in (f['severity'], where, f['message']) if part)}"

@@ -145,7 +145,7 @@ def _left_in_words(left: Sequence[_Left]) -> Iterator[str]:
             parts.append(f"{are} still held, above what watermarks release")
         if unread:
             lie = count(unread, "row change lies", "row changes lie")
-            parts.append(f"{lie} behind a DDL or Admin event at which a listener stands for good")
+            parts.append(f"{lie} behind a DDL or Admin event at which a listener stops forever")
         who = "" if len(alike) == len(left) else f" ({'; '.join(alike)})"
         if parts:
             yield f"At the end {' and '.join(parts)}{who}."
@@ -173,9 +173,7 @@ def watched_sum(curves: Sequence[pd.DataFrame], column: str) -> Figure:
 
 def not_ordered(limits: Sequence[str]) -> Answer:
     """The answer where the log has no commit_ts."""
-    return Answer(
-        "consumer", _QUESTION, "It cannot be told from this log, because nothing orders its changes.", {}, limits
-    )
+    return Answer("consumer", _QUESTION, "This log cannot show it, because nothing orders its changes.", {}, limits)
 
 
 def beginning(

@@ -63,12 +63,12 @@ def watermarks(s: Summary, *, topics: pd.DataFrame | None = None, laggards: pd.D
 def complete_to(s: Summary, *, with_ts: bool = True) -> str:
     """How far the log is complete, in a sentence; where there is little room without the timestamp itself."""
     if not s.has_commit_ts:
-        return "How far it is complete cannot be told from it."
+        return "The log cannot show how far it is complete."
     stated = s.partitions["resolved_ts"] if len(s.partitions) else pd.Series(dtype="Int64")
     if not len(stated) or stated.isna().any():
         silent = [str(p) for p, r in zip(s.partitions.get("partition", []), stated, strict=False) if pd.isna(r)]
-        where = f": partition {', '.join(silent)} never stated one" if silent else ""
-        return f"It is complete up to no moment, because not every partition has a watermark{where}."
+        where = f": partition {', '.join(silent)} has none" if silent else ""
+        return f"It is not known to be complete up to any moment, because not every partition has a watermark{where}."
     least = int(stated.min())
     open_rows = int(s.tables["unresolved_rows"].sum()) if len(s.tables) else 0
     is_cut = len(s.tables) >= POINTS
@@ -84,9 +84,7 @@ def complete_to(s: Summary, *, with_ts: bool = True) -> str:
 
 def _topic_sentence(t: Mapping[Any, Any], but_for: str) -> str:
     if pd.isna(t["resolved_ts"]):
-        return (
-            f"Topic {t['topic']}: nothing is proved complete; partitions {_list(t['unmarked'])} have had no watermark."
-        )
+        return f"Topic {t['topic']}: nothing is proved complete; partitions {_list(t['unmarked'])} have no watermark."
     held = f"held back {t['lag_s']:.3f} s by partitions {_list(t['holders'])}" if t["lag_s"] else "no partition lags"
     return f"Topic {t['topic']}: complete{but_for} up to resolved_ts {tso_words(int(t['resolved_ts']))}, {held}."
 
@@ -105,14 +103,14 @@ def _laggard_sentence(span: Mapping[Any, Any]) -> str:
 def stalls(
     found: pd.DataFrame, *, stall_s: float, rhythm: Rhythm, qualified: str = "", early_ends: Sequence[str] = ()
 ) -> Answer:
-    """Why resolved_ts stood: each stall, what may have held it, and what the log cannot tell.
+    """Why resolved_ts stalled: each stall, what may have held it, and what the log cannot show.
 
     Parameters
     ----------
     found
         :func:`ticdc_lab.facts.stalls.stall_causes`, the longest first.
     stall_s
-        Seconds above which a watermark stood.
+        Seconds without a step that count as a stall.
     rhythm
         How the watermarks usually step.
     qualified
@@ -120,21 +118,21 @@ def stalls(
     early_ends
         Partitions whose watermarks end before the topic's.
     """
-    question = "Why did its watermarks stand?"
+    question = "Why did its watermarks stall?"
     values = {"stall_s": stall_s, "usual_step_s": rhythm.usual_s, "longest_step_s": rhythm.longest_s}
     usual = f"They usually step by {rhythm.usual_s:,.3f} s" if rhythm.usual_s else "None of them steps onward"
     if found.empty:
-        none = f"No watermark of this log{qualified} stood for more than {stall_s:g} s."
+        none = f"No watermark of this log{qualified} stalled for more than {stall_s:g} s."
         longest = f"{usual}; the longest step is {rhythm.longest_s:,.3f} s."
         return Answer("why", question, none, {"stalls": found}, early_ends, [longest], values)
-    stood = f"Watermarks of this log{qualified} stood {count(len(found), 'time')} for more than {stall_s:g} s"
+    stood = f"Watermarks of this log{qualified} stalled {count(len(found), 'time')} for more than {stall_s:g} s"
     worst = found.iloc[0]
     likeliest = worst["causes"][0]
-    which = f"{_standing(worst)}, {likeliest['cause']}: {likeliest['says']}"
-    finding = f"{stood}. The longest, {worst['step_s']:,.3f} s: {which}. {usual}."
+    which = f"{_standing(worst)}, cause {likeliest['cause']}: {likeliest['says']}"
+    finding = f"{stood}. The longest stall is {worst['step_s']:,.3f} s in {which}. {usual}."
     details = [line for row in found.head(_STALLS_SAID).to_dict("records") for line in _stall_lines(row)]
     causes = [c for row in found["causes"].head(_STALLS_SAID) for c in row]
-    limits = [*dict.fromkeys(f"{c['cause']}: the log cannot tell {c['cannot_tell']}." for c in causes), *early_ends]
+    limits = [*dict.fromkeys(f"{c['cause']}: the log cannot show {c['cannot_tell']}." for c in causes), *early_ends]
     listed = found.assign(cause=[c[0]["cause"] for c in found["causes"]], says=[c[0]["says"] for c in found["causes"]])
     columns = ["held_ts", "step_s", "everywhere", "partitions", "n_rows", "cause", "says"]
     return Answer(
@@ -151,7 +149,7 @@ def _stall_lines(row: Mapping[Any, Any]) -> list[str]:
     until = "to the end of the log" if pd.isna(row["next_ts"]) else f"to {tso_words(int(row['next_ts']))}"
     stood = "" if pd.isna(row["stood_s"]) else f", {row['stood_s']:.3f} s by the broker's time since {row['since']}"
     at = tso_words(int(row["held_ts"]))
-    lines = [f"Topic {row['topic']}, {_standing(row)}: stood at {at}, {until}: {row['step_s']:.3f} s{stood}"]
+    lines = [f"Topic {row['topic']}, {_standing(row)}: stalled at {at}, {until}: {row['step_s']:.3f} s{stood}"]
     for cause in row["causes"]:
         lines.append(f"  {cause['cause']}: {cause['says']}")
     return lines

@@ -37,7 +37,7 @@ def _recorded(measured: WhatIf, found: pd.DataFrame | None) -> tuple[dict[str, d
     of = rules_of(found)
     lacking = [t for t in measured.tables if of.get(t) not in measured.candidates_of(t)]
     if lacking:
-        return {}, [f"No row stands for the log as it was recorded: no measured rule is that of {some_of(lacking)}."]
+        return {}, [f"No row shows the log as recorded: no measured rule is the one of {some_of(lacking)}."]
     partly = found[found["n_explained"] < found["n_rows"]]
     names = [f"{r['schema_name']}.{r['table_name']}" for r in partly.to_dict("records")]
     said = [f"As recorded: of {some_of(names)} the rule explains some rows only."] if names else []
@@ -85,7 +85,7 @@ def rules(found: pd.DataFrame, *, hints: Sequence[str] = ()) -> Answer:
     """By which rule each table was dispatched: :func:`ticdc_lab.dispatch.infer_rules`; ``hints`` are sentences."""
     question = "By which rule was each table dispatched?"
     if found.empty:
-        return Answer("rules", question, "The log holds no row change, so no rule can be told.", {"tables": found})
+        return Answer("rules", question, "The log has no row change, so no rule can be detected.", {"tables": found})
     whole = found[found["n_explained"] == found["n_rows"]]
     each = whole["rule"].value_counts()
     said = ", ".join(f"{n} by {rule}" for rule, n in sorted(each.items(), key=lambda r: (-r[1], r[0])))

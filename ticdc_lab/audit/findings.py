@@ -27,7 +27,7 @@ from ticdc_lab.facts.places import hashes_of_both, table_names
 
 SEVERITIES = ERROR, WARNING, INFO = "error", "warning", "info"
 
-_NO_RULE = ", which no dispatch rule that was tried explains (table, index-value, ts, columns alone or together)"
+_NO_RULE = ", which no dispatch rule explains (tried: table, index-value, ts, one or several columns)"
 
 _EVENT = pa.struct([("partition", pa.int32()), ("offset", pa.int64()), ("commit_ts", pa.int64())])
 FOUND = pa.schema(
@@ -185,7 +185,7 @@ def unrecorded(found: pa.Table, promises: Promises) -> pa.Table:
 
 
 def uncovered(
-    found: RowFindings, which: Bools, because: str = ", or lies in what was not recorded of a partition"
+    found: RowFindings, which: Bools, because: str = ", or is in a part that was not recorded"
 ) -> RowFindings:
     """Findings of which some may lie in what was not recorded: these are warnings."""
     cut = sentence(found.message, because)
@@ -296,15 +296,15 @@ class Causes:
             return cause.take(pa.array(own[at]))
 
         because = sentence(found.message, " because ", rule)
-        against = sentence(found.message, ", which does not follow the rule of its table: ", rule)
+        against = sentence(found.message, ", which violates the rule of its table: ", rule)
         without = sentence(found.message, _NO_RULE)
         untried = moved & s.promises.recorded.is_part[own]
         unknown = sentence(
-            found.message, f"{_NO_RULE}; but the log lacks partitions, and a rule "
-            "places rows by how many there are",
+            found.message, f"{_NO_RULE}; but partitions are missing from the log, and a rule "
+            "depends on how many there are",
         )  # fmt: skip
         maybe = sentence(
-            found.message, ", as the rows of a table dispatched by ts do; without commit_ts nobody can tell"
+            found.message, ", as rows of a table dispatched by ts do; without commit_ts this cannot be checked"
         )
         cases = (explained, because), (wrong, against), (untold, maybe), (untried, unknown), (moved, without)
         severity = np.where(explained | untold, WARNING, found.severity)

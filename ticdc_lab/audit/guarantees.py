@@ -151,14 +151,14 @@ def inserts_of_rows_there(s: Suspects) -> RowFindings:
 def _chain(s: Suspects, which: Bools) -> RowFindings:
     at = np.flatnonzero(s.keyed & (s.broken >= 0) & which & ~_left_out(s))
     former, how, covered = s.broken[at], s.how[at], s.covered[at]
-    since = sentence("the row's former change in the log, of commit_ts ", s.c.commit_ts[former])
+    since = sentence("the row's previous change in the log (commit_ts ", s.c.commit_ts[former], ")")
     said = chosen(
-        (how == IS_GONE, sentence("an old image of a row that is not there: ", since, ", deleted it")),
-        (how == IS_THERE, sentence("an insert of a row that is there: ", since, ", left it")),
-        otherwise=sentence("the image before the change is not the one that ", since, " left"),
+        (how == IS_GONE, sentence("a change has an old image of a row that does not exist: ", since, " deleted it")),
+        (how == IS_THERE, sentence("an insert of a row that exists: ", since, " left it")),
+        otherwise=sentence("the image before the change differs from the one that ", since, " left"),
     )
     lost = "; a change between them is lost, or one of them is wrong"
-    filtered = ", or an event filter of the changefeed leaves it out (--changefeed FILE says which do)"
+    filtered = ", or an event filter of the changefeed drops it (to check: --changefeed FILE)"
     message = sentence(said, lost if s.promises.filters_known else lost + filtered)
     found = RowFindings(at, at, np.full(len(at), ERROR), message, [s.change(former), s.change(at)])
     return replace(uncovered(found, ~covered), if_it_stays=s.if_it_stays[at])
@@ -182,12 +182,12 @@ def redeliveries_are_identical(s: Suspects) -> RowFindings:
     other = (s.home >= 0) & (s.c.change_hash != s.c.change_hash[s.home])
     at = np.flatnonzero(s.keyed & ~s.first & ~s.leaves & other)
     home = s.home[at]
-    message = sentence("the change was delivered before with another content, in partition ", s.partition[home])
+    message = sentence("the change was delivered before with different content, in partition ", s.partition[home])
     return RowFindings(at, at, np.full(len(at), ERROR), message, [s.change(home), s.change(at)])
 
 
-_SENT_BEFORE = ", unless it was sent before, in what of its partition was not recorded"
-_LACKED = "what is lacked may lie at offsets that the recording lacks there"
+_SENT_BEFORE = ", unless it was sent before, in a part of its partition that was not recorded"
+_LACKED = "it may lie at offsets that are missing from the recording"
 
 
 @of_rows("每个变更第一次出现的次序一定是有序的（CommitTS 升序）", "commit_ts")
@@ -372,15 +372,15 @@ def offsets_are_contiguous(log: Stated) -> Iterator[Event]:
     for hole in holes(log):
         home, low, high = hole.home, hole.low, hole.high
         message = (
-            f"{home.words} lacks {hole.n} message(s) in {hole.stretches} stretch(es) of offsets, the first after "
-            f"{low['offset']}: compacted, in quarantine, or lost"
+            f"{home.words} is missing {_counted(hole.n, 'message')} in {_counted(hole.stretches, 'range')} of offsets, "
+            f"the first after {low['offset']}: compacted, in quarantine, or lost"
         )
         yield _finding(WARNING, message, home.topic, [low, high], **high)
     for t in log.twice:
         if t.differ:
             message = (
-                f"partition {t.partition} of topic {t.topic} holds different messages at {t.differ} offset(s), first "
-                f"at {t.first_other}: it is no recording of one topic"
+                f"partition {t.partition} of topic {t.topic} contains different messages at "
+                f"{_counted(t.differ, 'offset')}, first at {t.first_other}: it is not a recording of one topic"
             )
             at = {"partition": t.partition, "offset": t.first_other, "commit_ts": None}
             yield _finding(ERROR, message, t.topic, [at], **at)
@@ -422,7 +422,7 @@ def admin_events_on_all_partitions(log: Stated) -> Iterator[Event]:
             right, topic = f"{count} partitions in partition {first}", witness["topic"]
             after = set(range(count))
             for p in sorted((before | after) - set(stated)):
-                said = f"partition {p} of topic {topic} lacks the Admin event that says {right}"
+                said = f"partition {p} of topic {topic} is missing the Admin event with {right}"
                 own = {"partition": p, "offset": known[p].first_event if p in known else None}
                 absent = p not in known and p < max(known)
                 behind, ahead = (
@@ -433,9 +433,7 @@ def admin_events_on_all_partitions(log: Stated) -> Iterator[Event]:
                 yield _finding(WARNING if unseen else ERROR, f"{said}{unseen}", topic, [at], **own)
             for p, e in sorted(stated.items()):
                 if (n := e["partition_count"]) != count:
-                    said = (
-                        f"partition {p} of topic {topic} has an Admin event that says {n} partitions; it says {right}"
-                    )
+                    said = f"partition {p} of topic {topic} has an Admin event with {n} partitions, not {right}"
                     own = {"partition": p, "offset": e["offset"], "commit_ts": None}
                     yield _finding(ERROR, said, topic, [at, own], **own, seq=e["seq"])
             before = after
@@ -450,8 +448,8 @@ def rows_follow_the_partition_count(s: Suspects) -> RowFindings:
     """
     at = np.flatnonzero((s.count >= 0) & ~s.leaves)
     message = sentence(
-        "a row in partition ", s.partition[at], " follows the Admin event that leaves ", s.count[at],
-        " partitions: it was written with another number",
+        "a row in partition ", s.partition[at], " follows the Admin event with ", s.count[at],
+        " partitions: it was dispatched over a different number",
     )  # fmt: skip
     return RowFindings(at, at, np.full(len(at), ERROR), message, [s.change(at)])
 
@@ -467,8 +465,8 @@ def rows_have_a_table(r: RowsDefined) -> ImageFindings:
     at = np.flatnonzero(r.version == ABSENT)
     made = r.made[at]
     message = chosen(
-        (made > r.commit_ts[at], sentence("the table does not exist yet: the DDL of commit_ts ", made, " makes it")),
-        otherwise=sentence("the table does not exist any more: the DDL of commit_ts ", made, " dropped or renamed it"),
+        (made > r.commit_ts[at], sentence("the table does not exist yet: the DDL of commit_ts ", made, " creates it")),
+        otherwise=sentence("the table no longer exists: the DDL of commit_ts ", made, " dropped or renamed it"),
     )
     return ImageFindings(at, message)
 
@@ -485,7 +483,7 @@ def columns_are_defined(r: RowsDefined) -> ImageFindings:
 def nulls_are_allowed(r: RowsDefined) -> ImageFindings:
     """TiDB refuses NULL in a column that is NOT NULL, or of the primary key."""
     cell, at, n = r.first(nulls(r))
-    found = sentence("column ", r.cells.name.take(pa.array(cell)), " is NULL, but NOT NULL", _defined(r, at))
+    found = sentence("NOT NULL column ", r.cells.name.take(pa.array(cell)), " is NULL", _defined(r, at))
     return ImageFindings(at, _and_others(found, n))
 
 
@@ -527,7 +525,7 @@ def ddl_names_are_free(log: Stated) -> Iterator[Event]:
         shown = [min(before, key=lambda d: (d["partition"], offset_of(d)))] if before else []
         home = next(h for h in log.homes if (h.topic, h.partition) == (here["topic"], here["partition"]))
         lacked = home.lacks(c.since, c.commit_ts) if c.since is not None and c.commit_ts is not None else False
-        unless = f"; {_LACKED}" if lacked else "; a DDL between them is lost, was left out by a filter, or came late"
+        unless = f"; {_LACKED}" if lacked else "; a DDL between them is lost, was dropped by a filter, or came late"
         said = f"a DDL that TiDB refuses: {c.reason} (DDL of commit_ts {c.since}){unless}: {_beginning(here)}"
         where = {col: here[col] for col in (*_SHOWN, "seq")}
         table = ".".join((c.schema_name, c.table_name))
@@ -539,9 +537,13 @@ def _delivery(s: Suspects, at: Ints) -> Texts:
     return np.where(s.first[at], "a change", "a change delivered again")
 
 
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}{'s' * (n != 1)}"
+
+
 def _lost_ddl(home: Home, witness: Event, behind: set[int]) -> Event:
     """The finding; ``behind`` which watermarks those deliveries stand that the recording of the partition covers."""
-    said = f"{home.words} lacks the DDL that partition {witness['partition']} holds: {_beginning(witness)}"
+    said = f"{home.words} is missing a DDL of partition {witness['partition']}: {_beginning(witness)}"
     where = {"table": _table(witness), "commit_ts": witness["commit_ts"], "partition": home.partition}
     if not all(home.lacks(ts, witness["commit_ts"]) for ts in behind):
         return _finding(ERROR, said, home.topic, [witness], **where)
@@ -587,7 +589,7 @@ def _gaps(homes: list[Home]) -> Iterator[Event]:
     if not stated:
         h = min(homes, key=lambda home: home.partition)
         least = {"partition": h.partition, "offset": h.first_event, "commit_ts": None}
-        yield _finding(WARNING, f"no partition of topic {h.topic} states a watermark", h.topic, [least], **least)
+        yield _finding(WARNING, f"no partition of topic {h.topic} has a watermark", h.topic, [least], **least)
         return
     values, witnesses = _first_of_each(stated)
     for home in homes:
@@ -596,7 +598,7 @@ def _gaps(homes: list[Home]) -> Iterator[Event]:
         upper = np.searchsorted(own, lacking)
         for run in runs(upper):
             first, after = int(lacking[run.start]), int(upper[run.start])
-            several = f"{run.stop - run.start} watermark(s) from {first} to {int(lacking[run.stop - 1])}"
+            several = f"{_counted(run.stop - run.start, 'watermark')} from {first} to {int(lacking[run.stop - 1])}"
             following = home.event(int(at[after])) if after < len(own) else None
             shown = witnesses[int(np.searchsorted(values, first))].tolist()
             ends = (int(home.offset[at[after] - 1]), following["offset"]) if after and following else (BEGIN, END)
@@ -629,14 +631,14 @@ def _gap(home: Home, several: str, first: int, witness: Event, following: Event 
     if not len(home.ts):
         said, where = "has events but no watermark at all", where | {"offset": home.first_event}
         if lacked and not len(home.gaps[0]):
-            unless = "; the recording of that partition may hold too little"
+            unless = "; the recording of that partition may be too short"
         return _finding(severity, f"{home.words} {said}{unless}", home.topic, [witness], **where)
     if following is not None and first > home.ts.min():
-        said = f"lacks {several} that other partitions state{unless}"
+        said = f"is missing {several} of the other partitions{unless}"
         return _finding(severity, f"{home.words} {said}", home.topic, [witness, following], **where)
-    said = f"starts after {several}: the recording of that partition may start later"
+    said = f"starts after {several} of the other partitions: its recording may start later"
     if following is None:
-        said = f"ends before {several}: the recording of that partition may end earlier"
+        said = f"ends before {several} of the other partitions: its recording may end earlier"
     return _finding(WARNING, f"{home.words} {said}", home.topic, [witness], **where)
 
 

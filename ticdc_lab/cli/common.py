@@ -102,7 +102,7 @@ _reading_options = (
         cls=SourceOption,
         default="auto",
         show_default=True,
-        help="The protocol in the changefeed's sink-uri; auto tells it from the bytes.",
+        help="The protocol in the changefeed's sink-uri; auto: detected from the bytes.",
     ),
     _source_kind,
     click.option("--schema-registry", cls=SourceOption, help="For avro: the registry's URL, or a file of schemas."),

@@ -206,7 +206,7 @@ def _print_anomalies(answer: Answer) -> None:
     type=click.Choice(["transaction", "row"]),
     default="transaction",
     show_default=True,
-    help="transaction: restore transactions across partitions. row: each partition goes on to its own watermark.",
+    help="transaction: restore transactions across partitions. row: each partition is applied up to its own watermark.",
 )
 @click.option("--until", type=Moment(), help="Stop at this commit_ts or time (UTC); default: the log's resolved_ts.")
 @click.option(
@@ -270,7 +270,7 @@ def _print_compared(answer: Answer) -> None:
         if c["why_not"]:
             click.echo(f"- {c['table']}: not compared: {c['why_not']}")
             continue
-        untold = f", but for {c['untold']} values that the log does not tell" if c["untold"] else ""
+        untold = f", except {c['untold']} values that the log does not contain" if c["untold"] else ""
         click.echo(
             f"{'x' if c['different'] else '✓'} {c['table']}: {c['different']} of {c['rows']} rows differ{untold}"
         )

@@ -149,7 +149,7 @@ def secret_of(path: Path | None, option: str = "--secret-file") -> str | None:
     default=10.0,
     show_default=True,
     type=_Seconds(0.5, 3600.0),
-    help="How long a session lives without a sign of life.",
+    help="Session TTL without heartbeats.",
 )
 @version_options
 @click.option("--secret-file", type=FILE, help="A file with the secret that callers must send.")
@@ -225,7 +225,7 @@ def audit(where: Where, version: str, oldest: str) -> None:
     "source",
     type=click.Choice(["mirror", "store"]),
     required=True,
-    help="mirror: register again what workers knew and etcd lacks. store: take what etcd has now.",
+    help="mirror: register again what workers know and etcd no longer has. store: accept what etcd has now.",
 )
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @guarded
@@ -243,6 +243,6 @@ def go_on(where: Where, source: str) -> None:
         raise click.UsageError("give --etcd: workers of another store end, and begin with the store that is put back")
     decided = gone_on(where.etcd, source)
     for lost in decided:
-        click.echo(f"goes on from the {source}: {lost.words}")
+        click.echo(f"continues from the {source}: {lost.words}")
     if not decided:
         click.echo("no worker waits for a decision")

@@ -266,8 +266,8 @@ def produce(
     type=click.Choice(["design", "no-feedback", "just-add"]),
     default="design",
     show_default=True,
-    help="design: processors stop, report it, and start again. no-feedback: nobody waits until they have stopped. "
-    "just-add: the partitions are added and nothing stops.",
+    help="design: processors stop, report it, and start again. no-feedback: the owner does not wait for them to stop. "
+    "just-add: partitions are added and nothing stops.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Draws how late each processor stops.")
 @click.option("--captures", type=int, help="Number of captures that share the tables; default: one for each table.")

@@ -55,7 +55,7 @@ class _Amount(click.ParamType[float]):
     "--to", "last", default="now", show_default=True, metavar="END",
     help="Of a topic: now, an offset, a time in UTC or a TSO; END itself is not recorded.",
 )  # fmt: skip
-@click.option("--follow", is_flag=True, help="Of a topic: go on until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Of a topic: keep recording until Ctrl-C.")
 @click.option(
     "--format", "form", type=click.Choice(["jsonl.gz", "jsonl", "parquet"]), default="jsonl.gz", show_default=True,
     help="Files of a folder.",

@@ -66,8 +66,8 @@ def codec(known: Known) -> Codec:
         if value is None:
             if key is None:
                 raise Malformed(
-                    "missing-key", "neither key nor value: a delete of a table without a primary key comes so in avro, "
-                    "and nothing says of which table or row",
+                    "missing-key", "neither key nor value: avro writes a delete of a table without a primary key like "
+                    "this, and its table and row are unknown",
                 )  # fmt: skip
             by, given = read(key, "key")
             return [_deleted(by, _columns(by.fields, given, frozenset(given)), None, TOMBSTONE)]

@@ -211,7 +211,7 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
         decoded = asked[best]
     if protocol == "auto" and not sample.num_rows:
         raise ProtocolError(
-            f"{source}: no message was found in it, by which the protocol could be told.",
+            f"{source}: it contains no message, so the protocol cannot be detected.",
             hint="A capture file has one JSON object a line, with topic, partition, offset, key and value (base64).",
         )
     if protocol == "auto" and pc.all(is_empty(sample)).as_py():

@@ -230,7 +230,7 @@ class ClaimCheck:
     def _unreachable(self, said: str) -> SourceError:
         shown = without_secrets(self._folder) if self._local is None else self._folder
         return SourceError(
-            f"The folder of claim checks {shown} cannot be read, so large messages cannot be told from lost ones: "
+            f"The folder of claim checks {shown} cannot be read, so large messages look like lost ones: "
             f"{without_secrets(said)}.",
             hint="Load again when it can be reached, or without --claim-check: then they are marked "
             "claim-check-missing.",

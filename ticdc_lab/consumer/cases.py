@@ -251,8 +251,8 @@ def owner_switch_forgetting() -> Case:
         "owner switch, checkpoint forgotten",
         "And if it did go back?",
         broadcast(_written(c, to_ts=6)),
-        "A watermark that falls is seen and ignored: nothing that was applied is taken back, and the next higher one "
-        "goes on from there.",
+        "A watermark that falls back is ignored: nothing applied is undone, and the next higher watermark continues "
+        "from there.",
     )
 
 
@@ -266,7 +266,7 @@ def table_migration(*, repeats: bool) -> Case:
         "table migration, with repeats" if repeats else "table migration",
         "Does a consumer notice that a table moves to another processor?",
         c,
-        "Rows keep their partitions, because the key alone decides: only repeated rows tell that something happened."
+        "Rows keep their partitions, because the key alone decides: only repeated rows show that something happened."
         if repeats
         else "It does not: rows keep their partitions, because the key alone decides.",
     )

@@ -469,8 +469,8 @@ def _missing(batches: Batches) -> Batches:
                 {
                     "topic": hole.home.topic,
                     **hole.high,
-                    "message": f"{hole.n} message(s) before it are not in the log, in {hole.stretches} stretch(es) of "
-                    "offsets",
+                    "message": f"{hole.n} message{'s' * (hole.n != 1)} before it missing from the log, in "
+                    f"{hole.stretches} range{'s' * (hole.stretches != 1)} of offsets",
                     "evidence": [hole.low, hole.high],
                 }
                 for hole in holes(Stated.read(pickle.loads(facts.as_py()), protocol=""))

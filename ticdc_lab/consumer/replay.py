@@ -196,14 +196,14 @@ def _continued(before: TargetProgress, plan: ReplayPlan, name: str) -> TargetPro
     fresh, until = plan.fresh, plan.goal.until
     if before.origin != fresh.origin or set(before.positions) != set(fresh.positions):
         raise SourceError(
-            f"{name} holds another log: its origin is {before.origin}, with {len(before.positions)} partitions; that "
-            f"of this log is {fresh.origin}, with {len(fresh.positions)}.",
+            f"{name} contains another log: its origin is {before.origin}, with {len(before.positions)} partitions; the "
+            f"origin of this log is {fresh.origin}, with {len(fresh.positions)}.",
             hint="Name another target, or the recording that it was begun with, from the same first offsets on.",
         )
     if before.mode != fresh.mode:
         raise SourceError(
             f"{name} was begun in {before.mode} mode; asked for is {fresh.mode} mode.",
-            hint=f"Go on with --mode {before.mode}, or name another target.",
+            hint=f"Continue with --mode {before.mode}, or name another target.",
         )
     beyond = max(before.positions.values(), default=0)
     if until is not None and until < beyond:
@@ -223,9 +223,9 @@ def _require_tables(sink: Sink, plan: ReplayPlan, progress: TargetProgress) -> N
     missing = expected - sink.tables()
     if missing:
         raise SourceError(
-            f"{sink.name} lacks the tables {sorted('.'.join(m) for m in missing)}, which the log has at "
-            f"{tso_words(progress.ddl_ts)}: other hands have removed them, or the log now tells of tables that it did "
-            "not before.",
+            f"{sink.name} is missing the tables {sorted('.'.join(m) for m in missing)}, which the log has at "
+            f"{tso_words(progress.ddl_ts)}: they were removed there, or the log now contains tables that it did not "
+            "contain before.",
             hint="Replay into a new target.",
         )
 

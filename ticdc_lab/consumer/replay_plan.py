@@ -390,8 +390,8 @@ class LogRows:
         lost = f"SELECT tbl, count(*) FROM {MERGED} WHERE {no_key} GROUP BY tbl ORDER BY tbl"
         for number, n in self.db.execute(lost).fetchall():
             raise IncompleteHistoryError(
-                f"{'.'.join(names[number])}: {n} row changes with commit_ts in ({batch.since}, {batch.until}] lack a "
-                "value of the handle key."
+                f"{'.'.join(names[number])}: {n} row changes with commit_ts in ({batch.since}, {batch.until}] have "
+                "no value of the handle key."
             )
         return Merged(tuple(names), changes, left_out)
 

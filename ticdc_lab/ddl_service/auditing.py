@@ -116,7 +116,7 @@ async def _watched(channel: Any, signed_in: SignedIn, last: int) -> list[Written
             raise _incomplete(f"etcd has compacted revisions before {response.compact_revision}")
         if response.canceled:
             hint = "What happened is read off all of etcd: give a user with the role root."
-            raise SourceError(f"etcd does not tell its history: {response.cancel_reason}", hint=hint)
+            raise SourceError(f"etcd does not give its history: {response.cancel_reason}", hint=hint)
         for event in response.events:
             place = etcd_rpc.parted(event.kv.key.decode(errors="replace"))
             if place:
@@ -185,7 +185,7 @@ def _checked(seen: _AuditedService, written: Written, versions: Versions) -> tup
         return None
     if key.startswith(keys.WENT_BACK):
         lost = msgspec.json.decode(value, type=EtcdLost)
-        then = f"; it went on from the {lost.went_on}" if lost.went_on else "; nobody has decided yet"
+        then = f"; it continued from the {lost.went_on}" if lost.went_on else "; not decided yet"
         return ONE_HISTORY, lost.words + then
     if key == keys.SAFE_POINT:
         seen.safe_ts[store] = int(value)

@@ -208,7 +208,7 @@ class Session:
         revision = answer.header.revision
         if self._watch and answer.succeeded and etcd_rpc.is_seen(txn, answer, self._prefixes):
             if not await _within(ANSWERS_S, self._watch.reached(revision)):
-                self.over(f"what {txn.tag} changed was not told")
+                self.over(f"what {txn.tag} changed was not delivered")
                 return
         elif self._watch and not answer.succeeded:
             await _within(STALE_S, self._watch.reached(revision))

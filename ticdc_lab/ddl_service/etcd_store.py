@@ -170,4 +170,4 @@ async def _learned(etcd: Etcd, known: StoreTime) -> None:
     if told is not None:
         known.offset_us = round(1e6 * told.timestamp()) + HALF_A_SECOND_US - steady_us()
     elif known.offset_us is None:
-        LOG.warning("etcd does not tell the time: this machine's clock is not bounded")
+        LOG.warning("etcd does not give the time: this machine's clock is not bounded")

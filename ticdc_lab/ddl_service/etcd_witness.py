@@ -130,7 +130,7 @@ class Witness:
     def _notice(self, because: str) -> None:
         self.lost = because
         self._trusted.clear()
-        LOG.error("this process serves nobody: %s", because)
+        LOG.error("this process serves no client: %s", because)
         self._standing = asyncio.get_running_loop().create_task(self._stand())
         self.on_lost()
 
@@ -156,7 +156,7 @@ class Witness:
                 LOG.error("%s. %s", lost.words, REMEDY)
             if not lost.went_on:
                 return False
-            LOG.warning("this process goes on from the %s: %s", lost.went_on, lost.words)
+            LOG.warning("this process continues from the %s: %s", lost.went_on, lost.words)
             self._cluster, self.revision, self._entries = header.cluster_id, header.revision, {}
             self.lost = self._mark = ""
             self._trusted.set()

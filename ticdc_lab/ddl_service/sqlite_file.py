@@ -79,7 +79,7 @@ class OpenFiles:
 
     def _gone(self, suffix: str, what: str) -> SourceError:
         return SourceError(
-            f"{self._path}{suffix} {what} while this process had it open; it stops, for nobody sees what it writes",
+            f"{self._path}{suffix} {what} while this process had it open; it stops, because its writes would be lost",
             hint="Stop all workers of this store and put the file back before you start any.",
         )
 
@@ -184,7 +184,7 @@ def holder_of_lock(folder: str | Path) -> str:
         except OSError:
             continue
         is_stopped = state in "Tt"
-        doing = ", which is stopped: let it go on (kill -CONT), or kill it" if is_stopped else ""
+        doing = ", which is stopped: continue it (kill -CONT), or kill it" if is_stopped else ""
         return f"process {words[4]} has its lock{doing}"
     return ""
 

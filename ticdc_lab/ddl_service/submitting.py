@@ -177,7 +177,7 @@ class _Follower:
         try:
             return self._over.get(timeout=within_s)
         except queue.Empty:
-            where = f"job {self._number} stands at {self._job}" if self._number else "the job could not be sent"
+            where = f"job {self._number} is at {self._job}" if self._number else "the job could not be sent"
             hint = (
                 "Does a worker own the cluster's DDL? `ticdc-lab ddl-service list` says so. "
                 f"With --request {self._request} the same job is followed on, and not sent twice."

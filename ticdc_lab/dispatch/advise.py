@@ -170,7 +170,7 @@ def advise(
             )
         )
     if not tables:
-        raise DispatchError("No row change of the log has a commit_ts, so that no order can be told.")
+        raise DispatchError("No row change of the log has a commit_ts, so no order is known.")
     return _advice(what_if, tables, counts, keep, protocol, _notes(what_if, facts, known))
 
 

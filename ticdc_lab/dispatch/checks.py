@@ -78,7 +78,7 @@ def unreached(rules: Sequence[Rule], tables: Collection[Table], *, case_sensitiv
             some = ", ".join(".".join(t) for t in mine[:_SHOWN])
             by = " and ".join(_matcher(rules[b]) for b in before)
             said.append(
-                f"The rule for {_matcher(rule)} is never reached: the rule for {by} stands before it and takes all "
+                f"The rule for {_matcher(rule)} is never reached: the rule for {by} is before it and takes all "
                 f"that it matches ({some}{', ..' if len(mine) > _SHOWN else ''})."
             )
         taken |= {t: i for t in mine if t not in taken}

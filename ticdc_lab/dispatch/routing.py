@@ -43,7 +43,7 @@ def check_target(rule: Rule) -> None:
         if any(found[2] for found in _BRACES.finditer(expression)):
             raise DispatchError(
                 f"[CDC:ErrInvalidTableRoutingRule]invalid {key} {expression!r} of the rule for {[*rule.matcher]}",
-                hint="Only {schema} and {table} may stand in braces.",
+                hint="Only {schema} and {table} are allowed in braces.",
             )
 
 
@@ -106,7 +106,7 @@ def sources_of(
             return Upstream(None, f"{name} is the target of one of {some}.")
         (source,) = origins[t]
         if "" in source:
-            return Upstream(None, f"{name} is a target; the rules do not tell of which table upstream.")
+            return Upstream(None, f"{name} is a target; the rules do not show of which upstream table.")
         return Upstream(source, f"{name} is the target of {'.'.join(source)} upstream.")
 
     return {t: told(t) for t in sorted(tables)}

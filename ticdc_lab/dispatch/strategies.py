@@ -250,7 +250,7 @@ def by_default_without_old_value(request: Request) -> Verdict:
         unique = F.coalesce(F.when(answer.isNotNull(), held), unique)
     whole = unique > 1
     by_hash, table = hashing.hash_of(F.col(HASH)), hashing.table_hash()
-    unknown = F.when(unique.isNull(), "the log does not tell how many columns of this table are in a unique index")
+    unknown = F.when(unique.isNull(), "the log does not show how many columns of this table are in a unique index")
     return Verdict(
         partition=F.when(whole, table).otherwise(by_hash) % request.partitions,
         key=F.when(whole, F.concat("schema_name", F.lit("."), "table_name")).otherwise(by_hash.cast("string")),
@@ -306,7 +306,7 @@ def _hashed(request: Request, *, choice: ColumnChoice, error: Column, question: 
     h = hashing.hash_of(F.col(HASH))
     unknown = F.when(
         F.col(HASH).isNull(),
-        "the row has no image, or only the label of an ENUM or SET of which TiCDC hashes the number",
+        "the row has no image, or only the label of an ENUM or SET, whose number TiCDC hashes",
     )
     return Verdict(
         partition=h % request.partitions,

@@ -130,7 +130,7 @@ def _rule(line: str) -> tuple[bool, Pattern, Pattern] | None:
     body = line.removeprefix("!")
     schema, rest = _pattern(body, line)
     if not rest.startswith("."):
-        raise DispatchError(f"The matcher {line!r} lacks a '.' between schema and table patterns.")
+        raise DispatchError(f"The matcher {line!r} has no '.' between schema and table patterns.")
     table, rest = _pattern(rest[1:], line)
     if rest:
         raise DispatchError(f"The matcher {line!r} has stray characters after its table pattern: {rest!r}.")
@@ -174,7 +174,7 @@ def _wildcard(text: str, line: str) -> tuple[Pattern, str]:
         else:
             raise DispatchError(f"The matcher {line!r} holds the unexpected character {c!r}.")
     if i == 0:
-        raise DispatchError(f"The matcher {line!r} lacks a pattern.")
+        raise DispatchError(f"The matcher {line!r} has no pattern.")
     return (Pattern(_checked(f"(?s)^{regex}$", line), True) if is_regex else Pattern(literal, False)), text[i:]
 
 

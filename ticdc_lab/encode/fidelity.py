@@ -22,7 +22,7 @@ _Cases = dict[str, tuple[Bools, Bools, pa.Array]]
 
 ROW_ASPECTS = {
     "row changes": "every row change is there",
-    "insert or update": "an insert can be told from an update",
+    "insert or update": "inserts and updates are distinguishable",
     "commit_ts of inserts and updates": "they carry their transaction's commit_ts",
     "commit_ts of deletes": "deletes carry it too",
     "start_ts": "the transaction's start_ts",

@@ -69,9 +69,7 @@ def require_java() -> Java:
     if version < JAVA_MIN:
         raise SetupError(f"{where} is Java {version}, but Spark needs {JAVA_MIN} or newer.", hint=install_java_hint())
     if 'version "' not in _run(executable, f"--add-modules={_VECTOR_MODULE}", "-version"):
-        raise SetupError(
-            f"{where} lacks the module {_VECTOR_MODULE}, with which Spark starts.", hint=install_java_hint()
-        )
+        raise SetupError(f"{where} has no module {_VECTOR_MODULE}, which Spark requires.", hint=install_java_hint())
     return Java(executable, version)
 
 

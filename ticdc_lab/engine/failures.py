@@ -82,8 +82,8 @@ def _of_the_machine(said: str) -> EngineError | None:
     if any(words in said for words in _WORKER_ENDED):
         return EngineError(
             "A Python worker of the engine has ended in the middle of its work: somebody killed it, or it crashed.",
-            hint="Run the same again. If it ends so each time, the machine may lack memory: see what the kernel's log "
-            "says of it, or use fewer cores.",
+            hint="Run the same command again. If it fails each time, the machine may be out of memory: check the "
+            "kernel's log (dmesg), or use fewer cores.",
         )
     if any(words in said for words in _MEMORY):
         return EngineError(

@@ -80,7 +80,7 @@ class ContractError(TiCDCLabError):
     ) -> ContractError:
         """Name the columns that are missing from ``frame`` and those that are there."""
         return cls(
-            f"{frame} lacks the column(s) {sorted(missing)}; it has {sorted(available)}.",
+            f"{frame} is missing the column{'s' * (len(missing) != 1)} {sorted(missing)}; it has {sorted(available)}.",
             hint=f"Pass a DataFrame that follows the contract `{frame}` in ticdc_lab.events.schema.",
         )
 

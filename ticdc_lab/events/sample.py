@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-_MARKS = "Watermarks, DDL and Admin events are those of the whole log, so how far it is complete is told as without it."
+_MARKS = "Watermarks, DDL and Admin events are from the whole log, so resolved_ts is the same as without a sample."
 _TIME = (
     "What happened outside the window cannot be seen: a change that is lost, moved or out of order across one of its "
     "ends, the state a row had before its first change here, and what a table finally holds. Row changes without a "

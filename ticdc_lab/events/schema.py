@@ -48,7 +48,7 @@ MESSAGES = StructType(
 COLUMN = StructType(
     [
         described("name", _STR, "column name as written"),
-        described("mysql_type", _STR, "MySQL type as far as the protocol tells it, lower case"),
+        described("mysql_type", _STR, "MySQL type as far as the protocol names it, lower case"),
         described("value", _STR, "the text MySQL prints; null is NULL; binary is 0x and lower-case hex"),
         described("is_key", _BOOL, "part of the handle key"),
         described("flags", _LONG, "open-protocol column flags; null where the protocol has none"),
@@ -119,7 +119,7 @@ IMAGE_HASHES = StructType(
         described(
             "before_hash",
             _LONG,
-            "the same of the image before, with what it lacks as in the image after; null without one",
+            "the same of the image before, columns missing there as in the image after; null without one",
         ),
     ]
 )
@@ -157,13 +157,13 @@ DISPATCH = StructType(
             "column_crcs",
             ArrayType(_LONG),
             "crc32(name, value bytes) of every column of the image that TiCDC hashes (before a delete, else after), "
-            "in column order; a null element is NULL, -1 what the log cannot tell (the number of an ENUM)",
+            "in column order; a null element is NULL, -1 what the log does not contain (the number of an ENUM)",
         ),
         described(
             "key_crc",
             _LONG,
             "XOR of those of the handle key's columns in the low 32 bits, above them how many these are; a NULL adds "
-            "nothing; null where the log cannot tell one",
+            "nothing; null where the log has none",
         ),
         described(
             "layout",

@@ -75,8 +75,8 @@ EARLY = 2
 """Watermarks of its topic that a partition must lack at its end: one is on its way whenever a recording stops."""
 
 _EARLY = (
-    "{partitions} of {topic} {end} {n} watermarks ({lag_s:.3f} s) before the topic's last: nothing came there any "
-    "more, or the recording was cut there. The log cannot tell which."
+    "{partitions} of {topic} {end} {n} watermarks ({lag_s:.3f} s) before the topic's last: no more watermarks were "
+    "sent there, or the recording was cut. The log cannot show which."
 )
 
 

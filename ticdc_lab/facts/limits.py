@@ -21,53 +21,51 @@ from ticdc_lab.facts.known import Home, LogFacts
 from ticdc_lab.facts.schemas import GAPS
 
 _LOST = (
-    "{messages} could not be read (see the quarantine): what {they} held is missing from every answer, so what is "
-    "called complete or whole is so but for them. A damaged gzip file counts as one, whatever came after the damage."
+    "{messages} could not be read (see the quarantine), so {its} data is missing from every answer. A damaged gzip "
+    "file counts as one message, however much came after the damage."
 )
-_HOLD_NOTHING = (
-    "{messages} of this log {are} empty, without key and value: TiCDC writes none, and nothing is missing with them."
-)
+_HOLD_NOTHING = "{messages} of this log {are} empty, without key and value. TiCDC writes none, so no data is missing."
 _PARTS = (
-    "{changes} of messages with several could not be read, as a value is `{{}}` (see the quarantine): the others of "
-    "these messages count."
+    "{changes} could not be read, because a value is `{{}}` (see the quarantine). The other row changes of these "
+    "messages count."
 )
 _UNDATED = (
-    "{changes} of this log {carry} no commit_ts, though others do: {they} {count} as {rows}, but no transaction, "
-    "watermark or check of order can say anything about {them}."
+    "{changes} of this log {carry} no commit_ts, although others do: {they} {count} as {rows}, but not in "
+    "transactions, watermarks and checks of order."
 )
 _LACKS = (
-    "Partition {partition} of {topic} lacks {n_missing} of the offsets {of}, in {gaps} ({which}): compacted or "
-    "expired in the broker, of an aborted transaction or its marks, or never kept. What they held is missing from "
-    "every answer: a resolved_ts is the writer's promise, and what is called complete or whole is so but for them."
+    "Partition {partition} of {topic} is missing {n_missing} of the offsets {of}, in {gaps} ({which}), so their data "
+    "is missing from every answer. Compaction, retention, an aborted Kafka transaction or an incomplete recording "
+    "explain such a gap."
 )
 _SPARSE = (
-    "Partition {partition} of {topic} lacks {n_missing} of the offsets between its first and its last, and hardly any "
-    "message follows the one before it directly: compacted in the broker, or its offsets do not count messages. They "
-    "are not counted as missing: if they held changes, what is called complete or whole is so but for them."
+    "Partition {partition} of {topic} is missing {n_missing} of the offsets between its first and its last, and hardly "
+    "any two messages have adjacent offsets: the topic is compacted, or its offsets do not count messages. They are "
+    "not counted as missing."
 )
 _TWICE = (
-    "Partition {partition} of {topic} holds {messages} twice, at {offsets}: a broker gives an "
-    "offset once, so the recording did it, as where two that overlap were put together, and no changefeed. {here}."
+    "Partition {partition} of {topic} contains {messages} twice, at {offsets}. A broker assigns an offset once, so "
+    "the recording repeats messages, for example because two overlapping recordings were merged. {here}."
 )
 _DIFFER = (
-    "Partition {partition} of {topic} holds different messages at {differ} of its offsets, the first {first_other}: a "
-    "broker gives an offset once, so this is no recording of one topic. Each of them counts."
+    "Partition {partition} of {topic} contains different messages at {differ} of its offsets, the first {first_other}. "
+    "A broker assigns an offset once, so this is not a recording of one topic. Each message counts."
 )
 _LATE = (
-    "The recording does not begin at offset 0 in {places}: what was sent before is missing from every "
-    "answer, and no commit_ts is known from which on none of it is. What is called complete or whole is so but for it."
+    "The recording does not begin at offset 0 in {places}. Earlier messages are missing from every answer, and no "
+    "commit_ts marks where they end."
 )
 _EXPIRED = (
-    "The first files of {places} are not there: what they held is missing from every answer, and no commit_ts is known "
-    "from which on none of it is. What is called complete or whole is so but for it."
+    "The first files of {places} are missing, so their data is missing from every answer, and no commit_ts marks where "
+    "it ends."
 )
 _ABSENT = (
-    "The recording holds no message of {places}, though watermarks go to every partition: {they} not recorded. "
-    "What {it} held is missing from every answer: what is called complete or whole is so but for it."
+    "The recording contains no message of {places}, although watermarks go to every partition: {they} not recorded. "
+    "Data sent there is missing from every answer."
 )
 _EMPTY = (
-    "The recording holds no message of {places}: nothing was sent there, or {they} not recorded. The log "
-    "cannot tell which."
+    "The recording contains no message of {places}: nothing was sent there, or {they} not recorded. The log cannot "
+    "show which."
 )
 _WITHOUT_DDL = " {protocol} sends its DDL to partition 0 alone, so none of them is known."
 _PLACES_SAID = 5
@@ -84,13 +82,13 @@ _INCOMPLETE = (
     "commit_ts or the kind of change may be missing from {them}, so values and duplicates among {them} prove less."
 )
 _UNNAMED = (
-    "{changes} of this log {are} short of old values: TiCDC's open-protocol encoder writes the old value of a column "
-    "that becomes NULL without the column's name (with `only-output-updated-columns`). The new image is whole; whether "
-    "the row was as the change before left it cannot be judged for {them}."
+    "{changes} of this log {are} short of old values: with `only-output-updated-columns`, TiCDC's open-protocol "
+    "encoder omits the name of a column that becomes NULL. The new image is complete, but the chain of row images is "
+    "not judged for {them}."
 )
 _UNMARKED = (
-    "This {protocol} log holds no watermark, as TiCDC writes none in {protocol}: how far it is complete and which "
-    "transactions are whole cannot be proved from it."
+    "This {protocol} log contains no watermark, because TiCDC writes none in {protocol}. So it cannot prove how far it "
+    "is complete or which transactions are whole."
 )
 
 _EXTENDED = ("canal-json", "avro")
@@ -159,7 +157,7 @@ def limits_of(
     """Say what a log of which this is known cannot prove, one sentence each."""
     n = counts
     unread = n.unread if n is not None else 0
-    lost = [_LOST.format(messages=_messages(unread), they="it" if unread == 1 else "they")] if unread else []
+    lost = [_LOST.format(messages=_messages(unread), its="its" if unread == 1 else "their")] if unread else []
     if n is not None and n.empty:
         lost.append(_HOLD_NOTHING.format(messages=_messages(n.empty), are="is" if n.empty == 1 else "are"))
     if n is not None and n.parts:
@@ -181,8 +179,8 @@ def limits_of(
         *gaps,
         *lost,
         *partial,
-        f"{which} carries {lacks}: how far the log is complete, which transactions are whole and whether rows are "
-        "in commit order cannot be proved from it.",
+        f"{which} carries {lacks}, so the log cannot prove how far it is complete, which transactions are whole, or "
+        "that rows are in commit order.",
     )
 
 
@@ -202,9 +200,9 @@ def but_for(counts: Counts | None) -> str:
         "absent partition": counts.absent,
     }
     parts = [f"{n} {what}{'s' if n > 1 else ''}" for what, n in of.items() if n]
-    said = [f"{' and '.join(parts)} held"] if parts else []
-    said += ["was sent before its first offsets"] if counts.late else []
-    return f" but for what {' and what '.join(said)}" if said else ""
+    said = [f"data in {' and '.join(parts)}"] if parts else []
+    said += ["data before its first offsets"] if counts.late else []
+    return f" except for {' and '.join(said)}" if said else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +247,7 @@ def absent(homes: Collection[Home], *, protocol: str, marked: bool) -> Lacking:
     if not n:
         return Lacking()
     places = _partitions([f"{topic} {partition}" for topic, (_, some) in found.items() for partition in some], of=n)
-    they, it = ("it was", "it") if n == 1 else ("they were", "they")
-    said = (_ABSENT if marked else _EMPTY).format(places=places, they=they, it=it)
+    said = (_ABSENT if marked else _EMPTY).format(places=places, they="it was" if n == 1 else "they were")
     silent = protocol in DDL_IN_PARTITION_0_ONLY and any(some[0] == 0 for _, some in found.values())
     return Lacking(n * marked, (said + (_WITHOUT_DDL.format(protocol=protocol) if silent else ""),))
 

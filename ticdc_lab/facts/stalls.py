@@ -75,7 +75,7 @@ def stalls(events: DataFrame, *, stall_s: float = STALL_S, arrivals: DataFrame |
 def require_stalls(events: DataFrame) -> None:
     """Raise an error unless these are events in which stalls can be looked for."""
     require_columns(events, "kind", "commit_ts", "start_ts", "schema_name", "table_name", *POSITION)
-    require_batch(events, function="stalls", why="a watermark stands until the next one comes")
+    require_batch(events, function="stalls", why="a watermark counts until the next one comes")
 
 
 def stalls_in_us(events: DataFrame, *, stall_s: float, arrivals: DataFrame | None) -> DataFrame:
@@ -353,24 +353,24 @@ def causes_of(stall: dict[str, Any], *, stall_s: float = STALL_S, big_rows: int 
 
 
 _CANNOT_TELL = {
-    "ddl-barrier": "whether it waited for tables to come to it or for the DDL to be executed",
-    "long-transaction": "for how much of this time it held locks",
-    "restart": "whether the owner, a capture or the whole changefeed began again, and why",
+    "ddl-barrier": "whether it waited for tables to reach the DDL or for the DDL to be executed",
+    "long-transaction": "for how much of this time the transaction held locks",
+    "restart": "whether the owner, a capture or the whole changefeed restarted, and why",
     "partition-silent": (
-        "whether the producer, the broker or the recording lost these watermarks: the owner sends them to all"
+        "whether the producer, the broker or the recording lost these watermarks; the owner sends them to all"
     ),
     "big-transaction": "how long its prewrites took upstream, and how long the sink",
     "rows-went-on": (
-        "which table held it: one whose rows came late, one whose sink stood, or one without rows whose region was "
+        "which table held it: one with late rows, one with a stuck sink, or one without rows whose region was "
         "locked, scanned or without a leader"
     ),
-    "silence": "whether upstream was idle, or the owner, the sink or the recording stood",
+    "silence": "whether upstream was idle, or the owner, the sink or the recording stopped",
 }
 
 
 def _barrier(stall: dict[str, Any]) -> str:
     ddl = stall.get("ddl")
-    return "" if ddl is None else f"it stood at the commit_ts of a DDL: {ddl}"
+    return "" if ddl is None else f"it stopped at the commit_ts of a DDL: {ddl}"
 
 
 def _long(stall: dict[str, Any], stall_s: float) -> str:
@@ -381,7 +381,7 @@ def _long(stall: dict[str, Any], stall_s: float) -> str:
     long_s = _lag_s(began, ended)
     if abs(_lag_s(began, stall["held_ts"])) > _NEAR_S or long_s <= stall_s:
         return ""
-    return f"a transaction began at {began}, where it stood, and was committed {long_s:.3f} s later, at {ended}"
+    return f"a transaction began at {began}, where it stopped, and was committed {long_s:.3f} s later, at {ended}"
 
 
 def _restart(stall: dict[str, Any]) -> str:
@@ -392,7 +392,7 @@ def _restart(stall: dict[str, Any]) -> str:
 def _others(stall: dict[str, Any]) -> str:
     if stall["everywhere"]:
         return ""
-    return f"the other partitions stated {stall['steps_of_others']} watermarks meanwhile"
+    return f"the other partitions received {stall['steps_of_others']} watermarks meanwhile"
 
 
 def _big(stall: dict[str, Any], big_rows: int) -> str:

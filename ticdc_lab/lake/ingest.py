@@ -509,7 +509,7 @@ def _origin_of(
             raise SourceError(
                 f"{tables.folder} was written by a later version of ticdc_lab: its tables have format "
                 f"{begun['format']}, expected at most {FORMAT}.",
-                hint="Go on with that version, or name another folder with --out.",
+                hint="Continue with that version, or name another folder with --out.",
             )
     else:
         sample = open_source(tables.spark, source, options=options).sample(SAMPLE)
@@ -544,9 +544,9 @@ def _require_checkpoint(tables: Tables, state: IngestState) -> None:
     )
     if not inside:
         raise SourceError(
-            f"The _checkpoint of {tables.folder} is not that of its tables: batch {state.batch_id} of them is not what "
-            "it says it is. It may be an older copy, or another folder's.",
-            hint="Put the one back that belongs to them. " + again,
+            f"The _checkpoint of {tables.folder} does not match its tables: batch {state.batch_id} differs. It may be "
+            "an older copy, or the checkpoint of another folder.",
+            hint="Restore the checkpoint that belongs to the tables. " + again,
         )
 
 

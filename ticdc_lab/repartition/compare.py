@@ -62,7 +62,7 @@ def consumed(events: DataFrame) -> DataFrame:
         ``events`` is a stream.
     """
     require_columns(events, "kind", "commit_ts", "op", *_NAMES, *POSITION)
-    require_batch(events, function="consumed", why="a row is applied by a watermark that stands after it")
+    require_batch(events, function="consumed", why="a row is applied by a watermark after it")
     facts = events.where("kind IN ('row', 'watermark', 'admin')").transform(with_keys)
     hashes = ("key_hash", "before_key_hash", "change_hash")
     facts = facts.select("kind", *POSITION, *_NAMES, "commit_ts", op_rank().alias("op_rank"), *hashes)

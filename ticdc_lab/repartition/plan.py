@@ -298,6 +298,6 @@ def _check(procedure: str, before: int, after: int) -> None:
         )
     if procedure == "just-add" and after < before:
         raise ContractError(
-            f"Kafka removes no partitions, so nobody can just go from {before} to {after}.",
+            f"Kafka cannot remove partitions, so a topic cannot go from {before} to {after}.",
             hint="Shrinking needs the procedure `design`: the old partitions stay, and are no longer written to.",
         )

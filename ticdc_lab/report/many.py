@@ -171,19 +171,19 @@ def _lead(entries: Sequence[Entry]) -> str:
 def _answer(entries: Sequence[Entry]) -> str:
     told = [e for e in entries if e.complete_ts is not None]
     if not told:
-        return "Of none of these logs can be told how far it is complete"
+        return "None of these logs shows how far it is complete"
     first = min(told, key=lambda e: (e.complete_ts, e.name))
     ends = {e.complete_ts for e in told}
     if len(ends) == 1:
-        return f"All that tell are complete up to {utc_words(first.complete_ts or 0)}"
+        return f"All logs with watermarks are complete up to {utc_words(first.complete_ts or 0)}"
     return f"{first.name} ends first: it is complete up to {utc_words(first.complete_ts or 0)}"
 
 
 def _row(e: Entry) -> tuple[object, ...]:
     if e.page is None:
         return (e.name, "could not be read, see below", None, None, "", None, None, None, "")
-    complete = "cannot be told" if e.complete_ts is None else utc_words(e.complete_ts)
-    pending = "cannot be told" if e.pending is None else e.pending
+    complete = "unknown" if e.complete_ts is None else utc_words(e.complete_ts)
+    pending = "unknown" if e.pending is None else e.pending
     return (
         Link(e.name, e.page),
         e.protocol,

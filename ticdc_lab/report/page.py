@@ -97,7 +97,7 @@ await ticdcFit.page(Plotly);sized()})()})();
 """
 """Draws the figures one after the other, so that the page answers meanwhile."""
 
-ON_PAPER = "On paper the slider stands at <b>{start}</b>; the HTML page of the same name has its other {n} positions."
+ON_PAPER = "On paper the slider is at <b>{start}</b>; the HTML page of the same name has its other {n} positions."
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,7 @@ def _parts(files: Sequence[Path], asked: _ReadRequest) -> list[TaskPart]:
             groups = pieces.of_parquet([file])
             if groups is None:
                 raise SourceError(
-                    f"{file} lacks a column of a message.", hint=f"Expected {', '.join(parquet.COLUMNS)}."
+                    f"{file} is missing a column of a message.", hint=f"Expected {', '.join(parquet.COLUMNS)}."
                 )
             found += [(group, None) for group in groups]
         elif kind_of_name(file.name):

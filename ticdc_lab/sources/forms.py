@@ -34,16 +34,16 @@ NAMES: Mapping[str, Role] = {
 """What tools call the parts of a message, in lower case and without ``_``, ``-`` and blanks."""
 
 LOSSES: Mapping[str, str] = {
-    "topic": "{what} names no topic: {topic} stands for it.",
-    "offset": "{what} has no offsets: the order of its records stands for them, so neither "
-    "messages that are missing or repeated are seen, nor whether it begins with the first of the topic.",
+    "topic": "{what} names no topic: {topic} is used.",
+    "offset": "{what} has no offsets: the positions of its records are used. So missing and repeated messages, and a "
+    "late begin of the recording, cannot be detected.",
     "partition": "{what} has no partitions: one is assumed for each file. Nothing across partitions is judged, and a "
-    "resolved_ts may be later than that of a partition whose messages the dump mixes with others.",
+    "resolved_ts may be too late if the dump mixes messages of several partitions.",
     "key": "{what} has no keys: protocols that need them, such as open-protocol and avro, lose rows.",
-    "null": "{what} writes null and an empty text, or the word null, alike: a message may have had the other.",
-    "messages": "{what} has only the messages that the page showed: others may lie before, between and after them.",
-    "names": "{what} has topic, partition and offsets in the names of its files: an offset is that of the file's name "
-    "and the place in the file.",
+    "null": "{what} writes null like an empty text or the word null, so a value may have been the other one.",
+    "messages": "{what} has only the messages that the page showed: others may be before, between and after them.",
+    "names": "{what} has topic, partition and offsets in its file names: an offset is the one of the file name plus "
+    "the position in the file.",
 }
 """What a form can lose, and the sentence that says so."""
 

@@ -72,7 +72,7 @@ _CAUSES = (
         r"UnknownTopicOrPartitionException|UnknownTopicIdException|does not host this topic"
         r"|code=_?UNKNOWN_(?:TOPIC|PARTITION)\w*",
         "{brokers} has no topic {names}",
-        "Check the name; topics are told apart by upper and lower case.",
+        "Check the name; topic names are case-sensitive.",
     ),
     (
         r"OffsetOutOfRange|data may have been lost|may have been lost",

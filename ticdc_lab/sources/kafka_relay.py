@@ -96,13 +96,13 @@ class TopicRelay:
                         _put(stream, _BATCH, batch.serialize())
                 if reader.fails_on_loss and reader.lost:
                     raise SourceError(
-                        reader.lost[0].sentence, hint="Leave failOnDataLoss at false to go on without them."
+                        reader.lost[0].sentence, hint="Continue without them: --option failOnDataLoss=false"
                     )
         _put(stream, _END, b"")
 
 
 def _gone(lost: Lost) -> SourceError:
-    return SourceError(lost.sentence, hint="Go on without them: --option failOnDataLoss=false")
+    return SourceError(lost.sentence, hint="Continue without them: --option failOnDataLoss=false")
 
 
 def _rounds(ranges: Sequence[tuple[str, int, int, int]]) -> Iterator[dict[Place, Span]]:

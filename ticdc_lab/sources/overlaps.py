@@ -36,12 +36,12 @@ _SAID = 5
 
 _TWICE = "{later} holds {n:,} messages that {earlier} hold{s} too ({where}): each counts once."
 _DIFFER = (
-    "{later} and {earlier} hold different messages at the same offsets ({where}), so they are no recordings of one "
+    "{later} and {earlier} contain different messages at the same offsets ({where}), so they are not recordings of one "
     "topic: both are counted. Load them one by one."
 )
 _BETWEEN = (
-    "Partition {partition} of {topic} lacks the offsets {first} to {last}, between {earlier} and {later}: was "
-    "{earlier} cut, or is a file missing? What they held is missing from every answer."
+    "Partition {partition} of {topic} is missing the offsets {first} to {last}, between {earlier} and {later}: either "
+    "{earlier} was cut, or a file is missing. Their data is missing from every answer."
 )
 _MORE = "{n} more such holes or overlaps of the folder are not listed."
 

@@ -30,7 +30,7 @@ class Size:
 
     bytes: int | None = None
     messages: int | None = None
-    how: str = "nothing tells without reading it all"
+    how: str = "unknown until it is read"
     """Where the number of messages comes from."""
     is_exact: bool = False
 
@@ -197,8 +197,8 @@ def left_out(source: str) -> tuple[str, ...]:
     said: list[str] = []
     if not _is_recorded(root):
         said.append(
-            f"The recording into {source} has not ended: what comes after its last message is missing from every "
-            "answer. The same `ticdc-lab record` command goes on with it."
+            f"The recording into {source} is incomplete: data after its last message is missing from every answer. The "
+            "same `ticdc-lab record` command resumes it."
         )
 
     def unreadable(error: OSError) -> None:
@@ -271,9 +271,9 @@ def kind_of(source: str, files: list[Path] | None) -> str:
     logs = sorted(n for n in names if kind_of_name(n))
     one = f"Name one of its files, such as {logs[0]}, or a folder that holds one kind. " if logs else ""
     raise SourceError(
-        f"Cannot tell what {source} is: it holds {found}; expected {_WHAT}."
+        f"Cannot detect what {source} is: it contains {found}; expected {_WHAT}."
         if files is not None and len(names) > 1
-        else f"Cannot tell what {source} is{_beginning(files)}; expected {_WHAT}.",
+        else f"Cannot detect what {source} is{_beginning(files)}; expected {_WHAT}.",
         hint=EVENTS_HINT
         if "`kind`, `commit_ts`" in _beginning(files)
         else f"{_database(source)}{one}Or say what it is: --source-kind {'|'.join(KINDS)}.",

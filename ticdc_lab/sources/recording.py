@@ -146,7 +146,7 @@ class Recording:
         others = {draft} if not self.out.is_dir() else {*self.out.iterdir()} - {draft}
         if not self.begun and self.out.exists() and others:
             raise SourceError(
-                f"{out} is there already, and no recording that could go on.", hint="Remove it, or name another place."
+                f"{out} exists and is not a recording that can be resumed.", hint="Remove it, or name another place."
             )
         self.state = RecordingState(source)
         if self.begun:

@@ -438,7 +438,7 @@ _GUESSED = (
     "Which columns csv rows have was worked out from their values: {which}. If it is another choice: --option "
     "csv.columns='SCHEMA.TABLE:COLUMN,..'."
 )
-_REFUSED = "Csv files are not read whose columns nobody can tell: {which}."
+_REFUSED = "Csv files with unknown columns are not read: {which}."
 _TABLES_SAID = 5
 _BINARY = (
     "Binary values in csv files are read as {method}: {why} If it is {other}: --option "

@@ -384,7 +384,7 @@ def read_inside(root: str, path: str) -> bytes:
         return _of_store(partial(store.read, path, MAX_FILE))
     full = os.path.join(_real(root), path)
     if os.path.realpath(full) != full:
-        raise Unreadable("link", "a symbolic link stands in its path, which is not followed")
+        raise Unreadable("link", "its path contains a symbolic link, which is not followed")
     try:
         if os.path.getsize(full) > MAX_FILE:
             raise Unreadable("too-large", f"expected at most {MAX_FILE} bytes, found {os.path.getsize(full)}")

@@ -112,7 +112,7 @@ class Found:
         """What a look does not tell, one sentence each."""
         if self.is_whole:
             return (*self.strangers, *self.log.left_out)
-        said = f"Only {self.seen:,} messages were looked at: there may be other tables, and it may go on after them."
+        said = f"Only the first {self.seen:,} messages were read: later ones may have other tables and a later time."
         return (*self.strangers, said, *self.log.limits)
 
     @property

@@ -50,8 +50,7 @@ ADDED = ("_commit_ts", "_inferred", "_unconvertible")
 """What the columns beside a table's own are called, unless one of those is called so."""
 
 _EQUAL_ROWS = (
-    "{table} has no handle key: of equal rows that one transaction changes, one cannot be told from one delivered "
-    "again, so they count once."
+    "{table} has no handle key: equal rows of one transaction look like one row delivered again, so they count once."
 )
 _UNMATCHED = "{n} rows of {table} were deleted more often than the log holds them: they were there before it began."
 

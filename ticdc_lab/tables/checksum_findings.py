@@ -28,7 +28,7 @@ DIAGNOSED = 1_000
 CHECKSUM_FINDINGS = StructType(
     [
         *FINDINGS.fields,
-        StructField("column", StringType(), True, {"comment": "the column(s) that differ, where that can be told"}),
+        StructField("column", StringType(), True, {"comment": "columns that differ, where known"}),
         StructField("image", StringType(), True, {"comment": "columns or before"}),
         StructField("expected", LongType(), True, {"comment": "checksum the event states"}),
         StructField("computed", LongType(), True, {"comment": "checksum of its values; null where there is none"}),
@@ -89,7 +89,7 @@ def zone_of_all(messages: Iterable[str]) -> str | None:
 
     Examples
     --------
-    >>> zone_of_all(["the checksum is not that of the values: it is that of timestamps in the zone Etc/GMT-8"])
+    >>> zone_of_all(["the checksum does not match the values: it matches timestamps in the zone Etc/GMT-8"])
     'Etc/GMT-8'
     """
     zones = {message.partition(_IN_ZONE)[2] for message in messages}
@@ -268,17 +268,17 @@ def _empty(values: pa.Array, types: pa.Array, _: pa.Array) -> tuple[pa.Array, pa
     return pc.if_else(_starts(types, "char", "varchar", "text"), values.fill_null(""), values), types
 
 
-_DIFFERS = "the checksum is not that of the values"
-_IN_ZONE = "it is that of timestamps in the zone "
+_DIFFERS = "the checksum does not match the values"
+_IN_ZONE = "it matches timestamps in the zone "
 _UNKNOWN = "the checksum cannot be computed: the row is known in part, or a value has no bytes known here"
 _CHANGES: tuple[tuple[str, Change], ...] = (
-    ("it is that of the column's value in the other image", _other_image),
-    ("it is that of the text without trailing spaces", _trimmed),
-    ("it is that of the bytes without trailing zeros", _unpadded),
-    ("it is that of the number as a double", _as_double),
-    ("it is that of the decimal without trailing zeros", _plain_decimal),
-    ("it is that of NULL in the column's place", _null),
-    ("it is that of an empty text in the place of NULL", _empty),
+    ("it matches the column's value in the other image", _other_image),
+    ("it matches the text without trailing spaces", _trimmed),
+    ("it matches the bytes without trailing zeros", _unpadded),
+    ("it matches the number as a double", _as_double),
+    ("it matches the decimal without trailing zeros", _plain_decimal),
+    ("it matches NULL in the column", _null),
+    ("it matches an empty text instead of NULL", _empty),
 )
 
 

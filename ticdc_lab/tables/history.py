@@ -94,7 +94,7 @@ def table_history(
     key, columns = key_traces(found, table=table), traces(found, all_columns=True)
     if any(not any(n in k.at for k in key) for n in range(len(found))):
         raise IncompleteHistoryError(
-            f"{table} has no handle key: of two equal rows none can tell which one a change goes on from.",
+            f"{table} has no handle key, so a change may belong to either of two equal rows.",
             hint="table_as_of gives its rows at a timestamp.",
         )
     return _versions(changes_of(events, found), own, found, key, columns)

@@ -81,7 +81,7 @@ def knowledge(events: DataFrame, *, catalog: Catalog | None = None) -> Knowledge
 def facts_of(events: DataFrame) -> RowsKnown:
     """Bring the facts to the driver: one narrow aggregation, as many rows as pairs of partition and table."""
     require_columns(events, *NEEDED)
-    require_batch(events, function="a table from the log", why="every change counts, wherever it stands")
+    require_batch(events, function="a table from the log", why="every change counts, wherever it is")
     is_row, is_mark = F.col("kind") == "row", F.col("kind") == "watermark"
     is_partial = is_row & (F.col("incomplete") != BEFORE_UNNAMED)
     place = (F.col("offset"), F.coalesce("seq", F.lit(0)).alias("seq"))
@@ -251,7 +251,7 @@ def require_resolved(table: str, ts: int | None, facts: RowsKnown) -> int:
     if ts is not None and ts > facts.resolved_ts:
         behind = sorted(f"{t} {p}" for (t, p), mark in facts.resolved.items() if mark is not None and mark < ts)
         raise IncompleteHistoryError(
-            f"{table} cannot be told at {tso_words(ts)}: the log is complete only up to resolved_ts "
+            f"{table} is unknown at {tso_words(ts)}: the log is complete only up to resolved_ts "
             f"{tso_words(facts.resolved_ts)}; changes up to the timestamp may still be missing from the partitions "
             f"{behind}.",
             hint="Ask for a timestamp up to resolved_ts, or record on.",
@@ -264,8 +264,8 @@ def require_dated(table: str, facts: TableFacts) -> None:
     if facts.undated:
         raise ProtocolError(
             f"{table}: {facts.undated} of {facts.rows} row changes carry no commit_ts, so when they happened is "
-            "unknown and no state of the table can be told.",
-            hint="canal-json needs `enable-tidb-extension=true` in the sink-uri; avro says nothing of deletes at all.",
+            "unknown, and so is every state of the table.",
+            hint="canal-json needs `enable-tidb-extension=true` in the sink-uri; avro carries none of deletes.",
         )
 
 
@@ -289,7 +289,7 @@ def require_kept(table: str, life: Life, ts: int) -> None:
     if life.lost:
         moved_at, reason = life.lost[0]
         raise IncompleteHistoryError(
-            f"{table} cannot be told at {tso_words(ts)}: {reason} (DDL of commit_ts {moved_at}).",
+            f"{table} is unknown at {tso_words(ts)}: {reason} (DDL of commit_ts {moved_at}).",
             hint=f"Ask for a timestamp below {moved_at}.",
         )
 

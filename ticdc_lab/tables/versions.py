@@ -308,7 +308,7 @@ def _key(found: Sequence[Stretch], key: Sequence[ColumnTrace], *images: ImagePar
 def key_or_stop(key: str) -> Column:
     """The texts of a key; a change of no known row, which would leave another row in its place, stops the job."""
     place = F.concat_ws(" ", F.col("_at.topic"), -F.col("_at.partition"), F.lit("offset"), -F.col("_at.offset"))
-    stop = F.raise_error(F.concat(F.lit("A row change lacks a value of its handle key: "), place))
+    stop = F.raise_error(F.concat(F.lit("A row change has no value of its handle key: "), place))
     return F.when(F.exists(key, F.isnull), stop.cast("array<string>")).otherwise(F.col(key))
 
 

@@ -80,7 +80,7 @@ def values_of(state: Mapping[str, Any], *, panel: str, view: type) -> dict[str, 
     Raises
     ------
     StateError
-        It is of another panel, lacks a field or has one too many.
+        It is of another panel, is missing a field or has one too many.
     """
     if state["panel"] != panel:
         raise StateError(
@@ -89,7 +89,8 @@ def values_of(state: Mapping[str, Any], *, panel: str, view: type) -> dict[str, 
     told, names = state["value"], [f.name for f in fields(view)]
     lacking, unknown = sorted(set(names) - set(told)), sorted(set(told) - set(names))
     if lacking or unknown:
-        wrong = [f"lacks {', '.join(lacking)}"] * bool(lacking) + [f"has unknown {', '.join(unknown)}"] * bool(unknown)
+        wrong = [f"is missing {', '.join(lacking)}"] * bool(lacking)
+        wrong += [f"has unknown {', '.join(unknown)}"] * bool(unknown)
         raise StateError(
             f"The state's value {' and '.join(wrong)}; expected {', '.join(names)}.",
             hint=f"It was saved by version {state['ticdc_lab']}, this is {version('ticdc_lab')}.",

@@ -204,7 +204,7 @@ def _sentence(answer: Answer) -> str:
 def _limits(answer: Answer) -> str:
     """What the log cannot tell, folded; nothing where it tells all."""
     said = "".join(f"<li>{html.escape(text)}</li>" for text in answer.limits)
-    return f"<details><summary>What the log cannot tell</summary><ul>{said}</ul></details>" if said else ""
+    return f"<details><summary>What the log cannot show</summary><ul>{said}</ul></details>" if said else ""
 
 
 def _step(name: str, log: Log) -> str:

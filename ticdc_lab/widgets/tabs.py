@@ -101,7 +101,7 @@ class StallsView:
 
 def why_panel(log: Log) -> Panel[StallsView]:
     """Build a panel of the log's stalls, the longest first; at its begin they are measured against its own rhythm."""
-    log.change_log.require_commit_ts("why its watermarks stood")
+    log.change_log.require_commit_ts("why its watermarks stalled")
     rhythm = rhythm_of(log.change_log.facts)
     most = max(rhythm.longest_s, 2 * rhythm.stall_s)
     tip = "Seconds between two watermarks that make a stall"
@@ -195,7 +195,7 @@ TABS: Mapping[str, Tab] = MappingProxyType(
                 _of_summary, pictures=("watermark ladder", "lag"), needs="how far it is complete"
             ), Log.watermarks,
         ),
-        "why": Tab("why it stood", "following watermarks", why_panel, Log.why),
+        "why": Tab("why it stalled", "following watermarks", why_panel, Log.why),
         "transactions": Tab(
             "transactions", "restoring transactions",
             partial(_of_summary, pictures=("transactions",), needs="which transactions are whole"),

@@ -64,7 +64,7 @@ CSV_FAULTS: dict[int, tuple[str, str]] = {
     BAD_HEX: ("bad-hex", "expected pairs of hexadecimal digits"),
     UNQUOTED: (
         "csv-unquoted",
-        "a text stands without quotes and is not the text for NULL; name that text with --option csv.null=TEXT",
+        "a text has no quotes and is not the text for NULL; name that text with --option csv.null=TEXT",
     ),
 }
 """Number -> (error_class, sentence); apart from those that all formats share."""

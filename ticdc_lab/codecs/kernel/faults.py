@@ -32,7 +32,7 @@ NO_FLAGS = 23
 NO_SUCH_TYPE = 24
 
 FAULTS: dict[int, tuple[str, str]] = {
-    NOT_JSON: ("not-json", "expected JSON, found a byte that cannot stand there"),
+    NOT_JSON: ("not-json", "expected JSON, found a byte that is not allowed there"),
     BAD_UTF8: ("bad-utf8", "expected UTF-8 text, found an invalid sequence"),
     DUPLICATE_KEY: ("duplicate-key", "expected each JSON key once, found one twice: which value counts is not known"),
     MISSING_FIELD: ("missing-field", "a field that the protocol requires is not there"),

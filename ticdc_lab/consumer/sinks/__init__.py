@@ -63,7 +63,7 @@ def require_format(name: str, written: int) -> None:
     if written > FORMAT:
         raise SourceError(
             f"{name} was written by a later version of ticdc_lab: it has format {written}, expected at most {FORMAT}.",
-            hint="Go on with that version, or name another target.",
+            hint="Continue with that version, or name another target.",
         )
 
 

@@ -283,7 +283,7 @@ class DeltaSink:
 def _changed_by_others(path: str) -> SourceError:
     return SourceError(
         f"Somebody else has changed {path} while a log was replayed into it.",
-        hint="Run the same again: it goes on from the batch before, and takes back what came after that.",
+        hint="Run the same command again: it resumes from the batch before, and undoes what came after it.",
     )
 
 

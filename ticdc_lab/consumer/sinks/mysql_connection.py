@@ -115,6 +115,6 @@ def connection_said(name: str) -> Iterator[None]:
             raise
         raise SourceError(
             f"The connection to {name} is gone ({e.args[-1] or 'it was closed'}).",
-            hint="What was committed stays, and what was not is taken back. Run the same again when the server is "
-            "there: it goes on from what the target says of itself.",
+            hint="Committed batches stay, others are rolled back. Run the same command again when the server is "
+            "back: it resumes from the position in the target.",
         ) from None
