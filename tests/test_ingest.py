@@ -325,12 +325,12 @@ def test_another_topic_and_a_lost_checkpoint_are_refused(
     state = read_state(tables)
     steps._require_checkpoint(tables, state)
     (out / "_checkpoint/offsets/0").rename(tmp_path / "offsets")  # as in a copy that is older
-    with pytest.raises(SourceError, match=r"_checkpoint of .* is not that of its tables"):
+    with pytest.raises(SourceError, match=r"_checkpoint of .* does not match its tables"):
         steps._require_checkpoint(tables, state)
     ends = (tmp_path / "offsets").read_text().splitlines()
     (out / "_checkpoint/offsets/.0.crc").unlink()
     (out / "_checkpoint/offsets/0").write_text("\n".join([*ends[:-1], '{"refused":{"0":3,"1":3,"2":3,"3":3}}']))
-    with pytest.raises(SourceError, match=r"_checkpoint of .* is not that of its tables"):
+    with pytest.raises(SourceError, match=r"_checkpoint of .* does not match its tables"):
         steps._require_checkpoint(tables, state)
     (out / "_checkpoint").rename(tmp_path / "lost")
     with pytest.raises(SourceError, match="no longer the _checkpoint"):

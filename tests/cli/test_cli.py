@@ -421,7 +421,7 @@ def test_expand_finds_what_partitions_break_that_are_just_added(lab: Any) -> Non
 def test_expand_refuses_fewer_partitions_that_are_just_added(lab: Any) -> None:
     """Kafka removes none: exit code 2."""
     said = lab("expand", OPEN, "--after", "2", "--procedure", "just-add", code=2)
-    assert "Kafka removes no partitions" in said.stderr
+    assert "Kafka cannot remove partitions" in said.stderr
 
 
 def test_why_names_each_stall_with_what_the_log_cannot_tell(lab: Any, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_etcd_asks_who_it_is(tmp_path: Path) -> None:
         store.ask("tikv://s", Txn(("m", 1, f"t{number}"), (), (Put("/a/1", str(number)),)))
     done = until(lambda: [a for a in told(store, Done, Happened) if isinstance(a, Done)][-1:], WITHIN_S)
     assert done[0].succeeded
-    with pytest.raises(SourceError, match="does not tell its history"):
+    with pytest.raises(SourceError, match="does not give its history"):
         auditing.of_etcd(Etcd(server.endpoint, user="ddl", password="a b"))
     written = auditing.of_etcd(Etcd(server.endpoint, user="root", password="open sesame"))
     assert [w.value for w in written if w.key == "/a/1"] == ["0", "1"]

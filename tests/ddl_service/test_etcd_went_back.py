@@ -92,7 +92,7 @@ def test_nobody_serves_until_somebody_decides(
         taken = put(url, "d"), requests.put(f"{url}/ddlservice/registered_clusters/e", data=BODY_OF_A, timeout=20)
         assert [answer.status_code for answer in taken] == [200, 409], "PD addresses are known again"
         assert command("go-on", "--etcd", etcd.endpoint, "--from", source) == (0, "no worker waits for a decision\n")
-    assert f"went on from the {source}" in command("audit", "--etcd", etcd.endpoint)[1]
+    assert f"continued from the {source}" in command("audit", "--etcd", etcd.endpoint)[1]
 
 
 def test_a_witness_that_keeps_the_higher_revision_without_a_word_serves_from_an_empty_store(

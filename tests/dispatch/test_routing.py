@@ -57,7 +57,7 @@ def test_a_target_of_several_tables_is_said() -> None:
     found = sources_of(rules, [("x", "t")])[("x", "t")]
     assert found.table is None and found.why == "x.t is the target of one of a.t, b.t."
     wild = sources_of([routed("*.orders", "dw")], [("dw", "orders")])[("dw", "orders")]
-    assert wild.table is None and "do not tell of which table upstream" in wild.why
+    assert wild.table is None and "do not show of which upstream table" in wild.why
 
 
 def test_names_that_may_be_both_are_what_the_others_are() -> None:

@@ -157,5 +157,5 @@ def test_a_worker_that_was_killed_is_said(classic: SparkSession, capfd: pytest.C
 
     with pytest.raises(EngineError, match="A Python worker of the engine has ended") as said, engine_errors():
         classic.range(1).mapInArrow(killed, "id bigint").collect()  # type: ignore[arg-type]
-    assert "Run the same again" in said.value.hint
+    assert "Run the same command again" in said.value.hint
     assert "\tat " not in "".join(capfd.readouterr())

@@ -84,7 +84,7 @@ def test_the_same_seed_gives_the_same_plan_and_another_another() -> None:
         ({"procedure": "none"}, "Unknown procedure"),
         ({"after": 4}, "two different numbers"),
         ({"after": 0}, "at least 1"),
-        ({"procedure": "just-add", "after": 2}, "Kafka removes no partitions"),
+        ({"procedure": "just-add", "after": 2}, "Kafka cannot remove partitions"),
     ],
 )
 def test_what_makes_no_sense_is_refused(wrong: dict[str, object], said: str) -> None:

@@ -212,7 +212,7 @@ def test_what_a_transaction_did_not_commit_is_not_read(spark: SparkSession, brok
         log = materialised(spark, broker.url("transactions"), tmp_path / "log")
         assert log.counts.messages == 4 and log.counts.quarantined == 0
         assert [r["value"].decode() for r in log.messages.orderBy("offset").collect()] == rows[:2] + rows[4:6]
-        assert "of an aborted transaction" in log.gaps[0]
+        assert "an aborted Kafka transaction" in log.gaps[0]
         all_of_it = load(spark, broker.url("transactions"), options={"kafka.isolation.level": "read_uncommitted"})
         assert all_of_it.messages.count() == 8
     finally:

@@ -172,7 +172,7 @@ def test_what_a_transaction_did_not_commit_is_not_read(spark: SparkSession, serv
     log = load(spark, f"kafka://{servers}/embedded-transactions").materialise(str(tmp_path / "log"))
     assert log.counts is not None and (log.counts.messages, log.counts.quarantined) == (4, 0)
     there = log.messages.orderBy("offset").toArrow()["value"].to_pylist()
-    assert there == values[:2] + values[4:6] and "of an aborted transaction" in log.gaps[0]
+    assert there == values[:2] + values[4:6] and "an aborted Kafka transaction" in log.gaps[0]
     every = load(spark, log.source, options={"kafka.isolation.level": "read_uncommitted"})
     assert every.messages.count() == 8
     assert open_one is not None

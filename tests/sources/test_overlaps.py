@@ -104,7 +104,7 @@ def test_other_messages_at_the_same_offsets_are_not_taken_for_repetitions(spark:
     stored = load(spark, str(tmp_path)).materialise(str(tmp_path / "_out"))
     assert stored.counts is not None and stored.counts.messages == 101
     [said] = stored.limits
-    assert "hold different messages at the same offsets" in said, "once: not again of the partition"
+    assert "contain different messages at the same offsets" in said, "once: not again of the partition"
 
 
 @pytest.mark.parametrize("write", [plain, zipped, parquet])

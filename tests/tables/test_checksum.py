@@ -110,14 +110,14 @@ CASES: list[tuple[str, list[Column], list[Column] | None, int, str | None, str]]
     ("zeros", [ID, ("b", "binary(3)", "0x410000")], None, crc(ONE, text(b"A")), "b", "without trailing zeros"),
     ("float", [ID, ("f", "float", "0.1")], None, crc(ONE, real(0.1)), "f", "as a double"),
     ("decimal", [ID, ("d", "decimal(5,2)", "1.50")], None, crc(ONE, text("1.5")), "d", "decimal without"),
-    ("null", [ID, ("v", "text", "")], None, crc(ONE), "v", "NULL in the column's place"),
+    ("null", [ID, ("v", "text", "")], None, crc(ONE), "v", "NULL in the column"),
     ("empty", [ID, ("v", "text", None)], None, crc(ONE, text("")), "v", "empty text"),
     ("zone", [ID, ("t", "timestamp", "2020-01-02 03:00:00")], None,
      crc(ONE, text("2020-01-01 19:00:00")), "t", "GMT-8"),
     ("old", [ID, ("v", "int", "5"), ("w", "int", "6")], [ID, ("v", "int", "4"), ("w", "int", "6")],
      crc(ONE, number(4), number(6)), "v", "in the other image"),
     ("two", [ID, ("v", "int", "5"), ("w", "int", "6")], None,
-     crc(ONE, number(8), number(9)), None, "not that of the values"),
+     crc(ONE, number(8), number(9)), None, "not match the values"),
     ("unknown", [ID, ("v", "vector", "[1]")], None, 5, None, "cannot be computed"),
 ]  # fmt: skip
 
