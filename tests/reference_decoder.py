@@ -416,7 +416,7 @@ def decode_canal(value: bytes | None) -> list[dict[str, Any]]:
     envelope = ("database", "table", "pkNames", "isDdl", "type", "sql", "mysqlType", "old", "data", "_tidb")
     m = obj(loads(value), *envelope, "id", "es", "ts", "sqlType")
     tidb = Object() if m.get("_tidb") is None else obj(m["_tidb"])
-    tidb.once("commitTs", "watermarkTs", "onlyHandleKey", "claimCheckLocation")
+    tidb.once("commitTs", "watermarkTs", "onlyHandleKey", "claimCheckLocation", "rowkey")
     kind = text(m.get("type"))
     e: dict[str, Any] = {"protocol": "canal-json", "seq": 0}
     if kind == "TIDB_WATERMARK":
@@ -427,7 +427,18 @@ def decode_canal(value: bytes | None) -> list[dict[str, Any]]:
     e["commit_ts"] = None if tidb.get("commitTs") is None else natural(tidb["commitTs"])
     if m["isDdl"]:
         return [e | {"kind": "ddl", "query": text(m.get("sql")), "ddl_type": kind}]
-    return [e | {"kind": "row", "incomplete": canal_incomplete(tidb), "seq": i} | row for i, row in canal_rows(m, kind)]
+    rows = list(canal_rows(m, kind))
+    if len(rows) == 1 and tidb.get("rowkey") is not None:
+        e["table_id"] = canal_table_id(text(tidb["rowkey"]))
+    return [e | {"kind": "row", "incomplete": canal_incomplete(tidb), "seq": i} | row for i, row in rows]
+
+
+def canal_table_id(row_key: str) -> int | None:
+    try:
+        raw = base64.b64decode(row_key[:16], validate=True)
+    except ValueError:
+        return None
+    return int.from_bytes(raw[1:9]) - 2**63 if len(raw) == 12 and raw[:1] + raw[9:11] == b"t_r" else None
 
 
 def canal_incomplete(tidb: Object) -> str | None:

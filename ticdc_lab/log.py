@@ -71,7 +71,7 @@ from ticdc_lab.tables import table_as_of, table_history
 from ticdc_lab.tables.browse import Browser, MessagePage, TableTimeline, commit_ts_span
 from ticdc_lab.tables.naming import table_named
 from ticdc_lab.transactions import duplicates, first_repeated, gaps_in, suspects, transactions
-from ticdc_lab.transactions.differences import KINDS, counted, covered, ddl_differences, differences, worst
+from ticdc_lab.transactions.differences import KINDS, Comparable, counted, covered, ddl_differences, differences, worst
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -579,7 +579,9 @@ class Log:
             return answers.not_compared(f"there is no time that both hold whole; {apart}", limits)
         if self.protocol != other.protocol:
             limits.append(f"Values of {self.protocol} and {other.protocol} are spelled in different ways.")
-        pairs = differences(self.events, other=other.events, from_ts=begins, to_ts=ends)
+        asked = Comparable.of(self.known_settings, other.known_settings)
+        limits += asked.words
+        pairs = differences(self.events, other=other.events, from_ts=begins, to_ts=ends, compared=asked)
         with jobs_given_up(self.events.sparkSession):
             tables = small(counted(pairs))
             differ = tables[[*KINDS[:-1]]].to_numpy().any()

@@ -34,7 +34,7 @@ def keys_found(settings: Settings, log: Any = BROKEN) -> set[str]:
         ({"ignore_event": "['delete']"}, {OTHER, GONE, "4"}),
         ({"ignore_event": "['insert']"}, {OTHER, THERE}),
         ({"ignore_event": "['update']"}, {THERE, GONE, "4"}),
-        ({"ignore_event": "['insert', 'Delete']"}, set()),
+        ({"ignore_event": "['insert', 'delete']"}, set()),
         ({"ignore_event": "['all dml']"}, set()),
         ({"ignore_delete_value_expr": '"v = 1"'}, {OTHER, GONE, "4"}),
         ({"ignore_insert_value_expr": '"v = 1"'}, {OTHER, THERE}),
@@ -81,3 +81,35 @@ def test_what_is_not_judged_is_said_with_its_reason() -> None:
         tables
     )
     assert not LeftOut.read(UNKNOWN).known
+
+
+def test_ddl_that_a_filter_leaves_out_leave_definitions_unknown() -> None:
+    """ignore-sql, or an event that is a DDL: which tables' definitions are known to the log alone."""
+    for keys, unknown in (
+        ({"ignore_sql": "['^drop']"}, True),
+        ({"ignore_event": "['add column']"}, True),
+        ({"ignore_event": "['all ddl']"}, True),
+        ({"ignore_event": "['all dml', 'insert']"}, False),
+        ({"ignore_update_only_columns": "['v']"}, False),
+    ):
+        assert LeftOut.read(feed(**keys)).undefined([("s", "a"), ("other", "a")]) == [("s", "a")] * unknown
+
+
+def test_rows_that_the_filter_leaves_out_contradict_it() -> None:
+    """The file is then another changefeed's, or was changed; without rules nothing is."""
+    rules = parse_file("[filter]\nrules = ['s.*', '!s.b']", name="c.toml").settings
+    (said,) = LeftOut.read(rules).contradicted([("s", "a"), ("s", "b"), ("t", "a")])
+    assert said == (
+        "filter.rules of the file (file c.toml) leaves out 2 tables (s.b, t.a), but the log has their rows."
+    )
+    assert not LeftOut.read(rules).contradicted([("s", "a")]) and not LeftOut.read(UNKNOWN).contradicted([("s", "b")])
+
+
+def test_what_is_not_evaluated_is_said() -> None:
+    """One sentence for each event filter, with the expressions."""
+    given = feed(ignore_delete_value_expr='"v = 1"', ignore_sql="['^drop']", ignore_event="['insert']")
+    assert given.not_evaluated == (
+        'The changefeed\'s event filter for s.* is not evaluated (ignore-delete-value-expr = "v = 1"; '
+        'ignore-sql = ["^drop"]): which changes and DDL it leaves out is unknown.',
+    )
+    assert feed(ignore_event="['insert']").not_evaluated == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from base64 import b64encode
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -250,6 +251,9 @@ def canal_message(r: Random) -> Message:
         tidb.append(("onlyHandleKey", r.choice((True, False, None))))
     if r.random() < 0.1:
         tidb.append(("claimCheckLocation", r.choice(("", "file:///x", None))))
+    if r.random() < 0.3:
+        row_key = b64encode(b"t" + r.randbytes(8) + b"_r" + r.randbytes(8)).decode()
+        tidb.append(("rowkey", r.choice((row_key, row_key, row_key[:9], "t" + row_key, "", None, 7))))
     old = [_canal_image(r, old_names, types) for _ in range(n if r.random() < 0.97 else n + 1)]
     data = [_canal_image(r, names, types) for _ in range(n if r.random() < 0.98 else 0)]
     fields: list[tuple[str, Any]] = [

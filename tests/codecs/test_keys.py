@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from random import Random
 
 import making
@@ -52,7 +53,9 @@ def test_the_decoders_hashes_are_those_of_spark(spark: SparkSession, name: str) 
 def test_odd_messages_hash_alike(spark: SparkSession, protocol: str) -> None:
     """Null keys, keys in another order, empty names, images that lack columns: the same hashes."""
     r = Random(5)
-    some = [making.MAKERS[protocol](r) for _ in range(800)]
+    made = [making.MAKERS[protocol](r) for _ in range(800)]
+    plain = [re.sub(rb"\\u00([0-7][0-9a-fA-F])", lambda x: bytes([int(x[1], 16)]), m[1] or b"") for m in made]
+    some = [m for m, text in zip(made, plain, strict=True) if b"rowkey" not in text]  # no image has it
     rows = [("t", 0, i, None, *map(as_binary, m), []) for i, m in enumerate(some)]
     events = decode(spark.createDataFrame(rows, MESSAGES), protocol=protocol).where("error_class IS NULL")
     assert events.where("kind = 'row'").count() > 100

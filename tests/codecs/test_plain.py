@@ -293,3 +293,25 @@ def test_decoding_a_small_log_imports_no_compiler(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "canal-json True []"
+
+
+def test_the_row_key_tells_equal_rows_without_a_key_apart() -> None:
+    """`_tidb.rowkey` is TiKV's key of the row (output-row-key): its table id is read, a handle key stays what it is."""
+
+    def message(handle: int, pk: list[str]) -> bytes:
+        raw = b"t" + (112 ^ 1 << 63).to_bytes(8) + b"_r" + (handle ^ 1 << 63).to_bytes(8)
+        fields = {
+            "id": 0, "database": "s", "table": "t", "pkNames": pk, "isDdl": False, "type": "INSERT", "es": 1, "ts": 2,
+            "sql": "", "sqlType": {"a": 4}, "mysqlType": {"a": "int"}, "old": None, "data": [{"a": "7"}],
+            "_tidb": {"commitTs": 5, "rowkey": b64encode(raw).decode()},
+        }  # fmt: skip
+        return json.dumps(fields).encode()
+
+    for compiled in (True, False):
+        some = batch_of([(None, message(h, pk)) for pk in ([], ["a"]) for h in (1, 2, 1)])
+        codec = codec_of("canal-json", NOTHING)
+        found = batch.decode_batch(some, "canal-json") if compiled else decode_with(codec, some, "canal-json")
+        one, two, again, *keyed = found.to_pylist()
+        assert {r["table_id"] for r in (one, two, again, *keyed)} == {112}
+        assert one["change_hash"] == again["change_hash"] != two["change_hash"] and one["key_hash"] is None
+        assert len({(r["key_hash"], r["change_hash"]) for r in keyed}) == 1 and one["after_hash"] == two["after_hash"]

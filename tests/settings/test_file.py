@@ -13,7 +13,7 @@ from ticdc_lab.cli import main
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.settings import MATCH
 from ticdc_lab.settings.file import given_settings, parse_file, read_file
-from ticdc_lab.settings.keys import FROM_URI, KEYS, OUTSIDE, TABLES
+from ticdc_lab.settings.keys import CHOICES, FROM_URI, KEYS, OUTSIDE, TABLES
 from ticdc_lab.sources.change_log import Origin
 
 DATA = Path(__file__).parents[1] / "data" / "settings"
@@ -64,6 +64,26 @@ def test_a_key_of_another_type_is_an_error() -> None:
     ):
         with pytest.raises(DispatchError, match=words):
             parse_file(text, name="c.toml")
+
+
+@pytest.mark.parametrize(("key", "wrong", "near"), [
+    ("filter.event-filters.ignore-event", "inserts", "insert"),
+    ("filter.event-filters.ignore-event", "Delete", "delete"),
+    ("filter.event-filters.ignore-event", "drop tables", "drop table"),
+    ("filter.event-filters.ignore-event", "truncate tabel", "truncate table"),
+    ("integrity.integrity-check-level", "correct", "correctness"),
+    ("sink.kafka-config.codec-config.encoding-format", "arvo", "avro"),
+    ("sink.kafka-config.large-message-handle.large-message-handle-option", "claimcheck", "claim-check"),
+])  # fmt: skip
+def test_a_value_that_ticdc_does_not_take_is_refused_with_those_that_it_takes(key: str, wrong: str, near: str) -> None:
+    """An event that TiCDC does not know would leave nothing out, and the finding that it should explain stands."""
+    table, _, name = key.rpartition(".")
+    value = f"['{wrong}']" if KEYS[key].kind == "texts" else f"'{wrong}'"
+    head = f"[[{table}]]" if table.endswith("-filters") else f"[{table}]"
+    with pytest.raises(DispatchError, match=rf"{name} is '{wrong}' \(the nearest is '{near}'\); expected one of"):
+        parse_file(f"{head}\n{name} = {value}", name="c.toml")
+    for choice in CHOICES[key]:
+        parse_file(f"{head}\n{name} = {value.replace(wrong, choice)}", name="c.toml")
 
 
 def test_json_of_cdc_cli_and_of_the_open_api_is_read_as_toml() -> None:

@@ -25,7 +25,8 @@ from ticdc_lab.errors import StreamingError
 from ticdc_lab.events.schema import EVENTS, IMAGE_HASHES, KEYS
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.log import Log
-from ticdc_lab.transactions.differences import KINDS, covered, differences
+from ticdc_lab.settings import Setting, Settings
+from ticdc_lab.transactions.differences import KINDS, WHOLE, Comparable, covered, differences
 
 SMALL = golden("messages_open-protocol_small.jsonl.gz")
 Records = list[dict[str, Any]]
@@ -115,6 +116,43 @@ def test_a_change_that_one_log_delivers_with_two_contents_differs(log: Log, swap
     assert found.offset == found.other_offset
     same = differences(twice, other=twice, from_ts=0, to_ts=1 << 62).where("kind <> 'same'")
     assert same.count() == 0
+
+
+def test_what_a_setting_leaves_out_is_no_difference(log: Log, spark: SparkSession) -> None:
+    """Old values off beside old values in part, deletes with their key alone beside whole ones."""
+    logs = [("torture/messages_open-protocol-updatedonly.jsonl.gz", "torture/messages_open-protocol-noold.jsonl.gz")]
+    deleted = str(golden("messages_open-protocol-deletehk_small.jsonl.gz")), str(SMALL)
+    for here, there in [*((f"tests/data/{a}", f"tests/data/{b}") for a, b in logs), deleted]:
+        answer = ticdc_lab.open(here, spark=spark).compare(there)
+        of_keyless = answer.frames["tables"].set_index("table").drop(index="Fin_Ops.nopk", errors="ignore")
+        assert not of_keyless[[*KINDS[:3]]].to_numpy().any() and of_keyless["same"].sum() > 100
+        assert any("are compared" in limit or "are not compared" in limit for limit in answer.limits)
+    partition, offset, _ = a_row(log)
+    here = (F.col("partition") == partition) & (F.col("offset") == offset)
+    other = log.events.withColumn("after_hash", F.when(here, 1).otherwise(F.col("after_hash")))
+    asked = Comparable(before=False, deletes=False, ops=False)
+    kinds = differences(log.events, other=other, from_ts=0, to_ts=1 << 62, compared=asked).groupBy("kind").count()
+    assert dict(map(tuple, kinds.collect()))[KINDS[2]] == 1
+
+
+def test_only_settings_that_differ_narrow_the_comparison() -> None:
+    """Two logs with old values off are compared as they are; what only one leaves out is not."""
+
+    def feed(protocol: str, **of: bool) -> Settings:
+        values = {"sink.protocol": protocol} | {k.replace("__", ".").replace("_", "-"): v for k, v in of.items()}
+        return Settings(tuple(Setting(n, v, "bytes", "shown") for n, v in values.items()))
+
+    off, on = feed("open-protocol", sink__open__output_old_value=False), feed("open-protocol")
+    assert Comparable.of(on, on) == WHOLE and not WHOLE.words
+    assert Comparable.of(on, off) == Comparable(before=False, ops=False)
+    assert Comparable.of(off, off) == Comparable(before=False)
+    debezium = feed("debezium", sink__debezium__output_old_value=False)
+    assert Comparable.of(debezium, on) == Comparable(before=False)
+    assert Comparable.of(on, feed("simple", sink__only_output_updated_columns=True)) == Comparable(before=False)
+    of_key = feed("simple", sink__delete_only_output_handle_key_columns=True)
+    assert Comparable.of(on, of_key) == Comparable(deletes=False) and Comparable.of(of_key, of_key) == WHOLE
+    keyed = feed("canal-json", sink__kafka_config__codec_config__output_row_key=True)
+    assert Comparable.of(keyed, on) == Comparable(row_keys=False) and len(Comparable.of(keyed, on).words) == 1
 
 
 def test_what_one_does_not_cover_is_not_compared(log: Log, tmp_path: Path) -> None:

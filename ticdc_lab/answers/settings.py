@@ -30,6 +30,6 @@ def settings(known: Settings) -> Answer:
             f"{count(len(wrong), 'setting')} contradict{'s' if len(wrong) == 1 else ''} the log. {wrong[0]} {finding}"
         )
     return Answer(
-        "settings", "What was its changefeed set to?", finding, {"settings": rows}, (), wrong[1:],
+        "settings", "What was its changefeed set to?", finding, {"settings": rows}, known.not_evaluated, wrong[1:],
         {"contradictions": wrong},
     )  # fmt: skip

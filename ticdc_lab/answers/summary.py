@@ -280,7 +280,7 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
         unjudged |= dict.fromkeys((n for n, g in GUARANTEES.items() if g.image and n != HAVE_A_TABLE), why)
     if log.protocol in CHECKSUMMED:
         found = pd.concat([found, _checksums(log, most)]).reset_index(drop=True)
-    if wrong := [c.words for c in log.settings.contradictions]:
+    if wrong := [*(c.words for c in log.settings.contradictions), *told.contradicted]:
         rows = {name: [pd.NA] * len(wrong) for name in found.columns}
         rows |= {"guarantee": [MATCH] * len(wrong), "severity": ["warning"] * len(wrong), "message": wrong}
         rows |= {"table": [None] * len(wrong), "key": [None] * len(wrong), "evidence": [[] for _ in wrong]}

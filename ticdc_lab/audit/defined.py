@@ -11,8 +11,8 @@ Each image is read once, as columns: names are numbers by their dictionary, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
 import numpy as np
@@ -109,6 +109,15 @@ class Definitions:
                 tables[topic, *name] = stretches
         places = np.array([(ts, *place) for ts, place in said.items()], dtype=np.int64).reshape(-1, 3).T
         return cls(tables, tuple(versions), tuple(contradictions), places, rounded=not recovers)
+
+    def without(self, names: Collection[TableName]) -> Definitions:
+        """The same without these tables, of which the log does not have all DDL."""
+        if not names:
+            return self
+        unknown = {(s.lower(), t.lower()) for s, t in names}
+        tables = {k: v for k, v in self.tables.items() if (k[1].lower(), k[2].lower()) not in unknown}
+        about = (c for c in self.contradictions if (c[1].schema_name.lower(), c[1].table_name.lower()) not in unknown)
+        return replace(self, tables=tables, contradictions=tuple(about))
 
     @property
     def judge(self) -> bool:

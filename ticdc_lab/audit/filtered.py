@@ -1,7 +1,8 @@
 """What a changefeed leaves out on purpose: its event filters, as its file or the caller gives them.
 
 A change that a filter leaves out looks like a lost one. Which changes an expression takes nobody can tell from the log,
-so where a filter may leave out what a finding misses, the finding is not made and the table is named as not judged.
+so where a filter may leave out what a finding misses, the finding is not made and the table is named as not judged. The
+same holds of DDL that are left out: the definition of their table is unknown.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from ticdc_lab.settings import Settings
 OPS = ("delete", "update", "insert")
 """In the order of their bits."""
 
-_EVERY = frozenset({"all", "all dml"})
+_DDL = "DDL"
 _EXPRESSIONS: Mapping[str, tuple[str, ...]] = {
     "ignore-insert-value-expr": ("insert",),
     "ignore-update-new-value-expr": ("update",),
     "ignore-update-old-value-expr": ("update",),
     "ignore-update-only-columns": ("update",),
     "ignore-delete-value-expr": ("delete",),
+    "ignore-sql": (_DDL,),
 }
-"""Keys of a filter by which it leaves out some changes of an operation."""
+"""Keys of a filter by which it leaves out some changes of an operation, or DDL."""
 
 Table = tuple[str, str]
 
@@ -49,6 +51,9 @@ class LeftOut:
     whole: tuple[str, ...] = ()
     filters: tuple[tuple[tuple[str, ...], frozenset[str]], ...] = ()
     case_sensitive: bool = False
+    rules: tuple[str, ...] = ()
+    """Matchers of the tables that are not left out (``filter.rules``); all where there are none."""
+    evidence: str = ""
 
     @classmethod
     def read(cls, settings: Settings) -> Self:
@@ -58,13 +63,14 @@ class LeftOut:
         filters = settings.value("filter.event-filters", ())
         each = [(tuple(f.get("matcher", ())), _operations(f)) for f in filters]
         exact = settings.value("case-sensitive", False)
-        return cls(bool(given), tuple(whole), tuple(f for f in each if f[1]), bool(exact))
+        rules = settings.get("filter.rules")
+        evidence = "" if rules is None else f"the {rules.source} ({rules.evidence})"
+        kept = settings.value("filter.rules", ())
+        return cls(bool(given), tuple(whole), tuple(f for f in each if f[1]), bool(exact), tuple(kept), evidence)
 
     def of(self, table: Table) -> frozenset[str]:
-        """The operations of which some changes of a table may be absent."""
-        if self.whole:
-            return frozenset(OPS)
-        found: set[str] = set()
+        """The operations of which some changes of a table may be absent, and whether DDL may."""
+        found: set[str] = {*OPS} if self.whole else set()
         for matcher, operations in self.filters:
             if TableFilter.parse(matcher, case_sensitive=self.case_sensitive).matches(*table):
                 found |= operations
@@ -79,14 +85,30 @@ class LeftOut:
         """Why changes of these tables are not judged; empty where none is left out."""
         if self.whole:
             return f"the changefeed's {' and '.join(self.whole)} may leave out any change"
-        of = {".".join(t): self.of(t) for t in sorted({*tables})}
+        of = {".".join(t): self.of(t) & {*OPS} for t in sorted({*tables})}
         said = [f"{' and '.join(o for o in OPS if o in ops)} of {name}" for name, ops in of.items() if ops]
         return f"the changefeed's event filters leave out {', '.join(said)}" if said else ""
 
+    def undefined(self, tables: Sequence[Table]) -> list[Table]:
+        """Tables of which DDL may be absent."""
+        return [t for t in tables if _DDL in self.of(t)]
+
+    def contradicted(self, tables: Sequence[Table]) -> list[str]:
+        """Tables with rows that the changefeed leaves out (``filter.rules``), in one sentence."""
+        kept = TableFilter.parse(self.rules, case_sensitive=self.case_sensitive)
+        wrong = sorted({".".join(t) for t in tables if not kept.matches(*t)}) if self.rules else []
+        which = f"{', '.join(wrong[:_NAMED])}{', ..' if len(wrong) > _NAMED else ''}"
+        said = f"{len(wrong)} {'table' if len(wrong) == 1 else 'tables'} ({which})"
+        return [f"filter.rules of {self.evidence} leaves out {said}, but the log has their rows."] if wrong else []
+
+
+_NAMED = 3
+
 
 def _operations(of_filter: Mapping[str, Any]) -> frozenset[str]:
-    ignored = {str(event).lower() for event in of_filter.get("ignore-event", ())}
-    found = set(OPS) if ignored & _EVERY else ignored & set(OPS)
+    ignored = {*of_filter.get("ignore-event", ())}
+    found = set(OPS) if "all dml" in ignored else ignored & set(OPS)
+    found |= {_DDL} if ignored - {"all dml", *OPS} else set()
     for key, operations in _EXPRESSIONS.items():
         found |= {*operations} if of_filter.get(key) else set()
     return frozenset(found)

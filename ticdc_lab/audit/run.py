@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import chain
@@ -193,10 +193,13 @@ class Audited:
         :data:`ticdc_lab.events.schema.FINDINGS`, in the order of :func:`audit`.
     unjudged
         Guarantees that the log does not let anybody judge, or not of all its rows, each with the reason.
+    contradicted
+        What was given of the changefeed and the log shows otherwise, a sentence each.
     """
 
     findings: pa.Table
     unjudged: Mapping[str, str] = field(default_factory=dict)
+    contradicted: Sequence[str] = ()
 
 
 def audited(
@@ -250,7 +253,8 @@ def audited(
     names = _chosen(None, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost))
     of_rows, of_images, of_log = _apart(names)
     kept = listed(max_per_guarantee, FOUND.names)
-    definitions = Definitions.read(facts, protocol=protocol)
+    left_out = LeftOut.read(settings)
+    definitions = _judged_definitions(facts, protocol, left_out)
     promises = promises_of(facts, events, protocol=protocol, sample=sample, settings=settings)
 
     def judged_rows(names: list[str], causes: DataFrame | pa.Table | None) -> pa.Table:
@@ -282,9 +286,15 @@ def audited(
     of_chain = _unjudged_chain(old_values, unsure)
     rows = facts.of_kind("row")
     named = [(s or "", t or "") for s, t in zip(*[rows[c].to_pylist() for c in NAMES], strict=True)]
-    if reason := LeftOut.read(settings).reason(named):
+    if reason := left_out.reason(named):
         of_chain[CHAIN] = "; ".join(filter(None, (of_chain.get(CHAIN), reason)))
-    return Audited(whole, of_chain | _unjudged_images(facts, definitions))
+    return Audited(whole, of_chain | _unjudged_images(facts, definitions, left_out), left_out.contradicted(named))
+
+
+def _judged_definitions(facts: LogFacts, protocol: str, left_out: LeftOut) -> Definitions:
+    """Definitions from the log's DDL, but for tables of which a filter may leave DDL out."""
+    definitions = Definitions.read(facts, protocol=protocol)
+    return definitions.without(left_out.undefined([name[1:] for name in definitions.tables]))
 
 
 def _without_unsure(found: pa.Table) -> tuple[pa.Table, int]:
@@ -309,7 +319,7 @@ _NAMED = 3
 """Tables that a reason names."""
 
 
-def _unjudged_images(facts: LogFacts, definitions: Definitions) -> dict[str, str]:
+def _unjudged_images(facts: LogFacts, definitions: Definitions, left_out: LeftOut) -> dict[str, str]:
     """Why rows cannot be compared with their tables' definitions: all rows, or those of some tables."""
     rows = facts.of_kind("row")
     named = {(s or "", t or "") for s, t in zip(*[rows[c].to_pylist() for c in NAMES], strict=True)}
@@ -318,7 +328,9 @@ def _unjudged_images(facts: LogFacts, definitions: Definitions) -> dict[str, str
         return {}
     some = f"{', '.join(unknown[:_NAMED])}{', ..' if len(unknown) > _NAMED else ''}"
     which = f"{len(unknown)} of {len(named)} tables with rows ({some})"
-    why = f"the log has no DDL that defines {which}, so their rows are not judged"
+    filtered = f", or the changefeed's event filters leave DDL out of {'it' if len(unknown) == 1 else 'them'}"
+    by_filter = filtered if left_out.undefined(sorted(named)) else ""
+    why = f"the log has no DDL that defines {which}{by_filter}, so their rows are not judged"
     return dict.fromkeys((n for n, g in GUARANTEES.items() if g.image), why)
 
 
@@ -370,7 +382,7 @@ def audit_table(
     names = _chosen(checks, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost))
     of_rows, of_images, of_log = _apart(names)
     facts = LogFacts.of(events).without_offsets_of(sample)
-    definitions = Definitions.read(facts, protocol=protocol)
+    definitions = _judged_definitions(facts, protocol, LeftOut.read(settings))
     stated = Stated.read(facts, protocol=protocol, definitions=definitions)
     found = list(batches_of(_of_log(of_log, stated), at_once=AT_ONCE))
     promises = Promises.read(facts, protocol=protocol, settings=settings)

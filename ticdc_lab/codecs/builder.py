@@ -25,6 +25,7 @@ from ticdc_lab.codecs.kernel.arrow import in_form
 from ticdc_lab.codecs.keys import hashed
 from ticdc_lab.codecs.known import BOUNDS, Bounds, too_large
 from ticdc_lab.codecs.laid_out import Image, LaidOut, lay_out, shares
+from ticdc_lab.codecs.plain.hashes import SEED, Texts
 from ticdc_lab.codecs.plain.json_text import PLAINLY_HELD, holds, is_count
 from ticdc_lab.codecs.quarantine import TooMuchError, refused, unforeseen, utf8
 from ticdc_lab.codecs.registry import KERNELS
@@ -324,6 +325,12 @@ def _batch_of(
     sizes = shares(batch, message, seq)
     own = np.array([-1 if e.size is None else e.size for e in events], np.int64)
     columns |= hashed(laid, np.where(own < 0, sizes, own), compiled=compiled)
+    keyless = np.asarray(columns["key_hash"].is_null())
+    if len(which := np.flatnonzero(keyless & np.array([e.row_key is not None for e in events], bool))):
+        change = columns["change_hash"].to_numpy(zero_copy_only=False).astype(np.int64)
+        row_keys = Texts(pa.array([events[i].row_key for i in which], pa.binary()))
+        change[which] ^= row_keys.fold(np.full(len(which), SEED), np.arange(len(which))).view(np.int64)
+        columns["change_hash"] = pa.array(change, mask=~laid.is_row)
     return in_form(columns, n, DECODED)
 
 

@@ -64,6 +64,8 @@ class Event:
     checksum_before: int | None = None
     size: int | None = None
     start_ts: int | None = None
+    row_key: bytes | None = None
+    """TiKV's key of the row, as the message writes it: it tells equal rows apart where there is no handle key."""
     fault: Malformed | None = None
     """Why it is in the quarantine though the other events of its message are decoded."""
 

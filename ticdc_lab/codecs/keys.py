@@ -7,7 +7,8 @@ them; for other events a kernel computes the same, which a test compares with Sp
   those before it. ``before_key_hash``: of an update that changes the key, that of the old one; a key column that the
   old image lacks is as in the new one (``only-output-updated-columns`` leaves equal columns out).
 - ``change_hash``: ``xxhash64(schema_name, table_name, op, after, before)`` where an image is, column by column,
-  ``name, value, value is null``.
+  ``name, value, value is null``. Of a row without a handle key whose message has TiKV's key of it (canal-json's
+  ``_tidb.rowkey``) the XOR of that and ``xxhash64(rowkey)``: two equal rows are two.
 - ``after_hash``, ``before_hash``: of an image the XOR of ``xxhash64(name)`` of its columns in the high 32 bits, and of
   ``xxhash64(name, value, value is null)`` in the low 32: the order of columns does not matter, and images of other
   columns are told apart from those of other values.

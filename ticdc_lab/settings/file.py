@@ -6,7 +6,7 @@ Every key is checked, nested ones too: TiCDC's command line refuses a file with 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.errors.bounded import parse_toml, read_bounded
 from ticdc_lab.errors.redaction import HIDDEN, is_secret
-from ticdc_lab.settings.keys import FROM_URI, KEYS, PROTOCOLS, TABLES, full_name, nearest
+from ticdc_lab.settings.keys import CHOICES, FROM_URI, KEYS, PROTOCOLS, TABLES, full_name, nearest
 from ticdc_lab.settings.setting import Setting, Settings
 
 _JSON_NAMES: Mapping[str, str] = {
@@ -197,9 +197,22 @@ def _check_kind(path: str, value: Any, name: str) -> None:
         raise DispatchError(f"In {name} expected {key} = [{{matcher = [..], ..}}, ..]; found {value!r}.")
     if not isinstance(value, types) or (isinstance(value, bool) and kind != "bool"):
         raise DispatchError(f"In {name} expected {key} to be of type {word}; found {value!r}.")
+    _check_choice(path, value if isinstance(value, list) else [value], f"In {name} {key}")
     inner = {"texts": (str, "texts"), "ints": (int, "whole numbers")}.get(kind)
     if inner is not None and isinstance(value, list) and not all(isinstance(v, inner[0]) for v in value):
         raise DispatchError(f"In {name} expected {inner[1]} in {key}; found {value!r}.")
+
+
+def _check_choice(path: str, values: Sequence[Any], said: str) -> None:
+    for value in values if path in CHOICES else ():
+        if isinstance(value, str) and value and value not in CHOICES[path]:
+            near = nearest(value.lower(), CHOICES[path])
+            hint = f"Write {near!r}." if near else f"Known are: {', '.join(CHOICES[path])}."
+            raise DispatchError(
+                f"{said} is {value!r}{f' (the nearest is {near!r})' if near else ''}; expected one of "
+                f"{', '.join(CHOICES[path])}, or TiCDC refuses it.",
+                hint=hint,
+            )
 
 
 def _entries(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
@@ -253,6 +266,7 @@ def value_of(name: str, text: str, *, said: str = "") -> Any:
     if kind == "int" and text.isascii() and text.isdigit():
         return int(text)
     if kind in ("text", "duration"):
+        _check_choice(name, [text], said or name)
         return text
     if kind == "texts":
         return tuple(text.split(","))

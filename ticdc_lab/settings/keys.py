@@ -262,6 +262,31 @@ PROTOCOLS: Mapping[str, str] = {"default": "open-protocol", "open": "open-protoc
 """Other names that TiCDC takes for a protocol."""
 
 
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "filter.event-filters.ignore-event": (
+        "all dml", "all ddl", "insert", "update", "delete", "create schema", "drop schema", "create database",
+        "drop database", "modify schema charset and collate", "create table", "drop table", "truncate table",
+        "rename table", "recover table", "alter table", "modify table comment", "modify table charset and collate",
+        "create view", "drop view", "add table partition", "drop table partition", "truncate table partition",
+        "exchange table partition", "reorganize table partition", "alter table partitioning",
+        "remove table partitioning", "add column", "drop column", "modify column", "set default value",
+        "rebase auto id", "add primary key", "drop primary key", "create index", "drop index", "rename index",
+        "alter index visibility", "alter ttl info", "alter ttl remove", "multi schema change", "add foreign key",
+        "drop foreign key", "add fulltext index", "create hybrid index",
+    ),
+    "integrity.integrity-check-level": ("none", "correctness"),
+    "integrity.corruption-handle-level": ("warn", "error"),
+    "sink.csv.binary-encoding-method": ("base64", "hex"),
+    "sink.date-separator": ("none", "year", "month", "day"),
+    "sink.kafka-config.codec-config.avro-decimal-handling-mode": ("precise", "string"),
+    "sink.kafka-config.codec-config.avro-bigint-unsigned-handling-mode": ("long", "string"),
+    "sink.kafka-config.codec-config.encoding-format": ("json", "avro"),
+    "sink.kafka-config.large-message-handle.large-message-handle-option": ("none", "claim-check", "handle-key-only"),
+    "sink.kafka-config.large-message-handle.large-message-handle-compression": ("none", "snappy", "lz4"),
+}  # fmt: skip
+"""What TiCDC takes for keys that have few values; it refuses any other. Events are those of ``pkg/filter/utils.go``."""
+
+
 def full_name(name: str) -> str:
     """The path of a setting: ``csv.delimiter`` and ``partition-num`` are short for theirs; else the name itself."""
     name = name.replace("_", "-")

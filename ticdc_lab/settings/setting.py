@@ -24,6 +24,12 @@ Value = bool | int | str | tuple[Any, ...] | Mapping[str, Any] | None
 NOT_COMPARED = frozenset({"sink.dispatchers"})
 """Settings of which two values may mean the same, so that a difference is no contradiction."""
 
+NOT_EVALUATED = (
+    "ignore-insert-value-expr", "ignore-update-new-value-expr", "ignore-update-old-value-expr",
+    "ignore-delete-value-expr", "ignore-update-only-columns", "ignore-sql",
+)  # fmt: skip
+"""Keys of an event filter that leave out what their expression takes: TiDB evaluates it on rows that no log has."""
+
 _RANK = {"option": 0, ("bytes", "shown"): 1, "file": 2, ("bytes", "likely"): 3, ("bytes", "guessed"): 4}
 """Which of several values of one setting is used. What the bytes show cannot be otherwise, whatever a file has."""
 
@@ -166,6 +172,19 @@ class Settings:
                 for b in bytes_
                 if g.source != "bytes" and g.value != b.value
             ]  # fmt: skip
+        return tuple(found)
+
+    @property
+    def not_evaluated(self) -> tuple[str, ...]:
+        """What of the changefeed's filters is not evaluated here, a sentence for each event filter."""
+        found = []
+        for of_filter in self.value("filter.event-filters", ()):
+            asked = [f"{k} = {_toml(of_filter[k])}" for k in NOT_EVALUATED if of_filter.get(k)]
+            if asked:
+                found.append(
+                    f"The changefeed's event filter for {', '.join(of_filter.get('matcher', ())) or 'no table'} is not "
+                    f"evaluated ({'; '.join(asked)}): which changes and DDL it leaves out is unknown."
+                )
         return tuple(found)
 
     def rows(self) -> list[dict[str, str]]:

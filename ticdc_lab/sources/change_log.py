@@ -296,8 +296,8 @@ class ChangeLog:
         """What this log cannot prove, one sentence each; empty if there is nothing to say."""
         known = None if self._source is None else self._source.overlaps_known
         overlaps = self._overlaps if known is None else known.sentences
-        contradicted = tuple(c.words for c in self.settings.contradictions)
-        return (*contradicted, *self.left_out, *self.guesses, *overlaps, *self.edges, *limits_of(
+        of_settings = (*(c.words for c in self.settings.contradictions), *self.settings.not_evaluated)
+        return (*of_settings, *self.left_out, *self.guesses, *overlaps, *self.edges, *limits_of(
             self.protocol, self.counts, has_commit_ts=self.has_commit_ts, gaps=(*self.gaps, *self.strangers),
             sample=() if self.sample is None else self.sample.limits,
         ))  # fmt: skip

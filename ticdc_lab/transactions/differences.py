@@ -5,8 +5,11 @@ For the same topic before and after an upgrade, or for what two changefeeds made
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Self
+
 import pandas as pd
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.events import POSITION, is_first
@@ -14,15 +17,90 @@ from ticdc_lab.events.schema import require_batch, require_columns
 from ticdc_lab.facts.known import LogFacts
 from ticdc_lab.facts.limits import first_offsets
 from ticdc_lab.facts.watermarks import progress_of, topics_of
+from ticdc_lab.settings import Settings
+from ticdc_lab.settings.detected import OLD_VALUE, OP_BY_IMAGES
 from ticdc_lab.transactions.restoring import change_id
 
 _NAMES = ("schema_name", "table_name")
 _CHANGE = ("commit_ts", *_NAMES, "op", "key_hash", "change_hash")
+OLD_VALUES = ("enable-old-value", *OLD_VALUE.values())
+"""Settings that leave images before an update out."""
 KINDS = ("only here", "only there", "other values", "other partition", "same")
 """What can be said of a change, in the order of how bad it is."""
 
 
-def differences(events: DataFrame, *, other: DataFrame, from_ts: int, to_ts: int) -> DataFrame:
+@dataclass(frozen=True, slots=True)
+class Comparable:
+    """What of the changes of two logs can be compared: what one changefeed was set to leave out is no difference.
+
+    Attributes
+    ----------
+    before
+        Both have whole images before an update; else only those after a change are compared.
+    deletes
+        Both have whole images of deleted rows; else their keys are compared.
+    ops
+        Both tell inserts from updates; else the two are one operation.
+    row_keys
+        Both, or none of them, have TiKV's keys of rows; else equal rows of a table without a key are one.
+    """
+
+    before: bool = True
+    deletes: bool = True
+    ops: bool = True
+    row_keys: bool = True
+
+    @classmethod
+    def of(cls, here: Settings, there: Settings) -> Self:
+        """By what is known of both changefeeds."""
+        both = here, there
+        old_values = [{s.get(name) for name in OLD_VALUES} - {None} for s in both]
+        off = [any(found is not None and found.value is False for found in of) for of in old_values]
+        partly = [bool(s.value("sink.only-output-updated-columns")) for s in both]
+        of_key = [bool(s.value("sink.delete-only-output-handle-key-columns")) for s in both]
+        unsure = [n and s.value("sink.protocol") in OP_BY_IMAGES for n, s in zip(off, both, strict=True)]
+        keyed = [bool(s.value("output-row-key")) for s in both]
+        return cls(
+            before=off == [False, False] and partly[0] == partly[1], deletes=of_key[0] == of_key[1],
+            ops=unsure[0] == unsure[1], row_keys=keyed[0] == keyed[1],
+        )  # fmt: skip
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What is not compared, a sentence each."""
+        said = {
+            "Old values are off, or left out where they did not change, in one log: images before an update are not "
+            "compared.": self.before,
+            "Deletes of one log have their key alone: only keys of deleted rows are compared.": self.deletes,
+            "In one log nothing shows which row changes are updates: inserts and updates are one operation.": self.ops,
+            "One log alone has TiKV's keys of rows: equal rows of a table without a key count once.": self.row_keys,
+        }
+        return tuple(sentence for sentence, whole in said.items() if not whole)
+
+    def id(self) -> Column:
+        """What names a change within its commit_ts in both logs (bigint)."""
+        if self == WHOLE:
+            return change_id()
+        op = F.col("op") if self.ops else F.when(F.col("op") == "delete", "delete").otherwise("change")
+        return F.xxhash64(op, F.coalesce(F.col("key_hash"), self.content()))
+
+    def content(self) -> Column:
+        """What is compared of a change (bigint)."""
+        if self == WHOLE:
+            return F.col("change_hash")
+        deleted = F.coalesce("before_hash", F.lit(0)) if self.deletes else F.lit(0)
+        image = F.when(F.col("op") == "delete", deleted).otherwise(F.col("after_hash"))
+        updated = F.col("op") == "update"
+        return F.xxhash64(image, F.when(updated, F.col("before_hash"))) if self.before else F.xxhash64(image)
+
+
+WHOLE = Comparable()
+"""All of both logs."""
+
+
+def differences(
+    events: DataFrame, *, other: DataFrame, from_ts: int, to_ts: int, compared: Comparable = WHOLE
+) -> DataFrame:
     """Pair the row changes of two logs.
 
     Changes are paired by table, commit_ts, operation and row key; without a key by their content. A change that was
@@ -35,6 +113,8 @@ def differences(events: DataFrame, *, other: DataFrame, from_ts: int, to_ts: int
         Events with key hashes (:data:`ticdc_lab.events.schema.EVENTS`, :data:`ticdc_lab.events.schema.KEYS`).
     from_ts, to_ts
         First and last commit_ts (TSO) that is compared: what both logs hold whole.
+    compared
+        What of the changes is compared; all but whole also needs :data:`ticdc_lab.events.schema.IMAGE_HASHES`.
 
     Returns
     -------
@@ -55,12 +135,14 @@ def differences(events: DataFrame, *, other: DataFrame, from_ts: int, to_ts: int
         require_batch(frame, function="differences", why="what is missing can be known at the end only")
         rows = frame.where("kind = 'row'").where(F.col("commit_ts").between(from_ts, to_ts))
         at = F.struct("offset", "partition", "topic").alias("place")
-        kept = (*_NAMES, "commit_ts", "op", change_id().alias("id"), at, "change_hash", F.lit(side).alias("is_here"))
+        op = F.col("op") if compared.ops else F.when(F.col("op") == "delete", "delete").otherwise("insert or update")
+        own = (op.alias("op"), compared.id().alias("id"), at, compared.content().alias("content"))
+        kept = (*_NAMES, "commit_ts", *own, F.lit(side).alias("is_here"))
         sides.append(rows.select(*kept))
     is_here, place = F.col("is_here"), F.col("place")
     first = F.min(F.when(is_here, place)).alias("here"), F.min(F.when(~is_here, place)).alias("there")
     contents = [
-        of(F.when(side, F.col("change_hash"))).alias(f"{which}_{name}")
+        of(F.when(side, F.col("content"))).alias(f"{which}_{name}")
         for which, side in (("here", is_here), ("there", ~is_here))
         for name, of in (("least", F.min), ("most", F.max))
     ]

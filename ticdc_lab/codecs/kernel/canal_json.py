@@ -30,6 +30,7 @@ from ticdc_lab.codecs.kernel.scan import (
 )
 from ticdc_lab.codecs.kernel.state import State, end_images, event_fits, new_event, put_text, put_ts, text_bytes
 from ticdc_lab.codecs.kernel.text import int64_of, put_string, read_name
+from ticdc_lab.codecs.kernel.xxh64 import SEED, hash_bytes
 
 OK, NEED_MORE = faults.OK, faults.NEED_MORE
 MISSING_FIELD, BAD_TYPE, OUT_OF_RANGE = faults.MISSING_FIELD, faults.BAD_TYPE, faults.OUT_OF_RANGE
@@ -42,10 +43,11 @@ HANDLE_KEY_ONLY, CLAIM_CHECK_MISSING = S.HANDLE_KEY_ONLY, S.CLAIM_CHECK_MISSING
 SCHEMA_NAME, TABLE_NAME, QUERY, DDL_TYPE = S.SCHEMA_NAME, S.TABLE_NAME, S.QUERY, S.DDL_TYPE
 AFTER, BEFORE, INCOMPLETE = S.AFTER, S.BEFORE, S.INCOMPLETE
 AFTER_END, BEFORE_END = S.AFTER_END, S.BEFORE_END
+HAS_KEY, CHANGE_HASH, TABLE_ID, HAS_TABLE_ID = S.HAS_KEY, S.CHANGE_HASH, S.TABLE_ID, S.HAS_TABLE_ID
 
 # Fields of the envelope; scratch.at holds where each value starts and, 16 further, where it ends.
 DATABASE, TABLE, PK_NAMES, IS_DDL, TYPE, SQL, MYSQL_TYPE, OLD, DATA, TIDB, COMMIT_TS, WATERMARK_TS = range(1, 13)
-ONLY_HANDLE_KEY, CLAIM_CHECK = 13, 14
+ONLY_HANDLE_KEY, CLAIM_CHECK, ROW_KEY = 13, 14, 15
 _ENDS = 16
 _UNREAD = 17
 
@@ -56,7 +58,13 @@ _W_PK_NAMES, _W_DATABASE, _W_MYSQL_TYPE = word_of(b"pkNames"), word_of(b"databas
 _W_COMMIT_TS, _W_WATERMARK = word_of(b"commitTs"), word_of(b"watermarkTs")
 _W_INSERT, _W_UPDATE, _W_DELETE = word_of(b"INSERT"), word_of(b"UPDATE"), word_of(b"DELETE")
 _W_ID, _W_ES, _W_TS, _W_SQL_TYPE = word_of(b"id"), word_of(b"es"), word_of(b"ts"), word_of(b"sqlType")
+_W_ROW_KEY = word_of(b"rowkey")
 _WATERMARK = 3
+_SIXES = np.full(256, -1, np.int64)
+_SIXES[np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)] = np.arange(64)
+"""What a byte of base64 stands for."""
+_SIGN = np.int64(-1 << 63)
+"""Set in a number that TiKV's keys carry, so that negative ones come first."""
 
 
 @part
@@ -87,6 +95,8 @@ def _unread_field(b: np.ndarray, p: int, q: int) -> int:
 @part
 def _tidb_field(b: np.ndarray, p: int, q: int) -> int:
     n, w = q - p, word(b, p, q)
+    if n == 6:
+        return ROW_KEY if w == _W_ROW_KEY else 0
     if n == 8:
         return COMMIT_TS if w == _W_COMMIT_TS else 0
     if n == 11:
@@ -291,10 +301,39 @@ def _rows(
         st.byte[INCOMPLETE, i] = incomplete
         set_row(st, i, op)
         status = _ts(b, at, COMMIT_TS, False, st, i)
+        if status == OK and n == 1 and at[ROW_KEY] >= 0:
+            status = _row_key(b, at[ROW_KEY], at[_ENDS + ROW_KEY], st, i)
         if status < 0:
             return status
         if text_bytes(st) > at[GROWN_MAX]:
             return fault_at(TOO_LARGE, start)
+    return OK
+
+
+@part
+def _row_key(b: np.ndarray, p: int, q: int, st: State, i: int) -> int:
+    """Tell a row without a handle key from equal ones by its key in TiKV, and read the table's id from that."""
+    if b[p] != 0x22:
+        return fault_at(BAD_TYPE, p)
+    size = put_string(b, p + 1, q - 1, True, st.text, 0)
+    if not st.byte[HAS_KEY, i]:
+        st.number[CHANGE_HASH, i] ^= np.int64(hash_bytes(st.text, 0, size, SEED))
+    if size < 16:
+        return OK
+    number, first, last = np.int64(0), np.int64(0), np.int64(0)
+    for k in range(16):  # t, eight bytes, _r and one more
+        six = _SIXES[st.text[k]]
+        if six < 0:
+            return OK
+        if k < 2:
+            first = first << 6 | six
+            number = six & 15
+        elif k < 12:
+            number = number << 6 | six
+        else:
+            last = last << 6 | six
+    if first >> 4 == 0x74 and last >> 8 == 0x5F72:
+        st.number[TABLE_ID, i], st.byte[HAS_TABLE_ID, i] = number ^ _SIGN, 1
     return OK
 
 

@@ -8,6 +8,7 @@ is the one that is told.
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -57,7 +58,7 @@ from ticdc_lab.events.mysql_types import BINARIES, BY_NAME, FINITE, NO_MYSQL_TYP
 _UNREAD = ("id", "es", "ts", "sqlType")
 """Fields that the format has and nobody reads: they stand once, too."""
 _ENVELOPE = ("database", "table", "pkNames", "isDdl", "type", "sql", "mysqlType", "old", "data", "_tidb")
-_EXTENSION = ("commitTs", "watermarkTs", "onlyHandleKey", "claimCheckLocation")
+_EXTENSION = ("commitTs", "watermarkTs", "onlyHandleKey", "claimCheckLocation", "rowkey")
 _OPERATIONS = {"INSERT": INSERT, "UPDATE": UPDATE, "DELETE": DELETE}
 _BYTES = -1
 _CLASSES = {name: held_by(name) for name in (*BY_NAME, *OTHER_NAMES)} | dict.fromkeys(BINARIES, _BYTES)
@@ -175,11 +176,13 @@ class _Message:
         if not data or (op == UPDATE and len(old) != len(data)):
             raise JsonFault(faults.MISSING_FIELD, self.places["data"][0])
         incomplete, ts = self._incomplete(), self._optional_ts()
+        row_key, table_id = self._row_key() if "rowkey" in self.places and len(data) == 1 else (None, None)
         self.leave_what_outgrows(schema, table)
         events = []
         for i, image in enumerate(data):
             after, before = (None, image) if op == DELETE else (image, old[i] if op == UPDATE else None)
             row = Event(ROW, ts, schema, table, op=op, columns=after, before=before, incomplete=incomplete)
+            row.row_key, row.table_id = row_key, table_id
             events.append(row)
         return events
 
@@ -342,6 +345,16 @@ class _Message:
             if q > p + 2:
                 return INCOMPLETE_NAMES[CLAIM_CHECK_MISSING]
         return INCOMPLETE_NAMES[HANDLE_KEY_ONLY] if self._is("onlyHandleKey", TRUE) else None
+
+    def _row_key(self) -> tuple[bytes, int | None]:
+        """The row's key in TiKV, as base64, and the table's id that it begins with."""
+        text = self._text("rowkey").encode()
+        try:
+            start = b64decode(text[:16], validate=True)
+        except ValueError:
+            return text, None
+        is_key = len(start) == 12 and start[:1] == b"t" and start[9:11] == b"_r"
+        return text, int.from_bytes(start[1:9]) - (1 << 63) if is_key else None
 
     def leave_what_outgrows(self, schema: str = "", table: str = "") -> None:
         """Leave to the kernels what may be too large: their own count of bytes says whether it is."""
