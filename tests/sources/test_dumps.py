@@ -386,3 +386,137 @@ def of_file(path: Path, found: DumpFiles) -> list[dict[str, Any]]:
     assert form is not None
     with path.open("rb") as file:
         return [m for batch, _ in dumps.read_file(file, path.name, *form, 1 << 27) for m in batch.to_pylist()]
+
+
+# What the pages and connectors really write (their sources of November 2026).
+
+
+def test_akhq_downloads_decimal_seconds_and_decoded_values() -> None:
+    """`TopicController.download`: one line; a value with a schema was decoded, so its bytes are gone."""
+    text = (
+        b'[{"partition":0,"offset":1,"timestamp":1770000000.001000000,"keySchemaId":null,"valueSchemaId":null,'
+        b'"headers":[{"key":"h","value":"1"}],"key":null,"value":"{}"},'
+        b'{"partition":0,"offset":2,"timestamp":1770000000.001000000,"keySchemaId":null,"valueSchemaId":"7",'
+        b'"headers":[],"key":"k","value":"{\\"id\\":1}"}]'
+    )
+    form, messages, bad = read(text)
+    assert "messages" in form.lost
+    [one] = messages
+    assert (one["offset"], one["key"], one["value"], one["headers"]) == (1, None, b"{}", [{"key": "h", "value": b"1"}])
+    assert one["timestamp"].timestamp() == 1770000000.001
+    assert bad[0]["error_class"] == "bad-dump-record:decoded-by-tool" and "`valueSchemaId`" in bad[0]["reason"]
+
+
+def test_rpk_leaves_null_out_and_replaces_what_is_no_utf_8() -> None:
+    """A null value has no field; Go writes U+FFFD for binary; `--meta-only` has no values at all."""
+    rows = [
+        {"topic": "t", "value": '{"a":"<"}', "timestamp": 1770000000001, "partition": 0, "offset": 5},
+        {"topic": "t", "key": "k", "timestamp": 1770000000002, "partition": 0, "offset": 6},
+        {"topic": "t", "value": "\0\0\0\0\1\ufffd\ufffd", "timestamp": 1, "partition": 0, "offset": 7},
+    ]
+    text = "".join(json.dumps(row, indent=2).replace("<", "\\u003c") + "\n" for row in rows)
+    form, messages, bad = read(text.encode())
+    assert "null" in form.lost
+    assert [(m["offset"], m["key"], m["value"]) for m in messages] == [(5, None, b'{"a":"<"}'), (6, b"k", None)]
+    assert [b["error_class"] for b in bad] == ["bad-dump-record:re-encoded"]
+    _, messages, bad = read(b'{"topic":"t","value_size":9,"timestamp":1,"partition":0,"offset":5}\n')
+    assert not messages and "--meta-only" in bad[0]["reason"]
+
+
+def test_kafka_ui_writes_dates_of_javascript_and_guards_formulas_in_csv() -> None:
+    """Every cell is quoted, headers are JSON; the JSON export leaves a null value out."""
+    cells = (
+        ('{"a":1}', 5, "'-k", 0, '{"h":"1"}', "Mon Feb 02 2026 02:40:00 GMT+0000 (Coordinated Universal Time)"),
+        ("", 6, "", 0, "{}", "Mon Feb 02 2026 03:40:01 GMT+0100 (Central European Standard Time)"),
+    )
+    lines = [",".join('"' + str(cell).replace('"', '""') + '"' for cell in row) for row in cells]
+    form, messages, bad = read("\n".join(["Value,Offset,Key,Partition,Headers,Timestamp", *lines]).encode())
+    assert not bad and form.lost == {"topic", "null", "messages"}
+    assert [(m["offset"], m["key"], m["value"]) for m in messages] == [(5, b"-k", b'{"a":1}'), (6, None, None)]
+    assert [m["timestamp"].timestamp() for m in messages] == [1770000000, 1770000001]
+    assert messages[0]["headers"] == [{"key": "h", "value": b"1"}]
+    rows = [{"Offset": 6, "Partition": 0, "Headers": {}, "Timestamp": "2026-02-02T02:40:00.001Z"}]
+    rows.insert(0, rows[0] | {"Value": "{}", "Offset": 5, "Key": "k"})
+    form, messages, bad = read(json.dumps(rows, indent="\t").encode())
+    assert not bad and [(m["key"], m["value"]) for m in messages] == [(b"k", b"{}"), (None, None)]
+
+
+def test_redpanda_console_keeps_bytes_only_as_raw_data() -> None:
+    """Without it numbers may be rounded, and what was decoded is refused; its CSV destroys every comma."""
+    about = {"isPayloadNull": False, "schemaId": 0, "size": 1}
+    place = {"partitionID": 0, "timestamp": 1770000000001, "compression": "uncompressed", "headers": []}
+    values = [
+        about | {"payload": {"id": 1}, "encoding": "json", "rawPayload": "eyJpZCI6MX0="},
+        about | {"payload": {"id": 1}, "encoding": "avro", "rawPayload": "AAAAAAEC"},
+        about | {"payload": {"id": 1}, "encoding": "avro"},
+        about | {"payload": "text", "encoding": "text"},
+    ]
+    rows = [place | {"offset": i, "value": value} for i, value in enumerate(values)]
+    form, messages, bad = read(json.dumps(rows, indent=4).encode())
+    assert [m["value"] for m in messages] == [b'{"id":1}', b"\0\0\0\0\1\2", b"text"]
+    assert "decoded-by-tool" in bad[0]["error_class"] and "raw data" in bad[0]["reason"]
+    assert "numbers" in form.lost
+    form, *_ = read(json.dumps(rows[:2]).encode())
+    assert "numbers" not in form.lost
+    with pytest.raises(SourceError, match="Redpanda Console"):
+        read(b"timestamp,partitionID,offset,key,value,keySize,valueSize\n1,0,5,,{id:1;a:2},0,9\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"aw==,eyJpZCI6MX0=,120,2026-02-02T02:40:00.001Z\n,eyJpZCI6Mn0=,121,\n", [(b"k", 120), (None, 121)]),
+        (b"eyJpZCI6MX0=,7\neyJpZCI6Mn0=,9\n", [(None, 7), (None, 9)]),
+        (b"9,1770000000001,eyJpZCI6MX0=\n10,1770000000001,eyJpZCI6Mn0=\n", [(None, 9), (None, 10)]),
+    ],
+)
+def test_aivens_fields_without_a_header_are_told_by_what_they_hold(text: bytes, expected: list[object]) -> None:
+    """`format.output.fields` in any order; keys and values in base64."""
+    form, messages, bad = read(text)
+    assert not bad and form.name == "csv" and "messages" not in form.lost
+    assert [(m["key"], m["offset"]) for m in messages] == expected
+    assert [m["value"] for m in messages] == [b'{"id":1}', b'{"id":2}']
+
+
+def test_aivens_objects_take_their_partition_from_the_name(tmp_path: Path) -> None:
+    """They have offsets, but no partition; `format.output.type=json` is an array, which is no page's."""
+    for name in ("t-3-120.json", "t-4-7.json"):
+        (tmp_path / name).write_text('[\n{"value":{"id":1},"offset":120},\n{"value":{"id":2},"offset":121}\n]')
+    found = dumps_at(str(tmp_path), sorted(tmp_path.iterdir()), "auto", {})
+    assert found is not None and found.kind == "connect" and "messages" not in found.lost
+    places = [(m["topic"], m["partition"], m["offset"]) for m in of_file(tmp_path / "t-3-120.json", found)]
+    assert places == [("t", 3, 120), ("t", 3, 121)]
+
+
+def test_files_of_keys_and_headers_are_no_messages(tmp_path: Path) -> None:
+    """`store.kafka.keys` and `store.kafka.headers` write them beside the values; that they are not read is said."""
+    for name, text in {"json": '{"id":1}\n', "keys.json": '"k"\n', "headers.json": '[{"h":1}]\n'}.items():
+        (tmp_path / f"t+1+0000000005.{name}").write_text(text)
+    found = dumps_at(str(tmp_path), sorted(tmp_path.iterdir()), "auto", {})
+    assert found is not None and any(".keys." in said for said in found.sentences)
+    messages = [m for file in sorted(tmp_path.iterdir()) for m in of_file(file, found)]
+    assert [(m["offset"], m["value"]) for m in messages] == [(5, b'{"id":1}')]
+
+
+def test_ranges_of_a_dump_give_each_record_once(tmp_path: Path) -> None:
+    """A line belongs to the range in which it begins, wherever the cut lies; a damaged one is named once."""
+    data = (DATA / "canal-json.kcat-J.jsonl").read_bytes()
+    lines = data.splitlines(keepends=True)
+    lines[3] = lines[3][:50] + b"\n"
+    file = tmp_path / "dump"
+    file.write_bytes(b"".join(lines))
+    found = dumps_at(str(file), [file], "auto", {})
+    assert found is not None
+    known = found.form(str(file))
+    assert known is not None and known[1].is_cut
+    size = file.stat().st_size
+    for step in (97, 1_000, size):
+        messages, bad = [], []
+        for first in range(0, size, step):
+            with file.open("rb") as opened:
+                for good, rejected in dumps.read_file(opened, "a", *known, 1 << 20, (first, min(first + step, size))):
+                    messages += good.to_pylist()
+                    bad += rejected.to_pylist() if rejected is not None else []
+
+        assert (len(messages), len(bad)) == (27, 1)
+        assert len({(m["partition"], m["offset"]) for m in messages}) == 27

@@ -27,7 +27,7 @@ from ticdc_lab.codecs.known import BOUNDS, Bounds, too_large
 from ticdc_lab.codecs.laid_out import Image, LaidOut, lay_out, shares
 from ticdc_lab.codecs.plain.hashes import SEED, Texts
 from ticdc_lab.codecs.plain.json_text import PLAINLY_HELD, holds, is_count
-from ticdc_lab.codecs.quarantine import TooMuchError, refused, unforeseen, utf8
+from ticdc_lab.codecs.quarantine import TooMuchError, refused_at, unforeseen
 from ticdc_lab.codecs.registry import KERNELS
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.events.mysql_types import NO_MYSQL_TYPE, held_by
@@ -116,7 +116,7 @@ def decode_with(
     """
     with _no_search_for_cycles():
         found = _decoded(codec, batch, protocol, images, compiled, bounds)
-    return _with_quarantine(found, batch if original is None else original, protocol)
+    return _with_quarantine(found, batch, original, protocol)
 
 
 def decode_mostly(
@@ -151,7 +151,7 @@ def decode_mostly(
     order = np.argsort(message, kind="stable")
     rows = _one_batch([done.events, rest.events]).take(pa.array(order))
     found = Decoded(rows, message[order], [(int(left[m]), fault) for m, fault in rest.failed])
-    return _with_quarantine(found, original, protocol)
+    return _with_quarantine(found, batch, original, protocol)
 
 
 def _one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -185,10 +185,14 @@ def _decoded(
     )
 
 
-def _with_quarantine(found: Decoded, original: pa.RecordBatch, protocol: str) -> pa.RecordBatch:
+def _with_quarantine(
+    found: Decoded, batch: pa.RecordBatch, original: pa.RecordBatch | None, protocol: str
+) -> pa.RecordBatch:
     if not found.failed:
         return found.events
-    return _one_batch([found.events, _quarantined(original, protocol, found.failed)])
+    return _one_batch(
+        [found.events, refused_at(batch, batch if original is None else original, protocol, found.failed)]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +262,7 @@ def _read_in_part(found: Sequence[Event], m: int, read: _Read, bounds: Bounds, p
     _check([e for _, e in whole], bounds, protocol, values=False)
     for seq, e in enumerate(found):
         if e.fault is not None:
-            read.failed.append((m, Malformed(e.fault.error_class, e.fault.reason, seq)))
+            read.failed.append((m, Malformed(e.fault.error_class, e.fault.reason, seq, byte=e.fault.byte)))
     read.events.extend(e for _, e in whole)
     read.message.extend([m] * len(whole))
     read.seq.extend(seq for seq, _ in whole)
@@ -332,9 +336,3 @@ def _batch_of(
         change[which] ^= row_keys.fold(np.full(len(which), SEED), np.arange(len(which))).view(np.int64)
         columns["change_hash"] = pa.array(change, mask=~laid.is_row)
     return in_form(columns, n, DECODED)
-
-
-def _quarantined(batch: pa.RecordBatch, protocol: str, failed: list[tuple[int, Malformed]]) -> pa.RecordBatch:
-    where = pa.array([m for m, _ in failed], pa.int64())
-    classes, reasons = [fault.error_class for _, fault in failed], [utf8(fault.reason) for _, fault in failed]
-    return refused(batch.take(where), classes, reasons, protocol=protocol, seqs=[fault.seq for _, fault in failed])

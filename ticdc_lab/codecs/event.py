@@ -32,10 +32,12 @@ class Column(NamedTuple):
 class Malformed(Exception):
     """A message that cannot be decoded; it goes to the quarantine under ``error_class`` with ``reason``."""
 
-    def __init__(self, error_class: str, reason: str, seq: int = 0) -> None:
+    def __init__(self, error_class: str, reason: str, seq: int = 0, *, byte: tuple[str, int] | None = None) -> None:
         super().__init__(reason)
         self.error_class = error_class
         self.reason = reason
+        self.byte = byte
+        """``key`` or ``value``, and where in it the fault lies, if a place is known."""
         self.seq = seq
         """Which event of the message it is about, where the others are decoded."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from ticdc_lab.codecs.event import Malformed, Outgrown
 from ticdc_lab.codecs.kernel.arrow import in_form
+from ticdc_lab.codecs.plain.named import named
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.events.schema import DECODED
 
@@ -56,6 +57,17 @@ def unforeseen(fault: Exception) -> Malformed:
 def utf8(text: str) -> str:
     """Text with what is no character of it, half a surrogate pair, as an escape."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def refused_at(
+    batch: pa.RecordBatch, original: pa.RecordBatch, protocol: str, failed: Sequence[tuple[int, Malformed]]
+) -> pa.RecordBatch:
+    """Messages that failed as they were, each with its table, frame and field as far as they are in ``batch``."""
+    where, faults = pa.array([m for m, _ in failed], pa.int64()), [fault for _, fault in failed]
+    contents = (batch.column(name).take(where).to_pylist() for name in ("key", "value"))
+    reasons = [utf8(named(protocol, *row)) for row in zip(*contents, faults, strict=True)]
+    classes, seqs = [fault.error_class for fault in faults], [fault.seq for fault in faults]
+    return refused(original.take(where), classes, reasons, protocol=protocol, seqs=seqs)
 
 
 def refused(

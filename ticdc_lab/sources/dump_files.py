@@ -5,13 +5,24 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import local_path
-from ticdc_lab.sources.forms import CAPTURE, CONNECT, HEAD_BYTES, Assumed, Form, form_of, form_of_rows, named_place
+from ticdc_lab.sources.forms import (
+    BESIDE,
+    CAPTURE,
+    CONNECT,
+    HEAD_BYTES,
+    Assumed,
+    Form,
+    form_of,
+    form_of_rows,
+    is_beside,
+    named_place,
+)
 
 LOOKED_INTO = 64
 """Where so many files of a folder are capture files, all are."""
@@ -53,7 +64,7 @@ class DumpFiles:
     def lost(self) -> frozenset[str]:
         """What some of its messages do not say (:data:`ticdc_lab.sources.forms.LOSSES`)."""
         every = frozenset[str]().union(*(form.lost for form in self.forms))
-        return (every - {"topic", "partition", "offset"}) | {"names"} if self.is_named else every
+        return (every - {"topic", "partition", "offset", "messages"}) | {"names"} if self.is_named else every
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -135,15 +146,16 @@ def dumps_among(
     for n, file in enumerate(files):
         with opened(file) as f:
             head, whole = head_of(f)
-        form = _form(file, opened, head, whole, kind, options)
+        form = BESIDE if is_beside(file) else _form(file, opened, head, whole, kind, options)
         if form is not None and (form.name != CAPTURE or _is_named_otherwise(file, opened)):
-            place = named_place(file) if "offset" in form.lost else None
+            place = named_place(file) if {"partition", "offset"} & form.lost else None
             named = named and place is not None
             assumed = Assumed(options.get("topic") or topic_of(source), _partition(options, silent))
             silent += "partition" in form.lost and place is None
             if place is not None:
                 assumed = Assumed(options.get("topic") or place.topic, place.partition, place.offset)
-            found[file] = forms.setdefault(form, len(forms)), assumed
+            is_cut = form.is_by_line and not _is_packed(file, opened)
+            found[file] = forms.setdefault(form, len(forms)), replace(assumed, is_cut=is_cut)
         if n + 1 == LOOKED_INTO and not found:
             break
     return DumpFiles(tuple(forms), found, named) if found else None
@@ -201,10 +213,12 @@ def _form(
 
 def _is_named_otherwise(file: str, opened: Callable[[str], AbstractContextManager[BinaryIO]]) -> bool:
     """Whether the name of a capture file says another packing than its bytes, or nothing."""
-    if not file.endswith(CAPTURES):
-        return True
+    return not file.endswith(CAPTURES) or _is_packed(file, opened) != file.endswith(".gz")
+
+
+def _is_packed(file: str, opened: Callable[[str], AbstractContextManager[BinaryIO]]) -> bool:
     with opened(file) as f:
-        return (f.read(2) == _GZIP) != file.endswith(".gz")
+        return f.read(2) == _GZIP
 
 
 def _partition(options: Mapping[str, str], number: int) -> int:

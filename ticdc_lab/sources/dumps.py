@@ -23,7 +23,7 @@ import pyarrow as pa
 from ticdc_lab.codecs.kernel.arrow import in_form
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.sources.capture import contents
-from ticdc_lab.sources.forms import OPEN, TOKENS, Assumed, Form, is_json, role_of, roles_in
+from ticdc_lab.sources.forms import OPEN, TOKENS, Assumed, Coding, Form, is_json, role_of, roles_in
 from ticdc_lab.sources.json_objects import TOO_LARGE, BadJson, Value, fields_of, objects_in
 
 ROWS_A_BATCH = 10_000
@@ -65,11 +65,26 @@ Record = DumpedMessage | Bad | None
 """None stands for a record that holds nothing, which counts where the order of records does."""
 
 
-def read_file(file: BinaryIO, name: str, form: Form, assumed: Assumed, line: int) -> Read:
-    """As :func:`read_dump`, of an open file."""
+def read_file(
+    file: BinaryIO, name: str, form: Form, assumed: Assumed, line: int, span: tuple[int, int] | None = None
+) -> Read:
+    """As :func:`read_dump`, of an open file, or of what begins in a ``span`` of its bytes."""
     if form.records == "rows":
         return _assembled(_of_rows(file, form), name, assumed, [""])
-    return read_dump(contents(file), name, form, assumed, line)
+    return read_dump(contents(file) if span is None else _lines_of(file, *span), name, form, assumed, line)
+
+
+def _lines_of(file: BinaryIO, first: int, last: int) -> Iterator[tuple[bytes, str]]:
+    """The lines that begin from byte ``first`` to before ``last``."""
+    if first:
+        file.seek(first - 1)
+        while (text := file.readline(_CHUNK)) and not text.endswith(b"\n"):
+            pass
+    text = b"\n"
+    while (left := last - file.tell()) > 0 and (text := file.read(min(left, _CHUNK))):
+        yield text, ""
+    while not text.endswith(b"\n") and (text := file.readline(_CHUNK)):
+        yield text, ""
 
 
 def read_dump(chunks: Iterator[tuple[bytes, str]], name: str, form: Form, assumed: Assumed, line: int) -> Read:
@@ -137,6 +152,8 @@ def _bytes(chunks: Iterator[tuple[bytes, str]], fault: list[str]) -> Iterator[by
 
 
 def _records(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Record]:
+    if form.records == "none":
+        return iter(())
     if form.records == "objects":
         return _of_objects(chunks, form, bound)
     if form.records == "csv":
@@ -171,6 +188,11 @@ def _of_objects(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Rec
 def _message_of(fields: Mapping[str, Value], form: Form) -> DumpedMessage:
     roles = roles_in(fields)
     own = {role: fields[name] for role, name in roles.items()}
+    if "value" not in own and fields.get("value_size") is not None:  # rpk --meta-only
+        raise _Unread("no-value", "`value_size` without `value`: rpk left the values out (--meta-only)")
+    for role, name in (("key", "keySchemaId"), ("value", "valueSchemaId")):  # AKHQ
+        if fields.get(name) is not None and own.get(role) is not None:  # type: ignore[call-overload]
+            raise _Unread("decoded-by-tool", f"`{name}`: AKHQ wrote the {role} decoded with a schema, not its bytes")
     for role in ("partition", "offset"):
         if role not in own and role not in form.lost:
             raise _Unread("missing-field", f"no `{role}`; it has {_named(fields)}")
@@ -252,8 +274,9 @@ def _shown(value: Value) -> str:
 
 def _content(value: Value, name: str, form: Form) -> bytes | None:
     """Key or value as bytes: a text as it is, an object as its JSON."""
-    if isinstance(value, bytes) and (inner := _payload(value)) is not None:
-        value = inner[0]
+    coding = form.coding
+    if isinstance(value, bytes) and (b'"isPayloadNull"' in value or b'"encoding"' in value):
+        value, coding = _payload(value, name, coding)
     if value is None:
         return None
     if isinstance(value, bytes):
@@ -261,7 +284,7 @@ def _content(value: Value, name: str, form: Form) -> bytes | None:
     if not isinstance(value, str):
         return orjson.dumps(value)
     text = value.encode("latin-1")
-    if form.coding == "text":
+    if coding == "text":
         return text
     try:
         return b64decode(text, validate=True)
@@ -269,17 +292,31 @@ def _content(value: Value, name: str, form: Form) -> bytes | None:
         raise _Unread("bad-base64", f"`{name}` is {_shown(value)}; expected base64, as other messages have") from None
 
 
-def _payload(value: bytes) -> tuple[Value] | None:
-    """What Redpanda Console wraps a key or a value into."""
-    if b'"isPayloadNull"' not in value and b'"encoding"' not in value:
-        return None
+_AS_IT_IS = ("json", "text", "utf8WithControlChars", "xml", "null", "")
+
+
+def _payload(value: bytes, name: str, coding: Coding) -> tuple[Value, Coding]:
+    """What Redpanda Console wraps a key or a value into, and how it is written there."""
     try:
         told = fields_of(value)
     except BadJson:
-        return None
+        return value, coding
     if not {"isPayloadNull", "encoding"} & told.keys() or not {"payload", "isPayloadNull"} & told.keys():
-        return None
-    return (None if told.get("isPayloadNull") is True else told.get("payload"),)
+        return value, coding
+    if told.get("isPayloadNull") is True:
+        return None, "text"
+    if raw := told.get("rawPayload"):
+        return raw, "base64"
+    if (encoding := told.get("encoding", "")) not in _AS_IT_IS:
+        raise _Unread(
+            "decoded-by-tool",
+            f"`{name}` is {_shown(encoding)} that Redpanda Console decoded; save the messages with raw data",
+        )
+    return told.get("payload"), "text"
+
+
+_DATE_OF_JS = re.compile(r"[A-Z][a-z]{2} ([A-Z][a-z]{2} \d\d \d{4} [\d:]{8} GMT[+-]\d{4})")
+"""Kafka UI writes `Mon Feb 02 2026 02:40:00 GMT+0000 (Coordinated Universal Time)` into CSV."""
 
 
 def timestamp_ms(value: Value) -> int | None:
@@ -297,6 +334,8 @@ def timestamp_ms(value: Value) -> int | None:
         return int(value) if value >= 1e11 or value == 0 else int(value) * 1000
     if isinstance(value, str):
         try:
+            if found := _DATE_OF_JS.match(value):
+                return round(datetime.strptime(found[1], "%b %d %Y %H:%M:%S GMT%z").timestamp() * 1000)
             at = datetime.fromisoformat(value.strip())
         except ValueError:
             return None
@@ -613,8 +652,10 @@ def _of_csv(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Record]
     csv.field_size_limit(bound)
     text = (line.decode("latin-1") + "\n" for line, _ in lines_in(chunks, b"\n", bound))
     rows = csv.reader(text, delimiter=form.between.decode(), strict=False)
-    next(rows, None)
-    begun = 2
+    begun = 1
+    if form.is_headed:
+        next(rows, None)
+        begun = 2
     try:
         for row in rows:
             if row:
@@ -628,13 +669,22 @@ def _of_row(row: list[str], form: Form, line: int) -> Record:
     if len(row) != len(form.parts):
         raw = form.between.decode().join(row).encode("latin-1")
         return Bad("bad-csv", f"line {line}: {len(row)} columns; expected {len(form.parts)}", raw)
-    fields = {
-        str(p): (v or None) if v != "null" else None for p, v in zip(form.parts, row, strict=True) if role_of(str(p))
+    fields: dict[str, Value] = {
+        str(p): (_unguarded(v) or None) if v != "null" else None
+        for p, v in zip(form.parts, row, strict=True)
+        if role_of(str(p))
     }
+    headers = fields.get("headers")
+    fields["headers"] = headers.encode("latin-1") if isinstance(headers, str) and is_json(headers.encode()) else None
     try:
-        return _message_of({**fields, "headers": None}, form)
+        return _message_of(fields, form)
     except _Unread as error:
         return Bad(error.code, f"line {line}: {error}", form.between.decode().join(row).encode("latin-1"))
+
+
+def _unguarded(text: str) -> str:
+    """Kafka UI puts ' before what a spreadsheet takes for a formula."""
+    return text[1:] if re.match(r"'[=+\-@\t\r]", text) else text
 
 
 # Rows of Parquet and Avro.

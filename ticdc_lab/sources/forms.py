@@ -10,6 +10,7 @@ import re
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Literal
 
@@ -18,6 +19,7 @@ import orjson
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources.json_objects import BadJson, beginning_of, fields_of, objects_in
 
+Coding = Literal["text", "base64"]
 Role = Literal["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
 ROLES: tuple[Role, ...] = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
@@ -42,6 +44,9 @@ LOSSES: Mapping[str, str] = {
     "key": "{what} has no keys: protocols that need them, such as open-protocol and avro, lose rows.",
     "null": "{what} writes null like an empty text or the word null, so a value may have been the other one.",
     "messages": "{what} has only the messages that the page showed: others may be before, between and after them.",
+    "numbers": "{what} has values that a browser wrote again: numbers above 2^53, such as commit_ts, may be rounded. "
+    "Save the messages with their raw data instead.",
+    "beside": "Kafka Connect's files of keys (.keys.) and headers (.headers.) are not read, so no message has them.",
     "names": "{what} has topic, partition and offsets in its file names: an offset is the one of the file name plus "
     "the position in the file.",
 }
@@ -61,6 +66,8 @@ class Assumed:
     topic: str
     partition: int = 0
     offset: int = 0
+    is_cut: bool = False
+    """Whether ranges of its bytes can be read: each line is a record with its own offset, and it is not packed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,7 @@ class Form:
         One of :data:`FORMS`, as ``--source-kind`` takes it.
     records
         How the file is cut: ``lines``, JSON ``objects``, ``pattern`` (a format with fields and text between them),
-        ``csv``, or ``rows`` of Parquet or Avro.
+        ``csv``, ``rows`` of Parquet or Avro, or ``none``: it holds no messages.
     coding
         How key and value are written: as they are (``text``), or in ``base64``.
     parts
@@ -93,12 +100,12 @@ class Form:
     given
         Topic and partition that an option states.
     is_utf8
-        Whether the first bytes are UTF-8, as no dump of binary messages is that no editor has saved.
+        Whether the first bytes are UTF-8, as no dump of binary messages is that kept their bytes.
     """
 
     name: str
-    records: Literal["lines", "objects", "pattern", "csv", "rows"]
-    coding: Literal["text", "base64"] = "text"
+    records: Literal["lines", "objects", "pattern", "csv", "rows", "none"]
+    coding: Coding = "text"
     parts: tuple[str | bytes, ...] = ()
     separator: bytes = b"\n"
     between: bytes = b"\t"
@@ -108,11 +115,18 @@ class Form:
     lost: frozenset[str] = frozenset()
     given: tuple[tuple[str, str], ...] = ()
     is_utf8: bool = False
+    is_headed: bool = True
+    """Whether the first row of ``csv`` names its columns."""
 
     @property
     def words(self) -> str:
         """What it is called in a sentence."""
         return FORMS.get(self.name, "A capture file")
+
+    @property
+    def is_by_line(self) -> bool:
+        """Whether a line is a record with its own offset, so that a file can be read from any line on."""
+        return self.records == "objects" and self.separator == b"\n" and "offset" not in self.lost
 
     def sentences(self, topic: str, *, lost: Collection[str]) -> tuple[str, ...]:
         """What cannot be known of a log in this form that has lost some of :data:`LOSSES`."""
@@ -312,11 +326,24 @@ def _objects(head: bytes, options: Mapping[str, str], whole: bool) -> Form | Non
         ends = b"\n" if one_a_line else b""
         return Form("kcat", "objects", separator=ends, opening=beginning_of(raw), is_utf8=_is_utf8(head))
     in_array = head.lstrip()[:1] == b"["
+    lost |= {"messages"} if in_array else set()
+    lost |= (
+        {"null"} if any(roles[role] not in r for r in records for role in roles if role in ("key", "value")) else set()
+    )
+    lost |= {"numbers"} if any(is_rewritten(r.get(roles[role])) for r in records for role in roles) else set()
     return Form(
         "objects", "objects", "base64" if is_base else "text", opening=beginning_of(raw),
-        separator=b"\n" if one_a_line and not in_array else b"",
-        lost=frozenset(lost | ({"messages"} if in_array else set())),
+        separator=b"\n" if one_a_line and not in_array else b"", lost=frozenset(lost),
+        is_utf8=not is_base and _is_utf8(head),
     )  # fmt: skip
+
+
+def is_rewritten(value: object) -> bool:
+    """Whether Redpanda Console wrote a value again that it had parsed, and not its bytes beside it."""
+    if not isinstance(value, bytes) or b'"isPayloadNull"' not in value:
+        return False
+    told = fields_of(value)
+    return isinstance(told.get("payload"), bytes) and not told.get("rawPayload")
 
 
 # Patterns: what kafka-console-consumer and kcat -f print.
@@ -508,6 +535,13 @@ def _csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
     delimiter = max(",;\t", key=first.count)
     names = [name.strip().strip('"') for name in first.split(delimiter)]
     roles = roles_in(names)
+    if {"partitionID", "keySize", "valueSize"} <= set(names):
+        raise SourceError(
+            "This CSV is one of Redpanda Console, which writes ; for each comma of a value: no value can be restored.",
+            hint="Save the messages as JSON there, with raw data.",
+        )
+    if not roles:
+        return _unnamed_columns(head, whole)
     if (
         "value" not in roles
         or len(names) < 2
@@ -519,6 +553,37 @@ def _csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
     lost = {role for role in ("topic", "partition", "offset", "key") if role not in roles} | {"null", "messages"}
     parts = tuple(by_name.get(name, "ignored") for name in names)
     return Form("csv", "csv", parts=parts, between=delimiter.encode(), lost=frozenset(lost))
+
+
+_ISO = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.]+Z?")
+
+
+def _unnamed_columns(head: bytes, whole: bool) -> Form | None:
+    """Rows without a header, as Aiven's sinks write fields that they were told: base64, offsets and times."""
+    lines = head.split(b"\n")[: _RECORDS + 1]
+    rows = [line.rstrip(b"\r").split(b",") for line in (lines if whole or len(lines) < 2 else lines[:-1]) if line]
+    if not rows or len({len(row) for row in rows}) > 1 or len(rows[0]) < 2:
+        return None
+    parts: list[str] = []
+    for column in zip(*rows, strict=True):
+        filled = [text for text in column if text]
+        if filled and all(text.isdigit() for text in filled):
+            numbers = [int(text) for text in column if text]
+            steps = {b - a for a, b in pairwise(numbers)}
+            parts.append("timestamp" if min(numbers) > 10**9 and steps != {1} else "offset")
+        elif filled and all(map(_ISO.fullmatch, filled)):
+            parts.append("timestamp")
+        elif all(is_base64(text.decode("latin-1")) for text in filled):
+            parts.append("content")
+        else:
+            return None
+    n = parts.count("content")
+    if n not in (1, 2) or len(set(parts)) < len(parts) - n + 1:
+        return None
+    named = iter(("key", "value")[2 - n :])
+    parts = [next(named) if part == "content" else part for part in parts]
+    lost = {role for role in ("topic", "partition", "offset", "key") if role not in parts} | {"null"}
+    return Form("csv", "csv", "base64", parts=tuple(parts), between=b",", lost=frozenset(lost), is_headed=False)
 
 
 def _lengths(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
@@ -551,7 +616,7 @@ def form_of_rows(names: Sequence[str], texts: Sequence[str], *, given: Mapping[s
     roles = roles_in(names)
     if names and "value" not in roles:
         return None
-    coding: Literal["text", "base64"] = "base64" if texts and all(map(is_base64, texts)) else "text"
+    coding: Coding = "base64" if texts and all(map(is_base64, texts)) else "text"
     stated = {name: given[name] for name in ("topic", "partition") if name in given}
     lost = {role for role in ("topic", "partition", "offset", "key") if role not in roles} - stated.keys()
     parts = tuple(names) if "value" in roles else ()
@@ -582,6 +647,17 @@ class Named:
     topic: str
     partition: int
     offset: int
+
+
+BESIDE = Form("connect", "none", lost=frozenset({"topic", "partition", "offset", "key", "beside"}))
+"""A file of Kafka Connect that holds keys or headers of the messages in another one."""
+
+
+def is_beside(file: str) -> bool:
+    """Whether a name is one that Kafka Connect gives to a file of keys or headers."""
+    return bool(
+        re.fullmatch(_USUAL.pattern.replace(r"(?:\.\w+)*", r"\.(?:keys|headers)(?:\.\w+)+"), PurePath(file).name)
+    )
 
 
 def named_place(file: str) -> Named | None:

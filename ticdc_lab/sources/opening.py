@@ -346,8 +346,9 @@ def _dump_source(spark: SparkSession, source: str, files: list[Path], dumped: Du
 
 
 def _whole_or_pieces(file: str, size: int, dumped: DumpFiles) -> Sequence[pieces.Piece]:
-    """A dump is read from its beginning: what a record is, or which one, is known only there."""
-    return [(file, 0, size)] if dumped.form(file) else pieces.of_sizes([(file, size)])
+    """Most dumps are read from their beginning: what a record is, or which one, is known only there."""
+    found = dumped.form(file)
+    return pieces.of_sizes([(file, size)]) if found is None or found[1].is_cut else [(file, 0, size)]
 
 
 def _size_of_dumps(files: Sequence[Path], dumped: DumpFiles) -> Size:

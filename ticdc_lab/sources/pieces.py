@@ -143,7 +143,7 @@ def read_piece(
         return
     with Path(file).open("rb") if store is None else store.open(store.below(file)) as opened:
         if found is not None and found[0].name != CAPTURE:
-            yield from dumps.read_file(opened, file, *found, line)
+            yield from dumps.read_file(opened, file, *found, line, (first, last) if found[1].is_cut else None)
         elif found is not None:  # its name says another packing than its bytes
             yield from capture.read_whole(opened, file, line)
         elif file.endswith(".gz"):

@@ -8,15 +8,17 @@ import numpy as np
 import pyarrow as pa
 
 from ticdc_lab.codecs.builder import decode_with
+from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.kernel import canal_json, open_protocol
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.arrow import spans
 from ticdc_lab.codecs.kernel.columns import decoded_of, filled
-from ticdc_lab.codecs.kernel.faults import EMPTY_ROW, FAULTS, NEED_MORE, OK
+from ticdc_lab.codecs.kernel.faults import EMPTY_ROW, NEED_MORE, OK
 from ticdc_lab.codecs.kernel.jit import kernel
 from ticdc_lab.codecs.kernel.state import State, mark, restore
 from ticdc_lab.codecs.known import BOUNDS, Bounds, Known
-from ticdc_lab.codecs.quarantine import one_by_one, refused
+from ticdc_lab.codecs.plain.json_text import JsonFault, at_place
+from ticdc_lab.codecs.quarantine import one_by_one, refused_at
 from ticdc_lab.codecs.registry import codec_of
 
 _open_message = open_protocol.decode_message
@@ -124,21 +126,20 @@ def decode_batch(
     if protocol == "open-protocol" and (faults[:, 0] >> 40 == EMPTY_ROW).any():  # costs itself alone: Python says where
         codec = codec_of(protocol, Known(bounds=bounds))
         return decode_with(codec, batch, protocol, images=images, original=original, bounds=bounds)
-    failed = _faults(batch if original is None else original, protocol, faults, keys[1], values[1])
+    found = _faults(faults, keys[1], values[1])
+    failed = refused_at(batch, batch if original is None else original, protocol, found)
     return pa.Table.from_batches([decoded, failed]).combine_chunks().to_batches()[0]
 
 
-def _faults(
-    batch: pa.RecordBatch, protocol: str, faults: np.ndarray, key_at: np.ndarray, value_at: np.ndarray
-) -> pa.RecordBatch:
+def _faults(faults: np.ndarray, key_at: np.ndarray, value_at: np.ndarray) -> list[tuple[int, Malformed]]:
     failed = np.flatnonzero(faults[:, 0])
     codes, positions = faults[failed, 0] >> 40, faults[failed, 0] & (1 << 40) - 1
-    reasons = []
-    for m, code, position in zip(failed, codes, positions, strict=True):
+    found = list[tuple[int, Malformed]]()
+    for m, code, position in zip(failed.tolist(), codes.tolist(), positions.tolist(), strict=True):
         in_value = faults[m, 1] == 1
         start = max(int(value_at[m] if in_value else key_at[m]), 0)
-        reasons.append(f"{'value' if in_value else 'key'}, byte {max(position - start, 0)}: {FAULTS[code][1]}")
-    return refused(batch.take(pa.array(failed)), [FAULTS[c][0] for c in codes], reasons, protocol=protocol)
+        found.append((m, at_place("value" if in_value else "key", JsonFault(code, max(position - start, 0)))))
+    return found
 
 
 def _check_count(batch: pa.RecordBatch, st: State, faults: np.ndarray) -> None:

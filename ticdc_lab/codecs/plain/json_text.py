@@ -226,7 +226,7 @@ def int64_of(b: bytes, p: int, q: int) -> int | None:
 def at_place(part: str, fault: JsonFault) -> Malformed:
     """The fault in ``part`` (key or value) of a message, in words."""
     error_class, sentence = FAULTS[fault.code]
-    return Malformed(error_class, f"{part}, byte {fault.at}: {sentence}")
+    return Malformed(error_class, f"{part}, byte {fault.at}: {sentence}", byte=(part, fault.at))
 
 
 _FLOAT = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?)([0-9]+))?")
