@@ -31,10 +31,10 @@ def test_the_python_example_runs(
 
 
 def test_it_is_read_in_minutes() -> None:
-    """What it is, two commands, questions, one table of numbers, limits; everything else has a page."""
+    """What it is, four first questions, two commands, all questions, one table of numbers, limits; everything else has a page."""
     assert len(README.splitlines()) <= 180
     assert len(re.findall(r"^\./lab \w+ +#", README, re.MULTILINE)) == 2
-    assert README.count("\n|---") == 2
+    assert README.count("\n|---") == 3
 
 
 def test_its_numbers_are_those_of_the_benchmarks() -> None:
