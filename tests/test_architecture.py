@@ -31,7 +31,7 @@ STEPS = (
     ("dispatch",),
     ("encode",),
     ("audit", "tables", "faults", "ddl_core"),
-    ("consumer", "repartition", "lake", "simulate", "ddl_service", "workload"),
+    ("consumer", "repartition", "lake", "simulate", "ddl_service", "workload", "watch"),
     ("figures",),
     ("answers",),
     ("log",),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from conftest import events_frame
+from generated_topics import FAULTS, every_fault
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.column import Column
-from test_generated_logs import FAULTS, every_fault
 from test_golden_audit import SMALL
 from tiny_logs import table_of
 

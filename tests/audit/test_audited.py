@@ -7,9 +7,9 @@ import sys
 import pyarrow as pa
 import pytest
 from conftest import events_frame, golden
+from generated_topics import FAULTS, every_fault, topic
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from test_generated_logs import FAULTS, every_fault, topic
 from test_golden_audit import SMALL
 from tiny_logs import mark, row, table_of
 

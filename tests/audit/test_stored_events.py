@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from conftest import events_frame, golden
+from generated_topics import FAULTS, every_fault
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from test_generated_logs import FAULTS, every_fault
 from tiny_logs import row, table_of
 
 from ticdc_lab import load

@@ -29,7 +29,7 @@ from ticdc_lab.facts.watermarks import partitions_of, progress_of, timeline_of, 
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "audit"))
 sys.path.insert(0, str(Path(__file__).parent))
-import test_generated_logs as generated
+import generated_topics as generated
 from questions import QUESTIONS
 
 TOPICS = {

@@ -50,6 +50,11 @@ Need = Literal[
 ``partition`` and ``offset`` are what some dumps of other tools do not have.
 """
 
+Remembered = Literal["marks", "rows", "images"]
+"""Watermarks, DDL, Admin events and offsets; besides the last changes of each row; or the values of rows, until all DDL
+that may define their tables were read.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
@@ -66,6 +71,11 @@ class Guarantee:
     row: RowCheck | None = None
     image: ImageCheck | None = None
     log: LogCheck | None = None
+
+    @property
+    def remembers(self) -> Remembered:
+        """What must be remembered of messages that were read to judge those that come."""
+        return "rows" if self.row else "marks" if self.log else "images"
 
 
 GUARANTEES: dict[str, Guarantee] = {}

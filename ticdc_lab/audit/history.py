@@ -343,17 +343,23 @@ def suspects(changes: Changes, promises: Promises, *, has_commit_ts: bool) -> Su
     """The rows that may break a guarantee; None if there are none."""
     # here, since Spark sorts by one number many times as fast as by two
     changes = changes[order_of(changes.row, changes.commit_ts)]
-    odd = ~_plain(changes, has_commit_ts=has_commit_ts)
-    if has_commit_ts:
-        resolved, ddl = _forbidden(changes, promises)
-        odd |= (resolved >= 0) | (ddl >= 0)
-    odd |= _count(changes, promises) >= 0
+    odd = odd_changes(changes, promises, has_commit_ts=has_commit_ts)
     if not odd.any():
         return None
     rows = np.zeros(int(changes.row[-1]) + 1, dtype=bool)
     rows[changes.row[odd]] = True
     kept = changes[rows[changes.row]]
     return _surrounded(kept[kept.in_order(has_commit_ts=has_commit_ts)], promises, has_commit_ts=has_commit_ts)
+
+
+def odd_changes(changes: Changes, promises: Promises, *, has_commit_ts: bool) -> Bools:
+    """Which changes, in order of row and commit_ts, may break a guarantee: most do not by their neighbours alone."""
+    odd = ~_plain(changes, has_commit_ts=has_commit_ts)
+    if has_commit_ts:
+        resolved, ddl = _forbidden(changes, promises)
+        odd |= (resolved >= 0) | (ddl >= 0)
+    odd |= _count(changes, promises) >= 0
+    return odd
 
 
 def torn(left: Ints, found: Ints) -> Ints:
@@ -422,7 +428,7 @@ def _count(c: Changes, promises: Promises) -> Ints:
 def _surrounded(c: Changes, promises: Promises, *, has_commit_ts: bool) -> Suspects:
     at, none = np.arange(len(c)), np.full(len(c), -1)
     place = index_of(c.place, promises.place)
-    first = ~_repeats(c, c.row)
+    first = ~repeats(c, c.row)
     home = _last((c.rank != LEAVES) & (first | (not has_commit_ts)), at, c.row)
     era, _ = promises.eras.of(promises.home[place], c.offset, c.seq)
     former, first_here = _formers(c, era, has_commit_ts=has_commit_ts) if era.any() else (home, first)
@@ -492,15 +498,15 @@ def _formers(c: Changes, era: Ints, *, has_commit_ts: bool) -> tuple[Ints, Bools
     group = c.row * (int(era.max()) + 1) + era
     order = np.argsort(group, kind="stable")
     own, groups, at = c[order], group[order], np.arange(len(c))
-    first = ~_repeats(own, groups)
+    first = ~repeats(own, groups)
     home = _last((own.rank != LEAVES) & (first | (not has_commit_ts)), at, groups)
     former, first_here = np.full(len(c), -1), np.ones(len(c), dtype=bool)
     former[order], first_here[order] = np.where(home >= 0, order[home], -1), first
     return former, first_here
 
 
-def _repeats(c: Changes, group: Ints) -> Bools:
-    """Whether a change is the one before it in its group again."""
+def repeats(c: Changes, group: Ints) -> Bools:
+    """Whether a change, in order, is the one before it in its group again."""
     again: Bools = ~changes_in(group, c.commit_ts, c.rank) & (c.commit_ts != NO_TS)
     return again
 
@@ -524,7 +530,7 @@ def _late(c: Changes) -> Ints:
     by_place = order_of(c.row, c.place)
     p = c[by_place]
     group = np.cumsum(changes_in(c.row[by_place], p.place)) - 1
-    first = ~_repeats(p, group)
+    first = ~repeats(p, group)
     by_position = order_of(p.offset, p.seq, p.commit_ts)
     position = np.empty(n, dtype=np.int64)
     position[by_position] = np.arange(n)

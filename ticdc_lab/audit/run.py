@@ -160,7 +160,7 @@ def audit(
     names = _chosen(checks, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost))
     of_rows, of_images, of_log = _apart(names)
     marks = log_marks(events, protocol=protocol, sample=sample)
-    causes = causes if _are_explained(protocol) else None
+    causes = causes if are_explained(protocol) else None
     found: list[DataFrame] = []
     of_changes: list[DataFrame] = []
     if of_rows:
@@ -254,7 +254,7 @@ def audited(
     of_rows, of_images, of_log = _apart(names)
     kept = listed(max_per_guarantee, FOUND.names)
     left_out = LeftOut.read(settings)
-    definitions = _judged_definitions(facts, protocol, left_out)
+    definitions = judged_definitions(facts, protocol, left_out)
     promises = promises_of(facts, events, protocol=protocol, sample=sample, settings=settings)
 
     def judged_rows(names: list[str], causes: DataFrame | pa.Table | None) -> pa.Table:
@@ -264,24 +264,24 @@ def audited(
         return in_one(rows, kept, FOUND_DDL, order=ORDER).toArrow().cast(FOUND)
 
     twice = _held_twice(events, facts, quarantine) if "offsets_are_contiguous" in of_log else []
-    stated = Stated.read(facts, protocol=protocol, twice=twice, definitions=definitions)
-    of_the_log = batches_of(_of_log(of_log, stated, most=max_per_guarantee), at_once=AT_ONCE)
-    explained = causes() if moves and _are_explained(protocol) else None
-    rows, unsure = _without_unsure(judged_rows(of_rows, explained))
-    found = pa.concat_tables([rows, pa.Table.from_batches(of_the_log, FOUND)])
+    of_the_log = found_in_facts(
+        facts, of_log, protocol=protocol, definitions=definitions, twice=twice, most=max_per_guarantee
+    )
+    explained = causes() if moves and are_explained(protocol) else None
+    rows, unsure = without_unsure(judged_rows(of_rows, explained))
+    found = pa.concat_tables([rows, of_the_log])
     if of_images and definitions.judge:
         judged_images = _images_of(events, files, of_images, definitions, max_per_guarantee)
         if judged_images.num_rows:
             judged_images = unrecorded(judged_images, Promises.read(facts, protocol=protocol))
             found = pa.concat_tables([found, judged_images])
     names = [name for name in (_MOVES, CHAIN) if pc.any(pc.equal(found["guarantee"], name)).as_py()]
-    # no row is seen to move where the first partition alone was recorded
-    asked = _MOVES in names or _one_partition(facts)
-    if names and _are_explained(protocol) and asked != (explained is not None):
+    asked = asks_for_causes(found, facts)
+    if names and are_explained(protocol) and asked != (explained is not None):
         others = found.filter(pc.invert(pc.is_in(found["guarantee"], pa.array(names))))
-        again, _ = _without_unsure(judged_rows(names, causes() if asked else None))
+        again, _ = without_unsure(judged_rows(names, causes() if asked else None))
         found = pa.concat_tables([others, again])
-    whole = _in_order(_keyed(found, _keys_at(_places(found), events)), max_per_guarantee)
+    whole = in_order(_keyed(found, _keys_at(_places(found), events)), max_per_guarantee)
     old_values = OldValues.read(facts, protocol=protocol, settings=settings)
     of_chain = _unjudged_chain(old_values, unsure)
     rows = facts.of_kind("row")
@@ -291,13 +291,13 @@ def audited(
     return Audited(whole, of_chain | _unjudged_images(facts, definitions, left_out), left_out.contradicted(named))
 
 
-def _judged_definitions(facts: LogFacts, protocol: str, left_out: LeftOut) -> Definitions:
+def judged_definitions(facts: LogFacts, protocol: str, left_out: LeftOut) -> Definitions:
     """Definitions from the log's DDL, but for tables of which a filter may leave DDL out."""
     definitions = Definitions.read(facts, protocol=protocol)
     return definitions.without(left_out.undefined([name[1:] for name in definitions.tables]))
 
 
-def _without_unsure(found: pa.Table) -> tuple[pa.Table, int]:
+def without_unsure(found: pa.Table) -> tuple[pa.Table, int]:
     """Findings, and how many inserts find their row there where nothing tells inserts from updates."""
     is_unsure = pc.equal(found["guarantee"], UNSURE)
     return found.filter(pc.invert(is_unsure)), pc.sum(is_unsure).as_py() or 0
@@ -332,6 +332,14 @@ def _unjudged_images(facts: LogFacts, definitions: Definitions, left_out: LeftOu
     by_filter = filtered if left_out.undefined(sorted(named)) else ""
     why = f"the log has no DDL that defines {which}{by_filter}, so their rows are not judged"
     return dict.fromkeys((n for n, g in GUARANTEES.items() if g.image), why)
+
+
+def asks_for_causes(found: pa.Table, facts: LogFacts) -> bool:
+    """Whether a rule of dispatch may explain some findings: rows move, or changes of rows do not chain in a topic of
+    which nothing but its first partition was recorded, where no row is seen to move.
+    """
+    named = pc.unique(found["guarantee"]).to_pylist()
+    return _MOVES in named or (CHAIN in named and _one_partition(facts))
 
 
 def _one_partition(facts: LogFacts) -> bool:
@@ -380,31 +388,51 @@ def audit_table(
     if missing := {*_NEEDED, *KEYS.names} - set(events.column_names):
         raise ContractError.from_missing_and_available(missing, events.column_names, frame="events")
     names = _chosen(checks, checks_possible(protocol, has_commit_ts=has_commit_ts, sample=sample, lost=lost))
-    of_rows, of_images, of_log = _apart(names)
+    _, of_images, _ = _apart(names)
     facts = LogFacts.of(events).without_offsets_of(sample)
-    definitions = _judged_definitions(facts, protocol, LeftOut.read(settings))
-    stated = Stated.read(facts, protocol=protocol, definitions=definitions)
-    found = list(batches_of(_of_log(of_log, stated), at_once=AT_ONCE))
+    definitions = judged_definitions(facts, protocol, LeftOut.read(settings))
+    found = [found_in_facts(facts, names, protocol=protocol, definitions=definitions)]
     promises = Promises.read(facts, protocol=protocol, settings=settings)
     if of_images and definitions.judge:
         rows = _with_images(events.filter(pc.equal(events["kind"], "row")))
-        found += unrecorded(_misfits(rows, of_images, definitions), promises).to_batches()
-    if of_rows:
-        explained = causes if _are_explained(protocol) else None
-        judge = _judge_of(of_rows, None if explained is None else Causes.read(explained, promises))
-        changes = Changes.read(changes_of(events))
-        odd = suspects(changes, promises, has_commit_ts=has_commit_ts) if len(changes) else None
-        found += [judge(odd)] if odd is not None else []
-    whole, _ = _without_unsure(pa.Table.from_batches(found, schema=FOUND))
-    return _in_order(_keyed(whole, _keys_in(whole, events)), max_per_guarantee)
+        found.append(unrecorded(_misfits(rows, of_images, definitions), promises))
+    explained = causes if are_explained(protocol) else None
+    changes = Changes.read(changes_of(events))
+    found.append(found_in_changes(changes, names, promises, causes=explained, has_commit_ts=has_commit_ts))
+    whole, _ = without_unsure(pa.concat_tables(found))
+    return in_order(_keyed(whole, _keys_in(whole, events)), max_per_guarantee)
 
 
-def _are_explained(protocol: str) -> bool:
+def found_in_facts(
+    facts: LogFacts, names: Sequence[str], *, protocol: str, definitions: Definitions, twice: Sequence[Twice] = (),
+    most: int | None = None,
+) -> pa.Table:  # fmt: skip
+    """What a log states besides its rows breaks of some guarantees, as :data:`ticdc_lab.audit.findings.FOUND`."""
+    stated = Stated.read(facts, protocol=protocol, twice=twice, definitions=definitions)
+    return pa.Table.from_batches(batches_of(_of_log(_apart(names)[2], stated, most=most), at_once=AT_ONCE), FOUND)
+
+
+def found_in_changes(
+    changes: Changes, names: Sequence[str], promises: Promises, *, causes: pa.Table | None, has_commit_ts: bool
+) -> pa.Table:
+    """What changes of rows, each row's together, break of some guarantees: as :func:`found_in_facts`.
+
+    Of a log whose inserts may be updates, it also has what stands for :data:`UNSURE`.
+    """
+    odd = suspects(changes, promises, has_commit_ts=has_commit_ts) if len(changes) else None
+    if odd is None:
+        return FOUND.empty_table()
+    judge = _judge_of(_apart(names)[0], None if causes is None else Causes.read(causes, promises))
+    return pa.Table.from_batches([judge(odd)], FOUND)
+
+
+def are_explained(protocol: str) -> bool:
     """Whether a rule of dispatch may explain why a row is found in several partitions."""
     return protocol not in NOT_DISPATCHED
 
 
-def _in_order(found: pa.Table, most: int | None) -> pa.Table:
+def in_order(found: pa.Table, most: int | None) -> pa.Table:
+    """Findings of :data:`ticdc_lab.audit.findings.FOUND` with their keys, as an audit lists them."""
     order = [(c, "ascending", "at_start") for c in ORDER]
     whole = found.take(pc.sort_indices(found, order)).combine_chunks()
     kept = listed(most, FINDINGS.names)(iter(whole.to_batches()))
@@ -430,7 +458,7 @@ def _chosen(checks: Iterable[str] | None, possible: dict[str, str]) -> list[str]
     return names
 
 
-def _apart(names: list[str]) -> tuple[list[str], list[str], list[str]]:
+def _apart(names: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
     """Those about rows, those about their images, and those about the log."""
     of_rows = [n for n in names if GUARANTEES[n].row]
     of_images = [n for n in names if GUARANTEES[n].image]

@@ -1,0 +1,96 @@
+"""A log that ends: watched to its end, in any batches, a watch finds what an audit finds, but for what it names."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from generated_topics import FAULTS, every_fault, topic
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tiny_logs import mark, row
+from watched_logs import audited, batches, decoded, of_tiny, watched_to_the_end
+
+from ticdc_lab.audit import GUARANTEES
+from ticdc_lab.watch.state import EVICTED, Watched, WatchState, absorbed, findings, step
+
+LOGS = [
+    "messages_open-protocol_small.jsonl.gz", "messages_canal-json-tidb_small-dup-restart.jsonl.gz",
+    "messages_canal-json_small.jsonl.gz", "messages_simple_small-dup-ddl.jsonl.gz", "messages_avro_small.jsonl.gz",
+    "messages_debezium-noschema_small.jsonl.gz", "messages_open-protocol-deletehk_small.jsonl.gz",
+    "messages_canal-json-handlekey_small.jsonl.gz",
+]  # fmt: skip
+OPEN = Watched("open-protocol")
+
+
+def same(found, audit):
+    """Whether both are the same findings."""
+    names = ("guarantee", "severity", "table", "commit_ts", "partition", "offset", "message", "evidence")
+    one, other = (sorted(str([f[n] for n in names]) for f in of) for of in (found, audit))
+    return one == other
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_it_finds_what_an_audit_finds(name):
+    """Of logs that the real encoders wrote, in each protocol, cut into few and into many batches."""
+    events, watched = decoded(name)
+    expected = audited(events, watched)
+    for seed, most in enumerate((3000, 600)):
+        _, found, counts = watched_to_the_end(batches(events, random.Random(seed), most=most), watched)
+        assert same(found, expected)
+        assert counts.messages == len({(e["topic"], e["partition"], e["offset"]) for e in events.to_pylist()})
+        assert not counts.unchecked
+    if "dup" not in name:
+        assert not counts.redelivered
+
+
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**32), cut=st.integers(0, 2**32), most=st.integers(1, 60), fault=st.sampled_from([*FAULTS]))
+def test_where_a_batch_ends_changes_nothing(seed, cut, most, fault):
+    """Topics with a planted fault, their partitions read side by side in any way."""
+    events = of_tiny(fault(topic(seed)))
+    expected = audited(events, OPEN)
+    assert FAULTS[fault] in {f["guarantee"] for f in expected}
+    _, found, _ = watched_to_the_end(batches(events, random.Random(cut), most=most), OPEN)
+    assert same(found, expected)
+
+
+def test_every_planted_fault_is_found_beside_each_other():
+    """One log with all kinds."""
+    events = of_tiny(every_fault())
+    _, found, _ = watched_to_the_end(batches(events, random.Random(1), most=40), OPEN)
+    assert {f["guarantee"] for f in found} >= set(FAULTS.values())
+    assert same(found, audited(events, OPEN))
+
+
+def test_what_it_does_not_watch_it_names():
+    """Each guarantee is watched, or not with a reason; those that need the values of rows are not."""
+    assert {*OPEN.checks} | {*OPEN.not_watched} == {*GUARANTEES} and all(OPEN.not_watched.values())
+    assert {n for n, g in GUARANTEES.items() if g.remembers == "images"} <= {*OPEN.not_watched}
+    assert "watermark" in Watched("avro").not_watched["nothing_below_resolved_ts"]
+
+
+def test_later_messages_explain_what_was_found():
+    """A partition whose watermark comes later than another's lacks it for a moment; then the finding is gone."""
+    first, second = of_tiny([row(0, 0, 5), mark(0, 1, 5), mark(1, 0, 4), mark(0, 2, 7)]), of_tiny([mark(1, 1, 5)])
+    state, found, _ = step(WatchState(), first, OPEN)
+    assert any("ends before" in m for m in found["message"].to_pylist())
+    state, found, _ = step(state, second, OPEN)
+    lacking = [f for f in found.to_pylist() if f["partition"] == 1]
+    assert [f["message"].count("1 watermark(s) from 7") for f in lacking] == [1]
+
+
+def test_rows_beyond_the_memory_are_forgotten_and_counted():
+    """The row that did not change for longest goes first; its next change is not called clean."""
+    watched = Watched("open-protocol", memory=60 * 10)
+    state, rows, evicted, unchecked = WatchState(), 40, 0, 0
+    for i in range(rows):
+        state, counts = absorbed(state, of_tiny([row(0, i, 10 + i, key=str(i))]), watched)
+        evicted += counts.evicted
+    assert len(state.rows) <= 10 and evicted == rows - len(state.rows)
+    again = [row(0, rows, 100, "update", key="0"), row(0, rows + 1, 101, "update", key=str(rows - 1))]
+    state, counts = absorbed(state, of_tiny(again), watched)
+    unchecked += counts.unchecked[EVICTED]
+    assert unchecked == 1 and counts.checked["row_images_chain"] == 1
+    assert counts.checked["nothing_below_resolved_ts"] == 2
+    assert [f for f in findings(state, watched).to_pylist() if f["severity"] == "error"] == []

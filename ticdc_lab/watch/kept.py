@@ -1,0 +1,116 @@
+"""Findings as a watch keeps them: each has a number and a status, and is the same one however often it is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+PENDING, OPEN, IGNORED, RESOLVED, WITHDRAWN = STATUSES = "pending", "open", "ignored", "resolved", "withdrawn"
+"""A finding is pending until nothing has explained it for as long as findings settle; then it is open, until somebody
+ignores or resolves it. One that later messages explain is withdrawn.
+"""
+
+Identity = tuple[Any, ...]
+_WHO = ("guarantee", "severity", "table", "commit_ts", "topic", "partition", "offset", "seq", "row_id")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFinding:
+    """A finding with its number.
+
+    Attributes
+    ----------
+    number
+        From 1, in the order in which they were found; never given twice in a state folder.
+    status
+        One of :data:`STATUSES`.
+    guarantee, severity, table, key, commit_ts, topic, partition, offset, seq, message, evidence
+        As of :data:`ticdc_lab.events.schema.FINDINGS`; ``evidence`` are dictionaries of partition, offset, commit_ts.
+    row_id
+        Tells rows apart; None for what is about the log.
+    found_s, changed_s
+        When it was found, and when its status changed, seconds since 1970.
+    """
+
+    number: int
+    status: str
+    guarantee: str
+    severity: str
+    message: str
+    table: str | None = None
+    key: str | None = None
+    commit_ts: int | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    seq: int | None = None
+    row_id: int | None = None
+    evidence: tuple[Mapping[str, int | None], ...] = ()
+    found_s: float = 0.0
+    changed_s: float = 0.0
+
+    @property
+    def identity(self) -> Identity:
+        """What is the same each time it is found."""
+        return tuple(getattr(self, name) for name in _WHO)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self) | {"evidence": [dict(e) for e in self.evidence]}
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> KeptFinding:
+        """Read what :meth:`as_dict` gave."""
+        return cls(**dict(told) | {"evidence": tuple(told["evidence"])})
+
+
+def found_again(
+    kept: Mapping[int, KeptFinding], found: Iterable[Mapping[str, Any]], *, now_s: float, settle_s: float,
+    final: bool = False,
+) -> dict[int, KeptFinding]:  # fmt: skip
+    """What is kept after another look.
+
+    Parameters
+    ----------
+    kept
+        By number.
+    found
+        Rows of :data:`ticdc_lab.audit.findings.FOUND`: all that is found now.
+    now_s
+        Seconds since 1970.
+    settle_s
+        So long a finding is pending, unless :data:`AT_ONCE` names its guarantee.
+    final
+        The log ends here, so nothing can explain what is pending.
+    """
+    after, by_identity = dict(kept), {f.identity: f for f in kept.values()}
+    seen = set[int]()
+    for row in found:
+        one = KeptFinding(
+            0, PENDING, row["guarantee"], row["severity"], row["message"], row["table"], None, row["commit_ts"],
+            row["topic"], row["partition"], row["offset"], row["seq"], row["row_id"], tuple(row["evidence"] or ()),
+            now_s, now_s,
+        )  # fmt: skip
+        before = by_identity.get(one.identity)
+        if before is None:
+            before = replace(one, number=max(after, default=0) + 1)
+            by_identity[one.identity] = before
+        elif before.status == WITHDRAWN:
+            before = replace(before, status=PENDING, found_s=now_s, changed_s=now_s)
+        before = replace(before, message=one.message, evidence=one.evidence)
+        if before.status == PENDING and (final or row["guarantee"] in AT_ONCE or now_s - before.found_s >= settle_s):
+            before = replace(before, status=OPEN, changed_s=now_s)
+        after[before.number] = before
+        seen.add(before.number)
+    for number, one in after.items():
+        if number not in seen and one.status in (PENDING, OPEN):
+            after[number] = replace(one, status=WITHDRAWN, changed_s=now_s)
+    return after
+
+
+AT_ONCE = frozenset({
+    "watermarks_are_monotone", "nothing_below_resolved_ts", "redeliveries_are_identical",
+    "rows_follow_the_partition_count",
+})  # fmt: skip
+"""Guarantees whose findings no later message explains: they are open at once."""

@@ -1,0 +1,184 @@
+"""What a watch shows while it runs, as one value, and its metrics in Prometheus' text format.
+
+Times are seconds: a TSO exceeds a float's 53 bits. Labels are guarantees, reasons, topics and partitions, nothing of a
+row; a partition's series stay as long as it is watched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ticdc_lab.audit import GUARANTEES
+from ticdc_lab.events.arrays import NO_TS
+from ticdc_lab.events.tso import physical_ms
+from ticdc_lab.sources.kafka_reading import Place
+from ticdc_lab.watch.state import REASONS, WatchCounts
+
+PREFIX = "ticdc_lab_"
+DURATIONS_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+"""Bounds of the histogram of batches."""
+
+SEVERITIES = ("error", "warning")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """How far a partition is watched.
+
+    Attributes
+    ----------
+    read, first, end
+        The next offset to read; the first that the broker has, and where it ends, None where nobody knows.
+    resolved_ts
+        Its greatest watermark; NO_TS without one.
+    watermark_ms
+        When its last watermark was written, by the message's timestamp or, without one, by this machine's clock.
+    lost
+        Messages that the broker deleted before they were read.
+    """
+
+    read: int
+    first: int | None = None
+    end: int | None = None
+    resolved_ts: int = NO_TS
+    watermark_ms: int | None = None
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WatchView:
+    """A watch at one moment.
+
+    Attributes
+    ----------
+    source, protocol
+        What is watched.
+    counts
+        Since it began, restarts included.
+    partitions
+        Each that is watched.
+    pending_ts
+        By topic the least commit_ts above its resolved_ts; NO_TS where none is known.
+    violations
+        By guarantee and severity how many findings were ever open; ``open`` how many are now.
+    not_watched
+        Guarantees that are not, with the reason.
+    rows, nbytes
+        What the state remembers.
+    batches
+        How many took at most each of :data:`DURATIONS_S`, and all; ``batches_s`` is their sum.
+    last_batch_s
+        When the last one was done, seconds since 1970; 0 for none.
+    caught_up
+        Whether everything that the source has was read.
+    """
+
+    source: str = ""
+    protocol: str = ""
+    counts: WatchCounts = field(default_factory=WatchCounts)
+    partitions: Mapping[Place, PartitionView] = field(default_factory=dict)
+    pending_ts: Mapping[str, int] = field(default_factory=dict)
+    violations: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    open: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    not_watched: Mapping[str, str] = field(default_factory=dict)
+    rows: int = 0
+    nbytes: int = 0
+    batches: tuple[int, ...] = (0,) * (len(DURATIONS_S) + 1)
+    batches_s: float = 0.0
+    last_batch_s: float = 0.0
+    caught_up: bool = False
+
+
+def metrics(view: WatchView) -> bytes:
+    """Everything that a watch counts and measures, in Prometheus' text format."""
+    registry = CollectorRegistry()
+    registry.register(_Once(families(view)))
+    return generate_latest(registry)
+
+
+class _Once(Collector):
+    def __init__(self, found: Iterable[Metric]) -> None:
+        self._found = list(found)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._found
+
+
+def families(view: WatchView) -> Iterator[Metric]:
+    """The metrics of :func:`metrics`."""
+    n, watched = view.counts, [name for name in GUARANTEES if name not in view.not_watched]
+    severities = [(name, severity) for name in watched for severity in SEVERITIES]
+    topics = sorted({topic for topic, _ in view.partitions})
+    homes = {(t, str(p)): of for (t, p), of in sorted(view.partitions.items())}
+    guarantee = ("guarantee",)
+    yield _counter(
+        "checked", "Events that a guarantee was asked of.", guarantee, {(g,): n.checked.get(g, 0) for g in watched}
+    )
+    yield _counter(
+        "violations", "Findings.", ("guarantee", "severity"), {of: view.violations.get(of, 0) for of in severities}
+    )
+    yield _gauge(
+        "open_findings", "Findings that are neither resolved, ignored nor withdrawn.", ("guarantee", "severity"),
+        {of: view.open.get(of, 0) for of in severities},
+    )  # fmt: skip
+    yield _counter(
+        "unchecked_row_changes", "Row changes that not all guarantees were asked of.", ("reason",),
+        {(reason,): n.unchecked.get(reason, 0) for reason in REASONS},
+    )  # fmt: skip
+    yield _counter("redelivered_row_changes", "Row changes that were delivered again.", ("topic",),
+                   {(t,): n.redelivered.get(t, 0) for t in topics})  # fmt: skip
+    yield _counter("redelivery_episodes", "How often redeliveries began.", ("topic",),
+                   {(t,): n.episodes.get(t, 0) for t in topics})  # fmt: skip
+    of_home = ("topic", "partition")
+    resolved: dict[tuple[str, ...], float] = {
+        h: physical_ms(of.resolved_ts) / 1000 for h, of in homes.items() if of.resolved_ts != NO_TS
+    }
+    yield _gauge("resolved_timestamp_seconds", "The greatest watermark.", of_home, resolved)
+    yield _gauge("last_watermark_timestamp_seconds", "When the last watermark was written.", of_home,
+                 {h: of.watermark_ms / 1000 for h, of in homes.items() if of.watermark_ms is not None})  # fmt: skip
+    pending = {(t,): view.pending_ts.get(t, NO_TS) for t in topics}
+    yield _gauge(
+        "oldest_pending_transaction_timestamp_seconds", "The oldest transaction above the resolved_ts; NaN for none.",
+        ("topic",), {t: float("nan") if ts == NO_TS else physical_ms(ts) / 1000 for t, ts in pending.items()},
+    )  # fmt: skip
+    yield _counter("messages", "Messages that were read.", (), {(): n.messages})
+    yield _counter("quarantined_messages", "Messages that could not be decoded.", ("reason",),
+                   {(r,): k for r, k in sorted(n.quarantined.items())})  # fmt: skip
+    yield _counter("unread_lost_messages", "Messages that the broker deleted before they were read.", of_home,
+                   {h: of.lost for h, of in homes.items()})  # fmt: skip
+    yield _gauge("read_offset", "The next offset to read.", of_home, {h: of.read for h, of in homes.items()})
+    yield _gauge("log_start_offset", "The first offset that the broker has.", of_home,
+                 {h: of.first for h, of in homes.items() if of.first is not None})  # fmt: skip
+    yield _gauge("end_offset", "Where the broker's log ends.", of_home,
+                 {h: of.end for h, of in homes.items() if of.end is not None})  # fmt: skip
+    yield _gauge("state_rows", "Rows whose last change is remembered.", (), {(): view.rows})
+    yield _gauge("state_bytes", "Bytes of the state.", (), {(): view.nbytes})
+    yield _counter("state_evicted_rows", "Rows that were forgotten, as the memory holds no more.", (), {(): n.evicted})
+    yield _gauge("last_batch_timestamp_seconds", "When the last batch was done.", (), {(): view.last_batch_s})
+    duration = HistogramMetricFamily(f"{PREFIX}batch_duration_seconds", "How long a batch took.")
+    bounds = [*map(str, DURATIONS_S), "+Inf"]
+    duration.add_metric((), [(b, k) for b, k in zip(bounds, view.batches, strict=True)], view.batches_s)
+    yield duration
+    yield _gauge(
+        "build_info", "Which version watches.", ("version", "protocol"), {(version("ticdc_lab"), view.protocol): 1}
+    )
+
+
+def _counter(name: str, what: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
+    family = CounterMetricFamily(PREFIX + name, what, labels=labels)
+    for of, value in values.items():
+        family.add_metric(of, value)
+    return family
+
+
+def _gauge(name: str, what: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
+    family = GaugeMetricFamily(PREFIX + name, what, labels=labels)
+    for of, value in values.items():
+        family.add_metric(of, value)
+    return family

@@ -1,0 +1,229 @@
+"""What a watch remembers of rows: the last change of each, packed, and all changes of a while.
+
+Both are immutable: a step shares with its state what it does not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ticdc_lab.audit.history import UNKNOWN, Changes
+from ticdc_lab.events.arrays import Bools, Ints, lasts_in
+
+BUCKETS = 64
+_SHIFT = np.uint64(64 - 6)
+_DELTA = 1 << 12
+"""Rows of a bucket that are kept apart from its others, at least: to add to few costs less than to many."""
+
+_KEYLESS, _SEQ = 4, 3
+"""Beside the rank, and how many bits both take."""
+
+_None = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """Rows by rising ``row_id``: 40 bytes each."""
+
+    row_id: Ints
+    commit_ts: Ints
+    offset: Ints
+    after: Ints
+    place: NDArray[np.int32]
+    seq_flags: NDArray[np.int32]
+
+    def at(self, which: Ints | Bools) -> _Packed:
+        return _Packed(*[getattr(self, f.name)[which] for f in fields(self)])
+
+    def with_rows(self, new: _Packed) -> _Packed:
+        """These with others, which replace those of the same rows."""
+        if not len(self.row_id):
+            return new
+        at = np.minimum(np.searchsorted(self.row_id, new.row_id), len(self.row_id) - 1)
+        kept = np.ones(len(self.row_id), dtype=bool)
+        kept[at[self.row_id[at] == new.row_id]] = False
+        order = np.argsort(np.concatenate([self.row_id[kept], new.row_id]), kind="stable")
+        both = ((getattr(self, f.name)[kept], getattr(new, f.name)) for f in fields(self))
+        return _Packed(*[np.concatenate(pair)[order] for pair in both])
+
+
+_EMPTY = _Packed(_None, _None, _None, _None, _None.astype(np.int32), _None.astype(np.int32))
+
+
+@dataclass(frozen=True, slots=True)
+class LastChanges:
+    """The last change of each row.
+
+    Of a row that left its key by an update, this is the change that left; where its changes lay before is forgotten.
+
+    Attributes
+    ----------
+    base, delta
+        By the highest bits of ``row_id``; a row of both has its last change in ``delta``.
+    places
+        Numbers of places (:func:`ticdc_lab.facts.places.place_number`) by the index that rows have.
+    """
+
+    base: tuple[_Packed, ...] = (_EMPTY,) * BUCKETS
+    delta: tuple[_Packed, ...] = (_EMPTY,) * BUCKETS
+    places: Ints = field(default_factory=lambda: _None)
+
+    def __len__(self) -> int:
+        return sum(len(p.row_id) for p in (*self.base, *self.delta))
+
+    @property
+    def nbytes(self) -> int:
+        """Of all; a row that changed lately may count twice."""
+        return 40 * len(self)
+
+    def last(self, row_id: Ints) -> Changes:
+        """The last changes of those of some rows, which rise, that are known."""
+        found = [_EMPTY]
+        for bucket, part in _by_bucket(row_id):
+            for rows in (self.delta[bucket], self.base[bucket]):
+                if len(rows.row_id) and len(part):
+                    at = np.minimum(np.searchsorted(rows.row_id, part), len(rows.row_id) - 1)
+                    there = rows.row_id[at] == part
+                    found.append(rows.at(at[there]))
+                    part = part[~there]
+        own = _Packed(*[np.concatenate([getattr(p, f.name) for p in found]) for f in fields(_Packed)])
+        own = own.at(np.argsort(own.row_id, kind="stable"))
+        flags = own.seq_flags.astype(np.int64)
+        change = np.where(flags & _KEYLESS, own.row_id, ~own.row_id)
+        return Changes(
+            own.row_id, self.places[own.place], own.commit_ts, own.offset, flags >> _SEQ, flags & _KEYLESS - 1, change,
+            np.full(len(flags), UNKNOWN), own.after,
+        )  # fmt: skip
+
+    def with_last(self, c: Changes) -> LastChanges:
+        """With the last changes of some rows, one each, which rise."""
+        new = np.setdiff1d(c.place, self.places)
+        places = np.concatenate([self.places, new])
+        order = np.argsort(places)
+        place = order[np.searchsorted(places, c.place, sorter=order)]
+        flags = (c.seq << _SEQ) | c.rank | _KEYLESS * (c.row_id == c.change_hash)
+        part = _Packed(c.row_id, c.commit_ts, c.offset, c.after, place.astype(np.int32), flags.astype(np.int32))
+        base, delta = list(self.base), list(self.delta)
+        for bucket, own in _by_bucket(c.row_id):
+            at = np.searchsorted(c.row_id, own)
+            delta[bucket] = delta[bucket].with_rows(part.at(at))
+            # not all at once, as they fill alike
+            if len(delta[bucket].row_id) > max(_DELTA, len(base[bucket].row_id) * (BUCKETS + bucket) // (10 * BUCKETS)):
+                base[bucket], delta[bucket] = base[bucket].with_rows(delta[bucket]), _EMPTY
+        return LastChanges(tuple(base), tuple(delta), places)
+
+    def kept_to(self, most: int) -> tuple[LastChanges, int, int]:
+        """The same without the rows that did not change for longest, down to nine tenths of ``most`` if there are more.
+
+        Also the commit_ts up to which all are left out, and how many these are.
+        """
+        if len(self) <= most:
+            return self, np.iinfo(np.int64).min, 0
+        whole = tuple(b.with_rows(d) if len(d.row_id) else b for b, d in zip(self.base, self.delta, strict=True))
+        ts = np.concatenate([p.commit_ts for p in whole])
+        n = len(ts) - most * 9 // 10
+        if n <= 0:
+            return LastChanges(whole, places=self.places), np.iinfo(np.int64).min, 0
+        last = int(np.partition(ts, n - 1)[n - 1])
+        kept = tuple(p.at(p.commit_ts > last) for p in whole)
+        return LastChanges(kept, places=self.places), last, len(ts) - sum(len(p.row_id) for p in kept)
+
+    def as_arrays(self) -> dict[str, NDArray[Any]]:
+        """All of it, for a file."""
+        whole = [b.with_rows(d) if len(d.row_id) else b for b, d in zip(self.base, self.delta, strict=True)]
+        return {f.name: np.concatenate([getattr(p, f.name) for p in whole]) for f in fields(_Packed)} | {
+            "places": self.places
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """What :meth:`as_arrays` gave."""
+        whole = _Packed(*[arrays[f.name] for f in fields(_Packed)])
+        whole = whole.at(np.argsort(whole.row_id, kind="stable"))
+        base = [_EMPTY] * BUCKETS
+        for bucket, own in _by_bucket(whole.row_id):
+            at = np.searchsorted(whole.row_id, own[0])
+            base[bucket] = whole.at(np.arange(at, at + len(own)))
+        return cls(tuple(base), places=arrays["places"].astype(np.int64))
+
+
+def _by_bucket(row_id: Ints) -> Iterable[tuple[int, Ints]]:
+    """The parts of rising ids by bucket; negative ones come first."""
+    if not len(row_id):
+        return
+    bucket = (row_id.view(np.uint64) >> _SHIFT).astype(np.int64)
+    ends = np.flatnonzero(bucket[1:] != bucket[:-1]) + 1
+    for a, b in zip([0, *ends.tolist()], [*ends.tolist(), len(row_id)], strict=True):
+        yield int(bucket[a]), row_id[a:b]
+
+
+CHANGE = ("row_id", "place", "commit_ts", "offset", "seq", "rank", "change_hash", "before", "after")
+"""Columns of :class:`ticdc_lab.audit.history.Changes`: 72 bytes a change."""
+NO_CHANGES = Changes(*[_None] * len(CHANGE))
+
+
+def joined(parts: Iterable[Changes]) -> Changes:
+    """Changes by rising ``row_id``; one that is there several times comes once."""
+    whole = [p for p in parts if len(p)]
+    if not whole:
+        return NO_CHANGES
+    columns = [np.concatenate([getattr(p, name) for p in whole]) for name in CHANGE]
+    order = np.lexsort((columns[5], columns[4], columns[3], columns[1], columns[0]))
+    ordered = [column[order] for column in columns]
+    once = lasts_in(*[ordered[i] for i in (0, 1, 3, 4, 5)])
+    return Changes(*[column[once] for column in ordered])
+
+
+def of_rows(changes: Changes, row_id: Ints) -> Changes:
+    """Those of some rows, of changes by rising ``row_id``; ``row_id`` rises too."""
+    first, last = (np.searchsorted(changes.row_id, row_id, side=side) for side in ("left", "right"))
+    n = last - first
+    at = np.repeat(first - np.append(0, np.cumsum(n)[:-1]), n) + np.arange(int(n.sum()))
+    return changes[at]
+
+
+@dataclass(frozen=True, slots=True)
+class RecentChanges:
+    """All changes of a while, in parts by rising ``row_id``, the oldest part first.
+
+    Attributes
+    ----------
+    parts
+        Each about twice as large as the next, or more.
+    since
+        All changes of a greater commit_ts that were read are here.
+    """
+
+    parts: tuple[Changes, ...] = ()
+    since: int = np.iinfo(np.int64).min
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def of(self, row_id: Ints) -> Sequence[Changes]:
+        """The changes of some rows, which rise."""
+        return [of_rows(part, row_id) for part in self.parts]
+
+    def with_changes(self, new: Changes) -> RecentChanges:
+        """With changes by rising ``row_id``."""
+        parts = [*self.parts, new] if len(new) else list(self.parts)
+        while len(parts) > 1 and len(parts[-2]) < 2 * len(parts[-1]):
+            parts[-2:] = [joined(parts[-2:])]
+        return RecentChanges(tuple(parts), self.since)
+
+    def kept_to(self, most: int, until: int) -> RecentChanges:
+        """The same without those up to a commit_ts, and without the oldest down to three quarters of ``most``."""
+        if len(self) <= most and until <= self.since:
+            return self
+        ts = np.concatenate([p.commit_ts for p in self.parts]) if self.parts else _None
+        since = max(until, self.since)
+        n = int((ts > since).sum())
+        if n > most:
+            since = int(np.partition(ts, len(ts) - most * 3 // 4)[len(ts) - most * 3 // 4])
+        kept = (p[p.commit_ts > since] for p in self.parts)
+        return RecentChanges(tuple(p for p in kept if len(p)), since)

@@ -1,0 +1,397 @@
+"""The audit in steps: what a watch knows between two batches, and how a batch changes it. No clock, no I/O.
+
+A change that follows the last one of its row needs nothing else, and most do. Of the others the row's changes of a
+while are gathered, and judged by the guarantees of :mod:`ticdc_lab.audit`, as an audit judges them. Rows of which
+something was found, or may be when more of the log is known, are judged again in each step, so that later messages can
+explain what was found. What is found does not depend on where a batch ends.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_lab.audit import GUARANTEES, checks_possible
+from ticdc_lab.audit.filtered import LeftOut
+from ticdc_lab.audit.findings import ORDER
+from ticdc_lab.audit.history import LEAVES, Changes, changes_of, odd_changes, repeats
+from ticdc_lab.audit.marks import Promises
+from ticdc_lab.audit.run import (
+    are_explained,
+    asks_for_causes,
+    found_in_changes,
+    found_in_facts,
+    judged_definitions,
+    without_unsure,
+)
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.dispatch.infer import move_causes_table
+from ticdc_lab.engine.ordering import order_of
+from ticdc_lab.events import POSITION
+from ticdc_lab.events.arrays import NO_TS, lasts_in
+from ticdc_lab.events.schema import DECODED, DISPATCH, KEYS
+from ticdc_lab.events.tso import LOGICAL_BITS, physical_ms
+from ticdc_lab.facts import LogFacts
+from ticdc_lab.facts.gathering import ARROW, as_facts, gathered, narrow_batches
+from ticdc_lab.facts.known import Home
+from ticdc_lab.settings import UNKNOWN, Settings
+from ticdc_lab.watch.rows import CHANGE, NO_CHANGES, LastChanges, RecentChanges, joined
+
+EXPLAINING = 1 << 16
+"""Changes of rows, of about as many as are kept, by which a rule of dispatch that moves rows is found."""
+
+SUSPECTS = 200_000
+"""Changes of rows of which something was found that are judged again and again; of more, findings stay as they are."""
+
+EPISODE_MS = 60_000
+"""Redeliveries with less than so long between them, in the time of watermarks, are one episode."""
+
+EVICTED, FILTERED, NO_OLD_VALUE, QUARANTINED = REASONS = "evicted", "filtered", "no_old_value", "quarantined"
+"""Why a change of a row is not judged by all guarantees."""
+
+BY_MARKS = ("nothing_below_resolved_ts", "nothing_below_ddl", "rows_follow_the_partition_count")
+"""Guarantees about rows that need no former change of them."""
+
+_EXPLAINING = ("kind", *POSITION, "schema_name", "table_name", "commit_ts", *KEYS.names, *DISPATCH.names)
+_KEPT = pa.schema([arrow_schema(DECODED).field(name) for name in _EXPLAINING])
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What is watched, and how much of it may be remembered; the same from the first step to the last.
+
+    Attributes
+    ----------
+    protocol, has_commit_ts, settings
+        As of :func:`ticdc_lab.audit.audit_table`.
+    memory
+        Bytes that the state may take.
+    keep_ms
+        So long before the resolved_ts changes of rows are kept, to tell what is delivered again.
+    """
+
+    protocol: str
+    has_commit_ts: bool = True
+    settings: Settings = UNKNOWN
+    memory: int = 1 << 30
+    keep_ms: int = 3_600_000
+
+    @property
+    def checks(self) -> list[str]:
+        """Guarantees that are watched."""
+        return [name for name in GUARANTEES if name not in self.not_watched]
+
+    @property
+    def not_watched(self) -> dict[str, str]:
+        """The others, each with the reason."""
+        possible = checks_possible(self.protocol, has_commit_ts=self.has_commit_ts)
+        images = {n: NOT_WATCHED for n, g in GUARANTEES.items() if g.remembers == "images"}
+        return images | {name: why for name, why in possible.items() if why}
+
+
+NOT_WATCHED = "a watch does not keep the values of rows until all DDL are read; ticdc-lab audit checks it"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchCounts:
+    """What was counted, in one step or since a watch began.
+
+    Attributes
+    ----------
+    messages, rows, watermarks, ddl
+        Messages, and events of these kinds.
+    evicted
+        Rows that were forgotten, as ``memory`` holds no more.
+    quarantined
+        Messages by their ``error_class``.
+    checked
+        By guarantee the row changes, or the watermarks, DDL, Admin events and messages, that it was asked of.
+    unchecked
+        Row changes by one of :data:`REASONS`.
+    redelivered, episodes
+        Changes that were delivered again, and how often such deliveries began, by topic.
+    """
+
+    messages: int = 0
+    rows: int = 0
+    watermarks: int = 0
+    ddl: int = 0
+    evicted: int = 0
+    quarantined: Mapping[str, int] = field(default_factory=dict)
+    checked: Mapping[str, int] = field(default_factory=dict)
+    unchecked: Mapping[str, int] = field(default_factory=dict)
+    redelivered: Mapping[str, int] = field(default_factory=dict)
+    episodes: Mapping[str, int] = field(default_factory=dict)
+
+    def __add__(self, other: WatchCounts) -> WatchCounts:
+        return WatchCounts(*[_sum(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)])
+
+
+def _sum(one: Any, other: Any) -> Any:
+    if isinstance(one, int):
+        return one + other
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
+@dataclass(frozen=True, slots=True)
+class WatchState:
+    """What a watch knows between two batches.
+
+    Attributes
+    ----------
+    facts
+        What the log states besides its rows (:data:`ticdc_lab.facts.gathering.FACTS`).
+    firsts
+        The first offset of each partition, decoded or not.
+    rows, recent
+        What is remembered of rows.
+    suspects
+        All known changes of rows of which something was or may be found, by rising ``row_id``.
+    explaining, share
+        Changes of one row of so many, by which rules of dispatch are found.
+    evicted_ts
+        Rows whose last change is not above were forgotten; NO_TS for none.
+    redelivered_ms
+        By topic the watermark before the last change that was delivered again.
+    """
+
+    facts: pa.Table = field(default_factory=ARROW.empty_table)
+    firsts: Mapping[Home, int] = field(default_factory=dict)
+    rows: LastChanges = field(default_factory=LastChanges)
+    recent: RecentChanges = field(default_factory=RecentChanges)
+    suspects: Changes = NO_CHANGES
+    explaining: pa.Table = field(default_factory=_KEPT.empty_table)
+    share: int = 1
+    evicted_ts: int = NO_TS
+    redelivered_ms: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def known(self) -> LogFacts:
+        """What is known of the whole log."""
+        return LogFacts.read(self.facts, firsts=self.firsts)
+
+    @property
+    def nbytes(self) -> int:
+        """About how much it takes."""
+        changes = 72 * (len(self.recent) + len(self.suspects))
+        return int(self.rows.nbytes + changes + self.facts.nbytes + self.explaining.nbytes)
+
+
+def step(state: WatchState, batch: pa.Table, watched: Watched) -> tuple[WatchState, pa.Table, WatchCounts]:
+    """Take a batch of events, and judge.
+
+    Parameters
+    ----------
+    state
+        Before it.
+    batch
+        :data:`ticdc_lab.events.schema.DECODED`: events, and messages that could not be decoded; images are not read.
+        Of each partition in the order of offsets; other partitions may lie anywhere between.
+    watched
+        What is watched.
+
+    Returns
+    -------
+    tuple
+        The state after it; what breaks a guarantee of all that was read (:data:`ticdc_lab.audit.findings.FOUND`, in
+        :data:`~ticdc_lab.audit.findings.ORDER`); what was counted in this batch.
+    """
+    after, counts = absorbed(state, batch, watched)
+    return after, findings(after, watched), counts
+
+
+def absorbed(state: WatchState, batch: pa.Table, watched: Watched) -> tuple[WatchState, WatchCounts]:
+    """The state after a batch, without judging what may wait, and what was counted; as of :func:`step`."""
+    bad = pc.is_valid(batch["error_class"])
+    events, refused = batch.filter(pc.invert(bad)), batch.filter(bad)
+    rows = events.filter(pc.equal(events["kind"], "row"))
+    state = _with_facts(state, events, batch)
+    counts = _counted(events, rows, refused)
+    if rows.num_rows:
+        state, unchecked, again = _with_changes(state, Changes.read(changes_of(rows)), watched)
+        state, episodes = _with_episodes(state, again)
+        redelivered = dict(Counter(topic for topic, _ in again))
+        checked = _checked(counts, watched, unchecked)
+        counts = replace(counts, unchecked=unchecked, redelivered=redelivered, episodes=episodes, checked=checked)
+        state = _with_explaining(state, rows)
+    else:
+        counts = replace(counts, checked=_checked(counts, watched, {}))
+    state, evicted = _bounded(state, watched)
+    return state, replace(counts, evicted=evicted)
+
+
+def _with_facts(state: WatchState, events: pa.Table, batch: pa.Table) -> WatchState:
+    new = pa.Table.from_batches(gathered(narrow_batches(events)), schema=ARROW)
+    facts = LogFacts.read(pa.concat_tables([state.facts, new]))
+    marks = pc.is_in(new["fact"], pa.array(["watermark", "ddl", "admin"]))
+    old = pc.is_in(state.facts["fact"], pa.array(["watermark", "ddl", "admin"]))
+    parts = [state.facts.filter(old), new.filter(marks)]
+    for name, table in (("place", facts.places), ("offsets", facts.offsets)):
+        named = table.append_column("fact", pa.array([name] * table.num_rows, pa.string()))
+        parts += [pa.Table.from_batches(as_facts(named), schema=ARROW)]
+    placed = batch.select(["topic", "partition", "offset"]).group_by(["topic", "partition"])
+    least = placed.aggregate([("offset", "min")]).to_pylist()
+    firsts = dict(state.firsts)
+    for p in least:
+        home = (p["topic"], p["partition"])
+        if p["offset_min"] is not None and p["partition"] is not None:
+            firsts[home] = min(firsts.get(home, p["offset_min"]), p["offset_min"])
+    return replace(state, facts=pa.concat_tables(parts).combine_chunks(), firsts=firsts)
+
+
+def _with_changes(
+    state: WatchState, new: Changes, watched: Watched
+) -> tuple[WatchState, dict[str, int], list[tuple[str, int]]]:
+    """With changes of rows by rising ``row_id``; why some are not judged; topic and time of those delivered again."""
+    dated = watched.has_commit_ts
+    promises = Promises.read(state.known, protocol=watched.protocol, settings=watched.settings)
+    last = state.rows.last(np.unique(new.row_id))
+    both = _concatenated([last, new])
+    order = order_of(both.row_id, both.commit_ts)
+    both, is_new = both[order], (np.arange(len(order)) >= len(last))[order]
+    odd = odd_changes(both, promises, has_commit_ts=dated)
+    first = np.append(True, both.row_id[1:] != both.row_id[:-1])
+    evicted = first & is_new & (state.evicted_ts != NO_TS)
+    old = is_new & odd & (both.commit_ts <= state.recent.since) & dated
+    asked = np.unique(both.row_id[(odd & ~old) | np.isin(both.row_id, state.suspects.row_id)])
+    kept, again = [state.suspects[~np.isin(state.suspects.row_id, asked)]], list[tuple[str, int]]()
+    if len(asked):
+        own = np.isin(both.row_id, asked) & ~old
+        known = [state.suspects[np.isin(state.suspects.row_id, asked)], *state.recent.of(asked)]
+        every = joined([both[own & ~is_new], *known, both[own & is_new]])  # what is known in full comes last
+        again = _again(every, new, promises) if dated else []
+        kept.append(_suspicious(every, watched, promises))
+    if old.any():  # it may be sent again, and what came before it is forgotten: marks judge it, as a row of its own
+        alone = both[old]
+        kept.append(replace(alone, row_id=alone.row_id ^ (alone.offset * _MIX + alone.place)))
+    latest = both[both.in_order(has_commit_ts=dated)]
+    latest = latest[lasts_in(latest.row_id)]
+    if state.evicted_ts != NO_TS:
+        latest = latest[latest.commit_ts > state.evicted_ts]
+    n = int((evicted | old).sum())
+    after = replace(
+        state, rows=state.rows.with_last(latest), recent=state.recent.with_changes(joined([new])),
+        suspects=joined(kept),
+    )  # fmt: skip
+    return after, {EVICTED: n} if n else {}, again
+
+
+_MIX = 0x1E3779B97F4A7C15
+
+
+def _concatenated(parts: list[Changes]) -> Changes:
+    return Changes(*[np.concatenate([getattr(p, name) for p in parts]) for name in CHANGE])
+
+
+def _suspicious(every: Changes, watched: Watched, promises: Promises) -> Changes:
+    """The changes of rows of which something is found, or may be when more is known: in several places they move."""
+    found = found_in_changes(every, watched.checks, promises, causes=None, has_commit_ts=watched.has_commit_ts)
+    own = every[every.rank != LEAVES]
+    pairs = np.unique(np.stack([own.row_id, own.place]), axis=1)[0]
+    moved = pairs[1:][pairs[1:] == pairs[:-1]]
+    return every[np.isin(every.row_id, np.union1d(found["row_id"].drop_null().to_numpy(), moved))]
+
+
+def _again(every: Changes, new: Changes, promises: Promises) -> list[tuple[str, int]]:
+    """Of changes among ``new`` that were delivered before the topic, and the time of the watermark before them (ms)."""
+    c = every[every.in_order(has_commit_ts=True)]
+    at = np.searchsorted(promises.place, c.place)
+    home = promises.home[at]
+    begin = np.full(int(promises.home.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(begin, promises.home[np.searchsorted(promises.place, new.place)], new.offset)
+    which = np.flatnonzero(repeats(c, c.row) & (c.offset >= begin[home]))
+    mark = promises.resolved.last_before(home[which], c.offset[which], c.seq[which])
+    ms = [physical_ms(int(promises.resolved.ts[m])) if m >= 0 else 0 for m in mark.tolist()]
+    return [(promises.topic[i], t) for i, t in zip(at[which].tolist(), ms, strict=True)]
+
+
+def _with_episodes(state: WatchState, again: list[tuple[str, int]]) -> tuple[WatchState, dict[str, int]]:
+    """With when changes were delivered again for the last time; how many episodes of that begin, by topic."""
+    last, begun = dict(state.redelivered_ms), Counter[str]()
+    for topic, ms in sorted(set(again)):
+        begun[topic] += topic not in last or ms > last[topic] + EPISODE_MS
+        last[topic] = max(ms, last.get(topic, ms))
+    return replace(state, redelivered_ms=last), dict(begun)
+
+
+def _with_explaining(state: WatchState, rows: pa.Table) -> WatchState:
+    share, kept = state.share, pa.concat_tables([state.explaining, _one_of(rows.select(_KEPT.names), state.share)])
+    while kept.num_rows > EXPLAINING:
+        share *= 2
+        kept = _one_of(kept, share)
+    return replace(state, explaining=kept.combine_chunks(), share=share)
+
+
+def _one_of(rows: pa.Table, share: int) -> pa.Table:
+    """The changes of about one row of so many."""
+    row = pc.coalesce(rows["key_hash"], rows["change_hash"]).fill_null(0).to_numpy()
+    return rows if share == 1 else rows.filter(pa.array((row >> 7) % share == 0))
+
+
+def _counted(events: pa.Table, rows: pa.Table, refused: pa.Table) -> WatchCounts:
+    of_kind = Counter(events["kind"].to_pylist()) if events.num_rows < 64 else {
+        v["values"]: v["counts"] for v in pc.value_counts(events["kind"]).to_pylist()
+    }  # fmt: skip
+    whole = refused.filter(pc.equal(pc.fill_null(refused["seq"], 0), 0))
+    messages = whole.num_rows + (pc.sum(pc.equal(events["seq"], 0)).as_py() or 0)
+    bad = Counter(whole["error_class"].to_pylist())
+    return WatchCounts(
+        messages, rows.num_rows, of_kind.get("watermark", 0), of_kind.get("ddl", 0), quarantined=dict(bad)
+    )  # fmt: skip
+
+
+def _checked(counts: WatchCounts, watched: Watched, unchecked: Mapping[str, int]) -> dict[str, int]:
+    """By guarantee of how many it was asked."""
+    judged = counts.rows - sum(unchecked.values())
+    of_log = {
+        "ddl_events_on_all_partitions": counts.ddl, "ddl_events_are_in_time": counts.ddl,
+        "ddl_names_are_free": counts.ddl, "offsets_are_contiguous": counts.messages,
+    }  # fmt: skip
+    found = {}
+    for name in watched.checks:
+        of_rows = counts.rows if name in BY_MARKS else judged
+        found[name] = of_rows if GUARANTEES[name].remembers == "rows" else of_log.get(name, counts.watermarks)
+    return found
+
+
+def _bounded(state: WatchState, watched: Watched) -> tuple[WatchState, int]:
+    """The same within its bounds, and how many rows it forgets."""
+    rows, until, n = state.rows.kept_to(max(1, watched.memory * 7 // 10 // 40))
+    if watched.has_commit_ts and len(state.recent) > _FEW:
+        resolved = state.known.watermarks.greatest()
+        newest = int(resolved.min()) if len(resolved) else NO_TS
+        kept_ts = newest - (watched.keep_ms << LOGICAL_BITS) if newest != NO_TS else NO_TS
+        state = replace(state, recent=state.recent.kept_to(max(1, watched.memory // 5 // 72), kept_ts))
+    return replace(state, rows=rows, evicted_ts=max(until, state.evicted_ts)), n
+
+
+_FEW = 4096
+"""Changes below which none is forgotten."""
+
+
+def findings(state: WatchState, watched: Watched) -> pa.Table:
+    """What breaks a guarantee of all that was read, as of :func:`step`."""
+    facts, protocol = state.known, watched.protocol
+    definitions = judged_definitions(facts, protocol, LeftOut.read(watched.settings))
+    promises = Promises.read(facts, settings=watched.settings, protocol=protocol)
+    in_facts = found_in_facts(facts, watched.checks, definitions=definitions, protocol=protocol)
+
+    def judged(causes: pa.Table | None) -> pa.Table:
+        return found_in_changes(
+            state.suspects, watched.checks, promises, causes=causes, has_commit_ts=watched.has_commit_ts
+        )
+
+    of_rows = judged(None)
+    if are_explained(protocol) and asks_for_causes(of_rows, facts):
+        homes = [{"kind": "watermark", "topic": t, "partition": p} for t, p in facts.homes]
+        of_rows = judged(
+            move_causes_table(pa.concat_tables([state.explaining, pa.Table.from_pylist(homes, schema=_KEPT)]))
+        )
+    found, _ = without_unsure(pa.concat_tables([in_facts, of_rows]))
+    return found.take(pc.sort_indices(found, [(name, "ascending", "at_start") for name in ORDER])).combine_chunks()
