@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from selenium import webdriver
-from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
 DRAWN = (
     "return [document.querySelectorAll('.plotly-graph-div').length, [...document.querySelectorAll('.plotly-graph-div')]"
@@ -50,15 +50,19 @@ class Looked:
         return self.said + self.asked_for
 
     def move_slider(self, plot: str) -> str:
-        """Drag the slider of a plot to its end; what the plot shows afterwards as its current value."""
-        grip, rail = (
-            self.browser.find_element(By.CSS_SELECTOR, f"#{plot} .slider-{part}-rect")
-            for part in ("grip", "rail-touch")
-        )
-        self.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", grip)
-        right = rail.rect["x"] + rail.rect["width"] - grip.rect["x"] - grip.rect["width"] / 2
-        ActionChains(self.browser).drag_and_drop_by_offset(grip, int(right), 0).perform()
-        return self.browser.find_element(By.CSS_SELECTOR, f"#{plot} .slider-label").text
+        """Move the slider of a plot to its end with the keyboard; what stands beside it afterwards."""
+        bar = self.browser.find_element(By.CSS_SELECTOR, f"#{plot} + .ticdc-steps")
+        bar.find_element(By.CSS_SELECTOR, "input").send_keys(Keys.END)
+        return self.slider_of(plot)
+
+    def slider_of(self, plot: str) -> str:
+        """What the slider of a plot stands at."""
+        label = self.browser.find_element(By.CSS_SELECTOR, f"#{plot} + .ticdc-steps label")
+        return " ".join(part.text for part in label.find_elements(By.CSS_SELECTOR, "span, output"))
+
+    def has_slider(self, plot: str) -> bool:
+        """Whether there is one."""
+        return bool(self.browser.find_elements(By.CSS_SELECTOR, f"#{plot} + .ticdc-steps input"))
 
 
 @contextmanager

@@ -49,17 +49,18 @@ _HEIGHT = "return document.querySelector('.jp-WindowedPanel-outer').scrollHeight
 _TOP = "document.querySelector('.jp-WindowedPanel-outer').scrollTop = 0"
 _SHUT = "const [done] = arguments; window.opened.sessionContext.shutdown().then(() => done(null), done)"
 _PLOTS = """
-return [...document.querySelectorAll('.jp-Notebook .js-plotly-plot')].map((gd) => ({
-  title: (gd.layout?.title?.text ?? '').replaceAll('<br>', ' '),
-  finding: gd.layout?.meta?.finding ?? null,
-  traces: (gd.data ?? []).length, svg: gd.querySelectorAll('.main-svg').length,
+return [...document.querySelectorAll('.jp-Notebook :is(.ticdc-drawn, .ticdc-plot, .js-plotly-plot)')].map((gd) => ({
+  title: (gd.layout?.title?.text ?? gd.querySelector('h4')?.textContent ?? '').replaceAll('<br>', ' '),
+  finding: gd.layout?.meta?.finding ?? gd.querySelector('.ticdc-words h4')?.textContent ?? null,
+  traces: (gd.data ?? []).length, svg: gd.querySelectorAll('.main-svg, .ticdc-words').length,
   marks: gd.querySelectorAll('.scatterlayer path, .scatterlayer text, .barlayer path, .heatmaplayer image, '
-    + '.iciclelayer path, .table .column-cell, .annotation-text').length,
+    + '.iciclelayer path, .table .column-cell, .annotation-text, .ticdc-words p, .ticdc-words td').length,
   paper: gd._fullLayout?.paper_bgcolor ?? null, height: gd.getBoundingClientRect().height,
   wide: Math.max(0, ...[...gd.querySelectorAll('.gtitle')].map((t) => t.getBoundingClientRect().width)),
-  fitted: gd.ticdcFitted?.layout === gd.layout && gd.ticdcFitted.key !== undefined,
+  fitted: gd.ticdcInWords || (gd.ticdcFitted?.layout === gd.layout && gd.ticdcFitted.key !== undefined),
   width: gd.clientWidth, svg_width: gd.querySelector('.main-svg')?.getBoundingClientRect().width ?? 0,
-  data: JSON.stringify((gd.data ?? []).map((t) => [t.type, t.name, t.x, t.y, t.z, t.labels, t.cells?.values])),
+  data: JSON.stringify((gd.data ?? []).map((t) => [t.type, t.name, t.x, t.y, t.z, t.labels, t.cells?.values]))
+    + (gd.querySelector('.ticdc-words')?.textContent ?? ''),
 }));
 """
 

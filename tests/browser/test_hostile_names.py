@@ -62,7 +62,7 @@ def test_a_name_that_ran_would_be_seen(tmp_path: Path) -> None:
 
 _TAB = ".ticdc-workbench .lm-TabBar-tab"
 _DRAWN = """
-return [...document.querySelectorAll('.ticdc-workbench .js-plotly-plot')].filter((p) => p.offsetParent && p.layout)
+return [...document.querySelectorAll('.ticdc-workbench .ticdc-plot')].filter((p) => p.offsetParent && p.layout)
   .length
   + [...document.querySelectorAll('.ticdc-workbench .ticdc-wrong-words')].filter((e) => e.textContent.trim()).length;
 """

@@ -22,7 +22,7 @@ CELLS = (
 LADDER, LOAD, FINDING, MESSAGES = range(4)
 _WHERE = """
 const [nth, name, point] = arguments;
-const plot = document.querySelectorAll('.jp-Notebook .js-plotly-plot')[nth];
+const plot = document.querySelectorAll('.jp-Notebook .ticdc-plot')[nth];
 plot.scrollIntoView({block: 'center'});
 const {left, top} = plot.getBoundingClientRect();
 const {xaxis: x, yaxis: y} = plot._fullLayout;
@@ -88,8 +88,8 @@ def test_a_click_on_a_cell_of_a_heat_map_chooses_partition_and_time(page: LabPag
 
 
 def test_a_click_on_a_row_of_a_table_chooses_its_message(page: LabPage) -> None:
-    """Plotly has no event for it."""
-    cells = page.all(".jp-Notebook .js-plotly-plot")[MESSAGES].find_elements("css selector", ".column-cell")
+    """A table is HTML, whose rows a click or Enter chooses."""
+    cells = page.all(".jp-Notebook .ticdc-plot")[MESSAGES].find_elements("css selector", "td")
     page.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", cells[0])
     next(c for c in cells if c.text.strip() == "3").click()
     page.until(lambda: "partition 0, shop.orders" in chosen(page) and "offset 3, id=7" in chosen(page), "a message")

@@ -22,7 +22,7 @@ OPEN = "messages_open-protocol_small.jsonl.gz"
 LONG_S = 180.0
 _TAB = ".ticdc-workbench .lm-TabBar-tab"
 _SEEN = """
-return [...document.querySelectorAll('.ticdc-workbench .js-plotly-plot')].filter((p) => p.offsetParent)
+return [...document.querySelectorAll('.ticdc-workbench .ticdc-plot')].filter((p) => p.offsetParent)
   .map((p) => (p.layout?.title?.text ?? '').replaceAll('<br>', ' '));
 """
 _WRONG = """

@@ -1,18 +1,21 @@
-"""What a figure gives a notebook: JupyterLab's form, one for an export, and words; nothing from the network."""
+"""What a figure gives a notebook: HTML that our own script draws, and words; nothing from the network."""
 
 from __future__ import annotations
 
 import base64
 import gzip
 import hashlib
-import json
 import re
+import sys
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from ticdc_lab import figures, in_words
 from ticdc_lab.errors import SourceError
+from ticdc_lab.figures import in_notebook
+from ticdc_lab.figures.in_notebook import figure_of
 from ticdc_lab.figures.plotly_js import SHA256, library
 
 
@@ -21,17 +24,41 @@ def unpacked(packed: str) -> str:
     return gzip.decompress(base64.b64decode(packed)).decode()
 
 
-def test_a_figure_shows_itself_in_three_forms() -> None:
-    """Its toolbar has no upload, its finding is the text, neither form loads anything, the HTML is the same JSON."""
+def test_a_figure_shows_itself_and_in_words() -> None:
+    """Its toolbar has no upload, its finding is the text, nothing is loaded.
+
+    It has no form that an extension of JupyterLab draws: plotly's keeps a picture of each figure in the notebook, as
+    high as its box was by chance.
+    """
     fig = figures.violations(pd.DataFrame())
     bundle = fig._repr_mimebundle_()
-    assert set(bundle) == {"application/vnd.plotly.v1+json", "text/html", "text/plain"}
-    drawn = bundle["application/vnd.plotly.v1+json"]
-    assert drawn["config"] == dict(figures.CONFIG) and drawn["layout"]["title"] == fig.layout.title
-    assert bundle["text/plain"] == fig.layout.meta["finding"]
-    (packed,) = re.findall(r'push\(\["[^"]+","([^"]+)"', bundle["text/html"])
-    assert json.loads(unpacked(packed)) == drawn and "<script src" not in bundle["text/html"]
-    json.dumps(bundle)
+    assert set(bundle) == {"text/html", "text/plain"}
+    drawn = figure_of(bundle["text/html"])
+    assert drawn is not None and drawn["config"] == dict(figures.CONFIG)
+    assert drawn["layout"]["title"] == fig.layout.title
+    assert bundle["text/plain"] == fig.layout.meta["finding"] and bundle["text/plain"] in bundle["text/html"]
+    assert "<script src" not in bundle["text/html"] and figure_of("<p>none</p>") is None
+
+
+def test_the_first_figure_of_a_kernel_brings_what_the_page_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no other one, unless the cell that brought it runs again, whose output is then another."""
+    ran = {"metadata": {"cellId": "a"}, "header": {"msg_id": "1"}}
+    kernel = SimpleNamespace(get_parent=lambda _: ran)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=kernel)))
+    monkeypatch.setattr(in_notebook, "_brought", {})
+
+    def brings() -> bool:
+        return in_notebook.PAGE_MARK in figures.violations(pd.DataFrame())._repr_mimebundle_()["text/html"]
+
+    assert [brings(), brings()] == [True, False]
+    ran |= {"metadata": {"cellId": "b"}, "header": {"msg_id": "2"}}
+    assert not brings()
+    ran |= {"metadata": {"cellId": "a"}, "header": {"msg_id": "3"}}
+    assert [brings(), brings()] == [True, False]
+    monkeypatch.setattr(in_notebook, "_brought", {})
+    figures.notebook()._repr_html_()
+    ran |= {"metadata": {"cellId": "c"}, "header": {"msg_id": "4"}}
+    assert not brings()
 
 
 def test_the_page_gets_plotly_and_both_themes_once() -> None:

@@ -204,6 +204,8 @@ def test_pages_live_without_a_network(tmp_path: Path) -> None:
         n = report.count('class="figure"')
         assert page.drawn() == (n, n) and n >= 9
         assert page.move_slider("plot-what-if-0") == "partitions: 128"
+        others = [page.slider_of(f"plot-what-if-{n}") for n in range(1, 5) if page.has_slider(f"plot-what-if-{n}")]
+        assert len(others) >= 2 and set(others) == {"partitions: 128"}, "sliders of one choice move together"
         assert page.complaints() == []
         page.browser.get((tmp_path / "planted.html").as_uri())
         assert any("cdn.example" in said for said in page.complaints()), "a page with a link to a CDN is caught"

@@ -25,7 +25,7 @@ from ticdc_lab.errors import ContractError, SourceError
 from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.figures.page_scripts import COPY_CELL, COPY_HEAD
+from ticdc_lab.figures.page_scripts import TABLE_TOOLS, timed
 
 SHOWN = 20
 """Rows of a frame that are shown; :attr:`Answer.frames` has all."""
@@ -242,18 +242,13 @@ def _is_tso(value: object, column: object) -> TypeGuard[int]:
     return str(column).endswith("_ts") and isinstance(value, int) and value > 0
 
 
-def _when(column: object, value: object) -> str:
-    """What a cell with a TSO says to who points at it; a click copies it."""
-    if not _is_tso(value, column):
-        return ""
-    return f' class="ticdc-ts" title="{utc_words(value)}; a click copies it"'
-
-
 def as_html(frame: pd.DataFrame) -> str:
-    """A frame as an HTML table whose rows and timestamps can be copied; everything from the log is text."""
-    head = "".join(f"<th>{html.escape(str(name))}</th>" for name in frame.columns)
-    rows = "".join(
-        f"<tr>{''.join(f'<td{_when(n, v)}>{html.escape(_cell(v))}</td>' for n, v in row.items())}{COPY_CELL}</tr>"
-        for row in records_of(frame)
-    )
-    return f"<table><thead><tr>{head}{COPY_HEAD}</tr></thead><tbody>{rows}</tbody></table>"
+    """A frame as an HTML table that can be sorted, filtered and copied from; everything from the log is text."""
+    head = "".join(f'<th tabindex="0">{html.escape(str(name))}</th>' for name in frame.columns)
+    rows = "".join(f"<tr>{''.join(_html_cell(n, v) for n, v in row.items())}</tr>" for row in records_of(frame))
+    return f'{TABLE_TOOLS}<table class="ticdc-sorts"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+
+
+def _html_cell(column: object, value: object) -> str:
+    said = html.escape(_cell(value))
+    return timed(utc_words(value), said) if _is_tso(value, column) else f"<td>{said}</td>"

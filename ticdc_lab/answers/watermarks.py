@@ -136,7 +136,7 @@ def stalls(
     listed = found.assign(cause=[c[0]["cause"] for c in found["causes"]], says=[c[0]["says"] for c in found["causes"]])
     columns = ["held_ts", "step_s", "everywhere", "partitions", "n_rows", "cause", "says"]
     return Answer(
-        "why", question, finding, {"stalls": found}, limits, details, values,
+        "why", question, finding, {"stalls": listed}, limits, details, values,
         draw=lambda: {"stalls": figures.listing(listed[columns], title=finding.rstrip("."), note=_STALLS_NOTE)},
     )  # fmt: skip
 

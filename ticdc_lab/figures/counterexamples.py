@@ -289,7 +289,13 @@ def _dots(finding: Mapping[str, Any], points: Sequence[Point], style: Mapping[st
 
 def _finished(fig: Figure, finding: Mapping[str, Any], note: str, *, height: int | None = None) -> Figure:
     lanes = len(fig.layout.yaxis.tickvals or [])
-    return finish(fig, title=_title(finding), note=note, height=height or 276 + 64 * lanes)
+    across = len(fig.layout.xaxis.tickvals or [])
+    least_px = 90 + _MESSAGE_PX * across
+    return finish(fig, title=_title(finding), note=note, height=height or 290 + 64 * lanes, least_px=least_px)
+
+
+_MESSAGE_PX = 190
+"""The width that a message and its time need."""
 
 
 def _line(fig: Figure, tail: Point, head: Point, *, color: str) -> None:
@@ -328,7 +334,10 @@ def _title(finding: Mapping[str, Any]) -> str:
 
 def _when(commit_ts: int | None) -> str:
     """Below a message: its time and its TSO."""
-    return "no commit ts" if commit_ts is None else f"{utc_words(int(commit_ts))}<br>{commit_ts}"
+    if commit_ts is None:
+        return "no commit ts"
+    day, _, time = utc_words(int(commit_ts)).partition(" ")
+    return f"{day}<br>{time}<br>{commit_ts}"
 
 
 def _stated(commit_ts: int | None) -> str:

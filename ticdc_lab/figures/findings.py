@@ -13,6 +13,8 @@ _NOTE_OF_VIOLATIONS = (
     "has all tables, suspect the topic or the program that recorded it."
 )
 _TABLES = 7
+_EACH = 12
+"""Findings up to which the axis counts each."""
 
 
 def violations(findings: pd.DataFrame) -> Figure:
@@ -45,7 +47,8 @@ def violations(findings: pd.DataFrame) -> Figure:
         fig.add_trace(marked(bars, [Selection(guarantee=g, table=table) for g in guarantees]))
     fig.update_layout(barmode="stack", showlegend=True)
     fig.update_yaxes(autorange="reversed")
-    fig.update_xaxes(title_text="findings", rangemode="tozero")
+    most = int(counted["guarantee"].value_counts().max())
+    fig.update_xaxes(title_text="findings", rangemode="tozero", dtick=1 if most <= _EACH else None)
     return finish(
         fig,
         title=("At least " if is_capped(findings) else "") + _finding(counted, guarantees),

@@ -1,15 +1,18 @@
-// Fits a figure of ticdc_lab into the width that it has: plotly breaks no lines, and what stands above or below the
-// plot (a legend of several lines, a menu) would lie over the title or the note. The plot keeps its height.
+// Fits a figure of ticdc_lab into the width that it has. plotly breaks no lines, draws controls that no key reaches, and
+// puts legends beside the plot, of which nothing is left on a phone. Here titles and notes break, the legend stands below
+// the plot, sliders and menus are the page's own controls, and the plot keeps its height and at least PLOT_PX of width.
 var ticdcFit = globalThis.ticdcFit ?? (() => {
   const EDGE = 18; // left of the title and of the note
   const TOOLS = 130; // the toolbar at the right of the title
   const TITLE_TOP = 16;
   const LINE = { title: 20, note: 17 };
+  const PLOT_PX = 240;
+  const NARROW = 560;
+  const PASSES = 7;
   const pen = document.createElement("canvas").getContext("2d");
 
   const plain = (text) => new DOMParser().parseFromString(text, "text/html").body.textContent;
-  const lines = (text) => text.split("<br>").length;
-  const titleHeight = (n) => (n > 1 ? LINE.title * (n - 1) + 10 : 0); // beyond that of one line, as in theme.py
+  const lines = (text) => (text ? text.split("<br>").length : 0);
   const titleOf = (gd) => gd.layout.title?.text ?? "";
 
   function wrapped(text, px, font) {
@@ -25,9 +28,8 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
   }
 
   // Texts as they are to be for a width, wherever the figure has them: in its layout, frames and menus.
-  function rewrite(gd, breakTitle, breakNote, shift) {
-    const { shift: yshift } = gd.ticdcFitted.made;
-    const note = (a) => (a.name === "note" ? { ...a, text: breakNote(a), xshift: shift, yshift } : a);
+  function rewrite(gd, breakTitle, breakNote, place) {
+    const note = (a) => (a.name === "note" ? { ...a, text: breakNote(a), ...place } : a);
     const layouts = (gd._transitionData?._frames ?? []).map((f) => f.layout ?? {});
     for (const layout of layouts) {
       if (layout.title?.text) layout.title.text = breakTitle(layout.title.text);
@@ -44,7 +46,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     const title = breakTitle(titleOf(gd));
     const annotations = (gd.layout.annotations ?? []).map(note);
     layouts.push({ title: { text: title }, annotations });
-    const most = (of) => Math.max(0, ...layouts.flatMap(of).map((text) => (text ? lines(text) : 0)));
+    const most = (of) => Math.max(0, ...layouts.flatMap(of).map(lines));
     return {
       title, annotations,
       titleLines: most((l) => l.title?.text ?? []), // none where the page says the finding itself
@@ -52,104 +54,268 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     };
   }
 
+  // What a figure was made with, less the room of controls that the page has instead.
   function asMade(gd) {
     const { annotations = [], margin, height, sliders = [], updatemenus = [] } = gd.layout;
     const note = annotations.find((a) => a.name === "note");
-    const below = (list) => list.map((c) => (c.y === 0 ? (c.pad?.t ?? 0) : null));
+    const below = Math.max(0, ...sliders.map((s) => margin.b - (s.pad?.t ?? margin.b)));
+    const above = updatemenus.some((m) => m.y === 1) ? 14 + (updatemenus[0].pad?.b ?? 0) : 0;
     return {
-      top: margin.t - titleHeight(lines(titleOf(gd))), height, bottom: margin.b, head: margin.t,
-      noteLines: note ? lines(note.text) : 1, shift: note?.yshift ?? 0, sliders: below(sliders), updatemenus: below(updatemenus),
+      top: margin.t - above, bottom: margin.b - below, height: height - above - below, right: margin.r ?? 30,
+      noteLines: note ? lines(note.text) : 1, shift: note?.yshift ?? 0,
     };
   }
 
-  // How far what stands above the plot reaches into the title.
+  const boxes = (gd, css) =>
+    [...gd.querySelectorAll(css)].map((node) => [node, node.getBoundingClientRect()]).filter(([, box]) => box.height);
+  const isNote = (gd, node) => gd.layout.annotations?.[node.dataset.index]?.name === "note";
+
+  // How far what stands above the plot reaches into the title; less than nothing where there is room to spare.
   function intrusion(gd, titleLines) {
     const frame = gd.getBoundingClientRect();
-    const free = TITLE_TOP + LINE.title * titleLines + 8;
-    const above = [...gd.querySelectorAll(".legend, .updatemenu-header-group, .infolayer .annotation")]
-      .map((node) => node.getBoundingClientRect())
-      .filter((box) => box.height && box.top - frame.top < gd._fullLayout._size.t);
-    return Math.max(0, ...above.map((box) => Math.ceil(free - (box.top - frame.top))));
+    const [free, plot] = [TITLE_TOP + LINE.title * titleLines + 10, gd._fullLayout._size.t];
+    const above = boxes(gd, ".infolayer .annotation, .xaxislayer-above text, .g-xtitle, .colorbar")
+      .filter(([node, box]) => box.top - frame.top < plot && !isNote(gd, node))
+      .map(([, box]) => box.top - frame.top);
+    return Math.ceil(free - Math.min(plot - 8, ...above));
   }
 
-  // How far what stands below the plot reaches into the note.
-  function sunk(gd) {
-    const tops = [...gd.querySelectorAll(".infolayer .annotation")]
-      .filter((node) => gd.layout.annotations[node.dataset.index]?.name === "note")
-      .map((node) => node.getBoundingClientRect().top);
-    const low = [...gd.querySelectorAll(".legend, .xaxislayer-above, .g-xtitle, .g-x2title")]
-      .map((node) => node.getBoundingClientRect())
-      .filter((box) => box.height && tops.length && box.top < tops[0])
-      .map((box) => box.bottom);
-    return Math.max(0, ...low.map((bottom) => Math.ceil(bottom + 8 - tops[0])));
+  // How far below the plot its axes end, and how far they, or the legend, reach into the note.
+  function beneath(gd) {
+    const frame = gd.getBoundingClientRect();
+    const { t, h } = gd._fullLayout._size;
+    const ends = (css) => boxes(gd, css).map(([, box]) => box.bottom - frame.top - t - h);
+    const note = boxes(gd, ".infolayer .annotation").find(([node]) => isNote(gd, node));
+    const axes = Math.max(0, ...ends(".xaxislayer-above, .g-xtitle, .g-x2title, .g-x3title"));
+    const low = Math.max(axes, ...ends(".legend"));
+    return { axes, sunk: note ? Math.ceil(low + 10 - (note[1].top - frame.top - t - h)) : 0 };
   }
 
   function sizes(made, titleLines, noteLines, more, deeper) {
-    const top = made.top + titleHeight(titleLines) + more;
-    const down = LINE.note * (noteLines - made.noteLines) + deeper;
-    const update = { "margin.t": top, "margin.b": made.bottom + down, "title.pad.t": titleLines > 1 ? 26 : 16 };
-    update.height = made.height + (top - made.head) + down;
-    for (const kind of ["sliders", "updatemenus"])
-      made[kind].forEach((pad, i) => pad !== null && (update[`${kind}[${i}].pad.t`] = pad + down));
-    return update;
+    const top = made.top + more;
+    const bottom = made.bottom + LINE.note * (noteLines - made.noteLines) + deeper;
+    const height = made.height + more + bottom - made.bottom;
+    return { "margin.t": top, "margin.b": bottom, "title.pad.t": titleLines > 1 ? 26 : 16, height };
   }
 
-  // A figure that needs more width than there is scrolls in its box; a slider leaves room for the buttons beside it.
-  function widths(gd, width) {
+  // A figure that needs more width than there is scrolls in its box, by the arrow keys too; where there is more fades.
+  function scrolls(gd, width) {
     const narrow = width > gd.clientWidth;
     gd.style.overflowX = narrow ? "auto" : "";
     gd.style.overflowY = narrow ? "hidden" : "";
-    if (narrow) gd.tabIndex = 0; // so that the arrow keys scroll it
+    if (narrow) gd.tabIndex = 0;
     if (!gd.ticdcFades) gd.addEventListener("scroll", (gd.ticdcFades = () => fade(gd)));
-    const update = { width };
-    const buttons = (gd.layout.updatemenus ?? []).some((menu) => menu.type === "buttons" && menu.y === 0);
-    if (!buttons) return update;
-    const x = Math.min(0.5, Math.max(0.16, 140 / (width - gd._fullLayout._size.l - gd._fullLayout._size.r)));
-    gd.layout.sliders.forEach((_, i) => Object.assign(update, { [`sliders[${i}].x`]: x, [`sliders[${i}].len`]: 1 - x }));
-    return update;
   }
 
-  // An edge behind which there is more fades out.
   function fade(gd) {
     const [left, right] = [gd.scrollLeft, gd.scrollWidth - gd.clientWidth - gd.scrollLeft].map((px) => px > 1);
     const stops = `${left ? "transparent" : "#000"}, #000 28px calc(100% - 28px), ${right ? "transparent" : "#000"}`;
     gd.style.maskImage = left || right ? `linear-gradient(to right, ${stops})` : "";
   }
 
-  const lowered = (annotations, by) =>
-    annotations.map((a) => (a.name === "note" ? { ...a, yshift: a.yshift - by } : a));
+  // ---------------------------------------------------------------------------------------------------- controls
+
+  const STYLE = `.ticdc-steps{display:flex;flex-flow:row wrap;gap:4px 14px;align-items:center;padding:2px 18px 12px;
+    font-size:13px}.ticdc-steps label{display:flex;flex:0 1 auto;gap:8px;align-items:center}
+    .ticdc-steps label:has(input){flex:1 1 260px;max-width:620px}.ticdc-steps input{flex:1 1 120px;min-width:60px}
+    .ticdc-steps output{min-width:5em;font-variant-numeric:tabular-nums;white-space:nowrap}
+    .ticdc-steps :is(button,select){font:inherit;color:inherit;background:transparent;border:1px solid #8888;
+    border-radius:4px;padding:2px 9px}.ticdc-steps option{color:#1d1d1f;background:#fff}@media print{.ticdc-steps{display:none}}`;
+
+  const made = (tag, settings = {}) => Object.assign(document.createElement(tag), settings);
+  const frameOf = (step) => step.args?.[0]?.[0];
+
+  function shown(gd, label, slider, at) {
+    slider.active = at;
+    const [input, output] = [label.querySelector("input"), label.querySelector("output")];
+    input.value = at;
+    output.textContent = slider.steps[at]?.label ?? "";
+    input.setAttribute("aria-valuetext", output.textContent);
+  }
+
+  // Sliders of a page that say the same of the same choice move together.
+  function alike(gd, prefix, word) {
+    const page = gd.closest(".jp-Notebook") ?? document;
+    for (const other of page.querySelectorAll(".js-plotly-plot")) {
+      const slider = other !== gd && !playing(other) && other.layout?.sliders?.[0];
+      if (!slider || (slider.currentvalue?.prefix ?? "") !== prefix) continue;
+      const at = slider.steps.findIndex((step) => step.label === word);
+      if (at >= 0 && at !== (slider.active ?? 0)) other.ticdcGo?.(at);
+    }
+  }
+  const playing = (gd) => (gd.layout?.updatemenus ?? []).some((menu) => menu.type === "buttons");
+
+  function controls(Plotly, gd) {
+    const { sliders = [], updatemenus = [] } = gd.layout;
+    if (!sliders.length && !updatemenus.length) return gd.ticdcSteps?.remove();
+    if (!document.getElementById("ticdc-steps")) document.head.append(made("style", { id: "ticdc-steps", textContent: STYLE }));
+    const bar = made("div", { className: "ticdc-steps" });
+    for (const menu of updatemenus) {
+      const pressed = (at) => {
+        const { method, args } = menu.buttons[at];
+        menu.active = at;
+        const hidden = (args[1]?.sliders ?? []).map((s) => ({ ...s, visible: false }));
+        if (method === "update") return Plotly.update(gd, args[0], { ...args[1], ...(hidden.length && { sliders: hidden }) }).then(() => controls(Plotly, gd));
+        return Plotly[method](gd, ...args);
+      };
+      if (menu.type === "buttons")
+        bar.append(...menu.buttons.map((b, i) => made("button", { type: "button", textContent: b.label, onclick: () => pressed(i) })));
+      else {
+        const select = made("select", { onchange: () => pressed(select.selectedIndex) });
+        select.setAttribute("aria-label", "what is drawn");
+        select.append(...menu.buttons.map((b) => made("option", { textContent: plain(b.label) })));
+        select.selectedIndex = menu.active ?? 0;
+        bar.append(select);
+      }
+    }
+    for (const slider of sliders) {
+      const prefix = slider.currentvalue?.prefix ?? "";
+      const label = made("label");
+      const input = made("input", { type: "range", min: 0, max: slider.steps.length - 1, step: 1 });
+      input.setAttribute("aria-label", prefix.trim().replace(/:$/, "") || "step");
+      label.append(made("span", { textContent: prefix }), made("output"), input);
+      const go = (at) => {
+        shown(gd, label, slider, at);
+        const { method, args } = slider.steps[at];
+        return Plotly[method](gd, ...args);
+      };
+      input.addEventListener("input", () => {
+        go(Number(input.value));
+        if (!playing(gd)) alike(gd, prefix, slider.steps[input.value].label);
+      });
+      gd.ticdcGo = go;
+      gd.ticdcAt = (name) => {
+        const at = slider.steps.findIndex((step) => frameOf(step) === name);
+        if (at >= 0) shown(gd, label, slider, at);
+      };
+      shown(gd, label, slider, slider.active ?? 0);
+      bar.append(label);
+    }
+    if (!gd.ticdcPlays && gd.on) {
+      gd.ticdcPlays = true;
+      gd.on("plotly_animatingframe", ({ name }) => gd.ticdcAt?.(name));
+    }
+    gd.ticdcSteps?.remove();
+    gd.after((gd.ticdcSteps = bar));
+  }
+
+  const unseen = (list, kind) => Object.fromEntries((list ?? []).map((_, i) => [`${kind}[${i}].visible`, false]));
+
+  // -------------------------------------------------------------------------------------------------------- fit
 
   // Resolves when the figure fits; does nothing where it does already, or where the figure is none of ours.
   async function fit(Plotly, gd) {
-    const least = gd.layout?.meta?.least_px ?? 0;
-    const width = Math.max(gd.clientWidth, least);
     if (!gd.layout?.meta?.finding || !gd.clientWidth || !gd.layout.margin) return;
     const key = `${gd.clientWidth} ${titleOf(gd)}`;
     const known = gd.ticdcFitted?.data === gd.data && gd.ticdcFitted.layout === gd.layout;
     if (known && gd.ticdcFitted.key === key) return;
-    if (!known) gd.ticdcFitted = { data: gd.data, layout: gd.layout, made: asMade(gd) };
-    const { made } = gd.ticdcFitted;
+    const { more: m = 0, deeper: d = 0, legend: l } = gd.ticdcFitted ?? {};
+    if (!known) gd.ticdcFitted = { data: gd.data, layout: gd.layout, made: asMade(gd), more: m, deeper: d, legend: l };
+    if (!known) controls(Plotly, gd);
+    const { made, ...fitted } = gd.ticdcFitted;
     const full = gd._fullLayout;
     const font = (px) => `${px}px ${full.font.family}`;
+    const least = gd.layout.meta.least_px ?? 0;
+    let width = Math.max(gd.clientWidth, least);
+    let { more, deeper, legend: low } = fitted;
     const { title, annotations, titleLines, noteLines } = rewrite(
       gd,
       (text) => wrapped(text, gd.clientWidth - EDGE - (width > gd.clientWidth ? EDGE : TOOLS), font(full.title.font.size)),
       (note) => wrapped(note.text, gd.clientWidth - 2 * EDGE, font(note.font?.size ?? full.font.size)),
-      EDGE - full._size.l,
+      { xshift: EDGE - full._size.l, yshift: made.shift },
     );
-    let [more, deeper] = [0, 0];
-    const update = { "title.text": title, ...widths(gd, width) };
-    for (let again = 0; again < 4; again++) {
-      Object.assign(update, sizes(made, titleLines, noteLines, more, deeper));
-      await Plotly.relayout(gd, { ...update, annotations: lowered(annotations, deeper) });
-      const [over, under] = [intrusion(gd, titleLines), sunk(gd)];
-      if (!over && !under) break;
-      more += over;
-      deeper += under;
+    const dated = Object.keys(gd.layout).filter((name) => name.startsWith("xaxis") && gd.layout[name].type === "date");
+    const tight = gd.clientWidth < NARROW ? { "margin.l": 50, "margin.r": Math.min(made.right, 14) } : {};
+    for (const name of dated) tight[`${name}.nticks`] = gd.clientWidth < NARROW ? 3 : 7;
+    const hidden = { ...unseen(gd.layout.sliders, "sliders"), ...unseen(gd.layout.updatemenus, "updatemenus") };
+    for (let pass = 0; pass < PASSES; pass++) {
+      const { l: left, h: high } = gd._fullLayout._size;
+      const size = sizes(made, titleLines, noteLines, more, deeper);
+      const under = {
+        "legend.orientation": "h", "legend.xref": "container", "legend.yref": "container", "legend.xanchor": "left", "legend.yanchor": "top",
+        "legend.x": EDGE / width, "legend.y": 1 - (size["margin.t"] + high + (low ?? 40) + 8) / size.height, "legend.maxheight": 4000,
+      };
+      const note = annotations.map((a) => (a.name === "note" ? { ...a, xshift: EDGE - left, yshift: made.shift - deeper } : a));
+      scrolls(gd, width);
+      await Plotly.relayout(gd, {
+        ...hidden, ...tight, ...under, width, "title.text": title, annotations: note, ...size,
+      });
+      const lacks = Math.ceil(PLOT_PX - gd._fullLayout._size.w);
+      const [over, { axes, sunk }] = [intrusion(gd, titleLines), beneath(gd)];
+      const settled = Math.abs(over) < 3 && Math.abs(sunk) < 3 && Math.abs(axes - (low ?? -9)) < 3 && lacks <= 0;
+      if (settled) break;
+      [more, deeper, low] = [more + over, deeper + sunk, axes];
+      if (lacks > 0) width += lacks + 6;
     }
-    gd.ticdcFitted.key = `${gd.clientWidth} ${title}`;
+    Object.assign(gd.ticdcFitted, { key: `${gd.clientWidth} ${title}`, more, deeper, legend: low });
     fade(gd);
   }
+
+  // ------------------------------------------------------------------------------------- words and tables, as HTML
+
+  const SAID = `.ticdc-words{padding:6px 18px 10px}.ticdc-words h4{font:inherit;font-size:17px;margin:4px 0 8px}
+    .ticdc-words p{margin:4px 0;opacity:.8}.ticdc-cells{overflow:auto;max-height:560px;border:1px solid #8884;border-radius:4px}
+    .ticdc-cells table{border-collapse:collapse;width:100%;margin:0;font-size:13px}
+    .ticdc-cells :is(th,td){text-align:left;padding:4px 10px;border-bottom:1px solid #8883;vertical-align:top;overflow-wrap:break-word}
+    .ticdc-cells th{position:sticky;top:0;white-space:nowrap;background:var(--ticdc-head)}.ticdc-cells tr[tabindex]{cursor:pointer}
+    @media print{.ticdc-cells{max-height:none;overflow:visible}}`;
+
+  const put = (node, text) => {
+    const bold = /^<b>/.test(text);
+    String(text ?? "").split("<br>").forEach((part, i) => node.append(...(i ? [document.createElement("br")] : []), plain(part)));
+    if (bold) node.style.fontWeight = "600";
+    return node;
+  };
+  const at = (list, column, row) => {
+    const own = Array.isArray(list) ? (list[column] ?? list[0]) : list;
+    return Array.isArray(own) ? own[row] : own;
+  };
+
+  function cellsOf(gd, trace, curve, head) {
+    const { header, cells } = trace;
+    const table = made("table");
+    const top = table.createTHead().insertRow();
+    for (const text of header.values) top.append(put(made("th"), [text].flat()[0]));
+    const body = table.createTBody();
+    const picks = trace.meta?.selects;
+    (cells.values[0] ?? []).forEach((_, row) => {
+      const line = body.insertRow();
+      cells.values.forEach((column, i) => {
+        const cell = put(line.insertCell(), String(column[row] ?? ""));
+        cell.style.background = at(cells.fill?.color, i, row) ?? "";
+      });
+      const choose = () => gd.ticdcChosen?.(curve, row);
+      if (!picks || !gd.ticdcChosen) return;
+      Object.assign(line, { tabIndex: 0, onclick: choose, onkeydown: (event) => event.key === "Enter" && choose() });
+    });
+    const box = made("div", { className: "ticdc-cells", tabIndex: 0 });
+    box.style.setProperty("--ticdc-head", head);
+    box.append(table);
+    return box;
+  }
+
+  // Draws a figure: one that only says something is text, one of tables is tables that wrap, scroll and sort.
+  fit.draw = async (Plotly, gd, { data, layout, frames = [], config }) => {
+    const inWords = layout.meta?.finding && !frames.length && data.every((trace) => trace.type === "table");
+    if (!inWords) {
+      if (gd.ticdcInWords) gd.replaceChildren();
+      gd.ticdcInWords = false;
+      await Plotly.react(gd, { data, layout, frames, config });
+      return fit(Plotly, gd);
+    }
+    if (gd.data) Plotly.purge(gd);
+    gd.ticdcSteps?.remove();
+    Object.assign(gd, { ticdcInWords: true, ticdcFitted: undefined, ticdcPlays: false });
+    if (!document.getElementById("ticdc-said")) document.head.append(made("style", { id: "ticdc-said", textContent: SAID }));
+    const { template, meta } = layout;
+    const words = made("div", { className: "ticdc-words" });
+    if (layout.title?.text) words.append(put(made("h4"), layout.title.text.replaceAll("<br>", " ")));
+    const head = template?.data?.table?.[0]?.header?.fill?.color ?? "";
+    words.append(...data.map((trace, curve) => cellsOf(gd, trace, curve, head)));
+    words.append(put(made("p"), meta.note ?? ""));
+    gd.style.minHeight = gd.style.height = "";
+    gd.replaceChildren(words);
+  };
 
   // All figures of a page, now and a moment after its width has changed.
   fit.page = (Plotly) => {

@@ -1,69 +1,110 @@
-"""How figures come into a notebook: with our toolbar, following its theme, and without a network."""
+"""How figures come into a notebook: with our toolbar, following its theme, and without a network.
+
+JupyterLab's extension for plotly keeps a PNG of each figure in the notebook, as high as its box happened to be when it
+was drawn, and shows that when the notebook is opened again. So figures are HTML that a script of ours draws.
+"""
 
 from __future__ import annotations
 
 import base64
 import gzip
+import html
+import sys
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from uuid import uuid4
 
 import orjson
 
-from ticdc_lab.figures.figure import MIME, Figure, as_json
+from ticdc_lab.figures.figure import Figure, as_json
 from ticdc_lab.figures.page_scripts import COPY_JS, FIT_JS
 from ticdc_lab.figures.plotly_js import packed_library
 from ticdc_lab.figures.theme import CONFIG, template
 
-_DRAW = """<div id="%(id)s" class="plotly-graph-div" style="height:%(height)spx;width:100%%"></div>
-<script>(globalThis.ticdcLabWaiting??=[]).push(["%(id)s","%(packed)s"]);globalThis.ticdcLabDraw?.()</script>"""
-"""A figure of an export: the page draws it once it has plotly.js."""
+_DRAW = """<div id="%(id)s" class="ticdc-drawn" data-figure="%(packed)s" style="min-height:%(height)spx;width:100%%">
+<p>%(finding)s</p><p><small>The figure is drawn when this notebook is trusted and the cell runs.</small></p></div>
+%(page)s
+<script>globalThis.ticdcLabDraw?.()</script>"""
+"""A figure: the page draws it once it has plotly.js, also when the notebook is opened again; until then its finding."""
 
 _PAGE = """
 <script>%(fit)s</script>
 <script>(async function(){
-if(window.ticdcLabTheme){return}window.ticdcLabTheme=true;const T=%(themes)s,KINDS=%(kinds)s;
+if(window.ticdcLabTheme){return}window.ticdcLabTheme=true;const T=%(themes)s;
 async function unpacked(text){const bytes=Uint8Array.from(atob(text),c=>c.charCodeAt(0));
 return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))).text()}
 const module={exports:{}};new Function('module','exports',await unpacked("%(library)s"))(module,module.exports);
 const Plotly=module.exports;globalThis.Plotly??=Plotly;
+const page=globalThis.ticdcLab??={plotly:null,asking:null};page.plotly??=Plotly;page.arrived?.();
 const first=document.createElement('div');await Plotly.newPlot(first,[]);Plotly.purge(first);
-const set=document.body.dataset,drawn='.js-plotly-plot';
+const set=document.body.dataset;
 const name=()=>set.jpThemeLight===undefined?'light':set.jpThemeLight==='false'?'dark':'light';
-globalThis.ticdcLabDraw=async function(){for(const[id,text]of(globalThis.ticdcLabWaiting??[]).splice(0)){
-const g=document.getElementById(id);if(g){await Plotly.newPlot(g,JSON.parse(await unpacked(text)))}}follow(false)};
-function follow(all){document.querySelectorAll(drawn).forEach(function(g){
-if(!g._fullLayout||!g.clientWidth||g.closest('[data-ticdc-theme],.ticdc-plot')){return}
-if(!(g.data??[]).every(t=>KINDS.includes(t.type??'scatter'))){return}
-ticdcFit(Plotly,g);if(!all&&g.ticdcLab===name()){return}
-if(g.ticdcLab===undefined&&name()==='light'){g.ticdcLab='light';return}
-g.ticdcLab=name();Plotly.relayout(g,{template:T[name()]})})}
-new MutationObserver(()=>{follow(true);setTimeout(follow,400,false)})
-.observe(document.body,{attributes:true,attributeFilter:['data-jp-theme-light']});
-let due=0;new MutationObserver(function(){if(!due){due=setTimeout(function(){due=0;follow(false)},120)}})
-.observe(document.body,{childList:true,subtree:true});addEventListener('resize',()=>setTimeout(follow,200,false));
-ticdcLabDraw()})()</script>
+const seen=new ResizeObserver(all=>all.forEach(({target})=>follow(target)));
+async function follow(g){if(!g.clientWidth||g.ticdcBusy){return}g.ticdcBusy=true;try{
+if(g.ticdcLab===undefined){const f=JSON.parse(await unpacked(g.dataset.figure));g.ticdcLab=name();g.replaceChildren();
+g.ticdcFigure=f;await ticdcFit.draw(Plotly,g,{...f,layout:{...f.layout,template:T[name()]}})}
+else if(g.ticdcLab!==name()){g.ticdcLab=name();const f=g.ticdcFigure,layout={...f.layout,template:T[name()]};
+await(g.ticdcInWords?ticdcFit.draw(Plotly,g,{...f,layout}):Plotly.relayout(g,{template:T[name()]}))}
+if(!g.ticdcInWords){await ticdcFit(Plotly,g);g.style.minHeight=g.layout.height+'px'}}finally{g.ticdcBusy=false}
+if(g.ticdcLab!==name()){follow(g)}}
+globalThis.ticdcLabDraw=function(){for(const g of document.querySelectorAll('.ticdc-drawn[data-figure]')){
+seen.observe(g);follow(g)}};
+new MutationObserver(ticdcLabDraw).observe(document.body,{attributes:true,attributeFilter:['data-jp-theme-light']});
+let due=0;new MutationObserver(function(){if(!due){due=setTimeout(function(){due=0;ticdcLabDraw()},120)}})
+.observe(document.body,{childList:true,subtree:true});ticdcLabDraw()})()</script>
 """
 """What a page needs once; plotly.js is packed in it, so that the notebook's file stays small.
 
-It draws an empty figure first: what it measures texts with comes with the first one, and where JupyterLab draws the
-figures itself, ours only fits and colours them.
+It draws an empty figure first: what plotly measures texts with comes with the first one.
 """
 
 PAGE_MARK = "window.ticdcLabTheme=true"
 """By which one knows the output of the cell that gave the page what it needs."""
 
-KINDS = ("scatter", "bar", "heatmap", "icicle", "table")
-"""The traces that our plotly.js can draw, see ``plotly_js``; another figure of a notebook is left as it is."""
+_brought: dict[str, str] = {}
+"""Cells of this kernel whose output has what the page needs, each with the message that ran it."""
+
+
+def packed(fig: Figure) -> str:
+    """A figure's settings as a page unpacks them."""
+    told = as_json({**fig.to_dict(), "config": dict(CONFIG)})
+    return base64.b64encode(gzip.compress(told.encode(), 6, mtime=0)).decode()
+
+
+def figure_of(output: str) -> dict[str, Any] | None:
+    """The settings of the figure that an output in HTML shows; None where it shows none."""
+    _, begins, rest = output.partition('class="ticdc-drawn" data-figure="')
+    if not begins:
+        return None
+    settings: dict[str, Any] = orjson.loads(gzip.decompress(base64.b64decode(rest.partition('"')[0])))
+    return settings
 
 
 def mime_bundle(fig: Figure) -> dict[str, Any]:
-    """Give a figure as JupyterLab draws it itself, as HTML for an export, and its finding in words."""
-    whole = {**fig.to_dict(), "config": dict(CONFIG)}
-    told = as_json(whole)
-    packed = base64.b64encode(gzip.compress(told.encode(), 6, mtime=0)).decode()
-    html = _DRAW % {"id": uuid4(), "height": fig.layout.height or 450, "packed": packed}
-    return {MIME: orjson.loads(told), "text/html": html, "text/plain": repr(fig)}
+    """Give a figure as HTML that the page draws, and its finding in words.
+
+    The first one of a kernel brings what the page needs, unless :func:`notebook` has; so does its cell run again.
+    """
+    notebook = sys.modules.get("IPython")  # there where a kernel runs; figures need none
+    kernel = getattr(notebook and notebook.get_ipython(), "kernel", None)
+    page = ""
+    if kernel is not None:
+        parent = kernel.get_parent("shell")
+        cell, run = (
+            str(parent.get(part, {}).get(of, "")) for part, of in (("metadata", "cellId"), ("header", "msg_id"))
+        )
+        if not _brought or (cell and cell in _brought and _brought[cell] != run):
+            _brought[cell], page = run, _page()
+    of = {"id": uuid4(), "height": fig.layout.height or 450, "packed": packed(fig), "page": page}
+    return {"text/html": _DRAW % {**of, "finding": html.escape(repr(fig))}, "text/plain": repr(fig)}
+
+
+@cache
+def _page() -> str:
+    themes = as_json({t: template(t) for t in ("light", "dark")}).replace("<", "\\u003c")
+    library = base64.b64encode(packed_library()).decode()
+    return _PAGE % {"fit": FIT_JS + COPY_JS, "themes": themes, "library": library}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +112,8 @@ class Notebook:
     """What the cell that calls :func:`notebook` shows: nothing to be seen, and what figures need in the page."""
 
     def _repr_html_(self) -> str:
-        themes = as_json({t: template(t) for t in ("light", "dark")}).replace("<", "\\u003c")
-        library = base64.b64encode(packed_library()).decode()
-        return _PAGE % {"fit": FIT_JS + COPY_JS, "themes": themes, "kinds": list(KINDS), "library": library}
+        _brought.setdefault("", "")
+        return _page()
 
 
 def notebook() -> Notebook:

@@ -13,7 +13,7 @@ import pandas as pd
 from ticdc_lab.dispatch.evenness import gini, unevenness
 from ticdc_lab.figures.figure import Bar, Figure, Heatmap, Scatter, subplots
 from ticdc_lab.figures.selecting import Selection, marked, marked_cells
-from ticdc_lab.figures.theme import GREY, HEAT, count, finish, label, look, percent, sentence
+from ticdc_lab.figures.theme import GREY, HEAT, clock, count, finish, label, look, on_clock, percent, sentence
 
 if TYPE_CHECKING:
     from ticdc_lab.dispatch.comparison import OverTime
@@ -61,15 +61,14 @@ def partition_load(load: pd.DataFrame, *, by: str = "partition", partition: int 
         names, z, totals, left_out = [names[i] for i in mine], z[mine], totals[mine], 0
     if not names:
         return sentence(title, "None of its rows lies among those drawn: choose another partition.")
-    x, unit = _axis(load, n_buckets)
+    x, axis = _axis(load, n_buckets)
     fig = subplots(rows=1, cols=2, shared_yaxes=True, column_widths=[0.8, 0.2], horizontal_spacing=0.02)
     y = list(range(len(names)))
-    hover = [[f"{lanes[k]}<br>{count(int(v), 'row')}<br>at {at:,.3f} {unit}" for at, v in zip(x, row, strict=True)]
-             for k, row in zip(names, z, strict=True)]  # fmt: skip
+    hover = [[f"{lanes[k]}<br>{count(int(v), 'row')}" for v in row] for k, row in zip(names, z, strict=True)]
     bar = {"title": {"text": "rows"}, "x": 1.01, "thickness": 12, "outlinewidth": 0}
     heat = Heatmap(
-        z=z, x=x, y=y, colorscale=HEAT, zmin=0, zmax=max(1, int(z.max())), hovertext=hover, hoverinfo="text",
-        colorbar=bar, ygap=1,
+        z=z, x=x, y=y, colorscale=HEAT, zmin=0, zmax=max(1, int(z.max())), hovertext=hover,
+        hovertemplate="%{hovertext}<br>at %{x}<extra></extra>", colorbar=bar, ygap=1,
     )  # fmt: skip
     picks = [_pick(keys, by) for keys in names]
     fig.add_trace(marked_cells(heat, rows=picks, columns=_stretches_of_load(load, n_buckets)), 1, 1)
@@ -80,7 +79,7 @@ def partition_load(load: pd.DataFrame, *, by: str = "partition", partition: int 
     fig.update_yaxes(tickvals=y, ticktext=[lanes[k] for k in names], autorange="reversed", row=1, col=1)
     fig.update_yaxes(title_text=by, row=1, col=1)
     fig.update_yaxes(autorange="reversed", row=1, col=2)
-    fig.update_xaxes(title_text=unit, row=1, col=1)
+    fig.update_xaxes(**axis, row=1, col=1)
     fig.update_xaxes(title_text="rows in all", rangemode="tozero", showgrid=False, nticks=3, tickangle=0, row=1, col=2)
     more = f" {count(left_out, f'{by} with fewer rows is', f'{by}s with fewer rows are')} not drawn."
     note = _NOTE_OF_LOAD.format(by=by) + (more if left_out > 0 else "")
@@ -125,21 +124,22 @@ def _lanes(load: pd.DataFrame, by: str) -> dict[tuple[object, ...], str]:
     return {k: f"partition {k[1]}" if one else f"{label(k[0], most=24)} partition {k[1]}" for k in keys}
 
 
-def _axis(load: pd.DataFrame, n_buckets: int) -> tuple[np.ndarray, str]:
-    """The middle of each bucket, and the axis title."""
+def _axis(load: pd.DataFrame, n_buckets: int) -> tuple[np.ndarray, dict[str, object]]:
+    """The middle of each bucket, and the settings of the axis."""
     if load["from_ms"].isna().any():
-        return np.arange(n_buckets, dtype=float), f"stretch of offsets, of {n_buckets} (the log has no commit_ts)"
+        title = f"stretch of offsets, of {n_buckets} (the log has no commit_ts)"
+        return np.arange(n_buckets, dtype=float), {"title_text": title}
     lo, hi = int(load["from_ms"].min()), int(load["to_ms"].max())
     first, last = int(load["bucket"].min()), int(load["bucket"].max())
     width = (hi - lo) / max(1, last - first + 1)
-    return (np.arange(n_buckets) - first + 0.5) * width / 1000, "commit ts, s since the first row (clock of the TSO)"
+    return clock(lo + (np.arange(n_buckets) - first + 0.5) * width), on_clock("commit time")
 
 
 # Rows per partition: what each partition would get from each strategy.
 
 
 _NOTE_OF_ROWS = (
-    "One mark per partition and strategy; the ideal is a flat line at the mean. Look for empty partitions and for one "
+    "One mark per partition and strategy; the ideal is all marks at the mean. Look for empty partitions and for one "
     "that stands out: it sets the pace of the whole topic."
 )
 
@@ -163,9 +163,8 @@ def partition_rows(rows: pd.DataFrame, *, strategy: str | None = None) -> Figure
             Scatter(
                 x=group["target_partition"].astype(int),
                 y=group["rows"].astype(int),
-                mode="lines+markers",
-                line={"color": style["color"], "dash": style["dash"], "width": 1.5},
-                marker={"color": style["color"], "symbol": style["symbol"], "size": 9},
+                mode="markers",
+                marker={"color": style["color"], "symbol": style["symbol"], "size": 10},
                 name=label(name),
                 hovertemplate="partition %{x}: %{y:,} rows<extra>%{fullData.name}</extra>",
             )
@@ -294,12 +293,22 @@ def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "row
         axis = {"range": [partitions - 0.5, -0.5], "tickvals": list(range(0, partitions, every))}
         fig.update_yaxes(**axis, showticklabels=column == 1, row=1, col=column)
     fig.update_yaxes(title_text="partition", row=1, col=1)
-    fig.update_yaxes(title_text="cases per moment", rangemode="tozero", row=2, col=1)
-    fig.update_xaxes(title_text="commit ts, s since the first row (clock of the TSO)", row=2, col=1)
+    top = max(1, int(over_time.alignments.max(initial=0)), int(over_time.broken["violations"].max() or 0))
+    whole = {"range": [-0.05 * top, 1.08 * top], "dtick": max(1, round(top / 4))}  # no half a case
+    fig.update_yaxes(title_text="cases per moment", **whole, row=2, col=1)
+    fig.update_xaxes(type="date")
+    fig.update_xaxes(**on_clock("commit time"), row=2, col=1)
     fig.update_xaxes(
-        title_text=f"{weight} in all", rangemode="tozero", showgrid=False, nticks=3, tickangle=0, row=1, col=2
+        type="linear",
+        title_text=f"{weight} in all",
+        rangemode="tozero",
+        showgrid=False,
+        nticks=3,
+        tickangle=0,
+        row=1,
+        col=2,
     )
-    fig.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"})
+    fig.update_layout(showlegend=True, legend={"orientation": "h"})
     return finish(
         fig,
         title=_finding_of_over_time(over_time, strategy, weight),
@@ -311,13 +320,18 @@ def dispatch_over_time(over_time: OverTime, *, strategy: str, weight: str = "row
 
 def _heat(fig: Figure, o: OverTime, weight: str, stretches: Sequence[Selection]) -> None:
     bar = {"title": {"text": weight}, "x": 1.01, "thickness": 12, "outlinewidth": 0, "len": 0.6, "y": 0.7}
-    hover = "partition %{y}<br>%{z:,} " + weight + "<br>at %{x:,.3f} s<extra></extra>"
+    hover = "partition %{y}<br>%{z:,} " + weight + "<br>at %{x}<extra></extra>"
     heat = Heatmap(
-        z=o.load.T, x=o.seconds, y=list(range(o.load.shape[1])), colorscale=HEAT, zmin=0, zmax=int(o.load.max()),
+        z=o.load.T, x=_clock_of(o), y=list(range(o.load.shape[1])), colorscale=HEAT, zmin=0, zmax=int(o.load.max()),
         hovertemplate=hover, colorbar=bar, name="load",
     )  # fmt: skip
     nothing = [None] * o.load.shape[1]  # where a row would go is no partition of the log
     fig.add_trace(marked_cells(heat, rows=nothing, columns=stretches), 1, 1)
+
+
+def _clock_of(o: OverTime) -> np.ndarray:
+    """The middle of each stretch."""
+    return clock([(first + last) / 2 for first, last in o.stretches_ms])
 
 
 def _totals(fig: Figure, totals: npt.NDArray[np.int64]) -> None:
@@ -341,8 +355,8 @@ def _below(fig: Figure, o: OverTime, stretches: Sequence[Selection]) -> None:
 
 
 def _line(o: OverTime, y: npt.NDArray[np.int64], name: str, line: object) -> Scatter:
-    hover = "%{y:,} at %{x:,.3f} s<extra>" + name + "</extra>"
-    return Scatter(x=o.seconds, y=y, mode="lines", line=line, name=name, hovertemplate=hover)
+    hover = "%{y:,} at %{x}<extra>" + name + "</extra>"
+    return Scatter(x=_clock_of(o), y=y, mode="lines", line=line, name=name, hovertemplate=hover)
 
 
 def _finding_of_over_time(o: OverTime, strategy: str, weight: str) -> str:

@@ -12,10 +12,15 @@ page, now and whenever its width changes. Both leave figures alone that ``theme.
 """
 
 COPY_JS = (_HERE / "copying.js").read_text(encoding="utf-8")
-"""Lets one copy timestamps (``td.ticdc-ts``) and rows (:data:`COPY_CELL`) of tables; run again it does nothing."""
+"""Lets one sort, filter and copy the tables of class ``ticdc-sorts``, and copy timestamps; it runs once."""
 
-COPY_CELL = '<td class="ticdc-copies" hidden><button class="ticdc-copy" title="copy this row"></button></td>'
-"""The last cell of a row that can be copied; it is seen where :data:`COPY_JS` runs."""
+TABLE_TOOLS = (
+    '<div class="ticdc-tools" hidden><input type="search" placeholder="filter rows" aria-label="filter rows">'
+    '<button type="button" class="ticdc-copy">copy rows</button><output></output></div>'
+)
+"""What stands above such a table, or the box in which it scrolls; it is seen where :data:`COPY_JS` runs."""
 
-COPY_HEAD = '<td class="ticdc-copies" hidden></td>'
-"""What stands above these cells."""
+
+def timed(moment: str, ts: str) -> str:
+    """A cell with a TSO and, below it, the time that it stands for; empty where there is none."""
+    return f'<td class="ticdc-ts"><span>{ts}</span><small>{moment}</small></td>' if moment else ""

@@ -7,12 +7,18 @@ same look in every figure.
 from __future__ import annotations
 
 import html
+import os
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import numpy as np
+import pandas as pd
+
+from ticdc_lab.errors import ContractError
 from ticdc_lab.figures.figure import Figure, Nested, plain
 
 Theme = Literal["light", "dark"]
@@ -156,6 +162,65 @@ def finish(
     return fig.add_annotation(
         name=NOTE, text=wrapped(note), showarrow=False, align="left", yshift=-note_below_px, opacity=0.75, **below
     )
+
+
+TIME_ZONE = "TICDC_LAB_TIME_ZONE"
+"""Names the zone of the clock on axes, such as ``Asia/Shanghai``; UTC where it is not set."""
+
+
+def zone() -> str:
+    """The zone of the clock on axes.
+
+    Raises
+    ------
+    ContractError
+        There is no such zone.
+    """
+    name = os.environ.get(TIME_ZONE) or "UTC"
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        hint = f"Set it to a name such as Asia/Shanghai: export {TIME_ZONE}=Asia/Shanghai"
+        raise ContractError(f"{TIME_ZONE} is {name!r}, which is no time zone that is known here.", hint=hint) from error
+    return name
+
+
+def clock(ms: Any) -> np.ndarray:
+    """Milliseconds since 1970 (UTC) as an axis of :func:`on_clock` shows them; nan where they are not known."""
+    at = np.asarray(ms, dtype=np.float64)
+    if (name := zone()) == "UTC":
+        return at
+    local = pd.to_datetime(at, unit="ms", utc=True).tz_convert(name).tz_localize(None)
+    return np.where(np.isnan(at), np.nan, local.to_numpy("datetime64[ms]").astype(np.float64))
+
+
+def on_clock(what: str) -> dict[str, Any]:
+    """Settings of an axis whose values are of :func:`clock`."""
+    return {
+        "type": "date",
+        "title_text": f"{what} ({zone()})",
+        "hoverformat": "%H:%M:%S.%L",
+        "tickangle": 0,
+        "nticks": 7,
+    }
+
+
+Line = TypeVar("Line", bound=Hashable)
+
+
+def alike(lines: Mapping[Line, np.ndarray]) -> list[list[Line]]:
+    """Lines that are equal at every point, together: they are drawn once."""
+    found: dict[bytes, list[Line]] = {}
+    for name, y in lines.items():
+        found.setdefault(np.ascontiguousarray(y).tobytes(), []).append(name)
+    return list(found.values())
+
+
+def of_partitions(numbers: Iterable[int]) -> str:
+    """``partition 3``, ``partitions 0, 1, 2``; of many how many they are."""
+    ordered = sorted(numbers)
+    shown = some_of([str(p) for p in ordered], most=6)
+    return f"partition{'s' if len(ordered) > 1 else ''} {shown}"
 
 
 _UNTITLED_PX = 26

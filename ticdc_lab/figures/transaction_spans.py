@@ -11,12 +11,13 @@ import pandas as pd
 from ticdc_lab.events.tso import LOGICAL_BITS, tso_words
 from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, look, percent, sentence
-from ticdc_lab.figures.watermark_ladder import seconds
+from ticdc_lab.figures.theme import GREY, WRONG, clock, count, finish, label, look, percent, sentence, zone
 
 _NOTE = "Each bar is one transaction over the partitions it touches."
 _WAITS = " A coloured bar waits for a watermark of the partition that the legend names: rows may still come."
 _AGAIN = " A cross says that a change was delivered more than once."
+MOST = 40
+"""Transactions drawn; more would be a pattern of stripes that is not in the log."""
 
 
 def transaction_spans(
@@ -39,8 +40,8 @@ def transaction_spans(
     """
     if sample.empty:
         return sentence("There is no transaction to show", "The log holds no row change with a commit_ts.")
-    origin_ms = int(sample["commit_ts"].min()) >> LOGICAL_BITS
-    y = seconds(sample["commit_ts"], origin_ms)
+    sample = _chosen(sample, torn)
+    y = np.arange(len(sample))
     fig = Figure()
     missing = [_ints(m) for m in sample["missing"]]
     whole = np.array([bool(c) for c in sample["complete"]])
@@ -58,10 +59,29 @@ def transaction_spans(
     _repeats(fig, sample, y)
     n = 1 + max((max(_ints(p), default=0) for p in sample["partitions"]), default=0)
     fig.update_xaxes(title_text="partition", tickmode="linear" if n <= 32 else "auto", dtick=1, range=[-0.6, n - 0.4])
-    fig.update_yaxes(title_text="commit ts, s since the first (clock of the TSO)")
+    ticks = np.unique(np.linspace(0, len(y) - 1, min(len(y), _TICKS)).round().astype(int))
+    at = clock(sample["commit_ts"].to_numpy(dtype=np.int64)[ticks] >> LOGICAL_BITS)
+    words = [f"{pd.Timestamp(ms, unit='ms'):%H:%M:%S.%f}"[:-3] for ms in at]
+    fig.update_yaxes(title_text=f"transactions by commit time ({zone()})", tickvals=ticks, ticktext=words)
     total = totals.iloc[0]
     told = _torn(len(set(torn)), int(total["n"])) if torn else transactions_finding(total, qualified=qualified)
     return finish(fig, title=told + scope, note=_note(sample, int(total["n"]), waits=bool(blockers)), height=560)
+
+
+_TICKS = 9
+
+
+def _chosen(sample: pd.DataFrame, torn: Collection[int]) -> pd.DataFrame:
+    """Those that are drawn, in their order: evenly chosen among those not whole or repeated, then among the others."""
+    told = ~sample["complete"].astype(bool) | (sample["duplicates"] > 0) | sample["commit_ts"].isin(set(torn))
+    first, others = np.flatnonzero(told), np.flatnonzero(~told)
+    chosen = _evenly(first, MOST)
+    chosen = np.concatenate([chosen, _evenly(others, MOST - len(chosen))])
+    return sample.iloc[chosen].sort_values("commit_ts", kind="stable").reset_index(drop=True)
+
+
+def _evenly(places: np.ndarray, most: int) -> np.ndarray:
+    return places if len(places) <= most else places[np.linspace(0, len(places) - 1, most).round().astype(int)]
 
 
 def _torn(n: int, of: int) -> str:
@@ -111,9 +131,9 @@ def _bars(fig: Figure, rows: pd.DataFrame, y: np.ndarray, *, color: str, symbol:
         x=x,
         y=ys,
         mode="lines+markers",
-        line={"color": color, "width": 1.6},
+        line={"color": color, "width": 1.2},
         marker={"symbol": symbol, "size": 6, "color": color},
-        name=f"{name} ({len(rows):,})",
+        name=name,
         hovertext=text,
         hoverinfo="text",
     )
@@ -131,7 +151,7 @@ def _repeats(fig: Figure, sample: pd.DataFrame, y: np.ndarray) -> None:
         y=[q[1] for q in points],
         mode="markers",
         marker={"symbol": "x-thin", "size": 10, "line": {"width": 2, "color": WRONG}},
-        name=f"delivered again ({int(again.sum()):,})",
+        name="delivered again",
         hovertext=[_hover(q[2]) for q in points],
         hoverinfo="text",
     )

@@ -11,7 +11,21 @@ import pandas as pd
 from ticdc_lab.events.tso import LOGICAL_BITS, compose, utc_words
 from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
 from ticdc_lab.figures.selecting import Selection, marked
-from ticdc_lab.figures.theme import GREY, WRONG, count, finish, hatched, label, look, percent, sentence
+from ticdc_lab.figures.theme import (
+    GREY,
+    WRONG,
+    alike,
+    clock,
+    count,
+    finish,
+    hatched,
+    label,
+    look,
+    of_partitions,
+    on_clock,
+    percent,
+    sentence,
+)  # fmt: skip
 
 # Where every partition stands at every watermark step; shared by the ladder and the lag figure.
 
@@ -36,6 +50,10 @@ class TopicProgress:
     stands_s: dict[Lane, np.ndarray]
     least_s: np.ndarray
     behind: dict[Lane, np.ndarray]
+
+    def at(self, seconds: np.ndarray | list[float]) -> np.ndarray:
+        """Seconds since the first step on the clock of the axes."""
+        return clock(self.origin_ms + 1000 * np.asarray(seconds, dtype=np.float64))
 
     def held_share(self, lane: Lane) -> float:
         """Share of steps at which the lane holds the topic back."""
@@ -147,14 +165,16 @@ def watermark_ladder(
     heights = [0.82, 0.18] if band else [1.0]
     fig = subplots(rows=len(heights), cols=1, shared_xaxes=True, row_heights=heights, vertical_spacing=0.06)
     _area(fig, p)
+    for lanes in alike({lane: p.stands_s[lane] for lane in shown}):
+        _ladder_line(fig, p, lanes)
     for lane in shown:
-        _ladder_line(fig, p, lane)
         _band(fig, p, lane)
     marks = 0 if found.empty else _incidents(fig, p, found)
-    fig.update_yaxes(title_text="resolved ts, s", row=1, col=1)
+    fig.update_yaxes(**on_clock("resolved ts"), row=1, col=1)
     if band:
         fig.update_yaxes(title_text="held by", showticklabels=False, range=[0, 1], showgrid=False, row=2, col=1)
-    fig.update_xaxes(title_text="watermark broadcast, s since the first (clock of the TSO)", row=len(heights), col=1)
+    fig.update_xaxes(type="date")
+    fig.update_xaxes(**on_clock("watermark broadcast, clock of the TSO"), row=len(heights), col=1)
     fig.update_layout(barmode="overlay", bargap=0, hovermode="closest")
     return finish(fig, title=_finding_of_ladder(p, marks, chosen), note=_note(p, band), height=520 if band else 440)
 
@@ -185,46 +205,47 @@ def _note(p: TopicProgress, band: bool) -> str:
 
 
 def _area(fig: Figure, p: TopicProgress) -> None:
-    step = {"mode": "lines", "line_shape": "hv", "hoverinfo": "skip", "x": p.x_s}
+    step = {"mode": "lines", "line_shape": "hv", "hoverinfo": "skip", "x": p.at(p.x_s)}
     fastest = np.fmax.reduce(list(p.stands_s.values()))
-    fig.add_trace(Scatter(y=fastest, line={"width": 0}, showlegend=False, **step), 1, 1)
+    fig.add_trace(Scatter(y=p.at(fastest), line={"width": 0}, showlegend=False, **step), 1, 1)
     shade = "rgba(128,128,128,0.22)"
     fig.add_trace(
-        Scatter(y=p.least_s, line={"width": 0}, fill="tonexty", fillcolor=shade, name="fastest to slowest", **step),
+        Scatter(
+            y=p.at(p.least_s), line={"width": 0}, fill="tonexty", fillcolor=shade, name="fastest to slowest", **step
+        ),
         1,
         1,
     )
     fig.add_trace(
-        Scatter(y=p.least_s, line={"width": 7, "color": "rgba(128,128,128,0.55)"}, name="minimum", **step), 1, 1
+        Scatter(y=p.at(p.least_s), line={"width": 7, "color": "rgba(128,128,128,0.55)"}, name="minimum", **step), 1, 1
     )
 
 
-def _ladder_line(fig: Figure, p: TopicProgress, lane: Lane) -> None:
-    style, y = look(lane[1]), p.stands_s[lane]
+def _ladder_line(fig: Figure, p: TopicProgress, lanes: list[Lane]) -> None:
+    """One line for the partitions that state the same; it has the look of the first."""
+    style, y, name = look(lanes[0][1]), p.stands_s[lanes[0]], of_partitions(lane[1] for lane in lanes)
     upcoming = np.append(np.diff(p.x_s), np.nan)
     hover = [
-        f"{lane_name(lane, one_topic=True)}<br>resolved ts {_num(v)} s{_at(p, v)}<br>lag {_num(x - v)} s"
+        f"{name}<br>resolved ts {_at(p, v)}<br>lag {_num(x - v)} s"
         + ("" if math.isnan(n) else f"<br>the next watermark is {_num(n)} s ahead")
         for x, v, n in zip(p.x_s, y, upcoming, strict=True)
     ]
-    few = len(p.x_s) <= 60
     line = Scatter(
-        x=p.x_s,
-        y=y,
-        mode="lines+markers" if few else "lines",
+        x=p.at(p.x_s), y=p.at(y), mode="lines+markers" if len(p.x_s) <= _FEW else "lines",
         line={"shape": "hv", "width": 1.5, "color": style["color"], "dash": style["dash"]},
         marker={"symbol": style["symbol"], "size": 5, "color": style["color"]},
-        name=lane_name(lane, one_topic=True),
-        legendgroup=str(lane[1]),
-        hovertext=hover,
-        hoverinfo="text",
-    )
-    fig.add_trace(marked(line, _of(lane)), 1, 1)
+        name=name, legendgroup=str(lanes[0][1]), hovertext=hover, hoverinfo="text",
+    )  # fmt: skip
+    fig.add_trace(marked(line, _of(lanes)), 1, 1)
+
+
+_FEW = 60
+"""Steps that have a marker each."""
 
 
 def _at(p: TopicProgress, seconds: float) -> str:
     """The time that stands for seconds on the axes."""
-    return "" if math.isnan(seconds) else f" ({utc_words(compose(p.origin_ms + round(1000 * seconds)))})"
+    return "none yet" if math.isnan(seconds) else utc_words(compose(p.origin_ms + round(1000 * seconds)))
 
 
 def _band(fig: Figure, p: TopicProgress, lane: Lane) -> None:
@@ -239,8 +260,8 @@ def _band(fig: Figure, p: TopicProgress, lane: Lane) -> None:
     least = (p.x_s[-1] - p.x_s[0]) / 200 or 0.001
     width = np.maximum(width, least)
     bars = Bar(
-        x=(p.x_s + width / 2)[held],
-        width=width[held],
+        x=p.at((p.x_s + width / 2)[held]),
+        width=1000 * width[held],
         y=(1 / tied[held]),
         base=(before[held] / tied[held]),
         marker=hatched(lane[1]),
@@ -250,11 +271,12 @@ def _band(fig: Figure, p: TopicProgress, lane: Lane) -> None:
         hovertext=[f"{lane_name(lane, one_topic=True)} holds the minimum, step {i + 1}" for i in np.flatnonzero(held)],
         hoverinfo="text",
     )
-    fig.add_trace(marked(bars, _of(lane)), 2, 1)
+    fig.add_trace(marked(bars, _of([lane])), 2, 1)
 
 
-def _of(lane: Lane) -> Selection:
-    return Selection(topic=lane[0], partition=lane[1])
+def _of(lanes: list[Lane]) -> Selection:
+    """What a click on a line chooses: its partition, where it is of one alone."""
+    return Selection(topic=lanes[0][0], partition=lanes[0][1] if len(lanes) == 1 else None)
 
 
 def _incidents(fig: Figure, p: TopicProgress, incidents: pd.DataFrame) -> int:
@@ -271,29 +293,47 @@ def _incidents(fig: Figure, p: TopicProgress, incidents: pd.DataFrame) -> int:
         mark = {"symbol": "x", "size": 11, "color": WRONG, "line": {"width": 1, "color": "white"}}
         x = _in_s(p, back, "partition_resolved_ts")
         crosses = Scatter(
-            x=x, y=at[regressed], mode="markers", marker=mark, name="regression", hovertext=hover, hoverinfo="text"
-        )
+            x=p.at(x), y=p.at(at[regressed]), mode="markers", marker=mark, name="regression", hovertext=hover,
+            hoverinfo="text",
+        )  # fmt: skip
         picks = [
             Selection(topic=p.topic, partition=q, offset=o)
             for q, o in zip(back["partition"], back["offset"], strict=True)
         ]
         fig.add_trace(marked(crosses, picks), 1, 1)
-    for x1, row in zip(at[stalled], incidents[stalled].itertuples(), strict=True):
-        _stall(fig, p, float(x1), float(row.step_s), int(row.partition))
-    return int(regressed.sum() + stalled.sum())
+    spans: dict[tuple[float, float], list[int]] = {}
+    for end_s, row in zip(at[stalled], incidents[stalled].itertuples(), strict=True):
+        spans.setdefault((float(end_s), float(row.step_s)), []).append(int(row.partition))
+    for (end_s, length_s), partitions in spans.items():
+        _stall(fig, p, end_s, length_s, partitions)
+    return int(regressed.sum()) + len(spans)
 
 
-def _stall(fig: Figure, p: TopicProgress, end_s: float, length_s: float, partition: int) -> None:
-    text = f"partition {partition} stalled {length_s:,.0f} s"
+def _stall(fig: Figure, p: TopicProgress, end_s: float, length_s: float, partitions: list[int]) -> None:
+    """A stall, once for all partitions that stood alike; its length stands in it where there is room."""
+    who = "all partitions" if len(partitions) == len(p.stands_s) else of_partitions(partitions)
+    text = f"{who} stalled {length_s:,.3g} s, to {_at(p, end_s)}"
     hatch = {"fgcolor": GREY, "fillmode": "overlay", "shape": "/", "size": 8}
-    span = {"x": [end_s - length_s / 2], "width": [length_s], "y": [1], "base": [0]}
-    marker = {"color": "rgba(0,0,0,0)", "line": {"width": 1, "color": GREY}, "pattern": hatch}
+    span = {"x": p.at([end_s - length_s / 2]), "width": [1000 * length_s], "y": [1], "base": [0]}
+    marker = {"color": "rgba(128,128,128,0.16)", "line": {"width": 1, "color": GREY}, "pattern": hatch}
     bar = Bar(**span, marker=marker, name="stall", showlegend=False, hovertext=[text], hoverinfo="text")
     between_ms = (p.origin_ms + round(1000 * (end_s - length_s)), p.origin_ms + round(1000 * end_s))
-    fig.add_trace(marked(bar, Selection(topic=p.topic, partition=partition, between_ms=between_ms)), 2, 1)
-    fig.add_annotation(
-        text=text, x=end_s - length_s / 2, y=0, yanchor="bottom", yref="y domain", xref="x", showarrow=False
-    )
+    one = partitions[0] if len(partitions) == 1 else None
+    fig.add_trace(marked(bar, Selection(topic=p.topic, partition=one, between_ms=between_ms)), 2, 1)
+    x0, x1 = (float(x) for x in p.at([end_s - length_s, end_s]))
+    fig.add_vrect(x0=x0, x1=x1, fillcolor="rgba(128,128,128,0.14)", line_width=0, layer="below", row=1, col=1)
+    if length_s >= _NAMED * (p.x_s[-1] - p.x_s[0]):
+        words = {
+            "text": f"{length_s:,.3g} s",
+            "showarrow": False,
+            "bgcolor": "rgba(255,255,255,0.8)",
+            "font_color": "#1d1d1f",
+        }
+        fig.add_annotation(x=(x0 + x1) / 2, y=0.5, yanchor="middle", yref="y2", xref="x2", **words)
+
+
+_NAMED = 0.06
+"""Share of the axis from which on there is room for a stall's length."""
 
 
 def _in_s(p: TopicProgress, frame: pd.DataFrame, column: str) -> np.ndarray:
@@ -333,19 +373,15 @@ def lag(
             f"{'Every partition' if partition is None else 'It'} states every one of the topic's {every}",
         )
     fig = Figure()
-    for lane, y in late.items():
-        style = look(lane[1])
-        line = {"shape": "hv", "width": 1.8, "color": style["color"], "dash": style["dash"]}
+    for lanes in alike(late):
+        style, name = look(lanes[0][1]), of_partitions(lane[1] for lane in lanes)
         drawn = Scatter(
-            x=p.x_s,
-            y=y,
-            mode="lines",
-            line=line,
-            name=lane_name(lane, one_topic=True),
-            hovertemplate="%{y:.3f} s behind at %{x:.3f} s<extra>%{fullData.name}</extra>",
-        )
-        fig.add_trace(marked(drawn, Selection(topic=lane[0], partition=lane[1])))
-    fig.update_xaxes(title_text="watermark broadcast, s since the first (clock of the TSO)")
+            x=p.at(p.x_s), y=late[lanes[0]], mode="lines", name=name,
+            line={"shape": "hv", "width": 1.8, "color": style["color"], "dash": style["dash"]},
+            hovertemplate="%{y:.3f} s behind at %{x}<extra>%{fullData.name}</extra>",
+        )  # fmt: skip
+        fig.add_trace(marked(drawn, _of(lanes)))
+    fig.update_xaxes(**on_clock("watermark broadcast, clock of the TSO"))
     fig.update_yaxes(title_text="lag, s", rangemode="tozero")
     return finish(fig, title=_finding_of_lag(p, late), note=_NOTE_OF_LAG)
 
@@ -357,4 +393,4 @@ def _finding_of_lag(p: TopicProgress, late: dict[tuple[str, int], np.ndarray]) -
     if silent:
         return f"{count(len(silent), 'partition')} never stated a watermark: {', '.join(map(str, silent))}"
     at = float(p.x_s[int(np.nanargmax(late[worst]))])
-    return f"The largest lag is {most:,.3g} s, of partition {worst[1]}, {at:,.3g} s after the first watermark"
+    return f"The largest lag is {most:,.3g} s, of partition {worst[1]}, at {_at(p, at)}"

@@ -19,7 +19,7 @@ from traitlets import Bool
 from traitlets.config import Config
 
 from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.figures.in_notebook import PAGE_MARK
+from ticdc_lab.figures.in_notebook import PAGE_MARK, figure_of
 from ticdc_lab.report.page import figure, foot, head, made_of, section, text
 from ticdc_lab.sources.provenance import MARK, provenance
 
@@ -110,9 +110,10 @@ def _shown(output: Any, id: str) -> Iterator[Any]:
     if data is None:
         yield output
         return
-    if PLOTLY in data:
+    drawn = data.get(PLOTLY) or figure_of(_html(output))
+    if drawn is not None:
         needs = f'<p class="kernel">{_DEAD}</p>' if WIDGET in data else ""
-        output["data"] = {"text/html": needs + figure(data[PLOTLY], id=id, packed=True)}
+        output["data"] = {"text/html": needs + figure(drawn, id=id, packed=True)}
     elif WIDGET in data:
         output["data"] = {"text/html": f'<p class="kernel">{_NONE}</p>'}
     elif PAGE_MARK in _html(output) or (len(_html(output)) > _BUNDLE_CHARS and "plotly.js" in _html(output)):

@@ -14,7 +14,7 @@ from typing import Any
 
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.figures.figure import MIME, Figure, as_json
-from ticdc_lab.figures.page_scripts import COPY_CELL, COPY_HEAD, COPY_JS, FIT_JS
+from ticdc_lab.figures.page_scripts import COPY_JS, FIT_JS, TABLE_TOOLS, timed
 from ticdc_lab.figures.plotly_js import library
 from ticdc_lab.figures.theme import CONFIG, template
 from ticdc_lab.sources.provenance import Provenance
@@ -47,7 +47,7 @@ thead td{background:var(--tint);position:sticky;top:0}
 th{white-space:nowrap;position:sticky;top:0;background:var(--tint)}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;
 white-space:nowrap}td.ticdc-ts{font-variant-numeric:tabular-nums}
-td.ticdc-copies{padding:2px 6px;width:1px}button.ticdc-copy{color:var(--soft)}
+td.ticdc-ts small{display:block;color:var(--soft);white-space:nowrap}details summary{cursor:pointer}
 td.code{font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:12px;white-space:pre-wrap;
 overflow-wrap:anywhere}
 tbody tr:last-child td{border-bottom:0}.figure{margin:10px 0 22px}.figure .plotly-graph-div{height:auto!important}
@@ -56,7 +56,7 @@ tr{scroll-margin-top:84px}tr:target td{background:rgba(230,159,0,.28)}
 .figure:has(:target){outline:3px solid rgba(230,159,0,.7)}
 @media (max-width:700px){body{padding:12px 12px 40px}h1{font-size:20px}p.answer{font-size:16px}
 nav a{display:inline-block;padding:3px 0}table{width:auto;min-width:100%}
-td.code{min-width:20em}td:has(+td.ticdc-copies):not(.n){min-width:12em}}
+td.code{min-width:20em}td:last-child:not(.n){min-width:12em}}
 @page{size:A4;margin:14mm 12mm;@bottom-right{content:counter(page) ' / ' counter(pages);
 font:9px system-ui,'DejaVu Sans',sans-serif;color:#5f6368}}
 @media print{button,nav{display:none}.plotly-graph-div{mask:none!important}.scroll{background:none}
@@ -77,11 +77,11 @@ _SCRIPT = """
 async function told(s){if(!s.dataset.gzip){return s.textContent}
 const bytes=Uint8Array.from(atob(s.textContent),c=>c.charCodeAt(0));
 return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))).text()}
-async function draw(g){const f=JSON.parse(await told(g.nextElementSibling));
-await Plotly.newPlot(g,{data:f.data,layout:{...f.layout,template:T[root.dataset.theme]},frames:f.frames,
-config:{...CONFIG,...f.config}});await ticdcFit(Plotly,g)}
-function set(t){root.dataset.theme=t;document.querySelectorAll('.js-plotly-plot').forEach(function(g){
-Plotly.relayout(g,{template:T[t]})})}
+async function draw(g){const f=g.ticdcFigure??=JSON.parse(await told(g.nextElementSibling));
+await ticdcFit.draw(Plotly,g,{data:f.data,layout:{...f.layout,template:T[root.dataset.theme]},frames:f.frames,
+config:{...CONFIG,...f.config}})}
+function set(t){root.dataset.theme=t;document.querySelectorAll('.plotly-graph-div').forEach(function(g){
+if(g.ticdcInWords){draw(g)}else{Plotly.relayout(g,{template:T[t]})}})}
 document.getElementById('theme').onclick=function(){set(root.dataset.theme==='dark'?'light':'dark')};
 function sized(){document.querySelectorAll('.figure').forEach(function(f){
 f.style.setProperty('--on-paper',Math.min(1,1440/f.offsetHeight));const b=f.querySelector('.paper b'),
@@ -131,6 +131,13 @@ class Sign:
 
 
 @dataclass(frozen=True, slots=True)
+class Prose:
+    """Sentences below the answer, of which those that are indented belong to the one above; many are folded."""
+
+    sentences: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """One question of the report: its answer in a sentence, what cannot be proved, then tables and figures."""
 
@@ -138,7 +145,7 @@ class Section:
     title: str
     answer: str
     limits: Sequence[str] = ()
-    body: Sequence[PageTable | Figure | str] = field(default_factory=tuple)
+    body: Sequence[PageTable | Figure | Prose | str] = field(default_factory=tuple)
 
 
 def text(value: object) -> str:
@@ -216,9 +223,20 @@ def section(s: Section) -> str:
     return f"{head}{limits}{body}</section>\n"
 
 
-def _block(block: PageTable | Figure | str, *, id: str) -> str:
+_UNFOLDED = 6
+"""Sentences that stand below an answer without being folded."""
+
+
+def _block(block: PageTable | Figure | Prose | str, *, id: str) -> str:
     if isinstance(block, str):
         return f"<h3>{text(block)}</h3>\n"
+    if isinstance(block, Prose):
+        deep = [len(said) - len(said.lstrip()) for said in block.sentences]
+        items = zip(block.sentences, deep, strict=True)
+        listed = "".join(f'<li style="margin-left:{n / 2:g}em">{text(said.strip())}</li>' for said, n in items)
+        few = len(block.sentences) <= _UNFOLDED
+        head = f"<summary>{len(block.sentences)} more sentences</summary>"
+        return f"<ul>{listed}</ul>\n" if few else f"<details>{head}<ul>{listed}</ul></details>\n"
     if isinstance(block, PageTable):
         return _table(block)
     return figure(block.to_dict(), id=f"plot-{id}")
@@ -254,15 +272,21 @@ def _for_paper(fig: Mapping[str, Any]) -> str:
 
 def _table(table: PageTable) -> str:
     kinds = [_kind(table, i) for i in range(len(table.head))]
-    head = "".join(f"<th{k}>{text(h)}</th>" for h, k in zip(table.head, kinds, strict=True))
+    head = "".join(f'<th{k} tabindex="0">{text(h)}</th>' for h, k in zip(table.head, kinds, strict=True))
     of_columns = list(zip(table.head, kinds, strict=True))
     cells = (zip(row, of_columns, strict=True) for row in table.rows)
-    rows = ["".join(f"<td{_when(h, v) or k}>{_cell(v)}</td>" for v, (h, k) in row) + COPY_CELL for row in cells]
+    rows = ["".join(timed(_moment(h, v), _cell(v)) or f"<td{k}>{_cell(v)}</td>" for v, (h, k) in row) for row in cells]
     names = [f' id="{text(i)}"' for i in table.ids] or [""] * len(rows)
     body = "".join(f"<tr{name}>{row}</tr>\n" for name, row in zip(names, rows, strict=True))
     named = text(f"Table of {', '.join(table.head[:3])}")
     scrolled = f'<div class="scroll" tabindex="0" role="group" aria-label="{named}">'
-    return f"{scrolled}<table><thead><tr>{head}{COPY_HEAD}</tr></thead><tbody>\n{body}</tbody></table></div>\n"
+    rows_in = f'<table class="ticdc-sorts"><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>'
+    tools = TABLE_TOOLS if len(table.rows) >= _EXPLORED else ""
+    return f"{tools}{scrolled}{rows_in}</div>\n"
+
+
+_EXPLORED = 8
+"""Rows from which on a table has a field to filter it."""
 
 
 def _kind(table: PageTable, column: int) -> str:
@@ -271,12 +295,10 @@ def _kind(table: PageTable, column: int) -> str:
     return ' class="n"' if all(_is_number(row[column]) for row in table.rows) else ""
 
 
-def _when(column: str, value: object) -> str:
-    """What a cell with a TSO says to who points at it; a click copies it."""
+def _moment(column: str, value: object) -> str:
+    """The time of a TSO, in a column of them; empty for anything else."""
     found = str(value)
-    if not (column.endswith(" ts") and found.isdigit()):
-        return ""
-    return f' class="ticdc-ts" title="{utc_words(int(found))}; a click copies it"'
+    return utc_words(int(found)) if column.endswith(" ts") and found.isdigit() else ""
 
 
 def _is_number(value: object) -> bool:
@@ -291,7 +313,7 @@ def _cell(value: object) -> str:
     if isinstance(value, Link):
         return f'<a href="{text(value.to)}">{text(value.name)}</a>'
     if isinstance(value, float):
-        return f"{value:,.3f}"
+        return f"{value:,.3f}" if value == value else ""
     return f"{value:,}" if isinstance(value, int) else text(value)
 
 

@@ -15,7 +15,7 @@ from ticdc_lab.answers.summary import LISTED, Summary
 from ticdc_lab.audit.findings import Place, places_of
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import untitled
-from ticdc_lab.report.page import Link, PageTable, Section, Sign
+from ticdc_lab.report.page import Link, PageTable, Prose, Section, Sign
 
 
 def findings_table(findings: pd.DataFrame, *, messages: pd.DataFrame, drawn: Mapping[int, str]) -> PageTable:
@@ -119,7 +119,7 @@ _OF_A_KIND = 10
 _RANK = {"error": 0, "warning": 1, "info": 2}
 _DDL = ("commit_ts", "ddl_type", "query", "partitions")
 
-Body = list[PageTable | Figure | str]
+Body = list[PageTable | Figure | Prose | str]
 
 
 def lead(s: Summary) -> str:
@@ -192,17 +192,22 @@ def _pictures(answer: Answer) -> Section:
 
 
 def _said(answer: Answer) -> Section:
-    """An answer that its first frame proves, and its figures where it has some."""
-    body: Body = [*answer.details, *_drawn(answer)]
-    if len(answer.frame) and not answer.figures:
-        body.append(_table(answer.frame))
-    return _section(answer, body)
+    """An answer that its first frame and some sentences prove."""
+    shown = answer.frame[[c for c in _COLUMNS.get(answer.name, answer.frame) if c in answer.frame]]
+    body: Body = [_table(shown)] if len(shown) else []
+    return _section(answer, [*body, *([Prose(answer.details)] if answer.details else [])])
+
+
+_COLUMNS = {"why": ("held_ts", "next_ts", "step_s", "partitions", "n_rows", "cause", "says")}
+"""Columns of an answer's first frame that the report shows, where that has more."""
 
 
 def _drawn(answer: Answer) -> Body:
-    """The figures; where a title is the section's sentence, it is not said again."""
+    """The figures; where a title is the section's sentence, it is not said again, and what is no picture is text."""
     said = answer.finding.rstrip(".")
-    return [untitled(f) if f.finding == said else f for f in answer.figures.values()]
+    drawn = [f for f in answer.figures.values() if f.data]
+    words = [f"{f.finding}. {f.layout.meta.note}" for f in answer.figures.values() if not f.data and f.finding != said]
+    return [*([Prose(words)] if words else []), *(untitled(f) if f.finding == said else f for f in drawn)]
 
 
 def _tables(answer: Answer) -> Section:

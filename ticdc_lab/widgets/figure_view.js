@@ -194,34 +194,12 @@ function clickedPoint(model, event) {
   choose(model, point.curveNumber, Array.isArray(at) ? at[0] * point.fullData.z[0].length + at[1] : at);
 }
 
-// plotly has no event for a click on a table; the row of a cell stands in what the cell was drawn from.
-function clickedCell(model, plot, event) {
-  const cell = event.target.closest?.(".column-cell");
-  const table = cell?.closest(".table");
-  if (!table || cell.closest(".column-block").__data__?.type !== "cells") return;
-  const nth = [...plot.querySelectorAll(".table")].indexOf(table);
-  const tables = plot.data.flatMap((trace, curve) => (trace.type === "table" ? [curve] : []));
-  choose(model, tables[nth], cell.__data__.rowNumber);
-}
-
-// With the focus on a figure that has a slider: arrows step it, as a slider does.
-function stepped(Plotly, plot, event) {
-  const slider = plot.layout?.sliders?.[0];
-  const by = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
-  if (!slider || !by || event.target !== plot) return;
-  event.preventDefault();
-  const next = Math.min(slider.steps.length - 1, Math.max(0, (slider.active ?? 0) + by));
-  const step = slider.steps[next];
-  if (step.method === "animate") Plotly.animate(plot, ...step.args);
-  Plotly.relayout(plot, { "sliders[0].active": next });
-}
-
 function drawer(model, plot) {
   let queue = Promise.resolve();
   let listening = false;
   let gone = false;
   let width = 0;
-  let more = 0;
+  let high = 0;
   let hidden = false;
 
   async function drawn(json) {
@@ -233,31 +211,29 @@ function drawer(model, plot) {
     const shown = { ...layout, template: isDark() ? templates.dark : templates.light, autosize: true };
     delete shown.width;
     if (!plot.dataset.drawn) plot.replaceChildren();
-    await Plotly.react(plot, { data, layout: shown, frames: frames ?? [], config: model.get("config") });
-    await fitted(Plotly);
+    plot.ticdcChosen = (curve, row) => choose(model, curve, row);
+    await ticdcFit.draw(Plotly, plot, { data, layout: shown, frames: frames ?? [], config: model.get("config") }); // fit.js
+    if (!plot.ticdcInWords) fitted();
     plot.dataset.drawn = String(Number(plot.dataset.drawn ?? 0) + 1);
     named(plot); // each time: controls may come after the first figure
-    if (listening) return;
+    if (plot.ticdcInWords) listening = false;
+    if (listening || plot.ticdcInWords) return;
     listening = true;
     plot.on("plotly_click", (event) => {
       if (event.points?.[0]?.data.type !== "icicle") clickedPoint(model, event);
     });
     plot.on("plotly_icicleclick", (event) => clickedPoint(model, event)); // also of boxes with boxes in them
-    plot.addEventListener("click", (event) => clickedCell(model, plot, event));
-    plot.addEventListener("keydown", (event) => stepped(Plotly, plot, event));
   }
 
   // Lines that a narrow page breaks make a figure higher than it was made: the box has room for the most of them.
-  async function fitted(Plotly) {
-    if (plot.clientWidth !== width) [width, more] = [plot.clientWidth, 0];
-    const before = plot.layout.height;
-    await ticdcFit(Plotly, plot); // of fit.js, which the kernel sends before this file
-    more = Math.max(more, plot.layout.height - (plot.ticdcFitted?.made.height ?? before));
+  function fitted() {
+    if (plot.clientWidth !== width) [width, high] = [plot.clientWidth, 0];
+    high = Math.max(high, plot.layout.height);
     room();
   }
 
   function room() {
-    plot.style.minHeight = `${model.get("height") + more}px`;
+    plot.style.minHeight = plot.ticdcInWords ? "" : `${high || model.get("height")}px`;
   }
 
   function draw() {
@@ -274,13 +250,14 @@ function drawer(model, plot) {
     resize() {
       if (gone || !plot.clientWidth) return;
       if (hidden) return draw();
-      if (!plot.dataset.drawn || plot.clientWidth === width) return;
+      if (!plot.dataset.drawn || plot.ticdcInWords || plot.clientWidth === width) return;
       if (!plot.layout.meta?.finding) PAGE.plotly.Plots.resize(plot);
-      queue = queue.then(() => fitted(PAGE.plotly)).catch((error) => failed(plot, error));
+      queue = queue.then(() => ticdcFit(PAGE.plotly, plot)).then(fitted).catch((error) => failed(plot, error));
     },
     stop() {
       gone = true;
       if (plot.dataset.drawn) PAGE.plotly.purge(plot);
+      plot.ticdcSteps?.remove();
     },
   };
 }

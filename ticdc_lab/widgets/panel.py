@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -13,7 +12,8 @@ import ipywidgets as widgets
 import pandas as pd
 
 from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.figures.figure import MIME, Figure
+from ticdc_lab.figures.figure import Figure
+from ticdc_lab.figures.in_notebook import mime_bundle
 from ticdc_lab.figures.selecting import Selection, selected
 from ticdc_lab.widgets.choosing import taken
 from ticdc_lab.widgets.controls import WIDE
@@ -288,4 +288,4 @@ class Panel(Generic[View]):
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """The widget, and for whoever cannot show it the figure as it is now."""
         live = self.widget._repr_mimebundle_(**kwargs)
-        return {**live, MIME: json.loads(self.figure.to_json()), "text/plain": self.view.description}
+        return {**live, **mime_bundle(self.figure), "text/plain": self.view.description}
