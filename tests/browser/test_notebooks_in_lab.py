@@ -61,7 +61,7 @@ def test_figures_keep_their_height_however_often_a_notebook_is_opened_again(lab:
 
     def heights() -> list[int]:
         boxes = lab.browser.execute_script(_BOXES)
-        return [height for _, height in boxes] if len(boxes) >= 4 and all(drawn for drawn, _ in boxes) else []
+        return [height for _, height in boxes] if len(boxes) == 3 and all(drawn for drawn, _ in boxes) else []
 
     try:
         first = lab.until(heights, "all figures are drawn", within_s=120)
