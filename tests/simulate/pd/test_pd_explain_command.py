@@ -47,7 +47,8 @@ def test_a_cluster_is_told_by_what_happens_to_how_many_regions(printed: list[str
     }
     assert found["sentence"].startswith("replace-rule-offline-peer for about 2 regions")
     assert [a["asked"] for a in found["answers"]] == ["balance-leader", "balance-region"]
-    assert found["forecast"][0]["sentence"] == "store 4 leaves: 2 peers, 3 s at best (add-peer limits of 3 stores)"
+    held = "add-peer limits of stores 1, 3, 5"
+    assert found["forecast"][0]["sentence"] == f"store 4 leaves: 2 peers, 3 s at best ({held})"
     assert found["missing"].startswith("Missing: 3 given regions do not cover all keys")
 
 

@@ -50,7 +50,7 @@ def test_a_leaving_store_is_bound_by_the_limits_of_the_others(size: float, secon
 def test_peers_that_fit_on_few_stores_wait_for_these() -> None:
     """All regions on three of five stores: two are left, and the other limits help nobody."""
     (found,) = forecast(cluster(state=REMOVING), regions_on(1, 2, 3), dict.fromkeys(range(1, 6), PerMinute(60, 60)))
-    assert (found.at_best_s, found.held_by) == (150, "add-peer limits of 2 stores")
+    assert (found.at_best_s, found.held_by) == (150, "add-peer limits of stores 4, 5")
     bundles = [Bundle(30_000, frozenset({4})), Bundle(10_000, frozenset({4, 5})), Bundle(1_000, frozenset({6}))]
     assert slowest(bundles, {4: PerMinute(60), 5: PerMinute(600)}) == (30, "add-peer limit of store 4")
     assert slowest(bundles, {4: PerMinute(0)})[0] == 4, "a limit of 0 is none"

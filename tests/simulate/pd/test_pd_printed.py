@@ -199,6 +199,22 @@ def test_running_operators_count_and_their_regions_are_busy(tmp_path: Path) -> N
     assert "operator show" not in given(tmp_path, operator_show__json="[]").first_line
 
 
+@pytest.mark.parametrize(
+    ("version", "all_kinds"),
+    [("3.0.2", True), ("4.0.13", True), ("4.0.14", False), ("5.0.3", True), ("5.0.4", False), ("5.1.0", True),
+     ("5.1.1", False), ("5.2.0", False), ("8.5.0", False)],
+)  # fmt: skip
+def test_an_operator_takes_up_one_limit_or_those_of_all_its_kinds_by_version(
+    version: str, all_kinds: bool, tmp_path: Path
+) -> None:
+    """tikv/pd#3820 came to three branches; with the old count a repair leaves balance no room."""
+    config = {"cluster-version": version, "schedule": {"region-schedule-limit": 1, "replica-schedule-limit": 64}}
+    loaded = given(tmp_path, ops__json=[OLD_OPERATOR], config__json=config)
+    assert loaded.running == ({Kind.REGION: 1, Kind.REPLICA: 1} if all_kinds else {Kind.REPLICA: 1})
+    rounds = {r.asked: r for r in survey(loaded.cluster, loaded.regions, running=loaded.running).rounds}
+    assert ("region-schedule-limit" in rounds["balance-region"].explained.limit) is all_kinds
+
+
 def test_hot_regions_and_limits_are_those_of_their_commands(tmp_path: Path) -> None:
     """Regions hot for long enough; ``store limit`` in both its forms; ``hot store`` is named as unread."""
     peer = {"region_id": 2, "hot_degree": 9}

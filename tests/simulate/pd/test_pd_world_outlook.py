@@ -11,12 +11,14 @@ from worlds import S, small
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.looking.recording import sampled
 from ticdc_lab.simulate.pd.looking.time_left import Bound, bounds, work_left
+from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.regions import Peer, Region
 from ticdc_lab.simulate.pd.stores import GIB, MIB, Store, labelled
 from ticdc_lab.simulate.pd.world.changes import Pdctl, StartStore, Timed
 from ticdc_lab.simulate.pd.world.pdctl import pdctl
 from ticdc_lab.simulate.pd.world.run import why_nothing
 from ticdc_lab.simulate.pd.world.start import Start, StoreStart, spread_regions, start_from
+from ticdc_lab.simulate.pd.world.stores import ADD
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.pd_sweep import summary, sweep
 from ticdc_lab.simulate.scenario import scenario_from_text
@@ -71,6 +73,31 @@ def test_a_token_is_used_as_soon_as_it_is_there() -> None:
     assert made == 4 * (1 + int(16 * 57 / 60)), "rests of a tick are not lost"
 
 
+def test_limits_that_opened_together_do_not_stay_together() -> None:
+    """A walk over the regions that wait takes PD its time: what one store takes later opens later; no token is lost."""
+    world = World(small(120, 5, limit=60), 1, changes=[Timed(2 * S, Pdctl("store delete 1"))])
+    world.run(12 * S)
+    opens = [at_s for (_, which), at_s in world.nodes.closed.items() if which == ADD]
+    assert len(opens) == 4 == len(set(opens)) and max(opens) - min(opens) < 0.1
+    quick = World(small(120, 5, limit=60, check_us=0), 1, changes=[Timed(2 * S, Pdctl("store delete 1"))])
+    quick.run(12 * S)
+    assert sum(quick.controller.created.values()) == sum(world.controller.created.values()) == 40
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_an_operator_takes_up_one_limit_or_those_of_all_its_kinds(once: bool) -> None:
+    """With the count of old PDs repairs fill the limits of leaders and regions too, and balance waits for them."""
+    config = Config(operators_count_once=once, region_schedule_limit=1)
+    world = World(small(120, 5, limit=60, config=config), 1, changes=[Timed(2 * S, Pdctl("store delete 1"))])
+    world.run(9 * S + S // 10)
+    counts = world.controller.counts
+    assert counts[Kind.REPLICA] >= 4 and (counts[Kind.REGION] >= 4) is not once
+    reasons = {h.what: h.because for h in why_nothing(world)}
+    assert ("region-schedule-limit" in reasons["balance-region-scheduler"]) is not once
+    world.run(120 * S)
+    assert not world.regions.members.count[0] and counts[Kind.REPLICA] == 0 == counts[Kind.LEADER]
+
+
 def test_where_nobody_may_take_a_peer_it_takes_for_ever() -> None:
     """A store that was taken offline by force, with no other to go to."""
     world = World(small(9, 3), 1)
@@ -78,7 +105,7 @@ def test_where_nobody_may_take_a_peer_it_takes_for_ever() -> None:
     world.nodes.change(0, state="removing")
     for i in (1, 2):
         world.nodes.change(i, state="removing")
-    assert held_by(world)[:2] == ("no store may take a peer", float("inf"))
+    assert held_by(world)[:2] == ("nothing may be done", float("inf"))
 
 
 def test_a_start_from_stores_and_regions_as_pd_knows_them() -> None:

@@ -11,7 +11,8 @@ class Config:
 
     Sizes are MiB, times seconds, ratios 0 to 1. ``tolerant_size_ratio`` 0 lets PD choose, see
     :func:`ticdc_lab.simulate.pd.balance.tolerance`. ``reject_leader`` holds (key, value) of labels whose stores take no
-    leader. Source: `pd_notes.md` sections 2 to 9.
+    leader. ``operators_count_once`` is no setting: up to v4.0.13, v5.0.3 and v5.1.0 an operator takes up the limits of
+    all its kinds. Source: `pd_notes.md` sections 2 to 9.
     """
 
     max_replicas: int = 3
@@ -47,6 +48,7 @@ class Config:
     reject_leader: tuple[tuple[str, str], ...] = ()
     hot_region_cache_hits_threshold: int = 3
     halt_scheduling: bool = False
+    operators_count_once: bool = True
 
 
 OTHER_NAMES = {

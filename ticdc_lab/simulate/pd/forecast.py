@@ -1,9 +1,8 @@
 """How long until done: what checkers and schedulers would do with each region, what store limits let through, and why
-some of it is never done.
+some of it is never done. All that says how long asks here: `explain`, two moments, recordings, and PD's own progress.
 
-The repairs of a region are played out: the checkers are asked, what they answer is done to the region, and they are
-asked again until they find nothing; regions that nothing tells apart are played once. Peers that may go to several
-stores wait for the slowest group of stores that all of them need.
+The repairs of a region are played out (:mod:`ticdc_lab.simulate.pd.course`); regions that nothing tells apart are
+played once. Peers that may go to several stores wait for the slowest group of stores that all of them need.
 """
 
 from __future__ import annotations
@@ -20,35 +19,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd.balance_ahead import BalanceAhead, balance_ahead
-from ticdc_lab.simulate.pd.cluster import Cluster, fit_of, is_replicated
-from ticdc_lab.simulate.pd.explained import Explained
+from ticdc_lab.simulate.pd.cluster import Cluster
+from ticdc_lab.simulate.pd.course import BETTER, MISSING, course_of, why_it_leaves
 from ticdc_lab.simulate.pd.limits import LARGE_COST, Limits, PerMinute, limits_nothing, step_costs
-from ticdc_lab.simulate.pd.operators import (
-    AddLearner,
-    DemoteVoter,
-    EnterJoint,
-    LeaveJoint,
-    Operator,
-    PromoteLearner,
-    RemovePeer,
-    TransferLeader,
-)
-from ticdc_lab.simulate.pd.regions import (
-    LEARNER,
-    VOTER,
-    Peer,
-    Region,
-    RegionColumns,
-    has_quorum,
-    region_at,
-)
-from ticdc_lab.simulate.pd.replica_checker import check_replicas
-from ticdc_lab.simulate.pd.rule_checker import check_rules
-from ticdc_lab.simulate.pd.rules import matches
-from ticdc_lab.simulate.pd.stores import NEVER_S, PREPARING, REMOVED, SERVING, Store, is_disconnected
+from ticdc_lab.simulate.pd.regions import VOTER, Region, RegionColumns, has_quorum, region_at
+from ticdc_lab.simulate.pd.stores import NEVER_S, Store, is_disconnected
 from ticdc_lab.simulate.pd.survey import FITS, SMALL, Group, classes, kinds, triage
 
 DEFAULT = PerMinute()
+BALANCE = "balance of regions"
 _DEFAULTS: Limits = MappingProxyType({})
 
 
@@ -80,7 +59,7 @@ class Bundle(NamedTuple):
     targets: frozenset[int]
 
 
-_MOST_BUNDLES = 10
+_MOST_BUNDLES, _MOST_NAMED = 10, 6
 
 
 def slowest(bundles: Iterable[Bundle], limits: Limits) -> tuple[float, str]:
@@ -102,135 +81,16 @@ def slowest(bundles: Iterable[Bundle], limits: Limits) -> tuple[float, str]:
             if seconds > worst[0]:
                 worst = seconds, stores
     ids = sorted(worst[1])
-    one = f"add-peer limit of store {ids[0]}" if len(ids) == 1 else ""
-    return worst[0], one or f"add-peer limits of {len(ids)} stores"
+    named = ", ".join(map(str, ids)) if len(ids) <= _MOST_NAMED else ""
+    if len(ids) == 1:
+        return worst[0], f"add-peer limit of store {named}"
+    return worst[0], f"add-peer limits of stores {named}" if named else f"add-peer limits of {len(ids)} stores"
 
 
 def per_second(per_minute: Iterable[float]) -> float:
     """Give the tokens a second of some stores together; a limit of 0 is none."""
     rates = list(per_minute)
     return math.inf if any(limits_nothing(r) for r in rates) else sum(rates) * LARGE_COST / 60
-
-
-# What becomes of one region: asked, done, asked again.
-
-
-class Move(NamedTuple):
-    """A peer that PD would make: what for, the store it replaces (0 for none), and the stores it may go to."""
-
-    what: str
-    old: int
-    targets: frozenset[int]
-
-
-class Course(NamedTuple):
-    """What PD would make of a region, and why it stays unfit after that; "" where it does not."""
-
-    moves: tuple[Move, ...]
-    stuck: str
-
-
-_MOST_MOVES = 8
-
-
-def course_of(cluster: Cluster, region: Region) -> Course:
-    """Play the repairs of a region out."""
-    moves: list[Move] = []
-    if not region.leader:
-        return Course((), "the region has no leader")
-    while len(moves) < _MOST_MOVES:
-        config = cluster.config
-        told = check_rules(cluster, region) if config.placement_rules else check_replicas(cluster, region)
-        if told.operator is None:
-            break
-        if not config.replica_schedule_limit:
-            return Course(tuple(moves), "replica-schedule-limit is 0")
-        op = told.operator
-        added = [s.store for s in op.steps if isinstance(s, AddLearner)]
-        if added:
-            removed = [s.store for s in op.steps if isinstance(s, RemovePeer)] or [0]
-            what = _what_for(cluster, region, op, added[0])
-            moves.append(Move(what, removed[0], _able(told, region, added[0])))
-        region = _done(region, op)
-    return Course(tuple(moves), "" if _is_well(cluster, region) else _why_stuck(cluster, region, told))
-
-
-def _what_for(cluster: Cluster, region: Region, op: Operator, target: int) -> str:
-    """Name what a peer is made for: a lost one, a better place, or one that a rule lacks."""
-    if any(isinstance(s, RemovePeer) for s in op.steps):
-        return BETTER if op.desc == "move-to-better-location" else ""
-    if len(cluster.rules) < 2 or not cluster.config.placement_rules:
-        return MISSING
-    store = cluster.stores[target]
-    lacking = (f.rule for f in fit_of(cluster, region).rules if len(f.peers) < f.rule.replicas)
-    rule = next((r for r in lacking if matches(store, r.constraints)), None)
-    return f"{MISSING} of rule {rule.group}/{rule.id}" if rule is not None else MISSING
-
-
-MISSING, BETTER = "missing peers", "better places"
-
-
-def _able(told: Explained, region: Region, target: int) -> frozenset[int]:
-    """Give the stores among which the target was chosen by its score: the best isolated that may take the peer."""
-    best = {s.store for s in told.scored if s.what == "region score" and s.store not in region.stores}
-    return frozenset(best | {target})
-
-
-def _is_well(cluster: Cluster, region: Region) -> bool:
-    gone = (_why_it_leaves(cluster, p.store) for p in region.peers)
-    return is_replicated(cluster, region) and not any(gone)
-
-
-def _why_stuck(cluster: Cluster, region: Region, told: Explained) -> str:
-    """Say why nothing more is done: the reason, and what refused the stores."""
-    config = cluster.config
-    because = told.because
-    if not config.placement_rules:
-        leaving = any((s := cluster.stores.get(p.store)) and s.state not in (PREPARING, SERVING) for p in region.peers)
-        if leaving and not config.enable_replace_offline_replica:
-            return "enable-replace-offline-replica is false"
-        if region.down and not config.enable_remove_down_replica:
-            return "enable-remove-down-replica is false"
-        if len(region.peers) < config.max_replicas and not config.enable_make_up_replica:
-            return "enable-make-up-replica is false"
-    by_why: dict[str, list[int]] = defaultdict(list)
-    for r in told.rejected:
-        if r.role == "target" and r.filter != "excluded" and not any(r.store in ids for ids in by_why.values()):
-            by_why[r.why.split(": another")[0]].append(r.store)
-    refused = []
-    for why, ids in sorted(by_why.items(), key=lambda w: -len(w[1])):
-        named = ", ".join(map(str, sorted(ids)[:6])) + (" .." if len(ids) > 6 else "")
-        refused.append(f"store{'s' if len(ids) > 1 else ''} {named}: {why}")
-    return f"{because} ({'; '.join(refused)})" if refused else because
-
-
-def _done(region: Region, op: Operator) -> Region:
-    """Give a region after all steps of an operator."""
-    peers = {p.store: p for p in region.peers}
-    leader, fresh = region.leader, max((p.id for p in region.peers), default=0) + 1
-    for step in op.steps:
-        match step:
-            case AddLearner(store, witness):
-                peers[store] = Peer(fresh, store, LEARNER, witness)
-                fresh += 1
-            case PromoteLearner(store):
-                peers[store] = peers[store]._replace(role=VOTER)
-            case DemoteVoter(store):
-                peers[store] = peers[store]._replace(role=LEARNER)
-            case EnterJoint(up, down) | LeaveJoint(up, down):
-                peers |= {s: peers[s]._replace(role=VOTER) for s in up if s in peers}
-                peers |= {s: peers[s]._replace(role=LEARNER) for s in down if s in peers}
-            case RemovePeer(store):
-                peers.pop(store, None)
-            case TransferLeader(_, to):
-                leader = to
-            case _:
-                pass
-    kept = frozenset(peers)
-    return region._replace(
-        peers=tuple(peers.values()), leader=leader if leader in kept else min(kept, default=0),
-        down=region.down & kept, pending=region.pending & kept,
-    )  # fmt: skip
 
 
 # All repairs of a cluster.
@@ -248,7 +108,7 @@ def ahead(cluster: Cluster, c: RegionColumns) -> Ahead:
     """Give a cluster as it will be when its silent stores stay silent; their peers are reported as down."""
     stores = {i: _later(s, cluster.config.max_store_down_time_s) for i, s in cluster.stores.items()}
     later = cluster._replace(stores=stores, influence=MappingProxyType({}), fits={})
-    gone = tuple(i for i in stores if _why_it_leaves(cluster, i))
+    gone = tuple(i for i in stores if why_it_leaves(cluster, i))
     silent = [i for i in gone if is_disconnected(stores[i])]
     marks = np.append(np.isin(c.stores, silent), False)[c.peers] & (c.peers >= 0)
     if not marks.any():
@@ -263,17 +123,6 @@ def _later(s: Store, max_down_s: float) -> Store:
         heartbeat_age_s=age_s, busy=False, sending_snapshots=0, receiving_snapshots=0, pending_peers=0,
         add_open=True, remove_open=True,
     )  # fmt: skip
-
-
-def _why_it_leaves(cluster: Cluster, store_id: int) -> str:
-    store = cluster.stores.get(store_id)
-    if store is None or store.state == REMOVED:
-        return f"store {store_id} is gone"
-    if store.state not in (PREPARING, SERVING):
-        return f"store {store.id} leaves"
-    if store.heartbeat_age_s >= min(cluster.config.max_store_down_time_s, NEVER_S):
-        return f"store {store.id} is down"
-    return f"store {store.id} is silent" if is_disconnected(store) else ""
 
 
 def forecast(
@@ -313,14 +162,13 @@ def forecast(
 
 def _balanced(found: BalanceAhead, limits: Limits) -> Forecast:
     """Give how long a balance takes: until the store that has most to give or to take, at its limits, is done."""
-    name = "balance of regions"
     if not found.out:
-        return Forecast(name, found.peers, 0.0, math.inf, "", found.stays)
+        return Forecast(BALANCE, found.peers, 0.0, math.inf, "", found.stays)
     times = [_time(s, n, limits, "remove", found.costs[s]) for s, n in sorted(found.out.items())]
     cost = sum(found.costs[s] * n for s, n in found.out.items()) / sum(found.out.values())
     times += [_time(s, n, limits, "add", cost) for s, n in sorted(found.into.items())]
     longest, held_by = max(times, key=lambda t: t[0])
-    return Forecast(name, found.peers, 0.0, longest, held_by)
+    return Forecast(BALANCE, found.peers, 0.0, longest, held_by)
 
 
 _LEFT_ALONE = (FITS, SMALL)
@@ -353,14 +201,14 @@ def _repairs(
         region = _with_leader(later.cluster, region_at(some, alike.example))
         told = course_of(later.cluster, region)
         for move in told.moves:
-            what = move.what or _why_it_leaves(cluster, move.old) or BETTER
+            what = move.what or why_it_leaves(cluster, move.old) or BETTER
             peers[what] += n
             targets = (alike.beside.get(t, frozenset({t})) for t in move.targets)
             made[what].append(Bundle(cost, frozenset().union(*targets) - {move.old}))
         if told.stuck:
             replaced = {m.old for m in told.moves}
             for s in (s for s in sorted(region.stores) if s in later.gone and s not in replaced):
-                what = _why_it_leaves(cluster, s)
+                what = why_it_leaves(cluster, s)
                 peers[what] += n
                 never[what][told.stuck] += n
             if not region.stores & set(later.gone):
@@ -369,12 +217,12 @@ def _repairs(
     for name in (g for g in groups if g.name in _UNJUDGED):
         for s, here in lost.items():
             if n := int(here[name.places].sum()):
-                what = _why_it_leaves(cluster, s)
+                what = why_it_leaves(cluster, s)
                 peers[what] += n
                 never[what][f"not judged: regions {name.name}"] += n
     on = Counter({s: int(here.sum()) for s, here in lost.items()})
     for what in sorted(peers, key=lambda w: (w.startswith((MISSING, BETTER, UNFIT)), w.startswith(BETTER), w)):
-        store = next((s for s in on if _why_it_leaves(cluster, s) == what), 0)
+        store = next((s for s in on if why_it_leaves(cluster, s) == what), 0)
         factor = max(1.0, expected.get(store, 0) / on[store]) if store and on[store] else 1.0
         bundles = [b._replace(cost=b.cost * factor) for b in made[what]]
         seconds, held_by = slowest(bundles, limits) if bundles else (math.inf, "")
@@ -478,3 +326,23 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:,.0f} s"
     return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
+
+
+def at_pace(left: float, per_s: float) -> float:
+    """Give how long what is left takes at a pace: 0 where nothing is left, infinite while nothing moves."""
+    return left / per_s if per_s > 0 else math.inf if left else 0.0
+
+
+class StoreProgress(NamedTuple):
+    """How far a store is, as PD says: the part done, MiB a second, the seconds left (infinite while nothing moves)."""
+
+    progress: float
+    speed_mib_s: float
+    left_s: float
+
+
+def progress(done: float, whole: float, elapsed_s: float) -> StoreProgress:
+    """Give the progress of an offline store from the MiB that went, or of a new one towards its share, MiB."""
+    speed = done / elapsed_s if elapsed_s > 0 else 0.0
+    left = max(0.0, whole - done)
+    return StoreProgress(min(1.0, done / whole) if whole else 1.0, speed, left / speed if speed else math.inf)

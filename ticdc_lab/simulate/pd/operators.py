@@ -5,9 +5,11 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
+from ticdc_lab.simulate.pd.config import Config
+
 
 class Kind(IntFlag):
-    """What an operator does and for whom; it counts against the limit of its lowest bit."""
+    """What an operator does and for whom; it takes up the limit of its lowest bit, see :func:`counted_as`."""
 
     ADMIN = 1
     AFFINITY = 2
@@ -142,6 +144,11 @@ def kind_text(kind: Kind) -> str:
 def limited_as(kind: Kind) -> Kind:
     """Give the kind whose limit counts: the lowest bit."""
     return Kind(kind & -kind)
+
+
+def counted_as(kind: Kind, config: Config) -> tuple[Kind, ...]:
+    """Give the kinds whose limits an operator takes up: one, or all of its kinds where PD is older (tikv/pd#3820)."""
+    return (limited_as(kind),) if config.operators_count_once else tuple(k for k in Kind if kind & k)
 
 
 def step_timeout_s(step: Step, size: float) -> float:

@@ -1,27 +1,21 @@
-"""A user's own cluster, from what pd-ctl printed about it, and what is missing or unread there.
-
-Lists too long to hold as objects are read batch by batch.
-"""
+"""A user's own cluster, from what pd-ctl printed about it, and what is missing or unread there."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
 from ticdc_lab.simulate.pd.limits import Limits
 from ticdc_lab.simulate.pd.operators import Kind
+from ticdc_lab.simulate.pd.pd_ctl_cluster import heard_s, regions_of, stores_of
 from ticdc_lab.simulate.pd.pd_ctl_files import (
     COMMANDS,
     CONFIG,
@@ -36,11 +30,9 @@ from ticdc_lab.simulate.pd.pd_ctl_files import (
     STORES,
     PrintedFile,
     PrintedFiles,
-    batches,
     document,
     listed,
     printed_files,
-    wrong,
 )
 from ticdc_lab.simulate.pd.pd_ctl_running import (
     PdSchedulers,
@@ -63,240 +55,7 @@ from ticdc_lab.simulate.pd.pd_ctl_settings import (
     version_of,
 )
 from ticdc_lab.simulate.pd.regions import LEARNER, ROLES, Flags, RegionColumns
-from ticdc_lab.simulate.pd.stores import (
-    DISCONNECTED_AFTER_S,
-    NEVER_S,
-    PREPARING,
-    REMOVED,
-    REMOVING,
-    SERVING,
-    Store,
-    is_tikv,
-    labelled,
-)
-
-_NODE_STATES = (PREPARING, SERVING, REMOVING, REMOVED)
-_BY_NAME = {"Up": SERVING, "Offline": REMOVING, "Tombstone": REMOVED, "Disconnected": SERVING, "Down": SERVING}
-_UNITS = {"": 1, **{unit: 1 << 10 * n for n, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))}}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?(?:e\+?\d+)?)\s*([KMGTPE]?i?B?)")
-_SECOND_NS = 1e9
-
-
-def stores_of(files: Sequence[PrintedFile], max_store_down_time_s: float) -> list[Store]:
-    """Read stores.
-
-    The age of a heartbeat is counted from the latest heartbeat of any store, since the document does not say when it
-    was printed; a store shown as Disconnected or Down is silent for as long as that means at least.
-    """
-    found: list[Store] = []
-    for file in files:
-        told = listed(file, "stores")
-        heard = [_read_store(file, s, _heard) for s in told]
-        latest = max(heard, default=0)
-        ages = [(latest - h) / _SECOND_NS if h else NEVER_S for h in heard]
-        found += [
-            _read_store(file, s, lambda s, age=age: _store(s, age, max_store_down_time_s))
-            for s, age in zip(told, ages, strict=True)
-        ]
-    return list({s.id: s for s in found}.values())
-
-
-def _read_store(file: PrintedFile, told: Mapping[str, Any], read: Any) -> Any:
-    """Read a store; one that is of another form is named itself."""
-    try:
-        return read(told)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
-        meta = told.get("store")
-        name = f"store {meta.get('id')}" if isinstance(meta, Mapping) else "a store without an id"
-        why = f"no {e}" if isinstance(e, KeyError) else str(e)
-        raise wrong(file, name, f"stores as pd-ctl prints them ({why})", told) from e
-
-
-def _heard(told: Mapping[str, Any]) -> int:
-    return _heartbeat_ns(told["store"], told.get("status") or {})
-
-
-def _store(told: Mapping[str, Any], age_s: float, max_down_s: float) -> Store:
-    meta, status = told["store"], {k: v for k, v in (told.get("status") or {}).items() if v is not None}
-    shown = meta.get("state_name") or "Up"
-    least = {"Disconnected": DISCONNECTED_AFTER_S + 1, "Down": max_down_s + 1}.get(shown, 0.0)
-    leaders, regions = status.get("leader_count", 0), status.get("region_count", 0)
-    capacity, available = _bytes(status.get("capacity", 0)), _bytes(status.get("available", 0))
-    return Store(
-        int(meta["id"]), state=_state(meta, shown), heartbeat_age_s=max(age_s, least),
-        labels=_labels(meta.get("labels") or ()), capacity=capacity, available=available,
-        used=_bytes(status["used_size"]) if "used_size" in status else capacity - available, region_count=regions,
-        region_size=status.get("region_size", 0), leader_count=leaders, leader_size=status.get("leader_size", 0),
-        leader_weight=status.get("leader_weight", 1), region_weight=status.get("region_weight", 1),
-        busy=status.get("is_busy", False), sending_snapshots=status.get("sending_snap_count", 0),
-        receiving_snapshots=status.get("receiving_snap_count", 0) + status.get("applying_snap_count", 0),
-        leader_in_paused=status.get("pause_leader_transfer_in", False),
-        leader_out_paused=status.get("pause_leader_transfer_out", False),
-        physically_destroyed=bool(meta.get("physically_destroyed")), witness_count=status.get("witness_count", 0),
-        slow_score=float(status.get("slow_score", 1)),
-    )  # fmt: skip
-
-
-_PREPARES_SINCE: Version = (6, 0)
-"""Stores have a node state from here on; 0, which is Preparing, is not printed."""
-
-
-def _state(meta: Mapping[str, Any], shown: str) -> str:
-    """Give the node state; where it is not told, what the shown state means."""
-    node = meta.get("node_state")
-    if isinstance(node, str) and node.lower() in _NODE_STATES:
-        return node.lower()
-    if isinstance(node, int) and (node or shown not in _BY_NAME):
-        return _NODE_STATES[node]
-    version = version_of(str(meta.get("version") or ""))
-    if shown == "Up" and "node_state" not in meta and _PREPARES_SINCE <= version < NEWEST:
-        return PREPARING
-    return _BY_NAME[shown]
-
-
-def _labels(told: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
-    return labelled({pair["key"]: pair["value"] for pair in told})
-
-
-def _heartbeat_ns(meta: Mapping[str, Any], status: Mapping[str, Any]) -> int:
-    """Give the moment of the last heartbeat, ns since 1970; 0 where none came."""
-    if meta.get("last_heartbeat"):
-        return int(meta["last_heartbeat"])
-    text = status.get("last_heartbeat_ts", "")
-    if not text or text.startswith("0001-"):
-        return 0
-    whole = re.sub(r"\.\d+", "", text.replace("Z", "+00:00"))
-    return int(datetime.fromisoformat(whole).astimezone(UTC).timestamp() * _SECOND_NS)
-
-
-def _bytes(value: object) -> float:
-    """Read a size as pd-ctl prints it, 93.9MiB, or bytes."""
-    if isinstance(value, int | float):
-        return float(value)
-    match = _SIZE.fullmatch(str(value))
-    if match is None or match[2] not in _UNITS:
-        raise ValueError(f"{value!r} is no size such as 93.9MiB")
-    return float(match[1]) * _UNITS[match[2]]
-
-
-_ROLE_BY_NAME = {"Voter": 0, "Learner": 1, "IncomingVoter": 2, "DemotingVoter": 3}
-
-
-def regions_of(files: Sequence[PrintedFile]) -> RegionColumns:
-    """Read regions, in the order of their start keys; one that is printed twice counts once."""
-    parts = [_part(file, batch) for file in files for batch in batches(file, "regions") if batch]
-    if not parts:
-        raise wrong(files[0], "regions", "one region or more", "none")
-    return _joined(parts)
-
-
-class _Part(NamedTuple):
-    """A batch of regions: columns of regions, columns of peers, and how many peers each region has."""
-
-    regions: dict[str, NDArray[Any]]
-    peers: dict[str, NDArray[Any]]
-    counts: NDArray[np.int64]
-    start_key: pa.Array
-    end_key: pa.Array
-
-
-_BROKEN = (AttributeError, KeyError, TypeError, ValueError, OverflowError, pa.ArrowException)
-
-
-def _part(file: PrintedFile, batch: Sequence[Mapping[str, Any]]) -> _Part:
-    try:
-        return _read(batch)
-    except _BROKEN as e:
-        found = next((r for r in batch if not _is_region(r)), batch[0])
-        name = f"region {found['id']}" if isinstance(found, Mapping) and "id" in found else "a region without an id"
-        raise wrong(file, name, "regions with id, start_key, end_key, peers and leader", found) from e
-
-
-def _is_region(r: object) -> bool:
-    try:
-        return bool(_read([r])) if isinstance(r, Mapping) else False
-    except _BROKEN:
-        return False
-
-
-def _read(batch: Sequence[Mapping[str, Any]]) -> _Part:
-    held = [r["peers"] or () for r in batch]
-    peers = [p for some in held for p in some]
-    down = {(r["id"], d["peer"]["id"]): d.get("down_seconds") or 0 for r in batch for d in r.get("down_peers") or ()}
-    pending = {(r["id"], p["id"]) for r in batch for p in r.get("pending_peers") or ()}
-    ids = [(r["id"], p["id"]) for r, some in zip(batch, held, strict=True) for p in some] if down or pending else []
-    no = np.zeros(len(peers), dtype=np.bool_)
-    return _Part(
-        {
-            "id": np.array([r["id"] for r in batch], dtype=np.int64),
-            "leader": np.array([(r.get("leader") or {}).get("store_id") or 0 for r in batch], dtype=np.int64),
-            "size": np.array([r.get("approximate_size") or 0 for r in batch], dtype=np.float64),
-            "keys": np.array([r.get("approximate_keys") or 0 for r in batch], dtype=np.int64),
-            "down_s": _longest(batch, down),
-            "read": np.array([r.get("read_bytes") or 0 for r in batch], dtype=np.float64),
-            "write": np.array([r.get("written_bytes") or 0 for r in batch], dtype=np.float64),
-        },
-        {
-            "store": np.array([p["store_id"] for p in peers], dtype=np.int64),
-            "peer_id": np.array([p["id"] for p in peers], dtype=np.int64),
-            "role": np.array([_role(p) for p in peers], dtype=np.int8),
-            "witness": np.array([p.get("is_witness") or False for p in peers], dtype=np.bool_),
-            "down": np.array([i in down for i in ids], dtype=np.bool_) if down else no,
-            "pending": np.array([i in pending for i in ids], dtype=np.bool_) if pending else no,
-        },
-        np.array([len(some) for some in held], dtype=np.int64),
-        pa.array([r["start_key"] or "" for r in batch], pa.large_string()),
-        pa.array([r["end_key"] or "" for r in batch], pa.large_string()),
-    )  # fmt: skip
-
-
-def _longest(batch: Sequence[Mapping[str, Any]], down: Mapping[tuple[int, int], float]) -> NDArray[np.float64]:
-    longest: dict[int, float] = {}
-    for (region, _), seconds in down.items():
-        longest[region] = max(longest.get(region, 0.0), seconds)
-    return np.array([longest.get(r["id"], 0.0) for r in batch], dtype=np.float64)
-
-
-def _role(peer: Mapping[str, Any]) -> int:
-    role = peer.get("role")
-    if isinstance(role, int):
-        return role
-    return _ROLE_BY_NAME[role or peer.get("role_name") or ("Learner" if peer.get("is_learner") else "Voter")]
-
-
-def _joined(parts: Sequence[_Part]) -> RegionColumns:
-    start = pc.ascii_upper(pa.chunked_array([p.start_key for p in parts]))
-    order = np.asarray(pc.sort_indices(start))
-    ids = np.concatenate([p.regions["id"] for p in parts])
-    once = np.zeros(len(ids), dtype=np.bool_)
-    once[np.unique(ids, return_index=True)[1]] = True
-    order = order[once[order]]
-    regions = {name: np.concatenate([p.regions[name] for p in parts])[order] for name in parts[0].regions}
-    counts = np.concatenate([p.counts for p in parts])
-    flat = {name: np.concatenate([p.peers[name] for p in parts]) for name in parts[0].peers}
-    mask = np.arange(max(1, int(counts.max())))[None, :] < counts[:, None]
-    stores = np.unique(np.concatenate([flat["store"], regions["leader"][regions["leader"] > 0]]))
-
-    def slots(values: NDArray[Any], fill: int = 0) -> Any:
-        filled = np.full(mask.shape, fill, dtype=values.dtype)
-        filled[mask] = values
-        return filled[order]
-
-    leader = np.where(regions["leader"] > 0, np.searchsorted(stores, regions["leader"]), -1).astype(np.int32)
-    return RegionColumns(
-        stores=tuple(int(s) for s in stores), id=regions["id"], leader=leader,
-        peers=slots(np.searchsorted(stores, flat["store"]).astype(np.int32), -1), peer_id=slots(flat["peer_id"]),
-        role=slots(flat["role"]), witness=slots(flat["witness"]), down=slots(flat["down"]),
-        pending=slots(flat["pending"]), down_s=regions["down_s"], size=regions["size"], keys=regions["keys"],
-        start_key=_taken(start, order),
-        end_key=_taken(pc.ascii_upper(pa.chunked_array([p.end_key for p in parts])), order),
-        read=regions["read"], write=regions["write"],
-    )  # fmt: skip
-
-
-def _taken(column: pa.ChunkedArray, order: NDArray[np.int64]) -> pa.ChunkedArray:
-    in_order = len(order) == len(column) and bool((order[1:] > order[:-1]).all())
-    return column if in_order else column.take(pa.array(order))
+from ticdc_lab.simulate.pd.stores import REMOVED, Store, is_tikv
 
 
 class Missing(NamedTuple):
@@ -414,7 +173,6 @@ def loaded(files: PrintedFiles) -> Loaded:
     settings = settings_of(config_file, version)
     config = settings.config
     stores = stores_of(files.get(STORES), config.max_store_down_time_s)
-    heard_s = max(_read_store(f, s, _heard) for f in files.get(STORES) for s in listed(f, "stores")) / _SECOND_NS
     regions = regions_of(files.get(REGIONS))
     told = document(config_file) if config_file is not None else {}
     schedulers = schedulers_of(told, files.get(SCHEDULERS))
@@ -462,8 +220,8 @@ def loaded(files: PrintedFiles) -> Loaded:
         *_missing_runtime(files, schedulers),
     )
     return Loaded(
-        cluster, regions, limits, missing, notes, doubted, schedulers, operators, running_by_kind(operators), expected,
-        whole, heard_s,
+        cluster, regions, limits, missing, notes, doubted, schedulers, operators, running_by_kind(operators, config),
+        expected, whole, heard_s(files.get(STORES)),
     )  # fmt: skip
 
 

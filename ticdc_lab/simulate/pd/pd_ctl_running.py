@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from ticdc_lab.simulate.pd.cluster import Influence
+from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.operators import (
     AddLearner,
     Kind,
@@ -18,7 +19,7 @@ from ticdc_lab.simulate.pd.operators import (
     SplitRegion,
     Step,
     TransferLeader,
-    limited_as,
+    counted_as,
 )
 from ticdc_lab.simulate.pd.pd_ctl_files import PrintedFile, documents, wrong
 from ticdc_lab.simulate.pd.pd_ctl_settings import Version
@@ -265,9 +266,9 @@ def _kind(text: str) -> Kind:
     return found
 
 
-def running_by_kind(operators: Iterable[ShownOperator]) -> Counter[Kind]:
-    """Count operators by the kind that they are limited as."""
-    return Counter(limited_as(o.kind) for o in operators if o.kind)
+def running_by_kind(operators: Iterable[ShownOperator], config: Config) -> Counter[Kind]:
+    """Count operators by the kinds whose limits they take up."""
+    return Counter(kind for o in operators if o.kind for kind in counted_as(o.kind, config))
 
 
 def influence_of(

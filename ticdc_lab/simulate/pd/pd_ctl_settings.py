@@ -32,6 +32,11 @@ DEFAULTS_BEFORE: tuple[tuple[Version, Mapping[str, Any]], ...] = (
 )  # fmt: skip
 """Defaults of settings before a version, the newest first: server/config and pkg/schedule/config of PD's tags."""
 
+_COUNTED_ALL: tuple[tuple[Version, Version], ...] = (
+    ((0,), (4, 0, 14)), ((5, 0), (5, 0, 4)), ((5, 1), (5, 1, 1)),
+)  # fmt: skip
+"""Versions, from and before, whose operators take up the limits of all their kinds (tikv/pd#3820)."""
+
 DISABLED = {
     "disable-remove-down-replica": "enable_remove_down_replica",
     "disable-replace-offline-replica": "enable_replace_offline_replica",
@@ -81,6 +86,7 @@ def settings_of(file: PrintedFile | Path | None, version: Version = NEWEST) -> S
     defaults: dict[str, Any] = {}
     for before, values in DEFAULTS_BEFORE:
         defaults |= values if version < before else {}
+    defaults["operators_count_once"] = not any(since <= version < until for since, until in _COUNTED_ALL)
     if file is None:
         return Settings(Config(**defaults))
     told = document(file)
@@ -92,7 +98,7 @@ def settings_of(file: PrintedFile | Path | None, version: Version = NEWEST) -> S
     for key, value in _settings(told):
         name = field_of(key)
         try:
-            if name in known and name != "reject_leader":
+            if name in known and name not in ("reject_leader", "operators_count_once"):
                 found[name] = _as(known[name], value)
             elif key in DISABLED:
                 off = _as(False, value)

@@ -96,30 +96,6 @@ def checked_states(stores: Mapping[int, Store]) -> dict[int, Store]:
     }
 
 
-class StoreProgress(NamedTuple):
-    """How far a store is: the part done, MiB a second, and the seconds left (infinite while nothing moves)."""
-
-    progress: float
-    speed_mib_s: float
-    left_s: float
-
-
-def removing_progress(at_first: float, now: float, elapsed_s: float) -> StoreProgress:
-    """Give the progress of an offline store from its MiB of regions at first and now."""
-    return _progress(at_first - now, at_first, elapsed_s)
-
-
-def preparing_progress(now: float, target: float, elapsed_s: float) -> StoreProgress:
-    """Give the progress of a new store towards its share of the regions, in MiB."""
-    return _progress(now, target, elapsed_s)
-
-
-def _progress(done: float, all_: float, elapsed_s: float) -> StoreProgress:
-    speed = done / elapsed_s if elapsed_s > 0 else 0.0
-    left = max(0.0, all_ - done)
-    return StoreProgress(min(1.0, done / all_) if all_ else 1.0, speed, left / speed if speed else float("inf"))
-
-
 ENOUGH = 0.9
 """Part of its share at which a store serves."""
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.simulate.pd.forecast import Forecast, duration, forecast, in_words
+from ticdc_lab.simulate.pd.forecast import Forecast, at_pace, duration, forecast, in_words
 from ticdc_lab.simulate.pd.pd_ctl_json import Loaded
 from ticdc_lab.simulate.pd.regions import RegionColumns
 from ticdc_lab.simulate.pd.survey import survey
@@ -123,7 +123,11 @@ def before_after(before: Loaded, after: Loaded) -> BeforeAfter:
     ahead = forecast(after.cluster, b, after.limits, groups=found.groups, expected=expected)
     pace = moved / seconds if seconds else 0.0
     left = tuple(
-        Left(f, f.waits_s + f.at_best_s, (f.peers - f.stay) / pace if pace and not math.isinf(f.at_best_s) else None)
+        Left(
+            f,
+            f.waits_s + f.at_best_s,
+            at_pace(f.peers - f.stay, pace) if pace and not math.isinf(f.at_best_s) else None,
+        )
         for f in ahead
     )
     held = _held(after, left, moved, seconds)

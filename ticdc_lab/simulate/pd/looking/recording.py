@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from ticdc_lab.engine.giving_up import still_wanted
@@ -15,12 +16,13 @@ from ticdc_lab.simulate.pd.looking.decisions import Decision, listen
 from ticdc_lab.simulate.pd.measures import is_even, shares
 from ticdc_lab.simulate.pd.merge_checker import Neighbours
 from ticdc_lab.simulate.pd.operators import Kind
-from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region
-from ticdc_lab.simulate.pd.stores import PREPARING, SERVING, Store
+from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region, RegionColumns
+from ticdc_lab.simulate.pd.stores import NEVER_S, PREPARING, SERVING, Store
 from ticdc_lab.simulate.pd.why import Opinion, explain
 from ticdc_lab.simulate.pd.world.changes import AppliedChange
 from ticdc_lab.simulate.pd.world.run import PdRun
 from ticdc_lab.simulate.pd.world.running import Finished, finished_of
+from ticdc_lab.simulate.pd.world.start import KEYS_A_MIB
 from ticdc_lab.simulate.pd.world.world import World
 
 
@@ -185,6 +187,23 @@ def placed(world: World, before: Placement | None = None) -> Placement:
         r.id[rows], store, ids[r.leader[rows]], r.pending[slots] & (store > 0), (r.role[slots] == 1) & (store > 0),
         r.size[rows].copy(), r.read[rows].copy(), r.write[rows].copy(), keys,
         frozenset(r.store_ids[i] for i in r.down),
+    )  # fmt: skip
+
+
+def columns_of(sample: ClusterSample) -> RegionColumns:
+    """Give the regions of a moment as columns, which forecasts and surveys ask."""
+    p, ids = sample.placement, tuple(sorted(sample.cluster.stores))
+    at = np.full(max([*ids, 0]) + 1, -1, np.int32)
+    at[list(ids)] = np.arange(len(ids))
+    there, n = p.store > 0, len(p.id)
+    keys = pa.chunked_array([pa.array([*p.start_key, ""], pa.large_string())])
+    down = np.isin(p.store, list(p.down)) & there
+    slots = np.broadcast_to(np.arange(1, p.store.shape[1] + 1), p.store.shape)
+    return RegionColumns(
+        ids, p.id, at[p.leader], np.where(there, at[p.store], -1), np.where(there, slots, 0),
+        (p.learner & there).astype(np.int8), np.zeros_like(there), down, p.pending,
+        np.where(down.any(axis=1), NEVER_S, 0.0),
+        p.size, (p.size * KEYS_A_MIB).astype(np.int64), keys.slice(0, n), keys.slice(1, n),
     )  # fmt: skip
 
 

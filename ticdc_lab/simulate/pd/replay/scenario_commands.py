@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ticdc_lab.simulate.pd import limits
+from ticdc_lab.simulate.pd import forecast, limits
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.lifecycle import EXPIRES_AFTER_S, impossible, may_be_added, status_at
 from ticdc_lab.simulate.pd.operators import (
@@ -29,8 +29,6 @@ from ticdc_lab.simulate.pd.store_states import (
     checked_states,
     delete_store,
     may_take_address,
-    preparing_progress,
-    removing_progress,
 )
 from ticdc_lab.simulate.pd.stores import REMOVED, SERVING, Store
 
@@ -104,10 +102,10 @@ def progress(record: Fields) -> Verdict:
     regions = stores_of(given)[0].region_count
     if "removed_after_10s" in given.settings:
         gone = given.settings.number("removed_after_10s")
-        found = removing_progress(regions * size, (regions - gone) * size, 10)
+        found = forecast.progress(gone * size, regions * size, 10)
     else:
         target = given.settings.number("target_region_size_mib")
-        found = preparing_progress(regions * size, target, given.settings.number("elapsed_s", 10))
+        found = forecast.progress(regions * size, target, given.settings.number("elapsed_s", 10))
     expect = record.object("expect").value
     return equal({k: v for k, v in found._asdict().items() if k in expect}, expect, "MiB of regions gone so far")
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.lifecycle import (
     CANCELED,
     EXPIRED,
@@ -28,7 +29,7 @@ from ticdc_lab.simulate.pd.operators import (
     Operator,
     Priority,
     RemovePeer,
-    limited_as,
+    counted_as,
     timeout_s,
 )
 from ticdc_lab.simulate.pd.world.running import (
@@ -65,8 +66,8 @@ class Controller:
     """All running operators, one a region.
 
     ``unheard`` are regions that changed and whose leaders could not tell it yet.
-    ``on_change`` is told of every state that an operator takes; ``ended`` gets those that were started; ``has_windows``
-    says whether store limits are windows of snapshots (v2).
+    ``on_change`` is told of every state that an operator takes; ``ended`` gets those that were started; ``config``
+    gives PD's settings.
     """
 
     def __init__(self, regions: AllRegions, nodes: Nodes, tasks: Tasks) -> None:
@@ -84,7 +85,12 @@ class Controller:
         self.unheard: set[int] = set()
         self.on_change: Callable[[OperatorLife, str], None] = lambda running, before: None
         self.on_end: Callable[[OperatorLife], None] = lambda running: None
-        self.has_windows: Callable[[], bool] = lambda: False
+        self.config: Callable[[], Config] = Config
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether store limits are windows of snapshots (v2)."""
+        return self.config().store_limit_version == "v2"
 
     def influence(self, *, fast_too: bool) -> dict[int, Influence]:
         """Give the net effect of running operators on stores, and of those that finished quickly."""
@@ -104,7 +110,7 @@ class Controller:
 
     def full_limits(self, ops: Sequence[Operator], now_us: int) -> tuple[tuple[int, int], ...]:
         """Give the limits, of stores by position, that have no room for what operators add or remove."""
-        if self.has_windows():
+        if self.has_windows:
             return self._shut_windows(ops, now_us)
         costs: Counter[tuple[int, int]] = Counter()
         for op in ops:
@@ -187,7 +193,8 @@ class Controller:
         if old is not None:
             self.end(old, REPLACED, now_us, f"by {r.op.desc}, which is more urgent")
         self.running[r.row] = r
-        self.counts[limited_as(r.op.kind)] += 1
+        r.counted = counted_as(r.op.kind, self.config())
+        self.counts.update(r.counted)
         region = self.regions.region(r.row)
         r.effects = tuple(effects_of(step, region) for step in r.op.steps)
         for effects in r.effects:
@@ -202,7 +209,7 @@ class Controller:
         return True
 
     def _take_limits(self, r: OperatorLife, now_us: int) -> None:
-        if self.has_windows():
+        if self.has_windows:
             sender, mib = self._sends(r.op)
             if mib and window_open(self.nodes.all[sender].windows, r.op.priority):
                 self.nodes.take_window(sender, r.op.priority, mib)
@@ -254,7 +261,7 @@ class Controller:
         if self.running.get(r.row) is not r:
             return
         del self.running[r.row]
-        self.counts[limited_as(r.op.kind)] -= 1
+        self.counts.subtract(r.counted)
         for effects in r.effects[r.at_step :]:
             self.unfinished.add(effects, -1)
         if r.sends is not None:

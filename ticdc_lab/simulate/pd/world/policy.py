@@ -28,7 +28,7 @@ from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.hot_loads import Flow
 from ticdc_lab.simulate.pd.operators import Kind, Operator
 from ticdc_lab.simulate.pd.regions import Region
-from ticdc_lab.simulate.pd.world.start import WorldSettings
+from ticdc_lab.simulate.pd.world.start import NEVER_US, WorldSettings
 
 
 class Hot(NamedTuple):
@@ -127,7 +127,6 @@ NOTHING = Answer((), Explained((), "nothing to do"))
 
 
 _SLOWER = 1.3
-NEVER_US = 1 << 62
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from ticdc_lab.simulate.pd.measures import MoveMade
 from ticdc_lab.simulate.pd.operators import (
     AddLearner,
     EnterJoint,
+    Kind,
     LeaveJoint,
     MergeRegion,
     Operator,
@@ -124,7 +125,7 @@ class OperatorLife:
 
     ``conf`` is the region's configuration version when it was made, ``conf_done`` how often its own steps changed it,
     ``keys`` its range then; ``effects`` are what each step will have added to stores, ``sends`` the
-    store, by position, that sends the snapshots, and MiB (store limit v2).
+    store, by position, that sends the snapshots, and MiB (store limit v2), ``counted`` the limits that it takes up.
     """
 
     op: Operator
@@ -145,6 +146,7 @@ class OperatorLife:
     keys: tuple[str, str] = ("", "")
     effects: tuple[Effects, ...] = ()
     sends: tuple[int, float] | None = None
+    counted: tuple[Kind, ...] = ()
 
     @property
     def step(self) -> Step | None:

@@ -24,7 +24,7 @@ from ticdc_lab.simulate.pd.operators import Priority
 from ticdc_lab.simulate.pd.regions import Region
 from ticdc_lab.simulate.pd.stores import MIB, PREPARING, REMOVED, REMOVING, SERVING, Store, labelled
 from ticdc_lab.simulate.pd.world.columns import AllRegions
-from ticdc_lab.simulate.pd.world.start import SECOND_US, StoreStart, WorldSettings
+from ticdc_lab.simulate.pd.world.start import NEVER_US, SECOND_US, StoreStart, WorldSettings
 
 Numbers = NDArray[np.float64]
 HEARTBEATS = 60
@@ -222,7 +222,11 @@ class Node:
 
 
 class Nodes:
-    """All stores, by position; those that did not join yet are not ``known`` to PD."""
+    """All stores, by position; those that did not join yet are not ``known`` to PD.
+
+    ``closed`` has the limits without room and when each has some again, s; ``opened_us`` is when the first one opened
+    since the patrol walked the regions that wait.
+    """
 
     def __init__(self, stores: Sequence[StoreStart], regions: AllRegions, settings: WorldSettings, seed: int) -> None:
         self.settings, self.regions = settings, regions
@@ -233,6 +237,7 @@ class Nodes:
         self.seed, self.network = seed, Random(f"network {seed}")
         self.fresh_us = 0
         self.closed: dict[tuple[int, int], float] = {}
+        self.opened_us = NEVER_US
         for start in stores:
             self._add(start, start.started)
         self.heartbeats(0)
@@ -385,7 +390,7 @@ class Nodes:
     def _reopen(self, now_us: int) -> None:
         at_s = now_us / SECOND_US
         for i, which in [k for k, until_s in self.closed.items() if until_s <= at_s]:
-            del self.closed[i, which]
+            self.opened_us = min(self.opened_us, int(self.closed.pop((i, which)) * SECOND_US + 1))
             if which != SEND:
                 self.change(i, **{_OPEN[which]: True})
 

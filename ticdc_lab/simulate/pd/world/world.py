@@ -38,7 +38,6 @@ from ticdc_lab.simulate.pd.world.hot_stats import HotStats
 from ticdc_lab.simulate.pd.world.patrol import Patrol, Waits
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import (
-    NEVER_US,
     Hot,
     Policy,
     Scheduler,
@@ -48,7 +47,7 @@ from ticdc_lab.simulate.pd.world.policy import (
     scheduler_of,
 )
 from ticdc_lab.simulate.pd.world.running import CHECKER, OperatorLife, ends_of, merges
-from ticdc_lab.simulate.pd.world.start import SECOND_US, Start
+from ticdc_lab.simulate.pd.world.start import NEVER_US, SECOND_US, Start
 from ticdc_lab.simulate.pd.world.stores import SEND, SLOW, Nodes
 from ticdc_lab.simulate.pd.world.tasks import Report, Tasks
 
@@ -86,7 +85,7 @@ class World:
         self.now_us = 0
         self.hot_stats = HotStats(self)
         self.controller.on_end = self._ended
-        self.controller.has_windows = lambda: self.config.store_limit_version == "v2"
+        self.controller.config = lambda: self.config
         self.controller.on_change = self._operator_changed
         self.recording: RunTables | None = None
         self.monitor: PdMonitor | None = None
@@ -126,7 +125,7 @@ class World:
     def seen(self, s: Scheduler) -> SeenCluster:
         """Give what a scheduler sees."""
         fast_too = s.policy.limited_as == Kind.REGION
-        draw = self.draw_sent if fast_too and self.controller.has_windows() else self.draw
+        draw = self.draw_sent if fast_too and self.controller.has_windows else self.draw
         return SeenCluster(
             self.cluster(fast_too=fast_too), draw, self.controller.counts, self.chance, s.memory, self.now_us,
             self.region, self.hot, self.followers_of, self.busy_followers_of,
@@ -362,14 +361,14 @@ class World:
             self._check_states()
         self.controller.fast.expire(self.now_us)
         report_down(self)
-        self.look_around()
+        self.look_around(end_us)
         while True:
             s = min(self.schedulers.values(), key=lambda s: s.due_us, default=None)
             reopens_us = self._reopens_us()
             if reopens_us < (end_us if s is None else min(end_us, s.due_us)):
                 self.now_us = reopens_us
                 self.controller.fast.expire(self.now_us)
-                self._look_at_waiting()
+                self._look_at_waiting(end_us if s is None else min(end_us, s.due_us))
                 continue
             if s is None or s.due_us >= end_us:
                 break
@@ -411,8 +410,8 @@ class World:
         made = [self.controller.made(op, self.now_us, because, source) for op in operators]
         return self.controller.add(made, self.now_us, self.tick) if made else 0
 
-    def look_around(self) -> None:
-        """Let the checkers look at the regions that may need something."""
+    def look_around(self, end_us: int) -> None:
+        """Let the checkers look at the regions that may need something; each look takes its time of the tick."""
         self.patrol.notice(self.cluster())
         self.patrol.come_back(self.now_us)
         slices = self.settings.tick_us // self.settings.patrol_us
@@ -426,35 +425,53 @@ class World:
             if not self.regions.alive[row] or row in self.controller.running:
                 del self.patrol.todo[row]
                 continue
-            if self.patrol.still_waits(row, self.nodes.closed, self.now_us):
+            if row in self.patrol.waiting:
+                if not self.patrol.still_waits(row, self.nodes.closed, self.now_us):
+                    self.nodes.opened_us = min(self.nodes.opened_us, self.now_us)
                 continue
             if limit_reached(Kind.REPLICA, self.controller.counts[Kind.REPLICA], self.config):
                 self.patrol.crowded = True
                 break
             checks -= 1
+            self.now_us = min(self.now_us + self.settings.check_us, end_us - 1)
             self._look(row, self.cluster())
         if self.patrol.to_merge:
             self._look_at_merges((self.tick + 1) * slices, a_slice)
 
     def _reopens_us(self) -> int:
-        """Give when the patrol next comes to the regions that wait for a store limit, and finds one that has room.
+        """Give when the patrol next finds that a store limit has room for a region that waits.
 
-        It walks them every ``patrol_us``, not once a tick: a token is used as soon as it is there.
+        It walks these regions every ``patrol_us``, and a look at each takes ``check_us``: while it walks it finds the
+        room at once, else when its next walk begins.
         """
-        if not self.patrol.waiting:
+        waiting = len(self.patrol.waiting)
+        if not waiting:
             return NEVER_US
-        every = self.settings.patrol_us
-        times = [
-            -(-int(s * SECOND_US + 1) // every) * every for (_, which), s in self.nodes.closed.items() if which != SEND
-        ]
-        return min((t for t in times if t > self.now_us), default=NEVER_US)
+        walk_us = waiting * self.settings.check_us
+        every_us = max(self.settings.patrol_us, walk_us)
+        opens_us = min(self.nodes.opened_us, self._opens_us())
+        begins_us = -(-opens_us // every_us) * every_us
+        return max(self.now_us, opens_us if opens_us % every_us < walk_us else begins_us)
 
-    def _look_at_waiting(self) -> None:
-        """Let the checkers look at the regions whose wait for a store limit is over, in no order."""
+    def _look_at_waiting(self, until_us: int) -> None:
+        """Let the patrol walk the regions that wait for a store limit, in no order, until none finds room.
+
+        PD keeps them in a map, and a walk begins anywhere in it. A limit that opens meanwhile is open for the regions
+        that come next: so stores whose limits opened together do not stay together.
+        """
+        check_us, rows, seen = self.settings.check_us, list(self.patrol.waiting), 0
         cluster = self.cluster()
-        rows = list(self.patrol.waiting)
-        self.chance.shuffle(rows)
-        for row in rows:
+        while seen < len(rows):
+            if self._opens_us() <= self.now_us:
+                cluster, seen = self.cluster(), 0
+            self.nodes.opened_us = NEVER_US
+            if self.now_us + check_us >= until_us:
+                self.now_us = self.nodes.opened_us = until_us
+                return
+            i = self.chance.randrange(seen, len(rows))
+            rows[seen], rows[i] = rows[i], rows[seen]
+            row, seen = rows[seen], seen + 1
+            self.now_us += check_us
             waits = self.patrol.waiting.get(row)
             if waits is None or row not in self.patrol.todo or waits.until_s(self.nodes.closed) is not None:
                 continue
@@ -464,6 +481,10 @@ class World:
                 return
             self._look(row, cluster)
             cluster = self.cluster()
+
+    def _opens_us(self) -> int:
+        """Give when the next store limit has room."""
+        return min((int(s * SECOND_US + 1) for (_, w), s in self.nodes.closed.items() if w != SEND), default=NEVER_US)
 
     def _look_at_merges(self, slices: int, a_slice: int) -> None:
         for row in self.patrol.scan(slices, a_slice):

@@ -1,0 +1,154 @@
+"""What becomes of one region: the checkers are asked, what they answer is done to it, and they are asked again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from ticdc_lab.simulate.pd.cluster import Cluster, fit_of, is_replicated
+from ticdc_lab.simulate.pd.explained import Explained
+from ticdc_lab.simulate.pd.operators import (
+    AddLearner,
+    DemoteVoter,
+    EnterJoint,
+    LeaveJoint,
+    Operator,
+    PromoteLearner,
+    RemovePeer,
+    TransferLeader,
+)
+from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region
+from ticdc_lab.simulate.pd.replica_checker import check_replicas
+from ticdc_lab.simulate.pd.rule_checker import check_rules
+from ticdc_lab.simulate.pd.rules import matches
+from ticdc_lab.simulate.pd.stores import NEVER_S, PREPARING, REMOVED, SERVING, is_disconnected
+
+
+class Move(NamedTuple):
+    """A peer that PD would make: what for, the store it replaces (0 for none), and the stores it may go to."""
+
+    what: str
+    old: int
+    targets: frozenset[int]
+
+
+class Course(NamedTuple):
+    """What PD would make of a region, and why it stays unfit after that; "" where it does not."""
+
+    moves: tuple[Move, ...]
+    stuck: str
+
+
+_MOST_MOVES = 8
+
+
+def course_of(cluster: Cluster, region: Region) -> Course:
+    """Play the repairs of a region out."""
+    moves: list[Move] = []
+    if not region.leader:
+        return Course((), "the region has no leader")
+    while len(moves) < _MOST_MOVES:
+        config = cluster.config
+        told = check_rules(cluster, region) if config.placement_rules else check_replicas(cluster, region)
+        if told.operator is None:
+            break
+        if not config.replica_schedule_limit:
+            return Course(tuple(moves), "replica-schedule-limit is 0")
+        op = told.operator
+        added = [s.store for s in op.steps if isinstance(s, AddLearner)]
+        if added:
+            removed = [s.store for s in op.steps if isinstance(s, RemovePeer)] or [0]
+            what = _what_for(cluster, region, op, added[0])
+            moves.append(Move(what, removed[0], _able(told, region, added[0])))
+        region = _done(region, op)
+    return Course(tuple(moves), "" if _is_well(cluster, region) else _why_stuck(cluster, region, told))
+
+
+def _what_for(cluster: Cluster, region: Region, op: Operator, target: int) -> str:
+    """Name what a peer is made for: a lost one, a better place, or one that a rule lacks."""
+    if any(isinstance(s, RemovePeer) for s in op.steps):
+        return BETTER if op.desc == "move-to-better-location" else ""
+    if len(cluster.rules) < 2 or not cluster.config.placement_rules:
+        return MISSING
+    store = cluster.stores[target]
+    lacking = (f.rule for f in fit_of(cluster, region).rules if len(f.peers) < f.rule.replicas)
+    rule = next((r for r in lacking if matches(store, r.constraints)), None)
+    return f"{MISSING} of rule {rule.group}/{rule.id}" if rule is not None else MISSING
+
+
+MISSING, BETTER = "missing peers", "better places"
+
+
+def _able(told: Explained, region: Region, target: int) -> frozenset[int]:
+    """Give the stores among which the target was chosen by its score: the best isolated that may take the peer."""
+    best = {s.store for s in told.scored if s.what == "region score" and s.store not in region.stores}
+    return frozenset(best | {target})
+
+
+def _is_well(cluster: Cluster, region: Region) -> bool:
+    gone = (why_it_leaves(cluster, p.store) for p in region.peers)
+    return is_replicated(cluster, region) and not any(gone)
+
+
+def _why_stuck(cluster: Cluster, region: Region, told: Explained) -> str:
+    """Say why nothing more is done: the reason, and what refused the stores."""
+    config = cluster.config
+    because = told.because
+    if not config.placement_rules:
+        leaving = any((s := cluster.stores.get(p.store)) and s.state not in (PREPARING, SERVING) for p in region.peers)
+        if leaving and not config.enable_replace_offline_replica:
+            return "enable-replace-offline-replica is false"
+        if region.down and not config.enable_remove_down_replica:
+            return "enable-remove-down-replica is false"
+        if len(region.peers) < config.max_replicas and not config.enable_make_up_replica:
+            return "enable-make-up-replica is false"
+    by_why: dict[str, list[int]] = defaultdict(list)
+    for r in told.rejected:
+        if r.role == "target" and r.filter != "excluded" and not any(r.store in ids for ids in by_why.values()):
+            by_why[r.why.split(": another")[0]].append(r.store)
+    refused = []
+    for why, ids in sorted(by_why.items(), key=lambda w: -len(w[1])):
+        named = ", ".join(map(str, sorted(ids)[:6])) + (" .." if len(ids) > 6 else "")
+        refused.append(f"store{'s' if len(ids) > 1 else ''} {named}: {why}")
+    return f"{because} ({'; '.join(refused)})" if refused else because
+
+
+def _done(region: Region, op: Operator) -> Region:
+    """Give a region after all steps of an operator."""
+    peers = {p.store: p for p in region.peers}
+    leader, fresh = region.leader, max((p.id for p in region.peers), default=0) + 1
+    for step in op.steps:
+        match step:
+            case AddLearner(store, witness):
+                peers[store] = Peer(fresh, store, LEARNER, witness)
+                fresh += 1
+            case PromoteLearner(store):
+                peers[store] = peers[store]._replace(role=VOTER)
+            case DemoteVoter(store):
+                peers[store] = peers[store]._replace(role=LEARNER)
+            case EnterJoint(up, down) | LeaveJoint(up, down):
+                peers |= {s: peers[s]._replace(role=VOTER) for s in up if s in peers}
+                peers |= {s: peers[s]._replace(role=LEARNER) for s in down if s in peers}
+            case RemovePeer(store):
+                peers.pop(store, None)
+            case TransferLeader(_, to):
+                leader = to
+            case _:
+                pass
+    kept = frozenset(peers)
+    return region._replace(
+        peers=tuple(peers.values()), leader=leader if leader in kept else min(kept, default=0),
+        down=region.down & kept, pending=region.pending & kept,
+    )  # fmt: skip
+
+
+def why_it_leaves(cluster: Cluster, store_id: int) -> str:
+    """Say why peers leave a store, "" where they do not."""
+    store = cluster.stores.get(store_id)
+    if store is None or store.state == REMOVED:
+        return f"store {store_id} is gone"
+    if store.state not in (PREPARING, SERVING):
+        return f"store {store.id} leaves"
+    if store.heartbeat_age_s >= min(cluster.config.max_store_down_time_s, NEVER_S):
+        return f"store {store.id} is down"
+    return f"store {store.id} is silent" if is_disconnected(store) else ""
