@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,7 +20,7 @@ from ticdc_lab.codecs.keys import with_hashes
 from ticdc_lab.dispatch.infer import _CAUSES, move_causes, move_causes_table
 from ticdc_lab.engine import shuffle
 from ticdc_lab.engine.sessions import has_jvm
-from ticdc_lab.events.schema import DISPATCH, IMAGE_HASHES
+from ticdc_lab.events.schema import DISPATCH, IMAGE_HASHES, KEYS
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.schemas import arrow_of
 
@@ -46,6 +47,34 @@ def test_it_finds_what_the_kernel_finds(spark: SparkSession, most: int, moves: b
     said = found.to_pylist()
     assert any("because" in f["message"] for f in said) and any(f["key"] for f in said)
     assert [f["severity"] for f in said if f["guarantee"] == "row_images_chain"] == ["warning"]
+
+
+@pytest.mark.parametrize("protocol", ["open-protocol", "debezium"])
+@pytest.mark.parametrize("off_first", [False, True])
+def test_old_values_that_are_switched_within_a_log_are_no_fault(
+    spark: SparkSession, protocol: str, off_first: bool
+) -> None:
+    """It is named with its commit_ts, and not judged; three inserts beside all updates are faults as before."""
+
+    def log(n: int) -> list[dict[str, Any]]:
+        born = [row(0, i, 1, key=str(i)) for i in range(10)]
+        with_old = [row(0, 0, 0, "update", key=str(i), v="1") for i in range(10)]
+        op = "insert" if protocol == "open-protocol" else "update"
+        without = [row(0, 0, 0, op, key=str(i), v="1") | {"before": None} for i in range(n)]
+        changes = without + with_old if off_first else with_old + without
+        return [*born, *(e | {"offset": 10 + i, "commit_ts": 10 + i} for i, e in enumerate(changes))]
+
+    def audited_log(n: int) -> tuple[list[str], str]:
+        events = events_frame(spark, log(n)).transform(with_hashes, KEYS, IMAGE_HASHES)
+        whole = audited(events, LogFacts.of(table_of(log(n))), lambda: move_causes(events), protocol=protocol)
+        broken = [f for f in whole.findings.to_pylist() if f["guarantee"] == "row_images_chain"]
+        return [f["key"] for f in broken], whole.unjudged.get("row_images_chain", "")
+
+    keys, why = audited_log(9)
+    at = 19 if off_first else 20
+    assert not keys and f"old values were switched {'on' if off_first else 'off'} from commit_ts {at} (" in why
+    keys, why = audited_log(3)
+    assert not why and len(keys) == (3 if protocol == "open-protocol" else 0)
 
 
 def test_it_finds_planted_faults(spark: SparkSession) -> None:

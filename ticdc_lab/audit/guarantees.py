@@ -150,12 +150,17 @@ def row_images_chain(s: Suspects) -> RowFindings:
     only where both name the same columns (not across ``only handle keys`` or missing old images), and nothing across a
     DDL of the table. Nobody can see that a row's first or last change in the log is missing.
     """
-    return _chain(s, s.how != IS_THERE if s.promises.old_values.inserts_unsure else s.how > 0)
+    return _chain(s, (s.how > 0) & ~_may_be_updates(s))
 
 
 def inserts_of_rows_there(s: Suspects) -> RowFindings:
     """Inserts that find their row there: where no image shows what is an update, they say nothing of the chain."""
-    return _chain(s, s.how == IS_THERE)
+    return _chain(s, _may_be_updates(s))
+
+
+def _may_be_updates(s: Suspects) -> Bools:
+    found: Bools = (s.how == IS_THERE) & s.promises.old_values.unsure(s.c.commit_ts)
+    return found
 
 
 def _chain(s: Suspects, which: Bools) -> RowFindings:

@@ -36,7 +36,7 @@ from ticdc_lab.facts.limits import (
     gaps_between,
 )
 from ticdc_lab.settings import UNKNOWN, Settings
-from ticdc_lab.settings.detected import OLD_VALUE, OP_BY_IMAGES
+from ticdc_lab.settings.detected import ENOUGH, OLD_VALUE, OP_BY_IMAGES
 
 NAMES = ("schema_name", "table_name")
 
@@ -394,11 +394,15 @@ class OldValues:
         An insert may be an update: no update has an image before it, and the protocol tells them apart by that alone.
     off
         There are updates, and none has an image before it.
+    updates
+        First and last commit_ts of the updates, where an insert outside may be an update: the setting may have been
+        switched there. None where nothing of the kind can be.
     """
 
     setting: str
     inserts_unsure: bool
     off: bool
+    updates: tuple[int, int] | None = None
 
     @classmethod
     def read(cls, facts: LogFacts, *, protocol: str, settings: Settings) -> Self:
@@ -409,7 +413,16 @@ class OldValues:
         given, by_image = settings.value(setting), protocol in OP_BY_IMAGES
         none = given is None and inserts.num_rows > 0 and not updates.num_rows
         off = updates.num_rows > 0 and pc.sum(updates["n_before"]).as_py() == 0
-        return cls(setting, by_image and (given is False or none), off)
+        unsure = by_image and (given is False or none)
+        may_switch = by_image and given is not False and (pc.sum(updates["n"]).as_py() or 0) >= ENOUGH
+        first, last = (f(updates[c]).as_py() for f, c in ((pc.min, "commit_ts"), (pc.max, "last_ts")))
+        return cls(setting, unsure, off, (first, last) if may_switch and first is not None else None)
+
+    def unsure(self, commit_ts: Ints) -> Bools:
+        """Whether an insert at these commit_ts may be an update."""
+        if self.inserts_unsure or self.updates is None:
+            return np.full(len(commit_ts), self.inserts_unsure)
+        return (commit_ts < self.updates[0]) | (commit_ts > self.updates[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ from ticdc_lab.facts.known import ordered_offsets
 from ticdc_lab.facts.limits import Twice, are_twice, held_offsets, held_twice
 from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.settings import UNKNOWN, Settings
+from ticdc_lab.settings.detected import ENOUGH, OP_BY_IMAGES
 
 if TYPE_CHECKING:
     from ticdc_lab.sources.parquet import StoredEvents
@@ -61,8 +62,8 @@ _CAUSES = {
     **dict.fromkeys(("topic", *NAMES, "cause"), "string"), "partition": "int", "offset": "bigint", "seq": "int",
 }  # fmt: skip
 _MOVES, CHAIN = "rows_stay_in_one_partition", "row_images_chain"
-UNSURE = "~inserts that may be updates"
-"""Stands for a guarantee inside the audit: what only counts, and is no finding."""
+UNSURE, SWITCHED = "~inserts that may be updates", "~inserts beside all updates"
+"""Stand for a guarantee inside the audit: what only counts and is no finding, and what is one unless there are many."""
 """What a rule of dispatch may explain: it moves rows, and their former changes lie in other partitions."""
 
 NOT_DISPATCHED = frozenset({"csv"})
@@ -174,6 +175,7 @@ def audit(
         of_changes.append(_images_judged(events, of_images, marks, protocol, max_per_guarantee))
     if of_changes:
         rows = reduce(DataFrame.unionAll, of_changes).where(F.col("guarantee") != UNSURE)
+        rows = rows.withColumn("guarantee", F.when(F.col("guarantee") == SWITCHED, CHAIN).otherwise(F.col("guarantee")))
         if with_keys:
             rows = in_one(rows, listed(max_per_guarantee, FOUND.names), FOUND_DDL, order=ORDER)
         found.append(_with_row_keys(rows, events) if with_keys else rows.selectExpr("*", _NO_KEY))
@@ -268,7 +270,7 @@ def audited(
         facts, of_log, protocol=protocol, definitions=definitions, twice=twice, most=max_per_guarantee
     )
     explained = causes() if moves and are_explained(protocol) else None
-    rows, unsure = without_unsure(judged_rows(of_rows, explained))
+    rows, unsure, first_insert_ts = without_unsure(judged_rows(of_rows, explained))
     found = pa.concat_tables([rows, of_the_log])
     if of_images and definitions.judge:
         judged_images = _images_of(events, files, of_images, definitions, max_per_guarantee)
@@ -279,11 +281,17 @@ def audited(
     asked = asks_for_causes(found, facts)
     if names and are_explained(protocol) and asked != (explained is not None):
         others = found.filter(pc.invert(pc.is_in(found["guarantee"], pa.array(names))))
-        again, _ = without_unsure(judged_rows(names, causes() if asked else None))
+        again, *_ = without_unsure(judged_rows(names, causes() if asked else None))
         found = pa.concat_tables([others, again])
     whole = in_order(_keyed(found, _keys_at(_places(found), events)), max_per_guarantee)
     old_values = OldValues.read(facts, protocol=protocol, settings=settings)
-    of_chain = _unjudged_chain(old_values, unsure)
+    switched = None
+    if first_insert_ts is not None and old_values.updates is not None:
+        first_ts = old_values.updates[0]
+        switched = (first_insert_ts, True) if first_insert_ts > first_ts else (first_ts, False)
+    elif not old_values.off and protocol not in OP_BY_IMAGES:
+        switched = _switched(events, facts)
+    of_chain = _unjudged_chain(old_values, unsure, switched)
     rows = facts.of_kind("row")
     named = [(s or "", t or "") for s, t in zip(*[rows[c].to_pylist() for c in NAMES], strict=True)]
     if reason := left_out.reason(named):
@@ -297,14 +305,46 @@ def judged_definitions(facts: LogFacts, protocol: str, left_out: LeftOut) -> Def
     return definitions.without(left_out.undefined([name[1:] for name in definitions.tables]))
 
 
-def without_unsure(found: pa.Table) -> tuple[pa.Table, int]:
-    """Findings, and how many inserts find their row there where nothing tells inserts from updates."""
-    is_unsure = pc.equal(found["guarantee"], UNSURE)
-    return found.filter(pc.invert(is_unsure)), pc.sum(is_unsure).as_py() or 0
+def without_unsure(found: pa.Table) -> tuple[pa.Table, int, int | None]:
+    """Findings, how many inserts find their row there where nothing tells inserts from updates, and a commit_ts.
+
+    It is that of the first of many inserts that find their row there, all of them after the last update or before the
+    first: old values were switched. A few of them are what a lost change leaves, and stay findings.
+    """
+    is_unsure, beside = (pc.equal(found["guarantee"], name) for name in (UNSURE, SWITCHED))
+    rest, n = found.filter(pc.invert(is_unsure)), pc.sum(is_unsure).as_py() or 0
+    if (pc.sum(beside).as_py() or 0) < ENOUGH:
+        names = pc.if_else(pc.equal(rest["guarantee"], SWITCHED), CHAIN, rest["guarantee"])
+        return rest.set_column(rest.schema.get_field_index("guarantee"), FOUND.field("guarantee"), names), n, None
+    ts = found.filter(beside)["commit_ts"]
+    return rest.filter(pc.not_equal(rest["guarantee"], SWITCHED)), n, pc.min(ts).as_py()
 
 
-def _unjudged_chain(old_values: OldValues, unsure: int) -> dict[str, str]:
+def _switched(events: DataFrame, facts: LogFacts) -> tuple[int, bool] | None:
+    """Where updates begin or end to have images before them, and whether they end; one job, if only some have one."""
+    updates = facts.of_kind("row").filter(pc.equal(facts.of_kind("row")["op"], "update"))
+    n, n_before = (pc.sum(updates[c]).as_py() or 0 for c in ("n", "n_before"))
+    if not 0 < n_before < n or "before_hash" not in events.columns:
+        return None
+    whole = events.where("kind = 'row' AND op = 'update' AND commit_ts IS NOT NULL AND incomplete IS NULL")
+    ends = whole.groupBy(F.col("before_hash").isNotNull().alias("there")).agg(
+        F.min("commit_ts").alias("first"), F.max("commit_ts").alias("last"), F.count(F.lit(1)).alias("n")
+    )
+    of = {row["there"]: row for row in ends.collect()}
+    if len(of) < 2 or min(row["n"] for row in of.values()) < ENOUGH:
+        return None
+    if of[True]["last"] < of[False]["first"]:
+        return of[False]["first"], True
+    return (of[True]["first"], False) if of[False]["last"] < of[True]["first"] else None
+
+
+def _unjudged_chain(old_values: OldValues, unsure: int, switched: tuple[int, bool] | None) -> dict[str, str]:
     """Why nobody can judge whether images chain; nothing where they can."""
+    if switched is not None:
+        at, off_then = switched
+        which = "off from" if off_then else "on from"
+        said = f"old values were switched {which} commit_ts {at} ({old_values.setting})"
+        return {CHAIN: f"{said}: changes whose row has no image before them are not judged"}
     off = f"old values are off ({old_values.setting} = false)"
     if unsure:
         seen = f"{unsure} {'insert finds its row' if unsure == 1 else 'inserts find their rows'} there already"
@@ -399,7 +439,7 @@ def audit_table(
     explained = causes if are_explained(protocol) else None
     changes = Changes.read(changes_of(events))
     found.append(found_in_changes(changes, names, promises, causes=explained, has_commit_ts=has_commit_ts))
-    whole, _ = without_unsure(pa.concat_tables(found))
+    whole, *_ = without_unsure(pa.concat_tables(found))
     return in_order(_keyed(whole, _keys_in(whole, events)), max_per_guarantee)
 
 
@@ -626,8 +666,10 @@ def _judge(names: list[str], *, explained: bool, most: int | None) -> Callable[[
 def _judge_of(names: list[str], causes: Causes | None, *, most: int | None = None) -> Judge:
     def findings(s: Suspects) -> pa.RecordBatch:
         said = {n: check(s) for n in names if (check := GUARANTEES[n].row)}
-        if CHAIN in names and s.promises.old_values.inserts_unsure:
-            said[UNSURE] = replace(inserts_of_rows_there(s), if_it_stays=None)
+        old_values = s.promises.old_values
+        if CHAIN in names and (old_values.inserts_unsure or old_values.updates is not None):
+            name = UNSURE if old_values.inserts_unsure else SWITCHED
+            said[name] = replace(inserts_of_rows_there(s), if_it_stays=None)
         explained = {n: causes.explain(f, s) if causes else f for n, f in said.items()}
         tables = [as_table(n, f, s, most=most) for n, f in explained.items() if len(f.at)]
         batches = pa.concat_tables(tables).combine_chunks().to_batches() if tables else []

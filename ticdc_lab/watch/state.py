@@ -393,5 +393,5 @@ def findings(state: WatchState, watched: Watched) -> pa.Table:
         of_rows = judged(
             move_causes_table(pa.concat_tables([state.explaining, pa.Table.from_pylist(homes, schema=_KEPT)]))
         )
-    found, _ = without_unsure(pa.concat_tables([in_facts, of_rows]))
+    found, *_ = without_unsure(pa.concat_tables([in_facts, of_rows]))
     return found.take(pc.sort_indices(found, [(name, "ascending", "at_start") for name in ORDER])).combine_chunks()
