@@ -331,8 +331,9 @@ def _batch_of(
     columns |= hashed(laid, np.where(own < 0, sizes, own), compiled=compiled)
     keyless = np.asarray(columns["key_hash"].is_null())
     if len(which := np.flatnonzero(keyless & np.array([e.row_key is not None for e in events], bool))):
-        change = columns["change_hash"].to_numpy(zero_copy_only=False).astype(np.int64)
+        there = columns["change_hash"]
+        change = there.fill_null(0).to_numpy().copy()
         row_keys = Texts(pa.array([events[i].row_key for i in which], pa.binary()))
         change[which] ^= row_keys.fold(np.full(len(which), SEED), np.arange(len(which))).view(np.int64)
-        columns["change_hash"] = pa.array(change, mask=~laid.is_row)
+        columns["change_hash"] = pa.array(change, mask=np.asarray(there.is_null()))
     return in_form(columns, n, DECODED)

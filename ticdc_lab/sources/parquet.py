@@ -11,6 +11,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -43,6 +44,8 @@ COLUMNS = ("topic", "partition", "offset", "key", "value")
 
 ROWS_AT_ONCE = 10_000
 BYTES_A_GROUP = 48 << 20
+RANGES = ["partition", "offset", "commit_ts"]
+"""Columns whose smallest and largest values a file notes; for all of them it would take a sixth of the writing."""
 """Decoded events that a task holds before it writes them as a row group."""
 
 COUNTED = (
@@ -205,17 +208,23 @@ def writing(
         path = Path(folder) / f"part-{_number(first):012d}-{uuid4().hex[:12]}.parquet"
         counts = dict.fromkeys(COUNTED, 0)
         with (
-            pq.ParquetWriter(path, arrow_schema(DECODED), store_schema=False) as file,
+            pq.ParquetWriter(path, arrow_schema(DECODED), store_schema=False, write_statistics=RANGES) as file,
             pq.ParquetWriter(facts_file(path), FACTS) as facts,
+            ThreadPoolExecutor(1) as pool,
         ):
+            written: Future[None] | None = None
             for group in _groups(_tallied(decode(batches, held), path.with_name(f"{_SO_FAR}{path.stem}"))):
                 for name, n in _counted(group).items():
                     counts[name] += n
                 part = group if kept is None else kept(group)
                 counts["kept"] += pc.sum(pc.equal(part["kind"], "row")).as_py() or 0
-                if len(part):
-                    file.write_table(part, row_group_size=len(part))
+                if written is not None:
+                    written.result()
+                if len(part):  # while the next is decoded
+                    written = pool.submit(file.write_table, part, row_group_size=len(part))
                 facts.write_table(_facts_of(group, part))
+            if written is not None:
+                written.result()
         said = {"file": str(path)} | counts | {"held": None if held is None else held.said()}
         yield pa.RecordBatch.from_pylist([said], arrow_schema(WRITTEN))
 

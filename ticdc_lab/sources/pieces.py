@@ -7,6 +7,7 @@ as decoding it. So tasks are given names of files, and what of them to read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,6 +39,7 @@ _PIECES_A_TASK = 32
 _BYTES_A_TASK = 64 << 20
 
 Piece = tuple[str, int, int]
+_Found = tuple[pa.RecordBatch, pa.RecordBatch | None]
 
 
 def of_lines(files: Sequence[Path], range_bytes: int | None = None) -> list[Piece]:
@@ -86,7 +88,7 @@ def read(
     dumped: DumpFiles | None = None,
     skips: Skips = NO_SKIPS,
     held: Held | None = None,
-) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
+) -> Iterator[_Found]:
     """Rows of :data:`PIECES` to messages, and to what is none; ``line`` is how many bytes a line may have.
 
     The files lie in ``store``, or on this machine; ``dumped`` are those in the forms of other tools. What ``skips``
@@ -135,7 +137,7 @@ def read_piece(
     line: int = BOUNDS.line,
     store: Store | None = None,
     dumped: DumpFiles | None = None,
-) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
+) -> Iterator[_Found]:
     """Messages of a piece, and what of it is none."""
     found = None if dumped is None else dumped.form(file)
     if file.endswith(".parquet") and found is None:
@@ -145,8 +147,17 @@ def read_piece(
         if found is not None and found[0].name != CAPTURE:
             yield from dumps.read_file(opened, file, *found, line, (first, last) if found[1].is_cut else None)
         elif found is not None:  # its name says another packing than its bytes
-            yield from capture.read_whole(opened, file, line)
+            yield from _ahead(capture.read_whole(opened, file, line))
         elif file.endswith(".gz"):
-            yield from capture.read_gzip(opened, file, line)
+            yield from _ahead(capture.read_gzip(opened, file, line))
         else:
             yield from capture.read_range(opened, file, first, last, line)
+
+
+def _ahead(found: Iterator[_Found]) -> Iterator[_Found]:
+    """The same, each read while the one before is decoded: one task has a packed file, and another core has time."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(next, found, None)
+        while (read := waiting.result()) is not None:
+            waiting = pool.submit(next, found, None)
+            yield read

@@ -8,7 +8,15 @@ from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel.jit import kernel, part
 from ticdc_lab.codecs.kernel.scan import fault_at, next_member, same, skip_space, value_end
 from ticdc_lab.codecs.kernel.state import State, close, has_room, put_null, put_text
-from ticdc_lab.codecs.kernel.text import int64_of, put_base64_bytes, put_bytes, put_string, read_name
+from ticdc_lab.codecs.kernel.text import (
+    base64_groups,
+    int64_of,
+    put_base64,
+    put_base64_bytes,
+    put_bytes,
+    put_string,
+    read_name,
+)
 
 OK, NEED_MORE = faults.OK, faults.NEED_MORE
 MISSING_FIELD, BAD_TYPE, OUT_OF_RANGE = faults.MISSING_FIELD, faults.BAD_TYPE, faults.OUT_OF_RANGE
@@ -16,6 +24,7 @@ DUPLICATE_KEY, NOT_JSON, TRAILING = faults.DUPLICATE_KEY, faults.NOT_JSON, fault
 
 # Text columns and numbers of a message in the state.
 TOPIC, KEY, VALUE, HEADERS = 0, 1, 2, 3
+_CODED = (KEY, VALUE)
 PARTITION, OFFSET, TIMESTAMP = 0, 1, 2
 _YEAR_10000_MS = 253402300800000
 _LIMITS = np.array([2**31 - 1, 2**63 - 1, _YEAR_10000_MS - 1], np.int64)
@@ -62,7 +71,12 @@ def read_line(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
         if p < 0:
             return p
         field = _field(text, low, high)
-        q = value_end(b, p, end, st.stack)
+        q = _coded(b, p, end, field, st, i) if field in _CODED and not seen >> field & 1 else 0
+        if q == 0:
+            q = value_end(b, p, end, st.stack)
+        else:
+            seen |= 1 << field
+            field = -1
         if q < 0:
             return q
         if field >= 0:
@@ -80,6 +94,27 @@ def read_line(b: np.ndarray, p: int, end: int, st: State, i: int) -> int:
     if not (st.byte[PARTITION, i] and st.byte[OFFSET, i] and st.valid[TOPIC, i]):
         return fault_at(MISSING_FIELD, start)
     return OK
+
+
+@part
+def _coded(b: np.ndarray, p: int, end: int, field: int, st: State, i: int) -> int:
+    """Put base64 without escapes, read once, and give where it ends; 0 for all else, of which nothing is put."""
+    if p >= end or b[p] != 0x22:
+        return 0
+    out = st.data[field]
+    p, o = base64_groups(b, p + 1, end, out, st.size[field])
+    if p < end and b[p] != 0x22:
+        q = min(p + 4, end)
+        if q == end or b[q] != 0x22 or b[q - 1] != 0x3D:
+            return 0
+        o = put_base64(b, p, q, False, out, o, False)
+        if o < 0:
+            return 0
+        p = q
+    if p >= end:
+        return 0
+    close(st, field, i, o)
+    return p + 1
 
 
 @part

@@ -23,6 +23,12 @@ _HEX = np.frombuffer(b"0123456789abcdef", np.uint8).copy()
 _BASE64 = np.full(256, 255, np.uint8)
 for _i, _c in enumerate(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"):
     _BASE64[_c] = _i
+_NO_DIGIT, _THREE_BYTES = np.uint64(1 << 32), np.uint64(24)
+_BYTES_OF = np.full((4, 256), _NO_DIGIT, np.uint64)
+"""The part of a digit in the three bytes of its group of four, by its place in the group; the first byte is lowest."""
+for _c in np.flatnonzero(_BASE64 != 255).tolist():
+    _v = int(_BASE64[_c])
+    _BYTES_OF[:, _c] = _v << 2, _v >> 4 | (_v & 15) << 12, _v >> 2 << 8 | (_v & 3) << 22, _v << 16
 _ESCAPED = np.zeros(256, np.uint8)
 for _c, _v in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
     _ESCAPED[_c] = _v
@@ -183,15 +189,34 @@ def put_base64_bytes(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: i
     """Append the bytes that base64 text stands for."""
     if (stop - start) % 4:
         return fault_at(BAD_BASE64, start)
+    p, o = base64_groups(b, start, stop - 4, out, o)
+    return put_base64(b, p, stop, False, out, o, False)
+
+
+@part
+def base64_groups(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> tuple[int, int]:
+    """Append the bytes of groups of four digits that lie before ``stop``, up to the first that is none.
+
+    Where that one begins, and the end of what was written.
+    """
     p = start
-    while p < stop - 4:
-        v0, v1, v2, v3 = _BASE64[b[p]], _BASE64[b[p + 1]], _BASE64[b[p + 2]], _BASE64[b[p + 3]]
-        if (v0 | v1 | v2 | v3) & 0x80:
-            return fault_at(BAD_BASE64, p)
-        out[o], out[o + 1], out[o + 2] = v0 << 2 | v1 >> 4, v1 << 4 | v2 >> 2, v2 << 6 | v3
+    while p + 8 <= stop and fits(out, o):
+        low = _BYTES_OF[0, b[p]] | _BYTES_OF[1, b[p + 1]] | _BYTES_OF[2, b[p + 2]] | _BYTES_OF[3, b[p + 3]]
+        high = _BYTES_OF[0, b[p + 4]] | _BYTES_OF[1, b[p + 5]] | _BYTES_OF[2, b[p + 6]] | _BYTES_OF[3, b[p + 7]]
+        if (low | high) & _NO_DIGIT:
+            break
+        store(out, o, low | high << _THREE_BYTES)
+        o += 6
+        p += 8
+    while p + 4 <= stop:
+        low = _BYTES_OF[0, b[p]] | _BYTES_OF[1, b[p + 1]] | _BYTES_OF[2, b[p + 2]] | _BYTES_OF[3, b[p + 3]]
+        if low & _NO_DIGIT:
+            break
+        for i in range(3):
+            out[o + i] = low >> np.uint64(8 * i) & np.uint64(0xFF)
         o += 3
         p += 4
-    return put_base64(b, p, stop, False, out, o, False)
+    return p, o
 
 
 @part
