@@ -125,6 +125,7 @@ def troubles() -> pa.Table:
         subject="stuck",
         because="since 0.050 s",
         after="table 2 is adding on capture-1, and 1 more",
+        reason={"kind": "table", "name": "2", "since_us": 50_000},
     )
     lost = m.send("capture-2", "capture-1", "DispatchTable", **{"owner-rev": 9, "id": 2, "is-delete": False})
     m.at(51).end("lost", lost, "the node is down")

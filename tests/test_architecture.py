@@ -350,6 +350,72 @@ def test_a_class_that_is_defined_twice_is_seen(tmp_path: Path) -> None:
     assert classes_defined_twice(tmp_path) == twice
 
 
+OF_PD = {"simulate/pd/why.py", "simulate/pd/world/patrol.py", "figures/why_table.py"}
+"""Where PD's decisions, which are sentences still, are looked into."""
+
+SENTENCES = {"because", "reason", "reasons", "stuck", "words"}
+READ_BACK = {
+    "contains", "count", "endswith", "extract", "find", "findall", "finditer", "fullmatch", "index", "match",
+    "partition", "removeprefix", "removesuffix", "rpartition", "rsplit", "search", "split", "startswith",
+}  # fmt: skip
+
+
+def sentences_read_back(source: str) -> list[int]:
+    """Lines in which an answer is looked for in the words of a reason: by ``in``, a pattern, or a method of texts."""
+    found: list[int] = []
+    for node in ast.walk(ast.parse(source)):
+        read: list[ast.expr] = []
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
+            read = node.comparators
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in READ_BACK:
+            read = [node.func.value, *node.args[:2]]
+        found += [node.lineno for one in read if _is_sentence(one)]
+    return found
+
+
+def _is_sentence(node: ast.expr) -> bool:
+    """Whether it is a reason's words: ``row.because``, ``frame["because"].str``, ``(because or "").lower()``."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call | ast.BoolOp):
+        if isinstance(node, ast.Attribute) and node.attr in SENTENCES:
+            return True
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value in SENTENCES:
+            return True
+        if isinstance(node, ast.BoolOp):
+            node = node.values[0]
+        elif isinstance(node, ast.Call):
+            is_method = isinstance(node.func, ast.Attribute)
+            node = node.func if is_method or not node.args else node.args[0]
+        else:
+            node = node.value
+    return isinstance(node, ast.Name) and node.id in SENTENCES - {"words"}
+
+
+def test_no_answer_is_read_out_of_a_sentence() -> None:
+    """A reason is a value (:class:`ticdc_lab.machines.machine.Reason`): nobody looks for a name in its words."""
+    rooms = ("machines", "ddl_core", "simulate", "ddl_service", "figures", "widgets", "answers", "cli")
+    sources = {p.relative_to(PACKAGE): p.read_text(encoding="utf-8") for p in modules() if part(p) in rooms}
+    found = {str(path): sentences_read_back(source) for path, source in sources.items()}
+    assert {path for path, lines in found.items() if lines} <= OF_PD
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        '"slowest" in state.stuck',
+        '"with its state" in (trouble["because"] or "")',
+        "SINCE.search(row.because or '')",
+        "re.search(pattern, str(found.because))",
+        'rows["because"].str.contains("DDL")',
+        "because.split()",
+        "reason.words.startswith('table')",
+    ],
+)
+def test_a_sentence_that_is_read_back_is_seen(planted: str) -> None:
+    """The check above sees each way, and none where nothing is read."""
+    assert sentences_read_back(planted) == [1]
+    assert sentences_read_back("why = because or 'none'; reason.kind in KINDS; words_of(text).split()") == []
+
+
 def test_the_checks_see_a_planted_fault(tmp_path: Path) -> None:
     """Each way of reading a module finds what is forbidden, also inside a function, and not what is for types alone."""
     path = tmp_path / "planted.py"

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 import pyarrow as pa
 import pytest
 from scheduler_traces import Making, broken, many, ten_steps, troubles
 
+from ticdc_lab.machines.machine import KEPT_STATE
 from ticdc_lab.simulate.arrows import arrows, shortly
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Part, Pause
 from ticdc_lab.simulate.lags import GLOBAL, lag_curve, watermarks
 from ticdc_lab.simulate.ownership import coverage, dropped, gaps, natural, overlaps, owned_at, stretches
+from ticdc_lab.simulate.scenario import read_scenario
 from ticdc_lab.simulate.scheduler.capture import Stick
 from ticdc_lab.simulate.scheduler.etcd_messages import Ddl, TwoOwners
 from ticdc_lab.simulate.scheduler.run import SchedulerRun, simulate
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings
-from ticdc_lab.simulate.why_stuck import cause_of, causes, moments, owners, why_stuck
+from ticdc_lab.simulate.why_stuck import causes, moments, owners, why_stuck
 from ticdc_lab.simulate.why_stuck import troubles as befallen
 
+KEPT = {"kind": KEPT_STATE, "name": "", "since_us": None}
 NOTHING = ten_steps().slice(0, 0)
 
 
@@ -67,7 +72,7 @@ def test_a_pause_interrupts_writing_and_a_restart_with_its_state_brings_it_back(
     m.at(30).row("resumed", "capture-1")
     m.step += 1
     m.table("capture-1", 1, "replicating", None, "its session is gone")
-    m.at(40).row("crashed", "capture-2").at(50).row("restarted", "capture-2", because="with its state")
+    m.at(40).row("crashed", "capture-2").at(50).row("restarted", "capture-2", because="with its state", reason=KEPT)
     m.at(60).row("crashed", "capture-2").at(70).row("restarted", "capture-2", because="without its state")
     run = of(m.at(80).row("stopped", "").done())
     assert overlaps(*run).empty
@@ -175,12 +180,31 @@ def test_a_lag_is_a_saw_tooth() -> None:
     assert curve["lag_us"].tolist()[:4] == [5, 25, 2, 22] and pd.isna(curve["lag_us"].iloc[4])
 
 
-def test_causes_are_named_by_kind() -> None:
-    """A barrier goes before the table or capture it is told with, a table before its capture."""
-    assert cause_of("table 7[a,b) is adding on capture-1") == ("table", "table 7[a,b)")
-    assert cause_of("capture-2.3 has not synced, and 1 more") == ("capture", "capture-2.3")
-    assert cause_of("a DDL at 5 waits until every table has come to it; capture-1 is the slowest")[0] == "barrier"
-    assert cause_of("no capture is alive") == ("other", "")
+def test_no_answer_is_read_out_of_a_sentence() -> None:
+    """Whatever the owner's words are, kind, name and time of a cause are those of its reason, to the microsecond."""
+    settings = SchedulerSettings(captures=2, tables=4)
+    faults = [Ask(3_000_000, node, Stick(3)) for node in settings.nodes()]
+    trace = simulate(settings, faults=faults, until_us=8_000_000).trace
+    words = "the barrier of table 1 on capture-9 since 1.000 s, with its state"
+    said = [
+        r | ({"after": f"{words} {r['after']}"} if r["subject"] == "stuck" and r["after"] else {}) | {"because": words}
+        for r in trace.to_pylist()
+    ]
+    found, reworded = causes(trace), causes(pa.Table.from_pylist(said, schema=trace.schema))
+    columns = ["since_us", "until_us", "kind", "name", "holds_since_us"]
+    assert found[columns].equals(reworded[columns]) and len(found) > 0
+    assert all(a.startswith(words) for a in reworded["answer"]) and "table 3" in set(found["name"])
+    assert stretches(trace).equals(stretches(pa.Table.from_pylist(said, schema=trace.schema)))
+
+
+@pytest.mark.parametrize("variant", ["v2", "v3", "v4"])
+def test_every_cause_has_words_and_a_time(variant: str) -> None:
+    """Nothing that holds the checkpoint is blank, in any protocol: v4's node whose table starts anew was."""
+    path = Path(__file__).resolve().parents[2] / "data/scenarios/scheduler/rolling-restart.yaml"
+    scenario = read_scenario(str(path), {"variant": variant})
+    found = causes(scenario.model.play(scenario).trace)
+    assert len(found) > 0 and (found["answer"] != "").all() and (found["holds_since_us"] > 0).all()
+    assert (found["name"] != "")[found["kind"] != "other"].all()
 
 
 def test_a_stuck_table_is_found_with_its_time() -> None:

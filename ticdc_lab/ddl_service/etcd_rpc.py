@@ -127,9 +127,9 @@ class SignedIn:
         return error.code() == grpc.StatusCode.UNAUTHENTICATED or is_of_token(error.details() or "")
 
 
-def is_of_token(reason: str) -> bool:
+def is_of_token(details: str) -> bool:
     """Whether etcd says that a token is not, or no more, a good one."""
-    return "invalid auth token" in reason or "revision of auth store is old" in reason
+    return "invalid auth token" in details or "revision of auth store is old" in details
 
 
 def channel(etcd: Etcd) -> Any:

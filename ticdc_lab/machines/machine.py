@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from inspect import ismemberdescriptor
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
@@ -153,16 +153,50 @@ class Wake(NamedTuple):
     name: Hashable
 
 
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a machine waits, refuses or chose, as a value: its words are made once, for people, and nobody reads them.
+
+    Attributes
+    ----------
+    kind
+        What it is about: one of :data:`REASONS`.
+    name
+        Which one: ``7``, ``5[a,b)``, ``capture-2``; empty where there are several or none.
+    words
+        A sentence or a part of one.
+    since_us
+        Since when, µs of virtual time, where the machine knows it. It does not count when reasons are compared.
+    blocks
+        Whether nothing proceeds; else it only names what is the lowest or the slowest.
+    """
+
+    kind: str
+    name: str
+    words: str
+    since_us: int | None = field(default=None, compare=False)
+    blocks: bool = field(default=True, compare=False)
+
+    def __str__(self) -> str:
+        return self.words
+
+
+REASONS = TABLE, CAPTURE, BARRIER, OTHER, NOT_OWNER, KEPT_STATE = (
+    "table", "capture", "barrier", "other", "not the owner", "kept state",
+)  # fmt: skip
+"""Kinds of :class:`Reason`: the first four hold a checkpoint, the others say what kind of row of a trace it is."""
+
+
 class Changed(NamedTuple):
     """The state of something that people know by name is another one now.
 
-    ``subject`` is ``table:7``, ``checkpoint``, ``owner``, ...; ``before`` and ``after`` are short texts or integers,
-    None where it did not exist; ``because`` is a sentence a user can read.
+    ``subject`` is ``table:7``, ``checkpoint``, ``owner``, ...; ``before`` and ``after`` are short texts, integers or
+    reasons, None where it did not exist; ``because`` is a sentence a user can read.
     """
 
     subject: str
-    before: str | int | None
-    after: str | int | None
+    before: str | int | Reason | None
+    after: str | int | Reason | None
     because: str = ""
 
 
@@ -182,7 +216,7 @@ class Ignored(NamedTuple):
     """A message had no effect, and why: stale owner, old epoch, unknown capture."""
 
     message: Any
-    because: str
+    because: str | Reason
 
 
 class Told(NamedTuple):

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ticdc_lab.machines.machine import Address, Exit, Fired, OnDisk
+from ticdc_lab.machines.machine import KEPT_STATE, Address, Exit, Fired, OnDisk, Reason
 from ticdc_lab.simulate.network import CALL, FAULT, RESEND, TIMER, Link
 from ticdc_lab.simulate.trace import name_of
 
@@ -251,9 +251,9 @@ def _return(kernel: Kernel, node: str, address: Address) -> None:
         Restart(kernel.now_us, node).strike(kernel)
 
 
-def _found(kernel: Kernel, one: Restart) -> str:
+def _found(kernel: Kernel, one: Restart) -> str | Reason:
     if one.keep_state:
-        return "with its state"
+        return Reason(KEPT_STATE, "", "with its state")
     return f"its disk is {one.disk}" if isinstance(kernel.machines[one.node], OnDisk) else "without its state"
 
 

@@ -29,6 +29,7 @@ from ticdc_lab.machines.machine import (
     Machine,
     Now,
     OnDisk,
+    Reason,
     Received,
     Send,
     Wake,
@@ -355,7 +356,7 @@ class Kernel:
             self.recorder.rows.append(Row(self.steps + 1, self.now_us, address, "fired", None, str(name)))
         self.take(address, made(Fired, (name,)))
 
-    def note(self, node: str, kind: str, because: str = "", peer: str | None = None) -> None:
+    def note(self, node: str, kind: str, because: str | Reason = "", peer: str | None = None) -> None:
         """Write what happened to a node into the trace."""
         self.recorder.add(
             Row(self.steps, self.now_us, self.address.get(node, node), kind, peer, because=because or None)

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.machines.machine import node_of
+from ticdc_lab.machines.machine import KEPT_STATE, node_of
 from ticdc_lab.simulate.scheduler.executor import WRITING
 
 STATES = ("preparing", "prepared", "replicating", "stopping")
@@ -39,12 +39,12 @@ def changes(trace: pa.Table, subject: str) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        ``order`` (the row's place in the trace), ``step``, ``time_us``, ``node``, ``subject``, ``before``, ``after``
-        and ``because``.
+        ``order`` (the row's place in the trace), ``step``, ``time_us``, ``node``, ``subject``, ``before``, ``after``,
+        ``because`` and ``reason``.
     """
     own = pc.starts_with(trace["subject"], subject) if subject.endswith(":") else pc.equal(trace["subject"], subject)
     keep = pc.and_(pc.equal(trace["kind"], "changed"), pc.fill_null(own, False))
-    columns = ["step", "time_us", "node", "subject", "before", "after", "because"]
+    columns = ["step", "time_us", "node", "subject", "before", "after", "because", "reason"]
     rows = pa.array(range(len(trace))).filter(keep.combine_chunks())
     return trace.select(columns).filter(keep).add_column(0, "order", rows).to_pandas()
 
@@ -114,7 +114,7 @@ def _with_troubles(found: pd.DataFrame, troubles: pd.DataFrame) -> pd.DataFrame:
             had = had[had["after"].notna()]
             after = PAUSED if trouble["kind"] == "paused" else None
             found = pd.concat([found, had.assign(**when, before=had["after"], after=after)], ignore_index=True)
-        elif trouble["kind"] == "resumed" or "with its state" in (trouble["because"] or ""):
+        elif trouble["kind"] == "resumed" or (trouble["reason"] or {}).get("kind") == KEPT_STATE:
             had = had[had["order"].isin(troubles["order"])]
             when["step"] += 1
             back = had.assign(**when, before=had["after"], after=had["before"])

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import names_table
+from ticdc_lab.machines.machine import Reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +37,8 @@ TRACE = pa.schema(
         ("after", pa.string()),  # of changed; of decided what was chosen
         ("because", pa.string()),  # a sentence
         ("rejected", pa.list_(pa.struct([("candidate", pa.string()), ("because", pa.string())]))),  # of decided
+        # What after or because says in words, as a value (ticdc_lab.machines.machine.Reason); null where it is none.
+        ("reason", pa.struct([("kind", pa.string()), ("name", pa.string()), ("since_us", pa.int64())])),
     ]
 )
 """One row an event or an output of it. Sorted by step; rows of a step stand in the order in which they came out."""
@@ -80,9 +83,9 @@ class Row(NamedTuple):
     message: Any = None
     message_id: int | None = None
     subject: str | None = None
-    before: str | int | None = None
-    after: str | int | None = None
-    because: str | None = None
+    before: str | int | Reason | None = None
+    after: str | int | Reason | None = None
+    because: str | Reason | None = None
     rejected: tuple[tuple[str, str], ...] = ()
 
 
@@ -131,8 +134,9 @@ def as_table(run: str, rows: Iterable[Row]) -> pa.Table:
         "subject": [r.subject for r in found],
         "before": [_text(r.before) for r in found],
         "after": [_text(r.after) for r in found],
-        "because": [r.because or None for r in found],
+        "because": [_text(r.because or None) for r in found],
         "rejected": [[{"candidate": c, "because": b} for c, b in r.rejected] for r in found],
+        "reason": [_value(r.after if isinstance(r.after, Reason) else r.because) for r in found],
     }
     return pa.table(columns, schema=TRACE)
 
@@ -156,6 +160,8 @@ def _plain(value: Any) -> Any:
         return {name.replace("_", "-"): _plain(v) for name, v in zip(value._fields, value, strict=True)}
     if isinstance(value, dict) or hasattr(value, "mutate"):
         return {str(k): _plain(v) for k, v in sorted(value.items(), key=lambda e: str(e[0]))}
+    if isinstance(value, Reason):
+        return {"kind": value.kind, "name": value.name, "since-us": value.since_us, "words": value.words}
     if isinstance(value, (frozenset, set)):
         return sorted((_plain(v) for v in value), key=str)
     if isinstance(value, (tuple, list)):
@@ -163,8 +169,12 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
-def _text(value: str | int | None) -> str | None:
+def _text(value: str | int | Reason | None) -> str | None:
     return None if value is None else str(value)
+
+
+def _value(of: str | int | Reason | None) -> dict[str, Any] | None:
+    return {"kind": of.kind, "name": of.name, "since_us": of.since_us} if isinstance(of, Reason) else None
 
 
 _BATCH = 10_000

@@ -6,14 +6,13 @@ that has one, and says of each watermark which region, transaction or sink it st
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import pandas as pd
 import pyarrow as pa
 
-from ticdc_lab.machines.machine import node_of
+from ticdc_lab.machines.machine import BARRIER, CAPTURE, OTHER, TABLE, node_of
 from ticdc_lab.simulate.ownership import changes, of_kinds
 
 _BEGINS = {"crashed": "down", "paused": "paused", "parted": "parted"}
@@ -109,16 +108,8 @@ def _end(trace: pa.Table) -> tuple[int, int, int]:
     return (n, trace["time_us"][-1].as_py(), trace["step"][-1].as_py()) if n else (0, 0, 0)
 
 
-KINDS = ("table", "capture", "barrier", "other")
+KINDS = (TABLE, CAPTURE, BARRIER, OTHER)
 """Of what holds a checkpoint."""
-
-_NAMES = (
-    ("barrier", re.compile(r"\b(?:barrier|DDL)\b")),
-    ("table", re.compile(r"\b(?:table|span) (\d+(?:\[[^)]*\))?)")),
-    ("capture", re.compile(r"\b(capture-[\w-]*\w(?:\.\d+)?)")),
-)
-
-_SINCE = re.compile(r"\bsince ([\d.]+) s\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +182,9 @@ def _said(trace: pa.Table, last: tuple[int, int]) -> list[Stretch]:
         if out and out[-1].answer == row.after and out[-1].until_step == row.step:
             out[-1] = out[-1]._replace(until_us=until_us, until_step=until_step)
             continue
-        said = _SINCE.search(row.because or "")
-        since_us = round(float(said[1]) * 1e6) if said else row.time_us
-        kind, name = cause_of(row.after)
+        kind, name = row.reason["kind"], row.reason["name"]
+        since_us = row.reason["since_us"]
+        name = {TABLE: f"table {name}", BARRIER: "the barrier"}.get(kind, name)
         begin_us = min(row.time_us, since_us)
         out.append(Stretch(begin_us, until_us, row.step, until_step, kind, name, since_us, row.after))
     return out
@@ -243,12 +234,3 @@ def why_stuck(trace: pa.Table, *, at_us: int) -> Stuck | None:
         return None
     row = now.iloc[-1]
     return Stuck(row["kind"], row["name"], int(row["holds_since_us"]), row["answer"])
-
-
-def cause_of(answer: str) -> tuple[str, str]:
-    """Read the kind and the name of a cause out of the owner's sentence; the barrier goes first, then the table."""
-    for kind, word in _NAMES:
-        found = word.search(answer)
-        if found:
-            return kind, {"barrier": "the barrier", "table": f"table {found[found.lastindex or 0]}"}.get(kind, found[0])
-    return "other", ""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from ticdc_lab.machines.clock import ts_of
+from ticdc_lab.machines.machine import Reason
 from ticdc_lab.simulate.pipeline.keys import META, key_of, span_of
 from ticdc_lab.simulate.pipeline.moment import Moment, Reported
 from ticdc_lab.simulate.pipeline.observed import CaptureFacts, HeldLock, RegionFacts, StreamFacts, TableFacts
@@ -214,14 +215,17 @@ def test_a_silent_ddl_puller_holds_the_resolved_ts() -> None:
     assert [s.level for s in holder.path] == ["processor", "ddl puller", "region"] and holder.kind == "scan"
 
 
+SAID = "table 2 is adding on capture-1, after table 1"
+
+
 def test_a_table_in_flight_is_told_with_what_it_waits_for() -> None:
     """The owner's own sentence, and beneath it the scan of that table."""
     adding = table(2, 4 * S, 4 * S, state="preparing", streams=(stream(2, 4 * S, "scanning", 5 * S),))
     now = moment(NOW, capture("capture-1", NOW, [*of_all(NOW - S // 5, 1), adding]),
-                 stuck=("table 2 is adding on capture-1", 5 * S), checkpoint_ts=ts_of(3 * S))  # fmt: skip
+                 stuck=Reason("table", "2", SAID, 5 * S), checkpoint_ts=ts_of(3 * S))  # fmt: skip
     holder, scan = why([now], watermark=CHECKPOINT).holders
     assert (holder.kind, holder.since_us, holder.held_ts) == ("scheduler", 5 * S, ts_of(3 * S))
-    assert "table 2 is adding on capture-1 (the incremental scan of region 20" in holder.because
+    assert f"{SAID} (the incremental scan of region 20" in holder.because
     assert (scan.kind, scan.held_ts, holder.without_ts) == ("scan", ts_of(4 * S), ts_of(4 * S))
 
 

@@ -86,7 +86,7 @@ class Owner:
     @property
     def because(self):
         """What the last tick said of the watermarks."""
-        return next(o.because for o in self.outputs if isinstance(o, Watermarks))
+        return next(o.because.words for o in self.outputs if isinstance(o, Watermarks))
 
     def where(self):
         """Give what the owner believes: ``{table: (capture, status)}``."""

@@ -92,7 +92,9 @@ def test_nothing_is_scheduled_before_every_capture_has_answered():
     driven = Driven()
     driven.tick("ab", {1, 2, 3})
     assert driven.heartbeats() == ["a", "b"] and driven.requests() == []
-    assert driven.watermarks().checkpoint_ts is None and driven.watermarks().because.startswith("a has not answered")
+    assert driven.watermarks().checkpoint_ts is None and driven.watermarks().because.words.startswith(
+        "a has not answered"
+    )
     driven.answer("b")
     driven.tick("ab", {1, 2, 3})
     assert driven.heartbeats() == [] and driven.requests() == []
@@ -122,11 +124,11 @@ def test_the_checkpoint_proceeds_while_a_new_capture_has_not_answered():
     driven.answer("a", at(REPLICATING, 3, 5, 1), at(REPLICATING, 4, 5, 2))
     driven.tick("abc", {1, 2}, 0, 5)
     assert driven.heartbeats() == ["c"] and driven.watermarks()[:2] == (3, 5)
-    assert driven.watermarks().because == "table 1 (Prepare on a) is the slowest"
+    assert driven.watermarks().because.words == "table 1 (Prepare on a) is the slowest"
     driven.tick("abc", {1, 2}, 0, 2)
-    assert driven.watermarks()[:2] == (2, 2) and driven.watermarks().because == "a barrier stands at 2"
+    assert driven.watermarks()[:2] == (2, 2) and driven.watermarks().because.words == "a barrier stands at 2"
     driven.tick("abc", {1, 2, 3}, 0, 5)
-    assert driven.watermarks()[:2] == (None, None) and "table 3" in driven.watermarks().because
+    assert driven.watermarks()[:2] == (None, None) and "table 3" in driven.watermarks().because.words
 
 
 def test_v3_26_balance_moves_as_many_tables_as_tasks_may_run():

@@ -147,13 +147,13 @@ def test_undisturbed_tables_share_the_watermark_of_their_capture():
     it.step(lambda draft: take_response(draft, "a", response))
     assert not it.records.exact and current(it.records.sets[2], False, it.records.steady).checkpoint == Checkpoint(8, 9)
     found = advance(it.records, planned({1, 2}, it.records.sets))
-    assert found[:2] == (8, 9) and found.because == "a, with all its undisturbed tables, is the slowest"
+    assert found[:2] == (8, 9) and found.because.words == "a, with all its undisturbed tables, is the slowest"
     lagging = response._replace(
         statuses=(at(REPLICATING, 8, 9, 1),), steady=steady._replace(checkpoint=Checkpoint(11, 12))
     )
     it.step(lambda draft: take_response(draft, "a", lagging))
     found = advance(it.records, planned({1, 2}, it.records.sets))
-    assert found[:2] == (8, 9) and found.because == "table 1 (Replicating on a) is the slowest"
+    assert found[:2] == (8, 9) and found.because.words == "table 1 (Replicating on a) is the slowest"
     it.loses("a")
     assert it.records.sets[1].checkpoint == Checkpoint(8, 9) and it.records.sets[2].checkpoint == Checkpoint(11, 12)
     assert [status.span for status in spans_of(lagging)] == [1, 2]
@@ -190,7 +190,7 @@ def test_the_checkpoint_is_held_by_barriers_and_holes():
     draft.delete(parts[1])
     lost = noted(planned([4, *parts], records.sets), draft.gone, draft.finished().sets)
     found = advance(draft.finished(), lost, barrier_ts=30)
-    assert found.checkpoint_ts is None and found.because.startswith("table 5[m,~) is not scheduled")
+    assert found.checkpoint_ts is None and found.because.words.startswith("table 5[m,~) is not scheduled")
 
 
 def test_a_plan_knows_what_is_missing_and_what_is_too_much():

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from v4_operating import A, B, controlled, replicating, sent
 
-from ticdc_lab.machines.machine import Ignored, Output, Send
+from ticdc_lab.machines.machine import Ignored, Output, Reason, Send
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import controller, operators, spans
 from ticdc_lab.simulate.scheduler.v4.barrier import (
@@ -237,11 +237,14 @@ def test_an_event_says_what_it_waits_for() -> None:
     world = World()
     world.at_us = 7
     world.report(A, 1)
-    assert waiting(world.barrier, world.control) == [("the DDL at 10 waits for table 2 to reach it", 7)]
+    assert waiting(world.barrier, world.control) == [
+        Reason("barrier", "10", "the DDL at 10 waits for table 2 to reach it")
+    ]
+    assert waiting(world.barrier, world.control)[0].since_us == 7
     world.report(B, 2)
-    assert waiting(world.barrier, world.control)[0][0] == "the DDL at 10 waits for table 2 to write it"
+    assert waiting(world.barrier, world.control)[0].words == "the DDL at 10 waits for table 2 to write it"
     world.report(B, 2, stage="DONE")
-    assert waiting(world.barrier, world.control)[0][0] == "the DDL at 10 waits for table 1 to pass it"
+    assert waiting(world.barrier, world.control)[0].words == "the DDL at 10 waits for table 1 to pass it"
 
 
 def test_what_another_has_left_behind_is_passed_without_a_write() -> None:

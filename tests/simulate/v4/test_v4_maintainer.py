@@ -49,7 +49,7 @@ def test_nothing_is_scheduled_before_all_nodes_have_answered() -> None:
         cluster.tick()
         kept += cluster.deliver(lambda sender, *_: sender == "n3")
     assert not cluster.state.bootstrapped and not cluster.where()
-    assert "n3" in cluster.watermarks.because and "n1" not in cluster.watermarks.because
+    assert "n3" in cluster.watermarks.because.words and "n1" not in cluster.watermarks.because.words
     assert len(kept) == 3, "n3 is asked again each half second"
     cluster.run()
     assert cluster.state.bootstrapped and len(cluster.where()) == 6
@@ -372,7 +372,9 @@ def test_an_absent_table_holds_the_checkpoint_and_is_named() -> None:
     at_us = cluster.at_us = cluster.at_us + STEP_US
     cluster.tick()
     assert cluster.watermarks.checkpoint_ts is None and cluster.checkpoint_ts == held
-    assert "table 3 is scheduling@n1" in cluster.watermarks.because and cluster.watermarks.since_us == at_us
+    assert (
+        "table 3 is scheduling@n1" in cluster.watermarks.because.words and cluster.watermarks.because.since_us == at_us
+    )
 
 
 def test_a_table_that_a_ddl_has_brought_begins_with_the_ddl() -> None:
@@ -393,7 +395,7 @@ def test_a_barrier_holds_the_checkpoint() -> None:
         cluster.tick(held)
         cluster.poll("n1")
         cluster.deliver()
-    assert cluster.checkpoint_ts == held and "barrier" in cluster.watermarks.because
+    assert cluster.checkpoint_ts == held and "barrier" in cluster.watermarks.because.words
 
 
 def test_who_is_not_elected_takes_nothing() -> None:

@@ -217,7 +217,7 @@ def last_state(facts: ServiceFacts, end_us: int) -> list[str]:
 def _line(row: Row) -> Line | None:
     if row.kind == "changed" and row.subject:
         what = _stored(row, row.subject) if row.node == PD or row.node.startswith("tikv://") else _changed(row)
-        return Line(row.time_us, row.node, what, row.because or "") if what else None
+        return Line(row.time_us, row.node, what, str(row.because or "")) if what else None
     if row.kind == "asked":
         return Line(row.time_us, row.node, f"is asked: {_asked(row.message)}", "")
     if row.kind == "ignored":

@@ -238,7 +238,7 @@ class ServiceMonitor:
         if key.startswith(keys.SYSVARS) and change.after is not None:
             known = self._values(at, key.removeprefix(keys.SYSVARS))
             known |= {value: now_us for value, ended_us in known.items() if ended_us is None}
-            known[int(change.after)] = None
+            known[int(str(change.after))] = None
         if key.startswith(keys.REGISTERS) and change.after is not None:
             return self._registered(kernel, key, records.cluster(str(change.after)))
         if not at.startswith("tikv://"):

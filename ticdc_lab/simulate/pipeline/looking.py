@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ticdc_lab.errors import ContractError
-from ticdc_lab.machines.machine import node_of
+from ticdc_lab.machines.machine import BARRIER, Reason, node_of, replace
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.pipeline.capture.facts import capture_facts
 from ticdc_lab.simulate.pipeline.capture.state import DataState
@@ -132,14 +132,17 @@ def _reported(owner: DataState | None) -> tuple[Reported, ...]:
     return tuple(Reported(c, s.checkpoint_ts, s.resolved_ts, tables[c]) for c, s in known)
 
 
-def _stuck(owner: DataState | None) -> tuple[str, int] | None:
+def _stuck(owner: DataState | None) -> Reason | None:
+    """Give why the owner cannot count; what is the slowest is no such reason, and a DDL is a bound of its own."""
     if owner is None:
         return None
     if isinstance(owner.owner, DispatcherState):
-        stuck: tuple[str, int] | None = owner.owner.stuck
+        stuck: Reason | None = owner.owner.stuck
         return stuck
-    said = owner.stuck  # the later protocols say there also which table is the slowest, which is no reason of theirs
-    return None if said is None or "slowest" in said or "DDL" in said else (said, owner.inner.moved_us)
+    said = owner.stuck
+    if said is None or not said.blocks or said.kind == BARRIER:
+        return None
+    return replace(said, since_us=owner.inner.moved_us)
 
 
 def _pauses(rows: Iterable[Row]) -> list[tuple[str, int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ticdc_lab.machines.machine import Reason
 from ticdc_lab.simulate.pipeline.observed import CaptureFacts, RegionFacts
 
 
@@ -34,7 +35,7 @@ class Moment(NamedTuple):
     down
         Nodes that are down or paused, sorted.
     stuck
-        Why the owner cannot count the watermarks, and since when, µs; None where it can.
+        Why the owner cannot count the watermarks, and since when; None where it can.
     is_stopped
         Whether it is of a changefeed that a user has stopped.
     """
@@ -46,7 +47,7 @@ class Moment(NamedTuple):
     regions: tuple[RegionFacts, ...] = ()
     reported: tuple[Reported, ...] = ()
     down: tuple[str, ...] = ()
-    stuck: tuple[str, int] | None = None
+    stuck: Reason | None = None
     is_stopped: bool = False
 
     @property

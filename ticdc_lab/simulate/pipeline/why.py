@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ticdc_lab.machines.clock import ts_of, us_of
-from ticdc_lab.machines.machine import node_of
+from ticdc_lab.machines.machine import TABLE, node_of
 from ticdc_lab.simulate.pipeline.keys import shown as shown_key
 from ticdc_lab.simulate.pipeline.keys import span_of
 from ticdc_lab.simulate.pipeline.moment import Moment, Reported
@@ -281,13 +281,13 @@ def _scheduler(moment: Moment, bounds: list[Hold], own_ts: int) -> Iterator[Hold
         because = "there is no owner that runs"
         yield Hold((SCHEDULER, "no owner"), SCHEDULER, own_ts, (ChainStep("owner", "none"),), because)
     elif moment.stuck is not None:
-        said, since_us = moment.stuck
-        words = f" {said} ".replace(",", " ")
-        beneath = [h for h in bounds for s in h.path if s.level == "table" and f" {_id(s.name)} " in words]
+        said = moment.stuck
+        table = said.name.partition("[")[0] if said.kind == TABLE else None
+        beneath = [h for h in bounds for s in h.path if s.level == "table" and _id(s.name) == table]
         lowest = min(beneath, key=lambda h: h.ts, default=None)
         because = f"the owner cannot count: {said}" + (f" ({lowest.because})" if lowest else "")
         path = (ChainStep("owner", moment.owner.address), *(lowest.path if lowest else ()))
-        yield Hold((SCHEDULER, said), SCHEDULER, own_ts, path, because, since_us)
+        yield Hold((SCHEDULER, said.words), SCHEDULER, own_ts, path, because, said.since_us)
 
 
 def _id(name: str) -> str:

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from ticdc_lab.machines.leases import Terms, lives
 from ticdc_lab.machines.machine import (
+    CAPTURE,
+    NOT_OWNER,
     Address,
     Asked,
     Changed,
@@ -24,12 +26,14 @@ from ticdc_lab.machines.machine import (
     Machine,
     Now,
     Output,
+    Reason,
     Received,
     ReceivedMany,
     Send,
     Wake,
     made,
     one_by_one,
+    replace,
     stepped,
 )
 from ticdc_lab.simulate.scheduler.etcd_messages import (
@@ -114,7 +118,7 @@ class CaptureState(NamedTuple):
     checkpoint_ts: int = 0
     resolved_ts: int = 0
     lost: bool = False
-    stuck: str | None = None
+    stuck: Reason | None = None
     moved_us: int = 0
     asked_us: int | None = None
     elected_us: int = 0
@@ -240,7 +244,7 @@ class Capture:
         message = event.message
         if isinstance(message, self.variant.to_owner):
             if state.owner is None:
-                return state, [Ignored(message, f"{state.address} is not the owner")]
+                return state, [Ignored(message, not_owner(state))]
             return self._of_owner(state, event, now)
         if event.sender != ETCD:
             processor, outputs = self.variant.processor.step(state.processor, event, now)
@@ -345,9 +349,17 @@ class Capture:
         if asked_us != state.asked_us:
             state = state._replace(asked_us=asked_us)
         if stands and asked_us is not None and now.at_us - asked_us >= self.stall_us:
-            because = f"etcd has not confirmed the checkpoint that {state.address} asked it to persist"
+            words = f"etcd has not confirmed the checkpoint that {state.address} asked it to persist"
+            because = Reason(CAPTURE, state.address, words, marks.because.since_us)
         if because != state.stuck:
-            outputs.append(Changed("stuck", state.stuck, because, _since(marks, state) if because else "it moves"))
+            told = "it moves"
+            if because is not None:
+                since_us = because.since_us
+                since_us = max(state.moved_us, state.elected_us) if since_us is None else since_us
+                because = replace(because, since_us=since_us)
+                stood = f"; the checkpoint stands since {state.moved_us / 1e6:.3f} s"
+                told = f"since {since_us / 1e6:.3f} s" + (stood if since_us > state.moved_us else "")
+            outputs.append(Changed("stuck", state.stuck, because, told))
             state = state._replace(stuck=because)
         return state, outputs
 
@@ -357,7 +369,7 @@ class Capture:
         command = event.command
         if isinstance(command, (MoveTable, MoveMaintainer, Rebalance, Drain)):
             if state.owner is None:
-                return state, [Ignored(command, f"{state.address} is not the owner")]
+                return state, [Ignored(command, not_owner(state))]
             return self._of_owner(state, Asked(addressed(command, state.view)), now)
         if isinstance(command, Stick):
             return sticking(state, command, now)
@@ -367,9 +379,6 @@ class Capture:
         return state, []
 
 
-def _since(marks: Watermarks, state: CaptureState) -> str:
-    """Say since when a cause is there, and since when the checkpoint has stood, which may be longer."""
-    since_us = max(state.moved_us, state.elected_us) if marks.since_us is None else marks.since_us
-    told = f"since {since_us / 1e6:.3f} s"
-    stood = f"; the checkpoint stands since {state.moved_us / 1e6:.3f} s"
-    return told + (stood if since_us > state.moved_us else "")
+def not_owner(state: CaptureState) -> Reason:
+    """Say that only an owner could do it."""
+    return Reason(NOT_OWNER, state.address, f"{state.address} is not the owner")

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ticdc_lab.machines.machine import (
+    BARRIER,
+    CAPTURE,
+    OTHER,
+    TABLE,
     Address,
     Asked,
     Broken,
@@ -13,10 +17,12 @@ from ticdc_lab.machines.machine import (
     Event,
     Ignored,
     Now,
+    Reason,
     Received,
     ReceivedMany,
     Send,
     one_by_one,
+    replace,
 )
 from ticdc_lab.simulate.scheduler.balance import BY_COUNT, TRAFFIC, Balance, Places, in_order, plan
 from ticdc_lab.simulate.scheduler.dispatcher_state import (
@@ -35,6 +41,7 @@ from ticdc_lab.simulate.scheduler.dispatcher_state import (
     counted,
     in_flight,
     unsynced,
+    waits_for,
     without_the_lost,
 )
 from ticdc_lab.simulate.scheduler.messages import (
@@ -49,6 +56,9 @@ from ticdc_lab.simulate.scheduler.roles import Key, OwnerOutput, Tick, Watermark
 
 EXPLAINED = 1000
 """Up to so many tables that are added in one tick get a decision each; above there is one for all of them."""
+
+
+NO_TABLE = Reason(OTHER, "", "no capture has a table", blocks=False)
 
 
 class TickWork:
@@ -68,7 +78,7 @@ class TickWork:
         self._moves = state.moves
         self._needs_rebalance = state.needs_rebalance
 
-    def run(self) -> str | None:
+    def run(self) -> Reason | None:
         """Do all that can be done now: moves and rebalances wait until nothing is in flight."""
         because = self.add_missing() or self.remove_unwanted() or self.in_flight()
         if because:
@@ -82,17 +92,13 @@ class TickWork:
             tables=self._draft.done(), moves=self._moves, needs_rebalance=self._needs_rebalance, said=self._said
         )
 
-    def in_flight(self) -> str | None:
+    def in_flight(self) -> Reason | None:
         """Say which table keeps the checkpoint from proceeding."""
         key = self._draft.any_in_flight()
-        if key is None:
-            return None
-        record = self._draft.get(key)
-        assert record
-        more = self._draft.n_in_flight() - 1
-        return f"table {key} is {record.status} on {record.capture}" + (f", and {more} more" if more else "")
+        record = None if key is None else self._draft.get(key)
+        return waits_for(key, record, self._draft.n_in_flight())
 
-    def add_missing(self) -> str | None:
+    def add_missing(self) -> Reason | None:
         """Dispatch every wanted table that is nowhere."""
         missing = self._draft.missing()
         if not missing:
@@ -104,7 +110,7 @@ class TickWork:
             for c in sorted(self._tick.captures - self._state.draining or self._tick.captures)  # rather there than lost
         }
         if not loads:
-            return "no capture may take tables"
+            return Reason(OTHER, "", "no capture may take tables")
         places = Places(loads, self._now.prefer)
         before = dict(loads)
         for key in in_order(missing, self._now.prefer):
@@ -124,7 +130,7 @@ class TickWork:
             self._outputs.append(Decided("tables", f"{len(missing)} dispatched", f"to the least loaded: {given}"))
         return None
 
-    def remove_unwanted(self) -> str | None:
+    def remove_unwanted(self) -> Reason | None:
         """Stop every table that is no longer wanted and not in flight; forget the moves of those that have left."""
         dropped = (k for k, m in self._moves.items() if m.removed and k not in self._draft.wanted)
         for key in in_order((k for k in dropped if self._draft.get(k) is None), ()):
@@ -140,7 +146,7 @@ class TickWork:
             self._outputs.append(Decided(f"table:{key}", None, "it is no longer wanted"))
         return None
 
-    def move(self) -> str | None:
+    def move(self) -> Reason | None:
         """Begin the moves that users asked for."""
         for key in in_order((k for k, m in self._moves.items() if not m.removed), self._now.prefer):
             move, record = self._moves[key], self._draft.get(key)
@@ -156,7 +162,7 @@ class TickWork:
             self._outputs.append(Decided(f"move:{key}", move.to, f"first it is removed from {record.capture}"))
         return None
 
-    def rebalance(self) -> str | None:
+    def rebalance(self) -> Reason | None:
         """Take tables from captures that have too many; they are added to others once they have stopped."""
         if not self._needs_rebalance:
             return None
@@ -179,7 +185,7 @@ class TickWork:
         self._needs_rebalance = False
         return None
 
-    def postpone(self, because: str) -> None:
+    def postpone(self, because: Reason) -> None:
         """Say, once, why moves and rebalance wait."""
         if self._needs_rebalance:
             self.say("rebalance", f"postponed: {because}")
@@ -193,15 +199,15 @@ class TickWork:
             self._outputs.append(Decided(subject, None, because, rejected))
             self._said = told
 
-    def _remove(self, key: Key, record: Record) -> str | None:
+    def _remove(self, key: Key, record: Record) -> Reason | None:
         refused = self._dispatch(key, record.capture, is_delete=True)
         if refused is None:
             self._draft.put(key, record._replace(status=REMOVING))
         return refused
 
-    def _dispatch(self, key: Key, to: str, *, is_delete: bool) -> str | None:
+    def _dispatch(self, key: Key, to: str, *, is_delete: bool) -> Reason | None:
         if to in self._now.refused:
-            return f"{to} takes no message, table {key} waits"
+            return Reason(TABLE, str(key), f"{to} takes no message, table {key} waits")
         status = self._state.captures.get(to)
         start_ts, epoch = self._tick.checkpoint_ts, status.epoch if status else 0
         self._outputs.append(Send(to, DispatchTable(self._state.owner_rev, key, is_delete, start_ts, epoch)))
@@ -347,10 +353,10 @@ class Dispatcher:
             state, because = self._scheduled(state, tick, now, outputs)
         if because is None:
             return self._advanced(state, tick, outputs)
-        if state.stuck is None or state.stuck[0] != because:
-            state = state._replace(stuck=(because, now.at_us))
+        if because != state.stuck:
+            state = state._replace(stuck=replace(because, since_us=now.at_us))
         assert state.stuck
-        outputs.append(Watermarks(None, None, *state.stuck))
+        outputs.append(Watermarks(None, None, state.stuck))
         return state, outputs
 
     def _announced(self, state: DispatcherState, tick: Tick, now: Now, outputs: list[OwnerOutput]) -> DispatcherState:
@@ -369,7 +375,7 @@ class Dispatcher:
 
     def _scheduled(
         self, state: DispatcherState, tick: Tick, now: Now, outputs: list[OwnerOutput]
-    ) -> tuple[DispatcherState, str | None]:
+    ) -> tuple[DispatcherState, Reason | None]:
         """Send what is to be sent; why the checkpoint cannot proceed."""
         state = without_the_lost(state, tick, outputs)
         tables = state.tables
@@ -389,16 +395,19 @@ class Dispatcher:
         found = [(c, s) for c, s in sorted(state.captures.items()) if state.tables.count_on(c)]
         state = state._replace(stuck=None) if state.stuck else state
         if not found:
-            outputs.append(Watermarks(tick.barrier_ts, tick.barrier_ts, "no capture has a table"))
+            outputs.append(Watermarks(tick.barrier_ts, tick.barrier_ts, NO_TABLE))
             return state, outputs
         resolved_ts = min([s.resolved_ts for _, s in found])
         capture, slowest = min(found, key=_reached)
         checkpoint_ts = slowest.checkpoint_ts
-        held = f", held by table {slowest.slowest}" if slowest.slowest is not None else ""
-        because = f"{capture} is the slowest{held}"
+        because = Reason(CAPTURE, capture, f"{capture} is the slowest", blocks=False)
+        if slowest.slowest is not None:
+            words = f"{because}, held by table {slowest.slowest}"
+            because = Reason(TABLE, str(slowest.slowest), words, blocks=False)
         if tick.barrier_ts is not None and resolved_ts >= tick.barrier_ts:
             resolved_ts, checkpoint_ts = tick.barrier_ts, min(checkpoint_ts, tick.barrier_ts)
-            because = f"a DDL at {tick.barrier_ts} waits until every table has come to it; {because}"
+            words = f"a DDL at {tick.barrier_ts} waits until every table has come to it; {because}"
+            because = Reason(BARRIER, str(tick.barrier_ts), words, blocks=False)
         outputs.append(Watermarks(checkpoint_ts, resolved_ts, because))
         return state, outputs
 

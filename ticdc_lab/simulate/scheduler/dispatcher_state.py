@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.machines.machine import Address, Decided, stepped
+from ticdc_lab.machines.machine import CAPTURE, OTHER, TABLE, Address, Decided, Reason, stepped
 from ticdc_lab.simulate.scheduler.messages import Sync
 from ticdc_lab.simulate.scheduler.roles import Drain, Key, MoveTable, OwnerOutput, Rebalance, Tick, in_turn, order
 
@@ -242,7 +242,7 @@ class DispatcherState(NamedTuple):
     checked_us
         When the balance was looked at last.
     stuck
-        Why the checkpoint cannot proceed and since when, µs.
+        Why the checkpoint cannot proceed, and since when.
     said
         The last reason for doing nothing, which is not said twice.
     """
@@ -256,7 +256,7 @@ class DispatcherState(NamedTuple):
     needs_rebalance: bool = False
     members: frozenset[Address] | None = None
     checked_us: int = 0
-    stuck: tuple[str, int] | None = None
+    stuck: Reason | None = None
     said: str = ""
 
 
@@ -294,27 +294,33 @@ def without_the_lost(state: DispatcherState, tick: Tick, outputs: list[OwnerOutp
     return state._replace(tables=draft.done())
 
 
-def in_flight(tables: Tables) -> str | None:
+def in_flight(tables: Tables) -> Reason | None:
     """Say which table keeps the checkpoint from proceeding."""
     key = first(tables.in_flight)
-    if key is None:
+    return waits_for(key, None if key is None else tables.records[key], len(tables.in_flight))
+
+
+def waits_for(key: Key | None, record: Record | None, n: int) -> Reason | None:
+    """Say that the checkpoint waits for a table, the first of ``n`` that are in flight."""
+    if record is None:
         return None
-    record, more = tables.records[key], len(tables.in_flight) - 1
-    return f"table {key} is {record.status} on {record.capture}" + (f", and {more} more" if more else "")
+    more = f", and {n - 1} more" if n > 1 else ""
+    return Reason(TABLE, str(key), f"table {key} is {record.status} on {record.capture}{more}")
 
 
-def unsynced(state: DispatcherState) -> str | None:
+def unsynced(state: DispatcherState) -> Reason | None:
     """Say which capture has not synced, None where all have."""
     waiting = [(c, s.sync) for c, s in state.captures.items() if s.sync != SYNCED]
     if not waiting:
-        return None if state.captures else "no capture is alive"
+        return None if state.captures else Reason(OTHER, "", "no capture is alive")
     capture, sync = min(waiting)
     why = {
         UNINITIALIZED: "cannot be reached to announce the owner",
         SYNC_SENT: "has not synced",
         INCOMPATIBLE: "has an incompatible version",
     }[sync]
-    return f"{capture} {why}" + (f", and {len(waiting) - 1} more" if len(waiting) > 1 else "")
+    more = f", and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+    return Reason(CAPTURE, capture, f"{capture} {why}{more}")
 
 
 def counted(sync: Sync) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ticdc_lab.machines.clock import us_of
-from ticdc_lab.machines.machine import node_of
+from ticdc_lab.machines.machine import KEPT_STATE, Reason, node_of
 from ticdc_lab.simulate.scheduler.executor import PREPARED, PREPARING, REPLICATING, STOPPING, WRITING
 from ticdc_lab.simulate.scheduler.writing import Total, Writing, table_of
 
@@ -161,7 +161,7 @@ class SchedulerFacts:
                 self.owners.pop(address, None)
         elif row.kind == "started":
             self.lives.add(address)
-        elif row.kind == "resumed" or row.because == "with its state":
+        elif row.kind == "resumed" or (isinstance(row.because, Reason) and row.because.kind == KEPT_STATE):
             self.waking[address] = (row.step, row.time_us)
 
     def _wake(self, step: int) -> None:

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from ticdc_lab.machines.clock import us_of
+from ticdc_lab.machines.machine import NOT_OWNER, Reason
 from ticdc_lab.simulate.runs import FactsOf, Played, RunOf
 from ticdc_lab.simulate.scenario_yaml import shown
 from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
@@ -81,7 +82,7 @@ def _order(key: str) -> tuple[int, str]:
 
 def line_of(row: Row) -> Line | None:
     """Say what a row tells; None where it is left out."""
-    because = row.because or ""
+    because = str(row.because or "")
     if row.kind == "started" and row.time_us:
         return Line(row.time_us, row.node, "starts", because)
     if row.kind in ("crashed", "restarted", "paused", "resumed", "violated", "stopped"):
@@ -89,7 +90,7 @@ def line_of(row: Row) -> Line | None:
         return Line(row.time_us, row.node, what, because)
     if row.kind in ("parted", "healed"):
         return Line(row.time_us, row.node, f"{row.kind} from {row.peer}", because)
-    if row.kind == "ignored" and row.because and "is not the owner" not in row.because:
+    if row.kind == "ignored" and because and not (isinstance(row.because, Reason) and row.because.kind == NOT_OWNER):
         return Line(row.time_us, row.node, f"ignores {name_of(row.message)}", because)
     if row.kind == "decided":
         return Line(row.time_us, row.node, f"{row.subject}: {_chosen(row)}", because)
@@ -106,7 +107,7 @@ def _chosen(row: Row) -> str:
 
 
 def _changed(row: Row, subject: str) -> Line | None:
-    because = row.because or ""
+    because = str(row.because or "")
     if subject == "owner":
         what = "is no longer the owner" if row.after is None else f"is the owner, owner-rev {row.after}"
         return Line(row.time_us, row.node, what, because)
@@ -122,11 +123,11 @@ def _changed(row: Row, subject: str) -> Line | None:
     return None
 
 
-def _moment(ts: str | int) -> str:
-    return f"{shown(us_of(int(ts)))}, ts {ts}"
+def _moment(ts: str | int | Reason) -> str:
+    return f"{shown(us_of(int(str(ts))))}, ts {ts}"
 
 
-def _or_none(value: str | int | None) -> str:
+def _or_none(value: str | int | Reason | None) -> str:
     return "none" if value is None else str(value)
 
 
@@ -135,7 +136,7 @@ def _tables(rows: list[Row]) -> Iterator[tuple[str, str]]:
     changes: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
         if row.kind == "changed" and row.subject and row.subject.startswith("table:"):
-            change = (_or_none(row.before), _or_none(row.after), row.because or "")
+            change = (_or_none(row.before), _or_none(row.after), str(row.because or ""))
             changes.setdefault(change, []).append(row.subject[6:])
     for (before, after, because), keys in changes.items():
         which = f"table {keys[0]}" if len(keys) == 1 else f"tables {listed(keys)}"

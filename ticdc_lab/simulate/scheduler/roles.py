@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeAlias
 
-from ticdc_lab.machines.machine import Address, Output
+from ticdc_lab.machines.machine import OTHER, Address, Output, Reason
 
 Key: TypeAlias = "int | Span"
 """What is dispatched: a table by its id, or one span of a table."""
@@ -101,17 +101,18 @@ class Restart(NamedTuple):
     """The processor loses its state and keeps its capture's id (scheduling design, "Processor restarts")."""
 
 
+NOTHING_SAID = Reason(OTHER, "", "")
+
+
 class Watermarks(NamedTuple):
     """An output of the owner at each tick: what the global watermarks may become.
 
-    Both None where the checkpoint cannot proceed; ``because`` then names the table, capture or barrier that holds it,
-    and ``since_us`` the time since when.
+    Both None where the checkpoint cannot proceed; ``because`` then is what holds it, else what is the lowest.
     """
 
     checkpoint_ts: int | None
     resolved_ts: int | None
-    because: str = ""
-    since_us: int | None = None
+    because: Reason = NOTHING_SAID
 
 
 OwnerOutput: TypeAlias = "Output | Watermarks"

@@ -102,7 +102,7 @@ _WORDS = {
     ("V3CoordinatorState", "stuck"), ("Schedulers", "said"), ("MaintainerState", "said"),
     ("MaintainerState", "stuck_us"), ("RunningOperator", "since_us"), ("Replica", "since_us"), ("Add", "removed"),
     ("V4CoordinatorState", "said"), ("V4CoordinatorState", "since_us"), ("Watermarks", "because"),
-    ("Watermarks", "since_us"), ("MaintainerStatus", "because"), ("MaintainerStatus", "since_us"),
+    ("MaintainerStatus", "because"),
 }  # fmt: skip
 _COUNTERS = {
     ("Header", "seq"), ("V3CoordinatorState", "seq"), ("Captures", "ticks"), ("V3CaptureStatus", "seq"),

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from immutables import Map
 
-from ticdc_lab.machines.machine import Address, Changed, Now, Wake, stepped
+from ticdc_lab.machines.machine import Address, Changed, Now, Reason, Wake, stepped
 from ticdc_lab.simulate.pipeline.cdc_messages import KvRow
 from ticdc_lab.simulate.pipeline.keys import META
 from ticdc_lab.simulate.pipeline.settings import AT_MOST_ONCE, CaptureSettings
@@ -297,7 +297,7 @@ class DataState(NamedTuple):
         return self.inner.ends_us
 
     @property
-    def stuck(self) -> str | None:
+    def stuck(self) -> Reason | None:
         """Give why the checkpoint does not proceed; only of an owner."""
         return self.inner.stuck
 

@@ -7,7 +7,23 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from ticdc_lab.machines.machine import Address, Asked, Changed, Decided, Event, Ignored, Now, Received, Send, replace
+from ticdc_lab.machines.machine import (
+    BARRIER,
+    CAPTURE,
+    OTHER,
+    TABLE,
+    Address,
+    Asked,
+    Changed,
+    Decided,
+    Event,
+    Ignored,
+    Now,
+    Reason,
+    Received,
+    Send,
+    replace,
+)
 from ticdc_lab.simulate.scheduler.roles import Drain, Key, MoveTable, OwnerOutput, Rebalance, Tick, Watermarks, order
 from ticdc_lab.simulate.scheduler.v3 import replications as manager
 from ticdc_lab.simulate.scheduler.v3.captures import (
@@ -63,7 +79,7 @@ class V3CoordinatorState:
     seq
         Of the last message sent.
     stuck
-        The checkpoint of the last tick, None where it could not proceed, with why and since when, µs.
+        The checkpoint of the last tick, None where it could not proceed, with why and since when.
     """
 
     address: Address
@@ -75,7 +91,7 @@ class V3CoordinatorState:
     schedulers: Schedulers = field(default_factory=Schedulers)
     tables: frozenset[Key] | None = None
     seq: int = 0
-    stuck: tuple[int | None, str, int] | None = None
+    stuck: tuple[int | None, Reason] | None = None
 
 
 def finished(
@@ -123,7 +139,7 @@ class GlobalWatermarks(NamedTuple):
     resolved_ts: int | None
     last_synced_ts: int | None
     puller_resolved_ts: int | None
-    because: str
+    because: Reason
 
 
 class _Mark(NamedTuple):
@@ -132,7 +148,7 @@ class _Mark(NamedTuple):
     last_synced_ts: int
     puller_resolved_ts: int
     rank: tuple[int, str]
-    who: str
+    who: Reason
 
 
 def advance(
@@ -152,17 +168,18 @@ def advance(
     """
     missing = next(unscheduled(plan, replications.sets), None)
     if missing is not None:
-        because = f"table {missing} is not scheduled to any capture yet"
+        because = Reason(TABLE, str(missing), f"table {missing} is not scheduled to any capture yet")
         return GlobalWatermarks(None, None, None, None, because)
     if not plan.spans:
         at = floor_ts if barrier_ts is None else barrier_ts
-        return GlobalWatermarks(at, at, 0, at, "no table is wanted")
+        return GlobalWatermarks(at, at, 0, at, Reason(OTHER, "", "no table is wanted", blocks=False))
     marks = _exact_marks(replications, plan) + _steady_marks(replications, floor_ts)
     slowest = min(marks, key=lambda m: (m.checkpoint_ts, m.resolved_ts, m.rank))
     checkpoint, resolved = slowest.checkpoint_ts, min(m.resolved_ts for m in marks)
-    because = f"{slowest.who} is the slowest"
+    because = replace(slowest.who, words=f"{slowest.who} is the slowest")
     if barrier_ts is not None:
-        because = f"a barrier stands at {barrier_ts}" if checkpoint > barrier_ts else because
+        if checkpoint > barrier_ts:
+            because = Reason(BARRIER, str(barrier_ts), f"a barrier stands at {barrier_ts}", blocks=False)
         checkpoint, resolved = min(checkpoint, barrier_ts), min(resolved, barrier_ts)
     return GlobalWatermarks(
         checkpoint, resolved, max(m.last_synced_ts for m in marks), min(m.puller_resolved_ts for m in marks), because
@@ -176,7 +193,8 @@ def _exact_marks(replications: Replications, plan: WantedSpans) -> list[_Mark]:
             continue
         found = replications.sets[span]
         where = f"{found.state} on {found.primary}" if found.primary else found.state
-        marks.append(_Mark(*found.checkpoint, found.puller_resolved_ts, order(span), f"table {span} ({where})"))
+        who = Reason(TABLE, str(span), f"table {span} ({where})", blocks=False)
+        marks.append(_Mark(*found.checkpoint, found.puller_resolved_ts, order(span), who))
     return marks
 
 
@@ -189,7 +207,7 @@ def _steady_marks(replications: Replications, floor_ts: int) -> list[_Mark]:
         status = replications.steady[address]
         checkpoint, resolved, synced = status.checkpoint
         puller = status.puller_resolved_ts or resolved
-        who = f"{address}, with all its undisturbed tables,"
+        who = Reason(CAPTURE, address, f"{address}, with all its undisturbed tables,", blocks=False)
         marks.append(_Mark(max(checkpoint, floor_ts), max(resolved, floor_ts), synced, puller, (0, address), who))
     return marks
 
@@ -296,16 +314,17 @@ def _watermarks(
 ) -> tuple[V3CoordinatorState, list[OwnerOutput]]:
     if not state.captures.initialized:
         waiting = silent(state.captures)
-        because = f"{waiting[0]} has not answered the owner yet" if waiting else "no capture is registered"
+        because = Reason(OTHER, "", "no capture is registered")
+        if waiting:
+            because = Reason(CAPTURE, waiting[0], f"{waiting[0]} has not answered the owner yet")
         checkpoint = resolved = None
     else:
         progress = advance(state.replications, state.plan, barrier_ts=tick.barrier_ts, floor_ts=tick.checkpoint_ts)
         checkpoint, resolved, because = progress.checkpoint_ts, progress.resolved_ts, progress.because
     last = state.stuck
     is_same = last is not None and last[0] == checkpoint and (checkpoint is not None or last[1] == because)
-    since_us = last[2] if last is not None and is_same else now.at_us
-    state = replace(state, stuck=(checkpoint, because, since_us))
-    return state, [Watermarks(checkpoint, resolved, because, since_us)]
+    because = replace(because, since_us=last[1].since_us if last is not None and is_same else now.at_us)
+    return replace(state, stuck=(checkpoint, because)), [Watermarks(checkpoint, resolved, because)]
 
 
 def _heartbeats(

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from immutables import Map
 
-from ticdc_lab.machines.machine import Address, Changed, Decided, Ignored, Output, Send, replace
+from ticdc_lab.machines.machine import BARRIER, Address, Changed, Decided, Ignored, Output, Reason, Send, replace
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.roles import Key
 from ticdc_lab.simulate.scheduler.v4 import controller, spans
@@ -114,14 +114,15 @@ def beyond(event: BarrierEvent, state: Spans) -> list[Key]:
     return found
 
 
-def waits_for(event: BarrierEvent, state: Spans) -> str:
-    """Say in a sentence what an event waits for."""
+def waits_for(event: BarrierEvent, state: Spans) -> Reason:
+    """Say what an event waits for, and since when."""
     what = f"{'syncpoint' if event.key.is_sync_point else 'DDL'} at {event.key.block_ts}"
     if event.selected and not event.writer_advanced:
-        return f"the {what} waits for table {event.writer} to write it"
+        words = f"the {what} waits for table {event.writer} to write it"
+        return Reason(BARRIER, str(event.key.block_ts), words, event.since_us)
     verb = "pass" if event.selected else "reach"
     late = ", ".join(f"table {key}" for key in missing(event, state)) or "nobody"
-    return f"the {what} waits for {late} to {verb} it"
+    return Reason(BARRIER, str(event.key.block_ts), f"the {what} waits for {late} to {verb} it", event.since_us)
 
 
 def ack(key: EventKey, dispatchers: list[Key]) -> DispatcherStatus:
@@ -256,10 +257,9 @@ def resent(barrier: Barrier, control: Control, at_us: int) -> Stepped:
     return barrier, control, outputs
 
 
-def waiting(barrier: Barrier, control: Control) -> list[tuple[str, int]]:
+def waiting(barrier: Barrier, control: Control) -> list[Reason]:
     """Say what each event waits for, and since when."""
-    events = [barrier.events[key] for key in sorted(barrier.events)]
-    return [(waits_for(event, control.spans), event.since_us) for event in events]
+    return [waits_for(barrier.events[key], control.spans) for key in sorted(barrier.events)]
 
 
 def limit_ts(barrier: Barrier) -> int | None:

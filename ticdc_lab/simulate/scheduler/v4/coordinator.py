@@ -14,6 +14,8 @@ from typing import Any
 from immutables import Map
 
 from ticdc_lab.machines.machine import (
+    CAPTURE,
+    OTHER,
     Address,
     Asked,
     Changed,
@@ -22,6 +24,7 @@ from ticdc_lab.machines.machine import (
     Ignored,
     Now,
     Output,
+    Reason,
     Received,
     Send,
     replace,
@@ -50,6 +53,7 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     SetDispatcherDrainTarget,
     SetNodeLivenessResponse,
     SplitTable,
+    not_answered,
 )
 
 NAME = "changefeed"
@@ -344,13 +348,14 @@ def _is_empty(state: V4CoordinatorState, node: Address) -> bool:
 
 def _watermarks(state: V4CoordinatorState) -> Watermarks:
     if not state.bootstrapped:
-        late = ", ".join(n for n in sorted(state.nodes) if n not in state.heard) or "any node"
-        return Watermarks(None, None, f"the coordinator has begun and waits for the answer of {late}", state.since_us)
+        late = [n for n in sorted(state.nodes) if n not in state.heard]
+        return Watermarks(None, None, not_answered("coordinator", late, state.since_us))
     status = state.status
     if status is None:
-        where = f"on {state.changefeed.node}" if state.changefeed.node else "on no node"
-        return Watermarks(None, None, f"the maintainer is {where} and does not work", state.since_us)
-    return Watermarks(status.checkpoint_ts, status.resolved_ts, status.because, status.since_us)
+        node = state.changefeed.node
+        words = f"the maintainer is on {node or 'no node'} and does not work"
+        return Watermarks(None, None, Reason(CAPTURE if node else OTHER, node or "", words, state.since_us))
+    return Watermarks(status.checkpoint_ts, status.resolved_ts, status.because)
 
 
 def _said(state: V4CoordinatorState, said: str, decided: Decided) -> Stepped:

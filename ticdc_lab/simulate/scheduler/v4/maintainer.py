@@ -6,9 +6,35 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from ticdc_lab.machines.machine import Address, Asked, Changed, Decided, Event, Ignored, Now, Output, Received, replace
+from ticdc_lab.machines.machine import (
+    BARRIER,
+    CAPTURE,
+    OTHER,
+    TABLE,
+    Address,
+    Asked,
+    Changed,
+    Decided,
+    Event,
+    Ignored,
+    Now,
+    Output,
+    Reason,
+    Received,
+    replace,
+)
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
-from ticdc_lab.simulate.scheduler.roles import Drain, Key, MoveTable, OwnerOutput, Rebalance, Span, Tick, Watermarks
+from ticdc_lab.simulate.scheduler.roles import (
+    NOTHING_SAID,
+    Drain,
+    Key,
+    MoveTable,
+    OwnerOutput,
+    Rebalance,
+    Span,
+    Tick,
+    Watermarks,
+)
 from ticdc_lab.simulate.scheduler.v4 import barrier, controller, nodes, schedulers, spans
 from ticdc_lab.simulate.scheduler.v4.controller import Control
 from ticdc_lab.simulate.scheduler.v4.messages import (
@@ -17,6 +43,7 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     MaintainerBootstrapResponse,
     MergeSpans,
     SplitTable,
+    not_answered,
 )
 from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState, Stepped, asked, stamped
 from ticdc_lab.simulate.scheduler.v4.operators import MoveOperator, SpanOperator, SplitOperator
@@ -94,50 +121,58 @@ def global_watermarks(state: MaintainerState, tick: Tick, at_us: int) -> tuple[M
     if found.checkpoint_ts is not None:
         return replace(state, stuck_us=None), found
     stuck_us = at_us if state.stuck_us is None else state.stuck_us
-    since_us = stuck_us if found.since_us is None else found.since_us
-    return replace(state, stuck_us=stuck_us), found._replace(since_us=since_us)
+    if found.because.since_us is None:
+        found = found._replace(because=replace(found.because, since_us=stuck_us))
+    return replace(state, stuck_us=stuck_us), found
 
 
 def _watermarks(state: MaintainerState, tick: Tick) -> Watermarks:
     if not state.bootstrapped:
-        late = [(node, state.nodes[node].since_us) for node in sorted(state.nodes) if node not in state.responses]
-        names = ", ".join(node for node, _ in late) or "any node"
-        since_us = min((since for _, since in late), default=None)
-        return Watermarks(None, None, f"the maintainer has begun and waits for the answer of {names}", since_us)
+        late = [node for node in sorted(state.nodes) if node not in state.responses]
+        since_us = min((state.nodes[node].since_us for node in late), default=None)
+        return Watermarks(None, None, not_answered("maintainer", late, since_us))
     if tick.barrier_ts is not None and tick.barrier_ts <= tick.checkpoint_ts:
-        return Watermarks(None, None, f"a barrier at {tick.barrier_ts} has not been executed")
-    held = _held(state.control.spans, tick.checkpoint_ts)
-    if isinstance(held, Watermarks):
-        return held
+        words = f"a barrier at {tick.barrier_ts} has not been executed"
+        return Watermarks(None, None, Reason(BARRIER, str(tick.barrier_ts), words))
+    held, because = _held(state.control.spans, tick.checkpoint_ts)
+    if held is None:
+        return Watermarks(None, None, because)
     new_tables_ts = barrier.limit_ts(state.barrier)
     if new_tables_ts is not None and new_tables_ts - 1 <= tick.checkpoint_ts:
-        because, since_us = barrier.waiting(state.barrier, state.control)[0]
-        return Watermarks(None, None, because, since_us)
+        return Watermarks(None, None, barrier.waiting(state.barrier, state.control)[0])
     limits = [MAX_TS if tick.barrier_ts is None else tick.barrier_ts, (new_tables_ts or MAX_TS + 1) - 1]
     checkpoint_ts = resolved_ts = min(held, *limits)
-    because = "a barrier" if checkpoint_ts in limits and checkpoint_ts != MAX_TS else ""
+    if checkpoint_ts in limits and checkpoint_ts != MAX_TS:
+        because = Reason(BARRIER, str(checkpoint_ts), "a barrier", blocks=False)
     for name in sorted(state.control.spans.by_node):
         node = state.nodes.get(name)
         if node is None or node.checkpoint_ts is None or node.resolved_ts is None:
-            return Watermarks(None, None, f"{name} has not reported its watermark", node.since_us if node else None)
+            since_us = node.since_us if node else None
+            return Watermarks(None, None, Reason(CAPTURE, name, f"{name} has not reported its watermark", since_us))
         if node.checkpoint_ts < checkpoint_ts:
-            because = name if node.slowest is None else f"table {node.slowest} on {name}"
+            because = Reason(CAPTURE, name, name, blocks=False)
+            if node.slowest is not None:
+                because = Reason(TABLE, str(node.slowest), f"table {node.slowest} on {name}", blocks=False)
         checkpoint_ts, resolved_ts = min(checkpoint_ts, node.checkpoint_ts), min(resolved_ts, node.resolved_ts)
     if checkpoint_ts == MAX_TS:
-        return Watermarks(None, None, "nothing is replicated")
+        return Watermarks(None, None, Reason(OTHER, "", "nothing is replicated"))
     return Watermarks(checkpoint_ts, max(checkpoint_ts, resolved_ts), because)
 
 
-def _held(state: Spans, checkpoint_ts: int) -> int | Watermarks:
-    """Give the lowest start of the spans that do not replicate, or the first one found that holds the checkpoint."""
-    lowest = MAX_TS
+def _held(state: Spans, checkpoint_ts: int) -> tuple[int | None, Reason]:
+    """Give the lowest start of the spans that do not replicate, and which it is; None where it holds the checkpoint."""
+    lowest, span = MAX_TS, None
     for key in _not_replicating(state):
-        replica = state.replicas[key]
         start_ts = spans.start_ts(state, key)
+        if start_ts < lowest:
+            lowest, span = start_ts, key
         if start_ts <= checkpoint_ts:
-            return Watermarks(None, None, f"table {key} is {replica}", replica.since_us)
-        lowest = min(lowest, start_ts)
-    return lowest
+            break
+    if span is None:
+        return lowest, NOTHING_SAID
+    replica, blocks = state.replicas[span], lowest <= checkpoint_ts
+    because = Reason(TABLE, str(span), f"table {span} is {replica}", replica.since_us, blocks=blocks)
+    return None if blocks else lowest, because
 
 
 def _not_replicating(state: Spans) -> Iterator[Key]:

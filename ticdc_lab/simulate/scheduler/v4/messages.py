@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from ticdc_lab.machines.machine import Address
-from ticdc_lab.simulate.scheduler.roles import Key
+from ticdc_lab.machines.machine import CAPTURE, OTHER, Address, Reason
+from ticdc_lab.simulate.scheduler.roles import NOTHING_SAID, Key
 
 ComponentState: TypeAlias = Literal["Working", "Stopped", "Removed", "Initializing", "WaitingMerge"]
 ScheduleAction: TypeAlias = Literal["Create", "Remove"]
@@ -196,6 +196,13 @@ class RemoveMaintainerRequest(NamedTuple):
     maintainer_epoch: int
 
 
+def not_answered(who: str, late: list[Address], since_us: int | None) -> Reason:
+    """Say for which nodes a coordinator or a maintainer waits that has just begun."""
+    names = ", ".join(late) or "any node"
+    words = f"the {who} has begun and waits for the answer of {names}"
+    return Reason(CAPTURE if late else OTHER, late[0] if late else "", words, since_us)
+
+
 class MaintainerStatus(NamedTuple):
     """Node to coordinator, with its heartbeat: the maintainer that it has, or had last, and the watermarks of that.
 
@@ -208,8 +215,7 @@ class MaintainerStatus(NamedTuple):
     maintainer_epoch: int = 0
     checkpoint_ts: int | None = None
     resolved_ts: int | None = None
-    because: str = ""
-    since_us: int | None = None
+    because: Reason = NOTHING_SAID
     draining: int | None = None
 
 

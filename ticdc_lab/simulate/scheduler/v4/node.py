@@ -8,7 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ticdc_lab.machines.machine import Address, Asked, Changed, Event, Ignored, Now, Output, Received, Send, replace
+from ticdc_lab.machines.machine import (
+    OTHER,
+    Address,
+    Asked,
+    Changed,
+    Event,
+    Ignored,
+    Now,
+    Output,
+    Reason,
+    Received,
+    Send,
+    replace,
+)
 from ticdc_lab.simulate.scheduler.executor import Executor
 from ticdc_lab.simulate.scheduler.roles import Key, Poll, Restart, Tick, Watermarks
 from ticdc_lab.simulate.scheduler.v4 import block_events, spans
@@ -35,6 +48,7 @@ from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState
 from ticdc_lab.simulate.scheduler.v4.schedulers import targeted
 
 NO_MARKS = Watermarks(None, None)
+BEGUN = Watermarks(None, None, Reason(OTHER, "", "the maintainer has begun"))
 NO_BLOCK = Block()
 _TO_MAINTAINER = (MaintainerBootstrapResponse, HeartBeatRequest, BlockStatusRequest)
 
@@ -193,7 +207,7 @@ class NodeManager:
             because = f"maintainer {known} is known, coordinator {state.coordinator_epoch}, and it is {state.liveness}"
             return state, [Ignored(message, because)]
         maintainer, outputs = self._maintainer.elected(state.address, epoch, now)
-        state = replace(state, maintainer=maintainer, marks=Watermarks(None, None, "the maintainer has begun"))
+        state = replace(state, maintainer=maintainer, marks=BEGUN)
         return _targeted(state), [*outputs, *_heartbeat(state)]
 
 
@@ -260,5 +274,5 @@ def _status(state: NodeState) -> MaintainerStatus | None:
         left = spans.size(control.spans, state.target) + sum(state.target in one.affected_nodes() for one in at_work)
     return MaintainerStatus(
         "Working", one.bootstrapped, one.owner_rev, marks.checkpoint_ts, marks.resolved_ts, marks.because,
-        marks.since_us, left,
+        left,
     )  # fmt: skip
