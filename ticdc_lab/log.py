@@ -37,7 +37,7 @@ from ticdc_lab.answers.summary import (
     small,
 )
 from ticdc_lab.answers.what_if import rules_of
-from ticdc_lab.audit import MAX_PER_GUARANTEE, places_of
+from ticdc_lab.audit import GUARANTEES, MAX_PER_GUARANTEE, audit, checks_possible, places_of
 from ticdc_lab.codecs.values import binary_text
 from ticdc_lab.consumer.log import excerpt
 from ticdc_lab.consumer.replay_plan import TRANSACTION
@@ -74,7 +74,7 @@ from ticdc_lab.transactions import duplicates, first_repeated, gaps_in, suspects
 from ticdc_lab.transactions.differences import KINDS, Comparable, counted, covered, ddl_differences, differences, worst
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from ticdc_lab.consumer.listener import Listeners
     from ticdc_lab.consumer.log import NarrowLog
@@ -518,7 +518,8 @@ class Log:
                 self.change_log, target, mode=mode, until=end, rows_a_batch=rows_a_batch, known=known, said=said
             )
             tables = [*compare(self.change_log, target, done.progress, known=known)] if check else None
-        return answers.replayed(done, tables, qualified=but_for(self.counts))
+        wrong = self._against_definitions(F.col("commit_ts") <= max(done.progress.ts, done.progress.ddl_ts))
+        return answers.replayed(done, tables, qualified=but_for(self.counts), limits=wrong)
 
     def produce(
         self, out: str, *, to: str, strategy: str, partitions: int, index: str | None = None,
@@ -636,8 +637,10 @@ class Log:
             write(found.ordered, out)
         rows = small(found.ordered.limit(ROWS))
         n = len(rows) if len(rows) < ROWS else found.rows.count()
+        mine = (F.col("schema_name") == schema_name) & (F.col("table_name") == table_name)
+        limits = (*found.limits, *self._against_definitions((F.col("commit_ts") <= found.ts) & mine))
         return answers.table(
-            rows, name=name, ts=found.ts, n=n, limits=found.limits, added=found.added, key=found.key, out=out,
+            rows, name=name, ts=found.ts, n=n, limits=limits, added=found.added, key=found.key, out=out,
             qualified=but_for(self.counts),
         )  # fmt: skip
 
@@ -861,6 +864,18 @@ class Log:
         rules = [(f"{r['schema_name']}.{r['table_name']}", str(r["rule"]), int(r["n_rows"]))
                  for r in found.to_dict("records") if r["n_rows"] and r["n_explained"] == r["n_rows"]]  # fmt: skip
         return known | of_rules(rules, tables=len(found))
+
+    def _against_definitions(self, which: Column) -> list[str]:
+        """Row changes that break the definitions of the log's own DDL, a sentence for each table and guarantee."""
+        possible = checks_possible(self.protocol, has_commit_ts=self.has_commit_ts, lost=self.change_log.lost)
+        names = [n for n, guarantee in GUARANTEES.items() if guarantee.image and not possible[n]]
+        if not names or not self.change_log.facts.ddl.num_rows or not self.change_log.has_images:
+            return []
+        asked = self.events.where((F.col("kind") != "row") | which)
+        found = audit(asked, protocol=self.protocol, checks=names, max_per_guarantee=None, with_keys=False)
+        n, first = F.count(F.lit(1)).alias("n"), F.min_by("message", F.struct("commit_ts", "partition", "offset"))
+        counted = small(found.groupBy("table", "guarantee").agg(n, first.alias("first")).orderBy("table", "guarantee"))
+        return [answers.against_definition(r) for r in counted.to_dict("records")]
 
     def _torn(self) -> pd.DataFrame | None:
         """Transactions that gaps in offsets may have torn; None without a gap, or commit_ts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,40 @@ def consume(spark: SparkSession, *args: str) -> Result:
 def answer(result: Result) -> dict[str, Any]:
     """The one JSON object on stdout."""
     return dict(json.loads(result.stdout))
+
+
+def test_values_that_break_their_definition_are_counted_and_named(spark: SparkSession, tmp_path: Path) -> None:
+    """A number beyond its type, a label that is not there, a text too long, NULL in NOT NULL."""
+    create = "CREATE TABLE `t` (`id` INT PRIMARY KEY, `n` TINYINT, `e` ENUM('a','b'), `v` VARCHAR(3) NOT NULL)"
+    types = {"id": "int", "n": "int", "e": "enum", "v": "varchar"}
+    odd = [("5", "1", "abc"), ("500", "1", "abc"), ("5", "7", "abc"), ("5", "1", "abcdef"), ("5", "1", None)]
+    ts = 470775812199022593
+
+    def message(kind: str, at: int, sql: str = "", **more: Any) -> dict[str, Any]:
+        named = {"database": "d", "table": "t", "pkNames": ["id"], "isDdl": bool(sql), "type": kind, "sql": sql}
+        return {"id": 0, **named, "es": 1, "ts": 2, "old": None, "data": None, "_tidb": {"commitTs": at}} | more
+
+    rows = [dict(zip(types, (str(i), *values), strict=True)) for i, values in enumerate(odd)]
+    told = [message("CREATE", ts, create)]
+    told += [message("INSERT", ts + 1 + i, mysqlType=types, data=[r]) for i, r in enumerate(rows)]
+    told.append({"type": "TIDB_WATERMARK", "isDdl": False, "_tidb": {"watermarkTs": ts + 9}})
+    lines = [{"topic": "t", "partition": 0, "offset": i, "timestamp": None, "key": None, "headers": [],
+              "value": b64encode(json.dumps(m).encode()).decode()} for i, m in enumerate(told)]  # fmt: skip
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    log = ticdc_lab.open(str(tmp_path / "log.jsonl"), spark=spark)
+    replayed_ = log.consume(f"duckdb:///{tmp_path}/t.db")
+    for limits in (replayed_.limits, log.table("d.t").limits):
+        found = [limit for limit in limits if "upstream cannot have" in limit]
+        assert [f.partition(",")[0] for f in found] == [
+            "1 row change of d.t breaks nulls_are_allowed",
+            "3 row changes of d.t break values_fit_their_columns",
+        ]
+    assert not log.table("d.t", as_of=ts + 1).limits, "what comes later is no part of it"
+    notes = replayed_.frames["notes"]["said"].tolist()
+    assert notes == [
+        "1 values of e became NULL, such as 7: it is no value of enum('a','b')",
+        "1 values of n became NULL, such as 500: it is no value of tinyint",
+    ]
 
 
 def test_a_replay_stops_goes_on_and_is_judged(

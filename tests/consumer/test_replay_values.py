@@ -8,7 +8,7 @@ from decimal import Decimal
 import duckdb
 import pytest
 
-from ticdc_lab.consumer.sinks.duckdb import column_type, may_not_fit, value
+from ticdc_lab.consumer.sinks.duckdb import column_type, value
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_text_becomes_its_value(text: str | None, mysql_type: str, expected: o
     )
     found = duckdb.execute(sql, [text]).fetchall()[0][0]
     assert found == expected
-    assert found is not None or text is None or may_not_fit(mysql_type)
+    assert found is not None or text is None or mysql_type in ("date", "timestamp")
 
 
 def test_labels_are_left_alone_where_a_protocol_carries_them() -> None:

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from conftest import events_frame
 from pyspark.sql import DataFrame, SparkSession
 from tiny_tables import TinyLog
 
@@ -189,3 +190,17 @@ def test_values_whose_type_nobody_tells_stay_the_text_that_the_log_carries(spark
     log = TinyLog(types=dict.fromkeys(("id", "a")), protocol="debezium")
     log.row(11, {"id": 1, "a": 2}).row(12, {"id": 3, "a": None}).mark(20)
     assert own(at(log.frame(spark))) == [("1", "2"), ("3", None)]
+
+
+def test_equal_rows_of_two_transactions_with_one_commit_ts_are_two(spark: SparkSession) -> None:
+    """A start_ts, where messages carry it, tells keyless rows apart; without it they are one delivered twice."""
+    log = TinyLog().ddl(1, "CREATE TABLE t (v INT)")
+    for _ in range(3):
+        log.row(5, {"v": 1}, key="")
+    log.mark(9)
+    for starts, n in ((3, 4, 4), 2), ((None, None, None), 1):
+        events = [dict(e) for e in log.events]
+        for e, start_ts in zip((e for e in events if e["kind"] == "row"), starts, strict=True):
+            e["start_ts"] = start_ts
+        found = table_as_of(events_frame(spark, events), schema_name="s", table_name="t")
+        assert found.rows.count() == n

@@ -8,7 +8,7 @@ from ticdc_lab.answers.audit import audit, finding
 from ticdc_lab.answers.compared import compared, fidelity, not_compared, replayed
 from ticdc_lab.answers.consumers import consumers, not_ordered
 from ticdc_lab.answers.dispatching import moved, produced
-from ticdc_lab.answers.rows import messages, row, table, transaction
+from ticdc_lab.answers.rows import against_definition, messages, row, table, transaction
 from ticdc_lab.answers.settings import settings
 from ticdc_lab.answers.transactions import transactions
 from ticdc_lab.answers.watermarks import complete_to, stalls, watermarks
@@ -18,6 +18,7 @@ from ticdc_lab.answers.what_it_holds import contents, holds, load, surveyed
 __all__ = [
     "Answer",
     "advice",
+    "against_definition",
     "audit",
     "compared",
     "complete_to",

@@ -91,7 +91,9 @@ def targets(found: ComparedTargets) -> Answer:
     return Answer("compare", question, words, frames, limits)
 
 
-def replayed(done: Replayed, tables: Sequence[Compared] | None, *, qualified: str = "") -> Answer:
+def replayed(
+    done: Replayed, tables: Sequence[Compared] | None, *, qualified: str = "", limits: Sequence[str] = ()
+) -> Answer:
     """Say what a replay has done, and whether its target is what the log says.
 
     Parameters
@@ -102,6 +104,8 @@ def replayed(done: Replayed, tables: Sequence[Compared] | None, *, qualified: st
         :func:`ticdc_lab.consumer.compare` of all tables; None where nobody looked.
     qualified
         What the sentence must add (:func:`ticdc_lab.facts.limits.but_for`).
+    limits
+        What of the rows cannot be as upstream, a sentence each.
     """
     p, found = done.progress, [*(tables or ())]
     words = (
@@ -134,7 +138,7 @@ def replayed(done: Replayed, tables: Sequence[Compared] | None, *, qualified: st
         "changes": done.changes, "checked": tables is not None,
     }  # fmt: skip
     details = (AS_THEY_LIE,) if done.changes else ()
-    return Answer("consume", "Is the target what the log says?", f"{words} {verdict}", frames, (), details, values)
+    return Answer("consume", "Is the target what the log says?", f"{words} {verdict}", frames, limits, details, values)
 
 
 def _difference(d: Difference) -> dict[str, object]:

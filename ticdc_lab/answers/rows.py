@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -53,6 +54,15 @@ def table(
         draw=lambda: {"rows": figures.listing(shown, title=words.rstrip("."), note=note, commit_ts=added[0])}
         if len(rows) else {},
     )  # fmt: skip
+
+
+def against_definition(broken: Mapping[Hashable, Any]) -> str:
+    """How many row changes of a table break what its DDL defines: ``table, guarantee, n, first``."""
+    n = int(broken["n"])
+    return (
+        f"{count(n, 'row change')} of {broken['table']} {'breaks' if n == 1 else 'break'} {broken['guarantee']}, and "
+        f"upstream cannot have such a row. The first: {broken['first']}."
+    )
 
 
 def transaction(rows: pd.DataFrame, *, commit_ts: int) -> Answer:

@@ -455,7 +455,7 @@ class LogRows:
         return f"""
             WITH shape(n, tbl, schema_name, table_name, layout) AS (VALUES {listed(shapes)}),
             change AS (
-                SELECT DISTINCT ON (commit_ts, op, change_hash, tbl) n, tbl, columns, before
+                SELECT DISTINCT ON (commit_ts, start_ts, op, change_hash, tbl) n, tbl, columns, before
                 FROM {self._rows(batch)} JOIN shape USING (schema_name, table_name, layout))
             SELECT tbl, sum(copies)::BIGINT AS copies, texts FROM (
                 SELECT tbl, 1 AS copies, {after} AS texts FROM change WHERE columns IS NOT NULL

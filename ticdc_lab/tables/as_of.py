@@ -266,7 +266,7 @@ def _unconvertible_in_order() -> Column:
 def signed(changes: DataFrame, found: Sequence[Stretch], columns: Sequence[ColumnTrace]) -> DataFrame:
     """Each change once: its row after with 1, its row before with -1."""
     keyed = with_keys(changes)
-    identity = ("commit_ts", "op", "change_hash")
+    identity = ("commit_ts", *(["start_ts"] if "start_ts" in keyed.columns else []), "op", "change_hash")
     whole = F.struct("columns", "before", "_stretch", "protocol")
     once = keyed.groupBy(*identity).agg(F.first(whole).alias("_c")).select("op", "_c.*").transform(with_images)
 

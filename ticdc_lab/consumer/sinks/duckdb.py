@@ -273,20 +273,23 @@ class DuckDBSink:
         return value(text, column.mysql_type, numbered=self.numbered)
 
     def _note_unfit(self, number: int, table: TableDef, ts: int) -> None:
-        """Say which values became NULL because their DuckDB type cannot hold them."""
-        for i, c in enumerate(carried(table)):
-            if may_not_fit(c.mysql_type):
-                text = f"texts[{i + 1}]"
-                n, example = self.db.execute(
-                    f"SELECT count(*), min({text}) FROM (SELECT tbl, texts FROM {MERGED} UNION ALL SELECT tbl, texts "
-                    f"FROM {NET} WHERE copies > 0) WHERE tbl = {number} AND {text} IS NOT NULL AND "
-                    f"{self._value(text, c)} IS NULL"
-                ).fetchall()[0]
-                if n:
-                    said = (
-                        f"{n} values of {c.name} became NULL, such as {example}: {c.mysql_type} has no other form here"
-                    )
-                    self._note(ts, (table.schema_name, table.table_name), said)
+        """Say which values became NULL because their DuckDB type cannot hold them, or their own type does not."""
+        columns = [(f"texts[{i + 1}]", c) for i, c in enumerate(carried(table))]
+        asked = [(text, c, value) for text, c in columns if (value := self._value(text, c)) != text]
+        if not asked:
+            return
+        unfit = [f"{text} IS NOT NULL AND {value} IS NULL" for text, _, value in asked]
+        counts = [f"count_if({u}), min({text}) FILTER ({u})" for u, (text, *_) in zip(unfit, asked, strict=True)]
+        (found,) = self.db.execute(
+            f"SELECT {', '.join(counts)} FROM (SELECT tbl, texts FROM {MERGED} UNION ALL SELECT tbl, texts "
+            f"FROM {NET} WHERE copies > 0) WHERE tbl = {number}"
+        ).fetchall()
+        for (_, c, _), n, example in zip(asked, found[::2], found[1::2], strict=True):
+            if n:
+                no_form = parsed(c.mysql_type).family in ("date", "datetime")
+                why = f"{c.mysql_type} has no other form here" if no_form else f"it is no value of {c.mysql_type}"
+                said = f"{n} values of {c.name} became NULL, such as {example}: {why}"
+                self._note(ts, (table.schema_name, table.table_name), said)
 
     def _note(self, ts: int, name: TableName, said: str) -> None:
         self.db.execute(f"INSERT INTO {OWN}.notes VALUES (?, ?, ?)", [ts, ".".join(filter(None, name)), said])
@@ -402,8 +405,3 @@ def _labels(text: str, of: ColumnType) -> str:
         chosen = f"list_filter([{listed}], lambda label, i: ({number} >> (i - 1)::UBIGINT) & 1 = 1)"
         labels = f"array_to_string({chosen}, ',')"
     return f"CASE WHEN {number} IS NULL THEN {text} ELSE {labels} END"
-
-
-def may_not_fit(mysql_type: str) -> bool:
-    """Whether MySQL has values of the type that its DuckDB type cannot hold."""
-    return parsed(mysql_type).family in ("date", "datetime")
