@@ -278,3 +278,15 @@ def test_the_command_writes_a_topic_and_says_what_is_lost(spark: SparkSession, t
     answer = again.produce(out, to="mq-v1", strategy="index-value", partitions=3)
     assert answer.finding == facts["answer"] == f"{facts['written']} messages of mq-v1 in 3 partitions: {out}."
     assert load(spark, out).messages.count() == facts["written"], "the method writes as the command does"
+
+
+def test_open_protocol_names_a_partition_only_if_the_log_does(spark: SparkSession) -> None:
+    """`ptn` is the id of a partitioned table's partition; simple and canal-json's row key have one of every table."""
+    image = [{"name": "id", "mysql_type": "int", "value": "1", "is_key": True, "flags": None}]
+    row = {"kind": "row", "op": "insert", "commit_ts": 5, "schema_name": "s", "table_name": "t", "table_id": 112}
+    place = {"topic": "t", "partition": 0, "offset": 0, "seq": 0, "columns": image}
+    for protocol, named in (("open-protocol", True), ("simple", False), ("canal-json", False)):
+        events = events_frame(spark, [row | place | {"protocol": protocol}])
+        of = {"protocol": "open-protocol", "strategy": "table", "partitions": 1}
+        (key,) = [bytes(m["key"]) for m in produce(events, **of).select("key").collect()]
+        assert (b'"ptn":112' in key) is named

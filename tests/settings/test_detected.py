@@ -72,6 +72,21 @@ def test_a_log_of_inserts_alone_may_have_old_values_off() -> None:
     assert not of_counts(counts, protocol="open-protocol") and not of_counts(counts, protocol="simple", whole=True)
 
 
+def test_simple_in_avro_shows_the_zone_of_its_timestamps() -> None:
+    """A value's branch, then the zone and the moment with their lengths; the same bytes in a text are no zone."""
+
+    def text(value: str) -> bytes:
+        return bytes([2 * len(value)]) + value.encode()
+
+    stamp = b"\x0c" + text("Asia/Shanghai") + text("2026-11-28 20:00:03.25")
+    message = b"\x16\x06\x06" + text("t") + stamp + b"\x0c" + text("no zone") + text("and no moment, though as long")
+    message += b"\x0c" + text("1.5\nflags") + text("2026-11-28 20:00:03")
+    for values, zone in ([message], "Asia/Shanghai"), ([b"\x16" + text("UTC 2026-11-28")], None):
+        messages = pa.table({"key": pa.nulls(len(values), pa.binary()), "value": pa.array(values, pa.binary())})
+        found = Settings(of_messages(messages, protocol="simple"))
+        assert found.value("time-zone") == zone and found.value("encoding-format") == "avro"
+
+
 def test_large_messages_and_logs_without_images_show_nothing() -> None:
     """A row with its key alone is no update without its columns; a log decoded without images is not judged."""
     assert not shown(events(("update", KEY, None), ("delete", None, KEY), incomplete="handle-key-only")).known

@@ -163,6 +163,8 @@ def _rows(rows: DataFrame) -> DataFrame:
         *(F.col("table_name"), F.lit(" at commit_ts "), F.coalesce(F.col("commit_ts").cast("string"), F.lit("null"))),
         *(F.lit(": "), F.coalesce("dispatch_error", F.lit("no partition"))),
     )
+    if "protocol" in rows.columns:  # simple names a table by the id that open-protocol keeps for its partitions alone
+        rows = rows.withColumn("table_id", F.when(F.col("protocol") == "open-protocol", F.col("table_id")))
     rank = F.when(F.col("op") == "delete", _DELETE).when(F.col("op") == "update", _UPDATE).otherwise(_INSERT)
     return rows.select(
         *_WRITTEN,

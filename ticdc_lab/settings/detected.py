@@ -7,6 +7,7 @@ default would be a guess.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -232,7 +233,7 @@ def of_messages(messages: pa.Table, *, protocol: str, unpacked: pa.Table | None 
         if extended and (keyed := count(lambda v: b'"rowkey":' in v)):
             found.append(_shown(f"{CODEC}output-row-key", True, f"{keyed:,} {many} have `_tidb.rowkey`"))
     if protocol == "simple":
-        avro = count(lambda v: v[:1] == b"\x16")
+        avro = count(lambda v: v[:1] == _SIMPLE_AVRO)
         found.append(_shown(f"{CODEC}encoding-format", "avro" if avro else "json", f"{avro or n - avro:,} {many}"))
         zones = sorted({z for v in values for z in _zones(v)})
         if zones:
@@ -262,11 +263,27 @@ _LARGE_WORDS = {"claim-check": "name the file of their content", "handle-key-onl
 
 
 def _zones(value: bytes) -> set[str]:
+    """Zones of the TIMESTAMP values of a message of simple, JSON or Avro."""
+    if value[:1] == _SIMPLE_AVRO:
+        return {zone for at in _AVRO_TIMESTAMP.finditer(value) if (zone := _avro_zone(value, at.end()))}
     found, at = set(), 0
     while (at := value.find(b'"location":"', at)) >= 0:
         at += 12
         found.add(value[at : value.find(b'"', at)].decode(errors="replace"))
     return found
+
+
+_SIMPLE_AVRO = b"\x16"
+_AVRO_TIMESTAMP = re.compile(rb"\x0c(?=[\x04-\x7e])")
+"""The branch of a value that is a timestamp, and before its texts their lengths twice."""
+
+
+def _avro_zone(value: bytes, at: int) -> str | None:
+    """The zone whose length stands at ``at``, if a moment follows it."""
+    end = at + 1 + value[at] // 2
+    zone, moment = value[at + 1 : end], value[end + 1 : end + 1 + (value[end] if end < len(value) else 0) // 2]
+    is_one = re.fullmatch(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?", moment)
+    return zone.decode() if is_one and re.fullmatch(rb"[A-Za-z0-9_+:/-]+", zone) else None
 
 
 def _shown(name: str, value: Value, evidence: str, *, sure: Any = "shown") -> Setting:
