@@ -72,6 +72,7 @@ TO_THE_DRIVER = {
     "tables/knowledge.py": "facts of each partition and table, and the first row of a table that no DDL defines",
     "tables/naming.py": "the one table that a text with several dots names",
     "sources/storage.py": "one row of counts over the first records of up to 32 files",
+    "sources/kafka_writing.py": "a row a partition: how many messages it took",
     "sources/record.py": "a row a task: the file it wrote",
     "sources/survey.py": "a row of counts for each table and partition",
     "answers/summary.py": "aggregates that are drawn",

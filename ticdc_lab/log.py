@@ -49,8 +49,8 @@ from ticdc_lab.dispatch.other_names import other_name
 from ticdc_lab.dispatch.sweep_kernel import MOST
 from ticdc_lab.dispatch.whatif import CONFLICT_AT, WhatIf
 from ticdc_lab.encode.fidelity import ASPECTS, fidelity
+from ticdc_lab.engine import choose, session
 from ticdc_lab.engine import counted as counted_rows
-from ticdc_lab.engine import session
 from ticdc_lab.engine.running import jobs_given_up
 from ticdc_lab.errors import ContractError, SourceError, TiCDCLabError
 from ticdc_lab.events.sample import Sample, from_first_row, ts_of
@@ -64,7 +64,9 @@ from ticdc_lab.settings import Settings
 from ticdc_lab.settings.detected import COUNTS, READ, of_counts, of_rules
 from ticdc_lab.settings.detected import counted as counted_images
 from ticdc_lab.sources.change_log import ChangeLog
+from ticdc_lab.sources.kafka_reading import too_large
 from ticdc_lab.sources.load import load
+from ticdc_lab.sources.places import is_kafka
 from ticdc_lab.sources.provenance import Provenance, provenance
 from ticdc_lab.sources.survey import survey as look
 from ticdc_lab.tables import table_as_of, table_history
@@ -1020,7 +1022,10 @@ def open(
     >>> print(log.watermarks().finding.partition(";")[0])
     It is complete up to 2026-11-20 21:56:08.308 UTC (resolved_ts 470603993791332352)
     """
-    own = spark if spark is not None else session(engine, source=source)
+    own = spark
+    if own is None:
+        asks = engine == "auto" and is_kafka(source) and choose(source).engine == "embedded"
+        own = session(engine, source=source, needs_spark=too_large(source, how.get("options") or {}) if asks else None)
     place = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="ticdc_lab-log-"))
     try:
         change_log = (

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from topics import mock_cluster, numbered, send
 
+from ticdc_lab import log
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.sources import kafka_reading
 from ticdc_lab.sources.kafka import topics_of
@@ -153,3 +156,36 @@ def test_a_broker_that_is_gone_ends_the_reading() -> None:
             broker.close()
             with pytest.raises(SourceError, match="stopped answering"):
                 list(batches)
+
+
+def test_python_takes_spark_for_a_large_topic_as_commands_do(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`open` asks the broker first, unless an engine is named."""
+    send(servers, "large", numbered(20))
+    asked: list[dict[str, Any]] = []
+
+    def begin(engine: str, **given: Any) -> None:
+        asked.append({"engine": engine, **given})
+        raise SetupError("no session is begun here")
+
+    monkeypatch.setattr(log, "session", begin)
+    monkeypatch.setattr(kafka_reading, "FITS_MESSAGES", 10)
+    source = f"kafka://{servers}/large"
+    for engine in ("auto", "embedded"):
+        with pytest.raises(SetupError):
+            log.open(source, engine=engine)
+    assert asked[0]["needs_spark"] == "the topic is large (20 messages, more than 10)"
+    assert asked[1]["needs_spark"] is None
+
+
+def test_a_broker_that_never_answers_a_request_ends_the_wait(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka should time it out; where it does not, this package does."""
+
+    class Mute:
+        def list_offsets(self, at: dict[Any, Any], **_: object) -> dict[Any, Future[Any]]:
+            return {place: Future() for place in at}
+
+    monkeypatch.setattr(kafka_reading, "ANSWER_S", 0.01)
+    with reader(servers) as of:
+        of._admin = Mute()
+        with pytest.raises(SourceError, match="no answer to a request for offsets"):
+            of.at(0, [("t", 0)])

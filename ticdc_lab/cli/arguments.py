@@ -36,11 +36,11 @@ def check_reading(where: Mapping[str, Any]) -> None:
         )
 
 
-def check_source(source: str, where: Mapping[str, Any], *, engine: str | None = None) -> int | None:
+def check_source(source: str, where: Mapping[str, Any], *, engine: str | None = None) -> str | None:
     """Raise an error of this package if nothing can be read at ``source``, or not with these options.
 
-    With an engine that is asked for, or ``auto``, a broker is asked before any begins: how many messages it has, which
-    Apache Spark asks by itself.
+    With an engine that is asked for, or ``auto``, a broker is asked before any begins; why its topic is too large for
+    the embedded engine is given back.
     """
     from ticdc_lab.codecs.table_file import settings_among
 
@@ -56,11 +56,9 @@ def check_source(source: str, where: Mapping[str, Any], *, engine: str | None = 
         if engine == "spark" or (engine == "auto" and choose(source).engine == "spark"):
             require_reachable(topics)
         elif engine is not None:
-            from ticdc_lab.sources.kafka_reading import TopicReader
+            from ticdc_lab.sources.kafka_reading import too_large
 
-            with TopicReader(topics) as reader:
-                bounds = reader.bounds(reader.spans())
-            return sum(max(0, end - first) for first, end in bounds.values())
+            return too_large(source, where.get("options", {}))
     elif unknown := others.keys() - OPTIONS.keys():
         raise unknown_options(source, unknown)
     return None

@@ -181,7 +181,7 @@ def _checked(command: Callable[..., Any]) -> Callable[..., Any]:
         if one is not None:
             context = click.get_current_context()
             engine = None if context.obj is not None else context.meta.get("ticdc_lab.engine") or "auto"
-            context.meta["ticdc_lab.messages"] = check_source(one, given, engine=engine)
+            context.meta["ticdc_lab.too_large"] = check_source(one, given, engine=engine)
         check_outs(one, *(given.get(name) for name in _OUTS))
         command(**given)
 
@@ -319,11 +319,9 @@ def session_of(*sources: str, needs_spark: str | None = None) -> SparkSession:
     if context.obj is not None:
         return context.obj  # type: ignore[no-any-return]
     from ticdc_lab.engine import choose, session
-    from ticdc_lab.engine.choosing import FITS_MESSAGES
 
-    messages = context.meta.get("ticdc_lab.messages") or 0
-    if messages > FITS_MESSAGES and context.meta.get("ticdc_lab.engine") == "auto" and context.info_name != "survey":
-        needs_spark = needs_spark or f"the topic is large ({messages:,} messages, more than {FITS_MESSAGES:,})"
+    if context.meta.get("ticdc_lab.engine") == "auto" and context.info_name != "survey":
+        needs_spark = needs_spark or context.meta.get("ticdc_lab.too_large")
     engine, memory = (context.meta.get(f"ticdc_lab.{name}") for name in ("engine", "driver_memory"))
     choices = [choose(source, engine=engine or "auto", needs_spark=needs_spark) for source in sources or (None,)]
     choice = next((c for c in choices if c.engine == "spark"), choices[0])

@@ -230,14 +230,11 @@ def produce(
     from ticdc_lab.codecs.registry import require_written
     from ticdc_lab.dispatch.names import check_request
     from ticdc_lab.sources.kafka import properties
-    from ticdc_lab.sources.places import is_kafka
 
     require_written(to)
     strategy, index, listed = _parts(strategy, index, columns)
     check_request(strategy, partitions, listed)
     options = properties(out_kafka_config) if out_kafka_config else None
-    if is_kafka(out):
-        where["needs_spark"] = "it writes to a topic of Kafka"
     with asked(source, where) as (spark, log):
         with shown(spark, f"writing {to}"):
             answer = log.produce(

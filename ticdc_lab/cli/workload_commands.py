@@ -64,11 +64,10 @@ def workload(
     from ticdc_lab.encode.produce import write_topic
     from ticdc_lab.engine import counted, is_sail
     from ticdc_lab.sources import local_path
-    from ticdc_lab.sources.places import is_kafka
     from ticdc_lab.workload import generate, generate_into, log_of
 
     lost = dict(encoder(protocol).lost)
-    spark = session_of(out, needs_spark="it writes to a topic of Kafka" if is_kafka(out) else None)
+    spark = session_of(out)
     messages = log_of(spark, asked, protocol=protocol, strategy=strategy, partitions=partitions)
     messages, written = counted(messages)
     so_far = (lambda: (written(), max(rows, written()))) if is_sail(spark) else None

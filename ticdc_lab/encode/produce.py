@@ -34,7 +34,8 @@ from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.laggards import by_topic, resolved_at_steps, stated_values
 from ticdc_lab.facts.schemas import STATED, together
 from ticdc_lab.facts.watermarks import IS_ROW
-from ticdc_lab.sources import kafka
+from ticdc_lab.sources.kafka import topics_of
+from ticdc_lab.sources.kafka_writing import write_messages
 from ticdc_lab.sources.places import is_kafka
 
 MAX_BATCH_SIZE = 16
@@ -225,9 +226,10 @@ def write_topic(messages: DataFrame, out: str, *, options: Mapping[str, str] | N
     out
         A file, gzip where it ends with ``.gz``: a capture file, key and value in base64. ``*.parquet``: a folder of
         Parquet files. ``DIR/``: a Delta table. ``kafka://host:port[,host:port]/topic``: a Kafka topic, whatever topic
-        the messages name (:func:`ticdc_lab.sources.kafka.write_batch`); it must have as many partitions as they use.
+        the messages name (:func:`~ticdc_lab.sources.kafka_writing.write_messages`); it must have their
+        partitions.
     options
-        For Kafka: settings of Spark's connector. Their values are in no error's text.
+        For Kafka: settings of its Java clients, ``kafka.*``. Their values are in no error's text.
 
     Raises
     ------
@@ -239,7 +241,7 @@ def write_topic(messages: DataFrame, out: str, *, options: Mapping[str, str] | N
     require_columns(messages, *MESSAGES.names, frame="messages")
     try:
         if is_kafka(out):
-            kafka.write_batch(messages, kafka.topics_of(out, options))
+            write_messages(messages, topics_of(out, options))
         else:
             write(_as_lines(messages) if is_lines(out) else messages, out)
     except PySparkException as e:

@@ -208,7 +208,7 @@ def _form(
     try:
         return form_of(head, kind="auto" if kind == CONNECT else kind, options=options, whole=whole)
     except SourceError as error:
-        raise SourceError(f"{file}: {error.message}", hint=error.hint) from error
+        raise SourceError(f"{file}: {error.message}", hint=error.hint.replace("SOURCE", file)) from error
 
 
 def _is_named_otherwise(file: str, opened: Callable[[str], AbstractContextManager[BinaryIO]]) -> bool:

@@ -201,7 +201,7 @@ def form_of(head: bytes, *, kind: str = "auto", options: Mapping[str, str], whol
     if wanted != "auto":
         raise SourceError(
             f"This is no {wanted} dump: it begins with {shown(head)}.",
-            hint=f"Leave --source-kind away, or name another form: {', '.join(FORMS)}.",
+            hint=f"Let its form be detected, or name another one ({', '.join(FORMS)}): ticdc-lab survey SOURCE",
         )
     return None
 

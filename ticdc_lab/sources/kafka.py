@@ -260,36 +260,6 @@ def read_stream(spark: SparkSession, source: str, options: Mapping[str, str] | N
         )
 
 
-def write_batch(messages: DataFrame, topics: Topics) -> None:
-    """Send messages to their partitions of a topic that is there, each partition in the order of its offsets.
-
-    Kafka counts the offsets itself, from where the topic ends. A task that fails and is tried again repeats messages,
-    as TiCDC does after a restart.
-
-    Parameters
-    ----------
-    messages
-        :data:`ticdc_lab.events.schema.MESSAGES`; their topic is not looked at.
-    topics
-        One topic; its options are Spark's connector's.
-
-    Raises
-    ------
-    SourceError
-        The topic cannot be written, or there are several.
-    """
-    if len(topics.names) != 1:
-        raise SourceError(f"{topics.source} names {len(topics.names)} topics; expected one to write to.")
-    _spans(messages.sparkSession, topics)
-    # one task a partition and one request in flight keep the order, also when the producer tries again
-    ours = {"kafka.acks": "all", "kafka.max.in.flight.requests.per.connection": "1"}
-    where = {"kafka.bootstrap.servers": topics.brokers, "topic": topics.names[0]}
-    ordered = messages.repartition("partition").sortWithinPartitions("partition", "offset")
-    rows = ordered.select("partition", "key", "value")
-    with said_plainly(topics):
-        rows.write.format("kafka").options(**ours | dict(topics.options) | where).save()
-
-
 @contextmanager
 def said_plainly(topics: Topics) -> Iterator[None]:
     """Whatever Kafka's clients throw in the body becomes a :class:`SourceError` without secrets.

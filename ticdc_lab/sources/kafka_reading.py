@@ -24,9 +24,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.table_file import settings_among
+from ticdc_lab.engine.choosing import FITS_MESSAGES
 from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.events.schema import MESSAGES
-from ticdc_lab.sources.kafka import ISOLATION, Topics, require_reachable
+from ticdc_lab.sources.kafka import ISOLATION, Topics, require_reachable, topics_of
 from ticdc_lab.sources.kafka_settings import client_settings
 
 Place = tuple[str, int]
@@ -93,6 +95,8 @@ class TopicReader:
     positions
         The next offset of each partition that :meth:`batches` reads; offsets without a message (of transactions, of a
         compacted topic) are passed over.
+    settings
+        Those of librdkafka, with secrets in them.
     lost
         What the broker deleted before it was read.
     shrunk
@@ -111,7 +115,7 @@ class TopicReader:
         self.positions: dict[Place, int] = {}
         self.lost: list[Lost] = []
         self.shrunk: dict[Place, int] = {}
-        self._settings = _all_settings(topics)
+        self.settings = _all_settings(topics)
         self._options = {name.lower(): value for name, value in topics.options.items() if not name.startswith("kafka.")}
         if unknown := sorted(self._options.keys() - _OF_SPARK - _OF_SPARKS_TASKS):
             raise SourceError(
@@ -145,20 +149,20 @@ class TopicReader:
         SourceError
             The broker does not answer, refuses, or has no such topic; within ten seconds.
         """
-        places = self._places()
-        kafka = _library()
+        places = self.places()
+        kafka = library()
         spec = kafka.admin.OffsetSpec
         low, high = (self._offsets(dict.fromkeys(places, which)) for which in (spec.earliest(), spec.latest()))
         return {at: (low[at][0], high[at][0]) for at in places}
 
     def at(self, ts_ms: int, places: Sequence[Place]) -> dict[Place, int | None]:
         """The first offset of each partition whose message is not older; None where all are."""
-        spec = _library().admin.OffsetSpec.for_timestamp(ts_ms)
+        spec = library().admin.OffsetSpec.for_timestamp(ts_ms)
         return {at: None if o < 0 else o for at, (o, _) in self._offsets(dict.fromkeys(places, spec)).items()}
 
     def newest_ms(self, places: Sequence[Place]) -> dict[Place, int | None]:
         """The greatest timestamp of each partition; None where the broker cannot say."""
-        spec = _library().admin.OffsetSpec.max_timestamp()
+        spec = library().admin.OffsetSpec.max_timestamp()
         try:
             return {at: None if t < 0 else t for at, (_, t) in self._offsets(dict.fromkeys(places, spec)).items()}
         except SourceError:  # brokers before 3.0
@@ -166,14 +170,16 @@ class TopicReader:
 
     def ids(self) -> dict[str, str]:
         """What tells a topic from another that had its name before; none where the broker does not say."""
-        admin, kafka = self._connected(), _library()
+        admin, kafka = self._connected(), library()
         if self._says_ids:
             try:
                 asked = admin.describe_topics(kafka.TopicCollection(list(self.topics.names)), request_timeout=2.0)
-                return {name: str(found.result().topic_id) for name, found in asked.items()}
+                return {name: str(found.result(ANSWER_S).topic_id) for name, found in asked.items()}
+            except TimeoutError:
+                self._says_ids = False
             except kafka.KafkaException as error:
                 if error.args[0].code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise self._explained(str(error.args[0])) from None
+                    raise self.explained(str(error.args[0])) from None
                 self._says_ids = False
         return {}
 
@@ -233,7 +239,7 @@ class TopicReader:
         SourceError
             The broker stops answering, a topic is deleted, or may not be read any more.
         """
-        kafka = _library()
+        kafka = library()
         self.positions, self.lost, self.shrunk = dict(starts), [], {}
         todo = {at for at, first in starts.items() if ends is None or first < ends[at]}
         if not todo:
@@ -249,7 +255,7 @@ class TopicReader:
                 elif (ends is not None or self._trouble) and time.monotonic() - heard > self._patience_s():
                     self._require_answer(consumer, heard)
                     heard = heard if ends is not None else time.monotonic()
-                self._raise_final()
+                self.raise_final()
                 messages = [m for m in got if m.error() is None]
                 for other in got if len(messages) < len(got) else ():
                     if (error := other.error()) is not None:
@@ -269,7 +275,7 @@ class TopicReader:
 
     def ends_now(self) -> dict[Place, int]:
         """Where each partition ends, as the last fetch of :meth:`batches` said; without asking the broker."""
-        kafka, found = _library(), dict[Place, int]()
+        kafka, found = library(), dict[Place, int]()
         for at in self.positions:
             with suppress(kafka.KafkaException):
                 low, high = self._consumer.get_watermark_offsets(kafka.TopicPartition(*at), cached=True)
@@ -282,16 +288,16 @@ class TopicReader:
 
     def _require_answer(self, consumer: Any, heard: float) -> None:
         """Raise where nothing came for too long and nobody answers either."""
-        with suppress(_library().KafkaException):
+        with suppress(library().KafkaException):
             consumer.list_topics(self.topics.names[0], timeout=2.0)
             self._trouble.clear()
             if time.monotonic() - heard < 3 * self._patience_s():
                 return
-        raise self._explained(f"code=_TRANSPORT: {(self._trouble or ['no message came'])[-1]}")
+        raise self.explained(f"code=_TRANSPORT: {(self._trouble or ['no message came'])[-1]}")
 
     def _heard(self, consumer: Any, error: Any, at: Place, offset: int, ends: Mapping[Place, int] | None) -> None:
         """An end of a partition moves its position; offsets that are gone are passed over; the rest is raised."""
-        kafka = _library()
+        kafka = library()
         if error.code() == kafka.KafkaError._PARTITION_EOF:
             self.positions[at] = max(self.positions.get(at, 0), offset)
             if ends is not None and offset < ends[at]:
@@ -310,15 +316,15 @@ class TopicReader:
                 consumer.incremental_unassign([kafka.TopicPartition(*at)])  # no seek is allowed after this error
                 consumer.incremental_assign([kafka.TopicPartition(*at, low)])
         elif "GROUP" not in error.name() and not error.retriable():
-            raise self._explained(str(error))
+            raise self.explained(str(error))
 
     def _watermarks(self, consumer: Any, at: Place) -> Span:
         """First and end offset of a partition that is being read; who does not answer now was there a moment ago."""
-        kafka = _library()
+        kafka = library()
         try:
             return consumer.get_watermark_offsets(kafka.TopicPartition(*at), timeout=ANSWER_S)  # type: ignore[no-any-return]
         except kafka.KafkaException as error:
-            raise self._explained(f"code=_TRANSPORT: {error.args[0].str()}") from None
+            raise self.explained(f"code=_TRANSPORT: {error.args[0].str()}") from None
 
     def _batch(self, messages: Sequence[Any], ends: Mapping[Place, int] | None) -> pa.RecordBatch:
         topics, partitions = [m.topic() for m in messages], [m.partition() for m in messages]
@@ -348,7 +354,7 @@ class TopicReader:
     def _connected(self) -> Any:
         if self._admin is None:
             require_reachable(self.topics)
-            self._admin = self._made(_library().admin.AdminClient, self._settings)
+            self._admin = self.made(library().admin.AdminClient, self.settings)
         return self._admin
 
     def _reading(self, n_partitions: int) -> Any:
@@ -361,28 +367,30 @@ class TopicReader:
                 "topic.metadata.propagation.max.ms": "3000",
             }  # fmt: skip
             quick = {"fetch.wait.max.ms": "100", "fetch.max.bytes": str(16 << 20)}
-            self._consumer = self._made(_library().Consumer, quick | self._settings | ours)
+            self._consumer = self.made(library().Consumer, quick | self.settings | ours)
         return self._consumer
 
-    def _made(self, kind: Any, settings: Mapping[str, str]) -> Any:
-        kafka = _library()
+    def made(self, kind: Any, settings: Mapping[str, str]) -> Any:
+        """A client of librdkafka whose errors this reader hears."""
+        kafka = library()
         try:
             return kind({**settings, "error_cb": self._note, "log_level": 0}, logger=_LOG)
         except (kafka.KafkaException, ValueError) as error:
-            raise self._explained(f"Failed to create: {error}") from None
+            raise self.explained(f"Failed to create: {error}") from None
 
     def _note(self, error: Any) -> None:
         self._trouble.append(str(error))
 
-    def _raise_final(self) -> None:
+    def raise_final(self) -> None:
+        """Raise where a client has heard what no waiting changes, such as wrong credentials."""
         for said in self._trouble:
             if any(f"code={name}" in said for name in _FINAL):
                 unverified = "certificate verify failed" in said
-                raise self._explained(self._why_unverified() or said if unverified else said)
+                raise self.explained(self._why_unverified() or said if unverified else said)
 
     def _why_unverified(self) -> str | None:
         """What is wrong with a broker's certificate: librdkafka says the same of any that it does not take."""
-        context = ssl.create_default_context(cafile=self._settings.get("ssl.ca.location"))
+        context = ssl.create_default_context(cafile=self.settings.get("ssl.ca.location"))
         for broker in self.topics.brokers.split(","):
             host, _, port = broker.rpartition(":")
             try:
@@ -394,11 +402,13 @@ class TopicReader:
                 continue
         return None
 
-    def _explained(self, said: str) -> Exception:
+    def explained(self, said: str) -> Exception:
+        """What librdkafka says as an error of this package, without secrets."""
         return self.topics.explained(RuntimeError(said)) or SourceError(f"{self.topics.source}: {said}")
 
-    def _places(self) -> list[Place]:
-        admin, kafka, until = self._connected(), _library(), time.monotonic() + ANSWER_S
+    def places(self) -> list[Place]:
+        """Every partition of the topics; raises as :meth:`spans` does."""
+        admin, kafka, until = self._connected(), library(), time.monotonic() + ANSWER_S
         found = list[Place]()
         for name in self.topics.names:
             while True:
@@ -407,28 +417,38 @@ class TopicReader:
                     break
                 except kafka.KafkaException as error:
                     admin.poll(0)
-                    self._raise_final()
+                    self.raise_final()
                     if time.monotonic() > until:
-                        raise self._explained(f"code=_TIMED_OUT {(self._trouble or [str(error)])[-1]}") from None
+                        raise self.explained(f"code=_TIMED_OUT {(self._trouble or [str(error)])[-1]}") from None
             if topic.error is not None:
-                raise self._explained(str(topic.error))
+                raise self.explained(str(topic.error))
             found += [(name, partition) for partition in sorted(topic.partitions)]
         return sorted(found)
 
     def _offsets(self, asked: Mapping[Place, Any]) -> dict[Place, tuple[int, int]]:
         if not asked:
             return {}
-        admin, kafka = self._connected(), _library()
+        admin, kafka = self._connected(), library()
         level = kafka.IsolationLevel
-        committed = self._settings.get("isolation.level") != "read_uncommitted"
+        committed = self.settings.get("isolation.level") != "read_uncommitted"
         which = level.READ_COMMITTED if committed else level.READ_UNCOMMITTED
         at = {kafka.TopicPartition(*place): spec for place, spec in asked.items()}
         try:
             found = admin.list_offsets(at, isolation_level=which, request_timeout=ANSWER_S)
-            each = {(p.topic, p.partition): f.result() for p, f in found.items()}
+            each = {(p.topic, p.partition): f.result(2 * ANSWER_S) for p, f in found.items()}
+        except TimeoutError:
+            raise self.explained("code=_TIMED_OUT: no answer to a request for offsets") from None
         except kafka.KafkaException as error:
-            raise self._explained(str(error.args[0])) from None
+            raise self.explained(str(error.args[0])) from None
         return {place: (each[place].offset, each[place].timestamp) for place in asked}
+
+
+def too_large(source: str, options: Mapping[str, str]) -> str | None:
+    """Why topics are not for the embedded engine, as a clause; None where they fit. The broker is asked."""
+    with TopicReader(topics_of(source, settings_among(options)[1])) as reader:
+        bounds = reader.bounds(reader.spans())
+    n = sum(max(0, end - first) for first, end in bounds.values())
+    return f"the topic is large ({n:,} messages, more than {FITS_MESSAGES:,})" if n > FITS_MESSAGES else None
 
 
 def _truncated(at: Place, position: int, high: int) -> SourceError:
@@ -459,7 +479,7 @@ def _all_settings(topics: Topics) -> dict[str, str]:
     return client_settings(topics.options) | ours | {"bootstrap.servers": topics.brokers}
 
 
-def _library() -> Any:
+def library() -> Any:
     """confluent-kafka, which only those need who read a topic without Java."""
     try:
         import confluent_kafka

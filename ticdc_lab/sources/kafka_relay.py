@@ -14,12 +14,13 @@ import socket
 import struct
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from io import BufferedRWPair
 from math import ceil
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,53 +53,76 @@ SMALL = 5_000
 _RANGES_A_TASK = 2
 _SOCKET = "kafka.sock"
 _HEAD = struct.Struct("<cQ")
-_BATCH, _ERROR, _END = b"B", b"E", b"Z"
+BATCH, END, _ERROR = b"B", b"Z", b"E"
 
 
-class TopicRelay:
-    """Serves the ranges of some topics to the tasks of the embedded engine, until this process ends."""
+def listening(answer: Callable[[BufferedRWPair], None], source: str) -> str:
+    """Answer tasks of the embedded engine, whose network is their own, until this process ends.
 
-    def __init__(self, topics: Topics) -> None:
-        self._topics = topics
-        folder = Path(tempfile.mkdtemp(prefix="ticdc_lab-kafka-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        self.socket = str(folder / _SOCKET)
-        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._server.bind(self.socket)
-        self._server.listen()
-        threading.Thread(target=self._accept, name="kafka-relay", daemon=True).start()
+    Parameters
+    ----------
+    answer
+        Reads what a task says and writes what it is told; what it raises is told to the task.
+    source
+        What the errors are about.
 
-    def _accept(self) -> None:
-        while True:
-            client, _ = self._server.accept()
-            threading.Thread(target=self._serve, args=(client,), name="kafka-relay-task", daemon=True).start()
+    Returns
+    -------
+    str
+        The path of the socket.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="ticdc_lab-kafka-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = str(folder / _SOCKET)
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    server.bind(path)
+    server.listen()
 
-    def _serve(self, client: socket.socket) -> None:
-        """Answer one task; one that has gone away is left."""
-        with suppress(OSError), closing(client), client.makefile("rwb") as stream:
-            ranges = json.loads(stream.readline())
+    def serve(client: socket.socket) -> None:
+        with suppress(OSError), closing(client), client.makefile("rwb") as stream:  # a task that has gone away is left
             try:
-                self._send(stream, ranges)
+                answer(stream)
             except TiCDCLabError as error:
-                _put(stream, _ERROR, json.dumps([error.message, error.hint]).encode())
+                stream.write(part(_ERROR, json.dumps([error.message, error.hint]).encode()))
             except Exception as error:  # the task would wait for ever
-                _put(
-                    stream, _ERROR, json.dumps([f"{self._topics.source}: {type(error).__name__}: {error}", ""]).encode()
-                )
+                stream.write(part(_ERROR, json.dumps([f"{source}: {type(error).__name__}: {error}", ""]).encode()))
             stream.flush()
 
-    def _send(self, stream: BufferedRWPair, ranges: Sequence[tuple[str, int, int, int]]) -> None:
-        with TopicReader(self._topics) as reader:
-            for some in _rounds(ranges):
-                starts = {at: first for at, (first, _) in some.items()}
-                for batch in reader.batches(starts, {at: end for at, (_, end) in some.items()}):
-                    if batch.num_rows:
-                        _put(stream, _BATCH, batch.serialize())
-                if reader.fails_on_loss and reader.lost:
-                    raise SourceError(
-                        reader.lost[0].sentence, hint="Continue without them: --option failOnDataLoss=false"
-                    )
-        _put(stream, _END, b"")
+    def accept() -> None:
+        while True:
+            client, _ = server.accept()
+            threading.Thread(target=serve, args=(client,), name="kafka-relay-task", daemon=True).start()
+
+    threading.Thread(target=accept, name="kafka-relay", daemon=True).start()
+    return path
+
+
+def part(kind: bytes, content: bytes | pa.Buffer) -> bytes:
+    """A part of what a task and this process say to each other."""
+    return _HEAD.pack(kind, len(content)) + bytes(content)
+
+
+def told(stream: BinaryIO | BufferedRWPair) -> tuple[bytes, bytes]:
+    """The next part of an answer, BATCH or END, and its content; an error is raised."""
+    kind, size = _HEAD.unpack(stream.read(_HEAD.size) or _HEAD.pack(_ERROR, 0))
+    content = stream.read(size)
+    if kind == _ERROR:
+        message, hint = json.loads(content or b'["The process that speaks to Kafka has ended.", ""]')
+        raise SourceError(message, hint=hint)
+    return kind, content
+
+
+def _answer_ranges(stream: BufferedRWPair, topics: Topics) -> None:
+    ranges = json.loads(stream.readline())
+    with TopicReader(topics) as reader:
+        for some in _rounds(ranges):
+            starts = {at: first for at, (first, _) in some.items()}
+            for batch in reader.batches(starts, {at: end for at, (_, end) in some.items()}):
+                if batch.num_rows:
+                    stream.write(part(BATCH, batch.serialize()))
+            if reader.fails_on_loss and reader.lost:
+                raise SourceError(reader.lost[0].sentence, hint="Leave failOnDataLoss at false to go on without them.")
+    stream.write(part(END, b""))
 
 
 def _gone(lost: Lost) -> SourceError:
@@ -117,11 +141,6 @@ def _rounds(ranges: Sequence[tuple[str, int, int, int]]) -> Iterator[dict[Place,
         yield some
 
 
-def _put(stream: BufferedRWPair, kind: bytes, content: bytes | pa.Buffer) -> None:
-    stream.write(_HEAD.pack(kind, len(content)))
-    stream.write(content)
-
-
 def read_ranges(batches: Batches, path: str) -> Iterator[tuple[pa.RecordBatch, None]]:
     """Rows of :data:`RANGES` to messages, asked of the relay at ``path``."""
     schema = arrow_schema(MESSAGES)
@@ -132,15 +151,8 @@ def read_ranges(batches: Batches, path: str) -> Iterator[tuple[pa.RecordBatch, N
             with client.makefile("rwb") as stream:
                 stream.write(json.dumps(ranges).encode() + b"\n")
                 stream.flush()
-                while True:
-                    kind, size = _HEAD.unpack(stream.read(_HEAD.size) or _HEAD.pack(_ERROR, 0))
-                    content = stream.read(size)
-                    if kind == _END:
-                        break
-                    if kind == _ERROR:
-                        message, hint = json.loads(content or b'["The process that reads Kafka has ended.", ""]')
-                        raise SourceError(message, hint=hint)
-                    yield pa.ipc.read_record_batch(pa.py_buffer(content), schema), None
+                while (part := told(stream))[0] == BATCH:
+                    yield pa.ipc.read_record_batch(pa.py_buffer(part[1]), schema), None
 
 
 class RelayedTopic:
@@ -162,7 +174,7 @@ class RelayedTopic:
             for at, (first, end) in self.bounds.items() if reader.fails_on_loss else ():
                 if first < (low := self.spans[at][0]):
                     raise _gone(Lost(at, first, min(low, end)))
-        self.read = partial(read_ranges, path=TopicRelay(topics).socket)
+        self.read = partial(read_ranges, path=listening(partial(_answer_ranges, topics=topics), topics.source))
 
     @property
     def n_messages(self) -> int:

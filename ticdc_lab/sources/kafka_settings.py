@@ -59,6 +59,14 @@ WITHOUT_EFFECT = frozenset(
 """What a reader does by itself, or what only groups and producers have: brokers and offsets are named in the command,
 nothing is committed, no topic is created, bytes stay bytes."""
 
+WRITING = frozenset(
+    {
+        "acks", "batch.size", "compression.type", "delivery.timeout.ms", "enable.idempotence", "linger.ms", "retries",
+        "max.in.flight.requests.per.connection",
+    }
+)  # fmt: skip
+"""Of these what a producer does: librdkafka names them as Java does."""
+
 _READ_HERE = frozenset(
     {
         "sasl.jaas.config", "sasl.login.callback.handler.class", "ssl.truststore.type", "ssl.truststore.location",

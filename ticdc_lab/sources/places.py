@@ -276,7 +276,8 @@ def kind_of(source: str, files: list[Path] | None) -> str:
         else f"Cannot detect what {source} is{_beginning(files)}; expected {_WHAT}.",
         hint=EVENTS_HINT
         if "`kind`, `commit_ts`" in _beginning(files)
-        else f"{_database(source)}{one}Or say what it is: --source-kind {'|'.join(KINDS)}.",
+        else f"{_database(source)}{one}If you know its kind ({', '.join(KINDS)}), name it: "
+        f"ticdc-lab survey {source} --source-kind values",
     )
 
 
