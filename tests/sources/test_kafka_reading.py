@@ -178,7 +178,7 @@ def test_python_takes_spark_for_a_large_topic_as_commands_do(servers: str, monke
 
 
 def test_a_broker_that_never_answers_a_request_ends_the_wait(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """librdkafka should time it out; where it does not, this package does."""
+    """The client should time it out; where it does not, this package does."""
 
     class Mute:
         def list_offsets(self, at: dict[Any, Any], **_: object) -> dict[Any, Future[Any]]:

@@ -330,7 +330,7 @@ def test_a_folder_of_two_kinds_says_what_is_in_it(
         write(other, b"x")
     with pytest.raises(SourceError) as e:
         load(spark, str(tmp_path / "mixed"))
-    found = "it holds 1 capture file (a.jsonl), 2 parquet files (b.parquet, ..), 1 file of another kind (readme.txt)"
+    found = "it contains 1 capture file (a.jsonl), 2 parquet files (b.parquet, ..), 1 file of another kind (readme.txt)"
     assert found in e.value.message and f"such as {named}" in str(e.value)
 
 
