@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from ticdc_lab.engine.sail_process import FEW_SEARCHES
+from ticdc_lab.figures.in_notebook import figure_of
 
 if TYPE_CHECKING:  # it takes more than a second, which every worker would spend when it looks for tests
     import nbformat
@@ -27,6 +29,8 @@ SET = (
     "05_consumer_consistency", "06_table_scheduling", "07_replication_pipeline", "08_pd_scheduling", "09_ddl_service",
     "10_partition_expansion", "11_what_a_protocol_loses",
 )  # fmt: skip
+CHECKS = yaml.safe_load((ROOT / "tests/data/notebook_checks.yaml").read_text(encoding="utf-8"))
+"""What must be true after a cell, by number of the notebook and id of the cell: readers see none of it."""
 MOST_CODE_CELLS = 16
 MOST_IMPORTS = 3
 OWN_POLICY = "policy"
@@ -106,12 +110,14 @@ def kernel() -> Iterator[KernelManager]:
 def executed(path: Path, kernel: KernelManager, parameters: str = "") -> nbformat.NotebookNode:
     """A notebook after a run in which no name of an earlier one is known, with lines added to its parameters.
 
-    Then its panels are used.
+    As it comes, each cell's checks run behind it, and its panels are used at the end.
     """
     import nbformat
     from nbclient import NotebookClient
 
     notebook = nbformat.read(path, as_version=4)
+    if not parameters:
+        notebook.cells = checked(notebook.cells, CHECKS[path.stem[:2]])
     if shown := PANELS.get(path.stem[:2], set()) if not parameters else set():
         after = USED_AFTER_RUN_ALL.replace("EXPECTED", repr(sorted(shown)))
         notebook.cells.append(nbformat.v4.new_code_cell(after))
@@ -130,6 +136,14 @@ def executed(path: Path, kernel: KernelManager, parameters: str = "") -> nbforma
     return notebook
 
 
+def checked(shown: list[nbformat.NotebookNode], checks: dict[str, str]) -> list[nbformat.NotebookNode]:
+    """The cells, each followed by its checks."""
+    import nbformat
+
+    behind = {cell: nbformat.v4.new_code_cell(code) for cell, code in checks.items()}
+    return [part for cell in shown for part in (cell, behind.get(cell.id)) if part is not None]
+
+
 def outputs(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     """All outputs of an executed notebook."""
     return [o for c in notebook.cells for o in c.get("outputs", [])]
@@ -137,7 +151,15 @@ def outputs(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 
 def plots(notebook: nbformat.NotebookNode) -> int:
     """How many figures an executed notebook shows."""
-    return sum("application/vnd.plotly.v1+json" in o.get("data", {}) for o in outputs(notebook))
+    return sum(figure_of(o.get("data", {}).get("text/html", "")) is not None for o in outputs(notebook))
+
+
+def test_checks_run_behind_their_cells() -> None:
+    """In the order of the notebook; a cell without any stays alone."""
+    import nbformat
+
+    shown = [nbformat.v4.new_code_cell(code, id=name) for name, code in (("a", "x = 1"), ("b", "x = 2"))]
+    assert [c.source for c in checked(shown, {"b": "assert x == 2"})] == ["x = 1", "x = 2", "assert x == 2"]
 
 
 def test_the_set_is_whole() -> None:
@@ -147,7 +169,7 @@ def test_the_set_is_whole() -> None:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_notebook_is_prose_and_calls(path: Path) -> None:
-    """Few code cells, nothing defined but a policy of one's own, parameters in one tagged cell, answers checked."""
+    """Few code cells, no definition except a policy, parameters in one tagged cell; checks are not shown."""
     code = cells(path, "code")
     assert len(code) <= MOST_CODE_CELLS
     trees = [ast.parse(c.source) for c in code]
@@ -155,7 +177,10 @@ def test_notebook_is_prose_and_calls(path: Path) -> None:
     told = [t for c, t in zip(code, trees, strict=True) if OWN_POLICY not in c.metadata.get("tags", [])]
     assert not [n for t in told for n in ast.walk(t) if isinstance(n, DEFINES)]
     assert sum("parameters" in c.metadata.get("tags", []) for c in code) == 1
-    assert sum(isinstance(n, ast.Assert) for n in nodes) >= 5
+    assert not [n for n in nodes if isinstance(n, ast.Assert)]
+    checks = CHECKS[path.stem[:2]]
+    assert set(checks) <= {c.id for c in code}
+    assert sum(isinstance(n, ast.Assert) for code in checks.values() for n in ast.walk(ast.parse(code))) >= 5
     assert not any(c.outputs or c.execution_count for c in code)
 
 
@@ -206,7 +231,7 @@ def test_the_start_leads_everywhere() -> None:
     "path", [pytest.param(p, marks=pytest.mark.soak if p.stem[:2] in SLOW else (), id=p.stem) for p in NOTEBOOKS]
 )
 def test_notebook_runs(path: Path, kernel: KernelManager) -> None:
-    """Every cell runs from nothing, no assert fails, and plots come out, with what an export needs.
+    """Every cell runs from nothing, no check fails, and plots come out, with what an export needs.
 
     The panels of a log outlive Run All: they answer when a control is changed behind the last cell.
     """

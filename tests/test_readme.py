@@ -31,7 +31,7 @@ def test_the_python_example_runs(
 
 
 def test_it_is_read_in_minutes() -> None:
-    """What it is, four first questions, two commands, all questions, one table of numbers, limits; everything else has a page."""
+    """Four questions, two commands, all questions, one table of numbers, limits; everything else has a page."""
     assert len(README.splitlines()) <= 180
     assert len(re.findall(r"^\./lab \w+ +#", README, re.MULTILINE)) == 2
     assert README.count("\n|---") == 3

@@ -57,7 +57,7 @@ def test_a_target_of_several_tables_is_said() -> None:
     found = sources_of(rules, [("x", "t")])[("x", "t")]
     assert found.table is None and found.why == "x.t is the target of one of a.t, b.t."
     wild = sources_of([routed("*.orders", "dw")], [("dw", "orders")])[("dw", "orders")]
-    assert wild.table is None and "do not show of which upstream table" in wild.why
+    assert wild.table is None and "name no single upstream table" in wild.why
 
 
 def test_names_that_may_be_both_are_what_the_others_are() -> None:
@@ -120,7 +120,7 @@ def test_a_row_whose_table_upstream_nothing_tells_has_no_partition(spark: SparkS
     told = found.select("target_partition", "dispatch_error").toArrow().to_pylist()
     assert {r["target_partition"] for r in told} == {None}
     assert {r["dispatch_error"] for r in told} == {
-        "dw.orders is a target; the rules do not show of which upstream table."
+        "dw.orders is a target; the rules name no single upstream table."
     }
 
 

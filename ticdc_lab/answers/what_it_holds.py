@@ -34,7 +34,7 @@ def surveyed(found: Found) -> Answer:
         frames["first_messages"] = pd.DataFrame(found.overview.messages)
     topics = () if found.overview is None else found.overview.sentences
     return Answer(
-        "survey", "What lies there, and how large is it?", found.words, frames, (*wrong, *found.unknown),
+        "survey", "What does it contain, and how large is it?", found.words, frames, (*wrong, *found.unknown),
         (*topics, *found.advice), found.facts(),
     )  # fmt: skip
 
@@ -45,7 +45,7 @@ def surveyed(found: Found) -> Answer:
 def contents(s: Summary) -> Answer:
     """What it holds: rows by table, events by partition, DDL, and what could not be read."""
     frames = {"tables": _by_table(s.contents), "partitions": _by_partition(s), "ddl": s.ddl, "quarantine": s.quarantine}
-    return Answer("contents", "What does it hold?", holds(s), frames, s.limits)
+    return Answer("contents", "What does it contain?", holds(s), frames, s.limits)
 
 
 def load(s: Summary) -> Answer:

@@ -43,7 +43,7 @@ _LINE_CHARS = 200
 @sample_options
 @json_flag
 def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> None:
-    """Did the log keep TiCDC's promises?
+    """Did the log keep TiCDC's guarantees?
 
     Exit 0 clean, 1 findings, 2 could not run.
     """
@@ -94,10 +94,10 @@ def _print_messages(about: Answer) -> None:
 @click.argument("other")
 @json_flag
 def compare(source: str, other: str, as_json: bool, **where: Any) -> None:
-    """Do two logs, or two databases, hold the same?
+    """Are two logs, or two databases, equal?
 
-    Two logs are, for example, one topic before and after an upgrade, or two changefeeds of one upstream. Compared is
-    the time that both hold whole. OTHER is read with the same options as SOURCE.
+    Two logs are, for example, one topic before and after an upgrade, or two changefeeds of one upstream. The
+    compared range is complete in both. OTHER is read with the same options as SOURCE.
 
     Two targets of `consume` (duckdb:///FILE, delta:FOLDER or mysql://USER@HOST:PORT) are compared row by row. The
     password of a MySQL user is taken as `consume` takes it.

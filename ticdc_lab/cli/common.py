@@ -114,9 +114,9 @@ _reading_options = (
         metavar="NAME=NUMBER",
         expose_value=False,
         callback=_bounds,
-        help="How large a message may become; a larger one goes to quarantine as too-large. inflated: bytes after "
+        help="Limits of one message; a larger one goes to quarantine as too-large. inflated: bytes after "
         "decompression. values: JSON values. events: rows. columns: columns of a row. line: bytes of a line of "
-        "the file. growth, growth_free: its texts may take so many times its bytes, and so many bytes more.",
+        "the file. growth, growth_free: bytes of its texts, at most growth times its size plus growth_free.",
     ),
     settings_option,
     _kafka_config,
@@ -520,7 +520,7 @@ class _Program(Program):
 @click.group(cls=_Program)
 @click.version_option(package_name="ticdc-lab")
 def main() -> None:
-    """From a TiCDC change log to a proved answer.
+    """Answer questions about a TiCDC change log.
 
     SOURCE is a capture file (.jsonl, .jsonl.gz, .parquet), a dump of another tool (kcat -J, kafka-console-consumer,
     rpk, a page's export, a folder of Kafka Connect), a folder of such files, a Delta table of messages, a folder of

@@ -222,7 +222,7 @@ def consume(
 ) -> None:  # fmt: skip
     """Replay a log into a database.
 
-    The target records how far it is. So the same command goes on after an interruption. The password of a
+    The target stores the position. So the same command resumes after an interruption. The password of a
     MySQL user is taken from the environment variable MYSQL_PWD, or from the file that MYSQL_OPTION_FILE names.
 
     Exit 0 all equal, 1 differences, 2 could not run, or no table can be compared.

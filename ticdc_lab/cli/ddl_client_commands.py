@@ -86,7 +86,7 @@ def remove(client: Client, cluster: str, force: bool) -> None:
     """Unregister a cluster: its DDL is its own again.
 
     A cluster with jobs in its queue is refused: wait until they have ended. With --force the jobs stay in the queue.
-    They go on when somebody owns the cluster's DDL again.
+    They continue when a worker owns the cluster's DDL again.
     """
     client.remove(cluster, force=force)
     click.echo(f"{cluster} is not registered any more")
@@ -131,7 +131,7 @@ def workers(client: Client, as_json: bool) -> None:
     help="Rows of the table, which an `add index` has to backfill.",
 )
 @click.option("--sent-by", default="", help="Version of the tidb-server that sends it; default: the cluster's.")
-@click.option("--request", default="", help="A name of yours; the same name sent twice is one job.")
+@click.option("--request", default="", help="Idempotency key: the same key sent twice is one job.")
 @click.option("--within", default=60.0, show_default=True, type=SECONDS, help="How long to wait for the job's end.")
 @store_options
 @client_options

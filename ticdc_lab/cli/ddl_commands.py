@@ -230,7 +230,7 @@ def audit(where: Where, version: str, oldest: str) -> None:
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @guarded
 def go_on(where: Where, source: str) -> None:
-    """Let workers go on whose etcd went back.
+    """Resume workers after etcd lost data.
 
     They stop serving when etcd comes back empty or older, or is another one; this decides for all of them. Jobs and
     schemas of clusters are not given back.

@@ -51,7 +51,7 @@ EXAMPLES = {
     "simulate ddl-service": "simulate ddl-service ddl.yaml --seed 7",
     "simulate pd": "simulate pd cluster.yaml --seed 7",
     "pd replay": "pd replay records.jsonl",
-    "pd explain": "pd explain pd-ctl-folder",
+    "pd explain": "pd explain --from pd-ctl-folder",
     "ddl-service serve": "ddl-service serve --store ddl-store",
     "ddl-service audit": "ddl-service audit --store ddl-store",
     "ddl-service register": "ddl-service register cluster-1 127.0.0.1:20160",

@@ -76,9 +76,9 @@ def events(source: str, out: str, quarantine: str | None, as_json: bool, **where
 @source_options
 @json_flag
 def survey(source: str, as_json: bool, **where: Any) -> None:
-    """What lies there, and how large is it?
+    """What does SOURCE contain, and how large is it?
 
-    Reads the first messages only, and says what to do next.
+    Reads the first messages only, and shows what to run next.
     """
     from ticdc_lab.answers import surveyed
     from ticdc_lab.codecs.table_file import settings_among
@@ -111,7 +111,7 @@ def _print_settings(rows: pd.DataFrame) -> None:
 @source_options
 @json_flag
 def settings(source: str, as_json: bool, **where: Any) -> None:
-    """What was the changefeed set to?
+    """How was the changefeed configured?
 
     From options, from its file (--changefeed), and from the bytes: each setting with the evidence, with what depends on
     it, and with what to give if it is wrong. Exit code 1: what was given contradicts the log.
@@ -256,9 +256,9 @@ def _say_state(state: Any) -> None:
 )  # fmt: skip
 @json_flag
 def why(source: str, stall_s: float | None, as_json: bool, **where: Any) -> None:
-    """Why did resolved_ts stand still?
+    """Why is the checkpoint stuck?
 
-    Lists each stall, the longest first, what may have held it, and what the log cannot tell.
+    Lists each stall of resolved_ts, the longest first, with possible causes and what the log cannot show.
     """
     with asked(source, where, images=False) as (spark, log):
         with shown(spark, "why"):

@@ -118,20 +118,15 @@ def explain(
     folders: tuple[str, ...], stores: str | None, regions: str | None, config: str | None, rules: tuple[str, ...],
     also: tuple[str, ...], before: str | None, after: str | None, region: int | None, lines: int, as_json: bool,
 ) -> None:  # fmt: skip
-    r"""Explain what PD would do with a cluster now, and why.
+    """Explain what PD would do with a cluster now, and why.
 
     Give a folder or a tar with --from, or files. Each file of --from, --rules and --also is recognised by what it
     contains, whatever its name. The first line names what is missing.
 
-    \b
-    ticdc-lab pd explain --from pd-ctl-output/
-    ticdc-lab pd explain --stores stores.json --regions regions.json --config config.json
-    ticdc-lab pd explain --before yesterday/ --after today/
-
     Without --region: what the checkers do with each kind of region, and one round of each scheduler.
-    With --region: what each checker says of this region, and what the schedulers would do if they drew it.
+    With --region: each checker's answer for this region, and what the schedulers would do if they drew it.
 
-    Where PD would do nothing, the reason is given.
+    If PD would do nothing, the reason is shown.
     """
     if before or after:
         if not before or not after:

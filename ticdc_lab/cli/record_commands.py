@@ -45,7 +45,7 @@ class _Amount(click.ParamType[float]):
 @messages_options
 @click.option(
     "--out", required=True,
-    help="topic.jsonl.gz, topic.jsonl or topic.parquet; or a folder, which can be recorded into again.",
+    help="topic.jsonl.gz, topic.jsonl or topic.parquet; or a folder, to which later runs append.",
 )  # fmt: skip
 @click.option(
     "--from", "first", default="earliest", show_default=True, metavar="START",
@@ -62,11 +62,11 @@ class _Amount(click.ParamType[float]):
 )  # fmt: skip
 @click.option(
     "--rotate-size", type=_Amount("SIZE", "", "K", "M", "G"), default="1GB", show_default=True,
-    help="A folder gets another file after so much of keys and values.",
+    help="In a folder: start a new file after this size of keys and values.",
 )  # fmt: skip
 @click.option(
     "--rotate-every", type=_Amount("TIME", "s", "min", "h", "d"),
-    help="A folder gets another file after so long, such as 10min.",
+    help="In a folder: start a new file after this time, such as 10min.",
 )  # fmt: skip
 @json_flag
 def record(
@@ -77,7 +77,7 @@ def record(
 
     Or turn a log of any other form into capture files.
 
-    If it ends early, the same command goes on; a file has its name only when it is whole.
+    If it ends early, the same command resumes it; a file gets its name only when it is complete.
     """
     from ticdc_lab.sources.kafka import topics_of
     from ticdc_lab.sources.places import is_kafka

@@ -220,7 +220,7 @@ def scheduler(
     "--why",
     "why_at",
     metavar="TIME",
-    help="Also say what held both watermarks at this moment of the run, such as 7.5s.",
+    help="Also show what held both watermarks at this moment of the run, such as 7.5s.",
 )
 @click.option(
     "--log", metavar="FILE", help="Write what came downstream, as a recorded topic: .parquet, .jsonl, .jsonl.gz."
@@ -258,7 +258,7 @@ def pipeline(
     "--why",
     "why_at",
     metavar="TIME",
-    help="Also say what held the watermarks of each changefeed at this moment of the run, such as 7.5s.",
+    help="Also show what held the watermarks of each changefeed at this moment of the run, such as 7.5s.",
 )
 @json_flag
 @guarded

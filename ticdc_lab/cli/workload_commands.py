@@ -48,7 +48,7 @@ def workload(
     kind: str, rows: int, seed: int, settings: tuple[str, ...], protocol: str, strategy: str, partitions: int,
     out: str, truth: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Make a log of any size of which everything is known.
+    """Make a log of any size with known content.
 
     bank: transfers that keep a total. tpcc: new orders, payments and deliveries. hot-keys: rows chosen by a zipf law.
     """

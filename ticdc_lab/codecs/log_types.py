@@ -85,7 +85,7 @@ def with_binary(sample: pa.Table, known: Known, mode: str) -> tuple[Known, tuple
     told, sure = debezium.binary_mode(seen) if mode == "auto" else (mode, True)
     said: tuple[str, ...] = (_UNTYPED.format(n=untyped, of=len(rows)),) if untyped else ()
     if has_bytes and not sure:
-        said += (_GUESSED.format(told=told, other="hex" if told == "base64" else "base64"),)
+        said += (_GUESSED.format(chosen=told, other="hex" if told == "base64" else "base64"),)
     return replace(known, binary=told), said
 
 
@@ -95,8 +95,8 @@ _UNTYPED = (
     "`enable-tidb-extension=true` and the schema part, or from the CREATE TABLE on."
 )
 _GUESSED = (
-    "Bytes of this debezium log are read as {told}: its first messages fit base64 and hex. If values look wrong, read "
-    "with `--option debezium-binary-handling-mode={other}`."
+    "Bytes of this debezium log are read as {chosen}: its first messages fit base64 and hex. If values look wrong, "
+    "read with `--option debezium-binary-handling-mode={other}`."
 )
 
 

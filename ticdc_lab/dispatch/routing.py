@@ -106,7 +106,7 @@ def sources_of(
             return Upstream(None, f"{name} is the target of one of {some}.")
         (source,) = origins[t]
         if "" in source:
-            return Upstream(None, f"{name} is a target; the rules do not show of which upstream table.")
+            return Upstream(None, f"{name} is a target; the rules name no single upstream table.")
         return Upstream(source, f"{name} is the target of {'.'.join(source)} upstream.")
 
     return {t: told(t) for t in sorted(tables)}

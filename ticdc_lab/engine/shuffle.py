@@ -255,7 +255,7 @@ def bucket_of(key: pa.Array | pa.ChunkedArray, buckets: int) -> npt.NDArray[np.u
 def _packs(held: Sequence[pa.RecordBatch], key: str, buckets: int) -> pa.RecordBatch:
     """Rows in Arrow's form, those of a bucket as one value."""
     rows = pa.Table.from_batches(held).combine_chunks()
-    assert not rows[key].null_count, f"{key} has nulls, which no hash can tell apart"
+    assert not rows[key].null_count, f"{key} has nulls, which have no hash"
     bucket = bucket_of(rows[key], buckets)
     (whole,) = rows.take(pa.array(np.argsort(bucket, kind="stable"))).combine_chunks().to_batches()
     n = np.bincount(bucket, minlength=buckets)

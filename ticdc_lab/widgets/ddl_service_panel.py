@@ -39,7 +39,7 @@ class Incidents(widgets.VBox):  # type: ignore[misc]
     value = traitlets.Tuple()
 
     def __init__(self, faults: Sequence[str], nodes: Sequence[str], *, until_s: float) -> None:
-        self.node = controls.choice("worker", nodes, tip="Whom the next fault befalls")
+        self.node = controls.choice("worker", nodes, tip="The worker of the next fault")
         self.at_s = controls.seconds("when, s", round(until_s / 4, 1), until_s, tip="When the next fault happens")
         self.buttons = {
             name: widgets.Button(description=name, tooltip=f"add: {name}", layout={"width": "auto"}) for name in faults

@@ -96,7 +96,7 @@ def scheduler_panel(
         "captures": slider("captures", 3, 1, most_captures, tip="How many captures there are"),
         "assumptions": held,
         "fault": choice("fault", [NOTHING, *faults], tip="What is injected"),
-        "node": choice("at", nodes, tip="Which capture the fault befalls"),
+        "node": choice("at", nodes, tip="The capture of the next fault"),
         "at_s": seconds("when, s", round(until_s / 5, 1), until_s, tip="When the fault happens"),
         "seed": seed(),
         "table": suggested("only table", ["", *(str(i + 1) for i in range(most_tables))], tip=_ONLY, width=NARROW),

@@ -48,7 +48,7 @@ class SourceBar(widgets.VBox):  # type: ignore[misc]
             description="source", placeholder=_EXAMPLE, tooltip="A path, kafka://HOST:PORT/TOPIC, or a table's name",
             continuous_update=False, layout={"width": "640px", "max_width": "100%"}, style=_LABEL,
         )  # fmt: skip
-        self.button = widgets.Button(description="look", tooltip="find out what it is; reads the first messages only")
+        self.button = widgets.Button(description="preview", tooltip="kind and size; reads the first messages only")
         self.files = widgets.Select(
             options=[], rows=5, description="files here", style=_LABEL, layout={"width": "640px", "max_width": "100%"},
             tooltip="What lies in that folder; choosing one writes it above",
