@@ -121,7 +121,7 @@ def _answer_ranges(stream: BufferedRWPair, topics: Topics) -> None:
                 if batch.num_rows:
                     stream.write(part(BATCH, batch.serialize()))
             if reader.fails_on_loss and reader.lost:
-                raise SourceError(reader.lost[0].sentence, hint="Leave failOnDataLoss at false to go on without them.")
+                raise SourceError(reader.lost[0].sentence, hint="Continue without them: --option failOnDataLoss=false")
     stream.write(part(END, b""))
 
 
