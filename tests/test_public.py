@@ -53,7 +53,7 @@ def for_types(package: str) -> dict[str, str]:
 
 def test_a_newcomer_can_hold_the_names() -> None:
     """About thirty, and all of them in ``dir``."""
-    assert 25 <= len(ticdc_lab.__all__) <= 36
+    assert 25 <= len(ticdc_lab.__all__) <= 37
     assert set(ticdc_lab.__all__) <= set(dir(ticdc_lab))
 
 

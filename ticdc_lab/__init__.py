@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ticdc_lab.sources.provenance import provenance
     from ticdc_lab.tables import table_as_of, table_history
     from ticdc_lab.transactions import transactions
+    from ticdc_lab.watch.running import watch
     from ticdc_lab.widgets.workbench import workbench
     from ticdc_lab.workload import Workload, generate
 
@@ -77,6 +78,7 @@ __all__ = [
     "table_history",
     "topic_watermarks",
     "transactions",
+    "watch",
     "widgets",
     "workbench",
     "write",

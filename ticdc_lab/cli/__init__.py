@@ -15,6 +15,7 @@ from ticdc_lab.cli import (
     report_commands,
     simulate_commands,
     start_commands,
+    watch_commands,
     workload_commands,
 )
 from ticdc_lab.cli.common import main
@@ -33,5 +34,6 @@ __all__ = [
     "report_commands",
     "simulate_commands",
     "start_commands",
+    "watch_commands",
     "workload_commands",
 ]

@@ -12,7 +12,7 @@ COMMANDS = {
         "survey", "settings", "report", "watermarks", "why", "transactions", "audit", "fsck", "compare", "table",
         "dispatch", "advise", "expand", "consumer",
     ),
-    "Write, replay and follow logs": ("record", "events", "produce", "consume", "ingest", "workload"),
+    "Write, replay and follow logs": ("record", "watch", "events", "produce", "consume", "ingest", "workload"),
     "Models of the cluster, and the DDL service": ("simulate", "pd", "ddl-service"),
 }  # fmt: skip
 """What the commands of the program are for, in the order of the help."""
@@ -38,6 +38,7 @@ EXAMPLES = {
     "advise": "advise topic.jsonl.gz --partitions 3,8,16",
     "expand": "expand topic.jsonl.gz --after 8",
     "consumer": "consumer topic.jsonl.gz",
+    "watch": "watch kafka://127.0.0.1:9092/orders --state watch-orders",
     "settings": "settings topic.jsonl.gz",
     "record": "record kafka://127.0.0.1:9092/orders --out orders.jsonl.gz",
     "events": "events topic.jsonl.gz --out events.parquet",

@@ -23,10 +23,14 @@ from ticdc_lab.cli.common import (
     session_of,
 )
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "s": 1, "min": 60, "h": 3600, "d": 86400}
+_UNITS = {
+    "": 1, "K": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30,
+    "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400,
+}  # fmt: skip
+SIZE, TIME = ("", "K", "M", "G", "Ki", "Mi", "Gi"), ("s", "m", "min", "h", "d")
 
 
-class _Amount(click.ParamType[float]):
+class Amount(click.ParamType[float]):
     """A number with a unit."""
 
     def __init__(self, name: str, *units: str) -> None:
@@ -61,11 +65,11 @@ class _Amount(click.ParamType[float]):
     help="Files of a folder.",
 )  # fmt: skip
 @click.option(
-    "--rotate-size", type=_Amount("SIZE", "", "K", "M", "G"), default="1GB", show_default=True,
+    "--rotate-size", type=Amount("SIZE", *SIZE), default="1GB", show_default=True,
     help="In a folder: start a new file after this size of keys and values.",
 )  # fmt: skip
 @click.option(
-    "--rotate-every", type=_Amount("TIME", "s", "min", "h", "d"),
+    "--rotate-every", type=Amount("TIME", *TIME),
     help="In a folder: start a new file after this time, such as 10min.",
 )  # fmt: skip
 @json_flag

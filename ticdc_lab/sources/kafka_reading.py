@@ -276,7 +276,7 @@ class TopicReader:
     def ends_now(self) -> dict[Place, int]:
         """Where each partition ends, as the last fetch of :meth:`batches` said; without asking the broker."""
         kafka, found = library(), dict[Place, int]()
-        for at in self.positions:
+        for at in self.positions if self._consumer is not None else ():
             with suppress(kafka.KafkaException):
                 low, high = self._consumer.get_watermark_offsets(kafka.TopicPartition(*at), cached=True)
                 found[at] = max(low, high, self.positions[at])

@@ -137,10 +137,14 @@ def load(
 
 def _shown(opened: Source, told: Detected, known: Known) -> tuple[Setting, ...]:
     """Settings that the first messages show."""
-    protocol = told.protocol
     if opened.told:  # a storage folder, which says so itself
-        return (Setting("sink.protocol", protocol, "bytes", "shown", "the folder's files"), *opened.shown)
-    sample = opened.sample(SAMPLE).combine_chunks()
+        return (Setting("sink.protocol", told.protocol, "bytes", "shown", "the folder's files"), *opened.shown)
+    return shown_by(opened.sample(SAMPLE).combine_chunks(), told, known)
+
+
+def shown_by(sample: pa.Table, told: Detected, known: Known) -> tuple[Setting, ...]:
+    """Settings of the changefeed that some messages show, which were detected to be what is ``told``."""
+    protocol = told.protocol
     plain = unpacker(protocol, replace(known, claim_check=None))
     whole = [(part, as_it_was) for batch in sample.to_batches() for part, as_it_was in parts(plain, batch)]
     read = [(part, as_it_was) for part, as_it_was in whole if isinstance(part, pa.RecordBatch)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -67,9 +68,9 @@ class KeptFinding:
 
 def found_again(
     kept: Mapping[int, KeptFinding], found: Iterable[Mapping[str, Any]], *, now_s: float, settle_s: float,
-    final: bool = False,
-) -> dict[int, KeptFinding]:  # fmt: skip
-    """What is kept after another look.
+    final: bool = False, judged: Container[int] | None = None,
+) -> tuple[dict[int, KeptFinding], Counter[tuple[str, str]]]:  # fmt: skip
+    """What is kept after another look, and how many of each guarantee and severity are found and not kept.
 
     Parameters
     ----------
@@ -83,9 +84,12 @@ def found_again(
         So long a finding is pending, unless :data:`AT_ONCE` names its guarantee.
     final
         The log ends here, so nothing can explain what is pending.
+    judged
+        The rows that were judged: what was found of others stays as it was; None for all.
     """
     after, by_identity = dict(kept), {f.identity: f for f in kept.values()}
-    seen = set[int]()
+    seen, number, beyond = set[int](), max(kept, default=0), Counter[tuple[str, str]]()
+    of_each = Counter(f.guarantee for f in kept.values() if f.status in (PENDING, OPEN))
     for row in found:
         one = KeptFinding(
             0, PENDING, row["guarantee"], row["severity"], row["message"], row["table"], None, row["commit_ts"],
@@ -93,9 +97,13 @@ def found_again(
             now_s, now_s,
         )  # fmt: skip
         before = by_identity.get(one.identity)
+        if before is None and of_each[one.guarantee] >= KEPT_OF_EACH:
+            beyond[one.guarantee, one.severity] += 1
+            continue
         if before is None:
-            before = replace(one, number=max(after, default=0) + 1)
-            by_identity[one.identity] = before
+            number += 1
+            of_each[one.guarantee] += 1
+            before = replace(one, number=number)
         elif before.status == WITHDRAWN:
             before = replace(before, status=PENDING, found_s=now_s, changed_s=now_s)
         before = replace(before, message=one.message, evidence=one.evidence)
@@ -104,9 +112,14 @@ def found_again(
         after[before.number] = before
         seen.add(before.number)
     for number, one in after.items():
-        if number not in seen and one.status in (PENDING, OPEN):
+        was_judged = one.row_id is None or judged is None or one.row_id in judged
+        if number not in seen and one.status in (PENDING, OPEN) and was_judged:
             after[number] = replace(one, status=WITHDRAWN, changed_s=now_s)
-    return after
+    return after, beyond
+
+
+KEPT_OF_EACH = 1_000
+"""Findings of a guarantee that are kept while they are pending or open; more are counted."""
 
 
 AT_ONCE = frozenset({

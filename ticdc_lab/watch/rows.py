@@ -117,6 +117,19 @@ class LastChanges:
                 base[bucket], delta[bucket] = base[bucket].with_rows(delta[bucket]), _EMPTY
         return LastChanges(tuple(base), tuple(delta), places)
 
+    def after(self, new: Changes, *, dated: bool) -> LastChanges:
+        """With changes by rising ``row_id``: the last one of each row, of those here and these."""
+        known = self.last(np.unique(new.row_id))
+        columns = [np.concatenate([getattr(known, name), getattr(new, name)]) for name in CHANGE]
+        both = Changes(*[column[np.argsort(columns[0], kind="stable")] for column in columns])
+        latest = both[both.in_order(has_commit_ts=dated)]
+        return self.with_last(latest[lasts_in(latest.row_id)])
+
+    def without(self, commit_ts: int) -> LastChanges:
+        """Without those up to a commit_ts."""
+        whole = (b.with_rows(d) if len(d.row_id) else b for b, d in zip(self.base, self.delta, strict=True))
+        return LastChanges(tuple(p.at(p.commit_ts > commit_ts) for p in whole), places=self.places)
+
     def kept_to(self, most: int) -> tuple[LastChanges, int, int]:
         """The same without the rows that did not change for longest, down to nine tenths of ``most`` if there are more.
 
@@ -130,8 +143,8 @@ class LastChanges:
         if n <= 0:
             return LastChanges(whole, places=self.places), np.iinfo(np.int64).min, 0
         last = int(np.partition(ts, n - 1)[n - 1])
-        kept = tuple(p.at(p.commit_ts > last) for p in whole)
-        return LastChanges(kept, places=self.places), last, len(ts) - sum(len(p.row_id) for p in kept)
+        kept = self.without(last)
+        return kept, last, len(ts) - len(kept)
 
     def as_arrays(self) -> dict[str, NDArray[Any]]:
         """All of it, for a file."""

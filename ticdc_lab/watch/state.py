@@ -34,7 +34,7 @@ from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.dispatch.infer import move_causes_table
 from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.events import POSITION
-from ticdc_lab.events.arrays import NO_TS, lasts_in
+from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.schema import DECODED, DISPATCH, KEYS
 from ticdc_lab.events.tso import LOGICAL_BITS, physical_ms
 from ticdc_lab.facts import LogFacts
@@ -46,7 +46,7 @@ from ticdc_lab.watch.rows import CHANGE, NO_CHANGES, LastChanges, RecentChanges,
 EXPLAINING = 1 << 16
 """Changes of rows, of about as many as are kept, by which a rule of dispatch that moves rows is found."""
 
-SUSPECTS = 200_000
+SUSPECTS = 50_000
 """Changes of rows of which something was found that are judged again and again; of more, findings stay as they are."""
 
 EPISODE_MS = 60_000
@@ -159,6 +159,8 @@ class WatchState:
         Rows whose last change is not above were forgotten; NO_TS for none.
     redelivered_ms
         By topic the watermark before the last change that was delivered again.
+    fresh
+        Changes since the state was saved, as they came.
     """
 
     facts: pa.Table = field(default_factory=ARROW.empty_table)
@@ -170,6 +172,11 @@ class WatchState:
     share: int = 1
     evicted_ts: int = NO_TS
     redelivered_ms: Mapping[str, int] = field(default_factory=dict)
+    fresh: tuple[Changes, ...] = ()
+
+    def saved(self) -> WatchState:
+        """The same, with nothing that has still to be saved."""
+        return replace(self, fresh=())
 
     @property
     def known(self) -> LogFacts:
@@ -270,19 +277,29 @@ def _with_changes(
     if old.any():  # it may be sent again, and what came before it is forgotten: marks judge it, as a row of its own
         alone = both[old]
         kept.append(replace(alone, row_id=alone.row_id ^ (alone.offset * _MIX + alone.place)))
-    latest = both[both.in_order(has_commit_ts=dated)]
-    latest = latest[lasts_in(latest.row_id)]
-    if state.evicted_ts != NO_TS:
-        latest = latest[latest.commit_ts > state.evicted_ts]
+    new = joined([new])
+    rows = state.rows.after(new[new.commit_ts > state.evicted_ts] if state.evicted_ts != NO_TS else new, dated=dated)
     n = int((evicted | old).sum())
     after = replace(
-        state, rows=state.rows.with_last(latest), recent=state.recent.with_changes(joined([new])),
-        suspects=joined(kept),
+        state, rows=rows, recent=state.recent.with_changes(new), suspects=_newest(joined(kept)),
+        fresh=(*state.fresh, new),
     )  # fmt: skip
     return after, {EVICTED: n} if n else {}, again
 
 
 _MIX = 0x1E3779B97F4A7C15
+
+
+def _newest(c: Changes) -> Changes:
+    """Of too many suspects the rows that changed last."""
+    if len(c) <= SUSPECTS:
+        return c
+    begin = np.flatnonzero(np.append(True, c.row_id[1:] != c.row_id[:-1]))
+    newest, n = np.maximum.reduceat(c.commit_ts, begin), np.diff(np.append(begin, len(c)))
+    order = np.argsort(-newest, kind="stable")
+    kept = np.zeros(len(begin), dtype=bool)
+    kept[order[np.cumsum(n[order]) <= SUSPECTS]] = True
+    return c[np.repeat(kept, n)]
 
 
 def _concatenated(parts: list[Changes]) -> Changes:

@@ -1,0 +1,267 @@
+"""A watch on the desk: it goes on where it ended, however it ended, and keeps what it found with its messages."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from urllib.error import HTTPError
+
+import pytest
+from conftest import golden
+from prometheus_client.parser import text_string_to_metric_families
+from topics import mock_cluster, recorded, send
+
+from ticdc_lab.errors import SetupError, SourceError
+from ticdc_lab.watch import folder, running
+from ticdc_lab.watch.folder import WatchFolder
+from ticdc_lab.watch.kept import IGNORED, OPEN, WITHDRAWN, KeptFinding, found_again
+from ticdc_lab.watch.metrics import WatchView, metrics
+from ticdc_lab.watch.pages import pages
+from ticdc_lab.watch.running import Watch, unsettled
+
+LOG = "messages_canal-json-tidb_small-dup-restart.jsonl.gz"
+
+
+def told(findings):
+    """Findings without their numbers and times."""
+    left_out = ("number", "found_s", "changed_s")
+    return sorted(json.dumps({n: v for n, v in f.as_dict().items() if n not in left_out}) for f in findings)
+
+
+def watched(source, state, **more) -> Watch:
+    """A watch that has gone to its end."""
+    watch = Watch(str(source), str(state), once=True, **more)
+    watch.run()
+    return watch
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> Watch:
+    """A watch that nothing disturbed."""
+    return watched(golden(LOG), tmp_path_factory.mktemp("undisturbed"))
+
+
+def test_a_finding_has_its_messages(undisturbed, tmp_path_factory):
+    """As a capture file, with the key of the row, and offsets to read again; it is numbered from 1."""
+    found = unsettled(undisturbed.findings.values())
+    assert [f.number for f in found] == list(range(1, len(found) + 1)) and {f.status for f in found} == {OPEN}
+    first = next(f for f in found if f.guarantee == "rows_stay_in_one_partition")
+    place = undisturbed._folder.evidence(first.number)
+    kept = {(m["partition"], m["offset"]) for m in recorded(place / "messages.jsonl.gz")}
+    assert kept == {(e["partition"], e["offset"]) for e in first.evidence} and first.key.count("=") >= 1
+    said = json.loads((place / "finding.json").read_text())
+    assert {(m["partition"], m["offset"]) for m in said["messages"]} == kept and said["key"] == first.key
+    again = watched(place / "messages.jsonl.gz", tmp_path_factory.mktemp("again"))
+    who = ("guarantee", "table", "key", "commit_ts", "partition", "offset")
+    assert [getattr(first, n) for n in who] in [[getattr(f, n) for n in who] for f in again.findings.values()]
+
+
+def test_the_same_command_goes_on(undisturbed, tmp_path):
+    """Once more over what was read changes nothing."""
+    one = watched(golden(LOG), tmp_path)
+    two = watched(golden(LOG), tmp_path)
+    assert told(one.findings.values()) == told(two.findings.values()) == told(undisturbed.findings.values())
+    assert one.view.counts == two.view.counts == undisturbed.view.counts
+    assert one.view.violations == two.view.violations
+
+
+class Died(BaseException):
+    """The process ended."""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_wherever_it_ends_it_goes_on(undisturbed, tmp_path, monkeypatch, seed):
+    """Between any two of its steps, before or after a commit: findings and counts are those of an undisturbed run."""
+    monkeypatch.setattr(running, "ROWS_AT_ONCE", 300)
+    monkeypatch.setattr(running, "JUDGE_S", 0.0)
+    monkeypatch.setattr(running, "COMMIT_S", 0.0)
+    monkeypatch.setattr(folder, "SNAPSHOT_AFTER", 700)
+    monkeypatch.setattr("ticdc_lab.sources.capture.LINES_A_BATCH", 150)
+    step, left = Watch._step, [2 + seed, 3, 1]
+
+    def dies(self, held, refused, **more):
+        if left and left[0] <= 0:
+            left.pop(0)
+            raise Died
+        if left:
+            left[0] -= 1
+        step(self, held, refused, **more)
+
+    monkeypatch.setattr(Watch, "_step", dies)
+    while left:
+        with pytest.raises(Died):
+            watched(golden(LOG), tmp_path)
+    whole = watched(golden(LOG), tmp_path)
+    assert told(unsettled(whole.findings.values())) == told(unsettled(undisturbed.findings.values()))
+    assert whole.view.counts == undisturbed.view.counts
+
+
+def _killed(state: Path, after: int) -> None:
+    """A watch in a process of its own that is killed when it has committed so often."""
+    code = (
+        "import os, signal, sys\n"
+        "from ticdc_lab.watch import running\n"
+        "from ticdc_lab.watch.folder import WatchFolder\n"
+        "import ticdc_lab.sources.capture as capture\n"
+        "capture.LINES_A_BATCH = 120\n"
+        "running.ROWS_AT_ONCE, running.JUDGE_S, running.COMMIT_S = 200, 0.0, 0.0\n"
+        "left, said = [int(sys.argv[3])], WatchFolder._say\n"
+        "def say(self, *of):\n"
+        "    left[0] -= 1\n"
+        "    if left[0] < 0: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    said(self, *of)\n"
+        "WatchFolder._say = say\n"
+        "running.Watch(sys.argv[1], sys.argv[2], once=True).run()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(golden(LOG)), str(state), str(after)], check=False)
+    assert done.returncode in (0, -signal.SIGKILL)
+
+
+def test_a_kill_in_a_commit_loses_nothing(undisturbed, tmp_path):
+    """SIGKILL in the middle of a transaction; the lock of the dead process holds nobody up."""
+    for after in (6, 11):
+        _killed(tmp_path, after)
+    whole = watched(golden(LOG), tmp_path)
+    assert told(unsettled(whole.findings.values())) == told(unsettled(undisturbed.findings.values()))
+    assert whole.view.counts == undisturbed.view.counts
+
+
+@pytest.mark.soak
+def test_kills_at_any_commit_lose_nothing(undisturbed, tmp_path):
+    """Two hundred of them, each into the folder that the one before left."""
+    for after in range(200):
+        _killed(tmp_path / str(after // 8), after % 8 + after // 8)
+    for state in sorted(tmp_path.iterdir()):
+        whole = watched(golden(LOG), state)
+        assert told(unsettled(whole.findings.values())) == told(unsettled(undisturbed.findings.values()))
+
+
+def test_a_folder_is_of_one_watch(tmp_path):
+    """Two at a time, the state of another source, of another version, and what is none are refused in words."""
+    one = Watch(str(golden(LOG)), str(tmp_path))
+    with pytest.raises(SourceError, match="already"):
+        Watch(str(golden(LOG)), str(tmp_path))
+    one.run()
+    with pytest.raises(SourceError, match="not of"):
+        watched(golden("messages_avro_small.jsonl.gz"), tmp_path)
+    with sqlite3.connect(tmp_path / folder.FILE) as db:
+        db.execute("update told set value = '99' where name = 'version'")
+    with pytest.raises(SourceError, match="version 99"):
+        Watch(str(golden(LOG)), str(tmp_path))
+    (tmp_path / folder.FILE).write_bytes(b"no database" * 100)
+    with pytest.raises(SourceError, match="damaged"):
+        Watch(str(golden(LOG)), str(tmp_path))
+    with pytest.raises(SourceError, match="holds no state"):
+        WatchFolder(tmp_path / "none", writes=False)
+
+
+def test_a_full_disk_is_named_and_what_was_committed_stays(undisturbed, tmp_path, monkeypatch):
+    """SQLite says that it is full; the watch goes on when there is room."""
+    full = Watch(str(golden(LOG)), str(tmp_path), once=True)
+    full._folder._db.execute("pragma max_page_count = 12")
+    with pytest.raises(SourceError, match="No space is left"):
+        full.run()
+    whole = watched(golden(LOG), tmp_path)
+    assert told(whole.findings.values()) == told(undisturbed.findings.values())
+
+
+def test_a_recording_out_of_order_is_refused(tmp_path):
+    """Each partition is read in the order of its offsets; an audit takes any order."""
+    lines = [{"topic": "t", "partition": 0, "offset": o, "timestamp": None, "key": None, "value": None, "headers": []}
+             for o in (1, 0)]  # fmt: skip
+    file = tmp_path / "t.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(SourceError, match="offset 0 of partition 0 of t follows offset 1"):
+        watched(file, tmp_path / "state", protocol="canal-json")
+
+
+def test_what_a_person_put_aside_stays_aside(tmp_path):
+    """Ignored beside a running watch: no later look opens it again."""
+    watched(golden(LOG), tmp_path)
+    beside = WatchFolder(tmp_path, writes=False)
+    one = beside.findings()[1]
+    beside.put(KeptFinding.from_dict(one.as_dict() | {"status": IGNORED}))
+    assert watched(golden(LOG), tmp_path).findings[1].status == IGNORED
+
+
+FOUND = {
+    "guarantee": "resolved_events_on_all_partitions", "severity": "error", "message": "m", "table": None,
+    "commit_ts": 7, "topic": "t", "partition": 1, "offset": 3, "seq": None, "row_id": None, "evidence": [],
+}  # fmt: skip
+
+
+def test_a_finding_settles_or_is_withdrawn():
+    """What later messages explain is withdrawn and stays listed; what nothing can explain is open at once."""
+    kept, _ = found_again({}, [FOUND, FOUND | {"guarantee": "watermarks_are_monotone"}], now_s=0.0, settle_s=9.0)
+    assert [f.status for f in kept.values()] == ["pending", OPEN]
+    later, _ = found_again(kept, [FOUND], now_s=9.0, settle_s=9.0)
+    assert [f.status for f in later.values()] == [OPEN, WITHDRAWN]
+    gone, _ = found_again(kept, [], now_s=1.0, settle_s=9.0)
+    assert {f.status for f in gone.values()} == {WITHDRAWN} and len(gone) == 2
+    back, _ = found_again(gone, [FOUND], now_s=20.0, settle_s=9.0)
+    assert [f.status for f in back.values()] == ["pending", WITHDRAWN]
+
+
+def test_rows_that_are_not_judged_any_more_keep_their_findings():
+    """What the memory has no room for is neither found again nor withdrawn."""
+    of_row = FOUND | {"guarantee": "redeliveries_are_identical", "row_id": 5}
+    kept, _ = found_again({}, [of_row], now_s=0.0, settle_s=9.0)
+    assert [f.status for f in found_again(kept, [], now_s=1.0, settle_s=9.0, judged={6})[0].values()] == [OPEN]
+    assert [f.status for f in found_again(kept, [], now_s=1.0, settle_s=9.0, judged={5})[0].values()] == [WITHDRAWN]
+
+
+def _get(url: str, token: str = "") -> tuple[int, str]:
+    try:
+        asked = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+        with urllib.request.urlopen(asked, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_a_topic_is_followed(undisturbed, tmp_path):
+    """Through librdkafka: what is sent is found, metrics and pages show it, and the state can be read meanwhile."""
+    messages = recorded(golden(LOG))
+    with mock_cluster() as servers:
+        send(servers, "small", messages[:900])
+        watch = Watch(f"kafka://{servers}/small", str(tmp_path), settle_s=0.0)
+        with watch, pages(watch, "127.0.0.1:0") as at:
+            send(servers, "small", messages[900:])
+            n = len({(m["partition"], m["offset"]) for m in messages})
+            while watch.view.counts.messages < n and not watch.wait(0.1):
+                pass
+            assert _get(f"http://{at}/health")[0] == 200
+            text = _get(f"http://{at}/metrics")[1]
+            assert _get(f"http://{at}/no")[0] == 404
+        values = {s.name: s.value for f in text_string_to_metric_families(text) for s in f.samples if not s.labels}
+        assert values["ticdc_lab_messages_total"] == n
+        assert 'ticdc_lab_read_offset{partition="0",topic="small"}' in text
+        assert watch.view.caught_up and watch.view.counts.redelivered == undisturbed.view.counts.redelivered
+        once = watched(f"kafka://{servers}/small", tmp_path)
+    assert told(unsettled(once.findings.values())) == told(unsettled(undisturbed.findings.values()))
+
+
+def test_other_hosts_need_a_token(tmp_path):
+    """No page is open to others without one; with one, a request must bring it."""
+    watch = Watch(str(golden(LOG)), str(tmp_path))
+    with pytest.raises(SetupError, match="nothing would keep them out"), pages(watch, "0.0.0.0:0"):
+        pass
+    with pages(watch, "127.0.0.1:0", token="s3cret") as at:
+        assert _get(f"http://{at}/metrics")[0] == 401
+        assert _get(f"http://{at}/metrics", "s3cret")[0] == 200
+        assert _get(f"http://{at}/ready", "s3cret")[0] == 503
+    watch.run()
+
+
+def test_metrics_name_no_row(undisturbed):
+    """Labels are guarantees, severities, reasons, topics and partitions; each watched guarantee has its series."""
+    labels = set[str]()
+    for family in text_string_to_metric_families(metrics(undisturbed.view).decode()):
+        labels |= {name for s in family.samples for name in s.labels}
+    assert labels == {"guarantee", "severity", "reason", "topic", "partition", "le", "version", "protocol"}
+    assert b'ticdc_lab_violations_total{guarantee="row_images_chain",severity="error"} 0.0' in metrics(WatchView())

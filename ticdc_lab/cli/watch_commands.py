@@ -1,0 +1,271 @@
+"""The audit that runs all day: a topic is watched, and what it found is looked at."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ticdc_lab.cli.common import (
+    CLEAN,
+    FINDINGS,
+    changefeed_option,
+    given_changefeed,
+    guarded,
+    json_flag,
+    main,
+    print_json,
+    settings_option,
+)
+from ticdc_lab.cli.record_commands import SIZE, TIME, Amount
+
+if TYPE_CHECKING:
+    from ticdc_lab.watch.kept import KeptFinding
+
+_SHOWN = 20
+
+
+class _OfSourceOrWord(click.Group):
+    """``watch SOURCE`` watches; ``watch status`` and other words look at what a watch found."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, "--help", "-h"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@main.group("watch", cls=_OfSourceOrWord)
+def watch_group() -> None:
+    """Watch a topic: the audit that runs all day.
+
+    `ticdc-lab watch SOURCE --state DIR` is `ticdc-lab watch run SOURCE --state DIR`. The other commands look at the
+    state folder of a watch, also while it runs.
+    """
+
+
+_state = click.option("--state", required=True, metavar="DIR", help="The state folder of the watch.")
+_debug = click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+
+
+@watch_group.command()
+@click.argument("source")
+@_state
+@changefeed_option
+@click.option("--protocol", default="auto", show_default=True, help="The protocol; auto detects it from the bytes.")
+@click.option("--schema-registry", help="For avro: the registry's URL, or a file of schemas.")
+@click.option("--claim-check", help="The claim-check folder, in which TiCDC put large messages.")
+@settings_option
+@click.option("--kafka-config", help="A properties file with Kafka's settings; keeps secrets off the command line.")
+@click.option("--listen", metavar="HOST:PORT", help="Serve /metrics, /health, /ready, /findings; port 0: a free one.")
+@click.option("--token-file", type=click.Path(exists=True, dir_okay=False),
+              help="A bearer token that requests must bring; required unless HOST is a loopback address.")  # fmt: skip
+@click.option("--settle", type=Amount("TIME", *TIME), default="5m", show_default=True,
+              help="A finding that later messages may explain is open after so long.")  # fmt: skip
+@click.option("--memory", type=Amount("SIZE", *SIZE), default="1GiB", show_default=True,
+              help="Most memory of the state; beyond it, the rows unchanged for longest are evicted.")  # fmt: skip
+@click.option("--keep", type=Amount("TIME", *TIME), default="1h", show_default=True,
+              help="So long changes of rows are kept, to tell what is delivered again.")  # fmt: skip
+@click.option("--speed", type=float, help="Replay a recording so many times as fast as it was recorded.")
+@click.option("--once", is_flag=True, help="Watch up to the end of now, print what is found, and end.")
+@_debug
+@json_flag
+@guarded
+def run(
+    source: str, state: str, listen: str | None, token_file: str | None, settle: float, memory: float, keep: float,
+    speed: float | None, once: bool, as_json: bool, options: Mapping[str, str], **where: Any,
+) -> None:  # fmt: skip
+    """Watch SOURCE: a topic (kafka://HOST:PORT/TOPIC), or a recording, replayed.
+
+    It goes on until Ctrl-C or SIGTERM; the same command goes on after its last commit, however it ended.
+
+    With --once: exit 0 clean, 1 findings, 2 could not run.
+
+    Example: ticdc-lab watch kafka://127.0.0.1:9092/orders --state watch-orders --listen 127.0.0.1:10082
+    """
+    from ticdc_lab.codecs.table_file import settings_among
+    from ticdc_lab.watch.pages import pages
+    from ticdc_lab.watch.running import Watch, unsettled
+
+    _, others = settings_among(dict(options))
+    token = Path(token_file).read_text(encoding="utf-8").strip() if token_file else None
+    watch = Watch(
+        source, state, once=once, settle_s=settle, memory=int(memory), keep_s=keep, speed=speed, options=others,
+        changefeed=given_changefeed(options), **where,
+    )  # fmt: skip
+    with _asked_to_end() as stopped, pages(watch, listen, token=token) if listen else nullcontext("") as at:
+        if at:
+            click.echo(f"http://{at}/metrics", err=True)
+        watch.run(stopped)
+    found = unsettled(watch.findings.values())
+    if once:
+        if as_json:
+            counts = dict[str, int]()
+            for f in found:
+                counts[f.guarantee] = counts.get(f.guarantee, 0) + 1
+            print_json({
+                "source": watch.source, "protocol": watch.view.protocol, "findings": [f.as_dict() for f in found],
+                "counts": counts, "not_watched": dict(watch.view.not_watched),
+                "unchecked": dict(watch.view.counts.unchecked),
+            })  # fmt: skip
+        else:
+            _print_status(watch.view.counts.messages, found, watch.view.not_watched, watch.view.counts.unchecked)
+            _print_findings(found)
+        sys.exit(FINDINGS if found else CLEAN)
+
+
+@contextmanager
+def _asked_to_end() -> Iterator[Any]:
+    """Whether Ctrl-C or SIGTERM came: the step under way is committed, for which a second one does not wait."""
+    heard = list[int]()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
+        if len(heard) > 1:
+            raise KeyboardInterrupt
+
+    before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(heard)
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
+
+
+def _print_status(
+    messages: int, found: list[KeptFinding], not_watched: Mapping[str, str], unchecked: Mapping[str, int]
+) -> None:
+    errors = sum(f.severity == "error" for f in found)
+    click.echo(
+        f"{messages:,} messages watched: {len(found)} finding{'' if len(found) == 1 else 's'}, {errors} of them errors"
+    )
+    for reason, n in unchecked.items():
+        click.echo(f"  {n:,} row change{'' if n == 1 else 's'} not checked by all guarantees: {reason}")
+    for name, why in not_watched.items():
+        click.echo(f"  {name}: not watched, because {why}")
+
+
+def _print_findings(found: list[KeptFinding]) -> None:
+    from ticdc_lab.answers.audit import line
+
+    for f in found[:_SHOWN]:
+        click.echo(f"{line(f.number, f.as_dict())} [{f.status}]")
+    if len(found) > _SHOWN:
+        click.echo(f"    and {len(found) - _SHOWN} more; --json shows all")
+
+
+@watch_group.command()
+@_state
+@_debug
+@json_flag
+@guarded
+def status(state: str, as_json: bool) -> None:
+    """How far is the watch, as of its last commit?
+
+    Exit 0 without open findings, 1 with some.
+    """
+    from ticdc_lab.watch.folder import WatchFolder
+    from ticdc_lab.watch.running import unsettled
+
+    folder = WatchFolder(state, writes=False)
+    view, found = folder.view, unsettled(folder.findings().values())
+    if as_json:
+        print_json({"state": state, "view": view, "open": len(found)})
+    else:
+        click.echo(view.get("source", ""))
+        _print_status(view["counts"]["messages"], found, view["not_watched"], view["counts"]["unchecked"])
+        for p in view["partitions"]:
+            behind = "" if p["end"] is None else f", {max(0, p['end'] - p['read']):,} behind"
+            lost = f", {p['lost']:,} lost before they were read" if p["lost"] else ""
+            click.echo(f"  {p['topic']} partition {p['partition']}: read up to offset {p['read']:,}{behind}{lost}")
+    sys.exit(FINDINGS if found else CLEAN)
+
+
+@watch_group.command("findings")
+@_state
+@click.option("--all", "every", is_flag=True, help="Also those that were withdrawn, ignored or resolved.")
+@_debug
+@json_flag
+@guarded
+def list_findings(state: str, every: bool, as_json: bool) -> None:
+    """What did the watch find?"""
+    from ticdc_lab.watch.folder import WatchFolder
+    from ticdc_lab.watch.running import unsettled
+
+    kept = list(WatchFolder(state, writes=False).findings().values())
+    found = kept if every else unsettled(kept)
+    if as_json:
+        print_json({"state": state, "findings": [f.as_dict() for f in found]})
+    else:
+        _print_findings(found)
+    sys.exit(FINDINGS if unsettled(kept) else CLEAN)
+
+
+_number = click.argument("number", type=click.IntRange(min=1))
+
+
+@watch_group.command()
+@_number
+@_state
+@_debug
+@json_flag
+@guarded
+def show(number: int, state: str, as_json: bool) -> None:
+    """One finding, and where its messages are kept."""
+    from ticdc_lab.answers.audit import NEXT, line
+    from ticdc_lab.watch.folder import WatchFolder
+
+    folder = WatchFolder(state, writes=False)
+    finding, place = _finding(folder.findings(), number), folder.evidence(number)
+    if as_json:
+        print_json(finding.as_dict() | {"evidence_folder": str(place) if place.is_dir() else None})
+        return
+    click.echo(f"{line(number, finding.as_dict())} [{finding.status}]")
+    if finding.guarantee in NEXT:
+        click.echo(f"        Next: {NEXT[finding.guarantee].format(table=finding.table or 'TABLE', number=1)}")
+    for e in finding.evidence:
+        click.echo(f"> {finding.topic} partition {e['partition']} offset {e['offset']}: commit_ts {e['commit_ts']}")
+    if place.is_dir():
+        click.echo(f"Its messages: ticdc-lab audit {place / 'messages.jsonl.gz'}")
+
+
+@watch_group.command()
+@_number
+@_state
+@_debug
+@guarded
+def ignore(number: int, state: str) -> None:
+    """Take a finding for no fault: it is not open any more, and stays listed."""
+    _put_aside(number, state, "ignored")
+
+
+@watch_group.command()
+@_number
+@_state
+@_debug
+@guarded
+def resolve(number: int, state: str) -> None:
+    """Take a finding as dealt with: it is not open any more, and stays listed."""
+    _put_aside(number, state, "resolved")
+
+
+def _put_aside(number: int, state: str, status: str) -> None:
+    import time
+    from dataclasses import replace
+
+    from ticdc_lab.watch.folder import WatchFolder
+
+    folder = WatchFolder(state, writes=False)
+    folder.put(replace(_finding(folder.findings(), number), status=status, changed_s=time.time()))
+    click.echo(f"finding {number}: {status}")
+
+
+def _finding(kept: Mapping[int, KeptFinding], number: int) -> KeptFinding:
+    if number not in kept:
+        raise click.BadParameter(f"{number}: the watch has {len(kept)} findings", param_hint="NUMBER")
+    return kept[number]

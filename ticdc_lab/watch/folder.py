@@ -1,0 +1,338 @@
+"""The folder in which a watch keeps its state: offsets, state and findings in one transaction, and evidence in files.
+
+Changes of rows are appended as they come; the last change of each row is written anew only when as many changes have
+come since. So a commit writes what a batch brought and what is small.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from ticdc_lab.audit.history import Changes
+from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.whole_files import room_for
+from ticdc_lab.events.arrays import NO_TS
+from ticdc_lab.sources.kafka_reading import Place
+from ticdc_lab.sources.recording import lines_of
+from ticdc_lab.watch.kept import IGNORED, RESOLVED, KeptFinding
+from ticdc_lab.watch.rows import CHANGE, LastChanges, RecentChanges
+from ticdc_lab.watch.state import WatchCounts, WatchState
+
+VERSION = 1
+FILE, LOCK, FINDINGS = "watch.sqlite", "watch.lock", "findings"
+SNAPSHOT_AFTER = 200_000
+"""Changes after which the last change of each row is written anew, at least."""
+
+_TABLES = """
+create table if not exists told(name text primary key, value text) without rowid;
+create table if not exists part(name text primary key, data blob) without rowid;
+create table if not exists change(id integer primary key, newest integer, n integer, data blob);
+create table if not exists finding(number integer primary key, status text, told text);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a watch is: what a commit writes beside the state.
+
+    Attributes
+    ----------
+    source, protocol, has_commit_ts
+        What is watched.
+    ids, positions
+        What tells its topics from others, and the next offset of each partition.
+    lost, watermark_ms
+        As of :class:`ticdc_lab.watch.metrics.PartitionView`, by partition.
+    counts
+        Since the watch began.
+    violations
+        By guarantee and severity, how many findings were ever open.
+    decoding
+        What rows need that other messages brought: ``tables``, ``ddl``.
+    """
+
+    source: str
+    protocol: str
+    has_commit_ts: bool
+    ids: Mapping[str, str] = field(default_factory=dict)
+    positions: Mapping[Place, int] = field(default_factory=dict)
+    lost: Mapping[Place, int] = field(default_factory=dict)
+    watermark_ms: Mapping[Place, int] = field(default_factory=dict)
+    counts: WatchCounts = field(default_factory=WatchCounts)
+    violations: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    decoding: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON; keys of several parts are lists."""
+        told = asdict(self)
+        for name in _OF_PLACES:
+            told[name] = [[*key, n] for key, n in getattr(self, name).items()]
+        return told
+
+    @classmethod
+    def from_dict(cls, told: dict[str, Any]) -> Self:
+        """Read what :meth:`as_dict` gave."""
+        for name in _OF_PLACES:
+            told[name] = {(a, b): n for a, b, n in told[name]}
+        return cls(**told | {"counts": WatchCounts(**told["counts"])})
+
+
+_OF_PLACES = ("positions", "lost", "watermark_ms", "violations")
+
+
+class WatchFolder:
+    """A state folder that this process alone writes.
+
+    Parameters
+    ----------
+    folder
+        It is made if it is not there.
+    writes
+        False to look at it beside the watch that writes.
+
+    Raises
+    ------
+    SourceError
+        Another watch writes it, or it holds something else.
+    """
+
+    def __init__(self, folder: str | Path, *, writes: bool = True) -> None:
+        self.folder = Path(folder)
+        self._lock: int | None = None
+        if not writes and not (self.folder / FILE).exists():
+            raise SourceError(
+                f"{self.folder} holds no state of a watch.", hint=f"ticdc-lab watch SOURCE --state {self.folder}"
+            )
+        with room_for(self.folder, keep=True):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if writes:
+                self._lock = self._locked()
+            try:
+                self._db = sqlite3.connect(
+                    self.folder / FILE, timeout=30.0, isolation_level=None, check_same_thread=False
+                )
+                self._db.execute("pragma journal_mode=wal")
+                self._db.execute("pragma synchronous=full")
+                self._db.executescript(_TABLES)
+                version = self._told("version")
+            except sqlite3.DatabaseError as error:
+                self.close()
+                raise SourceError(
+                    f"{self.folder / FILE} is no state of a watch, or is damaged: {error}.",
+                    hint="Name another folder: --state OTHER",
+                ) from None
+        if version not in (None, VERSION):
+            self.close()
+            raise SourceError(
+                f"{self.folder} holds a state of version {version}; expected {VERSION}.",
+                hint="Name another folder (--state OTHER), or go on with the ticdc-lab that wrote it.",
+            )
+
+    def _locked(self) -> int:
+        lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.read(lock, 20).decode(errors="replace").strip() or "another process"
+            os.close(lock)
+            raise SourceError(
+                f"A watch writes its state into {self.folder} already (process {holder}).",
+                hint=f"Look at it: ticdc-lab watch status --state {self.folder}; or name another folder.",
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        return lock
+
+    def close(self) -> None:
+        """Let others write it."""
+        with suppress(AttributeError):
+            self._db.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _told(self, name: str) -> Any:
+        row = self._db.execute("select value from told where name = ?", (name,)).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    @property
+    def progress(self) -> Progress | None:
+        """Where the watch was at its last commit; None before the first."""
+        told = self._told("progress")
+        return None if told is None else Progress.from_dict(told)
+
+    @property
+    def view(self) -> dict[str, Any]:
+        """What the watch showed at its last commit."""
+        return self._told("view") or {}
+
+    def findings(self) -> dict[int, KeptFinding]:
+        """All that are kept, by number."""
+        rows = self._db.execute("select told from finding order by number").fetchall()
+        found = [KeptFinding.from_dict(json.loads(told)) for (told,) in rows]
+        return {f.number: f for f in found}
+
+    def put_aside(self) -> dict[int, str]:
+        """What somebody ignored or resolved: the status by number."""
+        asked = "select number, status from finding where status in (?, ?)"
+        return dict(self._db.execute(asked, (IGNORED, RESOLVED)).fetchall())
+
+    def state(self, *, dated: bool) -> WatchState:
+        """The state at the last commit."""
+        told = self._told("state")
+        if told is None:
+            return WatchState()
+        parts = dict(self._db.execute("select name, data from part").fetchall())
+        rows = LastChanges.from_arrays(_arrays(parts["rows"]))
+        recent = RecentChanges((), told["since"])
+        for id_, data in self._db.execute("select id, data from change order by id"):
+            changes = Changes(*_arrays(data).values())
+            if id_ > told["snapshot"]:
+                rows = rows.after(changes, dated=dated)
+            kept = changes if told["since"] == NO_TS else changes[changes.commit_ts > told["since"]]
+            recent = recent.with_changes(kept)
+        rows = rows if told["evicted_ts"] == NO_TS else rows.without(told["evicted_ts"])
+        return WatchState(
+            facts=_table(parts["facts"]), firsts={(t, p): n for t, p, n in told["firsts"]}, rows=rows, recent=recent,
+            suspects=Changes(*_arrays(parts["suspects"]).values()), explaining=_table(parts["explaining"]),
+            share=told["share"], evicted_ts=told["evicted_ts"], redelivered_ms=told["redelivered_ms"],
+        )  # fmt: skip
+
+    def waiting(self) -> pa.Table | None:
+        """Messages that waited for the definition of their table."""
+        row = self._db.execute("select data from part where name = 'waiting'").fetchone()
+        return None if row is None else _table(row[0])
+
+    @contextmanager
+    def _commit(self) -> Iterator[None]:
+        try:
+            with room_for(self.folder, keep=True):
+                self._db.execute("begin immediate")
+                yield
+                self._db.execute("commit")
+        except BaseException as error:
+            with suppress(sqlite3.Error):
+                self._db.execute("rollback")
+            if isinstance(error, sqlite3.OperationalError) and "full" in str(error):
+                raise SourceError(
+                    f"No space is left on the device of {self.folder}; what was committed before stays.",
+                    hint="Make room there, and start the watch again: it goes on from its last commit.",
+                ) from error
+            raise
+
+    def save(
+        self, state: WatchState, progress: Progress, findings: Mapping[int, KeptFinding], *,
+        waiting: pa.Table, view: Mapping[str, Any], changed: set[int],
+    ) -> WatchState:  # fmt: skip
+        """Commit all of it; gives the state whose fresh changes are saved.
+
+        Parameters
+        ----------
+        changed
+            Numbers of the findings that are not as they were saved.
+        """
+        with self._commit():
+            last = self._db.execute("select coalesce(max(id), 0) from change").fetchone()[0]
+            for i, changes in enumerate(state.fresh, last + 1):
+                newest = int(changes.commit_ts.max())
+                row = (i, newest, len(changes), _bytes_of({n: getattr(changes, n) for n in CHANGE}))
+                self._db.execute("insert into change values(?, ?, ?, ?)", row)
+            told = self._told("state") or {"snapshot": -1}
+            snapshot = told["snapshot"]
+            since = "select coalesce(sum(n), 0), coalesce(max(id), 0) from change where id > ?"
+            n, newest_id = self._db.execute(since, (snapshot,)).fetchone()
+            if snapshot < 0 or n > max(SNAPSHOT_AFTER, len(state.rows)):
+                self._part("rows", _bytes_of(state.rows.as_arrays()))
+                snapshot = max(newest_id, snapshot, 0)
+            if state.recent.since != NO_TS:
+                self._db.execute("delete from change where id <= ? and newest <= ?", (snapshot, state.recent.since))
+            self._part("facts", _bytes_of(state.facts))
+            self._part("suspects", _bytes_of({n: getattr(state.suspects, n) for n in CHANGE}))
+            if state.explaining.num_rows != told.get("explaining"):
+                self._part("explaining", _bytes_of(state.explaining))
+            self._part("waiting", _bytes_of(waiting))
+            self._say("state", {
+                "snapshot": snapshot, "since": state.recent.since, "share": state.share,
+                "firsts": [[*at, n] for at, n in state.firsts.items()], "evicted_ts": state.evicted_ts,
+                "redelivered_ms": dict(state.redelivered_ms), "explaining": state.explaining.num_rows,
+            })  # fmt: skip
+            self._say("progress", progress.as_dict())
+            self._say("view", dict(view))
+            self._say("version", VERSION)
+            self._put(findings[number] for number in sorted(changed))
+        return state.saved()
+
+    def _say(self, name: str, value: Any) -> None:
+        self._db.execute("insert or replace into told values(?, ?)", (name, json.dumps(value)))
+
+    def _part(self, name: str, data: bytes) -> None:
+        self._db.execute("insert or replace into part values(?, ?)", (name, data))
+
+    def _put(self, findings: Iterator[KeptFinding]) -> None:
+        rows = [(f.number, f.status, json.dumps(f.as_dict())) for f in findings]
+        self._db.executemany("insert or replace into finding values(?, ?, ?)", rows)
+
+    def put(self, finding: KeptFinding) -> None:
+        """Save a finding alone, as somebody who ignores or resolves it does beside the watch."""
+        with self._commit():
+            self._put(iter([finding]))
+
+    def evidence(self, number: int) -> Path:
+        """The folder of a finding's evidence."""
+        return self.folder / FINDINGS / str(number)
+
+    def keep_evidence(self, finding: KeptFinding, messages: pa.Table) -> None:
+        """Write the messages of a finding as a capture file, and what it says, with the offsets to read again."""
+        place = self.evidence(finding.number)
+        with room_for(self.folder, keep=True):
+            place.mkdir(parents=True, exist_ok=True)
+            ordered = messages.sort_by([(c, "ascending") for c in ("topic", "partition", "offset")]).combine_chunks()
+            lines = b"".join(lines_of(batch) for batch in ordered.to_batches())
+            (place / "messages.jsonl.gz").write_bytes(gzip.compress(lines, mtime=0))
+            offsets = ordered.select(["topic", "partition", "offset"]).to_pylist()
+            said = finding.as_dict() | {"messages": offsets}
+            (place / "finding.json").write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+
+    def drop_evidence(self, most: int) -> None:
+        """Keep the evidence of the newest findings alone."""
+        there = sorted((p for p in (self.folder / FINDINGS).glob("[0-9]*")), key=lambda p: int(p.name))
+        for place in there[: max(0, len(there) - most)]:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _bytes_of(columns: Mapping[str, np.ndarray[Any, Any]] | pa.Table) -> bytes:
+    """Columns of any lengths, or a table, in Arrow's form."""
+    if not isinstance(columns, pa.Table):
+        lists = {n: pa.array([], pa.from_numpy_dtype(c.dtype)) for n, c in columns.items()}
+        schema = pa.schema([(n, pa.large_list(lists[n].type)) for n in columns])
+        arrays = [
+            pa.LargeListArray.from_arrays(pa.array([0, len(c)], pa.int64()), pa.array(c)) for c in columns.values()
+        ]
+        columns = pa.table(arrays, schema=schema)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, columns.schema) as stream:
+        stream.write_table(columns)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _table(data: bytes) -> pa.Table:
+    return pa.ipc.open_stream(data).read_all()
+
+
+def _arrays(data: bytes) -> dict[str, np.ndarray[Any, Any]]:
+    table = _table(data)
+    return {n: table[n].combine_chunks().flatten().to_numpy(zero_copy_only=False) for n in table.column_names}

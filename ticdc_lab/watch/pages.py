@@ -1,0 +1,116 @@
+"""The pages of a watch: metrics, health, findings. Only this host reaches them, unless a token keeps others out."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from ticdc_lab.errors import SetupError
+from ticdc_lab.watch.metrics import metrics
+from ticdc_lab.watch.running import Watch, shown_as_json, unsettled
+
+
+def address_of(listen: str, token: str | None) -> tuple[str, int]:
+    """HOST:PORT as both.
+
+    Raises
+    ------
+    SetupError
+        It cannot be read, or other hosts reach it and there is no token.
+    """
+    host, _, port = listen.rpartition(":")
+    host = host.strip("[]") or "127.0.0.1"
+    if not port.isdigit() or int(port) > 65_535:
+        raise SetupError(f"{listen} is no address; expected HOST:PORT.", hint="--listen 127.0.0.1:10082")
+    try:
+        is_local = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_local = False
+    if not is_local and not token:
+        raise SetupError(
+            f"{host} can be reached from other hosts, and nothing would keep them out.",
+            hint="Give --token-file FILE, or listen on 127.0.0.1.",
+        )
+    return host, int(port)
+
+
+@contextmanager
+def pages(watch: Watch, listen: str, *, token: str | None = None) -> Iterator[str]:
+    """Serve the pages of a watch in threads of this process; gives their address.
+
+    Parameters
+    ----------
+    watch
+        Whose view and findings are shown.
+    listen
+        HOST:PORT; port 0 takes one that is free.
+    token
+        What a request must bring (``Authorization: Bearer TOKEN``); None for loopback alone.
+
+    Raises
+    ------
+    SetupError
+        The address is taken, or needs a token.
+    """
+    try:
+        server = ThreadingHTTPServer(address_of(listen, token), _handler(watch, token))
+    except OSError as error:
+        raise SetupError(
+            f"{listen} cannot be listened on: {error.strerror}.", hint="--listen 127.0.0.1:0 takes a free port."
+        ) from None
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+    thread.start()
+    host, port = str(server.server_address[0]), server.server_address[1]
+    try:
+        yield f"{f'[{host}]' if ':' in host else host}:{port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _handler(watch: Watch, token: str | None) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 30
+
+        def do_GET(self) -> None:
+            said = self.headers.get("Authorization", "").removeprefix("Bearer ")
+            if token and not hmac.compare_digest(said.encode(), token.encode()):
+                self._answer(401, b'{"error": "a token is needed: Authorization: Bearer TOKEN"}\n')
+                return
+            path = urlsplit(self.path).path
+            if path == "/metrics":
+                self._answer(200, metrics(watch.view), CONTENT_TYPE_LATEST)
+            elif path == "/health":
+                self._answer(200, b'{"alive": true}\n')
+            elif path == "/ready":
+                ready = watch.view.caught_up
+                self._answer(200 if ready else 503, json.dumps({"ready": ready}).encode() + b"\n")
+            elif path == "/findings":
+                found = [f.as_dict() for f in unsettled(list(watch.findings.values()))]
+                self._answer(200, json.dumps({"findings": found}).encode() + b"\n")
+            elif path == "/status":
+                self._answer(200, json.dumps(shown_as_json(watch.view)).encode() + b"\n")
+            else:
+                self._answer(404, b'{"error": "there are /metrics, /health, /ready, /findings and /status"}\n')
+
+        def _answer(self, status: int, body: bytes, kind: str = "application/json") -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing of each request."""
+
+    return Handler

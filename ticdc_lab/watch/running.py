@@ -1,0 +1,475 @@
+"""A watch on the desk: it reads a source, takes steps, keeps what it finds, and can be looked at while it runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, replace
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_lab.codecs.decode import Detected, decoder
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.errors import ProtocolError, SourceError
+from ticdc_lab.errors.redaction import without_secrets
+from ticdc_lab.events.arrays import NO_TS
+from ticdc_lab.events.schema import MESSAGES
+from ticdc_lab.settings import Setting, Settings
+from ticdc_lab.sources.decoding import known_of
+from ticdc_lab.sources.kafka_reading import Place
+from ticdc_lab.watch.folder import Progress, WatchFolder
+from ticdc_lab.watch.kept import OPEN, PENDING, KeptFinding, found_again
+from ticdc_lab.watch.metrics import DURATIONS_S, PartitionView, WatchView
+from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, opened
+from ticdc_lab.watch.state import WatchCounts, Watched, WatchState, absorbed, findings
+
+ROWS_AT_ONCE = 50_000
+"""Messages of a step, at most."""
+
+STEP_S, JUDGE_S, COMMIT_S, LOOK_S = 0.5, 1.0, 5.0, 30.0
+"""A step takes what came in so long; findings are looked for, a commit is made, the broker is asked after so long."""
+
+EVIDENCE, EVIDENCE_AT_ONCE = 1_000, 200
+"""Findings whose messages are kept, and of a guarantee at a time."""
+
+RETRY_S = 30.0
+_SILENT = "does not answer"
+
+
+class Watch:
+    """A watch of a source, with a state folder of its own.
+
+    Parameters
+    ----------
+    source
+        ``kafka://HOST:PORT/TOPIC``, or a recording.
+    state
+        The folder; a watch that ended, however it did, goes on where its last commit was.
+    once
+        Read up to the end of now, judge, and end.
+    settle_s
+        So long a finding that later messages may explain is pending.
+    memory
+        Bytes that the state may take.
+    keep_s
+        So long before the resolved_ts changes of rows are kept, to tell what is delivered again.
+    changefeed
+        What is known of the changefeed's settings.
+    protocol, schema_registry, claim_check, options
+        As of :func:`ticdc_lab.load`.
+    speed
+        Of a recording: how many times as fast as it was recorded; None as fast as it can be read.
+    opens
+        Is given the findings that have just become open.
+    now
+        Seconds since 1970.
+
+    Attributes
+    ----------
+    view
+        How far it is, as of :class:`ticdc_lab.watch.metrics.WatchView`.
+    findings
+        What is kept, by number.
+
+    Raises
+    ------
+    SourceError
+        Another watch writes the folder, or it holds the state of another source or version.
+    """
+
+    def __init__(
+        self, source: str, state: str, *, once: bool = False, settle_s: float = 300.0, memory: int = 1 << 30,
+        keep_s: float = 3600.0, changefeed: Settings | None = None, protocol: str = "auto",
+        schema_registry: str | None = None, claim_check: str | None = None, options: Mapping[str, str] | None = None,
+        speed: float | None = None, opens: Callable[[list[KeptFinding]], None] = lambda _: None,
+        now: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self._source = opened(source, options or {}, speed=speed)
+        self.source = without_secrets(source) if "://" in source else source
+        self._folder = WatchFolder(state)
+        self._once, self._settle_s, self._memory, self._keep_s = once, settle_s, memory, keep_s
+        self._known = replace(known_of(schema_registry, claim_check), settings=changefeed or Settings())
+        self._protocol, self._opens, self._now = protocol, opens, now
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failed: BaseException | None = None
+        self.findings: dict[int, KeptFinding] = self._folder.findings()
+        self.view = WatchView(source=self.source)
+        self._changed, self._found, self._dirty = set[int](), list[dict[str, Any]](), True
+        self._violations: dict[tuple[str, str], int] = {}
+        self._beyond: dict[tuple[str, str], int] = {}
+        self._lost: dict[Place, int] = {}
+        self._marked_ms: dict[Place, int] = {}
+        self._positions: dict[Place, int] = {}
+        self._firsts: dict[Place, int] = {}
+        self._ids: dict[str, str] = {}
+        self._counts, self._state = WatchCounts(), WatchState()
+        self._watched = Watched("")
+        self._decoding: Decoding | None = None
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._quietly, name="ticdc-lab-watch", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _quietly(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:
+            self._failed = error
+
+    def stop(self) -> None:
+        """End it after the step that is under way; what it failed with is raised."""
+        self._stop.set()
+        self.wait()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for its end; whether it has ended. What it failed with is raised."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        if self._failed is not None:
+            raise self._failed
+        return self._thread is None or not self._thread.is_alive()
+
+    def run(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Watch until it is stopped, or, of what ends, to the end.
+
+        Raises
+        ------
+        SourceError
+            The source cannot be read, or is not the one that the state is of; no space is left.
+        ProtocolError
+            Its protocol cannot be detected, or is another one than that of the state.
+        """
+        try:
+            begun = self._begun(stopped)
+            while begun and not self._ended(stopped):
+                try:
+                    if self._follow(stopped):
+                        break
+                except SourceError as error:
+                    if self._once or not isinstance(self._source, LiveTopic) or _SILENT not in str(error):
+                        raise
+                    self.view = replace(self.view, caught_up=False)
+                    self._stop.wait(RETRY_S)
+        finally:
+            self._source.close()
+            self._folder.close()
+
+    def _ended(self, stopped: Callable[[], bool]) -> bool:
+        return self._stop.is_set() or stopped()
+
+    def _begun(self, stopped: Callable[[], bool]) -> bool:
+        """Load the state, or begin one; False if it was stopped before there was a message."""
+        saved, self._ids = self._folder.progress, self._source.ids()
+        if saved is not None:
+            _require_same(saved, self.source, self._ids, self._folder)
+        protocol = self._protocol if saved is None else saved.protocol
+        while True:
+            try:
+                decoding = Decoding.detected(self._source, self._known, protocol=protocol)
+                break
+            except ProtocolError:
+                if self._once or not isinstance(self._source, LiveTopic) or self._source.first(1).num_rows:
+                    raise
+                if self._ended(stopped) or self._stop.wait(STEP_S):
+                    return False
+        if saved is not None:
+            told = Detected(saved.protocol, saved.has_commit_ts)
+            seen = Settings(tuple(Setting(**s) for s in saved.decoding["settings"]))
+            known = replace(decoding.known, settings=self._known.settings | seen)
+            tables = {(r["schema_name"], r["table_name"], r["version"], r["definition"]): r["n"]
+                      for r in saved.decoding["tables"]}  # fmt: skip
+            decoding = Decoding(told, known, saved.decoding["untyped"], tables, saved.decoding["ddl"])
+            decoding.learn_again(self._folder.waiting())
+            self._counts, self._violations = saved.counts, dict(saved.violations)
+            self._positions, self._lost = dict(saved.positions), dict(saved.lost)
+            self._marked_ms = dict(saved.watermark_ms)
+            self._state = self._folder.state(dated=saved.has_commit_ts)
+        told = decoding.told
+        self._decoding = decoding
+        self._watched = Watched(
+            told.protocol, told.has_commit_ts, decoding.known.settings, self._memory, int(self._keep_s * 1000)
+        )
+        return True
+
+    def _follow(self, stopped: Callable[[], bool]) -> bool:
+        """Read on; False where partitions were added, so that reading begins anew with them."""
+        before, held, refused = dict(self._lost), list[pa.RecordBatch](), list[pa.RecordBatch]()
+        clock = time.monotonic
+        stepped = judged = committed = clock()
+        looked, pause_s = -LOOK_S, JUDGE_S
+        for messages, bad in self._source.batches(self._positions, once=self._once):
+            at = clock()
+            if not held:
+                self._positions = dict(self._source.positions)
+            if messages.num_rows:
+                held.append(messages)
+            if bad is not None and bad.num_rows:
+                refused.append(bad)
+            n = sum(map(len, held))
+            if (held or refused) and (n >= ROWS_AT_ONCE or not messages.num_rows or at - stepped > STEP_S):
+                self._step(held, refused)
+                held, refused, stepped = [], [], clock()
+            self._lost = {p: before.get(p, 0) + self._source.lost.get(p, 0) for p in {*before, *self._source.lost}}
+            if clock() - judged > pause_s:
+                begun = clock()
+                self._judge()
+                judged = clock()
+                pause_s = max(JUDGE_S, 4 * (judged - begun))
+            if clock() - committed > COMMIT_S and not held:
+                self._commit()
+                committed = clock()
+            if self._ended(stopped):
+                break
+            if at - looked > LOOK_S:
+                added, looked = self._look(), at
+                if added and not self._once:
+                    self._step(held, refused)
+                    self._commit()
+                    return False
+        self._step(held, refused, last=self._once or not isinstance(self._source, LiveTopic))
+        self._judge(final=self._once)
+        self._commit()
+        return True
+
+    def _step(self, held: list[pa.RecordBatch], refused: list[pa.RecordBatch], *, last: bool = False) -> None:
+        """Decode messages and take them into the state."""
+        assert self._decoding is not None
+        begun = time.monotonic()
+        messages = pa.Table.from_batches(held, arrow_schema(MESSAGES))
+        events = self._decoding.decoded(messages, last=last)
+        batch = pa.concat_tables([events, *(pa.Table.from_batches([b]).cast(FORM) for b in refused)])
+        self._positions = dict(self._source.positions)
+        if not batch.num_rows:
+            return
+        self._state, counts = absorbed(self._state, batch, self._watched)
+        self._counts += counts
+        self._note_watermarks(messages, events)
+        took = time.monotonic() - begun
+        batches = list(self.view.batches)
+        for i in range(bisect_left(DURATIONS_S, took), len(batches)):
+            batches[i] += 1
+        self._dirty = True
+        self.view = replace(
+            self.view, batches=tuple(batches), batches_s=self.view.batches_s + took, last_batch_s=self._now()
+        )
+
+    def _note_watermarks(self, messages: pa.Table, events: pa.Table) -> None:
+        marks = events.filter(pc.equal(events["kind"], "watermark")).select(["topic", "partition", "offset"])
+        last = marks.group_by(["topic", "partition"]).aggregate([("offset", "max")]).to_pylist()
+        for mark in last:
+            own = messages.filter(
+                pc.and_(
+                    pc.equal(messages["partition"], mark["partition"]), pc.equal(messages["offset"], mark["offset_max"])
+                )
+            )
+            stamps = own.filter(pc.equal(own["topic"], mark["topic"]))["timestamp"].cast(pa.int64()).drop_null()
+            ms = stamps[0].as_py() // 1000 if len(stamps) else int(self._now() * 1000)
+            self._marked_ms[mark["topic"], mark["partition"]] = ms
+
+    def _look(self) -> bool:
+        """Ask what only the broker knows; whether it has partitions that are not read yet."""
+        try:
+            spans, ids = self._source.spans(), self._source.ids()
+        except SourceError:  # reading says it if it lasts
+            return False
+        for topic, known in self._ids.items():
+            if ids.get(topic, known) != known:
+                raise _created_anew(topic)
+        self._firsts = {at: low for at, (low, _) in spans.items()}
+        return bool(spans.keys() - self._source.positions.keys())
+
+    def _judge(self, *, final: bool = False) -> None:
+        """Look for findings, and show how far it is."""
+        if self._dirty:
+            self._found, self._dirty = findings(self._state, self._watched).to_pylist(), False
+        before = self.findings
+        for number, status in self._folder.put_aside().items():
+            before[number] = replace(before[number], status=status)
+        judged = set(self._state.suspects.row_id.tolist())
+        after, beyond = found_again(
+            before, self._found, now_s=self._now(), settle_s=self._settle_s, final=final, judged=judged
+        )
+        self._changed |= {number for number, f in after.items() if f != before.get(number)}
+        fresh = [f for n, f in after.items() if f.status == OPEN and (n not in before or before[n].status == PENDING)]
+        for f in fresh:
+            self._violations[f.guarantee, f.severity] = self._violations.get((f.guarantee, f.severity), 0) + 1
+        for of, n in beyond.items():
+            self._beyond[of] = max(n, self._beyond.get(of, 0))
+        self.findings = after
+        if fresh:
+            self._document(fresh)
+            self._opens([self.findings[f.number] for f in fresh])
+        self._show()
+
+    def _document(self, fresh: list[KeptFinding]) -> None:
+        """Keep the messages that findings name, and the keys of their rows."""
+        seen = dict[str, int]()
+        chosen = []
+        for f in fresh:
+            seen[f.guarantee] = seen.get(f.guarantee, 0) + 1
+            if seen[f.guarantee] <= EVIDENCE_AT_ONCE:
+                chosen.append(f)
+        named = {f.number: places_of(f) for f in chosen}
+        try:
+            messages = self._source.messages_at(sorted({p for own in named.values() for p in own}))
+        except SourceError:  # what was found is kept without them
+            return
+        assert self._decoding is not None
+        decode = decoder(self._watched.protocol, known=self._decoding.known)
+        keys = keys_of(pa.Table.from_batches(decode(iter(messages.combine_chunks().to_batches())), FORM))
+        at = list(zip(*[messages[c].to_pylist() for c in ("topic", "partition", "offset")], strict=True))
+        for f in chosen:
+            known = replace(f, key=keys.get((f.topic, f.partition, f.offset, f.seq)) if f.row_id is not None else None)
+            self.findings[f.number] = known
+            own = pa.array([place in named[f.number] for place in at], pa.bool_())
+            self._folder.keep_evidence(known, messages.filter(own))
+        self._folder.drop_evidence(EVIDENCE)
+
+    def _show(self) -> None:
+        facts = self._state.known
+        greatest = dict(zip(facts.homes, facts.watermarks.greatest().tolist(), strict=True))
+        ends = self._source.ends_now() if isinstance(self._source, LiveTopic) and self._source.positions else {}
+        partitions = {
+            at: PartitionView(
+                read, self._firsts.get(at), ends.get(at), greatest.get(at, NO_TS), self._marked_ms.get(at),
+                self._lost.get(at, 0),
+            )
+            for at, read in self._positions.items()
+        }  # fmt: skip
+        shown = dict[tuple[str, str], int]()
+        for f in self.findings.values():
+            if f.status == OPEN:
+                shown[f.guarantee, f.severity] = shown.get((f.guarantee, f.severity), 0) + 1
+        counted = {*self._violations, *self._beyond}
+        self.view = replace(
+            self.view, protocol=self._watched.protocol, counts=self._counts, partitions=partitions,
+            pending_ts=pending(self._state), open=shown, not_watched=self._watched.not_watched,
+            violations={of: self._violations.get(of, 0) + self._beyond.get(of, 0) for of in counted},
+            rows=len(self._state.rows), nbytes=self._state.nbytes,
+            caught_up=all(read >= ends.get(at, 0) for at, read in self._positions.items()),
+        )  # fmt: skip
+
+    def _commit(self) -> None:
+        decoding = self._decoding
+        assert decoding is not None
+        told = {
+            "tables": decoding.tables_as_rows(), "ddl": decoding.ddl, "untyped": decoding.untyped,
+            "settings": [asdict(s) for s in decoding.known.settings.known if s.source == "bytes"],
+        }  # fmt: skip
+        progress = Progress(
+            self.source, self._watched.protocol, self._watched.has_commit_ts, self._ids, self._positions, self._lost,
+            self._marked_ms, self._counts, self._violations, told,
+        )  # fmt: skip
+        self._state = self._folder.save(
+            self._state, progress, self.findings, waiting=decoding.waiting, view=shown_as_json(self.view),
+            changed=self._changed,
+        )  # fmt: skip
+        self._changed = set()
+
+
+def watch(source: str, state: str, **options: Any) -> Watch:
+    """Watch a topic or a recording in the background.
+
+    Parameters
+    ----------
+    source, state, options
+        As of :class:`Watch`.
+
+    Returns
+    -------
+    Watch
+        It runs: look at its ``view`` and ``findings``, ``wait`` for its end or ``stop`` it.
+
+    Raises
+    ------
+    SourceError
+        Another watch writes the folder, or it holds the state of another source or version.
+
+    Examples
+    --------
+    >>> found = watch("data/messages_canal-json-tidb_small.jsonl.gz", "state", once=True)  # doctest: +SKIP
+    >>> found.wait(), found.view.counts.rows  # doctest: +SKIP
+    (True, 2101)
+    """
+    return Watch(source, state, **options).__enter__()
+
+
+def shown_as_json(view: WatchView) -> dict[str, Any]:
+    """A view as JSON."""
+    told = asdict(view)
+    told["partitions"] = [{"topic": t, "partition": p} | asdict(of) for (t, p), of in view.partitions.items()]
+    for name in ("violations", "open"):
+        told[name] = [{"guarantee": g, "severity": s, "n": n} for (g, s), n in getattr(view, name).items()]
+    return told
+
+
+def places_of(finding: KeptFinding) -> set[tuple[str, int, int]]:
+    """Topic, partition and offset of the messages that a finding names."""
+    named = [(finding.partition, finding.offset), *((e["partition"], e["offset"]) for e in finding.evidence)]
+    topic = finding.topic
+    return {(topic, p, o) for p, o in named if topic is not None and p is not None and o is not None}
+
+
+def keys_of(events: pa.Table) -> dict[tuple[Any, ...], str]:
+    """The keys of rows, as an audit writes them, by topic, partition, offset and seq."""
+    found = {}
+    for e in events.filter(pc.equal(events["kind"], "row")).select(_KEYED).to_pylist():
+        image = e["columns"] if e["columns"] is not None else e["before"]
+        text = ", ".join(f"{c['name']}={c['value']}" for c in image or () if c["is_key"] and c["value"] is not None)
+        found[e["topic"], e["partition"], e["offset"], e["seq"]] = text
+    return found
+
+
+_KEYED = ["topic", "partition", "offset", "seq", "columns", "before"]
+
+
+def pending(state: WatchState) -> dict[str, int]:
+    """By topic the least commit_ts above the resolved_ts of all its partitions; NO_TS for none."""
+    facts, found = state.known, dict[str, int]()
+    greatest = dict(zip(facts.homes, facts.watermarks.greatest().tolist(), strict=True))
+    rows = facts.of_kind("row")
+    places: dict[str, list[int]] = {}
+    for topic, place in zip(rows["topic"].to_pylist(), rows["place"].to_pylist(), strict=True):
+        places.setdefault(topic, []).append(place)
+    for topic, own in places.items():
+        resolved = min(ts for (t, _), ts in greatest.items() if t == topic)
+        above = [
+            int(ts.min())
+            for part in state.recent.parts
+            if len(ts := part.commit_ts[(part.commit_ts > max(resolved, NO_TS)) & np.isin(part.place, own)])
+        ]
+        found[topic] = min(above, default=NO_TS)
+    return found
+
+
+def _require_same(saved: Progress, source: str, ids: Mapping[str, str], folder: WatchFolder) -> None:
+    if saved.source != source:
+        raise SourceError(
+            f"{folder.folder} holds the state of a watch of {saved.source}, not of {source}.",
+            hint="Name another folder: --state OTHER",
+        )
+    for topic, known in saved.ids.items():
+        if ids.get(topic, known) != known:
+            raise _created_anew(topic)
+
+
+def _created_anew(topic: str) -> SourceError:
+    return SourceError(
+        f"The topic {topic} was deleted and created anew since its watch began: its offsets are others.",
+        hint="Watch it into another folder: --state OTHER. What was found stays in this one.",
+    )
+
+
+def unsettled(findings: Iterable[KeptFinding]) -> list[KeptFinding]:
+    """Those that count: pending and open ones."""
+    return [f for f in findings if f.status in (PENDING, OPEN)]

@@ -1,0 +1,359 @@
+"""What can be watched: topics of Kafka, and recordings, replayed; and how their messages become events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ticdc_lab.codecs import log_types
+from ticdc_lab.codecs.decode import Detected, decoder, detect
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.known import Known
+from ticdc_lab.codecs.simple_tables import finder, tables_of
+from ticdc_lab.errors import SourceError
+from ticdc_lab.events.schema import DECODED, MESSAGES
+from ticdc_lab.sources.capture import read_whole
+from ticdc_lab.sources.kafka import Topics, topics_of
+from ticdc_lab.sources.kafka_reading import ROWS_AT_ONCE, Place, Span, TopicReader
+from ticdc_lab.sources.load import SAMPLE, shown_by
+from ticdc_lab.sources.places import data_files, is_kafka
+
+FORM, _MESSAGES = arrow_schema(DECODED), arrow_schema(MESSAGES)
+
+Read = tuple[pa.RecordBatch, pa.RecordBatch | None]
+"""Messages (:data:`ticdc_lab.events.schema.MESSAGES`), and what is no message in the form of DECODED."""
+
+
+class WatchedSource(Protocol):
+    """What a watch reads."""
+
+    name: str
+    positions: dict[Place, int]
+    """The next offset of each partition, behind what :meth:`batches` gave."""
+    lost: dict[Place, int]
+    """How many messages were gone before they were read, since :meth:`batches` began."""
+
+    def ids(self) -> dict[str, str]:
+        """What tells topics from others that have their names later."""
+
+    def spans(self) -> dict[Place, Span]:
+        """First and end offset of each partition, as far as anybody knows."""
+
+    def first(self, n: int) -> pa.Table:
+        """Up to ``n`` of the first messages."""
+
+    def batches(self, positions: Mapping[Place, int], *, once: bool) -> Iterator[Read]:
+        """What follows some positions, each partition in the order of its offsets; with ``once`` up to the end of now.
+
+        An empty batch comes while nothing else does.
+        """
+
+    def messages_at(self, places: Iterable[tuple[str, int, int]]) -> pa.Table:
+        """The messages at some topics, partitions and offsets that are still there."""
+
+    def close(self) -> None:
+        """Leave it."""
+
+
+class LiveTopic:
+    """Topics of Kafka, through librdkafka."""
+
+    def __init__(self, topics: Topics) -> None:
+        self.name, self._topics = topics.source, topics
+        self.positions: dict[Place, int] = {}
+        self.lost: dict[Place, int] = {}
+        self._reader = TopicReader(topics)
+
+    def ids(self) -> dict[str, str]:
+        """As of :class:`WatchedSource`."""
+        return self._reader.ids()
+
+    def spans(self) -> dict[Place, Span]:
+        """As of :class:`WatchedSource`; asks the broker."""
+        spans = self._reader.spans()
+        bounds = self._reader.bounds(spans)
+        return {at: (bounds[at][0], high) for at, (_, high) in spans.items()}
+
+    def first(self, n: int) -> pa.Table:
+        """As of :class:`WatchedSource`."""
+        spans, found = self.spans(), [_MESSAGES.empty_table()]
+        with TopicReader(self._topics) as reader:
+            ends = {at: min(high, low + n) for at, (low, high) in spans.items()}
+            for batch in reader.batches({at: low for at, (low, _) in spans.items()}, ends):
+                found.append(pa.Table.from_batches([batch]))
+                if sum(map(len, found)) >= n:
+                    break
+        return pa.concat_tables(found).slice(0, n).combine_chunks()
+
+    def batches(self, positions: Mapping[Place, int], *, once: bool) -> Iterator[Read]:
+        """As of :class:`WatchedSource`."""
+        spans = self._reader.spans()
+        self.positions = {at: low for at, (low, _) in self.spans().items()} | dict(positions)
+        if gone := sorted(self.positions.keys() - spans.keys()):
+            raise SourceError(
+                f"{self.name} has no partition {gone[0][1]} of {gone[0][0]} any more: the topic was created anew.",
+                hint="Watch it into another folder: --state OTHER",
+            )
+        ends = {at: max(high, self.positions[at]) for at, (_, high) in spans.items()} if once else None
+        for batch in self._reader.batches(self.positions, ends):
+            self.positions = dict(self._reader.positions)
+            lost = dict[Place, int]()
+            for one in self._reader.lost:
+                lost[one.place] = lost.get(one.place, 0) + one.end - one.first
+            self.lost = lost
+            yield batch, None
+
+    def ends_now(self) -> dict[Place, int]:
+        """Where partitions end, as the last fetch said."""
+        return self._reader.ends_now()
+
+    def messages_at(self, places: Iterable[tuple[str, int, int]]) -> pa.Table:
+        """As of :class:`WatchedSource`."""
+        found, wanted = [_MESSAGES.empty_table()], set(places)
+        with TopicReader(self._topics) as reader:
+            spans = reader.spans() if wanted else {}
+            stretches: dict[Place, list[Span]] = {}
+            for topic, partition, offset in sorted(wanted):
+                at = (topic, partition)
+                low, high = spans.get(at, (0, 0))
+                own = stretches.setdefault(at, [])
+                if own and offset - own[-1][1] < NEAR:
+                    own[-1] = own[-1][0], offset + 1
+                elif low <= offset < high:
+                    own.append((offset, offset + 1))
+            while todo := {at: own.pop() for at, own in stretches.items() if own}:
+                starts, ends = ({at: span[i] for at, span in todo.items()} for i in (0, 1))
+                for batch in reader.batches(starts, ends):
+                    found.append(_at(batch, wanted))
+        return pa.concat_tables(found)
+
+    def close(self) -> None:
+        """As of :class:`WatchedSource`."""
+        self._reader.close()
+
+
+NEAR = 1_000
+"""Messages between two that are wanted which are rather read, too, than skipped by another request."""
+
+
+def _at(messages: pa.RecordBatch, wanted: Set[tuple[str, int, int]]) -> pa.Table:
+    at = zip(*[messages[c].to_pylist() for c in ("topic", "partition", "offset")], strict=True)
+    return pa.Table.from_batches([messages.filter(pa.array([place in wanted for place in at], pa.bool_()))])
+
+
+class Replayed:
+    """A recording: capture files or Parquet, whose lines lie in the order of the offsets of each partition.
+
+    Parameters
+    ----------
+    source
+        A file, or a folder of them, read in the order of their names.
+    speed
+        How many times as fast as it was recorded, by the messages' timestamps; None as fast as it can be read.
+    now, sleep
+        A clock, and what waits.
+    """
+
+    def __init__(
+        self, source: str, *, speed: float | None = None, now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:  # fmt: skip
+        files = data_files(source)
+        if not files or any(not f.name.endswith((".jsonl", ".jsonl.gz", ".json", ".parquet")) for f in files):
+            raise SourceError(
+                f"{source} is no recording of a topic; expected .jsonl, .jsonl.gz or .parquet.",
+                hint=f"Make one of it: ticdc-lab record {source} --out topic.jsonl.gz",
+            )
+        self.name, self._files, self._speed, self._now, self._sleep = source, files, speed, now, sleep
+        self.positions: dict[Place, int] = {}
+        self.lost: dict[Place, int] = {}
+
+    def ids(self) -> dict[str, str]:
+        """As of :class:`WatchedSource`: none."""
+        return {}
+
+    def spans(self) -> dict[Place, Span]:
+        """As of :class:`WatchedSource`: none, until it was read."""
+        return {}
+
+    def first(self, n: int) -> pa.Table:
+        """As of :class:`WatchedSource`."""
+        found, total = [_MESSAGES.empty_table()], 0
+        for messages, _ in self._read():
+            found.append(pa.Table.from_batches([messages.cast(_MESSAGES)]))
+            total += messages.num_rows
+            if total >= n:
+                break
+        return pa.concat_tables(found).slice(0, n).combine_chunks()
+
+    def batches(self, positions: Mapping[Place, int], *, once: bool) -> Iterator[Read]:
+        """As of :class:`WatchedSource`; it always ends."""
+        self.positions = dict(positions)
+        begun: tuple[float, int] | None = None
+        for messages, refused in self._read():
+            new = self._behind(messages, positions)
+            if self._speed is not None and (stamp := pc.min(new["timestamp"].cast(pa.int64())).as_py()) is not None:
+                begun = begun or (self._now(), stamp)
+                ahead_s = (stamp - begun[1]) / 1e6 / self._speed - (self._now() - begun[0])
+                if ahead_s > 0:
+                    self._sleep(ahead_s)
+            yield new, refused
+
+    def _behind(self, messages: pa.RecordBatch, begun: Mapping[Place, int]) -> pa.RecordBatch:
+        """What was not read before; moves the positions."""
+        topics, partitions, offsets = (messages[c].to_pylist() for c in ("topic", "partition", "offset"))
+        new = []
+        for at, offset in zip(zip(topics, partitions, strict=True), offsets, strict=True):
+            is_new = offset >= begun.get(at, 0)
+            if is_new and offset < self.positions.get(at, 0):
+                raise SourceError(
+                    f"{self.name}: offset {offset} of partition {at[1]} of {at[0]} follows offset "
+                    f"{self.positions[at] - 1}; a watch reads each partition in the order of its offsets.",
+                    hint=f"An audit takes any order: ticdc-lab audit {self.name}",
+                )
+            if is_new:
+                self.positions[at] = offset + 1
+            new.append(is_new)
+        return messages.filter(pa.array(new, pa.bool_()))
+
+    def _read(self) -> Iterator[Read]:
+        for file in self._files:
+            if file.name.endswith(".parquet"):
+                with pq.ParquetFile(file) as pieces:
+                    for batch in pieces.iter_batches(ROWS_AT_ONCE):
+                        columns = {
+                            n: batch[n] if n in batch.schema.names else pa.nulls(len(batch)) for n in _MESSAGES.names
+                        }
+                        yield pa.record_batch([columns[f.name].cast(f.type) for f in _MESSAGES], schema=_MESSAGES), None
+                continue
+            with file.open("rb") as lines:
+                for messages, refused in read_whole(lines, str(file)):
+                    yield messages.cast(_MESSAGES), refused
+
+    def messages_at(self, places: Iterable[tuple[str, int, int]]) -> pa.Table:
+        """As of :class:`WatchedSource`: one pass over the files."""
+        wanted = set(places)
+        found = [_MESSAGES.empty_table()]
+        for messages, _ in self._read() if wanted else ():
+            found.append(_at(messages, wanted))
+        return pa.concat_tables(found)
+
+    def close(self) -> None:
+        """As of :class:`WatchedSource`."""
+
+
+def opened(source: str, options: Mapping[str, str], *, speed: float | None = None) -> WatchedSource:
+    """What lies at a source.
+
+    Raises
+    ------
+    SourceError
+        It cannot be watched.
+    """
+    if is_kafka(source):
+        return LiveTopic(topics_of(source, options))
+    folder = Path(source)
+    if (folder / "metadata").is_file() or any(folder.glob("*/*/meta/schema_*.json")):
+        raise SourceError(
+            f"{source} is a folder of the storage sink, which cannot be watched yet.",
+            hint=f"Check what is there now: ticdc-lab audit {source}",
+        )
+    return Replayed(source, speed=speed)
+
+
+@dataclass
+class Decoding:
+    """How messages become events: what was detected, and what rows need that other messages bring.
+
+    Attributes
+    ----------
+    told
+        Protocol, and whether it has commit_ts.
+    known
+        What decoding needs besides.
+    tables
+        Of the simple protocol: definitions that messages brought, with how many did
+        (:data:`ticdc_lab.codecs.simple_tables.COUNTED_TABLES`).
+    ddl
+        Of debezium without types: its DDL (:data:`ticdc_lab.codecs.log_types.DDL_ROWS`).
+    waiting
+        Messages whose table no message has defined yet.
+    """
+
+    told: Detected
+    known: Known
+    untyped: bool = False
+    tables: dict[tuple[str, str, int, str], int] = field(default_factory=dict)
+    ddl: list[dict[str, Any]] = field(default_factory=list)
+    waiting: pa.Table = field(default_factory=_MESSAGES.empty_table)
+
+    @classmethod
+    def detected(cls, source: WatchedSource, known: Known, *, protocol: str = "auto") -> Decoding:
+        """From the first messages."""
+        sample = source.first(SAMPLE)
+        told = detect(sample, protocol=protocol, source=source.name, known=known)
+        untyped = told.protocol == "debezium" and not log_types.are_typed(sample, known)
+        if told.protocol == "debezium":
+            known, _ = log_types.with_binary(sample, known, "auto")
+        seen = known.settings | shown_by(sample, told, known)
+        return cls(told, replace(known, settings=seen), untyped)
+
+    def decoded(self, messages: pa.Table, *, images: bool = False, last: bool = False) -> pa.Table:
+        """Events, and messages that could not be decoded (:data:`ticdc_lab.events.schema.DECODED`).
+
+        Messages that wait come as soon as their table is known, or with the ``last``.
+        """
+        if (self.told.protocol == "simple" and self._learn_tables(messages)) or last:
+            messages, self.waiting = pa.concat_tables([self.waiting, messages]), _MESSAGES.empty_table()
+        if self.untyped:
+            self._learn_types(messages)
+        decode = decoder(self.told.protocol, images=images, known=self.known)
+        found = pa.Table.from_batches(decode(iter(messages.combine_chunks().to_batches())), FORM)
+        undefined = pc.fill_null(pc.equal(found["error_class"], "schema-unknown"), False)
+        if self.told.protocol != "simple" or last or not pc.any(undefined).as_py() or len(self.waiting) > WAITING:
+            return found
+        places = {tuple(p.values()) for p in found.filter(undefined).select(_PLACE).to_pylist()}
+        own = pa.array([tuple(p.values()) in places for p in messages.select(_PLACE).to_pylist()], pa.bool_())
+        self.waiting = pa.concat_tables([self.waiting, messages.filter(own)])
+        return found.filter(pc.invert(undefined))
+
+    def learn_again(self, waiting: pa.Table | None) -> None:
+        """Take up what was saved: messages that wait, and what others brought for decoding."""
+        self.waiting = self.waiting if waiting is None else waiting.cast(_MESSAGES)
+        if self.tables:
+            self.known = replace(self.known, tables=tables_of(self.tables_as_rows()))
+        if self.ddl:
+            self.known = replace(self.known, types=log_types.types_of(pa.Table.from_pylist(self.ddl)))
+
+    def _learn_tables(self, messages: pa.Table) -> bool:
+        before = len(self.tables)
+        for batch in finder(self.known)(iter(messages.combine_chunks().to_batches())):
+            for r in batch.to_pylist():
+                key = (r["schema_name"], r["table_name"], r["version"], r["definition"])
+                self.tables[key] = self.tables.get(key, 0) + r["n"]
+        if len(self.tables) > before:
+            self.known = replace(self.known, tables=tables_of(self.tables_as_rows()))
+        return len(self.tables) > before
+
+    def tables_as_rows(self) -> list[dict[str, Any]]:
+        """``tables`` as rows."""
+        names = ("schema_name", "table_name", "version", "definition")
+        return [dict(zip(names, key, strict=True)) | {"n": n} for key, n in self.tables.items()]
+
+    def _learn_types(self, messages: pa.Table) -> None:
+        batches = log_types.finder(self.known)(iter(messages.combine_chunks().to_batches()))
+        if new := [r for batch in batches for r in batch.to_pylist()]:
+            self.ddl += new
+            self.known = replace(self.known, types=log_types.types_of(pa.Table.from_pylist(self.ddl)))
+
+
+WAITING = 10_000
+"""Messages that wait for the definition of their table, at most; more go to quarantine."""
+_PLACE = ["topic", "partition", "offset"]
