@@ -45,7 +45,7 @@ create table if not exists finding(number integer primary key, status text, told
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class WatchProgress:
     """Where a watch is: what a commit writes beside the state.
 
     Attributes
@@ -169,10 +169,10 @@ class WatchFolder:
         return None if row is None else json.loads(row[0])
 
     @property
-    def progress(self) -> Progress | None:
+    def progress(self) -> WatchProgress | None:
         """Where the watch was at its last commit; None before the first."""
         told = self._told("progress")
-        return None if told is None else Progress.from_dict(told)
+        return None if told is None else WatchProgress.from_dict(told)
 
     @property
     def view(self) -> dict[str, Any]:
@@ -234,7 +234,7 @@ class WatchFolder:
             raise
 
     def save(
-        self, state: WatchState, progress: Progress, findings: Mapping[int, KeptFinding], *,
+        self, state: WatchState, progress: WatchProgress, findings: Mapping[int, KeptFinding], *,
         waiting: pa.Table, view: Mapping[str, Any], changed: set[int],
     ) -> WatchState:  # fmt: skip
         """Commit all of it; gives the state whose fresh changes are saved.

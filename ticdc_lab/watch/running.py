@@ -22,7 +22,7 @@ from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.settings import Setting, Settings
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.kafka_reading import Place
-from ticdc_lab.watch.folder import Progress, WatchFolder
+from ticdc_lab.watch.folder import WatchFolder, WatchProgress
 from ticdc_lab.watch.kept import OPEN, PENDING, KeptFinding, found_again
 from ticdc_lab.watch.metrics import DURATIONS_S, PartitionView, WatchView
 from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, opened
@@ -366,7 +366,7 @@ class Watch:
             "tables": decoding.tables_as_rows(), "ddl": decoding.ddl, "untyped": decoding.untyped,
             "settings": [asdict(s) for s in decoding.known.settings.known if s.source == "bytes"],
         }  # fmt: skip
-        progress = Progress(
+        progress = WatchProgress(
             self.source, self._watched.protocol, self._watched.has_commit_ts, self._ids, self._positions, self._lost,
             self._marked_ms, self._counts, self._violations, told,
         )  # fmt: skip
@@ -452,7 +452,7 @@ def pending(state: WatchState) -> dict[str, int]:
     return found
 
 
-def _require_same(saved: Progress, source: str, ids: Mapping[str, str], folder: WatchFolder) -> None:
+def _require_same(saved: WatchProgress, source: str, ids: Mapping[str, str], folder: WatchFolder) -> None:
     if saved.source != source:
         raise SourceError(
             f"{folder.folder} holds the state of a watch of {saved.source}, not of {source}.",

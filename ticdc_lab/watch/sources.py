@@ -148,7 +148,7 @@ def _at(messages: pa.RecordBatch, wanted: Set[tuple[str, int, int]]) -> pa.Table
     return pa.Table.from_batches([messages.filter(pa.array([place in wanted for place in at], pa.bool_()))])
 
 
-class Replayed:
+class RecordedTopic:
     """A recording: capture files or Parquet, whose lines lie in the order of the offsets of each partition.
 
     Parameters
@@ -265,7 +265,7 @@ def opened(source: str, options: Mapping[str, str], *, speed: float | None = Non
             f"{source} is a folder of the storage sink, which cannot be watched yet.",
             hint=f"Check what is there now: ticdc-lab audit {source}",
         )
-    return Replayed(source, speed=speed)
+    return RecordedTopic(source, speed=speed)
 
 
 @dataclass
