@@ -30,6 +30,10 @@ USER = "reader"
 _ESCAPED = SECRET.replace('"', '\\"')
 _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
+OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+"""Its broker takes tokens that nobody signed."""
+_CLAIM = "unsecuredLoginStringClaim_sub"
+
 SASL: Mapping[str, str] = {
     "kafka.security.protocol": "SASL_PLAINTEXT",
     "kafka.sasl.mechanism": "PLAIN",
@@ -146,7 +150,8 @@ class Broker:
                 f"{n}:{p}" for n, p in (protocols | {"CONTROLLER": "PLAINTEXT"}).items()
             ),
             "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+            "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,OAUTHBEARER",
+            "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config": f'{OAUTH} {_CLAIM}="{USER}";',
             "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": f"{_SCRAM};",
             "listener.name.sasl_plaintext.plain.sasl.jaas.config": user,
             "listener.name.tls.plain.sasl.jaas.config": user,

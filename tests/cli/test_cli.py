@@ -525,7 +525,9 @@ def test_the_workbench_is_a_notebook_of_one_cell(monkeypatch: pytest.MonkeyPatch
     for _ in range(2):
         found = CliRunner().invoke(main, ["workbench", CANAL, "--out", str(out), "--no-browser"])
         assert found.exit_code == 0, found.output
-    assert [command[1:] for command in ran] == [["-m", "jupyterlab", str(out), "--no-browser"]] * 2
+    address = "--ServerApp.default_url=/lab/tree/w.ipynb"
+    opened = ["-m", "jupyterlab", str(out), address, "--no-browser"]
+    assert [[word for word in command[1:] if word != "--allow-root"] for command in ran] == [opened] * 2
     [cell] = json.loads(out.read_text())["cells"]
     assert "".join(cell["source"]) == f"import ticdc_lab\n\nticdc_lab.workbench({str(Path(CANAL).resolve())!r})"
     other = CliRunner().invoke(main, ["workbench", "--out", str(out)])

@@ -277,14 +277,18 @@ def test_reading_can_be_stopped(spark: SparkSession) -> None:
 
 
 def test_the_list_of_files_writes_into_the_field_and_does_not_look(tmp_path: Path) -> None:
-    """Files first, with their sizes, then folders; what is hidden is not listed, and a wrong path lists its parent."""
+    """Logs first, as their bytes or names tell, then files, then folders; a wrong path lists its parent."""
     looked: list[str] = []
     bar = SourceBar(looked.append, lambda sample: None)
-    (tmp_path / "b.jsonl").write_text("x" * 2000)
+    (tmp_path / "b.jsonl").write_text("damaged " * 250)
+    (tmp_path / "a.md").write_text("# notes")
+    (tmp_path / "c.dump").write_text('{"topic":"t","partition":0,"offset":1,"tstype":"create","ts":1,"payload":"{}"}\n')
     (tmp_path / "a_folder").mkdir()
     (tmp_path / ".hidden").write_text("")
     bar.list_folder(str(tmp_path / "nothing" / "here"))
-    assert [label for label, _ in bar.files.options] == [f"{tmp_path}/", "..", "b.jsonl   (2 KB)", "a_folder/"]
+    assert [label for label, _ in bar.files.options] == [
+        f"{tmp_path}/", "..", "b.jsonl   (2 KB, capture)", "c.dump   (0 KB, kcat)", "a.md   (0 KB)", "a_folder/",
+    ]  # fmt: skip
     bar.files.value = str(tmp_path / "b.jsonl")
     assert (bar.place.value, looked) == (str(tmp_path / "b.jsonl"), [])
     bar.button.click()

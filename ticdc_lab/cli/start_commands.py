@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 
@@ -135,8 +137,10 @@ def workbench(source: str | None, out: str, no_browser: bool) -> None:
         raise SetupError("JupyterLab is not installed.", hint="Run: python -m pip install jupyterlab")
     book = workbench_notebook(source, Path(out))
     click.echo(f"{book}: run its cell with Shift+Enter", err=True)
-    browser = ["--no-browser"] if no_browser else []
-    sys.exit(subprocess.call([sys.executable, "-m", "jupyterlab", str(book), *browser]))
+    flags = [f"--ServerApp.default_url=/lab/tree/{quote(book.name)}"]  # the address that JupyterLab prints
+    flags += ["--no-browser"] if no_browser else []
+    flags += ["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else []  # as in containers
+    sys.exit(subprocess.call([sys.executable, "-m", "jupyterlab", str(book), *flags]))
 
 
 # Notebooks as pages, run with other parameters.

@@ -97,18 +97,34 @@ class DumpFiles:
         return cls(tuple(forms), of) if of else None
 
 
-def head_of(file: BinaryIO) -> tuple[bytes, bool]:
+def head_of(file: BinaryIO, most: int = HEAD_BYTES) -> tuple[bytes, bool]:
     """The first bytes of an open file, inflated, and whether they are all of it."""
-    raw = file.read(HEAD_BYTES)
+    raw = file.read(most)
     whole = not file.read(1)
     if not raw.startswith(_GZIP):
         return raw, whole
     engine = zlib.decompressobj(wbits=31)
     try:
-        text = engine.decompress(raw, HEAD_BYTES)
+        text = engine.decompress(raw, most)
     except zlib.error:
         return b"", False
     return text, whole and engine.eof and not engine.unused_data
+
+
+_GLANCE_BYTES = 64 << 10
+
+
+def name_of_form(file: Path) -> str | None:
+    """What the first bytes of a file look like, one of :data:`ticdc_lab.sources.KINDS`; None for no messages."""
+    try:
+        with file.open("rb") as opened:
+            head, whole = head_of(opened, _GLANCE_BYTES)
+        form = None if head.startswith((_PARQUET, _AVRO)) else form_of(head, options={}, whole=whole)
+    except (OSError, SourceError):
+        return None
+    if form is None:
+        return "parquet" if head.startswith(_PARQUET) else "rows" if head.startswith(_AVRO) else None
+    return form.name
 
 
 def dumps_among(

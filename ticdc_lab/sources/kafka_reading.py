@@ -12,12 +12,16 @@ import socket
 import ssl
 import threading
 import time
+from base64 import urlsafe_b64decode
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +49,7 @@ _GROUP = "ticdc-lab"
 _WAIT_S = 0.1
 _STALLED_S = 20.0
 _LEAVE_S = 3.0
+_TOKEN_S = 300.0
 _QUEUE_KB = 32 << 10
 _AT_LEAST_KB = 64
 _FINAL = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "_FATAL")
@@ -474,9 +479,30 @@ def _by_place(name: str, asked: str, spans: Mapping[Place, Span]) -> dict[Place,
         ) from None
 
 
-def _all_settings(topics: Topics) -> dict[str, str]:
+def _all_settings(topics: Topics) -> dict[str, Any]:
+    own: dict[str, Any] = dict(client_settings(topics.options))
+    if (url := own.get("sasl.oauthbearer.token.endpoint.url", "")).startswith("file:"):
+        own = {name: value for name, value in own.items() if not name.startswith("sasl.oauthbearer.")}
+        own["oauth_cb"] = partial(_token_in, unquote(urlsplit(url).path))
+        _token_in(unquote(urlsplit(url).path))
     ours = {"isolation.level": topics.options.get(ISOLATION, "read_committed")}
-    return client_settings(topics.options) | ours | {"bootstrap.servers": topics.brokers}
+    return own | ours | {"bootstrap.servers": topics.brokers}
+
+
+def _token_in(path: str, _: str = "") -> tuple[str, float]:
+    """The token of OAUTHBEARER in a file, which another program may renew, and until when it is valid."""
+    hint = "Renew it, or name another one: kafka.sasl.oauthbearer.token.endpoint.url=file:///PATH"
+    try:
+        token = Path(path).read_text(encoding="ascii").strip()
+        payload = token.split(".")[1]
+        claims = json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        until = float(claims.get("exp", time.time() + _TOKEN_S))
+    except (OSError, ValueError, IndexError, AttributeError) as error:
+        said = f"{path} contains no token for OAUTHBEARER ({type(error).__name__}); expected a JWT."
+        raise SourceError(said, hint=hint) from None
+    if until < time.time():
+        raise SourceError(f"The token for OAUTHBEARER in {path} expired at {at_ms(round(until * 1000))}.", hint=hint)
+    return token, until
 
 
 def library() -> Any:

@@ -14,13 +14,15 @@ from ticdc_lab.engine.running import seconds
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.errors.whole_files import bare_path, scheme_of
 from ticdc_lab.events.sample import Sample, sample_of
-from ticdc_lab.sources.places import LINES
+from ticdc_lab.sources.dump_files import name_of_form
+from ticdc_lab.sources.places import kind_of_name
 from ticdc_lab.sources.survey import Found
 from ticdc_lab.widgets.controls import several
 from ticdc_lab.widgets.problem import Problem
 from ticdc_lab.widgets.under_way import UnderWay
 
 _LISTED = 200
+_LOOKED_INTO = 500
 _LABEL = {"description_width": "96px"}
 _EXAMPLE = "data/topic.jsonl.gz, a folder, kafka://127.0.0.1:9092/orders, or the name of a table"
 
@@ -145,12 +147,16 @@ _NEAR = (".", "data", "../data")
 
 def _first_folder() -> Path:
     """The first folder near this one in which a log may be; this one where there is none."""
-    return next((f for f in map(Path, _NEAR) if f.is_dir() and any(_may_be_log(p) for p in _visible(f))), Path())
+    some = (f for f in map(Path, _NEAR) if f.is_dir() and any(_what_is(p) for p in _visible(f)[:_LISTED]))
+    return next(some, Path())
 
 
-def _may_be_log(path: Path) -> bool:
+def _what_is(path: Path) -> str | None:
+    """Which kind of a log may be there; None for none. The first bytes of a file are looked at."""
     # os.path: false, where pathlib raises, of a folder that we may not enter
-    return path.name.endswith((*LINES, ".parquet")) or os.path.isdir(path / "_delta_log")
+    if os.path.isdir(path / "_delta_log"):
+        return "delta"
+    return name_of_form(path) or kind_of_name(path.name) if os.path.isfile(path) else None
 
 
 def _visible(folder: Path) -> list[Path]:
@@ -161,11 +167,16 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def _entries(folder: Path) -> list[tuple[str, str]]:
-    """What lies in a folder, with sizes: what may be a log first, then other files, then folders."""
+    """What lies in a folder, with sizes and kinds: what may be a log first, then other files, then folders."""
+    kinds = {path: _what_is(path) for path in sorted(_visible(folder), key=lambda p: p.name.lower())[:_LOOKED_INTO]}
     try:
-        below = sorted(_visible(folder), key=lambda p: (not _may_be_log(p), p.name.lower()))
-        files = [(f"{p.name}   ({p.stat().st_size / 1000:,.0f} KB)", str(p)) for p in below if p.is_file()]
-        folders = [(f"{p.name}/", str(p)) for p in below if p.is_dir()]
+        below = sorted(_visible(folder), key=lambda p: (kinds.get(p) is None, p.name.lower()))
+        files = [
+            (f"{p.name}   ({', '.join([f'{p.stat().st_size / 1000:,.0f} KB', *filter(None, [kinds.get(p)])])})", str(p))
+            for p in below
+            if p.is_file()
+        ]
+        folders = [(f"{p.name}/{'   (delta)' if kinds.get(p) else ''}", str(p)) for p in below if p.is_dir()]
     except OSError:
         return []
     more = len(files) + len(folders) - _LISTED
