@@ -116,3 +116,17 @@ def test_ones_own_cluster_is_where_it_starts(panel: Panel[PdView], tmp_path: Pat
     panel.value = replace(panel.value, own=str(tmp_path / "nowhere"))
     assert panel.problem is not None and panel.problem.control == "own" and "nowhere" in panel.problem.message
     panel.value = replace(panel.value, own="")
+
+
+def test_two_moments_of_ones_own_cluster_are_compared(panel: Panel[PdView]) -> None:
+    """As `pd explain --before --after` does; its own schedulers run, and a change is played as `simulate pd --from`."""
+    printed = Path(__file__).parents[2] / "data" / "pd_ctl"
+    value = replace(panel.value, own=str(printed / "tuesday"), before="", picture="what moved since before", words="")
+    panel.value = value
+    assert finding(panel) == "Two folders are compared"
+    panel.value = replace(value, before=str(printed / "monday"))
+    assert finding(panel).startswith("In 30 s 7 peers came to another store")
+    assert panel.figure.data[0].cells["values"][3] == ["0", "0", "7", "0", "0", "0"]
+    panel.value = replace(value, before=str(printed / "sunday"))
+    assert panel.problem is not None and panel.problem.control == "before"
+    panel.value = replace(panel.value, own="", before="")

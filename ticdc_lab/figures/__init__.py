@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ticdc_lab.figures.operator_timeline import operator_timeline
     from ticdc_lab.figures.ownership_gantt import ownership_gantt
     from ticdc_lab.figures.partition_change import partition_change, procedure_faults
-    from ticdc_lab.figures.pd_run import pd_answers, time_left, two_futures, why_nothing
+    from ticdc_lab.figures.pd_run import moved_between, pd_answers, time_left, two_futures, why_nothing
     from ticdc_lab.figures.pipeline_picture import pipeline_picture, pipeline_picture_stepped
     from ticdc_lab.figures.queue_curves import queue_curves
     from ticdc_lab.figures.region_map import label_topology, region_map, region_map_stepped
@@ -78,6 +78,7 @@ __all__ = [
     "listing",
     "log_spans",
     "moments",
+    "moved_between",
     "notebook",
     "operator_timeline",
     "ownership_gantt",

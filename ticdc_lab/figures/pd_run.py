@@ -18,6 +18,7 @@ from ticdc_lab.figures.theme import (
     OKABE_ITO,
     PATTERNS,
     TEXT_PX,
+    TITLE_CHARS,
     WRONG,
     count,
     finish,
@@ -26,6 +27,7 @@ from ticdc_lab.figures.theme import (
     sentence,
     wrapped,
 )
+from ticdc_lab.simulate.pd.looking.before_after import BeforeAfter
 from ticdc_lab.simulate.pd.looking.decisions import Decision
 from ticdc_lab.simulate.pd.looking.futures import Costs, Curve, costs, curve
 from ticdc_lab.simulate.pd.looking.recording import Recording
@@ -428,6 +430,41 @@ def pd_answers(happened: Sequence[AppliedChange], *, finding: str = "") -> Figur
     title = label(finding, most=300) or f"{said}; PD {f'refuses {len(refused)}' if refused else 'refuses none'}"
     fig = finish(fig, title=title, note=_NOTE_OF_ANSWERS, height=150 + 19 * lines, note_below_px=10, least_px=760)
     return fig.update_layout(margin_l=20)
+
+
+_NOTE_OF_MOVES = (
+    "One row per store: its peers before and after, and how many came and went between the two. Look for a store that "
+    "should give or take peers and does not; the title names what holds the rest."
+)
+
+
+def moved_between(found: BeforeAfter, *, finding: str = "") -> Figure:
+    """List what moved between two moments of a cluster.
+
+    Parameters
+    ----------
+    found
+        What :func:`ticdc_lab.simulate.pd.before_after` gives.
+    finding
+        What the picture shows, where the caller knows better than the sentence that is the title by default.
+    """
+    columns = [[f"{row[k]:,}" for row in found.stores] for k in _OF_MOVES]
+    changed = ["rgba(230,159,0,0.20)" if r["came"] or r["went"] else "rgba(128,128,128,0.08)" for r in found.stores]
+    look = {"align": "left", "line": {"color": "rgba(128,128,128,0.3)"}}
+    head = {"values": [f"<b>{k.replace('_', ' ')}</b>" for k in _OF_MOVES], "fill": {"color": "#0072B2"}}
+    fig = Figure(
+        Table(
+            header=head | {"font": {"color": "#ffffff"}, "height": 32} | look,
+            cells={"values": columns, "height": 27, "fill": {"color": [changed] * len(columns)}} | look,
+        )
+    )  # fmt: skip
+    title = label(finding, most=300) or wrapped(label(found.sentence, most=400), width=TITLE_CHARS)
+    height = 170 + 27 * len(found.stores) + 20 * title.count("<br>")
+    fig = finish(fig, title=title, note=_NOTE_OF_MOVES, height=height, note_below_px=10, least_px=760)
+    return fig.update_layout(margin_l=20)
+
+
+_OF_MOVES = ("store", "peers_before", "peers_after", "came", "went", "leaders_before", "leaders_after")
 
 
 def _answer(h: AppliedChange) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,13 @@ import ipywidgets as widgets
 from ticdc_lab import figures
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import TITLE_CHARS, label, sentence, wrapped
+from ticdc_lab.simulate.pd.looking.before_after import before_after
 from ticdc_lab.simulate.pd.looking.decisions import about_store, decision_at, wanting
-from ticdc_lab.simulate.pd.looking.own_cluster import own_case
+from ticdc_lab.simulate.pd.looking.own_cluster import own_case, own_run
 from ticdc_lab.simulate.pd.looking.recording import Recording, why_operator, why_region
 from ticdc_lab.simulate.pd.looking.time_left import time_left
 from ticdc_lab.simulate.pd.looking.tryout import RealRun, said, tried
-from ticdc_lab.simulate.pd.pd_ctl_json import from_folder
+from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, from_folder
 from ticdc_lab.simulate.pd.world.changes import Pdctl
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Policy
@@ -46,14 +47,14 @@ _ABOUT = re.compile(r"(region|operator|store)\s+(\d+)")
 class PdView:
     """What the panel shows.
 
-    The case, or a folder with what pd-ctl printed (``stores.json``, ``regions.json``, and if there are ``config.json``
-    and ``rules.json``); when something is said to PD (s) and what, a command a line; whose policies; the seed; the
-    picture; what "why" is about (``region 17``, ``operator 3``, ``store 4``, empty: the latest round); the player's
-    step, 0 to :data:`STEPS`.
+    The case, or a folder or tar with what pd-ctl printed, and one of an earlier moment; when something is said to PD
+    (s) and what, a command a line; whose policies; the seed; the picture; what "why" is about (``region 17``,
+    ``operator 3``, ``store 4``, empty: the latest round); the player's step, 0 to :data:`STEPS`.
     """
 
     case: str
     own: str
+    before: str
     at_s: float
     words: str
     policy: str
@@ -71,6 +72,7 @@ class Futures:
     one: Recording
     other: Recording
     real: tuple[RealRun, ...]
+    moved: Callable[[], Figure]
 
     def moment(self, view: PdView) -> int:
         """Give the moment that the player stands at, µs."""
@@ -122,6 +124,7 @@ PICTURES: Mapping[str, Callable[[Futures, PdView], Figure]] = {
     "reads by key": lambda f, view: figures.key_heat(f.other, of="read"),
     "writes by key": lambda f, view: figures.key_heat(f.other, of="write"),
     "what PD answered": lambda f, view: figures.pd_answers(f.other.happened),
+    "what moved since before": lambda f, view: f.moved(),
 }  # fmt: skip
 
 
@@ -156,10 +159,16 @@ def pd_panel(
 
     def run(name: str, own: str, seed: int, words: str, at_s: float, policy: str) -> Recording:
         found, changes = _case(cases, name, own), said(words, at_s=at_s)
-        return tried(
-            found, seed=seed, changes=changes, policies=known[policy], until_s=_last_s(found, until_s),
-            samples=_SAMPLES,
-        )  # fmt: skip
+        last_s = _last_s(found, until_s)
+        if not own:
+            return tried(
+                found, seed=seed, changes=changes, policies=known[policy], until_s=last_s, samples=_SAMPLES
+            )  # fmt: skip
+        case = replace(found, most_us=round(last_s * 1e6))
+        policies = () if policy == PD_ITSELF else known[policy]
+        every_us = max(1_000_000, case.most_us // _SAMPLES)
+        _, recorder = own_run(_loaded(own), case, changes, policies=policies, seed=seed, sample_us=every_us)
+        return recorder.recording
 
     runs = Kept(run, most=16)
 
@@ -168,7 +177,8 @@ def pd_panel(
         one = runs.of(*key, "", 0.0, PD_ITSELF)
         changed = bool(said(view.words, at_s=view.at_s)) or view.policy != PD_ITSELF
         other = runs.of(*key, view.words, view.at_s, view.policy) if changed else one
-        futures = Futures(case, one, other, () if view.own else tuple(real(view.case)))
+        real_runs = () if view.own else tuple(real(view.case))
+        futures = Futures(case, one, other, real_runs, lambda: _moved(view.before.strip(), view.own.strip()))
         done = AGAIN if runs.made > before else KEPT
         return Drawn(_with_refusals(PICTURES[view.picture](futures, view), other), done)
 
@@ -187,18 +197,25 @@ def _last_s(case: Case, until_s: float | None) -> float:
 
 
 def _case(cases: Mapping[str, Case], name: str, own: str) -> Case:
-    return _own(own.strip()) if own.strip() else cases[name]
+    return own_case(_loaded(own.strip()), name=own.strip()) if own.strip() else cases[name]
 
 
-@lru_cache(maxsize=2)
-def _own(folder: str) -> Case:
-    with blamed_on("own"):
+@lru_cache(maxsize=3)
+def _loaded(folder: str, control: str = "own") -> Loaded:
+    with blamed_on(control):
         try:
-            return own_case(from_folder(Path(folder).expanduser()), name=folder)
+            return from_folder(Path(folder).expanduser())
         except (OSError, ValueError) as error:
-            raise ControlError(
-                "own", f"{folder}: {error}", hint="Put what `pd-ctl store`, `region` and `config show all` print there."
-            ) from error
+            hint = "Put what `pd-ctl store`, `region` and `config show all` print there."
+            raise ControlError(control, f"{folder}: {error}", hint=hint) from error
+
+
+def _moved(before: str, own: str) -> Figure:
+    """Compare two moments of one's own cluster, as ``pd explain --before .. --after ..`` does."""
+    if not before or not own:
+        return sentence("Two folders are compared", "Give your own cluster, and before it one of an earlier moment.")
+    with blamed_on("before"):
+        return figures.moved_between(before_after(_loaded(before, "before"), _loaded(own)))
 
 
 def _controls(cases: Sequence[str], policies: Sequence[str], last_s: float) -> dict[str, widgets.Widget]:
@@ -206,6 +223,7 @@ def _controls(cases: Sequence[str], policies: Sequence[str], last_s: float) -> d
     return {
         "case": choice("case", cases, tip="A cluster to begin with"),
         "own": line("or your own", placeholder="folder with pd-ctl's JSON", width=WIDE, tip="store, region, .."),
+        "before": line("and before", placeholder="folder of an earlier moment", width=WIDE, tip="what moved since"),
         "words": lines("pd-ctl", placeholder=hint, tip="What is said to PD, a command a line"),
         "at_s": seconds("when, s", round(last_s / 10), last_s, step=1.0, tip="When it is said"),
         "policy": choice("policy", policies, tip="Whose schedulers run from then on"),

@@ -14,8 +14,10 @@ from test_pd_printed import OPERATOR, ring
 from ticdc_lab.cli import main
 from ticdc_lab.errors import ScenarioError, SourceError
 from ticdc_lab.simulate.pd.looking.before_after import before_after, words
+from ticdc_lab.simulate.pd.looking.futures import costs
 from ticdc_lab.simulate.pd.looking.own_cluster import changed, own_case, own_futures, own_policies
 from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, from_folder
+from ticdc_lab.simulate.pd.world.changes import Pdctl, Timed
 from ticdc_lab.simulate.pd.world.start import StoreStart
 from ticdc_lab.simulate.pd.world.world import World
 
@@ -103,6 +105,16 @@ def test_a_change_is_played_beside_the_cluster_as_it_is(tmp_path: Path) -> None:
     assert "changed: done after" in found.sentence
     refused = own_futures(loaded, changed(settings=["no-such=1"]), minutes=5)
     assert "PD refuses config set no-such 1" in refused.sentence
+
+
+def test_both_futures_can_be_recorded_and_words_come_at_their_moment() -> None:
+    """Recordings have the numbers of their runs; a word at 60 s changes nothing before."""
+    tuesday = from_folder(Path(__file__).parents[3] / "data" / "pd_ctl" / "tuesday")
+    found = own_futures(tuesday, [Timed(60_000_000, Pdctl("store limit all 60"))], minutes=3, record=True)
+    one, other = found.recordings["as it is"], found.recordings["changed"]
+    assert costs(one).moved_gib == pytest.approx(found.numbers["as it is"].moved_mib / 1024)
+    assert one.at(59_000_000).moved_mib == other.at(59_000_000).moved_mib < one.samples[-1].moved_mib
+    assert other.samples[-1].moved_mib > 1.5 * one.samples[-1].moved_mib
 
 
 def test_words_that_are_no_changes_are_refused() -> None:

@@ -10,12 +10,15 @@ if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.balance import unfit
     from ticdc_lab.simulate.pd.create import move_peer
     from ticdc_lab.simulate.pd.explained import Explained
+    from ticdc_lab.simulate.pd.looking.before_after import before_after
     from ticdc_lab.simulate.pd.looking.decisions import decision_at, wanting
     from ticdc_lab.simulate.pd.looking.futures import costs
+    from ticdc_lab.simulate.pd.looking.own_cluster import changed, own_futures
     from ticdc_lab.simulate.pd.looking.recording import peers, why_operator, why_region
     from ticdc_lab.simulate.pd.looking.time_left import time_left
     from ticdc_lab.simulate.pd.looking.tryout import changes_at, real_runs, reference_cases, said, scenario_cases, tried
     from ticdc_lab.simulate.pd.operators import Kind
+    from ticdc_lab.simulate.pd.pd_ctl_json import from_folder
     from ticdc_lab.simulate.pd.regions import Peer
     from ticdc_lab.simulate.pd.world.changes import SetFlow
     from ticdc_lab.simulate.pd.world.pd_policies import BALANCE_LEADER_POLICY, DEFAULT_POLICIES
@@ -34,10 +37,14 @@ __all__ = [
     "Policy",
     "SetFlow",
     "Start",
+    "before_after",
+    "changed",
     "changes_at",
     "costs",
     "decision_at",
+    "from_folder",
     "move_peer",
+    "own_futures",
     "peers",
     "real_runs",
     "reference_cases",

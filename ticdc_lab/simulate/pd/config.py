@@ -51,6 +51,9 @@ class Config:
     operators_count_once: bool = True
 
 
+NO_SETTINGS = frozenset({"reject_leader", "operators_count_once"})
+"""Fields that pd-ctl neither shows nor sets: label properties, and what follows from PD's version."""
+
 OTHER_NAMES = {
     "enable-placement-rules": "placement_rules",
     "enable-joint-consensus": "joint_consensus",

@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ticdc_lab.simulate.pd.config import Config, field_of
+from ticdc_lab.simulate.pd.config import NO_SETTINGS, Config, field_of
 from ticdc_lab.simulate.pd.limits import PerMinute
 from ticdc_lab.simulate.pd.pd_ctl_files import PrintedFile, document, documents, listed, wrong
 from ticdc_lab.simulate.pd.rules import Constraint, Rule, in_order
@@ -98,7 +98,7 @@ def settings_of(file: PrintedFile | Path | None, version: Version = NEWEST) -> S
     for key, value in _settings(told):
         name = field_of(key)
         try:
-            if name in known and name not in ("reject_leader", "operators_count_once"):
+            if name in known and name not in NO_SETTINGS:
                 found[name] = _as(known[name], value)
             elif key in DISABLED:
                 off = _as(False, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -67,7 +68,7 @@ class BeforeAfter(NamedTuple):
         pace = f", {self.moved / self.seconds * 60:,.1f} a minute" if self.seconds and self.moved else ""
         gib = f"{self.moved_mib / 1024:,.1f} GiB"
         told = f"In {duration(self.seconds)} {self.moved:,} peers came to another store ({gib}{pace})"
-        told += f" and {self.leaders:,} leaders changed"
+        told += f" and {self.leaders:,} leader{'s' if self.leaders != 1 else ''} changed"
         todo = [f for f in self.left if f.forecast.peers > f.forecast.stay]
         never = [f for f in self.left if f.forecast.never]
         if not self.left:
@@ -163,11 +164,20 @@ _AS_FAST = 0.5
 
 
 def _held(after: Loaded, left: tuple[Left, ...], moved: int, seconds: float) -> list[str]:
-    """Say what holds the rest: what is never done, limits that are reached, else what slows operators down."""
-    found = [f"{f.forecast.what}: {f.forecast.never[0][0]}" for f in left if f.forecast.never]
+    """Say what holds the rest: limits that are reached, else what slows operators down, and what is never done.
+
+    What concerns more peers comes first.
+    """
+    stays = [f"{f.forecast.what}: {f.forecast.never[0][0]}" for f in left if f.forecast.never]
     todo = [f for f in left if not math.isinf(f.at_best_s)]
-    if not todo:
-        return found
+    slowed = _slowed(after, todo, moved, seconds) if todo else []
+    goes = sum(f.forecast.peers - f.forecast.stay for f in todo)
+    return [*slowed, *stays] if goes > sum(f.forecast.stay for f in left) else [*stays, *slowed]
+
+
+def _slowed(after: Loaded, todo: Sequence[Left], moved: int, seconds: float) -> list[str]:
+    """Say what holds the work that is done: a limit that is reached, or operators that are slow or not made."""
+    found: list[str] = []
     worst = max(todo, key=lambda f: f.at_best_s)
     waits = [f for f in todo if f.forecast.waits_s]
     if waits:
@@ -177,7 +187,7 @@ def _held(after: Loaded, left: tuple[Left, ...], moved: int, seconds: float) -> 
     could = sum(f.forecast.peers - f.forecast.stay for f in todo) / max(1e-9, max(f.at_best_s for f in todo))
     if moved / seconds >= _AS_FAST * could:
         return [*found, worst.forecast.held_by]
-    config, running = after.cluster.config, sum(after.running.values())
+    config, running = after.cluster.config, len(after.operators)
     limit = min(config.replica_schedule_limit, config.region_schedule_limit)
     if running and running >= limit:
         return [*found, f"a schedule limit: {running} operators run, {limit} may"]

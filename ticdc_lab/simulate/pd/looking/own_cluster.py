@@ -10,6 +10,7 @@ import numpy as np
 
 from ticdc_lab.errors import ScenarioError, SourceError
 from ticdc_lab.simulate.pd.forecast import duration
+from ticdc_lab.simulate.pd.looking.recording import MomentRecorder, Recording
 from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, gaps_between
 from ticdc_lab.simulate.pd.pd_ctl_running import BALANCE_LEADER, BALANCE_REGION, EVICT_LEADER, GRANT_LEADER
 from ticdc_lab.simulate.pd.stores import MIB, REMOVED, REMOVING, Store, is_disconnected
@@ -179,10 +180,11 @@ def changed(
 
 
 class OwnFutures(NamedTuple):
-    """The user's cluster as it is, and changed: runs, and what each came to."""
+    """The user's cluster as it is, and changed: runs, what each came to, and what pictures are drawn from."""
 
     runs: dict[str, PdRun]
     numbers: dict[str, Future]
+    recordings: dict[str, Recording]
 
     @property
     def sentence(self) -> str:
@@ -207,8 +209,8 @@ _QUIET_US = 120 * SECOND_US
 
 
 def own_futures(
-    loaded: Loaded, changes: Sequence[ClusterChange] = (), *, minutes: float = 120.0, seed: int = 1,
-    settings: WorldSettings | None = None,
+    loaded: Loaded, changes: Sequence[ClusterChange | Timed] = (), *, minutes: float = 120.0, seed: int = 1,
+    settings: WorldSettings | None = None, record: bool = False,
 ) -> OwnFutures:  # fmt: skip
     """Play a user's cluster as it is and, where anything is changed, with the changes, until nothing moves any more.
 
@@ -217,32 +219,48 @@ def own_futures(
     loaded
         What :func:`ticdc_lab.simulate.pd.pd_ctl_json.from_folder` gives.
     changes
-        What is done at the start; see :func:`changed`.
+        What is done at the start, see :func:`changed`, or at a moment.
     minutes
         The longest that is played, virtual time.
     seed
         The only source of chance.
     settings
         As of :func:`own_case`.
+    record
+        Whether the runs are recorded for pictures, a moment a second.
     """
     case = own_case(loaded, minutes=minutes, settings=settings)
+    timed = tuple(c if isinstance(c, Timed) else Timed(0, c) for c in changes)
+    plans = {"as it is": (), **({"changed": timed} if timed else {})}
+    runs, recordings = {}, {}
+    for name, plan in plans.items():
+        runs[name], recorder = own_run(loaded, case, plan, seed=seed, name=name, record=record)
+        if record:
+            recordings[name] = recorder.recording
+    return OwnFutures(runs, {name: future(run) for name, run in runs.items()}, recordings)
+
+
+def own_run(
+    loaded: Loaded, case: Case, changes: Sequence[Timed] = (), *, policies: Sequence[Policy] = (), seed: int = 1,
+    name: str = "as it is", record: bool = True, sample_us: int = SECOND_US,
+) -> tuple[PdRun, MomentRecorder]:  # fmt: skip
+    """Play a user's cluster once, with its own schedulers or others, until nothing moves; record it, where wanted."""
     down_us = round(loaded.cluster.config.max_store_down_time_s * SECOND_US)
+    last_us = max((c.at_us for c in changes), default=0)
+    recorder = MomentRecorder()
 
     def settled(world: World) -> bool:
-        quiet_us = world.now_us - max(world.last_change_us, 0)
+        if record:
+            recorder(world)
         waits = any(
             n.silent_us is not None and n.known and world.now_us - n.heartbeat_us < down_us for n in world.nodes.all
         )
+        quiet_us = world.now_us - max(world.last_change_us, last_us)
         return not world.controller.running and not waits and quiet_us >= _QUIET_US
 
-    plans = {"as it is": case.changes}
-    if changes:
-        plans["changed"] = (*case.changes, *(Timed(0, c) for c in changes))
-    runs = {
-        name: simulate(
-            case.start, case.most_us, seed=seed, changes=timed, policies=own_policies(loaded),
-            watch=Watch(placement_us=None), name=name, on_sample=settled,
-        )
-        for name, timed in plans.items()
-    }  # fmt: skip
-    return OwnFutures(runs, {name: future(run) for name, run in runs.items()})
+    run = simulate(
+        case.start, case.most_us, seed=seed, changes=(*case.changes, *changes),
+        policies=policies or own_policies(loaded), watch=Watch(placement_us=None, sample_us=sample_us), name=name,
+        on_sample=settled,
+    )  # fmt: skip
+    return run, recorder

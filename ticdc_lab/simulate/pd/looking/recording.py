@@ -20,10 +20,11 @@ from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region, RegionCo
 from ticdc_lab.simulate.pd.stores import NEVER_S, PREPARING, SERVING, Store
 from ticdc_lab.simulate.pd.why import Opinion, explain
 from ticdc_lab.simulate.pd.world.changes import AppliedChange
-from ticdc_lab.simulate.pd.world.run import PdRun
-from ticdc_lab.simulate.pd.world.running import Finished, finished_of
-from ticdc_lab.simulate.pd.world.start import KEYS_A_MIB
+from ticdc_lab.simulate.pd.world.run import PdRun, Watch, simulate
+from ticdc_lab.simulate.pd.world.running import Finished, OperatorLife, finished_of
+from ticdc_lab.simulate.pd.world.start import KEYS_A_MIB, SECOND_US
 from ticdc_lab.simulate.pd.world.world import World
+from ticdc_lab.simulate.trace import NOTHING
 
 
 class Placement(NamedTuple):
@@ -100,38 +101,39 @@ class Recording:
         return next((s for s in reversed(self.samples) if s.at_us <= at_us), self.samples[0])
 
 
-def record(world: World, *, until_us: int, every_us: int = 1_000_000) -> Recording:
-    """Let a cluster go on, and record it.
+class MomentRecorder:
+    """Records the run that it is given to as ``on_sample``, from its first sample on."""
 
-    Parameters
-    ----------
-    world
-        A cluster that has not begun; it stands at ``until_us`` afterwards.
-    until_us
-        Virtual time, µs.
-    every_us
-        Between two samples, µs.
-    """
-    noted = listen(world)
-    drops: list[Drop] = []
-    told = world.controller.on_change
+    def __init__(self) -> None:
+        self.samples: list[ClusterSample] = []
+        self.drops: list[Drop] = []
 
-    def changed(running: object, before: str) -> None:
-        told(running, before)  # type: ignore[arg-type]
-        drop = _drop_of(running, world.now_us)
-        if drop is not None:
-            drops.append(drop)
-
-    world.controller.on_change = changed
-    samples = [sampled(world)]
-    while world.now_us < until_us:
+    def __call__(self, world: World) -> bool:
+        """Keep a moment; it never ends a run."""
         still_wanted()
-        world.run(min(until_us, samples[-1].at_us + every_us))
-        samples.append(sampled(world, before=samples[-1]))
-    return Recording(tuple(samples), _lives(world), tuple(drops), tuple(noted.kept), tuple(world.happened))
+        if not self.samples:
+            self.world, self.noted, self.told = world, listen(world), world.controller.on_change
+            world.controller.on_change = self._changed
+        if not self.samples or self.samples[-1].at_us < world.now_us:
+            self.samples.append(sampled(world, self.samples[-1] if self.samples else None))
+        return False
+
+    def _changed(self, running: OperatorLife, before: str) -> None:
+        self.told(running, before)
+        if running.started_us < 0 and running.status in ("canceled", "expired"):
+            op = running.op
+            self.drops.append(Drop(self.world.now_us, op.desc, op.region, running.ended_because))
+
+    @property
+    def recording(self) -> Recording:
+        """What was recorded so far."""
+        world = self.world
+        still = (finished_of(r, world.now_us) for r in world.controller.running.values())
+        lives, kept = (*world.controller.ended, *still), tuple(self.noted.kept)
+        return Recording(tuple(self.samples), lives, tuple(self.drops), kept, tuple(world.happened))
 
 
-def recorded(run: PdRun, *, every_us: int = 1_000_000) -> Recording:
+def recorded(run: PdRun, *, every_us: int = SECOND_US) -> Recording:
     """Play a run once more, which comes out the same, and record it.
 
     Parameters
@@ -141,21 +143,12 @@ def recorded(run: PdRun, *, every_us: int = 1_000_000) -> Recording:
     every_us
         Between two samples, µs.
     """
-    world = World(run.start, run.seed, run.policies, run.changes)
-    return record(world, until_us=run.end.time_us if run.end.because == "settled" else run.until_us, every_us=every_us)
-
-
-def _drop_of(running: object, now_us: int) -> Drop | None:
-    status, started_us = getattr(running, "status", ""), getattr(running, "started_us", 0)
-    if started_us >= 0 or status not in ("canceled", "expired"):
-        return None
-    op = running.op  # type: ignore[attr-defined]
-    return Drop(now_us, op.desc, op.region, running.ended_because)  # type: ignore[attr-defined]
-
-
-def _lives(world: World) -> tuple[Finished, ...]:
-    still = (finished_of(r, world.now_us) for r in world.controller.running.values())
-    return (*world.controller.ended, *still)
+    recorder, until_us = MomentRecorder(), run.end.time_us if run.end.because == "settled" else run.until_us
+    simulate(
+        run.start, until_us, seed=run.seed, changes=run.changes, policies=run.policies,
+        watch=Watch(sample_us=every_us, placement_us=None, level=NOTHING, monitor=False), on_sample=recorder,
+    )  # fmt: skip
+    return recorder.recording
 
 
 def sampled(world: World, before: ClusterSample | None = None) -> ClusterSample:

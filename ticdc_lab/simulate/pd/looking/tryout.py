@@ -8,17 +8,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ticdc_lab.simulate.pd.looking.recording import Recording, record
+from ticdc_lab.simulate.pd.looking.recording import MomentRecorder, Recording
 from ticdc_lab.simulate.pd.replay.records import Fields
 from ticdc_lab.simulate.pd.world.changes import ClusterChange, Pdctl, Timed, UsePolicy
 from ticdc_lab.simulate.pd.world.model import MODEL
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Policy
 from ticdc_lab.simulate.pd.world.reference import Case, case_of
+from ticdc_lab.simulate.pd.world.run import Watch, simulate
 from ticdc_lab.simulate.pd.world.scenario import changes_of, start_of
 from ticdc_lab.simulate.pd.world.start import SECOND_US
-from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.scenario import Scenario, read_scenario
+from ticdc_lab.simulate.trace import NOTHING
 
 _FEW_REGIONS = 20_000
 _SAMPLES = 120
@@ -111,8 +112,12 @@ def tried(
     until_us = case.most_us if until_s is None else round(until_s * SECOND_US)
     many = len(case.start.regions.id) > _FEW_REGIONS
     every_us = max(case.start.settings.tick_us, until_us // max(1, samples // 4 if many else samples))
-    world = World(case.start, seed, policies, (*case.changes, *changes))
-    return record(world, until_us=until_us, every_us=every_us)
+    recorder = MomentRecorder()
+    simulate(
+        case.start, until_us, seed=seed, changes=(*case.changes, *changes), policies=policies,
+        watch=Watch(sample_us=every_us, placement_us=None, level=NOTHING, monitor=False), on_sample=recorder,
+    )  # fmt: skip
+    return recorder.recording
 
 
 def said(words: str | Sequence[str], *, at_s: float) -> tuple[Timed, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from ticdc_lab.errors import TiCDCLabError
-from ticdc_lab.simulate.pd.config import OTHER_NAMES, Config, field_of
+from ticdc_lab.simulate.pd.config import NO_SETTINGS, OTHER_NAMES, Config, field_of
 from ticdc_lab.simulate.pd.replay.records import Fields, Malformed
 from ticdc_lab.simulate.pd.rules import Constraint, Rule, default_rules, unusable, with_rules
 
@@ -56,7 +56,7 @@ def position_of(world: World, word: str) -> int:
     return i
 
 
-_FIELDS = {f.name: f for f in fields(Config)}
+_FIELDS = {f.name: f for f in fields(Config) if f.name not in NO_SETTINGS}
 _NAMES = {f: f.replace("_", "-") for f in _FIELDS} | {f: name for name, f in OTHER_NAMES.items()}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
