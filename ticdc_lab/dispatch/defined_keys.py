@@ -9,14 +9,12 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
 from ticdc_lab.dispatch import hashing
 from ticdc_lab.dispatch.definitions import HashedColumns, with_answers
 from ticdc_lab.engine.columns import computed_once
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.facts.definitions import TableDef
-
-NAME_A_PRIMARY_KEY = ("canal-json", "canal", "avro", "maxwell")
-"""Protocols whose rows name no other handle key than a primary key."""
 
 UNNAMED = (
     "the message names no primary key, and the log holds no definition of the table that says which unique index "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.codecs import NOTHING, Known
 from ticdc_lab.codecs.decode import decoder, other_protocol
+from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine import engine_of, is_several_machines, parallelism, speeds, verbatim
 from ticdc_lab.engine.failures import engine_errors, task_errors
@@ -49,6 +50,7 @@ from ticdc_lab.facts.limits import (
 from ticdc_lab.settings import UNKNOWN, Setting, Settings
 from ticdc_lab.sources import Source, local_path, parquet
 from ticdc_lab.sources.decoding import decoding
+from ticdc_lab.sources.log_keys import handles_of, put_into
 from ticdc_lab.sources.parquet import StoredEvents
 from ticdc_lab.sources.pieces import NO_SKIPS
 from ticdc_lab.sources.places import Size
@@ -488,10 +490,21 @@ class ChangeLog:
         n = {name: sum(written[name].to_pylist()) for name in parquet.COUNTED}
         files = [Path(f) for f in sorted(written["file"].to_pylist())]  # their names begin with the task
         names = [verbatim(spark, f) for f in files]
+        gathered = tuple(parquet.facts_file(f) for f in files)
+        keyed = self._keyed_by_ddl(files, gathered) if images and self.protocol in NAME_A_PRIMARY_KEY else ()
         stored = stored_parquet(spark, *names, schema=DECODED) if files else spark.createDataFrame([], DECODED)
         counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
-        gathered = tuple(parquet.facts_file(f) for f in files)
-        return replace(self, _stored=stored, counts=counts, _gathered=gathered, _files=tuple(files))
+        guesses = (*self.guesses, *keyed)
+        return replace(self, _stored=stored, counts=counts, guesses=guesses, _gathered=gathered, _files=tuple(files))
+
+    def _keyed_by_ddl(self, files: Sequence[Path], gathered: Sequence[Path]) -> tuple[str, ...]:
+        """Put the handle keys that the log's DDL define into rows whose messages name none; a sentence about them."""
+        facts = LogFacts.read(pa.concat_tables([pq.read_table(file) for file in gathered])) if gathered else None
+        named = put_into(files, handles_of(facts, protocol=self.protocol)) if facts else ()
+        if not named:
+            return ()
+        some = ", ".join(".".join(name) for name in named[:_NAMED])
+        return (_KEYED.format(n=len(named), s="s" * (len(named) != 1), some=some, more=", .." * (len(named) > _NAMED)),)
 
     def _written(self, folder: Path, images: bool) -> pa.Table:
         """What the tasks wrote (:data:`parquet.WRITTEN`), each message once.
@@ -593,6 +606,11 @@ class ChangeLog:
         return (f"{told}, no {self.protocol}: two kinds of logs lie here. Read each alone.",)
 
 
+_NAMED = 3
+_KEYED = (
+    "Messages of {n} table{s} without a primary key ({some}{more}) name no key; the one used is the not-null unique "
+    "index that the log's DDL define."
+)
 _FOREIGN = (
     "The topic {topic} is foreign: none of its {n} message{s} is {protocol}, though those of others are. It counts in "
     "no answer, and none of its partitions is missing."

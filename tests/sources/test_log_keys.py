@@ -1,0 +1,84 @@
+"""The handle key that the log's DDL define is put into rows whose messages name none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.keys import with_columns
+from ticdc_lab.events.schema import DECODED, DISPATCH, KEYS
+from ticdc_lab.facts import LogFacts
+from ticdc_lab.sources.log_keys import handles_of, put_into, with_handles
+
+DDL = "CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, v INT, UNIQUE KEY x (a, b), UNIQUE KEY y (b))"
+
+
+def event(offset: int, ts: int | None, kind: str = "row", *, key: str = "", **more: Any) -> dict[str, Any]:
+    """An event of s.t at an offset; ``key`` is the column that the message names."""
+    place = {"topic": "t", "partition": 0, "offset": offset, "seq": 0, "protocol": "canal-json", "kind": kind}
+    return place | {"commit_ts": ts, "schema_name": "s", "table_name": "t"} | more
+
+
+def image(key: str = "", **values: int) -> list[dict[str, Any]]:
+    """Columns of a row."""
+    return [{"name": n, "mysql_type": "int", "value": str(v), "is_key": n == key, "flags": None}
+            for n, v in values.items()]  # fmt: skip
+
+
+def decoded(events: list[dict[str, Any]]) -> pa.Table:
+    """In the form of DECODED, with the hashes of what the images say."""
+    plain = pa.Table.from_pylist(events, schema=arrow_schema(DECODED))
+    names = [*KEYS.names, *DISPATCH.names]
+    return pa.Table.from_batches(with_columns(names, plain.drop_columns(names).to_batches())).select(plain.column_names)
+
+
+def log(key: str = "") -> pa.Table:
+    """A table's life: rows before its DDL, after it, an update and a delete, and those of another table."""
+    return decoded([
+        event(0, 1, op="insert", columns=image(a=9, b=9, v=9)),
+        event(1, 2, "ddl", query=DDL),
+        event(2, 3, op="insert", columns=image(key, a=1, b=2, v=3)),
+        event(3, 4, op="update", columns=image(key, a=1, b=7, v=3), before=image(key, a=1, b=2, v=3)),
+        event(4, 5, op="delete", before=image(key, a=1, b=7, v=3)),
+        event(5, 5, op="insert", columns=image(a=1, b=7), table_name="nopk"),
+    ])  # fmt: skip
+
+
+def test_rows_have_the_key_that_the_ddl_define_as_if_their_message_named_it() -> None:
+    """From the DDL on, after and before a change, with the hashes; the index with the fewest columns counts."""
+    events = log()
+    facts = LogFacts.of(events)
+    found, named = with_handles(events, handles_of(facts, protocol="canal-json"))
+    assert named == {("s", "t")} and found.equals(log("b"))
+    assert found["key_hash"].to_pylist()[2:5] != events["key_hash"].to_pylist()[2:5] == [None] * 3
+    assert handles_of(facts, protocol="open-protocol") == {}
+    assert with_handles(log("b"), handles_of(facts, protocol="canal-json"))[0].equals(log("b"))
+
+
+def test_a_primary_key_or_a_nullable_index_is_none() -> None:
+    """The message names a primary key itself, and NULLs are no identity."""
+    for ddl in (
+        "CREATE TABLE t (a INT PRIMARY KEY, b INT NOT NULL UNIQUE)",
+        "CREATE TABLE t (a INT, b INT UNIQUE)",
+        "CREATE TABLE t (a INT, KEY not_unique (a))",
+    ):
+        facts = LogFacts.of(decoded([event(0, 1, "ddl", query=ddl)]))
+        assert handles_of(facts, protocol="canal-json") == {}
+
+
+def test_only_files_with_such_rows_are_written_anew(tmp_path: Path) -> None:
+    """Row group by row group, under the same name."""
+    events = log()
+    handles = handles_of(LogFacts.of(events), protocol="canal-json")
+    files = [tmp_path / name for name in ("part-0.parquet", "part-1.parquet")]
+    pq.write_table(events, files[0], row_group_size=2)
+    pq.write_table(events.slice(5), files[1])
+    before = files[1].stat().st_mtime_ns
+    assert put_into(files, handles) == (("s", "t"),)
+    assert pq.read_table(files[0]).equals(log("b")) and files[1].stat().st_mtime_ns == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["part-0.parquet", "part-1.parquet"]
+    assert put_into(files, handles) == () == put_into(files, {})
