@@ -26,6 +26,11 @@ import broker as brokers  # noqa: E402
 from topics import create  # noqa: E402
 
 SIZE = 500
+VALUE = (
+    b'{"id":0,"database":"shop","table":"orders","pkNames":["id"],"isDdl":false,"type":"INSERT","es":1,"ts":1,"sql":"",'
+    b'"sqlType":{"id":4,"note":12},"mysqlType":{"id":"int","note":"varchar"},"data":[{"id":"%d","note":"~"}],'
+    b'"old":null,"_tidb":{"commitTs":%d}}'
+)
 
 
 def fill(servers: str, topic: str, messages: int, partitions: int) -> None:
@@ -33,10 +38,11 @@ def fill(servers: str, topic: str, messages: int, partitions: int) -> None:
     create(servers, topic, partitions)
     producer = Producer({"bootstrap.servers": servers, "linger.ms": "20", "queue.buffering.max.messages": "200000"})
     for i in range(messages):
-        value = b'{"n":%d,"text":"' % i
+        value = VALUE % (i, (i + 1) << 18)
+        value = value.replace(b"~", b"x" * (SIZE + 1 - len(value)))
         while True:
             try:
-                producer.produce(topic, value + b"x" * (SIZE - len(value) - 2) + b'"}', partition=i % partitions)
+                producer.produce(topic, value, partition=i % partitions)
                 break
             except BufferError:
                 producer.poll(0.1)

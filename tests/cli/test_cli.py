@@ -525,7 +525,7 @@ def test_the_workbench_is_a_notebook_of_one_cell(monkeypatch: pytest.MonkeyPatch
     for _ in range(2):
         found = CliRunner().invoke(main, ["workbench", CANAL, "--out", str(out), "--no-browser"])
         assert found.exit_code == 0, found.output
-    address = "--ServerApp.default_url=/lab/tree/w.ipynb"
+    address = "--LabApp.default_url=/lab/tree/w.ipynb"
     opened = ["-m", "jupyterlab", str(out), address, "--no-browser"]
     assert [[word for word in command[1:] if word != "--allow-root"] for command in ran] == [opened] * 2
     [cell] = json.loads(out.read_text())["cells"]

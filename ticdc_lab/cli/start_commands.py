@@ -137,7 +137,7 @@ def workbench(source: str | None, out: str, no_browser: bool) -> None:
         raise SetupError("JupyterLab is not installed.", hint="Run: python -m pip install jupyterlab")
     book = workbench_notebook(source, Path(out))
     click.echo(f"{book}: run its cell with Shift+Enter", err=True)
-    flags = [f"--ServerApp.default_url=/lab/tree/{quote(book.name)}"]  # the address that JupyterLab prints
+    flags = [f"--LabApp.default_url=/lab/tree/{quote(book.name)}"]  # the address that JupyterLab prints
     flags += ["--no-browser"] if no_browser else []
     flags += ["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else []  # as in containers
     sys.exit(subprocess.call([sys.executable, "-m", "jupyterlab", str(book), *flags]))
