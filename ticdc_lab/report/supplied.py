@@ -46,12 +46,14 @@ def workbench_notebook(source: str | None, target: Path) -> Path:
     import nbformat
 
     where = "" if source is None else repr(str(Path(source).resolve()) if Path(source).exists() else source)
-    cell = nbformat.v4.new_code_cell(f"import ticdc_lab\n\nticdc_lab.workbench({where})", id="workbench")  # type: ignore[no-untyped-call]
+    call = f"ticdc_lab.workbench({where})"
+    source_of_cell = f"# Shift+Enter opens the workbench\nimport ticdc_lab\n\n{call}"
+    cell = nbformat.v4.new_code_cell(source_of_cell, id="workbench")  # type: ignore[no-untyped-call]
     book = nbformat.v4.new_notebook(cells=[cell])  # type: ignore[no-untyped-call]
     book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     if target.exists():
         there = target.read_text(encoding="utf-8")
-        if cell.source not in "".join("".join(c.get("source", "")) for c in json.loads(there).get("cells", ())):
+        if call not in "".join("".join(c.get("source", "")) for c in json.loads(there).get("cells", ())):
             raise SourceError(f"{target} is another notebook.", hint=f"Name a new one: --out {target.stem}-2.ipynb")
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
