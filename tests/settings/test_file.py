@@ -173,3 +173,28 @@ def test_a_contradiction_is_a_finding_of_the_audit(spark: SparkSession, tmp_path
     file.write_text("[sink]\nprotocol = 'canal-json'")
     fits = CliRunner().invoke(main, ["audit", SAMPLE, "--changefeed", str(file), "--json"], obj=spark)
     assert MATCH not in json.loads(fits.stdout)["counts"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ((), "auto"),
+        (("--changefeed", "FILE"), "simple"),
+        (("--changefeed", "FILE", "--protocol", "simple"), "simple"),
+        (("--changefeed", "FILE", "--protocol", "avro"), "the changefeed's file says simple"),
+        (("--option", "csv.null=x"), "ingest uses no setting of a changefeed"),
+        (("--option", "time-zone=UTC"), "ingest uses no setting of a changefeed"),
+        (("--option", "maxOffsetsPerTrigger=5"), "auto"),
+    ],
+)
+def test_ingest_uses_the_protocol_alone_and_refuses_other_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], expected: str
+) -> None:
+    """What nothing would use is not taken in silence."""
+    seen = list[str]()
+    monkeypatch.setattr("ticdc_lab.cli.arguments.check_source", lambda *args, **kwargs: None)
+    monkeypatch.setattr("ticdc_lab.lake.ingest.ingest", lambda *args, protocol, **kwargs: seen.append(protocol))
+    (tmp_path / "c.toml").write_text("[sink]\nprotocol = 'simple'")
+    args = [str(tmp_path / "c.toml") if a == "FILE" else a for a in given]
+    result = CliRunner().invoke(main, ["ingest", "kafka://h:1/t", "--out", str(tmp_path / "lake"), *args], obj=object())
+    assert seen == [expected] or expected in result.output, result.output

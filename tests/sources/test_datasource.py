@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
+from base64 import b64decode
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from conftest import golden
@@ -149,6 +152,21 @@ def streamed(folder: Path, range_bytes: int) -> pa.Table:
     reader = datasource._StreamReader(datasource._ReadRequest.of({"path": str(folder), "rangeBytes": str(range_bytes)}))
     parts = reader.partitions(reader.initialOffset(), {"files": sorted(map(str, folder.iterdir()))})
     return pa.Table.from_batches([batch for part in parts for batch in reader.read(part)])
+
+
+def test_types_that_debezium_does_not_name_come_from_the_ddl_of_the_file(tmp_path: Path) -> None:
+    """As load reads them; where the file has no DDL, a warning says what is assumed."""
+    lines = Path("tests/data/reports/07/dbz-noext.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    rows = streamed(tmp_path, 1 << 20).filter(pc.equal(streamed(tmp_path, 1 << 20)["kind"], "row"))
+    types = {c["name"]: c["mysql_type"] for image in rows["columns"].to_pylist() if image for c in image}
+    values = [c["value"] for image in rows["columns"].to_pylist() if image for c in image if c["name"] == "u"]
+    assert types["u"].startswith("bigint") and "unsigned" in types["u"]
+    assert values and not any(v.startswith("-") for v in values if v)
+    without = [line for line in lines if b'"ddl"' not in b64decode(json.loads(line)["value"] or "")]
+    (tmp_path / "a.jsonl").write_text("".join(without))
+    with pytest.warns(UserWarning, match="name no types"):
+        streamed(tmp_path, 1 << 20)
 
 
 def test_a_file_without_any_message_stops_no_stream(tmp_path: Path) -> None:

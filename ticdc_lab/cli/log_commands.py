@@ -226,13 +226,21 @@ def _print_rows(answer: Answer) -> None:
 def ingest(source: str, out: str, once: bool, every_s: float, **where: Any) -> None:
     """Follow a Kafka topic into Delta tables.
 
-    Runs until Ctrl-C; each message is written exactly once.
+    Runs until Ctrl-C; each message is written exactly once. Of the changefeed's file it uses the protocol alone.
     """
+    from ticdc_lab.codecs.table_file import settings_among
     from ticdc_lab.lake.ingest import ingest as run
 
     given = ("protocol", "schema_registry", "claim_check", "options")
     settings: dict[str, Any] = {"once": once, "every_s": every_s, "bounds": given_bounds()}
     settings |= {name: where[name] for name in given}
+    _, settings["options"] = settings_among(where["options"])
+    if unused := sorted({*where["options"]} - {*settings["options"]}):
+        raise click.BadParameter(f"{', '.join(unused)}: ingest uses no setting of a changefeed", param_hint="--option")
+    named = given_changefeed(where["options"]).value("sink.protocol")
+    if named is not None and settings["protocol"] not in ("auto", named):
+        raise click.BadParameter(f"the changefeed's file says {named}", param_hint="--protocol")
+    settings["protocol"] = named or settings["protocol"]
     with suppress(KeyboardInterrupt):
         run(session_of(source, needs_spark="a stream into Delta needs it"), source, out, said=_say_state, **settings)
 
@@ -240,7 +248,7 @@ def ingest(source: str, out: str, once: bool, every_s: float, **where: Any) -> N
 def _say_state(state: Any) -> None:
     messages = f"batch {state.batch_id}: {sum(f['n_rows'] for f in state.facts)} rows so far"
     click.echo(f"{messages}, transactions complete up to {state.complete_ts or 'nothing yet'}", err=True)
-    for sentence in state.gaps:
+    for sentence in (*state.notes, *state.gaps):
         click.echo(f"  {sentence}", err=True)
 
 

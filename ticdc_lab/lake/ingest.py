@@ -84,7 +84,7 @@ from ticdc_lab.lake.tables import (
     written_alone,
 )
 from ticdc_lab.sources import kafka, open_source
-from ticdc_lab.sources.decoding import known_of
+from ticdc_lab.sources.decoding import known_of, with_log_types
 from ticdc_lab.sources.load import SAMPLE
 from ticdc_lab.sources.parquet import require_seen
 from ticdc_lab.sources.places import is_kafka
@@ -105,6 +105,8 @@ class IngestState:
     complete_ts: int | None = None
     gaps: tuple[str, ...] = ()
     """Which offsets the last batch lacks, one sentence a partition."""
+    notes: tuple[str, ...] = ()
+    """What is assumed of the messages, with the first batch of a run."""
 
 
 NOTHING_YET = IngestState()
@@ -259,11 +261,16 @@ def ingest(
             require_seen(spark, place)
         origin = _origin_of(tables, source, protocol, options, known)
         told = str(origin["protocol"])
-        steps = Steps(tables, told, known, said)
+        notes: tuple[str, ...] = ()
+        if told == "debezium":
+            opened = open_source(spark, source, options=options)
+            known, guesses = with_log_types(opened, opened.sample(SAMPLE), known, "auto")
+            notes = (*guesses, *([_TYPES_OF_NOW] if known.types else []))
+        steps = Steps(tables, told, known, said, notes=notes)
         if not create(tables, protocol=told):  # else five tables would be read to find that nothing is in them
             if "format" in origin:  # what earlier versions wrote bears no mark
                 require_own_commits(tables)
-            steps = begun(tables, protocol=told, known=known, said=said)
+            steps = replace(begun(tables, protocol=told, known=known, said=said), notes=notes)
             _require_checkpoint(tables, steps.state)
         stream = kafka.read_stream(spark, source, bounded)
         writer = stream.writeStream.foreachBatch(steps)
@@ -274,6 +281,12 @@ def ingest(
             query.awaitTermination()
         finally:
             query.stop()
+
+
+_TYPES_OF_NOW = (
+    "Messages name no types. Types come from the DDL statements that the topic contained when this run began. Rows of "
+    "tables that are created later have no types: their values are as the messages write them."
+)
 
 
 @dataclass(slots=True)
@@ -289,6 +302,8 @@ class Steps:
     """The offset that the next message of a partition should have."""
     batches: int = 0
     """How many this run has done."""
+    notes: tuple[str, ...] = ()
+    """What is assumed of the messages, a sentence each; said with the first batch."""
 
     def __call__(self, messages: DataFrame, batch_id: int) -> None:
         """All that one batch does; may be repeated from the beginning after an end at any point."""
@@ -308,7 +323,7 @@ class Steps:
         self.state, self.ends, self.batches = replace(state, gaps=gaps), ends, self.batches + 1
         self._tidied(tables, batch_id)
         if self.said is not None:
-            self.said(self.state)
+            self.said(replace(self.state, notes=self.notes) if self.batches == 1 else self.state)
 
     def _tidied(self, tables: Tables, batch_id: int) -> None:
         """Every now and then: few files where there were many, and no file that is not needed any more."""

@@ -7,6 +7,7 @@ stream.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from ticdc_lab.codecs import Known, decoder, detect
+from ticdc_lab.codecs import Known, decoder, detect, log_types
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import bounds_of
 from ticdc_lab.codecs.quarantine import refused
@@ -63,6 +64,10 @@ class TiCDCSource(DataSource):
     other tools are detected by their bytes; what the tool was told is an option by its own name, such as ``format`` of
     ``kcat -f`` (:data:`ticdc_lab.sources.forms.OPTIONS`).
 
+    Types that debezium's messages do not name come from the DDL statements of all files, in a stream of the same file;
+    what is not known then is a Python warning. ``debeziumBinaryHandlingMode`` is how bytes are written (``base64`` or
+    ``hex``).
+
     The columns are :data:`ticdc_lab.events.schema.DECODED`: what cannot be decoded is there with its ``error_class``,
     so that nothing vanishes. As a stream, each file is read once, when it has appeared under its final name.
     """
@@ -96,6 +101,7 @@ class _ReadRequest:
     once: bool
     kind: str = "auto"
     options: tuple[tuple[str, str], ...] = ()
+    binary: str = "auto"
 
     @classmethod
     def of(cls, options: Any) -> _ReadRequest:
@@ -111,7 +117,8 @@ class _ReadRequest:
         kind = options.get("sourceKind", "auto")
         require_kind(kind)
         own = tuple((name, options[name]) for name in OPTIONS if name in options)
-        return cls(path, options.get("protocol", "auto"), known, range_bytes, once, kind, own)
+        binary = options.get("debeziumBinaryHandlingMode", "auto")
+        return cls(path, options.get("protocol", "auto"), known, range_bytes, once, kind, own, binary)
 
     def files(self) -> list[Path]:
         """Files there are now."""
@@ -129,11 +136,22 @@ class _ReadRequest:
         sample = pa.Table.from_batches(
             list(_first(parts)), arrow_schema(MESSAGES).empty_table().select(parquet.COLUMNS).schema
         )
-        protocol = detect(sample, protocol=self.protocol, source=self.path, known=self.known).protocol
-        if protocol != "simple":
-            return protocol, self.known
-        found = finder(self.known)(messages for part in parts for messages, _ in _messages(part))
-        return protocol, replace(self.known, tables=tables_of(r for batch in found for r in batch.to_pylist()))
+        protocol, known = (
+            detect(sample, protocol=self.protocol, source=self.path, known=self.known).protocol,
+            self.known,
+        )
+        every = (messages for part in parts for messages, _ in _messages(part))
+        if protocol == "simple":
+            found = finder(known)(every)
+            return protocol, replace(known, tables=tables_of(r for batch in found for r in batch.to_pylist()))
+        if protocol == "debezium":
+            if not log_types.are_typed(sample, known):
+                ddl = pa.Table.from_batches(log_types.finder(known)(every), arrow_schema(log_types.DDL_ROWS))
+                known = replace(known, types=log_types.types_of(ddl))
+            known, guesses = log_types.with_binary(sample, known, self.binary)
+            for sentence in guesses:
+                warnings.warn(f"{self.path}: {sentence}", stacklevel=2)
+        return protocol, known
 
 
 def _first(parts: Sequence[TaskPart]) -> Batches:
