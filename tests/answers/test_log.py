@@ -382,7 +382,7 @@ def test_a_table_and_transactions_are_written_whole(log: Log, spark: SparkSessio
     said = CliRunner().invoke(main, ["table", SMALL, "--table", table, "--out", out], obj=spark).stdout
     assert said.strip() == f"{answer.finding.rstrip('.')}: {out}" and open_lines(out) == written
     whole = log.transactions(out=str(tmp_path / "txns.jsonl"))
-    assert "511 transactions" in whole.finding and "the audit finds it" in whole.limits[0]
+    assert "511 transactions" in whole.finding and "the audit detects them" in whole.limits[0]
     assert len(open_lines(str(tmp_path / "txns.jsonl"))) == 511
 
 

@@ -100,8 +100,9 @@ def _changes(plan: pd.DataFrame, found: Advice, now: int | None) -> str:
     as_now = ", as now," if n == now else ""
     kept = " and ".join(SAID[g] for g in KEPT[found.keep])
     fullest = f"the fullest partition takes {found.whole[n].max_over_mean:.2f} times the mean"
-    first = changes if said else f"Keep the dispatcher of {tables}."
-    return f"{first} With {_partitions(n)}{as_now} this keeps {kept}, and {fullest}."
+    kept_now = [f"{take} for {some_of([*rows['table']], most=_NAMED)}" for take, rows in plan.groupby("take")]
+    first = changes if said else f"Keep {' and '.join(kept_now) or 'the dispatchers'}."
+    return f"{first} With {_partitions(n)}{as_now} this preserves {kept}, and {fullest}."
 
 
 def _evenness(found: Advice, now: int | None) -> list[str]:
@@ -136,9 +137,9 @@ def expansion(change: Expansion, cost: Cost, findings: dict[str, pd.DataFrame]) 
     share = cost.moved_rows / cost.rows if cost.rows else 0.0
     pause = f"the changefeed pauses {cost.pause_ms / 1000:.1f} s" if cost.pause_ms else "the changefeed does not pause"
     how = (
-        f"{plan.procedure}, from {plan.before} to {_partitions(plan.after)}: {cost.moved_keys:,} of {cost.keys:,} keys "
-        f"({share:.0%} of the rows) move, {pause}, and the fullest partition takes {cost.load_after:.2f} times the "
-        f"mean (now {cost.load_before:.2f})."
+        f"From {plan.before} to {_partitions(plan.after)} by procedure {plan.procedure}: {cost.moved_keys:,} of "
+        f"{cost.keys:,} keys ({share:.0%} of the rows) move, {pause}, and the fullest partition takes "
+        f"{cost.load_after:.2f} times the mean (now {cost.load_before:.2f})."
     )
     parts = {part: records_of(f) for part, f in findings.items()}
     return Answer(

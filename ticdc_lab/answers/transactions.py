@@ -17,10 +17,9 @@ from ticdc_lab.figures.transaction_spans import transactions_finding
 
 _QUESTION = "Which transactions are whole?"
 _PROMISED = (
-    "Whole means that every partition states a watermark at or above the commit_ts: the writer's promise that all was "
-    "sent. Partitions behind the last that was recorded, and a change that is gone without a missing offset, as from a "
-    "log that was cut and numbered anew, do not show here; where a row's images no longer follow each other, or its "
-    "table's rule counts more partitions, the audit finds it."
+    "A transaction is whole if every partition has a watermark at or above its commit_ts: TiCDC promises that all "
+    "was sent. Lost changes without a missing offset, and partitions after the last recorded one, do not show here; "
+    "the audit detects them by broken chains of images and by each table's dispatch rule."
 )
 
 
@@ -48,9 +47,9 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.Da
     qualified = but_for(s.counts)
     if torn is not None:
         frames["suspects"] = torn
-    words = f"{transactions_finding(total, qualified=qualified)}." + (
-        f" {torn_words(torn)}" if torn is not None else ""
-    )
+    words = f"{transactions_finding(total, qualified=qualified)}."
+    if torn is not None:
+        words = f"{words} {torn_words(torn)}" if torn.empty else f"{torn_words(torn)} {words}"
     details = [
         f"They are {count(int(total['n_rows']), 'row change')}, the largest {count(int(total['n_rows_max']), 'row')};"
         f" {int(total['n']) - int(total['pending']):,} are complete{qualified}."
@@ -74,17 +73,17 @@ _NAMED = 5
 def torn_words(torn: pd.DataFrame) -> str:
     """Which transactions a gap in offsets may have torn."""
     if torn.empty:
-        return "Offsets are missing, and none of the transactions that were recorded lies between their neighbours."
+        return "Offsets are missing, but no recorded transaction is beside a gap."
     each = [f"{ts} ({utc_words(int(ts))})" for ts in torn["commit_ts"].drop_duplicates()]
     gaps = torn.drop_duplicates(["topic", "partition", "first_missing"])
     places = [
-        f"{r['first_missing']} to {r['last_missing']} of partition {r['partition']}" for r in gaps.to_dict("records")
+        f"{first} of partition {p}" if first == last else f"{first} to {last} of partition {p}"
+        for first, last, p in gaps[["first_missing", "last_missing", "partition"]].itertuples(index=False)
     ]
     cut = f" and {len(places) - _NAMED} more gaps" if len(places) > _NAMED else ""
     return (
-        f"Offsets are missing ({', '.join(places[:_NAMED])}{cut}): {count(len(each), 'transaction')} between their "
-        f"neighbours may be torn, of commit_ts {some_of(each, most=_NAMED)}. One that lay in a gap as a whole "
-        "leaves no trace."
+        f"{count(len(each), 'transaction')} may be torn, beside missing offsets ({', '.join(places[:_NAMED])}{cut}): "
+        f"commit_ts {some_of(each, most=_NAMED)}. A transaction that is completely inside a gap leaves no trace."
     )
 
 
