@@ -70,7 +70,7 @@ _debug = click.option("--debug", is_flag=True, help="Show the whole trace of an 
 @click.option("--memory", type=Amount("SIZE", *SIZE), default="1GiB", show_default=True,
               help="Most memory of the state; beyond it, the rows unchanged for longest are evicted.")  # fmt: skip
 @click.option("--keep", type=Amount("TIME", *TIME), default="1h", show_default=True,
-              help="So long changes of rows are kept, to tell what is delivered again.")  # fmt: skip
+              help="How long changes of rows are kept, to detect repeats.")  # fmt: skip
 @click.option("--speed", type=float, help="Replay a recording so many times as fast as it was recorded.")
 @click.option("--once", is_flag=True, help="Watch up to the end of now, print what is found, and end.")
 @_debug
@@ -82,7 +82,7 @@ def run(
 ) -> None:  # fmt: skip
     """Watch SOURCE: a topic (kafka://HOST:PORT/TOPIC), or a recording, replayed.
 
-    It goes on until Ctrl-C or SIGTERM; the same command goes on after its last commit, however it ended.
+    It runs until Ctrl-C or SIGTERM; the same command resumes after its last commit, however it ended.
 
     With --once: exit 0 clean, 1 findings, 2 could not run.
 

@@ -138,7 +138,7 @@ class WatchFolder:
             self.close()
             raise SourceError(
                 f"{self.folder} holds a state of version {version}; expected {VERSION}.",
-                hint="Name another folder (--state OTHER), or go on with the ticdc-lab that wrote it.",
+                hint="Name another folder (--state OTHER), or use the ticdc-lab version that wrote it.",
             )
 
     def _locked(self) -> int:
@@ -229,7 +229,7 @@ class WatchFolder:
             if isinstance(error, sqlite3.OperationalError) and "full" in str(error):
                 raise SourceError(
                     f"No space is left on the device of {self.folder}; what was committed before stays.",
-                    hint="Make room there, and start the watch again: it goes on from its last commit.",
+                    hint="Free space there, and start the watch again: it resumes from its last commit.",
                 ) from error
             raise
 
