@@ -55,7 +55,7 @@ from ticdc_lab.engine.running import jobs_given_up
 from ticdc_lab.errors import ContractError, SourceError, TiCDCLabError
 from ticdc_lab.events.sample import Sample, from_first_row, ts_of
 from ticdc_lab.events.tso import utc_words
-from ticdc_lab.facts.catalog import Catalog, catalog_of
+from ticdc_lab.facts.catalog import Catalog, catalog_of, not_in_rows
 from ticdc_lab.facts.laggards import spans_of, values_of
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.facts.stalls import stall_causes
@@ -584,6 +584,9 @@ class Log:
             limits.append(f"Values of {self.protocol} and {other.protocol} are spelled in different ways.")
         asked = Comparable.of(self.known_settings, other.known_settings)
         limits += asked.words
+        told = [d for of in facts for d in of.ddl.to_pylist() if d["query"] and begins <= (d["commit_ts"] or 0) <= ends]
+        named = {(d["commit_ts"], d["schema_name"] or "", d["table_name"] or "", d["query"]) for d in told}
+        limits += [said] if (said := not_in_rows(Catalog.from_ddl(sorted(named)))) else []
         pairs = differences(self.events, other=other.events, from_ts=begins, to_ts=ends, compared=asked)
         with jobs_given_up(self.events.sparkSession):
             tables = small(counted(pairs))

@@ -12,7 +12,7 @@ from generated_topics import FAULTS, every_fault, topic
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from test_golden_audit import SMALL
-from tiny_logs import mark, row, table_of
+from tiny_logs import ddl, mark, row, table_of
 
 from ticdc_lab import load
 from ticdc_lab.audit import audit, audit_table, audited
@@ -75,6 +75,16 @@ def test_old_values_that_are_switched_within_a_log_are_no_fault(
     assert not keys and f"old values were switched {'on' if off_first else 'off'} from commit_ts {at} (" in why
     keys, why = audited_log(3)
     assert not why and len(keys) == (3 if protocol == "open-protocol" else 0)
+
+
+def test_a_ddl_that_is_not_understood_is_named_where_rows_are_not_judged(spark: SparkSession) -> None:
+    """Its table was defined before, so that no table is without a definition."""
+    create = ddl(0, 0, 1, "CREATE TABLE a (id INT PRIMARY KEY, v INT)")
+    log = [create, row(0, 1, 2), ddl(0, 2, 3, "FROBNICATE TABLE a"), row(0, 3, 4, key="2")]
+    events = events_frame(spark, log)
+    told = audited(events, LogFacts.of(table_of(log)), lambda: move_causes(events), protocol="open-protocol")
+    why = told.unjudged["values_fit_their_columns"]
+    assert why.startswith("1 DDL is not understood (commit_ts 3, s.a: ") and why.endswith("from there on")
 
 
 def test_it_finds_planted_faults(spark: SparkSession) -> None:

@@ -9,7 +9,7 @@ from conftest import events_frame, json_lines
 from pyspark.sql import SparkSession
 
 from ticdc_lab.errors import ContractError
-from ticdc_lab.facts.catalog import Catalog, catalog_of
+from ticdc_lab.facts.catalog import Catalog, catalog_of, not_in_rows
 from ticdc_lab.facts.definitions import ColumnDef, IndexDef, TableDef
 
 
@@ -203,3 +203,18 @@ def test_own_definitions() -> None:
     catalog = Catalog.from_definitions([(9, new), old])
     assert catalog.table("s", "t", commit_ts=8) is old
     assert catalog.table("s", "t") is new
+
+
+def test_ddl_that_no_row_change_follows_are_named() -> None:
+    """Partitions that go, tables that come back, statements that nobody understands; of many the first."""
+    made = "CREATE TABLE t (id INT PRIMARY KEY) PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (9))"
+    said = not_in_rows(built(made, "ALTER TABLE t TRUNCATE PARTITION p"))
+    assert said == (
+        "Row changes do not show what 1 DDL did: s.t: TRUNCATE PARTITION removed rows that the log does not name "
+        "(commit_ts 2)."
+    )
+    assert "s.t: the rows of a recovered table" in not_in_rows(built(made, "DROP TABLE t", "RECOVER TABLE t"))
+    many = not_in_rows(built(made, *["ALTER TABLE t TRUNCATE PARTITION p"] * 5))
+    assert "what 5 DDL did" in many and many.endswith("and 2 more.")
+    assert "not understood" in not_in_rows(built("FROBNICATE TABLE t"))
+    assert not_in_rows(built(made, "ALTER TABLE t ADD COLUMN v INT", "TRUNCATE TABLE t", "DROP TABLE t")) == ""

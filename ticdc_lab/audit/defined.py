@@ -76,6 +76,8 @@ class Definitions:
     contradictions: tuple[tuple[str | None, RefusedDdl], ...] = ()
     said: Ints = field(default_factory=lambda: np.empty((3, 0), dtype=np.int64))
     rounded: bool = False
+    not_understood: tuple[str, ...] = ()
+    """DDL after which definitions are unknown: commit_ts, table and why, each as words."""
 
     @classmethod
     def read(cls, facts: LogFacts, *, protocol: str) -> Definitions:
@@ -99,16 +101,20 @@ class Definitions:
         recovers = not protocol.startswith("debezium")
         tables, versions = dict[TableKey, Defined](), dict[TableDef, int]()
         contradictions: list[tuple[str | None, RefusedDdl]] = []
+        unknown = dict[str, None]()
         for topic, ddl in by_topic.items() if apart else [(None, every)]:
             catalog = Catalog.from_ddl(ddl)
             # DDL of one moment in several topics have no order
             ordered = (c for c in catalog.refused if apart or len(topics_at[c.commit_ts or 0]) == 1)
             contradictions += [(topic, c) for c in ordered if c.taken or recovers]
+            for u in catalog.unparsed:
+                table = ".".join(filter(None, (u.schema_name, u.table_name)))
+                unknown[f"commit_ts {u.commit_ts}, {table}: {u.reason}"] = None
             for name, history in catalog.versions.items():
                 stretches = _stretches(catalog, name, history, versions, moves=not apart, recovers=recovers)
                 tables[topic, *name] = stretches
         places = np.array([(ts, *place) for ts, place in said.items()], dtype=np.int64).reshape(-1, 3).T
-        return cls(tables, tuple(versions), tuple(contradictions), places, rounded=not recovers)
+        return cls(tables, tuple(versions), tuple(contradictions), places, not recovers, tuple(unknown))
 
     def without(self, names: Collection[TableName]) -> Definitions:
         """The same without these tables, of which the log does not have all DDL."""

@@ -364,13 +364,19 @@ def _unjudged_images(facts: LogFacts, definitions: Definitions, left_out: LeftOu
     rows = facts.of_kind("row")
     named = {(s or "", t or "") for s, t in zip(*[rows[c].to_pylist() for c in NAMES], strict=True)}
     unknown = sorted(".".join(name) for name in named if definitions.of_any(*name) is None)
-    if not unknown or not facts.ddl.num_rows:
+    if not facts.ddl.num_rows or not (unknown or definitions.not_understood):
         return {}
+    odd = definitions.not_understood
     some = f"{', '.join(unknown[:_NAMED])}{', ..' if len(unknown) > _NAMED else ''}"
     which = f"{len(unknown)} of {len(named)} tables with rows ({some})"
     filtered = f", or the changefeed's event filters leave DDL out of {'it' if len(unknown) == 1 else 'them'}"
     by_filter = filtered if left_out.undefined(sorted(named)) else ""
-    why = f"the log has no DDL that defines {which}{by_filter}, so their rows are not judged"
+    why = f"the log has no DDL that defines {which}{by_filter}, so their rows are not judged" if unknown else ""
+    if odd:
+        few = f"{'; '.join(odd[:_NAMED])}{', ..' if len(odd) > _NAMED else ''}"
+        ddl = f"{len(odd)} DDL {'is' if len(odd) == 1 else 'are'} not understood ({few}), so rows of what "
+        ddl += f"{'it names' if len(odd) == 1 else 'they name'} are not judged from there on"
+        why = "; ".join(filter(None, (why, ddl)))
     return dict.fromkeys((n for n, g in GUARANTEES.items() if g.image), why)
 
 

@@ -296,6 +296,26 @@ class _Builder:
             self.lose(new, _TAKEN)
 
 
+_SAID = 3
+
+
+def not_in_rows(catalog: Catalog) -> str:
+    """DDL after which no log has all rows, or which are not understood, in a sentence; empty if there are none."""
+    found = {
+        (version.commit_ts or 0, f"{'.'.join(name)}: {version.reason}")
+        for name, versions in catalog.versions.items()
+        for version in versions
+        if version.event in ("lost", "recovered", "unknown")
+    }
+    found |= {(u.commit_ts or 0, f"{u.schema_name or 'a statement'}: not understood: {u.reason}")
+              for u in catalog.unparsed if not u.table_name}  # fmt: skip
+    if not found:
+        return ""
+    first = [f"{said} (commit_ts {ts})" for ts, said in sorted(found)[:_SAID]]
+    more = f", and {len(found) - _SAID} more" if len(found) > _SAID else ""
+    return f"Row changes do not show what {len(found)} DDL did: {'; '.join(first)}{more}."
+
+
 def apply_all(ddl: Iterable[tuple[int | None, str, str, str]], *, before: Iterable[TableDef] = ()) -> Catalog:
     """Build a catalog from ``(commit_ts, schema_name, table_name, query)``; see :meth:`Catalog.from_ddl`."""
     builder = _Builder()
