@@ -25,7 +25,7 @@ WRONG = {
         ("audit", CANAL.replace("small", "smal")),
         "Did you mean",
     ),
-    "what may be a table": (("survey", "shop.orders"), "say --source-kind table"),
+    "what may be a table": (("survey", "shop.orders"), "session: --source-kind table"),
     "a missing folder": (("fsck", "/no/folder"), "/no/folder is no folder"),
     "no storage folder": (("events", CANAL, "--source-kind", "storage", "--out", "x.jsonl"), "is no folder"),
     "an empty file": (("audit", "EMPTY"), "is empty"),

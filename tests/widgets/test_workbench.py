@@ -228,11 +228,11 @@ def test_what_goes_wrong_is_said_below_the_field_and_what_was_read_stays(bench: 
     with pytest.raises(SourceError, match="does not exist"):
         bench.wait(120)
     assert "does not exist" in bench.bar.under_way.wrong.value
-    assert "Check the path" in bench.bar.under_way.wrong.value
+    assert "List the folder" in bench.bar.under_way.wrong.value
     assert bench.bar.choice.layout.display == "none"
     assert not bench.bar.button.disabled
     assert bench.log is before
-    with pytest.raises(ContractError, match="Nothing was looked at"):
+    with pytest.raises(ContractError, match="No source was opened"):
         bench.read()
 
 

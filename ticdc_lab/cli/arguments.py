@@ -5,6 +5,7 @@ Names and sizes of files are looked at; nothing is read but small files that an 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -93,5 +94,5 @@ def _check_out(out: str) -> None:
 def existing_file(path: str | Path, what: str) -> None:
     """Raise :class:`SourceError` unless a file that an option names is there."""
     if not Path(path).is_file():
-        hint = f"{mistyped(Path(path))}Check the path and the working directory."
+        hint = f"{mistyped(Path(path))}List the folder: ls {shlex.quote(str(Path(path).parent))}"
         raise SourceError(f"{what} {path} does not exist.", hint=hint)

@@ -46,8 +46,8 @@ REFUSED, CONFLICT, ABSENT, LATE, UNKNOWN, NO_SESSION = (
 _READ = (keys.REGISTERS, keys.PDS, keys.WORKERS)
 _OF_VERSION = (keys.SERVER_INFO, keys.BOOTSTRAPPED)
 _OF_CLUSTER = {
-    "version": "Nothing was written. Is it there? One that is given with its version is not asked.",
-    "jobs": "Is it there? With force it is not asked.",
+    "version": "Nothing was written. Check that the cluster answers, or give its version: --version v8.5.0",
+    "jobs": "Check that the cluster answers, or remove it with --force",
 }
 """What a cluster's own store is asked for, and what to do where it does not answer."""
 _AT_ONCE = 3

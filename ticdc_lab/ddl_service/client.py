@@ -109,9 +109,8 @@ class Client:
             try:
                 answer = self._session.request(method, f"{url.rstrip('/')}/{path}", data=body, timeout=ANSWERS_S)
             except requests.RequestException as error:
-                last = ServiceError(
-                    0, f"no worker answers at {url}: {_why(error)}", hint="Does `ddl-service serve` run?"
-                )
+                hint = "Start a worker: ticdc-lab ddl-service serve --listen 127.0.0.1:10080"
+                last = ServiceError(0, f"no worker answers at {url}: {_why(error)}", hint=hint)
                 continue
             if answer.status_code == 200:
                 return answer

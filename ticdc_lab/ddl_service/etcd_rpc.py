@@ -54,7 +54,7 @@ def done(work: Coroutine[Any, Any, T], within_s: float) -> T:
         return future.result(within_s)
     except TooLate:
         future.cancel()
-        raise SourceError(f"etcd does not answer within {within_s:g} s", hint="Look at its log.") from None
+        raise SourceError(f"etcd does not answer within {within_s:g} s", hint="Run: etcdctl endpoint status") from None
 
 
 CLUSTERS = "/tidb/ddl_service_clusters/"

@@ -117,7 +117,7 @@ def with_parameters(notebook: Any, given: Mapping[str, object], *, name: str) ->
     known = parameters(notebook)
     if strange := sorted(set(given) - set(known)):
         raise SourceError(
-            f"{name} has no parameter {', '.join(strange)}.", hint=f"It has: {', '.join(known) or 'none'}."
+            f"{name} has no parameter {', '.join(strange)}.", hint=f"Its parameters: {', '.join(known) or 'none'}."
         )
     values = {k: _typed(k, v, known[k], name) for k, v in given.items()}
     if values:

@@ -129,7 +129,7 @@ class Origin:
         if lacking:
             raise SourceError(
                 f"{told['source']} was read with {', '.join(lacking)}, which no state keeps.",
-                hint="Give it again: --kafka-config FILE or --option NAME=VALUE; in Python options={...}.",
+                hint="Add it to the command: --kafka-config FILE or --option NAME=VALUE; in Python options={...}.",
             )
         try:
             places = {name: given.pop(name) for name in _PATHS if name in lacked and name in given}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -173,8 +174,8 @@ def data_files(source: str) -> list[Path] | None:
     if path is None:
         return None
     if not path.exists():
-        table = " To read a table that the session knows, say --source-kind table." if _is_no_file(source) else ""
-        hint = f"{mistyped(path)}Check the path and the working directory.{table}"
+        table = "   (for a table of the Spark session: --source-kind table)" if _is_no_file(source) else ""
+        hint = f"{mistyped(path)}List the folder: ls {shlex.quote(str(path.parent))}{table}"
         raise SourceError(f"{source} does not exist; expected {_WHAT}.", hint=hint)
     files = (
         sorted(p for p in path.rglob("*") if p.is_file() and is_data(p.relative_to(path))) if path.is_dir() else [path]

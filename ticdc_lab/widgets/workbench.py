@@ -224,7 +224,7 @@ class Workbench(traitlets.HasTraits):
         self._idle.wait()
         if self.found is None:
             raise ContractError(
-                "Nothing was looked at yet.", hint="Name a source and press look, or call look(source)."
+                "No source was opened yet.", hint="Enter a source and press preview, or call look(source)."
             )
         self._begin_reading(self.found, self.found.log.sampled(sample or Sample()))
 
