@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import odd_keys
 import pytest
 from pyspark.sql import SparkSession
 from replays import BANK_TOTAL, contents, decoded, duckdb_of, into_duckdb, total
 
-from ticdc_lab import load
 from ticdc_lab.consumer import compare, replay
 from ticdc_lab.consumer.replay import plan_of, run
 from ticdc_lab.consumer.replay_plan import Batch
+from ticdc_lab.consumer.sinks import KEY
+from ticdc_lab.consumer.sinks.duckdb import has_column
 from ticdc_lab.errors import IncompleteHistoryError, SourceError
-from ticdc_lab.sources.change_log import ChangeLog
 
 OPEN, CANAL = "messages_open-protocol_small.jsonl.gz", "messages_canal-json-tidb_small.jsonl.gz"
 SIMPLE, BANK = "messages_simple_small.jsonl.gz", "messages_canal-json-tidb_bank.jsonl.gz"
@@ -218,77 +217,69 @@ class _Failing:
         return self.db.executemany(*args)
 
 
-def _log(spark: SparkSession, folder: Path, events: list[dict[str, Any]]) -> ChangeLog:
-    """A small canal-json log, decoded."""
-    path = folder / "log.jsonl"
-    path.write_text("".join(json.dumps(e) + "\n" for e in events))
-    return load(spark, str(path)).materialise(str(folder / "decoded"))
+@pytest.mark.parametrize("step", [None, 2])
+def test_keys_that_the_target_cannot_hold_stay_apart(spark: SparkSession, tmp_path: Path, step: int | None) -> None:
+    """Of keys that become NULL or equal here each stays one row: updates find it, deletes take it, in any batches."""
+    messages, left = odd_keys.written(("moments", "days", "marks", "named", "floats"))
+    log = odd_keys.decoded(spark, tmp_path, messages)
+    sink = duckdb_of(log, tmp_path / "t.db")
+
+    def rows(name: str) -> list[tuple[int, str]]:
+        return sink.db.execute(f"SELECT n, v FROM s.{name}").fetchall()
+
+    odd_keys.check(log, sink, range(6, len(messages), step) if step else [], rows, left)
 
 
-_TS = 463_994_880_000_000_000
+def test_a_row_that_came_twice_under_an_odd_key_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    """The comparison counts such rows: the same content twice is one too many."""
+    messages, _ = odd_keys.written(["moments"])
+    log = odd_keys.decoded(spark, tmp_path, messages)
+    sink = duckdb_of(log, tmp_path / "t.db")
+    progress = replay(log, sink).progress
+    sink.db.execute("INSERT INTO s.moments SELECT * FROM s.moments WHERE v = 'y'")
+    (found,) = compare(log, sink, progress)
+    assert found.different == 1 and (found.first[0].expected, found.first[0].found) == ("1 copies", "2 copies")
+    sink.close()
 
 
-def _message(offset: int, ts: int, **more: Any) -> dict[str, Any]:
-    plain = {"id": 0, "database": "s", "table": "k", "pkNames": None, "isDdl": False, "type": "QUERY", "es": 1, "ts": 1,
-             "sql": "", "sqlType": None, "mysqlType": None, "data": None, "old": None}  # fmt: skip
-    stated = {"watermarkTs" if more.get("type") == "TIDB_WATERMARK" else "commitTs": _TS + ts}
-    value = base64.b64encode(json.dumps(plain | more | {"_tidb": stated}).encode()).decode()
-    return {"topic": "t", "partition": 0, "offset": offset, "key": "", "value": value, "headers": []}
+def test_an_odd_key_is_found_under_a_type_that_prints_more(spark: SparkSession, tmp_path: Path) -> None:
+    """A DDL has made its DATETIME more precise since."""
+    messages = odd_keys.written(["moments"])[0][:2]
+    alter = "ALTER TABLE moments MODIFY d DATETIME(3) NOT NULL"
+    messages.append(odd_keys.message(2, 3, table="moments", isDdl=True, type="ALTER", sql=alter))
+    messages.append(odd_keys.changed(3, "moments", "UPDATE", f"{odd_keys.ZERO}.000", 1, "new"))
+    log = odd_keys.decoded(spark, tmp_path, [*messages, odd_keys.message(4, 9, type="TIDB_WATERMARK")])
+    sink = duckdb_of(log, tmp_path / "t.db")
+    replay(log, sink)
+    assert sink.db.execute("SELECT n, v FROM s.moments").fetchall() == [(1, "new")]
+    sink.close()
 
 
-def _change(offset: int, ts: int, op: str, d: str, n: int, v: str) -> dict[str, Any]:
-    data, types = {"d": d, "n": str(n), "v": v}, {"d": "datetime", "n": "int", "v": "varchar"}
-    return _message(
-        offset, ts, type=op, pkNames=["d", "n"], data=[data], old=[data] if op == "UPDATE" else None, mysqlType=types,
-        sqlType={"d": 93, "n": 4, "v": 12},
-    )  # fmt: skip
-
-
-ZERO, PARTLY = "0000-00-00 00:00:00", "2026-00-01 00:00:00"
-ODD_KEYS = [
-    _message(
-        0, 1, isDdl=True, type="CREATE", sql="CREATE TABLE k (d DATETIME, n INT, v VARCHAR(9), PRIMARY KEY(d, n))"
-    ),
-    _change(1, 2, "INSERT", ZERO, 1, "a"),
-    _change(2, 3, "INSERT", PARTLY, 1, "b"),
-    _change(3, 4, "INSERT", "2026-01-01 00:00:00", 1, "c"),
-    _change(4, 5, "UPDATE", ZERO, 1, "a2"),
-    _change(5, 6, "INSERT", ZERO, 2, "x"),
-    _change(6, 7, "DELETE", ZERO, 2, "x"),
-    _message(7, 8, isDdl=True, type="ALTER", sql="ALTER TABLE k ADD COLUMN w INT"),
-    _change(8, 9, "UPDATE", ZERO, 1, "a3"),
-    _change(9, 10, "DELETE", PARTLY, 1, "b"),
-    _change(10, 11, "UPDATE", "2026-01-01 00:00:00", 1, "c2"),
-    _message(11, 20, type="TIDB_WATERMARK"),
-]
-
-
-def test_a_key_that_the_target_cannot_hold_stays_one_row(spark: SparkSession, tmp_path: Path) -> None:
-    """Two keys with dates that become NULL here: updates find their row, deletes take it, whatever a batch holds."""
-    log = _log(spark, tmp_path, ODD_KEYS)
-    for name, cuts in (("one", []), ("each", range(2, 20)), ("some", [4, 7, 9])):
-        sink = duckdb_of(log, tmp_path / f"{name}.db")
-        for ts in [*cuts, None]:
-            replay(log, sink, until=None if ts is None else _TS + ts)
-        rows = sink.db.execute("SELECT d IS NULL, n, v FROM s.k ORDER BY v").fetchall()
-        assert rows == [(True, 1, "a3"), (False, 1, "c2")], name
-        progress = sink.progress()
-        assert progress is not None
-        assert [(c.different, c.why_not) for c in compare(log, sink, progress)] == [(0, "")]
-        sink.close()
+def test_another_key_under_odd_rows_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    """Their texts are those of the old one; a table without a key keeps none."""
+    alter = "ALTER TABLE moments DROP PRIMARY KEY, ADD COLUMN w INT"
+    messages = odd_keys.written(["moments"])[0][:2]
+    messages.append(odd_keys.message(2, 5, table="moments", isDdl=True, type="ALTER", sql=alter))
+    log = odd_keys.decoded(spark, tmp_path, [*messages, odd_keys.message(3, 9, type="TIDB_WATERMARK")])
+    sink = duckdb_of(log, tmp_path / "t.db")
+    notes = [said for *_, said in replay(log, sink).notes]
+    assert any("later changes miss the rows" in said and said.endswith("can hold: 1") for said in notes), notes
+    assert not has_column(sink.db, ("s", "moments"), KEY)
+    sink.close()
 
 
 def test_a_rename_onto_a_name_that_is_taken_is_refused_in_our_words(spark: SparkSession, tmp_path: Path) -> None:
     """All before it is applied, and the target stays where it is."""
     created = "CREATE TABLE {} (id INT PRIMARY KEY)"
-    log = _log(spark, tmp_path, [
-        _message(0, 1, isDdl=True, sql=created.format("k")), _message(1, 2, isDdl=True, sql=created.format("l")),
-        _message(2, 5, isDdl=True, sql="RENAME TABLE l TO k"), _message(3, 9, type="TIDB_WATERMARK"),
+    log = odd_keys.decoded(spark, tmp_path, [
+        odd_keys.message(0, 1, isDdl=True, sql=created.format("k")),
+        odd_keys.message(1, 2, isDdl=True, sql=created.format("l")),
+        odd_keys.message(2, 5, isDdl=True, sql="RENAME TABLE l TO k"), odd_keys.message(3, 9, type="TIDB_WATERMARK"),
     ])  # fmt: skip
     sink = duckdb_of(log, tmp_path / "t.db")
     with pytest.raises(IncompleteHistoryError, match=r"renames a table to s\.k, a name that another table has") as told:
         replay(log, sink)
-    assert f"--until {_TS + 4}" in str(told.value.hint)
+    assert f"--until {odd_keys.TS + 4}" in str(told.value.hint)
     progress = sink.progress()
-    assert progress is not None and progress.ddl_ts == _TS + 2
+    assert progress is not None and progress.ddl_ts == odd_keys.TS + 2
     sink.close()

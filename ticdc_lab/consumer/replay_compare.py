@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import chain
 from operator import or_
 from typing import Any
 
@@ -23,6 +24,7 @@ from ticdc_lab.facts.definitions import TableDef
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.tables import TableAsOf, table_as_of
 from ticdc_lab.tables.knowledge import Knowledge, knowledge
+from ticdc_lab.tables.mysql_types import parsed
 
 MOST = 20
 """Differing rows that are shown of a table."""
@@ -128,13 +130,38 @@ def _compared(told: TableAsOf, definition: TableDef, sink: Sink, most: int) -> C
             return Compared(table, 1, 1, (Difference("{}", tuple(lacking), "columns", None),))
         found = frame.select(*[F.col(named(f.name)).cast(f.dataType).alias(f.name) for f in columns])
         names = [f.name for f in columns]
-        each = _by_key(told, found, names) if told.key else _by_row(told, found, names)
-        sides = {"row": told.key, "expected": names, "found": names} if told.key else {"row": names}
-        n, different, untold = each.agg(
-            F.count(F.lit(1)), F.count_if("different"), F.coalesce(F.sum("untold"), F.lit(0))
-        ).collect()[0]
-        first = tuple(_differences(each.where("different"), sides, most)) if different else ()
-    return Compared(table, n, different, first, "", untold)
+        odd = _is_odd(told.key, definition)
+        parts = [(told, found)]
+        if odd is not None:
+            left, right = (replace(told, rows=told.rows.where(w), key=k) for w, k in ((~odd, told.key), (odd, ())))
+            parts = [(left, found.where(~odd)), (right, found.where(odd))]
+        n, different, untold, first = map(list, zip(*(_counted(*part, names, most) for part in parts), strict=True))
+    return Compared(table, sum(n), sum(different), tuple(chain(*first))[:most], "", sum(untold))
+
+
+def _is_odd(key: Sequence[str], definition: TableDef) -> Column | None:
+    """Whether a row's key has no value here that is its own, as a zero date: such rows are compared as if without."""
+    found = []
+    for name in key:
+        column = definition.column(name)
+        family = parsed(column.mysql_type).family if column else "other"
+        if family in ("date", "datetime", "float", "decimal", "enum"):
+            found.append(F.col(named(name)).isNull())
+        if family == "enum":
+            found.append(F.coalesce(F.col(named(name)) == "", F.lit(False)))
+    return reduce(or_, found) if found else None
+
+
+def _counted(
+    told: TableAsOf, found: DataFrame, names: list[str], most: int
+) -> tuple[int, int, int, tuple[Difference, ...]]:
+    """How many rows there are, how many of them differ, values left aside, and the first that differ."""
+    each = _by_key(told, found, names) if told.key else _by_row(told, found, names)
+    sides = {"row": told.key, "expected": names, "found": names} if told.key else {"row": names}
+    n, different, untold = each.agg(
+        F.count(F.lit(1)), F.count_if("different"), F.coalesce(F.sum("untold"), F.lit(0))
+    ).collect()[0]
+    return n, different, untold, tuple(_differences(each.where("different"), sides, most)) if different else ()
 
 
 def _differences(wrong: DataFrame, sides: Mapping[str, Sequence[str]], most: int) -> Iterator[Difference]:

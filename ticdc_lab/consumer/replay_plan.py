@@ -4,8 +4,9 @@ rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 import duckdb
@@ -262,6 +263,7 @@ class RowShape:
     """Where (from 1; 0: nowhere) an image has each column of the definition."""
     key: tuple[int, ...]
     key_names: tuple[str, ...]
+    key_types: tuple[str, ...]
 
 
 def shape_of(number: int, table: int, name: TableName, layout: str, definition: TableDef) -> RowShape:
@@ -269,9 +271,18 @@ def shape_of(number: int, table: int, name: TableName, layout: str, definition: 
     there = [n.replace("\x1f", ",") for n in layout.split(",,")[0].split(",")]
     places = tuple(there.index(c.name) + 1 if c.name in there else 0 for c in carried(definition))
     key = definition.handle_columns
+    types = tuple(c.mysql_type if (c := definition.column(k)) else "" for k in key)
     return RowShape(
-        number, table, name, layout, places, tuple(there.index(k) + 1 if k in there else 0 for k in key), key
+        number, table, name, layout, places, tuple(there.index(k) + 1 if k in there else 0 for k in key), key, types
     )
+
+
+def key_text(text: str, mysql_type: str) -> str:
+    """SQL for the one text of a key's value: TiCDC prints a FLOAT with its own digits or those of a DOUBLE."""
+    of = parsed(mysql_type)
+    if of.family != "float":
+        return text
+    return f"coalesce((TRY_CAST({text} AS {of.spark}) + CAST(0 AS {of.spark}))::VARCHAR, {text})"
 
 
 def listed(shapes: Sequence[RowShape]) -> str:
@@ -281,10 +292,10 @@ def listed(shapes: Sequence[RowShape]) -> str:
     )
 
 
-def _grouped(shapes: Sequence[RowShape], of: str) -> dict[Any, list[int]]:
+def _grouped(shapes: Sequence[RowShape], of: Callable[[RowShape], Any]) -> dict[Any, list[int]]:
     groups: dict[Any, list[int]] = {}
     for s in shapes:
-        groups.setdefault(getattr(s, of), []).append(s.number)
+        groups.setdefault(of(s), []).append(s.number)
     return groups
 
 
@@ -298,14 +309,20 @@ def choice(number: str, choices: Mapping[str, Sequence[int]]) -> str:
 
 def keys_in(shapes: Sequence[RowShape], image: str) -> str:
     """The texts of the key in an image of the shape ``n``."""
-    keys = _grouped(shapes, "key").items()
-    return choice("n", {f"[{', '.join(f'{image}[{i}].value' for i in key)}]": numbers for key, numbers in keys})
+
+    def texts(s: RowShape) -> str:
+        return ", ".join(key_text(f"{image}[{i}].value", of) for i, of in zip(s.key, s.key_types, strict=True))
+
+    return choice("n", {f"[{sql}]": numbers for sql, numbers in _grouped(shapes, texts).items()})
 
 
 def old_keys(shapes: Sequence[RowShape]) -> str:
     """The key before an update; columns that the image before leaves out are as after."""
-    keys = _grouped(shapes, "key_names").items()
-    return choice("n", {f"[{', '.join(map(_old_text, names))}]": numbers for names, numbers in keys})
+
+    def texts(s: RowShape) -> str:
+        return ", ".join(key_text(_old_text(name), of) for name, of in zip(s.key_names, s.key_types, strict=True))
+
+    return choice("n", {f"[{sql}]": numbers for sql, numbers in _grouped(shapes, texts).items()})
 
 
 def _old_text(name: str) -> str:
@@ -322,7 +339,7 @@ def old_texts(shape: RowShape) -> str:
 def in_order(shapes: Sequence[RowShape], number: str, texts: str) -> str:
     """Texts in the order of the definition's columns."""
     choices: dict[str, list[int]] = {}
-    for places, numbers in _grouped(shapes, "places").items():
+    for places, numbers in _grouped(shapes, attrgetter("places")).items():
         listed = ", ".join(f"{texts}[{i}]" if i else "NULL" for i in places)
         straight = places == tuple(range(1, len(places) + 1))
         sql = texts if straight else f"CASE WHEN {texts} IS NOT NULL THEN [{listed}] END"

@@ -54,6 +54,20 @@ class Sink(Protocol):
         """Let go of it."""
 
 
+KEY = "_ticdc_lab_key"
+"""The column of DuckDB and Delta tables some of whose rows have a key that no value there can hold, such as a zero
+date: the texts of that key, as JSON; NULL in all other rows. Tables have it from the first such key on."""
+
+OTHER_KEY = "a DDL has changed the key; later changes miss the rows whose old key no value here can hold: {n}"
+"""What is noted where the texts in :data:`KEY` are no longer those of the table's key."""
+
+
+def key_is_other(before: TableDef, after: TableDef) -> bool:
+    """Whether a DDL has made other columns the handle key, so that the texts in :data:`KEY` are of another one."""
+    old, new = ([c.id or name for name in t.handle_columns if (c := t.column(name))] for t in (before, after))
+    return old != new
+
+
 FORMAT = 2
 """Of all kinds of targets; 1 did not say it, and is otherwise the same."""
 

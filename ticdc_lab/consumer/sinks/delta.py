@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import count
-from operator import and_
+from operator import and_, or_
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_lab.consumer.replay_plan import Batch, DdlStep, Move, TargetProgress, moves, partly_known
-from ticdc_lab.consumer.sinks import FORMAT, Note, require_format
+from ticdc_lab.consumer.sinks import FORMAT, KEY, OTHER_KEY, Note, key_is_other, require_format
 from ticdc_lab.consumer.sinks.delta_files import NEW_FILES, SmallTable, files_by_table, rewriting
 from ticdc_lab.engine import is_several_machines
 from ticdc_lab.engine.columns import named, no_texts, nullable
@@ -40,7 +40,7 @@ from ticdc_lab.facts.definitions import ColumnDef, TableDef, TableName
 from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.lake.one_pass import LakeFile
 from ticdc_lab.tables.as_of import signed
-from ticdc_lab.tables.mysql_types import parsed, typed
+from ticdc_lab.tables.mysql_types import NUMBERED, parsed, typed
 from ticdc_lab.tables.versions import (
     AFTER,
     BEFORE,
@@ -136,7 +136,7 @@ class DeltaSink:
             if self._version(state.tables[name]) != state.tables[name].version:
                 raise _changed_by_others(self._path(state.tables[name].folder))
             touched[name] = changed
-        self._write(rows, batch, {tables[name]: state.tables[name].folder for name in touched}, touched)
+        state = self._write(rows, batch, {name: tables[name] for name in touched}, touched, state)
         written = set(touched)
         for change in changes:
             state = self._changed(state, change, batch.until)
@@ -146,31 +146,62 @@ class DeltaSink:
         return n
 
     def _write(
-        self, rows: DataFrame, batch: Batch, touched: Mapping[TableDef, str], changed: Mapping[TableName, int]
-    ) -> None:
+        self,
+        rows: DataFrame,
+        batch: Batch,
+        touched: Mapping[TableName, TableDef],
+        changed: Mapping[TableName, int],
+        state: TargetState,
+    ) -> TargetState:
         """Apply the changes of a batch to the tables that it touches, each one commit; they are sorted out once."""
-        for table, folder in touched.items():
+        for name, table in touched.items():
             if not table.handle_columns:
-                there = self.spark.read.format("delta").load(self._path(folder))
-                counted(rows, there, batch, table).write.format("delta").mode("overwrite").save(self._path(folder))
-        keyed = [table for table in touched if table.handle_columns]
+                path = self._path(state.tables[name].folder)
+                there = self.spark.read.format("delta").load(path)
+                counted(rows, there, batch, table).write.format("delta").mode("overwrite").save(path)
+        keyed = {name: table for name, table in touched.items() if table.handle_columns}
         if not keyed:
-            return
-        small = {
-            number: (table, SmallTable(touched[table], files, tuple(c.name for c in _handle(table))))
-            for number, table in enumerate(keyed)
-            if changed[table.schema_name, table.table_name] <= CHANGES_A_TASK
-            and (files := self._small(touched[table])) is not None
-        }
-        merged = newest(rows, keyed).persist()
+            return state
+        merged = newest(rows, list(keyed.values())).persist()
         try:
+            state = self._with_keys(merged, keyed, state, batch.until)
+            targets = [_Target(table, state.tables[name].folder, state.tables[name].keys)
+                       for name, table in keyed.items()]  # fmt: skip
+            small = {
+                number: (target, SmallTable(target.folder, files, target.key))
+                for number, (name, target) in enumerate(zip(keyed, targets, strict=True))
+                if changed[name] <= CHANGES_A_TASK and (files := self._small(target.folder)) is not None
+            }
             if small:
                 self._rewrite(merged, small)
-            for number, table in enumerate(keyed):
+            for number, target in enumerate(targets):
                 if number not in small:
-                    self._merge(changes_to(merged, {number: table}), table, self._path(touched[table]))
+                    self._merge(changes_to(merged, {number: target.table}, target.keys), target)
         finally:
             merged.unpersist()
+        return state
+
+    def _with_keys(
+        self, merged: DataFrame, keyed: Mapping[TableName, TableDef], state: TargetState, ts: int
+    ) -> TargetState:
+        """Give the column :data:`KEY` to tables that need it from now on; say which keys these are."""
+        suspects = {n: t for n, t in enumerate(keyed.values()) if any(map(_may_be_odd, _handle(t)))}
+        if not suspects:
+            return state
+        odd = F.coalesce(*(F.when(F.col("_table") == str(n), _is_odd(t)) for n, t in suspects.items()))
+        found = merged.where(odd).groupBy("_table").agg(F.count(F.lit(1)), F.min(F.to_json("_key"))).collect()
+        for number, n, example in sorted(found, key=lambda row: int(row[0])):
+            name, table = list(keyed.items())[int(number)]
+            said = f"keys that no value here can hold, such as {example}: {n}; {KEY} keeps their texts"
+            state = _noted(state, ts, name, said)
+            at = state.tables[name]
+            if not at.keys:
+                path = self._path(at.folder)
+                there = self.spark.read.format("delta").load(path)
+                columns = tuple(c.name for c in carried(table))
+                replace_table(there.withColumn(KEY, F.lit(None).cast("string")), path, columns_were=columns)
+                state = replace(state, tables={**state.tables, name: replace(at, keys=True)})
+        return state
 
     def _small(self, folder: str) -> tuple[str, ...] | None:
         """The files of a table that one task may write anew; None of another, which Spark writes.
@@ -181,7 +212,7 @@ class DeltaSink:
         few = files is not None and sum(f.size for f in files) <= REWRITTEN_BYTES
         return tuple(f.name for f in files) if files is not None and few else None
 
-    def _rewrite(self, merged: DataFrame, small: Mapping[int, tuple[TableDef, SmallTable]]) -> None:
+    def _rewrite(self, merged: DataFrame, small: Mapping[int, tuple[_Target, SmallTable]]) -> None:
         """Write small tables anew, all of them in one job, a file each; then each is one commit without a job.
 
         Tables of the same columns are one part of the job: Spark compiles each part.
@@ -191,13 +222,17 @@ class DeltaSink:
         SourceError
             Somebody else has changed a table since its files were read.
         """
-        alike: dict[object, dict[int, TableDef]] = {}
-        for number, (table, own) in small.items():
-            alike.setdefault((tuple(carried(table)), own.key), {})[number] = table
+        alike: dict[tuple[object, bool], dict[int, TableDef]] = {}
+        for number, (target, _) in small.items():
+            columns = (tuple(carried(target.table)), target.key)
+            alike.setdefault((columns, target.keys), {})[number] = target.table
         task = rewriting(str(self.place), {number: own for number, (_, own) in small.items()})
         parts = [
-            changes_to(merged, tables).repartition("_table").sortWithinPartitions("_table").mapInArrow(task, NEW_FILES)
-            for tables in alike.values()
+            changes_to(merged, tables, keys)
+            .repartition("_table")
+            .sortWithinPartitions("_table")
+            .mapInArrow(task, NEW_FILES)
+            for (_, keys), tables in alike.items()
         ]
         for number, files in files_by_table(reduce(DataFrame.unionAll, parts).toArrow()).items():
             own = small[number][1]
@@ -205,21 +240,23 @@ class DeltaSink:
             if not self.known.commit(self.spark, path, files, note=OURS, removed=own.files, nothing_else=True):
                 raise _changed_by_others(path)
 
-    def _merge(self, changes: DataFrame, table: TableDef, path: str) -> None:
-        now, values = table_state(self.spark, path), [f"_row.{named(c.name)}" for c in carried(table)]
+    def _merge(self, changes: DataFrame, target: _Target) -> None:
+        path = self._path(target.folder)
+        names = [c.name for c in carried(target.table)] + [KEY] * target.keys
+        now, values = table_state(self.spark, path), [f"_row.{named(name)}" for name in names]
         if now.files == 0:
             changes.where("NOT _gone").select(*values).write.format("delta").mode("append").save(path)
         elif now.size is not None and now.size <= REWRITTEN_BYTES:
             there = self.spark.read.format("delta").load(path).alias("t")
-            left = there.join(changes.alias("s"), same_key(table), "left_anti")
+            left = there.join(changes.alias("s"), same_key(target.key), "left_anti")
             written = left.unionByName(changes.where("NOT _gone").select(*values))
             written.coalesce(1).write.format("delta").mode("overwrite").save(path)
         else:
-            own: dict[str, str | Column] = {named(c.name): F.col(f"s._row.{named(c.name)}") for c in carried(table)}
+            own: dict[str, str | Column] = {named(name): F.col(f"s._row.{named(name)}") for name in names}
             stays = F.expr("NOT s._gone")
             (
                 DeltaTable.forPath(self.spark, path).alias("t")
-                .merge(changes.alias("s"), same_key(table))
+                .merge(changes.alias("s"), same_key(target.key))
                 .whenMatchedDelete("s._gone")
                 .whenMatchedUpdate(stays, own)
                 .whenNotMatchedInsert(stays, own)
@@ -242,9 +279,14 @@ class DeltaSink:
         elif change.kind == "truncate":
             DeltaTable.forPath(self.spark, self._path(tables[name].folder)).delete()
         elif change.kind == "reshape" and change.before is not None and after is not None:
-            path, columns = self._path(tables[name].folder), moves(change.before, after)
-            shaped = self.spark.read.format("delta").load(path).select(*map(moved_column, columns))
+            at, columns = tables[name], moves(change.before, after)
+            path, there = self._path(at.folder), self.spark.read.format("delta").load(self._path(at.folder))
+            keys = at.keys and bool(after.handle_columns)
+            if at.keys and key_is_other(change.before, after) and (n := there.where(F.col(KEY).isNotNull()).count()):
+                state = _noted(state, ts, name, OTHER_KEY.format(n=n))
+            shaped = there.select(*map(moved_column, columns), *[F.col(KEY)] * keys)
             replace_table(shaped, path, columns_were=tuple(c.name for c in carried(change.before)))
+            tables[name] = replace(at, keys=keys)
             for m in columns:
                 state = (
                     _noted(state, ts, name, f"values of {m.column.name} became NULL: {m.reason}") if m.reason else state
@@ -278,6 +320,20 @@ class DeltaSink:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A table with its folder in the target, and whether it has the column :data:`KEY`."""
+
+    table: TableDef
+    folder: str
+    keys: bool
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that together are another value in each row."""
+        return (*(c.name for c in _handle(self.table)), *[KEY] * self.keys)
 
 
 def _changed_by_others(path: str) -> SourceError:
@@ -333,9 +389,13 @@ def newest(rows: DataFrame, tables: Sequence[TableDef]) -> DataFrame:
         those of one table would not do for the next), ``_key`` (array<string>), ``_op``, the parts of :data:`ROW`, and
         ``protocol``; tables lie one after the other in each partition.
     """
-    handles = [(t.schema_name, t.table_name, str(i), [c.name for c in _handle(t)]) for i, t in enumerate(tables)]
+    handles = [
+        (t.schema_name, t.table_name, str(i), [(c.name, parsed(c.mysql_type).spark) for c in _handle(t)])
+        for i, t in enumerate(tables)
+    ]
     known = rows.sparkSession.createDataFrame(
-        handles, "schema_name string, table_name string, _table string, _handle array<string>"
+        handles,
+        "schema_name string, table_name string, _table string, _handle array<struct<name: string, type: string>>",
     )
     changes = with_images(rows.join(F.broadcast(known), ["schema_name", "table_name"])).withColumns(
         {"_old_key": _key_in(BEFORE, AFTER), "_new_key": _key_in(AFTER)}
@@ -369,20 +429,48 @@ def _handle(table: TableDef) -> list[ColumnDef]:
 def _key_in(*images: ImageParts) -> Column:
     """Texts of the handle key; of each column that in the first of ``images`` that carries it."""
 
-    def text(name: Column) -> Column:
-        found = F.lit(None).cast("string")
+    def text(column: Column) -> Column:
+        name, kind, found = column["name"], column["type"], F.lit(None).cast("string")
         for image in reversed(images):
             place = F.array_position(image.names, name).cast("int")
             found = F.when(place > 0, F.get(image.texts, place - 1)).otherwise(found)
-        return found
+        # TiCDC prints a FLOAT with its own digits or with those of a DOUBLE: here one value has one text
+        zero = {of: (found.try_cast(of) + F.lit(0).cast(of)).cast("string") for of in ("float", "double")}
+        number = F.when(kind == "float", zero["float"]).when(kind == "double", zero["double"])
+        return F.coalesce(number, found)
 
     return F.transform("_handle", text)
 
 
-def changes_to(merged: DataFrame, tables: Mapping[int, TableDef]) -> DataFrame:
+def _may_be_odd(column: ColumnDef) -> bool:
+    return parsed(column.mysql_type).family not in ("text", "other")
+
+
+def _is_odd(table: TableDef) -> Column:
+    """Whether a text of ``_key`` becomes NULL, or equal to another one, as a value of its column."""
+    found = [F.lit(False)]
+    for i, c in enumerate(_handle(table)):
+        if _may_be_odd(c):
+            of, text = parsed(c.mysql_type), F.col("_key")[i]
+            found.append(typed(text, of)[0].isNull())
+            if of.family == "enum" and "" in of.elements:  # 0, MySQL's mark for no element, reads '' too
+                found.append((text == "0") & F.col("protocol").isin(*NUMBERED))
+    return reduce(or_, found)
+
+
+def _kept_text(text: Column, column: ColumnDef) -> Column:
+    """A text of a key in :data:`KEY`; the same when a DDL has made a DATE a DATETIME, or that more precise."""
+    if parsed(column.mysql_type).family != "datetime":
+        return text
+    shorter = F.regexp_replace(text, r"(\.[0-9]*[1-9])0+$|\.0*$", "$1")
+    return F.regexp_replace(shorter, " 00:00:00$", "")
+
+
+def changes_to(merged: DataFrame, tables: Mapping[int, TableDef], with_keys: bool = False) -> DataFrame:
     """What :func:`newest` says of tables, by number, of the same columns and key.
 
-    ``_table`` (string), ``_row`` (its columns), ``_gone`` (boolean) and ``_k0``, .. (the key).
+    ``_table`` (string), ``_row`` (its columns), ``_gone`` (boolean) and ``_k0``, .. (the key); ``with_keys`` adds
+    :data:`KEY` to both.
     """
     table = next(iter(tables.values()))
     found = [Stretch(0, (table.schema_name, table.table_name), None, None, table)]
@@ -392,8 +480,12 @@ def changes_to(merged: DataFrame, tables: Mapping[int, TableDef]) -> DataFrame:
     texts = F.array(*[text_of(c, ROW) for c in columns])
     own = own.withColumns({"_texts": texts, "_missing": F.coalesce(not_carried(found, ROW), no_texts())})
     keys = [typed(F.col("_key")[i], parsed(c.mysql_type))[0].alias(f"_k{i}") for i, c in enumerate(_handle(table))]
-    values = F.struct(*valued(columns, found, as_of=True)[:-2]).alias("_row")
-    return own.select("_table", values, (F.col("_op") == "delete").alias("_gone"), *keys)
+    values = valued(columns, found, as_of=True)[:-2]
+    if with_keys:
+        texts = F.array(*[_kept_text(F.col("_key")[i], c) for i, c in enumerate(_handle(table))])
+        kept = F.when(_is_odd(table), F.to_json(texts))
+        keys, values = [*keys, kept.alias(f"_k{len(keys)}")], [*values, kept.alias(KEY)]
+    return own.select("_table", F.struct(*values).alias("_row"), (F.col("_op") == "delete").alias("_gone"), *keys)
 
 
 def counted(rows: DataFrame, there: DataFrame, batch: Batch, table: TableDef) -> DataFrame:
@@ -427,9 +519,9 @@ def schema_of(table: TableDef) -> str:
     return ", ".join(f"{named(c.name)} {parsed(c.mysql_type).spark}" for c in carried(table))
 
 
-def same_key(table: TableDef) -> Column:
-    """Whether a row ``t`` of the table has the key of a change ``s``."""
-    pairs = ((F.col(f"t.{named(c.name)}"), F.col(f"s._k{i}")) for i, c in enumerate(_handle(table)))
+def same_key(key: Sequence[str]) -> Column:
+    """Whether a row ``t`` of the table has the key of a change ``s``; ``key`` names its columns."""
+    pairs = ((F.col(f"t.{named(name)}"), F.col(f"s._k{i}")) for i, name in enumerate(key))
     return reduce(and_, (own.eqNullSafe(changed) for own, changed in pairs))
 
 
@@ -443,10 +535,11 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class TableFolder:
-    """The folder of a table inside the target, and its Delta version."""
+    """The folder of a table inside the target, its Delta version, and whether it has the column :data:`KEY`."""
 
     folder: str
     version: int
+    keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,7 +568,7 @@ def read_state(spark: SparkSession, folder: str) -> TargetState | None:
     head = rows[0]
     at = {(r["topic"], r["partition"]): r["applied_ts"] for r in rows if r["kind"] == "partition"}
     tables = {
-        (r["schema_name"], r["table_name"]): TableFolder(r["folder"], r["version"])
+        (r["schema_name"], r["table_name"]): TableFolder(r["folder"], r["version"], r["said"] == KEY)
         for r in rows
         if r["kind"] == "table"
     }
@@ -500,7 +593,10 @@ def write_state(spark: SparkSession, folder: str, state: TargetState, known: Kno
     rows = [
         (*head, "format", *[None] * 6, FORMAT, None),
         *[(*head, "partition", *home, ts, *[None] * 5) for home, ts in p.positions.items()],
-        *[(*head, "table", None, None, None, *name, at.folder, at.version, None) for name, at in state.tables.items()],
+        *[
+            (*head, "table", *[None] * 3, *name, at.folder, at.version, KEY if at.keys else None)
+            for name, at in state.tables.items()
+        ],
         *[(*head, "note", None, None, ts, None, table, None, None, said) for ts, table, said in state.notes],
     ]
     if place is None or not DeltaTable.isDeltaTable(spark, path) or known.plain(spark, path) is None:

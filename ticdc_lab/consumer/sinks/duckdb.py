@@ -16,7 +16,7 @@ import duckdb
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.consumer.replay_plan import MERGED, NET, Batch, DdlStep, LogRows, Move, TargetProgress, moves
-from ticdc_lab.consumer.sinks import FORMAT, Note, not_a_database, require_format
+from ticdc_lab.consumer.sinks import FORMAT, KEY, OTHER_KEY, Note, key_is_other, not_a_database, require_format
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.ddl import literal, quoted
@@ -32,11 +32,6 @@ OWN = f"{DATABASE}._ticdc_lab"
 """The schema of what a replay keeps for itself."""
 
 _DRAFT = f"{OWN}.draft"
-
-
-KEY = "_ticdc_lab_key"
-"""The column of tables some of whose rows have a key that no DuckDB value can hold, such as a zero date: the texts of
-that key, as JSON; NULL in all other rows."""
 
 
 def named(name: TableName) -> str:
@@ -71,15 +66,20 @@ def changed(db: duckdb.DuckDBPyConnection, change: DdlStep) -> list[str]:
     elif change.kind == "rename" and change.origin is not None:
         _rewritten(db, change.origin, name, "*")
     elif change.kind == "reshape" and change.before is not None and after is not None:
-        said = [*_reshaped(db, name, moves(change.before, after)), *said]
+        said = [*_reshaped(db, change.before, after), *said]
     return said
 
 
-def _reshaped(db: duckdb.DuckDBPyConnection, name: TableName, columns: Sequence[Move]) -> list[str]:
+def _reshaped(db: duckdb.DuckDBPyConnection, before: TableDef, after: TableDef) -> list[str]:
     """Write a table anew with other columns: DuckDB adds columns at the end only."""
+    name, columns, keys = (after.schema_name, after.table_name), moves(before, after), False
     said = [s for m in columns if (s := _lost(db, name, m))]
+    if has_column(db, name, KEY):
+        keys = bool(after.handle_columns)
+        n = db.execute(f"SELECT count({KEY}) FROM {named(name)}").fetchall()[0][0]
+        said += [OTHER_KEY.format(n=n)] * (n > 0 and key_is_other(before, after))
     values = [f"{_moved(m)} AS {quoted(m.column.name)}" for m in columns]
-    _rewritten(db, name, name, ", ".join(values + [KEY] * has_column(db, name, KEY)))
+    _rewritten(db, name, name, ", ".join(values + [KEY] * keys))
     return said
 
 
@@ -206,7 +206,8 @@ class DuckDBSink:
         key = [c for name in table.handle_columns if (c := table.column(name)) is not None]
         typed = [f"{self._value(f'm.key[{i + 1}]', c)} AS k{i}" for i, c in enumerate(key)]
         same = " AND ".join(f"t.{quoted(c.name)} = k.k{i}" for i, c in enumerate(key))
-        text, odd = "to_json(m.key)::VARCHAR", " OR ".join(self._unfit(f"m.key[{i + 1}]", c) for i, c in enumerate(key))
+        text = f"to_json([{', '.join(kept_text(f'm.key[{i + 1}]', c) for i, c in enumerate(key))}])::VARCHAR"
+        odd = " OR ".join(self._unfit(f"m.key[{i + 1}]", c) for i, c in enumerate(key))
         there = self._has_keys(table, odd=f"SELECT count(*) FROM {own} AND ({odd})")
         plain = f" AND NOT ({odd})" if there else ""
         mine = f" AND t.{KEY} IS NULL" if there else ""
@@ -230,15 +231,12 @@ class DuckDBSink:
 
     def _has_keys(self, table: TableDef, *, odd: str) -> bool:
         """Whether the table keeps the texts of keys that it cannot hold; it does from the first such key on."""
-        if self._columns(table, KEY):
+        if has_column(self.db, (table.schema_name, table.table_name), KEY):
             return True
         if not self.db.execute(odd).fetchall()[0][0]:
             return False
         self.db.execute(f"ALTER TABLE {_of(table)} ADD COLUMN {KEY} VARCHAR")
         return True
-
-    def _columns(self, table: TableDef, name: str) -> bool:
-        return has_column(self.db, (table.schema_name, table.table_name), name)
 
     def _count(self, number: int, table: TableDef) -> None:
         """Take away and add as many copies of each row as the batch says.
@@ -405,3 +403,11 @@ def _labels(text: str, of: ColumnType) -> str:
         chosen = f"list_filter([{listed}], lambda label, i: ({number} >> (i - 1)::UBIGINT) & 1 = 1)"
         labels = f"array_to_string({chosen}, ',')"
     return f"CASE WHEN {number} IS NULL THEN {text} ELSE {labels} END"
+
+
+def kept_text(text: str, column: ColumnDef) -> str:
+    """SQL for a text of a key in :data:`KEY`; the same when a DDL has made a DATE a DATETIME, or that more precise."""
+    if parsed(column.mysql_type).family != "datetime":
+        return text
+    shorter = f"CASE WHEN contains({text}, '.') THEN rtrim(rtrim({text}, '0'), '.') ELSE {text} END"
+    return f"regexp_replace({shorter}, ' 00:00:00$', '')"

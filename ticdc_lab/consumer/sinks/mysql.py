@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from pymysql.cursors import SSCursor
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_lab.consumer.replay_plan import MERGED, NET, Batch, DdlStep, LogRows, TargetProgress
+from ticdc_lab.consumer.replay_plan import MERGED, NET, Batch, DdlStep, LogRows, Merged, TargetProgress
 from ticdc_lab.consumer.sinks import FORMAT, Note, require_format
 from ticdc_lab.consumer.sinks.mysql_connection import LENIENT, STRICT, address_of, connected, connection_said
 from ticdc_lab.engine.paths import stored_parquet
@@ -42,6 +42,9 @@ from ticdc_lab.tables.versions import carried
 STATEMENT_BYTES = 4 << 20
 """A statement of rows is at most so long, about; the server's max_allowed_packet must be larger (16 MiB by default)."""
 
+BY_BYTES = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin")
+"""Collations of MariaDB and MySQL to which no two texts are the same, not even with blanks at the end."""
+
 _ROWS = 5_000
 
 
@@ -50,19 +53,31 @@ def of(table: TableDef) -> str:
     return f"{named(table.schema_name)}.{named(table.table_name)}"
 
 
-def upserts(db: duckdb.DuckDBPyConnection, number: int, table: TableDef, *, numbered: bool) -> Iterator[str]:
-    """Statements that delete and write the keys of a batch.
+EQUAL = "@ticdc_lab_equal"
+"""A variable of the session: 1 as soon as a row was taken for another one, whose key has other bytes."""
+
+
+def upserts(
+    db: duckdb.DuckDBPyConnection, number: int, table: TableDef, *, numbered: bool
+) -> Iterator[tuple[str, int]]:
+    """Statements that delete and write the keys of a batch; those that replace say how many rows they write, else 0.
 
     Where a second unique key may move from one row to another, all keys of the batch are deleted before any is written.
-    In row mode another partition may hold the row that has such a value still: it gives way.
+    In row mode another partition may hold the row that has such a value still: it gives way. Texts of a key are the
+    same here only if their bytes are: whether upstream's collation was in force no log says.
     """
     key = [c for name in table.handle_columns if (c := table.column(name)) is not None]
     own = f"{MERGED} WHERE tbl = {number}"
-    keys = tuple_of([literal_of(f"key[{i + 1}]", c, numbered=numbered) for i, c in enumerate(key)])
+    literals = [key_literal(f"key[{i + 1}]", c, numbered=numbered) for i, c in enumerate(key)]
+    texts = [is_text(c) for c in key]
+    exact = [f"concat('CAST(', {text}, ' AS BINARY)')" if t else text for t, text in zip(texts, literals, strict=True)]
     others = len(table.unique_indexes) > 1
     listed = ", ".join(named(c.name) for c in key)
-    for rows in _joined(db, f"SELECT {keys} FROM {own}" + ("" if others else " AND texts IS NULL")):
-        yield f"DELETE FROM {of(table)} WHERE ({listed}) IN ({rows})"
+    binary = ", ".join(bytes_of(c) if t else named(c.name) for t, c in zip(texts, key, strict=True))
+    keys = [tuple_of(literals), *[tuple_of(exact)] * any(texts)]
+    for _, *rows in _joined(db, keys, own + ("" if others else " AND texts IS NULL")):
+        found = (f"({names}) IN ({each})" for names, each in zip((listed, binary), rows, strict=False))
+        yield f"DELETE FROM {of(table)} WHERE {' AND '.join(found)}", 0
     columns = written(table)
     names = [named(c.name) for _, c in columns]
     values = tuple_of([literal_of(f"texts[{i + 1}]", c, numbered=numbered) for i, c in columns])
@@ -71,9 +86,35 @@ def upserts(db: duckdb.DuckDBPyConnection, number: int, table: TableDef, *, numb
     ]
     in_order = f" ORDER BY {', '.join(order)}" if order else ""  # as the server stores them
     verb = "REPLACE" if others else "INSERT"
-    update = "" if others else " ON DUPLICATE KEY UPDATE " + ", ".join(f"{n} = VALUES({n})" for n in names)
-    for rows in _joined(db, f"SELECT {values} FROM {own} AND texts IS NOT NULL{in_order}"):
-        yield f"{verb} INTO {of(table)} ({', '.join(names)}) VALUES {rows}{update}"
+    sets = {n: f"VALUES({n})" for n in names}
+    for c in (c for c, is_one in zip(key, texts, strict=True) if is_one):
+        n = named(c.name)  # whatever is found, the value is the new one: the condition is there to see that
+        same = f"{bytes_of(c)} = {bytes_of(c, f'VALUES({n})')}"
+        sets[n] = f"IF({same}, VALUES({n}), IF(({EQUAL} := 1), VALUES({n}), VALUES({n})))"
+    update = "" if others else " ON DUPLICATE KEY UPDATE " + ", ".join(f"{n} = {value}" for n, value in sets.items())
+    for odd, mode in each_mode(columns, numbered=numbered):
+        alive = f"{own} AND texts IS NOT NULL AND {odd}{in_order}"
+        for count, rows in _joined(db, [values], alive):
+            yield from ((sql, 0) for sql in mode[:1])
+            yield f"{verb} INTO {of(table)} ({', '.join(names)}) VALUES {rows}{update}", count if others else 0
+            yield from ((sql, 0) for sql in mode[1:])
+
+
+def each_mode(columns: Sequence[tuple[int, ColumnDef]], *, numbered: bool) -> Iterator[tuple[str, Sequence[str]]]:
+    """Which rows a sql_mode is for: a condition of DuckDB, and the statements before and after those that write them.
+
+    An ENUM that is no element (0, which prints as an empty text) is refused in strict mode, though upstream has it.
+    """
+    none = []
+    for i, c in columns:
+        of_column, text = parsed(c.mysql_type), f"texts[{i + 1}]"
+        if of_column.family == "enum" and (numbered or "" not in of_column.elements):
+            none.append(f"coalesce({text} = {literal('0' if numbered else '')}, false)")
+    if not none:
+        yield "true", ()
+        return
+    yield f"NOT ({' OR '.join(none)})", ()
+    yield f"({' OR '.join(none)})", [f"SET SESSION sql_mode = {literal(mode)}" for mode in (LENIENT, STRICT)]
 
 
 def taken(db: duckdb.DuckDBPyConnection, number: int, table: TableDef, *, numbered: bool) -> Iterator[tuple[str, int]]:
@@ -90,23 +131,28 @@ def added(db: duckdb.DuckDBPyConnection, number: int, table: TableDef, *, number
     columns = written(table)
     values = tuple_of([literal_of(f"texts[{i + 1}]", c, numbered=numbered) for i, c in columns])
     names = ", ".join(named(c.name) for _, c in columns)
-    for rows in _joined(db, f"SELECT {values} FROM {NET}, range(copies) WHERE tbl = {number} AND copies > 0"):
-        yield f"INSERT INTO {of(table)} ({names}) VALUES {rows}"
+    for odd, mode in each_mode(columns, numbered=numbered):
+        for _, rows in _joined(db, [values], f"{NET}, range(copies) WHERE tbl = {number} AND copies > 0 AND {odd}"):
+            yield from (*mode[:1], f"INSERT INTO {of(table)} ({names}) VALUES {rows}", *mode[1:])
 
 
-def _joined(db: duckdb.DuckDBPyConnection, query: str) -> Iterator[str]:
-    """The rows of a query, each a literal, joined to pieces of a bounded size."""
-    pieces: list[str] = []
+def _joined(db: duckdb.DuckDBPyConnection, rows: Sequence[str], source: str) -> Iterator[tuple[Any, ...]]:
+    """Literals of rows, joined to pieces of a bounded size: how many rows, and for each of ``rows`` the piece."""
+    pieces: list[tuple[str, ...]] = []
     size = 0
-    for batch in db.sql(query).to_arrow_reader(_ROWS):
-        for row in batch.column(0).to_pylist():
+
+    def whole() -> tuple[Any, ...]:
+        return (len(pieces), *map(",".join, zip(*pieces, strict=True)))
+
+    for batch in db.sql(f"SELECT {', '.join(rows)} FROM {source}").to_arrow_reader(_ROWS):
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             pieces.append(row)
-            size += len(row)
+            size += sum(map(len, row))
             if size > STATEMENT_BYTES:
-                yield ",".join(pieces)
+                yield whole()
                 pieces, size = [], 0
     if pieces:
-        yield ",".join(pieces)
+        yield whole()
 
 
 MEMORY = "1GiB"
@@ -205,21 +251,76 @@ class MySQLSink:
     ) -> int:
         """As :meth:`ticdc_lab.consumer.sinks.Sink.apply`, but that each DDL is committed by itself."""
         merged = self.rows.merge(batch, tables) if batch.rows else None
-        if merged is not None:
-            self._do("BEGIN")
-            for number, name in enumerate(merged.tables):
-                if not tables[name].handle_columns:
-                    self._count(number, tables[name], batch.until)
-                    continue
-                for sql in upserts(self.merging, number, tables[name], numbered=self.numbered):
-                    self._do(sql)
-            for name, n in merged.left_out.items():
-                self._note(batch.until, name, f"{n} row changes are left out: it is no table that the log defines then")
-            self._say(batch.after)
-            self._commit()
+        while merged is not None and (equal := self._written(batch, merged, tables)) is not None:
+            self._compare_bytes(equal, batch)
         if batch.ddl:
             self._run(batch, changes, ddl)
         return merged.changes if merged else 0
+
+    def _written(self, batch: Batch, merged: Merged, tables: Mapping[TableName, TableDef]) -> TableDef | None:
+        """Write the rows of a batch and commit; or take all back: the table that takes two of its keys for one."""
+        self._do("BEGIN")
+        for number, name in enumerate(merged.tables):
+            table = tables[name]
+            with self._said(name, batch):
+                if not table.handle_columns:
+                    self._count(number, table, batch.until)
+                elif self._upsert(number, table, in_order=batch.home is None):
+                    self.db.rollback()
+                    return table
+        for name, n in merged.left_out.items():
+            self._note(batch.until, name, f"{n} row changes are left out: it is no table that the log defines then")
+        self._say(batch.after)
+        self._commit()
+        return None
+
+    def _upsert(self, number: int, table: TableDef, *, in_order: bool) -> bool:
+        """Write the keys of a table; whether one gave way to another, though no two partitions can be at odds."""
+        self._do(f"SET {EQUAL} = 0")
+        more = 0
+        for sql, n in upserts(self.merging, number, table, numbered=self.numbered):
+            done = self._do(sql)
+            more += done - n if n else 0
+        return bool(self._ask(f"SELECT {EQUAL}")[0][0]) or (in_order and more > 0)
+
+    def _compare_bytes(self, table: TableDef, batch: Batch) -> None:
+        """Let a table compare its texts by their bytes, as an upstream does whose new collations are off.
+
+        Raises
+        ------
+        SourceError
+            It does so, and yet two of its keys are one.
+        """
+        name = (table.schema_name, table.table_name)
+        known = self._ask("SELECT collation_name FROM information_schema.collations WHERE collation_name IN %s "
+                          "ORDER BY 1 DESC", BY_BYTES)  # fmt: skip
+        collation = known[0][0] if known else ""
+        others = "SELECT 1 FROM information_schema.columns WHERE table_schema = %s AND table_name = %s AND "
+        if not collation or not self._ask(f"{others} collation_name <> %s", *name, collation):
+            raise SourceError(
+                f"{self.name} takes two rows of {'.'.join(name)} for one, with commit_ts in ({batch.since}, "
+                f"{batch.until}]: they are the same in a unique index, though upstream has both.",
+                hint=f"See what contradicts itself in the log: ticdc-lab audit SOURCE. To stop before: --until "
+                f"{batch.since}.",
+            )
+        self._do(f"ALTER TABLE {of(table)} CONVERT TO CHARACTER SET utf8mb4 COLLATE {collation}")
+        said = f"has keys that are the same in its collation, so upstream compares bytes; here {collation} now does"
+        self._note(batch.until, name, said)
+        self._commit()
+
+    @contextmanager
+    def _said(self, name: TableName, batch: Batch) -> Iterator[None]:
+        """What the server refuses a row with is said with the table and the range."""
+        try:
+            yield
+        except pymysql.MySQLError as e:
+            self.db.rollback()
+            raise SourceError(
+                f"{self.name} refuses rows of {'.'.join(name)} with commit_ts in ({batch.since}, {batch.until}]: "
+                f"{e.args[-1] if e.args else e}",
+                hint="A value that the table cannot hold would become another one, so nothing of the range is written. "
+                f"To stop before: --until {batch.since}; DuckDB and Delta targets hold every value of a log.",
+            ) from e
 
     def _count(self, number: int, table: TableDef, ts: int) -> None:
         """Take away and add as many copies of each row as the batch says; say which were not there."""
@@ -480,6 +581,23 @@ def literal_of(text: str, column: ColumnDef, *, numbered: bool) -> str:
     return f"coalesce({sql}, 'NULL')"
 
 
+def key_literal(text: str, column: ColumnDef, *, numbered: bool) -> str:
+    """As :func:`literal_of`, to compare with: a FLOAT equals a number only if that is one too."""
+    own = literal_of(text, column, numbered=numbered)
+    return f"concat('CAST(', {own}, ' AS FLOAT)')" if parsed(column.mysql_type).spark == "float" else own
+
+
+def is_text(column: ColumnDef) -> bool:
+    """Whether a collation compares the column's values."""
+    return parsed(column.mysql_type).family == "text"
+
+
+def bytes_of(column: ColumnDef, value: str = "") -> str:
+    """SQL for MySQL that gives the bytes of a text in UTF-8, whatever its column is stored in."""
+    own = value or named(column.name)
+    return f"CAST(CONVERT({own} USING utf8mb4) AS BINARY)" if is_text(column) else f"CAST({own} AS BINARY)"
+
+
 def tuple_of(literals: list[str]) -> str:
     """SQL for DuckDB that writes a row of literals."""
     listed = ", ',', ".join(literals)
@@ -492,7 +610,7 @@ def same_value(column: ColumnDef, text: str) -> str:
     kind = "FLOAT" if of.spark == "float" else "BINARY" if of.family in ("text", "other") else ""
     if not kind:
         return f"concat({literal(f'{own} <=> ')}, {text})"
-    left = own if kind == "FLOAT" else f"CAST({own} AS BINARY)"
+    left = own if kind == "FLOAT" else bytes_of(column)
     return f"concat({literal(f'{left} <=> CAST(')}, {text}, ' AS {kind})')"
 
 
