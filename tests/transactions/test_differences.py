@@ -175,7 +175,8 @@ def test_a_recording_that_begins_late_is_said(log: Log, tmp_path: Path) -> None:
 
     late = changed(tmp_path, cut)
     begins = [f"small {p} (from {o} on)" for p, o in sorted(begun.items())]
-    said = f"The recording does not begin at offset 0 in the partitions {', '.join(begins[:-1])} and {begins[-1]}. Earlier"
+    places = f"{', '.join(begins[:-1])} and {begins[-1]}"
+    said = f"The recording does not begin at offset 0 in the partitions {places}. Earlier"
     opened = ticdc_lab.open(late, spark=log.events.sparkSession)
     here, there = log.compare(opened), opened.compare(log)
     for answer in (here, there):
