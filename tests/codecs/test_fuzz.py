@@ -240,9 +240,9 @@ def test_ten_thousand_columns_decode_in_time() -> None:
     wide_canal = canal(type="UPDATE", pkNames=names[::-1], mysqlType=dict.fromkeys(sorted(names, reverse=True), "int"),
                        data=[data], old=[data])  # fmt: skip
     only(row('{"u":{}}'), "open-protocol"), only(canal(), "canal-json")  # compiled by now
-    start = time.monotonic()
+    start = time.process_time()
     found = by_kernel([wide], "open-protocol"), by_kernel([wide_canal], "canal-json")
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
     assert [len(kernel[0]["columns"]) for (kernel,) in found] == [10_000, 10_000]  # type: ignore[index]
     assert all(c["is_key"] for (kernel,) in found for c in kernel[0]["columns"])  # type: ignore[index]
     check([wide], "open-protocol"), check([wide_canal], "canal-json")

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from base64 import b64encode
 from itertools import islice
 from pathlib import Path
@@ -251,12 +250,10 @@ def test_the_compiler_outlives_a_command_and_does_not_hold_it(tmp_path: Path) ->
     code = (
         "from ticdc_lab.codecs.kernel import cache; import sys, subprocess;"
         "cache.sys.executable = '/bin/sleep'; old = subprocess.Popen;"
-        "cache.subprocess.Popen = lambda command, **k: old(['/bin/sleep', '20'], **k);"
+        "cache.subprocess.Popen = lambda command, **k: old(['/bin/sleep', '600'], **k);"
         "cache.start_filling(); print(*[p.pid for p in cache._started.values()])"
     )
-    begin = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert time.monotonic() - begin < 15
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     pid = int(done.stdout)
     assert Path(f"/proc/{pid}").exists()
     subprocess.run(["kill", str(pid)], check=True)

