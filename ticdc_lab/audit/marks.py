@@ -366,9 +366,9 @@ Lacked = tuple[Ints, Ints, bool]
 
 def lacked_offsets(facts: LogFacts) -> dict[Place, Lacked]:
     """Those of each partition with an event that lacks any, from its first message on; none of files of storage."""
-    each, homes = gaps_between(facts.offsets), set(facts.homes)  # a sample may hold no event of one
+    each, homes = gaps_between(facts.offsets, facts.counted), set(facts.homes)  # a sample may hold no event of one
     found = {h: (first, last, n) for h, first, last, n in each if h in homes and not is_in_file(int(first[0]))}
-    held = firsts_of(facts.offsets)
+    held = firsts_of(facts.offsets) | {home: of.first for home, of in facts.counted.items()}
     for home, offset in first_offsets(facts).items():
         if offset < held.get(home, offset):  # messages that could not be decoded
             first, last, counts = found.get(home, (_none(), _none(), True))

@@ -102,6 +102,26 @@ _IN_PLACE = [(c, "ascending") for c in ("topic", "partition", "offset", "seq", "
 
 
 @dataclass(frozen=True, slots=True)
+class CountedOffsets:
+    """Offsets of a partition that were counted, and are not listed any more.
+
+    Attributes
+    ----------
+    first, last
+        The first and the last that are there.
+    n
+        How many are.
+    missing
+        The first and the last of each stretch that is missing between them.
+    """
+
+    first: int
+    last: int
+    n: int
+    missing: tuple[Ints, Ints]
+
+
+@dataclass(frozen=True, slots=True)
 class LogFacts:
     """Everything that is known of a whole log and is small.
 
@@ -137,6 +157,8 @@ class LogFacts:
     admin: pa.Table
     offsets: pa.Table
     firsts: Mapping[Home, int] = field(default_factory=dict)
+    counted: Mapping[Home, CountedOffsets] = field(default_factory=dict)
+    """Of partitions that are followed: what lies before their ``offsets``."""
 
     @classmethod
     def of(cls, events: pa.Table) -> Self:

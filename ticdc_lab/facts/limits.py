@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count, filterfalse, islice
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from ticdc_lab.events.arrays import Batches, Ints, codes, partitions_in, runs
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import BEFORE_UNNAMED, require_batch, require_columns
 from ticdc_lab.facts.gathering import IN_CHUNK
-from ticdc_lab.facts.known import Home, LogFacts
+from ticdc_lab.facts.known import CountedOffsets, Home, LogFacts
 from ticdc_lab.facts.schemas import GAPS
 
 _LOST = (
@@ -428,7 +429,9 @@ Gap = tuple[Home, tuple[int, int]]
 """A topic and partition, and the first and the last of the offsets that it lacks."""
 
 
-def gaps_between(offsets: pa.Table) -> Iterator[tuple[Home, Ints, Ints, bool]]:
+def gaps_between(
+    offsets: pa.Table, counted: Mapping[Home, CountedOffsets] = MappingProxyType({})
+) -> Iterator[tuple[Home, Ints, Ints, bool]]:
     """Partitions that lack offsets between their first and their last: where each stretch begins and where it ends.
 
     And whether the offsets count messages, as far as they tell. They may not where most are lacked, and hardly any
@@ -436,21 +439,35 @@ def gaps_between(offsets: pa.Table) -> Iterator[tuple[Home, Ints, Ints, bool]]:
 
     Parameters
     ----------
-    offsets
+    offsets, counted
         As of :class:`ticdc_lab.facts.LogFacts`.
     """
     if not offsets.num_rows:
         return
     partition, chunk, held = (offsets[c].to_numpy() for c in ("partition", "offset", "held"))
     for part in runs(codes(offsets["topic"]), partition):
-        own, bits = chunk[part], held[part]
-        n = int(np.bitwise_count(bits.view(np.uint64)).sum())
-        first, last = offsets_in(own[:1], bits[:1])[0], offsets_in(own[-1:], bits[-1:])[-1]
-        if n_missing := int(last - first) + 1 - n:
-            offset = offsets_in(own, bits)
-            at = np.flatnonzero(np.diff(offset) > 1)
-            home = offsets["topic"][part.start].as_py(), int(partition[part.start])
-            yield home, offset[at] + 1, offset[at + 1] - 1, n_missing <= n or 2 * len(at) < n
+        home = offsets["topic"][part.start].as_py(), int(partition[part.start])
+        found = counted_offsets(chunk[part], held[part], counted.get(home))
+        missing, n_missing = found.missing, found.last - found.first + 1 - found.n
+        if n_missing:
+            yield home, *missing, n_missing <= found.n or 2 * len(missing[0]) < found.n
+
+
+def counted_offsets(chunk: Ints, held: Ints, before: CountedOffsets | None = None) -> CountedOffsets:
+    """What offsets of a partition are there, of chunks in order, and of those before them."""
+    n = int(np.bitwise_count(held.view(np.uint64)).sum())
+    first, last = int(offsets_in(chunk[:1], held[:1])[0]), int(offsets_in(chunk[-1:], held[-1:])[-1])
+    none = np.empty(0, dtype=np.int64)
+    missing = none, none
+    if last - first + 1 > n:
+        offset = offsets_in(chunk, held)
+        at = np.flatnonzero(np.diff(offset) > 1)
+        missing = offset[at] + 1, offset[at + 1] - 1
+    if before is None:
+        return CountedOffsets(first, last, n, missing)
+    between = [np.array([o], dtype=np.int64) if first > before.last + 1 else none for o in (before.last + 1, first - 1)]
+    whole = [np.concatenate(parts) for parts in zip(before.missing, between, missing, strict=True)]
+    return CountedOffsets(before.first, last, before.n + n, (whole[0], whole[1]))
 
 
 # Offsets that a log holds twice: a broker gives each once.

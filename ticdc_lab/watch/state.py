@@ -34,12 +34,13 @@ from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.dispatch.infer import move_causes_table
 from ticdc_lab.engine.ordering import order_of
 from ticdc_lab.events import POSITION
-from ticdc_lab.events.arrays import NO_TS
+from ticdc_lab.events.arrays import NO_TS, Bools, changes_in, codes, lasts_in, runs
 from ticdc_lab.events.schema import DECODED, DISPATCH, KEYS
 from ticdc_lab.events.tso import LOGICAL_BITS, physical_ms
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.gathering import ARROW, as_facts, gathered, narrow_batches
-from ticdc_lab.facts.known import Home
+from ticdc_lab.facts.known import CountedOffsets, Home, ordered_offsets
+from ticdc_lab.facts.limits import counted_offsets
 from ticdc_lab.settings import UNKNOWN, Settings
 from ticdc_lab.watch.rows import CHANGE, NO_CHANGES, LastChanges, RecentChanges, joined
 
@@ -161,6 +162,10 @@ class WatchState:
         By topic the watermark before the last change that was delivered again.
     fresh
         Changes since the state was saved, as they came.
+    counted
+        Offsets before those that ``facts`` list, as of :class:`ticdc_lab.facts.LogFacts`.
+    closed_ts
+        Of the watermarks up to this one, some are forgotten: what was found of them stays as it is; NO_TS for none.
     """
 
     facts: pa.Table = field(default_factory=ARROW.empty_table)
@@ -173,6 +178,8 @@ class WatchState:
     evicted_ts: int = NO_TS
     redelivered_ms: Mapping[str, int] = field(default_factory=dict)
     fresh: tuple[Changes, ...] = ()
+    counted: Mapping[Home, CountedOffsets] = field(default_factory=dict)
+    closed_ts: int = NO_TS
 
     def saved(self) -> WatchState:
         """The same, with nothing that has still to be saved."""
@@ -181,7 +188,7 @@ class WatchState:
     @property
     def known(self) -> LogFacts:
         """What is known of the whole log."""
-        return LogFacts.read(self.facts, firsts=self.firsts)
+        return replace(LogFacts.read(self.facts, firsts=self.firsts), counted=self.counted)
 
     @property
     def nbytes(self) -> int:
@@ -235,6 +242,8 @@ def absorbed(state: WatchState, batch: pa.Table, watched: Watched) -> tuple[Watc
 
 def _with_facts(state: WatchState, events: pa.Table, batch: pa.Table) -> WatchState:
     new = pa.Table.from_batches(gathered(narrow_batches(events)), schema=ARROW)
+    if state.counted:
+        new = new.filter(pa.array(_not_counted(new, state.counted)))
     facts = LogFacts.read(pa.concat_tables([state.facts, new]))
     marks = pc.is_in(new["fact"], pa.array(["watermark", "ddl", "admin"]))
     old = pc.is_in(state.facts["fact"], pa.array(["watermark", "ddl", "admin"]))
@@ -250,6 +259,12 @@ def _with_facts(state: WatchState, events: pa.Table, batch: pa.Table) -> WatchSt
         if p["offset_min"] is not None and p["partition"] is not None:
             firsts[home] = min(firsts.get(home, p["offset_min"]), p["offset_min"])
     return replace(state, facts=pa.concat_tables(parts).combine_chunks(), firsts=firsts)
+
+
+def _not_counted(facts: pa.Table, counted: Mapping[Home, CountedOffsets]) -> list[bool]:
+    """Which facts are no offsets that were counted before: a message may wait for what its rows need."""
+    named = zip(*[facts[c].to_pylist() for c in ("fact", "topic", "partition", "offset")], strict=True)
+    return [f != "offsets" or (t, p) not in counted or o > counted[t, p].last for f, t, p, o in named]
 
 
 def _with_changes(
@@ -377,14 +392,84 @@ def _checked(counts: WatchCounts, watched: Watched, unchecked: Mapping[str, int]
     return found
 
 
+MARKS, CHUNKS = 20_000, 4_096
+"""Watermarks, and chunks of offsets, that are kept before some are thinned out, or counted."""
+
+_WIDTHS = 64
+"""Of watermarks of an age, one is kept in each of so many parts of that age, at least."""
+
+
+def _with_few_facts(state: WatchState, newest: int) -> WatchState:
+    """The same with facts that do not grow with the log: offsets are counted, but for the last ones of each partition,
+    and of watermarks up to ``newest`` some values are kept, fewer the older they are, in each partition the same ones.
+    """
+    fact = state.facts["fact"]
+    offsets = state.facts.filter(pc.equal(fact, "offsets"))
+    if offsets.num_rows > CHUNKS:
+        ordered = ordered_offsets([offsets])
+        chunk, held = (ordered[c].to_numpy() for c in ("offset", "held"))
+        counted, last = dict(state.counted), []
+        for part in runs(codes(ordered["topic"]), ordered["partition"].to_numpy()):
+            home = ordered["topic"][part.start].as_py(), ordered["partition"][part.start].as_py()
+            if part.stop - part.start > 1:
+                whole = slice(part.start, part.stop - 1)
+                of = counted_offsets(chunk[whole], held[whole], counted.get(home))
+                counted[home] = replace(of, missing=(of.missing[0][-GAPS:], of.missing[1][-GAPS:]))
+            last.append(part.stop - 1)
+        kept = ordered.take(pa.array(last)).append_column("fact", pa.array(["offsets"] * len(last)))
+        rest = state.facts.filter(pc.not_equal(fact, "offsets"))
+        facts = pa.concat_tables([rest, pa.Table.from_batches(as_facts(kept), ARROW)])
+        state = replace(state, facts=facts, counted=counted)
+    is_mark = pc.equal(state.facts["fact"], "watermark")
+    marks = state.facts.filter(is_mark)
+    if marks.num_rows <= MARKS or newest == NO_TS:
+        return state
+    values = np.unique(marks["commit_ts"].to_numpy())
+    age = np.maximum((newest >> LOGICAL_BITS) - (values >> LOGICAL_BITS), 1)
+    width = 1 << np.maximum(np.log2(age / _WIDTHS), 0).astype(np.int64)
+    begins = np.append(True, np.diff((values >> LOGICAL_BITS) // width + (width << 48)) != 0)
+    greatest = state.known.watermarks
+    homes = np.union1d(greatest.least(), [marks["commit_ts"][i].as_py() for i in _last_before(marks, newest)])
+    own = values[(values > newest) | begins | np.isin(values, homes)]
+    known = pa.table({c: marks[c] for c in ("topic", "partition", "commit_ts")})
+    again = ~_firsts_among(known)
+    kept = np.isin(marks["commit_ts"].to_numpy(), own) & ~(again & (marks["commit_ts"].to_numpy() <= newest))
+    facts = pa.concat_tables([state.facts.filter(pc.invert(is_mark)), marks.filter(pa.array(kept))])
+    return replace(state, facts=facts.combine_chunks(), closed_ts=max(newest, state.closed_ts))
+
+
+def _last_before(marks: pa.Table, newest: int) -> list[int]:
+    """Of each partition the greatest watermark up to one."""
+    ts = marks["commit_ts"].to_numpy()
+    home = codes(marks["topic"]) * (1 << 32) + marks["partition"].to_numpy()
+    order = np.lexsort((ts, home))
+    order = order[ts[order] <= newest]
+    return order[lasts_in(home[order])].tolist() if len(order) else []
+
+
+def _firsts_among(rows: pa.Table) -> Bools:
+    """Which rows, in the order of a partition's offsets, are the first of their topic, partition and commit_ts."""
+    home = codes(rows["topic"]) * (1 << 32) + rows["partition"].to_numpy()
+    order = np.lexsort((rows["commit_ts"].to_numpy(), home))
+    first = changes_in(home[order], rows["commit_ts"].to_numpy()[order])
+    found = np.zeros(len(order), dtype=bool)
+    found[order[first]] = True
+    return found
+
+
+GAPS = 10_000
+"""Stretches of missing offsets of a partition that are kept: the last ones."""
+
+
 def _bounded(state: WatchState, watched: Watched) -> tuple[WatchState, int]:
     """The same within its bounds, and how many rows it forgets."""
     rows, until, n = state.rows.kept_to(max(1, watched.memory * 7 // 10 // 40))
-    if watched.has_commit_ts and len(state.recent) > _FEW:
+    if watched.has_commit_ts and (len(state.recent) > _FEW or state.facts.num_rows > min(MARKS, CHUNKS)):
         resolved = state.known.watermarks.greatest()
         newest = int(resolved.min()) if len(resolved) else NO_TS
         kept_ts = newest - (watched.keep_ms << LOGICAL_BITS) if newest != NO_TS else NO_TS
-        state = replace(state, recent=state.recent.kept_to(max(1, watched.memory // 5 // 72), kept_ts))
+        recent = state.recent.kept_to(max(1, watched.memory // 5 // 72), kept_ts)
+        state = _with_few_facts(replace(state, recent=recent), kept_ts)
     return replace(state, rows=rows, evicted_ts=max(until, state.evicted_ts)), n
 
 
