@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 from generated_topics import FAULTS, every_fault, topic
@@ -12,6 +14,8 @@ from tiny_logs import mark, row
 from watched_logs import audited, batches, decoded, of_tiny, watched_to_the_end
 
 from ticdc_lab.audit import GUARANTEES
+from ticdc_lab.watch import state as of_state
+from ticdc_lab.watch.kept import found_again
 from ticdc_lab.watch.state import EVICTED, Watched, WatchState, absorbed, findings, step
 
 LOGS = [
@@ -94,3 +98,33 @@ def test_rows_beyond_the_memory_are_forgotten_and_counted():
     assert unchecked == 1 and counts.checked["row_images_chain"] == 1
     assert counts.checked["nothing_below_resolved_ts"] == 2
     assert [f for f in findings(state, watched).to_pylist() if f["severity"] == "error"] == []
+
+
+@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**32), fault=st.sampled_from([*FAULTS]))
+def test_facts_do_not_grow_and_what_was_found_stays(seed, fault):
+    """Watermarks are thinned out and offsets counted while the log goes on: all errors of an audit, and no other."""
+    events = of_tiny([e | {"commit_ts": e["commit_ts"] << 18} for e in fault(topic(seed))])
+    watched, kept, state = replace(OPEN, keep_ms=6), {}, WatchState()
+    with patch.object(of_state, "MARKS", 12), patch.object(of_state, "CHUNKS", 2), patch.object(of_state, "_FEW", 0):
+        for i, part in enumerate(batches(events, random.Random(seed), most=3)):
+            state, found, _ = step(state, part, watched)
+            kept, _ = found_again(
+                kept, found.to_pylist(), now_s=i, settle_s=0, judged=set(state.suspects.row_id.tolist()),
+                closed_ts=state.closed_ts,
+            )  # fmt: skip
+    is_mark = [f == "watermark" for f in state.facts["fact"].to_pylist()]
+    assert sum(is_mark) <= 40 and state.closed_ts > 0
+    who = ("guarantee", "partition", "offset", "commit_ts")
+    told = {tuple(f[n] for n in who) for f in audited(events, watched) if f["severity"] == "error"}
+    assert told <= {tuple(getattr(f, n) for n in who) for f in kept.values() if f.status == "open"}
+
+
+def test_offsets_that_were_counted_tell_the_same_holes():
+    """However long ago they were missing."""
+    events = of_tiny([row(0, o, o + 1, key=str(o)) for o in range(400) if o not in (7, 8, 200)])
+    expected = [f for f in audited(events, OPEN) if f["guarantee"] == "offsets_are_contiguous"]
+    with patch.object(of_state, "CHUNKS", 2):
+        state, found, _ = watched_to_the_end([events.slice(i, 30) for i in range(0, 397, 30)], OPEN)
+    assert state.counted["t", 0].n > 300 and state.facts.num_rows < 6
+    assert same([f for f in found if f["guarantee"] == "offsets_are_contiguous"], expected) and len(expected) == 1

@@ -25,6 +25,7 @@ from ticdc_lab.audit.history import Changes
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.arrays import NO_TS
+from ticdc_lab.facts.known import CountedOffsets
 from ticdc_lab.sources.kafka_reading import Place
 from ticdc_lab.sources.recording import lines_of
 from ticdc_lab.watch.kept import IGNORED, RESOLVED, KeptFinding
@@ -209,6 +210,7 @@ class WatchFolder:
             facts=_table(parts["facts"]), firsts={(t, p): n for t, p, n in told["firsts"]}, rows=rows, recent=recent,
             suspects=Changes(*_arrays(parts["suspects"]).values()), explaining=_table(parts["explaining"]),
             share=told["share"], evicted_ts=told["evicted_ts"], redelivered_ms=told["redelivered_ms"],
+            closed_ts=told["closed_ts"], counted={(t, p): _counted(of) for t, p, of in told["counted"]},
         )  # fmt: skip
 
     def waiting(self) -> pa.Table | None:
@@ -264,10 +266,14 @@ class WatchFolder:
             if state.explaining.num_rows != told.get("explaining"):
                 self._part("explaining", _bytes_of(state.explaining))
             self._part("waiting", _bytes_of(waiting))
+            counted = [
+                [*at, [c.first, c.last, c.n, *(m.tolist() for m in c.missing)]] for at, c in state.counted.items()
+            ]
             self._say("state", {
-                "snapshot": snapshot, "since": state.recent.since, "share": state.share,
+                "snapshot": snapshot, "since": state.recent.since, "share": state.share, "counted": counted,
                 "firsts": [[*at, n] for at, n in state.firsts.items()], "evicted_ts": state.evicted_ts,
                 "redelivered_ms": dict(state.redelivered_ms), "explaining": state.explaining.num_rows,
+                "closed_ts": state.closed_ts,
             })  # fmt: skip
             self._say("progress", progress.as_dict())
             self._say("view", dict(view))
@@ -327,6 +333,12 @@ def _bytes_of(columns: Mapping[str, np.ndarray[Any, Any]] | pa.Table) -> bytes:
         stream.write_table(columns)
     data: bytes = sink.getvalue().to_pybytes()
     return data
+
+
+def _counted(told: list[Any]) -> CountedOffsets:
+    first, last, n, *missing = told
+    low, high = (np.array(m, dtype=np.int64) for m in missing)
+    return CountedOffsets(first, last, n, (low, high))
 
 
 def _table(data: bytes) -> pa.Table:

@@ -7,6 +7,8 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ticdc_lab.events.arrays import NO_TS
+
 PENDING, OPEN, IGNORED, RESOLVED, WITHDRAWN = STATUSES = "pending", "open", "ignored", "resolved", "withdrawn"
 """A finding is pending until nothing has explained it for as long as findings settle; then it is open, until somebody
 ignores or resolves it. One that later messages explain is withdrawn.
@@ -68,7 +70,7 @@ class KeptFinding:
 
 def found_again(
     kept: Mapping[int, KeptFinding], found: Iterable[Mapping[str, Any]], *, now_s: float, settle_s: float,
-    final: bool = False, judged: Container[int] | None = None,
+    final: bool = False, judged: Container[int] | None = None, closed_ts: int = NO_TS,
 ) -> tuple[dict[int, KeptFinding], Counter[tuple[str, str]]]:  # fmt: skip
     """What is kept after another look, and how many of each guarantee and severity are found and not kept.
 
@@ -86,6 +88,8 @@ def found_again(
         The log ends here, so nothing can explain what is pending.
     judged
         The rows that were judged: what was found of others stays as it was; None for all.
+    closed_ts
+        What was found of watermarks up to this one stays as it was, and what is new of them does not count.
     """
     after, by_identity = dict(kept), {f.identity: f for f in kept.values()}
     seen, number, beyond = set[int](), max(kept, default=0), Counter[tuple[str, str]]()
@@ -97,6 +101,8 @@ def found_again(
             now_s, now_s,
         )  # fmt: skip
         before = by_identity.get(one.identity)
+        if before is None and _is_closed(one, closed_ts):
+            continue
         if before is None and of_each[one.guarantee] >= KEPT_OF_EACH:
             beyond[one.guarantee, one.severity] += 1
             continue
@@ -113,10 +119,17 @@ def found_again(
         seen.add(before.number)
     for number, one in after.items():
         was_judged = one.row_id is None or judged is None or one.row_id in judged
-        if number not in seen and one.status in (PENDING, OPEN) and was_judged:
+        if number not in seen and one.status in (PENDING, OPEN) and was_judged and not _is_closed(one, closed_ts):
             after[number] = replace(one, status=WITHDRAWN, changed_s=now_s)
     return after, beyond
 
+
+def _is_closed(finding: KeptFinding, ts: int) -> bool:
+    return finding.guarantee in OF_WATERMARKS and finding.commit_ts is not None and finding.commit_ts <= ts
+
+
+OF_WATERMARKS = ("resolved_events_on_all_partitions", "watermarks_are_monotone")
+"""Guarantees about watermarks alone."""
 
 KEPT_OF_EACH = 1_000
 """Findings of a guarantee that are kept while they are pending or open; more are counted."""

@@ -297,7 +297,13 @@ class Watch:
             before[number] = replace(before[number], status=status)
         judged = set(self._state.suspects.row_id.tolist())
         after, beyond = found_again(
-            before, self._found, now_s=self._now(), settle_s=self._settle_s, final=final, judged=judged
+            before,
+            self._found,
+            now_s=self._now(),
+            settle_s=self._settle_s,
+            final=final,
+            judged=judged,
+            closed_ts=self._state.closed_ts,
         )
         self._changed |= {number for number, f in after.items() if f != before.get(number)}
         fresh = [f for n, f in after.items() if f.status == OPEN and (n not in before or before[n].status == PENDING)]
