@@ -70,7 +70,7 @@ from ticdc_lab.sources.places import is_kafka
 from ticdc_lab.sources.provenance import Provenance, provenance
 from ticdc_lab.sources.survey import survey as look
 from ticdc_lab.tables import table_as_of, table_history
-from ticdc_lab.tables.browse import Browser, MessagePage, TableTimeline, commit_ts_span
+from ticdc_lab.tables.browse import Browser, MessagePage, TableTimeline, commit_ts_span, labels_in
 from ticdc_lab.tables.naming import table_named
 from ticdc_lab.transactions import duplicates, first_repeated, gaps_in, suspects, transactions
 from ticdc_lab.transactions.differences import KINDS, Comparable, counted, covered, ddl_differences, differences, worst
@@ -757,7 +757,7 @@ class Log:
     @property
     def browser(self) -> Browser:
         """Pages of messages."""
-        return self._once("browser", lambda: Browser.of(self.change_log))
+        return self._once("browser", lambda: Browser.of(self.change_log, labels=labels_in(self._catalog())))
 
     @property
     def measured(self) -> WhatIf:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ticdc_lab.errors import SourceError, whole_files
-from ticdc_lab.errors.whole_files import room_for, write_whole
+from ticdc_lab.errors.whole_files import bare_path, room_for, write_whole
 from ticdc_lab.report.page import page
 
 
@@ -90,3 +90,11 @@ def test_a_page_says_which_scripts_may_run_in_it() -> None:
     policy = found.split('Content-Security-Policy" content="')[1].split('"')[0]
     assert "default-src 'none'" in policy and policy.count("'sha256-") == 2
     assert "unsafe-inline" not in policy.split("script-src")[1].split(";")[0] and "<script>alert" not in found
+
+
+def test_a_path_that_no_file_system_takes_is_refused_in_words() -> None:
+    """As text that was pasted into the field of a source: its beginning is said, and how long it is."""
+    for path in ("a" * 300, "/tmp/" + "é" * 200 + "/x.jsonl", "/ab" * 2000):
+        with pytest.raises(SourceError, match=r"is too long: [\d,]+ characters"):
+            bare_path(path)
+    assert bare_path("s3://" + "b" * 300) and bare_path("a" * 255)

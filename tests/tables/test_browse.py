@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from ticdc_lab import answers
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.schema import DECODED
+from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.figures.selecting import Selection, selected
 from ticdc_lab.sources.change_log import ChangeLog
-from ticdc_lab.tables.browse import Browser, MessagePage, TableTimeline
+from ticdc_lab.tables.browse import Browser, MessagePage, TableTimeline, labels_in
 from ticdc_lab.widgets import RowView, TableView, browse_panel, row_panel, table_panel
 
 
@@ -134,6 +136,20 @@ def test_two_transactions_with_one_commit_ts_are_listed_one_after_the_other(tmp_
     assert words.startswith("The 2 transactions with commit_ts 20") and "2 changes and 1 repeat" in words
 
 
+def test_a_label_is_found_where_a_message_has_its_number(tmp_path: Path) -> None:
+    """A table shows what the definition calls it, so a search for that finds the change; numbers stay to be seen."""
+    rows = [change(i, 20 + i, "insert", image(1, v), None, change_hash=i) for i, v in enumerate((5, 2, 0))]
+    pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema(DECODED)), tmp_path / "log.parquet")
+    for kind, expected in (("set", ["5 (paid,fast)", "2 (it's)", "0"]), ("enum", ["5", "2 (it's)", "0"])):
+        browser = Browser([str(tmp_path / "log.parquet")], labels={("s.t", "v"): (kind, ("paid", "it's", "fast"))})
+        assert list(browser.page(MessagePage())["what"]) == [f"id=1, v={v}" for v in expected]
+    ddl = [(1, "s", "t", "CREATE TABLE t (id INT PRIMARY KEY, v SET('paid', 'it''s', 'fast'), w ENUM('a'))")]
+    labels = labels_in(Catalog.from_ddl(ddl))
+    assert labels == {("s.t", "v"): ("set", ("paid", "it's", "fast")), ("s.t", "w"): ("enum", ("a",))}
+    found = Browser([str(tmp_path / "log.parquet")], labels=labels)
+    assert list(found.page(MessagePage(text="paid"))["offset"]) == [0] and labels_in(None) == {}
+
+
 def test_busiest_keys_come_first(browser: Browser) -> None:
     """Keys by their number of changes, of the table asked for only."""
     keys = browser.busiest_keys("s.t")
@@ -165,6 +181,36 @@ def test_a_log_that_is_not_decoded_cannot_be_browsed() -> None:
     log = ChangeLog("x.jsonl", "canal-json", True, None)  # type: ignore[arg-type]
     with pytest.raises(SourceError, match="materialise"):
         Browser.of(log)
+
+
+def test_browse_panel_pages_on(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All events are on some page, each on one, and behind the last there is a sentence."""
+    monkeypatch.setattr(sys.modules[browse_panel.__module__], "PAGE", 3)
+    panel, seen = browse_panel(browser), []
+    for page in (1, 2, 3):
+        panel.controls["page"].value = page
+        seen.append(str(panel.figure.layout.meta["finding"]))
+    assert seen[0].startswith("Page 1 of 3: events 1 to 3 of 8") and seen[2].startswith("Page 3 of 3: events 7 to 8")
+    panel.controls["page"].value = 9
+    assert panel.figure.layout.meta["finding"] == "There are 3 pages, and no page 9"
+
+
+def test_what_an_event_cannot_have_is_not_null(browser: Browser) -> None:
+    """A watermark has no table; NULL is a value that a row has."""
+    cells = browse_panel(browser).figure.data[0].cells["values"]
+    said = {text for column in cells for text in column}
+    assert "–" in said and "NULL" not in said
+
+
+def test_a_click_on_a_table_s_name_chooses_the_table(browser: Browser) -> None:
+    """On its partition the partition, elsewhere the message."""
+    panel, heard = browse_panel(browser), []
+    panel.on_select(heard.append)
+    row = next(i for i, kind in enumerate(browser.page(MessagePage())["kind"]) if kind == "row")
+    for n, column in enumerate(("table", "partition", "what")):
+        panel.view.clicked = {"curve": 0, "point": row, "column": column, "n": n}
+    assert heard[0] == Selection(table="s.t") and heard[1] == Selection(topic="x", partition=0)
+    assert heard[2].offset is not None
 
 
 def test_browse_panel_shows_what_its_controls_say(browser: Browser) -> None:

@@ -13,6 +13,8 @@ from ticdc_lab import answers
 from ticdc_lab.facts.limits import Counts
 from ticdc_lab.figures.selecting import Selection
 from ticdc_lab.widgets import LogView, log_panel
+from ticdc_lab.widgets.controls import time_range
+from ticdc_lab.widgets.log_panel import cut_to
 
 SLOW_MACHINE_S = 1.0
 """Well under a second is the aim (measured: about 0.05 s); the rest is room for a machine under load."""
@@ -63,7 +65,39 @@ def test_tables_cut_transactions() -> None:
     panel = log_panel(replace(both, transactions=frame, load_by_table=tables))
     panel.value = LogView(panel.value.time_range, ("shop.other",), None, "transactions")
     assert finding(panel).startswith("The one transaction is whole")
-    assert finding(panel).endswith("(of 1 chosen and drawn, of 20)")
+    assert finding(panel).endswith(", in a sample of 2 of 20")
+
+
+def test_nothing_in_a_sample_is_not_nothing_in_the_log() -> None:
+    """The summary draws some transactions of many; of the others a choice says nothing."""
+    panel = log_panel(summary())
+    panel.value = LogView((0.0, 1.0), (), None, "transactions")
+    assert finding(panel) == "None of a sample of 1 transactions lies in what was chosen"
+    assert "The log has 20" in str(panel.figure.layout.meta["note"])
+
+
+def test_what_is_shown_is_what_was_chosen() -> None:
+    """A stretch ends before the next begins; where part of one was chosen the panel says that all of it is shown."""
+    more = [{"from_ms": T0 + 1000 * n, "to_ms": T0 + 1000 * (n + 1), "bucket": n} for n in range(3)]
+    load = pd.concat([summary().load.head(1).assign(**of) for of in more], ignore_index=True)
+    s = replace(summary(), load=load)
+    cut = cut_to(s, between_ms=(T0 + 1000, T0 + 2000))
+    assert cut.load["bucket"].to_list() == [1], "and not the stretch that begins where the chosen one ends"
+    panel = log_panel(s)
+    panel.value = LogView((1.0, 2.0), (), None, "load by partition")
+    assert "stretches" not in panel.view.status
+    panel.value = LogView((1.2, 1.4), (), None, "load by partition")
+    assert "rows are counted by stretches, so 1.000 to 2.000 s is shown" in panel.view.status
+
+
+def test_a_chosen_time_is_kept_to_the_millisecond() -> None:
+    """A slider of 200 steps would show, and send back, another time than was chosen; a hand moves by its steps."""
+    slider = time_range(9.0)
+    assert slider.step == 9.0 / 200
+    slider.value = (1.234, 1.236)
+    assert slider.value == (1.234, 1.236) and slider.step == 0.001
+    slider.value = (0.0, 9.0)
+    assert slider.step == 9.0 / 200
 
 
 def test_what_is_missing_qualifies_the_picture_as_it_does_the_answer() -> None:
@@ -99,7 +133,7 @@ def test_a_partition_cuts_what_is_drawn_of_it() -> None:
     panel.value = replace(panel.value, picture="load by partition")
     assert len(panel.figure.data[0].z) == 1 and finding(panel) == "Partition 1 takes 25 % of the rows"
     panel.value = replace(panel.value, picture="transactions")
-    assert finding(panel).endswith("(of 1 chosen and drawn, of 20)")
+    assert finding(panel).endswith(", in a sample of 1 of 20")
 
 
 @pytest.mark.parametrize(

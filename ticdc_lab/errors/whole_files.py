@@ -52,7 +52,17 @@ def bare_path(place: str) -> str:
     >>> [bare_path(place) for place in ("/x", "file:/x", "FILE:///x", "file:x")]
     ['/x', '/x', '/x', 'file:x']
     """
-    return place[found.end() :] if (found := _FILE.match(place)) else place
+    path = place[found.end() :] if (found := _FILE.match(place)) else place
+    longest = max((len(os.fsencode(name)) for name in path.split(os.sep)), default=0)
+    if scheme_of(path) is None and (longest > _MOST_NAME or len(os.fsencode(path)) > _MOST_PATH):
+        raise SourceError(
+            f"The path {path[:_SHOWN]}… is too long: {len(path):,} characters, {longest:,} bytes in its longest name.",
+            hint=f"A file system takes names of {_MOST_NAME} bytes: check what was pasted with ls.",
+        )
+    return path
+
+
+_MOST_NAME, _MOST_PATH, _SHOWN = 255, 4095, 60
 
 
 def local_path(place: str) -> Path | None:

@@ -284,9 +284,10 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
         const cell = put(line.insertCell(), String(column[row] ?? ""));
         cell.style.background = at(cells.fill?.color, i, row) ?? "";
       });
-      const choose = () => gd.ticdcChosen?.(curve, row);
+      const choose = (column) => gd.ticdcChosen?.(curve, row, column);
       if (!picks || !gd.ticdcChosen) return;
-      Object.assign(line, { tabIndex: 0, onclick: choose, onkeydown: (event) => event.key === "Enter" && choose() });
+      const named = ({ target }) => plain([header.values[target.closest("td")?.cellIndex] ?? ""].flat()[0]);
+      Object.assign(line, { tabIndex: 0, onclick: (event) => choose(named(event)), onkeydown: (event) => event.key === "Enter" && choose("") });
     });
     const box = made("div", { className: "ticdc-cells", tabIndex: 0 });
     box.style.setProperty("--ticdc-head", head);

@@ -46,7 +46,8 @@ def listing(rows: pd.DataFrame, *, title: str, note: str, commit_ts: str | None 
     named = rows["named"].head(MOST_OF_LISTING).astype(bool).tolist() if "named" in rows and commit_ts is None else []
     shown = rows.head(MOST_OF_LISTING).drop(columns=["named"] if named else []).dropna(axis="columns", how="all")
     cut = f" (the first {MOST_OF_LISTING} of {len(rows):,} rows drawn)" if len(shown) < len(rows) else ""
-    texts = [[_text(v) for v in shown[name]] for name in shown.columns]
+    nothing = "–" if commit_ts is None else "NULL"  # a watermark has no table; a value is NULL
+    texts = [[_text(v, nothing) for v in shown[name]] for name in shown.columns]
     widest = (max(len(str(name)), *map(len, column)) for name, column in zip(shown, texts, strict=True))
     widths = [min(42, n) + 4 for n in widest]
     if any(named):
@@ -82,9 +83,9 @@ def _missing(value: object) -> bool:
     return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value)
 
 
-def _text(value: object) -> str:
+def _text(value: object, nothing: str) -> str:
     if _missing(value):
-        return "NULL"
+        return nothing
     if isinstance(value, list | tuple | np.ndarray):
         return label(", ".join(map(str, value)), most=160)
     return label(int(value) if isinstance(value, float) and value.is_integer() else value, most=160)

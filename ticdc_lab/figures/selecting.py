@@ -146,6 +146,15 @@ def selected(fig: Figure, curve: int, point: Point) -> Selection | None:
     return _read(found) if found else None
 
 
+def of_cell(choice: Selection | None, column: str) -> Selection | None:
+    """What a click on a cell of a table means: a table's name, or a partition, chooses that and not the whole row."""
+    if choice is not None and column == "table" and choice.table is not None:
+        return Selection(table=choice.table)
+    if choice is not None and column == "partition" and choice.partition is not None:
+        return Selection(topic=choice.topic, partition=choice.partition)
+    return choice
+
+
 def _meant(selects: Mapping[str, Any], point: Point, trace: Any) -> dict[str, Any]:
     if "all" in selects:
         return dict(selects["all"])

@@ -17,6 +17,7 @@ import pandas as pd
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.ddl import literal, quoted
+from ticdc_lab.events.mysql_types import base_of, labels_of
 from ticdc_lab.events.sample import ts_of
 from ticdc_lab.events.schema import EVENTS, QUARANTINE
 from ticdc_lab.events.tso import LOGICAL_MASK
@@ -24,6 +25,7 @@ from ticdc_lab.tables.history import ADDED
 from ticdc_lab.tables.naming import found_names, free_names
 
 if TYPE_CHECKING:
+    from ticdc_lab.facts.catalog import Catalog
     from ticdc_lab.sources.change_log import ChangeLog
 
 PAGE = 50
@@ -45,10 +47,46 @@ _ALIKE = """WINDOW alike AS (
 """The deliveries of one change, the first one first: as :mod:`ticdc_lab.transactions.restoring` has it."""
 
 
-def _cells(image: str, *, keys: bool) -> str:
+def _cells(image: str, *, keys: bool, value: str = "c.value") -> str:
     """SQL for the columns of an image, or those of its key, as ``name=value``."""
     chosen = f"list_filter({image}, lambda c: c.is_key)" if keys else image
-    return f"list_transform({chosen}, lambda c: concat(c.name, '=', coalesce(c.value, 'NULL')))"
+    return f"list_transform({chosen}, lambda c: concat(c.name, '=', coalesce({value}, 'NULL')))"
+
+
+Labels = Mapping[tuple[str, str], tuple[str, tuple[str, ...]]]
+"""Table (``schema.table``) and column to ``enum`` or ``set`` and its labels."""
+
+
+def labels_in(catalog: Catalog | None) -> Labels:
+    """The ENUM and SET columns of a log's tables, as their last definitions have them."""
+    named: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {}
+    for (schema, table), versions in ({} if catalog is None else catalog.versions).items():
+        for column in (c for v in versions if v.definition is not None for c in v.definition.columns):
+            if (base := base_of(column.mysql_type)) in ("enum", "set") and (names := labels_of(column.mysql_type)):
+                named[f"{schema}.{table}", column.name] = (base, names)
+    return named
+
+
+def _labelled(labels: Labels) -> str:
+    """SQL for a column's value with the labels that its number stands for, as a table shows it: ``7 (paid,gift)``."""
+    if not labels:
+        return "c.value"
+    maps = {
+        kind: "MAP {" + ", ".join(
+            f"{literal(f'{table}.{column}')}: [{', '.join(map(literal, names))}]"
+            for (table, column), (of, names) in labels.items() if of == kind
+        ) + "}"
+        for kind in ("enum", "set")
+    }  # fmt: skip
+    name = "concat(schema_name, '.', table_name, '.', c.name)"
+    enum = f"list_extract({maps['enum']}[{name}], try_cast(c.value AS INTEGER))"
+    bits = "(try_cast(c.value AS UBIGINT) >> (i - 1)) & 1 = 1"
+    chosen = f"nullif(array_to_string(list_filter({maps['set']}[{name}], lambda l, i: {bits}), ','), '')"
+    found = " ".join(
+        f"WHEN {of} IS NOT NULL THEN concat(c.value, ' (', {of}, ')')"
+        for kind, of in (("enum", enum), ("set", chosen)) if any(k == kind for k, _ in labels.values())
+    )  # fmt: skip
+    return f"CASE {found} ELSE c.value END"
 
 
 _IMAGE = "coalesce(columns, before)"
@@ -58,7 +96,7 @@ CREATE VIEW log AS SELECT *,
   nullif(concat_ws('.', schema_name, nullif(table_name, '')), '') AS table_of,
   array_to_string({_cells(_IMAGE, keys=True)}, ',') AS key_of,
   array_to_string({_cells("before", keys=True)}, ',') AS key_before,
-  coalesce(reason, query, array_to_string({_cells(_IMAGE, keys=False)}, ', ')) AS what
+  coalesce(reason, query, array_to_string({{cells}}, ', ')) AS what
 FROM read_parquet([{{files}}])
 """
 
@@ -90,6 +128,8 @@ class MessagePage:
     commit_ts
         Only what has this one, as a transaction does: a TSO, or a time as :func:`ticdc_lab.events.sample.moment`
         reads it, which is all of its millisecond; None for all.
+    skip
+        How many events are left out at the beginning: those of the pages before.
     """
 
     partition: int | None = None
@@ -100,6 +140,7 @@ class MessagePage:
     topic: str = ""
     n: int = PAGE
     commit_ts: int | str | None = None
+    skip: int = 0
 
 
 class Browser:
@@ -111,17 +152,22 @@ class Browser:
         Local Parquet files in the form of :data:`ticdc_lab.events.schema.DECODED`.
     made_from
         How their log can be loaded again, see :class:`ticdc_lab.sources.change_log.Origin`.
+    labels
+        :func:`labels_in` the log's definitions: numbers of ENUM and SET are shown, and found, by their labels too.
     """
 
-    def __init__(self, files: list[str], *, made_from: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, files: list[str], *, made_from: Mapping[str, Any] | None = None, labels: Labels | None = None
+    ) -> None:
         self.made_from = made_from
         self._files = ", ".join(map(literal, files))
         self._connection = duckdb.connect()
         self._connection.execute("SET TimeZone = 'UTC'")
-        self._connection.execute(_VIEW.format(files=self._files))
+        cells = _cells(_IMAGE, keys=False, value=_labelled(labels or {}))
+        self._connection.execute(_VIEW.format(files=self._files, cells=cells))
 
     @classmethod
-    def of(cls, log: ChangeLog) -> Browser:
+    def of(cls, log: ChangeLog, *, labels: Labels | None = None) -> Browser:
         """A browser of a log that was materialised in a local folder.
 
         Raises
@@ -135,7 +181,7 @@ class Browser:
                 f"{log.source} is not decoded into local files, so it cannot be browsed.",
                 hint='Decode it once first: log = log.materialise("/tmp/decoded")',
             )
-        return cls([unquote(urlsplit(f).path) for f in files], made_from=log.made_from)
+        return cls([unquote(urlsplit(f).path) for f in files], made_from=log.made_from, labels=labels)
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Make views ``events`` and ``quarantine`` in a connection, with the columns of their contracts."""
@@ -160,10 +206,15 @@ class Browser:
             f"""
             SELECT {_SHOWN}
             FROM log WHERE {where}
-            ORDER BY topic, partition, "offset", seq LIMIT {int(page.n)}
+            ORDER BY topic, partition, "offset", seq LIMIT {int(page.n)} OFFSET {int(page.skip)}
             """,
             values,
         )
+
+    def count(self, page: MessagePage) -> int:
+        """How many events there are on all pages like this one."""
+        where, values = _conditions(page)
+        return int(self._frame(f"SELECT count(*) AS n FROM log WHERE {where}", values)["n"].iloc[0])
 
     def messages(self, places: Sequence[tuple[int, int]], *, beside: int = BESIDE) -> pd.DataFrame:
         """Messages at some places and those beside them, as :meth:`page` gives them.

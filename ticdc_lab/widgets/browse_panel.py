@@ -11,7 +11,7 @@ import pandas as pd
 from ticdc_lab import figures
 from ticdc_lab.events.tso import to_datetime, tso_words, utc_words
 from ticdc_lab.figures.figure import Figure
-from ticdc_lab.figures.theme import count
+from ticdc_lab.figures.theme import count, sentence
 from ticdc_lab.tables.browse import BESIDE, PAGE, Browser, MessagePage, TableTimeline
 from ticdc_lab.widgets.composed import Places
 from ticdc_lab.widgets.controls import choice, line, moments, number, suggested
@@ -30,7 +30,7 @@ _AROUND_NOTE = (
     f"The marked messages are those that were chosen, with {BESIDE} offsets before and behind each. Look at their "
     "partitions and at commit_ts; `show all` above goes back to all messages."
 )
-_SAID = 4
+_SAID, _MOST_PAGE = 4, 1_000_000
 _COMMIT_TS = "Only messages with this commit_ts: a TSO, or a time in UTC such as 2026-06-01 12:30:00.123"
 _TABLE_NOTE = (
     "The rows of the table at that moment, those changed last on top. Move through time and look for rows that come "
@@ -42,8 +42,9 @@ _TABLE_NOTE = (
 class BrowseView:
     """Which messages a browse panel shows.
 
-    Empty texts mean all. ``commit_ts`` is a TSO or a time (UTC), as text; ``messages`` are the partition and offset of
-    each that was chosen elsewhere: they and those beside them are shown, and nothing else counts.
+    Empty texts mean all; pages are counted from 1. ``commit_ts`` is a TSO or a time (UTC), as text; ``messages`` are
+    the partition and offset of each that was chosen elsewhere: they and those beside them are shown, and nothing else
+    counts.
     """
 
     table: str
@@ -53,6 +54,7 @@ class BrowseView:
     commit_ts: str
     text: str
     messages: tuple[tuple[int, int], ...]
+    page: int = 1
 
 
 def browse_panel(browser: Browser) -> Panel[BrowseView]:
@@ -77,6 +79,7 @@ def browse_panel(browser: Browser) -> Panel[BrowseView]:
             "commit ts", tip="Only messages with this commit_ts: a TSO, or a time such as 2026-06-01 12:30:00.123 (UTC)"
         ),
         "text": line("contains", tip="What a table's name, a column, a statement or a reason must contain"),
+        "page": number("page", 1, 1, _MOST_PAGE, tip=f"Which {PAGE} of the events that are left; arrow keys go on"),
         "messages": Places(),
     }
 
@@ -85,13 +88,20 @@ def browse_panel(browser: Browser) -> Panel[BrowseView]:
             shown = browser.messages(view.messages)
             return Drawn(_around(shown, view.messages), _ASKED, {"messages": shown})
         ts = view.commit_ts.strip() or None
-        asked = MessagePage(view.partition, view.first_offset, view.kind, view.table, view.text, commit_ts=ts)
+        skip = PAGE * (view.page - 1)
+        asked = MessagePage(
+            view.partition, view.first_offset, view.kind, view.table, view.text, n=PAGE, commit_ts=ts, skip=skip
+        )
         with blamed_on("commit_ts"):
-            page = browser.page(asked)
+            page, n = browser.page(asked), browser.count(asked)
         where = "all partitions" if view.partition is None else f"partition {view.partition}"
-        shown = count(len(page), "event") + (" (a full page)" if len(page) == PAGE else "")
+        shown = count(n, "event")
+        if n > PAGE:
+            shown = f"Page {view.page:,} of {-(-n // PAGE):,}: events {skip + 1:,} to {skip + len(page):,} of {n:,}"
         of = f" with commit_ts {_both(ts)}" if ts else ""
         title = f"{shown} of {where} from offset {view.first_offset}{of}"
+        if n and page.empty:
+            return Drawn(sentence(f"There are {-(-n // PAGE):,} pages, and no page {view.page:,}", title), _ASKED)
         return Drawn(figures.listing(page, title=title, note=_NOTE), _ASKED, {"messages": page})
 
     return Panel(BrowseView, controls=controls, draw=draw, name="browse", made_from=browser.made_from)

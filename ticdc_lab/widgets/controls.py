@@ -65,23 +65,37 @@ def seconds(label: str, value: float, most: float, *, step: float = 0.1, tip: st
     )  # fmt: skip
 
 
+class Span(widgets.FloatRangeSlider):  # type: ignore[misc]
+    """From where to where; what was chosen elsewhere is kept to the millisecond, where a hand moves by 200 steps."""
+
+    @traitlets.observe("value")
+    def _exactly(self, change: Any) -> None:
+        coarse = (self.max - self.min) / _STEPS
+        ends = (v for v in change["new"] if v not in (self.min, self.max))
+        on_step = all(abs((v - self.min) / coarse - round((v - self.min) / coarse)) < _ON_STEP for v in ends)
+        self.step = coarse if on_step else min(coarse, _MS)
+
+
+_ON_STEP, _MS = 1e-6, 0.001
+
+
 def span(
     label: str,
     most: float,
     *,
     value: tuple[float, float] | None = None,
-    form: str = ".2f",
+    form: str = ".3f",
     tip: str = "",
     width: str = WIDE,
-) -> widgets.FloatRangeSlider:
+) -> Span:
     """From where to where, from 0 on; the whole unless ``value`` is given."""
-    return widgets.FloatRangeSlider(
+    return Span(
         value=value or (0.0, most), min=0.0, max=most, step=most / _STEPS, readout_format=form,
         continuous_update=False, **_looks(label, tip, width),
     )  # fmt: skip
 
 
-def time_range(length_s: float) -> widgets.FloatRangeSlider:
+def time_range(length_s: float) -> Span:
     """Seconds since the first event."""
     return span("time, s", length_s, tip="Seconds since the first event; only what lies between is drawn")
 

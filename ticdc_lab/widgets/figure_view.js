@@ -181,9 +181,9 @@ function problemBox(model) {
 
 // ---------------------------------------------------------------------------------------------------------- figure
 
-function choose(model, curve, point) {
+function choose(model, curve, point, column = "") {
   const n = (model.get("clicked").n ?? 0) + 1;
-  model.set("clicked", { curve, point, n });
+  model.set("clicked", { curve, point, column, n });
   model.save_changes();
 }
 
@@ -211,7 +211,7 @@ function drawer(model, plot) {
     const shown = { ...layout, template: isDark() ? templates.dark : templates.light, autosize: true };
     delete shown.width;
     if (!plot.dataset.drawn) plot.replaceChildren();
-    plot.ticdcChosen = (curve, row) => choose(model, curve, row);
+    plot.ticdcChosen = (curve, row, column) => choose(model, curve, row, column);
     await ticdcFit.draw(Plotly, plot, { data, layout: shown, frames: frames ?? [], config: model.get("config") }); // fit.js
     if (!plot.ticdcInWords) fitted();
     plot.dataset.drawn = String(Number(plot.dataset.drawn ?? 0) + 1);

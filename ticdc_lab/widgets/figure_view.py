@@ -48,8 +48,8 @@ class FigureView(anywidget.AnyWidget):
     keeps_state
         Whether there are buttons to save and to open what the controls say.
     clicked
-        The point that was clicked: ``curve``, ``point`` (of a heat map counted row by row) and ``n``, which counts, so
-        that the same point can be clicked twice.
+        The point that was clicked: ``curve``, ``point`` (of a heat map counted row by row), of a table ``column``, and
+        ``n``, which counts, so that the same point can be clicked twice.
     library
         plotly.js, packed, until the page has taken it.
     """

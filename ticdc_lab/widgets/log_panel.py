@@ -15,6 +15,7 @@ from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import sentence
 from ticdc_lab.widgets.controls import choice, picture, tables, time_range
+from ticdc_lab.widgets.drawing import MEASURED, Drawn
 from ticdc_lab.widgets.panel import Panel
 
 
@@ -51,20 +52,22 @@ def log_panel(summary: Summary, *, pictures: Sequence[str] = ()) -> Panel[LogVie
         "picture": picture(offered),
     }
 
-    def draw(view: LogView) -> Figure:
+    def draw(view: LogView) -> Drawn:
         timed = summary.has_commit_ts and view.time_range != whole
         first, last = (lo + round(v * 1000) for v in view.time_range)
         cut = cut_to(summary, between_ms=(first, last) if timed else None, tables=view.tables, partition=view.partition)
         drawn_of = _FRAMES[view.picture]
         if getattr(cut, drawn_of).empty and not getattr(summary, drawn_of).empty:
-            return sentence(
-                "Nothing of this lies in what was chosen", "Widen the time, or choose all tables, partitions."
-            )
+            return Drawn(_nothing(summary, drawn_of))
         if view.picture == "transactions" and cut.transactions is summary.transactions:
-            return figures.transaction_spans(
-                summary.transactions, totals=summary.transaction_totals, qualified=but_for(summary.counts)
+            return Drawn(
+                figures.transaction_spans(
+                    summary.transactions, totals=summary.transaction_totals, qualified=but_for(summary.counts)
+                )
             )
-        return PICTURES[view.picture](cut, view.partition)
+        drawn = PICTURES[view.picture](cut, view.partition, summary)
+        more = _stretches(cut, drawn_of, lo, view.time_range) if timed else ""
+        return Drawn(drawn, f"{MEASURED}{more}")
 
     return Panel(LogView, controls=controls, draw=draw, name="log", made_from=summary.made_from, origin_ms=lo)
 
@@ -78,9 +81,38 @@ def span_ms(s: Summary) -> tuple[int, int]:
     return min(ends + stated), max(ends + stated)
 
 
-def _spans(s: Summary) -> Figure:
+def _transactions(s: Summary) -> int:
+    """How many the log has; the summary draws a sample of them."""
+    return int(s.transaction_totals["n"].sum()) if len(s.transaction_totals) else 0
+
+
+def _nothing(s: Summary, drawn_of: str) -> Figure:
+    """Nothing of what is drawn lies in what was chosen; of a sample that says nothing of the others."""
+    widen = "Widen the time, or choose all tables and partitions."
+    n, of = len(s.transactions), _transactions(s)
+    if drawn_of == "transactions" and n < of:
+        said = f"None of a sample of {n:,} transactions lies in what was chosen"
+        return sentence(said, f"The log has {of:,}; the tab messages shows all of them. {widen}")
+    return sentence("Nothing of this lies in what was chosen", widen)
+
+
+def _stretches(cut: Summary, drawn_of: str, lo: int, chosen: tuple[float, float]) -> str:
+    """What of the time is shown beside what was chosen: rows are counted by whole stretches."""
+    frame = getattr(cut, drawn_of)
+    if drawn_of not in ("load", "load_by_table") or frame.empty:
+        return ""
+    first, last = (int(frame["from_ms"].min()) - lo) / 1000, (int(frame["to_ms"].max()) - lo) / 1000
+    wider = first < chosen[0] - _EXACT_S or last > chosen[1] + _EXACT_S
+    return f"; rows are counted by stretches, so {first:,.3f} to {last:,.3f} s is shown" if wider else ""
+
+
+_EXACT_S = 0.0015
+"""Two moments that a summary does not tell apart: it has milliseconds."""
+
+
+def _spans(s: Summary, of: Summary) -> Figure:
     """Of a cut: what is said is said of the transactions that are left of those in the sample."""
-    drawn, n = s.transactions, int(s.transaction_totals["n"].sum()) if len(s.transaction_totals) else 0
+    drawn, n = s.transactions, _transactions(s)
     totals = pd.DataFrame(
         [
             {
@@ -91,19 +123,19 @@ def _spans(s: Summary) -> Figure:
             }
         ]
     )
-    scope = f" (of {len(drawn):,} chosen and drawn, of {n:,})"
+    scope = f", in a sample of {len(of.transactions):,} of {n:,}" if len(of.transactions) < n else f", of {n:,}"
     return figures.transaction_spans(drawn, totals=totals, scope=scope, qualified=but_for(s.counts))
 
 
-PICTURES: dict[str, Callable[[Summary, int | None], Figure]] = {
-    "watermark ladder": lambda s, partition: figures.watermark_ladder(
+PICTURES: dict[str, Callable[[Summary, int | None, Summary], Figure]] = {
+    "watermark ladder": lambda s, partition, of: figures.watermark_ladder(
         s.steps, partitions=s.partitions, incidents=s.incidents, partition=partition
     ),
-    "lag": lambda s, partition: figures.lag(s.steps, partitions=s.partitions, partition=partition),
-    "transactions": lambda s, partition: _spans(s),
-    "load by partition": lambda s, partition: figures.partition_load(s.load, partition=partition),
-    "load by table": lambda s, partition: figures.partition_load(s.load_by_table, by="table"),
-    "violations": lambda s, partition: figures.violations(s.findings),
+    "lag": lambda s, partition, of: figures.lag(s.steps, partitions=s.partitions, partition=partition),
+    "transactions": lambda s, partition, of: _spans(s, of),
+    "load by partition": lambda s, partition, of: figures.partition_load(s.load, partition=partition),
+    "load by table": lambda s, partition, of: figures.partition_load(s.load_by_table, by="table"),
+    "violations": lambda s, partition, of: figures.violations(s.findings),
 }
 
 _FRAMES = {
@@ -186,13 +218,18 @@ def _of_time(s: Summary, between_ms: tuple[int, int] | None) -> Summary:
         ms = at // (1 << LOGICAL_BITS) if column.endswith("_ts") else at
         return known[(ms >= first) & (ms <= last)]
 
+    def overlapping(load: pd.DataFrame) -> pd.DataFrame:
+        """Stretches begin with their first millisecond and end before their last one."""
+        known = load[load["from_ms"].notna()] if len(load) else load
+        return known[(known["from_ms"] < max(last, first + 1)) & (known["to_ms"] > first)] if len(known) else known
+
     return replace(
         s,
         steps=within("step_ts", s.steps),
         incidents=within("resolved_ts", s.incidents),
         transactions=within("commit_ts", s.transactions),
-        load=within("from_ms", s.load),
-        load_by_table=within("from_ms", s.load_by_table),
+        load=overlapping(s.load),
+        load_by_table=overlapping(s.load_by_table),
         findings=within("commit_ts", s.findings),
     )
 

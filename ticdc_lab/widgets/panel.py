@@ -14,7 +14,7 @@ import pandas as pd
 from ticdc_lab.errors import TiCDCLabError
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.in_notebook import mime_bundle
-from ticdc_lab.figures.selecting import Selection, selected
+from ticdc_lab.figures.selecting import Selection, of_cell, selected
 from ticdc_lab.widgets.choosing import taken
 from ticdc_lab.widgets.controls import WIDE
 from ticdc_lab.widgets.drawing import Drawing, Drawn, View
@@ -272,7 +272,7 @@ class Panel(Generic[View]):
     def _clicked(self, change: Mapping[str, Any]) -> None:
         curve, point = (change["new"].get(name) for name in ("curve", "point"))
         if isinstance(curve, int) and isinstance(point, int):  # some marks of plotly have no number
-            self.choose(selected(self.figure, curve, point))
+            self.choose(of_cell(selected(self.figure, curve, point), str(change["new"].get("column") or "")))
 
     def offer(self, name: str, state: Mapping[str, Any]) -> None:
         """Have the page that shows it download a state."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,8 @@ def values_of(state: Mapping[str, Any], *, panel: str, view: type) -> dict[str, 
             f"The state is of a panel `{state['panel']}`; expected `{panel}`.", hint="Open it in a panel of its kind."
         )
     told, names = state["value"], [f.name for f in fields(view)]
-    lacking, unknown = sorted(set(names) - set(told)), sorted(set(told) - set(names))
+    later = {f.name: f.default for f in fields(view) if f.default is not MISSING}  # a state of before has none of it
+    lacking, unknown = sorted(set(names) - set(told) - set(later)), sorted(set(told) - set(names))
     if lacking or unknown:
         wrong = [f"is missing {', '.join(lacking)}"] * bool(lacking)
         wrong += [f"has unknown {', '.join(unknown)}"] * bool(unknown)
@@ -95,7 +96,7 @@ def values_of(state: Mapping[str, Any], *, panel: str, view: type) -> dict[str, 
             f"The state's value {' and '.join(wrong)}; expected {', '.join(names)}.",
             hint=f"It was saved by version {state['ticdc_lab']}, this is {version('ticdc_lab')}.",
         )
-    return {name: frozen(told[name]) for name in names}
+    return {name: frozen(told.get(name, later.get(name))) for name in names}
 
 
 def unlike(saved: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> str:
