@@ -1,17 +1,21 @@
-"""The tables behind a picture: what the page is sent of them, and the files one takes along."""
+"""The tables behind a picture: all rows, sorted, filtered and paged by DuckDB, as code, and as files."""
 
 from __future__ import annotations
 
 import io
 from typing import Any
 
+import duckdb
 import pandas as pd
 import pytest
 
+from ticdc_lab.figures.selecting import Selection
+from ticdc_lab.widgets.choosing import code_of
 from ticdc_lab.widgets.evidence import SHOWN, Evidence
 
 TS = 470603993791332352
 EVIL = "<img src=x onerror=alert(1)>"
+N = 2 * SHOWN + 1
 
 
 @pytest.fixture
@@ -26,37 +30,112 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, Any], Any]]:
 def evidence(sent: list[Any]) -> Evidence:
     """Two frames, one without rows."""
     made = Evidence()
-    rows = pd.DataFrame({"commit_ts": [TS] * (SHOWN + 1), "table": EVIL, "partitions": [[0, 1]] * (SHOWN + 1)})
-    made.show({"rows of a": rows, "none": rows.head(0)})
+    rows = pd.DataFrame({"commit_ts": TS, "n": range(N), "table": EVIL, "partitions": [[0, 1]] * N})
+    made.show({"rows of a": rows, "none": rows.head(0)}, code="log.audit()")
     sent.clear()
     return made
 
 
+def asked(evidence: Evidence, sent: list[Any], **more: Any) -> dict[str, Any]:
+    """The answer to a question for rows."""
+    sent.clear()
+    evidence._hear(None, {"kind": "rows", "name": "rows of a", **more}, [])
+    ((told, _),) = sent
+    return dict(told)
+
+
 def test_empty_frames_are_left_out(evidence: Evidence) -> None:
     """What is there is said with its size."""
-    assert evidence.names == [["rows of a", SHOWN + 1]]
+    assert evidence.names == [["rows of a", N]]
 
 
 def test_rows_are_text_and_timestamps_say_their_time(evidence: Evidence, sent: list[Any]) -> None:
-    """Of a long frame the first; nothing of a log is markup."""
-    evidence._hear(None, {"kind": "rows", "name": "rows of a"}, [])
-    (told, _), *more = sent
-    assert more == [] and told["name"] == "rows of a"
-    assert told["html"].count("<small>2026-11-20 21:56:08.308 UTC</small>") == SHOWN
-    assert "<img" not in told["html"] and told["html"].count('ticdc-copy"') == 1
+    """Nothing of a log is markup; a page of all."""
+    told = asked(evidence, sent)
+    assert told["html"].count("<small>2026-11-20 21:56:08.308 UTC</small>") == SHOWN and told["n"] == N
+    assert "<img" not in told["html"]
+
+
+def test_every_row_is_on_one_page(evidence: Evidence, sent: list[Any]) -> None:
+    """In the order that was asked for, the last page shorter."""
+    pages = [asked(evidence, sent, sort="n", down=True, page=page)["html"] for page in range(3)]
+    assert [page.count("<tr>") for page in pages] == [SHOWN, SHOWN, 1]
+    assert f"<td>{N - 1}</td>" in pages[0] and "<td>0</td>" in pages[2]
+
+
+@pytest.mark.parametrize(
+    ("filters", "n"),
+    [({"n": "> 90"}, 10), ({"n": "= 7"}, 1), ({"table": "IMG", "n": "<= 3"}, 4), ({"table": "' OR 1"}, 0)],
+)
+def test_filters_and_their_code_give_the_same(evidence: Evidence, sent: list[Any], filters: Any, n: int) -> None:
+    """A part of the text, or a comparison; the Python that is copied gives as many rows."""
+    told = asked(evidence, sent, filters=filters)
+    assert told["n"] == n and told["python"].startswith("frame = log.audit().frames['rows of a']\n")
+    frame = pd.DataFrame({"commit_ts": TS, "n": range(N), "table": EVIL})  # noqa: F841 - the query names it
+    assert len(duckdb.sql(told["python"].partition('"""')[2].partition('"""')[0]).df()) == n
+
+
+def test_a_filter_that_cannot_be_is_refused_in_words(evidence: Evidence, sent: list[Any]) -> None:
+    """The table stays."""
+    assert "Conversion" in asked(evidence, sent, filters={"n": "> many"})["message"]
+
+
+def test_a_column_says_how_its_values_are_spread(evidence: Evidence, sent: list[Any]) -> None:
+    """Numbers by equal steps, texts by the most frequent; of what is left, and of nothing that is a list."""
+    of = {c["name"]: c["bars"] for c in asked(evidence, sent)["columns"]}
+    assert sum(n for _, n in of["n"]) == N and len(of["n"]) == 12 and of["partitions"] == []
+    assert of["table"] == [(EVIL, N)]
+    of = {c["name"]: c["bars"] for c in asked(evidence, sent, filters={"n": "<= 3"})["columns"]}
+    assert sum(n for _, n in of["n"]) == 4
+
+
+def test_views_of_a_log_are_asked_by_its_own_name(evidence: Evidence, sent: list[Any]) -> None:
+    """What ``log.sql`` knows is copied as a query of it."""
+    evidence.attach(lambda connection: connection.execute("CREATE VIEW events AS SELECT 7 AS partition") and None)
+    evidence.show({})
+    sent.clear()
+    evidence._hear(None, {"kind": "rows", "name": "events", "filters": {"partition": "= 7"}}, [])
+    assert sent[0][0]["python"].startswith('log.sql("""SELECT * FROM "events"') and sent[0][0]["n"] == 1
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_files_have_all_rows(evidence: Evidence, sent: list[Any], form: str) -> None:
+def test_files_have_all_rows_that_are_left(evidence: Evidence, sent: list[Any], form: str) -> None:
     """A timestamp keeps all its digits."""
-    evidence._hear(None, {"kind": "file", "name": "rows of a", "form": form}, [])
+    evidence._hear(None, {"kind": "file", "name": "rows of a", "form": form, "filters": {"n": "< 60"}}, [])
     ((told, (data,)),) = sent
     read = pd.read_csv if form == "csv" else pd.read_parquet
     assert told == {"kind": "file", "name": f"rows_of_a.{form}"}
-    assert list(read(io.BytesIO(data))["commit_ts"]) == [TS] * (SHOWN + 1)
+    assert list(read(io.BytesIO(data))["commit_ts"]) == [TS] * 60
 
 
 def test_a_frame_that_is_gone_is_not_sent(evidence: Evidence, sent: list[Any]) -> None:
     """The page may ask while another picture comes."""
-    evidence._hear(None, {"kind": "rows", "name": "gone"}, [])
+    evidence._hear(None, {"kind": "rows", "name": "none"}, [])
     assert sent == []
+
+
+def test_a_click_on_a_table_or_partition_chooses_it(evidence: Evidence) -> None:
+    """As a click on a figure does."""
+    heard: list[Selection] = []
+    evidence.on_select(heard.append)
+    for column, value in (("table", "shop.orders"), ("partition", "3")):
+        evidence._hear(None, {"kind": "choose", "name": "rows of a", "column": column, "value": value}, [])
+    assert heard == [Selection(table="shop.orders"), Selection(partition=3)]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "code"),
+    [
+        (Selection(table="it's.t", between_ms=(1, 2)), "= 'it''s.t' AND commit_ts BETWEEN 262144 AND 786431"),
+        (Selection(messages=((0, 3), (1, 4))), '(partition, "offset") IN ((0, 3), (1, 4))'),
+        (Selection(guarantee="row_images_chain"), "FROM findings WHERE guarantee = 'row_images_chain'"),
+        (Selection(table="s.t", key="id=7"), "log.row('s.t', 'id=7')"),
+        (Selection(capture="c1"), ""),
+        (Selection(), ""),
+    ],
+)  # fmt: skip
+def test_any_selection_gives_code(chosen: Selection, code: str) -> None:
+    """The call that shows what was chosen; none of a simulator's node."""
+    said = code_of(chosen)
+    assert code in (eval(said.removeprefix("log.sql")) if said.startswith("log.sql") else said)
+    assert bool(said) == bool(code)

@@ -245,8 +245,13 @@ def _is_tso(value: object, column: object) -> TypeGuard[int]:
 def as_html(frame: pd.DataFrame) -> str:
     """A frame as an HTML table that can be sorted, filtered and copied from; everything from the log is text."""
     head = "".join(f'<th tabindex="0">{html.escape(str(name))}</th>' for name in frame.columns)
-    rows = "".join(f"<tr>{''.join(_html_cell(n, v) for n, v in row.items())}</tr>" for row in records_of(frame))
+    rows = cells_html(records_of(frame))
     return f'{TABLE_TOOLS}<table class="ticdc-sorts"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+
+
+def cells_html(records: list[dict[str, Any]]) -> str:
+    """Rows of a table as HTML; everything from the log is text."""
+    return "".join(f"<tr>{''.join(_html_cell(n, v) for n, v in row.items())}</tr>" for row in records)
 
 
 def _html_cell(column: object, value: object) -> str:

@@ -107,6 +107,20 @@ def browse_panel(browser: Browser) -> Panel[BrowseView]:
     return Panel(BrowseView, controls=controls, draw=draw, name="browse", made_from=browser.made_from)
 
 
+def messages_code(view: BrowseView) -> str:
+    """The call that gives the page of messages that a panel shows."""
+    if view.messages:
+        places = ", ".join(f"({p}, {o})" for p, o in view.messages)
+        query = f'SELECT * FROM events WHERE (partition, "offset") IN ({places})'
+        return f"log.sql({query!r})"
+    asked = {
+        "partition": view.partition, "first_offset": view.first_offset, "kind": view.kind, "table": view.table,
+        "text": view.text, "commit_ts": view.commit_ts.strip(), "skip": PAGE * (view.page - 1),
+    }  # fmt: skip
+    said = [f"{name}={v!r}" for name, v in asked.items() if v or (name == "partition" and v is not None)]
+    return f"log.messages({', '.join(said)})"
+
+
 def _around(shown: pd.DataFrame, messages: tuple[tuple[int, int], ...]) -> Figure:
     places = [f"partition {p} offset {o}" for p, o in messages[:_SAID]]
     more = f" and {len(messages) - _SAID} more" if len(messages) > _SAID else ""

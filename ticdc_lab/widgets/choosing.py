@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ipywidgets as widgets
 
+from ticdc_lab.events.ddl import literal
+from ticdc_lab.events.tso import compose
 from ticdc_lab.figures.selecting import Selection
 from ticdc_lab.widgets.composed import Places
 
@@ -110,3 +112,45 @@ def _fitting(control: widgets.Widget, wanted: Any) -> Any:
 
 def _values(control: widgets.Widget) -> list[Any]:
     return [o[1] if isinstance(o, tuple) else o for o in control.options]
+
+
+def code_of(chosen: Selection) -> str:
+    """The Python that shows what was chosen; empty for what is none of a log.
+
+    Examples
+    --------
+    >>> print(code_of(Selection(partition=3, offset=7)))
+    log.sql('SELECT * FROM events WHERE partition = 3 AND "offset" = 7')
+    >>> print(code_of(Selection(commit_ts=470603993791332352)))
+    log.transaction(470603993791332352)
+    """
+    if chosen.capture is not None or chosen.store is not None or chosen.region is not None:
+        return ""
+    if chosen.guarantee is not None and chosen.messages is None:
+        return f"log.sql({f'SELECT * FROM findings WHERE guarantee = {literal(chosen.guarantee)}'!r})"
+    if chosen.key is not None and chosen.table is not None and chosen.messages is None:
+        return f"log.row({chosen.table!r}, {chosen.key!r})"
+    if chosen.commit_ts is not None and chosen.offset is None:
+        return f"log.transaction({chosen.commit_ts})"
+    conditions = _conditions(chosen)
+    query = f"SELECT * FROM events WHERE {' AND '.join(conditions)}"
+    return f"log.sql({query!r})" if conditions else ""
+
+
+def _conditions(chosen: Selection) -> Sequence[str]:
+    if chosen.messages is not None:
+        places = ", ".join(f"({p}, {o})" for p, o in chosen.messages)
+        return [f'(partition, "offset") IN ({places})']
+    found = []
+    if chosen.topic is not None:
+        found.append(f"topic = {literal(chosen.topic)}")
+    if chosen.partition is not None:
+        found.append(f"partition = {chosen.partition}")
+    if chosen.offset is not None:
+        found.append(f'"offset" = {chosen.offset}')
+    elif chosen.table is not None:
+        found.append(f"concat(schema_name, '.', table_name) = {literal(chosen.table)}")
+    if chosen.between_ms is not None:
+        first, last = chosen.between_ms
+        found.append(f"commit_ts BETWEEN {compose(first)} AND {compose(last + 1) - 1}")
+    return found

@@ -1,9 +1,18 @@
-// Frames that a picture was made of: asked for when they are opened, copied by row and timestamp, downloaded whole.
+// The tables behind a picture, all their rows: the kernel sorts, filters and sends a page at a time.
 
-function made(tag, text, attributes = {}) {
+const CHOSEN = ["table", "partition"]; // a click on such a cell chooses it everywhere
+const BAR_PX = 18;
+
+function made(tag, text = "", attributes = {}) {
   const node = document.createElement(tag);
   node.textContent = text;
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  return node;
+}
+
+function button(text, title, pressed) {
+  const node = made("button", text, { type: "button", class: "ticdc-button", title });
+  node.addEventListener("click", pressed);
   return node;
 }
 
@@ -14,47 +23,120 @@ function download(name, buffer) {
   setTimeout(() => URL.revokeObjectURL(link.href), 20_000);
 }
 
-function fileButton(model, name, form, words) {
-  const button = made("button", words, { type: "button", class: "ticdc-button", title: `all of ${name} as a file` });
-  button.addEventListener("click", () => model.send({ kind: "file", name, form }));
-  return button;
+// How the values of a column are spread: a bar each, said by who points at it.
+function spread({ name, bars }) {
+  const most = Math.max(1, ...bars.map(([, n]) => n));
+  const box = made("span", "", { class: "ticdc-spread", "aria-hidden": "true", title: bars.map(([v, n]) => `${v}: ${n.toLocaleString("en")}`).join("\n") });
+  for (const [, n] of bars) {
+    const bar = made("i");
+    bar.style.height = `${Math.max(n ? 1 : 0, Math.round((BAR_PX * n) / most))}px`;
+    box.append(bar);
+  }
+  return box;
 }
 
-function folded(model, [name, n], open) {
+function folded(model, [name, n], states) {
   const words = name.replaceAll("_", " ");
+  const state = states.get(name) ?? { filters: {}, sort: "", down: false, page: 0, open: false };
+  states.set(name, state);
   const box = made("details", "", { class: "ticdc-frame" });
-  const most = model.get("shown");
-  const cut = n > most ? `the first ${most} of ${n.toLocaleString("en")} rows` : `${n} ${n === 1 ? "row" : "rows"}`;
-  const files = made("div", "", { class: "ticdc-files" });
-  files.append(fileButton(model, name, "csv", "CSV"), fileButton(model, name, "parquet", "Parquet"));
   const place = made("div", "", { class: "ticdc-rows", tabindex: "0", role: "group", "aria-label": `table: ${words}` });
-  box.append(made("summary", `${words} (${cut})`), files, place);
+  const said = made("span", "", { role: "status" });
+  const ask = (more = {}) => model.send({ kind: "rows", name, filters: state.filters, sort: state.sort, down: state.down, page: state.page, ...more });
+  const to = (page) => ((state.page = page), ask());
+  const copy = (what) => async ({ target }) => {
+    try {
+      await navigator.clipboard.writeText(state[what] ?? "");
+      target.classList.add("ticdc-copied");
+      setTimeout(() => target.classList.remove("ticdc-copied"), 1200);
+    } catch {
+      said.textContent = state[what] ?? "";
+    }
+  };
+  const back = button("‹", "the page before", () => to(state.page - 1));
+  const on = button("›", "the next page", () => to(state.page + 1));
+  const tools = made("div", "", { class: "ticdc-files" });
+  tools.append(
+    back, said, on,
+    button("CSV", `all rows of ${words} that are left, as a file`, () => ask({ kind: "file", form: "csv" })),
+    button("Parquet", `all rows of ${words} that are left, as a file`, () => ask({ kind: "file", form: "parquet" })),
+    button("copy as SQL", "the query that gives these rows", copy("sql")),
+    button("copy as Python", "the call that gives these rows", copy("python")),
+  );
+  box.append(made("summary", `${words} (${n.toLocaleString("en")} ${n === 1 ? "row" : "rows"})`), tools, place);
   box.addEventListener("toggle", () => {
-    if (box.open) open.add(name);
-    else open.delete(name);
-    if (box.open) model.send({ kind: "rows", name });
+    state.open = box.open;
+    if (box.open) ask();
   });
+
+  function head(columns) {
+    const row = made("tr");
+    for (const column of columns) {
+      const cell = made("th", "", { scope: "col" });
+      const sort = button(column.name, "sort by it", () => {
+        state.down = state.sort === column.name && !state.down;
+        Object.assign(state, { sort: column.name, page: 0 });
+        ask();
+      });
+      if (state.sort === column.name) cell.setAttribute("aria-sort", state.down ? "descending" : "ascending");
+      const filter = made("input", "", { type: "search", "aria-label": `filter ${column.name}`, placeholder: "filter", title: "a part of it, or > 5, <= 5, = 5, != 5" });
+      filter.value = state.filters[column.name] ?? "";
+      filter.addEventListener("change", () => {
+        state.filters = { ...state.filters, [column.name]: filter.value };
+        state.page = 0;
+        ask();
+      });
+      cell.append(sort, spread(column), filter);
+      row.append(cell);
+    }
+    return row;
+  }
+
+  box.ticdcHeard = (message) => {
+    if (message.kind === "problem") return void (said.textContent = message.message);
+    Object.assign(state, { sql: message.sql, python: message.python });
+    const first = state.page * message.shown;
+    const last = Math.min(message.n, first + message.shown);
+    said.textContent = message.n ? `${(first + 1).toLocaleString("en")} to ${last.toLocaleString("en")} of ${message.n.toLocaleString("en")}` : "no row is left";
+    [back.disabled, on.disabled] = [state.page === 0, last >= message.n];
+    const table = made("table");
+    const body = made("tbody");
+    body.innerHTML = message.html; // made and escaped by the kernel
+    table.append(made("thead"), body);
+    table.tHead.append(head(message.columns));
+    for (const [i, { name: column }] of message.columns.entries()) {
+      if (!CHOSEN.includes(column)) continue;
+      for (const row of body.rows) row.cells[i].classList.add("ticdc-chooses");
+    }
+    body.addEventListener("click", ({ target }) => {
+      const cell = target.closest("td.ticdc-chooses");
+      if (cell) model.send({ kind: "choose", name, column: message.columns[cell.cellIndex].name, value: cell.textContent });
+    });
+    const focused = document.activeElement?.getAttribute("aria-label");
+    place.replaceChildren(table);
+    if (focused?.startsWith("filter ")) [...place.querySelectorAll("input")].find((i) => i.getAttribute("aria-label") === focused)?.focus();
+  };
+  box.ticdcAgain = () => box.open && to(0);
   box.dataset.name = name;
-  box.open = open.has(name);
+  box.open = state.open;
   return box;
 }
 
 function render({ model, el }) {
   el.classList.add("ticdc-evidence");
-  const open = new Set();
+  const states = new Map();
   const boxes = () => [...el.querySelectorAll("details")];
 
   function drawn() {
     const names = model.get("names");
     const same = boxes().map((box) => box.querySelector("summary").textContent).join();
-    const fresh = names.map((frame) => folded(model, frame, open));
+    const fresh = names.map((frame) => folded(model, frame, states));
     if (fresh.map((box) => box.querySelector("summary").textContent).join() !== same) el.replaceChildren(...fresh);
   }
   function heard(message, buffers) {
     if (message.kind === "file") return download(message.name, buffers[0]);
-    if (message.kind === "changed") return boxes().forEach((b) => b.open && model.send({ kind: "rows", name: b.dataset.name }));
-    const box = boxes().find((b) => b.dataset.name === message.name);
-    if (box) box.querySelector(".ticdc-rows").innerHTML = message.html; // made and escaped by the kernel
+    if (message.kind === "changed") return boxes().forEach((box) => box.ticdcAgain());
+    boxes().find((box) => box.dataset.name === message.name)?.ticdcHeard(message);
   }
   model.on("change:names", drawn);
   model.on("msg:custom", heard);

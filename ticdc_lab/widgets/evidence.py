@@ -1,52 +1,199 @@
-"""The tables behind a picture: folded, to be read, copied and taken along as files."""
+"""The tables behind a picture, all their rows: sorted, filtered, a page at a time, as code, and as files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anywidget
+import duckdb
 import pandas as pd
+import pyarrow as pa
 import traitlets
 
-from ticdc_lab.answers.answer import as_bytes, as_html, file_name
+from ticdc_lab.answers.answer import as_bytes, cells_html, file_name
+from ticdc_lab.events.ddl import literal, quoted
 from ticdc_lab.figures.page_scripts import COPY_JS
+from ticdc_lab.figures.selecting import Selection
 
-SHOWN = 200
-"""Rows of a frame that the page gets; its files have all."""
+SHOWN = 50
+"""Rows of a page."""
+
+MOST_IN_FILE = 500_000
+"""Rows that a browser is sent as a file."""
+
+_BARS, _TOP = 12, 4
+_IN_ORDER = ("topic", "partition", "offset", "seq")
+_COMPARED = re.compile(r"(>=|<=|!=|=|>|<)\s*(.*)", re.DOTALL)
+
+Attach = Callable[[duckdb.DuckDBPyConnection], None]
+
+
+class Asked(NamedTuple):
+    """Which rows of a table: filters by column (a part of the text, or ``>``, ``<=``, ``=`` .. and a value), order."""
+
+    filters: Mapping[str, str] = {}
+    sort: str = ""
+    down: bool = False
+    page: int = 0
+
+
+def rows_sql(table: str, columns: Mapping[str, str], asked: Asked) -> str:
+    """The query that gives the rows, all pages of them, with its values in it: somebody takes it along.
+
+    Parameters
+    ----------
+    table
+        A name that DuckDB knows.
+    columns
+        Name to type, as DuckDB says them.
+    """
+    conditions = [_condition(name, columns[name], text) for name, text in asked.filters.items() if text.strip()]
+    where = f"\nWHERE {' AND '.join(conditions)}" if conditions else ""
+    order = [f"{quoted(asked.sort)}{' DESC' if asked.down else ''} NULLS LAST"] if asked.sort else []
+    if order:  # so that rows that are alike there have one place on all pages
+        order += [quoted(c) for c in _IN_ORDER if c in columns and c != asked.sort]
+    return f"SELECT * FROM {quoted(table)}{where}" + (f"\nORDER BY {', '.join(order)}" if order else "")
+
+
+def _condition(name: str, kind: str, text: str) -> str:
+    compared = _COMPARED.fullmatch(text.strip())
+    if compared is None:
+        return f"contains(lower(CAST({quoted(name)} AS VARCHAR)), {literal(text.strip().lower())})"
+    sign, value = compared.groups()
+    return f"{quoted(name)} {sign} CAST({literal(value)} AS {kind})"
 
 
 class Evidence(anywidget.AnyWidget):
-    """Frames by name, each folded until it is opened.
+    """Tables by name, each folded until it is opened; DuckDB answers from all their rows.
 
     Attributes
     ----------
     names
-        Each frame's name and number of rows; empty ones are left out.
+        Each table's name and number of rows; empty ones are left out.
     """
 
     _esm = COPY_JS + (Path(__file__).parent / "evidence.js").read_text(encoding="utf-8")
 
     names: Any = traitlets.List().tag(sync=True)
-    shown = traitlets.Int(SHOWN).tag(sync=True)
 
     def __init__(self) -> None:
         super().__init__()
-        self._frames: Mapping[str, pd.DataFrame] = {}
+        self._log = self._connected = duckdb.connect()
+        self._code: dict[str, str] = {}
+        self._spreads: dict[str, dict[str, list[tuple[str, int]]]] = {}
+        self._views: list[str] = []
+        self._heard: Callable[[Selection], None] = lambda selection: None
         self.on_msg(self._hear)
 
-    def show(self, frames: Mapping[str, pd.DataFrame]) -> None:
-        """Offer these frames in the place of the last ones."""
-        self._frames = {name: frame for name, frame in frames.items() if len(frame)}
-        self.names = [[name, len(frame)] for name, frame in self._frames.items()]
+    def attach(self, attach: Attach) -> None:
+        """Offer the views that a function makes, too: they stay, and ``log.sql`` asks the same of them."""
+        self._log.execute("SET TimeZone = 'UTC'")
+        attach(self._log)
+        self._views = [str(name) for (name,) in self._log.execute(_VIEWS).fetchall()]
+
+    def on_select(self, callback: Callable[[Selection], None]) -> None:
+        """Call something with what a click on a table's name or a partition means."""
+        self._heard = callback
+
+    def show(self, frames: Mapping[str, pd.DataFrame], *, code: str = "") -> None:
+        """Offer these frames in the place of the last ones.
+
+        Parameters
+        ----------
+        frames
+            By name.
+        code
+            The call that gives the answer whose frames they are; empty where none does.
+        """
+        found = {name: frame for name, frame in frames.items() if len(frame)}
+        self._connected = self._log.cursor()
+        self._spreads.clear()
+        self._code = {name: f"{code}.frames[{name!r}]" for name in found if code}
+        sizes = {name: len(frame) for name, frame in found.items()}
+        for name, frame in found.items():
+            self._connected.register(name, pa.Table.from_pandas(frame, preserve_index=False))
+        for name in self._views:
+            if name not in found and (n := self._count(f"SELECT * FROM {quoted(name)}")):
+                sizes[name] = n
+        self.names = [[name, n] for name, n in sizes.items()]
         self.send({"kind": "changed"})  # what is open is read again
 
+    def _count(self, query: str) -> int:
+        return int(self._connected.execute(f"SELECT count(*) FROM ({query})").fetchall()[0][0])
+
     def _hear(self, _: Any, message: Mapping[str, Any], buffers: Any) -> None:
-        name, form = message["name"], message.get("form")
-        if (frame := self._frames.get(name)) is None:
+        name, kind = message["name"], message["kind"]
+        if name not in {known for known, _ in self.names}:
             return
+        if kind == "choose":
+            self._heard(_meant(message["column"], message["value"]))
+            return
+        of = Asked(**{field: message[field] for field in Asked._fields if field in message})
+        try:
+            self._answer(name, of, str(message.get("form") or ""))
+        except duckdb.Error as refused:
+            self.send({"kind": "problem", "name": name, "message": str(refused).splitlines()[0]})
+
+    def _answer(self, name: str, of: Asked, form: str) -> None:
+        described = self._connected.execute(f"DESCRIBE SELECT * FROM {quoted(name)}").fetchall()
+        columns = {str(c): str(kind) for c, kind, *_ in described}
+        query = rows_sql(name, columns, of)
+        n = self._count(query)
         if form in ("csv", "parquet"):
-            self.send({"kind": "file", "name": file_name(name, form)}, buffers=[as_bytes(frame, form)])
-        else:
-            self.send({"kind": "rows", "name": name, "html": as_html(frame.head(SHOWN))})
+            if n > MOST_IN_FILE:
+                said = f"{n:,} rows are too many for a page; filter them, or write them with ticdc-lab events"
+                self.send({"kind": "problem", "name": name, "message": said})
+                return
+            frame = self._connected.sql(query).to_arrow_table().to_pandas()
+            self.send({"kind": "file", "name": file_name(name, form)}, buffers=[as_bytes(frame, form)])  # type: ignore[arg-type]
+            return
+        left = rows_sql(name, columns, of._replace(sort=""))
+        if (spread := self._spreads.get(left)) is None:
+            spread = self._spreads[left] = {c: self._spread(left, c, kind) for c, kind in columns.items()}
+        page = self._connected.sql(f"{query}\nLIMIT {SHOWN} OFFSET {SHOWN * int(of.page)}").to_arrow_table()
+        self.send(
+            {
+                "kind": "rows", "name": name, "html": cells_html(page.to_pylist()), "n": n, "shown": SHOWN,
+                "columns": [{"name": c, "bars": bars} for c, bars in spread.items()],
+                "sql": query, "python": self._python(name, query),
+            }
+        )  # fmt: skip
+
+    def _python(self, name: str, query: str) -> str:
+        """The call that gives the same rows."""
+        if name in self._views or name not in self._code:
+            return f'log.sql("""{query}""")'
+        whole = self._code[name]
+        if query == f"SELECT * FROM {quoted(name)}":
+            return whole
+        return f'frame = {whole}\nduckdb.sql("""{query.replace(f"FROM {quoted(name)}", "FROM frame", 1)}""").df()'
+
+    def _spread(self, query: str, column: str, kind: str) -> list[tuple[str, int]]:
+        """How the values of a column are spread: of numbers equal steps, of texts the most frequent ones."""
+        c, ask = quoted(column), self._connected.execute
+        if re.fullmatch(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DOUBLE|FLOAT|DECIMAL.*", kind):
+            ((low, high),) = ask(f"SELECT min({c}), max({c}) FROM ({query})").fetchall()
+            if low is not None and low != high:
+                low, high = float(low), float(high)
+                step = (high - low) / _BARS
+                place = f"least({_BARS - 1}, CAST(floor(({c} - {low!r}) / {step!r}) AS INTEGER))"
+                found = dict(
+                    ask(f"SELECT {place} AS b, count(*) FROM ({query}) WHERE {c} IS NOT NULL GROUP BY b").fetchall()
+                )
+                return [(f"from {low + b * step:.15g}", int(found.get(b, 0))) for b in range(_BARS)]
+        if "[]" in kind or kind.startswith(("STRUCT", "MAP", "BLOB")):
+            return []
+        text = f"coalesce(left(CAST({c} AS VARCHAR), 40), 'NULL')"
+        top = ask(f"SELECT {text} AS v, count(*) AS n FROM ({query}) GROUP BY v ORDER BY n DESC, v LIMIT {_TOP}")
+        return [(str(v), int(n)) for v, n in top.fetchall()]
+
+
+_VIEWS = "SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY view_name"
+
+
+def _meant(column: str, value: str) -> Selection:
+    """What a click on a cell of these columns chooses."""
+    return Selection(table=value) if column == "table" else Selection(partition=int(value))

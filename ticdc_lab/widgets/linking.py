@@ -11,7 +11,7 @@ import ipywidgets as widgets
 import traitlets
 
 from ticdc_lab.figures.selecting import Selection
-from ticdc_lab.widgets.choosing import offered
+from ticdc_lab.widgets.choosing import code_of, offered
 from ticdc_lab.widgets.controls import choice
 
 _NOTHING = "Nothing is chosen: click on a mark of a figure, or choose here."
@@ -66,7 +66,9 @@ class ChosenBar(widgets.HBox):  # type: ignore[misc]
         unmoved = f"; not filtered: {', '.join(none)}" if none else ""
         who = f"filtered: {', '.join(by)}{unmoved}" if by else "no panel can follow it"
         said = f"<b>Chosen: {html.escape(words)}</b> <small>({html.escape(who)})</small>" if words else _NOTHING
-        self.line.value = f'<span role="status" aria-live="polite">{said}</span>'
+        code = html.escape(code_of(selection))
+        shown = f'<br><code title="the same by code">{code}</code>' if code else ""
+        self.line.value = f'<span role="status" aria-live="polite">{said}</span>{shown}'
         self._quiet = True
         for field, chooser in self._choosers.items():
             value = getattr(selection, field)

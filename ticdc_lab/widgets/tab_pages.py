@@ -57,6 +57,9 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
         def work() -> None:
             begun = time.monotonic()
             panel = self.tab.make(log)
+            if self.name == "messages":
+                self.evidence.attach(log.browser.attach)
+            self.evidence.on_select(panel.choose)
             answer = None if self.tab.answer is None else self.tab.answer(log)
             if not compiling_s:  # it would mislead all later estimates
                 speeds.note(step, messages=n_events, seconds=time.monotonic() - begun)
@@ -80,14 +83,18 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
         self.cannot_tell.value = "" if answer is None else _limits(answer)
         self.cannot_tell.add_class("ticdc-answer")
         frames = {} if answer is None else answer.frames
+        code = widgets.HTML()
+        code.add_class("ticdc-code")
 
         def follow(_: Any = None) -> None:
+            call = self.tab.code(panel.value)
+            code.value = f'<code title="the same by code">{html.escape(call)}</code>' if call else ""
             is_said = answer is None or panel.figure.finding == answer.finding.rstrip(".")
             sentence.layout.display = "none" if is_said else None
-            self.evidence.show({**frames, **panel.frames})
+            self.evidence.show({**frames, **panel.frames}, code=call)
 
         panel.view.observe(follow, names="figure_json")
-        self.above.children = [sentence]
+        self.above.children = [sentence, code]
         follow()
 
 

@@ -18,7 +18,7 @@ from ticdc_lab.events.tso import compose
 from ticdc_lab.facts.watermarks import rhythm_of
 from ticdc_lab.figures.theme import count, label, sentence
 from ticdc_lab.log import Log
-from ticdc_lab.widgets.browse_panel import browse_panel, row_panel
+from ticdc_lab.widgets.browse_panel import browse_panel, messages_code, row_panel
 from ticdc_lab.widgets.consumer_panel import consumer_panel
 from ticdc_lab.widgets.controls import choice, seconds
 from ticdc_lab.widgets.drawing import Drawn
@@ -48,6 +48,8 @@ class Tab:
         The panel, from a log; may start Spark jobs.
     answer
         What is said above the panel.
+    code
+        The call that gives what the panel shows, from its value.
     compiling_s
         CPU seconds that kernels of its own have to be compiled first, as of this moment.
     """
@@ -56,6 +58,7 @@ class Tab:
     doing: str
     make: Callable[[Log], Panel[Any]]
     answer: Callable[[Log], Answer] | None = None
+    code: Callable[[Any], str] = lambda value: ""
     compiling_s: Callable[[], float] = lambda: 0.0
 
 
@@ -188,29 +191,51 @@ TABS: Mapping[str, Tab] = MappingProxyType(
         "overview": Tab(
             "overview", "counting what it holds",
             partial(_of_summary, pictures=("load by table", "load by partition")), Log.contents,
+            lambda v: "log.contents()",
         ),
         "watermarks": Tab(
             "watermarks", "following watermarks",
             partial(
                 _of_summary, pictures=("watermark ladder", "lag"), needs="how far it is complete"
-            ), Log.watermarks,
+            ), Log.watermarks, lambda v: "log.watermarks()",
         ),
-        "why": Tab("why it stalled", "following watermarks", why_panel, Log.why),
+        "why": Tab(
+            "why it stalled", "following watermarks", why_panel, Log.why,
+            lambda v: f"log.why(stall_s={v.stall_s!r})",
+        ),
         "transactions": Tab(
             "transactions", "restoring transactions",
             partial(_of_summary, pictures=("transactions",), needs="which transactions are whole"),
-            Log.transactions,
+            Log.transactions, lambda v: "log.transactions()",
         ),
-        "dispatch": Tab("dispatch what-if", "measuring every dispatcher", _what_if, Log.what_if, compiling_s),
-        "advise": Tab("advice", "measuring every dispatcher", advice_panel, None, compiling_s),
+        "dispatch": Tab(
+            "dispatch what-if", "measuring every dispatcher", _what_if, Log.what_if,
+            lambda v: f"log.what_if(partitions={v.partitions})", compiling_s,
+        ),
+        "advise": Tab(
+            "advice", "measuring every dispatcher", advice_panel, None,
+            lambda v: f"log.advise(keep={v.keep!r})", compiling_s,
+        ),
         "messages": Tab(
-            "messages", "opening the files", lambda log: browse_panel(log.browser)
+            "messages", "opening the files", lambda log: browse_panel(log.browser), None, messages_code
         ),
-        "row": Tab("a row's life", "opening the files", lambda log: row_panel(log.browser)),
+        "row": Tab(
+            "a row's life", "opening the files", lambda log: row_panel(log.browser), None,
+            lambda v: f"log.row({v.table!r}, {v.key!r})",
+        ),
         "table": Tab("a table as of", "following the table's rows", table_at_panel),
-        "consumer": Tab("consumer", "running a consumer over its beginning", _consumer, Log.consumers),
-        "audit": Tab("audit", "checking every promise", _audit, partial(Log.audit, messages=False)),
-        "settings": Tab("settings", "counting what images show", _settings, Log.settings),
+        "consumer": Tab(
+            "consumer", "running a consumer over its beginning", _consumer, Log.consumers,
+            lambda v: "log.consumers()",
+        ),
+        "audit": Tab(
+            "audit", "checking every promise", _audit, partial(Log.audit, messages=False),
+            lambda v: "log.audit()",
+        ),
+        "settings": Tab(
+            "settings", "counting what images show", _settings, Log.settings,
+            lambda v: "log.settings()",
+        ),
     }
 )  # fmt: skip
 """Name to tab, in their order."""
