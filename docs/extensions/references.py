@@ -11,6 +11,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +21,9 @@ from typing import Any
 import click
 from pyspark.sql.types import ArrayType, StructField, StructType
 from sphinx.application import Sphinx
+
+from ticdc_lab.simulate.reading import yaml_name
+from ticdc_lab.simulate.scenario import MODELS
 
 API: dict[str, tuple[str, ...]] = {
     "Logs": (
@@ -111,7 +115,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 def write(folder: Path) -> None:
     """Write each page whose text is another than before."""
-    pages = {"cli.md": commands_page(), "columns.md": columns_page()}
+    pages = {"cli.md": commands_page(), "columns.md": columns_page(), "events.md": events_page()}
     pages |= {f"api-{slug(title)}.rst": api_page(title, modules) for title, modules in API.items()}
     pages |= {f"question-{slug(name.replace('_', ' '))}.rst": question_page(name) for name in questions()}
     folder.mkdir(exist_ok=True)
@@ -182,6 +186,29 @@ def columns_page() -> str:
         text += f"\n## {name}\n\n{plain(said[name])}\n\n| column | type | |\n|---|---|---|\n"
         text += "".join(f"| `{f.name}` | {kind(f)} | {meaning(f)} |\n" for f in frame.fields)
     return text
+
+
+def events_page() -> str:
+    """Every event that a scenario file can name, a line each, from the models' tables."""
+    text = "# Events of scenarios\n\nMade from the tables that the reader of scenario files uses. An event is "
+    text += "`{at: 3s, EVENT: VALUE, FIELD: ..}`; a field with a default can be left out.\n"
+    known: list[type] = []
+    for name, module in MODELS.items():
+        kinds = {k: of for k, of in importlib.import_module(module).MODEL.events.items() if of not in known}
+        known += kinds.values()
+        text += f"\n## {name}\n\n| event | fields beside it | what happens |\n|---|---|---|\n"
+        for kind, of in kinds.items():
+            main, *others = fields(of) or [None]
+            value = f": {yaml_name(main.name)}" if main else ""
+            beside = ", ".join(f"`{yaml_name(f.name)}`{_default(f)}" for f in others if f)
+            says = " ".join(str(of.__doc__).split("\n\n")[0].split()).replace("|", "\\|")
+            text += f"| `{kind}{value}` | {beside} | {plain(says)} |\n"
+    return text
+
+
+def _default(field: Field[Any]) -> str:
+    plain_default = field.default is not MISSING and field.default not in (None, "", ())
+    return f" ({str(field.default).lower()})" if plain_default else "" if field.default is MISSING else " (optional)"
 
 
 @cache

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import pickle
+import re
+from dataclasses import fields
 from fractions import Fraction
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 from ticdc_lab.errors import ScenarioError
-from ticdc_lab.simulate.planned import (
-    CrashEvent,
-    Delay,
-    HealEvent,
-    LinkEvent,
-    LinkSettings,
-    LoseEvent,
-    PartitionEvent,
-    RandomFaults,
-)
+from ticdc_lab.simulate.planned import Delay, EventKind, LinkSettings, Node, Planned, RandomFaults, table
+from ticdc_lab.simulate.reading import yaml_name
 from ticdc_lab.simulate.scenario import MODELS, Scenario, read_scenario, scenario_from_text
 from ticdc_lab.simulate.scenario_yaml import duration_us, shown
 from ticdc_lab.simulate.scheduler.cluster import ClusterTable, SchedulerCluster
-from ticdc_lab.simulate.scheduler.planned import AddTableEvent, JoinCapture, MoveTableEvent, RebalanceEvent
+from ticdc_lab.simulate.scheduler.planned import EVENTS
 
 WHOLE = """\
 model: scheduler
@@ -79,15 +74,15 @@ def test_every_section_is_read_exactly() -> None:
     assert (read.network.delay, read.network.transport) == (Delay("uniform", 1_000, 5_000), "datagram")
     assert read.network.links == (LinkSettings("north", "etcd", Delay("fixed", 3_000, 3_000), Fraction(1)),)
     assert [(e.at_us // 1_000_000, e.what) for e in read.events] == [
-        (3, PartitionEvent(("north",), ("south",), True, 1_500_000)),
-        (3, LoseEvent("DispatchTable", to="north", count=2)),
-        (4, AddTableEvent(3)),
-        (4, JoinCapture("west")),
-        (5, MoveTableEvent(3, "west")),
-        (5, RebalanceEvent()),
-        (5, HealEvent()),
-        (6, LinkEvent("west", "north", Delay("exponential", 1_000, 3_000))),
-        (9, CrashEvent("south")),
+        (3, EVENTS["partition"](("north",), ("south",), True, 1_500_000)),
+        (3, EVENTS["lose"]("DispatchTable", to="north", count=2)),
+        (4, EVENTS["add_table"](3)),
+        (4, EVENTS["join"]("west")),
+        (5, EVENTS["move_table"](3, "west")),
+        (5, EVENTS["rebalance"]()),
+        (5, EVENTS["heal"]()),
+        (6, EVENTS["link"]("west", "north", Delay("exponential", 1_000, 3_000))),
+        (9, EVENTS["crash"]("south")),
     ]
     assert [e.name for e in read.events][:3] == ["cut", "lose DispatchTable", "add_table 3"]
     assert read.random == (RandomFaults(("crash", "part"), 2_000_000, 40_000_000, 10_000_000, 28),)
@@ -274,3 +269,22 @@ def test_durations_are_exact_both_ways(text: str, us: int) -> None:
 def test_what_is_no_duration_is_none(text: str) -> None:
     """Also one finer than a microsecond."""
     assert duration_us(text) is None
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_list_of_events_has_each_with_its_fields(model: str) -> None:
+    """``data/scenarios/README.md`` names every event of every model's table, and what stands beside it."""
+    readme = Path(__file__).resolve().parents[2] / "data/scenarios/README.md"
+    words = set(re.findall(r"[a-z_]+", readme.read_text(encoding="utf-8")))
+    for name, kind in import_module(MODELS[model]).MODEL.events.items():
+        assert {name, *(yaml_name(f.name) for f in fields(kind)[1:])} <= words
+
+
+def test_an_event_is_a_row_of_a_table() -> None:
+    """Its sentence, its fields with their defaults and what it does are all there is of it."""
+    row = EventKind("A node hums.", {"node": Node, "times": (int, 2)}, lambda w, e, s: [(e.at_us, w.node, w.times)])  # type: ignore[list-item]
+    (hum,) = table({"hum": row}).values()
+    assert hum.__doc__ == "A node hums." and hum("a") == hum("a", 2) != hum("b")
+    event = Planned(7, "hum a", "hum", hum("a"), 1)
+    assert list(event.what.apply(event, None)) == [(7, "a", 2)]
+    assert list(table({"rest": EventKind("Nothing.", {})})["rest"]().apply(event, None)) == []

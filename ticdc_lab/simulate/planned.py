@@ -1,17 +1,16 @@
 """What a scenario file says of the network, and can let happen at a moment: the faults that every model knows.
 
-The first field of an event's class is the value beside its name, the others stand beside it: ``crash: capture-1``,
-``partition: [capture-1]`` with ``for: 2s``. The type of a field says how it is read (:mod:`.reading`). Its method
-``apply`` says what it is to the kernel. What a model adds are classes of the same form.
+An event is one row of a table, an :class:`EventKind` by its name: a sentence, its fields with their types
+(:mod:`.reading`), and what it is to the kernel. What a model adds are rows of its own table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from fractions import Fraction
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate import faults as kernel
@@ -181,147 +180,108 @@ def _changed(link: net.Link, one: NetworkSettings | LinkSettings) -> net.Link:
 # What every model lets happen
 
 
-@dataclass(frozen=True, slots=True)
-class CrashEvent:
-    """A node stops at once and loses what it had in memory, unless it comes back with its state."""
+class EventKind(NamedTuple):
+    """A row of a table of events: everything there is to say of one.
 
-    node: Node
-
-    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        yield kernel.Crash(event.at_us, self.node)
-
-
-@dataclass(frozen=True, slots=True)
-class RestartEvent:
-    """A crashed node comes back, as a new one unless it keeps its state."""
-
-    node: Node
-    keep_state: bool = False
-
-    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        yield kernel.Restart(event.at_us, self.node, self.keep_state)
-
-
-@dataclass(frozen=True, slots=True)
-class PauseEvent:
-    """A node does nothing for a while and loses nothing (a long garbage collection, a frozen machine)."""
-
-    node: Node
-    for_us: Lasting | None = None
-
-    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        resumed = [
-            e.at_us for e in scenario.events
-            if isinstance(e.what, ResumeEvent) and e.what.node == self.node and e.at_us > event.at_us
-        ]  # fmt: skip
-        until_us = min([*resumed, scenario.until_us + 1 if self.for_us is None else event.at_us + self.for_us])
-        yield kernel.Pause(event.at_us, self.node, until_us - event.at_us)
-
-
-@dataclass(frozen=True, slots=True)
-class ResumeEvent:
-    """A paused node goes on."""
-
-    node: Node
-
-    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        yield from ()
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionEvent:
-    """Messages from and to some nodes no longer arrive at the others, one way: only those from them.
-
-    ``from_`` names the other side; every other node where it is silent.
+    Attributes
+    ----------
+    says
+        What happens, for people: the reference page has it.
+    fields
+        By name its type, or type and default. The first is the value beside the event's name, ``crash: capture-1``, the
+        others stand beside it, ``for: 2s``. The type says how it is read.
+    does
+        What it is to the kernel, of the event's values, the event and the scenario; nothing where it is of the load.
     """
 
-    nodes: Nodes
-    from_: Nodes = ()
-    one_way: bool = False
-    for_us: Lasting | None = None
-
-    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        for a, b in self.pairs(scenario):
-            yield kernel.Part(event.at_us, a, b, self.one_way, self.for_us)
-
-    def pairs(self, scenario: Scenario) -> list[tuple[str, str]]:
-        """Give the nodes of both sides."""
-        others = self.from_ or tuple(n for n in scenario.everyone if n not in self.nodes)
-        return list(product(self.nodes, others))
+    says: str
+    fields: Mapping[str, Any]
+    does: Callable[[Any, Planned, Scenario], Iterable[kernel.Fault]] = lambda what, event, scenario: ()
 
 
-@dataclass(frozen=True, slots=True)
-class HealEvent:
-    """Partitions end: all, or those that some nodes are in."""
-
-    nodes: Nodes = ()
-
-    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        cuts = [e.what for e in scenario.events if isinstance(e.what, PartitionEvent) and e.at_us <= event.at_us]
-        for a, b in dict.fromkeys(pair for cut in cuts for pair in cut.pairs(scenario)):
-            if not self.nodes or {a, b} & set(self.nodes):
-                yield kernel.Heal(event.at_us, a, b)
+def table(rows: Mapping[str, EventKind]) -> dict[str, type]:
+    """Give the classes of events' values by the events' names; :meth:`apply` gives what one is to the kernel."""
+    return {name: _class_of(name, row) for name, row in rows.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class LoseEvent:
-    """The next messages of a kind do not arrive."""
-
-    message: MessageKind
-    from_: Node | None = None
-    to: Node | None = None
-    count: int = 1
-
-    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        yield kernel.Lose(event.at_us, self.message, self.from_, self.to, self.count)
+def _class_of(name: str, row: EventKind) -> type:
+    own = [
+        (field_name, hint[0], field(default=hint[1])) if isinstance(hint, tuple) else (field_name, hint)
+        for field_name, hint in row.fields.items()
+    ]
+    does = {"apply": lambda what, event, scenario: row.does(what, event, scenario), "__doc__": row.says}
+    return make_dataclass(name, own, frozen=True, slots=True, namespace=does)
 
 
-@dataclass(frozen=True, slots=True)
-class RefuseEvent:
-    """The transport of a node takes no message to another one for a while: it says "try again"."""
-
-    from_: Node
-    to: Node
-    for_us: Lasting
-
-    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        yield kernel.Refuse(event.at_us, self.from_, self.to, self.for_us)
+def _until_resumed(what: Any, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+    resumed = [
+        e.at_us for e in scenario.events
+        if e.kind == "resume" and e.what.node == what.node and e.at_us > event.at_us
+    ]  # fmt: skip
+    until_us = min([*resumed, scenario.until_us + 1 if what.for_us is None else event.at_us + what.for_us])
+    yield kernel.Pause(event.at_us, what.node, until_us - event.at_us)
 
 
-@dataclass(frozen=True, slots=True)
-class LinkEvent(LinkSettings):
-    """The way from a node to another one is another one from now on; what is silent is as in the whole network."""
-
-    for_us: Lasting | None = None
-
-    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        yield kernel.Relink(event.at_us, self.from_, self.to, scenario.network.link(self), self.for_us)
+def _pairs(what: Any, scenario: Scenario) -> list[tuple[str, str]]:
+    """Give the nodes of both sides of a partition; the other side is every other node where it is silent."""
+    return list(product(what.nodes, what.from_ or tuple(n for n in scenario.everyone if n not in what.nodes)))
 
 
-@dataclass(frozen=True, slots=True)
-class ClockEvent:
-    """The clock of a node is ahead by an offset, or runs faster by a share of its time."""
-
-    node: Node
-    offset_us: SignedDuration = 0
-    drift: Fraction = Fraction(0)
-
-    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        yield kernel.Skew(event.at_us, self.node, self.offset_us, int(self.drift * 1_000_000))
+def _healed(what: Any, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
+    cuts = [e.what for e in scenario.events if e.kind == "partition" and e.at_us <= event.at_us]
+    for a, b in dict.fromkeys(pair for cut in cuts for pair in _pairs(cut, scenario)):
+        if not what.nodes or {a, b} & set(what.nodes):
+            yield kernel.Heal(event.at_us, a, b)
 
 
-FAULTS: dict[str, type] = {
-    "crash": CrashEvent,
-    "restart": RestartEvent,
-    "pause": PauseEvent,
-    "resume": ResumeEvent,
-    "partition": PartitionEvent,
-    "heal": HealEvent,
-    "lose": LoseEvent,
-    "refuse": RefuseEvent,
-    "link": LinkEvent,
-    "clock": ClockEvent,
-}
+FAULTS: dict[str, type] = table(
+    {
+        "crash": EventKind(
+            "A node stops at once and loses what it had in memory, unless it comes back with its state.",
+            {"node": Node},
+            lambda w, e, s: [kernel.Crash(e.at_us, w.node)],
+        ),
+        "restart": EventKind(
+            "A crashed node comes back, as a new one unless it keeps its state.",
+            {"node": Node, "keep_state": (bool, False)},
+            lambda w, e, s: [kernel.Restart(e.at_us, w.node, w.keep_state)],
+        ),
+        "pause": EventKind(
+            "A node does nothing for a while and loses nothing (a long garbage collection, a frozen machine).",
+            {"node": Node, "for_us": (Lasting | None, None)},
+            _until_resumed,
+        ),
+        "resume": EventKind("A paused node goes on.", {"node": Node}),
+        "partition": EventKind(
+            "Messages from and to some nodes no longer arrive at the others, one way: only those from them. `from` "
+            "names the other side: every other node by default.",
+            {"nodes": Nodes, "from_": (Nodes, ()), "one_way": (bool, False), "for_us": (Lasting | None, None)},
+            lambda w, e, s: [kernel.Part(e.at_us, a, b, w.one_way, w.for_us) for a, b in _pairs(w, s)],
+        ),
+        "heal": EventKind("Partitions end: all, or those that some nodes are in.", {"nodes": (Nodes, ())}, _healed),
+        "lose": EventKind(
+            "The next messages of a kind do not arrive.",
+            {"message": MessageKind, "from_": (Node | None, None), "to": (Node | None, None), "count": (int, 1)},
+            lambda w, e, s: [kernel.Lose(e.at_us, w.message, w.from_, w.to, w.count)],
+        ),
+        "refuse": EventKind(
+            'The transport of a node takes no message to another one for a while: it says "try again".',
+            {"from_": Node, "to": Node, "for_us": Lasting},
+            lambda w, e, s: [kernel.Refuse(e.at_us, w.from_, w.to, w.for_us)],
+        ),
+        "link": EventKind(
+            "The way from a node to another one is another one from now on; what is silent is as in the whole network.",
+            {n: hint if n in ("from_", "to") else (hint, None) for n, hint in field_types(LinkSettings).items()}
+            | {"for_us": (Lasting | None, None)},
+            lambda w, e, s: [kernel.Relink(e.at_us, w.from_, w.to, s.network.link(w), w.for_us)],
+        ),
+        "clock": EventKind(
+            "The clock of a node is ahead by an offset, or runs faster by a share of its time.",
+            {"node": Node, "offset_us": (SignedDuration, 0), "drift": (Fraction, Fraction(0))},
+            lambda w, e, s: [kernel.Skew(e.at_us, w.node, w.offset_us, int(w.drift * 1_000_000))],
+        ),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,14 +292,17 @@ class Planned:
     ----------
     name
         How assertions speak of it: ``crash capture-1``, or the ``name`` it is given.
+    kind
+        Its name in the model's table.
     what
-        One of :data:`FAULTS`, or of the model's own; its ``apply`` gives what it is to the kernel, PD's to the world.
+        Its values; their ``apply`` gives what it is to the kernel, PD's to the world.
     line
         Where it stands in the file.
     """
 
     at_us: int
     name: str
+    kind: str
     what: Any
     line: int
 
@@ -386,7 +349,7 @@ def planned(value: Value, kinds: Mapping[str, type], names: Names, until_us: int
     if at_us > until_us:
         raise given["at"].wrong("a moment within the run", hint="The run ends earlier: see `until`.")
     name = given["name"].text() if "name" in given else " ".join([kind, *_first(what)])
-    return Planned(at_us, name, what, value.line)
+    return Planned(at_us, name, kind, what, value.line)
 
 
 def require_there(events: Iterable[Planned], there: Collection[Any], file: str) -> None:

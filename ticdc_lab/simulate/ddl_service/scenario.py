@@ -15,7 +15,6 @@ from ticdc_lab.ddl_core.settings import parsed
 from ticdc_lab.ddl_core.store import Answer, Request
 from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate import runs
-from ticdc_lab.simulate.ddl_service import planned as own
 from ticdc_lab.simulate.ddl_service import vocabulary
 from ticdc_lab.simulate.ddl_service.drawn import KINDS, drawn_load, mischief
 from ticdc_lab.simulate.ddl_service.facts import ServiceFacts, last_state, narrative
@@ -116,7 +115,7 @@ _SEEDS_APART = 1_000_003
 def settings_of(scenario: Scenario) -> ServiceSettings:
     """Give the settings with the cluster; workers that join later are in it too."""
     cluster = scenario.cluster
-    joining = tuple(e.what.worker for e in scenario.events if isinstance(e.what, own.JoinWorker))
+    joining = tuple(e.what.worker for e in scenario.events if e.kind == "join")
     found: ServiceSettings = replace(
         scenario.settings, workers=cluster.workers, clusters=cluster.clusters, servers=cluster.servers,
         unregistered=cluster.unregistered, joining=joining, cluster_versions=Map(dict(cluster.versions)),

@@ -22,8 +22,6 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from ticdc_lab.errors import ScenarioError
-from ticdc_lab.simulate import planned as file
-from ticdc_lab.simulate.pipeline import planned as own
 from ticdc_lab.simulate.pipeline.consumer import CONSUMER, partition_node
 from ticdc_lab.simulate.pipeline.facts import PipelineFacts
 from ticdc_lab.simulate.pipeline.keys import key_of
@@ -40,7 +38,6 @@ from ticdc_lab.simulate.scenario_yaml import Value
 from ticdc_lab.simulate.scheduler.cluster import captures_first
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
-from ticdc_lab.simulate.scheduler.planned import JoinCapture
 from ticdc_lab.simulate.scheduler.translation import joined
 from ticdc_lab.simulate.trace import CHANGES
 from ticdc_lab.workload.load import load_of
@@ -261,7 +258,7 @@ def cluster(value: Value) -> PipelineCluster:
 
 def facts(scenario_cluster: Any, events: Iterable[Planned]) -> PipelineFacts:
     """Give what is known before a run begins."""
-    captures = {*scenario_cluster.captures, *(e.what.capture for e in events if isinstance(e.what, JoinCapture))}
+    captures = {*scenario_cluster.captures, *(e.what.capture for e in events if e.kind == "join")}
     return PipelineFacts(SchedulerFacts(set(scenario_cluster.tables), frozenset(captures)))
 
 
@@ -286,12 +283,12 @@ def settings_of(scenario: Scenario) -> PipelineSettings:
 def _require_consumer(scenario: Scenario, settings: PipelineSettings) -> None:
     """Refuse an event of a partition or a consumer that this run does not have."""
     for event in scenario.events:
-        if isinstance(event.what, file.CrashEvent) and event.what.node in OF_CONSUMER[1:]:
+        if event.kind == "crash" and event.what.node in OF_CONSUMER[1:]:
             raise ScenarioError(
                 f"{scenario.file}:{event.line}: expected a node that can crash; found {event.what.node}.",
                 hint="A partition is replicated by Kafka: pause it, or crash the consumer.",
             )
-    asked = [e.what.partitions for e in scenario.events if isinstance(e.what, own.Repartition)]
+    asked = [e.what.partitions for e in scenario.events if e.kind == "repartition"]
     n = max([settings.downstream.partitions, *asked]) if settings.downstream.consumer else -1
     absent = OF_CONSUMER[n + 1 :]
     for event in scenario.events:
@@ -309,7 +306,7 @@ def load_of_scenario(scenario: Scenario, seed: int) -> Load:
     given = scenario.load or NO_LOAD
     if given.workload is not None:
         return load_of(replace(given.workload, seed=seed))
-    held = [e for e in scenario.events if isinstance(e.what, own.LongTransaction)]
+    held = [e for e in scenario.events if e.kind == "long_transaction"]
     named = [_held(e, given.handles + 1000 * n) for n, e in enumerate(held)]
     settings = replace(given, transactions=(*given.transactions, *named))
     jobs = tuple(sorted([*_jobs(scenario), *_of_service(scenario, given.ddl, seed)], key=lambda job: job[0]))
@@ -332,7 +329,7 @@ def _of_service(scenario: Scenario, ddl: ServiceDdl | None, seed: int) -> Iterat
 
 def _held(event: Planned, first: int) -> Named:
     """New rows, which no other transaction waits for."""
-    what: own.LongTransaction = event.what
+    what = event.what
     handles = tuple(range(first, first + what.rows))
     return Named(event.at_us, what.table, handles, what.hold_us, what.rolls_back)
 
@@ -341,11 +338,11 @@ def _jobs(scenario: Scenario) -> Iterator[tuple[int, FinishedJob]]:
     infos = {t: table_info(t) for t in scenario.cluster.tables}
     for event in scenario.events:
         what, n = event.what, event.line
-        if isinstance(what, own.AddColumn):
+        if event.kind == "add_column":
             infos[what.table] = info = _with_column(infos[what.table], what.column)
             query = f"ALTER TABLE `{info.schema_name}`.`{info.name}` ADD COLUMN `{what.column}` BIGINT DEFAULT 0"
             yield event.at_us, FinishedJob(n, "add column", query, info.schema_name, info.name, None, info)
-        elif isinstance(what, own.DropTableDdl):
+        elif event.kind == "drop_table":
             info = infos[what.table]
             query = f"DROP TABLE `{info.schema_name}`.`{info.name}`"
             yield event.at_us, FinishedJob(n, "drop table", query, info.schema_name, info.name, info.id)

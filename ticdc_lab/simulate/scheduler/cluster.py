@@ -10,7 +10,6 @@ from ticdc_lab.simulate.planned import Planned, Versions
 from ticdc_lab.simulate.reading import Names, ReadBy, Reader, new_name
 from ticdc_lab.simulate.scenario_yaml import Value
 from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
-from ticdc_lab.simulate.scheduler.planned import JoinCapture
 
 MOST_CAPTURES, MOST_TABLES = 1_000, 2_000_000
 ETCD = "etcd"
@@ -87,5 +86,5 @@ def captures_first(known: tuple[str, ...], nodes: frozenset[str]) -> tuple[str, 
 
 def facts(scenario_cluster: Any, events: Iterable[Planned]) -> SchedulerFacts:
     """Give what is known before a run begins."""
-    names = {*scenario_cluster.captures, *(e.what.capture for e in events if isinstance(e.what, JoinCapture))}
+    names = {*scenario_cluster.captures, *(e.what.capture for e in events if e.kind == "join")}
     return SchedulerFacts({t.id for t in scenario_cluster.tables}, frozenset(names))

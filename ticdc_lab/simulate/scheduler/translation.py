@@ -8,7 +8,6 @@ from ticdc_lab.machines.machine import replace
 from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scheduler import etcd_messages
-from ticdc_lab.simulate.scheduler import planned as own
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings
 
 _SEEDS_APART = 1_000_003
@@ -18,7 +17,7 @@ def settings_of(scenario: Scenario) -> SchedulerSettings:
     """Give the settings with the cluster; captures that join later are in it too."""
     cluster, settings = scenario.cluster, scenario.settings
     joins, versions = joined(scenario)
-    added = [e.what for e in scenario.events if isinstance(e.what, own.AddTableEvent)]
+    added = [e.what for e in scenario.events if e.kind == "add_table"]
     traffic = {t.id: t.traffic for t in cluster.tables if t.traffic != 1} | {t.table: t.traffic for t in added}
     found: SchedulerSettings = replace(
         settings,
@@ -33,7 +32,7 @@ def settings_of(scenario: Scenario) -> SchedulerSettings:
 
 def joined(scenario: Scenario) -> tuple[tuple[str, ...], Map[str, str]]:
     """Give the captures that join later, and the versions of those that have one of their own."""
-    joins = [e.what for e in scenario.events if isinstance(e.what, own.JoinCapture)]
+    joins = [e.what for e in scenario.events if e.kind == "join"]
     return tuple(j.capture for j in joins), Map({j.capture: j.version for j in joins if j.version})
 
 

@@ -14,13 +14,12 @@ Numbers and durations::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from ticdc_lab.machines.clock import us_of
-from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate import runs
 from ticdc_lab.simulate.assertions import Judge
 from ticdc_lab.simulate.kernel import Kernel
@@ -42,7 +41,7 @@ from ticdc_lab.simulate.pipeline.planned import EVENTS as OF_ONE
 from ticdc_lab.simulate.pipeline.planned import paced
 from ticdc_lab.simulate.pipeline.scenario import PipelineCluster, cluster, load_of_scenario, settings_of
 from ticdc_lab.simulate.pipeline.why import WATERMARKS, Why
-from ticdc_lab.simulate.planned import ChangefeedName, Lasting, Planned
+from ticdc_lab.simulate.planned import ChangefeedName, EventKind, Lasting, Planned, table
 from ticdc_lab.simulate.scenario import Model, Scenario
 from ticdc_lab.simulate.scenario_yaml import Value
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
@@ -51,43 +50,34 @@ from ticdc_lab.simulate.scheduler.translation import faults_of
 from ticdc_lab.simulate.sentences import Measure, Said, Vocabulary, Words
 from ticdc_lab.simulate.trace import CHANGES, Row
 
-
-@dataclass(frozen=True, slots=True)
-class SlowChangefeed:
-    """The downstream of a changefeed takes no more than so many rows a second, for a while or for good."""
-
-    of: ChangefeedName
-    rows_per_s: int
-    for_us: Lasting | None = None
-
-    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        yield from paced(self.rows_per_s, self.for_us, event, scenario, downstream_of(self.of))
-
-
-@dataclass(frozen=True, slots=True)
-class StandingChangefeed:
-    """The downstream of a changefeed takes nothing for a while."""
-
-    of: ChangefeedName
-    for_us: Lasting
-
-    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        yield from paced(0, self.for_us, event, scenario, downstream_of(self.of))
-
-
 _OF_ONE_ONLY = (
     "repartition", "slow_sink", "standing_sink", "stuck_table", "free_table", "move_table", "rebalance", "drain",
     "restart_processor",
 )  # fmt: skip
 """Asked of one changefeed's owner, processors or downstream."""
-EVENTS: dict[str, type] = {name: kind for name, kind in OF_ONE.items() if name not in _OF_ONE_ONLY} | {
-    "create_changefeed": CreateChangefeed,
-    "pause_changefeed": PauseChangefeed,
-    "resume_changefeed": ResumeChangefeed,
-    "remove_changefeed": RemoveChangefeed,
-    "slow_changefeed": SlowChangefeed,
-    "standing_changefeed": StandingChangefeed,
-}
+EVENTS: dict[str, type] = (
+    {name: kind for name, kind in OF_ONE.items() if name not in _OF_ONE_ONLY}
+    | {
+        "create_changefeed": CreateChangefeed,
+        "pause_changefeed": PauseChangefeed,
+        "resume_changefeed": ResumeChangefeed,
+        "remove_changefeed": RemoveChangefeed,
+    }
+    | table(
+        {
+            "slow_changefeed": EventKind(
+                "The downstream of a changefeed takes no more than so many rows a second, for a while or for good.",
+                {"of": ChangefeedName, "rows_per_s": int, "for_us": (Lasting | None, None)},
+                lambda w, e, s: paced(w.rows_per_s, w.for_us, e, s, downstream_of(w.of)),
+            ),
+            "standing_changefeed": EventKind(
+                "The downstream of a changefeed takes nothing for a while.",
+                {"of": ChangefeedName, "for_us": Lasting},
+                lambda w, e, s: paced(0, w.for_us, e, s, downstream_of(w.of)),
+            ),
+        }
+    )
+)
 
 
 @dataclass(slots=True)
