@@ -141,6 +141,17 @@ def test_spark_loads_a_tree_and_tells_what_the_files_do_not_say(spark: SparkSess
     assert found == Counter((r["partition"], r["offset"], r["change_hash"]) for r in golden_rows(trees, tree))
 
 
+def test_settings_that_are_detected_from_some_table_versions_are_said(
+    spark: SparkSession, trees: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of csv, whose settings no file names; canal-json has none of them."""
+    every = [load(spark, str(trees / tree)).guesses for tree in ("small_csv", "small_canal-json")]
+    monkeypatch.setattr("ticdc_lab.sources.storage._FILES_LOOKED_INTO", 1)
+    some = [load(spark, str(trees / tree)).guesses for tree in ("small_csv", "small_canal-json")]
+    assert not any("table versions" in sentence for of in (*every, some[1]) for sentence in of)
+    assert any(re.search(r"first records of 1 of \d+ table versions", sentence) for sentence in some[0])
+
+
 def test_watermarks_and_transactions_of_a_tree(spark: SparkSession, trees: Path) -> None:
     """The checkpoint proves every transaction of the truth whole; csv without commit_ts refuses the answer."""
     log = load(spark, str(trees / "small_csv_committs_oldvalue"))

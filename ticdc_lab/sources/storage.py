@@ -345,15 +345,23 @@ def opened(
         return [json.loads(text) for text in told["told"].to_pylist()]
 
     reading, has_commit_ts = settled(reading, looked)
+    versions = len(files_of_versions(found))
+    if found.protocol == "csv" and versions > len(some):
+        reading = replace(reading, guesses=(*reading.guesses, _LOOKED_INTO.format(n=len(some), of=versions)))
     return files, reading, has_commit_ts
+
+
+def files_of_versions(found: Listing) -> list[str]:
+    """A data file of each table version that has any."""
+    first = {
+        p.version_key: p.path for p in sorted(found.places, key=lambda p: p.path, reverse=True) if p.kind == "data"
+    }
+    return [p for p in first.values() if found.sizes[p] != 0]
 
 
 def first_files(found: Listing) -> list[str]:
     """A data file of up to 32 table versions: their first records tell of the whole folder."""
-    first = {
-        p.version_key: p.path for p in sorted(found.places, key=lambda p: p.path, reverse=True) if p.kind == "data"
-    }
-    return [p for p in first.values() if found.sizes[p] != 0][:_FILES_LOOKED_INTO]
+    return files_of_versions(found)[:_FILES_LOOKED_INTO]
 
 
 def settled(reading: Reading, looked: Callable[[Reading], list[dict[str, Any]]]) -> tuple[Reading, bool]:
@@ -439,6 +447,11 @@ _GUESSED = (
     "csv.columns='SCHEMA.TABLE:COLUMN,..'."
 )
 _REFUSED = "Csv files with unknown columns are not read: {which}."
+_LOOKED_INTO = (
+    "Settings of csv are detected from the first records of {n} of {of} table versions. Each version is read by its "
+    "own schema file; which columns rows of the others have is not reported. To set it: --option "
+    "csv.columns='SCHEMA.TABLE:COLUMN,..'."
+)
 _TABLES_SAID = 5
 _BINARY = (
     "Binary values in csv files are read as {method}: {why} If it is {other}: --option "
