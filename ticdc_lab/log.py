@@ -465,7 +465,7 @@ class Log:
         if (strategy is None) != (partitions is None):
             raise ContractError("A dispatcher and a number of partitions lay the log out together; one is missing.")
         if slow is not None and listeners is not None:
-            raise ContractError("Give slow or listeners: both say how fast partitions are read.")
+            raise ContractError("Pass slow or listeners, not both: each sets how fast partitions are read.")
         if not self.has_commit_ts:
             return answers.not_ordered(self.limits)
         more = {"measure": measure_of(watch)} if watch else {}

@@ -100,7 +100,7 @@ def _dispatch_request(
     if (strategy is None) == (file is None):
         raise click.UsageError(
             "Give either --strategy (table, ts, index-value, columns:a,b, ..) or --changefeed FILE; "
-            "ticdc-lab advise SOURCE says which suits each table."
+            "ticdc-lab advise SOURCE recommends one for each table."
         )
     feed = None
     if partitions is not None:

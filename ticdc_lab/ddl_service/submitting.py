@@ -90,7 +90,7 @@ def submitted(
     entries = snapshot(open_store, store_addr, (key,))
     if key not in entries:
         what = f"job {number} was sent to {store_addr}, and its store has it no more, neither queued nor ended"
-        raise SourceError(what, hint="Did the store come back empty or older? `ticdc-lab ddl-service audit` says so.")
+        raise SourceError(what, hint="Did the store come back empty or older? Check: ticdc-lab ddl-service audit")
     return records.job(entries[key].value)
 
 
@@ -179,7 +179,7 @@ class _Follower:
         except queue.Empty:
             where = f"job {self._number} is at {self._job}" if self._number else "the job could not be sent"
             hint = (
-                "Does a worker own the cluster's DDL? `ticdc-lab ddl-service list` says so. "
+                "Does a worker own the cluster's DDL? Check: ticdc-lab ddl-service list. "
                 f"With --request {self._request} the same job is followed on, and not sent twice."
             )
             raise SourceError(f"not within {within_s:g} s: {where}", hint=hint) from None

@@ -79,7 +79,7 @@ _ASKED, _BETWEEN = "that were to be read", "between its first and its last"
 _GAPS_SAID = 5
 
 _INCOMPLETE = (
-    "{changes} of this log {are} incomplete (events say why in `incomplete`): columns, the image before, the "
+    "{changes} of this log {are} incomplete (the column `incomplete` has the reason): columns, the image before, the "
     "commit_ts or the kind of change may be missing from {them}, so values and duplicates among {them} prove less."
 )
 _UNNAMED = (

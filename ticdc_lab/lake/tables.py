@@ -261,7 +261,7 @@ WAITING = ("schema-unknown", "registry-unreachable")
 PLACE = ("topic", "partition", "offset")
 _SAME = " AND ".join(f"q.{name} = s.{name}" for name in PLACE)
 _WAITS = f"error_class IN ({', '.join(repr(name) for name in WAITING)})"
-_CAME = {"error_class": WAITING[0], "reason": "its schema was not known when its batch came, though it is now"}
+_CAME = {"error_class": WAITING[0], "reason": "its schema was not known when its batch came, although it is now"}
 
 Versions = Mapping[Version, Mapping[str, Any]]
 

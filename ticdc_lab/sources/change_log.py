@@ -612,7 +612,7 @@ _KEYED = (
     "index that the log's DDL define."
 )
 _FOREIGN = (
-    "The topic {topic} is foreign: none of its {n} message{s} is {protocol}, though those of others are. It counts in "
+    "The topic {topic} is foreign: none of its {n} message{s} is {protocol}, but those of others are. It counts in "
     "no answer, and none of its partitions is missing."
 )
 HEAD_OF_FILE = 4

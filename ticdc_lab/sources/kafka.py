@@ -77,12 +77,12 @@ _CAUSES = (
     (
         r"OffsetOutOfRange|data may have been lost|may have been lost",
         "{brokers}: offsets of {names} that were to be read are gone",
-        "Leave kafka failOnDataLoss at false: the load then says which offsets are missing.",
+        "Use --option failOnDataLoss=false: the load then reports missing offsets.",
     ),
     (
         r"Failed to (?:create|construct|load)|\w*ConfigException|JAAS config|code=_INVALID_ARG",
         "The settings for {brokers} cannot be used",
-        _CREDENTIALS_HINT + "; a file that they name must be there and of the type that is said.",
+        _CREDENTIALS_HINT + "; a file that they name must exist and have the stated type.",
     ),
     (
         r"TimeoutException|[Tt]imed out|DisconnectException|Connection refused|BrokerNotAvailable|NetworkException"

@@ -238,7 +238,7 @@ def _multiset(
     taken = counted.agg(F.coalesce(F.sum(F.when(F.col("_n") < 0, -F.col("_n"))), F.lit(0)).alias("n")).collect()[0]["n"]
     if taken and life.from_log:
         raise IncompleteHistoryError(
-            f"{table}: {taken} rows were deleted more often than they were inserted, though the log holds the table "
+            f"{table}: {taken} rows were deleted more often than they were inserted, although the log has the table "
             "from its creation: changes are missing, or equal rows of one transaction counted once.",
             hint="Run `ticdc-lab audit` on the log; give the table a primary key.",
         )

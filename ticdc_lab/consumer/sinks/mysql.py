@@ -299,7 +299,7 @@ class MySQLSink:
         if not collation or not self._ask(f"{others} collation_name <> %s", *name, collation):
             raise SourceError(
                 f"{self.name} takes two rows of {'.'.join(name)} for one, with commit_ts in ({batch.since}, "
-                f"{batch.until}]: they are the same in a unique index, though upstream has both.",
+                f"{batch.until}]: they are the same in a unique index, although upstream has both.",
                 hint=f"See what contradicts itself in the log: ticdc-lab audit SOURCE. To stop before: --until "
                 f"{batch.since}.",
             )
