@@ -12,15 +12,15 @@ from typing import BinaryIO
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.sources.forms import (
-    BESIDE,
     CAPTURE,
     CONNECT,
     HEAD_BYTES,
+    KEYS_OR_HEADERS,
     Assumed,
     Form,
     form_of,
     form_of_rows,
-    is_beside,
+    has_keys_or_headers,
     named_place,
 )
 
@@ -162,7 +162,7 @@ def dumps_among(
     for n, file in enumerate(files):
         with opened(file) as f:
             head, whole = head_of(f)
-        form = BESIDE if is_beside(file) else _form(file, opened, head, whole, kind, options)
+        form = KEYS_OR_HEADERS if has_keys_or_headers(file) else _form(file, opened, head, whole, kind, options)
         if form is not None and (form.name != CAPTURE or _is_named_otherwise(file, opened)):
             place = named_place(file) if {"partition", "offset"} & form.lost else None
             named = named and place is not None

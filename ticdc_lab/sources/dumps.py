@@ -298,21 +298,21 @@ _AS_IT_IS = ("json", "text", "utf8WithControlChars", "xml", "null", "")
 def _payload(value: bytes, name: str, coding: Coding) -> tuple[Value, Coding]:
     """What Redpanda Console wraps a key or a value into, and how it is written there."""
     try:
-        told = fields_of(value)
+        wrapper = fields_of(value)
     except BadJson:
         return value, coding
-    if not {"isPayloadNull", "encoding"} & told.keys() or not {"payload", "isPayloadNull"} & told.keys():
+    if not {"isPayloadNull", "encoding"} & wrapper.keys() or not {"payload", "isPayloadNull"} & wrapper.keys():
         return value, coding
-    if told.get("isPayloadNull") is True:
+    if wrapper.get("isPayloadNull") is True:
         return None, "text"
-    if raw := told.get("rawPayload"):
+    if raw := wrapper.get("rawPayload"):
         return raw, "base64"
-    if (encoding := told.get("encoding", "")) not in _AS_IT_IS:
+    if (encoding := wrapper.get("encoding", "")) not in _AS_IT_IS:
         raise _Unread(
             "decoded-by-tool",
             f"`{name}` is {_shown(encoding)} that Redpanda Console decoded; save the messages with raw data",
         )
-    return told.get("payload"), "text"
+    return wrapper.get("payload"), "text"
 
 
 _DATE_OF_JS = re.compile(r"[A-Z][a-z]{2} ([A-Z][a-z]{2} \d\d \d{4} [\d:]{8} GMT[+-]\d{4})")

@@ -342,8 +342,8 @@ def is_rewritten(value: object) -> bool:
     """Whether Redpanda Console wrote a value again that it had parsed, and not its bytes beside it."""
     if not isinstance(value, bytes) or b'"isPayloadNull"' not in value:
         return False
-    told = fields_of(value)
-    return isinstance(told.get("payload"), bytes) and not told.get("rawPayload")
+    wrapper = fields_of(value)
+    return isinstance(wrapper.get("payload"), bytes) and not wrapper.get("rawPayload")
 
 
 # Patterns: what kafka-console-consumer and kcat -f print.
@@ -649,11 +649,11 @@ class Named:
     offset: int
 
 
-BESIDE = Form("connect", "none", lost=frozenset({"topic", "partition", "offset", "key", "beside"}))
+KEYS_OR_HEADERS = Form("connect", "none", lost=frozenset({"topic", "partition", "offset", "key", "beside"}))
 """A file of Kafka Connect that holds keys or headers of the messages in another one."""
 
 
-def is_beside(file: str) -> bool:
+def has_keys_or_headers(file: str) -> bool:
     """Whether a name is one that Kafka Connect gives to a file of keys or headers."""
     return bool(
         re.fullmatch(_USUAL.pattern.replace(r"(?:\.\w+)*", r"\.(?:keys|headers)(?:\.\w+)+"), PurePath(file).name)

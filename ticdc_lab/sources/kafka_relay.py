@@ -62,7 +62,7 @@ def listening(answer: Callable[[BufferedRWPair], None], source: str) -> str:
     Parameters
     ----------
     answer
-        Reads what a task says and writes what it is told; what it raises is told to the task.
+        Reads the request of a task and writes the answer; an exception becomes the task's error.
     source
         What the errors are about.
 
@@ -83,9 +83,9 @@ def listening(answer: Callable[[BufferedRWPair], None], source: str) -> str:
             try:
                 answer(stream)
             except TiCDCLabError as error:
-                stream.write(part(_ERROR, json.dumps([error.message, error.hint]).encode()))
+                stream.writelines(part(_ERROR, json.dumps([error.message, error.hint]).encode()))
             except Exception as error:  # the task would wait for ever
-                stream.write(part(_ERROR, json.dumps([f"{source}: {type(error).__name__}: {error}", ""]).encode()))
+                stream.writelines(part(_ERROR, json.dumps([f"{source}: {type(error).__name__}: {error}", ""]).encode()))
             stream.flush()
 
     def accept() -> None:
@@ -97,13 +97,13 @@ def listening(answer: Callable[[BufferedRWPair], None], source: str) -> str:
     return path
 
 
-def part(kind: bytes, content: bytes | pa.Buffer) -> bytes:
-    """A part of what a task and this process say to each other."""
-    return _HEAD.pack(kind, len(content)) + bytes(content)
+def part(kind: bytes, content: bytes | pa.Buffer) -> tuple[bytes, bytes | pa.Buffer]:
+    """A part of a request or an answer, as bytes to write."""
+    return _HEAD.pack(kind, len(content)), content
 
 
-def told(stream: BinaryIO | BufferedRWPair) -> tuple[bytes, bytes]:
-    """The next part of an answer, BATCH or END, and its content; an error is raised."""
+def next_part(stream: BinaryIO | BufferedRWPair) -> tuple[bytes, bytes]:
+    """Read a part, BATCH or END, and its content; raise an error that the other side wrote."""
     kind, size = _HEAD.unpack(stream.read(_HEAD.size) or _HEAD.pack(_ERROR, 0))
     content = stream.read(size)
     if kind == _ERROR:
@@ -119,10 +119,10 @@ def _answer_ranges(stream: BufferedRWPair, topics: Topics) -> None:
             starts = {at: first for at, (first, _) in some.items()}
             for batch in reader.batches(starts, {at: end for at, (_, end) in some.items()}):
                 if batch.num_rows:
-                    stream.write(part(BATCH, batch.serialize()))
+                    stream.writelines(part(BATCH, batch.serialize()))
             if reader.fails_on_loss and reader.lost:
                 raise SourceError(reader.lost[0].sentence, hint="Continue without them: --option failOnDataLoss=false")
-    stream.write(part(END, b""))
+    stream.writelines(part(END, b""))
 
 
 def _gone(lost: Lost) -> SourceError:
@@ -151,8 +151,8 @@ def read_ranges(batches: Batches, path: str) -> Iterator[tuple[pa.RecordBatch, N
             with client.makefile("rwb") as stream:
                 stream.write(json.dumps(ranges).encode() + b"\n")
                 stream.flush()
-                while (part := told(stream))[0] == BATCH:
-                    yield pa.ipc.read_record_batch(pa.py_buffer(part[1]), schema), None
+                while (read := next_part(stream))[0] == BATCH:
+                    yield pa.ipc.read_record_batch(pa.py_buffer(read[1]), schema), None
 
 
 class RelayedTopic:

@@ -23,7 +23,7 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.sources.kafka import Topics
 from ticdc_lab.sources.kafka_reading import Place, TopicReader, library
-from ticdc_lab.sources.kafka_relay import BATCH, END, listening, part, told
+from ticdc_lab.sources.kafka_relay import BATCH, END, listening, next_part, part
 from ticdc_lab.sources.kafka_settings import PREFIX, WRITING
 
 SENT = "partition int, messages bigint"
@@ -64,28 +64,32 @@ def write_messages(messages: DataFrame, topics: Topics) -> None:
 
 
 def _hand_over(batches: Batches, path: str) -> Batches:
-    """Send by the process at the other end of a socket."""
+    """Let the process at the other end of a socket send the messages."""
     first = next(batches, None)
     if first is None:
         return
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as client:
         client.connect(path)
-        with suppress(OSError):  # who does not listen any more has said why
-            client.sendall(part(BATCH, first.schema.serialize()))
-            for batch in chain([first], batches):
-                client.sendall(part(BATCH, batch.serialize()))
-            client.sendall(part(END, b""))
+        contents = chain([first.schema], chain([first], batches))
+        with suppress(OSError):  # the other side has stopped reading: its error follows
+            for piece in chain.from_iterable(part(BATCH, content.serialize()) for content in contents):
+                client.sendall(piece)
+            client.sendall(part(END, b"")[0])
+        with suppress(OSError):
+            client.shutdown(socket.SHUT_WR)
         with client.makefile("rb") as stream:
-            yield pa.RecordBatch.from_pydict(json.loads(told(stream)[1]), _COUNTS)
+            yield pa.RecordBatch.from_pydict(json.loads(next_part(stream)[1]), _COUNTS)
 
 
 def _take_over(stream: BufferedRWPair, send: Kernel) -> None:
-    def rows() -> Batches:
-        schema = pa.ipc.read_schema(pa.py_buffer(told(stream)[1]))
-        while (next_part := told(stream))[0] == BATCH:
-            yield pa.ipc.read_record_batch(pa.py_buffer(next_part[1]), schema)
+    """Send what a task hands over, and answer how many messages each partition took."""
 
-    stream.write(part(END, json.dumps(next(send(rows())).to_pydict()).encode()))
+    def rows() -> Batches:
+        schema = pa.ipc.read_schema(pa.py_buffer(next_part(stream)[1]))
+        while (read := next_part(stream))[0] == BATCH:
+            yield pa.ipc.read_record_batch(pa.py_buffer(read[1]), schema)
+
+    stream.writelines(part(END, json.dumps(next(send(rows())).to_pydict()).encode()))
 
 
 def _send(batches: Batches, topics: Topics, places: set[Place]) -> Batches:

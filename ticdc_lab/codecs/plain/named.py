@@ -28,7 +28,11 @@ def named(protocol: str, key: bytes | None, value: bytes | None, fault: Malforme
 def _canal_json(key: bytes, value: bytes, part: str, at: int, fault: Malformed) -> Iterator[str]:
     fields = _object(value)
     yield _table(fields.get("database"), fields.get("table"))
-    yield _lacking(fields, _canal_json_missing(fields)) if fault.error_class == MISSING else _field_at(value, at)
+    yield (
+        _missing_and_found(fields, _canal_json_missing(fields))
+        if fault.error_class == MISSING
+        else _field_at(value, at)
+    )
 
 
 def _canal_json_missing(fields: Mapping[str, Any]) -> list[str]:
@@ -61,13 +65,13 @@ def _open_protocol(key: bytes, value: bytes, part: str, at: int, fault: Malforme
         fields = _object(whole) if column is None else _object(whole[at - begin : _end_of(whole, at - begin)])
         if column is not None:
             yield f"column `{column}`"
-            yield _lacking(fields, [name for name in ("t", "v") if name not in fields])
+            yield _missing_and_found(fields, [name for name in ("t", "v") if name not in fields])
         elif part == "key":
-            yield _lacking(fields, [name for name in ("ts", "t", "scm", "tbl") if fields.get(name) is None])
+            yield _missing_and_found(fields, [name for name in ("ts", "t", "scm", "tbl") if fields.get(name) is None])
         elif about.get("t") == _DDL:
-            yield _lacking(fields, [name for name in ("q", "t") if fields.get(name) is None])
+            yield _missing_and_found(fields, [name for name in ("q", "t") if fields.get(name) is None])
         else:
-            yield _lacking(fields, ["u" if fields.get("p") is not None else "`u` or `d` alone"])
+            yield _missing_and_found(fields, ["u" if fields.get("p") is not None else "`u` or `d` alone"])
     elif fault.error_class != MISSING:
         yield _field_at(key if part == "key" else value, at)
 
@@ -113,7 +117,7 @@ def _table(schema: object, table: object) -> str:
     return f"table `{'.'.join(names)}`" if names else ""
 
 
-def _lacking(fields: Iterable[str], missing: Iterable[str]) -> str:
+def _missing_and_found(fields: Iterable[str], missing: Iterable[str]) -> str:
     """Which fields are missing, and which are there."""
     there = [f"`{name[:_CUT]}`" for name in fields]
     more = f" and {len(there) - _NAMED} more" if len(there) > _NAMED else ""
