@@ -240,7 +240,7 @@ def owner_switch() -> Case:
         "Does the Global CheckpointTS go back when the owner changes?",
         broadcast(_written(c, to_ts=6)),
         "It does not: the new owner begins with the persisted checkpoint, and a consumer sees nothing but a watermark "
-        "that is said twice.",
+        "that is repeated.",
     )
 
 
