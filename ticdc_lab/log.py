@@ -370,9 +370,11 @@ class Log:
         recorded, limits = self.recorded_partitions()
         counts = (*PARTITIONS, recorded) if given is None else given
         found = advise(self.events, protocol=self.protocol, partitions=counts, keep=keep, allow_risk=allow_risk)
-        rules = self._once("rules", self._rules)
-        said = limits if given is None else ()
-        return answers.advice(found, rules=rules, now=None if limits else recorded, tables=tables, limits=said)
+        rules, best = self._once("rules", self._rules), found.partitions
+        if given is None and not limits:
+            found = found.at(recorded)  # another number is a step of its own
+        said, now = (limits if given is None else ()), None if limits else recorded
+        return answers.advice(found, rules=rules, now=now, best=best, tables=tables, limits=said)
 
     def expand(
         self, *, after: int, before: int | None = None, strategy: str | None = None, at: int | str | None = None,

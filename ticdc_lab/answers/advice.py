@@ -20,8 +20,8 @@ from ticdc_lab.repartition.expand import Expansion
 
 
 def advice(
-    found: Advice, *, rules: pd.DataFrame | None = None, now: int | None = None, tables: Sequence[str] = (),
-    limits: Sequence[str] = (),
+    found: Advice, *, rules: pd.DataFrame | None = None, now: int | None = None, best: int | None = None,
+    tables: Sequence[str] = (), limits: Sequence[str] = (),
 ) -> Answer:  # fmt: skip
     """The dispatcher of each table beside the one it has, why, and why not another; as a changefeed file.
 
@@ -33,12 +33,14 @@ def advice(
         :func:`ticdc_lab.dispatch.infer.infer_rules`: the dispatcher that each table has, as far as its rows tell.
     now
         How many partitions the log has.
+    best
+        How many partitions would be enough, of those that were compared.
     tables
         Only these are listed (``schema.table``); all were measured.
     limits
         What must be said where the number of partitions is not known.
     """
-    told = values(found) | {"partitions_now": now}
+    told = values(found) | {"partitions_now": now, "partitions_best": best}
     plan = _plan(found, _dispatchers_now(rules))
     reasons = pd.DataFrame(
         [
@@ -56,7 +58,7 @@ def advice(
     toml = pd.DataFrame({"dispatchers": told["dispatchers"].splitlines()})
     frames = {"plan": plan.reset_index(drop=True), "why_not": reasons.reset_index(drop=True), "dispatchers": toml}
     question = "Which dispatcher should each table have?"
-    return Answer("advise", question, _changes(plan, found, now), frames, limits, _evenness(found, now), told)
+    return Answer("advise", question, _changes(plan, found, now), frames, limits, _evenness(found, now, best), told)
 
 
 def _dispatchers_now(rules: pd.DataFrame | None) -> dict[str, str]:
@@ -105,7 +107,7 @@ def _changes(plan: pd.DataFrame, found: Advice, now: int | None) -> str:
     return f"{first} With {_partitions(n)}{as_now} this preserves {kept}, and {fullest}."
 
 
-def _evenness(found: Advice, now: int | None) -> list[str]:
+def _evenness(found: Advice, now: int | None, best: int | None) -> list[str]:
     """How full the fullest partition is with other numbers of partitions, and what was not measured."""
     others = [
         f"{_partitions(n)}{' (as now)' if n == now else ''} {e.max_over_mean:.2f}"
@@ -114,6 +116,11 @@ def _evenness(found: Advice, now: int | None) -> list[str]:
     ]
     even = [f"The fullest with other numbers of partitions, times the mean: {', '.join(others)}."] if others else []
     broken = [f"{_MEASURES[g]} in {n:,} of {of:,} cases" for g, (n, of) in found.broken().items() if n]
+    if best is not None and best != found.partitions:
+        even.append(
+            f"Of the numbers that were compared {_partitions(best)} spread the load best for their number; what the "
+            f"change costs: ticdc-lab expand SOURCE --after {best}."
+        )
     return [*even, *([f"It breaks {', '.join(broken)}."] if broken else []), *found.notes]
 
 

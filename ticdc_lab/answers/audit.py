@@ -15,6 +15,7 @@ from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import CHECKSUMMED, Summary
 from ticdc_lab.answers.transactions import torn_words
 from ticdc_lab.audit import GUARANTEES, checks_possible
+from ticdc_lab.audit.findings import SEVERITIES
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.findings import is_capped
@@ -79,7 +80,8 @@ def verdict(s: Summary) -> pd.DataFrame:
 SIGNS = {"broken": "✗", "not judged": "–", "kept": "✓"}
 """Of each verdict."""
 
-_RANK = {"error": 0, "warning": 1, "info": 2}
+RANK = {severity: place for place, severity in enumerate(SEVERITIES)}
+"""Of severities, the worst first."""
 _NUMBERS = re.compile(r"\d[\d,.]*")
 
 
@@ -100,7 +102,7 @@ def causes(findings: pd.DataFrame) -> pd.DataFrame:
         own = found.setdefault(kind, {c: f.get(c) for c in columns} | {"table": table, "n": 0, "first": number})
         own["n"] += 1
         own["do"] = NEXT.get(f["guarantee"], "").format(table=table or "TABLE", number=own["first"])
-    told = sorted(found.values(), key=lambda c: (_RANK.get(c["severity"], 3), -c["n"], c["first"]))
+    told = sorted(found.values(), key=lambda c: (RANK.get(c["severity"], len(RANK)), -c["n"], c["first"]))
     return pd.DataFrame(told, columns=columns).astype({"partition": "Int64", "offset": "Int64"})
 
 
@@ -183,7 +185,7 @@ def examples(findings: pd.DataFrame, *, most: int = DRAWN) -> dict[int, dict[str
         return {}
     told = findings.reset_index(drop=True)
     told = told[[figures.is_drawn(r) for r in told.to_dict("records")]]
-    ranked = told.assign(_rank=told["severity"].map({"error": 0, "warning": 1}).fillna(2))
+    ranked = told.assign(_rank=told["severity"].map(RANK))
     first = ranked.sort_values("_rank", kind="stable").drop_duplicates("guarantee").head(most)
     return {
         int(i): {str(k): v for k, v in r.items()} for i, r in zip(first.index, first.to_dict("records"), strict=True)

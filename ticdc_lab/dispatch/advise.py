@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from pyspark.sql import DataFrame
@@ -71,6 +71,11 @@ class Advice:
     whole_bytes: Mapping[int, Evenness]
     changefeed: Changefeed
     notes: tuple[str, ...]
+
+    def at(self, partitions: int) -> Self:
+        """The same advice for another of the counts that were compared, as for the one that the topic has."""
+        feed = replace(self.changefeed, rules=_rules(self.tables, partitions), partitions=partitions)
+        return replace(self, partitions=partitions, changefeed=feed)
 
     def broken(self) -> dict[str, tuple[int, int]]:
         """What the recommendation keeps and breaks, over all tables: guarantee to violations and cases."""
@@ -209,11 +214,11 @@ def _advice(
 
     whole = {n: total(n, "rows") for n in counts}
     best = enough_partitions({n: n / e.max_over_mean for n, e in whole.items()})
-    feed = Changefeed(_rules(tables, best), partitions=best, protocol=protocol or None)
+    feed = Changefeed((), partitions=best, protocol=protocol or None)
     names = [t.fact.name.lower() for t in tables]
     feed = replace(feed, case_sensitive=len(set(names)) < len(names))
     by_bytes = {n: total(n, "bytes") for n in counts}
-    return Advice(keep, best, tuple(tables), whole, by_bytes, feed, tuple(notes))
+    return Advice(keep, best, tuple(tables), whole, by_bytes, feed, tuple(notes)).at(best)
 
 
 def _rules(tables: Sequence[TableAdvice], partitions: int) -> tuple[Rule, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ticdc_lab.answers import Answer, audit, complete_to, contents, holds, load, transactions, watermarks
-from ticdc_lab.answers.audit import SIGNS, broken, causes, examples, verdict
+from ticdc_lab.answers.audit import RANK, SIGNS, broken, causes, examples, verdict
 from ticdc_lab.answers.summary import LISTED, Summary
 from ticdc_lab.audit.findings import Place, places_of
 from ticdc_lab.figures.figure import Figure
@@ -116,7 +116,6 @@ _CAUSES = 20
 _PENDING = 30
 _ITEMS = 24
 _OF_A_KIND = 10
-_RANK = {"error": 0, "warning": 1, "info": 2}
 _DDL = ("commit_ts", "ddl_type", "query", "partitions")
 
 Body = list[PageTable | Figure | Prose | str]
@@ -244,7 +243,7 @@ def _audit(answer: Answer) -> Section:
     body: Body = _drawn(answer)
     if findings.empty:
         return _section(answer, body)
-    rank = findings["severity"].map(_RANK).fillna(len(_RANK))
+    rank = findings["severity"].map(RANK).fillna(len(RANK))
     kinds = findings.assign(_rank=rank).groupby(["_rank", "severity", "guarantee", "table"], sort=True, dropna=False)
     listed = [i for _, group in kinds for i in group.index[:_OF_A_KIND]][:_MANY]
     places = {i: n for n, i in enumerate(listed)}
