@@ -212,7 +212,7 @@ def test_advise_writes_a_changefeed_file(lab: Any, tmp_path: Path) -> None:
     assert (
         facts["answer"].startswith("Change 6 of 7 tables: ") and "shop.parted from ts to index-value" in facts["answer"]
     )
-    assert "With 4 partitions, as now, this keeps the order of a row's changes" in facts["answer"]
+    assert "With 4 partitions, as now, this preserves the order of a row's changes" in facts["answer"]
     [parted] = [t for t in facts["plan"] if t["table"] == "shop.parted"]
     assert (parted["now"], parted["take"]) == ("ts", "index-value") and parted["because"].startswith(
         "ts breaks the order"

@@ -258,6 +258,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     .ticdc-cells table{border-collapse:collapse;width:100%;margin:0;font-size:13px}
     .ticdc-cells :is(th,td){text-align:left;padding:4px 10px;border-bottom:1px solid #8883;vertical-align:top;overflow-wrap:break-word}
     .ticdc-cells th{position:sticky;top:0;white-space:nowrap;background:var(--ticdc-head)}.ticdc-cells tr[tabindex]{cursor:pointer}
+    .ticdc-cells small{display:block;opacity:.7;white-space:nowrap}.ticdc-cells td:last-child{min-width:15em}
     @media print{.ticdc-cells{max-height:none;overflow:visible}}`;
 
   const put = (node, text) => {
@@ -266,6 +267,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     if (bold) node.style.fontWeight = "600";
     return node;
   };
+  const moment = (ts) => `${new Date(Number(BigInt(ts) >> 18n)).toISOString().replace("T", " ").slice(0, -1)} UTC`;
   const at = (list, column, row) => {
     const own = Array.isArray(list) ? (list[column] ?? list[0]) : list;
     return Array.isArray(own) ? own[row] : own;
@@ -282,6 +284,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
       const line = body.insertRow();
       cells.values.forEach((column, i) => {
         const cell = put(line.insertCell(), String(column[row] ?? ""));
+        if (/_ts(<|$)/.test(header.values[i]) && /^\d{15,}$/.test(cell.textContent)) cell.append(made("small", { textContent: moment(cell.textContent) }));
         cell.style.background = at(cells.fill?.color, i, row) ?? "";
       });
       const choose = (column) => gd.ticdcChosen?.(curve, row, column);
