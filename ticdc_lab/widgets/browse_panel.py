@@ -79,7 +79,7 @@ def browse_panel(browser: Browser) -> Panel[BrowseView]:
             "commit ts", tip="Only messages with this commit_ts: a TSO, or a time such as 2026-06-01 12:30:00.123 (UTC)"
         ),
         "text": line("contains", tip="What a table's name, a column, a statement or a reason must contain"),
-        "page": number("page", 1, 1, _MOST_PAGE, tip=f"Which {PAGE} of the events that are left; arrow keys turn pages"),
+        "page": number("page", 1, 1, _MOST_PAGE, tip=f"Which {PAGE} of the remaining events; arrow keys turn pages"),
         "messages": Places(),
     }
 
