@@ -10,8 +10,10 @@ import re
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import Literal
 
 import orjson
@@ -257,13 +259,18 @@ def role_of(name: str) -> Role | None:
     return NAMES.get(re.sub(r"[\s_.-]", "", name).lower())
 
 
-def roles_in(names: Iterable[str]) -> dict[Role, str]:
+def roles_in(names: Iterable[str]) -> Mapping[Role, str]:
     """The fields of an object by their roles; of several for one role the one that is named first in :data:`NAMES`."""
+    return _roles_of(tuple(names))
+
+
+@lru_cache(maxsize=256)  # the records of a dump have the same names
+def _roles_of(names: tuple[str, ...]) -> Mapping[Role, str]:
     order = list(NAMES)
     named = sorted(
         (n for n in names if role_of(n)), key=lambda n: order.index(re.sub(r"[\s_.-]", "", n).lower()), reverse=True
     )
-    return {role: n for n in named if (role := role_of(n)) is not None}
+    return MappingProxyType({role: n for n in named if (role := role_of(n)) is not None})
 
 
 def is_envelope(names: Sequence[str]) -> bool:

@@ -126,31 +126,36 @@ def objects_in(chunks: Iterator[bytes], *, bound: int, one_a_line: bool, opening
     # a line feed where none can be, or an object that begins at the margin inside another, shows what is damaged
     token = re.compile(string + (rb"|\n" if one_a_line else rb"|\n(?=\{)"), re.DOTALL)
     again = re.compile(b"|".join([*([re.escape(opening)] if opening else []), rb"(?<=\n)[ \t]*\{"]))
-    buffer, line, ended = b"", 1, False
+    buffer, at, line, ended = b"", 0, 1, False
     while True:
-        around = _AROUND.match(buffer)
-        skipped = around.end() if around else 0
-        line, buffer = line + buffer.count(b"\n", 0, skipped), buffer[skipped:]
-        if not buffer:
+        around = _AROUND.match(buffer, at)
+        begin = around.end() if around else at
+        line, at = line + buffer.count(b"\n", at, begin), begin
+        if at == len(buffer):
             if ended:
                 return
-            buffer, ended = _more(chunks, buffer)
+            buffer, ended = _more(chunks, b"")
+            at = 0
             continue
-        end, fault = _end_of_object(buffer, token)
-        if end == 0 and not ended and len(buffer) <= bound:
-            buffer, ended = _more(chunks, buffer)
+        end, fault = _end_of_object(buffer, at, token)
+        if end == 0 and not ended and len(buffer) - at <= bound:
+            buffer, ended = _more(chunks, buffer[at:])
+            at = 0
             continue
+        if 0 < end - at <= bound:
+            yield Piece(buffer[at:end], line, fault, end - at)
+            line, at = line + buffer.count(b"\n", at, end), end
+            continue
+        buffer, end, at = buffer[at:], end - at if end > 0 else end, 0
         begun, dropped, kept = line, 0, buffer[: min(end, _KEPT)]
-        if 0 < end <= bound:
-            kept = buffer[:end]
-        elif end <= 0:
+        if end <= 0:
             # the next object that begins as others do is looked for; of what lies before it only a part is kept
-            fault, at, kept = fault or (TOO_LARGE if len(buffer) > bound else UNFINISHED), 1, buffer[:_KEPT]
-            while (found := again.search(buffer, at)) is None and not ended:
+            fault, after, kept = fault or (TOO_LARGE if len(buffer) > bound else UNFINISHED), 1, buffer[:_KEPT]
+            while (found := again.search(buffer, after)) is None and not ended:
                 gone = max(0, len(buffer) - _KEPT)
                 line, dropped = line + buffer.count(b"\n", 0, gone), dropped + gone
                 buffer, ended = _more(chunks, buffer[gone:])
-                at, kept = (0, kept) if dropped else (1, buffer[:_KEPT])
+                after, kept = (0, kept) if dropped else (1, buffer[:_KEPT])
             end = found.start() if found else len(buffer)
         else:
             fault = TOO_LARGE
@@ -169,12 +174,12 @@ def _more(chunks: Iterator[bytes], buffer: bytes) -> tuple[bytes, bool]:
     return b"".join(parts), True
 
 
-def _end_of_object(buffer: bytes, token: re.Pattern[bytes]) -> tuple[int, str]:
-    """Where the object at the beginning ends; 0 where more is needed, and what is wrong with it."""
-    if buffer[:1] != b"{":
+def _end_of_object(buffer: bytes, at: int, token: re.Pattern[bytes]) -> tuple[int, str]:
+    """Where the object that begins at ``at`` ends; 0 where more is needed, and what is wrong with it."""
+    if buffer[at : at + 1] != b"{":
         return -1, NO_OBJECT
     depth = 0
-    for m in token.finditer(buffer):
+    for m in token.finditer(buffer, at):
         found = m[0]
         if found == b"{":
             depth += 1
@@ -183,7 +188,7 @@ def _end_of_object(buffer: bytes, token: re.Pattern[bytes]) -> tuple[int, str]:
             if not depth:
                 return m.end(), ""
         elif found == b'"':
-            return (-1, UNFINISHED) if b"\n" in buffer[m.end() :] else (0, "")
+            return (-1, UNFINISHED) if buffer.find(b"\n", m.end()) >= 0 else (0, "")
         elif found == b"\n":
             return -1, UNFINISHED
     return 0, ""
