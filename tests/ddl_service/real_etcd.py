@@ -24,6 +24,7 @@ class Server:
         self.peer = f"http://127.0.0.1:{self._peers}"
         self.tls, self._fsync = certificates(folder) if tls else (), fsync
         self.others: list[Server] = []
+        self.token = "etcd-cluster"
         self._process: subprocess.Popen[bytes] | None = None
 
     def begin(self, *, waits: bool = True) -> None:
@@ -33,7 +34,7 @@ class Server:
         command = [
             "etcd", "--name", self.name, "--data-dir", str(self.folder / self.name), "--listen-client-urls", own,
             "--advertise-client-urls", own, "--listen-peer-urls", self.peer, "--initial-advertise-peer-urls",
-            self.peer, "--initial-cluster", members, "--log-level", "error",
+            self.peer, "--initial-cluster", members, "--initial-cluster-token", self.token, "--log-level", "error",
         ]  # fmt: skip
         if not self._fsync:  # who measures takes etcd as it is
             command.append("--unsafe-no-fsync")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 import real_etcd
 import requests
@@ -14,13 +16,14 @@ from click.testing import CliRunner
 from fleet import START_S, until
 
 from ticdc_lab.cli import main
+from ticdc_lab.ddl_core import keys
 from ticdc_lab.ddl_core.checks import ONE_HISTORY
 from ticdc_lab.ddl_core.server_state import Submit
 from ticdc_lab.ddl_core.settings import Duties
 from ticdc_lab.ddl_service import Listening, etcd_witness, running, submitting
 from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
-from ticdc_lab.ddl_service.etcd_witness import WentBackError, Witness
+from ticdc_lab.ddl_service.etcd_witness import EtcdLost, WentBackError, Witness
 from ticdc_lab.errors import SourceError
 from ticdc_lab.machines.leases import Terms
 
@@ -93,6 +96,21 @@ def test_nobody_serves_until_somebody_decides(
         assert [answer.status_code for answer in taken] == [200, 409], "PD addresses are known again"
         assert command("go-on", "--etcd", etcd.endpoint, "--from", source) == (0, "no worker waits for a decision\n")
     assert f"continued from the {source}" in command("audit", "--etcd", etcd.endpoint)[1]
+
+
+def test_a_worker_that_has_seen_less_stops_with_the_others(etcd: real_etcd.Server) -> None:
+    """The revision that it knows is there; another worker has noticed, and written it down."""
+    with running("node-1", lambda: EtcdStore(Etcd(etcd.endpoint)), Listening(port=0), SHORT) as port:
+        url = f"http://127.0.0.1:{port}"
+        until(lambda: put(url, "a").status_code == 200, START_S)
+        mark = msgspec.json.encode(EtcdLost("etcd has gone back", ("b",), {}))
+        written = {"key": b64encode(f"{keys.WENT_BACK}x-1".encode()).decode(), "value": b64encode(mark).decode()}
+        requests.post(f"http://{etcd.endpoint}/v3/kv/put", json=written, timeout=20).raise_for_status()
+        ready = until(lambda: (r := requests.get(f"{url}/ready", timeout=20)).status_code == 503 and r.json(), START_S)
+        assert "etcd has gone back; 1 registered cluster is missing" in ready["error"]
+        assert put(url, "c").status_code == 503
+        assert command("go-on", "--etcd", etcd.endpoint, "--from", "store")[0] == 0
+        until(lambda: put(url, "c").status_code == 200, START_S)
 
 
 def test_a_witness_that_keeps_the_higher_revision_without_a_word_serves_from_an_empty_store(

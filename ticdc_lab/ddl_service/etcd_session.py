@@ -72,6 +72,20 @@ class Stubs:
         self.witness.saw(answer.header, floor)
         return answer
 
+    async def watch_marks(self) -> None:
+        """See from now on what other processes notice of etcd."""
+        seen = await self.witness.begin()
+        self.watches.add(PrefixWatch(WENT_BACK, seen, self.witness.marked, self._compacted))
+
+    def _compacted(self) -> None:
+        async def again() -> None:
+            while True:
+                with suppress(rpc.AioRpcError):
+                    return await self.watch_marks()
+                await asyncio.sleep(AGAIN_S)
+
+        self._marking = asyncio.ensure_future(again())
+
     async def look(self, header: Any) -> None:
         """Ask etcd linearizably where another answer of it is odd; a member may lag behind, etcd may not."""
         if self.witness.is_doubted(header):

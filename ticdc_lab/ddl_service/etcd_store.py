@@ -154,7 +154,7 @@ async def _opened(etcd: Etcd, known: StoreTime) -> tuple[Any, Stubs, asyncio.Tas
     with suppress(TimeoutError):  # members that are gone are not waited for: the next minute's question finds one
         await asyncio.wait_for(_learned(etcd, known), ANSWERS_S / 2)
     stubs = Stubs(channel, signed_in)
-    await stubs.witness.begin()
+    await stubs.watch_marks()
     return channel, stubs, asyncio.create_task(_timed(etcd, known))
 
 

@@ -3,7 +3,8 @@
 etcd's linearizable answers never have a lower revision than one that came before they were asked for, and all have the
 id of one cluster. Where that is not so, confirmed registrations may be gone: nobody serves until somebody decides. The
 first process that notices writes down, in the etcd that answers now, what the workers knew (under
-:data:`.keys.WENT_BACK`); every other process, one that starts later too, reads it there and waits for the decision.
+:data:`.keys.WENT_BACK`); every other process, one that starts later or has seen less too, reads it there and waits for
+the decision.
 """
 
 from __future__ import annotations
@@ -112,14 +113,19 @@ class Witness:
             else:
                 self._entries[key] = entry.value
 
-    async def begin(self) -> None:
-        """Look, at the start of a process, whether others wait for a decision here."""
-        _, there = await self._read()
-        for key, lost in sorted(_marks(there).items()):
-            if not lost.went_on:
+    async def begin(self) -> int:
+        """Look, at the start of a process, whether others wait for a decision here; up to which revision."""
+        header, there = await self._read()
+        self.marked(header.revision, list(there.items()))
+        return int(header.revision)
+
+    def marked(self, _: int, events: Iterable[tuple[str, StoredEntry | None]]) -> None:
+        """Wait with others for a decision: who has seen less of etcd than they cannot notice that it went back."""
+        marks = _marks({key: entry for key, entry in events if entry is not None})
+        for key, lost in sorted(marks.items()):
+            if not (self.lost or lost.went_on):
                 self._mark = key
                 self._notice(lost.words)
-                return
 
     async def close(self) -> None:
         """Wait for nothing any more."""
