@@ -158,6 +158,12 @@ def test_why_names_a_paused_capture() -> None:
     assert holder.kind == ("scheduler" if owner == "capture-2" else "capture")
 
 
+def test_what_is_the_slowest_is_no_reason_of_the_owner() -> None:
+    """v4's owner names the lowest table or a barrier while it counts: the store that stands holds the watermark."""
+    path = Path(__file__).resolve().parents[3] / "data/scenarios/pipeline/standing-store.yaml"
+    assert play(read_scenario(path, {"variant": "v4"}), keep=False).held
+
+
 def test_the_same_seed_gives_the_same_run_and_sums_stay_right_without_faults() -> None:
     """Outcomes, trace and log."""
     read = scenario("load: {rows_per_s: 100}", "network: {loss: 1%}")

@@ -352,14 +352,14 @@ class Capture:
             words = f"etcd has not confirmed the checkpoint that {state.address} asked it to persist"
             because = Reason(CAPTURE, state.address, words, marks.because.since_us)
         if because != state.stuck:
-            told = "it moves"
+            since = "it moves"
             if because is not None:
                 since_us = because.since_us
                 since_us = max(state.moved_us, state.elected_us) if since_us is None else since_us
                 because = replace(because, since_us=since_us)
                 stood = f"; the checkpoint stands since {state.moved_us / 1e6:.3f} s"
-                told = f"since {since_us / 1e6:.3f} s" + (stood if since_us > state.moved_us else "")
-            outputs.append(Changed("stuck", state.stuck, because, told))
+                since = f"since {since_us / 1e6:.3f} s" + (stood if since_us > state.moved_us else "")
+            outputs.append(Changed("stuck", state.stuck, because, since))
             state = state._replace(stuck=because)
         return state, outputs
 

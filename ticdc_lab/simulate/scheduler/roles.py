@@ -101,7 +101,7 @@ class Restart(NamedTuple):
     """The processor loses its state and keeps its capture's id (scheduling design, "Processor restarts")."""
 
 
-NOTHING_SAID = Reason(OTHER, "", "")
+NO_REASON = Reason(OTHER, "", "")
 
 
 class Watermarks(NamedTuple):
@@ -112,7 +112,7 @@ class Watermarks(NamedTuple):
 
     checkpoint_ts: int | None
     resolved_ts: int | None
-    because: Reason = NOTHING_SAID
+    because: Reason = NO_REASON
 
 
 OwnerOutput: TypeAlias = "Output | Watermarks"

@@ -25,7 +25,7 @@ from ticdc_lab.machines.machine import (
 )
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
 from ticdc_lab.simulate.scheduler.roles import (
-    NOTHING_SAID,
+    NO_REASON,
     Drain,
     Key,
     MoveTable,
@@ -169,7 +169,7 @@ def _held(state: Spans, checkpoint_ts: int) -> tuple[int | None, Reason]:
         if start_ts <= checkpoint_ts:
             break
     if span is None:
-        return lowest, NOTHING_SAID
+        return lowest, NO_REASON
     replica, blocks = state.replicas[span], lowest <= checkpoint_ts
     because = Reason(TABLE, str(span), f"table {span} is {replica}", replica.since_us, blocks=blocks)
     return None if blocks else lowest, because

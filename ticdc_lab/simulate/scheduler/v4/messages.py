@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ticdc_lab.machines.machine import CAPTURE, OTHER, Address, Reason
-from ticdc_lab.simulate.scheduler.roles import NOTHING_SAID, Key
+from ticdc_lab.simulate.scheduler.roles import NO_REASON, Key
 
 ComponentState: TypeAlias = Literal["Working", "Stopped", "Removed", "Initializing", "WaitingMerge"]
 ScheduleAction: TypeAlias = Literal["Create", "Remove"]
@@ -215,7 +215,7 @@ class MaintainerStatus(NamedTuple):
     maintainer_epoch: int = 0
     checkpoint_ts: int | None = None
     resolved_ts: int | None = None
-    because: Reason = NOTHING_SAID
+    because: Reason = NO_REASON
     draining: int | None = None
 
 
