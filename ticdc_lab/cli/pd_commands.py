@@ -27,11 +27,12 @@ def pd() -> None:
 @pd.command()
 @click.argument("file")
 @click.option("--lines", type=click.IntRange(0), default=20, show_default=True, help="Disagreements shown; 0 for all.")
+@click.option("--seeds", help="Of runs of whole clusters: 1..20 runs each with 20 seeds; default: 1.")
 @click.option("--out", help="Write a page that lists every record beside the model's answer.")
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @json_flag
 @guarded
-def replay(file: str, lines: int, out: str | None, as_json: bool) -> None:
+def replay(file: str, lines: int, seeds: str | None, out: str | None, as_json: bool) -> None:
     """Compare the model's decisions with records of the real PD.
 
     FILE is JSON Lines, plain or gzipped, in the form of tests/data/golden/pd. PD may have several answers: `ours` is
@@ -41,7 +42,7 @@ def replay(file: str, lines: int, out: str | None, as_json: bool) -> None:
     """
     from ticdc_lab.simulate.pd.replay import replay as judged
 
-    replayed = judged(file)
+    replayed = judged(file, seeds=seeds_of(seeds) if seeds else (1,))
     if out:
         from ticdc_lab.report.pd_replay import pd_replay_page
 
@@ -61,14 +62,16 @@ def _print_cases(cases: list[dict[str, Any]]) -> None:
     rows = []
     for r in cases:
         ours, real = r["ours"], r["file"]
-        made = {d for run in (ours, *real) for d in run["created"]}
+        made = {d for run in (ours, *real) for d in run["created"]} | set(ours.get("spread", ()))
         for n, desc in enumerate(sorted(made) or ["none"]):
             counts = [run["created"].get(desc, 0) for run in real]
-            rows.append({
-                "case": r["id"] if not n else "", "agrees": ("yes" if r["agrees"] else "no") if not n else "",
-                "operators": desc, "ours": ours["created"].get(desc, 0), "PD": f"{min(counts)}..{max(counts)}",
-                "peers": _extremes([ours]) if not n else "", "peers of PD": _extremes(real) if not n else "",
-            })  # fmt: skip
+            low, mid, high = ours.get("spread", {}).get(desc, [ours["created"].get(desc, 0)] * 3)
+            mine = f"{low}..{high}, middle {mid}" if "spread" in ours else mid
+            first = {
+                "case": r["id"], "agrees": "yes" if r["agrees"] else "no", "peers": _extremes([ours]),
+                "peers of PD": _extremes(real),
+            } if not n else {"case": "", "agrees": "", "peers": "", "peers of PD": ""}  # fmt: skip
+            rows.append(first | {"operators": desc, "ours": mine, "PD": f"{min(counts)}..{max(counts)}"})
     click.echo()
     print_table(rows, "case", "agrees", "operators", "ours", "PD", "peers", "peers of PD")
 

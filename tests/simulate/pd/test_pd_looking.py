@@ -20,9 +20,9 @@ from ticdc_lab.simulate.pd.looking.decisions import (
 )
 from ticdc_lab.simulate.pd.looking.futures import costs, peak_load
 from ticdc_lab.simulate.pd.looking.recording import (
+    MomentRecorder,
     even_from_us,
     peers,
-    recorded,
     region_in,
     region_targets,
     why_operator,
@@ -162,11 +162,12 @@ def test_peak_load_is_the_most_between_two_samples() -> None:
 
 def test_data_moved_and_peak_load_are_one_number_each() -> None:
     """The table of two futures, the panel, and what a scenario says of the same run."""
-    run = simulate(small(60, 4, (1, 2, 3), 600), 60_000_000)
-    one, other = future(run), costs(recorded(run))
+    recorder = MomentRecorder()
+    run = simulate(small(60, 4, (1, 2, 3), 600), 60_000_000, on_sample=recorder)
+    one, other = future(run), costs(recorder.recording)
     assert one.moved_mib / 1024 == pytest.approx(other.moved_gib) == pytest.approx(moment(run.world).moved_gib)
     assert one.moved_mib > 500 and max(one.peak_mib_s.values()) == pytest.approx(other.peak_mib_s)
-    half = future(run, 30_000_000), costs(recorded(run), from_us=30_000_000)
+    half = future(run, 30_000_000), costs(recorder.recording, from_us=30_000_000)
     assert half[0].moved_mib / 1024 == pytest.approx(half[1].moved_gib)
     assert half[0].moved_mib < one.moved_mib
 
@@ -236,8 +237,8 @@ def test_a_run_is_recorded_again_as_it_was() -> None:
     """The operators of a run, and those of its recording, are the same ones; scenarios are cases too."""
     cases = scenario_cases(REFERENCE_FILE.parent / "scenarios" / "pd")
     retire = cases["retire"]
+    again = tried(retire, until_s=20, samples=20)
     run = simulate(retire.start, 20_000_000, changes=retire.changes)
-    again = recorded(run)
     ours = sorted(f.number for f in again.lives)
     assert ours == run.operators["number"].to_pylist() and len(ours) > 5
     assert [h.at_us for h in again.happened] == [10_000_000]

@@ -14,7 +14,6 @@ from ticdc_lab.simulate.pd.stores import PREPARING, REMOVED, REMOVING, SERVING, 
 STORES_NOT_ENOUGH, STORE_REMOVED = "ErrStoresNotEnough", "ErrStoreRemoved"
 STORE_DESTROYED, STORE_IS_UP = "ErrStoreDestroyed", "ErrStoreIsUp"
 NO_STORE_FOR_LEADERS, STORE_NOT_FOUND = "ErrNoStoreForRegionLeader", "ErrStoreNotFound"
-DUPLICATED = "duplicated store address"
 
 
 class CommandTold(NamedTuple):

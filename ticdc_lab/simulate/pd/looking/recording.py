@@ -20,11 +20,9 @@ from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region, RegionCo
 from ticdc_lab.simulate.pd.stores import NEVER_S, PREPARING, SERVING, Store
 from ticdc_lab.simulate.pd.why import Opinion, explain
 from ticdc_lab.simulate.pd.world.changes import AppliedChange
-from ticdc_lab.simulate.pd.world.run import PdRun, Watch, simulate
 from ticdc_lab.simulate.pd.world.running import Finished, OperatorLife, finished_of
-from ticdc_lab.simulate.pd.world.start import KEYS_A_MIB, SECOND_US
+from ticdc_lab.simulate.pd.world.start import KEYS_A_MIB
 from ticdc_lab.simulate.pd.world.world import World
-from ticdc_lab.simulate.trace import NOTHING
 
 
 class Placement(NamedTuple):
@@ -131,24 +129,6 @@ class MomentRecorder:
         still = (finished_of(r, world.now_us) for r in world.controller.running.values())
         lives, kept = (*world.controller.ended, *still), tuple(self.noted.kept)
         return Recording(tuple(self.samples), lives, tuple(self.drops), kept, tuple(world.happened))
-
-
-def recorded(run: PdRun, *, every_us: int = SECOND_US) -> Recording:
-    """Play a run once more, which comes out the same, and record it.
-
-    Parameters
-    ----------
-    run
-        What :func:`ticdc_lab.simulate.pd.world.run.simulate` gave.
-    every_us
-        Between two samples, µs.
-    """
-    recorder, until_us = MomentRecorder(), run.end.time_us if run.end.because == "settled" else run.until_us
-    simulate(
-        run.start, until_us, seed=run.seed, changes=run.changes, policies=run.policies,
-        watch=Watch(sample_us=every_us, placement_us=None, level=NOTHING, monitor=False), on_sample=recorder,
-    )  # fmt: skip
-    return recorder.recording
 
 
 def sampled(world: World, before: ClusterSample | None = None) -> ClusterSample:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from ticdc_lab.simulate.pd.chances import Chances, of_balance_leader, of_balance_region, scores_text
@@ -33,7 +32,7 @@ _STATES = {"offline": REMOVING, "tombstone": REMOVED}
 _NONE: dict[str, Any] = {"operator": "none"}
 
 
-def _store_score(record: Fields) -> Verdict:
+def store_score(record: Fields) -> Verdict:
     """Compare the scores of one store."""
     high, low = record.number("high_space_ratio"), record.number("low_space_ratio")
     delta, weight = record.number("delta_mib"), record.number("weight")
@@ -56,7 +55,7 @@ def _store_score(record: Fields) -> Verdict:
     return Verdict(ours, file, not wrong, f"differ: {', '.join(wrong)}" if wrong else "scores are equal")
 
 
-def _distinct_score(record: Fields) -> Verdict:
+def isolation_score(record: Fields) -> Verdict:
     """Compare an isolation score."""
     stores = [Store(i, labels=labelled(s.all_texts())) for i, s in enumerate(record.objects("stores"))]
     other = Store(-1, labels=labelled(record.labels("other")))
@@ -80,14 +79,16 @@ def _check(checker: Callable[[Cluster, Region], Explained]) -> Callable[[Fields]
     return judge
 
 
-def _balance_region(record: Fields) -> Verdict:
+def balance_region(record: Fields) -> Verdict:
+    """Compare all that a round of balance-region may do."""
     given = record.object("given")
     regions = _regions(given)
     cluster = _counted(_cluster(given, leaders=False), regions)
     return _balanced(of_balance_region, cluster, regions, record)
 
 
-def _balance_leader(record: Fields) -> Verdict:
+def balance_leader(record: Fields) -> Verdict:
+    """Compare all that a round of balance-leader may do."""
     given = record.object("given")
     regions = _regions(given)
     cluster = _counted(_cluster(given, leaders=True), regions)
@@ -183,12 +184,4 @@ def _key(outcome: Mapping[str, Any]) -> str:
     return ", ".join(f"{k}={outcome[k]}" for k in sorted(outcome))
 
 
-JUDGES: Mapping[str, Callable[[Fields], Verdict]] = MappingProxyType({
-    "store_score": _store_score,
-    "distinct_score": _distinct_score,
-    "rule_checker": _check(check_rules),
-    "replica_checker": _check(check_replicas),
-    "balance_region": _balance_region,
-    "balance_leader": _balance_leader,
-})  # fmt: skip
-"""Who judges which kind of record."""
+rule_checker, replica_checker = _check(check_rules), _check(check_replicas)

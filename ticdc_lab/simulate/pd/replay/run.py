@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from ticdc_lab.simulate.pd.explained import Explained
-from ticdc_lab.simulate.pd.replay.oracle import JUDGES
 from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, Verdict, lines_of
-from ticdc_lab.simulate.pd.replay.scenarios import judge_scenario
+from ticdc_lab.simulate.pd.replay.scenarios import JUDGES, judge_scenario
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.replay.whole_runs import Cases
@@ -66,13 +65,15 @@ def _counts(replayed: Replayed) -> dict[str, int]:
             "not judged": replayed.not_judged, "malformed": replayed.malformed}  # fmt: skip
 
 
-def replay(path: str | Path) -> Replayed:
+def replay(path: str | Path, *, seeds: Sequence[int] = (1,)) -> Replayed:
     """Judge every record of a file.
 
     Parameters
     ----------
     path
         JSON Lines in the form of golden/pd, as they are or gzipped.
+    seeds
+        Of our runs of whole clusters; of several the middle one counts, number by number.
 
     Returns
     -------
@@ -84,14 +85,14 @@ def replay(path: str | Path) -> Replayed:
     SourceError
         The file cannot be read.
     """
-    return Replayed(tuple(_judged(lines_of(Path(path)))))
+    return Replayed(tuple(_judged(lines_of(Path(path)), seeds)))
 
 
-def _judged(lines: list[bytes]) -> Iterator[dict[str, Any]]:
+def _judged(lines: list[bytes], seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
     from ticdc_lab.simulate.pd.replay.whole_runs import Cases  # which imports this package
 
     defaults: dict[str, Any] = {}
-    cases = Cases(list(_whole_runs(lines)))
+    cases = Cases(list(_whole_runs(lines)), seeds)
     for n, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -145,9 +146,10 @@ def _verdict(record: Fields, defaults: dict[str, Any], cases: Cases) -> Verdict:
     kind = record.text("kind")
     if kind in RUNS:
         return _whole_run(kind, record, cases)
-    if kind not in JUDGES:
-        raise UnknownRecord(f"records of kind {kind}; known are {', '.join((*JUDGES, *RUNS))}")
-    return JUDGES[kind](record)
+    judges = {name: judge for name, _, judge in JUDGES if "_" in name}
+    if kind not in judges:
+        raise UnknownRecord(f"records of kind {kind}; known are {', '.join((*judges, *RUNS))}")
+    return judges[kind](record)
 
 
 def _whole_run(kind: str, record: Fields, cases: Cases) -> Verdict:

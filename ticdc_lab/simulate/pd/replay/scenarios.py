@@ -1,44 +1,47 @@
-"""Single decisions from the real PD's own tests (golden/pd/scenarios.jsonl): who judges which."""
+"""Who judges which record: answers of PD's code (oracle.jsonl), single decisions of its tests (scenarios.jsonl)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ticdc_lab.simulate.pd.replay import scenario_commands, scenario_decisions, scenario_facts
+from ticdc_lab.simulate.pd.replay import oracle, scenario_commands, scenario_decisions, scenario_facts
 from ticdc_lab.simulate.pd.replay.given import given_of, not_understood
 from ticdc_lab.simulate.pd.replay.records import Fields, UnknownRecord, Verdict
 from ticdc_lab.simulate.pd.replay.scenario_decisions import FACTS
 
 Judge = Callable[[Fields], Verdict]
 
-_BY_EXPECTATION: tuple[tuple[str, Judge], ...] = (
-    ("should_balance", scenario_facts.should_balance),
-    ("higher_score", scenario_facts.higher_score),
-    ("score", scenario_facts.distinct_score_rule),
-    ("not_worse", scenario_facts.safe_location_rule),
-    ("match", scenario_facts.constraint_match),
-    ("low_space", scenario_facts.low_space),
-    ("peers_per_rule", scenario_facts.peers_per_rule),
-    ("allowed", scenario_facts.replacement_allowed),
-    ("progress", scenario_commands.progress),
-    ("status", scenario_commands.operator_status),
-    ("limit_s", scenario_commands.operator_status),
+JUDGES: tuple[tuple[str, str, Judge], ...] = (
+    ("store_score", "", oracle.store_score),
+    ("distinct_score", "", oracle.isolation_score),
+    ("rule_checker", "", oracle.rule_checker),
+    ("replica_checker", "", oracle.replica_checker),
+    ("balance_region", "", oracle.balance_region),
+    ("balance_leader", "", oracle.balance_leader),
+    ("", "should_balance", scenario_facts.should_balance),
+    ("", "higher_score", scenario_facts.higher_score),
+    ("", "score", scenario_facts.distinct_score_rule),
+    ("", "not_worse", scenario_facts.safe_location_rule),
+    ("", "match", scenario_facts.constraint_match),
+    ("", "low_space", scenario_facts.low_space),
+    ("", "peers_per_rule", scenario_facts.peers_per_rule),
+    ("", "allowed", scenario_facts.replacement_allowed),
+    ("", "progress", scenario_commands.progress),
+    ("", "status", scenario_commands.operator_status),
+    ("", "limit_s", scenario_commands.operator_status),
+    ("store state", "", scenario_facts.store_state),
+    ("store-limit", "", scenario_commands.store_limit),
+    ("operator", "", scenario_commands.operator_accepted),
+    ("merge", "", scenario_decisions.merge),
+    ("hot-region", "", scenario_decisions.hot_region),
+    ("balance-leader", "", scenario_decisions.balance_leader),
+    ("balance-region", "", scenario_decisions.balance_region),
+    ("joint-state", "", scenario_decisions.joint_state),
+    ("split", "", scenario_decisions.split),
+    ("learner", "", scenario_decisions.learners),
 )
-"""What is expected tells what is asked; the first that is there."""
-
-_BY_AREA: Mapping[str, Judge] = {
-    "store state": scenario_facts.store_state,
-    "store-limit": scenario_commands.store_limit,
-    "operator": scenario_commands.operator_accepted,
-    "merge": scenario_decisions.merge,
-    "hot-region": scenario_decisions.hot_region,
-    "balance-leader": scenario_decisions.balance_leader,
-    "balance-region": scenario_decisions.balance_region,
-    "joint-state": scenario_decisions.joint_state,
-    "split": scenario_decisions.split,
-    "learner": scenario_decisions.learners,
-}
+"""Kind of a record or area of a scenario, what it expects, and who judges it; the first that fits. "" fits any."""
 
 _OF_CHECKERS = ("replica_checker", "rule_checker", "replica-checker", "rule-checker")
 _CHECKED = frozenset({"down-peer", "offline", "location labels", "storage", "placement", "witness", "replica", "rule"})
@@ -90,11 +93,9 @@ def _untold(expect: Fields) -> list[str]:
 
 def _judge(record: Fields) -> Judge:
     expect, area = record.object("expect"), record.text("area")
-    for key, judge in _BY_EXPECTATION:
-        if key in expect:
+    for name, key, judge in JUDGES:
+        if name in ("", area) and (not key or key in expect):
             return judge
-    if area in _BY_AREA:
-        return _BY_AREA[area]
     if "command" in given_of(record).settings:
         return scenario_commands.command
     if _is_decision(record) and _by_checkers(record, area):

@@ -2,6 +2,7 @@
 
 PD draws by chance, so that each of its runs is another; what is compared is what its repetitions agree in:
 
+- of several seeds the middle one of ours counts, number by number;
 - repairs (all that is no balancing) as many as the real ones where those agree, else within their spread, widened by
   its own width and by 3; a leader's role is put right as often as balancing happened to disturb it;
 - balancing operators within the spread of the repetitions, widened by its own width and by 10 %;
@@ -33,23 +34,26 @@ _RANGE, _OF_MEAN, _FEW = 0.10, 0.015, 3
 
 
 class Cases:
-    """The cases and runs of a file; each case is run once, when its first verdict is asked for."""
+    """The cases and runs of a file; each case is run once a seed, when its first verdict is asked for."""
 
-    def __init__(self, records: Sequence[Fields], seed: int = 1, policies: Sequence[Policy] = DEFAULT_POLICIES) -> None:
+    def __init__(
+        self, records: Sequence[Fields], seeds: Sequence[int] = (1,), policies: Sequence[Policy] = DEFAULT_POLICIES
+    ) -> None:
         self.cases = {r.text("case"): r for r in records if r.any("kind", "") == "case"}
         self.runs: dict[str, list[Fields]] = defaultdict(list)
         for r in records:
             if r.any("kind", "") == "run":
                 self.runs[r.text("case")].append(r)
-        self.seed, self.policies = seed, policies
-        self.ours: dict[str, CaseRun] = {}
+        self.seeds, self.policies = seeds, policies
+        self.ours: dict[str, list[CaseRun]] = {}
 
-    def run(self, name: str) -> CaseRun:
-        """Give our run of a case."""
+    def run(self, name: str) -> list[CaseRun]:
+        """Give our runs of a case, one a seed."""
         if name not in self.cases:
             raise Malformed("record.case", "a case of this file", name)
         if name not in self.ours:
-            self.ours[name] = run_case(case_of(self.cases[name]), self.seed, self.policies)
+            case = case_of(self.cases[name])
+            self.ours[name] = [run_case(case, seed, self.policies) for seed in self.seeds]
         return self.ours[name]
 
     def judge_case(self, record: Fields) -> Verdict:
@@ -115,21 +119,34 @@ def _errors(r: _Real | CaseRun) -> tuple[str, ...]:
     return tuple(e for h in r.happened for e in _ERROR.findall(h.error)[:1])
 
 
-def _verdict(ours: CaseRun, real: Sequence[_Real]) -> Verdict:
-    wrong = [ours.violated] if ours.violated else []
-    wrong += [*_operators(ours.created, [r.created for r in real])]
+def _verdict(ours: Sequence[CaseRun], real: Sequence[_Real]) -> Verdict:
+    wrong = [r.violated for r in ours if r.violated]
+    created = _middle([r.created for r in ours])
+    wrong += [*_operators(created, [r.created for r in real])]
     live = real[0].live
     for what, mine, theirs in (
-        ("peers", ours.peers, [r.peers for r in real]),
-        ("leaders", ours.leaders, [r.leaders for r in real]),
+        ("peers", [r.peers for r in ours], [r.peers for r in real]),
+        ("leaders", [r.leaders for r in ours], [r.leaders for r in real]),
     ):
-        wrong += _distribution(what, spread_of(mine, live), [spread_of(t, live) for t in theirs])
-    if _errors(ours) != real[0].errors:
-        wrong.append(f"refused: ours {list(_errors(ours))}, PD {list(real[0].errors)}")
+        spreads = sorted((spread_of(m, live) for m in mine), key=lambda s: s["stddev"])
+        wrong += _distribution(what, spreads[len(spreads) // 2], [spread_of(t, live) for t in theirs])
+    errors = next((e for r in ours if (e := _errors(r)) != real[0].errors), real[0].errors)
+    if errors != real[0].errors:
+        wrong.append(f"refused: ours {list(errors)}, PD {list(real[0].errors)}")
     if all(r.result == "SETTLED" for r in real):
-        wrong += _shapes(ours.shapes, [r.shapes for r in real])
+        wrong += _shapes(_middle([r.shapes for r in ours]), [r.shapes for r in real])
     because = "; ".join(wrong) or "as the real runs, within their spread"
-    return Verdict(run_json(ours), [run_json(r) for r in real], not wrong, because)
+    told = run_json(ours[0])
+    if len(ours) > 1:
+        counts = {d: [r.created.get(d, 0) for r in ours] for d in created}
+        told |= {"seeds": len(ours), "spread": {d: [min(n), created[d], max(n)] for d, n in counts.items()}}
+    return Verdict(told, [run_json(r) for r in real], not wrong, because)
+
+
+def _middle(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Give the middle one of each number."""
+    names = sorted({name for one in counts for name in one})
+    return {name: sorted(one.get(name, 0) for one in counts)[len(counts) // 2] for name in names}
 
 
 def _operators(ours: Mapping[str, int], real: Sequence[Mapping[str, int]]) -> list[str]:

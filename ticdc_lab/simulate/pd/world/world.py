@@ -363,7 +363,7 @@ class World:
         report_down(self)
         self.look_around(end_us)
         while True:
-            s = min(self.schedulers.values(), key=lambda s: s.due_us, default=None)
+            s = self._next_round()
             reopens_us = self._reopens_us()
             if reopens_us < (end_us if s is None else min(end_us, s.due_us)):
                 self.now_us = reopens_us
@@ -378,6 +378,9 @@ class World:
         if self.controller.running and self.now_us >= self.watch_us:
             self.watch_us = self.now_us + SECOND_US
             self.controller.watch(self.cluster(), self.now_us, self.tick)
+
+    def _next_round(self) -> Scheduler | None:
+        return min(self.schedulers.values(), key=lambda s: s.due_us, default=None)
 
     def _note(self, who: str, told: Explained) -> None:
         if self.recording is not None:
@@ -411,7 +414,10 @@ class World:
         return self.controller.add(made, self.now_us, self.tick) if made else 0
 
     def look_around(self, end_us: int) -> None:
-        """Let the checkers look at the regions that may need something; each look takes its time of the tick."""
+        """Let the checkers look at the regions that may need something.
+
+        Each look takes its time of the tick, and rounds of schedulers come between.
+        """
         self.patrol.notice(self.cluster())
         self.patrol.come_back(self.now_us)
         slices = self.settings.tick_us // self.settings.patrol_us
@@ -433,8 +439,14 @@ class World:
                 self.patrol.crowded = True
                 break
             checks -= 1
-            self.now_us = min(self.now_us + self.settings.check_us, end_us - 1)
-            self._look(row, self.cluster())
+            self.now_us += self.settings.check_us
+            if self.now_us >= end_us:
+                self.now_us = end_us - 1
+                break
+            while (s := self._next_round()) is not None and s.due_us <= self.now_us:
+                self._round(s)
+            if row in self.patrol.todo and row not in self.controller.running:
+                self._look(row, self.cluster())
         if self.patrol.to_merge:
             self._look_at_merges((self.tick + 1) * slices, a_slice)
 
