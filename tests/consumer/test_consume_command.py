@@ -65,8 +65,8 @@ def test_values_that_break_their_definition_are_counted_and_named(spark: SparkSe
     assert not log.table("d.t", as_of=ts + 1).limits, "what comes later is no part of it"
     notes = replayed_.frames["notes"]["said"].tolist()
     assert notes == [
-        "1 values of e became NULL, such as 7: it is no value of enum('a','b')",
-        "1 values of n became NULL, such as 500: it is no value of tinyint",
+        "1 value of e became NULL, such as 7: it is no value of enum('a','b')",
+        "1 value of n became NULL, such as 500: it is no value of tinyint",
     ]
 
 

@@ -111,7 +111,7 @@ def _lost(db: duckdb.DuckDBPyConnection, name: TableName, move: Move) -> str:
     there = "true" if move.source is None else f"{quoted(move.source.name)} IS NOT NULL"
     n = db.execute(f"SELECT count(*) FROM {named(name)} WHERE {there} AND {_moved(move)} IS NULL").fetchall()[0][0]
     why = move.reason or f"they do not fit {move.column.mysql_type}"
-    return f"{n} values of {move.column.name} became NULL: {why}" if n else ""
+    return f"{n} {'value' if n == 1 else 'values'} of {move.column.name} became NULL: {why}" if n else ""
 
 
 MEMORY = "2GiB"
@@ -286,7 +286,7 @@ class DuckDBSink:
             if n:
                 no_form = parsed(c.mysql_type).family in ("date", "datetime")
                 why = f"{c.mysql_type} has no other form here" if no_form else f"it is no value of {c.mysql_type}"
-                said = f"{n} values of {c.name} became NULL, such as {example}: {why}"
+                said = f"{n} {'value' if n == 1 else 'values'} of {c.name} became NULL, such as {example}: {why}"
                 self._note(ts, (table.schema_name, table.table_name), said)
 
     def _note(self, ts: int, name: TableName, said: str) -> None:
