@@ -430,13 +430,13 @@ def test_why_names_each_stall_with_what_the_log_cannot_tell(lab: Any, tmp_path: 
     gone = {m["offset"] for m in marks[len(marks) // 2 :]}
     cut = [m for m in json_lines(OPEN.rsplit("/", 1)[1]) if m["partition"] != 1 or m["offset"] not in gone]
     said = lab("why", write_lines(tmp_path / "cut.jsonl", cut), "--stall", "0.02").stdout
-    assert "Topic small, partitions [1]: stalled at " in said and ", to the end of the log: " in said
+    assert "Topic small, partition 1: stalled at " in said and ", to the end of the log: " in said
     assert "  partition-silent: the other partitions received " in said
     assert said.count("partition-silent: the log cannot show whether the ") == 1
     told = json.loads(lab("why", OPEN, "--json").stdout)
     assert (told["stalls"], told["stall_s"]) == ([], 1.0) and 0 < told["usual_step_s"] < told["longest_step_s"] < 1
     usual = lab("why", "data/messages_open-protocol_stalls.jsonl.gz").stdout
-    assert "stalled 5 times for more than 1.5 s. The longest stall is 8.980 s in partitions [2], " in usual
+    assert "stalled 5 times for more than 1.5 s. The longest stall is 8.980 s in partition 2, " in usual
     assert "They usually step by 0.600 s." in usual
     assert "Partition 2 of simulated ends 16 watermarks" in usual
 

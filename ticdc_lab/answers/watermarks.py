@@ -84,13 +84,13 @@ def complete_to(s: Summary, *, with_ts: bool = True) -> str:
 
 def _topic_sentence(t: Mapping[Any, Any], but_for: str) -> str:
     if pd.isna(t["resolved_ts"]):
-        return f"Topic {t['topic']}: nothing is proved complete; partitions {_list(t['unmarked'])} have no watermark."
-    held = f"held back {t['lag_s']:.3f} s by partitions {_list(t['holders'])}" if t["lag_s"] else "no partition lags"
+        return f"Topic {t['topic']}: nothing is proved complete; no watermark in {_list(t['unmarked'])}."
+    held = f"held back {t['lag_s']:.3f} s by {_list(t['holders'])}" if t["lag_s"] else "no partition lags"
     return f"Topic {t['topic']}: complete{but_for} up to resolved_ts {tso_words(int(t['resolved_ts']))}, {held}."
 
 
-def _list(values: Sequence[int]) -> list[int]:
-    return [int(v) for v in values]
+def _list(partitions: Sequence[int]) -> str:
+    return f"partition{'s' * (len(partitions) != 1)} {', '.join(str(p) for p in partitions)}"
 
 
 def _laggard_sentence(span: Mapping[Any, Any]) -> str:
@@ -142,7 +142,7 @@ def stalls(
 
 
 def _standing(row: Mapping[Any, Any]) -> str:
-    return "all partitions" if row["everywhere"] else f"partitions {_list(row['partitions'])}"
+    return "all partitions" if row["everywhere"] else _list(row["partitions"])
 
 
 def _stall_lines(row: Mapping[Any, Any]) -> list[str]:
