@@ -130,7 +130,7 @@ def test_a_table_at_a_moment_is_found_by_seconds(bench: Workbench) -> None:
 def test_a_sentence_is_said_once(bench: Workbench) -> None:
     """Above the panel, unless the title of the figure is the same; below it lies what it was made of."""
     panel, page = bench.panels["transactions"], bench.pages.pages["transactions"]
-    sentence, _ = page.above.children
+    (sentence,) = page.above.children
     assert panel.figure.finding == "All 511 transactions are whole; 72 % touch more than one partition"
     assert sentence.layout.display == "none" and ["totals", 1] in page.evidence.names
     lo, hi = panel.value.time_range
@@ -397,6 +397,6 @@ def test_why_and_advice_are_tabs_that_say_what_the_methods_say(spark: SparkSessi
     advice.controls["keep"].value = "table"
     assert "preserves the order of the table's changes" in advice.figure.layout.meta["finding"]
     bench.panels["audit"]
-    said, _ = bench.pages.pages["audit"].above.children
+    [said] = bench.pages.pages["audit"].above.children
     assert "✗ rows stay in one partition, broken: " in said.value and "✓ row images chain, kept" in said.value
     bench.close()

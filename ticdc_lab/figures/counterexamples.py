@@ -204,7 +204,7 @@ def _gap(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
     said = (
         f"offset {low['offset'] + 1} is missing" if n == 1 else f"{n:,} offsets from {low['offset'] + 1:,} are missing"
     )
-    fig.add_annotation(x=(x0 + x1) / 2, y=y, text=said, font={"color": WRONG}, showarrow=False)
+    fig.add_annotation(x=(x0 + x1) / 2, y=y, yshift=-30, text=said, font={"color": WRONG}, showarrow=False)
     return _finished(
         fig, finding, "A broker gives each message of a partition the next offset. What lay in the dashed box was "
         "compacted, is in quarantine, or was not recorded; transactions between its neighbours may be incomplete.",

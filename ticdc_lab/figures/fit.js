@@ -254,7 +254,7 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
   // ------------------------------------------------------------------------------------- words and tables, as HTML
 
   const SAID = `.ticdc-words{padding:6px 18px 10px}.ticdc-words h4{font:inherit;font-size:17px;margin:4px 0 8px}
-    .ticdc-words p{margin:4px 0;opacity:.8}.ticdc-cells{overflow:auto;max-height:560px;border:1px solid #8884;border-radius:4px}
+    .ticdc-words p{margin:4px 0;opacity:.8}.ticdc-cells{overflow:auto;max-height:400px;border:1px solid #8884;border-radius:4px}
     .ticdc-cells table{border-collapse:collapse;width:100%;margin:0;font-size:13px}
     .ticdc-cells :is(th,td){text-align:left;padding:4px 10px;border-bottom:1px solid #8883;vertical-align:top;overflow-wrap:break-word}
     .ticdc-cells th{position:sticky;top:0;white-space:nowrap;background:var(--ticdc-head)}.ticdc-cells tr[tabindex]{cursor:pointer}

@@ -39,6 +39,8 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
         self.again = widgets.Button(description="compute", tooltip="compute what this tab shows")
         self.again.on_click(lambda _: self._begin())
         self.above, self.cannot_tell, self.evidence = widgets.VBox([]), widgets.HTML(), Evidence()
+        self.code = widgets.HTML()
+        self.code.add_class("ticdc-code")
         super().__init__([self.under_way, self.above], layout={"min_height": "480px"})
         self.panel: Panel[Any] | None = None
         self._begin: Callable[[], None] = lambda: None
@@ -64,7 +66,7 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
             if not compiling_s:  # it would mislead all later estimates
                 speeds.note(step, messages=n_events, seconds=time.monotonic() - begun)
             self._tell(answer, panel)
-            shown_below = [self.cannot_tell, self.evidence]
+            shown_below = [self.cannot_tell, self.code, self.evidence]
             self.children = [self.under_way, self.above, panel.widget, *shown_below]  # views taken out complain
             self.panel = panel
             self.under_way.layout.display = "none"
@@ -83,18 +85,16 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
         self.cannot_tell.value = "" if answer is None else _limits(answer)
         self.cannot_tell.add_class("ticdc-answer")
         frames = {} if answer is None else answer.frames
-        code = widgets.HTML()
-        code.add_class("ticdc-code")
 
         def follow(_: Any = None) -> None:
             call = self.tab.code(panel.value)
-            code.value = f'<code title="the same by code">{html.escape(call)}</code>' if call else ""
+            self.code.value = f'<code title="the same by code">{html.escape(call)}</code>' if call else ""
             is_said = answer is None or panel.figure.finding == answer.finding.rstrip(".")
             sentence.layout.display = "none" if is_said else None
             self.evidence.show({**frames, **panel.frames}, code=call)
 
         panel.view.observe(follow, names="figure_json")
-        self.above.children = [sentence, code]
+        self.above.children = [sentence]
         follow()
 
 
@@ -200,11 +200,18 @@ class OpenPanels(Mapping[str, Panel[Any]]):
 
 
 def _sentence(answer: Answer) -> str:
-    """The finding; of an audit also what became of each guarantee, with its sign."""
+    """The finding; of an audit also what became of each guarantee, with its sign: those that are not broken folded."""
     said = f"<b>{html.escape(answer.finding)}</b>"
-    for g in answer.frames.get("verdict", pd.DataFrame()).to_dict("records"):
+    verdict = answer.frames.get("verdict", pd.DataFrame())
+    lines: dict[str, list[str]] = {}
+    for g in verdict.to_dict("records"):
         why = f": {html.escape(str(g['why']))}" if g["why"] else ""
-        said += f"<br>{SIGNS[g['verdict']]} {html.escape(g['guarantee'].replace('_', ' '))}, {g['verdict']}{why}"
+        line = f"{SIGNS[g['verdict']]} {html.escape(g['guarantee'].replace('_', ' '))}, {g['verdict']}{why}"
+        lines.setdefault(str(g["verdict"]), []).append(line)
+    said += "".join(f"<br>{line}" for line in lines.pop("broken", []))
+    for word, those in lines.items():
+        folded = "<br>".join(those)
+        said += f"<details><summary>{SIGNS[word]} {len(those)} {word}</summary>{folded}</details>"
     return said
 
 
