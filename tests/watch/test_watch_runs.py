@@ -23,6 +23,7 @@ from ticdc_lab.watch.kept import IGNORED, OPEN, WITHDRAWN, KeptFinding, found_ag
 from ticdc_lab.watch.metrics import WatchView, metrics
 from ticdc_lab.watch.pages import pages
 from ticdc_lab.watch.running import Watch, unsettled
+from ticdc_lab.watch.sources import LiveTopic
 
 LOG = "messages_canal-json-tidb_small-dup-restart.jsonl.gz"
 
@@ -244,6 +245,28 @@ def test_a_topic_is_followed(undisturbed, tmp_path):
         assert watch.view.caught_up and watch.view.counts.redelivered == undisturbed.view.counts.redelivered
         once = watched(f"kafka://{servers}/small", tmp_path)
     assert told(unsettled(once.findings.values())) == told(unsettled(undisturbed.findings.values()))
+
+
+def test_a_broker_that_is_away_is_waited_for(undisturbed, tmp_path, monkeypatch):
+    """A watch does not end with it, but goes on; another error ends it, and what it had read is kept."""
+    monkeypatch.setattr(running, "RETRY_S", 0.0)
+    batches, left = LiveTopic.batches, ["127.0.0.1:1 does not answer", "127.0.0.1:1 does not answer"]
+
+    def away(self, positions, *, once):
+        found = batches(self, positions, once=once)
+        yield next(found)
+        if left:
+            raise SourceError(left.pop())
+        yield from found
+
+    monkeypatch.setattr(LiveTopic, "batches", away)
+    messages = recorded(golden(LOG))
+    with mock_cluster() as servers:
+        send(servers, "small", messages)
+        with Watch(f"kafka://{servers}/small", str(tmp_path)) as watch:
+            while watch.view.counts.messages < len(messages) and not watch.wait(0.1):
+                pass
+        assert not left and watch.view.counts.rows == undisturbed.view.counts.rows
 
 
 def test_other_hosts_need_a_token(tmp_path):

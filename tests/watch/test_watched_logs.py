@@ -7,6 +7,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
+from conftest import ROOT
 from generated_topics import FAULTS, every_fault, topic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -48,6 +49,23 @@ def test_it_finds_what_an_audit_finds(name):
         assert not counts.redelivered
 
 
+ALL = sorted(
+    {f.name for place in ("data", "tests/data/golden", "tests/data/golden/extra", "tests/data/torture")
+     for f in (ROOT / place).glob("messages_*.jsonl.gz")}
+)  # fmt: skip
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ALL)
+def test_it_finds_what_an_audit_finds_in_every_log(name):
+    """All that the real encoders wrote here, torture too; without the schemas of avro, most of one is quarantine."""
+    events, watched = decoded(name)
+    expected = audited(events, watched)
+    for seed, most in enumerate((5000, 300)):
+        _, found, _ = watched_to_the_end(batches(events, random.Random(seed), most=most), watched)
+        assert same(found, expected)
+
+
 @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), cut=st.integers(0, 2**32), most=st.integers(1, 60), fault=st.sampled_from([*FAULTS]))
 def test_where_a_batch_ends_changes_nothing(seed, cut, most, fault):
@@ -80,8 +98,26 @@ def test_later_messages_explain_what_was_found():
     about = [("resolved_events_on_all_partitions", p) for p in (0, 1)]
     state, found, _ = step(WatchState(), first, OPEN)
     assert [(f["guarantee"], f["partition"]) for f in found.to_pylist()] == about
+    assert [f["partition"] for f in findings(state, OPEN, goes_on=True).to_pylist()] == [0]  # it is read ahead
     _, found, _ = step(state, second, OPEN)
     assert {f["offset"] for f in found.to_pylist() if f["partition"] == 1} == {1}
+
+
+def test_a_change_without_commit_ts_is_judged_as_an_audit_judges_it():
+    """It is no old one: nothing is unchecked while nothing was forgotten."""
+    events = of_tiny([row(0, 0, 5), row(1, 0, None, "update"), row(0, 1, 6, "update"), row(1, 1, None, "update")])
+    _, found, counts = watched_to_the_end([events.slice(i, 1) for i in range(4)], OPEN)
+    assert same(found, audited(events, OPEN)) and not counts.unchecked
+
+
+def test_a_change_older_than_what_is_kept_is_judged_by_marks_alone():
+    """Nobody can tell it from one that was sent before, but it must not follow a watermark above it."""
+    state, _ = absorbed(WatchState(), of_tiny([row(0, 0, 5), row(0, 1, 8, "update"), mark(0, 2, 8)]), OPEN)
+    state = replace(state, recent=replace(state.recent, parts=(), since=7))
+    state, found, counts = step(state, of_tiny([row(0, 3, 6, "update"), row(0, 4, 9, "update")]), OPEN)
+    assert counts.unchecked == {EVICTED: 1}
+    told = [(f["guarantee"], f["offset"]) for f in found.to_pylist() if f["severity"] == "error"]
+    assert told == [("nothing_below_resolved_ts", 3)]
 
 
 def test_rows_beyond_the_memory_are_forgotten_and_counted():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from conftest import golden
+from conftest import ROOT, golden
 from tiny_logs import table_of
 
 from ticdc_lab.audit import audit_table
@@ -29,7 +29,8 @@ WHO = ("guarantee", "severity", "table", "commit_ts", "topic", "partition", "off
 @cache
 def decoded(name: str, schemas: str | None = None) -> tuple[pa.Table, Watched]:
     """All events of a golden file, and how it is watched."""
-    path = golden(name)
+    torture = ROOT / "tests/data/torture" / name
+    path = torture if torture.exists() else golden(name)
     with path.open("rb") as file:
         messages = pa.Table.from_batches([m for m, _ in read_whole(file, str(path))])
     known = Known(schemas=read_schemas(str(golden(schemas)))) if schemas else Known()

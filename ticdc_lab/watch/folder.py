@@ -244,7 +244,7 @@ class WatchFolder:
         Parameters
         ----------
         changed
-            Numbers of the findings that are not as they were saved.
+            Numbers of the findings that are not as they were saved, or are not kept any more.
         """
         with self._commit():
             last = self._db.execute("select coalesce(max(id), 0) from change").fetchone()[0]
@@ -278,7 +278,8 @@ class WatchFolder:
             self._say("progress", progress.as_dict())
             self._say("view", dict(view))
             self._say("version", VERSION)
-            self._put(findings[number] for number in sorted(changed))
+            self._put(findings[number] for number in sorted(changed & findings.keys()))
+            self._db.executemany("delete from finding where number = ?", [(n,) for n in changed - findings.keys()])
         return state.saved()
 
     def _say(self, name: str, value: Any) -> None:

@@ -226,7 +226,9 @@ class RecentChanges:
         """With changes by rising ``row_id``."""
         parts = [*self.parts, new] if len(new) else list(self.parts)
         while len(parts) > 1 and len(parts[-2]) < 2 * len(parts[-1]):
-            parts[-2:] = [joined(parts[-2:])]
+            order = np.argsort(np.concatenate([p.row_id for p in parts[-2:]]), kind="stable")
+            # a column at a time: both are large
+            parts[-2:] = [Changes(*[np.concatenate([getattr(p, n) for p in parts[-2:]])[order] for n in CHANGE])]
         return RecentChanges(tuple(parts), self.since)
 
     def kept_to(self, most: int, until: int) -> RecentChanges:

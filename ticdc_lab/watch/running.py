@@ -28,14 +28,17 @@ from ticdc_lab.watch.metrics import DURATIONS_S, PartitionView, WatchView
 from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, opened
 from ticdc_lab.watch.state import WatchCounts, Watched, WatchState, absorbed, findings
 
-ROWS_AT_ONCE = 50_000
-"""Messages of a step, at most."""
+ROWS_AT_ONCE, BYTES_AT_ONCE = 50_000, 64 << 20
+"""Messages of a step, and their bytes, about."""
 
 STEP_S, JUDGE_S, COMMIT_S, LOOK_S = 0.5, 1.0, 5.0, 30.0
 """A step takes what came in so long; findings are looked for, a commit is made, the broker is asked after so long."""
 
 EVIDENCE, EVIDENCE_AT_ONCE = 1_000, 200
 """Findings whose messages are kept, and of a guarantee at a time."""
+
+ASIDE = 1_000
+"""Findings that are withdrawn, ignored or resolved and stay listed: the last ones."""
 
 RETRY_S = 30.0
 _SILENT = "does not answer"
@@ -215,8 +218,8 @@ class Watch:
                 held.append(messages)
             if bad is not None and bad.num_rows:
                 refused.append(bad)
-            n = sum(map(len, held))
-            if (held or refused) and (n >= ROWS_AT_ONCE or not messages.num_rows or at - stepped > STEP_S):
+            is_much = sum(map(len, held)) >= ROWS_AT_ONCE or sum(b.nbytes for b in held) >= BYTES_AT_ONCE
+            if (held or refused) and (is_much or not messages.num_rows or at - stepped > STEP_S):
                 self._step(held, refused)
                 held, refused, stepped = [], [], clock()
             self._lost = {p: before.get(p, 0) + self._source.lost.get(p, 0) for p in {*before, *self._source.lost}}
@@ -290,8 +293,9 @@ class Watch:
 
     def _judge(self, *, final: bool = False) -> None:
         """Look for findings, and show how far it is."""
-        if self._dirty:
-            self._found, self._dirty = findings(self._state, self._watched).to_pylist(), False
+        if self._dirty or final:
+            self._found = findings(self._state, self._watched, goes_on=not final).to_pylist()
+            self._dirty = False
         before = self.findings
         for number, status in self._folder.put_aside().items():
             before[number] = replace(before[number], status=status)
@@ -306,6 +310,10 @@ class Watch:
             closed_ts=self._state.closed_ts,
         )
         self._changed |= {number for number, f in after.items() if f != before.get(number)}
+        aside = [number for number, f in after.items() if f.status not in (PENDING, OPEN)]
+        for number in aside[: max(0, len(aside) - ASIDE)]:
+            self._changed.add(number)
+            del after[number]
         fresh = [f for n, f in after.items() if f.status == OPEN and (n not in before or before[n].status == PENDING)]
         for f in fresh:
             self._violations[f.guarantee, f.severity] = self._violations.get((f.guarantee, f.severity), 0) + 1

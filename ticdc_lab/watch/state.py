@@ -39,7 +39,7 @@ from ticdc_lab.events.schema import DECODED, DISPATCH, KEYS
 from ticdc_lab.events.tso import LOGICAL_BITS, physical_ms
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.gathering import ARROW, as_facts, gathered, narrow_batches
-from ticdc_lab.facts.known import CountedOffsets, Home, ordered_offsets
+from ticdc_lab.facts.known import CountedOffsets, Home, Watermarks, ordered_offsets
 from ticdc_lab.facts.limits import counted_offsets
 from ticdc_lab.settings import UNKNOWN, Settings
 from ticdc_lab.watch.rows import CHANGE, NO_CHANGES, LastChanges, RecentChanges, joined
@@ -280,7 +280,7 @@ def _with_changes(
     odd = odd_changes(both, promises, has_commit_ts=dated)
     first = np.append(True, both.row_id[1:] != both.row_id[:-1])
     evicted = first & is_new & (state.evicted_ts != NO_TS)
-    old = is_new & odd & (both.commit_ts <= state.recent.since) & dated
+    old = is_new & odd & (both.commit_ts <= state.recent.since) & (dated and state.recent.since != NO_TS)
     asked = np.unique(both.row_id[(odd & ~old) | np.isin(both.row_id, state.suspects.row_id)])
     kept, again = [state.suspects[~np.isin(state.suspects.row_id, asked)]], list[tuple[str, int]]()
     if len(asked):
@@ -468,7 +468,7 @@ def _bounded(state: WatchState, watched: Watched) -> tuple[WatchState, int]:
         resolved = state.known.watermarks.greatest()
         newest = int(resolved.min()) if len(resolved) else NO_TS
         kept_ts = newest - (watched.keep_ms << LOGICAL_BITS) if newest != NO_TS else NO_TS
-        recent = state.recent.kept_to(max(1, watched.memory // 5 // 72), kept_ts)
+        recent = state.recent.kept_to(max(1, watched.memory // 8 // 72), kept_ts)
         state = _with_few_facts(replace(state, recent=recent), kept_ts)
     return replace(state, rows=rows, evicted_ts=max(until, state.evicted_ts)), n
 
@@ -477,12 +477,17 @@ _FEW = 4096
 """Changes below which none is forgotten."""
 
 
-def findings(state: WatchState, watched: Watched) -> pa.Table:
-    """What breaks a guarantee of all that was read, as of :func:`step`."""
+def findings(state: WatchState, watched: Watched, *, goes_on: bool = False) -> pa.Table:
+    """What breaks a guarantee of all that was read, as of :func:`step`.
+
+    If the log ``goes_on``, partitions are compared up to the watermark that all of a topic have reached: what one is
+    read ahead of another is no finding.
+    """
     facts, protocol = state.known, watched.protocol
     definitions = judged_definitions(facts, protocol, LeftOut.read(watched.settings))
     promises = Promises.read(facts, settings=watched.settings, protocol=protocol)
-    in_facts = found_in_facts(facts, watched.checks, definitions=definitions, protocol=protocol)
+    shared = _up_to_the_shared(facts) if goes_on else facts
+    in_facts = found_in_facts(shared, watched.checks, definitions=definitions, protocol=protocol)
 
     def judged(causes: pa.Table | None) -> pa.Table:
         return found_in_changes(
@@ -497,3 +502,16 @@ def findings(state: WatchState, watched: Watched) -> pa.Table:
         )
     found, *_ = without_unsure(pa.concat_tables([in_facts, of_rows]))
     return found.take(pc.sort_indices(found, [(name, "ascending", "at_start") for name in ORDER])).combine_chunks()
+
+
+def _up_to_the_shared(facts: LogFacts) -> LogFacts:
+    """Facts without the watermarks that some partition of the topic, of those that have any, has not reached."""
+    marks, shared = facts.watermarks, dict[str, int]()
+    greatest = marks.greatest()
+    for (topic, _), ts in zip(facts.homes, greatest.tolist(), strict=True):
+        if ts != NO_TS:
+            shared[topic] = min(ts, shared.get(topic, ts))
+    most = np.array([shared.get(topic, NO_TS) for topic, _ in facts.homes], dtype=np.int64)
+    own = marks.ts <= most[marks.home]
+    kept = Watermarks(marks.home[own], marks.offset[own], marks.seq[own], marks.ts[own], marks.homes)
+    return replace(facts, watermarks=kept)
