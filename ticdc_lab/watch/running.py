@@ -212,10 +212,10 @@ class Watch:
         looked, pause_s = -LOOK_S, JUDGE_S
         for messages, bad in self._source.batches(self._positions, once=self._once):
             at = clock()
-            if not held:
-                self._positions = dict(self._source.positions)
             if messages.num_rows:
                 held.append(messages)
+            elif not held:  # behind what was taken: what is not yet would be skipped if reading fails
+                self._positions = dict(self._source.positions)
             if bad is not None and bad.num_rows:
                 refused.append(bad)
             is_much = sum(map(len, held)) >= ROWS_AT_ONCE or sum(b.nbytes for b in held) >= BYTES_AT_ONCE
