@@ -209,7 +209,7 @@ def test_a_folder_is_gone_on_with_and_a_file_is_not(servers: str, tmp_path: Path
     with pytest.raises(SourceError, match="holds a recording of kafka"):
         Recording(str(tmp_path / "out"), source="another")
     (tmp_path / "mine.jsonl").write_text("mine")
-    with pytest.raises(SourceError, match="is there already"):
+    with pytest.raises(SourceError, match="exists and is not a recording"):
         record(servers, tmp_path / "mine.jsonl")
     (tmp_path / "out" / module.STATE).write_text("{}")
     with pytest.raises(SourceError, match="cannot be read"):
