@@ -119,9 +119,7 @@ def test_a_row_whose_table_upstream_nothing_tells_has_no_partition(spark: SparkS
     found = dispatched(events_frame(spark, rows("dw", "orders", 3)), changefeed=feed, partitions=4)
     told = found.select("target_partition", "dispatch_error").toArrow().to_pylist()
     assert {r["target_partition"] for r in told} == {None}
-    assert {r["dispatch_error"] for r in told} == {
-        "dw.orders is a target; the rules name no single upstream table."
-    }
+    assert {r["dispatch_error"] for r in told} == {"dw.orders is a target; the rules name no single upstream table."}
 
 
 def test_many_rules_place_as_each_alone(spark: SparkSession) -> None:

@@ -6,7 +6,7 @@ A message has two parts: what is wrong (where, what was expected, what was found
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 __all__ = [
     "ContractError",
@@ -76,7 +76,7 @@ class ContractError(TiCDCLabError):
 
     @classmethod
     def from_missing_and_available(
-        cls, missing: Iterable[str], available: Iterable[str], *, frame: str
+        cls, missing: Collection[str], available: Iterable[str], *, frame: str
     ) -> ContractError:
         """Name the columns that are missing from ``frame`` and those that are there."""
         return cls(
