@@ -93,6 +93,16 @@ def test_large_messages_and_logs_without_images_show_nothing() -> None:
     assert not shown(events(("update", None, None), ("insert", None, None))).known
 
 
+def test_json_that_a_tool_wrote_again_shows_the_same() -> None:
+    """Python's `json.dumps` and pages put blanks behind colons."""
+    value = b'{"data": null, "_tidb": {"commitTs": 1, "onlyHandleKey": true}}'
+    for written in (value, value.replace(b": ", b":"), value.replace(b": ", b" :\n  ")):
+        raw = pa.table({"key": pa.array([None], pa.binary()), "value": [written]})
+        found = {s.name: s.value for s in of_messages(raw, protocol="canal-json")}
+        assert found["sink.kafka-config.codec-config.enable-tidb-extension"] is True
+        assert any("handle-key-only" in str(v) for v in found.values())
+
+
 def test_the_form_of_messages_shows_the_codec() -> None:
     """What was compressed is seen beside what it holds."""
     value = b'{"database":"d","isDdl":false,"_tidb":{"commitTs":1,"onlyHandleKey":true}}'

@@ -202,6 +202,9 @@ def of_rules(rules: Iterable[tuple[str, str, int]], *, tables: int) -> tuple[Set
     return (_shown("sink.dispatchers", tuple(found), text, sure="likely"),)
 
 
+_AROUND_COLON = re.compile(rb'"[ \t\r\n]*:[ \t\r\n]*')
+
+
 def of_messages(messages: pa.Table, *, protocol: str, unpacked: pa.Table | None = None) -> tuple[Setting, ...]:
     """Settings that the form of messages shows.
 
@@ -216,8 +219,8 @@ def of_messages(messages: pa.Table, *, protocol: str, unpacked: pa.Table | None 
     """
     plain = messages if unpacked is None else unpacked
     packed = [(v, p) for v, p in zip(messages["value"].to_pylist(), plain["value"].to_pylist(), strict=True) if v != p]
-    values = [v for v in plain["value"].to_pylist() if v]
-    keys = [k for k in plain["key"].to_pylist() if k]
+    # tools that write JSON again put blanks behind colons, which TiCDC does not
+    values, keys = ([_AROUND_COLON.sub(b'":', v) for v in plain[c].to_pylist() if v] for c in ("value", "key"))
     found = [Setting("sink.protocol", protocol, "bytes", "shown", f"{len(values):,} messages that were looked at")]
     n, many = len(values), f"of {len(values):,} messages that were looked at"
 
