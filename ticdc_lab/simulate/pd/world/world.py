@@ -380,6 +380,7 @@ class World:
             self.controller.watch(self.cluster(), self.now_us, self.tick)
 
     def _next_round(self) -> Scheduler | None:
+        """Give the scheduler whose round comes next."""
         return min(self.schedulers.values(), key=lambda s: s.due_us, default=None)
 
     def _note(self, who: str, told: Explained) -> None:
@@ -472,11 +473,12 @@ class World:
         that come next: so stores whose limits opened together do not stay together.
         """
         check_us, rows, seen = self.settings.check_us, list(self.patrol.waiting), 0
-        cluster = self.cluster()
+        cluster, opens_us = self.cluster(), self._opens_us()
+        self.nodes.opened_us = NEVER_US
         while seen < len(rows):
-            if self._opens_us() <= self.now_us:
-                cluster, seen = self.cluster(), 0
-            self.nodes.opened_us = NEVER_US
+            if opens_us <= self.now_us:
+                cluster, opens_us, seen = self.cluster(), self._opens_us(), 0
+                self.nodes.opened_us = NEVER_US
             if self.now_us + check_us >= until_us:
                 self.now_us = self.nodes.opened_us = until_us
                 return
@@ -492,7 +494,7 @@ class World:
             if limit_reached(Kind.REPLICA, self.controller.counts[Kind.REPLICA], self.config):
                 return
             self._look(row, cluster)
-            cluster = self.cluster()
+            cluster, opens_us = self.cluster(), self._opens_us()
 
     def _opens_us(self) -> int:
         """Give when the next store limit has room."""
