@@ -7,7 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
+import ticdc_lab
+from ticdc_lab.answers.compared import are_equal
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.keys import with_columns
 from ticdc_lab.events.schema import DECODED, DISPATCH, KEYS
@@ -82,3 +85,13 @@ def test_only_files_with_such_rows_are_written_anew(tmp_path: Path) -> None:
     assert pq.read_table(files[0]).equals(log("b")) and files[1].stat().st_mtime_ns == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["part-0.parquet", "part-1.parquet"]
     assert put_into(files, handles) == () == put_into(files, {})
+
+
+def test_an_opened_log_has_these_keys_and_names_their_tables(spark: SparkSession) -> None:
+    """So canal-json compares with open-protocol row by row, whose messages name the key."""
+    log = ticdc_lab.open("tests/data/torture/messages_canal-json-tidb.jsonl.gz", spark=spark)
+    rows = log.events.where("kind = 'row' AND table_name = 'k_uq'")
+    assert rows.count() == rows.where("key_hash IS NOT NULL").count() > 0
+    assert any("torture.k_uq" in limit and "name no key" in limit for limit in log.limits)
+    answer = log.compare("tests/data/torture/messages_open-protocol.jsonl.gz")
+    assert are_equal(answer)

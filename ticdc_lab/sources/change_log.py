@@ -499,7 +499,8 @@ class ChangeLog:
 
     def _keyed_by_ddl(self, files: Sequence[Path], gathered: Sequence[Path]) -> tuple[str, ...]:
         """Put the handle keys that the log's DDL define into rows whose messages name none; a sentence about them."""
-        facts = LogFacts.read(pa.concat_tables([pq.read_table(file) for file in gathered])) if gathered else None
+        ddl = [part for file in gathered if len(part := pq.read_table(file, filters=[("fact", "==", "ddl")]))]
+        facts = LogFacts.read(pa.concat_tables(ddl)) if ddl else None
         named = put_into(files, handles_of(facts, protocol=self.protocol)) if facts else ()
         if not named:
             return ()
