@@ -28,7 +28,7 @@ from ticdc_lab.watch.metrics import DURATIONS_S, PartitionView, WatchView
 from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, opened
 from ticdc_lab.watch.state import WatchCounts, Watched, WatchState, absorbed, findings
 
-ROWS_AT_ONCE, BYTES_AT_ONCE = 50_000, 64 << 20
+ROWS_AT_ONCE, BYTES_AT_ONCE = 20_000, 64 << 20
 """Messages of a step, and their bytes, about."""
 
 STEP_S, JUDGE_S, COMMIT_S, LOOK_S = 0.5, 1.0, 5.0, 30.0
