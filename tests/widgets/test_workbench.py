@@ -400,3 +400,10 @@ def test_why_and_advice_are_tabs_that_say_what_the_methods_say(spark: SparkSessi
     [said] = bench.pages.pages["audit"].above.children
     assert "✗ rows stay in one partition, broken: " in said.value and "✓ row images chain, kept" in said.value
     bench.close()
+
+
+def test_a_path_that_is_too_long_is_refused_in_the_page() -> None:
+    """Where a source is typed: in words, and the field stays."""
+    bench = Workbench("a" * 300)
+    with pytest.raises(SourceError, match="is too long: 300 characters"):
+        bench.wait(60)

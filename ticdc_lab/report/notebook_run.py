@@ -132,7 +132,10 @@ def _typed(key: str, value: object, default: object, name: str) -> object:
     """The value as the notebook wants it: text that names a path as a whole one, other text read as YAML."""
     if isinstance(default, str):
         text = str(value)
-        place = local_path(text) if text else None
+        try:
+            place = local_path(text) if text else None
+        except SourceError:  # too long for a name of a file: it is other text
+            place = None
         return str(place.resolve()) if place is not None and os.path.exists(place) else text
     try:
         read = yaml.load(value, Loader=BoundedLoader) if isinstance(value, str) else value

@@ -11,7 +11,7 @@ import ipywidgets as widgets
 
 from ticdc_lab.answers import surveyed
 from ticdc_lab.engine.running import seconds
-from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.errors import SourceError, TiCDCLabError
 from ticdc_lab.errors.whole_files import bare_path, scheme_of
 from ticdc_lab.events.sample import Sample, sample_of
 from ticdc_lab.sources.dump_files import name_of_form
@@ -100,7 +100,10 @@ class SourceBar(widgets.VBox):  # type: ignore[misc]
         """List the folder that is or holds ``source``; nothing for what is no path of this machine."""
         if scheme_of(source) is not None:
             return
-        place = Path(bare_path(source)).expanduser()
+        try:
+            place = Path(bare_path(source)).expanduser()
+        except SourceError:  # whoever looks at it says what is wrong
+            return
         folder = next((p for p in (place, *place.parents) if p.is_dir()), Path())
         options = [(f"{folder}/", ""), *_entries(folder)]
         if options != list(self.files.options):
