@@ -146,8 +146,9 @@ def _print_status(
     )
     for reason, n in unchecked.items():
         click.echo(f"  {n:,} row change{'' if n == 1 else 's'} not checked by all guarantees: {reason}")
-    for name, why in not_watched.items():
-        click.echo(f"  {name}: not watched, because {why}")
+    for why in dict.fromkeys(not_watched.values()):
+        names = ", ".join(name for name, reason in not_watched.items() if reason == why)
+        click.echo(f"  Not watched: {names}; {why}")
 
 
 def _print_findings(found: list[KeptFinding]) -> None:
@@ -179,7 +180,7 @@ def status(state: str, as_json: bool) -> None:
     else:
         click.echo(view.get("source", ""))
         _print_status(view["counts"]["messages"], found, view["not_watched"], view["counts"]["unchecked"])
-        for p in view["partitions"]:
+        for p in sorted(view["partitions"], key=lambda p: (p["topic"], p["partition"])):
             behind = "" if p["end"] is None else f", {max(0, p['end'] - p['read']):,} behind"
             lost = f", {p['lost']:,} lost before they were read" if p["lost"] else ""
             click.echo(f"  {p['topic']} partition {p['partition']}: read up to offset {p['read']:,}{behind}{lost}")

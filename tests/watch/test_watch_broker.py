@@ -1,0 +1,62 @@
+"""A watch of a topic in a real broker: what the broker does to a topic is read, named or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from broker import Broker
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+from conftest import golden
+from topics import QUIET, create, delete, expire, recorded, send
+
+from ticdc_lab.errors import SourceError
+from ticdc_lab.watch.running import Watch, unsettled
+
+LOG = "messages_canal-json-tidb_small-dup-restart.jsonl.gz"
+
+
+def watched(source: object, state: Path) -> Watch:
+    """A watch that has gone to its end."""
+    watch = Watch(str(source), str(state), once=True)
+    watch.run()
+    return watch
+
+
+def sentences(watch: Watch) -> list[tuple[str, str, int | None, int | None]]:
+    """What was found, and where."""
+    found = unsettled(watch.findings.values())
+    return sorted((f.guarantee, f.severity, f.partition, f.offset) for f in found)
+
+
+def test_a_topic_that_changes_under_a_watch(broker: Broker, tmp_path: Path) -> None:
+    """Expired, widened and made anew between two runs; the rest is found as in the recording, whole or in parts."""
+    messages, servers = recorded(golden(LOG)), f"127.0.0.1:{broker.plain}"
+    n = max(m["partition"] for m in messages) + 1
+    create(servers, "watched", n)
+    try:
+        send(servers, "watched", messages[: len(messages) // 2])
+        source, state = broker.url("watched"), tmp_path / "state"
+        half = watched(source, state).view.counts.messages
+        send(servers, "watched", messages[len(messages) // 2 :])
+        both = watched(source, state)
+        assert half == len(messages) // 2 and both.view.counts.messages == len(messages)
+        assert sentences(both) == sentences(watched(golden(LOG), tmp_path / "recording"))
+
+        first = [m for m in messages if m["partition"] == 0]
+        send(servers, "watched", first[:20])
+        expire(servers, "watched", 0, len(first) + 15)
+        lost = watched(source, state)
+        assert {p: seen.lost for (_, p), seen in lost.view.partitions.items() if seen.lost} == {0: 15}
+
+        admin = AdminClient({"bootstrap.servers": servers, **QUIET})
+        admin.create_partitions([NewPartitions("watched", n + 1)])["watched"].result(20)
+        send(servers, "watched", [m | {"partition": n} for m in first[:10]])
+        assert watched(source, state).view.counts.messages == lost.view.counts.messages + 10
+
+        delete(servers, "watched")
+        create(servers, "watched", n)
+        with pytest.raises(SourceError, match="created anew"):
+            watched(source, state)
+    finally:
+        delete(servers, "watched")
