@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from base64 import b64encode
 from collections.abc import Callable
 from random import Random
@@ -280,6 +281,23 @@ def broken(message: Message, r: Random) -> Message:
         elif value:
             value = _damage(value, r)
     return key, value
+
+
+_TYPES = rb'"(?:mysqlType|tidb_type)":"([^"]*)"|"\w+":"((?:big|tiny)?int|varchar|datetime)[^"]*"'
+
+
+def lied(message: Message, r: Random) -> Message:
+    """The message with a column's type that MySQL does not have, or a field that stands twice, where it has one."""
+    key, value = message
+    types = [*re.finditer(_TYPES, value or b"")]
+    if not (value and types):
+        return message
+    found = r.choice(types)
+    if r.random() < 0.5:
+        return key, value[: found.start()] + found[0] + b"," + found[0] + value[found.end() :]
+    first, last = found.span(1 if found[1] is not None else 2)
+    odd = r.choice([b"inu", b"datetyme", b"blox", b"", b"int(", b"enum()", b"decimal(999)"])
+    return key, value[:first] + odd + value[last:]
 
 
 def _damage(b: bytes, r: Random) -> bytes:

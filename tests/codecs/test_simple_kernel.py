@@ -18,6 +18,7 @@ from conftest import golden
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from making import Message, broken
+from soaking import soak, tried
 from test_fuzz import interpreted
 
 from ticdc_lab.codecs import choice
@@ -47,6 +48,7 @@ TYPES: dict[str, dict[str, Any]] = {
     "Ä": {"mysqlType": "json"},
     "bits": {"mysqlType": "bit", "length": 10, "unsigned": True},
 }
+FILE = "tests/codecs/test_simple_kernel.py"
 PLAIN: dict[str, Any] = {
     "id": "18446744073709551615", "b": "AP+A", "d": "-1.5", "f": "0.25", "n": "-12.30", "s": "x",
     "tiny": "-128", "at": {"location": "UTC", "value": "2020-01-01 00:00:00"}, "day": "2020-02-30", "e": "1",
@@ -274,6 +276,35 @@ def test_rows_follow_the_definition_that_most_messages_bring_or_none(good: int, 
             assert one["error_class"] is not None or one["columns"]
     alike = finder(Known())(iter([batch_of([schema(), schema(), row(PLAIN)])]))
     assert contradictions(r for b in alike for r in b.to_pylist()) == ()
+
+
+def lying(seed: int) -> int:
+    """Put damaged definitions among true ones and rows; how many messages that were."""
+    r = Random(seed)
+    odd = [r.choice([name for name in PLAIN if name != "id"]), r.choice(["blob", "int", "varchar", "inu", ""])]
+    lies = [schema(**{odd[0]: {"mysqlType": odd[1]}})] * r.randrange(1, 4)
+    true = [schema()] * r.randrange(1, 4)
+    mixed = r.sample(all_of := [*true, *lies, *[row(PLAIN)] * 5], len(all_of))
+    found = [f for b in finder(Known())(iter([batch_of(mixed)])) for f in b.to_pylist()]
+    [plain] = decode_with(SimpleCodec(tables(schema())), batch_of([row(PLAIN)]), "simple").to_pylist()
+    said = contradictions(found)
+    for e in decode_with(SimpleCodec(Known(tables=tables_of(found))), batch_of(mixed), "simple").to_pylist():
+        if e["kind"] != "row" or e["error_class"]:
+            continue
+        assert e["columns"] == plain["columns"] or (said and len(lies) > len(true)), (seed, odd, e["columns"])
+    return len(mixed)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_definition_that_lies_changes_no_value_without_a_word(seed: int) -> None:
+    """Each row is as the definition that most messages bring has it, or in quarantine, in any order."""
+    tried(FILE, "lie", seed, lying)
+
+
+@pytest.mark.soak
+def test_soak_definitions_that_lie() -> None:
+    """The same for as long as ``SOAK_SECONDS`` says (60)."""
+    soak(FILE, "lie", lying)
 
 
 def test_a_stream_learns_versions_between_batches() -> None:

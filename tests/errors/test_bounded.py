@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ticdc_lab.errors import ScenarioError, SourceError
-from ticdc_lab.errors.bounded import LIMITS_VARIABLE, BoundedLoader, TextLimits, parse_toml, read_bounded
+from ticdc_lab.errors import DispatchError, ScenarioError, SourceError
+from ticdc_lab.errors.bounded import LIMITS_VARIABLE, BoundedLoader, TextLimits, parse_json, parse_toml, read_bounded
 from ticdc_lab.report.runs import read_runs
+from ticdc_lab.settings.file import read_file
 from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
 
 LAUGHS = "a: &a [x, x]\n" + "".join(f"{n}: &{n} [{f'*{p}, ' * 9}]\n" for p, n in zip("abcdef", "bcdefg", strict=True))
@@ -46,6 +47,21 @@ def test_toml_over_a_limit_is_refused_before_it_is_built(what: str) -> None:
     text, says = TOML[what]
     with pytest.raises(ValueError, match=says):
         parse_toml(text)
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ('{"a": ' + "9" * 5_000 + "}", "a number of thousands of digits"),
+    ("[" * 100_000, "lists within lists without end"),
+    (f'"{"x" * 1_000_000}"', "more than 1,000,000 bytes"), ('{"a": ]', "Expecting value"),
+])  # fmt: skip
+def test_json_over_a_limit_is_said_in_words(tmp_path: Path, text: str, says: str) -> None:
+    """Nobody reads of recursion, or of a function of Python's that raises a limit."""
+    with pytest.raises(ValueError, match=says):
+        parse_json(text)
+    (tmp_path / "c.json").write_text("{" + text)
+    with pytest.raises(DispatchError) as refused:
+        read_file(tmp_path / "c.json")
+    assert not any(word in str(refused.value) for word in ("recursion", "sys."))
 
 
 def test_ordinary_texts_are_read_as_the_plain_parsers_read_them() -> None:

@@ -1,4 +1,4 @@
-"""YAML and TOML that people write, refused by size, depth and number of values before a parser builds them.
+"""YAML, TOML and JSON that people write, refused by size, depth and number of values before a parser builds them.
 
 The parsers' memory and time grow faster than the text: a YAML file of 9 MB took 1.6 GB, so did a TOML key of 20,000
 parts. No file of this package's kinds reaches the limits; ``TICDC_LAB_TEXT_LIMITS`` raises them.
@@ -6,6 +6,7 @@ parts. No file of this package's kinds reaches the limits; ``TICDC_LAB_TEXT_LIMI
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
@@ -96,7 +97,30 @@ def parse_toml(text: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError:
         raise
     except ValueError:  # int() refuses the text, not TOML
-        raise ValueError("a number of thousands of digits, which no setting needs") from None
+        raise ValueError(_DIGITS) from None
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON within the limits.
+
+    Raises
+    ------
+    ValueError
+        It is no JSON, or larger than the limits; in words.
+    """
+    limits = TextLimits.in_force()
+    _refuse_large(len(text.encode(errors="replace")), limits.bytes)
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("lists within lists without end") from None
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # int() refuses the text, not JSON
+        raise ValueError(_DIGITS) from None
+
+
+_DIGITS = "a number of thousands of digits, which no setting needs"
 
 
 class TooMuch(yaml.composer.ComposerError):

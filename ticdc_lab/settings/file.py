@@ -5,7 +5,6 @@ Every key is checked, nested ones too: TiCDC's command line refuses a file with 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from ticdc_lab.errors import DispatchError
-from ticdc_lab.errors.bounded import parse_toml, read_bounded
+from ticdc_lab.errors.bounded import parse_json, parse_toml, read_bounded
 from ticdc_lab.errors.redaction import HIDDEN, is_secret
 from ticdc_lab.settings.keys import CHOICES, FROM_URI, KEYS, PROTOCOLS, TABLES, full_name, nearest
 from ticdc_lab.settings.setting import Setting, Settings
@@ -116,8 +115,8 @@ def parse_file(text: str, *, name: str, sink_uri: str | None = None) -> Changefe
     """
     is_json = text.lstrip().startswith("{")
     try:
-        found = json.loads(text) if is_json else parse_toml(text)
-    except (ValueError, RecursionError) as e:
+        found = parse_json(text) if is_json else parse_toml(text)
+    except ValueError as e:
         what = "JSON" if is_json else "TOML"
         raise DispatchError(f"The changefeed file {name} is no {what}: {e}.") from e
     uri: Any = found.get("sink_uri") if is_json else found.pop("sink-uri", None)
