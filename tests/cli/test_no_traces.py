@@ -53,7 +53,7 @@ VALUES = (
     "kafka://", "s3a://b/c", "file:///nope", "nan", "%s", "{}", "[", ".", "folder", "2026-99-99", "a.b.c.d", *HOSTILE,
 )  # fmt: skip
 TRACES = ("Traceback (most", "Exception", "\tat ", "java.", "py4j", 'File "', "object at 0x")
-LASTING = ("serve", "demo", "ingest", "consume")
+LASTING = ("serve", "demo", "ingest", "consume", "workbench")
 """Commands that would not end, or that ask others for long."""
 
 
