@@ -153,7 +153,7 @@ def test_findings_are_counted_by_kind_worst_first() -> None:
     page = render(replace(summary(), findings=many))
     text = parsed(page).text
     assert "Findings (the first 10 of each kind)" in text
-    kinds = page[page.index("Causes, worst first") : page.index("What does it hold?</h2>")]
+    kinds = page[page.index("Causes, worst first") : page.index("What does it contain?</h2>")]
     assert kinds.index(">error<") < kinds.index(">warning<") and ">12<" in kinds
     head = page[page.index('<section id="verdict">') : page.index("Causes, worst first")]
     assert '<span class="sign bad">✗ broken</span>' in head and head.index("✗ broken") < head.index("✓ kept")
