@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from ticdc_lab.errors import ScenarioError
-from ticdc_lab.simulate.pd.looking.recording import recorded
 from ticdc_lab.simulate.pd.world.scenario import start_of
 from ticdc_lab.simulate.planned import Lasting
 from ticdc_lab.simulate.reading import field_types, is_kind
@@ -215,11 +214,3 @@ def test_a_load_without_an_end_never_rests() -> None:
     text = "model: pipeline\nsettle: 5s\ncluster: {captures: 1, tables: 1}\nload: {rows_per_s: 5}\n"
     with pytest.raises(ScenarioError, match=r"file\.yaml:2.*load without `until`"):
         scenario_from_text(text, "file.yaml")
-
-
-def test_a_recording_of_a_run_that_settled_ends_with_it() -> None:
-    """It is played once more, and no further."""
-    scenario = swarm("pd", 5)
-    run = scenario.model.play(scenario).run
-    assert run.end.because == "settled" and run.end.time_us < run.until_us
-    assert recorded(run, every_us=10_000_000).samples[-1].at_us == run.end.time_us
