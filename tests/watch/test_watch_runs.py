@@ -69,6 +69,11 @@ def test_the_same_command_goes_on(undisturbed, tmp_path):
     assert told(one.findings.values()) == told(two.findings.values()) == told(undisturbed.findings.values())
     assert one.view.counts == two.view.counts == undisturbed.view.counts
     assert one.view.violations == two.view.violations
+    begun = Watch(str(golden(LOG)), str(tmp_path)).view  # before the first step: no counter falls, to rise again
+    assert begun.violations == one.view.violations and begun.counts == one.view.counts
+    assert {at: of.read for at, of in begun.partitions.items()} == {
+        at: of.read for at, of in one.view.partitions.items()
+    }
 
 
 class Died(BaseException):

@@ -270,3 +270,37 @@ def _finding(kept: Mapping[int, KeptFinding], number: int) -> KeptFinding:
     if number not in kept:
         raise click.BadParameter(f"{number}: the watch has {len(kept)} findings", param_hint="NUMBER")
     return kept[number]
+
+
+_out = click.option("--out", required=True, metavar="FILE", type=click.Path(dir_okay=False, writable=True),
+                    help="The file to write.")  # fmt: skip
+
+
+@watch_group.command("rules")
+@_out
+@_debug
+@guarded
+def write_rules(out: str) -> None:
+    """Write alert rules for Prometheus: each has a summary and the command to run.
+
+    Example: ticdc-lab watch rules --out ticdc-lab-watch.yml
+    """
+    from ticdc_lab.watch.alerts import ALERTS, rules
+
+    Path(out).write_text(rules(), encoding="utf-8", newline="\n")
+    click.echo(f"{out}: {len(ALERTS)} alerts; name the file under rule_files in prometheus.yml")
+
+
+@watch_group.command("dashboard")
+@_out
+@_debug
+@guarded
+def write_dashboard(out: str) -> None:
+    """Write a Grafana dashboard of a watch's metrics.
+
+    Example: ticdc-lab watch dashboard --out ticdc-lab-watch.json
+    """
+    from ticdc_lab.watch.dashboard import PANELS, dashboard
+
+    Path(out).write_text(dashboard(), encoding="utf-8", newline="\n")
+    click.echo(f"{out}: {len(PANELS)} panels; import the file in Grafana")

@@ -102,7 +102,7 @@ class Watch:
         self._thread: threading.Thread | None = None
         self._failed: BaseException | None = None
         self.findings: dict[int, KeptFinding] = self._folder.findings()
-        self.view = WatchView(source=self.source)
+        self.view = self._seen_before()
         self._changed, self._found, self._dirty = set[int](), list[dict[str, Any]](), True
         self._violations: dict[tuple[str, str], int] = {}
         self._beyond: dict[tuple[str, str], int] = {}
@@ -114,6 +114,17 @@ class Watch:
         self._counts, self._state = WatchCounts(), WatchState()
         self._watched = Watched("")
         self._decoding: Decoding | None = None
+
+    def _seen_before(self) -> WatchView:
+        """What the last commit counted: for Prometheus a counter that begins at zero again, and rises, is a fault."""
+        saved = self._folder.progress
+        if saved is None:
+            return WatchView(source=self.source)
+        partitions = {
+            at: PartitionView(read, watermark_ms=saved.watermark_ms.get(at), lost=saved.lost.get(at, 0))
+            for at, read in saved.positions.items()
+        }
+        return WatchView(self.source, saved.protocol, saved.counts, partitions, violations=saved.violations)
 
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=self._quietly, name="ticdc-lab-watch", daemon=True)

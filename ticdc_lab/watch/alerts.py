@@ -1,0 +1,99 @@
+"""Alert rules for Prometheus over the metrics of a watch: what is urgent, what is odd, and the command to run next."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import yaml
+
+
+def _new(metric: str, selector: str = "") -> str:
+    """Whether a counter rose in ten minutes; one that begins above zero has risen, for ``increase`` it has not."""
+    series = f"ticdc_lab_{metric}{selector}"
+    return f"increase({series}[10m]) > 0 or ({series} > 0 unless {series} offset 10m)"
+
+
+class Alert(NamedTuple):
+    """An alert: critical ones need somebody now. ``for_`` is how long ``expr`` must be true."""
+
+    name: str
+    severity: str
+    expr: str
+    summary: str
+    command: str
+    for_: str = "0m"
+
+
+UNCHECKED_SHARE = (
+    "sum without (reason) (increase(ticdc_lab_unchecked_row_changes_total[10m]))"
+    " / (sum without (reason) (increase(ticdc_lab_unchecked_row_changes_total[10m]))"
+    " + ignoring (guarantee) group_left ()"
+    ' increase(ticdc_lab_checked_total{guarantee="rows_stay_in_one_partition"}[10m]))'
+)
+"""Of the row changes of ten minutes the share that not all guarantees judged; all others are asked of their place."""
+
+HEADROOM = "(ticdc_lab_read_offset - ticdc_lab_log_start_offset) / (ticdc_lab_end_offset - ticdc_lab_log_start_offset)"
+"""How far from the first message that the broker has the watch reads: 1 at the end of the log."""
+
+_BATCH = "ticdc_lab_last_batch_timestamp_seconds"
+_FINDINGS = "ticdc-lab watch findings --state DIR"
+_STATUS = "ticdc-lab watch status --state DIR"
+_WHY = "ticdc-lab why kafka://BROKER/TOPIC"
+
+ALERTS = (
+    Alert(
+        "TiCDCLabViolation", "critical", _new("violations_total", '{severity="error"}'),
+        "The topic breaks the guarantee {{ $labels.guarantee }}.", _FINDINGS,
+    ),
+    Alert(
+        "TiCDCLabMessagesLost", "critical", _new("unread_lost_messages_total"),
+        "Retention deleted messages of {{ $labels.topic }} partition {{ $labels.partition }}"
+        " before the watch read them.",
+        _STATUS,
+    ),
+    Alert(
+        "TiCDCLabResolvedTsStuck", "critical", "time() - ticdc_lab_resolved_timestamp_seconds > 600",
+        "The resolved_ts of {{ $labels.topic }} partition {{ $labels.partition }} is"
+        " {{ $value | humanizeDuration }} old.", _WHY,
+    ),
+    Alert(
+        "TiCDCLabWatermarkOverdue", "warning", "time() - ticdc_lab_last_watermark_timestamp_seconds > 300",
+        "The last watermark of {{ $labels.topic }} partition {{ $labels.partition }} was written"
+        " {{ $value | humanizeDuration }} ago.", _WHY,
+    ),
+    Alert(
+        "TiCDCLabQuarantine", "warning", _new("quarantined_messages_total"),
+        "Messages cannot be decoded: {{ $labels.reason }}.", "ticdc-lab survey kafka://BROKER/TOPIC",
+    ),
+    Alert(
+        "TiCDCLabRedeliveries", "warning", "increase(ticdc_lab_redelivery_episodes_total[1h]) > 3",
+        'Row changes of {{ $labels.topic }} were delivered again {{ $value | printf "%.0f" }} times in an hour.', _WHY,
+    ),
+    Alert(
+        "TiCDCLabRetentionNear", "warning", f"{HEADROOM} < 0.1",
+        "The watch reads {{ $labels.topic }} partition {{ $labels.partition }} in the oldest tenth of the log,"
+        " which retention deletes next.", _STATUS, "5m",
+    ),
+    Alert(
+        "TiCDCLabUnchecked", "warning", f"{UNCHECKED_SHARE} > 0.01",
+        "{{ $value | humanizePercentage }} of the row changes are not checked by all guarantees.", _STATUS,
+    ),
+    Alert(
+        "TiCDCLabWatchSilent", "warning",
+        f"time() - {_BATCH} > 300 or absent({_BATCH}) or (last_over_time({_BATCH}[1h]) unless {_BATCH})",
+        "The watch has taken no message for 5 minutes, or does not answer.", _STATUS, "1m",
+    ),
+)  # fmt: skip
+"""In the order of the page docs/watch.md."""
+
+
+def rules() -> str:
+    """The rule file for Prometheus (``rule_files``), as YAML."""
+    said = [
+        {
+            "alert": a.name, "expr": a.expr, "for": a.for_, "labels": {"severity": a.severity},
+            "annotations": {"summary": a.summary, "command": a.command},
+        }
+        for a in ALERTS
+    ]  # fmt: skip
+    return yaml.safe_dump({"groups": [{"name": "ticdc-lab-watch", "rules": said}]}, sort_keys=False, width=1_000)
