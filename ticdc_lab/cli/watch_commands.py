@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -65,6 +66,8 @@ _debug = click.option("--debug", is_flag=True, help="Show the whole trace of an 
 @click.option("--listen", metavar="HOST:PORT", help="Serve /metrics, /health, /ready, /findings; port 0: a free one.")
 @click.option("--token-file", type=click.Path(exists=True, dir_okay=False),
               help="A bearer token that requests must bring; required unless HOST is a loopback address.")  # fmt: skip
+@click.option("--webhook", metavar="URL", help="Send open findings there in Alertmanager's JSON, at most one message a"
+              " guarantee in 10 minutes.")  # fmt: skip
 @click.option("--settle", type=Amount("TIME", *TIME), default="5m", show_default=True,
               help="A finding that later messages may explain is open after so long.")  # fmt: skip
 @click.option("--memory", type=Amount("SIZE", *SIZE), default="1GiB", show_default=True,
@@ -78,7 +81,7 @@ _debug = click.option("--debug", is_flag=True, help="Show the whole trace of an 
 @guarded
 def run(
     source: str, state: str, listen: str | None, token_file: str | None, settle: float, memory: float, keep: float,
-    speed: float | None, once: bool, as_json: bool, options: Mapping[str, str], **where: Any,
+    speed: float | None, once: bool, as_json: bool, webhook: str | None, options: Mapping[str, str], **where: Any,
 ) -> None:  # fmt: skip
     """Watch SOURCE: a topic (kafka://HOST:PORT/TOPIC), or a recording, replayed.
 
@@ -91,14 +94,19 @@ def run(
     from ticdc_lab.codecs.table_file import settings_among
     from ticdc_lab.watch.pages import pages
     from ticdc_lab.watch.running import Watch, unsettled
+    from ticdc_lab.watch.webhook import Webhook
 
     _, others = settings_among(dict(options))
     token = Path(token_file).read_text(encoding="utf-8").strip() if token_file else None
+    sent = Webhook(webhook, state, now=time.time) if webhook else None
+    if sent:
+        where["opens"] = sent.take
     watch = Watch(
         source, state, once=once, settle_s=settle, memory=int(memory), keep_s=keep, speed=speed, options=others,
         changefeed=given_changefeed(options), **where,
     )  # fmt: skip
-    with _asked_to_end() as stopped, pages(watch, listen, token=token) if listen else nullcontext("") as at:
+    served = pages(watch, listen, token=token) if listen else nullcontext("")
+    with _asked_to_end() as stopped, served as at, closing(sent) if sent else nullcontext():
         if at:
             click.echo(f"http://{at}/metrics", err=True)
         watch.run(stopped)
@@ -256,7 +264,6 @@ def resolve(number: int, state: str) -> None:
 
 
 def _put_aside(number: int, state: str, status: str) -> None:
-    import time
     from dataclasses import replace
 
     from ticdc_lab.watch.folder import WatchFolder

@@ -68,7 +68,7 @@ class Watch:
     speed
         Of a recording: how many times as fast as it was recorded; None as fast as it can be read.
     opens
-        Is given the findings that have just become open.
+        Is given the findings that have just become open, in each look: often none.
     now
         Seconds since 1970.
 
@@ -333,7 +333,7 @@ class Watch:
         self.findings = after
         if fresh:
             self._document(fresh)
-            self._opens([self.findings[f.number] for f in fresh])
+        self._opens([self.findings[f.number] for f in fresh])
         self._show()
 
     def _document(self, fresh: list[KeptFinding]) -> None:

@@ -1,0 +1,106 @@
+"""Findings that open are sent to a URL: in Alertmanager's JSON, few messages, again where one does not arrive."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from conftest import golden
+
+from ticdc_lab.cli import main
+from ticdc_lab.errors import SetupError
+from ticdc_lab.watch.kept import OPEN, KeptFinding
+from ticdc_lab.watch.webhook import QUIET_S, Webhook
+
+
+@contextmanager
+def receiver(*statuses: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A server that answers with these, then with 200: its URL, and what it was sent."""
+    got, left = list[dict[str, Any]](), list(statuses)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(left.pop(0) if left else 200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/s3cret", got
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def found(number: int, guarantee: str = "row_images_chain", severity: str = "error") -> KeptFinding:
+    """One that is open."""
+    return KeptFinding(number, OPEN, guarantee, severity, f"m{number}", "shop.t", key="id=7", topic="t", partition=0,
+                       offset=number, found_s=1.5)  # fmt: skip
+
+
+def test_a_guarantee_has_one_message_in_ten_minutes(capsys):
+    """Its first three findings, errors first, and how many more; what opens meanwhile is in the next one."""
+    now = [1000.0]
+    with receiver() as (url, got):
+        hook = Webhook(url, "my state", now=lambda: now[0])
+        hook.take([found(1, severity="warning"), *map(found, (2, 3, 4, 5)), found(6, "offsets_are_contiguous")])
+        hook.take([found(7)])
+        now[0] += QUIET_S - 1
+        hook.take([found(8)])
+        now[0] += 1
+        hook.take([])
+        hook.take([found(9)])
+        hook.close()
+    assert [(m["groupLabels"]["guarantee"], [a["annotations"]["summary"] for a in m["alerts"]]) for m in got] == [
+        ("row_images_chain", ["m2", "m3", "m4"]), ("offsets_are_contiguous", ["m6"]),
+        ("row_images_chain", ["m7", "m8"]),
+    ]  # fmt: skip
+    first = got[0]
+    assert (first["version"], first["status"], first["truncatedAlerts"]) == ("4", "firing", 2)
+    assert first["commonAnnotations"]["command"] == "ticdc-lab watch findings --state 'my state'"
+    assert first["alerts"][0]["annotations"]["command"] == "ticdc-lab watch show 2 --state 'my state'"
+    assert first["alerts"][0]["labels"] == first["commonLabels"] | {"severity": "critical"}
+    assert first["alerts"][0]["startsAt"] == "1970-01-01T00:00:01.500Z" and "id=7" not in json.dumps(got)
+    assert "1 finding of row_images_chain not sent" in capsys.readouterr().err  # the last one; the watch has ended
+
+
+def test_a_receiver_that_fails_is_asked_again(capsys):
+    """A few times; then the message is given up, with a word, and the next one is sent. No path of the URL is shown."""
+    with receiver(503, 500, 503, 503, 503) as (url, got):
+        hook = Webhook(url, "s", now=lambda: 0.0, waits_s=(0.0, 0.0))
+        hook.take([found(1), found(2, "offsets_are_contiguous")])
+        hook.close()
+    assert [m["groupLabels"]["guarantee"][:3] for m in got] == ["row"] * 3 + ["off"] * 3
+    said = capsys.readouterr().err
+    assert "1 finding of row_images_chain not sent" in said and "503" in said and "offsets" not in said
+    assert "watch findings --state s" in said and "s3cret" not in said
+
+
+@pytest.mark.parametrize("url", ["hooks.example.com/x", "ftp://h/x", "http:///x", "http://me:s3cret@h/x"])
+def test_what_cannot_be_sent_to_is_refused(url):
+    """Before anything is read."""
+    with pytest.raises(SetupError) as error:
+        Webhook(url, "s", now=lambda: 0.0)
+    assert "s3cret" not in str(error.value)
+
+
+def test_a_watch_sends_what_it_finds(tmp_path):
+    """From the command line: what the log of a restarted changefeed shows."""
+    log = golden("messages_canal-json-tidb_small-dup-restart.jsonl.gz")
+    with receiver() as (url, got):
+        done = CliRunner().invoke(main, ["watch", str(log), "--state", str(tmp_path), "--once", "--webhook", url])
+    assert done.exit_code == 1
+    n = sum(len(m["alerts"]) + m["truncatedAlerts"] for m in got)
+    assert f"{n} findings" in done.output and n > 3

@@ -1,0 +1,156 @@
+"""Findings that open are sent to a URL in the JSON of Alertmanager's webhooks: few messages, each with a command."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import queue
+import shlex
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from ticdc_lab.errors import SetupError
+from ticdc_lab.watch.kept import KeptFinding
+
+QUIET_S = 600.0
+"""Of a guarantee there is one message in so long, by the clock of the watch."""
+
+SHOWN = 3
+"""Findings in a message."""
+
+WAITS_S = (1.0, 4.0, 15.0, 60.0)
+"""Between the attempts of a message; then it is given up."""
+
+TIMEOUT_S, WAITING, AT_THE_END_S = 10.0, 100, 15.0
+"""For an answer; messages that wait, of more the new ones are given up; for what waits when the watch ends."""
+
+
+class Webhook:
+    """Where findings are sent, from a thread of its own: a receiver that is slow or away holds no watch up.
+
+    Parameters
+    ----------
+    url
+        ``http://`` or ``https://``.
+    state
+        The state folder, for the command that shows all findings.
+    now
+        Seconds since 1970: the clock of the watch.
+    waits_s
+        As of :data:`WAITS_S`.
+
+    Raises
+    ------
+    SetupError
+        The URL is none.
+    """
+
+    def __init__(self, url: str, state: str, *, now: Callable[[], float], waits_s: tuple[float, ...] = WAITS_S) -> None:
+        parts = urlsplit(url)
+        self._shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"  # a path is often the secret
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+            raise SetupError(f"{self._shown} cannot be sent to.", hint="--webhook http://HOST:PORT/PATH")
+        self._url, self._state, self._now, self._waits_s = url, shlex.quote(state), now, waits_s
+        self._held: dict[str, list[KeptFinding]] = {}
+        self._sent_s: dict[str, float] = {}
+        self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue(WAITING)
+        self._thread = threading.Thread(target=self._deliver, name="ticdc-lab-webhook", daemon=True)
+        self._thread.start()
+
+    def take(self, opened: Iterable[KeptFinding]) -> None:
+        """Send findings that have just opened, and those that waited long enough; call it without any, too."""
+        for f in opened:
+            self._held.setdefault(f.guarantee, []).append(f)
+        now = self._now()
+        for guarantee in [g for g in self._held if not 0 <= now - self._sent_s.get(g, -QUIET_S) < QUIET_S]:
+            self._sent_s[guarantee] = now
+            message = payload(guarantee, self._held.pop(guarantee), self._state)
+            try:
+                self._messages.put_nowait(message)
+            except queue.Full:
+                self._given_up(message, "too many messages wait")
+
+    def close(self) -> None:
+        """Wait a bounded time for what is not delivered yet, and report what stays unsent."""
+        for guarantee, held in self._held.items():
+            self._given_up(payload(guarantee, held, self._state), "the last message was sent a moment ago")
+        self._held = {}
+        with suppress(queue.Full):
+            self._messages.put(None, timeout=AT_THE_END_S)
+        self._thread.join(AT_THE_END_S)
+        if self._thread.is_alive():
+            print(f"ticdc-lab: {self._shown} does not take messages: some are not sent.", file=sys.stderr)
+
+    def _deliver(self) -> None:
+        while (message := self._messages.get()) is not None:
+            why = self._posted(message)
+            for wait_s in self._waits_s:
+                if not why:
+                    break
+                time.sleep(wait_s)
+                why = self._posted(message)
+            if why:
+                self._given_up(message, why)
+
+    def _posted(self, message: Mapping[str, Any]) -> str:
+        """Send it once; why it did not arrive."""
+        body = json.dumps(message).encode()
+        request = urllib.request.Request(self._url, data=body, headers={"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S):
+                return ""
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            return str(error) if isinstance(error, OSError) else type(error).__name__  # others quote the URL
+
+    def _given_up(self, message: Mapping[str, Any], why: str) -> None:
+        n = len(message["alerts"]) + message["truncatedAlerts"]
+        print(
+            f"ticdc-lab: {n} finding{'' if n == 1 else 's'} of {message['groupLabels']['guarantee']} not sent to"
+            f" {self._shown}: {why}. Next: {message['commonAnnotations']['command']}",
+            file=sys.stderr,
+        )
+
+
+def payload(guarantee: str, found: list[KeptFinding], state: str) -> dict[str, Any]:
+    """The message of a guarantee's findings, as Alertmanager sends one to a webhook (version 4).
+
+    Keys of rows stay in the state folder. A finding's number is its ``fingerprint``.
+    """
+    is_error = any(f.severity == "error" for f in found)
+    labels = {"alertname": "TiCDCLabViolation", "guarantee": guarantee}
+    n = len(found)
+    alerts = [
+        {
+            "status": "firing",
+            "labels": {**labels, "severity": "critical" if f.severity == "error" else "warning"},
+            "annotations": {
+                "summary": f.message, "command": f"ticdc-lab watch show {f.number} --state {state}",
+                **{name: str(v) for name in ("topic", "partition", "offset", "table", "commit_ts")
+                   if (v := getattr(f, name)) is not None},
+            },
+            "startsAt": _rfc3339(f.found_s), "endsAt": "0001-01-01T00:00:00Z", "generatorURL": "",
+            "fingerprint": f"{f.number:016x}",
+        }
+        for f in sorted(found, key=lambda f: (f.severity != "error", f.number))[:SHOWN]
+    ]  # fmt: skip
+    return {
+        "version": "4", "groupKey": f'{{}}:{{guarantee="{guarantee}"}}', "truncatedAlerts": n - len(alerts),
+        "status": "firing", "receiver": "ticdc-lab", "groupLabels": {"guarantee": guarantee},
+        "commonLabels": labels | ({} if is_error else {"severity": "warning"}),
+        "commonAnnotations": {
+            "summary": f"{n} new finding{'' if n == 1 else 's'} of {guarantee}",
+            "command": f"ticdc-lab watch findings --state {state}",
+        },
+        "externalURL": "", "alerts": alerts,
+    }  # fmt: skip
+
+
+def _rfc3339(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
