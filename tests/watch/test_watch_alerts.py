@@ -8,6 +8,7 @@ import re
 import pytest
 import yaml
 from click.testing import CliRunner
+from conftest import ROOT
 from real_prometheus import promtool
 
 from ticdc_lab.cli import main
@@ -100,6 +101,13 @@ def test_prometheus_reads_the_rules_and_the_page(tmp_path):
         checked = promtool("check", "metrics", page=metrics(view))
         assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
     assert promtool("check", "metrics", page=b"# TYPE a_total counter\na_total x\n").returncode != 0
+
+
+def test_each_alert_has_its_row_in_the_page():
+    """With its severity; and no other alert is there."""
+    page = (ROOT / "docs/watch.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(TiCDCLab\w+)` \| (\w+) \|", page, re.MULTILINE)
+    assert rows == [(a.name, a.severity) for a in ALERTS]
 
 
 def _named(text: str) -> set[str]:
