@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from conftest import golden
+from real_prometheus import free_port
 
 from ticdc_lab.cli import main
 from ticdc_lab.errors import SetupError
+from ticdc_lab.watch import webhook
 from ticdc_lab.watch.kept import OPEN, KeptFinding
 from ticdc_lab.watch.webhook import QUIET_S, Webhook
 
@@ -28,6 +30,11 @@ def receiver(*statuses: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         def do_POST(self) -> None:
             got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.send_response(left.pop(0) if left else 200)
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.send_response(200)
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
@@ -78,7 +85,7 @@ def test_a_guarantee_has_one_message_in_ten_minutes(capsys):
 
 def test_a_receiver_that_fails_is_asked_again(capsys):
     """A few times; then the message is given up, with a word, and the next one is sent. No path of the URL is shown."""
-    with receiver(503, 500, 503, 503, 503) as (url, got):
+    with receiver(503, 302, 503, 302, 503) as (url, got):
         hook = Webhook(url, "s", now=lambda: 0.0, waits_s=(0.0, 0.0))
         hook.take([found(1), found(2, "offsets_are_contiguous")])
         hook.close()
@@ -86,6 +93,16 @@ def test_a_receiver_that_fails_is_asked_again(capsys):
     said = capsys.readouterr().err
     assert "1 finding of row_images_chain not sent" in said and "503" in said and "offsets" not in said
     assert "watch findings --state s" in said and "s3cret" not in said
+
+
+def test_a_receiver_that_is_away_holds_no_end_up(capsys, monkeypatch):
+    """The watch ends, and reports that findings were not sent."""
+    monkeypatch.setattr(webhook, "AT_THE_END_S", 0.1)
+    hook = Webhook(f"http://127.0.0.1:{free_port()}/s3cret", "my state", now=lambda: 0.0, waits_s=(3600.0,))
+    hook.take([found(1)])
+    hook.close()
+    said = capsys.readouterr().err
+    assert "findings are not sent" in said and "watch findings --state 'my state'" in said and "s3cret" not in said
 
 
 @pytest.mark.parametrize("url", ["hooks.example.com/x", "ftp://h/x", "http:///x", "http://me:s3cret@h/x"])
