@@ -1,6 +1,6 @@
 """Stores that forget at random moments, under workers that register, and requests that hide others behind them.
 
-``SOAK_KILLS=200 SOAK_SEED=7 pytest -m soak tests/ddl_service/test_service_store_faults.py`` tries other moments, and more.
+``SOAK_KILLS=200 SOAK_SEED=7 pytest -m soak tests/ddl_service/test_service_store_faults.py`` tries more moments.
 """
 
 from __future__ import annotations
