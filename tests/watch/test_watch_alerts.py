@@ -64,6 +64,8 @@ ODD = [
     ("TiCDCLabWatchSilent", {"last_batch_timestamp_seconds": "2039x40"}, {}, SILENT),
     ("TiCDCLabWatchSilent", {"last_batch_timestamp_seconds": "0x20 stale _x20"}, {}, SILENT),
     ("TiCDCLabWatchSilent", {"last_batch_timestamp_seconds": "_x40"}, {}, SILENT),
+    ("TiCDCLabWatchSilent", {'last_batch_timestamp_seconds{instance="b"}': "-290+60x20 stale _x19"}, {"instance": "b"},
+     SILENT),
 ]  # fmt: skip
 """An alert, the series that must raise it, the labels and the summary that it then has."""
 
