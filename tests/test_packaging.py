@@ -272,6 +272,7 @@ for module in pkgutil.walk_packages(ticdc_lab.__path__, "ticdc_lab."):
 ONLY_WITH_SPARK = {
     "ticdc_lab.consumer.sinks.delta",
     "ticdc_lab.engine.classic",
+    "ticdc_lab.engine.first_queries",
     "ticdc_lab.lake.ingest",
     "ticdc_lab.lake.tables",
 }

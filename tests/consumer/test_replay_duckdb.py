@@ -169,7 +169,7 @@ def test_what_is_not_resolved_is_refused(spark: SparkSession, tmp_path: Path) ->
 def test_a_target_of_another_log_or_mode_or_beyond_is_refused(spark: SparkSession, small: Path) -> None:
     """Nothing is written over what another replay has begun."""
     before = contents(small)
-    with pytest.raises(SourceError, match="holds another log"):
+    with pytest.raises(SourceError, match="contains another log"):
         into_duckdb(decoded(spark, CANAL), small)
     with pytest.raises(SourceError, match="begun in transaction mode; asked for is row mode"):
         into_duckdb(decoded(spark, OPEN), small, mode="row")

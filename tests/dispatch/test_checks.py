@@ -30,10 +30,10 @@ def test_a_rule_that_matches_nothing_and_one_behind_another_are_said() -> None:
     rules = [Rule(("shop.o*",)), Rule(("shop.orders", "shop.ord?rs")), Rule(("shpo.users",)), Rule(("shop.*",)),
              Rule(("SHOP.audit",))]  # fmt: skip
     behind, nothing, last = unreached(rules, TABLES)
-    assert "The rule for shop.orders shop.ord?rs is never reached: the rule for shop.o* stands before it" in behind
+    assert "The rule for shop.orders shop.ord?rs is never reached: the rule for shop.o* is before it" in behind
     assert behind.endswith("(shop.orders).")
     assert "The rule for shpo.users matches no table of the log (the nearest is shop.users)" in nothing
-    assert "SHOP.audit is never reached: the rule for shop.* stands" in last
+    assert "SHOP.audit is never reached: the rule for shop.* is before" in last
     assert [s.split()[3] for s in unreached(rules, TABLES, case_sensitive=True)][-1] == "SHOP.audit"
     assert "matches no table" in unreached(rules, TABLES, case_sensitive=True)[-1]
     assert not unreached([Rule(("shop.o*",)), Rule(("shop.*",))], TABLES)

@@ -55,7 +55,7 @@ def test_a_log_with_a_silent_partition_is_complete_up_to_nothing() -> None:
     gaps = replace(silent, partitions=silent.partitions.assign(resolved_ts=pd.array([ts(9), None], "Int64")))
     found = facts(ListedLog("x"), gaps, "x.html")
     assert found.complete_ts is None
-    assert "cannot be told" in parsed(index([found])).text
+    assert "unknown" in parsed(index([found])).text
 
 
 def test_the_index_puts_what_needs_a_look_first() -> None:

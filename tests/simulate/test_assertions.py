@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from ticdc_lab.machines.clock import ts_of
+from ticdc_lab.machines.machine import KEPT_STATE, Reason
 from ticdc_lab.simulate.assertions import Judge, Outcome
 from ticdc_lab.simulate.scenario import scenario_from_text
 from ticdc_lab.simulate.scheduler.etcd_messages import Ddl
@@ -17,7 +18,7 @@ MS = 1_000
 
 def row(
     step: int, us: int, node: str, kind: str, message: object = None, subject: str | None = None,
-    before: str | None = None, after: str | None = None, because: str | None = None,
+    before: str | None = None, after: str | None = None, because: str | Reason | None = None,
 ) -> Row:  # fmt: skip
     """A row of a trace, of few fields."""
     return Row(step, us, node, kind, None, message, None, subject, before, after, because)
@@ -221,7 +222,8 @@ def test_a_capture_that_keeps_its_state_comes_back_with_its_tables(down: str) ->
     """While it is away they are nowhere; a session that is over has ended with its first step."""
     away = [*BOTH, row(7, 1_000_000, "capture-2", down)]
     assert not judged(away, "eventually: every table replicates")[0].held
-    back = row(7, 3_000_000, "capture-2", "resumed" if down == "paused" else "restarted", because="with its state")
+    back = row(7, 3_000_000, "capture-2", "resumed" if down == "paused" else "restarted",
+               because=Reason(KEPT_STATE, "", "with its state"))  # fmt: skip
     went_on = [*away, back, row(9, 3_100_000, "capture-1", "sent", "Sync")]
     up, captures = judged(went_on, "eventually: every table replicates", "eventually: captures = 2")
     assert (up.held, up.at_us, captures.held) == (True, 3_100_000, True)

@@ -75,5 +75,5 @@ def test_a_wrong_setting_is_told_before_the_job(spark: SparkSession, crash: Scen
     """As in a file; and a frame of another kind is no runs."""
     with pytest.raises(ScenarioError, match=r"a known field of settings\.pace; found prepair"):
         sweep(spark, crash, [1], [{"settings.pace.prepair": "1s"}])
-    with pytest.raises(ContractError, match="runs lacks"):
+    with pytest.raises(ContractError, match="runs is missing the columns"):
         measured(spark.range(1))

@@ -221,7 +221,7 @@ def test_a_folder_whose_recording_has_not_ended_is_a_limit(servers: str, tmp_pat
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         record(servers, out, stopped=lambda: True)
-    assert "has not ended" in left_out(str(out))[0]
+    assert "is incomplete" in left_out(str(out))[0]
     record(servers, out)
     assert left_out(str(out)) == ()
 
@@ -340,7 +340,7 @@ def test_what_a_dump_cannot_tell_is_said_and_no_failure(spark: SparkSession, tmp
     ("args", "said"),
     [
         (["--follow"], "only a topic"),
-        (["--rotate-every", "soon"], "expected a number with one of s, min, h, d"),
+        (["--rotate-every", "soon"], "expected a number with one of s, m, min, h, d"),
         (["--rotate-size", "0"], "expected a number with one of K, M, G"),
         (["--source-kind", "storage"], "storage sink"),
     ],

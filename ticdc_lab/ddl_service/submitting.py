@@ -177,7 +177,8 @@ class _Follower:
         try:
             return self._over.get(timeout=within_s)
         except queue.Empty:
-            where = f"job {self._number} is at {self._job}" if self._number else "the job could not be sent"
+            state = "not in the store" if self._job is None else f"{self._job.kind} is {self._job.state}"
+            where = f"job {self._number}: {state}" if self._number else "the job could not be sent"
             hint = (
                 "Does a worker own the cluster's DDL? Check: ticdc-lab ddl-service list. "
                 f"With --request {self._request} the same job is followed on, and not sent twice."

@@ -37,6 +37,7 @@ BINARY, HANDLE, PRIMARY, MULTIPLE, NULLABLE, UNSIGNED = 1, 2, 8, 32, 64, 128
 
 LOST = {
     "start_ts": "no field for it",
+    "table_id": "only of partitions: kept of a log in open-protocol, dropped of others",
     "admin": "no message for it",
     "op": "an update without the image before is written as an insert",
     "columns.mysql_type": "only the type: no length, no scale, no ENUM elements",

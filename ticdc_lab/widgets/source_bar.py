@@ -159,7 +159,9 @@ def _what_is(path: Path) -> str | None:
     # os.path: false, where pathlib raises, of a folder that we may not enter
     if os.path.isdir(path / "_delta_log"):
         return "delta"
-    return name_of_form(path) or kind_of_name(path.name) if os.path.isfile(path) else None
+    if path.suffix == ".ipynb" or not os.path.isfile(path):  # a notebook is JSON, too
+        return None
+    return name_of_form(path) or kind_of_name(path.name)
 
 
 def _visible(folder: Path) -> list[Path]:
