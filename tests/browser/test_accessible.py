@@ -19,7 +19,7 @@ _PLANTED = "document.querySelector('main').insertAdjacentHTML('beforeend', argum
 _COPIED = """
 const cell = document.querySelector('td.ticdc-ts');
 cell.click();
-return {chosen: getSelection().toString().trim(), title: cell.title};
+return {chosen: getSelection().toString().trim(), title: cell.querySelector('small').textContent};
 """
 _PRINTED = """
 const box = [...document.querySelectorAll('.figure')].find((f) => f.querySelector('.paper b'));

@@ -24,6 +24,7 @@ from ticdc_lab.cli.common import (
     print_json,
     settings_option,
 )
+from ticdc_lab.cli.layout import Group, SourceOption
 from ticdc_lab.cli.record_commands import SIZE, TIME, Amount
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
-class _OfSourceOrWord(click.Group):
+class _OfSourceOrWord(Group):
     """``watch SOURCE`` watches; ``watch status`` and other words look at what a watch found."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -59,10 +60,11 @@ _debug = click.option("--debug", is_flag=True, help="Show the whole trace of an 
 @_state
 @changefeed_option
 @click.option("--protocol", default="auto", show_default=True, help="The protocol; auto detects it from the bytes.")
-@click.option("--schema-registry", help="For avro: the registry's URL, or a file of schemas.")
-@click.option("--claim-check", help="The claim-check folder, in which TiCDC put large messages.")
+@click.option("--schema-registry", cls=SourceOption, help="For avro: the registry's URL, or a file of schemas.")
+@click.option("--claim-check", cls=SourceOption, help="The claim-check folder, in which TiCDC put large messages.")
 @settings_option
-@click.option("--kafka-config", help="A properties file with Kafka's settings; keeps secrets off the command line.")
+@click.option("--kafka-config", cls=SourceOption,
+              help="A properties file with Kafka's settings; keeps secrets off the command line.")  # fmt: skip
 @click.option("--listen", metavar="HOST:PORT", help="Serve /metrics, /health, /ready, /findings; port 0: a free one.")
 @click.option("--token-file", type=click.Path(exists=True, dir_okay=False),
               help="A bearer token that requests must bring; required unless HOST is a loopback address.")  # fmt: skip
@@ -83,13 +85,11 @@ def run(
     source: str, state: str, listen: str | None, token_file: str | None, settle: float, memory: float, keep: float,
     speed: float | None, once: bool, as_json: bool, webhook: str | None, options: Mapping[str, str], **where: Any,
 ) -> None:  # fmt: skip
-    """Watch SOURCE: a topic (kafka://HOST:PORT/TOPIC), or a recording, replayed.
+    """Watch SOURCE: a topic, or a recording that is replayed.
 
     It runs until Ctrl-C or SIGTERM; the same command resumes after its last commit, however it ended.
 
     With --once: exit 0 clean, 1 findings, 2 could not run.
-
-    Example: ticdc-lab watch kafka://127.0.0.1:9092/orders --state watch-orders --listen 127.0.0.1:10082
     """
     from ticdc_lab.codecs.table_file import settings_among
     from ticdc_lab.watch.pages import pages
@@ -249,7 +249,10 @@ def show(number: int, state: str, as_json: bool) -> None:
 @_debug
 @guarded
 def ignore(number: int, state: str) -> None:
-    """Take a finding for no fault: it is not open any more, and stays listed."""
+    """Close a finding that is no fault.
+
+    It stays listed.
+    """
     _put_aside(number, state, "ignored")
 
 
@@ -259,7 +262,10 @@ def ignore(number: int, state: str) -> None:
 @_debug
 @guarded
 def resolve(number: int, state: str) -> None:
-    """Take a finding as dealt with: it is not open any more, and stays listed."""
+    """Close a finding that is dealt with.
+
+    It stays listed.
+    """
     _put_aside(number, state, "resolved")
 
 
@@ -288,9 +294,9 @@ _out = click.option("--out", required=True, metavar="FILE", type=click.Path(dir_
 @_debug
 @guarded
 def write_rules(out: str) -> None:
-    """Write alert rules for Prometheus: each has a summary and the command to run.
+    """Write alert rules for Prometheus.
 
-    Example: ticdc-lab watch rules --out ticdc-lab-watch.yml
+    Each has a summary and the command to run.
     """
     from ticdc_lab.watch.alerts import ALERTS, rules
 
@@ -303,10 +309,7 @@ def write_rules(out: str) -> None:
 @_debug
 @guarded
 def write_dashboard(out: str) -> None:
-    """Write a Grafana dashboard of a watch's metrics.
-
-    Example: ticdc-lab watch dashboard --out ticdc-lab-watch.json
-    """
+    """Write a Grafana dashboard of a watch's metrics."""
     from ticdc_lab.watch.dashboard import PANELS, dashboard
 
     Path(out).write_text(dashboard(), encoding="utf-8", newline="\n")
