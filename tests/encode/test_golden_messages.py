@@ -114,10 +114,10 @@ def _expected(event: dict[str, Any], lost: Any, target: str) -> dict[str, Any]:
     names = {f: out[f] or "" for f in ("schema_name", "table_name")} if event["kind"] == "ddl" else {}
     out |= names
     partial = {"op", "incomplete", "before", "columns.mysql_type"}
-    for name in lost:
-        if name not in partial:
-            out = without(out, name)
-            out.pop(name, None)
+    whole = [name for name in lost if name not in partial]
+    out = without(out, *whole)
+    for name in whole:
+        out.pop(name, None)
     for image in ("columns", "before"):
         if out[image] is not None:
             out[image] = [dict(c) for c in out[image]]
