@@ -368,7 +368,8 @@ class TopicReader:
             ours = {
                 "group.id": _GROUP, "enable.auto.commit": "false", "enable.auto.offset.store": "false",
                 "auto.offset.reset": "error", "allow.auto.create.topics": "false", "enable.partition.eof": "true",
-                "queued.max.messages.kbytes": str(share), "fetch.error.backoff.ms": "100", "fetch.queue.backoff.ms": "10",
+                "queued.max.messages.kbytes": str(share), "fetch.error.backoff.ms": "100",
+                "fetch.queue.backoff.ms": "10",  # its own second would be most of the time: the queue is small
                 "topic.metadata.propagation.max.ms": "3000",
             }  # fmt: skip
             quick = {"fetch.wait.max.ms": "100", "fetch.max.bytes": str(16 << 20)}
