@@ -68,6 +68,7 @@ from ticdc_lab.sources.kafka_reading import too_large
 from ticdc_lab.sources.load import load
 from ticdc_lab.sources.places import is_kafka
 from ticdc_lab.sources.provenance import Provenance, provenance
+from ticdc_lab.sources.survey import needs_no_engine
 from ticdc_lab.sources.survey import survey as look
 from ticdc_lab.tables import table_as_of, table_history
 from ticdc_lab.tables.browse import Browser, MessagePage, TableTimeline, commit_ts_span, labels_in
@@ -980,8 +981,9 @@ def survey(source: str, *, spark: SparkSession | None = None, engine: str = "aut
     >>> print(ticdc_lab.survey("data/messages_canal-json-tidb_small.jsonl.gz").finding[:72])
     Capture files in canal-json: 2,241 messages (counted), 175 KB. Seen so f
     """
-    own = spark if spark is not None else session(engine, source=source)
-    return answers.surveyed(look(own, source, **how))
+    if spark is None and not needs_no_engine(source, how.get("source_kind", "auto"), engine):
+        spark = session(engine, source=source)
+    return answers.surveyed(look(spark, source, **how))
 
 
 def open(

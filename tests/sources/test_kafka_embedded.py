@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from functools import partial
 from itertools import count
@@ -18,8 +19,10 @@ from conftest import golden
 from pyspark.sql import SparkSession
 from topics import QUIET, create, delete, expire, recorded, send
 
+import ticdc_lab
 from ticdc_lab.cli import main
 from ticdc_lab.errors import SourceError
+from ticdc_lab.sources import topic_overview
 from ticdc_lab.sources.kafka import topics_of
 from ticdc_lab.sources.kafka_reading import TopicReader
 from ticdc_lab.sources.load import load
@@ -194,6 +197,35 @@ def test_a_survey_says_what_the_broker_has(spark: SparkSession, servers: str) ->
     firsts = told["first_messages"]
     assert [(m["partition"], m["offset"]) for m in firsts] == [(0, 0), (1, 0), (2, 0)]  # type: ignore[attr-defined]
     assert "about 1.1 MB" in found.words and "offsets 0: 0..707, 1: 0..479" in found.overview.sentences[0]
+    assert found.log is not None and found.log.protocol == "canal-json"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_survey_of_a_topic_needs_no_engine(servers: str, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Its first messages say what it is, table versions of simple among them: it begins no engine and reads no more."""
+
+    def refused(*args: object, **given: object) -> None:
+        raise AssertionError("a survey of a topic asked for an engine")
+
+    for place in ("sources.survey.load", "cli.log_commands.session_of", "log.session"):
+        monkeypatch.setattr(f"ticdc_lab.{place}", refused)
+    source, of_file = f"kafka://{servers}/embedded-{name}", name.split("_")[1].replace("-tidb", "")
+    run = CliRunner().invoke(main, ["survey", source, "--json"])
+    assert run.exit_code == 0, run.stderr
+    told = json.loads(run.stdout)
+    n = len(recorded(golden(name)))
+    assert (told["protocol"], told["seen"], told["messages"], len(told["tables"])) == (of_file, n, n, 7)
+    assert told["unknown"] == [] and told["partitions"] == [0, 1, 2, 3] and told["first_ts"] < told["last_ts"]
+    assert ticdc_lab.survey(source).finding == told["answer"]
+
+
+def test_a_survey_of_a_large_topic_reads_some_of_each_partition(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few messages of each; what it has not read is said."""
+    monkeypatch.setattr(topic_overview, "_MOST", 8)
+    monkeypatch.setattr(topic_overview, "_AT_LEAST", 2)
+    found = survey(None, f"kafka://{servers}/embedded-{FILES[1]}")
+    assert (found.seen, found.size.messages, found.partitions, found.log) == (8, 2241, (0, 1, 2, 3), None)
+    assert found.unknown[0].startswith("Only the first 8 messages were read")
 
 
 def test_a_topic_that_is_deleted_while_it_is_recorded_ends_the_recording(servers: str, tmp_path: Path) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from ticdc_lab.answers.advice import advice, expansion
-from ticdc_lab.answers.answer import Answer
-from ticdc_lab.answers.audit import audit, finding
-from ticdc_lab.answers.compared import compared, fidelity, not_compared, replayed
-from ticdc_lab.answers.consumers import consumers, not_ordered
-from ticdc_lab.answers.dispatching import moved, produced
-from ticdc_lab.answers.rows import against_definition, messages, row, table, transaction
-from ticdc_lab.answers.settings import settings
-from ticdc_lab.answers.transactions import transactions
-from ticdc_lab.answers.watermarks import complete_to, stalls, watermarks
-from ticdc_lab.answers.what_if import not_measured, rules, what_if
-from ticdc_lab.answers.what_it_holds import contents, holds, load, surveyed
+from typing import TYPE_CHECKING
+
+from ticdc_lab.lazily import lazily
+
+if TYPE_CHECKING:
+    from ticdc_lab.answers.advice import advice, expansion
+    from ticdc_lab.answers.answer import Answer
+    from ticdc_lab.answers.audit import audit, finding
+    from ticdc_lab.answers.compared import compared, fidelity, not_compared, replayed
+    from ticdc_lab.answers.consumers import consumers, not_ordered
+    from ticdc_lab.answers.dispatching import moved, produced
+    from ticdc_lab.answers.rows import against_definition, messages, row, table, transaction
+    from ticdc_lab.answers.settings import settings
+    from ticdc_lab.answers.transactions import transactions
+    from ticdc_lab.answers.watermarks import complete_to, stalls, watermarks
+    from ticdc_lab.answers.what_if import not_measured, rules, what_if
+    from ticdc_lab.answers.what_it_holds import contents, holds, load, surveyed
 
 __all__ = [
     "Answer",
@@ -47,3 +52,5 @@ __all__ = [
     "watermarks",
     "what_if",
 ]
+
+lazily(__name__, __all__)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.settings import settings
-from ticdc_lab.answers.summary import HELD, Summary
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count
 from ticdc_lab.sources.survey import Found
+
+if TYPE_CHECKING:
+    from ticdc_lab.answers.summary import Summary
 
 # What lies at a place, as an answer.
 
@@ -27,7 +30,7 @@ def surveyed(found: Found) -> Answer:
         Of :func:`ticdc_lab.sources.survey.survey`.
     """
     seen = pd.DataFrame({"table": found.tables, "rows_seen": found.rows_seen})
-    shown = settings(found.log.settings)
+    shown = settings(found.settings)
     wrong = tuple(shown.values["contradictions"])
     frames = {"by_table": seen, **shown.frames}
     if found.overview is not None:
@@ -61,6 +64,8 @@ def load(s: Summary) -> Answer:
 
 def holds(s: Summary) -> str:
     """What the log holds, in a sentence."""
+    from ticdc_lab.answers.summary import HELD  # here: a survey has no summary, and need not wait for its modules
+
     rows = events_of(s.contents, kind="row")
     tables = s.contents[s.contents["kind"] == "row"][["schema_name", "table_name"]].drop_duplicates()
     homes = len(s.contents[["topic", "partition"]].drop_duplicates())

@@ -37,11 +37,13 @@ def check_reading(where: Mapping[str, Any]) -> None:
         )
 
 
-def check_source(source: str, where: Mapping[str, Any], *, engine: str | None = None) -> str | None:
+def check_source(
+    source: str, where: Mapping[str, Any], *, engine: str | None = None, is_read: bool = True
+) -> str | None:
     """Raise an error of this package if nothing can be read at ``source``, or not with these options.
 
     With an engine that is asked for, or ``auto``, a broker is asked before any begins; why its topic is too large for
-    the embedded engine is given back.
+    the embedded engine is given back, if all of it ``is_read``.
     """
     from ticdc_lab.codecs.table_file import settings_among
 
@@ -56,7 +58,7 @@ def check_source(source: str, where: Mapping[str, Any], *, engine: str | None = 
         topics = topics_of(source, others)
         if engine == "spark" or (engine == "auto" and choose(source).engine == "spark"):
             require_reachable(topics)
-        elif engine is not None:
+        elif engine is not None and is_read:
             from ticdc_lab.sources.kafka_reading import too_large
 
             return too_large(source, where.get("options", {}))

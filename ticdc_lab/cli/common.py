@@ -181,7 +181,8 @@ def _checked(command: Callable[..., Any]) -> Callable[..., Any]:
         if one is not None:
             context = click.get_current_context()
             engine = None if context.obj is not None else context.meta.get("ticdc_lab.engine") or "auto"
-            context.meta["ticdc_lab.too_large"] = check_source(one, given, engine=engine)
+            is_read = context.info_name != "survey"
+            context.meta["ticdc_lab.too_large"] = check_source(one, given, engine=engine, is_read=is_read)
         check_outs(one, *(given.get(name) for name in _OUTS))
         command(**given)
 
@@ -320,7 +321,7 @@ def session_of(*sources: str, needs_spark: str | None = None) -> SparkSession:
         return context.obj  # type: ignore[no-any-return]
     from ticdc_lab.engine import choose, session
 
-    if context.meta.get("ticdc_lab.engine") == "auto" and context.info_name != "survey":
+    if context.meta.get("ticdc_lab.engine") == "auto":
         needs_spark = needs_spark or context.meta.get("ticdc_lab.too_large")
     engine, memory = (context.meta.get(f"ticdc_lab.{name}") for name in ("engine", "driver_memory"))
     choices = [choose(source, engine=engine or "auto", needs_spark=needs_spark) for source in sources or (None,)]

@@ -82,11 +82,16 @@ def survey(source: str, as_json: bool, **where: Any) -> None:
     """
     from ticdc_lab.answers import surveyed
     from ticdc_lab.codecs.table_file import settings_among
+    from ticdc_lab.sources.survey import needs_no_engine
     from ticdc_lab.sources.survey import survey as look
 
     settings, options = settings_among(where["options"])
     given = {name: where[name] for name in ("protocol", "source_kind", "schema_registry", "claim_check")}
-    spark = session_of(source)
+    context = click.get_current_context()
+    engine = context.meta.get("ticdc_lab.engine") or "auto"
+    spark = None
+    if context.obj is not None or not needs_no_engine(source, where["source_kind"], engine):
+        spark = session_of(source)
     with shown(spark, "looking at the first messages"):
         found = look(
             spark, source, settings=settings, options=options, changefeed=given_changefeed(where["options"]), **given

@@ -80,7 +80,7 @@ class SailProcess:
     @property
     def name(self) -> str:
         """In words, with its version."""
-        return f"embedded (Sail {version('pysail')})"
+        return name()
 
     @property
     def socket(self) -> Path:
@@ -173,6 +173,11 @@ def cannot_be_closed() -> str | None:
     )
     lines = done.stderr.strip().splitlines()
     return None if done.returncode == 0 else f"no network namespace ({lines[-1] if lines else 'no reason given'})"
+
+
+def name() -> str:
+    """The embedded engine in words, with its version."""
+    return f"embedded (Sail {version('pysail')})"
 
 
 def start(*, cores: int) -> SailProcess:

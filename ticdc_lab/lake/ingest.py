@@ -264,7 +264,7 @@ def ingest(
         notes: tuple[str, ...] = ()
         if told == "debezium":
             opened = open_source(spark, source, options=options)
-            known, guesses = with_log_types(opened, opened.sample(SAMPLE), known, "auto")
+            known, guesses = with_log_types(opened.gathered, opened.sample(SAMPLE), known, "auto")
             notes = (*guesses, *([_TYPES_OF_NOW] if known.types else []))
         steps = Steps(tables, told, known, said, notes=notes)
         if not create(tables, protocol=told):  # else five tables would be read to find that nothing is in them

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from ticdc_lab.codecs import NOTHING, Known
 from ticdc_lab.codecs.decode import decoder, other_protocol
@@ -54,9 +54,6 @@ from ticdc_lab.sources.log_keys import handles_of, put_into
 from ticdc_lab.sources.parquet import StoredEvents
 from ticdc_lab.sources.pieces import NO_SKIPS
 from ticdc_lab.sources.places import Size
-
-if TYPE_CHECKING:
-    from ticdc_lab.sources.topic_overview import Overview
 
 _PATHS = ("source", "schema_registry", "claim_check")
 
@@ -384,15 +381,8 @@ class ChangeLog:
         """
         if self._source is None:
             return self.decoded.limit(n)
-        if (cut := self._source.first_of_each) is not None:
-            whole = decoding(self._source, self.protocol, self.known, images=False)
-            return cut(n).mapInArrow(whole, DECODED)
         decode = decoding(self._source, self.protocol, self.known, images=False, first=n)
         return self._source.raw.mapInArrow(decode, DECODED)
-
-    def overview(self) -> Overview | None:
-        """What a broker has of it; None where none was asked."""
-        return None if self._source is None or self._source.overview is None else self._source.overview()
 
     def sampled(self, sample: Sample) -> ChangeLog:
         """The same log with only the row changes of a sample, lazily; its ``limits`` say what that cannot prove.
@@ -441,7 +431,8 @@ class ChangeLog:
             begun = time.monotonic()
             log = self._by_engine(folder, images) if local is None else self._by_workers(local, images)
             if images and self.sample is None and log.counts is not None:
-                step = decoding_step(self.messages.sparkSession, self.protocol, self.source_kind)
+                spark = self.messages.sparkSession
+                step = decoding_step(engine_of(spark), parallelism(spark), self.protocol, self.source_kind)
                 speeds.note(step, messages=log.counts.messages, seconds=time.monotonic() - begun)
             # what a sample left out is no gap: the source is asked again then
             each = log.decoded.where("coalesce(seq, 0) = 0") if self.sample is None else self.messages
@@ -623,6 +614,6 @@ LOOKED_AT = 256
 """Messages in quarantine in which another protocol is looked for."""
 
 
-def decoding_step(spark: SparkSession, protocol: str, source_kind: str) -> str:
+def decoding_step(engine: str, n_tasks: int, protocol: str, source_kind: str) -> str:
     """How :mod:`ticdc_lab.engine.speeds` names the reading of a log: what decides how fast it is here."""
-    return f"decode {protocol} of {source_kind}, {engine_of(spark)}, {parallelism(spark)} tasks"
+    return f"decode {protocol} of {source_kind}, {engine}, {n_tasks} tasks"

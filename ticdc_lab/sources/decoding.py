@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs import Known, decoder, log_types
 from ticdc_lab.codecs.known import BOUNDS, Bounds
 from ticdc_lab.codecs.schema_registry import read_schemas, require_url
 from ticdc_lab.codecs.simple_tables import COUNTED_TABLES, TABLES, contradictions, finder, tables_of
-from ticdc_lab.codecs.simple_versions import Version
-from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.sources import Source, capture, local_path, parquet
@@ -24,6 +21,8 @@ from ticdc_lab.sources.overlaps import Held, Skips
 from ticdc_lab.sources.pieces import NO_SKIPS
 
 Messages = Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]
+Gathered = Callable[[Callable[[Batches], Batches], StructType], pa.Table]
+"""What a function gives for the messages of a log, as :meth:`ticdc_lab.sources.opening.Source.gathered`."""
 
 _BYTES_A_BATCH = 16 << 20
 
@@ -39,33 +38,30 @@ def known_of(schema_registry: str | None, claim_check: str | None, bounds: Bound
     return Known(registry_url=require_url(schema_registry), claim_check=claim_check, bounds=bounds)
 
 
-def table_versions(source: Source, known: Known) -> tuple[dict[Version, Mapping[str, Any]], tuple[str, ...]]:
+def with_table_versions(gathered: Gathered, known: Known) -> tuple[Known, tuple[str, ...]]:
     """The table versions of a log in the simple protocol: few, as there are DDL, however long the log is."""
-    read, find = source.read, finder(known)
-
-    def run(batches: Batches) -> Batches:
-        return find(messages for messages, _ in read(batches))
-
-    with source.said_plainly(), task_errors():
-        found = source.raw.mapInArrow(run, COUNTED_TABLES).groupBy(*TABLES.names).agg(F.sum("n").alias("n"))
-        rows = found.toArrow().to_pylist()
-    return tables_of(rows), contradictions(rows)
+    found = gathered(finder(known), COUNTED_TABLES).group_by(TABLES.names).aggregate([("n", "sum")])
+    rows = found.rename_columns({"n_sum": "n"}).to_pylist()
+    return replace(known, tables=tables_of(rows)), contradictions(rows)
 
 
-def with_log_types(source: Source, sample: pa.Table, known: Known, mode: str) -> tuple[Known, tuple[str, ...]]:
+def with_log_types(gathered: Gathered, sample: pa.Table, known: Known, mode: str) -> tuple[Known, tuple[str, ...]]:
     """What decoding debezium needs of its log, and what is assumed of it: one pass, unless the sample's rows are typed.
 
     ``mode`` is how bytes are written, or ``auto``: by the values of the sample.
     """
     if not log_types.are_typed(sample, known):
-        read, find = source.read, log_types.finder(known)
-
-        def run(batches: Batches) -> Batches:
-            return find(messages for messages, _ in read(batches))
-
-        with source.said_plainly(), task_errors():
-            known = replace(known, types=log_types.types_of(source.raw.mapInArrow(run, log_types.DDL_ROWS).toArrow()))
+        known = replace(known, types=log_types.types_of(gathered(log_types.finder(known), log_types.DDL_ROWS)))
     return log_types.with_binary(sample, known, mode)
+
+
+def learned(
+    gathered: Gathered, sample: pa.Table, protocol: str, known: Known, binary_mode: str
+) -> tuple[Known, tuple[str, ...]]:
+    """What decoding a protocol needs of its log beside each message, and what of it is a guess, a sentence each."""
+    if protocol == "simple":
+        return with_table_versions(gathered, known)
+    return with_log_types(gathered, sample, known, binary_mode) if protocol == "debezium" else (known, ())
 
 
 def packed(found: Messages) -> Messages:

@@ -34,7 +34,6 @@ from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.sources.kafka import EXPECTED, Topics
 from ticdc_lab.sources.kafka_reading import Lost, Place, Span, TopicReader
 from ticdc_lab.sources.places import Size
-from ticdc_lab.sources.topic_overview import Overview, overview
 
 RANGES = pa.schema(
     [
@@ -181,14 +180,13 @@ class RelayedTopic:
         """Offsets that are to be read; compaction may have left fewer messages."""
         return sum(max(0, end - first) for first, end in self.bounds.values())
 
-    def ranges(self, most: int | None = None) -> pa.Table:
-        """:data:`RANGES`: all of it, or the first ``most`` offsets of each partition that are there."""
+    def ranges(self) -> pa.Table:
+        """:data:`RANGES`: all of it."""
         step = max(SMALL, ceil(self.n_messages / (_RANGES_A_TASK * parallelism(self._spark))))
         rows = []
         for (topic, partition), (first, end) in sorted(self.bounds.items()):
             first = max(first, self.spans[topic, partition][0])
-            last = end if most is None else min(end, first + most)
-            rows += [(topic, partition, at, min(at + step, last)) for at in range(first, last, step)]
+            rows += [(topic, partition, at, min(at + step, end)) for at in range(first, end, step)]
         columns = [list(c) for c in zip(*rows, strict=True)] or [[]] * (len(RANGES) - 1)
         return pa.table([range(len(rows)), *columns], schema=RANGES)
 
@@ -201,10 +199,6 @@ class RelayedTopic:
     def expected(self) -> DataFrame:
         """:data:`ticdc_lab.sources.kafka.EXPECTED`."""
         return self._spark.createDataFrame([(*at, *span) for at, span in self.bounds.items()], EXPECTED)
-
-    def overview(self) -> Overview:
-        """What the broker has, before it is read."""
-        return overview(self._topics, self.bounds)
 
     def measure(self) -> Size:
         """How many messages it has."""

@@ -24,8 +24,7 @@ from ticdc_lab.settings.detected import COUNTED, READ, counted, of_counts, of_me
 from ticdc_lab.settings.file import read_file
 from ticdc_lab.sources import open_source
 from ticdc_lab.sources.change_log import ChangeLog, Origin
-from ticdc_lab.sources.decoding import known_of, table_versions, with_log_types
-from ticdc_lab.sources.opening import Source
+from ticdc_lab.sources.decoding import known_of, learned
 from ticdc_lab.sources.storage import of_changefeed
 
 SAMPLE = 256
@@ -121,25 +120,21 @@ def load(
             hint=f"Read it as what it is: ticdc-lab events {source} --protocol {told.protocol} --out events.jsonl",
         )
     guesses = opened.guesses
-    if told.protocol == "simple":
-        tables, contradicted = table_versions(opened, known)
-        known, guesses = replace(known, tables=tables), (*guesses, *contradicted)
-    elif told.protocol == "debezium" and sample is not None:
-        known, guesses = with_log_types(opened, sample, known, settings.debezium_binary_handling_mode)
+    if sample is not None:
+        mode = settings.debezium_binary_handling_mode
+        known, learned_guesses = learned(opened.gathered, sample, told.protocol, known, mode)
+        guesses += learned_guesses
     origin = Origin(source, protocol, source_kind, schema_registry, claim_check, settings, dict(options or {}), given)
-    seen = given | _shown(opened, told, known)
+    seen = given | (
+        (Setting("sink.protocol", told.protocol, "bytes", "shown", "the folder's files"), *opened.shown)
+        if sample is None  # a storage folder, which says so itself
+        else shown_by(sample.combine_chunks(), told, known)
+    )
     return ChangeLog(
         opened.name, told.protocol, told.has_commit_ts, opened.messages, known=replace(known, settings=seen),
         origin=origin, left_out=opened.left_out, guesses=guesses, of_storage=opened.kind == "storage",
         lost=opened.lost, _source=opened,
     )  # fmt: skip
-
-
-def _shown(opened: Source, told: Detected, known: Known) -> tuple[Setting, ...]:
-    """Settings that the first messages show."""
-    if opened.told:  # a storage folder, which says so itself
-        return (Setting("sink.protocol", told.protocol, "bytes", "shown", "the folder's files"), *opened.shown)
-    return shown_by(opened.sample(SAMPLE).combine_chunks(), told, known)
 
 
 def shown_by(sample: pa.Table, told: Detected, known: Known) -> tuple[Setting, ...]:

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs.decode import Detected, is_empty
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
@@ -52,10 +52,8 @@ from ticdc_lab.sources.places import (
     unknown_options,
 )
 
-if TYPE_CHECKING:
-    from ticdc_lab.sources.topic_overview import Overview
-
 Reader = Callable[[Batches], Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]]
+Find = Callable[[Batches], Batches]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +87,6 @@ class Source:
     """What was worked out from its files without proof, and the option that says it, a sentence each."""
     line: int = BOUNDS.line
     """Bytes that a line of a capture file may have."""
-    overview: Callable[[], Overview] | None = None
-    """What a broker has of it, where one is asked."""
-    first_of_each: Callable[[int], DataFrame] | None = None
-    """``raw`` cut to so many messages of each part, where a task's share is more than one part."""
     store: Store | None = None
     """Where its files lie; None for this machine, and where the engine finds them."""
     dumped: DumpFiles | None = None
@@ -111,6 +105,16 @@ class Source:
             return (messages for messages, _ in read(batches))
 
         return self.raw.mapInArrow(run, MESSAGES) if self.table is None else self.table
+
+    def gathered(self, find: Find, form: StructType) -> pa.Table:
+        """What ``find`` gives for the messages of each task, in the columns of ``form``: a few rows."""
+        read = self.read
+
+        def run(batches: Batches) -> Batches:
+            return find(messages for messages, _ in read(batches))
+
+        with self.said_plainly(), task_errors():
+            return self.raw.mapInArrow(run, form).toArrow()
 
     def reader(self, skips: Skips) -> Callable[..., Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]]:
         """Read without what ``skips`` names; of several files it takes ``held``, which is told what each holds."""
@@ -297,8 +301,7 @@ def _topic_source(spark: SparkSession, topics: kafka.Topics) -> Source:
     ranges = topic.ranges()
     return Source(
         topics.source, topic.frame(ranges), topic.read, ranges, kind="kafka", expected=topic.expected(),
-        measure=topic.measure, said_plainly=partial(kafka.said_plainly, topics), overview=topic.overview,
-        first_of_each=lambda n: topic.frame(topic.ranges(n)),
+        measure=topic.measure, said_plainly=partial(kafka.said_plainly, topics),
     )  # fmt: skip
 
 

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
-from ticdc_lab.engine import speeds
+from ticdc_lab.codecs import decoder, detect
+from ticdc_lab.codecs.decode import is_empty
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings, as_given
+from ticdc_lab.engine import choose, embedded, engine_of, is_sail, parallelism, speeds
+from ticdc_lab.engine.environment import cpus
 from ticdc_lab.engine.running import seconds
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import ContractError, SourceError
+from ticdc_lab.events.arrays import Batches
+from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.tso import to_datetime
+from ticdc_lab.facts.limits import limits_of
 from ticdc_lab.settings import UNKNOWN, Settings
+from ticdc_lab.settings.file import read_file
+from ticdc_lab.sources import kafka
 from ticdc_lab.sources.change_log import ChangeLog, decoding_step
+from ticdc_lab.sources.decoding import known_of, learned
 from ticdc_lab.sources.forms import CONNECT, FORMS
-from ticdc_lab.sources.load import load
-from ticdc_lab.sources.places import Size
-from ticdc_lab.sources.topic_overview import Overview
-
-HEAD = 1_000
-"""Messages looked at in each part of a source that a task reads."""
+from ticdc_lab.sources.load import SAMPLE, load, shown_by
+from ticdc_lab.sources.places import Size, is_kafka
+from ticdc_lab.sources.topic_overview import HEAD, Overview, heads_of
 
 LARGE_S = 60.0
 """What takes longer to read than so many seconds is offered as a sample first."""
@@ -41,8 +49,10 @@ class Found:
 
     Attributes
     ----------
-    log
-        The log, not read yet.
+    source, protocol, has_commit_ts, settings
+        As of a log (:class:`ticdc_lab.sources.change_log.ChangeLog`).
+    limits
+        What it cannot prove, one sentence each; ``left_out`` are those that hold although all of it was looked at.
     source_kind
         One of :data:`ticdc_lab.sources.KINDS`.
     size
@@ -62,9 +72,16 @@ class Found:
         That files here begin with messages of another protocol, one sentence.
     overview
         What a broker has of a topic; None of other sources, and on Spark.
+    log
+        The log, not read yet; None where no engine was given.
     """
 
-    log: ChangeLog
+    source: str
+    protocol: str
+    has_commit_ts: bool
+    settings: Settings
+    limits: tuple[str, ...]
+    left_out: tuple[str, ...]
     source_kind: str
     size: Size
     seen: int
@@ -76,11 +93,7 @@ class Found:
     rows_seen: tuple[int, ...] = ()
     strangers: tuple[str, ...] = ()
     overview: Overview | None = None
-
-    @property
-    def protocol(self) -> str:
-        """The protocol told from the bytes, or named."""
-        return self.log.protocol
+    log: ChangeLog | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -111,9 +124,9 @@ class Found:
     def unknown(self) -> tuple[str, ...]:
         """What a look does not tell, one sentence each."""
         if self.is_whole:
-            return (*self.strangers, *self.log.left_out)
+            return (*self.strangers, *self.left_out)
         said = f"Only the first {self.seen:,} messages were read: later ones may have other tables and a later time."
-        return (*self.strangers, said, *self.log.limits)
+        return (*self.strangers, said, *self.limits)
 
     @property
     def advice(self) -> tuple[str, ...]:
@@ -142,19 +155,35 @@ class Found:
         by_time = f" --from '{_at(self.first_ts)}' --to .." if self.first_ts is not None else ""
         return f"--tables {next(iter(self.tables), 'SCHEMA.TABLE')}{by_time}"
 
+    def part(self, sample: Sample | None) -> ChangeLog:
+        """The log, or a sample of it; not of a look without an engine."""
+        if self.log is None:
+            raise ContractError("This topic was looked at without an engine; expected a session to read it with.")
+        return self.log.sampled(sample or Sample())
+
     def facts(self) -> dict[str, object]:
         """The same for a program."""
         return {
-            "source": self.log.source, "source_kind": self.source_kind, "protocol": self.protocol,
-            "has_commit_ts": self.log.has_commit_ts, "bytes": self.size.bytes, "messages": self.size.messages,
+            "source": self.source, "source_kind": self.source_kind, "protocol": self.protocol,
+            "has_commit_ts": self.has_commit_ts, "bytes": self.size.bytes, "messages": self.size.messages,
             "messages_exact": self.size.is_exact, "seen": self.seen, "tables": self.tables,
             "partitions": self.partitions, "first_ts": self.first_ts, "last_ts": self.last_ts,
             "load_ms": None if self.load_s is None else round(1000 * self.load_s), "unknown": self.unknown,
         } | ({} if self.overview is None else {"topic": self.overview.facts()})  # fmt: skip
 
 
+def needs_no_engine(source: str, source_kind: str, engine: str) -> bool:
+    """Whether :func:`survey` answers without a session: of topics, unless Spark is to read them."""
+    return is_topic(source, source_kind) and choose(source, engine=engine).engine == "embedded"
+
+
+def is_topic(source: str, source_kind: str) -> bool:
+    """Whether a source is topics of Kafka."""
+    return source_kind == "kafka" or (source_kind == "auto" and is_kafka(source))
+
+
 def survey(
-    spark: SparkSession,
+    spark: SparkSession | None,
     source: str,
     *,
     protocol: str = "auto",
@@ -169,7 +198,9 @@ def survey(
 
     Parameters
     ----------
-    spark, source, protocol, source_kind, schema_registry, claim_check, settings, options, changefeed
+    spark
+        The caller's session; a topic is looked at without one, too (:func:`needs_no_engine`).
+    source, protocol, source_kind, schema_registry, claim_check, settings, options, changefeed
         As for :func:`ticdc_lab.sources.load.load`.
 
     Returns
@@ -184,47 +215,102 @@ def survey(
     """
     if not source.strip():
         raise SourceError("No source is named.", hint="Give a path, kafka://HOST:PORT/TOPIC, or the name of a table.")
-    log = load(
-        spark, source, protocol=protocol, source_kind=source_kind, schema_registry=schema_registry,
-        claim_check=claim_check, settings=settings, options=options, changefeed=changefeed,
-    )  # fmt: skip
+    how: dict[str, Any] = {
+        "protocol": protocol, "schema_registry": schema_registry, "claim_check": claim_check, "settings": settings,
+        "options": options, "changefeed": changefeed,
+    }  # fmt: skip
+    if is_topic(source, source_kind) and (spark is None or is_sail(spark)):
+        found = _of_topic(source, **how)
+        return found if spark is None else replace(found, log=load(spark, source, source_kind=source_kind, **how))
+    assert spark is not None
+    log = load(spark, source, source_kind=source_kind, **how)
     with log.reading():
-        size, overview = log.size(), log.overview()
-        held = log.heads(HEAD).transform(_held).toArrow()
-    rows = _rows_by_table(held)
+        size, held = log.size(), log.heads(HEAD).mapInArrow(_counted, _COUNTED).toArrow()
+    step = decoding_step(engine_of(spark), parallelism(spark), log.protocol, log.source_kind)
     return Found(
-        log=log,
-        source_kind=log.source_kind,
-        size=size,
-        seen=pc.sum(held["messages"]).as_py() or 0,
-        partitions=tuple(pc.unique(held["partition"].drop_null()).sort().to_pylist()),
-        tables=tuple(rows),
-        rows_seen=tuple(rows.values()),
-        first_ts=pc.min(held["first_ts"]).as_py(),
-        last_ts=pc.max(held["last_ts"]).as_py(),
-        load_s=_load_s(spark, log, size),
-        strangers=log.strangers_at_heads(),
-        overview=overview,
-    )
+        log.source, log.protocol, log.has_commit_ts, log.settings, log.limits, log.left_out, log.source_kind, size,
+        **_of_counts(held), load_s=_load_s(step, size), strangers=log.strangers_at_heads(), log=log,
+    )  # fmt: skip
 
 
-def _held(heads: DataFrame) -> DataFrame:
-    """Give a row for each table and partition: what there is of it among the events."""
-    ts = F.when(F.col("kind").isin("row", "ddl"), F.col("commit_ts"))
-    is_event = F.col("error_class").isNull()
-    rows, messages = F.count_if(F.col("kind") == "row"), F.count_if((F.col("seq") == 0) & is_event)
-    return heads.groupBy("schema_name", "table_name", "partition").agg(
-        rows.alias("rows"),
-        messages.alias("messages"),
-        F.min(ts).alias("first_ts"),
-        F.max(ts).alias("last_ts"),
-    )
+def _of_topic(
+    source: str,
+    *,
+    protocol: str,
+    schema_registry: str | None,
+    claim_check: str | None,
+    settings: StorageSettings,
+    options: Mapping[str, str] | None,
+    changefeed: Settings | str | Path,
+) -> Found:
+    """As :func:`survey`, from the first messages alone: nobody knows how long reading all of a topic takes."""
+    given = (changefeed if isinstance(changefeed, Settings) else read_file(changefeed).settings) | as_given(settings)
+    known = replace(known_of(schema_registry, claim_check), settings=given)
+    overview, heads = heads_of(kafka.topics_of(source, options))
+    batches = heads.combine_chunks().to_batches()
+    full = [batch.filter(pc.invert(is_empty(batch))) for batch in batches]
+    sample = (pa.Table.from_batches(full, heads.schema) if any(b.num_rows for b in full) else heads).slice(0, SAMPLE)
+    told = detect(sample, protocol=protocol, source=source, known=known)
+
+    def gathered(find: Callable[[Batches], Batches], form: StructType) -> pa.Table:
+        rows = [row for found in find(iter(batches)) for row in found.to_pylist()]
+        return pa.Table.from_pylist(rows, arrow_schema(form))
+
+    mode = settings.debezium_binary_handling_mode
+    known, guesses = learned(gathered, sample, told.protocol, known, mode)
+    seen = given | shown_by(sample.combine_chunks(), told, known)
+    limits = (
+        *(c.words for c in seen.contradictions), *seen.not_evaluated, *guesses,
+        *limits_of(told.protocol, None, has_commit_ts=told.has_commit_ts),
+    )  # fmt: skip
+    n = sum(max(0, end - first) for first, end in overview.spans.values())
+    size = Size(None, n, "as the offsets of the broker say", True)
+    events = decoder(told.protocol, images=False, known=known)(iter(batches))
+    held = pa.Table.from_batches(_counted(events), arrow_schema(_COUNTED))
+    step = decoding_step(embedded.name(), cpus(), told.protocol, "kafka")
+    return Found(
+        source, told.protocol, told.has_commit_ts, seen, limits, (), "kafka", size,
+        **_of_counts(held), load_s=_load_s(step, size), overview=overview,
+    )  # fmt: skip
 
 
-def _load_s(spark: SparkSession, log: ChangeLog, size: Size) -> float | None:
-    if size.messages is None:
-        return None
-    return speeds.expected_s(decoding_step(spark, log.protocol, log.source_kind), size.messages)
+_BY = ("schema_name", "table_name", "partition")
+_COUNTED = StructType(
+    [StructField("schema_name", StringType()), StructField("table_name", StringType())]
+    + [StructField("partition", IntegerType())]
+    + [StructField(name, LongType()) for name in ("rows", "messages", "first_ts", "last_ts")]
+)
+"""What there is of each table and partition among some events."""
+
+
+def _counted(events: Batches) -> Batches:
+    """Events to one batch of :data:`_COUNTED`."""
+    merged = [("rows", "sum"), ("messages", "sum"), ("first_ts", "min"), ("last_ts", "max")]
+    parts = []
+    for batch in events:
+        is_row, is_ddl = (pc.fill_null(pc.equal(batch["kind"], kind), False) for kind in ("row", "ddl"))
+        begins = pc.and_(pc.fill_null(pc.equal(batch["seq"], 0), False), pc.is_null(batch["error_class"]))
+        ts = pc.if_else(pc.or_(is_row, is_ddl), batch["commit_ts"], None)
+        columns = [*(batch[name] for name in _BY), is_row.cast(pa.int64()), begins.cast(pa.int64()), ts, ts]
+        parts.append(pa.table(columns, schema=arrow_schema(_COUNTED)).group_by(list(_BY)).aggregate(merged))
+    if parts:
+        held = pa.concat_tables(parts).rename_columns(_COUNTED.names).group_by(list(_BY)).aggregate(merged)
+        yield from held.rename_columns(_COUNTED.names).cast(arrow_schema(_COUNTED)).combine_chunks().to_batches()
+
+
+def _of_counts(held: pa.Table) -> dict[str, Any]:
+    """What :class:`Found` has of events, from :data:`_COUNTED` of all tasks."""
+    rows = _rows_by_table(held)
+    return {
+        "seen": pc.sum(held["messages"]).as_py() or 0,
+        "partitions": tuple(pc.unique(held["partition"].drop_null()).sort().to_pylist()),
+        "tables": tuple(rows), "rows_seen": tuple(rows.values()),
+        "first_ts": pc.min(held["first_ts"]).as_py(), "last_ts": pc.max(held["last_ts"]).as_py(),
+    }  # fmt: skip
+
+
+def _load_s(step: str, size: Size) -> float | None:
+    return None if size.messages is None else speeds.expected_s(step, size.messages)
 
 
 def _rows_by_table(held: pa.Table) -> dict[str, int]:

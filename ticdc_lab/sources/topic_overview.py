@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,11 @@ from ticdc_lab.sources.kafka_reading import Place, Span, TopicReader, at_ms
 SHOWN = 3
 """First messages that are shown, each of another partition where there are some."""
 
-_PARTITIONS, _EACH, _TEXT, _NAMED = 64, 20, 160, 8
+HEAD = 1_000
+"""Messages of each partition that are looked at; of many partitions fewer."""
+
+_MOST, _AT_LEAST, _MOST_BYTES = 8_000, 20, 64 << 20
+_TIMED, _TEXT, _NAMED = 64, 160, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class Overview:
     spans
         First and end offset of each partition that is to be read.
     bytes
-        Of all keys and values, about: as the first messages of up to 64 partitions have them; None of no message.
+        Of all keys and values, about: as the first messages have them; None of no message.
     first_ms, last_ms
         Least timestamp of the first messages, and the greatest of all; None where the broker does not say.
     messages
@@ -68,13 +72,32 @@ class Overview:
         }  # fmt: skip
 
 
-def overview(topics: Topics, spans: Mapping[Place, Span]) -> Overview:
-    """Look at the first messages of up to 64 partitions of topics; ``spans`` is what there is of each partition."""
-    some = [at for at, (first, end) in sorted(spans.items()) if first < end][:_PARTITIONS]
-    starts, ends = {at: spans[at][0] for at in some}, {at: min(spans[at][1], spans[at][0] + _EACH) for at in some}
+def heads_of(topics: Topics) -> tuple[Overview, pa.Table]:
+    """What a broker has of topics, and their first messages, 64 MB of them at most, in the order of offsets.
+
+    Raises
+    ------
+    SourceError
+        The broker does not answer, refuses, or has no such topic; within ten seconds.
+    """
     with TopicReader(topics) as reader:
-        newest = [ms for ms in reader.newest_ms(some).values() if ms is not None]
-        found = pa.Table.from_batches(reader.batches(starts, ends), arrow_schema(MESSAGES))
+        there = reader.spans()
+        spans = reader.bounds(there)
+        starts = {at: max(first, there[at][0]) for at, (first, end) in sorted(spans.items())}
+        filled = [at for at, first in starts.items() if first < spans[at][1]]
+        each = min(HEAD, max(_AT_LEAST, _MOST // max(1, len(filled))))
+        newest = [ms for ms in reader.newest_ms(filled[:_TIMED]).values() if ms is not None]
+        read, size = list[pa.RecordBatch](), 0
+        for batch in reader.batches(starts, {at: min(end, starts[at] + each) for at, (_, end) in spans.items()}):
+            read.append(batch)
+            if (size := size + batch.nbytes) >= _MOST_BYTES:
+                break
+    order = [(name, "ascending") for name in ("offset", "topic", "partition")]
+    found = pa.Table.from_batches(read, arrow_schema(MESSAGES)).sort_by(order)
+    return _overview(spans, found, newest), found
+
+
+def _overview(spans: Mapping[Place, Span], found: pa.Table, newest: Sequence[int]) -> Overview:
     if not found.num_rows:
         return Overview(spans, None, None, None, ())
     sizes = [pc.sum(pc.fill_null(pc.binary_length(found[name]), 0)).as_py() for name in ("key", "value")]
@@ -90,7 +113,7 @@ def overview(topics: Topics, spans: Mapping[Place, Span]) -> Overview:
 
 
 def _firsts(found: pa.Table) -> list[dict[str, Any]]:
-    rows = found.sort_by([("offset", "ascending")]).to_pylist()
+    rows = found.to_pylist()
     first_of_each = {(row["topic"], row["partition"]): row for row in reversed(rows)}
     chosen = [first_of_each[at] for at in sorted(first_of_each)][:SHOWN]
     chosen += [row for row in rows if row not in chosen][: SHOWN - len(chosen)]

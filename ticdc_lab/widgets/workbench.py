@@ -226,7 +226,7 @@ class Workbench(traitlets.HasTraits):
             raise ContractError(
                 "No source was opened yet.", hint="Enter a source and press preview, or call look(source)."
             )
-        self._begin_reading(self.found, self.found.log.sampled(sample or Sample()))
+        self._begin_reading(self.found, self.found.part(sample))
 
     def cancel(self) -> None:
         """Stop looking or reading."""
@@ -325,12 +325,12 @@ class Workbench(traitlets.HasTraits):
         self.found = None
         self.found = survey(self._session(), source, **self._how)
         self.bar.show(self.found)
-        self.found.log.sampled(sample or Sample())  # what cannot be is said, and raised by wait, as an error of looking
+        self.found.part(sample)  # what cannot be is said, and raised by wait, as an error of looking
 
     def _read_on(self, sample: Sample | None) -> None:
         found, running = self.found, self.bar.under_way.running
         if found is not None and running is not None and running.state == "done" and (sample or not found.is_large):
-            self._begin_reading(found, found.log.sampled(sample or Sample()))
+            self._begin_reading(found, found.part(sample))
 
     def _begin_reading(self, found: Found, log: ChangeLog) -> None:
         compile_beside()  # what measures dispatchers is there then when its tab is opened
