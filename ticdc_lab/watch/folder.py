@@ -197,10 +197,10 @@ class WatchFolder:
         if told is None:
             return WatchState()
         parts = dict(self._db.execute("select name, data from part").fetchall())
-        rows = LastChanges.from_arrays(_arrays(parts["rows"]))
+        rows = LastChanges.from_arrays(arrays_of(parts["rows"]))
         recent = RecentChanges((), told["since"])
         for id_, data in self._db.execute("select id, data from change order by id"):
-            changes = Changes(*_arrays(data).values())
+            changes = Changes(*arrays_of(data).values())
             if id_ > told["snapshot"]:
                 rows = rows.after(changes, dated=dated)
             kept = changes if told["since"] == NO_TS else changes[changes.commit_ts > told["since"]]
@@ -208,7 +208,7 @@ class WatchFolder:
         rows = rows if told["evicted_ts"] == NO_TS else rows.without(told["evicted_ts"])
         return WatchState(
             facts=_table(parts["facts"]), firsts={(t, p): n for t, p, n in told["firsts"]}, rows=rows, recent=recent,
-            suspects=Changes(*_arrays(parts["suspects"]).values()), explaining=_table(parts["explaining"]),
+            suspects=Changes(*arrays_of(parts["suspects"]).values()), explaining=_table(parts["explaining"]),
             share=told["share"], evicted_ts=told["evicted_ts"], redelivered_ms=told["redelivered_ms"],
             closed_ts=told["closed_ts"], counted={(t, p): _counted(of) for t, p, of in told["counted"]},
         )  # fmt: skip
@@ -250,22 +250,22 @@ class WatchFolder:
             last = self._db.execute("select coalesce(max(id), 0) from change").fetchone()[0]
             for i, changes in enumerate(state.fresh, last + 1):
                 newest = int(changes.commit_ts.max())
-                row = (i, newest, len(changes), _bytes_of({n: getattr(changes, n) for n in CHANGE}))
+                row = (i, newest, len(changes), bytes_of({n: getattr(changes, n) for n in CHANGE}))
                 self._db.execute("insert into change values(?, ?, ?, ?)", row)
             told = self._told("state") or {"snapshot": -1}
             snapshot = told["snapshot"]
             since = "select coalesce(sum(n), 0), coalesce(max(id), 0) from change where id > ?"
             n, newest_id = self._db.execute(since, (snapshot,)).fetchone()
             if snapshot < 0 or n > max(SNAPSHOT_AFTER, len(state.rows)):
-                self._part("rows", _bytes_of(state.rows.as_arrays()))
+                self._part("rows", bytes_of(state.rows.as_arrays()))
                 snapshot = max(newest_id, snapshot, 0)
             if state.recent.since != NO_TS:
                 self._db.execute("delete from change where id <= ? and newest <= ?", (snapshot, state.recent.since))
-            self._part("facts", _bytes_of(state.facts))
-            self._part("suspects", _bytes_of({n: getattr(state.suspects, n) for n in CHANGE}))
+            self._part("facts", bytes_of(state.facts))
+            self._part("suspects", bytes_of({n: getattr(state.suspects, n) for n in CHANGE}))
             if state.explaining.num_rows != told.get("explaining"):
-                self._part("explaining", _bytes_of(state.explaining))
-            self._part("waiting", _bytes_of(waiting))
+                self._part("explaining", bytes_of(state.explaining))
+            self._part("waiting", bytes_of(waiting))
             counted = [
                 [*at, [c.first, c.last, c.n, *(m.tolist() for m in c.missing)]] for at, c in state.counted.items()
             ]
@@ -320,7 +320,7 @@ class WatchFolder:
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _bytes_of(columns: Mapping[str, np.ndarray[Any, Any]] | pa.Table) -> bytes:
+def bytes_of(columns: Mapping[str, np.ndarray[Any, Any]] | pa.Table) -> bytes:
     """Columns of any lengths, or a table, in Arrow's form."""
     if not isinstance(columns, pa.Table):
         lists = {n: pa.array([], pa.from_numpy_dtype(c.dtype)) for n, c in columns.items()}
@@ -342,10 +342,11 @@ def _counted(told: list[Any]) -> CountedOffsets:
     return CountedOffsets(first, last, n, (low, high))
 
 
-def _table(data: bytes) -> pa.Table:
+def _table(data: bytes | pa.NativeFile) -> pa.Table:
     return pa.ipc.open_stream(data).read_all()
 
 
-def _arrays(data: bytes) -> dict[str, np.ndarray[Any, Any]]:
+def arrays_of(data: bytes | pa.NativeFile) -> dict[str, np.ndarray[Any, Any]]:
+    """Columns that :func:`bytes_of` took, without a copy."""
     table = _table(data)
     return {n: table[n].combine_chunks().flatten().to_numpy(zero_copy_only=False) for n in table.column_names}

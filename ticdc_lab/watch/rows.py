@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -37,7 +38,7 @@ class _Packed:
     place: NDArray[np.int32]
     seq_flags: NDArray[np.int32]
 
-    def at(self, which: Ints | Bools) -> _Packed:
+    def at(self, which: Ints | Bools | slice) -> _Packed:
         return _Packed(*[getattr(self, f.name)[which] for f in fields(self)])
 
     def with_rows(self, new: _Packed) -> _Packed:
@@ -155,14 +156,12 @@ class LastChanges:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """What :meth:`as_arrays` gave."""
+        """What :meth:`as_arrays` gave: parts of it, not copies."""
         whole = _Packed(*[arrays[f.name] for f in fields(_Packed)])
-        whole = whole.at(np.argsort(whole.row_id, kind="stable"))
-        base = [_EMPTY] * BUCKETS
-        for bucket, own in _by_bucket(whole.row_id):
-            at = np.searchsorted(whole.row_id, own[0])
-            base[bucket] = whole.at(np.arange(at, at + len(own)))
-        return cls(tuple(base), places=arrays["places"].astype(np.int64))
+        begins = np.arange(1, BUCKETS, dtype=np.uint64) << _SHIFT
+        ends = [0, *np.searchsorted(whole.row_id.view(np.uint64), begins).tolist(), len(whole.row_id)]
+        base = tuple(whole.at(slice(a, b)) for a, b in pairwise(ends))
+        return cls(base, places=arrays["places"].astype(np.int64))
 
 
 def _by_bucket(row_id: Ints) -> Iterable[tuple[int, Ints]]:

@@ -47,9 +47,6 @@ from ticdc_lab.watch.rows import CHANGE, NO_CHANGES, LastChanges, RecentChanges,
 EXPLAINING = 1 << 16
 """Changes of rows, of about as many as are kept, by which a rule of dispatch that moves rows is found."""
 
-SUSPECTS = 50_000
-"""Changes of rows of which something was found that are judged again and again; of more, findings stay as they are."""
-
 EPISODE_MS = 60_000
 """Redeliveries with less than so long between them, in the time of watermarks, are one episode."""
 
@@ -75,6 +72,8 @@ class Watched:
         Bytes that the state may take.
     keep_ms
         So long before the resolved_ts changes of rows are kept, to tell what is delivered again.
+    suspects
+        Changes of rows of which something was found that are judged again and again; of others, findings stay.
     """
 
     protocol: str
@@ -82,6 +81,11 @@ class Watched:
     settings: Settings = UNKNOWN
     memory: int = 1 << 30
     keep_ms: int = 3_600_000
+    suspects: int = 50_000
+
+    def of_bucket(self, buckets: int) -> Watched:
+        """The same for one of so many buckets of rows."""
+        return replace(self, memory=self.memory // buckets, suspects=max(1, self.suspects // buckets))
 
     @property
     def checks(self) -> list[str]:
@@ -222,26 +226,70 @@ def step(state: WatchState, batch: pa.Table, watched: Watched) -> tuple[WatchSta
 
 def absorbed(state: WatchState, batch: pa.Table, watched: Watched) -> tuple[WatchState, WatchCounts]:
     """The state after a batch, without judging what may wait, and what was counted; as of :func:`step`."""
-    bad = pc.is_valid(batch["error_class"])
-    events, refused = batch.filter(pc.invert(bad)), batch.filter(bad)
-    rows = events.filter(pc.equal(events["kind"], "row"))
-    state = _with_facts(state, events, batch)
-    counts = _counted(events, rows, refused)
-    if rows.num_rows:
-        state, unchecked, again = _with_changes(state, Changes.read(changes_of(rows)), watched)
-        state, episodes = _with_episodes(state, again)
-        redelivered = dict(Counter(topic for topic, _ in again))
-        checked = _checked(counts, watched, unchecked)
-        counts = replace(counts, unchecked=unchecked, redelivered=redelivered, episodes=episodes, checked=checked)
-        state = _with_explaining(state, rows)
-    else:
-        counts = replace(counts, checked=_checked(counts, watched, {}))
-    state, evicted = _bounded(state, watched)
-    return state, replace(counts, evicted=evicted)
+    part = LogPart.read(batch, share=state.share)
+    state = with_log_part(state, part)
+    known, judged = state.known, RowsJudged()
+    if part.counts.rows:
+        changes = Changes.read(changes_of(batch.filter(pc.is_null(batch["error_class"]))))
+        promises = Promises.read(known, protocol=watched.protocol, settings=watched.settings)
+        state, judged = with_changes(state, changes, watched, promises, kept_ts=kept_ts(known, watched))
+    return with_judged(state, known, judged, part.counts, watched)
 
 
-def _with_facts(state: WatchState, events: pa.Table, batch: pa.Table) -> WatchState:
-    new = pa.Table.from_batches(gathered(narrow_batches(events)), schema=ARROW)
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """What part of a batch states besides the changes of its rows: it is small, and several are one by ``+``.
+
+    Attributes
+    ----------
+    facts
+        As of :class:`WatchState`.
+    spans
+        The first and the last offset of each partition, decoded or not.
+    counts
+        Messages and events.
+    explaining, share
+        As of :class:`WatchState`.
+    """
+
+    facts: pa.Table
+    spans: Mapping[Home, tuple[int, int]]
+    counts: WatchCounts
+    explaining: pa.Table
+    share: int
+
+    @classmethod
+    def read(cls, batch: pa.Table, *, share: int = 1) -> LogPart:
+        """That of events, as of :func:`step`."""
+        bad = pc.is_valid(batch["error_class"])
+        events, refused = batch.filter(pc.invert(bad)), batch.filter(bad)
+        rows = events.filter(pc.equal(events["kind"], "row"))
+        facts = pa.Table.from_batches(gathered(narrow_batches(events)), schema=ARROW)
+        placed = batch.select(["topic", "partition", "offset"]).group_by(["topic", "partition"])
+        ends = placed.aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
+        spans = {
+            (e["topic"], e["partition"]): (e["offset_min"], e["offset_max"])
+            for e in ends
+            if e["offset_min"] is not None and e["partition"] is not None
+        }
+        share, explaining = _sampled(_one_of(rows.select(_KEPT.names), share), share)
+        return cls(facts, spans, _counted(events, rows, refused), explaining, share)
+
+    def __add__(self, other: LogPart) -> LogPart:
+        spans = dict(self.spans)
+        for home, (first, last) in other.spans.items():
+            low, high = spans.get(home, (first, last))
+            spans[home] = min(low, first), max(high, last)
+        share = max(self.share, other.share)
+        same = [p.explaining if p.share == share else _one_of(p.explaining, share) for p in (self, other)]
+        share, explaining = _sampled(pa.concat_tables(same), share)
+        facts = pa.concat_tables([self.facts, other.facts])
+        return LogPart(facts, spans, self.counts + other.counts, explaining, share)
+
+
+def with_log_part(state: WatchState, part: LogPart) -> WatchState:
+    """The state that also knows what a batch states besides its rows."""
+    new = part.facts
     if state.counted:
         new = new.filter(pa.array(_not_counted(new, state.counted)))
     facts = LogFacts.read(pa.concat_tables([state.facts, new]))
@@ -251,14 +299,12 @@ def _with_facts(state: WatchState, events: pa.Table, batch: pa.Table) -> WatchSt
     for name, table in (("place", facts.places), ("offsets", facts.offsets)):
         named = table.append_column("fact", pa.array([name] * table.num_rows, pa.string()))
         parts += [pa.Table.from_batches(as_facts(named), schema=ARROW)]
-    placed = batch.select(["topic", "partition", "offset"]).group_by(["topic", "partition"])
-    least = placed.aggregate([("offset", "min")]).to_pylist()
-    firsts = dict(state.firsts)
-    for p in least:
-        home = (p["topic"], p["partition"])
-        if p["offset_min"] is not None and p["partition"] is not None:
-            firsts[home] = min(firsts.get(home, p["offset_min"]), p["offset_min"])
-    return replace(state, facts=pa.concat_tables(parts).combine_chunks(), firsts=firsts)
+    both = LogPart(ARROW.empty_table(), {}, part.counts, state.explaining, state.share) + part
+    firsts = {home: min(first, state.firsts.get(home, first)) for home, (first, _) in part.spans.items()}
+    return replace(
+        state, facts=pa.concat_tables(parts).combine_chunks(), firsts={**state.firsts, **firsts},
+        explaining=both.explaining.combine_chunks(), share=both.share,
+    )  # fmt: skip
 
 
 def _not_counted(facts: pa.Table, counted: Mapping[Home, CountedOffsets]) -> list[bool]:
@@ -267,12 +313,49 @@ def _not_counted(facts: pa.Table, counted: Mapping[Home, CountedOffsets]) -> lis
     return [f != "offsets" or (t, p) not in counted or o > counted[t, p].last for f, t, p, o in named]
 
 
-def _with_changes(
-    state: WatchState, new: Changes, watched: Watched
-) -> tuple[WatchState, dict[str, int], list[tuple[str, int]]]:
-    """With changes of rows by rising ``row_id``; why some are not judged; topic and time of those delivered again."""
+@dataclass(frozen=True, slots=True)
+class RowsJudged:
+    """What became of changes of rows, of those of several buckets by ``+``.
+
+    Attributes
+    ----------
+    unchecked
+        Changes that not all guarantees judge, as what came before them was forgotten.
+    evicted
+        Rows that were forgotten.
+    again
+        Of each change that was delivered again its topic, and the time of the watermark before it (ms).
+    """
+
+    unchecked: int = 0
+    evicted: int = 0
+    again: tuple[tuple[str, int], ...] = ()
+
+    def __add__(self, other: RowsJudged) -> RowsJudged:
+        return RowsJudged(
+            self.unchecked + other.unchecked, self.evicted + other.evicted, (*self.again, *other.again)
+        )  # fmt: skip
+
+
+def with_changes(
+    state: WatchState, new: Changes, watched: Watched, promises: Promises, *, kept_ts: int = NO_TS
+) -> tuple[WatchState, RowsJudged]:
+    """Take the changes of rows of a batch, of all of them or of those in one bucket, and forget what is too much.
+
+    Parameters
+    ----------
+    state
+        Of it ``rows``, ``recent``, ``suspects``, ``evicted_ts`` and ``fresh`` are read and changed.
+    new
+        By rising ``row_id``.
+    watched
+        What is watched; of a bucket as of :meth:`Watched.of_bucket`.
+    promises
+        What the log promises, with what this batch states of it.
+    kept_ts
+        As of :func:`kept_ts`.
+    """
     dated = watched.has_commit_ts
-    promises = Promises.read(state.known, protocol=watched.protocol, settings=watched.settings)
     last = state.rows.last(np.unique(new.row_id))
     both = _concatenated([last, new])
     order = order_of(both.row_id, both.commit_ts)
@@ -294,26 +377,44 @@ def _with_changes(
         kept.append(replace(alone, row_id=alone.row_id ^ (alone.offset * _MIX + alone.place)))
     new = joined([new])
     rows = state.rows.after(new[new.commit_ts > state.evicted_ts] if state.evicted_ts != NO_TS else new, dated=dated)
-    n = int((evicted | old).sum())
+    rows, until, n = rows.kept_to(max(1, watched.memory * 7 // 10 // 40))
+    recent = state.recent.with_changes(new)
+    if dated and len(recent) > _FEW:
+        recent = recent.kept_to(max(1, watched.memory // 8 // 72), kept_ts)
     after = replace(
-        state, rows=rows, recent=state.recent.with_changes(new), suspects=_newest(joined(kept)),
-        fresh=(*state.fresh, new),
+        state, rows=rows, recent=recent, suspects=newest(joined(kept), watched.suspects), fresh=(*state.fresh, new),
+        evicted_ts=max(until, state.evicted_ts),
     )  # fmt: skip
-    return after, {EVICTED: n} if n else {}, again
+    return after, RowsJudged(int((evicted | old).sum()), n, tuple(again))
+
+
+def with_judged(
+    state: WatchState, known: LogFacts, judged: RowsJudged, counts: WatchCounts, watched: Watched
+) -> tuple[WatchState, WatchCounts]:
+    """The state after all rows of a batch were taken, and what was counted in it."""
+    state, episodes = _with_episodes(state, list(judged.again))
+    unchecked = {EVICTED: judged.unchecked} if judged.unchecked else {}
+    counts = replace(
+        counts, unchecked=unchecked, evicted=judged.evicted, episodes=episodes,
+        redelivered=dict(Counter(topic for topic, _ in judged.again)), checked=_checked(counts, watched, unchecked),
+    )  # fmt: skip
+    if watched.has_commit_ts and state.facts.num_rows > min(MARKS, CHUNKS):
+        state = _with_few_facts(state, kept_ts(known, watched))
+    return state, counts
 
 
 _MIX = 0x1E3779B97F4A7C15
 
 
-def _newest(c: Changes) -> Changes:
+def newest(c: Changes, most: int) -> Changes:
     """Of too many suspects the rows that changed last."""
-    if len(c) <= SUSPECTS:
+    if len(c) <= most:
         return c
     begin = np.flatnonzero(np.append(True, c.row_id[1:] != c.row_id[:-1]))
-    newest, n = np.maximum.reduceat(c.commit_ts, begin), np.diff(np.append(begin, len(c)))
-    order = np.argsort(-newest, kind="stable")
+    last_ts, n = np.maximum.reduceat(c.commit_ts, begin), np.diff(np.append(begin, len(c)))
+    order = np.argsort(-last_ts, kind="stable")
     kept = np.zeros(len(begin), dtype=bool)
-    kept[order[np.cumsum(n[order]) <= SUSPECTS]] = True
+    kept[order[np.cumsum(n[order]) <= most]] = True
     return c[np.repeat(kept, n)]
 
 
@@ -352,12 +453,12 @@ def _with_episodes(state: WatchState, again: list[tuple[str, int]]) -> tuple[Wat
     return replace(state, redelivered_ms=last), dict(begun)
 
 
-def _with_explaining(state: WatchState, rows: pa.Table) -> WatchState:
-    share, kept = state.share, pa.concat_tables([state.explaining, _one_of(rows.select(_KEPT.names), state.share)])
-    while kept.num_rows > EXPLAINING:
+def _sampled(rows: pa.Table, share: int) -> tuple[int, pa.Table]:
+    """Changes of one row of so many, of fewer rows where they are too many."""
+    while rows.num_rows > EXPLAINING:
         share *= 2
-        kept = _one_of(kept, share)
-    return replace(state, explaining=kept.combine_chunks(), share=share)
+        rows = _one_of(rows, share)
+    return share, rows
 
 
 def _one_of(rows: pa.Table, share: int) -> pa.Table:
@@ -461,16 +562,11 @@ GAPS = 10_000
 """Stretches of missing offsets of a partition that are kept: the last ones."""
 
 
-def _bounded(state: WatchState, watched: Watched) -> tuple[WatchState, int]:
-    """The same within its bounds, and how many rows it forgets."""
-    rows, until, n = state.rows.kept_to(max(1, watched.memory * 7 // 10 // 40))
-    if watched.has_commit_ts and (len(state.recent) > _FEW or state.facts.num_rows > min(MARKS, CHUNKS)):
-        resolved = state.known.watermarks.greatest()
-        newest = int(resolved.min()) if len(resolved) else NO_TS
-        kept_ts = newest - (watched.keep_ms << LOGICAL_BITS) if newest != NO_TS else NO_TS
-        recent = state.recent.kept_to(max(1, watched.memory // 8 // 72), kept_ts)
-        state = _with_few_facts(replace(state, recent=recent), kept_ts)
-    return replace(state, rows=rows, evicted_ts=max(until, state.evicted_ts)), n
+def kept_ts(known: LogFacts, watched: Watched) -> int:
+    """Up to which commit_ts changes and watermarks need not be kept; NO_TS for none."""
+    resolved = known.watermarks.greatest()
+    least = int(resolved.min()) if len(resolved) and watched.has_commit_ts else NO_TS
+    return least - (watched.keep_ms << LOGICAL_BITS) if least != NO_TS else NO_TS
 
 
 _FEW = 4096

@@ -1,0 +1,140 @@
+"""A watch whose rows lie in buckets, each with a file of its own: what the tasks of a cluster do, without a cluster.
+
+A task reads part of a batch: what it states of the log, which is small, goes to the driver, and the changes of its rows
+go to their buckets. What the log states is known before rows are judged, as on the desk, so the findings are the same.
+A step writes a new file of its bucket and changes no old one: a batch that ends before its commit is done once more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_lab.audit.history import Changes, changes_of
+from ticdc_lab.audit.marks import Promises
+from ticdc_lab.engine.shuffle import bucket_of
+from ticdc_lab.errors.whole_files import room_for
+from ticdc_lab.events.arrays import Ints
+from ticdc_lab.watch.folder import arrays_of, bytes_of
+from ticdc_lab.watch.rows import CHANGE, LastChanges, RecentChanges, joined
+from ticdc_lab.watch.state import RowsJudged, Watched, WatchState, newest, with_changes
+
+
+def cut(events: pa.Table, buckets: int) -> Iterator[tuple[int, bytes]]:
+    """The changes of rows among events by bucket, as :func:`stepped` takes them."""
+    whole = events.filter(pc.is_null(events["error_class"]))
+    changes = Changes.read(changes_of(whole))
+    if not len(changes):
+        return
+    bucket = bucket_of(pa.array(changes.row_id), buckets)
+    order = np.argsort(bucket, kind="stable")
+    ends = np.flatnonzero(np.diff(bucket[order])) + 1
+    for own in np.split(order, ends):
+        yield int(bucket[own[0]]), _packed(changes[own])
+
+
+def _packed(changes: Changes) -> bytes:
+    return bytes_of({name: getattr(changes, name) for name in CHANGE})
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A bucket after a step.
+
+    Attributes
+    ----------
+    judged
+        What became of the changes that it took.
+    suspects
+        As of :class:`ticdc_lab.watch.state.WatchState`.
+    rows, nbytes
+        How many rows it remembers, and about how much all of it takes.
+    """
+
+    judged: RowsJudged
+    suspects: Changes
+    rows: int
+    nbytes: int
+
+
+def stepped(
+    folder: str, bucket: int, packs: list[bytes], watched: Watched, promises: Promises, *,
+    before: int | None, version: int, kept_ts: int,
+) -> Bucket:  # fmt: skip
+    """Take the changes of a batch into a bucket, of which a new file is written.
+
+    Parameters
+    ----------
+    folder
+        Where the files of all buckets are.
+    bucket, packs
+        As :func:`cut` gives them, of the whole batch.
+    watched, promises, kept_ts
+        As of :func:`ticdc_lab.watch.state.with_changes`.
+    before, version
+        Of the file that is read, None for none yet, and of the one that is written. Others are removed.
+    """
+    state = WatchState() if before is None else read(folder, bucket, before)
+    new = joined(Changes(*arrays_of(pack).values()) for pack in packs)
+    state, judged = with_changes(state, new, watched, promises, kept_ts=kept_ts)
+    _write(state, _file(folder, bucket, version))
+    for other in Path(folder).glob(f"{bucket}-*.arrow"):
+        if other not in (_file(folder, bucket, version), _file(folder, bucket, before)):
+            other.unlink(missing_ok=True)
+    return Bucket(judged, state.suspects, len(state.rows), state.nbytes)
+
+
+def suspects_of(folder: str, versions: Mapping[int, int]) -> dict[int, Changes]:
+    """The suspects of each bucket, of the given versions of their files."""
+    return {bucket: read(folder, bucket, version).suspects for bucket, version in versions.items()}
+
+
+def together(suspects: Mapping[int, Changes], watched: Watched) -> Changes:
+    """The suspects of all buckets."""
+    return newest(joined(suspects[bucket] for bucket in sorted(suspects)), watched.suspects)
+
+
+def _file(folder: str, bucket: int, version: int | None) -> Path:
+    return Path(folder) / f"{bucket}-{version}.arrow"
+
+
+def _write(state: WatchState, file: Path) -> None:
+    """All that a bucket remembers of rows; a bucket is read again without a copy."""
+    parts = {f"{i} {n}": getattr(p, n) for i, p in enumerate((state.suspects, *state.recent.parts)) for n in CHANGE}
+    bounds = np.array([state.evicted_ts, state.recent.since])
+    new = file.with_suffix(f".{os.getpid()}.new")
+    with room_for(file.parent, keep=True):
+        with new.open("wb") as out:
+            out.write(bytes_of({**state.rows.as_arrays(), **parts, "bounds": bounds}))
+            out.flush()
+            os.fsync(out.fileno())
+        new.rename(file)
+
+
+def read(folder: str, bucket: int, version: int) -> WatchState:
+    """What a file of a bucket has: of the state what is about rows."""
+    arrays: dict[str, np.ndarray[Any, Any]] = arrays_of(pa.memory_map(str(_file(folder, bucket, version))))
+    n = sum(name.endswith(f" {CHANGE[0]}") for name in arrays)
+    suspects, *recent = (Changes(*[arrays[f"{i} {name}"] for name in CHANGE]) for i in range(n))
+    evicted_ts, since = (int(ts) for ts in arrays["bounds"])
+    return WatchState(
+        rows=LastChanges.from_arrays(arrays), recent=RecentChanges(tuple(recent), since), suspects=suspects,
+        evicted_ts=evicted_ts,
+    )  # fmt: skip
+
+
+def above(events: pa.Table, resolved_ts: Mapping[str, int]) -> dict[str, Ints]:
+    """By topic each commit_ts of rows above its resolved_ts, rising: transactions that are pending."""
+    rows = events.filter(pc.and_(pc.equal(events["kind"], "row"), pc.is_valid(events["commit_ts"])))
+    found = dict[str, Ints]()
+    for topic in pc.unique(rows["topic"]).to_pylist():
+        ts = np.unique(rows.filter(pc.equal(rows["topic"], topic))["commit_ts"].to_numpy())
+        found[topic] = ts[ts > resolved_ts.get(topic, -1)]
+    return found
