@@ -20,14 +20,14 @@ from ticdc_lab.watch import state as of_state
 from ticdc_lab.watch.buckets import cut, read, stepped, suspects_of, together
 from ticdc_lab.watch.state import (
     EVICTED,
-    LogPart,
+    BatchPart,
     RowsJudged,
     WatchCounts,
     WatchState,
     findings,
     kept_ts,
     with_judged,
-    with_log_part,
+    with_part,
 )
 
 
@@ -39,8 +39,8 @@ def bucketed(parts, watched, folder, rng, *, buckets):
         ends = sorted(rng.sample(range(part.num_rows + 1), min(2, part.num_rows)))
         tasks = [part.slice(a, b - a) for a, b in zip([0, *ends], [*ends, part.num_rows], strict=True)]
         rng.shuffle(tasks)
-        log = reduce(add, (LogPart.read(task, share=state.share) for task in tasks))
-        state = with_log_part(state, log)
+        log = reduce(add, (BatchPart.read(task, share=state.share) for task in tasks))
+        state = with_part(state, log)
         known, judged = state.known, RowsJudged()
         promises = Promises.read(known, protocol=watched.protocol, settings=watched.settings)
         packs: dict[int, list[bytes]] = {}
@@ -60,7 +60,9 @@ def bucketed(parts, watched, folder, rng, *, buckets):
 
 
 @settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-@given(seed=st.integers(0, 2**32), buckets=st.integers(1, 9), most=st.integers(15, 90), fault=st.sampled_from([*FAULTS]))
+@given(
+    seed=st.integers(0, 2**32), buckets=st.integers(1, 9), most=st.integers(15, 90), fault=st.sampled_from([*FAULTS])
+)
 def test_buckets_change_nothing(tmp_path_factory, seed, buckets, most, fault):
     """Topics with a planted fault: what an audit finds, and what the desk counts."""
     events = of_tiny(fault(topic(seed)))

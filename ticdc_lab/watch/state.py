@@ -226,8 +226,8 @@ def step(state: WatchState, batch: pa.Table, watched: Watched) -> tuple[WatchSta
 
 def absorbed(state: WatchState, batch: pa.Table, watched: Watched) -> tuple[WatchState, WatchCounts]:
     """The state after a batch, without judging what may wait, and what was counted; as of :func:`step`."""
-    part = LogPart.read(batch, share=state.share)
-    state = with_log_part(state, part)
+    part = BatchPart.read(batch, share=state.share)
+    state = with_part(state, part)
     known, judged = state.known, RowsJudged()
     if part.counts.rows:
         changes = Changes.read(changes_of(batch.filter(pc.is_null(batch["error_class"]))))
@@ -237,7 +237,7 @@ def absorbed(state: WatchState, batch: pa.Table, watched: Watched) -> tuple[Watc
 
 
 @dataclass(frozen=True, slots=True)
-class LogPart:
+class BatchPart:
     """What part of a batch states besides the changes of its rows: it is small, and several are one by ``+``.
 
     Attributes
@@ -259,7 +259,7 @@ class LogPart:
     share: int
 
     @classmethod
-    def read(cls, batch: pa.Table, *, share: int = 1) -> LogPart:
+    def read(cls, batch: pa.Table, *, share: int = 1) -> BatchPart:
         """That of events, as of :func:`step`."""
         bad = pc.is_valid(batch["error_class"])
         events, refused = batch.filter(pc.invert(bad)), batch.filter(bad)
@@ -275,7 +275,7 @@ class LogPart:
         share, explaining = _sampled(_one_of(rows.select(_KEPT.names), share), share)
         return cls(facts, spans, _counted(events, rows, refused), explaining, share)
 
-    def __add__(self, other: LogPart) -> LogPart:
+    def __add__(self, other: BatchPart) -> BatchPart:
         spans = dict(self.spans)
         for home, (first, last) in other.spans.items():
             low, high = spans.get(home, (first, last))
@@ -284,10 +284,10 @@ class LogPart:
         same = [p.explaining if p.share == share else _one_of(p.explaining, share) for p in (self, other)]
         share, explaining = _sampled(pa.concat_tables(same), share)
         facts = pa.concat_tables([self.facts, other.facts])
-        return LogPart(facts, spans, self.counts + other.counts, explaining, share)
+        return BatchPart(facts, spans, self.counts + other.counts, explaining, share)
 
 
-def with_log_part(state: WatchState, part: LogPart) -> WatchState:
+def with_part(state: WatchState, part: BatchPart) -> WatchState:
     """The state that also knows what a batch states besides its rows."""
     new = part.facts
     if state.counted:
@@ -299,7 +299,7 @@ def with_log_part(state: WatchState, part: LogPart) -> WatchState:
     for name, table in (("place", facts.places), ("offsets", facts.offsets)):
         named = table.append_column("fact", pa.array([name] * table.num_rows, pa.string()))
         parts += [pa.Table.from_batches(as_facts(named), schema=ARROW)]
-    both = LogPart(ARROW.empty_table(), {}, part.counts, state.explaining, state.share) + part
+    both = BatchPart(ARROW.empty_table(), {}, part.counts, state.explaining, state.share) + part
     firsts = {home: min(first, state.firsts.get(home, first)) for home, (first, _) in part.spans.items()}
     return replace(
         state, facts=pa.concat_tables(parts).combine_chunks(), firsts={**state.firsts, **firsts},
