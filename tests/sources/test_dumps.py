@@ -15,6 +15,7 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.sources import dumps
 from ticdc_lab.sources.dump_files import Assumed, DumpFiles, dumps_at, head_of
 from ticdc_lab.sources.forms import HEAD_BYTES, Form, form_of, named_place
+from ticdc_lab.sources.pieces import of_dumps, read_piece
 
 DATA = Path(__file__).parents[1] / "data" / "dumps"
 LENGTHS = r"%t %p %o %T %K %S %k%s\n"
@@ -249,6 +250,17 @@ def test_a_record_without_its_offset_names_the_field() -> None:
     _, messages, bad = read(b'{"partition":0,"offset":1,"value":"{}"}\n{"partition":0,"val":"{}"}\n')
     assert len(messages) == 1
     assert "line 2: no `offset`; it has `partition`, `val`" in bad[0]["reason"]
+
+
+@pytest.mark.parametrize("at", [10, 50, 90, 200])
+@pytest.mark.parametrize("topic", ["canal-json", "open-protocol"])
+def test_a_cut_line_does_not_change_the_form(topic: str, at: int) -> None:
+    """Half a record has fewer fields than the others, and is no evidence of which the console printed."""
+    data = (DATA / f"{topic}.console-all.txt").read_bytes()
+    lines = data.splitlines(keepends=True)
+    lines[4] = lines[4][:at] + b"\n"
+    found = form_of(b"".join(lines), options={}, whole=True)
+    assert found == form_of(data, options={}, whole=True) and found is not None and "headers" in found.parts
 
 
 def test_keys_that_hold_the_separator_are_not_guessed() -> None:
@@ -498,25 +510,48 @@ def test_files_of_keys_and_headers_are_no_messages(tmp_path: Path) -> None:
     assert [(m["offset"], m["value"]) for m in messages] == [(5, b'{"id":1}')]
 
 
-def test_ranges_of_a_dump_give_each_record_once(tmp_path: Path) -> None:
-    """A line belongs to the range in which it begins, wherever the cut lies; a damaged one is named once."""
-    data = (DATA / "canal-json.kcat-J.jsonl").read_bytes()
-    lines = data.splitlines(keepends=True)
-    lines[3] = lines[3][:50] + b"\n"
-    file = tmp_path / "dump"
-    file.write_bytes(b"".join(lines))
-    found = dumps_at(str(file), [file], "auto", {})
-    assert found is not None
-    known = found.form(str(file))
-    assert known is not None and known[1].is_cut
-    size = file.stat().st_size
-    for step in (97, 1_000, size):
-        messages, bad = [], []
-        for first in range(0, size, step):
-            with file.open("rb") as opened:
-                for good, rejected in dumps.read_file(opened, "a", *known, 1 << 20, (first, min(first + step, size))):
-                    messages += good.to_pylist()
-                    bad += rejected.to_pylist() if rejected is not None else []
+KEYED = b"".join(b'k%d\t{"id":%d}\n' % (n, n) for n in range(60))
+CUT: dict[str, tuple[bytes | str, dict[str, str]]] = {
+    "kcat -J": ("canal-json.kcat-J.jsonl", {}),
+    "kcat -f": ("canal-json.kcat-f.txt", {"format": r"%t %p %o %T %k %s\n"}),
+    "console": ("canal-json.console-all.txt", {}),
+    "binary console": ("open-protocol.console-all.txt", {}),
+    "console, keys alone": (KEYED, {"print.key": "true"}),
+    "values": ("canal-json.console-values.jsonl", {}),
+}
+"""Dumps that are cut into ranges of bytes: their bytes or file, and options."""
 
-        assert (len(messages), len(bad)) == (27, 1)
-        assert len({(m["partition"], m["offset"]) for m in messages}) == 27
+
+@pytest.mark.parametrize("damage", ["", "half a line", "a line feed", "blank lines"])
+@pytest.mark.parametrize("of", CUT)
+def test_ranges_of_a_dump_give_what_all_of_it_gives(tmp_path: Path, of: str, damage: str) -> None:
+    """Wherever the cuts lie: the same messages at the same places, and damage is named once, with its line."""
+    name, options = CUT[of]
+    lines = (name if isinstance(name, bytes) else (DATA / name).read_bytes()).splitlines(keepends=True)
+    if damage == "half a line":
+        lines[3], lines[9] = lines[3][:50] + b"\n", lines[9][:30] + lines[10]
+    elif damage == "a line feed":
+        lines[5] = lines[5][:-3] + b"\n" * 400 + lines[5][-3:]
+    elif damage:
+        lines[7:7] = [b"\n"] * 300
+    file = tmp_path / "dump.gz"  # bytes say what is packed
+    file.write_bytes(b"".join(lines))
+    size = file.stat().st_size
+
+    def read_in(step: int, *, are_here: bool) -> tuple[list[Any], list[Any]]:
+        found = dumps_at(str(file), [file], "auto", options)
+        assert found is not None
+        pieces, found = of_dumps({str(file): size}, found, are_here=are_here, range_bytes=step)
+        if step < size and (are_here or of not in ("values", "console, keys alone")):
+            assert len(pieces) == -(-size // step)
+        read = [both for piece in pieces for both in read_piece(*piece, dumped=found)]
+        bad = [row for _, rejected in read if rejected is not None for row in rejected.to_pylist()]
+        return [m for messages, _ in read for m in messages.to_pylist()], bad
+
+    messages, bad = read_in(size, are_here=True)
+    assert messages
+    for step in (97, 1_000):
+        here, named = read_in(step, are_here=True)
+        assert here == messages and (named == bad or (of, damage) == ("kcat -J", "a line feed")), step
+        elsewhere, unnumbered = read_in(step, are_here=False)
+        assert elsewhere == messages and len(unnumbered) == len(named)

@@ -183,8 +183,11 @@ def _parts(files: Sequence[Path], asked: _ReadRequest) -> list[TaskPart]:
     found: list[tuple[pieces.Piece, DumpFiles | None]] = []
     dumped = asked.dumped(files)
     for file in files:
-        if dumped is not None and dumped.form(str(file.resolve())):
-            found.append(((str(file.resolve()), 0, file.stat().st_size), dumped.alone(str(file.resolve()))))
+        name = str(file.resolve())
+        if dumped is not None and dumped.form(name):
+            sizes = {name: file.stat().st_size}
+            cut, alone = pieces.of_dumps(sizes, dumped.alone(name), are_here=True, range_bytes=asked.range_bytes)
+            found += [(piece, alone) for piece in cut]
         elif file.suffix == ".parquet":
             groups = pieces.of_parquet([file])
             if groups is None:

@@ -86,6 +86,13 @@ class DumpFiles:
         number, assumed = self.of[file]
         return DumpFiles((self.forms[number],), {file: (0, assumed)}, self.is_named)
 
+    def with_lines(self, begins: Mapping[str, tuple[tuple[int, int], ...]]) -> DumpFiles:
+        """The same with how many lines begin before each range of some files."""
+        counted = {
+            file: (number, replace(assumed, lines=begins.get(file, ()))) for file, (number, assumed) in self.of.items()
+        }
+        return replace(self, of=counted)
+
     @classmethod
     def joined(cls, some: Iterable[DumpFiles | None]) -> DumpFiles | None:
         """What is known of several files, of what is known of each."""
@@ -170,7 +177,7 @@ def dumps_among(
             silent += "partition" in form.lost and place is None
             if place is not None:
                 assumed = Assumed(options.get("topic") or place.topic, place.partition, place.offset)
-            is_cut = form.is_by_line and not _is_packed(file, opened)
+            is_cut = form.is_cut and not _is_packed(file, opened)
             found[file] = forms.setdefault(form, len(forms)), replace(assumed, is_cut=is_cut)
         if n + 1 == LOOKED_INTO and not found:
             break

@@ -11,8 +11,9 @@ import re
 from base64 import b64decode
 from binascii import Error as BadBase64
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
@@ -23,7 +24,7 @@ import pyarrow as pa
 from ticdc_lab.codecs.kernel.arrow import in_form
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.sources.capture import contents
-from ticdc_lab.sources.forms import OPEN, TOKENS, Assumed, Coding, Form, is_json, role_of, roles_in
+from ticdc_lab.sources.forms import Assumed, Coding, Form, is_json, regex_of, role_of, roles_in
 from ticdc_lab.sources.json_objects import TOO_LARGE, BadJson, Value, fields_of, objects_in
 
 ROWS_A_BATCH = 10_000
@@ -71,23 +72,66 @@ def read_file(
     """As :func:`read_dump`, of an open file, or of what begins in a ``span`` of its bytes."""
     if form.records == "rows":
         return _assembled(_of_rows(file, form), name, assumed, [""])
-    return read_dump(contents(file) if span is None else _lines_of(file, *span), name, form, assumed, line)
+    if span is None:
+        return read_dump(contents(file), name, form, assumed, line)
+    passed, counted = _begin(file, *span, form.beginning), assumed.lines_before(span[0])
+    if counted is None:
+        name = f"{name} from byte {span[0]:,} on"
+    passed += counted or 0
+    if form.is_numbered:
+        assumed = replace(assumed, offset=assumed.offset + passed)
+    return read_dump(_lines_of(file, span[1], form.beginning), name, form, assumed, line, passed)
 
 
-def _lines_of(file: BinaryIO, first: int, last: int) -> Iterator[tuple[bytes, str]]:
-    """The lines that begin from byte ``first`` to before ``last``."""
-    if first:
-        file.seek(first - 1)
-        while (text := file.readline(_CHUNK)) and not text.endswith(b"\n"):
-            pass
+def _begin(file: BinaryIO, first: int, last: int, head: re.Pattern[bytes] | None) -> int:
+    """Go to the first record that begins from byte ``first`` to before ``last``; how many lines of them are passed."""
+    if not first:
+        return 0
+    file.seek(first - 1)
+    _rest_of_line(file)
+    passed = 0
+    while head is not None and (at := file.tell()) < last and not head.match(text := file.readline(_CHUNK)):
+        passed += 1
+        if not text.endswith(b"\n"):
+            _rest_of_line(file)
+    if head is not None and at < last:
+        file.seek(at)
+    return passed
+
+
+def _rest_of_line(file: BinaryIO) -> None:
+    while (text := file.readline(_CHUNK)) and not text.endswith(b"\n"):
+        pass
+
+
+def _lines_of(file: BinaryIO, last: int, head: re.Pattern[bytes] | None) -> Iterator[tuple[bytes, str]]:
+    """The lines that begin before byte ``last``, and those behind it that begin no record."""
+    if file.tell() >= last:
+        return
     text = b"\n"
     while (left := last - file.tell()) > 0 and (text := file.read(min(left, _CHUNK))):
         yield text, ""
-    while not text.endswith(b"\n") and (text := file.readline(_CHUNK)):
+    is_begun = not text.endswith(b"\n")
+    while (is_begun or head is not None) and (text := file.readline(_CHUNK)):
+        if not is_begun and head is not None and head.match(text):
+            return
         yield text, ""
+        is_begun = not text.endswith(b"\n")
 
 
-def read_dump(chunks: Iterator[tuple[bytes, str]], name: str, form: Form, assumed: Assumed, line: int) -> Read:
+def lines_begun(file: BinaryIO, places: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """How many lines begin before each of some places in an open file, which are in order and not 0."""
+    n, at, found = 1, 0, []
+    for place in places:
+        while at < place - 1 and (text := file.read(min(_CHUNK, place - 1 - at))):
+            n, at = n + text.count(b"\n"), at + len(text)
+        found.append((place, n))
+    return tuple(found)
+
+
+def read_dump(
+    chunks: Iterator[tuple[bytes, str]], name: str, form: Form, assumed: Assumed, line: int, passed: int = 0
+) -> Read:
     """Messages of a dump, and rows of the quarantine for what is none.
 
     Parameters
@@ -102,9 +146,11 @@ def read_dump(chunks: Iterator[tuple[bytes, str]], name: str, form: Form, assume
         Stands for what its messages do not say.
     line
         Bytes that a record may have.
+    passed
+        How many lines of the file lie before ``chunks``.
     """
     fault = [""]
-    return _assembled(_records(_bytes(chunks, fault), form, line), name, assumed, fault)
+    return _assembled(_records(_bytes(chunks, fault), form, line, passed), name, assumed, fault)
 
 
 def _assembled(records: Iterator[Record], name: str, assumed: Assumed, fault: list[str]) -> Read:
@@ -151,18 +197,19 @@ def _bytes(chunks: Iterator[tuple[bytes, str]], fault: list[str]) -> Iterator[by
             first = False
 
 
-def _records(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Record]:
+def _records(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> Iterator[Record]:
+    """Records of a stream, before which so many lines of its file were passed."""
     if form.records == "none":
         return iter(())
     if form.records == "objects":
-        return _of_objects(chunks, form, bound)
+        return _of_objects(chunks, form, bound, passed)
     if form.records == "csv":
         return _of_csv(chunks, form, bound)
     if {"value_length", "value_length4"} & set(form.parts):
         return _measured(chunks, form, bound)
     if form.records == "pattern":
-        return _patterned(chunks, form, bound)
-    return _of_lines(chunks, form, bound)
+        return _patterned(chunks, form, bound, passed)
+    return _of_lines(chunks, form, bound, passed)
 
 
 # JSON objects.
@@ -170,9 +217,10 @@ def _records(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Record
 _EXPECTED = "a number of partition and offset, and a value"
 
 
-def _of_objects(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Record]:
+def _of_objects(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> Iterator[Record]:
     one_a_line = form.separator == b"\n"
-    for text, line, fault, size in objects_in(chunks, bound=bound, one_a_line=one_a_line, opening=form.opening):
+    cut = objects_in(chunks, bound=bound, one_a_line=one_a_line, opening=form.opening, first_line=passed + 1)
+    for text, line, fault, size in cut:
         if fault:
             most = f"; expected at most {bound:,} (bound `line`)" if fault == TOO_LARGE else ""
             yield Bad(fault, f"line {line}: {size:,} bytes are no whole JSON object{most}", text)
@@ -396,8 +444,8 @@ def _too_large(found: int, bound: int, line: int) -> Bad:
     return Bad("too-large", f"line {line}: {found:,} bytes: expected at most {bound:,} (bound `line`)", b"")
 
 
-def _of_lines(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Record]:
-    for line, (text, too_long) in enumerate(lines_in(chunks, form.separator, bound), start=1):
+def _of_lines(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> Iterator[Record]:
+    for line, (text, too_long) in enumerate(lines_in(chunks, form.separator, bound), start=passed + 1):
         if too_long:
             yield _too_large(too_long, bound, line)
             continue
@@ -425,32 +473,11 @@ def _value_of_line(text: bytes, form: Form) -> bytes | None:
 # Patterns: fields with text between them.
 
 
-def _regex(parts: Iterable[str | bytes]) -> bytes:
-    return b"".join(
-        re.escape(p)
-        if isinstance(p, bytes)
-        else b"(?P<%s>%s)" % (p.encode(), TOKENS[p])
-        if p != "ignored"
-        else TOKENS[p]
-        for p in parts
-    )
-
-
-def _head(parts: tuple[str | bytes, ...]) -> tuple[str | bytes, ...]:
-    """What stands before the first field that can be any text."""
-    n = next((i for i, p in enumerate(parts) if p in OPEN), len(parts))
-    return parts[:n]
-
-
-def _patterned(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Record]:
+def _patterned(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> Iterator[Record]:
     """Records that begin as the pattern does and go on until the next one does: a value may hold line feeds."""
-    parts = form.parts[:-1] if form.parts[-1] == form.separator else form.parts
-    if form.parts[-1] != form.separator and isinstance(form.parts[-1], bytes):
-        parts = form.parts[:-1]
-    whole = re.compile(_regex(parts), re.DOTALL)
-    typed = [p for p in _head(parts) if isinstance(p, str)]
-    head = re.compile(_regex(_head(parts))) if typed else None
-    inside = head if len(typed) > 1 else None
+    whole = re.compile(regex_of(form.body), re.DOTALL)
+    head = form.beginning
+    inside = head if len([p for p in form.head if isinstance(p, str)]) > 1 else None
     held: list[bytes] = []
     begun = size = 0
 
@@ -458,7 +485,7 @@ def _patterned(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Reco
         if held:
             yield from _by_pattern(form.separator.join(held), begun, whole, inside, form)
 
-    for line, (text, too_long) in enumerate(lines_in(chunks, form.separator, bound), start=1):
+    for line, (text, too_long) in enumerate(lines_in(chunks, form.separator, bound), start=passed + 1):
         if too_long:
             yield from flush()
             held = []
@@ -570,7 +597,7 @@ def _measured(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Recor
     """Records whose texts have their lengths before them: any bytes may be in them."""
     steps = list(_steps(form.parts))
     first = steps[0][0]
-    strong = len([p for p in _head(form.parts) if isinstance(p, bytes)]) > 0
+    strong = any(isinstance(p, bytes) for p in form.head)
     buffer, at, ended = b"", 0, False
     line_feed = 1
     while True:
@@ -619,12 +646,12 @@ def _steps(parts: tuple[str | bytes, ...]) -> Iterator[_Step]:
     for part in parts:
         known = {"key": ("key_length",), "value": ("value_length", "value_length4")}.get(str(part), ())
         if isinstance(part, str) and any(length in parts[: parts.index(part)] for length in known):
-            yield re.compile(_regex(waiting), re.DOTALL), part
+            yield re.compile(regex_of(waiting), re.DOTALL), part
             waiting = []
         else:
             waiting.append(part)
     if waiting:
-        yield re.compile(_regex(waiting), re.DOTALL), ""
+        yield re.compile(regex_of(waiting), re.DOTALL), ""
 
 
 def _one_measured(buffer: bytes, at: int, steps: list[_Step], bound: int) -> tuple[dict[str, bytes | None], int] | None:

@@ -69,7 +69,13 @@ class Assumed:
     partition: int = 0
     offset: int = 0
     is_cut: bool = False
-    """Whether ranges of its bytes can be read: each line is a record with its own offset, and it is not packed."""
+    """Whether ranges of its bytes can be read (:attr:`Form.is_cut`): it is not packed."""
+    lines: tuple[tuple[int, int], ...] = ()
+    """Where its ranges begin, and how many of its lines begin before each, where they were counted."""
+
+    def lines_before(self, first: int) -> int | None:
+        """How many lines begin before a range of its bytes; None if nobody counted them."""
+        return dict(self.lines).get(first) if first else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +132,34 @@ class Form:
         return FORMS.get(self.name, "A capture file")
 
     @property
-    def is_by_line(self) -> bool:
-        """Whether a line is a record with its own offset, so that a file can be read from any line on."""
-        return self.records == "objects" and self.separator == b"\n" and "offset" not in self.lost
+    def is_numbered(self) -> bool:
+        """Whether each line is a message of one partition, so that the number of a line is an offset."""
+        alone = self.records == "pattern" and not {"topic", "partition", "offset"} & set(self.parts)
+        is_by_line = self.records == "lines" or (alone and self.beginning is None)
+        return self.separator == b"\n" and is_by_line
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a file can be read from any line on: a record begins with a line, and its place is known there."""
+        is_placed = self.records in ("objects", "pattern") and "offset" not in self.lost
+        is_measured = not {"value_length", "value_length4"}.isdisjoint(self.parts)
+        return self.separator == b"\n" and not is_measured and (is_placed or self.is_numbered)
+
+    @property
+    def body(self) -> tuple[str | bytes, ...]:
+        """The parts of a ``pattern`` without what ends a record."""
+        return self.parts[:-1] if isinstance(self.parts[-1], bytes) else self.parts
+
+    @property
+    def head(self) -> tuple[str | bytes, ...]:
+        """What of ``body`` stands before the first field that can be any text."""
+        return self.body[: next((i for i, p in enumerate(self.body) if p in OPEN), None)]
+
+    @property
+    def beginning(self) -> re.Pattern[bytes] | None:
+        """How each record of a ``pattern`` begins; None where nothing shows it, so that each line is one."""
+        is_shown = self.records == "pattern" and any(isinstance(p, str) for p in self.head)
+        return re.compile(regex_of(self.head)) if is_shown else None
 
     def sentences(self, topic: str, *, lost: Collection[str]) -> tuple[str, ...]:
         """What cannot be known of a log in this form that has lost some of :data:`LOSSES`."""
@@ -366,6 +397,17 @@ TOKENS: Mapping[str, bytes] = {
 OPEN = frozenset({"headers", "key", "value"})
 """Fields that can be any text."""
 
+
+def regex_of(parts: Iterable[str | bytes]) -> bytes:
+    """What some parts of a pattern look like, each field as a group of its name."""
+    return b"".join(
+        re.escape(p) if isinstance(p, bytes)
+        else TOKENS[p] if p == "ignored"
+        else b"(?P<%s>%s)" % (p.encode(), TOKENS[p])
+        for p in parts
+    )  # fmt: skip
+
+
 _KCAT = {
     "t": "topic", "p": "partition", "o": "offset", "k": "key", "s": "value", "T": "timestamp", "h": "headers",
     "K": "key_length", "S": "value_length", "R": "value_length4",
@@ -449,7 +491,7 @@ def _console(head: bytes, options: Mapping[str, str], whole: bool) -> Form | Non
             remainders[-1] += ends + line
     stated = [n for n in ("headers", "key") if options.get(f"print.{n}") == "true"]
     silent = not any(n.startswith("print.") for n in options)
-    extra = stated if not silent else _extra(remainders, between)
+    extra = stated if not silent else _extra(remainders, between, is_shown=typed > 0)
     if extra is None or (not typed and not extra):
         return None
     for name in extra:
@@ -491,19 +533,23 @@ def is_json(text: bytes) -> bool:
     return True
 
 
-def _extra(remainders: Sequence[bytes], between: bytes) -> list[str] | None:
-    """Which of headers and key stand before the value; None where nothing shows it."""
-    counts = []
+def _extra(remainders: Sequence[bytes], between: bytes, *, is_shown: bool) -> list[str] | None:
+    """Which of headers and key stand before the value; None where nothing shows it.
+
+    If other fields, or JSON, show that the console wrote it, less than a third of the lines may be cut.
+    """
+    counts, n_json = [], 0
     for text in remainders:
         fields = text.split(between)
         json = [i for i in range(len(fields)) if is_json(between.join(fields[i:]))]
         counts.append(json[0] if json else len(fields) - 1)
+        n_json += bool(json)
     if not counts:
         return None
-    n = min(counts)
+    n = sorted(counts)[(len(counts) - 1) // 3 if is_shown or 3 * n_json > 2 * len(counts) else 0]
     if n == 0:
         return []
-    headers = all(_HEADERS.fullmatch(text.split(between)[0]) for text in remainders)
+    headers = 3 * sum(not _HEADERS.fullmatch(text.split(between)[0]) for text in remainders) < len(remainders)
     return ["headers", "key"][:n] if headers else ["key"]
 
 

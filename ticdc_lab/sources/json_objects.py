@@ -106,7 +106,9 @@ def beginning_of(text: bytes) -> bytes:
     return found[0] if found else b""
 
 
-def objects_in(chunks: Iterator[bytes], *, bound: int, one_a_line: bool, opening: bytes = b"") -> Iterator[Piece]:
+def objects_in(
+    chunks: Iterator[bytes], *, bound: int, one_a_line: bool, opening: bytes = b"", first_line: int = 1
+) -> Iterator[Piece]:
     """Cut a stream into objects.
 
     Behind what is damaged the next object that begins as others do is found again. What lies before it is given, too.
@@ -121,12 +123,14 @@ def objects_in(chunks: Iterator[bytes], *, bound: int, one_a_line: bool, opening
         A line feed ends an object.
     opening
         How objects begin (:func:`beginning_of`).
+    first_line
+        The number of the first line.
     """
     string = rb'"(?:[^"\\\n]|\\.)*"|["{}]'
     # a line feed where none can be, or an object that begins at the margin inside another, shows what is damaged
     token = re.compile(string + (rb"|\n" if one_a_line else rb"|\n(?=\{)"), re.DOTALL)
     again = re.compile(b"|".join([*([re.escape(opening)] if opening else []), rb"(?<=\n)[ \t]*\{"]))
-    buffer, at, line, ended = b"", 0, 1, False
+    buffer, at, line, ended = b"", 0, first_line, False
     while True:
         around = _AROUND.match(buffer, at)
         begin = around.end() if around else at

@@ -339,19 +339,15 @@ def _capture_source(spark: SparkSession, source: str, files: list[Path], line: i
 
 def _dump_source(spark: SparkSession, source: str, files: list[Path], dumped: DumpFiles, line: int) -> Source:
     """Files in the forms of other tools, perhaps with capture files beside them."""
-    found = pieces.table_of([p for f in files for p in _whole_or_pieces(str(f.resolve()), f.stat().st_size, dumped)])
-    raw = pieces.frame_of(spark, found, sum(f.stat().st_size for f in files))
+    sizes = {str(f.resolve()): f.stat().st_size for f in files}
+    cut, dumped = pieces.of_dumps(sizes, dumped, are_here=True)
+    found = pieces.table_of(cut)
+    raw = pieces.frame_of(spark, found, sum(sizes.values()))
     return Source(
         source, raw, partial(pieces.read, line=line, dumped=dumped), found, kind=dumped.kind,
         measure=partial(_size_of_dumps, files, dumped), left_out=(*left_out(source), *dumped.sentences),
         line=line, dumped=dumped,
     )  # fmt: skip
-
-
-def _whole_or_pieces(file: str, size: int, dumped: DumpFiles) -> Sequence[pieces.Piece]:
-    """Most dumps are read from their beginning: what a record is, or which one, is known only there."""
-    found = dumped.form(file)
-    return pieces.of_sizes([(file, size)]) if found is None or found[1].is_cut else [(file, 0, size)]
 
 
 def _size_of_dumps(files: Sequence[Path], dumped: DumpFiles) -> Size:
@@ -396,7 +392,8 @@ def _dumped_in_store(
     if is_sail(spark):
         store = store.copied([f.path for f in stored])
     sizes = {store.named(f.path): f.size for f in stored if f.size}
-    table = pieces.table_of([p for name, size in sizes.items() for p in _whole_or_pieces(name, size, found)])
+    cut, found = pieces.of_dumps(sizes, found, are_here=False)
+    table = pieces.table_of(cut)
     raw = pieces.frame_of(spark, table, sum(sizes.values()))
     read = partial(pieces.read, line=line, store=store, dumped=found)
     return Source(

@@ -6,7 +6,7 @@ as decoding it. So tasks are given names of files, and what of them to read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -49,13 +49,38 @@ def of_lines(files: Sequence[Path], range_bytes: int | None = None) -> list[Piec
 
 def of_sizes(files: Iterable[tuple[str, int]], range_bytes: int | None = None) -> list[Piece]:
     """As :func:`of_lines`, of names and sizes."""
-    found, step = list[Piece](), range_bytes or RANGE_BYTES
+    found = list[Piece]()
     for path, size in files:
-        if path.endswith(".gz"):
-            found.append((path, 0, 0))
-        else:
-            found += [(path, at, min(at + step, size)) for at in range(0, size, step)]
+        found += [(path, 0, 0)] if path.endswith(".gz") else _ranges(path, size, range_bytes)
     return found
+
+
+def _ranges(path: str, size: int, range_bytes: int | None) -> list[Piece]:
+    step = range_bytes or RANGE_BYTES
+    return [(path, at, min(at + step, size)) for at in range(0, size, step)]
+
+
+def of_dumps(
+    sizes: Mapping[str, int], dumped: DumpFiles, *, are_here: bool, range_bytes: int | None = None
+) -> tuple[list[Piece], DumpFiles]:
+    """Pieces of files among which are dumps of other tools, and what is known of these.
+
+    A dump is cut where records begin with lines. Lines are counted for their numbers in files that ``are_here``, on
+    this machine; elsewhere a dump whose records have no other place than that number is read as a whole.
+    """
+    found, lines = list[Piece](), {}
+    for file, size in sizes.items():
+        if (known := dumped.form(file)) is None:
+            found += of_sizes([(file, size)], range_bytes)
+            continue
+        form, assumed = known
+        is_cut = assumed.is_cut and (are_here or not form.is_numbered)
+        some = _ranges(file, size, range_bytes) if is_cut else [(file, 0, size)]
+        found += some
+        if are_here and len(some) > 1:
+            with Path(file).open("rb") as opened:
+                lines[file] = dumps.lines_begun(opened, [first for _, first, _ in some[1:]])
+    return found, dumped.with_lines(lines)
 
 
 def of_parquet(files: Sequence[Path]) -> list[Piece] | None:
