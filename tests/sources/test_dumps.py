@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ticdc_lab.errors import SourceError
@@ -364,10 +367,6 @@ def test_a_capture_file_is_no_dump() -> None:
 
 def test_parquet_and_avro_need_neither_topic_nor_key(tmp_path: Path) -> None:
     """Text stands for bytes, integers for times; a file of Kafka Connect has its place in its name."""
-    import fastavro
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     pq.write_table(
         pa.table({"partition": [1.0, 1.0], "offset": [4, 5], "ts": [1770000000000001, None], "payload": ["{}", "é"]}),
         tmp_path / "a.parquet",
@@ -500,14 +499,51 @@ def test_aivens_objects_take_their_partition_from_the_name(tmp_path: Path) -> No
     assert places == [("t", 3, 120), ("t", 3, 121)]
 
 
-def test_files_of_keys_and_headers_are_no_messages(tmp_path: Path) -> None:
-    """`store.kafka.keys` and `store.kafka.headers` write them beside the values; that they are not read is said."""
-    for name, text in {"json": '{"id":1}\n', "keys.json": '"k"\n', "headers.json": '[{"h":1}]\n'}.items():
-        (tmp_path / f"t+1+0000000005.{name}").write_text(text)
+OF_CONNECT = {
+    "json": ('{"id":1}\n{"id":2}\n{"id":3}\n', '"k"\n"abcd"\nnull\n', [b"k", b"abcd", None]),
+    "json of bytes": ('"AAAA"\n"AAAB"\nnull\n', '"aw=="\n"YWJjZA=="\nnull\n', [b"k", b"abcd", None]),
+    "json with text keys": ('"AAAA"\n"AAAB"\nnull\n', '"k"\n"abcd"\nnull\n', [b"k", b"abcd", None]),
+}
+
+
+@pytest.mark.parametrize("of", OF_CONNECT)
+def test_keys_and_headers_of_kafka_connect_belong_to_its_values(tmp_path: Path, of: str) -> None:
+    """`store.kafka.keys` and `store.kafka.headers` write them beside the values, a line each."""
+    values, keys, expected = OF_CONNECT[of]
+    (tmp_path / "t+1+0000000005.json.gz").write_bytes(gzip.compress(values.encode()))
+    (tmp_path / "t+1+0000000005.keys.json").write_text(keys)
+    headers = '[{"key":"h","value":"1"}]\n{"headers":[{"key":"h","value":"2"}]}\n[]\n'
+    (tmp_path / "t+1+0000000005.headers.json").write_text(headers)
     found = dumps_at(str(tmp_path), sorted(tmp_path.iterdir()), "auto", {})
-    assert found is not None and any(".keys." in said for said in found.sentences)
+    assert found is not None and found.kind == "connect" and found.lost == {"names", "null"}
     messages = [m for file in sorted(tmp_path.iterdir()) for m in of_file(file, found)]
-    assert [(m["offset"], m["value"]) for m in messages] == [(5, b'{"id":1}')]
+    assert [(m["offset"], m["key"]) for m in messages] == [(5 + n, key) for n, key in enumerate(expected)]
+    assert [m["headers"] for m in messages] == [[{"key": "h", "value": b"1"}], [{"key": "h", "value": b"2"}], []]
+
+
+def test_keys_in_avro_belong_to_values_in_parquet(tmp_path: Path) -> None:
+    """The two formats are set apart in Kafka Connect."""
+    with (tmp_path / "t+1+0000000005.keys.avro").open("wb") as file:
+        fastavro.writer(file, "bytes", [b"a", b"b"])
+    pq.write_table(pa.table({"value": [b"1", b"2"]}), tmp_path / "t+1+0000000005.parquet")
+    found = dumps_at(str(tmp_path), sorted(tmp_path.iterdir()), "auto", {})
+    assert found is not None
+    messages = [m for file in sorted(tmp_path.iterdir()) for m in of_file(file, found)]
+    assert found.kind == "connect"
+    assert [(m["offset"], m["key"], m["value"]) for m in messages] == [(5, b"a", b"1"), (6, b"b", b"2")]
+
+
+def test_keys_that_are_more_or_fewer_than_values_are_not_taken(tmp_path: Path) -> None:
+    """Nobody knows which is whose; the file is named, and so is one without values."""
+    for name, text in {"5.json": '{"id":1}\n{"id":2}\n', "5.keys.json": '"k"\n', "9.keys.json": '"k"\n'}.items():
+        (tmp_path / f"t+1+000000000{name}").write_text(text)
+    found = dumps_at(str(tmp_path), sorted(tmp_path.iterdir()), "auto", {})
+    assert found is not None and any("without a file of values of the same name" in said for said in found.sentences)
+    file = str(tmp_path / "t+1+0000000005.json")
+    [(messages, bad)] = read_piece(file, 0, 0, dumped=found)
+    assert [m["key"] for m in messages.to_pylist()] == [None, None] and bad is not None
+    [said] = bad["reason"].to_pylist()
+    assert said.endswith(".keys.json: it has 1 records; expected 2, one for each value; no message has its key")
 
 
 KEYED = b"".join(b'k%d\t{"id":%d}\n' % (n, n) for n in range(60))

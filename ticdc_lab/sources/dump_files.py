@@ -7,20 +7,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.sources.forms import (
+    ALONE,
     CAPTURE,
     CONNECT,
     HEAD_BYTES,
     KEYS_OR_HEADERS,
     Assumed,
+    Beside,
     Form,
+    beside,
+    form_beside,
     form_of,
     form_of_rows,
-    has_keys_or_headers,
     named_place,
 )
 
@@ -166,10 +169,18 @@ def dumps_among(
     found: dict[str, tuple[int, Assumed]] = {}
     silent = 0
     named = True
+    others_of: dict[str, list[tuple[Literal["key", "headers"], str]]] = {}
+    for file in files:
+        stem, role = beside(file)
+        if role is not None:
+            others_of.setdefault(stem, []).append((role, file))
+    stems = {stem for stem, role in map(beside, files) if role is None} if others_of else set[str]()
     for n, file in enumerate(files):
         with opened(file) as f:
             head, whole = head_of(f)
-        form = KEYS_OR_HEADERS if has_keys_or_headers(file) else _form(file, opened, head, whole, kind, options)
+        stem, role = beside(file)
+        has_values = role is not None and stem in stems
+        form = (KEYS_OR_HEADERS if has_values else ALONE) if role else _form(file, opened, head, whole, kind, options)
         if form is not None and (form.name != CAPTURE or _is_named_otherwise(file, opened)):
             place = named_place(file) if {"partition", "offset"} & form.lost else None
             named = named and place is not None
@@ -177,8 +188,10 @@ def dumps_among(
             silent += "partition" in form.lost and place is None
             if place is not None:
                 assumed = Assumed(options.get("topic") or place.topic, place.partition, place.offset)
-            is_cut = form.is_cut and not _is_packed(file, opened)
-            found[file] = forms.setdefault(form, len(forms)), replace(assumed, is_cut=is_cut)
+            others = tuple(_beside(role, name, form, opened) for role, name in others_of.get(stem, ()))
+            form = replace(form, lost=form.lost - {other.role for other in others})
+            is_cut = form.is_cut and not others and not _is_packed(file, opened)
+            found[file] = forms.setdefault(form, len(forms)), replace(assumed, is_cut=is_cut, beside=others)
         if n + 1 == LOOKED_INTO and not found:
             break
     return DumpFiles(tuple(forms), found, named) if found else None
@@ -188,7 +201,8 @@ def dumps_at(source: str, files: Sequence[Path], kind: str, options: Mapping[str
     """As :func:`dumps_among`, of files of this machine."""
     local = local_path(source)
     is_delta = local is not None and (local / "_delta_log").is_dir()
-    if kind == "auto" and (is_delta or len({f.suffix == ".parquet" for f in files}) > 1):
+    are_parquet = {f.suffix == ".parquet" for f in files if beside(f.name)[1] is None}
+    if kind == "auto" and (is_delta or len(are_parquet) > 1):
         return None
     names = [str(f.resolve()) for f in files]
     return dumps_among(names, lambda f: Path(f).open("rb"), source=source, kind=kind, options=options)
@@ -232,6 +246,16 @@ def _form(
         return form_of(head, kind="auto" if kind == CONNECT else kind, options=options, whole=whole)
     except SourceError as error:
         raise SourceError(f"{file}: {error.message}", hint=error.hint.replace("SOURCE", file)) from error
+
+
+def _beside(
+    role: Literal["key", "headers"], file: str, values: Form, opened: Callable[[str], AbstractContextManager[BinaryIO]]
+) -> Beside:
+    with opened(file) as f:
+        head, _ = head_of(f)
+    if head.startswith((_PARQUET, _AVRO)):
+        return Beside(role, file, _form_of_rows(file, opened, {}) or Form("rows", "rows"))
+    return Beside(role, file, form_beside(head, values))
 
 
 def _is_named_otherwise(file: str, opened: Callable[[str], AbstractContextManager[BinaryIO]]) -> bool:

@@ -11,11 +11,12 @@ import re
 from base64 import b64decode
 from binascii import Error as BadBase64
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import orjson
@@ -54,6 +55,14 @@ class Bad(NamedTuple):
     raw: bytes
 
 
+Opened = Callable[[str], AbstractContextManager[BinaryIO]]
+
+
+def opened_here(file: str) -> BinaryIO:
+    """A file of this machine."""
+    return Path(file).open("rb")
+
+
 class _Unread(ValueError):
     """Why a record is none: its class and a sentence."""
 
@@ -67,13 +76,23 @@ Record = DumpedMessage | Bad | None
 
 
 def read_file(
-    file: BinaryIO, name: str, form: Form, assumed: Assumed, line: int, span: tuple[int, int] | None = None
+    file: BinaryIO,
+    name: str,
+    form: Form,
+    assumed: Assumed,
+    line: int,
+    span: tuple[int, int] | None = None,
+    *,
+    opened: Opened = opened_here,
 ) -> Read:
-    """As :func:`read_dump`, of an open file, or of what begins in a ``span`` of its bytes."""
-    if form.records == "rows":
-        return _assembled(_of_rows(file, form), name, assumed, [""])
+    """As :func:`read_dump`, of an open file, or of what begins in a ``span`` of its bytes.
+
+    ``opened`` opens those beside it that hold the keys or headers of its messages.
+    """
     if span is None:
-        return read_dump(contents(file), name, form, assumed, line)
+        fault = [""]
+        with_others = _with_others if assumed.beside else _records_of
+        return _assembled(with_others(file, name, form, assumed, line, fault, opened), name, assumed, fault)
     passed, counted = _begin(file, *span, form.beginning), assumed.lines_before(span[0])
     if counted is None:
         name = f"{name} from byte {span[0]:,} on"
@@ -81,6 +100,43 @@ def read_file(
     if form.is_numbered:
         assumed = replace(assumed, offset=assumed.offset + passed)
     return read_dump(_lines_of(file, span[1], form.beginning), name, form, assumed, line, passed)
+
+
+def _records_of(
+    file: BinaryIO, name: str, form: Form, assumed: Assumed, line: int, fault: list[str], opened: Opened
+) -> Iterator[Record]:
+    file.seek(0)
+    return _of_rows(file, form) if form.records == "rows" else _records(_bytes(contents(file), fault), form, line, 0)
+
+
+def _with_others(
+    file: BinaryIO, name: str, form: Form, assumed: Assumed, line: int, fault: list[str], opened: Opened
+) -> Iterator[Record]:
+    """Records with their keys or headers, which are in files of as many records: that is counted first."""
+    with ExitStack() as stack:
+        n = sum(1 for _ in _records_of(file, name, form, assumed, line, fault, opened))
+        roles, streams, wrong = [], [], []
+        for other in assumed.beside:
+            of, own_fault = stack.enter_context(opened(other.file)), [""]
+            found = sum(1 for _ in _records_of(of, other.file, other.form, assumed, line, own_fault, opened))
+            if found == n and not own_fault[0]:
+                roles.append(other)
+                streams.append(_records_of(of, other.file, other.form, assumed, line, own_fault, opened))
+            else:
+                said = own_fault[0] or f"it has {found:,} records; expected {n:,}, one for each value"
+                wrong.append(Bad("other-number", f"{other.file}: {said}; no message has its {other.role}", b""))
+        records = _records_of(file, name, form, assumed, line, fault, opened)
+        for record, *others in zip(records, *streams, strict=True):
+            bad = next((other for other in others if isinstance(other, Bad)), None)
+            if bad is not None:
+                record = bad
+            for role, other in zip(roles, others, strict=True):
+                value = other.value if isinstance(other, DumpedMessage) else None
+                if isinstance(record, DumpedMessage):
+                    is_key = role.role == "key"
+                    record = record._replace(key=value) if is_key else record._replace(headers=_headers(value))
+            yield record
+        yield from wrong
 
 
 def _begin(file: BinaryIO, first: int, last: int, head: re.Pattern[bytes] | None) -> int:
@@ -396,6 +452,8 @@ def _headers(value: Value) -> tuple[tuple[str, bytes | None], ...]:
     if not isinstance(value, bytes):
         return ()
     told = orjson.loads(value.decode("latin-1"))
+    if isinstance(told, dict) and list(told) == ["headers"] and isinstance(told["headers"], list):  # Kafka Connect
+        told = told["headers"]
     if isinstance(told, dict):
         return tuple((n, _header(v)) for n, v in told.items())
     if told and all(isinstance(one, str) or one is None for one in told) and len(told) % 2 == 0:

@@ -48,7 +48,8 @@ LOSSES: Mapping[str, str] = {
     "messages": "{what} has only the messages that the page showed: others may be before, between and after them.",
     "numbers": "{what} has values that a browser wrote again: numbers above 2^53, such as commit_ts, may be rounded. "
     "Save the messages with their raw data instead.",
-    "beside": "Kafka Connect's files of keys (.keys.) and headers (.headers.) are not read, so no message has them.",
+    "beside": "Files of keys (.keys.) or headers (.headers.) without a file of values of the same name are not read: "
+    "they belong to deletes, or the values are missing.",
     "names": "{what} has topic, partition and offsets in its file names: an offset is the one of the file name plus "
     "the position in the file.",
 }
@@ -70,6 +71,8 @@ class Assumed:
     offset: int = 0
     is_cut: bool = False
     """Whether ranges of its bytes can be read (:attr:`Form.is_cut`): it is not packed."""
+    beside: tuple[Beside, ...] = ()
+    """Files with the keys or headers of its messages, as Kafka Connect writes them."""
     lines: tuple[tuple[int, int], ...] = ()
     """Where its ranges begin, and how many of its lines begin before each, where they were counted."""
 
@@ -702,15 +705,40 @@ class Named:
     offset: int
 
 
-KEYS_OR_HEADERS = Form("connect", "none", lost=frozenset({"topic", "partition", "offset", "key", "beside"}))
+KEYS_OR_HEADERS = Form("connect", "none", lost=frozenset({"topic", "partition", "offset"}))
 """A file of Kafka Connect that holds keys or headers of the messages in another one."""
 
+ALONE = replace(KEYS_OR_HEADERS, lost=KEYS_OR_HEADERS.lost | {"key", "beside"})
+"""The same where that other file is not there."""
 
-def has_keys_or_headers(file: str) -> bool:
-    """Whether a name is one that Kafka Connect gives to a file of keys or headers."""
-    return bool(
-        re.fullmatch(_USUAL.pattern.replace(r"(?:\.\w+)*", r"\.(?:keys|headers)(?:\.\w+)+"), PurePath(file).name)
-    )
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A file with the keys or the headers of another one's messages, a record for each."""
+
+    role: Literal["key", "headers"]
+    file: str
+    form: Form
+
+
+_BESIDE = re.compile(_USUAL.pattern.replace(r"(?:\.\w+)*", r"\.(?P<what>keys|headers)(?:\.\w+)+"))
+
+
+def beside(file: str) -> tuple[str, Literal["key", "headers"] | None]:
+    """What a file of Kafka Connect shares with those of its keys and headers, and which of them it holds, if any."""
+    name = PurePath(file).name
+    found = _BESIDE.fullmatch(name)
+    stem = str(PurePath(file).with_name(name.partition(f".{found['what']}." if found else ".")[0]))
+    return stem, None if found is None else "key" if found["what"] == "keys" else "headers"
+
+
+def form_beside(head: bytes, values: Form) -> Form:
+    """The form of keys or headers, a line each, beside ``values``: in base64 if these are and all of them can be."""
+    if values.name == "lengths" and (found := _lengths(head, {}, False)):
+        return found
+    texts = [orjson.loads(line) for line in head.split(b"\n")[:_RECORDS] if _is_text(line)]
+    is_coded = values.coding == "base64" and bool(texts) and all(map(is_base64, texts))
+    return Form("values", "lines", "base64" if is_coded else "text", null=b"null")
 
 
 def named_place(file: str) -> Named | None:

@@ -168,9 +168,11 @@ def read_piece(
     if file.endswith(".parquet") and found is None:
         yield from parquet.read_group(file, first)
         return
-    with Path(file).open("rb") if store is None else store.open(store.below(file)) as opened:
+    open_one = dumps.opened_here if store is None else lambda name: store.open(store.below(name))
+    with open_one(file) as opened:
         if found is not None and found[0].name != CAPTURE:
-            yield from dumps.read_file(opened, file, *found, line, (first, last) if found[1].is_cut else None)
+            span = (first, last) if found[1].is_cut else None
+            yield from dumps.read_file(opened, file, *found, line, span, opened=open_one)
         elif found is not None:  # its name says another packing than its bytes
             yield from _ahead(capture.read_whole(opened, file, line))
         elif file.endswith(".gz"):
