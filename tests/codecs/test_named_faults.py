@@ -10,7 +10,7 @@ import pytest
 
 from ticdc_lab.codecs.builder import decode_with
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.codecs.kernel.batch import decode_batch
+from ticdc_lab.codecs.kernel.batch import KERNELS, decode_batch
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.registry import codec_of
 from ticdc_lab.events.schema import MESSAGES
@@ -33,7 +33,8 @@ def reasons(protocol: str, key: bytes | None, value: bytes) -> set[str]:
     """Of the kernel and of the plain decoder."""
     columns = {"topic": ["t"], "partition": [0], "offset": [1], "timestamp": [None], "key": [key], "value": [value]}
     batch = pa.RecordBatch.from_pydict(columns | {"headers": [[]]}, arrow_schema(MESSAGES))
-    found = [decode_batch(batch, protocol), decode_with(codec_of(protocol, Known()), batch, protocol)]
+    found = [decode_batch(batch, protocol)] if protocol in KERNELS else []
+    found.append(decode_with(codec_of(protocol, Known()), batch, protocol))
     return {row["reason"] for rows in found for row in rows.to_pylist()}
 
 
@@ -88,3 +89,26 @@ def test_open_protocol_names_table_frame_and_field(key: Any, value: Any, said: s
     assert said in reason
     assert "frame 2 of 3" in reason
     assert "table `" in reason and "orders`" in reason
+
+
+SOURCE = {"db": "shop", "table": "orders", "commit_ts": 5}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "message", "said"),
+    [
+        ("simple", {"version": 1, "database": "shop", "table": "orders", "commitTs": 5}, "field 'type'"),
+        ("debezium", {"payload": {"source": SOURCE, "before": None, "after": {"id": 1}}}, "field 'op'"),
+        (
+            "debezium",
+            {"payload": {"source": SOURCE, "op": "c", "before": None, "after": None}},
+            "insert: an image after alone is needed; the row has no image",
+        ),
+        ("debezium", {"payload": {"source": SOURCE, "op": "d", "after": {"id": 1}}}, "the row has images after"),
+        ("maxwell", {"database": "shop", "table": "orders", "ts": 1}, "field 'type'"),
+    ],
+)
+def test_protocols_without_a_kernel_name_the_table_too(protocol: str, message: Any, said: str) -> None:
+    """What is missing, what is there, and of which table."""
+    (reason,) = reasons(protocol, None, json.dumps(message).encode())
+    assert said in reason and reason.endswith("; table `shop.orders`")

@@ -120,6 +120,14 @@ def test_values_alone_are_in_the_order_of_their_lines() -> None:
     assert form.lost == {"topic", "partition", "offset", "key", "null"}
 
 
+@pytest.mark.parametrize("topic", ["canal-json", "simple"])
+def test_what_kafka_connect_writes_to_a_file_are_values(topic: str) -> None:
+    """Its file sink writes a value a line, whatever the partition: all of the topic's values, none else."""
+    form, messages, bad = read((DATA / f"{topic}.connect-file.txt").read_bytes())
+    assert form.name == "values" and not bad
+    assert sorted(m["value"] for m in messages) == sorted(value or b"" for _, value in capture(topic).values())
+
+
 def test_a_subset_of_print_and_other_separators_are_detected() -> None:
     """The console printed time and key, with | between them."""
     form, messages, bad = read((DATA / "canal-json.console-some.txt").read_bytes())

@@ -279,7 +279,9 @@ def _check(events: Sequence[Event], bounds: Bounds, protocol: str, *, values: bo
             if image is not None and values:
                 require_values(image, counted=protocol in COUNTED)
         if e.kind == S.ROW and not _has_its_images(e):
-            raise Malformed("missing-field", f"the images that are there do not go with an {S.OPS[e.op]}")
+            there = [name for name, image in (("after", e.columns), ("before", e.before)) if image is not None]
+            has = f"images {' and '.join(there)}" if there else "no image"
+            raise Malformed("missing-field", f"{_NEEDS[e.op]} is needed; the row has {has}")
         if not (_is_int64(e.commit_ts) and _is_int64(e.table_id) and _is_int64(e.start_ts)):
             raise Malformed("out-of-range", f"commit_ts {e.commit_ts} or table id {e.table_id} does not fit 64 bits")
 
@@ -287,6 +289,12 @@ def _check(events: Sequence[Event], bounds: Bounds, protocol: str, *, values: bo
 def _is_int64(number: int | None) -> bool:
     """Whether it is one, or none; a range is asked by every number in it whether it equals what is no integer."""
     return number is None or (isinstance(number, int) and number in INT64)
+
+
+_NEEDS = {
+    S.INSERT: "insert: an image after alone", S.UPDATE: "update: an image after",
+    S.DELETE: "delete: an image before alone",
+}  # fmt: skip
 
 
 def _has_its_images(e: Event) -> bool:

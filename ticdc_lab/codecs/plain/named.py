@@ -20,7 +20,13 @@ _BEFORE = re.compile(rb'"([^"\\]{1,64})"[ \t\r\n]*:[ \t\r\n]*$')
 def named(protocol: str, key: bytes | None, value: bytes | None, fault: Malformed) -> str:
     """The reason of a fault with the table, the frame and the field that it is about, as far as bytes name them."""
     if fault.byte is None or protocol not in _NAMERS:
-        return fault.reason
+        about = _object(value or b"") if protocol in _OF_JSON else {}
+        if isinstance(payload := about.get("payload", about), dict) and isinstance(
+            source := payload.get("source"), dict
+        ):
+            about = {"database": source.get("db"), "table": source.get("table")}  # debezium
+        table = _table(about.get("database"), about.get("table"))
+        return fault.reason if not table or table[7:-1] in fault.reason else f"{fault.reason}; {table}"
     part, at = fault.byte
     return "; ".join((fault.reason, *filter(None, _NAMERS[protocol](key or b"", value or b"", part, at, fault))))
 
@@ -77,6 +83,7 @@ def _open_protocol(key: bytes, value: bytes, part: str, at: int, fault: Malforme
 
 
 _DDL = 2
+_OF_JSON = ("canal-json", "simple", "debezium", "maxwell")
 _NAMERS = {"canal-json": _canal_json, "open-protocol": _open_protocol}
 
 
