@@ -79,6 +79,7 @@ TO_THE_DRIVER = {
     "audit/run.py": "findings, as many of each guarantee as were asked for, and the keys of their rows",
     "log.py": "one moment, how many rows a table has, a few counts of what images show, some hundred rows of a table",
     "engine/workers.py": "one row, to try the workers",
+    "watch/spark.py": "what a batch states besides its rows, and the rows of a bucket of which something was found",
     "workload/generate.py": "one row a task: the file it wrote",
 }
 

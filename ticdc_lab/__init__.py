@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ticdc_lab.sources.provenance import provenance
     from ticdc_lab.tables import table_as_of, table_history
     from ticdc_lab.transactions import transactions
-    from ticdc_lab.watch.running import watch
+    from ticdc_lab.watch.starting import watch
     from ticdc_lab.widgets.workbench import workbench
     from ticdc_lab.workload import Workload, generate
 

@@ -17,7 +17,7 @@ from watched_logs import audited, batches, decoded, of_tiny, watched_to_the_end
 
 from ticdc_lab.audit.marks import Promises
 from ticdc_lab.watch import state as of_state
-from ticdc_lab.watch.buckets import cut, read, stepped, suspects_of, together
+from ticdc_lab.watch.buckets import cut, read, read_all, stepped, with_suspects
 from ticdc_lab.watch.state import (
     EVICTED,
     BatchPart,
@@ -55,8 +55,8 @@ def bucketed(parts, watched, folder, rng, *, buckets):
             versions[bucket] = i
         state, of_batch = with_judged(state, known, judged, log.counts, watched)
         counts += of_batch
-    suspects = together(suspects_of(str(folder), versions), watched)
-    return findings(of_state.replace(state, suspects=suspects), watched).to_pylist(), counts, versions
+    state = with_suspects(state, read_all(str(folder), versions), watched)
+    return findings(state, watched).to_pylist(), counts, versions
 
 
 @settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

@@ -313,8 +313,13 @@ def _said(error: Exception) -> str:
     return f"ticdc-lab: {first}\n\nHint: {_HIDE_TRACE}"
 
 
-def session_of(*sources: str, needs_spark: str | None = None) -> SparkSession:
-    """The session of a caller from Python, brought as ``obj``, or that of the engine that fits; it says which."""
+def session_of(
+    *sources: str, needs_spark: str | None = None, extra: Mapping[str, str] | None = None
+) -> SparkSession:  # fmt: skip
+    """The session of a caller from Python, brought as ``obj``, or that of the engine that fits; it says which.
+
+    ``extra`` are settings of Spark.
+    """
     require_uninterrupted()
     context = click.get_current_context()
     if context.obj is not None:
@@ -328,7 +333,7 @@ def session_of(*sources: str, needs_spark: str | None = None) -> SparkSession:
     choice = next((c for c in choices if c.engine == "spark"), choices[0])
     click.echo(f"engine: {choice.engine}, as {choice.why}", err=True)
     brief = choice.engine == "spark" and _are_small(sources)
-    return session(choice.engine, app_name="ticdc-lab", driver_memory=memory or "4g", brief=brief)
+    return session(choice.engine, app_name="ticdc-lab", driver_memory=memory or "4g", brief=brief, extra=extra)
 
 
 def _are_small(sources: Sequence[str]) -> bool:

@@ -22,6 +22,7 @@ from ticdc_lab.cli.common import (
     json_flag,
     main,
     print_json,
+    session_of,
     settings_option,
 )
 from ticdc_lab.cli.layout import Group, SourceOption
@@ -76,6 +77,12 @@ _debug = click.option("--debug", is_flag=True, help="Show the whole trace of an 
               help="Most memory of the state; beyond it, the rows unchanged for longest are evicted.")  # fmt: skip
 @click.option("--keep", type=Amount("TIME", *TIME), default="1h", show_default=True,
               help="How long changes of rows are kept, to detect repeats.")  # fmt: skip
+@click.option("--engine", type=click.Choice(("embedded", "spark")), default="embedded", show_default=True,
+              help="embedded: one process, without Java. spark: Apache Spark, for topics beyond one core.")  # fmt: skip
+@click.option("--master", metavar="URL", help="With --engine spark: the cluster, such as spark://HOST:7077;"
+              " default: the cores of this machine.")  # fmt: skip
+@click.option("--every", "every_s", type=Amount("TIME", *TIME), default="10s", show_default=True,
+              help="With --engine spark: time between the beginnings of two batches, at least.")  # fmt: skip
 @click.option("--speed", type=float, help="Replay a recording so many times as fast as it was recorded.")
 @click.option("--once", is_flag=True, help="Watch up to the end of now, print what is found, and end.")
 @_debug
@@ -83,7 +90,8 @@ _debug = click.option("--debug", is_flag=True, help="Show the whole trace of an 
 @guarded
 def run(
     source: str, state: str, listen: str | None, token_file: str | None, settle: float, memory: float, keep: float,
-    speed: float | None, once: bool, as_json: bool, webhook: str | None, options: Mapping[str, str], **where: Any,
+    speed: float | None, once: bool, as_json: bool, webhook: str | None, options: Mapping[str, str], engine: str,
+    master: str | None, every_s: float, **where: Any,
 ) -> None:  # fmt: skip
     """Watch SOURCE: a topic, or a recording that is replayed.
 
@@ -93,7 +101,8 @@ def run(
     """
     from ticdc_lab.codecs.table_file import settings_among
     from ticdc_lab.watch.pages import pages
-    from ticdc_lab.watch.running import Watch, unsettled
+    from ticdc_lab.watch.running import unsettled
+    from ticdc_lab.watch.starting import prepared
     from ticdc_lab.watch.webhook import Webhook
 
     _, others = settings_among(dict(options))
@@ -101,10 +110,16 @@ def run(
     sent = Webhook(webhook, state, now=time.time) if webhook else None
     if sent:
         where["opens"] = sent.take
-    watch = Watch(
-        source, state, once=once, settle_s=settle, memory=int(memory), keep_s=keep, speed=speed, options=others,
-        changefeed=given_changefeed(options), **where,
-    )  # fmt: skip
+    where |= {
+        "once": once, "settle_s": settle, "memory": int(memory), "keep_s": keep, "speed": speed, "options": others,
+        "changefeed": given_changefeed(options),
+    }  # fmt: skip
+    if master is not None and engine != "spark":
+        raise click.BadParameter("only --engine spark uses a cluster", param_hint="--master")
+    if engine == "spark":
+        extra = {} if master is None else {"spark.master": master}
+        where |= {"every_s": every_s, "spark": session_of(source, needs_spark="--engine says so", extra=extra)}
+    watch = prepared(source, state, **where)
     served = pages(watch, listen, token=token) if listen else nullcontext("")
     with _asked_to_end() as stopped, served as at, closing(sent) if sent else nullcontext():
         if at:

@@ -203,12 +203,27 @@ def _in_packs(
     rows: MadeByWorkers, key: str, kernel: Kernel, schema: StructType | str, order: Sequence[str]
 ) -> DataFrame:
     tasks, buckets = tasks_and_buckets(rows.rows, cores=parallelism(rows.spark))
-    packed = rows.mapped(_packing(key, buckets), _PACK)
-    dealt = packed.repartitionById(tasks, F.pmod(_BUCKET, F.lit(tasks)))  # by their hash some tasks would get four
-    return dealt.sortWithinPartitions(_BUCKET).mapInArrow(_unpacking(kernel, rows.schema, order), schema)
+    packed = rows.mapped(_packing(key, buckets), PACK)
+    return dealt(packed, tasks).mapInArrow(_unpacking(kernel, rows.schema, order), schema)
 
 
-_PACK = f"{_BUCKET} int, pack binary"
+PACK = f"{_BUCKET} int, pack binary"
+"""Rows of a bucket in one value."""
+
+
+def dealt(packed: DataFrame, tasks: int) -> DataFrame:
+    """Packs (:data:`PACK`), those of a bucket one after the other; each task gets as many buckets."""
+    of_task = F.pmod(_BUCKET, F.lit(tasks))  # by their hash some tasks would get four
+    return packed.repartitionById(tasks, of_task).sortWithinPartitions(_BUCKET)
+
+
+def buckets_in(packed: Batches) -> Iterator[tuple[int, list[pa.Buffer]]]:
+    """Each bucket of a task of :func:`dealt`, with its packs."""
+    packs = chain.from_iterable(zip(b[_BUCKET].to_pylist(), b["pack"], strict=True) for b in packed)
+    for bucket, own in groupby(packs, key=lambda p: p[0]):
+        yield bucket, [p.as_buffer() for _, p in own]
+
+
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _MOST = 1 << 15  # a bucket is a number of 16 bits
 
@@ -272,11 +287,8 @@ def _packs(held: Sequence[pa.RecordBatch], key: str, buckets: int) -> pa.RecordB
 
 def _unpacking(kernel: Kernel, form: pa.Schema, order: Sequence[str]) -> Kernel:
     def run(packed: Batches) -> Batches:
-        packs = chain.from_iterable(zip(b[_BUCKET].to_pylist(), b["pack"], strict=True) for b in packed)
-        for _, own in groupby(packs, key=lambda p: p[0]):
-            rows = pa.Table.from_batches(
-                [pa.ipc.read_record_batch(p.as_buffer(), form) for _, p in own]
-            ).combine_chunks()
+        for _, own in buckets_in(packed):
+            rows = pa.Table.from_batches([pa.ipc.read_record_batch(p, form) for p in own]).combine_chunks()
             yield from kernel(_sorted(rows, order))
 
     return run

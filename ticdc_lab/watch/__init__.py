@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from ticdc_lab.lazily import lazily
 
 if TYPE_CHECKING:
-    from ticdc_lab.watch.running import Watch, watch
+    from ticdc_lab.watch.running import Watch
+    from ticdc_lab.watch.starting import watch
 
 __all__ = ["Watch", "watch"]
 

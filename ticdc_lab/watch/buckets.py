@@ -8,8 +8,8 @@ A step writes a new file of its bucket and changes no old one: a batch that ends
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ class Bucket:
 
 
 def stepped(
-    folder: str, bucket: int, packs: list[bytes], watched: Watched, promises: Promises, *,
+    folder: str, bucket: int, packs: Sequence[bytes | pa.Buffer], watched: Watched, promises: Promises, *,
     before: int | None, version: int, kept_ts: int,
 ) -> Bucket:  # fmt: skip
     """Take the changes of a batch into a bucket, of which a new file is written.
@@ -85,20 +85,26 @@ def stepped(
     new = joined(Changes(*arrays_of(pack).values()) for pack in packs)
     state, judged = with_changes(state, new, watched, promises, kept_ts=kept_ts)
     _write(state, _file(folder, bucket, version))
+    state = read(folder, bucket, version)  # a row that changed lately counts once
     for other in Path(folder).glob(f"{bucket}-*.arrow"):
         if other not in (_file(folder, bucket, version), _file(folder, bucket, before)):
             other.unlink(missing_ok=True)
     return Bucket(judged, state.suspects, len(state.rows), state.nbytes)
 
 
-def suspects_of(folder: str, versions: Mapping[int, int]) -> dict[int, Changes]:
-    """The suspects of each bucket, of the given versions of their files."""
-    return {bucket: read(folder, bucket, version).suspects for bucket, version in versions.items()}
+def read_all(folder: str, versions: Mapping[int, int]) -> dict[int, Bucket]:
+    """Each bucket as it was after the step that wrote a version of its file."""
+    found = dict[int, Bucket]()
+    for bucket, version in versions.items():
+        state = read(folder, bucket, version)
+        found[bucket] = Bucket(RowsJudged(), state.suspects, len(state.rows), state.nbytes)
+    return found
 
 
-def together(suspects: Mapping[int, Changes], watched: Watched) -> Changes:
-    """The suspects of all buckets."""
-    return newest(joined(suspects[bucket] for bucket in sorted(suspects)), watched.suspects)
+def with_suspects(state: WatchState, of_buckets: Mapping[int, Bucket], watched: Watched) -> WatchState:
+    """The state of the log with the suspects of all buckets: what findings are about."""
+    suspects = joined(of_buckets[bucket].suspects for bucket in sorted(of_buckets))
+    return replace(state, suspects=newest(suspects, watched.suspects))
 
 
 def _file(folder: str, bucket: int, version: int | None) -> Path:

@@ -63,6 +63,8 @@ class WatchProgress:
         By guarantee and severity, how many findings were ever open.
     decoding
         What rows need that other messages brought: ``tables``, ``ddl``.
+    spark
+        Of a watch on Spark its last ``batch``, and the ``versions`` of its buckets' files; None on the desk.
     """
 
     source: str
@@ -75,6 +77,7 @@ class WatchProgress:
     counts: WatchCounts = field(default_factory=WatchCounts)
     violations: Mapping[tuple[str, str], int] = field(default_factory=dict)
     decoding: Mapping[str, Any] = field(default_factory=dict)
+    spark: Mapping[str, Any] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON; keys of several parts are lists."""
@@ -342,11 +345,11 @@ def _counted(told: list[Any]) -> CountedOffsets:
     return CountedOffsets(first, last, n, (low, high))
 
 
-def _table(data: bytes | pa.NativeFile) -> pa.Table:
+def _table(data: bytes | pa.Buffer | pa.NativeFile) -> pa.Table:
     return pa.ipc.open_stream(data).read_all()
 
 
-def arrays_of(data: bytes | pa.NativeFile) -> dict[str, np.ndarray[Any, Any]]:
+def arrays_of(data: bytes | pa.Buffer | pa.NativeFile) -> dict[str, np.ndarray[Any, Any]]:
     """Columns that :func:`bytes_of` took, without a copy."""
     table = _table(data)
     return {n: table[n].combine_chunks().flatten().to_numpy(zero_copy_only=False) for n in table.column_names}

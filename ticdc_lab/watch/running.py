@@ -19,6 +19,7 @@ from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.schema import MESSAGES
+from ticdc_lab.facts import LogFacts
 from ticdc_lab.settings import Setting, Settings
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.kafka_reading import Place
@@ -110,10 +111,12 @@ class Watch:
         self._marked_ms: dict[Place, int] = {}
         self._positions: dict[Place, int] = {}
         self._firsts: dict[Place, int] = {}
+        self._looked_ends: dict[Place, int] = {}
         self._ids: dict[str, str] = {}
         self._counts, self._state = WatchCounts(), WatchState()
         self._watched = Watched("")
         self._decoding: Decoding | None = None
+        self._on_spark: dict[str, Any] | None = None
 
     def _seen_before(self) -> WatchView:
         """What the last commit counted: for Prometheus a counter that begins at zero again, and rises, is a fault."""
@@ -186,6 +189,12 @@ class Watch:
         saved, self._ids = self._folder.progress, self._source.ids()
         if saved is not None:
             _require_same(saved, self.source, self._ids, self._folder)
+            if (saved.spark is None) != (self._on_spark is None):
+                engine = "embedded" if saved.spark is None else "spark"
+                raise SourceError(
+                    f"{self._folder.folder} holds the state of a watch with the engine {engine}.",
+                    hint=f"Resume it with --engine {engine}, or name another folder: --state OTHER",
+                )
         protocol = self._protocol if saved is None else saved.protocol
         while True:
             try:
@@ -267,8 +276,11 @@ class Watch:
             return
         self._state, counts = absorbed(self._state, batch, self._watched)
         self._counts += counts
-        self._note_watermarks(messages, events)
-        took = time.monotonic() - begun
+        self._note_watermarks(watermarks_written(events, messages))
+        self._took(time.monotonic() - begun)
+
+    def _took(self, took: float) -> None:
+        """Another batch is done."""
         batches = list(self.view.batches)
         for i in range(bisect_left(DURATIONS_S, took), len(batches)):
             batches[i] += 1
@@ -277,18 +289,10 @@ class Watch:
             self.view, batches=tuple(batches), batches_s=self.view.batches_s + took, last_batch_s=self._now()
         )
 
-    def _note_watermarks(self, messages: pa.Table, events: pa.Table) -> None:
-        marks = events.filter(pc.equal(events["kind"], "watermark")).select(["topic", "partition", "offset"])
-        last = marks.group_by(["topic", "partition"]).aggregate([("offset", "max")]).to_pylist()
-        for mark in last:
-            own = messages.filter(
-                pc.and_(
-                    pc.equal(messages["partition"], mark["partition"]), pc.equal(messages["offset"], mark["offset_max"])
-                )
-            )
-            stamps = own.filter(pc.equal(own["topic"], mark["topic"]))["timestamp"].cast(pa.int64()).drop_null()
-            ms = stamps[0].as_py() // 1000 if len(stamps) else int(self._now() * 1000)
-            self._marked_ms[mark["topic"], mark["partition"]] = ms
+    def _note_watermarks(self, written: Mapping[Place, tuple[int, int | None]]) -> None:
+        """When they were written, as of :func:`watermarks_written`, or now."""
+        for at, (_, ms) in written.items():
+            self._marked_ms[at] = int(self._now() * 1000) if ms is None else ms
 
     def _look(self) -> bool:
         """Ask what only the broker knows; whether it has partitions that are not read yet."""
@@ -300,6 +304,7 @@ class Watch:
             if ids.get(topic, known) != known:
                 raise _created_anew(topic)
         self._firsts = {at: low for at, (low, _) in spans.items()}
+        self._looked_ends = {at: high for at, (_, high) in spans.items()}
         return bool(spans.keys() - self._source.positions.keys())
 
     def _judge(self, *, final: bool = False) -> None:
@@ -363,7 +368,7 @@ class Watch:
     def _show(self) -> None:
         facts = self._state.known
         greatest = dict(zip(facts.homes, facts.watermarks.greatest().tolist(), strict=True))
-        ends = self._source.ends_now() if isinstance(self._source, LiveTopic) and self._source.positions else {}
+        ends = self._ends()
         partitions = {
             at: PartitionView(
                 read, self._firsts.get(at), ends.get(at), greatest.get(at, NO_TS), self._marked_ms.get(at),
@@ -378,11 +383,23 @@ class Watch:
         counted = {*self._violations, *self._beyond}
         self.view = replace(
             self.view, protocol=self._watched.protocol, counts=self._counts, partitions=partitions,
-            pending_ts=pending(self._state), open=shown, not_watched=self._watched.not_watched,
+            pending_ts=self._pending(), open=shown, not_watched=self._watched.not_watched,
             violations={of: self._violations.get(of, 0) + self._beyond.get(of, 0) for of in counted},
-            rows=len(self._state.rows), nbytes=self._state.nbytes,
+            rows=self._sizes()[0], nbytes=self._sizes()[1],
             caught_up=all(read >= ends.get(at, 0) for at, read in self._positions.items()),
         )  # fmt: skip
+
+    def _ends(self) -> Mapping[Place, int]:
+        """Where partitions end, as far as anybody knows."""
+        return self._source.ends_now() if isinstance(self._source, LiveTopic) and self._source.positions else {}
+
+    def _pending(self) -> dict[str, int]:
+        """As of :class:`ticdc_lab.watch.metrics.WatchView`."""
+        return pending(self._state)
+
+    def _sizes(self) -> tuple[int, int]:
+        """How many rows are remembered, and about how many bytes all of it takes."""
+        return len(self._state.rows), self._state.nbytes
 
     def _commit(self) -> None:
         decoding = self._decoding
@@ -393,40 +410,13 @@ class Watch:
         }  # fmt: skip
         progress = WatchProgress(
             self.source, self._watched.protocol, self._watched.has_commit_ts, self._ids, self._positions, self._lost,
-            self._marked_ms, self._counts, self._violations, told,
+            self._marked_ms, self._counts, self._violations, told, self._on_spark,
         )  # fmt: skip
         self._state = self._folder.save(
             self._state, progress, self.findings, waiting=decoding.waiting, view=shown_as_json(self.view),
             changed=self._changed,
         )  # fmt: skip
         self._changed = set()
-
-
-def watch(source: str, state: str, **options: Any) -> Watch:
-    """Watch a topic or a recording in the background.
-
-    Parameters
-    ----------
-    source, state, options
-        As of :class:`Watch`.
-
-    Returns
-    -------
-    Watch
-        It runs: look at its ``view`` and ``findings``, ``wait`` for its end or ``stop`` it.
-
-    Raises
-    ------
-    SourceError
-        Another watch writes the folder, or it holds the state of another source or version.
-
-    Examples
-    --------
-    >>> found = watch("data/messages_canal-json-tidb_small.jsonl.gz", "state", once=True)  # doctest: +SKIP
-    >>> found.wait(), found.view.counts.rows  # doctest: +SKIP
-    (True, 2101)
-    """
-    return Watch(source, state, **options).__enter__()
 
 
 def shown_as_json(view: WatchView) -> dict[str, Any]:
@@ -436,6 +426,23 @@ def shown_as_json(view: WatchView) -> dict[str, Any]:
     for name in ("violations", "open"):
         told[name] = [{"guarantee": g, "severity": s, "n": n} for (g, s), n in getattr(view, name).items()]
     return told
+
+
+def watermarks_written(events: pa.Table, messages: pa.Table | None = None) -> dict[Place, tuple[int, int | None]]:
+    """Of each partition the offset of the last watermark, and the timestamp (ms) of its message, if it has one."""
+    marks = events.filter(pc.equal(events["kind"], "watermark")).select(["topic", "partition", "offset"])
+    found = dict[Place, tuple[int, int | None]]()
+    for mark in marks.group_by(["topic", "partition"]).aggregate([("offset", "max")]).to_pylist():
+        at, ms = (mark["topic"], mark["partition"]), None
+        if messages is not None:
+            is_its = pc.and_(
+                pc.equal(messages["partition"], mark["partition"]), pc.equal(messages["offset"], mark["offset_max"])
+            )
+            own = messages.filter(pc.and_(is_its, pc.equal(messages["topic"], mark["topic"])))
+            stamps = own["timestamp"].cast(pa.int64()).drop_null()
+            ms = stamps[0].as_py() // 1000 if len(stamps) else None
+        found[at] = mark["offset_max"], ms
+    return found
 
 
 def places_of(finding: KeptFinding) -> set[tuple[str, int, int]]:
@@ -461,19 +468,25 @@ _KEYED = ["topic", "partition", "offset", "seq", "columns", "before"]
 def pending(state: WatchState) -> dict[str, int]:
     """By topic the least commit_ts above the resolved_ts of all its partitions; NO_TS for none."""
     facts, found = state.known, dict[str, int]()
-    greatest = dict(zip(facts.homes, facts.watermarks.greatest().tolist(), strict=True))
-    rows = facts.of_kind("row")
+    resolved, rows = resolved_of(facts), facts.of_kind("row")
     places: dict[str, list[int]] = {}
     for topic, place in zip(rows["topic"].to_pylist(), rows["place"].to_pylist(), strict=True):
         places.setdefault(topic, []).append(place)
     for topic, own in places.items():
-        resolved = min(ts for (t, _), ts in greatest.items() if t == topic)
         above = [
             int(ts.min())
             for part in state.recent.parts
-            if len(ts := part.commit_ts[(part.commit_ts > max(resolved, NO_TS)) & np.isin(part.place, own)])
+            if len(ts := part.commit_ts[(part.commit_ts > resolved[topic]) & np.isin(part.place, own)])
         ]
         found[topic] = min(above, default=NO_TS)
+    return found
+
+
+def resolved_of(facts: LogFacts) -> dict[str, int]:
+    """By topic the least resolved_ts of its partitions; NO_TS where one has no watermark."""
+    found = dict[str, int]()
+    for (topic, _), ts in zip(facts.homes, facts.watermarks.greatest().tolist(), strict=True):
+        found[topic] = min(ts, found.get(topic, ts))
     return found
 
 

@@ -1,0 +1,78 @@
+"""A watch on Spark finds, counts and shows what one on the desk does, and resumes from its checkpoint."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import golden
+from pyspark.sql import SparkSession
+
+from ticdc_lab.errors import SourceError
+from ticdc_lab.watch.buckets import read
+from ticdc_lab.watch.metrics import metrics
+from ticdc_lab.watch.running import Watch
+from ticdc_lab.watch.spark import SparkWatch
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
+
+LOG = "messages_canal-json-tidb_small-dup-restart.jsonl.gz"
+
+
+def watched(source: Path, state: Path, spark: SparkSession | None = None, **more: Any) -> Watch:
+    """A watch that has gone to its end."""
+    of = {"once": True, "now": lambda: 1_800_000_000.0}
+    watch = SparkWatch(str(source), str(state), spark=spark, **of | more) if spark else Watch(
+        str(source), str(state), **of | more
+    )  # fmt: skip
+    watch.run()
+    return watch
+
+
+def shown(watch: Watch) -> tuple[Any, ...]:
+    """What both must have in common: findings but for their numbers, and all that metrics export but the sizes."""
+    found = sorted(json.dumps(f.as_dict() | {"number": 0}, default=str) for f in watch.findings.values())
+    view = watch.view
+    return found, view.counts, view.partitions, view.pending_ts, view.violations, view.open, view.rows
+
+
+def test_it_is_the_desks_watch_and_resumes(spark: SparkSession, tmp_path: Path) -> None:
+    """Half of a topic, an end before a commit, the rest: findings, counts and metrics of one undisturbed watch."""
+    source = tmp_path / "topic"
+    source.mkdir()
+    lines = gzip.decompress(golden(LOG).read_bytes()).splitlines(keepends=True)
+    (source / "a.jsonl").write_bytes(b"".join(lines[: len(lines) // 2]))
+    first = watched(source, tmp_path / "state", spark)
+    shutil.copytree(tmp_path / "state", tmp_path / "copy")
+    (source / "b.jsonl").write_bytes(b"".join(lines[len(lines) // 2 :]))
+
+    broken = SparkWatch(str(source), str(tmp_path / "state"), spark=spark, once=True, now=lambda: 1_800_000_000.0)
+
+    def ends_before() -> None:
+        raise KeyError("planted")
+
+    broken._commit = ends_before  # type: ignore[method-assign]
+    with pytest.raises(KeyError, match="planted"):
+        broken.run()
+    both, desk = watched(source, tmp_path / "state", spark), watched(golden(LOG), tmp_path / "desk")
+    assert first.view.counts.messages == len(lines) // 2 and len(desk.findings) > 50
+    assert shown(both) == shown(desk)
+    assert {f.number for f in both.findings.values() if both._folder.evidence(f.number).is_dir()}
+    assert metrics(both.view).split(b"state_bytes")[0] == metrics(desk.view).split(b"state_bytes")[0]
+    of_buckets = both._on_spark["versions"]  # type: ignore[index]
+    assert sum(len(read(str(tmp_path / "state" / "rows"), b, v).rows) for b, v in of_buckets) == both.view.rows > 500
+
+    with pytest.raises(SourceError, match="--engine spark"):
+        watched(source, tmp_path / "state")
+    with pytest.raises(SourceError, match="engine embedded"):
+        watched(golden(LOG), tmp_path / "desk", spark)
+    (source / "c.jsonl").write_bytes(lines[0])  # an offset that was read before
+    with pytest.raises(SourceError, match="in the order of its offsets"):
+        watched(source, tmp_path / "copy", spark)
+    shutil.rmtree(tmp_path / "state" / "checkpoint")
+    with pytest.raises(SourceError, match="no longer has the checkpoint"):
+        watched(source, tmp_path / "state", spark)
