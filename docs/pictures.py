@@ -66,9 +66,9 @@ def watermark_tree() -> Figure:
 def ownership_gantt() -> Figure:
     """Who writes which table when the owner crashes and comes back."""
     from ticdc_lab.simulate.faults import Crash, Restart
+    from ticdc_lab.simulate.ledger import owners
     from ticdc_lab.simulate.scheduler.run import simulate
     from ticdc_lab.simulate.scheduler.variants import SchedulerSettings
-    from ticdc_lab.simulate.why_stuck import owners
 
     settings = SchedulerSettings(captures=3, tables=6)
     owner = owners(simulate(settings, until_us=1_000_000).trace)["capture"].iloc[0]

@@ -75,6 +75,7 @@ API: dict[str, tuple[str, ...]] = {
     "Table scheduler": (
         "ticdc_lab.simulate.scheduler.run",
         "ticdc_lab.simulate.scheduler.balance",
+        "ticdc_lab.simulate.ledger",
         "ticdc_lab.simulate.why_stuck",
     ),
     "Pipeline": (

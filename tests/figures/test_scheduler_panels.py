@@ -14,7 +14,7 @@ from ticdc_lab.figures.figure import Figure
 from ticdc_lab.simulate.explore import explore
 from ticdc_lab.simulate.faults import Crash, Restart
 from ticdc_lab.simulate.lags import PANELS, costs
-from ticdc_lab.simulate.present import Present
+from ticdc_lab.simulate.ledger import Present
 from ticdc_lab.simulate.scheduler.run import simulate
 from ticdc_lab.simulate.scheduler.small import Small, retold
 from ticdc_lab.simulate.scheduler.variants import VARIANTS, SchedulerSettings

@@ -69,7 +69,10 @@ variant: v4
 until: 3s
 cluster: {captures: [a, b], tables: 2}
 settings: {coordinator: true}
-events: [{at: 1s, move_maintainer: b}]
+events:
+  - {at: 1s, move_maintainer: b}
+  - {at: 1s, split_table: 1, keys: [m], to: [a, a]}
+  - {at: 2s, merge_spans: 1, keys: m}
 """
 
 PIPELINE = """

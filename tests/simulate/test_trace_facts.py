@@ -13,14 +13,16 @@ from ticdc_lab.machines.machine import KEPT_STATE
 from ticdc_lab.simulate.arrows import arrows, shortly
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Part, Pause
 from ticdc_lab.simulate.lags import GLOBAL, lag_curve, watermarks
-from ticdc_lab.simulate.ownership import coverage, dropped, gaps, natural, overlaps, owned_at, stretches
+from ticdc_lab.simulate.ledger import coverage, dropped, gaps, moments, natural, overlaps, owned_at, owners, stretches
+from ticdc_lab.simulate.ledger import troubles as befallen
 from ticdc_lab.simulate.scenario import read_scenario
 from ticdc_lab.simulate.scheduler.capture import Stick
 from ticdc_lab.simulate.scheduler.etcd_messages import Ddl, TwoOwners
+from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
 from ticdc_lab.simulate.scheduler.run import SchedulerRun, simulate
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings
-from ticdc_lab.simulate.why_stuck import causes, moments, owners, why_stuck
-from ticdc_lab.simulate.why_stuck import troubles as befallen
+from ticdc_lab.simulate.trace import Row
+from ticdc_lab.simulate.why_stuck import causes, why_stuck
 
 KEPT = {"kind": KEPT_STATE, "name": "", "since_us": None}
 NOTHING = ten_steps().slice(0, 0)
@@ -79,6 +81,31 @@ def test_a_pause_interrupts_writing_and_a_restart_with_its_state_brings_it_back(
     assert [tuple(g) for g in gaps(*run)[["since_us", "until_us"]].to_numpy()] == [
         (10_000, 20_000), (40_000, 50_000), (60_000, 80_000),
     ]  # fmt: skip
+
+
+def test_a_second_pause_brings_back_the_newest_state() -> None:
+    """Not the state of the first pause; and a crash during a pause keeps what the restart with its state has."""
+    m = Making().at(0).table("capture-1", 1, None, "preparing")
+    m.at(10).row("paused", "capture-1").at(20).row("resumed", "capture-1")
+    m.at(30).table("capture-1", 1, "preparing", "replicating").at(40).row("paused", "capture-1")
+    m.at(50).row("resumed", "capture-1").at(60).row("paused", "capture-1").at(70).row("crashed", "capture-1")
+    m.at(80).row("restarted", "capture-1", because="with its state", reason=KEPT)
+    held = stretches(m.at(90).row("stopped", "").done())
+    assert [(s, int(a)) for s, a in zip(held["state"], held["since_us"], strict=True)] == [
+        ("preparing", 0), ("paused", 10_000), ("preparing", 20_000), ("replicating", 30_000), ("paused", 40_000),
+        ("replicating", 50_000), ("paused", 60_000), ("replicating", 80_000),
+    ]  # fmt: skip
+
+
+def test_a_span_that_went_down_is_there_again_once_others_cover_it() -> None:
+    """Merged while its capture was down: the table replicates; a neighbour does not make up for it."""
+    facts = SchedulerFacts({1})
+    rows = [("capture-1", "1[,m)"), ("capture-1", "1[m,)"), ("capture-2", "1[,c)"), ("capture-2", "1[,)")]
+    for step, (node, key) in enumerate(rows):
+        if step == 2:
+            facts.see(Row(step, step, "capture-1", "crashed"))
+        facts.see(Row(step, step, node, "changed", subject=f"table:{key}", after="replicating"))
+        assert facts.replicates(1) == (step != 2), key
 
 
 def test_overlaps_are_seen_even_if_they_have_no_length_in_time() -> None:

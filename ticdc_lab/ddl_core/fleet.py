@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from ticdc_lab.ddl_core import keys
 from ticdc_lab.ddl_core.keys import PD
 from ticdc_lab.ddl_core.records import CAMPAIGNING, IS_OWNER, SCHEDULING
+from ticdc_lab.machines.ledger import Ledger
 from ticdc_lab.machines.machine import node_of
 
 HELD = ("cluster", "worker", "status", "since_us", "until_us")
@@ -65,29 +66,6 @@ def _now(frame: pd.DataFrame, at_us: int, end_us: int) -> pd.DataFrame:
 
 
 @dataclass(slots=True)
-class Stretches:
-    """Stretches of time, each of a key and what it was then; a stretch of no length is left out."""
-
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
-    open: dict[Any, tuple[Any, int]] = field(default_factory=dict)
-
-    def set(self, key: Any, value: Any, at_us: int) -> None:
-        """Let a key be something from now on; None for nothing."""
-        old, since_us = self.open.get(key, (None, at_us))
-        if old == value and key in self.open:
-            return
-        if old is not None and since_us < at_us:
-            self.rows.append((key, old, since_us, at_us))
-        self.open[key] = (value, at_us)
-
-    def end(self, at_us: int) -> list[tuple[Any, ...]]:
-        """End all."""
-        for key in list(self.open):
-            self.set(key, None, at_us)
-        return sorted(self.rows, key=lambda row: (row[2], str(row[0])))
-
-
-@dataclass(slots=True)
 class _Reading:
     """What is so while a trace is read."""
 
@@ -96,8 +74,8 @@ class _Reading:
     started: dict[str, set[str]] = field(default_factory=dict)
     owners: dict[str, dict[str, None]] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
-    held: Stretches = field(default_factory=Stretches)
-    alive: Stretches = field(default_factory=Stretches)
+    held: Ledger[int] = field(default_factory=Ledger)
+    alive: Ledger[int] = field(default_factory=Ledger)
     moments: list[tuple[int, str, str, str]] = field(default_factory=list)
 
     def tell(self, cluster: str, at_us: int) -> None:
@@ -205,7 +183,9 @@ def _befell(r: _Reading, node: str, kind: str, peer: str | None, because: str, a
 
 def fleet_polled(answers: Sequence[FleetAnswer]) -> Fleet:
     """Read what a running service answered, in order; each answer holds until the next, the last one for a µs."""
-    held, alive, moments = Stretches(), Stretches(), []
+    held: Ledger[int] = Ledger()
+    alive: Ledger[int] = Ledger()
+    moments: list[tuple[Any, ...]] = []
     known: set[str] = set()
     for at_us, workers, clusters in answers:
         names = set(workers)
@@ -216,16 +196,16 @@ def fleet_polled(answers: Sequence[FleetAnswer]) -> Fleet:
             alive.set((name, IS_UP), None, at_us)
             moments.append((at_us, name, "left", "it is in the list of workers no more"))
         schedules = {cluster: (worker, status) for cluster, worker, status in clusters}
-        for cluster in sorted(held.open.keys() | schedules.keys()):
+        for cluster in sorted({key for key, _ in held.now} | schedules.keys()):
             held.set(cluster, schedules.get(cluster), at_us)
         known = names
     end_us = answers[-1].at_us + 1 if answers else 0
     return _fleet(held, alive, moments, end_us)
 
 
-def _fleet(held: Stretches, alive: Stretches, moments: Iterable[tuple[Any, ...]], end_us: int) -> Fleet:
-    own = [(cluster, *value, since, until) for cluster, value, since, until in held.end(end_us)]
-    lived = [(name, state, since, until) for (name, state), _, since, until in alive.end(end_us)]
+def _fleet(held: Ledger[int], alive: Ledger[int], moments: Iterable[tuple[Any, ...]], end_us: int) -> Fleet:
+    own = [(row.key, *row.state, row.since, row.until) for row in held.end(end_us)]
+    lived = [(*row.key, row.since, row.until) for row in alive.end(end_us)]
     frame = pd.DataFrame(own, columns=list(HELD))
     frame["worker"] = frame["worker"].where(frame["worker"] != "", None)
     return Fleet(frame, pd.DataFrame(lived, columns=list(ALIVE)), pd.DataFrame(moments, columns=list(MOMENTS)), end_us)

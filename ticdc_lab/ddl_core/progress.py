@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.ddl_core import jobs, keys, records
-from ticdc_lab.ddl_core.fleet import Stretches
 from ticdc_lab.ddl_core.keys import store_of
+from ticdc_lab.machines.ledger import Ledger
 from ticdc_lab.machines.machine import node_of
 
 SERVED = ("server", "version", "state", "since_us", "until_us")
@@ -107,15 +107,16 @@ def job_polled(cluster: str, answers: Sequence[JobAnswer]) -> JobProgress:
     """
     first, last = answers[0], answers[-1]
     element_at = {0: jobs.LADDERS.get(first.job.kind, (jobs.NONE,))[0]}
-    served, waits = Stretches(), Stretches()
+    served: Ledger[int] = Ledger()
+    waits: Ledger[int] = Ledger()
     steps = [first, *(b for a, b in pairwise(answers) if a.job != b.job)]
     for at_us, job, versions in answers:
         for version, state in _passed(job):
             element_at.setdefault(version, state)
-        for server in {*versions, *(s for s, _ in served.open.items())}:
+        for server in {*versions, *(s for s, _ in served.now)}:
             served.set(server, versions.get(server), at_us)
         late = sorted(s for s, v in versions.items() if v < job.schema_version and job.state not in records.ENDS)
-        for server in {*late, *waits.open}:
+        for server in {*late, *(s for s, _ in waits.now)}:
             because = f"{server} works with schema version {versions.get(server)} of {job.schema_version}"
             waits.set(server, because if server in late[:1] else None, at_us)
     states = sorted(element_at.items())
@@ -123,7 +124,10 @@ def job_polled(cluster: str, answers: Sequence[JobAnswer]) -> JobProgress:
     return JobProgress(
         cluster,
         last.job,
-        pd.DataFrame([(s, v, _state_at(states, v), a, b) for s, v, a, b in served.end(end_us)], columns=list(SERVED)),
+        pd.DataFrame(
+            [(r.key, r.state, _state_at(states, r.state), r.since, r.until) for r in served.end(end_us)],
+            columns=list(SERVED),
+        ),
         pd.DataFrame(
             [
                 (a.job.state, a.job.schema_state, a.job.row_count, a.job.owner, a.at_us, ends_us)
@@ -131,7 +135,7 @@ def job_polled(cluster: str, answers: Sequence[JobAnswer]) -> JobProgress:
             ],
             columns=list(STEPS),
         ),
-        pd.DataFrame(waits.end(end_us), columns=list(WAITS)),
+        pd.DataFrame([(r.key, r.state, r.since, r.until) for r in waits.end(end_us)], columns=list(WAITS)),
         first.at_us,
         next((a.at_us for a in answers if a.job.state in records.ENDS), end_us),
     )
@@ -176,7 +180,7 @@ def _served(trace: pa.Table, cluster: str, states: list[tuple[int, str]], end_us
         pc.and_(pc.equal(own["kind"], "changed"), pc.fill_null(pc.equal(own["subject"], "schema"), False)),
         pc.is_in(own["kind"], pa.array(["crashed", "paused", "resumed"])),
     )
-    rows = Stretches()
+    rows: Ledger[int] = Ledger()
     serving: dict[str, int | None] = {}
     asleep: dict[str, int | None] = {}
     for r in own.filter(keep).select(["time_us", "node", "kind", "after"]).to_pylist():
@@ -188,7 +192,7 @@ def _served(trace: pa.Table, cluster: str, states: list[tuple[int, str]], end_us
         else:
             asleep[node] = serving.pop(node, None)
         rows.set(node_of(node), serving.get(node), at_us)
-    found = [(s, version, _state_at(states, version), since, until) for s, version, since, until in rows.end(end_us)]
+    found = [(r.key, r.state, _state_at(states, r.state), r.since, r.until) for r in rows.end(end_us)]
     return pd.DataFrame(found, columns=list(SERVED))
 
 
@@ -204,7 +208,7 @@ def _waits(trace: pa.Table, subject: str, until_us: int) -> pd.DataFrame:
     decided = pc.and_(pc.equal(trace["kind"], "decided"), pc.fill_null(pc.equal(trace["subject"], subject), False))
     rows = trace.filter(decided).select(["time_us", "after", "because", "rejected"]).to_pylist()
     found = []
-    for r, ends_us in zip(rows, [*(r["time_us"] for r in rows[1:]), until_us], strict=True):
+    for r, ends_us in zip(rows, [*(r["time_us"] for r in rows[1:]), until_us], strict=False):
         if r["after"] is None and r["rejected"] and r["time_us"] < ends_us:
             who = r["rejected"][0]["candidate"]
             server = who if keys.cluster_of(who) else node_of(who.rpartition("-")[0])

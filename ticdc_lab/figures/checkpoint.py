@@ -14,8 +14,8 @@ from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, hatched, label, look, percent, sentence
 from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.lags import GLOBAL, PANELS, end_us, lag_curve, watermarks
-from ticdc_lab.simulate.ownership import natural
-from ticdc_lab.simulate.why_stuck import Stuck, causes, moments
+from ticdc_lab.simulate.ledger import moments, natural
+from ticdc_lab.simulate.why_stuck import Stuck, causes
 from ticdc_lab.simulate.why_stuck import why_stuck as why
 
 # Watermark curves: how far checkpoint_ts and resolved_ts are behind the clock, per capture and for the changefeed.

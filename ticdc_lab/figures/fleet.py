@@ -14,7 +14,7 @@ from ticdc_lab.figures.figure import Bar, Figure, Heatmap, Scatter
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import stepped
 from ticdc_lab.figures.theme import BARE, GREY, HEAT, WRONG, count, finish, label, look, sentence
-from ticdc_lab.simulate.ownership import natural
+from ticdc_lab.simulate.ledger import natural
 
 # Fleet map: the workers of a DDL service with the clusters that each has, and how far that is.
 

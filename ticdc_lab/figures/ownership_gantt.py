@@ -15,18 +15,17 @@ from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, count, finish, label, sentence
 from ticdc_lab.simulate.lags import end_us
-from ticdc_lab.simulate.ownership import (
-    PAUSED,
-    STATES,
+from ticdc_lab.simulate.ledger import (
     bands,
     coverage,
     gaps,
+    moments,
     natural,
     overlaps,
     stretches,
     writers_over_time,
 )
-from ticdc_lab.simulate.why_stuck import moments
+from ticdc_lab.simulate.scheduler.facts import PAUSED, STATES
 
 STATE_LOOK = {
     "preparing": ("#E69F00", "/"), "prepared": ("#56B4E9", "."), "replicating": ("#009E73", ""),
@@ -231,11 +230,11 @@ class Rows:
     names
         Rows, from the top.
     bars
-        :func:`ticdc_lab.simulate.ownership.stretches` with ``x0``, ``x1``, ``y`` and ``height``.
+        :func:`ticdc_lab.simulate.ledger.stretches` with ``x0``, ``x1``, ``y`` and ``height``.
     doubled, unowned
         Overlaps and gaps with the same.
     lines
-        :func:`ticdc_lab.simulate.why_stuck.moments` with ``x``.
+        :func:`ticdc_lab.simulate.ledger.moments` with ``x``.
     lanes
         How many units of ``y`` all of it takes.
     unit

@@ -16,7 +16,7 @@ from ticdc_lab.figures.stepped import player_controls
 from ticdc_lab.figures.theme import BARE, GREY, TITLE_CHARS, WRONG, count, finish, label, look, sentence, wrapped
 from ticdc_lab.figures.watermark_tree import holder
 from ticdc_lab.machines.clock import us_of
-from ticdc_lab.simulate.ownership import natural
+from ticdc_lab.simulate.ledger import natural
 from ticdc_lab.simulate.pipeline.marks import Chain, chains
 from ticdc_lab.simulate.pipeline.samples import STAGES, SeenRun
 

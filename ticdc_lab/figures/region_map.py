@@ -14,7 +14,7 @@ from ticdc_lab.figures.pd_run import PEER_LOOK
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import stepped
 from ticdc_lab.figures.theme import GREY, HEAT, count, finish, label, sentence
-from ticdc_lab.simulate.ownership import natural
+from ticdc_lab.simulate.ledger import natural
 from ticdc_lab.simulate.pd.looking.recording import ClusterSample, Recording, leaders, region_targets
 from ticdc_lab.simulate.pd.stores import REMOVED, Store, shown_state
 from ticdc_lab.simulate.pd.stores import label as label_of

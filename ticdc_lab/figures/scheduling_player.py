@@ -14,7 +14,7 @@ from ticdc_lab.figures.sequence_diagram import drawn
 from ticdc_lab.figures.sequence_layout import Axis, SequenceLayout, lay_out
 from ticdc_lab.figures.stepped import player_controls
 from ticdc_lab.figures.theme import TITLE_CHARS, WRONG, count, finish, label, sentence, wrapped
-from ticdc_lab.simulate.present import Present
+from ticdc_lab.simulate.ledger import Present
 
 SPLIT = 0.52
 """How much of the width the messages have; the tables have the rest."""
@@ -23,7 +23,7 @@ _LISTED = 12
 
 
 def owned(now: pd.DataFrame) -> Table:
-    """Draw :meth:`ticdc_lab.simulate.present.Present.at`."""
+    """Draw :meth:`ticdc_lab.simulate.ledger.Present.at`."""
     columns = [
         [f"<b>{label(c)}</b><br>{label(r)}" for c, r in zip(now["capture"], now["role"], strict=True)],
         *([_tables(t) for t in now[c]] for c in ("writes", "prepares", "stops")),
@@ -39,7 +39,7 @@ def _tables(tables: list[str]) -> str:
 
 
 def why(decisions: pd.DataFrame) -> Table:
-    """Draw :meth:`ticdc_lab.simulate.present.Present.decided`; of the newest also what was rejected."""
+    """Draw :meth:`ticdc_lab.simulate.ledger.Present.decided`; of the newest also what was rejected."""
     marks: list[str] = []
     what: list[str] = []
     why: list[str] = []

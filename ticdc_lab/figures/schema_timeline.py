@@ -11,7 +11,7 @@ from ticdc_lab.ddl_core import jobs, keys, records
 from ticdc_lab.ddl_core.progress import JobProgress, job_progress
 from ticdc_lab.figures.figure import Bar, Figure, Scatter
 from ticdc_lab.figures.theme import GREY, WRONG, finish, label, sentence
-from ticdc_lab.simulate.ownership import natural
+from ticdc_lab.simulate.ledger import natural
 
 STATE_LOOK = {
     jobs.NONE: (GREY, ""), jobs.DELETE_ONLY: ("#56B4E9", "/"), jobs.WRITE_ONLY: ("#E69F00", "x"),

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.arrows import arrows, shortly, table_of
-from ticdc_lab.simulate.ownership import natural, of_kinds
-from ticdc_lab.simulate.why_stuck import owners, troubles
+from ticdc_lab.simulate.ledger import natural, of_kinds, owners, troubles
 
 # Kinds of messages in a sequence diagram: whose they are, how they are numbered, how several at once are one arrow.
 

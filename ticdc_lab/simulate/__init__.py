@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from ticdc_lab.simulate.explore import explore
     from ticdc_lab.simulate.faults import Ask, Crash, Join, Part, Restart
     from ticdc_lab.simulate.lags import costs
-    from ticdc_lab.simulate.ownership import gaps, overlaps, stretches
+    from ticdc_lab.simulate.ledger import gaps, overlaps, owners, stretches
     from ticdc_lab.simulate.scenario import read_scenario, scenario_from_text
     from ticdc_lab.simulate.sweep import sweep
-    from ticdc_lab.simulate.why_stuck import owners, why_stuck
+    from ticdc_lab.simulate.why_stuck import why_stuck
 
 __all__ = [
     "Ask",

@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 
 from ticdc_lab.machines.clock import us_of
 from ticdc_lab.machines.machine import node_of
-from ticdc_lab.simulate.ownership import bands, changes, natural, of_kinds, stretches
+from ticdc_lab.simulate.ledger import bands, changes, natural, of_kinds, owners, stretches
 from ticdc_lab.simulate.scheduler.executor import MAX_TS
-from ticdc_lab.simulate.why_stuck import owners
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.scheduler.run import SchedulerRun

@@ -75,7 +75,7 @@ def cluster_world(
     expiries
         Sessions, of whomever, that may end.
     stops_at_once
-        See :class:`ticdc_lab.simulate.ddl_service.small.Small`.
+        See :class:`ddl_small.Small`.
     """
     duties, habits = Duties(batch_us=0), Habits()
     names = [f"tidb-{i + 1}" for i in range(servers)]

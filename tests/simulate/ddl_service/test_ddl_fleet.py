@@ -8,8 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from ticdc_lab.ddl_core import jobs
-from ticdc_lab.ddl_core.fleet import IS_DOWN, LEADS, FleetAnswer, Stretches, fleet_in, fleet_polled
+from ticdc_lab.ddl_core.fleet import IS_DOWN, LEADS, FleetAnswer, fleet_in, fleet_polled
 from ticdc_lab.ddl_core.progress import job_progress
+from ticdc_lab.machines.ledger import Ledger
 from ticdc_lab.simulate.ddl_service.scenario import PlayedService, play
 from ticdc_lab.simulate.scenario import read_scenario
 from ticdc_lab.simulate.trace import CHANGES, TRACE
@@ -109,9 +110,10 @@ def test_there_is_no_progress_of_a_job_that_nobody_sent() -> None:
     assert fleet_in(pa.table({f.name: pa.array([], f.type) for f in TRACE}, schema=TRACE)).held.empty
 
 
-def test_stretches_leave_out_what_has_no_length() -> None:
-    """And end with the time at which all ends."""
-    s = Stretches()
+def test_a_ledger_leaves_out_what_has_no_length() -> None:
+    """It ends with the time at which all ends; what lasts until then is open."""
+    s: Ledger[int] = Ledger()
     for value, at_us in (("a", 0), ("b", 5), ("c", 5), ("c", 7), (None, 9), ("d", 11)):
         s.set("k", value, at_us)
-    assert s.end(20) == [("k", "a", 0, 5), ("k", "c", 5, 9), ("k", "d", 11, 20)]
+    found = [(row.key, row.state, row.since, row.until, row.is_open) for row in s.end(20)]
+    assert found == [("k", "a", 0, 5, False), ("k", "c", 5, 9, False), ("k", "d", 11, 20, True)]

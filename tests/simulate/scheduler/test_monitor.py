@@ -18,6 +18,7 @@ from ticdc_lab.simulate.scheduler import run
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, Ddl
 from ticdc_lab.simulate.scheduler.executor import Executor, TablePace, added, gone, settled, stopping, stuck
 from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST, MONOTONE, REVISIONS, SchedulerMonitor
+from ticdc_lab.simulate.scheduler.roles import Span
 from ticdc_lab.simulate.scheduler.run import simulate
 from ticdc_lab.simulate.scheduler.variants import SchedulerSettings
 
@@ -107,6 +108,68 @@ def test_a_gap_is_caught():
     seen.at_us = 3000
     assert seen.begin(B, 1, 400) is None
     assert (seen.monitor.measures.gap_us, seen.monitor.measures.doubled_us) == (2000, 600)
+
+
+LEFT, RIGHT, WHOLE = Span(1, "", "m"), Span(1, "m", ""), Span(1, "", "")
+
+
+def split_at(at_us):
+    """A table that was written up to a moment and is divided then."""
+    seen = Watched(1)
+    seen.begin(A, 1)
+    seen.at_us = at_us
+    seen.end(A, 1)
+    return seen
+
+
+def test_spans_take_over_from_their_table_and_a_span_from_them():
+    """What is written by spans is not lost, a merge goes on from the lowest of them, and a DDL drops them all."""
+    seen = split_at(1000)
+    assert seen.begin(A, LEFT, 1000) is None and seen.begin(B, RIGHT, 900) is None
+    seen.at_us = 2000
+    assert seen.publish(1500) is None
+    assert seen.end(B, RIGHT) is None and seen.begin(A, RIGHT, 2000) is None
+    seen.at_us = 3000
+    assert seen.end(A, LEFT) is None and seen.end(A, RIGHT) is None and seen.begin(A, WHOLE, 3000) is None
+    seen.at_us = 4000
+    assert seen.publish(3500) is None and seen.monitor.measures.doubled_us == 100
+    seen.end(A, WHOLE)
+    assert seen.publish(5000, tables=()) is None
+
+
+def test_what_a_split_or_a_merge_leaves_out_is_lost():
+    """A span that nobody begins, one that begins above where its table ended, and a merge above one of its spans."""
+    seen = split_at(1000)
+    assert seen.begin(A, LEFT, 1000) is None
+    seen.at_us = 2000
+    invariant, because = seen.publish(1500)
+    assert invariant == LOST and "1[m,)" in because
+    seen = split_at(1000)
+    seen.at_us = 2000
+    invariant, because = seen.begin(B, RIGHT, 1500)
+    assert invariant == LOST and "goes on from" in because
+    seen = split_at(1000)
+    assert seen.begin(A, LEFT, 1000) is None and seen.begin(A, RIGHT, 1000) is None
+    seen.at_us = 2000
+    seen.end(A, LEFT)
+    seen.at_us = 3000
+    seen.end(A, RIGHT)
+    seen.at_us = 4000
+    assert seen.begin(A, WHOLE, 3000)[0] == LOST
+
+
+def test_a_span_and_its_table_are_two_writers():
+    """As are two spans that overlap; neighbours are not."""
+    seen = Watched(1)
+    seen.begin(A, 1)
+    seen.at_us = 1000
+    invariant, because = seen.begin(B, RIGHT, 1000)
+    assert invariant == DOUBLE and "1[m,)" in because
+    seen.at_us = 1700
+    seen.end(A, 1)
+    assert seen.monitor.measures.overlap_us == 700
+    assert seen.begin(A, LEFT, 1700) is None
+    assert seen.begin(A, Span(1, "a", "n"), 1700)[0] == DOUBLE
 
 
 def test_a_gap_before_the_first_writer_is_caught():

@@ -8,13 +8,11 @@ import pytest
 from v4_cluster import STEP_US, Cluster
 
 from ticdc_lab.machines.machine import Asked, Decided, Ignored, Send
-from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, Rebalance, Span, Tick
+from ticdc_lab.simulate.scheduler.roles import Drain, MergeSpans, MoveTable, Rebalance, Span, SplitTable, Tick
 from ticdc_lab.simulate.scheduler.v4 import Maintainer, V4Settings
 from ticdc_lab.simulate.scheduler.v4.messages import (
     HeartBeatRequest,
-    MergeSpans,
     ScheduleDispatcherRequest,
-    SplitTable,
     TableSpanStatus,
 )
 

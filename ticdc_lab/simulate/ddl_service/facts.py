@@ -16,6 +16,7 @@ from ticdc_lab.ddl_core import jobs, keys, records
 from ticdc_lab.ddl_core.checks import Found
 from ticdc_lab.ddl_core.keys import PD, store_of
 from ticdc_lab.ddl_core.store import DdlStore
+from ticdc_lab.machines.ledger import Total
 from ticdc_lab.machines.machine import node_of
 from ticdc_lab.simulate.ddl_service.monitor import ServiceMonitor, unsettled
 from ticdc_lab.simulate.ddl_service.world import ServiceSettings
@@ -23,7 +24,6 @@ from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.scenario_yaml import shown
 from ticdc_lab.simulate.scheduler import narrative as common
 from ticdc_lab.simulate.scheduler.narrative import Line, listed
-from ticdc_lab.simulate.scheduler.writing import Total
 from ticdc_lab.simulate.trace import Row
 
 _LIVES = frozenset({"started", "restarted", "crashed", "paused", "resumed"})

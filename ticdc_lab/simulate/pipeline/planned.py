@@ -43,7 +43,7 @@ def paced(
         yield kernel.Ask(event.at_us + for_us, node, Pace(scenario.settings.downstream.rows_per_s))
 
 
-_NOT_OF_THE_PIPELINE = ("ddl", "add_table", "drop_table", "move_maintainer")
+_NOT_OF_THE_PIPELINE = ("ddl", "add_table", "drop_table", "move_maintainer", "split_table", "merge_spans")
 
 EVENTS: dict[str, type] = {k: v for k, v in OF_SCHEDULER.items() if k not in _NOT_OF_THE_PIPELINE} | table(
     {

@@ -50,11 +50,13 @@ from ticdc_lab.simulate.scheduler.executor import emptied, freed, stuck
 from ticdc_lab.simulate.scheduler.roles import (
     Drain,
     Key,
+    MergeSpans,
     MoveMaintainer,
     MoveTable,
     Poll,
     Rebalance,
     Restart,
+    SplitTable,
     Tick,
     Watermarks,
 )
@@ -144,7 +146,9 @@ def sticking(state: CaptureState, stick: Stick, now: Now) -> tuple[CaptureState,
     return state._replace(processor=state.processor.with_executor(changed)), [told]
 
 
-_FIELDS: Mapping[type, str] = MappingProxyType({MoveTable: "to", MoveMaintainer: "to", Drain: "capture"})
+_FIELDS: Mapping[type, str] = MappingProxyType(
+    {MoveTable: "to", MoveMaintainer: "to", SplitTable: "targets", Drain: "capture"}
+)
 
 
 def addressed(command: Any, view: View | None) -> Any:
@@ -152,8 +156,9 @@ def addressed(command: Any, view: View | None) -> Any:
     field = _FIELDS.get(type(command))
     if field is None or view is None:
         return command
-    there = lives(view.captures, getattr(command, field))
-    return command._replace(**{field: there[-1]}) if there else command
+    named = getattr(command, field)
+    found = [(lives(view.captures, name) or [name])[-1] for name in ([named] if isinstance(named, str) else named)]
+    return command._replace(**{field: found[0] if isinstance(named, str) else tuple(found)})
 
 
 def owner_rev(state: CaptureState) -> int | None:
@@ -367,7 +372,7 @@ class Capture:
 
     def _asked(self, state: CaptureState, event: Asked, now: Now) -> tuple[CaptureState, list[Output]]:
         command = event.command
-        if isinstance(command, (MoveTable, MoveMaintainer, Rebalance, Drain)):
+        if isinstance(command, (MoveTable, MoveMaintainer, SplitTable, MergeSpans, Rebalance, Drain)):
             if state.owner is None:
                 return state, [Ignored(command, not_owner(state))]
             return self._of_owner(state, Asked(addressed(command, state.view)), now)

@@ -11,14 +11,56 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ticdc_lab.machines.clock import us_of
+from ticdc_lab.machines.ledger import At, Ledger, Total
 from ticdc_lab.machines.machine import KEPT_STATE, Reason, node_of
 from ticdc_lab.simulate.scheduler.executor import PREPARED, PREPARING, REPLICATING, STOPPING, WRITING
-from ticdc_lab.simulate.scheduler.writing import Total, Writing, table_of
 
-STATES = frozenset({PREPARING, PREPARED, REPLICATING, STOPPING})
-_LIVES = frozenset({"started", "restarted", "crashed", "paused", "resumed"})
+STATES = (PREPARING, PREPARED, REPLICATING, STOPPING)
+"""Of a table's pipeline, in the order in which it goes through them."""
+
+PAUSED = "paused"
+"""Of a pipeline while its node is paused: it writes nothing."""
+
+KINDS = frozenset({"changed", "started", "restarted", "crashed", "paused", "resumed", "parted", "healed"})
+"""Rows of a trace that the ledger is made of."""
+
+TABLE, OWNER, CAPTURE = WHAT = "table", "owner", "capture"
+"""What the keys of the ledger are about: tables and spans; who owns; which node is down, paused or parted."""
+
 THRASH_US = 60_000_000
 """A table that comes back to a capture which it left less than this ago was moved for nothing."""
+
+
+def table_of(key: str) -> int:
+    """Give the table of a table or of one of its spans (``7[a,b)``)."""
+    return int(key.partition("[")[0])
+
+
+def meets(key: str, other: str) -> bool:
+    """Whether two of a table and its spans have keys in common."""
+    (start, end), (left, right) = (k.partition("[")[2].removesuffix(")").partition(",")[::2] for k in (key, other))
+    return (not right or start < right) and (not end or left < end)
+
+
+@dataclass(slots=True)
+class Writing:
+    """One table or span: its pipelines by address, who wrote it last, and when it began to have two or no writers.
+
+    ``status`` is ``up`` while some capture replicates it, ``down`` while it is under way or went down with its capture,
+    and empty where it is nowhere: a whole table that was split, a span that was merged.
+    """
+
+    states: dict[str, str] = field(default_factory=dict)
+    status: str = ""
+    home: str = ""
+    left_us: dict[str, int] | None = None
+    double_since_us: int | None = None
+    idle_since_us: int | None = None
+
+    @property
+    def writers(self) -> list[str]:
+        """Addresses that write it."""
+        return [a for a, s in self.states.items() if s in WRITING]
 
 
 @dataclass(slots=True)
@@ -27,6 +69,8 @@ class SchedulerFacts:
 
     Attributes
     ----------
+    ledger
+        Which capture had which table, who owned, who was down: all of it, with beginning and end.
     captures
         Those that are up, by name; ``lives`` are their addresses.
     wanted
@@ -45,7 +89,9 @@ class SchedulerFacts:
 
     wanted: set[int]
     names: frozenset[str] = frozenset()
+    ledger: Ledger[At] = field(default_factory=Ledger)
     changes: int = 0
+    order: int = 0
     at_us: int = 0
     lives: set[str] = field(default_factory=set)
     keys: dict[str, Writing] = field(default_factory=dict)
@@ -93,7 +139,7 @@ class SchedulerFacts:
 
     def see(self, row: Any) -> None:
         """Take a row of the trace."""
-        self.at_us = row.time_us
+        self.order, self.at_us = self.order + 1, row.time_us
         if self.waking:
             self._wake(row.step)
         kind = row.kind
@@ -105,7 +151,7 @@ class SchedulerFacts:
         elif kind == "violated":
             self.broken[row.subject] += 1
             self.changes += 1
-        elif kind in _LIVES:
+        elif kind in KINDS:
             self._lives(row)
         elif kind == "asked" and hasattr(row.message, "drop"):
             self.ddls.append(row.message)
@@ -118,21 +164,21 @@ class SchedulerFacts:
         if subject.startswith("table:"):
             before, after = row.before, row.after
             if (before in STATES or before is None) and (after in STATES or after is None):
+                self._ledger((TABLE, subject[6:]), row.node, after, row)
                 self._table(subject[6:], row.node, after)
         elif subject == "owner" and str(row.before if row.after is None else row.after).isdigit():
-            self._owner(row.node, row.after)  # v3's processors say by the same word whom they hold for the owner
+            # v3's processors say by the same word whom they hold for the owner
+            self._ledger((OWNER, ""), node_of(row.node), row.after, row)
+            if row.after is None:
+                self.owners.pop(row.node, None)
+            else:
+                self.owners[row.node] = int(row.after)
+                self.n_owners += 1
         elif subject == "global-checkpoint":
             self.checkpoint_us = us_of(int(row.after))
             self.risen_us = self.at_us
         elif subject == "barrier" and row.after is None and self.ddls:
             self._executed(self.ddls.popleft())
-
-    def _owner(self, address: str, revision: int | str | None) -> None:
-        if revision is None:
-            self.owners.pop(address, None)
-        else:
-            self.owners[address] = int(revision)
-            self.n_owners += 1
 
     def _executed(self, ddl: Any) -> None:
         """Tables are wanted, or no longer, from when their DDL is executed."""
@@ -147,22 +193,41 @@ class SchedulerFacts:
 
     def _lives(self, row: Any) -> None:
         """A node comes or goes; while it is down or paused it replicates nothing."""
-        address: str = row.node
-        if self.names and node_of(address) not in self.names:
+        address, capture, kind = row.node, node_of(row.node), row.kind
+        if kind in ("parted", "healed"):
+            self.other[kind] += 1
+            self._ledger((CAPTURE, row.peer), capture, "parted" if kind == "parted" else None, row)
+            return
+        trouble = {"crashed": "down", "paused": "paused"}.get(kind)
+        if kind != "resumed" or self.ledger.state((CAPTURE, ""), capture) == "paused":
+            self._ledger((CAPTURE, ""), capture, trouble, row)
+        if self.names and capture not in self.names:
             return
         self.changes += 1
-        if row.kind in ("crashed", "paused"):
+        if trouble:
             self.lives.discard(address)
             self.waking.pop(address, None)
-            held = {key: w.states[address] for key, w in self.keys.items() if address in w.states}
-            self.asleep[address] = held
-            self._all(dict.fromkeys(held), address)
-            if row.kind == "crashed":
+            had = {key: w.states[address] for key, w in self.keys.items() if address in w.states}
+            self.asleep[address] = self.asleep.get(address, {}) | had
+            for key in self.asleep[address]:
+                self._ledger((TABLE, key), address, PAUSED if trouble == "paused" else None, row)
+            self._all(dict.fromkeys(had), address)
+            if trouble == "down":
                 self.owners.pop(address, None)
-        elif row.kind == "started":
+                self._ledger((OWNER, ""), capture, None, row)
+        elif kind == "started":
             self.lives.add(address)
-        elif row.kind == "resumed" or (isinstance(row.because, Reason) and row.because.kind == KEPT_STATE):
+        elif kind == "resumed" or (isinstance(row.because, Reason) and row.because.kind == KEPT_STATE):
             self.waking[address] = (row.step, row.time_us)
+            for key, state in self.asleep.get(address, {}).items():
+                self._ledger((TABLE, key), address, state, row, steps=1)  # in the node's next step it may let go of it
+        else:
+            self.asleep.pop(address, None)
+
+    def _ledger(self, key: tuple[str, str], holder: str, state: Any, row: Any, steps: int = 0) -> None:
+        text = None if state is None else str(state)
+        at = At(self.order - 1, row.time_us, row.step + steps)
+        self.ledger.set(key, text, at, holder=holder, because=str(row.because) if row.because else None)
 
     def _wake(self, step: int) -> None:
         """A node that was down has its tables again once it has looked at its clock and found its session alive."""
@@ -171,7 +236,7 @@ class SchedulerFacts:
             self.at_us = self.waking.pop(address)[1]
             self.lives.add(address)
             self.changes += 1
-            self._all(self.asleep.pop(address), address)
+            self._all(self.asleep.pop(address, {}), address)
         self.at_us = now_us
 
     def _all(self, states: dict[str, Any], address: str) -> None:
@@ -181,7 +246,7 @@ class SchedulerFacts:
     def _table(self, key: str, address: str, state: str | None) -> None:
         table = table_of(key)
         if address in self.waking:
-            self.asleep[address].pop(key, None)
+            self.asleep.get(address, {}).pop(key, None)
         if key not in self.keys:
             self.keys[key] = Writing()
             if "[" in key:
@@ -193,6 +258,10 @@ class SchedulerFacts:
         else:
             entry.states[address] = state
         self._status(table, entry, crashed=address not in self.lives)
+        if old is None and table in self.spans:  # what went down with its capture may be there as other spans now
+            for other in (str(table), *self.spans[table]):
+                if (gone := self.keys.get(other)) and gone.status == "down" and not gone.states and meets(key, other):
+                    self._status(table, gone, crashed=False)
         if table in self.wanted:
             self.up += self.replicates(table) - whole
         capture = node_of(address)

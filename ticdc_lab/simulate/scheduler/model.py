@@ -48,6 +48,7 @@ _V3 = {r"settings(\.scheduler)?\.(max_task_concurrency|add_table_batch_size)": "
 _V4 = {
     r"settings(\.scheduler)?\.(batch_size|coordinator)": "it is of v4 alone",
     r"events\[\d+\]\.move_maintainer": "it is of v4 with a coordinator",
+    r"events\[\d+\]\.(split_table|merge_spans)": "v4 alone divides tables",
 }
 _BALANCES = {
     r"settings(\.scheduler)?\.balance\.(policy|move_cost|at_most)": "it balances by count, as its TiCDC does",

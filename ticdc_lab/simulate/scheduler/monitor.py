@@ -19,7 +19,7 @@ from ticdc_lab.machines.machine import Address, Changed
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.executor import WRITING, Executor, checkpoint_of, limited
-from ticdc_lab.simulate.scheduler.roles import Key, in_turn, order
+from ticdc_lab.simulate.scheduler.roles import Key, Span, in_turn, order
 
 DOUBLE, LOST, MONOTONE, REVISIONS, BARRIER, ONE, EMPTY = INVARIANTS = (
     "No Double Write", "No Lost Table", "Checkpoint Is Monotone", "Owner Revisions Rise", "Tables Come To A DDL",
@@ -62,7 +62,9 @@ class SchedulerMonitor:
         Whether dispatchers stand below a DDL until it is written, so that the checkpoint does (v4's coordinator); else
         it comes to the DDL first.
     writers
-        Captures that write, by table.
+        Captures that write, by table or span.
+    split
+        Of tables that were split: the table and all its spans so far. A span takes over what it covers of those before.
     durable
         Of tables that somebody wrote and nobody writes: up to where all is downstream, and since when.
     reached
@@ -79,6 +81,7 @@ class SchedulerMonitor:
     stops_at_violation: bool = True
     stands_below: bool = False
     writers: dict[Key, list[Address]] = field(default_factory=dict)
+    split: dict[int, dict[Key, None]] = field(default_factory=dict)
     durable: dict[Key, tuple[int, int]] = field(default_factory=dict)
     reached: dict[Key, int] = field(default_factory=dict)
     written: dict[Address, dict[Key, None]] = field(default_factory=dict)
@@ -144,16 +147,17 @@ class SchedulerMonitor:
         return None
 
     def _begins(self, at: Address, key: Key, start_ts: int | None, at_us: int) -> Found:
-        is_first = key in self.wanted and key not in self.writers and key not in self.durable
-        writing = self.writers.setdefault(key, [])
-        self.measures.starts += 1
-        ended_ts, since_us = self.durable.pop(key, (self.start_ts, at_us))
-        self.measures.gap_us += at_us - since_us
-        writing.append(at)
+        sharing = self._sharing(key)
+        is_first = self._is_wanted(key) and not any(k in self.writers or k in self.durable for k in sharing)
+        others = [writer for k in sharing for writer in self.writers.get(k, ())]
+        self.writers.setdefault(key, []).append(at)
         self.written.setdefault(at, {})[key] = None
-        if len(writing) > 1:
+        self.measures.starts += 1
+        ended_ts, since_us = self._taken_over(key, sharing) or (self.start_ts, at_us)
+        self.measures.gap_us += at_us - since_us
+        if others:
             self.since_us.setdefault(key, at_us)
-            return DOUBLE, f"{writing[0]} and {at} both write table {key}"
+            return DOUBLE, f"{others[0]} and {at} both write table {key}"
         if start_ts is None:
             return None
         if start_ts > ended_ts and (since_us != at_us or is_first):
@@ -167,13 +171,44 @@ class SchedulerMonitor:
         if key not in self.written.get(at, ()):
             return
         del self.written[at][key]
-        writing = self.writers[key]
-        writing.remove(at)
-        if writing:
-            if len(writing) == 1:
-                self.measures.overlap_us += at_us - self.since_us.pop(key, at_us)
-        elif key in self.wanted:
+        self.writers[key].remove(at)
+        sharing = self._sharing(key)
+        n_others = sum(len(self.writers.get(k, ())) for k in sharing)
+        if n_others == 1:
+            since_us = [self.since_us.pop(k) for k in sharing if k in self.since_us]
+            self.measures.overlap_us += at_us - min(since_us, default=at_us)
+        elif not n_others and self._is_wanted(key):
             self.durable[key] = (max(checkpoint_of(executor, key, at_us), self.reached.pop(key, 0)), at_us)
+
+    def _is_wanted(self, key: Key) -> bool:
+        return key in self.wanted or (isinstance(key, Span) and key.table in self.wanted)
+
+    def _sharing(self, key: Key) -> list[Key]:
+        """Give what covers keys of a table or span: itself, and of a split table its other spans and the whole."""
+        table = key
+        if isinstance(key, Span):
+            table = key.table
+            self.split.setdefault(table, {table: None})[key] = None
+        if table not in self.split:
+            return [key]
+        start, end = _range(key)
+        ranges = ((other, *_range(other)) for other in self.split[table])
+        return [other for other, left, right in ranges if left < end and start < right]
+
+    def _taken_over(self, key: Key, sharing: list[Key]) -> tuple[int, int] | None:
+        """A table or span begins: up to where it was written, and since when by nobody; what it leaves is still so."""
+        start, end = _range(key)
+        found = []
+        for one in [k for k in sharing if k in self.durable]:
+            ended = self.durable.pop(one)
+            found.append(ended)
+            left, right = _range(one)
+            for low, high in ((left, start), (end, right)):
+                if max(left, low) < min(right, high):
+                    rest = Span(one if isinstance(one, int) else one.table, low, "" if high == _LAST else high)
+                    self.durable[rest] = ended
+                    self._sharing(rest)
+        return (min(ts for ts, _ in found), min(us for _, us in found)) if found else None
 
     def _elected(self, at: Address, owner_rev: int) -> Found:
         if owner_rev <= self.owner_rev:
@@ -234,8 +269,9 @@ class SchedulerMonitor:
             if not self.writers.get(key):  # one that was dropped and comes again may still be written
                 self.durable[key] = (checkpoint_ts, at_us)
         for key in self.wanted - tables:
-            self.durable.pop(key, None)
-            self.reached.pop(key, None)
+            for one in self.split.pop(key, (key,)) if isinstance(key, int) else (key,):
+                self.durable.pop(one, None)
+                self.reached.pop(one, None)
         self.wanted = tables
 
     def _published(self, kernel: Kernel, checkpoint_ts: int) -> Found:
@@ -289,6 +325,12 @@ class SchedulerMonitor:
 
 
 _NONE = frozenset[Key]()
+_LAST = chr(0x10FFFF)
+"""After every key of a table."""
+
+
+def _range(key: Key) -> tuple[str, str]:
+    return ("", _LAST) if isinstance(key, int) else (key.start, key.end or _LAST)
 
 
 def _one_not_in(keys: dict[Key, None], slow: AbstractSet[Key]) -> Key:

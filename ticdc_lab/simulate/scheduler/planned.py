@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from ticdc_lab.simulate import faults as kernel
-from ticdc_lab.simulate.planned import FAULTS, EventKind, Lasting, NewNode, NewTableId, Node, TableId, Text, table
+from ticdc_lab.simulate.planned import (
+    FAULTS,
+    EventKind,
+    Lasting,
+    NewNode,
+    NewTableId,
+    Node,
+    Nodes,
+    TableId,
+    Text,
+    one_or_more,
+    table,
+)
+from ticdc_lab.simulate.reading import ReadBy
 from ticdc_lab.simulate.scheduler import roles
 from ticdc_lab.simulate.scheduler.capture import Stick
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD, Ddl, Expire, TwoOwners
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.scenario import Scenario
+
+
+Keys: TypeAlias = Annotated[
+    tuple[str, ...], ReadBy(lambda value, names: tuple(one.text() for one in one_or_more(value)))
+]
+"""Keys of a table at which spans meet; a single one needs no list."""
+
+
+def _spans(table: int, keys: tuple[str, ...]) -> tuple[roles.Span, ...]:
+    return tuple(roles.Span(table, left, right) for left, right in pairwise(("", *keys, "")))
 
 
 def asked(command: Any, at_us: int, scenario: Scenario) -> Iterator[kernel.Fault]:
@@ -77,6 +101,16 @@ EVENTS: dict[str, type] = FAULTS | table(
             "A user asks for a table on a certain capture.",
             {"table": TableId, "to": Node},
             lambda w, e, s: asked(roles.MoveTable(w.table, w.to), e.at_us, s),
+        ),
+        "split_table": EventKind(
+            "A user asks for a table to be divided at some keys into spans, on any nodes or on one for each: of v4.",
+            {"table": TableId, "keys": Keys, "to": (Nodes, ())},
+            lambda w, e, s: asked(roles.SplitTable(w.table, w.keys, w.to), e.at_us, s),
+        ),
+        "merge_spans": EventKind(
+            "A user asks for the spans of a table that meet at some keys, all on one node, to become one: of v4.",
+            {"table": TableId, "keys": Keys},
+            lambda w, e, s: asked(roles.MergeSpans(_spans(w.table, w.keys)), e.at_us, s),
         ),
         "move_maintainer": EventKind(
             "A user asks for the maintainer on a certain capture: of v4 with a coordinator.",

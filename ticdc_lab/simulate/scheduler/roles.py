@@ -70,6 +70,20 @@ class MoveTable(NamedTuple):
     to: Address
 
 
+class SplitTable(NamedTuple):
+    """A user wants a span split (command); ``targets`` are nodes, one for each part, or empty to leave it open."""
+
+    table: Key
+    at: tuple[str, ...]
+    targets: tuple[Address, ...] = ()
+
+
+class MergeSpans(NamedTuple):
+    """A user wants neighbouring spans of one node merged (command)."""
+
+    spans: tuple[Key, ...]
+
+
 class MoveMaintainer(NamedTuple):
     """A user wants the maintainer of the changefeed on a certain node."""
 

@@ -31,10 +31,12 @@ from ticdc_lab.machines.machine import (
 )
 from ticdc_lab.simulate.scheduler.roles import (
     Drain,
+    MergeSpans,
     MoveMaintainer,
     MoveTable,
     OwnerOutput,
     Rebalance,
+    SplitTable,
     Tick,
     Watermarks,
 )
@@ -47,12 +49,10 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     CoordinatorBootstrapRequest,
     MaintainerCommand,
     MaintainerStatus,
-    MergeSpans,
     NodeHeartbeat,
     RemoveMaintainerRequest,
     SetDispatcherDrainTarget,
     SetNodeLivenessResponse,
-    SplitTable,
     not_answered,
 )
 

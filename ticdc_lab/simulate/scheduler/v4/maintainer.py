@@ -28,10 +28,12 @@ from ticdc_lab.simulate.scheduler.roles import (
     NO_REASON,
     Drain,
     Key,
+    MergeSpans,
     MoveTable,
     OwnerOutput,
     Rebalance,
     Span,
+    SplitTable,
     Tick,
     Watermarks,
 )
@@ -41,8 +43,6 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
     BlockStatusRequest,
     HeartBeatRequest,
     MaintainerBootstrapResponse,
-    MergeSpans,
-    SplitTable,
     not_answered,
 )
 from ticdc_lab.simulate.scheduler.v4.nodes import MaintainerState, Stepped, asked, stamped

@@ -256,17 +256,3 @@ class MaintainerCommand(NamedTuple):
 
     maintainer_epoch: int
     command: Any
-
-
-class SplitTable(NamedTuple):
-    """A user wants a span split (command); ``targets`` are nodes, one for each part, or empty to leave it open."""
-
-    table: Key
-    at: tuple[str, ...]
-    targets: tuple[Address, ...] = ()
-
-
-class MergeSpans(NamedTuple):
-    """A user wants neighbouring spans of one node merged (command)."""
-
-    spans: tuple[Key, ...]
