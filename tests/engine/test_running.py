@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import pytest
 from conftest import golden
@@ -103,8 +104,12 @@ def test_a_result_and_an_error_come_out_as_they_are(spark: SparkSession) -> None
     with pytest.raises(ZeroDivisionError):
         failing.wait(10)
     assert ends == ["done", "failed"]
+    goes_on = Event()
+    waiting = Running(spark, "waiting", lambda: goes_on.wait(60))
     with pytest.raises(TimeoutError, match="still runs"):
-        Running(spark, "waiting", lambda: time.sleep(0.2)).wait(0.01)
+        waiting.wait(0.01)
+    goes_on.set()
+    assert waiting.wait(60) is True
 
 
 def test_what_is_left_is_told_from_what_was_measured() -> None:
