@@ -302,10 +302,11 @@ def test_a_record_without_end_is_named_and_not_kept(name: str) -> None:
     assert len(messages) == 27 and len(bad) == 1
 
 
+@pytest.mark.parametrize("name", ["open-protocol.kcat-J.jsonl", "open-protocol.console-all.txt"])
 @pytest.mark.parametrize("taken_for", ["utf-8", "latin-1"])
-def test_messages_that_an_editor_has_re_encoded_are_named_one_by_one(taken_for: str) -> None:
+def test_messages_that_an_editor_has_re_encoded_are_named_one_by_one(taken_for: str, name: str) -> None:
     """Each that lost bytes is in quarantine with this reason, no other is."""
-    data = (DATA / "open-protocol.kcat-J.jsonl").read_bytes()
+    data = (DATA / name).read_bytes()
     form, messages, bad = read(data.decode(taken_for, "replace").encode())
     assert form.is_utf8
     every = capture("open-protocol")

@@ -188,7 +188,7 @@ def dumps_among(
             silent += "partition" in form.lost and place is None
             if place is not None:
                 assumed = Assumed(options.get("topic") or place.topic, place.partition, place.offset)
-            others = tuple(_beside(role, name, form, opened) for role, name in others_of.get(stem, ()))
+            others = tuple(_beside(what, name, form, opened) for what, name in others_of.get(stem, ()) if role is None)
             form = replace(form, lost=form.lost - {other.role for other in others})
             is_cut = form.is_cut and not others and not _is_packed(file, opened)
             found[file] = forms.setdefault(form, len(forms)), replace(assumed, is_cut=is_cut, beside=others)

@@ -261,7 +261,7 @@ def _records(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> It
         return _of_objects(chunks, form, bound, passed)
     if form.records == "csv":
         return _of_csv(chunks, form, bound)
-    if {"value_length", "value_length4"} & set(form.parts):
+    if form.is_measured:
         return _measured(chunks, form, bound)
     if form.records == "pattern":
         return _patterned(chunks, form, bound, passed)
@@ -304,8 +304,7 @@ def _message_of(fields: Mapping[str, Value], form: Form) -> DumpedMessage:
         raise _Unread("missing-field", f"no `value`; it has {_named(fields)}")
     key = _content(own.get("key"), roles.get("key", ""), form)
     value = _content(own.get("value"), roles.get("value", ""), form)
-    if form.is_utf8 and is_reencoded(key or b"", value or b""):
-        raise _Unread("re-encoded", "an editor or a tool saved the dump as UTF-8, which replaced bytes of this message")
+    _require_own_bytes(key, value, form)
     return DumpedMessage(
         _topic(own.get("topic")),
         _number(own.get("partition"), roles.get("partition", ""), (1 << 31) - 1),
@@ -319,6 +318,11 @@ def _message_of(fields: Mapping[str, Value], form: Form) -> DumpedMessage:
 
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _OPEN_PROTOCOL = b"\0\0\0\0\0\0\0\1"
+
+
+def _require_own_bytes(key: bytes | None, value: bytes | None, form: Form) -> None:
+    if form.is_utf8 and is_reencoded(key or b"", value or b""):
+        raise _Unread("re-encoded", "an editor or a tool saved the dump as UTF-8, which replaced bytes of this message")
 
 
 def is_reencoded(key: bytes, value: bytes) -> bool:
@@ -514,7 +518,9 @@ def _of_lines(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> I
             yield DumpedMessage()
         else:
             try:
-                yield DumpedMessage(value=_value_of_line(text, form))
+                value = _value_of_line(text, form)
+                _require_own_bytes(None, value, form)
+                yield DumpedMessage(value=value)
             except _Unread as error:
                 yield Bad(error.code, f"line {line}: {error}", text)
 
@@ -606,6 +612,7 @@ def _of_groups(groups: Mapping[str, bytes | None], form: Form) -> DumpedMessage:
     key, value = groups.get("key"), groups.get("value")
     if key is not None and value is not None and form.null is not None and form.between in value and not is_json(value):
         key, value = _split_again(key + form.between + value, form.between)
+    _require_own_bytes(key, value, form)
     time = groups.get("console_time") or groups.get("timestamp")
     number = re.search(rb"-?\d+", time)[0] if time and re.search(rb"-?\d+", time) else None  # type: ignore[index]
     return DumpedMessage(

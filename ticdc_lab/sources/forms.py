@@ -43,7 +43,8 @@ LOSSES: Mapping[str, str] = {
     "late begin of the recording, cannot be detected.",
     "partition": "{what} has no partitions: one is assumed for each file. Nothing across partitions is judged, and a "
     "resolved_ts may be too late if the dump mixes messages of several partitions.",
-    "key": "{what} has no keys: protocols that need them, such as open-protocol and avro, lose rows.",
+    "key": "{what} has no keys: open-protocol cannot be decoded without them; of avro, rows have no handle key and "
+    "deletes no content.",
     "null": "{what} writes null like an empty text or the word null, so a value may have been the other one.",
     "messages": "{what} has only the messages that the page showed: others may be before, between and after them.",
     "numbers": "{what} has values that a browser wrote again: numbers above 2^53, such as commit_ts, may be rounded. "
@@ -142,11 +143,15 @@ class Form:
         return self.separator == b"\n" and is_by_line
 
     @property
+    def is_measured(self) -> bool:
+        """Whether the length of a value stands before it."""
+        return not {"value_length", "value_length4"}.isdisjoint(self.parts)
+
+    @property
     def is_cut(self) -> bool:
         """Whether a file can be read from any line on: a record begins with a line, and its place is known there."""
         is_placed = self.records in ("objects", "pattern") and "offset" not in self.lost
-        is_measured = not {"value_length", "value_length4"}.isdisjoint(self.parts)
-        return self.separator == b"\n" and not is_measured and (is_placed or self.is_numbered)
+        return self.separator == b"\n" and not self.is_measured and (is_placed or self.is_numbered)
 
     @property
     def body(self) -> tuple[str | bytes, ...]:
@@ -233,7 +238,10 @@ def form_of(head: bytes, *, kind: str = "auto", options: Mapping[str, str], whol
         found = detect(head, options, whole) if wanted in ("auto", name) else None
         if found is not None:
             named = found.name if wanted == "auto" else wanted
-            return replace(found, name=named, given=tuple(given.items()), lost=found.lost.difference(given))
+            return replace(
+                found, name=named, given=tuple(given.items()), lost=found.lost.difference(given),
+                is_utf8=found.coding == "text" and not found.is_measured and _is_utf8(head),
+            )  # fmt: skip
     if wanted != "auto":
         raise SourceError(
             f"This is no {wanted} dump: it begins with {shown(head)}.",
@@ -365,7 +373,7 @@ def _objects(head: bytes, options: Mapping[str, str], whole: bool) -> Form | Non
         return Form(CAPTURE, "objects", "base64", separator=b"\n", opening=beginning_of(raw))
     if "payload" in names and "tstype" in names:
         ends = b"\n" if one_a_line else b""
-        return Form("kcat", "objects", separator=ends, opening=beginning_of(raw), is_utf8=_is_utf8(head))
+        return Form("kcat", "objects", separator=ends, opening=beginning_of(raw))
     in_array = head.lstrip()[:1] == b"["
     lost |= {"messages"} if in_array else set()
     lost |= (
@@ -375,7 +383,6 @@ def _objects(head: bytes, options: Mapping[str, str], whole: bool) -> Form | Non
     return Form(
         "objects", "objects", "base64" if is_base else "text", opening=beginning_of(raw),
         separator=b"\n" if one_a_line and not in_array else b"", lost=frozenset(lost),
-        is_utf8=not is_base and _is_utf8(head),
     )  # fmt: skip
 
 
@@ -676,7 +683,10 @@ def form_of_rows(names: Sequence[str], texts: Sequence[str], *, given: Mapping[s
     stated = {name: given[name] for name in ("topic", "partition") if name in given}
     lost = {role for role in ("topic", "partition", "offset", "key") if role not in roles} - stated.keys()
     parts = tuple(names) if "value" in roles else ()
-    return Form("rows", "rows", coding, parts=parts, lost=frozenset(lost), given=tuple(stated.items()))
+    return Form(
+        "rows", "rows", coding, parts=parts, lost=frozenset(lost), given=tuple(stated.items()),
+        is_utf8=bool(texts) and coding == "text",
+    )  # fmt: skip
 
 
 _Detector = Callable[[bytes, Mapping[str, str], bool], Form | None]

@@ -1,0 +1,205 @@
+"""Each form of dumps with each protocol gives the events of the capture, or names what is lost; none is invented."""
+
+from __future__ import annotations
+
+import csv
+import json
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import golden
+from test_dumps import capture
+
+from ticdc_lab.codecs import Known, decoder
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.schema_registry import read_schemas
+from ticdc_lab.codecs.simple_tables import finder, tables_of
+from ticdc_lab.events.schema import EVENTS, MESSAGES
+from ticdc_lab.sources.dump_files import dumps_at
+from ticdc_lab.sources.pieces import of_dumps, read_piece
+
+Messages = Mapping[tuple[int, int], tuple[bytes | None, bytes | None]]
+Writer = Callable[[Messages, Path], dict[str, str] | None]
+"""Writes messages into a folder, as a tool would; gives the options with which they are read."""
+
+T = "t"
+
+
+def _text(content: bytes | None) -> str | None:
+    """What a tool in Java or Go makes of bytes that are no UTF-8."""
+    return None if content is None else content.decode("utf-8", "replace")
+
+
+def _coded(content: bytes | None) -> str | None:
+    return None if content is None else b64encode(content).decode()
+
+
+def kcat_j(messages: Messages, folder: Path) -> None:
+    """As bytes: only what JSON must is escaped."""
+
+    def quoted(content: bytes | None) -> bytes:
+        return (
+            b"null" if content is None else json.dumps(content.decode("latin-1"), ensure_ascii=False).encode("latin-1")
+        )
+
+    with (folder / "dump.jsonl").open("wb") as file:
+        for (partition, offset), (key, value) in messages.items():
+            head = b'{"topic":"t","partition":%d,"offset":%d,"tstype":"create","ts":1,"broker":1,' % (partition, offset)
+            file.write(head + b'"key":%s,"payload":%s}\n' % (quoted(key), quoted(value)))
+
+
+def kcat_lengths(messages: Messages, folder: Path) -> dict[str, str]:
+    """A format with the lengths of key and value."""
+    with (folder / "dump.txt").open("wb") as file:
+        for (partition, offset), (key, value) in messages.items():
+            n_key, n_value = (-1 if c is None else len(c) for c in (key, value))
+            file.write(b"%d %d %d %d %s%s\n" % (partition, offset, n_key, n_value, key or b"", value or b""))
+    return {"format": r"%p %o %K %S %k%s\n"}
+
+
+def console(messages: Messages, folder: Path) -> None:
+    """With time, partition, offset and key."""
+    with (folder / "dump.txt").open("wb") as file:
+        for (partition, offset), (key, value) in messages.items():
+            k, v = (b"null" if c is None else c for c in (key, value))
+            file.write(b"CreateTime:1\tPartition:%d\tOffset:%d\t%s\t%s\n" % (partition, offset, k, v))
+
+
+def values(messages: Messages, folder: Path) -> None:
+    """A value a line."""
+    (folder / "dump.txt").write_bytes(b"".join((v or b"null") + b"\n" for _, v in messages.values()))
+
+
+def coded_values(messages: Messages, folder: Path) -> None:
+    """A value a line, in base64."""
+    lines = ["null" if v is None else b64encode(v).decode() for _, v in messages.values()]
+    (folder / "dump.txt").write_text("\n".join(lines) + "\n")
+
+
+def rpk(messages: Messages, folder: Path) -> None:
+    """Text; a key that is null or empty is left out."""
+    rows = [
+        {"topic": T} | ({"key": _text(k)} if k else {}) | {"value": _text(v), "partition": p, "offset": o}
+        for (p, o), (k, v) in messages.items()
+    ]  # fmt: skip
+    (folder / "dump.json").write_text("".join(json.dumps(row, indent=2, ensure_ascii=False) + "\n" for row in rows))
+
+
+def page_json(messages: Messages, folder: Path) -> None:
+    """The array that Kafka UI saves."""
+    rows = [
+        {"partition": p, "offset": o, "timestamp": "2026-11-20T10:00:00Z", "key": _text(k), "content": _text(v)}
+        for (p, o), (k, v) in messages.items()
+    ]
+    (folder / "dump.json").write_text(json.dumps(rows, ensure_ascii=False))
+
+
+def page_csv(messages: Messages, folder: Path) -> None:
+    """The table that Kafka UI saves."""
+    with (folder / "dump.csv").open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["Offset", "Partition", "Timestamp", "Key", "Value"])
+        out.writerows([o, p, "2026-11-20T10:00:00Z", _text(k), _text(v)] for (p, o), (k, v) in messages.items())
+
+
+def parquet(messages: Messages, folder: Path) -> None:
+    """Bytes, without a topic."""
+    rows = [{"partition": p, "offset": o, "key": k, "value": v} for (p, o), (k, v) in messages.items()]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "dump.parquet")
+
+
+def parquet_text(messages: Messages, folder: Path) -> None:
+    """Text for bytes and no key, as pandas writes what a consumer's ``str`` has made."""
+    rows = [{"partition": p, "offset": o, "value": _text(v)} for (p, o), (_, v) in messages.items()]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "dump.parquet")
+
+
+def connect(messages: Messages, folder: Path) -> None:
+    """Bytes as JSON, with files of keys where all have one, as Kafka Connect asks for."""
+    for partition in {p for p, _ in messages}:
+        own = {o: content for (p, o), content in sorted(messages.items()) if p == partition}
+        name = f"{T}+{partition}+{min(own):010}"
+        (folder / f"{name}.json").write_text("".join(json.dumps(_coded(v)) + "\n" for _, v in own.values()))
+        if all(k for k, _ in own.values()):
+            (folder / f"{name}.keys.json").write_text("".join(json.dumps(_coded(k)) + "\n" for k, _ in own.values()))
+
+
+def connect_objects(messages: Messages, folder: Path) -> None:
+    """Values as they are, a line each."""
+    for partition in {p for p, _ in messages}:
+        own = {o: v for (p, o), (_, v) in sorted(messages.items()) if p == partition}
+        text = b"".join((v or b"null") + b"\n" for v in own.values())
+        (folder / f"{T}+{partition}+{min(own):010}.bin").write_bytes(text)
+
+
+FORMS: Mapping[str, Writer] = {
+    "kcat -J": kcat_j, "kcat -f with lengths": kcat_lengths, "console": console, "values": values,
+    "values in base64": coded_values, "rpk": rpk, "page, JSON": page_json, "page, CSV": page_csv,
+    "Parquet": parquet, "Parquet of text": parquet_text, "Connect, bytes": connect, "Connect, lines": connect_objects,
+}  # fmt: skip
+
+ALL, SOME, NONE, REFUSED = "all events", "some events", "no event", "refused"
+OF_TEXT = dict.fromkeys(FORMS, ALL)
+OF_BYTES = {"rpk": SOME, "page, JSON": SOME, "page, CSV": SOME, "values": REFUSED, "Connect, lines": REFUSED}
+GIVES: Mapping[str, Mapping[str, str]] = {
+    "canal-json": OF_TEXT,
+    "simple": OF_TEXT,
+    "open-protocol": OF_TEXT | OF_BYTES | {"values in base64": NONE, "Parquet of text": NONE},
+    "avro": OF_TEXT | OF_BYTES | dict.fromkeys(("values in base64", "Connect, bytes", "Parquet of text"), SOME),
+}
+"""What each form gives of each protocol."""
+
+
+def events_of(messages: pa.Table, protocol: str, *, keyed: bool) -> Counter[str]:
+    """What messages decode to, without their places.
+
+    Unless ``keyed`` without which columns are the key, and without deletes of avro that name nothing.
+    """
+    known = Known(schemas=read_schemas(str(golden("avro_schemas_small.jsonl.gz")))) if protocol == "avro" else Known()
+    batches = messages.to_batches()
+    if protocol == "simple":
+        known = Known(tables=tables_of(row for found in finder(known)(iter(batches)) for row in found.to_pylist()))
+    decoded = [row for batch in decoder(protocol, known=known)(iter(batches)) for row in batch.to_pylist()]
+    for cell in (c for row in decoded for image in ("columns", "before") for c in row[image] or () if not keyed):
+        del cell["is_key"]
+    names = [n for n in EVENTS.names if n not in ("topic", "partition", "offset")]
+    good = [row for row in decoded if row["error_class"] is None and (keyed or row["incomplete"] != "tombstone")]
+    return Counter(repr([row[n] for n in names]) for row in good)
+
+
+def of_capture(protocol: str) -> pa.Table:
+    """The capture's messages."""
+    rows = [
+        {"topic": T, "partition": p, "offset": o, "key": k, "value": v, "headers": []}
+        for (p, o), (k, v) in sorted(capture(protocol).items())
+    ]
+    return pa.Table.from_pylist(rows, arrow_schema(MESSAGES))
+
+
+@pytest.mark.parametrize("protocol", ["canal-json", "open-protocol", "avro", "simple"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_dump_gives_the_events_of_the_capture_or_says_what_it_lost(form: str, protocol: str, tmp_path: Path) -> None:
+    """No event is another; where some are missing, their records are in quarantine, or the loss is one of the form."""
+    messages = capture(protocol)
+    options = FORMS[form](messages, tmp_path) or {}
+    files = sorted(tmp_path.iterdir())
+    found, gives = dumps_at(str(tmp_path), files, "auto", options), GIVES[protocol][form]
+    if found is None:
+        assert gives == REFUSED
+        return
+    pieces, found = of_dumps({str(f): f.stat().st_size for f in files}, found, are_here=True)
+    read = [both for piece in pieces for both in read_piece(*piece, dumped=found)]
+    bad: list[dict[str, Any]] = [row for _, rejected in read if rejected is not None for row in rejected.to_pylist()]
+    kept, keyed = pa.Table.from_batches([batch for batch, _ in read]), "key" not in found.lost
+    events, expected = (events_of(table, protocol, keyed=keyed) for table in (kept, of_capture(protocol)))
+    assert events <= expected, "an event is another than the capture's"
+    assert gives == (ALL if events == expected else SOME if events else NONE)
+    assert {row["error_class"] for row in bad} <= {"bad-dump-record:re-encoded"}
+    assert kept.num_rows + len(bad) == len(messages)
+    assert gives == ALL or bad or not keyed, "nothing says what is lost"
