@@ -6,9 +6,9 @@ An operator is frozen; every method gives the next operator, the next spans and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from ticdc_lab.machines.machine import Address, Output, replace
 from ticdc_lab.simulate.scheduler.roles import Key, Span
@@ -21,6 +21,9 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
 )
 from ticdc_lab.simulate.scheduler.v4.spans import Spans, start_ts
 
+SpanOperator: TypeAlias = "Operator | MoveOperator"
+Stepped: TypeAlias = tuple[SpanOperator, Spans, list[Output]]
+
 
 class Order(NamedTuple):
     """A message that an operator wants sent, again until it is answered."""
@@ -29,59 +32,72 @@ class Order(NamedTuple):
     message: ScheduleDispatcherRequest | MergeDispatcherRequest
 
 
-class SpanOperator(Protocol):
-    """One operator; ``key`` is the span it holds: no other operator works on that span."""
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator on one node, in one phase: it does something until it is done, or given up.
 
-    @property
-    def key(self) -> Key:
-        """The span."""
-        ...
+    Attributes
+    ----------
+    key
+        The span it holds: no other operator works on that span.
+    node
+        Where its dispatcher is, or is to be.
+    done
+        Whether nothing is left but :meth:`post_finish`.
+    removed
+        Why it was given up.
+    posted
+        Whether the last step was done.
+    """
 
-    @property
-    def kind(self) -> str:
-        """``add``, ``move``, ``split``, ``merge``, ``occupy`` or ``remove``."""
-        ...
+    key: Key
+    node: Address
+    done: bool = field(default=False, kw_only=True)
+    removed: str = field(default="", kw_only=True)
+    posted: bool = field(default=False, kw_only=True)
+    kind: ClassVar[str]
+    doing: ClassVar[str]
+    after: ClassVar[str] = "done"
 
     @property
     def finished(self) -> bool:
         """Whether nothing is left but ``post_finish``."""
-        ...
+        return self.done
 
     @property
     def phase(self) -> str:
         """Where it is, in one word."""
-        ...
+        return self.after if self.done else self.doing
 
     def affected_nodes(self) -> tuple[Address, ...]:
         """Give the nodes whose loss concerns it."""
-        ...
+        return (self.node,)
 
-    def start(self, spans: Spans, at_us: int) -> Stepped:
+    def start(self, state: Spans, at_us: int) -> Stepped:
         """Take the span."""
-        ...
+        return self, state, []
 
-    def check(self, spans: Spans, sender: Address, status: TableSpanStatus, at_us: int) -> Stepped:
+    def check(self, state: Spans, sender: Address, status: TableSpanStatus, at_us: int) -> Stepped:
         """Take a status that a node reported of the span."""
-        ...
+        return self, state, []
 
-    def schedule(self, spans: Spans) -> Order | None:
+    def schedule(self, state: Spans) -> Order | None:
         """Give what has to be said now, None where nothing."""
-        ...
+        return None
 
-    def on_node_remove(self, spans: Spans, node: Address, at_us: int) -> Stepped:
-        """Take that a node is gone, and with it everything that it ran."""
-        ...
+    def on_node_remove(self, state: Spans, node: Address, at_us: int) -> Stepped:
+        """Without its node it is given up, even if it was done already."""
+        if node != self.node or self.posted:
+            return self, state, []
+        return replace(self, done=True, removed=self.removed or f"{node} is gone"), state, []
 
-    def on_task_removed(self, spans: Spans, at_us: int) -> Stepped:
+    def on_task_removed(self, state: Spans, at_us: int) -> Stepped:
         """Take that a DDL removes the span."""
-        ...
+        return replace(self, done=True, removed="a DDL removes it"), state, []
 
-    def post_finish(self, spans: Spans, at_us: int) -> Stepped:
+    def post_finish(self, state: Spans, at_us: int) -> Stepped:
         """Leave the span in its last state; a second time changes nothing."""
-        ...
-
-
-Stepped: TypeAlias = tuple[SpanOperator, Spans, list[Output]]
+        return self, state, []
 
 
 def create(spans: Spans, key: Key, node: Address, operator_type: OperatorType) -> Order:
@@ -94,53 +110,25 @@ def remove(key: Key, node: Address, operator_type: OperatorType) -> Order:
     return Order(node, ScheduleDispatcherRequest("Remove", key, 0, operator_type))
 
 
-class _UntilDone:
-    """One of two phases: it does something until it is done, or given up."""
-
-    __slots__ = ()
-    doing: ClassVar[str]
-    after: ClassVar[str] = "done"
-    done: bool
-
-    @property
-    def finished(self) -> bool:
-        """Whether nothing is left but ``post_finish``."""
-        return self.done
-
-    @property
-    def phase(self) -> str:
-        """Where it is."""
-        return self.after if self.done else self.doing
-
-
 # Create the dispatcher of an absent span on a node (maintainer/operator/operator_add.go).
 
 
 @dataclass(frozen=True, slots=True)
-class Add(_UntilDone):
-    """``removed`` says why the span has to become absent again; ``posted`` that the last step was done."""
+class Add(Operator):
+    """``removed`` says why the span has to become absent again."""
 
-    key: Key
-    dest: Address
-    done: bool = False
-    removed: str = ""
-    posted: bool = False
-    kind: str = "add"
+    kind = "add"
     doing = "addDest"
-
-    def affected_nodes(self) -> tuple[Address, ...]:
-        """Give the node of the new dispatcher."""
-        return (self.dest,)
 
     def start(self, state: Spans, at_us: int) -> Stepped:
         """Bind the span to its node, unless that is gone already."""
         if self.done:
             return self, state, []
-        return self, *spans.bound(state, self.key, self.dest, at_us, f"it is to be created on {self.dest}")
+        return self, *spans.bound(state, self.key, self.node, at_us, f"it is to be created on {self.node}")
 
     def check(self, state: Spans, sender: Address, status: TableSpanStatus, at_us: int) -> Stepped:
         """Working ends it, Removed gives up; Stopped is not what was asked for, and the create is sent again."""
-        if self.done or sender != self.dest:
+        if self.done or sender != self.node:
             return self, state, []
         if status.component_status == "Working":
             return replace(self, done=True), state, []
@@ -150,17 +138,7 @@ class Add(_UntilDone):
 
     def schedule(self, state: Spans) -> Order | None:
         """Create, until it works."""
-        return None if self.done else create(state, self.key, self.dest, "Add")
-
-    def on_node_remove(self, state: Spans, node: Address, at_us: int) -> Stepped:
-        """Without its node the span has to go elsewhere, even if it worked already."""
-        if node != self.dest or self.posted:
-            return self, state, []
-        return replace(self, done=True, removed=f"{node} is gone"), state, []
-
-    def on_task_removed(self, state: Spans, at_us: int) -> Stepped:
-        """Stop asking for a span that a DDL removes."""
-        return replace(self, done=True, removed="a DDL removes it"), state, []
+        return None if self.done else create(state, self.key, self.node, "Add")
 
     def post_finish(self, state: Spans, at_us: int) -> Stepped:
         """Replicating where it works, absent where it was given up."""
@@ -169,7 +147,7 @@ class Add(_UntilDone):
         after = replace(self, posted=True)
         if self.removed:
             return after, *spans.marked_absent(state, self.key, at_us, self.removed)
-        return after, *spans.marked_replicating(state, self.key, at_us, f"{self.dest} reports it working")
+        return after, *spans.marked_replicating(state, self.key, at_us, f"{self.node} reports it working")
 
 
 # Move a span from one node to another (maintainer/operator/operator_move.go).
@@ -193,7 +171,7 @@ class MoveOperator:
     force: bool = False
     state: str = REMOVE_ORIGIN
     posted: bool = False
-    kind: str = "move"
+    kind: ClassVar[str] = "move"
 
     @property
     def finished(self) -> bool:
@@ -278,23 +256,15 @@ class MoveOperator:
 
 
 @dataclass(frozen=True, slots=True)
-class Remove(_UntilDone):
+class Remove(Operator):
     """``node`` is where the dispatcher was when the operator began, wherever the span is bound later.
 
     ``then_absent``: the span stays wanted (a removal that an earlier maintainer had begun), so it becomes absent.
     """
 
-    key: Key
-    node: Address
     then_absent: bool = False
-    done: bool = False
-    posted: bool = False
-    kind: str = "remove"
+    kind = "remove"
     doing = "removing"
-
-    def affected_nodes(self) -> tuple[Address, ...]:
-        """Give the dispatcher's node."""
-        return (self.node,)
 
     def start(self, state: Spans, at_us: int) -> Stepped:
         """A span that is still wanted is being scheduled from now on."""
@@ -331,31 +301,12 @@ class Remove(_UntilDone):
 
 
 @dataclass(frozen=True, slots=True)
-class Occupy(_UntilDone):
+class Occupy(Operator):
     """It says nothing and waits for its merge to end, or its node to go."""
 
-    key: Key
-    node: Address
-    done: bool = False
-    kind: str = "occupy"
+    kind = "occupy"
     doing = "held"
     after = "released"
-
-    def affected_nodes(self) -> tuple[Address, ...]:
-        """Give the span's node."""
-        return (self.node,)
-
-    def start(self, state: Spans, at_us: int) -> Stepped:
-        """Nothing changes for the span itself."""
-        return self, state, []
-
-    def check(self, state: Spans, sender: Address, status: TableSpanStatus, at_us: int) -> Stepped:
-        """What becomes of the span is the merge's to say."""
-        return self, state, []
-
-    def schedule(self, state: Spans) -> Order | None:
-        """Say nothing."""
-        return None
 
     def on_node_remove(self, state: Spans, node: Address, at_us: int) -> Stepped:
         """With its node gone the span has to be created elsewhere."""
@@ -363,39 +314,22 @@ class Occupy(_UntilDone):
             return self, state, []
         return replace(self, done=True), *spans.marked_absent(state, self.key, at_us, f"{node} is gone")
 
-    def on_task_removed(self, state: Spans, at_us: int) -> Stepped:
-        """Let go."""
-        return replace(self, done=True), state, []
-
-    def post_finish(self, state: Spans, at_us: int) -> Stepped:
-        """Nothing is left to do."""
-        return self, state, []
-
 
 # Replace a span by parts of it (maintainer/operator/operator_split.go).
 
 
 @dataclass(frozen=True, slots=True)
-class SplitOperator(_UntilDone):
-    """The dispatcher is removed from ``origin``; what replaces it are ``parts``, on ``targets`` where those are given.
+class SplitOperator(Operator):
+    """The dispatcher is removed from ``node``; what replaces it are ``parts``, on ``targets`` where those are given.
 
     ``removed`` says why it is not split: the origin's loss, also after it had stopped, or a DDL.
     """
 
-    key: Key
-    origin: Address
     parts: tuple[Span, ...]
     targets: tuple[Address, ...] = ()
     checkpoint_ts: int = 0
-    done: bool = False
-    removed: str = ""
-    posted: bool = False
-    kind: str = "split"
+    kind = "split"
     doing = "removeOrigin"
-
-    def affected_nodes(self) -> tuple[Address, ...]:
-        """Give the dispatcher's node."""
-        return (self.origin,)
 
     def start(self, state: Spans, at_us: int) -> Stepped:
         """Take the span."""
@@ -404,23 +338,13 @@ class SplitOperator(_UntilDone):
 
     def check(self, state: Spans, sender: Address, status: TableSpanStatus, at_us: int) -> Stepped:
         """The parts start where the dispatcher ended."""
-        if self.done or sender != self.origin or status.component_status not in ("Stopped", "Removed"):
+        if self.done or sender != self.node or status.component_status not in ("Stopped", "Removed"):
             return self, state, []
         return replace(self, done=True, checkpoint_ts=max(self.checkpoint_ts, status.checkpoint_ts)), state, []
 
     def schedule(self, state: Spans) -> Order | None:
         """Remove, until it has stopped."""
-        return None if self.done else remove(self.key, self.origin, "Split")
-
-    def on_node_remove(self, state: Spans, node: Address, at_us: int) -> Stepped:
-        """Without the origin nothing is split."""
-        if node != self.origin or self.posted:
-            return self, state, []
-        return replace(self, done=True, removed=f"{node} is gone"), state, []
-
-    def on_task_removed(self, state: Spans, at_us: int) -> Stepped:
-        """A span that a DDL removes is not split."""
-        return replace(self, done=True, removed="a DDL removes it"), state, []
+        return None if self.done else remove(self.key, self.node, "Split")
 
     def post_finish(self, state: Spans, at_us: int) -> Stepped:
         """Put the parts in place of the span; one without a target is absent."""
@@ -446,22 +370,13 @@ class SplitOperator(_UntilDone):
 
 
 @dataclass(frozen=True, slots=True)
-class MergeOperator(_UntilDone):
+class MergeOperator(Operator):
     """``key`` is the span of the whole range; ``by_ddl`` says that a DDL, not a lost node, ended it."""
 
-    key: Span
-    node: Address
     merged: tuple[Key, ...]
-    done: bool = False
-    removed: str = ""
     by_ddl: bool = False
-    posted: bool = False
-    kind: str = "merge"
+    kind = "merge"
     doing = "merging"
-
-    def affected_nodes(self) -> tuple[Address, ...]:
-        """Give the node of all its spans."""
-        return (self.node,)
 
     def start(self, state: Spans, at_us: int) -> Stepped:
         """Take the old spans."""
@@ -480,12 +395,6 @@ class MergeOperator(_UntilDone):
     def schedule(self, state: Spans) -> Order | None:
         """Ask for the merge, until it is done."""
         return None if self.done else Order(self.node, MergeDispatcherRequest(self.merged, self.key))
-
-    def on_node_remove(self, state: Spans, node: Address, at_us: int) -> Stepped:
-        """Without the node nothing is merged, and the old spans have to be created elsewhere."""
-        if node != self.node or self.posted or self.removed:
-            return self, state, []
-        return replace(self, done=True, removed=f"{node} is gone"), state, []
 
     def on_task_removed(self, state: Spans, at_us: int) -> Stepped:
         """A DDL removes the table: the old spans are left as they are for their own removal."""
