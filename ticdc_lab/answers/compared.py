@@ -11,13 +11,17 @@ from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.dispatching import AS_THEY_LIE
 from ticdc_lab.consumer.target_compare import ComparedTargets
+from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.tso import tso_words, utc_words
+from ticdc_lab.facts.catalog import Catalog, not_in_rows
+from ticdc_lab.facts.limits import Counts, begun_late, but_for, first_offsets, gaps_between
 from ticdc_lab.figures.theme import count
 from ticdc_lab.transactions.differences import KINDS
 
 if TYPE_CHECKING:
     from ticdc_lab.consumer.replay import Replayed
     from ticdc_lab.consumer.replay_compare import Compared, Difference
+    from ticdc_lab.watch.comparing import WatchedComparison
 
 _QUESTION = "Do two logs hold the same?"
 _HERE, _THERE, _VALUES, _MOVED, _SAME = KINDS
@@ -70,6 +74,43 @@ def compared(
             "contents (ticdc-lab audit SOURCE, redeliveries_are_identical)."
         )
     return Answer("compare", _QUESTION, words, frames, limits, details)
+
+
+def watched(comparison: WatchedComparison) -> Answer:
+    """Say what two logs that grow have in common so far."""
+    found, state = comparison.compared, comparison.state
+    if found.span is None:
+        waits = [
+            f"{name} {f'is resolved up to {utc_words(ts)}' if ts != NO_TS else 'has a partition without watermark'}"
+            for name, ts in zip(_SIDES, map(state.resolved_ts, (0, 1)), strict=True)
+        ]
+        return not_compared(f"there is no time that both hold whole; {', '.join(waits)}")
+    limits, (here, there) = [*found.comparable.words], comparison.protocols
+    if here != there:
+        limits.append(f"Values of {here} and {there} are spelled in different ways.")
+    for which, late in zip(_SIDES, found.late, strict=True):
+        if late:
+            limits.append(
+                f"{count(late, 'row change')} of {which} came again, or came after the changes of its time were "
+                f"forgotten, up to {utc_words(state.forgotten_ts)}: not compared. More --memory keeps them longer."
+            )
+    begins, ends = found.span
+    facts = [side.known for side in state.sides]
+    named = {
+        (d["commit_ts"], d["schema_name"] or "", d["table_name"] or "", d["query"])
+        for of in facts for d in of.ddl.to_pylist() if d["query"] and begins <= (d["commit_ts"] or 0) <= ends
+    }  # fmt: skip
+    limits += [said] if (said := not_in_rows(Catalog.from_ddl(sorted(named)))) else []
+    lacking = [
+        but_for(Counts(
+            0, 0, unread, 0, late=begun_late(first_offsets(of)).n,
+            lacking=sum(int((z - a + 1).sum()) for _, a, z, counts in gaps_between(of.offsets, of.counted) if counts),
+        ))
+        for of, unread in zip(facts, comparison.unread, strict=True)
+    ]  # fmt: skip
+    return compared(
+        found.tables, found.examples, found.ddl, span=found.span, limits=limits, lacking=(lacking[0], lacking[1])
+    )  # fmt: skip
 
 
 def targets(found: ComparedTargets) -> Answer:

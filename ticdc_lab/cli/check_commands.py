@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from ticdc_lab.cli.common import (
     small,
     source_options,
 )
+from ticdc_lab.cli.record_commands import SIZE, Amount
 from ticdc_lab.engine.running import shown
 
 if TYPE_CHECKING:
@@ -92,8 +94,16 @@ def _print_messages(about: Answer) -> None:
 @main.command()
 @source_options
 @click.argument("other")
+@click.option("--watch", "growing", is_flag=True, help="Compare while both grow, until Ctrl-C or SIGTERM; as `ticdc-lab"
+              " watch` reads them.")  # fmt: skip
+@click.option("--state", metavar="DIR", help="With --watch: the folder from which the same command resumes.")
+@click.option("--once", is_flag=True, help="With --watch: compare up to the end of now, and end.")
+@click.option("--memory", type=Amount("SIZE", *SIZE), default="1GiB", show_default=True,
+              help="With --watch: most memory of the row changes that are kept.")  # fmt: skip
 @json_flag
-def compare(source: str, other: str, as_json: bool, **where: Any) -> None:
+def compare(
+    source: str, other: str, growing: bool, state: str | None, once: bool, memory: float, as_json: bool, **where: Any
+) -> None:
     """Are two logs, or two databases, equal?
 
     Two logs are, for example, one topic before and after an upgrade, or two changefeeds of one upstream. The
@@ -102,21 +112,69 @@ def compare(source: str, other: str, as_json: bool, **where: Any) -> None:
     Two targets of `consume` (duckdb:///FILE, delta:FOLDER or mysql://USER@HOST:PORT) are compared row by row. The
     password of a MySQL user is taken as `consume` takes it.
 
+    With --watch, row changes are compared once the resolved_ts of both logs has passed them.
+
     Exit 0 the same, 1 differences, 2 could not run.
     """
     from ticdc_lab.answers.compared import are_equal
     from ticdc_lab.cli.arguments import TARGETS, check_source
 
+    if (state or once) and not growing:
+        raise click.UsageError(f"{'--state' if state else '--once'} needs --watch.")
     if source.startswith(TARGETS) and other.startswith(TARGETS):
+        if growing:
+            raise click.UsageError("--watch takes two logs: targets have no row changes, but rows.")
         _compare_targets(source, other, as_json=as_json)
         return
     check_source(other, where)
+    if growing:
+        _compare_growing(source, other, state=state, once=once, memory=int(memory), as_json=as_json, **where)
+        return
     both = where | {"all_sources": (source, other)}  # one engine that reads both
     with asked(source, both) as (spark, log), asked(other, both) as (_, beside):
         with shown(spark, "comparing"):
             answer = log.compare(beside)
         shown_whole = {name: [*frame.columns] for name, frame in answer.frames.items()}
         print_answer(log, answer, as_json=as_json, shown=shown_whole)
+    if not answer.frames:
+        sys.exit(FAILED)
+    sys.exit(CLEAN if are_equal(answer) else FINDINGS)
+
+
+SAY_S = 10.0
+"""How often a comparison of what grows says how far it is."""
+
+
+def _compare_growing(
+    source: str, other: str, *, options: dict[str, str], source_kind: str = "auto", as_json: bool, **how: Any
+) -> None:
+    from ticdc_lab.answers.compared import are_equal, watched
+    from ticdc_lab.cli.watch_commands import asked_to_end
+    from ticdc_lab.codecs.table_file import settings_among
+    from ticdc_lab.watch.comparing import WatchedComparison
+
+    if source_kind != "auto":
+        raise click.UsageError("--source-kind does not go with --watch, which takes kafka:// and recordings.")
+    _, others = settings_among(dict(options))
+    comparison = WatchedComparison(source, other, options=others, changefeed=given_changefeed(options), **how)
+    said = [time.monotonic(), 0]
+
+    def say(now: Any) -> None:
+        n = len(now.examples)
+        if now.span is None or (n == said[1] and time.monotonic() - said[0] < SAY_S):
+            return
+        said[:] = time.monotonic(), n
+        click.echo(watched(comparison).finding, err=True)
+
+    with asked_to_end() as stopped:
+        comparison.run(stopped, shown=say)
+    answer = watched(comparison)
+    if as_json:
+        protocols = dict(zip(("protocol", "other_protocol"), comparison.protocols, strict=True))
+        about = {"source": source, "other": other, **protocols, "answer": answer.finding, "limits": [*answer.limits]}
+        print_json(about | answer.facts())
+    else:
+        click.echo(answer)
     if not answer.frames:
         sys.exit(FAILED)
     sys.exit(CLEAN if are_equal(answer) else FINDINGS)

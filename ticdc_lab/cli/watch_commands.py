@@ -121,7 +121,7 @@ def run(
         where |= {"every_s": every_s, "spark": session_of(source, needs_spark="--engine says so", extra=extra)}
     watch = prepared(source, state, **where)
     served = pages(watch, listen, token=token) if listen else nullcontext("")
-    with _asked_to_end() as stopped, served as at, closing(sent) if sent else nullcontext():
+    with asked_to_end() as stopped, served as at, closing(sent) if sent else nullcontext():
         if at:
             click.echo(f"http://{at}/metrics", err=True)
         watch.run(stopped)
@@ -143,7 +143,7 @@ def run(
 
 
 @contextmanager
-def _asked_to_end() -> Iterator[Any]:
+def asked_to_end() -> Iterator[Any]:
     """Whether Ctrl-C or SIGTERM came: the step under way is committed, for which a second one does not wait."""
     heard = list[int]()
 

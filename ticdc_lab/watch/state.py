@@ -399,7 +399,7 @@ def with_judged(
         redelivered=dict(Counter(topic for topic, _ in judged.again)), checked=_checked(counts, watched, unchecked),
     )  # fmt: skip
     if watched.has_commit_ts and state.facts.num_rows > min(MARKS, CHUNKS):
-        state = _with_few_facts(state, kept_ts(known, watched))
+        state = with_few_facts(state, kept_ts(known, watched))
     return state, counts
 
 
@@ -500,7 +500,7 @@ _WIDTHS = 64
 """Of watermarks of an age, one is kept in each of so many parts of that age, at least."""
 
 
-def _with_few_facts(state: WatchState, newest: int) -> WatchState:
+def with_few_facts(state: WatchState, newest: int) -> WatchState:
     """The same with facts that do not grow with the log: offsets are counted, but for the last ones of each partition,
     and of watermarks up to ``newest`` some values are kept, fewer the older they are, in each partition the same ones.
     """

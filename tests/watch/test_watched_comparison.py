@@ -1,0 +1,218 @@
+"""Two logs compared while they grow: the same as two that have ended, in any batches, within its memory."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from dataclasses import replace
+from functools import cache
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from conftest import ROOT, golden
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_logs import mark, row
+from watched_logs import FORM, batches, of_tiny
+
+import ticdc_lab
+from ticdc_lab.cli import main
+from ticdc_lab.codecs.decode import decoder, detect
+from ticdc_lab.codecs.known import Known
+from ticdc_lab.codecs.simple_tables import finder, tables_of
+from ticdc_lab.errors import ContractError, SourceError
+from ticdc_lab.settings import Settings
+from ticdc_lab.sources.capture import read_whole
+from ticdc_lab.sources.load import shown_by
+from ticdc_lab.transactions.differences import KINDS
+from ticdc_lab.watch.comparing import WatchedComparison
+from ticdc_lab.watch.comparison import HERE, THERE, ComparedSides, CompareState, absorbed, judged, step
+
+SMALL = golden("messages_open-protocol_small.jsonl.gz")
+PAIRS = [
+    ("messages_open-protocol_small-dup-restart", "messages_canal-json-tidb_small"),
+    ("messages_simple_small-dup-table", "messages_debezium_small"),
+    ("torture/messages_open-protocol-updatedonly", "torture/messages_open-protocol-noold"),
+    ("torture/messages_canal-json-tidb", "torture/messages_open-protocol"),
+    ("torture/messages_canal-json-selector", "torture/messages_simple"),
+    ("messages_open-protocol-deletehk_small", "messages_open-protocol_small"),
+]
+
+
+def path_of(name):
+    """A golden or a torture file."""
+    return ROOT / "tests/data" / f"{name}.jsonl.gz" if "/" in name else golden(f"{name}.jsonl.gz")
+
+
+@cache
+def read(name):
+    """All events of a log with their images, its protocol, and what its first messages show of its settings."""
+    with path_of(name).open("rb") as file:
+        messages = pa.Table.from_batches([m for m, _ in read_whole(file, name)])
+    told, known = detect(messages.slice(0, 256)), Known()
+    if told.protocol == "simple":
+        known = Known(tables=tables_of([r for b in finder(known)(iter(messages.to_batches())) for r in b.to_pylist()]))
+    events = pa.Table.from_batches(decoder(told.protocol, known=known)(iter(messages.to_batches())), FORM)
+    return events, told.protocol, Settings(shown_by(messages.slice(0, 256), told, known))
+
+
+def compared(here, there, sides=None, *, rng=None, most=4000):
+    """What is found of two tables of events, cut into batches that are read in any order of the sides."""
+    sides = sides or ComparedSides(("open-protocol", "open-protocol"))
+    rng = rng or random.Random(0)
+    queues = [batches(events, rng, most=most) for events in (here, there)]
+    state, turns = CompareState(), [HERE] * len(queues[HERE]) + [THERE] * len(queues[THERE])
+    rng.shuffle(turns)
+    for side in turns:
+        part = queues[side].pop(0)
+        state = absorbed(state, part, side, sides, ends=not queues[side])
+    return state, judged(state, sides)
+
+
+def rows_of(frame):
+    """Rows with None for what is missing."""
+    return [[None if pd.isna(v) else v for v in r] for r in frame.astype(object).to_numpy().tolist()]
+
+
+def same(found, answer):
+    """Whether it is what an answer says of logs that have ended."""
+    frames = ("tables", found.tables), ("differences", found.examples), ("ddl", found.ddl)
+    return all(rows_of(answer.frames[name]) == rows_of(frame) for name, frame in frames)
+
+
+@pytest.mark.parametrize(("here", "there"), PAIRS)
+def test_it_finds_what_compare_finds(here, there, spark):
+    """Of logs that the real encoders wrote: other settings, redeliveries, keys that one protocol does not show."""
+    log, other = (ticdc_lab.open(str(path_of(name)), spark=spark) for name in (here, there))
+    answer = log.compare(other)
+    (a, *of_a), (b, *of_b) = read(here), read(there)
+    sides = ComparedSides(*zip(of_a, of_b, strict=True))
+    for seed, most in enumerate((5000, 300)):
+        _, found = compared(a, b, sides, rng=random.Random(seed), most=most)
+        assert same(found, answer) and found.late == (0, 0)
+
+
+def topic(n=30):
+    """Rows of two partitions with a watermark behind each pair, as tiny events."""
+    events = []
+    for i in range(n):
+        events += [row(i % 2, 2 * i, 10 + i, key=str(i)), mark(i % 2, 2 * i + 1, 10 + i)]
+    return [*events, mark(0, 999, 10 + n), mark(1, 999, 10 + n)]
+
+
+def planted(name, events):
+    """One topic with a difference, and what is found of it as (kind, several, n)."""
+    rows = [i for i, e in enumerate(events) if e["kind"] == "row"]
+    one = events[rows[len(rows) // 2]]
+    others = [e for e in events if e is not one]
+    changed = one | {"columns": [c | {"value": "other"} if not c["is_key"] else c for c in one["columns"]]}
+    return {
+        "missing": (others, [("only here", None)]),
+        "extra": ([*events, row(0, 500, one["commit_ts"], key="extra")], [("only there", None)]),
+        "content": ([*others, changed], [("other values", None)]),
+        "twice": ([*events, changed | {"offset": 501}], [("other values", "there")]),
+        "again": ([*events, one | {"offset": 501}], []),
+        "elsewhere": ([*others, one | {"partition": 1 - one["partition"], "offset": 501}], [("other partition", None)]),
+    }[name]
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    name=st.sampled_from(["missing", "extra", "content", "twice", "again", "elsewhere"]), seed=st.integers(0, 2**16),
+    most=st.integers(1, 40), swapped=st.booleans(),
+)  # fmt: skip
+def test_planted_differences_are_found_in_any_batches(name, seed, most, swapped):
+    """And nothing else is; which log is named first turns the answer round."""
+    events = topic()
+    other, expected = planted(name, events)
+    logs = of_tiny(events), of_tiny(other)
+    _, found = compared(*(logs[::-1] if swapped else logs), rng=random.Random(seed), most=most)
+    turn = {"only here": "only there", "only there": "only here", "there": "here"} if swapped else {}
+    assert rows_of(found.examples[["kind", "several"]]) == [[turn.get(k, k), turn.get(s, s)] for k, s in expected]
+
+
+def test_what_is_not_resolved_by_both_waits():
+    """A change is no difference before the watermark of both has passed it; then it is."""
+    sides = ComparedSides(("open-protocol", "open-protocol"))
+    state, found = step(
+        CompareState(), of_tiny([row(0, 0, 5), mark(0, 1, 5), row(0, 2, 7, key="b"), mark(0, 3, 9)]), HERE, sides
+    )
+    assert found.span is None
+    state, found = step(state, of_tiny([row(0, 0, 5), mark(0, 1, 6)]), THERE, sides)
+    assert found.span == (5, 6) and not len(found.examples) and found.tables["same"].sum() == 1
+    _, found = step(state, of_tiny([mark(0, 2, 8)]), THERE, sides)
+    assert rows_of(found.examples[["commit_ts", "kind"]]) == [[7, "only here"]]
+
+
+@pytest.mark.parametrize("name", ["missing", "extra", "content", "elsewhere"])
+def test_the_memory_is_kept_and_nothing_is_lost(name):
+    """What was paired is counted before it is forgotten, and differences stay listed."""
+    events = [e for e in topic(1000) if e["kind"] == "row" or e["commit_ts"] % 50 < 2]
+    here, there = (of_tiny(sorted(of, key=lambda e: (e["commit_ts"], e["kind"] == "watermark", e["offset"])))
+                   for of in (events, planted(name, events)[0]))  # fmt: skip
+    _, expected = compared(here, there)
+    sides = ComparedSides(("open-protocol", "open-protocol"), memory=60_000)
+    state, most = CompareState(), 0
+    for i in range(0, max(len(here), len(there)), 100):
+        for side, log in enumerate((here, there)):
+            state = absorbed(state, log.slice(i, 100), side, sides, ends=i + 100 >= len(log))
+            most = max(most, state.nbytes)
+    found = judged(state, sides)
+    assert state.forgotten_ts > 700 and most < 80_000 and found.late == (0, 0)
+    assert rows_of(found.tables) == rows_of(expected.tables) and rows_of(found.examples) == rows_of(expected.examples)
+
+
+def test_a_change_whose_time_is_forgotten_counts_as_not_compared():
+    """It is not called the same, nor a difference."""
+    sides = ComparedSides(("open-protocol", "open-protocol"))
+    state, _ = compared(of_tiny(topic()), of_tiny(topic()))
+    state = replace(state, forgotten_ts=20)
+    _, found = step(state, of_tiny([row(0, 2000, 15, key="again"), row(0, 2001, 12, key="2")]), THERE, sides)
+    assert found.late == (0, 2) and not len(found.examples)
+
+
+def test_a_restart_at_any_moment_changes_nothing(tmp_path):
+    """The state folder brings back rows, watermarks, names and totals."""
+    lines = gzip.decompress(SMALL.read_bytes()).splitlines(keepends=True)
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(b"".join(line for i, line in enumerate(lines) if i != 400))
+    whole = WatchedComparison(str(SMALL), str(other), once=True).run()
+    assert rows_of(whole.examples[["kind", "partition"]]) == [["only here", json.loads(lines[400])["partition"]]]
+    turns = iter(range(3))
+    state, found = str(tmp_path / "state"), None
+    for end in (1, 2, 99):
+        asked = iter([False] * end + [True] * 9)
+        found = WatchedComparison(str(SMALL), str(other), once=True, state=state).run(lambda a=asked: next(a))
+    assert next(turns) == 0 and rows_of(found.examples) == rows_of(whole.examples)
+    assert rows_of(found.tables) == rows_of(whole.tables) and found.span == whole.span
+    with pytest.raises(SourceError, match="belongs to a comparison with"):
+        WatchedComparison(str(SMALL), str(SMALL), state=state)
+
+
+def test_the_command(tmp_path):
+    """Exit 0, 1 and 2, and what it refuses."""
+    lines = gzip.decompress(SMALL.read_bytes()).splitlines(keepends=True)
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(b"".join(lines[:400] + lines[401:]))
+
+    def said(*args):
+        return CliRunner().invoke(main, ["compare", *map(str, args)])
+
+    equal = said(SMALL, golden("messages_canal-json-tidb_small.jsonl.gz"), "--watch", "--once")
+    assert equal.exit_code == 0 and equal.stdout.startswith("Both logs hold the same 2,101 row changes")
+    differs = said(SMALL, other, "--watch", "--json")
+    told = json.loads(differs.stdout)
+    assert differs.exit_code == 1 and [d["kind"] for d in told["differences"]] == [KINDS[0]]
+    assert "1 row change only in this one (the other is whole except for data in 1 missing offset)" in told["answer"]
+    assert said(SMALL, other, "--once").exit_code == 2 and said("duckdb:///a", "duckdb:///b", "--watch").exit_code == 2
+    dateless = said(SMALL, golden("messages_canal-json_small.jsonl.gz"), "--watch", "--once")
+    assert dateless.exit_code == 2 and "has no commit_ts" in dateless.stderr
+
+
+def test_too_little_memory_is_an_error_with_the_log_that_is_behind():
+    """What no watermark has passed cannot be forgotten."""
+    with pytest.raises(ContractError, match=r"need more than the memory of .* has no watermark in a partition"):
+        WatchedComparison(str(SMALL), str(SMALL), once=True, memory=50_000).run()

@@ -1,0 +1,373 @@
+"""Two sources compared while they grow: what reads both, keeps where it is, and can be looked at while it runs."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_lab.codecs.decode import Detected
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.errors import ContractError, SourceError
+from ticdc_lab.errors.redaction import without_secrets
+from ticdc_lab.errors.whole_files import room_for
+from ticdc_lab.events.arrays import NO_TS
+from ticdc_lab.events.schema import MESSAGES
+from ticdc_lab.events.tso import utc_words
+from ticdc_lab.facts.known import CountedOffsets
+from ticdc_lab.settings import Setting, Settings
+from ticdc_lab.sources.decoding import known_of
+from ticdc_lab.sources.kafka_reading import Place
+from ticdc_lab.watch.comparison import (
+    HERE,
+    SIDES,
+    THERE,
+    Compared,
+    ComparedSides,
+    CompareState,
+    Delivered,
+    absorbed,
+    judged,
+)
+from ticdc_lab.watch.sources import FORM, Decoding, Read, RecordedTopic, WatchedSource, opened
+from ticdc_lab.watch.state import WatchState
+
+VERSION = 1
+FILE, LOCK = "compare.npz", "compare.lock"
+
+JUDGE_S, COMMIT_S = 1.0, 5.0
+"""How often both are compared, and the state is saved, at most; each takes a fifth of the time at most."""
+
+_MESSAGES = arrow_schema(MESSAGES)
+
+
+@dataclass
+class _Side:
+    """One of the sources, and how far it is read."""
+
+    source: WatchedSource
+    name: str
+    decoding: Decoding
+    ids: dict[str, str]
+    positions: dict[Place, int] = field(default_factory=dict)
+    lost: dict[Place, int] = field(default_factory=dict)
+    quarantined: int = 0
+    reading: Iterator[Read] | None = None
+    ended: bool = False
+
+
+class WatchedComparison:
+    """A comparison of two sources that grow.
+
+    Parameters
+    ----------
+    here, there
+        What :func:`ticdc_lab.watch` takes as a source.
+    state
+        A folder; a comparison that ended, however it did, goes on where it was saved last. None to save nothing.
+    once
+        Read both up to the end of now, compare, and end.
+    memory
+        Bytes that the state may take.
+    changefeed, protocol, schema_registry, claim_check, options
+        As of :class:`ticdc_lab.watch.running.Watch`, for both.
+
+    Attributes
+    ----------
+    compared
+        What both have in common so far (:class:`ticdc_lab.watch.comparison.Compared`).
+
+    Raises
+    ------
+    SourceError
+        A source cannot be watched, or the folder belongs to another comparison.
+    """
+
+    def __init__(
+        self, here: str, there: str, *, state: str | None = None, once: bool = False, memory: int = 1 << 30,
+        changefeed: Settings | None = None, protocol: str = "auto", schema_registry: str | None = None,
+        claim_check: str | None = None, options: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        self._once, self._memory = once, memory
+        known = replace(known_of(schema_registry, claim_check), settings=changefeed or Settings())
+        self._folder = None if state is None else CompareFolder(state)
+        saved = None if self._folder is None else self._folder.saved()
+        self._state, told = (CompareState(), [None, None]) if saved is None else saved
+        self._sides = []
+        for name, of in zip((here, there), told, strict=True):
+            source = opened(name, options or {})
+            shown = without_secrets(name) if "://" in name else name
+            self._sides.append(_side(source, shown, known, protocol, of))
+        a, b = self._sides
+        undated = [s.name for s in self._sides if not s.decoding.told.has_commit_ts]
+        if undated:
+            raise ContractError(
+                f"{undated[0]} has no commit_ts, so its row changes cannot be paired.",
+                hint="ticdc-lab settings SOURCE shows how its changefeed was set.",
+            )
+        self._asked = ComparedSides(
+            self.protocols, (a.decoding.known.settings, b.decoding.known.settings), memory=memory
+        )  # fmt: skip
+        self.compared = judged(self._state, self._asked)
+
+    @property
+    def protocols(self) -> tuple[str, str]:
+        """Of both."""
+        return self._sides[HERE].decoding.told.protocol, self._sides[THERE].decoding.told.protocol
+
+    @property
+    def state(self) -> CompareState:
+        """How far it is."""
+        return self._state
+
+    @property
+    def unread(self) -> tuple[int, int]:
+        """Messages of each that nobody could decode, or that the broker deleted before they were read."""
+        a, b = (s.quarantined + sum(s.lost.values()) for s in self._sides)
+        return a, b
+
+    def run(
+        self, stopped: Callable[[], bool] = lambda: False, *, shown: Callable[[Compared], None] = lambda _: None
+    ) -> Compared:
+        """Compare until it is stopped, or, of what ends, to the end.
+
+        Parameters
+        ----------
+        stopped
+            Whether to end; asked several times a second.
+        shown
+            Is given what both have in common whenever both resolved_ts have moved.
+
+        Raises
+        ------
+        ContractError
+            So much is above the resolved_ts of one of them that the memory does not suffice.
+        """
+        clock = time.monotonic
+        judged_at = saved_at = clock()
+        pauses = [JUDGE_S, COMMIT_S]
+        try:
+            for side in self._sides:
+                side.reading = None if side.ended else side.source.batches(side.positions, once=self._once)
+            while not stopped() and not all(s.ended for s in self._sides):
+                for i in self._readable():
+                    self._read(i)
+                if clock() - judged_at > pauses[0]:
+                    begun, before = clock(), self.compared.span
+                    self.compared = judged(self._state, self._asked)
+                    judged_at = clock()
+                    pauses[0] = max(JUDGE_S, 4 * (judged_at - begun))
+                    if self.compared.span != before:
+                        shown(self.compared)
+                if self._folder is not None and clock() - saved_at > pauses[1]:
+                    begun = clock()
+                    self._save()
+                    saved_at = clock()
+                    pauses[1] = max(COMMIT_S, 4 * (saved_at - begun))
+            self.compared = judged(self._state, self._asked)
+            self._save()
+        finally:
+            for side in self._sides:
+                side.source.close()
+            if self._folder is not None:
+                self._folder.close()
+        return self.compared
+
+    def _readable(self) -> list[int]:
+        """The sources to read from: the one that is behind, and the other while there is room for what it brings."""
+        todo = [i for i in SIDES if not self._sides[i].ended]
+        if len(todo) < len(SIDES) or self._state.nbytes < self._memory // 2:
+            return todo
+        resolved = [self._state.resolved_ts(i) for i in SIDES]
+        return [HERE if resolved[HERE] <= resolved[THERE] else THERE]
+
+    def _read(self, i: int) -> None:
+        side = self._sides[i]
+        assert side.reading is not None
+        read = next(side.reading, None)
+        messages, refused = (pa.record_batch([], schema=pa.schema([])), None) if read is None else read
+        side.ended = read is None
+        if not side.ended and not messages.num_rows and (refused is None or not refused.num_rows):
+            return
+        table = _MESSAGES.empty_table() if side.ended else pa.Table.from_batches([messages]).cast(_MESSAGES)
+        ends = side.ended and isinstance(side.source, RecordedTopic)
+        events = side.decoding.decoded(table, images=True, last=ends)
+        if refused is not None:
+            events = pa.concat_tables([events, pa.Table.from_batches([refused]).cast(FORM)])
+        bad = events.filter(pc.and_(pc.equal(pc.fill_null(events["seq"], 0), 0), pc.is_valid(events["error_class"])))
+        side.quarantined += len(bad) - (pc.sum(pc.equal(bad["error_class"], "empty-message")).as_py() or 0)
+        self._state = absorbed(self._state, events, i, self._asked, ends=ends)
+        side.positions, side.lost = dict(side.source.positions), dict(side.source.lost)
+        if self._state.nbytes > self._memory:
+            resolved = [self._state.resolved_ts(i) for i in SIDES]
+            behind = HERE if resolved[HERE] <= resolved[THERE] else THERE
+            at = "has no watermark in a partition" if resolved[behind] == NO_TS else (
+                f"is resolved up to {utc_words(resolved[behind])}"
+            )  # fmt: skip
+            raise ContractError(
+                f"Row changes above the resolved_ts of both need more than the memory of {self._memory >> 20:,} MiB: "
+                f"{self._sides[behind].name} {at}.",
+                hint="Give more: --memory 4GiB; without --watch, ticdc-lab compare needs no memory for them.",
+            )
+
+    def _save(self) -> None:
+        if self._folder is not None:
+            waiting = [side.decoding.waiting for side in self._sides]
+            self._folder.save(self._state, [_told_of(side) for side in self._sides], waiting)
+
+
+def _side(source: WatchedSource, name: str, known: Any, protocol: str, told: Mapping[str, Any] | None) -> _Side:
+    """A source, as it was saved or from its beginning."""
+    ids = source.ids()
+    if told is None:
+        return _Side(source, name, Decoding.detected(source, known, protocol=protocol), ids)
+    if told["source"] != name:
+        raise SourceError(
+            f"The state folder belongs to a comparison with {told['source']}, not with {name}.",
+            hint="Name another folder: --state OTHER",
+        )
+    if any(ids.get(topic, known_id) != known_id for topic, known_id in told["ids"].items()):
+        raise SourceError(
+            f"A topic of {name} was deleted and created anew since the comparison began: its offsets are others.",
+            hint="Compare into another folder: --state OTHER",
+        )
+    settings = known.settings | Settings(tuple(Setting(**s) for s in told["settings"]))
+    decoding = Decoding(
+        Detected(told["protocol"], told["has_commit_ts"]), replace(known, settings=settings), told["untyped"],
+        {(t["schema_name"], t["table_name"], t["version"], t["definition"]): t["n"] for t in told["tables"]},
+        told["ddl"],
+    )  # fmt: skip
+    decoding.learn_again(_table(told["waiting"]))
+    positions, lost = ({(t, p): n for t, p, n in told[of]} for of in ("positions", "lost"))
+    ended = told["ended"] and isinstance(source, RecordedTopic)
+    return _Side(source, name, decoding, ids, positions, lost, told["quarantined"], ended=ended)
+
+
+def _told_of(side: _Side) -> dict[str, Any]:
+    decoding = side.decoding
+    return {
+        "source": side.name, "protocol": decoding.told.protocol, "has_commit_ts": decoding.told.has_commit_ts,
+        "ids": side.ids, "positions": [[*at, n] for at, n in side.positions.items()],
+        "lost": [[*at, n] for at, n in side.lost.items()], "quarantined": side.quarantined, "ended": side.ended,
+        "tables": decoding.tables_as_rows(), "ddl": decoding.ddl, "untyped": decoding.untyped,
+        "settings": [asdict(s) for s in decoding.known.settings.known if s.source == "bytes"],
+    }  # fmt: skip
+
+
+class CompareFolder:
+    """The folder in which a comparison keeps its state: one file, which is whole or as it was before.
+
+    Raises
+    ------
+    SourceError
+        Another comparison writes it, or it holds something else.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+        with room_for(self.folder, keep=True):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise SourceError(
+                f"Another comparison writes its state into {self.folder}.", hint="Name another folder: --state OTHER"
+            ) from None
+
+    def close(self) -> None:
+        """Let others write it."""
+        os.close(self._lock)
+
+    def save(self, state: CompareState, told: list[dict[str, Any]], waiting: list[pa.Table]) -> None:
+        """Replace what was saved before."""
+        whole = {
+            "version": VERSION, "sides": told, "names": state.names, "topics": state.topics, "late": state.late,
+            "ended": state.ended, "forgotten_ts": state.forgotten_ts,
+            "totals": [[name, n.tolist()] for name, n in state.totals.items()],
+            "firsts": [[[*at, n] for at, n in s.firsts.items()] for s in state.sides],
+            "counted": [
+                [[*at, c.first, c.last, c.n, *(m.tolist() for m in c.missing)] for at, c in s.counted.items()]
+                for s in state.sides
+            ],
+        }  # fmt: skip
+        arrays = {"told": np.frombuffer(json.dumps(whole).encode(), dtype=np.uint8)}
+        for i, (side, messages) in enumerate(zip(state.sides, waiting, strict=True)):
+            arrays |= {f"facts {i}": _bytes_of(side.facts), f"waiting {i}": _bytes_of(messages)}
+            arrays[f"images {i}"] = _bytes_of(state.images[i])
+        parts = {"delivered": state.delivered, "differing": state.differing}
+        parts |= {f"fresh {i}": f for i, f in enumerate(state.fresh)}
+        arrays |= {f"{part} {f.name}": getattr(d, f.name) for part, d in parts.items() for f in fields(d)}
+        place, beside = self.folder / FILE, self.folder / f".{FILE}"
+        with room_for(self.folder, keep=True):
+            with beside.open("wb") as file:
+                np.savez(file, **arrays)  # type: ignore[arg-type]
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(place)
+
+    def saved(self) -> tuple[CompareState, list[dict[str, Any]]] | None:
+        """The state, and what was said of both sources; None if nothing was saved."""
+        place = self.folder / FILE
+        if not place.exists():
+            return None
+        try:
+            with closing(np.load(place)) as file:
+                arrays = {name: file[name] for name in file.files}
+            told = json.loads(arrays["told"].tobytes())
+        except (OSError, ValueError, KeyError) as error:
+            raise SourceError(
+                f"{place} is no state of a comparison, or is damaged: {error}.",
+                hint="Name another folder: --state OTHER",
+            ) from None
+        if told["version"] != VERSION:
+            raise SourceError(
+                f"{place} has version {told['version']}; expected {VERSION}.",
+                hint="Name another folder (--state OTHER), or use the ticdc-lab version that wrote it.",
+            )
+        sides = []
+        for i in SIDES:
+            counted = {
+                (t, p): CountedOffsets(first, last, n, (np.array(low, np.int64), np.array(high, np.int64)))
+                for t, p, first, last, n, low, high in told["counted"][i]
+            }
+            firsts = {(t, p): n for t, p, n in told["firsts"][i]}
+            sides.append(WatchState(facts=_table(arrays[f"facts {i}"]), firsts=firsts, counted=counted))
+            told["sides"][i]["waiting"] = arrays[f"waiting {i}"]
+
+        def delivered(part: str) -> Delivered:
+            return Delivered(*[arrays[f"{part} {f.name}"] for f in fields(Delivered)])
+
+        fresh = sum(name.startswith("fresh ") and name.endswith(" key") for name in arrays)
+        a, b = sides
+        state = CompareState(
+            (a, b), tuple((s, t, o) for s, t, o in told["names"]), tuple(told["topics"]), delivered("delivered"),
+            tuple(delivered(f"fresh {i}") for i in range(fresh)), (told["ended"][0], told["ended"][1]),
+            (_table(arrays["images 0"]), _table(arrays["images 1"])),
+            {name: np.array(n, dtype=np.int64) for name, n in told["totals"]}, delivered("differing"),
+            told["forgotten_ts"], (told["late"][0], told["late"][1]),
+        )  # fmt: skip
+        return state, told["sides"]
+
+
+def _bytes_of(table: pa.Table) -> np.ndarray[Any, Any]:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return np.frombuffer(sink.getvalue(), dtype=np.uint8)
+
+
+def _table(data: np.ndarray[Any, Any]) -> pa.Table:
+    return pa.ipc.open_stream(data.tobytes()).read_all()

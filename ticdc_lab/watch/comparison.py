@@ -1,0 +1,503 @@
+"""Two logs compared while they grow: what is known of both between two batches, and how a batch changes it.
+
+No clock, no I/O. Row changes wait until the resolved_ts of both logs has passed them; then they are paired as
+:func:`ticdc_lab.transactions.differences.differences` pairs them. What was paired is kept while the memory lasts, as
+TiCDC may deliver a change again; the oldest is counted and forgotten first. Where a batch ends changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, encoded, timestamps
+from ticdc_lab.facts.watermarks import progress_of, topics_of
+from ticdc_lab.settings import Settings
+from ticdc_lab.settings.detected import COUNTED, READ, counted, of_counts
+from ticdc_lab.transactions.differences import KINDS, WHOLE, Comparable, covered, ddl_differences
+from ticdc_lab.watch.state import CHUNKS, BatchPart, WatchState, with_few_facts, with_part
+
+Of = TypeVar("Of")
+
+SIDES = HERE, THERE = 0, 1
+
+EXAMPLES = 100
+"""Changes that differ which are listed; all are counted."""
+
+_ONLY_HERE, _ONLY_THERE, _VALUES, _ELSEWHERE, _SAME = range(len(KINDS))
+
+ChangeName = tuple[str | None, str | None, str | None]
+"""Schema, table and operation."""
+
+
+def _none() -> Ints:
+    return np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Row changes as each log delivered them: the first delivery of each content.
+
+    Attributes
+    ----------
+    commit_ts, name, key
+        What names a change: ``name`` is the index of its schema, table and operation; a row without a key has NO_TS.
+    change, before, after
+        Hashes of the change, and of its images; NO_TS for none.
+    side
+        :data:`HERE` or :data:`THERE`.
+    offset, partition, topic
+        Where it lies.
+    """
+
+    commit_ts: Ints = field(default_factory=_none)
+    name: Ints = field(default_factory=_none)
+    key: Ints = field(default_factory=_none)
+    change: Ints = field(default_factory=_none)
+    before: Ints = field(default_factory=_none)
+    after: Ints = field(default_factory=_none)
+    side: Ints = field(default_factory=_none)
+    offset: Ints = field(default_factory=_none)
+    partition: Ints = field(default_factory=_none)
+    topic: Ints = field(default_factory=_none)
+
+    def __len__(self) -> int:
+        return len(self.commit_ts)
+
+    def __getitem__(self, which: Bools | Ints) -> Delivered:
+        return Delivered(*[getattr(self, f.name)[which] for f in fields(self)])
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes."""
+        return sum(getattr(self, f.name).nbytes for f in fields(self))
+
+
+def merged(parts: Iterable[Delivered]) -> Delivered:
+    """The first delivery of each content in each log, by rising commit_ts."""
+    whole = [p for p in parts if len(p)]
+    if not whole:
+        return Delivered()
+    every = Delivered(*[np.concatenate([getattr(p, f.name) for p in whole]) for f in fields(Delivered)])
+    columns = [getattr(every, f.name) for f in fields(every)]
+    every = every[np.lexsort(columns[::-1])]
+    return every[changes_in(*[getattr(every, f.name) for f in fields(every)[:-3]])]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Changes, each with its first delivery in both logs.
+
+    Attributes
+    ----------
+    delivered
+        All deliveries, each beside the others of its change.
+    name, kind
+        Indexes of each change's name, and of :data:`ticdc_lab.transactions.differences.KINDS`.
+    here, there
+        The index of the first delivery; -1 where that log does not have it.
+    several
+        Which logs deliver it with several contents: 1 for here, 2 for there, 3 for both.
+    """
+
+    delivered: Delivered
+    name: Ints
+    kind: Ints
+    here: Ints
+    there: Ints
+    several: Ints
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+    def __getitem__(self, which: Bools | Ints) -> Pairs:
+        columns = (self.name, self.kind, self.here, self.there, self.several)
+        return Pairs(self.delivered, *[column[which] for column in columns])
+
+    @property
+    def commit_ts(self) -> Ints:
+        """Of each change."""
+        return self.delivered.commit_ts[np.maximum(self.here, self.there)]
+
+    def counted(self) -> dict[int, Ints]:
+        """By the index of a name how many changes of each kind."""
+        each, at = np.unique(self.name, return_inverse=True)
+        n = np.bincount(at * len(KINDS) + self.kind, minlength=len(each) * len(KINDS)).reshape(-1, len(KINDS))
+        return dict(zip(each.tolist(), n, strict=True))
+
+
+def paired(d: Delivered, names: Sequence[ChangeName], compared: Comparable) -> Pairs:
+    """Pair what :func:`merged` gave, as :func:`ticdc_lab.transactions.differences.differences` does.
+
+    Beyond that, a row whose key one log alone shows is paired by its content.
+    """
+    if not len(d):
+        return Pairs(d, *[_none() for _ in range(5)])
+    content, name = _content(d, names, compared), _compared_names(names, compared)[d.name]
+    row = np.where(d.key == NO_TS, content, d.key)
+    order = np.lexsort((d.topic, d.partition, d.offset, d.side, row, name, d.commit_ts))
+    d, content, name, row = d[order], content[order], name[order], row[order]
+    begins = np.flatnonzero(changes_in(d.commit_ts, name, row, d.side))
+    least, most = np.minimum.reduceat(content, begins), np.maximum.reduceat(content, begins)
+    first = np.flatnonzero(changes_in(d.commit_ts[begins], name[begins], row[begins]))
+    last = np.append(first[1:], len(begins)) - 1
+    side = d.side[begins]
+    here, there = np.where(side[first] == HERE, first, -1), np.where(side[last] == THERE, last, -1)
+    alone = np.flatnonzero((here < 0) | (there < 0))
+    one = np.maximum(here, there)[alone]
+    order = np.lexsort((side[one], least[one], name[begins[one]], d.commit_ts[begins[one]]))
+    one, alone = one[order], alone[order]
+    differs = changes_in(d.commit_ts[begins[one]], name[begins[one]], least[one], most[one])
+    keyless = d.key[begins[one]] == NO_TS
+    same = np.flatnonzero(~differs[1:] & (side[one[1:]] > side[one[:-1]]) & (keyless[1:] != keyless[:-1]))
+    there[alone[same]] = there[alone[same + 1]]
+    kept = np.ones(len(here), dtype=bool)
+    kept[alone[same + 1]] = False
+    here, there = here[kept], there[kept]
+    values = (least[here] != least[there]) | (most[here] != most[there])
+    elsewhere = d.partition[begins[here]] != d.partition[begins[there]]
+    kind = np.where(values, _VALUES, np.where(elsewhere, _ELSEWHERE, _SAME))
+    several = (least != most).astype(np.int64)
+    return Pairs(
+        d, name[begins[np.maximum(here, there)]],
+        np.where(there < 0, _ONLY_HERE, np.where(here < 0, _ONLY_THERE, kind)),
+        np.where(here < 0, -1, begins[here]), np.where(there < 0, -1, begins[there]),
+        several[here] * (here >= 0) + 2 * several[there] * (there >= 0),
+    )  # fmt: skip
+
+
+def _compared_names(names: Sequence[ChangeName], compared: Comparable) -> Ints:
+    """Of each name the index of the one that it counts as."""
+    if compared.ops:
+        return np.arange(len(names))
+    first = dict[tuple[str | None, str | None, bool], int]()
+    return np.array([first.setdefault((s, t, o == "delete"), i) for i, (s, t, o) in enumerate(names)])
+
+
+def _content(d: Delivered, names: Sequence[ChangeName], compared: Comparable) -> Ints:
+    """What is compared of each change; as :meth:`ticdc_lab.transactions.differences.Comparable.content`."""
+    if compared == WHOLE:
+        return d.change
+    deletes, updates = (np.array([o == op for *_, o in names])[d.name] for op in ("delete", "update"))
+    image = np.where(deletes, d.before if compared.deletes else 0, d.after)
+    return image * _MIX + np.where(updates, d.before, 1) if compared.before else image
+
+
+_MIX = np.int64(0x1E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, slots=True)
+class CompareState:
+    """What is known of two logs between two batches.
+
+    Attributes
+    ----------
+    sides
+        Of each log what it states besides its rows, and how far it is.
+    names, topics
+        What indexes of :class:`Delivered` mean.
+    delivered, fresh
+        Row changes that are kept, and those since the last pairing.
+    ended
+        Which logs were read to their end.
+    images
+        Of each log what its images show of its settings (:data:`ticdc_lab.settings.detected.COUNTED`).
+    totals
+        Of what was paired and forgotten, as of :meth:`Pairs.counted`.
+    differing
+        Deliveries of changes that differ among what was forgotten: the worst ones.
+    forgotten_ts
+        Changes up to this commit_ts are forgotten; NO_TS for none.
+    late
+        By log the changes that came when what they would be compared with was forgotten.
+    """
+
+    sides: tuple[WatchState, WatchState] = (WatchState(), WatchState())
+    names: tuple[ChangeName, ...] = ()
+    topics: tuple[str, ...] = ()
+    delivered: Delivered = field(default_factory=Delivered)
+    fresh: tuple[Delivered, ...] = ()
+    ended: tuple[bool, bool] = (False, False)
+    images: tuple[pa.Table, pa.Table] = (COUNTED.empty_table(), COUNTED.empty_table())
+    totals: Mapping[int, Ints] = field(default_factory=dict)
+    differing: Delivered = field(default_factory=Delivered)
+    forgotten_ts: int = NO_TS
+    late: tuple[int, int] = (0, 0)
+
+    @property
+    def nbytes(self) -> int:
+        """About how much it takes."""
+        of_sides = sum(side.facts.nbytes for side in self.sides)
+        return self.delivered.nbytes + sum(f.nbytes for f in self.fresh) + of_sides
+
+    def resolved_ts(self, side: int) -> int:
+        """Up to which commit_ts a log is whole; NO_TS while a partition has no watermark."""
+        facts = self.sides[side].known
+        if self.ended[side]:
+            span = covered(facts)
+            return span[1] if span else NO_TS
+        resolved = topics_of(progress_of(facts))["resolved_ts"].to_pylist()
+        return int(NO_TS if None in resolved else min(resolved, default=NO_TS))
+
+    def span(self) -> tuple[int, int] | None:
+        """First and last commit_ts between which both logs are whole; None if there is no time between."""
+        here, there = (covered(side.known) for side in self.sides)
+        if here is None or there is None:
+            return None
+        begin = max(here[0], there[0])
+        end = min(self.resolved_ts(HERE), self.resolved_ts(THERE))
+        return (begin, end) if begin < end else None
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What two logs have in common so far.
+
+    Attributes
+    ----------
+    span
+        As of :meth:`CompareState.span`.
+    comparable
+        What of the changes was compared.
+    tables, examples, ddl
+        As :func:`ticdc_lab.answers.compared` takes them.
+    late
+        As of :class:`CompareState`.
+    """
+
+    span: tuple[int, int] | None
+    comparable: Comparable
+    tables: pd.DataFrame
+    examples: pd.DataFrame
+    ddl: pd.DataFrame
+    late: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedSides:
+    """How two logs are compared; the same from the first step to the last.
+
+    Attributes
+    ----------
+    protocols, settings
+        Of each log; settings that images show are added.
+    memory
+        Bytes that the state may take: what is paired and older is forgotten.
+    """
+
+    protocols: tuple[str, str]
+    settings: tuple[Settings, Settings] = (Settings(), Settings())
+    memory: int = 1 << 30
+
+    def of(self, state: CompareState) -> Comparable:
+        """What of the changes can be compared, by all that was read."""
+        shown = [
+            settings | of_counts(images, protocol=protocol, whole=ended)
+            for settings, images, protocol, ended in zip(
+                self.settings, state.images, self.protocols, state.ended, strict=True
+            )
+        ]
+        return Comparable.of(shown[HERE], shown[THERE])
+
+
+def step(
+    state: CompareState, batch: pa.Table, side: int, sides: ComparedSides, *, ends: bool = False
+) -> tuple[CompareState, Compared]:
+    """Take a batch of one log's events, and compare.
+
+    Parameters
+    ----------
+    state
+        Before it.
+    batch
+        :data:`ticdc_lab.events.schema.DECODED`; of each partition in the order of offsets.
+    side
+        :data:`HERE` or :data:`THERE`.
+    sides
+        How both are compared.
+    ends
+        The log ends with this batch.
+
+    Returns
+    -------
+    tuple
+        The state after it, and what both logs have in common up to the resolved_ts of both.
+    """
+    after = absorbed(state, batch, side, sides, ends=ends)
+    return after, judged(after, sides)
+
+
+def absorbed(
+    state: CompareState, batch: pa.Table, side: int, sides: ComparedSides, *, ends: bool = False
+) -> CompareState:
+    """The state after a batch, without comparing; as of :func:`step`."""
+    events = batch.filter(pc.is_null(batch["error_class"]))
+    known = state.sides[side]
+    facts = replace(with_part(known, BatchPart.read(batch)), explaining=known.explaining, share=known.share)
+    if facts.facts.num_rows > CHUNKS:
+        resolved = facts.known.watermarks.greatest()
+        facts = with_few_facts(facts, int(resolved.min()) if len(resolved) else NO_TS)
+    state = replace(
+        state, sides=_with(state.sides, side, facts), ended=_with(state.ended, side, ends or state.ended[side])
+    )
+    if events.num_rows:
+        shown = pa.Table.from_batches(counted(iter(events.select(READ).to_batches())), COUNTED)
+        sums = pa.concat_tables([state.images[side], shown]).group_by("op").aggregate(
+            [(n, "sum") for n in COUNTED.names[1:]]
+        )  # fmt: skip
+        named = sums.rename_columns([c.removesuffix("_sum") for c in sums.column_names]).select(COUNTED.names)
+        state = replace(state, images=_with(state.images, side, named.cast(COUNTED)))
+    rows = events.filter(pc.and_(pc.equal(events["kind"], "row"), pc.is_valid(events["commit_ts"])))
+    late = rows["commit_ts"].to_numpy() <= state.forgotten_ts
+    if late.any():
+        state = replace(state, late=_with(state.late, side, state.late[side] + int(late.sum())))
+        rows = rows.filter(pa.array(~late))
+    if rows.num_rows:
+        state = _with_rows(state, rows, side)
+    if sum(map(len, state.fresh)) > max(_AT_ONCE, len(state.delivered) // 4):
+        state = _together(state)
+    return _bounded(state, sides) if state.nbytes > sides.memory else state
+
+
+_AT_ONCE = 1 << 16
+"""Changes that are put among the others at once, at least."""
+
+
+def _with(pair: tuple[Of, Of], side: int, value: Of) -> tuple[Of, Of]:
+    return (value, pair[THERE]) if side == HERE else (pair[HERE], value)
+
+
+def _together(state: CompareState) -> CompareState:
+    return replace(state, delivered=merged([state.delivered, *state.fresh]), fresh=())
+
+
+def _with_rows(state: CompareState, rows: pa.Table, side: int) -> CompareState:
+    schema, table, op, topic = (encoded(rows[c]) for c in ("schema_name", "table_name", "op", "topic"))
+    names, topics = {n: i for i, n in enumerate(state.names)}, {t: i for i, t in enumerate(state.topics)}
+    each, at = np.unique(np.stack([schema[0], table[0], op[0]]), axis=1, return_inverse=True)
+    index = [names.setdefault((schema[1][s], table[1][t], op[1][o]), len(names)) for s, t, o in each.T.tolist()]
+    topic_of = np.array([topics.setdefault(t or "", len(topics)) for t in topic[1]])
+    ts, key, change, before, after, offset, partition = (timestamps(rows[c]) for c in _READ)
+    name = np.array(index, dtype=np.int64)[at.reshape(-1)]
+    new = Delivered(
+        ts, name, key, change, before, after, np.full(len(ts), side), offset, partition, topic_of[topic[0]]
+    )  # fmt: skip
+    return replace(state, names=tuple(names), topics=tuple(topics), fresh=(*state.fresh, merged([new])))
+
+
+_READ = ("commit_ts", "key_hash", "change_hash", "before_hash", "after_hash", "offset", "partition")
+
+
+def _bounded(state: CompareState, sides: ComparedSides) -> CompareState:
+    """The same without what cannot be compared any more, and without the oldest of what was."""
+    state = _together(state)
+    d = state.delivered
+    for side in SIDES:
+        if state.ended[side]:  # what is above is never compared
+            d = d[d.commit_ts <= state.resolved_ts(side)]
+    state, span = replace(state, delivered=d), state.span()
+    excess = state.nbytes - sides.memory * 3 // 4
+    if span is None or excess <= 0 or not len(d):
+        return state
+    last = min(span[1], int(d.commit_ts[min(len(d) - 1, excess * len(d) // d.nbytes)]))
+    old, compared = d.commit_ts <= last, sides.of(state)
+    pairs = paired(d[old & (d.commit_ts >= span[0])], state.names, compared)
+    differing = merged([state.differing, _deliveries(_worst(pairs, state))])
+    worst = _worst(paired(differing, state.names, compared), state)
+    return replace(
+        state, delivered=d[~old], totals=_sums(state.totals, pairs.counted()), differing=_deliveries(worst),
+        forgotten_ts=max(last, state.forgotten_ts),
+    )  # fmt: skip
+
+
+def _sums(one: Mapping[int, Ints], other: Mapping[int, Ints]) -> dict[int, Ints]:
+    none = np.zeros(len(KINDS), dtype=np.int64)
+    return {name: one.get(name, none) + other.get(name, none) for name in {**one, **other}}
+
+
+def _deliveries(pairs: Pairs) -> Delivered:
+    """All deliveries of some changes; those of one lie behind its first."""
+    d, parts = pairs.delivered, []
+    for here, there in zip(pairs.here.tolist(), pairs.there.tolist(), strict=True):
+        for first in (here, there):
+            if first >= 0:
+                near = d[np.arange(first, min(first + _CONTENTS, len(d)))]
+                of = [near.commit_ts, near.name, near.side, near.key]
+                own = np.logical_and.reduce([column == column[0] for column in of])
+                parts.append(near[own & ((near.key != NO_TS) | (near.change == near.change[0]))])
+    return merged(parts)
+
+
+_CONTENTS = 16
+"""Of a change that a log delivers with several contents, so many are kept once it is forgotten."""
+
+
+def _worst(pairs: Pairs, state: CompareState) -> Pairs:
+    """The changes that differ, the worst kind first and then in commit order: the first ones."""
+    odd = pairs[pairs.kind != _SAME]
+    odd = odd[np.lexsort((odd.commit_ts, odd.kind))]
+    ts = odd.commit_ts
+    if len(odd) > EXAMPLES:  # a tie at the end is decided below
+        tied = (odd.kind == odd.kind[EXAMPLES - 1]) & (ts == ts[EXAMPLES - 1])
+        odd = odd[tied | (np.arange(len(odd)) < EXAMPLES)]
+    rows = _examples(odd, state)
+
+    def rank(i: int) -> list[tuple[bool, Any]]:
+        row = rows[i]
+        told = (KINDS.index(row["kind"]), *[row[c] for c in _EXAMPLE if c not in ("kind", "other_topic", "several")])
+        return [(value is not None, value) for value in (told[0], told[3], *told[1:3], *told[4:])]
+
+    return odd[np.array(sorted(range(len(rows)), key=rank)[:EXAMPLES], dtype=np.int64)]
+
+
+def judged(state: CompareState, sides: ComparedSides) -> Compared:
+    """What both logs have in common up to the resolved_ts of both."""
+    span, compared = state.span(), sides.of(state)
+    every = merged([state.delivered, *state.fresh])
+    begin, end = span or (0, NO_TS)
+    pairs = paired(every[(every.commit_ts >= begin) & (every.commit_ts <= end)], state.names, compared)
+    totals = dict[str, Ints]()
+    for name, n in _sums(state.totals, pairs.counted()).items():
+        table = ".".join(part for part in state.names[name][:2] if part is not None)
+        totals[table] = totals.get(table, np.zeros(len(KINDS), dtype=np.int64)) + n
+    ordered = sorted(totals.items(), key=lambda of: (*(-of[1][:-1]).tolist(), of[0]))
+    rows = [(table, *n.tolist()) for table, n in ordered]
+    listed = merged([state.differing, _deliveries(_worst(pairs, state))])
+    worst = _worst(paired(listed, state.names, compared), state)
+    examples = [
+        {c: v if compared.ops or c != "op" or v == "delete" else "insert or update" for c, v in row.items()}
+        for row in _examples(worst, state)
+    ]
+    whole = ("partition", "offset", "other_partition", "other_offset")
+    ddl = ddl_differences(state.sides[HERE].known, state.sides[THERE].known, from_ts=begin, to_ts=end)
+    return Compared(
+        span, compared, pd.DataFrame(rows, columns=["table", *KINDS]),
+        pd.DataFrame(examples, columns=_EXAMPLE).astype(dict.fromkeys(whole, "Int64")), ddl, state.late,
+    )  # fmt: skip
+
+
+def _examples(pairs: Pairs, state: CompareState) -> list[dict[str, Any]]:
+    d, found = pairs.delivered, []
+    columns = (pairs.name, pairs.kind, pairs.commit_ts, pairs.here, pairs.there, pairs.several)
+    for name, kind, ts, here, there, several in zip(*[c.tolist() for c in columns], strict=True):
+        schema, table, op = state.names[name]
+        places = [
+            (None, None, None) if j < 0 else (state.topics[d.topic[j]], int(d.partition[j]), int(d.offset[j]))
+            for j in (here, there)
+        ]
+        told = (schema, table, ts, op, KINDS[kind], *places[0], *places[1], _SEVERAL[several])
+        found.append(dict(zip(_EXAMPLE, told, strict=True)))
+    return found
+
+
+_SEVERAL = (None, "here", "there", "both")
+_EXAMPLE = [
+    "schema_name", "table_name", "commit_ts", "op", "kind", "topic", "partition", "offset", "other_topic",
+    "other_partition", "other_offset", "several",
+]  # fmt: skip
