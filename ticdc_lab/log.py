@@ -63,6 +63,7 @@ from ticdc_lab.facts.watermarks import progress_of, rhythm_of, topics_of
 from ticdc_lab.settings import Settings
 from ticdc_lab.settings.detected import COUNTS, READ, of_counts, of_rules
 from ticdc_lab.settings.detected import counted as counted_images
+from ticdc_lab.sources.cdc_log import read_cdc_log
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.kafka_reading import too_large
 from ticdc_lab.sources.load import load
@@ -234,7 +235,7 @@ class Log:
             laggards=longest.head(LAGGARDS),
         )
 
-    def why(self, *, stall_s: float | None = None) -> Answer:
+    def why(self, *, stall_s: float | None = None, cdc_log: Sequence[str] = ()) -> Answer:
         """Why did its watermarks stand, and what can the log not tell of it.
 
         Parameters
@@ -242,15 +243,20 @@ class Log:
         stall_s
             Seconds above which a watermark stood; None measures against the log's own rhythm
             (:class:`ticdc_lab.facts.watermarks.Rhythm`).
+        cdc_log
+            Files of TiCDC's own log, also rotated ones and ``.gz``: what they say of each stall and of the first
+            findings of an audit.
         """
         self.change_log.require_commit_ts("resolved_ts")
+        said = read_cdc_log(cdc_log) if cdc_log else None
         rhythm = rhythm_of(self.change_log.facts)
         least_s = rhythm.stall_s if stall_s is None else stall_s
         found = stall_causes(self.events, stall_s=least_s, arrivals=self.change_log.messages)
         with self.change_log.reading():
             rows = small(found.orderBy(F.desc("step_s"), "topic", "held_ts", "everywhere").limit(STALLS))
         silent = self.summary_of("facts").early_ends
-        return answers.stalls(rows, stall_s=least_s, rhythm=rhythm, qualified=but_for(self.counts), early_ends=silent)
+        answer = answers.stalls(rows, stall_s=least_s, rhythm=rhythm, qualified=but_for(self.counts), early_ends=silent)
+        return answer if said is None else answers.beside_cdc_log(answer, said, self.audit(messages=False).frame)
 
     def transactions(self, *, out: str | None = None) -> Answer:
         """Which transactions are whole, which are pending and what they wait for.

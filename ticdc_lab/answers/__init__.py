@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ticdc_lab.answers.advice import advice, expansion
     from ticdc_lab.answers.answer import Answer
     from ticdc_lab.answers.audit import audit, finding
+    from ticdc_lab.answers.cdc_log import beside_cdc_log
     from ticdc_lab.answers.compared import compared, fidelity, not_compared, replayed
     from ticdc_lab.answers.consumers import consumers, not_ordered
     from ticdc_lab.answers.dispatching import moved, produced
@@ -25,6 +26,7 @@ __all__ = [
     "advice",
     "against_definition",
     "audit",
+    "beside_cdc_log",
     "compared",
     "complete_to",
     "consumers",

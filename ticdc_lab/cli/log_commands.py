@@ -267,13 +267,21 @@ def _say_state(state: Any) -> None:
     help="Seconds between two watermarks that make a stall, by event time or the broker's. By default 2.5 times the "
     "log's usual step, at least 1 s.",
 )  # fmt: skip
+@click.option(
+    "--cdc-log", "cdc_log", multiple=True, metavar="FILE", type=click.Path(exists=True, dir_okay=False),
+    help="TiCDC's own log, also rotated or .gz; give it once for each file. Names the module of each stall.",
+)  # fmt: skip
 @json_flag
-def why(source: str, stall_s: float | None, as_json: bool, **where: Any) -> None:
+def why(source: str, stall_s: float | None, cdc_log: tuple[str, ...], as_json: bool, **where: Any) -> None:
     """Why is the checkpoint stuck?
 
     Lists each stall of resolved_ts, the longest first, with possible causes and what the log cannot show.
+
+    With --cdc-log, lines of TiCDC's log (slow regions, stuck tables, owner changes, sink errors, DDL) are joined with
+    stalls and findings, by the commit_ts they name or by time. They name the sink, the owner, the puller or the
+    downstream.
     """
     with asked(source, where, images=False) as (spark, log):
         with shown(spark, "why"):
-            answer = log.why(stall_s=stall_s)
+            answer = log.why(stall_s=stall_s, cdc_log=cdc_log)
         print_answer(log, answer, as_json=as_json)

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from ticdc_lab.codecs.decode import Detected
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.known import Known
 from ticdc_lab.errors import ContractError, SourceError
 from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.errors.whole_files import room_for
@@ -33,8 +34,8 @@ from ticdc_lab.watch.comparison import (
     HERE,
     SIDES,
     THERE,
-    Compared,
     ComparedSides,
+    ComparedSoFar,
     CompareState,
     Delivered,
     absorbed,
@@ -53,7 +54,7 @@ _MESSAGES = arrow_schema(MESSAGES)
 
 
 @dataclass
-class _Side:
+class _ComparedSource:
     """One of the sources, and how far it is read."""
 
     source: WatchedSource
@@ -86,7 +87,7 @@ class WatchedComparison:
     Attributes
     ----------
     compared
-        What both have in common so far (:class:`ticdc_lab.watch.comparison.Compared`).
+        What both have in common so far (:class:`ticdc_lab.watch.comparison.ComparedSoFar`).
 
     Raises
     ------
@@ -138,8 +139,8 @@ class WatchedComparison:
         return a, b
 
     def run(
-        self, stopped: Callable[[], bool] = lambda: False, *, shown: Callable[[Compared], None] = lambda _: None
-    ) -> Compared:
+        self, stopped: Callable[[], bool] = lambda: False, *, shown: Callable[[ComparedSoFar], None] = lambda _: None
+    ) -> ComparedSoFar:
         """Compare until it is stopped, or, of what ends, to the end.
 
         Parameters
@@ -227,11 +228,13 @@ class WatchedComparison:
             self._folder.save(self._state, [_told_of(side) for side in self._sides], waiting)
 
 
-def _side(source: WatchedSource, name: str, known: Any, protocol: str, told: Mapping[str, Any] | None) -> _Side:
+def _side(
+    source: WatchedSource, name: str, known: Known, protocol: str, told: Mapping[str, Any] | None
+) -> _ComparedSource:
     """A source, as it was saved or from its beginning."""
     ids = source.ids()
     if told is None:
-        return _Side(source, name, Decoding.detected(source, known, protocol=protocol), ids)
+        return _ComparedSource(source, name, Decoding.detected(source, known, protocol=protocol), ids)
     if told["source"] != name:
         raise SourceError(
             f"The state folder belongs to a comparison with {told['source']}, not with {name}.",
@@ -251,10 +254,10 @@ def _side(source: WatchedSource, name: str, known: Any, protocol: str, told: Map
     decoding.learn_again(_table(told["waiting"]))
     positions, lost = ({(t, p): n for t, p, n in told[of]} for of in ("positions", "lost"))
     ended = told["ended"] and isinstance(source, RecordedTopic)
-    return _Side(source, name, decoding, ids, positions, lost, told["quarantined"], ended=ended)
+    return _ComparedSource(source, name, decoding, ids, positions, lost, told["quarantined"], ended=ended)
 
 
-def _told_of(side: _Side) -> dict[str, Any]:
+def _told_of(side: _ComparedSource) -> dict[str, Any]:
     decoding = side.decoding
     return {
         "source": side.name, "protocol": decoding.told.protocol, "has_commit_ts": decoding.told.has_commit_ts,

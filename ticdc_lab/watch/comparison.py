@@ -233,7 +233,7 @@ class CompareState:
     @property
     def nbytes(self) -> int:
         """About how much it takes."""
-        of_sides = sum(side.facts.nbytes for side in self.sides)
+        of_sides = sum(int(side.facts.nbytes) for side in self.sides)
         return self.delivered.nbytes + sum(f.nbytes for f in self.fresh) + of_sides
 
     def resolved_ts(self, side: int) -> int:
@@ -256,7 +256,7 @@ class CompareState:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedSoFar:
     """What two logs have in common so far.
 
     Attributes
@@ -308,7 +308,7 @@ class ComparedSides:
 
 def step(
     state: CompareState, batch: pa.Table, side: int, sides: ComparedSides, *, ends: bool = False
-) -> tuple[CompareState, Compared]:
+) -> tuple[CompareState, ComparedSoFar]:
     """Take a batch of one log's events, and compare.
 
     Parameters
@@ -456,7 +456,7 @@ def _worst(pairs: Pairs, state: CompareState) -> Pairs:
     return odd[np.array(sorted(range(len(rows)), key=rank)[:EXAMPLES], dtype=np.int64)]
 
 
-def judged(state: CompareState, sides: ComparedSides) -> Compared:
+def judged(state: CompareState, sides: ComparedSides) -> ComparedSoFar:
     """What both logs have in common up to the resolved_ts of both."""
     span, compared = state.span(), sides.of(state)
     every = merged([state.delivered, *state.fresh])
@@ -476,7 +476,7 @@ def judged(state: CompareState, sides: ComparedSides) -> Compared:
     ]
     whole = ("partition", "offset", "other_partition", "other_offset")
     ddl = ddl_differences(state.sides[HERE].known, state.sides[THERE].known, from_ts=begin, to_ts=end)
-    return Compared(
+    return ComparedSoFar(
         span, compared, pd.DataFrame(rows, columns=["table", *KINDS]),
         pd.DataFrame(examples, columns=_EXAMPLE).astype(dict.fromkeys(whole, "Int64")), ddl, state.late,
     )  # fmt: skip

@@ -1,0 +1,170 @@
+"""TiCDC's own log beside a change log: each line is recognised or counted, and names the module of a stall."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from conftest import ROOT, golden
+
+import ticdc_lab
+from ticdc_lab.answers.answer import Answer
+from ticdc_lab.answers.cdc_log import beside_cdc_log
+from ticdc_lab.cli import main
+from ticdc_lab.errors import SourceError
+from ticdc_lab.sources.cdc_log import KNOWN_LINES, MODULES, CdcLog, named_by, parsed, read_cdc_log
+
+FIXTURE = ROOT / "tests/data/cdc_log/cdc.log"
+STALLS = golden("messages_open-protocol_stalls.jsonl.gz")
+AT = "[2023/11/15 06:13:41.008 +08:00] [WARN] [mysql.go:825] "
+
+
+def one(line):
+    """The one line that is recognised."""
+    [found] = parsed([("cdc.log:1", line)]).lines
+    return found
+
+
+def test_the_fixture_is_read_whole():
+    """Lines of the old architecture: modules, timestamps in fields and in JSON, and what is not recognised."""
+    log = read_cdc_log([str(FIXTURE)])
+    assert [(line.kind, line.module) for line in log.lines] == [
+        ("restart", "owner"), ("slow region", "puller"), ("slow region", "puller"), ("DDL barrier", "owner"),
+        ("DDL sent", "sink"), ("sink error", "downstream"), ("stuck table", "sink"), ("sink error", "downstream"),
+        ("changefeed error", "owner"),
+    ]  # fmt: skip
+    assert (log.read, log.continued, log.cut) == (13, 2, 1)
+    assert log.unrecognised == {"CDC server listens on 127.0.0.1:8300": 1, "kafka producer metrics": 1}
+    assert log.lines[1].ts == (445644801310720000,) and log.lines[3].commit_ts == 445644803409183087
+    error = log.lines[5]
+    assert (error.table, error.key, error.commit_ts) == ("shop.t3", "id=17", 445644805199888385)
+
+
+@pytest.mark.parametrize(
+    ("rest", "kind", "module"),
+    [
+        ('["dispatcher hold block event"] [dispatcherID=8d3f] [commitTs=445644803409183087]', "DDL barrier", "owner"),
+        ('["kafka ddl event sent"] [keyspace=default] [startTs=1] [commitTs=445644803409183087]', "DDL sent", "sink"),
+        ('["campaign coordinator successfully"] [nodeID=9b] [epoch=3]', "restart", "owner"),
+        ('["subscription client finds a initialized slow region"] [subscriptionID=3] [slowRegion="{}"]', "slow region",
+         "puller"),
+        ('["changefeed maintainer report an error"] [changefeed=default/a] [checkpointTs=445644805190190055]',
+         "changefeed error", "owner"),
+        ('["execute DMLs with error, can not retry"] [error="Error 1062: Duplicate entry \'1\'"]', "sink error",
+         "downstream"),
+        ('["execute DMLs with error, can not retry"] [error="column not found"]', "sink error", "sink"),
+        ('["Capture deleted"] [captureID=6d0f]', "restart", "owner"),
+        ('["event feed finds a slow region"] [regionID=5]', "slow region", "puller"),
+        ('["DDL is still running downstream, it blocks other DDL or DML events"] [ddl="ALTER"]', "DDL waits",
+         "downstream"),
+    ],
+)  # fmt: skip
+def test_messages_of_both_architectures(rest, kind, module):
+    """From v5 to the new one."""
+    assert (one(AT + rest).kind, one(AT + rest).module) == (kind, module)
+
+
+def test_the_table_of_messages_has_each_once():
+    """The first that fits decides, so none may begin with an earlier one."""
+    begins = [begin for _, _, own in KNOWN_LINES for begin in own]
+    assert len({*begins}) == len(begins) and {module for _, module, _ in KNOWN_LINES} == {*MODULES}
+    assert not [b for i, b in enumerate(begins) for a in begins[:i] if b.startswith(a)]
+
+
+def test_times_of_any_zone_are_one_time():
+    """A capture in another zone, with or without milliseconds."""
+    text = '[INFO] [a.go:1] ["campaign owner successfully"]'
+    times = ("2023/11/15 06:13:41.000 +08:00", "2023/11/14 22:13:41.000 +00:00", "2023/11/14 17:43:41 -04:30")
+    assert {one(f"[{at}] {text}").ms for at in times} == {1700000021000}
+
+
+def test_cut_and_odd_lines_are_counted():
+    """Nothing is passed over: without a message, in the middle of a value, with escapes that are not JSON's."""
+    cut = AT + '["execute DMLs with error, retry later"] [commitTs=445644805199888385] [error="Error 1213 (400'
+    odd = AT + r'["execute DMLs with error, retry later"] [error="a \x column"]'
+    log = parsed([("f:1", cut), ("f:2", AT + '["execute DM'), ("f:3", odd), ("f:4", "\tat main.go"), ("f:5", "")])
+    assert [line.commit_ts for line in log.lines] == [445644805199888385, None] and log.lines[0].module == "downstream"
+    assert (log.read, log.cut, log.continued) == (4, 2, 1) and sum(log.unrecognised.values()) == 1
+
+
+def test_packed_and_rotated_files_are_one_log(tmp_path):
+    """In the order of their times, whatever order they are named in."""
+    lines = FIXTURE.read_text().splitlines(keepends=True)
+    old, new = tmp_path / "cdc-2023-11-15.log.gz", tmp_path / "cdc.log"
+    old.write_bytes(gzip.compress("".join(lines[:5]).encode()))
+    new.write_text("".join(lines[5:]))
+    whole, parts = read_cdc_log([str(FIXTURE)]), read_cdc_log([str(new), str(old)])
+    assert [line.message for line in parts.lines] == [line.message for line in whole.lines]
+    assert (parts.read, parts.span_ms) == (whole.read, whole.span_ms)
+    old.write_bytes(old.read_bytes()[:60])
+    with pytest.raises(SourceError, match="cannot be read"):
+        read_cdc_log([str(old)])
+    new.write_text("hello\n")
+    with pytest.raises(SourceError, match=r"No line of .* begins as TiCDC's log"):
+        read_cdc_log([str(new)])
+
+
+def test_what_names_the_timestamp_comes_before_what_was_written_then():
+    """And a line that names another one is about something else."""
+    log = read_cdc_log([str(FIXTURE)])
+    named = named_by(log, from_ts=445644803409183087, to_ts=445644804403758055)
+    assert [(n.kind, n.by_ts) for n in named] == [("DDL barrier", 1), ("DDL sent", 1)]
+    exact = named_by(log, from_ts=445644805199888385)
+    assert [(n.module, n.by_ts) for n in exact] == [("downstream", 1)]
+    assert named_by(log, from_ts=445644805199888399) == []
+
+
+def test_it_names_the_module_of_each_stall(spark):
+    """Puller, owner, downstream and sink, each for the stall that its lines are about."""
+    answer = ticdc_lab.open(str(STALLS), spark=spark).why(cdc_log=[str(FIXTURE)])
+    first = answer.frames["cdc_log"].groupby("about", sort=False).first()
+    named = {about.split("(")[1].rstrip(")")[11:19]: (m, k) for about, m, k in zip(
+        first.index, first["module"], first["kind"], strict=True) if about.startswith("stall")}  # fmt: skip
+    assert named == {
+        "22:13:47": ("downstream", "sink error"), "22:13:39": ("downstream", "sink error"),
+        "22:13:33": ("owner", "DDL barrier"), "22:13:25": ("puller", "slow region"), "22:13:20": ("owner", "restart"),
+    }  # fmt: skip
+    assert "cdc.log names the downstream: " in answer.finding
+    assert any("2 of 13 lines of cdc.log are not recognised" in limit for limit in answer.limits)
+    assert answer.values["cdc_log"]["recognised"] == 9
+    said = CliRunner().invoke(main, ["why", str(STALLS), "--cdc-log", str(FIXTURE), "--json"], obj=spark)
+    assert said.exit_code == 0 and json.loads(said.stdout)["cdc_log"]
+
+
+def why(held_ts, next_ts):
+    """An answer with one stall."""
+    stall = {"held_ts": held_ts, "next_ts": next_ts, "since": None, "until": None, "step_s": 3.4}
+    return Answer("why", "?", "One stall.", {"stalls": pd.DataFrame([stall])})
+
+
+def test_what_no_line_is_about_is_said():
+    """A log of another time, and one of its time without a line."""
+    log, none = read_cdc_log([str(FIXTURE)]), pd.DataFrame(columns=["commit_ts", "guarantee"])
+    later = beside_cdc_log(why(445644900000000000, 445644901000000000), log, none)
+    assert "cdc.log names no module" in later.finding and any("lies outside" in limit for limit in later.limits)
+    quiet = CdcLog(read=1, unrecognised={"tick": 1}, span_ms=(1_700_000_000_000, 1_700_000_060_000))
+    silent = beside_cdc_log(why(445644801310720000, 445644802201748455), quiet, none)
+    assert any("no recognised line about 1 stall" in limit for limit in silent.limits)
+
+
+def test_a_stall_at_the_end_ends_with_the_log():
+    """Lines of later days are not about it."""
+    log, none = read_cdc_log([str(FIXTURE)]), pd.DataFrame(columns=["commit_ts", "guarantee"])
+    answer = beside_cdc_log(why(445644801310720000, None), log, none)
+    assert [(r["module"], r["n"]) for r in answer.frames["cdc_log"].to_dict("records")] == [("puller", 2)]
+
+
+def test_findings_are_joined_by_their_commit_ts():
+    """A sink error that names a finding's commit_ts; a restart explains redeliveries alone."""
+    log = read_cdc_log([str(FIXTURE)])
+    ts = [445644805199888385, 445644800025165824]  # the second at 22:13:20.096, beside the owner change
+    rows = [{"guarantee": g, "commit_ts": t} for g in ("row_images_chain", "redeliveries_are_identical") for t in ts]
+    answer = beside_cdc_log(why(445644900000000000, 445644901000000000), log, pd.DataFrame(rows))
+    found = [(r["about"].split()[0], r["module"], r["kind"]) for r in answer.frames["cdc_log"].to_dict("records")]
+    assert found == [
+        ("row_images_chain", "downstream", "sink error"), ("redeliveries_are_identical", "downstream", "sink error"),
+        ("redeliveries_are_identical", "owner", "restart"),
+    ]  # fmt: skip

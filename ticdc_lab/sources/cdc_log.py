@@ -1,0 +1,366 @@
+"""Lines of TiCDC's own log, ``cdc.log``, beside a change log: which module reported what at the time of a stall.
+
+The messages are those of TiCDC v5.0 to v8.5 and of its new architecture, by their beginning; a line that begins with
+none of them is counted.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+
+from ticdc_lab.errors import SourceError
+from ticdc_lab.events.tso import physical_ms
+
+SINK, OWNER, PULLER, DOWNSTREAM = MODULES = "sink", "owner", "puller", "downstream"
+"""Where the cause is. The new architecture's coordinator and maintainer count as owner, its log service as puller."""
+
+RESTART = "restart"
+"""The kind of a line after which changes may be delivered again."""
+
+KNOWN_LINES = (
+    # what it is about, module, how a message begins
+    ("slow region", PULLER, (
+        "event feed finds a slow region", "event feed finds a initialized slow region",
+        "event feed finds a uninitialized slow region", "event feed initializes a region too slow",
+        "subscription client finds a initialized slow region", "subscription client finds a uninitialized slow region",
+        "subscription client initializes a region too slow",
+        "region not receiving event from tikv for too long time", "region not receiving resolved event from tikv",
+    )),
+    ("locks", PULLER, (
+        "event feed resolve lock fail", "failed to resolve lock", "resolve lock failed",
+        "subscription client resolve lock fail",
+    )),
+    ("missing region", PULLER, ("event feed holes exist", "subscription client holes exist")),
+    ("TiKV not reached", PULLER, (
+        "event feed send request to grpc stream failed", "event feed send deregister request to grpc stream failed",
+        "cannot get rpcCtx, retry span", "establish stream to store failed", "failed to receive from stream",
+        "failed to establish", "EventFeed retry rate limited",
+    )),
+    ("resolved_ts stands", PULLER, (
+        "ddl puller resolved ts has not advanced", "GetSnapshot is taking too long, DDL puller stuck?",
+        "resolved ts lag is too large for initialized subscription", "timeout waiting for log coordinator resolved ts",
+        "wait resolved ts slow",
+    )),
+    ("sink error", SINK, (
+        "execute DMLs with error", "Sink manager backend sink fails", "Transaction dmlSink backend flush fail",
+        "Transaction sink backend flush fail", "Transaction dmlSink worker exits unexpectly", "sink fails",
+        "Kafka DML producer run error", "error on running processor", "an error occurred in maintainer",
+        "Event Dispatcher Manager Meets Error", "dispatcher report an error", "cloud storage sink write file failed",
+        "Meet Duplicate Entry Error", "exec row changes failed", "Worker handles or generates sink task failed",
+        "Worker handles sink task failed", "send message to kafka failed", "ddl producer send fail",
+    )),
+    ("stuck table", SINK, (
+        "Table checkpoint is stuck too long", "Close table doesn't return in time, may be stuck",
+        "RemoveTable doesn't return in time, may be stuck", "Close process doesn't return in time, may be stuck",
+        "Barrier doesn't return in time, may be stuck", "flush row changed events too slow",
+        "Transaction dmlSink finds a slow transaction in conflict detector", "dispatcher cache events is full",
+    )),
+    ("DDL fails", SINK, (
+        "Execute DDL failed", "Execute DDL with error", "Failed to exec DDL", "execute ddl failed",
+        "owner ddl sink fails on action", "ddl sink initialize failed",
+    )),
+    ("DDL waits", DOWNSTREAM, (
+        "DDL is running downstream", "DDL is still running downstream", "async ddl is still running",
+        "async add index ddl is still running", "owner ddl sink performs an action too long",
+        "Wait the asynchronous ddl to synchronize", "Unexpected DDL state, may not be found downstream",
+    )),
+    ("DDL barrier", OWNER, (
+        "begin emit ddl event", "dispatcher hold block event", "barrier event is not resolved",
+        "barrier event is not being selected", "a new ddl job is received",
+    )),
+    ("DDL sent", SINK, (
+        "Execute DDL succeeded", "Exec DDL succeeded", "ddl is sent", "kafka ddl event sent",
+        "execute ddl event successfully", "all dispatchers reported event done", "ddl already executed",
+    )),
+    ("checkpoint stands", OWNER, (
+        "schedulerv3: cannot advance checkpoint since missing", "checkpointTs can not be advanced",
+        "can not advance checkpointTs since not bootstrapped", "owner is not healthy since changefeeds are not ticked",
+        "changefeed tick took too long", "changefeed close took too long", "maintainer is too slow",
+        "coordinator is slow", "Etcd transaction took too long", "EtcdWorker reactor tick took too long",
+        "Redo meta has not changed for a long time", "flushLog blocking too long",
+        "etcd client outCh blocking too long", "etcd client watchCh blocking too long",
+    )),
+    (RESTART, OWNER, (
+        "campaign owner successfully", "campaign coordinator successfully", "schedulerv3: new owner in power",
+        "schedulerv3: detect owner switch after captures fail", "coordinator changed", "Coordinator changed",
+        "owner resigned successfully", "resign owner actively", "coordinator resigned successfully",
+        "run owner exited", "campaign owner routine exited", "capture recovered", "capture session done",
+        "Capture added", "Capture deleted", "delete capture", "add capture", "cleaning up stale capture",
+        "controller detects node changed", "log coordinator detect node", "bind changefeed to node",
+        "changefeed maintainer bootstrapped", "Sink is restarted", "changefeed initialized", "stop processor",
+        "changefeed restart backoff",
+    )),
+    ("changefeed error", OWNER, (
+        "an error occurred in Owner", "an warning occurred in Owner", "changefeed maintainer report an error",
+        "changefeed maintainer report a fast fail error", "changefeed tick failed", "campaign owner failed",
+        "campaign coordinator failed", "changefeed retry on warning for a very long time",
+        "The changefeed won't be restarted", "changefeed will not be restarted",
+    )),
+)  # fmt: skip
+"""What lines say: the first that fits. An error whose text comes from the downstream is the downstream's."""
+
+_BEGINS = [(begin, kind, module) for kind, module, begins in KNOWN_LINES for begin in begins]
+_FIRST_WORDS = {begin[:5] for begin, *_ in _BEGINS}
+_DOWNSTREAM = re.compile(
+    r"Error \d{4}|Duplicate entry|Deadlock found|Lock wait timeout|kafka server|client has run out of available brokers"
+    r"|[mM]essage was too large|connection refused|i/o timeout|broken pipe|bad connection|no such host"
+    r"|connection reset|invalid connection|NotLeaderForPartition|circuit breaker|Access ?Denied|NoSuchBucket"
+)
+_HEAD = re.compile(
+    r"\[(\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?) ([+-]\d\d:\d\d)\] \[([A-Z]+)\] (?:\[[^\]\s]*\] )?"
+)
+_PART = re.compile(r'\[((?:"(?:[^"\\]|\\.)*"|[^\]"])*)\] ?')
+_FIELD = re.compile(r'("(?:[^"\\]|\\.)*"|[^="]+)=(.*)', re.DOTALL)
+_TS = re.compile(
+    r'\b((?:[cC]ommit|[rR]esolved|[cC]heckpoint|[fF]inished|[bB]arrier|block)_?[tT]s|ts)"?[:= ]+"?(\d{17,19})\b'
+)
+_COMMITTED = "commitTs", "finishedTs"
+
+MOST_LINES = 100_000
+"""Recognised lines that are kept; more are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class CdcLine:
+    """A line that is recognised.
+
+    Attributes
+    ----------
+    ms
+        When it was written, milliseconds since 1970 (UTC).
+    kind, module
+        As of :data:`KNOWN_LINES`; the module of an error with a downstream's text is ``downstream``.
+    message, level
+        As written.
+    ts
+        Commit_ts, resolved_ts and checkpoint_ts that it names (TSO), each once.
+    commit_ts
+        The first of them that is a commit_ts; None without.
+    table, key, error
+        What it names of these; empty without.
+    where
+        File and line number.
+    """
+
+    ms: int
+    kind: str
+    module: str
+    message: str
+    level: str
+    ts: tuple[int, ...]
+    commit_ts: int | None
+    table: str
+    key: str
+    error: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class CdcLog:
+    """What files of TiCDC's log contain.
+
+    Attributes
+    ----------
+    lines
+        Recognised lines in the order of their times.
+    read, cut, continued, beyond
+        All lines; lines that end in their middle; lines that belong to the one before them, such as of a stack; and
+        recognised lines above :data:`MOST_LINES`.
+    unrecognised
+        Messages that :data:`KNOWN_LINES` does not have, with how often each comes.
+    span_ms
+        Times of the first and the last line; None without any.
+    """
+
+    lines: tuple[CdcLine, ...] = ()
+    read: int = 0
+    cut: int = 0
+    continued: int = 0
+    beyond: int = 0
+    unrecognised: Mapping[str, int] = field(default_factory=dict)
+    span_ms: tuple[int, int] | None = None
+
+
+def read_cdc_log(files: Sequence[str]) -> CdcLog:
+    """Read files of TiCDC's log: ``cdc.log``, rotated ones, and their ``.gz``.
+
+    Raises
+    ------
+    SourceError
+        A file is not there or damaged, or no line of any has the form of TiCDC's log.
+    """
+    found = parsed((f"{file}:{i}", line) for file in files for i, line in enumerate(_lines(file), 1))
+    if found.span_ms is None:
+        raise SourceError(
+            f"No line of {', '.join(files)} begins as TiCDC's log: expected [2024/01/31 11:09:24.123 +08:00] [INFO] ..",
+            hint="Name the file that cdc server --log-file writes.",
+        )
+    return found
+
+
+def _lines(file: str) -> Iterator[str]:
+    path = Path(file)
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+        with gzip.open(path, "rb") if packed else path.open("rb") as lines:
+            for line in lines:
+                yield line.decode("utf-8", "replace").rstrip("\r\n")
+    except (OSError, EOFError) as error:
+        raise SourceError(
+            f"{file} cannot be read: {getattr(error, 'strerror', None) or error}.", hint=f"ls -l {file}"
+        ) from None
+
+
+def parsed(numbered: Iterable[tuple[str, str]]) -> CdcLog:
+    """What lines contain, each with its place.
+
+    Examples
+    --------
+    >>> line = '[2024/01/31 11:09:24.123 +08:00] [INFO] [capture.go:512] ["campaign owner successfully"] [ownerRev=7]'
+    >>> [found] = parsed([("cdc.log:1", line)]).lines
+    >>> found.kind, found.module, found.ms
+    ('restart', 'owner', 1706670564123)
+    """
+    found, times, unrecognised = list[CdcLine](), list[int](), Counter[str]()
+    read = cut = continued = beyond = 0
+    for where, line in numbered:
+        if not line.strip():
+            continue
+        read += 1
+        head = _HEAD.match(line)
+        if head is None:
+            continued += 1
+            continue
+        ms = _ms(head[1], head[2])
+        times.append(ms)
+        parts, end = list[str](), head.end()
+        while part := _PART.match(line, end):
+            parts.append(part[1])
+            end = part.end()
+        cut += end < len(line)
+        message = _unquoted(parts[0]) if parts else ""
+        known = _known(message)
+        if known is None:
+            unrecognised[message or "(cut before its message)"] += 1
+        elif len(found) >= MOST_LINES:
+            beyond += 1
+        else:
+            found.append(_line(ms, *known, message, head[3], parts[1:], line[end:], where))
+    span = (min(times), max(times)) if times else None
+    return CdcLog(tuple(sorted(found, key=lambda f: f.ms)), read, cut, continued, beyond, unrecognised, span)
+
+
+def _ms(at: str, zone: str) -> int:
+    second, _, fraction = at.partition(".")
+    return _second_ms(second, zone) + int(fraction[:3].ljust(3, "0"))
+
+
+@lru_cache(maxsize=1024)
+def _second_ms(at: str, zone: str) -> int:
+    return int(datetime.strptime(f"{at} {zone}", "%Y/%m/%d %H:%M:%S %z").timestamp()) * 1000
+
+
+def _unquoted(text: str) -> str:
+    if not text.startswith('"'):
+        return text
+    try:
+        return str(json.loads(text, strict=False))
+    except ValueError:  # escapes that JSON does not have
+        return text[1:-1]
+
+
+def _known(message: str) -> tuple[str, str] | None:
+    if message[:5] not in _FIRST_WORDS:
+        return None
+    return next(((kind, module) for begin, kind, module in _BEGINS if message.startswith(begin)), None)
+
+
+def _line(
+    ms: int, kind: str, module: str, message: str, level: str, parts: list[str], rest: str, where: str
+) -> CdcLine:  # fmt: skip
+    of = dict[str, str]()
+    for part in parts:
+        if field := _FIELD.fullmatch(part):
+            of.setdefault(_unquoted(field[1]), _unquoted(field[2]))
+    text = " ".join([*(f"{k}={v}" for k, v in of.items() if k not in ("errorVerbose", "stack")), rest])
+    named = [(name, int(ts)) for name, ts in _TS.findall(text)]
+    committed = [ts for name, ts in named if (name[0].lower() + name[1:]).replace("_ts", "Ts") in _COMMITTED]
+    error = of.get("error", "")
+    table = ".".join(of[n] for n in ("database", "schema", "table", "tableName") if of.get(n))
+    if not table and (id_ := of.get("tableID")):
+        table = f"table id {id_}"
+    if _DOWNSTREAM.search(f"{error} {rest}"):
+        module = DOWNSTREAM
+    return CdcLine(
+        ms, kind, module, message, level, tuple(dict.fromkeys(ts for _, ts in named)),
+        committed[0] if committed else None, table, of.get("key", ""), error, where,
+    )  # fmt: skip
+
+
+SLACK_MS = 1_000
+"""Clocks of captures and brokers may differ by so much."""
+
+_ORDER = {kind: i for i, kind in enumerate((
+    "sink error", "DDL fails", "stuck table", "DDL waits", "missing region", "locks", "TiKV not reached", "slow region",
+    "resolved_ts stands", "checkpoint stands", "changefeed error", RESTART, "DDL barrier", "DDL sent",
+))}  # fmt: skip
+_PROGRESS = ("DDL sent",)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedByLog:
+    """What lines say of a stall or a finding: those of one kind and module.
+
+    Attributes
+    ----------
+    module, kind
+        As of :class:`CdcLine`.
+    by_ts
+        Lines that name its commit_ts; the others were written at its time.
+    lines
+        All of them, in their order.
+    """
+
+    module: str
+    kind: str
+    by_ts: int
+    lines: tuple[CdcLine, ...]
+
+
+def named_by(
+    log: CdcLog, *, from_ts: int, to_ts: int | None = None, from_ms: int | None = None, to_ms: int | None = None
+) -> list[NamedByLog]:
+    """What the log says between two moments, the strongest evidence first.
+
+    Parameters
+    ----------
+    log
+        TiCDC's log.
+    from_ts, to_ts
+        A line that names a commit_ts, resolved_ts or checkpoint_ts from the one to the other is about it; without
+        ``to_ts`` one that names exactly ``from_ts``, or the value before it.
+    from_ms, to_ms
+        Lines that name none of them count if they were written between; by default at the times of both TSO.
+    """
+    least = physical_ms(from_ts) if from_ms is None else from_ms
+    most = to_ms if to_ms is not None else physical_ms(to_ts) if to_ts is not None else least
+    groups: dict[tuple[str, str], list[tuple[bool, CdcLine]]] = {}
+    for line in log.lines:
+        by_ts = any(from_ts - 1 <= ts <= (from_ts if to_ts is None else to_ts - 1) for ts in line.ts)
+        at_its_time = least - SLACK_MS <= line.ms <= most + SLACK_MS
+        if by_ts or (at_its_time and (to_ts is not None or not line.ts)):
+            groups.setdefault((line.module, line.kind), []).append((by_ts, line))
+    found = [
+        NamedByLog(module, kind, sum(by for by, _ in own), tuple(line for _, line in own))
+        for (module, kind), own in groups.items()
+    ]
+    return sorted(found, key=lambda n: (n.kind in _PROGRESS, n.by_ts == 0, _ORDER[n.kind], n.module))
