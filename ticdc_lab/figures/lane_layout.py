@@ -145,7 +145,8 @@ def scene(
     said = steps[(steps["at"] >= low) & (steps["at"] <= end)]
     place = _Places(lanes, shown, order)
     rows = _rows(shown, steps, place)
-    marks, waits, downs = _marks(said, steps, place), _waits(said, place), _downs(said, place)
+    marks, waits = _marks(said, steps, place), _waits(said, place)
+    downs = _stretches(said, place, begins=("crash", "move"), ends=("begin",))
     last = [int(f[c].max()) for f, c in ((rows, "read_at"), (marks, "at"), (waits, "since"), (said, "at")) if len(f)]
     last += [int(t) for t in rows["applied_at"] if t < NEVER]
     return LaneScene(
@@ -282,10 +283,6 @@ def _waits(said: pd.DataFrame, place: _Places) -> pd.DataFrame:
     at = pd.DataFrame({"lane": place.lane(seen), "x": place.of_marks(seen), "at": seen["at"]})
     before = [at[(at["lane"] == w.lane) & (at["at"] <= w.since)]["x"] for w in found.itertuples()]
     return found.assign(x=[float(x.iloc[-1]) if len(x) else 0.0 for x in before])
-
-
-def _downs(said: pd.DataFrame, place: _Places) -> pd.DataFrame:
-    return _stretches(said, place, begins=("crash", "move"), ends=("begin",))
 
 
 def _stretches(said: pd.DataFrame, place: _Places, *, begins: tuple[str, ...], ends: tuple[str, ...]) -> pd.DataFrame:

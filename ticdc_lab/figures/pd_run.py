@@ -239,7 +239,7 @@ def _real(fig: Figure, real: Sequence[RealRun]) -> None:
 
 def _numbers(fig: Figure, k: int, names: Sequence[str], paid: Sequence[Costs]) -> None:
     words, unit = _NUMBERS[k]
-    values = [_of(c)[k] for c in paid]
+    values = [(c.even_s, c.moved_gib, c.peak_mib_s, float(c.thrash))[k] for c in paid]
     bars = [0.0 if v is None else v for v in values]
     texts = [_said(v, unit) for v in values]
     hover = [f"{label(n)}: {t}{_more(c, k)}" for n, t, c in zip(names, texts, paid, strict=True)]
@@ -256,10 +256,6 @@ def _numbers(fig: Figure, k: int, names: Sequence[str], paid: Sequence[Costs]) -
     named = {"text": f"{words}{f', {unit}' if unit else ''}", "font": {"size": TEXT_PX}}
     fig.update_xaxes(range=[0, 1.6 * top], title=named, nticks=4, **place)
     fig.update_yaxes(showticklabels=False, autorange="reversed", **place)
-
-
-def _of(c: Costs) -> tuple[float | None, float, float, float]:
-    return c.even_s, c.moved_gib, c.peak_mib_s, float(c.thrash)
 
 
 def _said(v: float | None, unit: str) -> str:

@@ -187,7 +187,6 @@ def _open_at(edges: pd.Series, times: npt.NDArray[np.int64]) -> npt.NDArray[np.i
 
 
 _ENDS = ["since", "until"]
-_CLOCKS = ("us", "step")
 
 
 def coverage(trace: pa.Table, held: pd.DataFrame) -> pd.DataFrame:
@@ -208,7 +207,9 @@ def coverage(trace: pa.Table, held: pd.DataFrame) -> pd.DataFrame:
     """
     writing = held[held["state"].isin(WRITING)]
     if writing.empty:
-        return pd.DataFrame(columns=["table", "writers", *_bounds()]).astype({"writers": "int64"})
+        return pd.DataFrame(
+            columns=["table", "writers", *(f"{end}{unit}" for unit in ("_us", "_step", "") for end in _ENDS)]
+        ).astype({"writers": "int64"})
     names = {"": "order", "_us": "us", "_step": "step"}
     edges = pd.concat(
         [
@@ -269,10 +270,6 @@ def dropped(trace: pa.Table) -> dict[str, int]:
         found |= {str(table): order for table in fields.get("drop", ())}
         found = {table: at for table, at in found.items() if table not in map(str, fields.get("add", ()))}
     return found
-
-
-def _bounds() -> list[str]:
-    return [f"{end}_{clock}" for clock in _CLOCKS for end in _ENDS] + _ENDS
 
 
 def elections(trace: pa.Table) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -162,7 +162,7 @@ def measured(runs: DataFrame) -> DataFrame:
             F.expr("percentile(value, 0.99)").alias("p99"),
             F.max("value").alias("highest"),
         )
-        .orderBy(_place())
+        .orderBy(F.array_position(F.array(*map(F.lit, MEASURES)), F.col("measure")))
     )
 
 
@@ -185,11 +185,6 @@ def failures(runs: DataFrame) -> DataFrame:
         )
         .orderBy("settings")
     )
-
-
-def _place() -> Column:
-    """The order of :data:`MEASURES`."""
-    return F.array_position(F.array(*map(F.lit, MEASURES)), F.col("measure"))
 
 
 def _require(frame: DataFrame, names: set[str], what: str) -> None:

@@ -164,18 +164,6 @@ def simulate(
     (True, True)
     """
     require_rows(load)
-    with no_cycles():
-        return _simulate(
-            settings, load, faults, chaos, seed, until_us, network, level, recorder, step_limit, name,
-            stops_at_violation, sample_us, begun,
-        )  # fmt: skip
-
-
-def _simulate(
-    settings: PipelineSettings, load: Load, faults: Sequence[Fault], chaos: Chaos | None, seed: int, until_us: int,
-    network: Network, level: str, recorder: Recorder | None, step_limit: int, name: str,
-    stops_at_violation: bool, sample_us: int | None, begun: Callable[[Kernel], None] | None,
-) -> PipelineRun:  # fmt: skip
     scheduler = replace(settings.scheduler, tables=tuple(sorted(t.id for t in load.tables)), pace=MEASURED)
     captures, stores = scheduler.nodes(), settings.stores()
     start_ts = ts_of(settings.created_us) if settings.start_ts is None else settings.start_ts
@@ -191,10 +179,11 @@ def _simulate(
         consumer=_watched(settings),
     )  # fmt: skip
     recorder = recorder or Recorder(name or f"pipeline seed {seed}", level)
-    world = ran(
-        machines, monitor, recorder, faults=all_faults, seed=seed, until_us=until_us, network=network,
-        step_limit=step_limit, begun=begun,
-    )  # fmt: skip
+    with no_cycles():
+        world = ran(
+            machines, monitor, recorder, faults=all_faults, seed=seed, until_us=until_us, network=network,
+            step_limit=step_limit, begun=begun,
+        )  # fmt: skip
     world["faults"] = tuple(f for f in all_faults if f not in late)
     again = partial(
         simulate, settings, load, step_limit=step_limit, name=recorder.run, stops_at_violation=stops_at_violation,

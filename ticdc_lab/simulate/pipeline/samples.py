@@ -60,7 +60,7 @@ def queues(samples: Sequence[Sample]) -> pa.Table:
     rows = [
         (s.time_us, node_of(c.address), t.table, t.name, stage, n)
         for s, c, t in _tables(samples)
-        for stage, n in zip(STAGES, _waiting(t), strict=True)
+        for stage, n in zip(STAGES, (t.unmatched, t.sorting, t.spilled, t.mounting, t.under_way), strict=True)
     ]
     return _table(rows, QUEUES)
 
@@ -91,10 +91,6 @@ def regions(samples: Sequence[Sample]) -> pa.Table:
 
 def _tables(samples: Sequence[Sample]) -> Iterator[tuple[Sample, CaptureFacts, TableFacts]]:
     return ((s, c, t) for s in samples for c in s.captures for t in c.tables)
-
-
-def _waiting(t: TableFacts) -> tuple[int, ...]:
-    return t.unmatched, t.sorting, t.spilled, t.mounting, t.under_way
 
 
 def _done(t: TableFacts) -> tuple[int, ...]:

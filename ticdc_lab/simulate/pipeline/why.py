@@ -283,16 +283,11 @@ def _scheduler(moment: Moment, bounds: list[Hold], own_ts: int) -> Iterator[Hold
     elif moment.stuck is not None:
         said = moment.stuck
         table = said.name.partition("[")[0] if said.kind == TABLE else None
-        beneath = [h for h in bounds for s in h.path if s.level == "table" and _id(s.name) == table]
+        beneath = [h for h in bounds for s in h.path if s.level == "table" and s.name.endswith(f"({table})")]
         lowest = min(beneath, key=lambda h: h.ts, default=None)
         because = f"the owner cannot count: {said}" + (f" ({lowest.because})" if lowest else "")
         path = (ChainStep("owner", moment.owner.address), *(lowest.path if lowest else ()))
         yield Hold((SCHEDULER, said.words), SCHEDULER, own_ts, path, because, said.since_us)
-
-
-def _id(name: str) -> str:
-    """The id in ``shop.orders (104)``."""
-    return name[name.rfind("(") + 1 : -1]
 
 
 # Why is resolved_ts or checkpoint_ts not moving: what holds it, since when, and what it would be without it.

@@ -312,7 +312,8 @@ class SchedulerMonitor:
                         f"the checkpoint is {checkpoint_ts}, and {capture} has written table {key} up to {own_ts}",
                     )
             if len(slow) < len(keys) and not measured:
-                own_ts = checkpoint_of(executor, _one_not_in(keys, slow), kernel.now_us)
+                caught_up = next(k for k in keys if k not in slow)  # all of those are equally far
+                own_ts = checkpoint_of(executor, caught_up, kernel.now_us)
                 if own_ts < checkpoint_ts and any(
                     self.reached.get(k, 0) < checkpoint_ts for k in keys if k not in slow
                 ):
@@ -331,11 +332,6 @@ _LAST = chr(0x10FFFF)
 
 def _range(key: Key) -> tuple[str, str]:
     return ("", _LAST) if isinstance(key, int) else (key.start, key.end or _LAST)
-
-
-def _one_not_in(keys: dict[Key, None], slow: AbstractSet[Key]) -> Key:
-    """Give one table that has caught up: all of those are equally far."""
-    return next(k for k in keys if k not in slow) if slow else next(iter(keys))
 
 
 def key_of(subject: str, executor: Executor) -> Key:

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from ticdc_lab.machines.clock import us_of
-from ticdc_lab.machines.machine import NOT_OWNER, Reason
+from ticdc_lab.machines.machine import NOT_OWNER, Reason, node_of
 from ticdc_lab.simulate.runs import FactsOf, Played, RunOf
 from ticdc_lab.simulate.scenario_yaml import shown
 from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
@@ -59,7 +59,7 @@ def last_state(facts: SchedulerFacts) -> list[str]:
     )  # fmt: skip
     lines = [f"owner {facts.owner or 'none'}; {behind}; {facts.up} of {len(facts.wanted)} tables replicate"]
     for capture in facts.captures:
-        keys = [key for key, entry in facts.keys.items() if any(_is_of(a, capture) for a in entry.states)]
+        keys = [key for key, entry in facts.keys.items() if any(node_of(a) == capture for a in entry.states)]
         lines.append(
             f"{capture}: {facts.load[capture]} tables" + (f" ({listed(sorted(keys, key=_order))})" * bool(keys))
         )
@@ -70,10 +70,6 @@ def listed(names: list[str]) -> str:
     """Give the first names, and how many there are."""
     more = f", .. {len(names)} in all" if len(names) > _MOST else ""
     return ", ".join(names[:_MOST]) + more
-
-
-def _is_of(address: str, capture: str) -> bool:
-    return address == capture or address.startswith(f"{capture}.")
 
 
 def _order(key: str) -> tuple[int, str]:

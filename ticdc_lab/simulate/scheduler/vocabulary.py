@@ -57,11 +57,8 @@ def _owner(facts: SchedulerFacts) -> str:
 def _checkpoint(facts: SchedulerFacts, at_us: int) -> str:
     if facts.checkpoint_us is None:
         return "there is no global checkpoint yet"
-    return f"the global checkpoint is {shown(at_us - facts.checkpoint_us)} behind and rose {_ago(facts, at_us)} ago"
-
-
-def _ago(facts: SchedulerFacts, at_us: int) -> str:
-    return shown(at_us - facts.risen_us)
+    behind, rose = shown(at_us - facts.checkpoint_us), shown(at_us - facts.risen_us)
+    return f"the global checkpoint is {behind} behind and rose {rose} ago"
 
 
 def _double(facts: SchedulerFacts) -> str:

@@ -46,7 +46,6 @@ from ticdc_lab.simulate.scheduler.v3.messages import (
     spans_allowed,
 )
 from ticdc_lab.simulate.scheduler.v3.reconciler import Known, Split, arrived, departed, split
-from ticdc_lab.simulate.scheduler.v3.replication_set import ReplicationSet
 from ticdc_lab.simulate.scheduler.v3.replications import (
     EMPTY,
     Keys,
@@ -485,7 +484,8 @@ def _drain(state: V3CoordinatorState, target: Address) -> tuple[V3CoordinatorSta
 def _why_not_drain(state: V3CoordinatorState, target: Address) -> str | None:
     if not all_initialized(state.captures):
         return "not all captures have answered the owner"
-    if not any(rep.primary == target for rep in _sets_on(state, target)):
+    on = state.replications.on.get(target, ())
+    if not any(state.replications.sets[span].primary == target for span in on):
         return "it replicates no table"
     if len(state.captures.members) <= 1:
         return "nobody else could take its tables"
@@ -494,7 +494,3 @@ def _why_not_drain(state: V3CoordinatorState, target: Address) -> str | None:
     if state.schedulers.drain_target is not None:
         return f"{state.schedulers.drain_target} is being drained"
     return None
-
-
-def _sets_on(state: V3CoordinatorState, address: Address) -> list[ReplicationSet]:
-    return [state.replications.sets[span] for span in state.replications.on.get(address, ())]

@@ -216,7 +216,8 @@ class Maintainer:
         state, more = _tables(state, tick, now.at_us)
         outputs += more
         floor_ts = max(state.control.spans.floor_ts, tick.checkpoint_ts)
-        state = _with_spans(state, state.control.spans._replace(floor_ts=floor_ts))
+        known = state.control.spans._replace(floor_ts=floor_ts)
+        state = replace(state, control=state.control._replace(spans=known))
         if not state.bootstrapped and state.nodes and len(state.responses) == len(state.nodes):
             state, more = nodes.bootstrap_finished(state, tick.checkpoint_ts, now.at_us)
             outputs += more
@@ -279,7 +280,3 @@ def _tables(state: MaintainerState, tick: Tick, at_us: int) -> Stepped:
 def _of_root(state: MaintainerState, root: Key) -> list[Key]:
     known = state.control.spans
     return [key for key in spans.of_table(known, table_of(root)) if contains(root, key)]
-
-
-def _with_spans(state: MaintainerState, known: spans.Spans) -> MaintainerState:
-    return replace(state, control=state.control._replace(spans=known))
