@@ -263,6 +263,22 @@ def test_a_record_without_its_offset_names_the_field() -> None:
     assert "line 2: no `offset`; it has `partition`, `val`" in bad[0]["reason"]
 
 
+OF_LINES = [*WHOLE[:9], ("canal-json.console-values.jsonl", {}), ("canal-json.console-some.txt", {})]
+
+
+@pytest.mark.parametrize(("name", "options"), OF_LINES, ids=lambda of: of if isinstance(of, str) else "")
+def test_a_dump_without_its_beginning_is_of_the_same_form(name: str, options: dict[str, str]) -> None:
+    """As `tail -c` and `split` leave it: what is left of the first line is no message; all others are the same."""
+    form, messages, _ = read((DATA / name).read_bytes(), **options)
+    first = (DATA / name).read_bytes().index(b"\n")
+    for cut in (1, 5, first // 3, first // 2, first - 9):
+        found, others, bad = read((DATA / name).read_bytes()[cut:], **options)
+        assert (found.name, found.parts, found.lost) == (form.name, form.parts, form.lost)
+        assert [m["value"] for m in others][-len(messages) + 1 :] == [m["value"] for m in messages][1:]
+        is_named = len(bad) == 1 and "line 1" in bad[0]["reason"]
+        assert len(others) + len(bad) == len(messages) and (is_named or "values" in name or cut == 1)
+
+
 @pytest.mark.parametrize("at", [10, 50, 90, 200])
 @pytest.mark.parametrize("topic", ["canal-json", "open-protocol"])
 def test_a_cut_line_does_not_change_the_form(topic: str, at: int) -> None:

@@ -234,20 +234,28 @@ def form_of(head: bytes, *, kind: str = "auto", options: Mapping[str, str], whol
     head = head.removeprefix(b"\xef\xbb\xbf")
     given = {name: options[name] for name in ("topic", "partition") if name in options}
     wanted = _wanted(kind, options)
-    for name, detect in _DETECTORS.items():
-        found = detect(head, options, whole) if wanted in ("auto", name) else None
-        if found is not None:
-            named = found.name if wanted == "auto" else wanted
-            return replace(
-                found, name=named, given=tuple(given.items()), lost=found.lost.difference(given),
-                is_utf8=found.coding == "text" and not found.is_measured and _is_utf8(head),
-            )  # fmt: skip
+    found = _detected(head, wanted, options, whole)
+    if (found is None or found.name in ("console", "values")) and (rest := head.partition(b"\n")[2]):
+        other = _detected(rest, wanted, options, whole)  # the first line may be half a record: lines behind it decide
+        if other is not None and other.coding == "text" and (found is None or other.lost < found.lost):
+            found = other
+    if found is not None:
+        return replace(
+            found, name=found.name if wanted == "auto" else wanted, given=tuple(given.items()),
+            lost=found.lost.difference(given),
+            is_utf8=found.coding == "text" and not found.is_measured and _is_utf8(head),
+        )  # fmt: skip
     if wanted != "auto":
         raise SourceError(
             f"This is no {wanted} dump: it begins with {shown(head)}.",
             hint=f"Let its form be detected, or name another one ({', '.join(FORMS)}): ticdc-lab survey SOURCE",
         )
     return None
+
+
+def _detected(head: bytes, wanted: str, options: Mapping[str, str], whole: bool) -> Form | None:
+    some = (detect for name, detect in _DETECTORS.items() if wanted in ("auto", name))
+    return next((found for detect in some if (found := detect(head, options, whole)) is not None), None)
 
 
 def _wanted(kind: str, options: Mapping[str, str]) -> str:
