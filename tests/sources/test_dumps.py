@@ -381,6 +381,15 @@ def test_utf_16_is_refused_with_its_cause(tmp_path: Path) -> None:
         dumps_at(str(file), [file], "auto", {})
 
 
+def test_a_capture_file_with_a_damaged_value_is_one() -> None:
+    """Most of its keys and values are base64."""
+    line = b'{"topic":"t","partition":0,"offset":%d,"timestamp":1,"key":null,"value":"%s","headers":[]}\n'
+    data = b"".join(line % (n, b"AAAA" if n else b"!!!") for n in range(9))
+    for some in (data, data[20:]):
+        form = form_of(some, options={}, whole=True)
+        assert form is not None and form.name == "capture"
+
+
 def test_a_capture_file_is_no_dump() -> None:
     """Nor is what `ticdc-lab events` wrote."""
     form = form_of(gzip.decompress((DATA / "canal-json.jsonl.gz").read_bytes()), options={})

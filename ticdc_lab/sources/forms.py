@@ -237,7 +237,8 @@ def form_of(head: bytes, *, kind: str = "auto", options: Mapping[str, str], whol
     found = _detected(head, wanted, options, whole)
     if (found is None or found.name in ("console", "values")) and (rest := head.partition(b"\n")[2]):
         other = _detected(rest, wanted, options, whole)  # the first line may be half a record: lines behind it decide
-        if other is not None and other.coding == "text" and (found is None or other.lost < found.lost):
+        is_plain = other is not None and (other.coding == "text" or other.name == CAPTURE)
+        if other is not None and is_plain and (found is None or other.lost < found.lost):
             found = other
     if found is not None:
         return replace(
@@ -373,11 +374,13 @@ def _objects(head: bytes, options: Mapping[str, str], whole: bool) -> Form | Non
     roles = roles_in(names)
     if "kind" in names and "commit_ts" in names:
         return None  # events that this package wrote
-    is_base = bool(texts := _texts(records, roles)) and all(map(is_base64, texts))
+    n_coded = sum(map(is_base64, texts := _texts(records, roles)))
+    is_base = bool(texts) and n_coded == len(texts)
     like_capture = set(names) >= _CAPTURE and not {n for n in names if role_of(n)} - set(ROLES)
     lost = {role for role in ("topic", "partition", "offset", "key") if role not in roles}
     one_a_line = b"\n" not in raw
-    if like_capture and one_a_line and (is_base or not texts) and "value" in roles:
+    is_mostly = n_coded > len(texts) // 2 or not texts  # a damaged line does not make another form of it
+    if like_capture and one_a_line and is_mostly and "value" in roles:
         return Form(CAPTURE, "objects", "base64", separator=b"\n", opening=beginning_of(raw))
     if "payload" in names and "tstype" in names:
         ends = b"\n" if one_a_line else b""
