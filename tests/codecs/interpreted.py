@@ -19,7 +19,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 import comparing  # noqa: E402
 import making  # noqa: E402
 
-from ticdc_lab.codecs.kernel import batch, columns, dispatched, simple, state  # noqa: E402
+from ticdc_lab.codecs.kernel import batch, columns, debezium, dispatched, simple, state  # noqa: E402
 
 
 class Checked(np.ndarray):
@@ -58,6 +58,8 @@ def check_arrays() -> None:
     batch.spans = columns.spans = lambda column: tuple(a.view(Checked) for a in plain_spans(column))
     plain_versions = simple.versions_of
     simple.versions_of = lambda *tables, **most: checked(plain_versions(*tables, **most))
+    plain_plans = debezium.plans_of
+    debezium.plans_of = lambda *known, **most: checked(plain_plans(*known, **most))
 
 
 def checked(plain: Any) -> Any:
@@ -73,6 +75,17 @@ def beside_python(protocol: str, r: Random) -> tuple[int, int]:
         some = [(None, simples.row(simples.PLAIN, simples.PLAIN)[1]), *simples.ODD_ROWS]
         mixed = [r.choice((making.broken(m, r), m)) for m in some]
         return simples.alike(mixed, simples.tables(simples.schema())), len(mixed)
+    if protocol == "debezium":
+        import test_debezium_kernel as debeziums
+
+        some = [
+            debeziums.TYPED,
+            debeziums.UNTYPED,
+            debeziums.row(debeziums.PLAIN, debeziums.PLAIN),
+            *debeziums.ODD_ROWS,
+        ]
+        mixed = [r.choice((making.broken(m, r), m)) for m in some]
+        return debeziums.alike(mixed, r.choice((None, debeziums.LOG))), len(mixed)
     import test_canal_kernel as canals
 
     mixed = [r.choice((making.broken(m, r), m)) for m in [*canals.values(canals.WHOLE), *canals.ODD]]
@@ -84,7 +97,7 @@ def main(protocol: str, seed: int, n: int) -> None:
     warnings.simplefilter("ignore", RuntimeWarning)  # 64-bit hashes are meant to overflow
     check_arrays()
     r, done, rejected = Random(f"{protocol}{seed}"), 0, 0
-    while protocol in ("simple", "canal") and done < n:
+    while protocol in ("simple", "canal", "debezium") and done < n:
         taken, of = beside_python(protocol, r)
         done, rejected = done + of, rejected + of - taken
     while done < n:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from ticdc_lab.codecs import values
 from ticdc_lab.codecs.defined_types import LogTypes
-from ticdc_lab.codecs.event import Cell, Codec, Event, Malformed
+from ticdc_lab.codecs.event import Cell, Event, Malformed
 from ticdc_lab.codecs.fields import (
     UNSHOWN,
     integer,
@@ -35,27 +35,58 @@ from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.events.mysql_types import BINARIES, INTEGERS, base_of, digits_of
 
+if TYPE_CHECKING:
+    from ticdc_lab.codecs.decoded import PartKernel
+
 _OPS = {"c": S.INSERT, "r": S.INSERT, "u": S.UPDATE, "d": S.DELETE}
 
+PLAIN, BITS, BINARY, INTEGER, FLOAT, DOUBLE, DECIMAL, DATE, TIME, MILLIS, MICROS, ZONED = range(12)
+"""How the values of a column are written."""
+
 Convert = Callable[[Any], str]
-Types = Mapping[str, tuple[str | None, Convert]]
 
 
-def codec(known: Known) -> Codec:
+class Form(NamedTuple):
+    """How values are written, and how many digits of a fraction their type states; None: as many as they have."""
+
+    kind: int
+    digits: int | None = None
+
+
+class Column(NamedTuple):
+    """A column: its MySQL type, what turns its values to text, and the form that this reads."""
+
+    mysql_type: str | None
+    convert: Convert
+    form: Form
+
+
+Types = Mapping[str, Column]
+
+
+def codec(known: Known) -> DebeziumCodec:
     """Messages to events, with what the log's DDL says of types and how it writes bytes."""
-    return codec_with(known, FORMS[known.binary])
+    return DebeziumCodec(known, FORMS[known.binary])
 
 
-def codec_with(known: Known, forms: Forms) -> Codec:
-    """The same with another reading of bytes."""
+class DebeziumCodec:
+    """The codec in Python, with another reading of bytes where one is asked for, and the kernel beside it."""
 
-    def decode(key: bytes | None, value: bytes | None) -> Sequence[Event]:
+    def __init__(self, known: Known, forms: Forms) -> None:
+        self._known, self._forms = known, forms
+
+    def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event]:
         """One event of a message; a null value is a tombstone that Kafka's compaction asks for, and TiCDC has none."""
-        message, types_of = _parts(value, "value", forms)
+        message, types_of = _parts(value, "value", self._forms)
         payload = members(message.get("payload", message), "payload")
-        return [event_of(payload, types_of, lambda: _keys(key), forms, known.types)]
+        return [event_of(payload, types_of, lambda: _keys(key), self._forms, self._known.types)]
 
-    return decode
+    @cached_property
+    def kernel(self) -> PartKernel:
+        """The kernel for what TiCDC writes."""
+        from ticdc_lab.codecs.kernel.debezium import DebeziumKernel
+
+        return DebeziumKernel(self._known.types, self._forms)
 
 
 def event_of(
@@ -77,14 +108,19 @@ def event_of(
         raise Malformed("unknown-type", f"payload.op is {op!r}; expected c, u, d or m")
     schema, table = text(source, "db"), text(source, "table")
     types = types_of()
-    if log_types and not all(mysql_type for mysql_type, _ in types.values() or [_UNTYPED]):
-        types = {**types, **_of_log(log_types.at(schema, table, commit_ts), forms)}
+    if log_types and not are_typed(types):
+        types = {**types, **types_by_definition(log_types.at(schema, table, commit_ts), forms)}
     keys = keys_of()
     columns, before = (_image(payload.get(name), types, keys) for name in ("after", "before"))
     start_ts = None if source.get("start_ts") is None else integer(source, "start_ts")
     return Event(
         S.ROW, commit_ts, schema, table, op=_OPS[op], columns=columns, before=before, start_ts=start_ts
     )  # fmt: skip
+
+
+def are_typed(types: Types) -> bool:
+    """Whether a message itself says the type of each column."""
+    return bool(types) and all(of.mysql_type for of in types.values())
 
 
 def _ddl(payload: Mapping[str, Any], source: Mapping[str, Any], commit_ts: int) -> Event:
@@ -112,7 +148,7 @@ def _image(image: Any, types: Types, keys: frozenset[str]) -> list[Cell] | None:
     cells: list[Cell] = []
     try:
         for name, value in given.items():
-            mysql_type, convert = types.get(name, _UNTYPED)
+            mysql_type, convert, _ = types.get(name, UNTYPED)
             cells.append((name, mysql_type, None if value is None else convert(value), name in keys, -1))
     except UNSHOWN:
         shown(name, mysql_type, convert, value)  # says which one it is
@@ -120,7 +156,7 @@ def _image(image: Any, types: Types, keys: frozenset[str]) -> list[Cell] | None:
     return cells
 
 
-_SCHEMA = b'},"schema":{'
+SCHEMA = b'},"schema":{'
 
 
 def _parts(raw: bytes | None, part: str, forms: Forms) -> tuple[Mapping[str, Any], Callable[[], Types]]:
@@ -130,14 +166,14 @@ def _parts(raw: bytes | None, part: str, forms: Forms) -> tuple[Mapping[str, Any
     are escaped, inside another object the part before does not end. A name that is there twice, or any other fault, is
     looked for in the message as a whole.
     """
-    at = -1 if raw is None else raw.find(_SCHEMA)
+    at = -1 if raw is None else raw.find(SCHEMA)
     if raw is not None and at >= 0 and raw.endswith(b"}"):
         try:
             message = object_of(raw[: at + 1] + b"}", part)
             if "schema" not in message:
-                schema = raw[at + len(_SCHEMA) - 1 : -1]
-                _once(schema)
-                return message, lambda: _schema_types(schema, forms)
+                schema = raw[at + len(SCHEMA) - 1 : -1]
+                require_json(schema)
+                return message, lambda: types_of_schema(schema, forms)
         except Malformed:
             pass
     message = object_of(raw, part)
@@ -145,13 +181,14 @@ def _parts(raw: bytes | None, part: str, forms: Forms) -> tuple[Mapping[str, Any
 
 
 @lru_cache(4_096)
-def _once(schema: bytes) -> None:
+def require_json(schema: bytes) -> None:
     """Raise :class:`Malformed` where a schema is no JSON object, or has a name twice."""
     object_of(schema, "schema")
 
 
 @lru_cache(4_096)
-def _schema_types(schema: bytes, forms: Forms) -> Types:
+def types_of_schema(schema: bytes, forms: Forms) -> Types:
+    """What a schema, which is JSON, says of columns."""
     return _types(orjson.loads(schema), forms)
 
 
@@ -166,13 +203,12 @@ def _types(schema: Any, forms: Forms) -> Types:
 
 
 def _typed(fields: Any, forms: Forms) -> Types:
-    found: dict[str, tuple[str | None, Convert]] = {}
+    found: dict[str, Column] = {}
     for field in objects(fields, "schema.fields.fields"):
         mysql_type, name = optional(field, "tidb_type"), optional(field, "name") or ""
         parameters = members(field.get("parameters") or {}, "parameters")
-        found[text(field, "field")] = (
-            full_type(mysql_type, parameters), converter(mysql_type, name, field.get("type"), forms),
-        )  # fmt: skip
+        form = form_of(mysql_type, name, field.get("type"))
+        found[text(field, "field")] = column(full_type(mysql_type, parameters), form, forms)
     return found
 
 
@@ -227,49 +263,69 @@ def binary_mode(texts: Iterable[str]) -> tuple[str, bool]:
     return ("hex" if sum(map(len, seen)) >= GUESSED_AS_HEX else "base64"), not seen
 
 
-def converter(mysql_type: str | None, name: str, kind: Any, forms: Forms) -> Convert:
+def form_of(mysql_type: str | None, name: str, kind: Any) -> Form:
     """By what the schema calls the form of the values, then by the MySQL type, then by the JSON type of the schema."""
-    form = name.rsplit(".", 1)[-1]
+    named = name.rsplit(".", 1)[-1]
     base = base_of(mysql_type)
-    if form == "Bits" or base == "bit":
-        return lambda v: _bit(v, forms)
-    if form in _FORMS:
-        return _FORMS[form]
+    if named == "Bits" or base == "bit":
+        return Form(BITS)
+    if named in _NAMED:
+        return Form(_NAMED[named])
     if base in BINARIES:
-        return lambda v: values.binary_text(forms.binary(v))
+        return Form(BINARY)
     if base == "float" or (not base and kind in ("float", "float32")):
-        return lambda v: values.float_text(number(v))
-    if base == "decimal":
-        return lambda v: v if isinstance(v, str) else values.decimal_text(number(v))
-    if base == "double":
-        return lambda v: values.double_text(number(v))
-    if base in INTEGERS:
-        return lambda v: _integer_text(v, mysql_type or "")
-    return _plain
+        return Form(FLOAT)
+    return Form(_BY_BASE.get(base, INTEGER if base in INTEGERS else PLAIN))
+
+
+_NAMED = {"Date": DATE, "MicroTime": TIME, "Timestamp": MILLIS, "MicroTimestamp": MICROS, "ZonedTimestamp": ZONED}
+_BY_BASE = {"decimal": DECIMAL, "double": DOUBLE}
 
 
 @lru_cache(4_096)
-def _of_log(columns: tuple[tuple[str, str], ...], forms: Forms) -> Types:
+def types_by_definition(columns: tuple[tuple[str, str], ...], forms: Forms) -> Types:
     """What the log's DDL says of the columns of a table."""
-    return {name: (mysql_type, _by_definition(mysql_type, forms)) for name, mysql_type in columns}
+    return {name: column(mysql_type, _by_definition(mysql_type), forms) for name, mysql_type in columns}
 
 
-def _by_definition(mysql_type: str, forms: Forms) -> Convert:
+_MILLIS_DIGITS_MAX = 3
+
+
+def _by_definition(mysql_type: str) -> Form:
     """By a type as SQL writes it, which says how many digits a value has, too."""
     base, digits = base_of(mysql_type), digits_of(mysql_type)
     if base == "date":
-        return _FORMS["Date"]
+        return Form(DATE)
     if base == "time":
-        return lambda us: values.time_text(whole(us), digits[0] if digits else 0)
+        return Form(TIME, digits[0] if digits else 0)
     if base == "datetime":
         fsp = digits[0] if digits else 0
-        return lambda v: values.datetime_text(whole(v) * (1_000 if fsp <= 3 else 1), fsp)
+        return Form(MILLIS if fsp <= _MILLIS_DIGITS_MAX else MICROS, fsp)
     if base == "timestamp":
-        return _FORMS["ZonedTimestamp"]
+        return Form(ZONED)
     if base == "decimal":
-        scale = digits[1] if len(digits) > 1 else 0
-        return lambda v: v if isinstance(v, str) else values.decimal_text(number(v), scale)
-    return converter(mysql_type, "", None, forms)
+        return Form(DECIMAL, digits[1] if len(digits) > 1 else 0)
+    return form_of(mysql_type, "", None)
+
+
+def column(mysql_type: str | None, form: Form, forms: Forms) -> Column:
+    """A column of that type whose values have that form."""
+    kind, digits = form
+    of_kind: dict[int, Convert] = {
+        PLAIN: _plain,
+        BITS: lambda v: _bit(v, forms),
+        BINARY: lambda v: values.binary_text(forms.binary(v)),
+        INTEGER: lambda v: _integer_text(v, mysql_type or ""),
+        FLOAT: lambda v: values.float_text(number(v)),
+        DOUBLE: lambda v: values.double_text(number(v)),
+        DECIMAL: lambda v: v if isinstance(v, str) else values.decimal_text(number(v), digits),
+        DATE: lambda days: values.date_text(whole(days)),
+        TIME: lambda us: values.time_text(whole(us), digits),
+        MILLIS: lambda ms: values.datetime_text(whole(ms) * 1_000, digits),
+        MICROS: lambda us: values.datetime_text(whole(us), digits),
+        ZONED: lambda v: values.iso_text(string(v)),
+    }
+    return Column(mysql_type, of_kind[kind], form)
 
 
 def _integer_text(value: Any, mysql_type: str) -> str:
@@ -292,11 +348,5 @@ def _bit(value: Any, forms: Forms) -> str:
     return str(int(value)) if isinstance(value, bool) else str(int.from_bytes(forms.bits(value), "little"))
 
 
-_UNTYPED: tuple[None, Convert] = (None, _plain)
-_FORMS: dict[str, Convert] = {
-    "Date": lambda days: values.date_text(whole(days)),
-    "MicroTime": lambda us: values.time_text(whole(us)),
-    "Timestamp": lambda ms: values.datetime_text(whole(ms) * 1_000),
-    "MicroTimestamp": lambda us: values.datetime_text(whole(us)),
-    "ZonedTimestamp": lambda v: values.iso_text(string(v)),
-}
+UNTYPED = Column(None, _plain, Form(PLAIN))
+"""A column of which neither message nor log says a type."""

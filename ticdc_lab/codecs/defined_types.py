@@ -20,21 +20,26 @@ class LogTypes:
     ----------
     ddl
         As :meth:`ticdc_lab.facts.catalog.Catalog.from_ddl` takes it.
+
+    Attributes
+    ----------
+    versions
+        By schema and table: the commit_ts from which each definition holds, ascending, and its columns.
     """
 
     def __init__(self, ddl: Iterable[DDL] = ()) -> None:
         self.ddl = tuple(ddl)
-        self._versions = _versions(self.ddl)
+        self.versions = _versions(self.ddl)
 
     def __bool__(self) -> bool:
-        return bool(self._versions)
+        return bool(self.versions)
 
     def __reduce__(self) -> tuple[type[LogTypes], tuple[tuple[DDL, ...]]]:
         return LogTypes, (self.ddl,)
 
     def at(self, schema: str, table: str, commit_ts: int) -> Columns:
         """The columns of a table at a commit_ts (TSO); none where the log does not define it then."""
-        starts, columns = self._versions.get((schema, table), ((), ()))
+        starts, columns = self.versions.get((schema, table), ((), ()))
         place = bisect_right(starts, commit_ts)
         return columns[place - 1] if place else ()
 

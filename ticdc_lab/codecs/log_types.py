@@ -77,7 +77,7 @@ def with_binary(sample: pa.Table, known: Known, mode: str) -> tuple[Known, tuple
 
     rows = [
         columns
-        for part in _decoded(sample, debezium.codec_with(known, debezium.Forms(noted, lambda value: b"")), known)
+        for part in _decoded(sample, debezium.DebeziumCodec(known, debezium.Forms(noted, lambda value: b"")), known)
         for columns in _images(part)
     ]
     untyped = sum(any(column["mysql_type"] is None for column in columns) for columns in rows)

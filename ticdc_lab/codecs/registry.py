@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 KERNELS = ("open-protocol", "canal-json")
 """Formats with a compiled kernel, too (:mod:`ticdc_lab.codecs.kernel.batch`)."""
 
-PART_KERNELS = ("simple", "canal")
+PART_KERNELS = ("simple", "canal", "debezium")
 """Formats with a kernel for what TiCDC writes, which leaves other messages to the codec in Python."""
 
 CODECS = {
@@ -83,10 +83,8 @@ def codec_of(protocol: str, known: Known) -> Codec:
 
 def part_kernel(protocol: str, codec: Codec) -> PartKernel | None:
     """The kernel beside a codec of :data:`PART_KERNELS`; None beside one of somebody else's."""
-    if protocol == "simple":
-        from ticdc_lab.codecs.simple import SimpleCodec
+    if protocol == "canal":
+        from ticdc_lab.codecs.kernel.canal import CanalKernel
 
-        return codec.kernel if isinstance(codec, SimpleCodec) else None
-    from ticdc_lab.codecs.kernel.canal import CanalKernel
-
-    return CanalKernel()
+        return CanalKernel()
+    return getattr(codec, "kernel", None)

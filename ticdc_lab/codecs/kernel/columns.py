@@ -26,7 +26,13 @@ MOST_ROOM = 1 << 31
 
 
 def decoded_in_part(
-    batch: pa.RecordBatch, protocol: str, decode: Callable[..., int], *given: object, images: bool, bounds: Bounds
+    batch: pa.RecordBatch,
+    protocol: str,
+    decode: Callable[..., int],
+    *given: object,
+    images: bool,
+    bounds: Bounds,
+    keys: bool = False,
 ) -> Decoded:
     """The events of the messages that a kernel beside a codec in Python decodes (:class:`~.decoded.PartKernel`).
 
@@ -38,19 +44,22 @@ def decoded_in_part(
         A kernel over the bytes of values, where each begins (below zero: it is left) and ends, a state and scratch.
     given
         What the kernel is given beside these.
+    keys
+        Whether it is given the bytes of keys, and where each begins and ends, before that.
 
     Raises
     ------
     TooMuchError
         The events need more than ROOM.
     """
-    (_, key_starts, key_ends), (data, starts, ends) = spans(batch.column("key")), spans(batch.column("value"))
+    of_keys, (data, starts, ends) = spans(batch.column("key")), spans(batch.column("value"))
+    _, key_starts, key_ends = of_keys
     long = (key_starts >= 0) & (key_ends - key_starts > bounds.values)
     starts[long] = -1  # in such a key Python counts values (`require_few_values`)
 
     def run(st: State) -> int:
         st.limit[:] = bounds.kernel
-        return decode(data, starts, ends, st, np.zeros(16, np.int64), *given)
+        return decode(data, starts, ends, st, np.zeros(16, np.int64), *(of_keys if keys else ()), *given)
 
     return decoded_of(batch, protocol, filled(batch.num_rows, len(data), run), images)
 
@@ -122,6 +131,7 @@ def event_columns(batch: pa.RecordBatch, protocol: str, st: State, images: bool)
     columns = {
         "kind": _named(byte[S.KIND, :n], S.KINDS),
         "commit_ts": numbers(number[S.COMMIT_TS], byte[S.HAS_COMMIT_TS], n),
+        "start_ts": numbers(number[S.START_TS], byte[S.HAS_START_TS], n),
         "schema_name": texts(st, S.SCHEMA_NAME, n, pa.string()),
         "table_name": texts(st, S.TABLE_NAME, n, pa.string()),
         "table_id": numbers(number[S.TABLE_ID], byte[S.HAS_TABLE_ID], n),

@@ -50,6 +50,13 @@ def _simple() -> None:
     SimpleKernel({})(_no_messages(), images=True, bounds=BOUNDS)
 
 
+def _debezium() -> None:
+    from ticdc_lab.codecs.debezium import codec
+    from ticdc_lab.codecs.known import BOUNDS, NOTHING
+
+    codec(NOTHING).kernel(_no_messages(), images=True, bounds=BOUNDS)
+
+
 def _canal() -> None:
     from ticdc_lab.codecs.kernel.canal import CanalKernel
     from ticdc_lab.codecs.known import BOUNDS
@@ -79,6 +86,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "csv": _csv,
     "simple": _simple,
     "canal": _canal,
+    "debezium": _debezium,
 }
 """Parts of :mod:`ticdc_lab.codecs.choice`, and what compiles each: running it over nothing."""
 

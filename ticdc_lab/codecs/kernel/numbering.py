@@ -11,15 +11,16 @@ N_TEXTS = 13
 # Numbers: of an event, then of a column (AFTER's, BEFORE's), then of an event that has its own part of a message;
 # TYPE_USED is the last image, counted from 0 in its message, that has a column of a scratch type.
 MESSAGE, SEQ, COMMIT_TS, TABLE_ID, KEY_HASH, BEFORE_KEY_HASH, CHANGE_HASH, AFTER_END, BEFORE_END = range(9)
-AFTER_FLAGS, BEFORE_FLAGS, ROW_BYTES, AFTER_HASH, BEFORE_HASH, TYPE_USED = 9, 10, 11, 12, 13, 14
-N_NUMBERS = 15
+AFTER_FLAGS, BEFORE_FLAGS, ROW_BYTES, AFTER_HASH, BEFORE_HASH, TYPE_USED, START_TS = range(9, 16)
+N_NUMBERS = 16
 
 # Bytes: of an event, of a column, of a scratch type.
 KIND, OP, INCOMPLETE, HAS_COMMIT_TS, HAS_TABLE_ID, HAS_AFTER, HAS_BEFORE, HAS_KEY, HAS_BEFORE_KEY, HAS_CHANGE = range(
     10
 )
-AFTER_IS_KEY, BEFORE_IS_KEY, AFTER_HAS_FLAGS, BEFORE_HAS_FLAGS, TYPE_CLASS, TYPE_IS_KEY = range(10, 16)
-N_BYTES = 16
+HAS_START_TS = 10
+AFTER_IS_KEY, BEFORE_IS_KEY, AFTER_HAS_FLAGS, BEFORE_HAS_FLAGS, TYPE_CLASS, TYPE_IS_KEY = range(11, 17)
+N_BYTES = 17
 
 # What a message may become (:class:`ticdc_lab.codecs.known.Bounds`).
 MAX_GROWTH, MAX_GROWTH_FREE, MAX_EVENTS, MAX_COLUMNS = range(4)

@@ -300,11 +300,17 @@ def same(b: np.ndarray, start: int, stop: int, word: bytes) -> bool:
 @small_kernel
 def same_bytes(b: np.ndarray, start: int, stop: int, other: np.ndarray, other_start: int, other_stop: int) -> bool:
     """Whether the bytes between two positions are those between two others."""
-    if stop - start != other_stop - other_start:
+    n, i = stop - start, 0
+    if n != other_stop - other_start:
         return False
-    for i in range(stop - start):
+    while i + WORD <= n:
+        if load(b, start + i) != load(other, other_start + i):
+            return False
+        i += WORD
+    while i < n:
         if b[start + i] != other[other_start + i]:
             return False
+        i += 1
     return True
 
 

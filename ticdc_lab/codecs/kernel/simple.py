@@ -17,6 +17,7 @@ from ticdc_lab.codecs.decoded import Decoded
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.columns import decoded_in_part
+from ticdc_lab.codecs.kernel.floats import FLOAT_ROOM, put_shortest
 from ticdc_lab.codecs.kernel.holding import holds
 from ticdc_lab.codecs.kernel.identity import set_row
 from ticdc_lab.codecs.kernel.jit import kernel, part
@@ -48,12 +49,9 @@ from ticdc_lab.codecs.kernel.state import (
     restore,
 )
 from ticdc_lab.codecs.kernel.text import (
-    digits_of,
     int64_of,
-    is_number,
     put_base64,
     put_bytes,
-    put_float,
     put_string,
     room_for,
 )
@@ -73,15 +71,6 @@ _ENDS = 16
 
 AS_BYTES, AS_FLOAT, AS_DOUBLE, IN_PYTHON = 255, 254, 253, 252
 """How values of a column are written, beside what their type holds (``MySQLType.holds``)."""
-
-_DOUBLE_DIGITS, _FLOAT_DIGITS = 15, 6
-"""So many digits of a decimal tell its nearest number, and that number's fewest digits are they again."""
-
-_DOUBLE_POWER, _FLOAT_POWER = 290, 6
-"""Where that holds: far from numbers with fewer bits, and for a FLOAT where rounding twice cannot differ from once."""
-
-_EXPONENT = 4
-"""Bytes behind the ``e``, at most: Python's codec takes no exponent of more digits."""
 
 _W_VERSION, _W_DATABASE, _W_TABLE, _W_TABLE_ID = map(word_of, (b"version", b"database", b"table", b"tableID"))
 _W_TYPE, _W_COMMIT_TS, _W_BUILD_TS, _W_DATA = map(word_of, (b"type", b"commitTs", b"buildTs", b"data"))
@@ -422,7 +411,7 @@ def _put_image(b: np.ndarray, p: int, image: int, table: int, versions: Versions
             image,
             versions.column[i, _NAME + 1] - versions.column[i, _NAME],
             versions.column[i, _TYPE + 1] - versions.column[i, _TYPE],
-            room_for(stop - start),
+            room_for(stop - start) + FLOAT_ROOM,
         ):
             return NEED_MORE
         _put_span(st, image + NAMES, c, versions, i, _NAME)
@@ -455,23 +444,6 @@ def _put_value(b: np.ndarray, p: int, q: int, escaped: bool, form: int, image: i
     if form == AS_BYTES:
         return put_base64(b, p, q, True, out, o, False)
     if form in (AS_DOUBLE, AS_FLOAT):
-        return put_float(b, p, q, out, o) if _is_fewest(b, p, q, form == AS_FLOAT) else LEFT
+        return put_shortest(b, p, q, form == AS_FLOAT, out, o)
     stop = put_bytes(b, p, q, out, o)
     return stop if holds(form, out, o, stop) else LEFT
-
-
-@part
-def _is_fewest(b: np.ndarray, p: int, q: int, narrow: bool) -> bool:
-    """Whether a number's digits, without zeros at its ends, are surely the fewest that tell it."""
-    e = p
-    while e < q and b[e] | 0x20 != 0x65:
-        e += 1
-    if not is_number(b, p, q) or q - e > 1 + _EXPONENT:
-        return False
-    first, last, power = digits_of(b, p, q)
-    if first < 0:
-        return True
-    digits = last - first + 1  # the point among them, at worst
-    if narrow:
-        return digits <= _FLOAT_DIGITS and -1 <= power <= _FLOAT_POWER
-    return digits <= _DOUBLE_DIGITS and -_DOUBLE_POWER <= power <= _DOUBLE_POWER

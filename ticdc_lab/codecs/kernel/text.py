@@ -305,7 +305,7 @@ def put_float(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int) -> 
         out[o] = b[first]
         o = _put_digits(b, first + 1, last + 1, out, o + 1, True)
         out[o] = 0x65
-        return _put_int(exp10, out, o + 1)
+        return put_int(exp10, out, o + 1)
     if exp10 < 0:
         out[o], out[o + 1] = 0x30, 0x2E
         o += 2
@@ -395,7 +395,7 @@ def _put_mysql(digits: int, exponent: int, out: np.ndarray, o: int) -> int:
     if short:
         return o
     out[o] = 0x65
-    return _put_int(tens, out, o + 1)
+    return put_int(tens, out, o + 1)
 
 
 @part
@@ -463,7 +463,8 @@ def _put_digits(b: np.ndarray, start: int, stop: int, out: np.ndarray, o: int, p
 
 
 @part
-def _put_int(v: int, out: np.ndarray, o: int) -> int:
+def put_int(v: int, out: np.ndarray, o: int) -> int:
+    """Append an integer."""
     if v < 0:
         out[o] = 0x2D
         o += 1

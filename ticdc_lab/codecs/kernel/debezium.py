@@ -1,0 +1,637 @@
+"""Rows and watermarks of debezium in JSON, as TiCDC writes them; what is written in another way is left to Python.
+
+A message that this kernel decodes is one that :mod:`ticdc_lab.codecs.debezium` decodes to the same event. It never says
+what is wrong with a message: faults, DDL, JSON with spaces or in another order, escaped names, nested values, and
+schemas that are not known are left. Schemas are learned from messages that were left, and the batch is decoded again.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from ticdc_lab.codecs.debezium import (
+    BINARY,
+    DOUBLE,
+    FLOAT,
+    FORMS,
+    PLAIN,
+    SCHEMA,
+    Column,
+    Forms,
+    Types,
+    are_typed,
+    require_json,
+    types_by_definition,
+    types_of_schema,
+)
+from ticdc_lab.codecs.decoded import Decoded
+from ticdc_lab.codecs.defined_types import LogTypes
+from ticdc_lab.codecs.event import Malformed
+from ticdc_lab.codecs.kernel import faults
+from ticdc_lab.codecs.kernel import numbering as S
+from ticdc_lab.codecs.kernel.columns import decoded_in_part
+from ticdc_lab.codecs.kernel.floats import FLOAT_ROOM
+from ticdc_lab.codecs.kernel.identity import set_row
+from ticdc_lab.codecs.kernel.jit import kernel, part
+from ticdc_lab.codecs.kernel.pointer import Arrays
+from ticdc_lab.codecs.kernel.scan import (
+    after_name,
+    next_member,
+    same,
+    same_bytes,
+    scalar_end,
+    string_end,
+    value_end,
+    word,
+    word_of,
+)
+from ticdc_lab.codecs.kernel.state import (
+    State,
+    close,
+    column_fits,
+    end_column,
+    end_images,
+    event_fits,
+    index_names,
+    mark,
+    new_event,
+    put_null,
+    put_text,
+    put_ts,
+    restore,
+)
+from ticdc_lab.codecs.kernel.text import int64_of, put_bytes, room_for
+from ticdc_lab.codecs.kernel.typed_values import IS_TINYINT, IS_UNSIGNED, LEFT, put_value
+from ticdc_lab.codecs.kernel.xxh64 import SEED, hash_bytes
+from ticdc_lab.codecs.known import Bounds
+from ticdc_lab.codecs.plain.hashes import Texts
+from ticdc_lab.events.mysql_types import ANYTHING, FINITE, NO_MYSQL_TYPE, SINGLE, base_of, held_by
+
+OK, NEED_MORE = faults.OK, faults.NEED_MORE
+ROW, WATERMARK, INSERT, UPDATE, DELETE = S.ROW, S.WATERMARK, S.INSERT, S.UPDATE, S.DELETE
+AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
+N_AFTER, N_BEFORE, MAX_COLUMNS = S.N_AFTER, S.N_BEFORE, S.MAX_COLUMNS
+SCHEMA_NAME, TABLE_NAME, HAS_BEFORE = S.SCHEMA_NAME, S.TABLE_NAME, S.HAS_BEFORE
+START_TS, HAS_START_TS = S.START_TS, S.HAS_START_TS
+
+_SCHEMAS_MAX, _SCHEMA_BYTES_MAX = 4_096, 32 << 20
+"""So much is remembered; messages with other schemas are Python's."""
+
+_HASHED = 192
+"""Bytes of a schema by which it is found; the names of schema and table are among them."""
+
+
+class Plans(Arrays):
+    """How the columns of an image are read; texts are spans of ``text``.
+
+    ``hash`` has, ascending, hashes of schemas' beginnings, ``schema`` the span of each and the plan of its columns. For
+    messages without a schema, ``table_hash`` has, ascending, hashes of tables that the log's DDL define, and ``table``
+    for each definition the commit_ts from which it holds and its plan. Plan ``i`` has columns from ``first[i]``:
+    ``column`` has spans of name and type, kind, digits, what the type holds, and its sign. ``guess`` and ``key_guess``
+    are the schemas of the table's last message; ``key`` has the spans of names in the message key, ``at`` is scratch.
+    """
+
+    hash: np.ndarray
+    schema: np.ndarray
+    table_hash: np.ndarray
+    table: np.ndarray
+    first: np.ndarray
+    column: np.ndarray
+    text: np.ndarray
+    guess: np.ndarray
+    key_guess: np.ndarray
+    key: np.ndarray
+    at: np.ndarray
+
+
+_NAME, _TYPE, _KIND, _DIGITS, _HELD, _SIGN = 0, 2, 4, 5, 6, 7
+_NO_TYPE = -1
+_UNTYPED, _IN_PYTHON = 0, -1
+"""The plan of an image of which no type is known; and that of what Python alone reads."""
+
+_KEYS_MAX, _GUESSES = 32, 1 << 10
+
+
+def plans_of(schemas: dict[bytes, Types | None], log_types: LogTypes, forms: Forms, *, most_columns: int) -> Plans:
+    """What is known of columns as the kernel reads it; a schema without types is one of a key, or for Python alone."""
+    text, column, first = bytearray(), list[tuple[int, ...]](), [0, 0]
+
+    def span(of: bytes) -> tuple[int, int]:
+        start = len(text)
+        text.extend(of)
+        return start, len(text)
+
+    def plan(types: Types) -> int:
+        if len(types) > most_columns or not all(_is_read(of, forms) for of in types.values()):
+            return _IN_PYTHON
+        for name, (mysql_type, _, (kind, digits)) in types.items():
+            written = (_NO_TYPE, _NO_TYPE) if mysql_type is None else span(mysql_type.encode())
+            sign = IS_UNSIGNED * str(mysql_type).endswith("unsigned") | IS_TINYINT * (base_of(mysql_type) == "tinyint")
+            column.append(
+                (*span(name.encode()), *written, kind, -1 if digits is None else digits, _held(mysql_type), sign)
+            )
+        first.append(len(column))
+        return len(first) - 2
+
+    seen = [
+        (*span(schema), _IN_PYTHON if types is None or (log_types and not are_typed(types)) else plan(types))
+        for schema, types in schemas.items()
+    ]
+    defined = [
+        (start, *span(schema.encode()), *span(table.encode()), plan(types_by_definition(columns, forms)))
+        for (schema, table), versions in log_types.versions.items()
+        for start, columns in zip(*versions, strict=True)
+    ]
+    names = [(schema.encode(), table.encode()) for (schema, table), (of, _) in log_types.versions.items() for _ in of]
+    hashes = _hashes([schema[:_HASHED] for schema in schemas])
+    table_hashes = _hashes([table for _, table in names], _hashes([schema for schema, _ in names]))
+    order, table_order = np.argsort(hashes, kind="stable"), np.argsort(table_hashes, kind="stable")
+    widest = max((b - a for a, b in pairwise(first)), default=0)
+    return Plans(
+        hash=hashes[order],
+        schema=np.array(seen, np.int64).reshape(-1, 3)[order],
+        table_hash=table_hashes[table_order],
+        table=np.array(defined, np.int64).reshape(-1, 6)[table_order],
+        first=np.array(first, np.int64),
+        column=np.array(column, np.int64).reshape(-1, 8),
+        text=np.frombuffer(bytes(text) + bytes(8), np.uint8).copy(),
+        guess=np.full(_GUESSES, -1, np.int64),
+        key_guess=np.full(_GUESSES, -1, np.int64),
+        key=np.zeros((_KEYS_MAX, 2), np.int64),
+        at=np.zeros(widest + 16, np.int64),
+    )
+
+
+def _hashes(texts: list[bytes], seeds: np.ndarray | None = None) -> np.ndarray:
+    n = len(texts)
+    folded = Texts(pa.array(texts, pa.binary())).fold(np.full(n, SEED) if seeds is None else seeds, np.arange(n))
+    return np.ascontiguousarray(folded, np.uint64)
+
+
+def _held(mysql_type: str | None) -> int:
+    return ANYTHING if mysql_type is None else held_by(mysql_type)
+
+
+def _is_read(of: Column, forms: Forms) -> bool:
+    """Whether the kernel reads values of such a column."""
+    held, kind = _held(of.mysql_type), of.form.kind
+    if held == NO_MYSQL_TYPE or (kind == BINARY and forms is not FORMS["base64"]):
+        return False
+    return kind in (FLOAT, DOUBLE) or held not in (FINITE, SINGLE)
+
+
+class DebeziumKernel:
+    """The kernel over the schemas that it has seen (:class:`~.decoded.PartKernel`)."""
+
+    def __init__(self, log_types: LogTypes, forms: Forms) -> None:
+        self._log_types, self._forms = log_types, forms
+        self._schemas: dict[bytes, Types | None] = {}
+        self._bytes = 0
+        self._plans: Plans | None = None
+
+    def __call__(self, batch: pa.RecordBatch, *, images: bool, bounds: Bounds) -> Decoded:
+        """The events of rows and watermarks that the kernel decodes; again where there was a schema to be learned."""
+        done = self._decoded(batch, images, bounds)
+        assert self._plans is not None
+        if self._plans.at[_UNKNOWN] and self._learn(batch, done.message):
+            self._plans = None
+            return self._decoded(batch, images, bounds)
+        return done
+
+    def stands(self) -> bool:
+        """A schema means the same wherever it is."""
+        return True
+
+    def _decoded(self, batch: pa.RecordBatch, images: bool, bounds: Bounds) -> Decoded:
+        if self._plans is None:
+            self._plans = plans_of(self._schemas, self._log_types, self._forms, most_columns=bounds.columns)
+        self._plans.at[_UNKNOWN] = 0
+        given = bounds.values, bool(self._log_types), self._plans
+        return decoded_in_part(batch, "debezium", decode, *given, keys=True, images=images, bounds=bounds)
+
+    def _learn(self, batch: pa.RecordBatch, done: np.ndarray) -> bool:
+        """Remember the schemas of the messages that were left; whether there was a new one."""
+        left = np.ones(batch.num_rows, bool)
+        left[done] = False
+        rest, before = batch.filter(pa.array(left)), len(self._schemas)
+        for raw in (*rest.column("value").to_pylist(), *rest.column("key").to_pylist()):
+            at = -1 if raw is None else raw.find(SCHEMA)
+            if at < 0 or len(self._schemas) == _SCHEMAS_MAX or self._bytes > _SCHEMA_BYTES_MAX:
+                continue
+            schema = raw[at + len(SCHEMA) - 1 : -1]
+            if schema in self._schemas:
+                continue
+            self._bytes += len(schema)
+            try:
+                require_json(schema)
+                self._schemas[schema] = types_of_schema(schema, self._forms)
+            except Malformed:
+                continue
+            except Exception:  # Python says what is wrong with it
+                self._schemas[schema] = None
+        return len(self._schemas) > before
+
+
+@kernel
+def decode(
+    b: np.ndarray, starts: np.ndarray, ends: np.ndarray, st: State, marks: np.ndarray,
+    kb: np.ndarray, key_starts: np.ndarray, key_ends: np.ndarray, longest: int, with_log: bool, plans: Plans,
+) -> int:  # fmt: skip
+    """Decode messages of up to ``longest`` bytes, but for those that are left to Python. NEED_MORE or OK."""
+    for m in range(len(starts)):
+        mark(st, marks)
+        status = LEFT
+        if starts[m] >= 0 and ends[m] - starts[m] <= longest:
+            status = _AGAIN
+            for _ in range(2):
+                if status == _AGAIN:
+                    restore(st, marks)
+                    status = _message(m, kb, key_starts[m], key_ends[m], b, starts[m], ends[m], with_log, plans, st)
+                    if status == _BY_GUESS:
+                        status = _guessed_again(b, starts[m], ends[m], plans, st)
+        if status == NEED_MORE:
+            return NEED_MORE
+        if status != OK:
+            restore(st, marks)
+    return OK
+
+
+_AGAIN, _BY_GUESS = -3, -4
+"""The columns were read by another schema than the message has, and the guess is right now; and an image that cannot be
+read by the schema that was guessed."""
+
+SOURCE, TS_MS, TRANSACTION, OP, OLD, NEW = range(6)
+"""Fields of a payload; ``state.at`` holds where the value of each begins and, 16 further, where it ends."""
+_ENDS = 16
+_DB, _TABLE, _COMMIT_TS, _START_TS = 6, 7, 8, 9
+_N_KEYS, _SLOT, _PLAN = 10, 11, 12
+"""Names in the message key; where the guess is; the plan of the images, or _IN_PYTHON."""
+_STAMP, _UNKNOWN, _COLUMNS = 0, 1, 2
+"""In ``plans.at``: the image that is read, how many unknown schemas came, and where each column's last image begins."""
+
+_W_SOURCE, _W_TS_MS, _W_TRANSACTION, _W_OP = map(word_of, (b"source", b"ts_ms", b"transaction", b"op"))
+_W_BEFORE, _W_AFTER = word_of(b"before"), word_of(b"after")
+_SOURCE_NAMES = (
+    b"version connector name ts_ms snapshot db table server_id gtid file pos row thread query commit_ts start_ts "
+    b"cluster_id sequence"
+).split()
+_SOURCE_TEXT = np.frombuffer(b"".join(_SOURCE_NAMES) + bytes(8), np.uint8).copy()
+_SOURCE_ENDS = np.cumsum([0, *map(len, _SOURCE_NAMES)]).astype(np.int64)
+_IN_SOURCE = tuple(map(_SOURCE_NAMES.index, (b"db", b"table", b"commit_ts", b"start_ts")))
+_NTH_DB, _NTH_TABLE, _NTH_COMMIT_TS, _NTH_START_TS = _IN_SOURCE
+
+
+@part
+def _message(
+    m: int, kb: np.ndarray, kp: int, kend: int, b: np.ndarray, p: int, end: int, with_log: bool, plans: Plans, st: State
+) -> int:
+    """Decode one message; OK, NEED_MORE, _AGAIN, or any other number where it is left."""
+    at = st.at
+    for k in range(_PLAN + 1):
+        at[k] = -1
+    if not same(b, p, min(p + 12, end), b'{"payload":{'):
+        return LEFT
+    p, more = next_member(b, p + 12, end, 0x7D, True)
+    while more:
+        q, escaped = string_end(b, p, end)
+        if q < 0 or escaped:
+            return LEFT
+        field = _field(b, p + 1, q - 1)
+        if field < 0 or at[field] >= 0:
+            return LEFT
+        p = after_name(b, q, end)
+        if p < 0 or p >= end:
+            return LEFT
+        if field == SOURCE:
+            q = _read_source(b, p, end, at)
+            if q >= 0:
+                q = _begin(kb, kp, kend, b, q, with_log, plans, at)
+        elif b[p] != 0x6E and field in (OLD, NEW):
+            q = _read_image(kb, b, p, end, BEFORE if field == OLD else AFTER, plans, st)
+        else:
+            q = _scalar_end(b, p, end)
+        if q < 0:
+            return q
+        at[field], at[_ENDS + field] = p, q
+        p, more = next_member(b, q, end, 0x7D, False)
+    if p < 0 or p >= end or at[SOURCE] < 0 or at[OP] < 0:
+        return LEFT
+    status = _check_schema(b, p, end, plans, plans.guess, at[_SLOT])
+    return _event(m, b, plans, st) if status == OK else status
+
+
+@part
+def _guessed_again(b: np.ndarray, p: int, end: int, plans: Plans, st: State) -> int:
+    """_AGAIN where the message has another schema than was guessed, else LEFT."""
+    p = value_end(b, p + 11, end, st.stack)
+    status = _check_schema(b, p, end, plans, plans.guess, st.at[_SLOT]) if 0 <= p < end else LEFT
+    return status if status == _AGAIN else LEFT
+
+
+@part
+def _field(b: np.ndarray, p: int, q: int) -> int:
+    n, w = q - p, word(b, p, q)
+    if n == 2:
+        return OP if w == _W_OP else -1
+    if n == 5:
+        return NEW if w == _W_AFTER else TS_MS if w == _W_TS_MS else -1
+    if n == 6:
+        return SOURCE if w == _W_SOURCE else OLD if w == _W_BEFORE else -1
+    return TRANSACTION if n == 11 and w == _W_TRANSACTION and same(b, p, q, b"transaction") else -1
+
+
+@part
+def _scalar_end(b: np.ndarray, p: int, end: int) -> int:
+    """Position after a string, a literal or an integer; a number that Python might not hold is left."""
+    q = scalar_end(b, p, end)
+    if q < 0 or b[p] == 0x22 or b[p] > 0x39:
+        return q
+    return q if int64_of(b, p, q)[1] else LEFT
+
+
+@part
+def _read_source(b: np.ndarray, p: int, end: int, at: np.ndarray) -> int:
+    """Find what the event is told by in the object at ``p``; the position after it, or LEFT."""
+    if b[p] != 0x7B:
+        return LEFT
+    seen, nth = 0, -1
+    p, more = next_member(b, p + 1, end, 0x7D, True)
+    while more:
+        q, escaped = string_end(b, p, end)
+        if q < 0 or escaped:
+            return LEFT
+        nth = _nth_of_source(b, p + 1, q - 1, nth + 1)
+        if nth < 0 or seen >> nth & 1:
+            return LEFT
+        seen |= 1 << nth
+        p = after_name(b, q, end)
+        if p < 0 or p >= end:
+            return LEFT
+        q, escaped = string_end(b, p, end) if b[p] == 0x22 else (_scalar_end(b, p, end), False)
+        if q < 0 or (escaped and nth in (_NTH_DB, _NTH_TABLE)):
+            return LEFT
+        field = (
+            _DB if nth == _NTH_DB
+            else _TABLE if nth == _NTH_TABLE
+            else _COMMIT_TS if nth == _NTH_COMMIT_TS
+            else _START_TS if nth == _NTH_START_TS
+            else -1
+        )  # fmt: skip
+        if field >= 0 and b[p] != 0x6E:
+            at[field], at[_ENDS + field] = p, q
+        p, more = next_member(b, q, end, 0x7D, False)
+    return p
+
+
+@part
+def _nth_of_source(b: np.ndarray, p: int, q: int, guess: int) -> int:
+    """Which field of the source is named so, or -1; ``guess`` goes first, then what comes after it."""
+    n = len(_SOURCE_ENDS) - 1
+    for k in range(n):
+        i = guess + k if guess + k < n else guess + k - n
+        if same_bytes(b, p, q, _SOURCE_TEXT, _SOURCE_ENDS[i], _SOURCE_ENDS[i + 1]):
+            return i
+    return -1
+
+
+@part
+def _begin(
+    kb: np.ndarray, kp: int, kend: int, b: np.ndarray, after: int, with_log: bool, plans: Plans, at: np.ndarray
+) -> int:
+    """Choose the plan of the images, and read the key; ``after``, or LEFT. The source has been read."""
+    for field in (_DB, _TABLE):
+        if at[field] < 0 or b[at[field]] != 0x22:
+            return LEFT
+    ts, fits = int64_of(b, at[_COMMIT_TS], at[_ENDS + _COMMIT_TS]) if at[_COMMIT_TS] >= 0 else (0, False)
+    if not fits:
+        return LEFT
+    h = hash_bytes(b, at[_DB] + 1, at[_ENDS + _DB] - 1, SEED)
+    h = hash_bytes(b, at[_TABLE] + 1, at[_ENDS + _TABLE] - 1, h)
+    at[_SLOT] = np.int64(h & np.uint64(_GUESSES - 1))
+    schema = plans.guess[at[_SLOT]]
+    if schema >= 0:
+        at[_PLAN] = plans.schema[schema, 2]
+    else:
+        at[_PLAN] = _defined(b, at, h, ts, plans) if with_log else _UNTYPED
+    at[_N_KEYS] = 0
+    return after if kp < 0 or _read_key(kb, kp, kend, plans, at) else LEFT
+
+
+@part
+def _defined(b: np.ndarray, at: np.ndarray, h: np.uint64, ts: int, plans: Plans) -> int:
+    """The plan of a table by the log's DDL at a commit_ts."""
+    i, found = _first_of(plans.table_hash, h), _UNTYPED
+    while i < len(plans.table_hash) and plans.table_hash[i] == h:
+        if (
+            same_bytes(b, at[_DB] + 1, at[_ENDS + _DB] - 1, plans.text, plans.table[i, 1], plans.table[i, 2])
+            and same_bytes(b, at[_TABLE] + 1, at[_ENDS + _TABLE] - 1, plans.text, plans.table[i, 3], plans.table[i, 4])
+            and plans.table[i, 0] <= ts
+        ):
+            found = plans.table[i, 5]
+        i += 1
+    return found
+
+
+@part
+def _first_of(hashes: np.ndarray, h: np.uint64) -> int:
+    """Where the hashes that are at least ``h`` begin."""
+    low, high = 0, len(hashes)
+    while low < high:
+        middle = (low + high) // 2
+        if hashes[middle] < h:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@part
+def _read_key(b: np.ndarray, p: int, end: int, plans: Plans, at: np.ndarray) -> bool:
+    """Find the names in a message key; whether it is one as TiCDC writes it."""
+    if not same(b, p, min(p + 12, end), b'{"payload":{'):
+        return False
+    n = 0
+    p, more = next_member(b, p + 12, end, 0x7D, True)
+    while more:
+        q, escaped = string_end(b, p, end)
+        if q < 0 or escaped or n == _KEYS_MAX:
+            return False
+        for i in range(n):
+            if same_bytes(b, p + 1, q - 1, b, plans.key[i, 0], plans.key[i, 1]):
+                return False
+        plans.key[n, 0], plans.key[n, 1] = p + 1, q - 1
+        n += 1
+        p = after_name(b, q, end)
+        if p < 0 or p >= end:
+            return False
+        q = scalar_end(b, p, end)
+        if q < 0 or (b[p] != 0x22 and b[p] <= 0x39 and not _is_held(b, p, q)):
+            return False
+        p, more = next_member(b, q, end, 0x7D, False)
+    at[_N_KEYS] = n
+    return p >= 0 and p < end and _check_schema(b, p, end, plans, plans.key_guess, at[_SLOT]) != LEFT
+
+
+@part
+def _is_held(b: np.ndarray, p: int, q: int) -> bool:
+    """Whether a number is surely one that Python holds: few digits without an exponent."""
+    for i in range(p, q):
+        if b[i] | 0x20 == 0x65:
+            return False
+    return q - p <= _SHORT
+
+
+_SHORT = 40
+
+
+@part
+def _check_schema(b: np.ndarray, p: int, end: int, plans: Plans, guesses: np.ndarray, slot: int) -> int:
+    """Whether what stands behind the payload is the schema that was guessed: OK; _AGAIN if another one is, or LEFT."""
+    guess, found = guesses[slot], -1
+    if p + 1 == end and b[p] == 0x7D:
+        found = -1
+    elif not same(b, p, min(p + 11, end), b',"schema":{') or b[end - 1] != 0x7D:
+        return LEFT
+    else:
+        p, stop = p + 10, end - 1
+        if guess >= 0 and same_bytes(b, p, stop, plans.text, plans.schema[guess, 0], plans.schema[guess, 1]):
+            return OK
+        h = hash_bytes(b, p, min(p + _HASHED, stop), SEED)
+        i = _first_of(plans.hash, h)
+        while i < len(plans.hash) and plans.hash[i] == h and found < 0:
+            if same_bytes(b, p, stop, plans.text, plans.schema[i, 0], plans.schema[i, 1]):
+                found = i
+            i += 1
+        if found < 0:
+            plans.at[_UNKNOWN] += 1
+            return LEFT
+    guesses[slot] = found
+    return OK if found == guess else _AGAIN
+
+
+@part
+def _read_image(kb: np.ndarray, b: np.ndarray, p: int, end: int, image: int, plans: Plans, st: State) -> int:
+    """Read the image at ``p`` in the order in which it is; the position after it, or a status below zero."""
+    plan = st.at[_PLAN]
+    if b[p] != 0x7B or st.at[_SLOT] < 0:  # the source comes first
+        return LEFT
+    if plan == _IN_PYTHON:
+        return _BY_GUESS
+    which = N_AFTER if image == AFTER else N_BEFORE
+    low, first = st.count[which], plans.first[plan]
+    n, j = plans.first[plan + 1] - first, -1
+    plans.at[_STAMP] += 1
+    p, more = next_member(b, p + 1, end, 0x7D, True)
+    while more:
+        q, escaped = string_end(b, p, end)
+        if q < 0 or escaped:
+            return LEFT
+        start, stop = p + 1, q - 1
+        p = after_name(b, q, end)
+        if p < 0 or p >= end:
+            return LEFT
+        q, escaped = string_end(b, p, end) if b[p] == 0x22 else (scalar_end(b, p, end), False)
+        if q < 0:
+            return LEFT
+        if n > 0:
+            j = _column(b, start, stop, first, n, j + 1, plans)
+            if j < 0 or plans.at[_COLUMNS + j] == plans.at[_STAMP]:
+                return _BY_GUESS
+            plans.at[_COLUMNS + j] = plans.at[_STAMP]
+        status = _put_column(b, start, stop, p, q, escaped, image, first + j if n > 0 else -1, plans, st)
+        if status < 0:
+            return status
+        end_column(st, image, _is_key(kb, b, start, stop, plans, st.at[_N_KEYS]), -1)
+        p, more = next_member(b, q, end, 0x7D, False)
+    high = st.count[which]
+    if p < 0 or high == low or high - low > st.limit[MAX_COLUMNS]:
+        return LEFT
+    return LEFT if n == 0 and index_names(st, image + NAMES, low, high) < 0 else p
+
+
+@part
+def _put_column(
+    b: np.ndarray, start: int, stop: int, p: int, q: int, escaped: bool, image: int, i: int, plans: Plans, st: State
+) -> int:
+    """Write name, type and value of a column, that with the number ``i`` or, below zero, one without a type."""
+    c = st.count[N_AFTER if image == AFTER else N_BEFORE]
+    type_start, type_stop, kind, digits, held, sign = _NO_TYPE, _NO_TYPE, PLAIN, -1, ANYTHING, 0
+    if i >= 0:
+        type_start, type_stop = plans.column[i, _TYPE], plans.column[i, _TYPE + 1]
+        kind, digits = plans.column[i, _KIND], plans.column[i, _DIGITS]
+        held, sign = plans.column[i, _HELD], plans.column[i, _SIGN]
+    if not column_fits(st, image, stop - start, type_stop - type_start, room_for(q - p) + FLOAT_ROOM):
+        return NEED_MORE
+    k = image + NAMES
+    close(st, k, c, put_bytes(b, start, stop, st.data[k], st.size[k]))
+    k = image + TYPES
+    if type_start < 0:
+        put_null(st, k, c)
+    else:
+        close(st, k, c, put_bytes(plans.text, type_start, type_stop, st.data[k], st.size[k]))
+    k = image + VALUES
+    if b[p] == 0x6E:
+        put_null(st, k, c)
+        return OK
+    end = put_value(b, p, q, escaped, kind, digits, held, sign, st.data[k], st.size[k])
+    if end < 0:
+        return _BY_GUESS
+    close(st, k, c, end)
+    return OK
+
+
+@part
+def _column(b: np.ndarray, p: int, q: int, first: int, n: int, guess: int, plans: Plans) -> int:
+    """Which column of a plan is named so, or -1; ``guess`` goes first, then what comes after it."""
+    for k in range(n):
+        j = guess + k if guess + k < n else guess + k - n
+        i = first + j
+        if same_bytes(b, p, q, plans.text, plans.column[i, _NAME], plans.column[i, _NAME + 1]):
+            return j
+    return -1
+
+
+@part
+def _is_key(kb: np.ndarray, b: np.ndarray, p: int, q: int, plans: Plans, n: int) -> bool:
+    for i in range(n):
+        if same_bytes(b, p, q, kb, plans.key[i, 0], plans.key[i, 1]):
+            return True
+    return False
+
+
+@part
+def _event(m: int, b: np.ndarray, plans: Plans, st: State) -> int:
+    """Make a row whose images have been read, or a watermark, an event."""
+    at = st.at
+    if at[_ENDS + OP] - at[OP] != 3 or b[at[OP]] != 0x22:
+        return LEFT
+    letter = b[at[OP] + 1]
+    op = INSERT if letter == 0x63 or letter == 0x72 else UPDATE if letter == 0x75 else DELETE if letter == 0x64 else -1
+    old, new = at[OLD] >= 0 and b[at[OLD]] != 0x6E, at[NEW] >= 0 and b[at[NEW]] != 0x6E
+    ts, _ = int64_of(b, at[_COMMIT_TS], at[_ENDS + _COMMIT_TS])
+    if not event_fits(st, at[_ENDS + _DB] - at[_DB] + at[_ENDS + _TABLE] - at[_TABLE]):
+        return NEED_MORE
+    if letter == 0x6D and not (old or new):
+        i = new_event(st, m, 0, WATERMARK)
+        end_images(st, i)
+        put_ts(st, i, ts)
+        return OK
+    if op < 0 or new != (op != DELETE) or (op != UPDATE and old != (op == DELETE)):
+        return LEFT
+    i = new_event(st, m, 0, ROW)
+    end_images(st, i)
+    put_text(st, SCHEMA_NAME, i, b, at[_DB], at[_ENDS + _DB], False)
+    put_text(st, TABLE_NAME, i, b, at[_TABLE], at[_ENDS + _TABLE], False)
+    put_ts(st, i, ts)
+    if at[_START_TS] >= 0:
+        start_ts, fits = int64_of(b, at[_START_TS], at[_ENDS + _START_TS])
+        if not fits:
+            return LEFT
+        st.number[START_TS, i], st.byte[HAS_START_TS, i] = start_ts, 1
+    set_row(st, i, op)
+    if not old:
+        st.byte[HAS_BEFORE, i] = 0
+    return OK

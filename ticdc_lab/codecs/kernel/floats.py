@@ -1,0 +1,220 @@
+"""Numbers by their value: the fewest digits that tell a DOUBLE or a FLOAT, as Python and Go write them.
+
+C's own functions read and print the number, exactly; where they could differ from Python's choice of digits, or the
+number is as small or large as a DOUBLE can be, it is left to Python.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from ticdc_lab.codecs.kernel.jit import part
+from ticdc_lab.codecs.kernel.text import digits_of, is_number, put_float
+
+LEFT = -2
+
+_DOUBLE_DIGITS, _FLOAT_DIGITS = 15, 6
+"""So many digits of a decimal tell its nearest number, and that number's fewest digits are they again."""
+
+_DOUBLE_POWER, _FLOAT_POWER = 290, 6
+"""Where that holds: far from numbers with fewer bits, and for a FLOAT where rounding twice cannot differ from once."""
+
+_EXPONENT = 4
+"""Bytes behind the ``e``, at most: Python's codec takes no exponent of more digits."""
+
+
+@part
+def _is_read(b: np.ndarray, p: int, q: int) -> bool:
+    """Whether a text is a number that Python reads, too."""
+    e = p
+    while e < q and b[e] | 0x20 != 0x65:
+        e += 1
+    return q - e <= 1 + _EXPONENT and is_number(b, p, q)
+
+
+@part
+def _is_fewest(b: np.ndarray, p: int, q: int, narrow: bool) -> bool:
+    """Whether a number's digits, without zeros at its ends, are surely the fewest that tell it."""
+    if not _is_read(b, p, q):
+        return False
+    first, last, power = digits_of(b, p, q)
+    if first < 0:
+        return True
+    digits = last - first + 1  # the point among them, at worst
+    if narrow:
+        return digits <= _FLOAT_DIGITS and -1 <= power <= _FLOAT_POWER
+    return digits <= _DOUBLE_DIGITS and -_DOUBLE_POWER <= power <= _DOUBLE_POWER
+
+
+_SHORTEST_DIGITS = (6, 9), (15, 17)
+"""From so many digits on a number may be told by fewer than it has; with so many each FLOAT, each DOUBLE is told."""
+
+_LENGTH_MAX, _PRINTED_MAX = 40, 32
+FLOAT_ROOM = 96
+"""Bytes that :func:`put_shortest` may write behind what it appends to, at most."""
+
+_SCRATCH, _FIXED_TENS = FLOAT_ROOM - _PRINTED_MAX, 28
+_FLOAT_LEAST, _DOUBLE_LEAST = 1e-37, 1e-300
+"""Below, fewer digits may tell a number."""
+
+_POWER_OF_TWO = 0.5
+"""What is left of one by ``frexp``: the numbers below it lie closer than those above."""
+
+
+def _text_at(context: Any, builder: Any, array_type: Any, array: Any, p: Any) -> Any:
+    data = make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [p]), ir.IntType(8).as_pointer())
+
+
+@intrinsic
+def _read(typing: Any, b: Any, p: Any, q: Any) -> Any:
+    """C's ``strtod``; not a number where it reads less or more than what lies between the positions."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        text = ir.IntType(8).as_pointer()
+        form = ir.FunctionType(ir.DoubleType(), [text, text.as_pointer()])
+        function = cgutils.get_or_insert_function(builder.module, form, "strtod")
+        end = cgutils.alloca_once(builder, text)
+        x = builder.call(function, [_text_at(context, builder, signature.args[0], args[0], args[1]), end])
+        whole = builder.icmp_unsigned(
+            "==", builder.load(end), _text_at(context, builder, signature.args[0], args[0], args[2])
+        )
+        return builder.select(whole, x, ir.Constant(ir.DoubleType(), float("nan")))
+
+    return types.float64(b, types.int64, types.int64), generate
+
+
+@intrinsic
+def _print(typing: Any, out: Any, o: Any, digits: Any, x: Any) -> Any:
+    """C's ``snprintf`` with so many digits in exponent form, and a zero behind them; how many bytes that are."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        text, i32, i64 = ir.IntType(8).as_pointer(), ir.IntType(32), ir.IntType(64)
+        function = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(i32, [text, i64, text], var_arg=True), "snprintf"
+        )
+        form = context.insert_const_string(builder.module, "%.*e")
+        at = _text_at(context, builder, signature.args[0], args[0], args[1])
+        behind_point = builder.sub(builder.trunc(args[2], i32), ir.Constant(i32, 1))
+        written = builder.call(function, [at, ir.Constant(i64, _PRINTED_MAX), form, behind_point, args[3]])
+        return builder.sext(written, i64)
+
+    return types.int64(out, types.int64, types.int64, types.float64), generate
+
+
+def _read_checked(b: np.ndarray, p: int, q: int) -> float:
+    return float(bytes(int(b[i]) for i in range(p, q)))
+
+
+def _print_checked(out: np.ndarray, o: int, digits: int, x: float) -> int:
+    text = b"%.*e\0" % (digits - 1, x)
+    for i, c in enumerate(text):
+        out[o + i] = c
+    return len(text) - 1
+
+
+# Without a compiler (tests run the kernels so, over arrays that check every index) each is a plain function.
+read_number = _read_checked if numba.config.DISABLE_JIT else _read
+print_number = _print_checked if numba.config.DISABLE_JIT else _print
+
+
+@part
+def put_shortest(b: np.ndarray, p: int, q: int, narrow: bool, out: np.ndarray, o: int) -> int:
+    """Append a number as MySQL prints the DOUBLE, or FLOAT, that is nearest to it; LEFT where that is not sure.
+
+    ``out`` needs FLOAT_ROOM bytes behind what any text of that length needs, ``b`` one byte behind the number.
+    """
+    if _is_fewest(b, p, q, narrow):
+        return put_float(b, p, q, out, o)
+    at = o + _SCRATCH
+    n = _printed(b, p, q, narrow, out, at)
+    return put_float(out, at, at + n, out, o) if n >= 0 else LEFT
+
+
+@part
+def put_fixed(b: np.ndarray, p: int, q: int, exact: bool, scale: int, out: np.ndarray, o: int) -> int:
+    """Append a number without exponent: ``exact``, or the digits of the nearest DOUBLE; LEFT where that is not sure.
+
+    ``scale`` are those behind the point, of which none may be cut off; below zero: as many as there are.
+    """
+    if exact or _is_fewest(b, p, q, False):
+        return _put_fixed(b, p, q, scale, out, o)
+    at = o + _SCRATCH
+    n = _printed(b, p, q, False, out, at)
+    return _put_fixed(out, at, at + n, scale, out, o) if n >= 0 else LEFT
+
+
+@part
+def _put_fixed(b: np.ndarray, p: int, q: int, scale: int, out: np.ndarray, o: int) -> int:
+    first, last, tens = digits_of(b, p, q)
+    if b[p] == 0x2D:
+        if first < 0:
+            return LEFT
+        out[o] = 0x2D
+        o += 1
+    if first < 0:
+        tens = 0
+    if tens > _FIXED_TENS or tens < -_FIXED_TENS or scale > _FIXED_TENS:
+        return LEFT
+    behind, i = 0, first
+    if tens < 0:
+        out[o], out[o + 1] = 0x30, 0x2E
+        o += 2
+        for _ in range(-tens - 1):
+            out[o] = 0x30
+            o += 1
+        behind = -tens - 1
+    else:
+        for _ in range(tens + 1):
+            if 0 <= i <= last and b[i] == 0x2E:
+                i += 1
+            out[o] = b[i] if 0 <= i <= last else 0x30
+            o, i = o + 1, i + 1
+    while 0 <= i <= last:
+        if b[i] != 0x2E:
+            if behind == 0 and tens >= 0:
+                out[o] = 0x2E
+                o += 1
+            out[o] = b[i]
+            o, behind = o + 1, behind + 1
+        i += 1
+    if 0 <= scale < behind:
+        return LEFT
+    if scale > 0 and behind == 0:
+        out[o] = 0x2E
+        o += 1
+    for _ in range(scale - behind):
+        out[o] = 0x30
+        o += 1
+    return o
+
+
+@part
+def _printed(b: np.ndarray, p: int, q: int, narrow: bool, out: np.ndarray, at: int) -> int:
+    """Print the fewest digits of the nearest number, with an exponent; how many bytes, or LEFT."""
+    if q - p > _LENGTH_MAX or q >= len(b) or not _is_read(b, p, q):
+        return LEFT
+    x = read_number(b, p, q)
+    if narrow:
+        x = np.float64(np.float32(x))
+    if not (_FLOAT_LEAST if narrow else _DOUBLE_LEAST) < abs(x) < np.inf:
+        return LEFT
+    if abs(math.frexp(x)[0]) == _POWER_OF_TWO:
+        return LEFT
+    first, last = _SHORTEST_DIGITS[0] if narrow else _SHORTEST_DIGITS[1]
+    for digits in range(first, last + 1):
+        n = print_number(out, at, digits, x)
+        back = read_number(out, at, at + n)
+        if narrow:
+            back = np.float64(np.float32(back))
+        if back == x:
+            return n
+    return LEFT

@@ -1,0 +1,249 @@
+"""Values of JSON by the form that their column has (:mod:`ticdc_lab.codecs.debezium`): the text that MySQL would print.
+
+What surely has one text is written; any other value is left to Python, which says what is wrong with it, if anything.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ticdc_lab.codecs import debezium as forms
+from ticdc_lab.codecs.kernel.floats import put_fixed, put_shortest
+from ticdc_lab.codecs.kernel.holding import holds
+from ticdc_lab.codecs.kernel.jit import part
+from ticdc_lab.codecs.kernel.scan import digits_end
+from ticdc_lab.codecs.kernel.text import (
+    fits_64_bits,
+    int64_of,
+    put_base64,
+    put_base64_bytes,
+    put_bytes,
+    put_float,
+    put_int,
+    put_string,
+)
+from ticdc_lab.events.mysql_types import ANYTHING, FINITE, SINGLE
+
+PLAIN, BITS, BINARY, INTEGER = forms.PLAIN, forms.BITS, forms.BINARY, forms.INTEGER
+FLOAT, DOUBLE, DECIMAL = forms.FLOAT, forms.DOUBLE, forms.DECIMAL
+DATE, TIME, MILLIS, MICROS, ZONED = forms.DATE, forms.TIME, forms.MILLIS, forms.MICROS, forms.ZONED
+
+LEFT = -2
+IS_UNSIGNED, IS_TINYINT = 1, 2
+"""Of an integer's type."""
+
+_DAY_FIRST, _DAY_LAST = -719_162, 2_932_896
+"""Days from 1970-01-01 to the first of year 1 and the last of year 9999."""
+
+_DAY_US, _SECOND_US, _MILLIS_MAX = 86_400_000_000, 1_000_000, 1 << 50
+_FRACTION_DIGITS = 6
+_ZONED_LENGTH = 19
+
+
+@part
+def put_value(
+    b: np.ndarray, p: int, q: int, escaped: bool, kind: int, digits: int, held: int, sign: int, out: np.ndarray, o: int
+) -> int:
+    """Append a value that is not null; the new end, or LEFT.
+
+    ``p`` to ``q`` is a JSON scalar, ``digits`` below zero are as many as there are, ``held`` is what the type holds,
+    and ``sign`` IS_UNSIGNED, IS_TINYINT, both or 0.
+    """
+    if escaped and kind != PLAIN:
+        return LEFT
+    end = _put(b, p, q, escaped, kind, digits, sign, out, o)
+    if end < 0:
+        return LEFT
+    if held in (ANYTHING, FINITE, SINGLE) or holds(held, out, o, end):
+        return end
+    return LEFT
+
+
+@part
+def _put(
+    b: np.ndarray, p: int, q: int, escaped: bool, kind: int, digits: int, sign: int, out: np.ndarray, o: int
+) -> int:
+    c = b[p]
+    is_text, is_bool = c == 0x22, c == 0x74 or c == 0x66
+    if kind == PLAIN:
+        if is_text:
+            return put_string(b, p + 1, q - 1, escaped, out, o)
+        return _put_bool(c, out, o) if is_bool else _put_number(b, p, q, out, o)
+    if kind == INTEGER:
+        if is_text:
+            return put_bytes(b, p + 1, q - 1, out, o)
+        if is_bool:
+            return _put_bool(c, out, o) if sign & IS_TINYINT else LEFT
+        return _put_integer(b, p, q, sign & IS_UNSIGNED, out, o)
+    if kind == BITS:
+        return _put_bits(b, p + 1, q - 1, out, o) if is_text else _put_bool(c, out, o) if is_bool else LEFT
+    if kind == DECIMAL:
+        if is_text:
+            return put_bytes(b, p + 1, q - 1, out, o)
+        return LEFT if is_bool else put_fixed(b, p, q, _is_integer(b, p, q), digits, out, o)
+    if kind == BINARY:
+        return put_base64(b, p + 1, q - 1, True, out, o, False) if is_text else LEFT
+    if kind == ZONED:
+        return _put_zoned(b, p + 1, q - 1, out, o) if is_text else LEFT
+    if is_text or is_bool:
+        return LEFT
+    if kind == DOUBLE and _is_integer(b, p, q):
+        return put_float(b, p, q, out, o)
+    if kind in (FLOAT, DOUBLE):
+        return put_shortest(b, p, q, kind == FLOAT, out, o)
+    number, fits = int64_of(b, p, q)
+    if not fits:
+        return LEFT
+    if kind == DATE:
+        return _put_date(number, out, o)
+    if kind == TIME:
+        return _put_time(number, digits, out, o)
+    if kind == MILLIS:
+        return _put_datetime(number * 1_000, digits, out, o) if -_MILLIS_MAX < number < _MILLIS_MAX else LEFT
+    return _put_datetime(number, digits, out, o)
+
+
+@part
+def _put_bool(c: int, out: np.ndarray, o: int) -> int:
+    out[o] = 0x31 if c == 0x74 else 0x30
+    return o + 1
+
+
+@part
+def _is_integer(b: np.ndarray, p: int, q: int) -> bool:
+    """Whether a number is an integer that 64 bits hold, which Python reads as one."""
+    start = p + (b[p] == 0x2D)
+    if digits_end(b, start, q) < q or q - start > 20:
+        return False
+    return q - start < 19 or fits_64_bits(b, start, q, start > p)
+
+
+@part
+def _put_number(b: np.ndarray, p: int, q: int, out: np.ndarray, o: int) -> int:
+    """An integer of 64 bits as it is, another number as a double."""
+    if not _is_integer(b, p, q):
+        return put_shortest(b, p, q, False, out, o)
+    return LEFT if b[p] == 0x2D and b[p + 1] == 0x30 else put_bytes(b, p, q, out, o)
+
+
+@part
+def _put_integer(b: np.ndarray, p: int, q: int, unsigned: int, out: np.ndarray, o: int) -> int:
+    """An integer; one below zero of an unsigned type is written with its sign bit for 2^63."""
+    if not _is_integer(b, p, q):
+        return LEFT
+    if b[p] != 0x2D or not unsigned:
+        return _put_number(b, p, q, out, o)
+    number, fits = int64_of(b, p, q)
+    return _put_unsigned(np.uint64(number), out, o) if fits and number < 0 else LEFT
+
+
+@part
+def _put_unsigned(v: np.uint64, out: np.ndarray, o: int) -> int:
+    ten = np.uint64(10)
+    rest = v // ten
+    if rest > np.uint64(0):
+        o = put_int(int(np.int64(rest)), out, o)
+    out[o] = 0x30 + np.int64(v - rest * ten)
+    return o + 1
+
+
+_BITS_BYTES = 8
+
+
+@part
+def _put_bits(b: np.ndarray, p: int, q: int, out: np.ndarray, o: int) -> int:
+    """Bytes in base64, the lowest first, as a number."""
+    end = put_base64_bytes(b, p, q, out, o) if q > p else o
+    if end < 0 or end - o > _BITS_BYTES:
+        return LEFT
+    v = np.uint64(0)
+    for i in range(end - 1, o - 1, -1):
+        v = v << np.uint64(8) | np.uint64(out[i])
+    return _put_unsigned(v, out, o)
+
+
+@part
+def _put_zoned(b: np.ndarray, p: int, q: int, out: np.ndarray, o: int) -> int:
+    """An ISO time in UTC as MySQL prints a timestamp, in UTC; another text stays as it is."""
+    for i in range(p, q):
+        if b[i] >= 0x80:
+            return LEFT
+    n = q - p
+    is_iso = n >= _ZONED_LENGTH and b[p + 10] == 0x54
+    end = put_bytes(b, p, q, out, o)
+    if is_iso and n > _ZONED_LENGTH and b[q - 1] == 0x5A:
+        out[o + 10] = 0x20
+        return end - 1
+    if is_iso and n == _ZONED_LENGTH:
+        out[o + 10] = 0x20
+    return end
+
+
+@part
+def _put_padded(v: int, digits: int, out: np.ndarray, o: int) -> int:
+    for i in range(digits - 1, -1, -1):
+        out[o + i] = 0x30 + v % 10
+        v //= 10
+    return o + digits
+
+
+@part
+def _put_date(day: int, out: np.ndarray, o: int) -> int:
+    """A day of the years 1 to 9999, by the days since 1970-01-01 (Hinnant, `civil_from_days`)."""
+    if day < _DAY_FIRST or day > _DAY_LAST:
+        return LEFT
+    z = day + 719_468
+    era = z // 146_097
+    of_era = z - era * 146_097
+    year = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    shifted = (5 * of_year + 2) // 153
+    month = shifted + 3 if shifted < 10 else shifted - 9
+    o = _put_padded(year + era * 400 + (month <= 2), 4, out, o)
+    out[o] = 0x2D
+    o = _put_padded(month, 2, out, o + 1)
+    out[o] = 0x2D
+    return _put_padded(of_year - (153 * shifted + 2) // 5 + 1, 2, out, o + 1)
+
+
+@part
+def _put_clock(us: int, digits: int, out: np.ndarray, o: int) -> int:
+    """Hours, minutes and seconds, and as many digits of a fraction."""
+    seconds = us // _SECOND_US
+    hours = seconds // 3_600
+    o = _put_padded(hours, 2 if hours < 100 else 3, out, o)
+    out[o] = 0x3A
+    o = _put_padded(seconds // 60 % 60, 2, out, o + 1)
+    out[o] = 0x3A
+    o = _put_padded(seconds % 60, 2, out, o + 1)
+    fraction, shown = us % _SECOND_US, digits
+    if shown < 0:
+        shown, rest = _FRACTION_DIGITS if fraction else 0, fraction
+        while shown > 0 and rest % 10 == 0:
+            shown, rest = shown - 1, rest // 10
+    if shown == 0:
+        return o
+    out[o] = 0x2E
+    end = o + 1 + min(shown, _FRACTION_DIGITS)
+    _put_padded(fraction, _FRACTION_DIGITS, out, o + 1)
+    return end
+
+
+@part
+def _put_time(us: int, digits: int, out: np.ndarray, o: int) -> int:
+    if us <= -1_000 * 3_600 * _SECOND_US or us >= 1_000 * 3_600 * _SECOND_US:
+        return LEFT
+    if us < 0:
+        out[o] = 0x2D
+        o, us = o + 1, -us
+    return _put_clock(us, digits, out, o)
+
+
+@part
+def _put_datetime(us: int, digits: int, out: np.ndarray, o: int) -> int:
+    day = us // _DAY_US
+    end = _put_date(day, out, o)
+    if end < 0:
+        return LEFT
+    out[end] = 0x20
+    return _put_clock(us - day * _DAY_US, digits, out, end + 1)
