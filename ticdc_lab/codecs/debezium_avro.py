@@ -15,7 +15,8 @@ import fastavro
 import orjson
 
 from ticdc_lab.codecs.avro import is_envelope, not_null, reader, record_in
-from ticdc_lab.codecs.debezium import BINARY, DECIMAL, Column, Form, Forms, Types, column, event_of, form_of, full_type
+from ticdc_lab.codecs.debezium import event_of
+from ticdc_lab.codecs.debezium_types import BINARY, DECIMAL, Forms, Typed, Types, ValueForm, column, form_of, full_type
 from ticdc_lab.codecs.event import Codec, Event, Malformed
 from ticdc_lab.codecs.known import Known
 
@@ -74,7 +75,7 @@ def _renamed(image: Any, names: Mapping[str, str]) -> Any:
     return {names.get(name, name): value for name, value in image.items()} if isinstance(image, dict) else image
 
 
-def _column(field: Mapping[str, Any]) -> Column:
+def _column(field: Mapping[str, Any]) -> Typed:
     kind = not_null(field["type"])
     of = kind if isinstance(kind, dict) else {"type": kind}
     parameters = of.get("connect.parameters") or {}
@@ -82,9 +83,10 @@ def _column(field: Mapping[str, Any]) -> Column:
     if of.get("logicalType") == "decimal":
         unsigned = " unsigned" if mysql_type and mysql_type.endswith("unsigned") else ""
         said = f"decimal({of.get('precision')},{of.get('scale', 0)}){unsigned}"
-        return Column(said if mysql_type else None, _decimal, Form(DECIMAL))
+        return Typed(said if mysql_type else None, _decimal, ValueForm(DECIMAL))
     name = of.get("connect.name") or ""
-    form = Form(BINARY) if of["type"] == "bytes" and not (mysql_type or name) else form_of(mysql_type, name, of["type"])
+    is_bytes = of["type"] == "bytes" and not (mysql_type or name)
+    form = ValueForm(BINARY) if is_bytes else form_of(mysql_type, name, of["type"])
     return column(full_type(mysql_type, parameters), form, _BYTES)
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from ticdc_lab.codecs import debezium
+from ticdc_lab.codecs import debezium, debezium_types
 from ticdc_lab.codecs.builder import decode_with
 from ticdc_lab.codecs.decode import at_once
 from ticdc_lab.codecs.defined_types import LogTypes
@@ -76,13 +76,11 @@ def with_binary(sample: pa.Table, known: Known, mode: str) -> tuple[Known, tuple
         return b""
 
     rows = [
-        columns
-        for part in _decoded(sample, debezium.DebeziumCodec(known, debezium.Forms(noted, lambda value: b"")), known)
-        for columns in _images(part)
+        columns for part in _decoded(sample, debezium.DebeziumCodec(known, forms), known) for columns in _images(part)
     ]
     untyped = sum(any(column["mysql_type"] is None for column in columns) for columns in rows)
     has_bytes = any(base_of(column["mysql_type"]) in BINARIES for columns in rows for column in columns)
-    told, sure = debezium.binary_mode(seen) if mode == "auto" else (mode, True)
+    told, sure = debezium_types.binary_mode(seen) if mode == "auto" else (mode, True)
     said: tuple[str, ...] = (_UNTYPED.format(n=untyped, of=len(rows)),) if untyped else ()
     if has_bytes and not sure:
         said += (_GUESSED.format(chosen=told, other="hex" if told == "base64" else "base64"),)

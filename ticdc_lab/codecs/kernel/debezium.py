@@ -7,36 +7,35 @@ schemas that are not known are left. Schemas are learned from messages that were
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.codecs.debezium import (
-    BINARY,
-    DOUBLE,
-    FLOAT,
-    FORMS,
-    PLAIN,
-    SCHEMA,
-    Column,
-    Forms,
-    Types,
-    are_typed,
-    require_json,
-    types_by_definition,
-    types_of_schema,
-)
+from ticdc_lab.codecs.debezium_types import PLAIN, SCHEMA, Forms, Types, require_json, types_of_schema
 from ticdc_lab.codecs.decoded import Decoded
 from ticdc_lab.codecs.defined_types import LogTypes
 from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.columns import decoded_in_part
+from ticdc_lab.codecs.kernel.debezium_plans import (
+    DIGITS,
+    GUESSES,
+    HASHED,
+    HELD,
+    IN_PYTHON,
+    KEYS_MAX,
+    KIND_OF,
+    NAME_SPAN,
+    NO_TYPE,
+    SIGN,
+    TYPE_SPAN,
+    UNTYPED_PLAN,
+    Plans,
+    plans_of,
+)
 from ticdc_lab.codecs.kernel.floats import FLOAT_ROOM
 from ticdc_lab.codecs.kernel.identity import set_row
 from ticdc_lab.codecs.kernel.jit import kernel, part
-from ticdc_lab.codecs.kernel.pointer import Arrays
 from ticdc_lab.codecs.kernel.scan import (
     after_name,
     next_member,
@@ -64,11 +63,10 @@ from ticdc_lab.codecs.kernel.state import (
     restore,
 )
 from ticdc_lab.codecs.kernel.text import int64_of, put_bytes, room_for
-from ticdc_lab.codecs.kernel.typed_values import IS_TINYINT, IS_UNSIGNED, LEFT, put_value
+from ticdc_lab.codecs.kernel.typed_values import LEFT, put_value
 from ticdc_lab.codecs.kernel.xxh64 import SEED, hash_bytes
 from ticdc_lab.codecs.known import Bounds
-from ticdc_lab.codecs.plain.hashes import Texts
-from ticdc_lab.events.mysql_types import ANYTHING, FINITE, NO_MYSQL_TYPE, SINGLE, base_of, held_by
+from ticdc_lab.events.mysql_types import ANYTHING
 
 OK, NEED_MORE = faults.OK, faults.NEED_MORE
 ROW, WATERMARK, INSERT, UPDATE, DELETE = S.ROW, S.WATERMARK, S.INSERT, S.UPDATE, S.DELETE
@@ -79,108 +77,6 @@ START_TS, HAS_START_TS = S.START_TS, S.HAS_START_TS
 
 _SCHEMAS_MAX, _SCHEMA_BYTES_MAX = 4_096, 32 << 20
 """So much is remembered; messages with other schemas are Python's."""
-
-_HASHED = 192
-"""Bytes of a schema by which it is found; the names of schema and table are among them."""
-
-
-class Plans(Arrays):
-    """How the columns of an image are read; texts are spans of ``text``.
-
-    ``hash`` has, ascending, hashes of schemas' beginnings, ``schema`` the span of each and the plan of its columns. For
-    messages without a schema, ``table_hash`` has, ascending, hashes of tables that the log's DDL define, and ``table``
-    for each definition the commit_ts from which it holds and its plan. Plan ``i`` has columns from ``first[i]``:
-    ``column`` has spans of name and type, kind, digits, what the type holds, and its sign. ``guess`` and ``key_guess``
-    are the schemas of the table's last message; ``key`` has the spans of names in the message key, ``at`` is scratch.
-    """
-
-    hash: np.ndarray
-    schema: np.ndarray
-    table_hash: np.ndarray
-    table: np.ndarray
-    first: np.ndarray
-    column: np.ndarray
-    text: np.ndarray
-    guess: np.ndarray
-    key_guess: np.ndarray
-    key: np.ndarray
-    at: np.ndarray
-
-
-_NAME, _TYPE, _KIND, _DIGITS, _HELD, _SIGN = 0, 2, 4, 5, 6, 7
-_NO_TYPE = -1
-_UNTYPED, _IN_PYTHON = 0, -1
-"""The plan of an image of which no type is known; and that of what Python alone reads."""
-
-_KEYS_MAX, _GUESSES = 32, 1 << 10
-
-
-def plans_of(schemas: dict[bytes, Types | None], log_types: LogTypes, forms: Forms, *, most_columns: int) -> Plans:
-    """What is known of columns as the kernel reads it; a schema without types is one of a key, or for Python alone."""
-    text, column, first = bytearray(), list[tuple[int, ...]](), [0, 0]
-
-    def span(of: bytes) -> tuple[int, int]:
-        start = len(text)
-        text.extend(of)
-        return start, len(text)
-
-    def plan(types: Types) -> int:
-        if len(types) > most_columns or not all(_is_read(of, forms) for of in types.values()):
-            return _IN_PYTHON
-        for name, (mysql_type, _, (kind, digits)) in types.items():
-            written = (_NO_TYPE, _NO_TYPE) if mysql_type is None else span(mysql_type.encode())
-            sign = IS_UNSIGNED * str(mysql_type).endswith("unsigned") | IS_TINYINT * (base_of(mysql_type) == "tinyint")
-            column.append(
-                (*span(name.encode()), *written, kind, -1 if digits is None else digits, _held(mysql_type), sign)
-            )
-        first.append(len(column))
-        return len(first) - 2
-
-    seen = [
-        (*span(schema), _IN_PYTHON if types is None or (log_types and not are_typed(types)) else plan(types))
-        for schema, types in schemas.items()
-    ]
-    defined = [
-        (start, *span(schema.encode()), *span(table.encode()), plan(types_by_definition(columns, forms)))
-        for (schema, table), versions in log_types.versions.items()
-        for start, columns in zip(*versions, strict=True)
-    ]
-    names = [(schema.encode(), table.encode()) for (schema, table), (of, _) in log_types.versions.items() for _ in of]
-    hashes = _hashes([schema[:_HASHED] for schema in schemas])
-    table_hashes = _hashes([table for _, table in names], _hashes([schema for schema, _ in names]))
-    order, table_order = np.argsort(hashes, kind="stable"), np.argsort(table_hashes, kind="stable")
-    widest = max((b - a for a, b in pairwise(first)), default=0)
-    return Plans(
-        hash=hashes[order],
-        schema=np.array(seen, np.int64).reshape(-1, 3)[order],
-        table_hash=table_hashes[table_order],
-        table=np.array(defined, np.int64).reshape(-1, 6)[table_order],
-        first=np.array(first, np.int64),
-        column=np.array(column, np.int64).reshape(-1, 8),
-        text=np.frombuffer(bytes(text) + bytes(8), np.uint8).copy(),
-        guess=np.full(_GUESSES, -1, np.int64),
-        key_guess=np.full(_GUESSES, -1, np.int64),
-        key=np.zeros((_KEYS_MAX, 2), np.int64),
-        at=np.zeros(widest + 16, np.int64),
-    )
-
-
-def _hashes(texts: list[bytes], seeds: np.ndarray | None = None) -> np.ndarray:
-    n = len(texts)
-    folded = Texts(pa.array(texts, pa.binary())).fold(np.full(n, SEED) if seeds is None else seeds, np.arange(n))
-    return np.ascontiguousarray(folded, np.uint64)
-
-
-def _held(mysql_type: str | None) -> int:
-    return ANYTHING if mysql_type is None else held_by(mysql_type)
-
-
-def _is_read(of: Column, forms: Forms) -> bool:
-    """Whether the kernel reads values of such a column."""
-    held, kind = _held(of.mysql_type), of.form.kind
-    if held == NO_MYSQL_TYPE or (kind == BINARY and forms is not FORMS["base64"]):
-        return False
-    return kind in (FLOAT, DOUBLE) or held not in (FINITE, SINGLE)
 
 
 class DebeziumKernel:
@@ -268,7 +164,7 @@ SOURCE, TS_MS, TRANSACTION, OP, OLD, NEW = range(6)
 _ENDS = 16
 _DB, _TABLE, _COMMIT_TS, _START_TS = 6, 7, 8, 9
 _N_KEYS, _SLOT, _PLAN = 10, 11, 12
-"""Names in the message key; where the guess is; the plan of the images, or _IN_PYTHON."""
+"""Names in the message key; where the guess is; the plan of the images, or IN_PYTHON."""
 _STAMP, _UNKNOWN, _COLUMNS = 0, 1, 2
 """In ``plans.at``: the image that is read, how many unknown schemas came, and where each column's last image begins."""
 
@@ -410,12 +306,12 @@ def _begin(
         return LEFT
     h = hash_bytes(b, at[_DB] + 1, at[_ENDS + _DB] - 1, SEED)
     h = hash_bytes(b, at[_TABLE] + 1, at[_ENDS + _TABLE] - 1, h)
-    at[_SLOT] = np.int64(h & np.uint64(_GUESSES - 1))
+    at[_SLOT] = np.int64(h & np.uint64(GUESSES - 1))
     schema = plans.guess[at[_SLOT]]
     if schema >= 0:
         at[_PLAN] = plans.schema[schema, 2]
     else:
-        at[_PLAN] = _defined(b, at, h, ts, plans) if with_log else _UNTYPED
+        at[_PLAN] = _defined(b, at, h, ts, plans) if with_log else UNTYPED_PLAN
     at[_N_KEYS] = 0
     return after if kp < 0 or _read_key(kb, kp, kend, plans, at) else LEFT
 
@@ -423,7 +319,7 @@ def _begin(
 @part
 def _defined(b: np.ndarray, at: np.ndarray, h: np.uint64, ts: int, plans: Plans) -> int:
     """The plan of a table by the log's DDL at a commit_ts."""
-    i, found = _first_of(plans.table_hash, h), _UNTYPED
+    i, found = _first_of(plans.table_hash, h), UNTYPED_PLAN
     while i < len(plans.table_hash) and plans.table_hash[i] == h:
         if (
             same_bytes(b, at[_DB] + 1, at[_ENDS + _DB] - 1, plans.text, plans.table[i, 1], plans.table[i, 2])
@@ -457,7 +353,7 @@ def _read_key(b: np.ndarray, p: int, end: int, plans: Plans, at: np.ndarray) -> 
     p, more = next_member(b, p + 12, end, 0x7D, True)
     while more:
         q, escaped = string_end(b, p, end)
-        if q < 0 or escaped or n == _KEYS_MAX:
+        if q < 0 or escaped or n == KEYS_MAX:
             return False
         for i in range(n):
             if same_bytes(b, p + 1, q - 1, b, plans.key[i, 0], plans.key[i, 1]):
@@ -499,7 +395,7 @@ def _check_schema(b: np.ndarray, p: int, end: int, plans: Plans, guesses: np.nda
         p, stop = p + 10, end - 1
         if guess >= 0 and same_bytes(b, p, stop, plans.text, plans.schema[guess, 0], plans.schema[guess, 1]):
             return OK
-        h = hash_bytes(b, p, min(p + _HASHED, stop), SEED)
+        h = hash_bytes(b, p, min(p + HASHED, stop), SEED)
         i = _first_of(plans.hash, h)
         while i < len(plans.hash) and plans.hash[i] == h and found < 0:
             if same_bytes(b, p, stop, plans.text, plans.schema[i, 0], plans.schema[i, 1]):
@@ -518,7 +414,7 @@ def _read_image(kb: np.ndarray, b: np.ndarray, p: int, end: int, image: int, pla
     plan = st.at[_PLAN]
     if b[p] != 0x7B or st.at[_SLOT] < 0:  # the source comes first
         return LEFT
-    if plan == _IN_PYTHON:
+    if plan == IN_PYTHON:
         return _BY_GUESS
     which = N_AFTER if image == AFTER else N_BEFORE
     low, first = st.count[which], plans.first[plan]
@@ -558,11 +454,11 @@ def _put_column(
 ) -> int:
     """Write name, type and value of a column, that with the number ``i`` or, below zero, one without a type."""
     c = st.count[N_AFTER if image == AFTER else N_BEFORE]
-    type_start, type_stop, kind, digits, held, sign = _NO_TYPE, _NO_TYPE, PLAIN, -1, ANYTHING, 0
+    type_start, type_stop, kind, digits, held, sign = NO_TYPE, NO_TYPE, PLAIN, -1, ANYTHING, 0
     if i >= 0:
-        type_start, type_stop = plans.column[i, _TYPE], plans.column[i, _TYPE + 1]
-        kind, digits = plans.column[i, _KIND], plans.column[i, _DIGITS]
-        held, sign = plans.column[i, _HELD], plans.column[i, _SIGN]
+        type_start, type_stop = plans.column[i, TYPE_SPAN], plans.column[i, TYPE_SPAN + 1]
+        kind, digits = plans.column[i, KIND_OF], plans.column[i, DIGITS]
+        held, sign = plans.column[i, HELD], plans.column[i, SIGN]
     if not column_fits(st, image, stop - start, type_stop - type_start, room_for(q - p) + FLOAT_ROOM):
         return NEED_MORE
     k = image + NAMES
@@ -589,7 +485,7 @@ def _column(b: np.ndarray, p: int, q: int, first: int, n: int, guess: int, plans
     for k in range(n):
         j = guess + k if guess + k < n else guess + k - n
         i = first + j
-        if same_bytes(b, p, q, plans.text, plans.column[i, _NAME], plans.column[i, _NAME + 1]):
+        if same_bytes(b, p, q, plans.text, plans.column[i, NAME_SPAN], plans.column[i, NAME_SPAN + 1]):
             return j
     return -1
 

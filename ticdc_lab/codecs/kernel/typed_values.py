@@ -1,4 +1,4 @@
-"""Values of JSON by the form that their column has (:mod:`ticdc_lab.codecs.debezium`): the text that MySQL would print.
+"""Values of JSON by the form of their column (:mod:`ticdc_lab.codecs.debezium_types`): the text that MySQL would print.
 
 What surely has one text is written; any other value is left to Python, which says what is wrong with it, if anything.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ticdc_lab.codecs import debezium as forms
+from ticdc_lab.codecs import debezium_types as forms
 from ticdc_lab.codecs.kernel.floats import put_fixed, put_shortest
 from ticdc_lab.codecs.kernel.holding import holds
 from ticdc_lab.codecs.kernel.jit import part

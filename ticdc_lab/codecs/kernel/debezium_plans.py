@@ -1,0 +1,127 @@
+"""What the kernel of debezium knows of columns: the plan of an image, by a message's schema or by the log's DDL."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from ticdc_lab.codecs.debezium_types import (
+    BINARY,
+    DOUBLE,
+    FLOAT,
+    FORMS,
+    Forms,
+    Typed,
+    Types,
+    are_typed,
+    types_by_definition,
+)
+from ticdc_lab.codecs.defined_types import LogTypes
+from ticdc_lab.codecs.kernel.pointer import Arrays
+from ticdc_lab.codecs.kernel.typed_values import IS_TINYINT, IS_UNSIGNED
+from ticdc_lab.codecs.plain.hashes import SEED, Texts
+from ticdc_lab.events.mysql_types import ANYTHING, FINITE, NO_MYSQL_TYPE, SINGLE, base_of, held_by
+
+HASHED = 192
+"""Bytes of a schema by which it is found; the names of schema and table are among them."""
+
+
+class Plans(Arrays):
+    """How the columns of an image are read; texts are spans of ``text``.
+
+    ``hash`` has, ascending, hashes of schemas' beginnings, ``schema`` the span of each and the plan of its columns. For
+    messages without a schema, ``table_hash`` has, ascending, hashes of tables that the log's DDL define, and ``table``
+    for each definition the commit_ts from which it holds and its plan. Plan ``i`` has columns from ``first[i]``:
+    ``column`` has spans of name and type, kind, digits, what the type holds, and its sign. ``guess`` and ``key_guess``
+    are the schemas of the table's last message; ``key`` has the spans of names in the message key, ``at`` is scratch.
+    """
+
+    hash: np.ndarray
+    schema: np.ndarray
+    table_hash: np.ndarray
+    table: np.ndarray
+    first: np.ndarray
+    column: np.ndarray
+    text: np.ndarray
+    guess: np.ndarray
+    key_guess: np.ndarray
+    key: np.ndarray
+    at: np.ndarray
+
+
+NAME_SPAN, TYPE_SPAN, KIND_OF, DIGITS, HELD, SIGN = 0, 2, 4, 5, 6, 7
+NO_TYPE = -1
+UNTYPED_PLAN, IN_PYTHON = 0, -1
+"""The plan of an image of which no type is known; and that of what Python alone reads."""
+
+KEYS_MAX, GUESSES = 32, 1 << 10
+
+
+def plans_of(schemas: dict[bytes, Types | None], log_types: LogTypes, forms: Forms, *, most_columns: int) -> Plans:
+    """What is known of columns as the kernel reads it; a schema without types is one of a key, or for Python alone."""
+    text, column, first = bytearray(), list[tuple[int, ...]](), [0, 0]
+
+    def span(of: bytes) -> tuple[int, int]:
+        start = len(text)
+        text.extend(of)
+        return start, len(text)
+
+    def plan(types: Types) -> int:
+        if len(types) > most_columns or not all(_is_read(of, forms) for of in types.values()):
+            return IN_PYTHON
+        for name, (mysql_type, _, (kind, digits)) in types.items():
+            written = (NO_TYPE, NO_TYPE) if mysql_type is None else span(mysql_type.encode())
+            sign = IS_UNSIGNED * str(mysql_type).endswith("unsigned") | IS_TINYINT * (base_of(mysql_type) == "tinyint")
+            column.append(
+                (*span(name.encode()), *written, kind, -1 if digits is None else digits, _held(mysql_type), sign)
+            )
+        first.append(len(column))
+        return len(first) - 2
+
+    seen = [
+        (*span(schema), IN_PYTHON if types is None or (log_types and not are_typed(types)) else plan(types))
+        for schema, types in schemas.items()
+    ]
+    defined = [
+        (start, *span(schema.encode()), *span(table.encode()), plan(types_by_definition(columns, forms)))
+        for (schema, table), versions in log_types.versions.items()
+        for start, columns in zip(*versions, strict=True)
+    ]
+    names = [(schema.encode(), table.encode()) for (schema, table), (of, _) in log_types.versions.items() for _ in of]
+    hashes = _hashes([schema[:HASHED] for schema in schemas])
+    table_hashes = _hashes([table for _, table in names], _hashes([schema for schema, _ in names]))
+    order, table_order = np.argsort(hashes, kind="stable"), np.argsort(table_hashes, kind="stable")
+    widest = max((b - a for a, b in pairwise(first)), default=0)
+    return Plans(
+        hash=hashes[order],
+        schema=np.array(seen, np.int64).reshape(-1, 3)[order],
+        table_hash=table_hashes[table_order],
+        table=np.array(defined, np.int64).reshape(-1, 6)[table_order],
+        first=np.array(first, np.int64),
+        column=np.array(column, np.int64).reshape(-1, 8),
+        text=np.frombuffer(bytes(text) + bytes(8), np.uint8).copy(),
+        guess=np.full(GUESSES, -1, np.int64),
+        key_guess=np.full(GUESSES, -1, np.int64),
+        key=np.zeros((KEYS_MAX, 2), np.int64),
+        at=np.zeros(widest + 16, np.int64),
+    )
+
+
+def _hashes(texts: list[bytes], seeds: np.ndarray | None = None) -> np.ndarray:
+    n = len(texts)
+    folded = Texts(pa.array(texts, pa.binary())).fold(np.full(n, SEED) if seeds is None else seeds, np.arange(n))
+    return np.ascontiguousarray(folded, np.uint64)
+
+
+def _held(mysql_type: str | None) -> int:
+    return ANYTHING if mysql_type is None else held_by(mysql_type)
+
+
+def _is_read(of: Typed, forms: Forms) -> bool:
+    """Whether the kernel reads values of such a column."""
+    held, kind = _held(of.mysql_type), of.form.kind
+    if held == NO_MYSQL_TYPE or (kind == BINARY and forms is not FORMS["base64"]):
+        return False
+    return kind in (FLOAT, DOUBLE) or held not in (FINITE, SINGLE)
