@@ -75,9 +75,8 @@ def with_binary(sample: pa.Table, known: Known, mode: str) -> tuple[Known, tuple
         seen.append(str(value))
         return b""
 
-    rows = [
-        columns for part in _decoded(sample, debezium.DebeziumCodec(known, forms), known) for columns in _images(part)
-    ]
+    codec = debezium.DebeziumCodec(known, debezium_types.Forms(noted, lambda value: b""))
+    rows = [columns for part in _decoded(sample, codec, known) for columns in _images(part)]
     untyped = sum(any(column["mysql_type"] is None for column in columns) for columns in rows)
     has_bytes = any(base_of(column["mysql_type"]) in BINARIES for columns in rows for column in columns)
     told, sure = debezium_types.binary_mode(seen) if mode == "auto" else (mode, True)
