@@ -21,7 +21,7 @@ from ticdc_lab.simulate.scheduler.v4.messages import (
 )
 from ticdc_lab.simulate.scheduler.v4.spans import Spans, start_ts
 
-SpanOperator: TypeAlias = "Operator | MoveOperator"
+SpanOperator: TypeAlias = "OneNodeOperator | MoveOperator"
 Stepped: TypeAlias = tuple[SpanOperator, Spans, list[Output]]
 
 
@@ -33,7 +33,7 @@ class Order(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class OneNodeOperator:
     """One operator on one node, in one phase: it does something until it is done, or given up.
 
     Attributes
@@ -114,7 +114,7 @@ def remove(key: Key, node: Address, operator_type: OperatorType) -> Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Add(Operator):
+class Add(OneNodeOperator):
     """``removed`` says why the span has to become absent again."""
 
     kind = "add"
@@ -256,7 +256,7 @@ class MoveOperator:
 
 
 @dataclass(frozen=True, slots=True)
-class Remove(Operator):
+class Remove(OneNodeOperator):
     """``node`` is where the dispatcher was when the operator began, wherever the span is bound later.
 
     ``then_absent``: the span stays wanted (a removal that an earlier maintainer had begun), so it becomes absent.
@@ -301,7 +301,7 @@ class Remove(Operator):
 
 
 @dataclass(frozen=True, slots=True)
-class Occupy(Operator):
+class Occupy(OneNodeOperator):
     """It says nothing and waits for its merge to end, or its node to go."""
 
     kind = "occupy"
@@ -319,7 +319,7 @@ class Occupy(Operator):
 
 
 @dataclass(frozen=True, slots=True)
-class SplitOperator(Operator):
+class SplitOperator(OneNodeOperator):
     """The dispatcher is removed from ``node``; what replaces it are ``parts``, on ``targets`` where those are given.
 
     ``removed`` says why it is not split: the origin's loss, also after it had stopped, or a DDL.
@@ -370,7 +370,7 @@ class SplitOperator(Operator):
 
 
 @dataclass(frozen=True, slots=True)
-class MergeOperator(Operator):
+class MergeOperator(OneNodeOperator):
     """``key`` is the span of the whole range; ``by_ddl`` says that a DDL, not a lost node, ended it."""
 
     merged: tuple[Key, ...]
