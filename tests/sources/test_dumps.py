@@ -577,7 +577,7 @@ def test_keys_that_are_more_or_fewer_than_values_are_not_taken(tmp_path: Path) -
     [(messages, bad)] = read_piece(file, 0, 0, dumped=found)
     assert [m["key"] for m in messages.to_pylist()] == [None, None] and bad is not None
     [said] = bad["reason"].to_pylist()
-    assert said.endswith(".keys.json: it has 1 records; expected 2, one for each value; no message has its key")
+    assert said.endswith(".keys.json: it has 1 record; expected 2, one for each value; no message has its key")
 
 
 KEYED = b"".join(b'k%d\t{"id":%d}\n' % (n, n) for n in range(60))

@@ -123,7 +123,9 @@ def _with_others(
                 roles.append(other)
                 streams.append(_records_of(of, other.file, other.form, assumed, line, own_fault, opened))
             else:
-                said = own_fault[0] or f"it has {found:,} records; expected {n:,}, one for each value"
+                said = (
+                    own_fault[0] or f"it has {found:,} record{'s' * (found != 1)}; expected {n:,}, one for each value"
+                )
                 wrong.append(Bad("other-number", f"{other.file}: {said}; no message has its {other.role}", b""))
         records = _records_of(file, name, form, assumed, line, fault, opened)
         for record, *others in zip(records, *streams, strict=True):
