@@ -77,6 +77,7 @@ TO_THE_DRIVER = {
     "sources/survey.py": "a row of counts for each table and partition",
     "answers/summary.py": "aggregates that are drawn",
     "audit/run.py": "findings, as many of each guarantee as were asked for, and the keys of their rows",
+    "audit/old_values.py": "per part of a log, at most BLOCKS, where its updates have images before them",
     "log.py": "one moment, how many rows a table has, a few counts of what images show, some hundred rows of a table",
     "engine/workers.py": "one row, to try the workers",
     "watch/spark.py": "what a batch states besides its rows, and the rows of a bucket of which something was found",

@@ -174,8 +174,14 @@ def _chain(s: Suspects, which: Bools) -> RowFindings:
     )
     lost = "; a change between them is lost, or one of them is wrong"
     filtered = ", or an event filter of the changefeed drops it (to check: --changefeed FILE)"
-    message = sentence(said, lost if s.promises.filters_known else lost + filtered)
-    found = RowFindings(at, at, np.full(len(at), ERROR), message, [s.change(former), s.change(at)])
+    lost = lost if s.promises.filters_known else lost + filtered
+    old_values = s.promises.old_values
+    doubtful = (how == IS_THERE) & old_values.doubtful(s.c.commit_ts[at])
+    short = old_values.setting.removeprefix("sink.")
+    off = f"; or old values were off then, so that it is an update (to check: --option {short}=false)"
+    message = chosen((doubtful, sentence(said, lost + off)), otherwise=sentence(said, lost))
+    severity = np.where(doubtful, WARNING, ERROR)
+    found = RowFindings(at, at, severity, message, [s.change(former), s.change(at)])
     return replace(uncovered(found, ~covered), if_it_stays=s.if_it_stays[at])
 
 

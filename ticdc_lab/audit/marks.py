@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 
 from ticdc_lab.audit.defined import Definitions
 from ticdc_lab.audit.filtered import LeftOut
+from ticdc_lab.audit.old_values import OldValues, Stretch
 from ticdc_lab.engine.shuffle import Batches, in_one, is_sent
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import is_first, is_in_file
@@ -36,7 +37,6 @@ from ticdc_lab.facts.limits import (
     gaps_between,
 )
 from ticdc_lab.settings import UNKNOWN, Settings
-from ticdc_lab.settings.detected import ENOUGH, OLD_VALUE, OP_BY_IMAGES
 
 NAMES = ("schema_name", "table_name")
 
@@ -51,7 +51,7 @@ _LARGE = 2**62
 
 def log_marks(
     events: DataFrame, *, protocol: str, sample: Sample | None = None, firsts: Mapping[Place, int] | None = None,
-    settings: Settings = UNKNOWN,
+    settings: Settings = UNKNOWN, stretches: tuple[Stretch, ...] | None = None,
 ) -> DataFrame:  # fmt: skip
     """What a whole log states besides its rows, in one row of two pickles (binary): ``facts``, a :class:`LogFacts`, and
     ``promises``, the :class:`Promises` that follow. ``firsts`` as of :class:`LogFacts`, where events do not tell them.
@@ -59,7 +59,7 @@ def log_marks(
 
     def pickled(batches: Batches) -> Batches:
         facts = LogFacts.read(pa.Table.from_batches(batches, schema=ARROW), firsts=firsts).without_offsets_of(sample)
-        promises = Promises.read(facts, protocol=protocol, settings=settings)
+        promises = Promises.read(facts, protocol=protocol, settings=settings, stretches=stretches)
         both = [pickle.dumps(value, protocol=5) for value in (facts, promises)]
         yield pa.RecordBatch.from_arrays([pa.array([v], pa.binary()) for v in both], ["facts", "promises"])
 
@@ -67,14 +67,18 @@ def log_marks(
 
 
 def promises_of(
-    facts: LogFacts, events: DataFrame, *, protocol: str, sample: Sample | None = None, settings: Settings = UNKNOWN
-) -> DataFrame | pa.Table:
+    facts: LogFacts, events: DataFrame, *, protocol: str, sample: Sample | None = None, settings: Settings = UNKNOWN,
+    stretches: tuple[Stretch, ...] | None = None,
+) -> DataFrame | pa.Table:  # fmt: skip
     """The ``promises`` of :func:`log_marks` where facts are known; very many are gathered where they are needed."""
-    told = pickle.dumps(Promises.read(facts, protocol=protocol, settings=settings), protocol=5)
+    read = Promises.read(facts, protocol=protocol, settings=settings, stretches=stretches)
+    told = pickle.dumps(read, protocol=5)
     known = pa.table({"promises": pa.array([told], pa.binary())})
     if is_sent(known, events.sparkSession):
         return known
-    marks = log_marks(events, protocol=protocol, sample=sample, firsts=facts.firsts, settings=settings)
+    marks = log_marks(
+        events, protocol=protocol, sample=sample, firsts=facts.firsts, settings=settings, stretches=stretches
+    )
     return marks.select("promises")
 
 
@@ -383,49 +387,6 @@ def stated_around(first: Ints, offset: Ints, ts: Ints) -> tuple[Ints, Ints]:
 
 
 @dataclass(frozen=True, slots=True)
-class OldValues:
-    """Whether the changefeed writes images before updates, as far as its settings or its rows show it.
-
-    Attributes
-    ----------
-    setting
-        The setting that leaves them out.
-    inserts_unsure
-        An insert may be an update: no update has an image before it, and the protocol tells them apart by that alone.
-    off
-        There are updates, and none has an image before it.
-    updates
-        First and last commit_ts of the updates, where an insert outside may be an update: the setting may have been
-        switched there. None where nothing of the kind can be.
-    """
-
-    setting: str
-    inserts_unsure: bool
-    off: bool
-    updates: tuple[int, int] | None = None
-
-    @classmethod
-    def read(cls, facts: LogFacts, *, protocol: str, settings: Settings) -> Self:
-        """From a log's facts; a setting that somebody gave counts first."""
-        rows = facts.of_kind("row")
-        inserts, updates = (rows.filter(pc.equal(rows["op"], op)) for op in ("insert", "update"))
-        setting = OLD_VALUE.get(protocol, "enable-old-value")
-        given, by_image = settings.value(setting), protocol in OP_BY_IMAGES
-        none = given is None and inserts.num_rows > 0 and not updates.num_rows
-        off = updates.num_rows > 0 and pc.sum(updates["n_before"]).as_py() == 0
-        unsure = by_image and (given is False or none)
-        may_switch = by_image and given is not False and (pc.sum(updates["n"]).as_py() or 0) >= ENOUGH
-        first, last = (f(updates[c]).as_py() for f, c in ((pc.min, "commit_ts"), (pc.max, "last_ts")))
-        return cls(setting, unsure, off, (first, last) if may_switch and first is not None else None)
-
-    def unsure(self, commit_ts: Ints) -> Bools:
-        """Whether an insert at these commit_ts may be an update."""
-        if self.inserts_unsure or self.updates is None:
-            return np.full(len(commit_ts), self.inserts_unsure)
-        return (commit_ts < self.updates[0]) | (commit_ts > self.updates[1])
-
-
-@dataclass(frozen=True, slots=True)
 class Promises:
     """All places of a log with their names, and what binds the rows of each."""
 
@@ -472,8 +433,14 @@ class Promises:
         return out
 
     @classmethod
-    def read(cls, facts: LogFacts, *, protocol: str, settings: Settings = UNKNOWN) -> Self:
-        """Gather them from the log's facts, and what is known of the changefeed's settings."""
+    def read(
+        cls, facts: LogFacts, *, protocol: str, settings: Settings = UNKNOWN,
+        stretches: tuple[Stretch, ...] | None = None,
+    ) -> Self:  # fmt: skip
+        """Gather them from the log's facts, and what is known of the changefeed's settings.
+
+        ``stretches`` is where updates have no image before them, if anybody looked.
+        """
         require_partitions(facts)
         places: Facts = _extents(facts.of_kind("row")).sort_by("place").to_pylist()
         homes = {(p["topic"], p["partition"]): 0 for p in places}
@@ -497,7 +464,7 @@ class Promises:
             recorded=Recorded.read(facts, places, homes, ddl, protocol=protocol),
             table=_ints(tables[name] for name in names),
             table_ddl=_table_ddl(ddl, tables),
-            old_values=OldValues.read(facts, protocol=protocol, settings=settings),
+            old_values=OldValues.read(facts, protocol=protocol, settings=settings, stretches=stretches),
             left_out=_ints(left_out.bits(names)),
             filters_known=left_out.known,
         )

@@ -32,8 +32,19 @@ from ticdc_lab.audit.findings import (
     unrecorded,
 )
 from ticdc_lab.audit.guarantees import GUARANTEES, checks_possible, inserts_of_rows_there
-from ticdc_lab.audit.history import ROWS_AT_ONCE, Changes, Judge, Suspects, changes_of, judged, suspects
-from ticdc_lab.audit.marks import NAMES, Event, OldValues, Promises, Stated, log_marks, promises_of
+from ticdc_lab.audit.history import ROWS_AT_ONCE, UPDATE, Changes, Judge, Suspects, changes_of, judged, suspects
+from ticdc_lab.audit.marks import NAMES, Event, Promises, Stated, log_marks, promises_of
+from ticdc_lab.audit.old_values import (
+    EACH,
+    EACH_DDL,
+    OldValues,
+    Stretch,
+    extent_of,
+    in_blocks,
+    stretches,
+    stretches_of,
+    updates_in_blocks,
+)
 from ticdc_lab.engine.shuffle import Batches, Kernel, by_key_beside, in_one, is_sent
 from ticdc_lab.errors import ContractError, ProtocolError
 from ticdc_lab.events import POSITION
@@ -44,7 +55,6 @@ from ticdc_lab.facts.known import ordered_offsets
 from ticdc_lab.facts.limits import Twice, are_twice, held_offsets, held_twice
 from ticdc_lab.facts.schemas import arrow_of
 from ticdc_lab.settings import UNKNOWN, Settings
-from ticdc_lab.settings.detected import ENOUGH, OP_BY_IMAGES
 
 if TYPE_CHECKING:
     from ticdc_lab.sources.parquet import StoredEvents
@@ -62,9 +72,9 @@ _CAUSES = {
     **dict.fromkeys(("topic", *NAMES, "cause"), "string"), "partition": "int", "offset": "bigint", "seq": "int",
 }  # fmt: skip
 _MOVES, CHAIN = "rows_stay_in_one_partition", "row_images_chain"
-UNSURE, SWITCHED = "~inserts that may be updates", "~inserts beside all updates"
-"""Stand for a guarantee inside the audit: what only counts and is no finding, and what is one unless there are many."""
 """What a rule of dispatch may explain: it moves rows, and their former changes lie in other partitions."""
+UNSURE, UNDECIDED = "~inserts that may be updates", "~inserts beside updates"
+"""Stand for a guarantee inside the audit: what only counts, and what is a finding where old values are on."""
 
 NOT_DISPATCHED = frozenset({"csv"})
 """Protocols of storage folders alone: a file is of one table, and no dispatcher chooses it, so none explains a move.
@@ -175,7 +185,8 @@ def audit(
         of_changes.append(_images_judged(events, of_images, marks, protocol, max_per_guarantee))
     if of_changes:
         rows = reduce(DataFrame.unionAll, of_changes).where(F.col("guarantee") != UNSURE)
-        rows = rows.withColumn("guarantee", F.when(F.col("guarantee") == SWITCHED, CHAIN).otherwise(F.col("guarantee")))
+        of_chain = F.col("guarantee") == UNDECIDED
+        rows = rows.withColumn("guarantee", F.when(of_chain, CHAIN).otherwise(F.col("guarantee")))
         if with_keys:
             rows = in_one(rows, listed(max_per_guarantee, FOUND.names), FOUND_DDL, order=ORDER)
         found.append(_with_row_keys(rows, events) if with_keys else rows.selectExpr("*", _NO_KEY))
@@ -257,7 +268,14 @@ def audited(
     kept = listed(max_per_guarantee, FOUND.names)
     left_out = LeftOut.read(settings)
     definitions = judged_definitions(facts, protocol, left_out)
-    promises = promises_of(facts, events, protocol=protocol, sample=sample, settings=settings)
+    old_values = OldValues.read(facts, protocol=protocol, settings=settings)
+
+    def promised() -> DataFrame | pa.Table:
+        return promises_of(
+            facts, events, protocol=protocol, sample=sample, settings=settings, stretches=old_values.stretches
+        )
+
+    promises = promised()
 
     def judged_rows(names: list[str], causes: DataFrame | pa.Table | None) -> pa.Table:
         rows = _rows_judged(
@@ -270,7 +288,17 @@ def audited(
         facts, of_log, protocol=protocol, definitions=definitions, twice=twice, most=max_per_guarantee
     )
     explained = causes() if moves and are_explained(protocol) else None
-    rows, unsure, first_insert_ts = without_unsure(judged_rows(of_rows, explained))
+    rows = judged_rows(of_rows, explained)
+    if pc.any(pc.equal(rows["guarantee"], UNDECIDED)).as_py():
+        found_at = _stretches(events, promises, extent_of(facts), has_commit_ts=has_commit_ts, stored=stored)
+        old_values = replace(old_values, stretches=found_at)
+        promises = promised()
+        others = pc.is_in(rows["guarantee"], pa.array([UNDECIDED, CHAIN]))
+        rows = pa.concat_tables([rows.filter(pc.invert(others)), judged_rows([CHAIN], explained)])
+    elif old_values.mixed and "before_hash" in events.columns:
+        parts = updates_in_blocks(events, extent_of(facts), by_image=False)
+        old_values = replace(old_values, stretches=stretches(*parts))
+    rows, unsure = without_unsure(rows)
     found = pa.concat_tables([rows, of_the_log])
     if of_images and definitions.judge:
         judged_images = _images_of(events, files, of_images, definitions, max_per_guarantee)
@@ -281,17 +309,11 @@ def audited(
     asked = asks_for_causes(found, facts)
     if names and are_explained(protocol) and asked != (explained is not None):
         others = found.filter(pc.invert(pc.is_in(found["guarantee"], pa.array(names))))
-        again, *_ = without_unsure(judged_rows(names, causes() if asked else None))
+        again, _ = without_unsure(judged_rows(names, causes() if asked else None))
         found = pa.concat_tables([others, again])
     whole = in_order(_keyed(found, _keys_at(_places(found), events)), max_per_guarantee)
-    old_values = OldValues.read(facts, protocol=protocol, settings=settings)
-    switched = None
-    if first_insert_ts is not None and old_values.updates is not None:
-        first_ts = old_values.updates[0]
-        switched = (first_insert_ts, True) if first_insert_ts > first_ts else (first_ts, False)
-    elif not old_values.off and protocol not in OP_BY_IMAGES:
-        switched = _switched(events, facts)
-    of_chain = _unjudged_chain(old_values, unsure, switched)
+    why = old_values.unjudged(unsure)
+    of_chain = {CHAIN: why} if why else {}
     rows = facts.of_kind("row")
     named = [(s or "", t or "") for s, t in zip(*[rows[c].to_pylist() for c in NAMES], strict=True)]
     if reason := left_out.reason(named):
@@ -305,54 +327,27 @@ def judged_definitions(facts: LogFacts, protocol: str, left_out: LeftOut) -> Def
     return definitions.without(left_out.undefined([name[1:] for name in definitions.tables]))
 
 
-def without_unsure(found: pa.Table) -> tuple[pa.Table, int, int | None]:
-    """Findings, how many inserts find their row there where nothing tells inserts from updates, and a commit_ts.
-
-    It is that of the first of many inserts that find their row there, all of them after the last update or before the
-    first: old values were switched. A few of them are what a lost change leaves, and stay findings.
-    """
-    is_unsure, beside = (pc.equal(found["guarantee"], name) for name in (UNSURE, SWITCHED))
-    rest, n = found.filter(pc.invert(is_unsure)), pc.sum(is_unsure).as_py() or 0
-    if (pc.sum(beside).as_py() or 0) < ENOUGH:
-        names = pc.if_else(pc.equal(rest["guarantee"], SWITCHED), CHAIN, rest["guarantee"])
-        return rest.set_column(rest.schema.get_field_index("guarantee"), FOUND.field("guarantee"), names), n, None
-    ts = found.filter(beside)["commit_ts"]
-    return rest.filter(pc.not_equal(rest["guarantee"], SWITCHED)), n, pc.min(ts).as_py()
+def without_unsure(found: pa.Table) -> tuple[pa.Table, int]:
+    """Findings, and how many inserts find their row there where nothing shows inserts from updates."""
+    is_unsure = pc.equal(found["guarantee"], UNSURE)
+    return found.filter(pc.invert(is_unsure)), pc.sum(is_unsure).as_py() or 0
 
 
-def _switched(events: DataFrame, facts: LogFacts) -> tuple[int, bool] | None:
-    """Where updates begin or end to have images before them, and whether they end; one job, if only some have one."""
-    updates = facts.of_kind("row").filter(pc.equal(facts.of_kind("row")["op"], "update"))
-    n, n_before = (pc.sum(updates[c]).as_py() or 0 for c in ("n", "n_before"))
-    if not 0 < n_before < n or "before_hash" not in events.columns:
-        return None
-    whole = events.where("kind = 'row' AND op = 'update' AND commit_ts IS NOT NULL AND incomplete IS NULL")
-    ends = whole.groupBy(F.col("before_hash").isNotNull().alias("there")).agg(
-        F.min("commit_ts").alias("first"), F.max("commit_ts").alias("last"), F.count(F.lit(1)).alias("n")
-    )
-    of = {row["there"]: row for row in ends.collect()}
-    if len(of) < 2 or min(row["n"] for row in of.values()) < ENOUGH:
-        return None
-    if of[True]["last"] < of[False]["first"]:
-        return of[False]["first"], True
-    return (of[True]["first"], False) if of[False]["last"] < of[True]["first"] else None
+def _stretches(
+    events: DataFrame, promises: DataFrame | pa.Table, extent: tuple[int, int], *, has_commit_ts: bool,
+    stored: StoredEvents | None,
+) -> tuple[Stretch, ...]:  # fmt: skip
+    """Where inserts find their row there and no update lies between: two jobs, of a log that has some."""
 
+    def judge(_: pa.Table, __: Promises) -> Judge:
+        def there(s: Suspects) -> pa.RecordBatch:
+            return in_blocks(s.c.commit_ts[inserts_of_rows_there(s).by], extent)
 
-def _unjudged_chain(old_values: OldValues, unsure: int, switched: tuple[int, bool] | None) -> dict[str, str]:
-    """Why nobody can judge whether images chain; nothing where they can."""
-    if switched is not None:
-        at, off_then = switched
-        which = "off from" if off_then else "on from"
-        said = f"old values were switched {which} commit_ts {at} ({old_values.setting})"
-        return {CHAIN: f"{said}: changes whose row has no image before them are not judged"}
-    off = f"old values are off ({old_values.setting} = false)"
-    if unsure:
-        seen = f"{unsure} {'insert finds its row' if unsure == 1 else 'inserts find their rows'} there already"
-        return {CHAIN: f"{off}, so an update looks like an insert: {seen}, and no update is in the log"}
-    if old_values.off:
-        said = f"{off}: no update has an image before it, so no lost change before an update can be found"
-        return {CHAIN: f"{said}; inserts and deletes are judged"}
-    return {}
+        return there
+
+    inserts = judged(events, judge, EACH_DDL, beside=promises, has_commit_ts=has_commit_ts, stored=stored).toArrow()
+    updates, _ = updates_in_blocks(events, extent, by_image=True)
+    return stretches(updates, inserts.cast(EACH))
 
 
 _NAMED = 3
@@ -444,8 +439,14 @@ def audit_table(
         found.append(unrecorded(_misfits(rows, of_images, definitions), promises))
     explained = causes if are_explained(protocol) else None
     changes = Changes.read(changes_of(events))
-    found.append(found_in_changes(changes, names, promises, causes=explained, has_commit_ts=has_commit_ts))
-    whole, *_ = without_unsure(pa.concat_tables(found))
+    of_rows = found_in_changes(changes, names, promises, causes=explained, has_commit_ts=has_commit_ts)
+    undecided = of_rows.filter(pc.equal(of_rows["guarantee"], UNDECIDED))
+    if undecided.num_rows:
+        updates = changes.commit_ts[changes.rank == UPDATE]
+        where = stretches_of(updates, undecided["commit_ts"].to_numpy(), facts)
+        promises = Promises.read(facts, protocol=protocol, settings=settings, stretches=where)
+        of_rows = found_in_changes(changes, names, promises, causes=explained, has_commit_ts=has_commit_ts)
+    whole, _ = without_unsure(pa.concat_tables([*found, of_rows]))
     return in_order(_keyed(whole, _keys_in(whole, events)), max_per_guarantee)
 
 
@@ -673,8 +674,8 @@ def _judge_of(names: list[str], causes: Causes | None, *, most: int | None = Non
     def findings(s: Suspects) -> pa.RecordBatch:
         said = {n: check(s) for n in names if (check := GUARANTEES[n].row)}
         old_values = s.promises.old_values
-        if CHAIN in names and (old_values.inserts_unsure or old_values.updates is not None):
-            name = UNSURE if old_values.inserts_unsure else SWITCHED
+        if CHAIN in names and (old_values.inserts_unsure or old_values.undecided):
+            name = UNSURE if old_values.inserts_unsure else UNDECIDED
             said[name] = replace(inserts_of_rows_there(s), if_it_stays=None)
         explained = {n: causes.explain(f, s) if causes else f for n, f in said.items()}
         tables = [as_table(n, f, s, most=most) for n, f in explained.items() if len(f.at)]

@@ -30,6 +30,9 @@ OLD_VALUE = {
 }  # fmt: skip
 """The setting that leaves images before an update out, or puts them in, by protocol."""
 
+SWITCHED = "switched"
+"""The value of a setting that was one thing in a part of the log, and another in the next."""
+
 OP_BY_IMAGES = frozenset({"open-protocol", "canal-json", "canal", "maxwell"})
 """Protocols of which an image before is all that tells an update from an insert."""
 
@@ -169,8 +172,9 @@ def of_counts(
 def _old_values(updates: dict[str, int], whole: dict[str, int], protocol: str, seen: str) -> Iterator[Setting]:
     name = OLD_VALUE.get(protocol, "enable-old-value")
     if updates["n_before"] and protocol in OLD_VALUE:
+        value: Value = True if updates["n_before"] == updates["n"] else SWITCHED
         text = f"{updates['n_before']:,} of {updates['n']:,} updates among the {seen} have an image before the change"
-        yield _shown(name, True, text)
+        yield _shown(name, value, text)
     elif updates["n_before"]:
         return  # of the others it is the default, and no key of today's TiCDC
     elif whole["n_op_unknown"]:

@@ -18,7 +18,7 @@ from ticdc_lab.facts.known import LogFacts
 from ticdc_lab.facts.limits import first_offsets
 from ticdc_lab.facts.watermarks import progress_of, topics_of
 from ticdc_lab.settings import Settings
-from ticdc_lab.settings.detected import OLD_VALUE, OP_BY_IMAGES
+from ticdc_lab.settings.detected import OLD_VALUE, OP_BY_IMAGES, SWITCHED
 from ticdc_lab.transactions.restoring import change_id
 
 _NAMES = ("schema_name", "table_name")
@@ -55,7 +55,7 @@ class Comparable:
         """By what is known of both changefeeds."""
         both = here, there
         old_values = [{s.get(name) for name in OLD_VALUES} - {None} for s in both]
-        off = [any(found is not None and found.value is False for found in of) for of in old_values]
+        off = [any(found is not None and found.value in (False, SWITCHED) for found in of) for of in old_values]
         partly = [bool(s.value("sink.only-output-updated-columns")) for s in both]
         of_key = [bool(s.value("sink.delete-only-output-handle-key-columns")) for s in both]
         unsure = [n and s.value("sink.protocol") in OP_BY_IMAGES for n, s in zip(off, both, strict=True)]
@@ -69,8 +69,8 @@ class Comparable:
     def words(self) -> tuple[str, ...]:
         """What is not compared, a sentence each."""
         said = {
-            "Old values are off, or left out where they did not change, in one log: images before an update are not "
-            "compared.": self.before,
+            "Old values are off, switched, or left out where they did not change, in one log: images before an update "
+            "are not compared.": self.before,
             "Deletes of one log have their key alone: only keys of deleted rows are compared.": self.deletes,
             "In one log nothing shows which row changes are updates: inserts and updates are one operation.": self.ops,
             "One log alone has TiKV's keys of rows: equal rows of a table without a key count once.": self.row_keys,

@@ -20,9 +20,11 @@ import pyarrow.compute as pc
 from ticdc_lab.audit import GUARANTEES, checks_possible
 from ticdc_lab.audit.filtered import LeftOut
 from ticdc_lab.audit.findings import ORDER
-from ticdc_lab.audit.history import LEAVES, Changes, changes_of, odd_changes, repeats
+from ticdc_lab.audit.history import LEAVES, UPDATE, Changes, changes_of, odd_changes, repeats
 from ticdc_lab.audit.marks import Promises
+from ticdc_lab.audit.old_values import stretches_of
 from ticdc_lab.audit.run import (
+    UNDECIDED,
     are_explained,
     asks_for_causes,
     found_in_changes,
@@ -591,12 +593,18 @@ def findings(state: WatchState, watched: Watched, *, goes_on: bool = False) -> p
         )
 
     of_rows = judged(None)
+    undecided = of_rows.filter(pc.equal(of_rows["guarantee"], UNDECIDED))
+    if undecided.num_rows:
+        updates = state.suspects.commit_ts[state.suspects.rank == UPDATE]
+        where = stretches_of(updates, undecided["commit_ts"].to_numpy(), facts, whole=False)
+        promises = Promises.read(facts, settings=watched.settings, protocol=protocol, stretches=where)
+        of_rows = judged(None)
     if are_explained(protocol) and asks_for_causes(of_rows, facts):
         homes = [{"kind": "watermark", "topic": t, "partition": p} for t, p in facts.homes]
         of_rows = judged(
             move_causes_table(pa.concat_tables([state.explaining, pa.Table.from_pylist(homes, schema=_KEPT)]))
         )
-    found, *_ = without_unsure(pa.concat_tables([in_facts, of_rows]))
+    found, _ = without_unsure(pa.concat_tables([in_facts, of_rows]))
     return found.take(pc.sort_indices(found, [(name, "ascending", "at_start") for name in ORDER])).combine_chunks()
 
 
