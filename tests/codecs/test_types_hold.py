@@ -29,7 +29,18 @@ from ticdc_lab.codecs.laid_out import lay_out
 from ticdc_lab.codecs.plain.json_text import PLAINLY_HELD, holds
 from ticdc_lab.codecs.registry import CODECS
 from ticdc_lab.codecs.table_file import StorageSettings, TableColumn, TableFile
-from ticdc_lab.events.mysql_types import ANYTHING, BY_MQ_V1, BY_NAME, INTEGERS, NO_MYSQL_TYPE, TYPES, held_by
+from ticdc_lab.errors import ProtocolError
+from ticdc_lab.events.mysql_types import (
+    ANYTHING,
+    BY_MQ_V1,
+    BY_NAME,
+    INTEGERS,
+    NO_MYSQL_TYPE,
+    TYPES,
+    base_of,
+    held_by,
+    type_of,
+)
 
 HELD: dict[str, tuple[str, ...]] = {
     "tinyint": ("255", "-128"), "smallint": ("65535", "-32768"), "mediumint": ("16777215", "-8388608"),
@@ -327,3 +338,12 @@ def test_a_type_that_mysql_does_not_have_in_a_schema_file_of_csv() -> None:
     """Its rows are in quarantine, NULL too."""
     assert shown_in_csv("inu", "1", quoted=False) == ("unknown-column-type", None)
     assert shown_in_csv("", r"\N", quoted=False) == ("unknown-column-type", None)
+
+
+@pytest.mark.parametrize("name", ["int(", "enum(", "SET('a'", "decimal(10,2", "bigint( unsigned"])
+def test_a_type_with_an_open_parenthesis_is_none(name: str) -> None:
+    """MySQL writes no such type: a column of it is refused by what it is called, not read by the half."""
+    assert base_of(name) == name.lower() and held_by(name) == NO_MYSQL_TYPE
+    with pytest.raises(ProtocolError, match="is no MySQL type"):
+        type_of(name)
+    assert held_by("set('a(')") == held_by("set('a')") and base_of("bigint(20) unsigned") == "bigint"

@@ -88,6 +88,7 @@ def test_options_of_sparks_connector_mean_the_same(
         ({"subscribePattern": "x"}, "takes none of the options subscribepattern"),
         ({"startingOffsets": '{"t": {"0": 3}}'}, "startingOffsets cannot be read"),
         ({"endingOffsets": "soon"}, "endingOffsets cannot be read"),
+        ({"endingOffsets": "[" * 100_000}, "endingOffsets cannot be read .*lists within lists without end"),
         ({"kafka.fetch.min.bytes": "many"}, "cannot be used"),
     ],
 )

@@ -31,7 +31,7 @@ from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.facts.watermarks import topic_watermarks
 from ticdc_lab.sources.fsck import fsck
 from ticdc_lab.sources.load import load
-from ticdc_lab.sources.storage import files_at, local_files, root_pattern
+from ticdc_lab.sources.storage import files_at, files_of_versions, local_files, root_pattern
 from ticdc_lab.transactions import transactions
 
 CHECKPOINT = 470603993791332352
@@ -149,7 +149,17 @@ def test_settings_that_are_detected_from_some_table_versions_are_said(
     monkeypatch.setattr("ticdc_lab.sources.storage._FILES_LOOKED_INTO", 1)
     some = [load(spark, str(trees / tree)).guesses for tree in ("small_csv", "small_canal-json")]
     assert not any("table versions" in sentence for of in (*every, some[1]) for sentence in of)
-    assert any(re.search(r"first records of 1 of \d+ table versions", sentence) for sentence in some[0])
+    said = [s for s in some[0] if re.search(r"first records of 1 of \d+ table versions", s)]
+    assert len(said) == 1 and re.search(r"not reported: (\w+\.\w+ version \d+; ){5}\d+ more\. To set", said[0])
+
+
+def test_each_table_is_looked_into_before_a_second_version_of_one(trees: Path) -> None:
+    """Of 32 versions that are looked into none is of a table that has another one, while some table has none."""
+    versions = list(files_of_versions(stored.listing_of(trees / "small_csv")))
+    tables = len({v[:2] for v in versions})
+    assert len({v[:2] for v in versions[:tables]}) == tables < len(versions)
+    of = dict(reversed([(v[:2], v[2]) for v in versions]))
+    assert all(of[v[:2]] >= v[2] for v in versions)
 
 
 def test_watermarks_and_transactions_of_a_tree(spark: SparkSession, trees: Path) -> None:

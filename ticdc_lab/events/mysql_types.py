@@ -117,8 +117,13 @@ _LABEL = re.compile(r"'((?:[^']|'')*)'")
 
 
 def base_of(mysql_type: str | None) -> str:
-    """The name of a type, without length, labels and sign: ``bigint`` of ``bigint(20) unsigned``."""
-    return re.split(r"[( ]", (mysql_type or "").strip().lower(), maxsplit=1)[0]
+    """The name of a type, without length, labels and sign: ``bigint`` of ``bigint(20) unsigned``.
+
+    A text with a parenthesis that nothing closes is no type, and its own name.
+    """
+    text = (mysql_type or "").strip().lower()
+    name, opened, rest = text.partition("(")
+    return text if opened and ")" not in rest else name.partition(" ")[0]
 
 
 _DIGITS = re.compile(r"\(([0-9]+(?:\s*,\s*[0-9]+)*)\)")

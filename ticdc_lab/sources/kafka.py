@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ticdc_lab.errors import SourceError, TiCDCLabError
+from ticdc_lab.errors.bounded import parse_json
 from ticdc_lab.errors.redaction import redacted, without_secrets
 from ticdc_lab.sources.places import KAFKA, Size, is_kafka
 
@@ -346,7 +347,7 @@ def _bound(
     if given in ("earliest", "latest"):
         return [span[0 if given == "earliest" else 1] for span in spans.values()]
     try:
-        asked = json.loads(given)
+        asked = parse_json(given)
         offsets = [asked.get(topic, {}).get(str(partition)) for topic, partition in spans]
     except (AttributeError, ValueError):
         return [None] * len(spans)

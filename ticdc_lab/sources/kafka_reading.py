@@ -31,6 +31,7 @@ from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.table_file import settings_among
 from ticdc_lab.engine.choosing import FITS_MESSAGES
 from ticdc_lab.errors import SetupError, SourceError
+from ticdc_lab.errors.bounded import parse_json
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.sources.kafka import ISOLATION, Topics, require_reachable, topics_of
 from ticdc_lab.sources.kafka_settings import client_settings
@@ -468,7 +469,7 @@ def _truncated(at: Place, position: int, high: int) -> SourceError:
 def _by_place(name: str, asked: str, spans: Mapping[Place, Span]) -> dict[Place, int]:
     """A number for all partitions, or one for each as JSON."""
     try:
-        told = json.loads(asked)
+        told = parse_json(asked)
         if isinstance(told, int):
             return dict.fromkeys(spans, told)
         return {(topic, partition): int(told[topic][str(partition)]) for topic, partition in spans}

@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -345,23 +346,29 @@ def opened(
         return [json.loads(text) for text in told["told"].to_pylist()]
 
     reading, has_commit_ts = settled(reading, looked)
-    versions = len(files_of_versions(found))
-    if found.protocol == "csv" and versions > len(some):
-        reading = replace(reading, guesses=(*reading.guesses, _LOOKED_INTO.format(n=len(some), of=versions)))
+    versions = files_of_versions(found)
+    if found.protocol == "csv" and len(versions) > len(some):
+        which = _named([f"{s}.{t} version {v}" for s, t, v in list(versions)[len(some) :]])
+        said = _LOOKED_INTO.format(n=len(some), of=len(versions), which=which)
+        reading = replace(reading, guesses=(*reading.guesses, said))
     return files, reading, has_commit_ts
 
 
-def files_of_versions(found: Listing) -> list[str]:
-    """A data file of each table version that has any."""
+def files_of_versions(found: Listing) -> dict[tuple[str, str, int], str]:
+    """A data file of each table version that has any; the newest version of every table comes first."""
     first = {
         p.version_key: p.path for p in sorted(found.places, key=lambda p: p.path, reverse=True) if p.kind == "data"
     }
-    return [p for p in first.values() if found.sizes[p] != 0]
+    by_table, ranks = Counter[tuple[str, str]](), dict[tuple[str, str, int], int]()
+    for version in sorted(first, key=lambda v: -v[2]):
+        ranks[version] = by_table[version[:2]]
+        by_table[version[:2]] += 1
+    return {v: first[v] for v in sorted(first, key=lambda v: (ranks[v], v)) if found.sizes[first[v]] != 0}
 
 
 def first_files(found: Listing) -> list[str]:
-    """A data file of up to 32 table versions: their first records tell of the whole folder."""
-    return files_of_versions(found)[:_FILES_LOOKED_INTO]
+    """A data file of up to 32 table versions, of as many tables as can be: their first records show the settings."""
+    return list(files_of_versions(found).values())[:_FILES_LOOKED_INTO]
 
 
 def settled(reading: Reading, looked: Callable[[Reading], list[dict[str, Any]]]) -> tuple[Reading, bool]:
@@ -449,7 +456,7 @@ _GUESSED = (
 _REFUSED = "Csv files with unknown columns are not read: {which}."
 _LOOKED_INTO = (
     "Settings of csv are detected from the first records of {n} of {of} table versions. Each version is read by its "
-    "own schema file; which columns rows of the others have is not reported. To set it: --option "
+    "own schema file; which columns rows of the others have is not reported: {which}. To set it: --option "
     "csv.columns='SCHEMA.TABLE:COLUMN,..'."
 )
 _TABLES_SAID = 5
@@ -461,8 +468,13 @@ _BINARY = (
 
 def _of_tables(sentence: str, which: list[str]) -> list[str]:
     each = list(dict.fromkeys(which))
-    more = [f"{len(each) - _TABLES_SAID} more of those looked into"] if len(each) > _TABLES_SAID else []
-    return [sentence.format(which="; ".join([*each[:_TABLES_SAID], *more]))] if each else []
+    return [sentence.format(which=_named(each, " of those looked into"))] if each else []
+
+
+def _named(each: list[str], of: str = "") -> str:
+    """The first few, and how many more there are."""
+    more = [f"{len(each) - _TABLES_SAID} more{of}"] if len(each) > _TABLES_SAID else []
+    return "; ".join([*each[:_TABLES_SAID], *more])
 
 
 def _encoding(settings: StorageSettings, found: list[BinaryTexts]) -> tuple[str, str]:
