@@ -382,7 +382,7 @@ class Log:
         if given is None and not limits:
             found = found.at(recorded)  # another number is a step of its own
         said, now = (limits if given is None else ()), None if limits else recorded
-        return answers.advice(found, rules=rules, now=now, best=best, tables=tables, limits=said)
+        return answers.advice(found, rules=rules, now=now, best=best, tables=tables, limits=said, source=self.source)
 
     def expand(
         self, *, after: int, before: int | None = None, strategy: str | None = None, at: int | str | None = None,

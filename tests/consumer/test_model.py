@@ -134,7 +134,7 @@ def test_a_ddl_that_one_partition_never_gets_stops_the_designs_consumer_for_good
     waits = [s for s in found.steps.to_pylist() if s["action"] == "wait"]
     assert [s["partition"] for s in waits] == [0, 2]
     assert "partition 1" in waits[-1]["detail"]
-    assert not [s for s in found.steps.to_pylist() if s["action"] in ("ddl", "go on")]
+    assert not [s for s in found.steps.to_pylist() if s["action"] in ("ddl", "resume")]
     assert {x["outcome"] for x in found.deliveries.to_pylist()} == {"pending"}
     assert [
         s["commit_ts"] for s in run(NarrowLog.of(narrow_table(log)), STRICT).steps.to_pylist() if s["action"] == "ddl"

@@ -270,7 +270,7 @@ def test_who_waits_at_an_admin_event_is_said_and_drawn() -> None:
     assert wait is not None and (wait.partition, wait.event) == (0, "an Admin event")
     assert "partitions 1, 2 stand at an Admin event, 3 partitions" in wait.answer
     held = held_by_partition(found, log, at_us=500_000)
-    assert held["state"].tolist() == ["reads", "stands at an Admin event", "stands at an Admin event"]
+    assert held["state"].tolist() == ["reads", "waits at an Admin event", "waits at an Admin event"]
     drawn = consumer_lanes(*frames_of(found))
     shown = {t.name: len(t.x) for t in drawn.data if t.name and t.x is not None}
     assert shown["discarded"] == 1 and shown["Admin event executed"] == 3 and shown["Admin event"] == 0

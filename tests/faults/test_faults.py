@@ -120,6 +120,7 @@ def test_the_picture_of_a_finding_is_of_its_own_kind(found_in) -> None:
     _, (_, *found) = found_in(SMALL, NARROW, range(3))
     drawn: dict[str, int] = {}
     for f in (f for rows in found for f in rows if f.severity != "info"):
+        assert f.cause and not any(n.isdigit() and len(n) > 6 for n in f.cause.split()), "a cause names no single event"
         one = f.asDict(recursive=True) | {"key": None}
         if not figures.is_drawn(one):
             continue

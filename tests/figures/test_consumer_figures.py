@@ -50,7 +50,7 @@ READ = deliveries(
 )  # fmt: skip
 DONE = steps(
     (3000, "resolved", 0, 3, 2), (4000, "ddl seen", 0, 5, 3), (4000, "wait", 0, 5, None), (6000, "resolved", 1, 3, 4),
-    (6500, "ddl seen", 1, 5, 5), (6500, "ddl", None, 5, None), (6500, "go on", 0, None, None),
+    (6500, "ddl seen", 1, 5, 5), (6500, "ddl", None, 5, None), (6500, "resume", 0, None, None),
     (8000, "crash", 1, None, None), (9000, "begin", 1, None, None),
 )  # fmt: skip
 

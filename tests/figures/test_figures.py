@@ -57,9 +57,9 @@ def test_ladder_names_who_holds_the_minimum() -> None:
 
 
 def test_ladder_without_laggards_says_so() -> None:
-    """Where every partition states every watermark nobody holds the topic back."""
+    """Where every partition states every watermark no partition holds the topic back."""
     fig = figures.watermark_ladder(steps([(0, 1, 0), (1, 1, 0), (0, 2, 1), (1, 2, 1)]), partitions=homes(0, 1))
-    assert title(fig) == "All 2 partitions state all 2 watermarks: nobody holds the topic back"
+    assert title(fig) == "All 2 partitions state all 2 watermarks: no partition holds the topic back"
 
 
 def test_ladder_sees_a_partition_without_any_watermark() -> None:

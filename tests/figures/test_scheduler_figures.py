@@ -177,7 +177,7 @@ def test_lags_climb_with_the_clock_and_fall_with_the_watermark() -> None:
     """The changefeed's checkpoint of 15 ms stands from 24 to 90 ms: 75 ms behind; capture-1's line ends with it."""
     fig = figures.watermark_curves(troubles())
     assert title(fig).startswith("The checkpoint lag is at most 0.075 s, at 0.09 s")
-    assert title(fig).endswith("stands still for up to 0.066 s, from 0.024 s on")
+    assert title(fig).endswith("stalls for up to 0.066 s, from 0.024 s on")
     first = next(t for t in fig.data if t.name == "changefeed")
     assert first.y == pytest.approx((0.009, 0.075, 0.010, 0.020))
     own = next(t for t in fig.data if t.name == "capture-1")

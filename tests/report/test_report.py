@@ -152,7 +152,7 @@ def test_findings_are_counted_by_kind_worst_first() -> None:
     many = pd.concat([one.assign(severity="warning", table="shop.b")] * 12 + [one], ignore_index=True)
     page = render(replace(summary(), findings=many))
     text = parsed(page).text
-    assert "Findings (the first 10 of each kind)" in text
+    assert "Findings (the first 10 of each cause)" in text
     kinds = page[page.index("Causes, worst first") : page.index("What does it contain?</h2>")]
     assert kinds.index(">error<") < kinds.index(">warning<") and ">12<" in kinds
     head = page[page.index('<section id="verdict">') : page.index("Causes, worst first")]

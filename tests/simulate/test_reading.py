@@ -104,7 +104,7 @@ MISTAKES = {
     "a value that counts nothing": (
         DDL + "}\nevents: [{at: 1s, set_global: cluster1/tidb-1, variable: tidb_ddl_reorg_batch_size, value: 0}]", 4,
         "is a number above 0"),
-    "a load that ends first": (PIPELINE + "{from: 3s, until: 2s}", 4, "a moment after that of `from`"),
+    "a load that ends first": (PIPELINE + "{from: 3s, until: 2s}", 4, "a moment after `from`"),
     "a handle twice": (PIPELINE + "{transactions: [{at: 1s, table: 1, handles: [1, 1]}]}", 4, "each once"),
     "a table that is not there": (
         PIPELINE + "{transactions: [{at: 1s, table: 9, handles: [1]}]}", 4, "a table of the cluster at load.trans"),

@@ -20,6 +20,7 @@ def finding(guarantee: str, table: str | None, *places: tuple[int, int], severit
     return {
         "guarantee": guarantee, "severity": severity, "table": table, "key": "id=1" if table else None,
         "commit_ts": 100, "partition": own[0], "offset": own[1], "message": f"{guarantee} <b>", "evidence": evidence,
+        "cause": guarantee,
     }  # fmt: skip
 
 
@@ -52,7 +53,7 @@ def test_the_list_is_narrowed_and_the_first_is_shown(panel: Panel[FindingsView])
     panel.controls["guarantee"].value = "rows_stay_in_one_partition"
     panel.controls["finding"].value = 2
     panel.controls["severity"].value = "warning"
-    assert listed(panel) == [2] and panel.value == FindingsView("", "warning", "rows_stay_in_one_partition", 2)
+    assert listed(panel) == [2] and panel.value == FindingsView("", "warning", "rows_stay_in_one_partition", "", 2)
     panel.controls["table"].value = "s.a"
     assert listed(panel) == [-1] and panel.figure.layout.meta["finding"] == "No finding"
     panel.controls["table"].value = ""
@@ -73,7 +74,7 @@ def test_who_chooses_a_finding_selects_its_messages(panel: Panel[FindingsView]) 
     assert heard[-1] == heard[-2], "the line that is chosen already"
     before = len(heard)
     panel.select(Selection(table="s.a"))
-    assert panel.value == FindingsView("s.a", "", "", 1) and len(heard) == before
+    assert panel.value == FindingsView("s.a", "", "", "", 1) and len(heard) == before
     panel.select(Selection())
     assert panel.value.table == "" and listed(panel) == [1, 2, 3]
 

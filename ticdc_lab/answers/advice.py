@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -21,7 +22,7 @@ from ticdc_lab.repartition.expand import Expansion
 
 def advice(
     found: Advice, *, rules: pd.DataFrame | None = None, now: int | None = None, best: int | None = None,
-    tables: Sequence[str] = (), limits: Sequence[str] = (),
+    tables: Sequence[str] = (), limits: Sequence[str] = (), source: str = "SOURCE",
 ) -> Answer:  # fmt: skip
     """The dispatcher of each table beside the one it has, why, and why not another; as a changefeed file.
 
@@ -39,6 +40,8 @@ def advice(
         Only these are listed (``schema.table``); all were measured.
     limits
         What must be said where the number of partitions is not known.
+    source
+        Of the log, for commands.
     """
     told = values(found) | {"partitions_now": now, "partitions_best": best}
     plan = _plan(found, _dispatchers_now(rules))
@@ -58,7 +61,8 @@ def advice(
     toml = pd.DataFrame({"dispatchers": told["dispatchers"].splitlines()})
     frames = {"plan": plan.reset_index(drop=True), "why_not": reasons.reset_index(drop=True), "dispatchers": toml}
     question = "Which dispatcher should each table have?"
-    return Answer("advise", question, _changes(plan, found, now), frames, limits, _evenness(found, now, best), told)
+    even = _evenness(found, now, best, source)
+    return Answer("advise", question, _changes(plan, found, now), frames, limits, even, told)
 
 
 def _dispatchers_now(rules: pd.DataFrame | None) -> dict[str, str]:
@@ -107,7 +111,7 @@ def _changes(plan: pd.DataFrame, found: Advice, now: int | None) -> str:
     return f"{first} With {_partitions(n)}{as_now} this preserves {kept}, and {fullest}."
 
 
-def _evenness(found: Advice, now: int | None, best: int | None) -> list[str]:
+def _evenness(found: Advice, now: int | None, best: int | None, source: str) -> list[str]:
     """How full the fullest partition is with other numbers of partitions, and what was not measured."""
     others = [
         f"{_partitions(n)}{' (as now)' if n == now else ''} {e.max_over_mean:.2f}"
@@ -119,7 +123,7 @@ def _evenness(found: Advice, now: int | None, best: int | None) -> list[str]:
     if best is not None and best != found.partitions:
         even.append(
             f"Of the numbers that were compared {_partitions(best)} spread the load best for their number; what the "
-            f"change costs: ticdc-lab expand SOURCE --after {best}."
+            f"change costs: ticdc-lab expand {shlex.quote(source)} --after {best}."
         )
     return [*even, *([f"It breaks {', '.join(broken)}."] if broken else []), *found.notes]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +14,7 @@ from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import CHECKSUMMED, Summary
 from ticdc_lab.answers.transactions import torn_words
 from ticdc_lab.audit import GUARANTEES, checks_possible
-from ticdc_lab.audit.findings import SEVERITIES
+from ticdc_lab.audit.findings import RANK
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.findings import is_capped
@@ -52,7 +51,8 @@ def audit(s: Summary, *, torn: pd.DataFrame | None = None) -> Answer:
         worst = {f"finding {i + 1}": figures.counterexample(f) for i, f in examples(s.findings).items()}
         return {"violations": figures.violations(s.findings)} | worst
 
-    frames = {"findings": s.findings, "causes": causes(s.findings), "verdict": verdict(s), "messages": s.messages}
+    grouped = causes(s.findings, source=s.source)
+    frames = {"findings": s.findings, "causes": grouped, "verdict": verdict(s), "messages": s.messages}
     details = []
     if torn is not None:
         frames["suspects"] = torn
@@ -70,7 +70,7 @@ def verdict(s: Summary) -> pd.DataFrame:
         mine = found[(found["guarantee"] == name) & (found["severity"] != "info")]
         n = counted | {str(k): int(v) for k, v in mine.groupby("severity")["n"].sum().items()}
         word = "broken" if len(mine) else "not judged" if why else "kept"
-        first = mine["message"].iloc[0] if len(mine) else why
+        first = mine["cause"].iloc[0] if len(mine) else why
         rows.append({"guarantee": name, "verdict": word, "errors": n["error"], "warnings": n["warning"], "why": first})
     rank = {"broken": 0, "not judged": 1, "kept": 2}
     rows.sort(key=lambda r: (rank[r["verdict"]], -r["errors"], -r["warnings"]))
@@ -80,41 +80,40 @@ def verdict(s: Summary) -> pd.DataFrame:
 SIGNS = {"broken": "✗", "not judged": "–", "kept": "✓"}
 """Of each verdict."""
 
-RANK = {severity: place for place, severity in enumerate(SEVERITIES)}
-"""Of severities, the worst first."""
-_NUMBERS = re.compile(r"\d[\d,.]*")
 
-
-def causes(findings: pd.DataFrame) -> pd.DataFrame:
-    """Findings of one guarantee and table whose sentences differ in numbers alone, as one line; worst first.
+def causes(findings: pd.DataFrame, *, source: str = "SOURCE") -> pd.DataFrame:
+    """Findings of one severity, guarantee, table and cause, as one line; worst first.
 
     Returns
     -------
     pd.DataFrame
-        ``severity``, ``guarantee``, ``table``, ``n`` (findings), ``first`` (number of the first, from 1), ``message``
-        and ``key``, ``partition``, ``offset`` of that one, and ``do`` (what to check or run next).
+        ``severity``, ``guarantee``, ``table``, ``cause``, ``n`` (findings), ``first`` (number of the first, from 1),
+        ``message``, ``key``, ``partition``, ``offset`` of that one, and ``do`` (what to check or run next).
     """
-    columns = ["severity", "guarantee", "table", "n", "first", "message", "key", "partition", "offset", "do"]
+    columns = ["severity", "guarantee", "table", "cause", "n", "first", "message", "key", "partition", "offset", "do"]
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for number, f in enumerate(findings.to_dict("records"), start=1):
         table = f["table"] if isinstance(f["table"], str) else None
-        kind = (f["severity"], f["guarantee"], table, _NUMBERS.sub("N", f["message"]))
-        own = found.setdefault(kind, {c: f.get(c) for c in columns} | {"table": table, "n": 0, "first": number})
+        cause = f["cause"] if isinstance(f["cause"], str) else f["message"]
+        kind = (f["severity"], f["guarantee"], table, cause)
+        one = {c: f.get(c) for c in columns} | {"table": table, "cause": cause, "n": 0, "first": number}
+        own = found.setdefault(kind, one)
         own["n"] += 1
-        own["do"] = NEXT.get(f["guarantee"], "").format(table=table or "TABLE", number=own["first"])
-    told = sorted(found.values(), key=lambda c: (RANK.get(c["severity"], len(RANK)), -c["n"], c["first"]))
+        named = {"table": shlex.quote(table or "TABLE"), "source": shlex.quote(source), "number": own["first"]}
+        own["do"] = NEXT.get(f["guarantee"], "").format(**named)
+    told = sorted(found.values(), key=lambda c: (RANK[c["severity"]], -c["n"], c["first"]))
     return pd.DataFrame(told, columns=columns).astype({"partition": "Int64", "offset": "Int64"})
 
 
 _AGAIN = "Compare the offsets with the topic. Retention, compaction or an incomplete recording explain a gap."
-_RESTART = "Check the changefeed's history for a restart or a moved table at that time: ticdc-lab why SOURCE"
-_DEFINED = "Compare the DDL of the log with the row: ticdc-lab audit SOURCE --messages-of {number}"
+_RESTART = "Check the changefeed's history for a restart or a moved table at that time: ticdc-lab why {source}"
+_DEFINED = "Compare the DDL of the log with the row: ticdc-lab audit {source} --messages-of {number}"
 NEXT = {
     "rows_stay_in_one_partition": (
-        "If consumers need the order of a row, dispatch by its key: ticdc-lab advise SOURCE --tables {table}"
+        "If consumers need the order of a row, dispatch by its key: ticdc-lab advise {source} --tables {table}"
     ),
-    "row_images_chain": "Show the row's messages: ticdc-lab audit SOURCE --messages-of {number}",
-    "redeliveries_are_identical": "Compare both messages: ticdc-lab audit SOURCE --messages-of {number}",
+    "row_images_chain": "Show the row's messages: ticdc-lab audit {source} --messages-of {number}",
+    "redeliveries_are_identical": "Compare both messages: ticdc-lab audit {source} --messages-of {number}",
     "first_appearances_are_ordered": _RESTART,
     "nothing_below_resolved_ts": _RESTART,
     "nothing_below_ddl": _RESTART,
@@ -124,17 +123,17 @@ NEXT = {
     "ddl_events_on_all_partitions": _AGAIN,
     "admin_events_on_all_partitions": _AGAIN,
     "offsets_are_contiguous": (
-        "Record the missing offsets again. Messages around them: ticdc-lab audit SOURCE --messages-of {number}"
+        "Record the missing offsets again. Messages around them: ticdc-lab audit {source} --messages-of {number}"
     ),
-    "rows_follow_the_partition_count": "Check when the topic's number of partitions changed: ticdc-lab expand SOURCE",
+    "rows_follow_the_partition_count": "Check when the topic's number of partitions changed: ticdc-lab expand {source}",
     "rows_have_a_table": _DEFINED,
     "columns_are_defined": _DEFINED,
     "nulls_are_allowed": _DEFINED,
     "values_fit_their_columns": _DEFINED,
     "ddl_names_are_free": _DEFINED,
-    MATCH: "Give the changefeed file of that time: ticdc-lab settings SOURCE --changefeed FILE",
+    MATCH: "Give the changefeed file of that time: ticdc-lab settings {source} --changefeed FILE",
     "row_checksums_match": (
-        "Compare the row with the upstream at that commit_ts: ticdc-lab audit SOURCE --messages-of {number}"
+        "Compare the row with the upstream at that commit_ts: ticdc-lab audit {source} --messages-of {number}"
     ),
 }
 """What to check or run next, by guarantee."""
@@ -204,18 +203,29 @@ def finding(number: int, one: Mapping[Any, Any], messages: pd.DataFrame) -> Answ
 
 def lines(findings: pd.DataFrame, s: Summary, *, most: int) -> list[str]:
     """Every guarantee with its causes, as a terminal shows them: those that are broken come first."""
-    found, out = causes(findings), []
-    for g in verdict(replace(s, findings=findings)).to_dict("records"):
+    found, out = causes(findings, source=s.source), []
+    for g in _alike(verdict(replace(s, findings=findings))):
         mine = found[found["guarantee"] == g["guarantee"]]
         n = int(mine["n"].sum())
         more = f" of {count(len(mine), 'cause')}" if len(mine) > 1 else ""
         said = g["why"] if g["verdict"] == "not judged" else f"{count(n, 'finding')}{more}"
         out.append(f"{SIGNS[g['verdict']]} {g['guarantee']}: {said}")
         for c in mine.head(most).to_dict("records"):
-            out += _cause_lines({**c, "do": c["do"].replace("SOURCE", shlex.quote(s.source))})
+            out += _cause_lines(c)
         if len(mine) > most:
             out.append(f"    and {count(len(mine) - most, 'more cause')}; --json shows all")
     return [*out, *s.early_ends]
+
+
+def _alike(judged: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Rows of :func:`verdict`; guarantees that are not judged for one reason are one row."""
+    rows: dict[Any, dict[Any, Any]] = {}
+    for g in judged.to_dict("records"):
+        is_alike = g["verdict"] == "not judged"
+        row = rows.setdefault(g["why"] if is_alike else (g["guarantee"],), g)
+        if row is not g:
+            row["guarantee"] += f", {g['guarantee']}"
+    return list(rows.values())
 
 
 def _cause_lines(c: Mapping[Any, Any]) -> list[str]:
@@ -227,7 +237,8 @@ def _cause_lines(c: Mapping[Any, Any]) -> list[str]:
     about = f"{c['table']}: " if c["table"] else ""
     at = " ".join(f"{name} {c[name]}" for name in ("partition", "offset") if not pd.isna(c[name]))
     key = f"{c['key']}, " if isinstance(c["key"], str) else ""
-    return [f"    {severity}: {about}{c['message']}", f"        First: #{c['first']} {key}{at}", *done]
+    more = "" if c["cause"] in c["message"] else f": {c['message']}"
+    return [f"    {severity}: {about}{c['cause']}", f"        First: #{c['first']} {key}{at}{more}", *done]
 
 
 def line(number: int, f: Mapping[Any, Any]) -> str:

@@ -282,8 +282,14 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
         found = pd.concat([found, _checksums(log, most)]).reset_index(drop=True)
     if wrong := [*(c.words for c in log.settings.contradictions), *told.contradicted]:
         rows = {name: [pd.NA] * len(wrong) for name in found.columns}
-        rows |= {"guarantee": [MATCH] * len(wrong), "severity": ["warning"] * len(wrong), "message": wrong}
-        rows |= {"table": [None] * len(wrong), "key": [None] * len(wrong), "evidence": [[] for _ in wrong]}
+        rows |= {"guarantee": [MATCH] * len(wrong), "severity": ["warning"] * len(wrong)}
+        rows |= {
+            "message": wrong,
+            "cause": wrong,
+            "table": [None] * len(wrong),
+            "key": [None] * len(wrong),
+            "evidence": [[] for _ in wrong],
+        }
         found = pd.concat([found, pd.DataFrame(rows).astype(found.dtypes.to_dict())]).reset_index(drop=True)
     return {"findings": found, "unjudged": unjudged}
 
@@ -309,7 +315,8 @@ def _checksums(log: ChangeLog, most: int) -> pd.DataFrame:
     if (again["severity"] == "error").any():
         return found
     words = _OTHER_ZONE.format(n=_rows(len(errors), most), meant=meant, zone=zone)
-    return pd.concat([errors.head(1).assign(severity="warning", message=words, table=None, key=None), again])
+    one = errors.head(1).assign(severity="warning", message=words, cause=words, table=None, key=None)
+    return pd.concat([one, again])
 
 
 def _rows(n: int, most: int) -> str:

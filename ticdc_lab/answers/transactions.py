@@ -48,12 +48,12 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.Da
     if torn is not None:
         frames["suspects"] = torn
     words = f"{transactions_finding(total, qualified=qualified)}."
-    if torn is not None:
-        words = f"{words} {torn_words(torn)}" if torn.empty else f"{torn_words(torn)} {words}"
-    details = [
-        f"They are {count(int(total['n_rows']), 'row change')}, the largest {count(int(total['n_rows_max']), 'row')};"
-        f" {int(total['n']) - int(total['pending']):,} are complete{qualified}."
-    ]
+    if torn is not None and torn.empty:
+        words = f"{words} {torn_words(torn)}"
+    elif torn is not None:
+        words = f"{torn_words(torn)} {transactions_finding(total, torn=torn['commit_ts'].nunique())}."
+    rows, most = count(int(total["n_rows"]), "row change"), count(int(total["n_rows_max"]), "row")
+    details = [f"They are {rows}, the largest {most}."]
 
     def draw() -> Mapping[str, Figure]:
         """Nothing where all is grey: that none is open is a sentence."""

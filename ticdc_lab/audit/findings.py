@@ -26,6 +26,8 @@ from ticdc_lab.events.schema import require_columns
 from ticdc_lab.facts.places import hashes_of_both, table_names
 
 SEVERITIES = ERROR, WARNING, INFO = "error", "warning", "info"
+RANK = {severity: place for place, severity in enumerate(SEVERITIES)}
+"""Of severities, the worst first."""
 
 _NO_RULE = ", which no dispatch rule explains (tried: table, index-value, ts, one or several columns)"
 
@@ -34,7 +36,7 @@ FOUND = pa.schema(
     [("guarantee", pa.string()), ("severity", pa.string()), ("table", pa.string()), ("commit_ts", pa.int64()),
      ("partition", pa.int32()), ("offset", pa.int64()), ("message", pa.string()), ("evidence", pa.list_(_EVENT)),
      ("topic", pa.string()), ("seq", pa.int32()), ("rank", pa.int32()), ("row_id", pa.int64()), ("nth", pa.int32()),
-     ("more", pa.int64())]
+     ("more", pa.int64()), ("cause", pa.string())]
 )  # fmt: skip
 """A finding inside the audit: what it says, where it lies, and ``rank``, the place of its severity. ``row_id`` and
 ``nth`` tell one about a row from all others; ``more`` is how many of its guarantee a task has left out behind it."""
@@ -42,7 +44,7 @@ FOUND = pa.schema(
 FOUND_DDL = """
 guarantee string, severity string, table string, commit_ts bigint, partition int, offset bigint, message string,
 evidence array<struct<partition: int, offset: bigint, commit_ts: bigint>>, topic string, seq int, rank int,
-row_id bigint, nth int, more bigint
+row_id bigint, nth int, more bigint, cause string
 """
 ORDER = ("guarantee", "rank", "topic", "partition", "offset", "seq", "commit_ts", "table", "message", "row_id", "nth")
 """What findings are sorted by, nulls first."""
@@ -51,33 +53,51 @@ Texts = Any
 """An array of strings, of numpy or of Arrow."""
 
 
-Sentences = Callable[[Ints], pa.Array]
-"""Those of the findings at these indices: of millions few are listed."""
+Made = Callable[[Ints], pa.Array]
+"""Texts of the findings at these indices: of millions few are listed."""
 
 
-def sentence(*parts: Texts | Ints | Sentences | str) -> Sentences:
-    """Sentences from literal text and columns; an unknown commit_ts reads ``?``."""
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """What findings say, and the cause of each: what those of one guarantee and table have in common."""
+
+    message: Made
+    cause: Made
+
+
+def sentence(*parts: Texts | Ints | Sentences | str, cause: str | Sentences = "") -> Sentences:
+    """Sentences from literal text and columns; an unknown commit_ts reads ``?``.
+
+    Without ``cause`` they have the one of the first sentence among their parts.
+    """
+    inherited = next((p for p in parts if isinstance(p, Sentences)), None)
+    literal = cause if isinstance(cause, str) else ""
 
     def said(at: Ints) -> pa.Array:
         return pc.binary_join_element_wise(*[p if isinstance(p, str) else _words(p, at) for p in parts], "")
 
-    return said
+    if isinstance(cause, Sentences):
+        return Sentences(said, cause.message)
+    if inherited is not None and not cause:
+        return Sentences(said, inherited.cause)
+    return Sentences(said, lambda at: pa.repeat(pa.scalar(literal, pa.string()), len(at)))
 
 
 def chosen(*cases: tuple[Bools, Sentences], otherwise: Sentences) -> Sentences:
     """Of each finding the sentence of the first case that holds."""
 
-    def said(at: Ints) -> pa.Array:
+    def of(at: Ints, made: Sequence[Made]) -> pa.Array:
         names = [f"{i}" for i in range(len(cases))]
         held = pc.make_struct(*[pa.array(case[at]) for case, _ in cases], field_names=names)
-        return pc.case_when(held, *[of_case(at) for _, of_case in cases], otherwise(at))
+        return pc.case_when(held, *[each(at) for each in made])
 
-    return said
+    each = [*[words for _, words in cases], otherwise]
+    return Sentences(lambda at: of(at, [w.message for w in each]), lambda at: of(at, [w.cause for w in each]))
 
 
 def _words(column: Texts | Ints | Sentences, at: Ints) -> pa.Array:
-    if callable(column):
-        return column(at)
+    if isinstance(column, Sentences):
+        return column.message(at)
     own = column[at] if isinstance(column, np.ndarray) else column.take(pa.array(at))
     if isinstance(own, np.ndarray) and own.dtype == np.int64:
         own = pa.array(own, mask=own == NO_TS).cast(pa.string())
@@ -145,7 +165,8 @@ def as_image_table(name: str, found: ImageFindings, r: RowsDefined) -> pa.Table:
         "commit_ts": _dated(ts),
         "partition": pa.array(partition, pa.int32()),
         "offset": pa.array(offset),
-        "message": found.message(np.arange(len(at))),
+        "message": found.message.message(np.arange(len(at))),
+        "cause": found.message.cause(np.arange(len(at))),
         "evidence": evidence_of([(r.said[1][ddl], r.said[2][ddl], made), (partition, offset, ts)]),
         "topic": rows["topic"].cast(pa.string()),
         "seq": pa.array(seq, pa.int32()),
@@ -178,7 +199,7 @@ def unrecorded(found: pa.Table, promises: Promises) -> pa.Table:
     cut = pc.binary_join_element_wise(found["message"], "; or a DDL between them was not recorded", "")
     changed = {
         "severity": pc.if_else(maybe, WARNING, ERROR),
-        "rank": pc.if_else(maybe, SEVERITIES.index(WARNING), 0).cast(pa.int32()),
+        "rank": pc.if_else(maybe, RANK[WARNING], 0).cast(pa.int32()),
         "message": pc.if_else(maybe, cut, found["message"]),
     }
     return pa.table({f.name: changed.get(f.name, found[f.name]) for f in FOUND}, schema=FOUND)
@@ -211,7 +232,8 @@ def as_table(name: str, found: RowFindings, s: Suspects, *, most: int | None = N
         "commit_ts": _dated(s.c.commit_ts[at]),
         "partition": pa.array(s.partition[at], pa.int32()),
         "offset": pa.array(s.c.offset[at]),
-        "message": found.message(which),
+        "message": found.message.message(which),
+        "cause": found.message.cause(which),
         "evidence": evidence_of([(p[which], o[which], ts[which]) for p, o, ts in found.evidence]),
         "topic": pa.array(s.promises.topic, pa.string()).take(pa.array(own)),
         "seq": pa.array(s.c.seq[at], pa.int32()),
@@ -292,20 +314,23 @@ class Causes:
         wrong = moved & (self._is_misplaced(found.at, s) | self._is_misplaced(found.moved_from, s))
         explained, untold = moved & known & ~wrong, moved & self.untold[own]
 
-        def rule(at: Ints) -> pa.Array:
+        def of_table(at: Ints) -> pa.Array:
             return cause.take(pa.array(own[at]))
 
-        because = sentence(found.message, " because ", rule)
-        against = sentence(found.message, ", which violates the rule of its table: ", rule)
-        without = sentence(found.message, _NO_RULE)
+        rule = Sentences(of_table, of_table)
+        because = sentence(found.message, " because ", rule, cause=rule)
+        violated = sentence("a move violates the rule of the table: ", rule)
+        against = sentence(found.message, ", which violates the rule of its table: ", rule, cause=violated)
+        without = sentence(found.message, _NO_RULE, cause="no dispatch rule explains the move")
         untried = moved & s.promises.recorded.is_part[own]
         unknown = sentence(
             found.message, f"{_NO_RULE}; but partitions are missing from the log, and a rule "
-            "depends on how many there are",
+            "depends on how many there are", cause="partitions are missing, so no dispatch rule can be tried",
         )  # fmt: skip
         maybe = sentence(
-            found.message, ", as rows of a table dispatched by ts do; without commit_ts this cannot be checked"
-        )
+            found.message, ", as rows of a table dispatched by ts do; without commit_ts this cannot be checked",
+            cause="the table may be dispatched by ts; without commit_ts this cannot be checked",
+        )  # fmt: skip
         cases = (explained, because), (wrong, against), (untold, maybe), (untried, unknown), (moved, without)
         severity = np.where(explained | untold, WARNING, found.severity)
         return replace(found, message=chosen(*cases, otherwise=found.message), severity=severity)
@@ -450,15 +475,15 @@ def _more(left: Event, names: Sequence[str], schema: pa.Schema) -> Iterator[pa.R
 
 def _uncounted(first: Event, n: int) -> Event:
     said = f"{n} more findings of this guarantee are not listed"
-    none = dict.fromkeys(("table", "key", "commit_ts", "evidence"))
-    return first | none | {"severity": INFO, "rank": SEVERITIES.index(INFO), "message": said}
+    none = dict.fromkeys(("table", "key", "commit_ts", "evidence", "cause"))
+    return first | none | {"severity": INFO, "rank": RANK[INFO], "message": said}
 
 
 def batches_of(findings: Iterable[Event], *, at_once: int) -> Iterator[pa.RecordBatch]:
     """Findings as :data:`FOUND`, few at a time: after one absurdly high watermark every later one falls back."""
     held: list[Event] = []
     for finding in findings:
-        held.append(finding | {"rank": SEVERITIES.index(finding["severity"])})
+        held.append(finding | {"rank": RANK[finding["severity"]]})
         if len(held) == at_once:
             yield pa.RecordBatch.from_pylist(held, schema=FOUND)
             held = []
@@ -477,7 +502,7 @@ def first_of(findings: Iterable[Event], most: int) -> Iterator[Event]:
             yield finding
 
     def place(finding: Event) -> tuple[Any, ...]:
-        ranked = finding | {"rank": SEVERITIES.index(finding["severity"])}
+        ranked = finding | {"rank": RANK[finding["severity"]]}
         return tuple((ranked.get(c) is not None, ranked.get(c)) for c in ORDER)
 
     kept = nsmallest(most + 1, counted(), key=place)

@@ -121,12 +121,16 @@ def rows_stay_in_one_partition(s: Suspects) -> RowFindings:
     at = np.flatnonzero(s.keyed & (s.former >= 0) & (s.c.place != s.c.place[s.former]))
     home, leaves, first = s.former[at], s.leaves[at], s.first_here[at]
     here, there = s.partition[at], s.partition[home]
-    moved = sentence("the row moves from partition ", there, " to ", here)
-    copied = sentence("a change first delivered in partition ", there, " is delivered again in ", here)
+    moved = sentence("the row moves from partition ", there, " to ", here, cause="the row moves")
+    copied = sentence(
+        "a change first delivered in partition ", there, " is delivered again in ", here,
+        cause="a change is delivered again in another partition",
+    )  # fmt: skip
     left = sentence(
         "an update that changes the key was sent to the new key's partition ", here,
         ", the old key's changes lie in ", there,
         ": the changefeed does not split such updates (output-raw-change-event)",
+        cause="an update changes the key, and the changefeed does not split it (output-raw-change-event)",
     )  # fmt: skip
     # a rule places the rows of one topic; what leaves its key has no rule to follow
     by_rule = first & ~leaves & (s.topic[home] == s.topic[at])
@@ -168,9 +172,9 @@ def _chain(s: Suspects, which: Bools) -> RowFindings:
     former, how, covered = s.broken[at], s.how[at], s.covered[at]
     since = sentence("the row's previous change in the log (commit_ts ", s.c.commit_ts[former], ")")
     said = chosen(
-        (how == IS_GONE, sentence("a change has an old image of a row that does not exist: ", since, " deleted it")),
-        (how == IS_THERE, sentence("an insert of a row that exists: ", since, " left it")),
-        otherwise=sentence("the image before the change differs from the one that ", since, " left"),
+        (how == IS_GONE, sentence(_IS_GONE, ": ", since, " deleted it", cause=_IS_GONE)),
+        (how == IS_THERE, sentence(_IS_THERE, ": ", since, " left it", cause=_IS_THERE)),
+        otherwise=sentence(_DIFFERS, " from the one that ", since, " left", cause=f"{_DIFFERS} from what is known"),
     )
     lost = "; a change between them is lost, or one of them is wrong"
     filtered = ", or an event filter of the changefeed drops it (to check: --changefeed FILE)"
@@ -183,6 +187,10 @@ def _chain(s: Suspects, which: Bools) -> RowFindings:
     severity = np.where(doubtful, WARNING, ERROR)
     found = RowFindings(at, at, severity, message, [s.change(former), s.change(at)])
     return replace(uncovered(found, ~covered), if_it_stays=s.if_it_stays[at])
+
+
+_IS_GONE, _IS_THERE = "a change has an old image of a row that does not exist", "an insert of a row that exists"
+_DIFFERS = "the image before the change differs"
 
 
 def _left_out(s: Suspects) -> Bools:
@@ -203,7 +211,8 @@ def redeliveries_are_identical(s: Suspects) -> RowFindings:
     other = (s.home >= 0) & (s.c.change_hash != s.c.change_hash[s.home])
     at = np.flatnonzero(s.keyed & ~s.first & ~s.leaves & other)
     home = s.home[at]
-    message = sentence("the change was delivered before with different content, in partition ", s.partition[home])
+    said = "the change was delivered before with different content"
+    message = sentence(said, ", in partition ", s.partition[home], cause=said)
     return RowFindings(at, at, np.full(len(at), ERROR), message, [s.change(home), s.change(at)])
 
 
@@ -220,7 +229,8 @@ def first_appearances_are_ordered(s: Suspects) -> RowFindings:
     sends both again, and the other may have been sent before.
     """
     by = np.flatnonzero(s.keyed & (s.late >= 0))
-    message = sentence("the change first appears after the row's newer change of commit_ts ", s.c.commit_ts[by])
+    said = "the change first appears after the row's newer change"
+    message = sentence(said, " of commit_ts ", s.c.commit_ts[by], cause=said)
     shown = [s.change(by), s.change(s.late[by])]
     found = RowFindings(by, s.late[by], np.full(len(by), ERROR), message, shown)
     late, ts = s.late[by], s.c.commit_ts
@@ -245,10 +255,15 @@ def nothing_below_resolved_ts(s: Suspects) -> RowFindings:
     below = s.c.commit_ts[at] < marks.ts[s.resolved[at]]
     at, below = at[below | s.first[at]], below[below | s.first[at]]
     resolved = s.resolved[at]
-    message = chosen(
-        (below, sentence(_delivery(s, at), " below resolved_ts ", marks.ts[resolved], " follows it")),
-        otherwise=sentence("a change at resolved_ts ", marks.ts[resolved], " first appears after it"),
-    )
+    follows = sentence(
+        _delivery(s, at), " below resolved_ts ", marks.ts[resolved], " follows it",
+        cause=sentence(_delivery(s, at), " below a resolved_ts follows it"),
+    )  # fmt: skip
+    level = sentence(
+        "a change at resolved_ts ", marks.ts[resolved], " first appears after it",
+        cause="a change at a resolved_ts first appears after it",
+    )  # fmt: skip
+    message = chosen((below, follows), otherwise=level)
     shown = [s.mark(at, marks, resolved), s.change(at)]
     return RowFindings(at, at, np.where(below, ERROR, WARNING), message, shown)
 
@@ -272,6 +287,7 @@ def nothing_below_ddl(s: Suspects) -> RowFindings:
     message = sentence(
         _delivery(s, at), " is older than the DDL of commit_ts ", marks.ts[ddl],
         ", which blocks its table, but comes after it",
+        cause=sentence(_delivery(s, at), " is older than a DDL of its table, but comes after it"),
     )  # fmt: skip
     shown = [s.mark(at, marks, ddl), s.change(at)]
     found = RowFindings(at, at, np.where(s.first[at], ERROR, WARNING), message, shown)
@@ -368,13 +384,15 @@ def ddl_events_are_in_time(log: Stated) -> Iterator[Event]:
         i = int(np.argmax(home.ts[:before])) if before else 0
         if before and home.ts[i] > d["commit_ts"]:
             mark, again = home.event(i), same in seen
-            said = f"{'a DDL delivered again' if again else 'a DDL'} below resolved_ts {mark['commit_ts']} follows it"
+            what = "a DDL delivered again" if again else "a DDL"
+            said = f"{what} below resolved_ts {mark['commit_ts']} follows it"
             where = {c: d[c] for c in (*_SHOWN, "seq")}
             maybe = not again and home.lacking_before(mark["offset"]).lacks(d["commit_ts"], d["commit_ts"])
             severity = WARNING if again or maybe else ERROR
             unless = _SENT_BEFORE if maybe else ""
             message = f"{said}{unless}: {_beginning(d)}"
-            yield _finding(severity, message, home.topic, [mark, d], table=_table(d), **where)
+            cause = f"{what} below a resolved_ts follows it"
+            yield _finding(severity, message, home.topic, [mark, d], cause=cause, table=_table(d), **where)
         seen.add(same)
 
 
@@ -396,7 +414,8 @@ def offsets_are_contiguous(log: Stated) -> Iterator[Event]:
             f"{home.words} is missing {_counted(hole.n, 'message')} in {_counted(hole.stretches, 'range')} of offsets, "
             f"the first after {low['offset']}: compacted, in quarantine, or lost"
         )
-        yield _finding(WARNING, message, home.topic, [low, high], **high)
+        cause = "offsets are missing: compacted, in quarantine, or lost"
+        yield _finding(WARNING, message, home.topic, [low, high], cause=cause, **high)
     for t in log.twice:
         if t.differ:
             message = (
@@ -404,7 +423,7 @@ def offsets_are_contiguous(log: Stated) -> Iterator[Event]:
                 f"{_counted(t.differ, 'offset')}, first at {t.first_other}: it is not a recording of one topic"
             )
             at = {"partition": t.partition, "offset": t.first_other, "commit_ts": None}
-            yield _finding(ERROR, message, t.topic, [at], **at)
+            yield _finding(ERROR, message, t.topic, [at], cause="an offset has different messages", **at)
 
 
 @of_log("CDC 同步模型不允许 global checkpoint TS 回退", "commit_ts", "watermarks", "partition")
@@ -419,7 +438,8 @@ def watermarks_are_monotone(log: Stated) -> Iterator[Event]:
             here, high = home.event(i), home.event(int(holder[i]))
             by_s = (physical_ms(high["commit_ts"]) - physical_ms(here["commit_ts"])) / 1000
             message = f"the watermark falls back by {_decimal(by_s)} s from {high['commit_ts']}"
-            yield _finding(ERROR, message, home.topic, [high, here], **here, seq=int(home.seq[i]))
+            where = {**here, "cause": "the watermark falls back", "seq": int(home.seq[i])}
+            yield _finding(ERROR, message, home.topic, [high, here], **where)
 
 
 @of_log("向 kafka 所有 Partition 广播 Admin Event，包含新的 Partition 数量信息", "partition")
@@ -451,12 +471,14 @@ def admin_events_on_all_partitions(log: Stated) -> Iterator[Event]:
                 )
                 lacked = p in known and known[p].lacks(behind, ahead - 1)
                 unseen = "; the recording has nothing of that partition" if absent else f"; {_LACKED}" if lacked else ""
-                yield _finding(WARNING if unseen else ERROR, f"{said}{unseen}", topic, [at], **own)
+                severity, cause = WARNING if unseen else ERROR, f"an Admin event is missing{unseen}"
+                yield _finding(severity, f"{said}{unseen}", topic, [at], cause=cause, **own)
             for p, e in sorted(stated.items()):
                 if (n := e["partition_count"]) != count:
                     said = f"partition {p} of topic {topic} has an Admin event with {n} partitions, not {right}"
                     own = {"partition": p, "offset": e["offset"], "commit_ts": None}
-                    yield _finding(ERROR, said, topic, [at, own], **own, seq=e["seq"])
+                    cause = "an Admin event has a different number of partitions"
+                    yield _finding(ERROR, said, topic, [at, own], cause=cause, **own, seq=e["seq"])
             before = after
 
 
@@ -471,6 +493,7 @@ def rows_follow_the_partition_count(s: Suspects) -> RowFindings:
     message = sentence(
         "a row in partition ", s.partition[at], " follows the Admin event with ", s.count[at],
         " partitions: it was dispatched over a different number",
+        cause="a row was dispatched over a different number of partitions than the Admin event has",
     )  # fmt: skip
     return RowFindings(at, at, np.full(len(at), ERROR), message, [s.change(at)])
 
@@ -485,10 +508,10 @@ def rows_have_a_table(r: RowsDefined) -> ImageFindings:
     """
     at = np.flatnonzero(r.version == ABSENT)
     made = r.made[at]
-    message = chosen(
-        (made > r.commit_ts[at], sentence("the table does not exist yet: the DDL of commit_ts ", made, " creates it")),
-        otherwise=sentence("the table no longer exists: the DDL of commit_ts ", made, " dropped or renamed it"),
-    )
+    early, late = "the table does not exist yet", "the table no longer exists"
+    made_later = sentence(early, ": the DDL of commit_ts ", made, " creates it", cause=early)
+    gone = sentence(late, ": the DDL of commit_ts ", made, " dropped or renamed it", cause=late)
+    message = chosen((made > r.commit_ts[at], made_later), otherwise=gone)
     return ImageFindings(at, message)
 
 
@@ -496,7 +519,8 @@ def rows_have_a_table(r: RowsDefined) -> ImageFindings:
 def columns_are_defined(r: RowsDefined) -> ImageFindings:
     """An image has columns of its table alone. It may have fewer: virtual columns, those that a selector leaves out."""
     cell, at, n = r.first(unknown_columns(r))
-    found = sentence("the table has no column ", r.cells.name.take(pa.array(cell)), _defined(r, at))
+    said = sentence("the table has no column ", r.cells.name.take(pa.array(cell)))
+    found = sentence(said, _defined(r, at), cause=said)
     return ImageFindings(at, _and_others(found, n))
 
 
@@ -504,7 +528,8 @@ def columns_are_defined(r: RowsDefined) -> ImageFindings:
 def nulls_are_allowed(r: RowsDefined) -> ImageFindings:
     """TiDB refuses NULL in a column that is NOT NULL, or of the primary key."""
     cell, at, n = r.first(nulls(r))
-    found = sentence("NOT NULL column ", r.cells.name.take(pa.array(cell)), " is NULL", _defined(r, at))
+    said = sentence("NOT NULL column ", r.cells.name.take(pa.array(cell)), " is NULL")
+    found = sentence(said, _defined(r, at), cause=said)
     return ImageFindings(at, _and_others(found, n))
 
 
@@ -514,9 +539,8 @@ def values_fit_their_columns(r: RowsDefined) -> ImageFindings:
     cell, at, n = r.first(misfits(r))
     types = pa.array([r.rules[i].mysql_type for i in r.cells.rule[cell].tolist()], pa.string())
     value = pc.utf8_slice_codeunits(r.cells.value.take(pa.array(cell)), 0, _SHOWN_OF_VALUE)
-    found = sentence(
-        "the value of column ", r.cells.name.take(pa.array(cell)), " does not fit ", types, _defined(r, at), ": ", value
-    )  # fmt: skip
+    said = sentence("the value of column ", r.cells.name.take(pa.array(cell)), " does not fit ", types)
+    found = sentence(said, _defined(r, at), ": ", value, cause=said)
     return ImageFindings(at, _and_others(found, n))
 
 
@@ -547,10 +571,12 @@ def ddl_names_are_free(log: Stated) -> Iterator[Event]:
         home = next(h for h in log.homes if (h.topic, h.partition) == (here["topic"], here["partition"]))
         lacked = home.lacks(c.since, c.commit_ts) if c.since is not None and c.commit_ts is not None else False
         unless = f"; {_LACKED}" if lacked else "; a DDL between them is lost, was dropped by a filter, or came late"
+        cause = f"a DDL that TiDB refuses{unless}"
         said = f"a DDL that TiDB refuses: {c.reason} (DDL of commit_ts {c.since}){unless}: {_beginning(here)}"
         where = {col: here[col] for col in (*_SHOWN, "seq")}
         table = ".".join((c.schema_name, c.table_name))
-        yield _finding(WARNING if lacked else ERROR, said, here["topic"], [*shown, here], table=table, **where)
+        severity, where = WARNING if lacked else ERROR, where | {"table": table, "cause": cause}
+        yield _finding(severity, said, here["topic"], [*shown, here], **where)
 
 
 def _delivery(s: Suspects, at: Ints) -> Texts:
@@ -566,6 +592,7 @@ def _lost_ddl(home: Home, witness: Event, behind: set[int]) -> Event:
     """The finding; ``behind`` which watermarks those deliveries stand that the recording of the partition covers."""
     said = f"{home.words} is missing a DDL of partition {witness['partition']}: {_beginning(witness)}"
     where = {"table": _table(witness), "commit_ts": witness["commit_ts"], "partition": home.partition}
+    where["cause"] = "a DDL is missing from a partition"
     if not all(home.lacks(ts, witness["commit_ts"]) for ts in behind):
         return _finding(ERROR, said, home.topic, [witness], **where)
     why = _LACKED if behind else "the recording of that partition does not cover it"
@@ -610,7 +637,8 @@ def _gaps(homes: list[Home]) -> Iterator[Event]:
     if not stated:
         h = min(homes, key=lambda home: home.partition)
         least = {"partition": h.partition, "offset": h.first_event, "commit_ts": None}
-        yield _finding(WARNING, f"no partition of topic {h.topic} has a watermark", h.topic, [least], **least)
+        where = least | {"cause": "no partition has a watermark"}
+        yield _finding(WARNING, f"no partition of topic {h.topic} has a watermark", h.topic, [least], **where)
         return
     values, witnesses = _first_of_each(stated)
     for home in homes:
@@ -653,13 +681,16 @@ def _gap(home: Home, several: str, first: int, witness: Event, following: Event 
         said, where = "has events but no watermark at all", where | {"offset": home.first_event}
         if lacked and not len(home.gaps[0]):
             unless = "; the recording of that partition may be too short"
+        where["cause"] = f"a partition has no watermark{unless}"
         return _finding(severity, f"{home.words} {said}{unless}", home.topic, [witness], **where)
     if following is not None and first > home.ts.min():
         said = f"is missing {several} of the other partitions{unless}"
+        where["cause"] = f"watermarks of other partitions are missing{unless}"
         return _finding(severity, f"{home.words} {said}", home.topic, [witness, following], **where)
     said = f"starts after {several} of the other partitions: its recording may start later"
     if following is None:
         said = f"ends before {several} of the other partitions: its recording may end earlier"
+    where["cause"] = f"the recording of a partition may {'end earlier' if following is None else 'start later'}"
     return _finding(WARNING, f"{home.words} {said}", home.topic, [witness], **where)
 
 
@@ -673,7 +704,7 @@ def _first_of_each(stated: list[Home]) -> tuple[Ints, Ints]:
 
 
 def _finding(severity: str, message: str, topic: str, evidence: list[Event], **where: Any) -> Event:
-    """A finding: ``where`` is its table, partition, offset, commit_ts and seq, what of that is known."""
+    """A finding: ``where`` is its cause, and its table, partition, offset, commit_ts and seq, what of that is known."""
     shown = [{c: e[c] for c in _SHOWN} for e in evidence]
     return {"severity": severity, "message": message, "topic": topic, "evidence": shown, **where}
 

@@ -170,7 +170,7 @@ class Barriers:
             if m.stands_at == d:
                 m.stands_at = -1
                 m.begin(end)
-                self._consumer.trace.step(end, "go on", listener=m.number, ts=self.log.ddls[d].commit_ts)
+                self._consumer.trace.step(end, "resume", listener=m.number, ts=self.log.ddls[d].commit_ts)
 
     def _execute(self, d: int, time: int) -> int:
         ddl, consumer = self.log.ddls[d], self._consumer
@@ -222,7 +222,7 @@ class Admins:
             detail=f"{number} partitions",
         )  # fmt: skip
         if place <= self._executed[m.number] or number == self._number[m.part.topic]:
-            consumer.trace.step(time, "go on", listener=m.number)
+            consumer.trace.step(time, "resume", listener=m.number)
             return
         m.admin_at, m.since = place, time
         concerned = self._concerned(m.part.topic, number)
@@ -250,7 +250,7 @@ class Admins:
                 trace.step(time, "resolved", listener=m.number, place=m.admin_at, ts=resolved, detail="as the others")
             self._executed[m.number], m.admin_at = m.admin_at, -1
             m.begin(time)
-            trace.step(time, "go on", listener=m.number)
+            trace.step(time, "resume", listener=m.number)
         self._consumer.resolve(time)
 
 

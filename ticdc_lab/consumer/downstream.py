@@ -149,14 +149,14 @@ def held_by_partition(run: ConsumerRun, log: NarrowLog, *, at_us: int) -> pd.Dat
     -------
     pd.DataFrame
         ``topic``, ``partition``, ``held`` (row changes buffered), ``resolved`` (bigint, TSO: its watermark; 0 before
-        the first), ``state`` (``reads``, ``stands at a DDL``,
-        ``stands at an Admin event``, ``is down``, ``is at its end``).
+        the first), ``state`` (``reads``, ``waits at a DDL``,
+        ``waits at an Admin event``, ``is down``, ``is at its end``).
     """
     now = [_listener(run, log, i, at_us) for i in range(len(log.parts))]
     return pd.DataFrame(now, columns=["topic", "partition", "held", "resolved", "state"])
 
 
-AT_DDL, AT_ADMIN = "stands at a DDL", "stands at an Admin event"
+AT_DDL, AT_ADMIN = "waits at a DDL", "waits at an Admin event"
 
 
 def _listeners(run: ConsumerRun, log: NarrowLog, at_us: int) -> list[dict[str, Any]]:
@@ -187,7 +187,7 @@ def _listener(run: ConsumerRun, log: NarrowLog, i: int, at_us: int) -> dict[str,
             stood = {"stands_at": (step["commit_ts"], step["detail"]), "stood_since": step["at"]}
             at_admin = step["detail"].split(": ", 1)[-1].startswith("Admin event")
             state |= {**stood, "state": AT_ADMIN if at_admin else AT_DDL}
-        elif action in ("go on", "begin"):
+        elif action in ("resume", "begin"):
             state |= {"stands_at": None, "state": "reads"}
         elif action in ("crash", "move"):
             state |= {"stands_at": None, "resolved": 0, "resolved_at": step["at"], "state": "is down"}
@@ -235,7 +235,7 @@ def _passed(run: ConsumerRun, others: list[dict[str, Any]], ts: int, at_us: int)
 
 def _wait(late: dict[str, Any], event: str, since: int, held: int, said: str) -> Wait:
     reads = "has read nothing" if late["offset"] is None else f"has read offset {late['offset']}"
-    state = {"reads": reads, AT_DDL: "stands at another DDL"}.get(late["state"], late["state"])
+    state = {"reads": reads, AT_DDL: "waits at another DDL"}.get(late["state"], late["state"])
     ahead = late["next"]
     then = f", its next watermark, {ahead[1]}, is at offset {ahead[0]}" if ahead else ", and no watermark is left in it"
     answer = (

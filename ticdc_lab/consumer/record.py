@@ -36,7 +36,7 @@ DELIVERIES = StructType(
             "applied; dropped (thrown away when read, as late); discarded (thrown away at an Admin event, as it is "
             "above the watermark and comes again); filtered (thrown away when released, as a duplicate); "
             "pending (still buffered at the end); forgotten (buffered when its listener died or moved); "
-            "unread (a run's `unread` alone: its listener stands at a DDL or Admin event for good)",
+            "unread (a run's `unread` alone: its listener waits at a DDL or Admin event forever)",
         ),
         described("applied_at", _LONG, "consumer time at which it became visible, µs; null unless applied"),
         described("batch", _LONG, "number of the downstream transaction that wrote it, from 0; null unless applied"),
@@ -56,7 +56,7 @@ STEPS = StructType(
             _STR,
             "resolved (a watermark was read), ddl seen, write (a downstream transaction), ddl (executed), ddl skipped, "
             "admin seen, partitions (another number of them counts), wait (a listener stops at a DDL or Admin event), "
-            "go on, crash, move, begin (again), end (nothing left)",
+            "resume, crash, move, begin (again), end (nothing left)",
         ),
         described("commit_ts", _LONG, "TSO that it is about: of the watermark, the DDL, the greatest row written"),
         described("rows", _LONG, "row changes written, discarded or forgotten"),

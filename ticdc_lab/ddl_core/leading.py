@@ -123,8 +123,8 @@ def _restricted(
     moves = sum(c in current and current[c] in alive and w is not None for c, w in changes.items())
     left = sorted(registered - after.keys())
     why = tuple((f"{c} on {w}", because) for c in sorted(refused) for w, because in sorted(refused[c].items()))
-    because = f"{len(registered)} clusters on {len(alive)} workers, of which not all serve all: {moves} move"
-    return AssignmentPlan(changes, moves, because + (f"; nobody can serve {', '.join(left)}" if left else ""), why)
+    because = f"{len(registered)} clusters on {len(alive)} workers; not every worker serves every cluster: {moves} move"
+    return AssignmentPlan(changes, moves, because + (f"; no worker can serve {', '.join(left)}" if left else ""), why)
 
 
 def _evener(

@@ -310,7 +310,7 @@ def again(state: WorkerState, duties: Duties, now: Now) -> tuple[WorkerState, li
             because = "nothing was written: other changes came first each time, or the store takes none"
             state, more = _told(state, name, WishOutcome(LATE, because, "Ask again; is there room for the store?"))
         elif wish.doing in _OF_CLUSTER and is_late:
-            because = f"the cluster at {wish.store} does not tell its {wish.doing}"
+            because = f"the cluster at {wish.store} does not report its {wish.doing}"
             state, more = _told(state, name, WishOutcome(LATE, because, _OF_CLUSTER[wish.doing]))
         outputs += more
     return state, outputs

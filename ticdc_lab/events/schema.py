@@ -233,6 +233,7 @@ FINDINGS = StructType(
         described("offset", _LONG, "offset of the offending event"),
         described("message", _STR, "one sentence with the cause where it is known"),
         described("evidence", ArrayType(EVIDENCE), "the fewest messages that show it"),
+        described("cause", _STR, "what findings of a guarantee and table have in common; null where one only informs"),
     ]
 )
 

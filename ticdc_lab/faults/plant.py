@@ -73,12 +73,12 @@ OF_VALUES = (
 UNSEEN = {
     "the last change of a row, lost": "nothing follows it that could show what it left",
     "the first change of a row, lost": "the row may have had a life before the log began",
-    "changes of a row lost one after another, of which the last restores the image that the first found": (
+    "changes of a row lost one after another, where the last restores the image that the first found": (
         "what is left chains as if nothing had happened"
     ),
     "a change lost beside a DDL of its table": "the DDL may have changed images, so none are compared across it",
-    "a change of a table without key, lost": "nothing tells which row a change belongs to",
-    "a DDL lost in every partition": "only the partitions that hold it show that another lacks it",
+    "a change of a table without key, lost": "nothing shows which row a change belongs to",
+    "a DDL lost in every partition": "only the partitions that have it show that another one misses it",
     "a watermark lost in every partition": "the next one says the same and more",
     "the tail of all partitions": "a log may end anywhere",
 }

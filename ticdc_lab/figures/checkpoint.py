@@ -24,7 +24,7 @@ from ticdc_lab.simulate.why_stuck import why_stuck as why
 _MOST_OF_CURVES = 12
 _NAMES = {"checkpoint": "changefeed checkpoint lag", "resolved": "changefeed resolved ts lag"}
 _NOTE_OF_CURVES = (
-    "Seconds between the clock and the watermark: it climbs while the watermark stands still. The thick grey line is "
+    "Seconds between the clock and the watermark: it climbs while the watermark stalls. The thick grey line is "
     "the changefeed; look for the capture that it follows. Lines down are new owners (solid) and crashes (dashed)."
 )
 
@@ -93,7 +93,7 @@ def _finding_of_curves(of: pd.DataFrame, until_us: int) -> str:
     moves = [*stood["time_us"], until_us]
     longest = max((b - a, a) for a, b in pairwise(moves))
     told = f"The checkpoint lag is at most {worst['lag_us'] / 1e6:,.3g} s, at {worst['time_us'] / 1e6:,.4g} s"
-    return f"{told}; the checkpoint stands still for up to {longest[0] / 1e6:,.3g} s, from {longest[1] / 1e6:,.4g} s on"
+    return f"{told}; the checkpoint stalls for up to {longest[0] / 1e6:,.3g} s, from {longest[1] / 1e6:,.4g} s on"
 
 
 # Why the checkpoint is stuck: at a chosen moment in words, and over time as a band of causes.
@@ -321,7 +321,7 @@ def _numbers(order: list[str]) -> Mapping[str, int]:
 
 MEASURES = {
     "overlap_s": ("overlap:<br>two write a table", "s"),
-    "gap_s": ("gap: nobody writes,<br>summed over tables", "s"),
+    "gap_s": ("gap: no capture writes,<br>summed over tables", "s"),
     "duplicated_rows": ("rows written twice", "rows"),
     "lag_s_max": ("largest checkpoint lag", "s"),
     "messages": ("messages", ""),

@@ -269,7 +269,7 @@ def _marks(said: pd.DataFrame, steps: pd.DataFrame, place: _Places) -> pd.DataFr
     marks["kind"] = seen["action"].map(_READ)
     marks["lane"], marks["x"] = place.lane(seen), place.of_marks(seen)
     marks["done_at"] = seen["commit_ts"].map(done).where(marks["kind"] == "ddl").fillna(NEVER).astype("int64")
-    goes_on = steps[steps["action"] == "go on"]
+    goes_on = steps[steps["action"] == "resume"]
     for i, s in seen[seen["action"] == "admin seen"].iterrows():
         own = (goes_on["topic"] == s["topic"]) & (goes_on["partition"] == s["partition"]) & (goes_on["at"] >= s["at"])
         marks.at[i, "done_at"] = int(goes_on.loc[own, "at"].min()) if own.any() else NEVER
@@ -278,7 +278,7 @@ def _marks(said: pd.DataFrame, steps: pd.DataFrame, place: _Places) -> pd.DataFr
 
 def _waits(said: pd.DataFrame, place: _Places) -> pd.DataFrame:
     """From each wait to the next time that the listener goes on, crashes or moves; behind what it read last."""
-    found = _stretches(said, place, begins=("wait",), ends=("go on", "crash", "move"))
+    found = _stretches(said, place, begins=("wait",), ends=("resume", "crash", "move"))
     seen = said[said["action"].isin(_READ) & (said["partition"] != _NONE)]
     at = pd.DataFrame({"lane": place.lane(seen), "x": place.of_marks(seen), "at": seen["at"]})
     before = [at[(at["lane"] == w.lane) & (at["at"] <= w.since)]["x"] for w in found.itertuples()]

@@ -48,7 +48,7 @@ _NAMED = 0.055
 
 _NOTE = (
     "A row per {by}, coloured by the state of the table's pipeline; replicating and stopping ones write. Look for "
-    "tables that two captures write at once, and for hatched stretches, which nobody writes. Lines down are new "
+    "tables that two captures write at once, and for hatched stretches, which no capture writes. Lines down are new "
     "owners, crashes and restarts."
 )
 
@@ -172,7 +172,7 @@ def _unowned(r: Rows, by: By) -> list[Bar]:
     hatch = {"shape": "/", "fgcolor": GREY, "fillmode": "overlay", "size": 9, "solidity": 0.3}
     marker = {"color": "rgba(0,0,0,0)", "line": {"color": GREY, "width": 1}, "pattern": hatch}
     texts = [
-        f"nobody writes table {label(t)}<br>{a / 1000:,.6g} to {b / 1000:,.6g} ms"
+        f"no capture writes table {label(t)}<br>{a / 1000:,.6g} to {b / 1000:,.6g} ms"
         for t, a, b in zip(mine["table"], mine["since_us"], mine["until_us"], strict=True)
     ]
     return [_frame(mine.assign(height=0.6), marker, "nobody writes", texts)]
@@ -342,7 +342,7 @@ def _lanes(mine: pd.DataFrame, same: list[str]) -> npt.NDArray[np.int64]:
 _MOST = 16
 _BANDS_NOTE = (
     "A band per capture: how many tables it has, by state. The band at the foot counts tables that two captures write "
-    "at once and that nobody writes. Lines down are new owners (solid) and crashes (dashed)."
+    "at once and that none writes. Lines down are new owners (solid) and crashes (dashed)."
 )
 
 

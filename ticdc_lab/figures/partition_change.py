@@ -17,7 +17,7 @@ _NOTE = (
 )
 _NOTE_ADD = (
     "One lane for each processor and each partition; 0 is when partitions are added. There is no wall: each processor "
-    "uses the new number from its own moment on, and nothing tells a consumer to wait for the old partitions."
+    "uses the new number from its own moment on, and nothing makes a consumer wait for the old partitions."
 )
 _LOOKS: Mapping[str, tuple[str, str, str]] = {
     "old": ("old number", OKABE_ITO[0], ""),

@@ -216,7 +216,7 @@ def _texts(spots: list[tuple[int, str, Spot | None]]) -> Scatter:
     """Who has the table on the left, rows in the boxes, watermarks on the right."""
     x, y, texts, sides = [], [], [], []
     for k, name, spot in spots:
-        on = "nobody has it" if spot is None else f"on {label(' and '.join(spot.nodes))}"
+        on = "no node has it" if spot is None else f"on {label(' and '.join(spot.nodes))}"
         parts = [(-2.05, 0.0, f"<b>{label(name, most=22)}</b><br>{on}", "middle right")]
         if spot is not None:
             parts += [(AT[st], LOW + 0.2, _rows(spot, st), "middle center") for st in ("puller", "mounter", "sink")]

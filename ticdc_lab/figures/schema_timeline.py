@@ -42,7 +42,7 @@ def schema_timeline(trace: pa.Table, *, cluster: str = "cluster1", job: int = 1,
     """
     p = job_progress(trace, cluster=cluster, job=job)
     if p is None:
-        return sentence(f"There is no job {job} of {label(cluster)}", "Nobody sent such a statement in this run.")
+        return sentence(f"There is no job {job} of {label(cluster)}", "No such statement was sent in this run.")
     return job_timeline(p, finding=finding, time="virtual time, s")
 
 
@@ -152,7 +152,7 @@ def _hover(r: Any) -> str:
     time = f"{r.since_us / 1e6:,.3f} to {r.until_us / 1e6:,.3f} s"
     if r.job:
         rows = f", {r.row_count:,} rows" if r.row_count else ""
-        return f"the job is {r.job}, {r.state}{rows}<br>{label(r.owner or 'nobody has it yet')}<br>{time}"
+        return f"the job is {r.job}, {r.state}{rows}<br>{label(r.owner or 'no worker has it yet')}<br>{time}"
     return f"{label(r.server)}: {r.state}, schema version {r.version}<br>{time}"
 
 

@@ -89,7 +89,7 @@ def _torn(n: int, of: int) -> str:
     return f"{n:,} of {count(of, 'transaction')} {were} shown in part, for a while at least"
 
 
-def transactions_finding(total: pd.Series, *, qualified: str = "") -> str:
+def transactions_finding(total: pd.Series, *, qualified: str = "", torn: int = 0) -> str:
     """How many transactions are whole, spread and repeated, from a row of totals.
 
     Parameters
@@ -98,10 +98,14 @@ def transactions_finding(total: pd.Series, *, qualified: str = "") -> str:
         That row.
     qualified
         What the sentence must add (:func:`ticdc_lab.facts.limits.but_for`).
+    torn
+        How many may be torn, of which another sentence speaks: those are not called whole.
     """
     n, pending, repeats = int(total["n"]), int(total["pending"]), int(total["duplicates"])
     spread = f"{percent(int(total['spread']), n)} touch more than one partition"
     whole = "the one transaction is whole" if n == 1 else f"all {n:,} transactions are whole"
+    if torn:
+        whole = f"the other {n - torn:,} transactions are whole" if torn < n else "no other transaction is recorded"
     state = f"{pending:,} of {count(n, 'transaction')} {'is' if pending == 1 else 'are'} pending" if pending else whole
     again = f", {count(repeats, 'change was', 'changes were')} delivered again" if repeats else ""
     return f"{state[0].upper()}{state[1:]}{qualified}; {spread}{again}"

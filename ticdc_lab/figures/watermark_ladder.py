@@ -155,7 +155,7 @@ def watermark_ladder(
         The only one that is drawn beside the topic's own line, and that the title is about; by default all are.
     """
     if steps.empty:
-        return sentence("How far the log is complete cannot be told", "The log holds no watermark message.")
+        return sentence("How far the log is complete is unknown", "The log holds no watermark message.")
     of = progress(steps, partitions)
     p = next((q for q in of if q.topic == topic), max(of, key=lambda q: q.steps_total))
     found = pd.DataFrame() if incidents is None or incidents.empty else incidents[incidents["topic"] == p.topic]
@@ -185,8 +185,8 @@ def _finding_of_ladder(p: TopicProgress, marks: int, chosen: Lane | None) -> str
         told = f"Partition {chosen[1]} never holds the topic back"
     elif worst is None:
         n = len(p.stands_s)
-        told = f"All {count(n, 'partition')} state all {count(p.steps_total, 'watermark')}: nobody holds the topic back"
-        told = told.replace("All 1 partition state", "The one partition states")
+        every = f"All {n:,} partitions state" if n > 1 else "The one partition states"
+        told = f"{every} all {count(p.steps_total, 'watermark')}: no partition holds the topic back"
     else:
         late = p.held_s_max(worst)
         share = f"Partition {worst[1]} holds the minimum for {percent(p.held_share(worst), 1)} of the steps"

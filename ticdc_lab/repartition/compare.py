@@ -130,7 +130,8 @@ def consumer_findings(events: DataFrame, *, max_per_guarantee: int | None = MAX_
     if max_per_guarantee is not None:
         each = Window.partitionBy("guarantee").orderBy("commit_ts", "partition", "offset", "table")
         found = found.withColumn("_n", F.row_number().over(each)).where(F.col("_n") <= max_per_guarantee)
-    named = found.withColumns({"severity": F.lit("error"), "key": F.lit(None).cast("string")})
+    none = F.lit(None).cast("string")
+    named = found.withColumns({"severity": F.lit("error"), "key": none, "cause": F.col("message")})
     return (
         named.repartition(1)
         .sortWithinPartitions("guarantee", "commit_ts", "partition", "offset", "table")
@@ -337,7 +338,7 @@ def examined(
 
 def _as_recorded(found: pa.Table, known: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> pa.Table:
     """Findings of a new log, of which broken chains are said as those known of the recorded one."""
-    said = ("severity", "message")
+    said = ("severity", "message", "cause")
     told = [known.get(_chain(f), f) if f["guarantee"] == CHAIN else f for f in found.to_pylist()]
     columns = {c: pa.array([f[c] for f in told], pa.string()) if c in said else found[c] for c in found.column_names}
     return pa.table(columns)

@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 
 from ticdc_lab.answers import Answer, audit, complete_to, contents, holds, load, transactions, watermarks
-from ticdc_lab.answers.audit import RANK, SIGNS, broken, causes, examples, verdict
+from ticdc_lab.answers.audit import SIGNS, broken, causes, examples, verdict
 from ticdc_lab.answers.summary import LISTED, Summary
-from ticdc_lab.audit.findings import Place, places_of
+from ticdc_lab.audit.findings import RANK, Place, places_of
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import untitled
 from ticdc_lab.report.page import Link, PageTable, Prose, Section, Sign
@@ -129,7 +129,7 @@ def lead(s: Summary) -> str:
 
 def sections(
     s: Summary, *, why: Answer | None = None, what_if: Answer | None = None, advice: Answer | None = None,
-    consumers: Answer | None = None, settings: Answer | None = None,
+    consumers: Answer | None = None, settings: Answer | None = None, torn: pd.DataFrame | None = None,
 ) -> list[Section]:  # fmt: skip
     """All sections of a log; an answer that is None was not asked for."""
     return [
@@ -138,7 +138,7 @@ def sections(
         *([] if settings is None else [_section(settings, [_table(settings.frame, code=["setting", "value"])])]),
         _pictures(watermarks(replace(s, early_ends=()))),  # the verdict has said it
         *([_said(replace(why, limits=[x for x in why.limits if x not in s.early_ends]))] if why is not None else []),
-        _transactions(transactions(s)),
+        _transactions(transactions(s, torn=torn)),
         _pictures(load(s)),
         _not_computed("what-if", "What would another dispatcher do?") if what_if is None else _pictures(what_if),
         *([_said(advice)] if advice is not None else []),
@@ -152,7 +152,7 @@ _KINDS = {"kept": "good", "broken": "bad", "not judged": "unsure"}
 
 def _verdict(s: Summary) -> Section:
     """Each guarantee with its sign and, where it is broken, its causes and what to do; then what is silent."""
-    judged, found = verdict(s), causes(s.findings)
+    judged, found = verdict(s), causes(s.findings, source=s.source)
     rows = [
         (
             Sign(SIGNS[r["verdict"]], r["verdict"], _KINDS[r["verdict"]]),
@@ -163,14 +163,14 @@ def _verdict(s: Summary) -> Section:
     body: Body = [PageTable(["verdict", "guarantee", "errors", "warnings", "why"], rows)]
     if len(found):
         listed = [
-            (c["n"], c["severity"], shown(c["table"]), c["message"], c["do"])
+            (c["n"], c["severity"], shown(c["table"]), c["cause"], c["do"])
             for c in found.head(_CAUSES).to_dict("records")
         ]
         body += [
             "Causes, worst first"
             if len(found) <= _CAUSES
             else f"Causes, worst first (the first {_CAUSES} of {len(found)})",
-            PageTable(["findings", "severity", "table", "what was found first", "next"], listed),
+            PageTable(["findings", "severity", "table", "cause", "next"], listed),
         ]
     n = {word: int((judged["verdict"] == word).sum()) for word in _KINDS}
     answer = f"{n['kept']} guarantees kept, {n['broken']} broken, {n['not judged']} not judged."
@@ -243,12 +243,12 @@ def _audit(answer: Answer) -> Section:
     body: Body = _drawn(answer)
     if findings.empty:
         return _section(answer, body)
-    rank = findings["severity"].map(RANK).fillna(len(RANK))
-    kinds = findings.assign(_rank=rank).groupby(["_rank", "severity", "guarantee", "table"], sort=True, dropna=False)
+    of = ["_rank", "guarantee", "table", "cause"]
+    kinds = findings.assign(_rank=findings["severity"].map(RANK)).groupby(of, sort=True, dropna=False)
     listed = [i for _, group in kinds for i in group.index[:_OF_A_KIND]][:_MANY]
     places = {i: n for n, i in enumerate(listed)}
     drawn = {places[i]: f"plot-audit-{n}" for n, i in enumerate(examples(findings), start=1) if i in places}
-    title = "Findings" if len(listed) == len(findings) else f"Findings (the first {_OF_A_KIND} of each kind)"
+    title = "Findings" if len(listed) == len(findings) else f"Findings (the first {_OF_A_KIND} of each cause)"
     body += [title, findings_table(findings.loc[listed], messages=messages, drawn=drawn)]
     cited = {place for i in listed for place in places_of(findings.loc[i].to_dict())}
     theirs = messages[[place in cited for place in _places(messages)]] if len(messages) else messages

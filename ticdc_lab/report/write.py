@@ -9,6 +9,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
 
+import pandas as pd
+
 from ticdc_lab.answers import Answer
 from ticdc_lab.answers.summary import Summary
 from ticdc_lab.dispatch.whatif import load_beside
@@ -69,7 +71,8 @@ def summary_and_page(
     made_from = provenance(log, settings={**settings, **({"sample": chosen} if chosen else {})})
     with tempfile.TemporaryDirectory(prefix="ticdc_lab-report-") as folder:
         asked = Log(log, folder)
-        summary = replace(asked.summary, findings=asked.findings, messages=asked.audit().frames["messages"])
+        audited = asked.audit().frames
+        summary = replace(asked.summary, findings=asked.findings, messages=audited["messages"])
         if asked.has_commit_ts:  # else no dispatcher is measured
             load_beside(log.messages.sparkSession)
         consumers, what_if = asked.consumers(), asked.what_if()
@@ -79,17 +82,19 @@ def summary_and_page(
             advice = asked.advise()
         page = render(
             summary, why=why, what_if=what_if, advice=advice, consumers=consumers, settings=asked.settings(),
-            made_from=made_from, title=title, back=back,
+            torn=audited.get("suspects"), made_from=made_from, title=title, back=back,
         )  # fmt: skip
     return summary, page
 
 
 def render(
     summary: Summary, *, why: Answer | None = None, what_if: Answer | None = None, advice: Answer | None = None,
-    consumers: Answer | None = None, settings: Answer | None = None,
+    consumers: Answer | None = None, settings: Answer | None = None, torn: pd.DataFrame | None = None,
     made_from: Provenance | None = None, title: str = "", back: str = "",
 ) -> str:  # fmt: skip
     """Build the HTML text of a report from small frames; pure."""
-    parts = sections(summary, why=why, what_if=what_if, advice=advice, consumers=consumers, settings=settings)
+    parts = sections(
+        summary, why=why, what_if=what_if, advice=advice, consumers=consumers, settings=settings, torn=torn
+    )
     parts += [made_of(made_from)] if made_from is not None else []
     return page(title or name_of(summary.source), lead=lead(summary), sections=parts, back=back)

@@ -251,7 +251,7 @@ FAULTS: dict[str, type] = table(
             {"node": Node, "for_us": (Lasting | None, None)},
             _until_resumed,
         ),
-        "resume": EventKind("A paused node goes on.", {"node": Node}),
+        "resume": EventKind("A paused node resumes.", {"node": Node}),
         "partition": EventKind(
             "Messages from and to some nodes no longer arrive at the others, one way: only those from them. `from` "
             "names the other side: every other node by default.",

@@ -240,7 +240,7 @@ def parsed(text: str, file: str) -> Value:
     return Value(file, documents[0])
 
 
-_INDENT = "Look for a missing colon, a tab, or a line that is indented otherwise than its neighbours."
+_INDENT = "Look for a missing colon, a tab, or a line that is indented differently from its neighbours."
 
 
 def _listed(names: Collection[str], most: int = 12) -> str:

@@ -163,6 +163,7 @@ class _Side:
             "guarantee": pa.array([GUARANTEE] * len(at), pa.string()),
             "severity": pa.array(np.where(unknown[at], "warning", "error").tolist(), pa.string()),
             "message": pa.array(said, pa.string()),
+            "cause": pa.array(said, pa.string()),
             "evidence": pa.ListArray.from_arrays(pa.array(np.arange(len(at) + 1, dtype=np.int32)), place),
             "column": pa.array([why.get(r, (None, ""))[0] for r in at], pa.string()),
             "image": pa.array([image] * len(at), pa.string()),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ LISTED = 1000
 
 _ALL = ("all", "")
 _LINE_CHARS, _ROWS = 150, 6
-_FILTERS = ("table", "severity", "guarantee")
+_FILTERS = ("table", "severity", "guarantee", "cause")
 _NO_FINDING = -1
 
 
@@ -35,6 +36,7 @@ class FindingsView:
     table: str
     severity: str
     guarantee: str
+    cause: str
     finding: int
 
 
@@ -54,6 +56,7 @@ def findings_panel(findings: pd.DataFrame, *, made_from: Mapping[str, Any] | Non
         "table": _chooser("table", sorted({f["table"] for f in found.values() if isinstance(f["table"], str)})),
         "severity": _chooser("severity", [s for s in SEVERITIES if any(f["severity"] == s for f in found.values())]),
         "guarantee": _chooser("guarantee", list(dict.fromkeys(f["guarantee"] for f in found.values()))),
+        "cause": _causes(found.values()),
         "finding": Numbered(_lines(found, {}), rows=rows, description="findings", go="its messages"),
     }  # fmt: skip
 
@@ -92,6 +95,13 @@ def selection_of(finding: Any) -> Selection:
 def _chooser(name: str, values: Sequence[str]) -> widgets.Dropdown:
     options = [_ALL, *[(v.replace("_", " "), v) for v in values]]
     return choice(name, options, tip=f"Only findings of this {name}")
+
+
+def _causes(found: Iterable[dict[str, Any]]) -> widgets.Dropdown:
+    """Causes, those with most findings first, and how many each has."""
+    n = Counter(f["cause"] for f in found if isinstance(f["cause"], str))
+    options = [_ALL, *[(f"{k} × {cause}", cause) for cause, k in n.most_common()]]
+    return choice("cause", options, tip="Only findings of this cause")
 
 
 def _lines(found: dict[int, dict[str, Any]], wanted: dict[str, str]) -> list[tuple[str, int]]:

@@ -117,4 +117,4 @@ def test_a_fleet_is_upgraded_one_by_one() -> None:
         current = applied(current, plan.changes)
         assert Counter(current.values()) == counts
         assert current.get("c0") in {None, *(w for w, v in workers.items() if v is new)}
-        assert ("nobody can serve c0" in plan.because) == ("c0" not in current)
+        assert ("no worker can serve c0" in plan.because) == ("c0" not in current)

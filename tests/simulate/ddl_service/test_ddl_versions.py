@@ -144,7 +144,7 @@ def test_a_cluster_that_cannot_be_reached_costs_the_worker_nothing(
     settings = ServiceSettings(workers=2, clusters=2, unregistered=1)
     run = simulate(settings, faults=[*cuts, Ask(3 * SECOND, WORKER, command)], until_us=15 * SECOND)
     assert run.violation is None
-    assert [(t.kind, f"does not tell its {what}" in t.because) for t in told] == [(LATE, True)]
+    assert [(t.kind, f"does not report its {what}" in t.because) for t in told] == [(LATE, True)]
     assert run.kernel.states[WORKER].service.life == 1
     assert registered(run) == {"cluster1": "v6.5.0"}
 

@@ -395,7 +395,7 @@ def standing() -> ChangefeedsRun:
 def test_why_names_what_holds_one_changefeed_and_nothing_holds_the_other():
     """Each is asked by itself, of its own sinks; the upstream's causes are of both."""
     held = why_at(standing().of("all"), at_us=5_900_000, watermark=CHECKPOINT)
-    assert held.holders and {h.kind for h in held.holders} == {"sink"} and "has stood for" in held.text
+    assert held.holders and {h.kind for h in held.holders} == {"sink"} and "has stalled for" in held.text
     assert not why_at(standing().of("some"), at_us=5_900_000, watermark=CHECKPOINT).holders
     assert not why_at(standing().of("all"), at_us=8_900_000, watermark=CHECKPOINT).holders
 

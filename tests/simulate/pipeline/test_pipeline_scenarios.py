@@ -77,7 +77,7 @@ def test_a_load_is_read_and_drawn_by_the_seed() -> None:
         ),
         ("settings: {tikv: {stores: 3}}", "expected a known field of settings.tikv; found stores"),
         ("assert: [{always: resolved_ts is held by magic}]", "expected a kind of holder"),
-        ("load: {from: 5s, until: 3s}", "expected a moment after that of `from` at load.until; found 3s"),
+        ("load: {from: 5s, until: 3s}", "expected a moment after `from` at load.until; found 3s"),
         ("assert: [{eventually: rows lost}]", "rows lost is measured: compare it, as in `rows lost <= 10`"),
         ("assert: [{always: all is well}]", "a sentence of the vocabulary"),
         ("assert: [{always: rows owed < 5s}]", "a number beside rows owed at assert[0].always; found 5s"),
@@ -141,7 +141,7 @@ def test_why_of_a_run_knows_since_when() -> None:
     run = play(read, keep=True, sample_us=100_000).run
     held = why_at(run, at_us=3_900_000, watermark="checkpoint_ts")
     assert held.holders[0].kind == "sink" and 2_000_000 <= (held.holders[0].since_us or 0) < 2_600_000
-    assert held.stands_since_us < 2_700_000 and "has stood for" in held.text
+    assert held.stands_since_us < 2_700_000 and "has stalled for" in held.text
     assert why_at(run, at_us=3_900_000).holders == ()
     assert why_at(run, at_us=6_000_000, watermark="checkpoint_ts").holders == ()
     assert len(moments(run)) > 50

@@ -98,7 +98,7 @@ def test_a_long_transaction_is_found_through_every_level() -> None:
     assert (holder.held_ts, holder.since_us, holder.without_ts) == (ts_of(5 * S), 5 * S, ts_of(12 * S))
     assert found.holders[1].without_ts is None
     assert "t3_r7) is open: 1 lock in region 30 on tikv-1, for 15s" in found.text
-    assert "Without it: that of now." in found.text
+    assert "Without it: the current one." in found.text
 
 
 def test_locks_of_one_transaction_in_two_regions_are_one_cause() -> None:
@@ -128,7 +128,7 @@ def test_a_checkpoint_waits_for_the_resolved_ts_of_another_processor() -> None:
     [
         ("scanning", "scan", "the incremental scan of region 30 on tikv-1 has not ended, for 14s"),
         ("waiting", "scan", "region 30 waits for its incremental scan"),
-        ("asking", "region", "nobody has answered as its leader"),
+        ("asking", "region", "no store has answered as its leader"),
     ],
 )
 def test_a_region_that_does_not_stream_is_told(state: str, kind: str, said: str) -> None:

@@ -268,7 +268,7 @@ def test_a_ddl_that_counts_as_executed_with_another_is_seen(apart: int, monkeypa
     scenario = scenario_from_text(text, "two.yaml")
     violation = scenario.model.play(scenario).run.end.violation
     assert (violation is None) == bool(apart)
-    assert apart or "counts as executed with that of" in violation.because
+    assert apart or "counts as executed with the one of" in violation.because
 
 
 def test_a_capture_may_have_any_name():

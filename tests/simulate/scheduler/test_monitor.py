@@ -100,7 +100,7 @@ def test_a_gap_is_caught():
     seen.end(A, 1)
     seen.at_us = 3000
     invariant, because = seen.begin(B, 1, 2000)
-    assert invariant == LOST and "goes on from" in because
+    assert invariant == LOST and "resumes from" in because
     seen = Watched(1)
     seen.begin(A, 1)
     seen.at_us = 1000
@@ -178,7 +178,7 @@ def test_a_gap_before_the_first_writer_is_caught():
     seen.at_us = 1000
     assert seen.begin(A, 1) is None
     invariant, because = seen.begin(A, 2, 500)
-    assert invariant == LOST and "goes on from" in because
+    assert invariant == LOST and "resumes from" in because
     dropped = Watched(1)
     dropped.publish(0, tables=())
     assert dropped.begin(A, 1, 500) is None
@@ -203,7 +203,7 @@ def test_a_checkpoint_while_a_table_was_never_written_is_caught():
     seen.at_us = 1000
     assert seen.publish(0) is None
     invariant, because = seen.publish(1)
-    assert invariant == LOST and "nobody ever wrote table 2" in because
+    assert invariant == LOST and "no capture ever wrote table 2" in because
 
 
 def test_a_checkpoint_above_a_slow_table_is_caught():

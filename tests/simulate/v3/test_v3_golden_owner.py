@@ -126,7 +126,7 @@ def test_the_checkpoint_proceeds_while_a_new_capture_has_not_answered():
     assert driven.heartbeats() == ["c"] and driven.watermarks()[:2] == (3, 5)
     assert driven.watermarks().because.words == "table 1 (Prepare on a) is the slowest"
     driven.tick("abc", {1, 2}, 0, 2)
-    assert driven.watermarks()[:2] == (2, 2) and driven.watermarks().because.words == "a barrier stands at 2"
+    assert driven.watermarks()[:2] == (2, 2) and driven.watermarks().because.words == "a barrier is set at 2"
     driven.tick("abc", {1, 2, 3}, 0, 5)
     assert driven.watermarks()[:2] == (None, None) and "table 3" in driven.watermarks().because.words
 
@@ -318,7 +318,7 @@ def test_moves_that_cannot_be_made_are_given_up_with_a_reason():
     settings, where, members = V3Settings(), {1: "a"}, captures("a", "b", c=STOPPING)
     moving = {1: move(view(where, members).replications.sets[1], "b").replication}
     for seen, span, to, because in (
-        (view(where, members), 0, "a", "nobody wants it replicated"),
+        (view(where, members), 0, "a", "it is not to be replicated"),
         (view(where, members), 1, "x", "x is not registered"),
         (view(where, members), 1, "c", "c is Stopping"),
         (view(where, members, {1, 2}), 2, "b", "no capture has it"),

@@ -240,7 +240,7 @@ def _changed(row: Row) -> str:
         return f"owns {cluster} no more" if row.after is None else f"owns the DDL of {cluster} as {row.after}"
     if subject == "schema":
         if row.after is None:
-            return "serves nobody"
+            return "serves no cluster"
         return f"serves with schema version {row.after}"
     return ""
 

@@ -67,7 +67,7 @@ def unsettled(kernel: Kernel, settings: ServiceSettings) -> Found:
             record = records.job(kernel.states[store_of(cluster)].keys[left[0]].value)
             return ENDS_WELL, f"{cluster} still has {len(left)} jobs, the first {record}"
     idle = [a for a, s in sorted(states.items()) if isinstance(s, ServerState) and s.serves is None]
-    return (SERVED, f"{idle[0]} serves nobody") if idle else None
+    return (SERVED, f"{idle[0]} serves no cluster") if idle else None
 
 
 def _owns(state: WorkerState, cluster: str) -> bool:

@@ -209,7 +209,7 @@ class PipelineMonitor:
             if type(message) is ResolvedTs:
                 for request_id, region in message.regions:
                     if message.ts < told.get((to, request_id), 0):
-                        return MONOTONE, f"region {region} told {to} {message.ts} after {told[to, request_id]}"
+                        return MONOTONE, f"region {region} sent {to} {message.ts} after {told[to, request_id]}"
                     told[to, request_id] = message.ts
             elif type(message) is Entries:
                 known = told.get((to, message.request_id), 0)

@@ -84,7 +84,7 @@ EVENTS: dict[str, type] = {k: v for k, v in OF_SCHEDULER.items() if k not in _NO
         "add_column": EventKind("A DDL adds a column to a table.", {"table": TableId, "column": (Text, "added")}),
         "drop_table": EventKind("A DDL drops a table.", {"table": TableId}),
         "repartition": EventKind(
-            "A user wants another number of partitions: all tables stop, Admin events are written, all go on.",
+            "A user wants another number of partitions: all tables stop, Admin events are written, all resume.",
             {"partitions": int},
             lambda w, e, s: [kernel.Ask(e.at_us, ETCD, WantPartitions(w.partitions))],
         ),

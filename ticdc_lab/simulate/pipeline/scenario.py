@@ -129,7 +129,7 @@ class LoadSettings:
         if "workload" in given:
             value.fields({"workload"})
         if self.until_us is not None and self.until_us <= self.from_us:
-            raise given["until"].wrong("a moment after that of `from`", hint="Nothing would be written.")
+            raise given["until"].wrong("a moment after `from`", hint="Nothing would be written.")
 
 
 NO_LOAD = LoadSettings(rows_per_s=0)

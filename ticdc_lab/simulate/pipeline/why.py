@@ -165,7 +165,7 @@ def _not_streaming(moment: Moment, stream: StreamFacts, path: tuple[ChainStep, .
     kind, because = {
         "scanning": (SCAN, f"the incremental scan of {where} on {stream.store} has not ended"),
         "waiting": (SCAN, f"{where} waits for its incremental scan until others have ended"),
-    }.get(stream.state, (REGION, f"{where} is being asked for: nobody has answered as its leader"))
+    }.get(stream.state, (REGION, f"{where} is being requested: no store has answered as its leader"))
     return Hold((kind, str(stream.region)), kind, ts, path, because, stream.since_us)
 
 
@@ -268,7 +268,7 @@ def of_owner(moment: Moment, bounds: Iterable[Hold], watermark: str, current_us:
                 yield stands[-1]
     explained = [ts_of(moment.at_us), *(h.ts for h in (*bounds, *stands))]
     if is_unexplained(own_ts, explained, current_us):
-        because = "the processors are further, and etcd has not been told"
+        because = "the processors are further, and etcd does not have their progress yet"
         chain = (ChainStep("owner", moment.owner.address if moment.owner else ""),)
         yield Hold(("told", "etcd"), REPORT, own_ts, chain, because)
 
@@ -388,7 +388,7 @@ class Why:
         if not self.holders:
             return f"{head}, more than the {shown(self.usual_us)} that are usual, and catches up: nothing holds it."
         stood_us = self.at_us - self.stands_since_us
-        told = [f"{head}, and has stood for {shown(stood_us)}." if stood_us else f"{head}."]
+        told = [f"{head}, and has stalled for {shown(stood_us)}." if stood_us else f"{head}."]
         for i, h in enumerate(self.holders[:_TOLD]):
             age = "" if h.since_us is None else f", for {shown(self.at_us - h.since_us)}"
             told.append(f"{'It is held by this' if i == 0 else 'Then by this'}: {h.because}{age} ({_chain(h.path)}).")
@@ -401,7 +401,7 @@ class Why:
         return " ".join(told)
 
     def _value(self, ts: int | None) -> str:
-        return "that of now" if ts is None else f"{ts}, {shown(self.at_us - us_of(ts))} behind"
+        return "the current one" if ts is None else f"{ts}, {shown(self.at_us - us_of(ts))} behind"
 
 
 def why(history: Sequence[Moment], *, watermark: str = RESOLVED, rule: str = BASE, current_us: int = CURRENT_US) -> Why:

@@ -221,7 +221,7 @@ class Agent:
 def _void(state: AgentState, message: DispatchTable) -> str | None:
     """Say why an order is of a former epoch, None where it is not."""
     if state.owes_sync:
-        return f"epoch {message.epoch} ends with the Sync that the owner is to be told"
+        return f"epoch {message.epoch} ends with the Sync that the owner is still to receive"
     if message.epoch != state.epoch:
         return f"epoch {message.epoch} is not this processor's {state.epoch}"
     return None

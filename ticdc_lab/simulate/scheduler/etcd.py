@@ -182,7 +182,7 @@ class Etcd:
 
     def _put_partitions(self, state: EtcdState, put: PutPartitions) -> tuple[EtcdState, list[Output]]:
         if put.partitions != state.partitions:
-            return state, [Ignored(put, "nobody waits for so many partitions")]
+            return state, [Ignored(put, "no change to so many partitions is pending")]
         state = replace(state, partitions=None, revision=state.revision + 1)
         return state, [Changed("wanted-partitions", put.partitions, None, put.because), *self.views(state)]
 

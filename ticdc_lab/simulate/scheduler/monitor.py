@@ -161,7 +161,7 @@ class SchedulerMonitor:
         if start_ts is None:
             return None
         if start_ts > ended_ts and (since_us != at_us or is_first):
-            return LOST, f"table {key} was written up to {ended_ts}, and {at} goes on from {start_ts} only"
+            return LOST, f"table {key} was written up to {ended_ts}, and {at} resumes from {start_ts} only"
         self.measures.doubled_us += max(0, us_of(ended_ts) - us_of(start_ts))
         if start_ts < ended_ts:
             self.reached[key] = ended_ts
@@ -230,7 +230,7 @@ class SchedulerMonitor:
         if not tables and processor.maintainer is None:
             return None
         what = f"table {tables[0]}" if tables else "the maintainer"
-        return EMPTY, f"{at} is told to stop, and has {what}"
+        return EMPTY, f"{at} is ordered to stop, and has {what}"
 
     # The global checkpoint
 
@@ -242,7 +242,7 @@ class SchedulerMonitor:
                 if output.subject == "global-checkpoint":
                     is_published = True
                 elif output.subject == "barrier" and isinstance(ts := output.after, int) and ts <= after.executed_ts:
-                    found = BARRIER, f"the DDL of {ts} counts as executed with that of {after.executed_ts}"
+                    found = BARRIER, f"the DDL of {ts} counts as executed with the one of {after.executed_ts}"
                 elif output.subject == "barrier" and output.after is None and isinstance(output.before, int):
                     ddl_ts = output.before
                     found = self._executed(kernel, ddl_ts)
@@ -286,7 +286,10 @@ class SchedulerMonitor:
         if len(self.writers) < len(self.wanted):
             never = [k for k in self.wanted if k not in self.writers and k not in self.durable]
             if never:
-                return LOST, f"the checkpoint is {checkpoint_ts}, and nobody ever wrote table {min(never, key=order)}"
+                return (
+                    LOST,
+                    f"the checkpoint is {checkpoint_ts}, and no capture ever wrote table {min(never, key=order)}",
+                )
         return self._behind(kernel, checkpoint_ts)
 
     def _behind(self, kernel: Kernel, checkpoint_ts: int) -> Found:

@@ -276,7 +276,7 @@ def _coordinated(world: SmallWorld, name: str) -> tuple[str, str] | None:
             if there is not None and there.owner_rev == epoch:
                 return ONE, f"{other} and {name} both have the maintainer of epoch {epoch}"
     if here.liveness == STOPPING and (here.maintainer is not None or here.executor.pipelines):
-        return EMPTY, f"{name} is told to stop and is not empty"
+        return EMPTY, f"{name} is ordered to stop and is not empty"
     return None
 
 

@@ -211,7 +211,7 @@ def begins(world: SmallWorld, name: str, key: int, agent: AgentState) -> tuple[s
         return DOUBLE, f"{others[0]} and {name} both write table {key}"
     start_ts = agent.executor.pipelines[key].start_ts
     if start_ts > world.durable[key - 1]:
-        return LOST, f"table {key} was written up to {world.durable[key - 1]}, {name} goes on from {start_ts} only"
+        return LOST, f"table {key} was written up to {world.durable[key - 1]}, {name} resumes from {start_ts} only"
     return None
 
 

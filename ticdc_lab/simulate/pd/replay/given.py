@@ -394,7 +394,7 @@ def _read(text: object) -> Handed:
     if match is None and re.search(r"\bmerge\b", text):
         return Handed(1, _MERGE, 0, 0)
     if match is None:
-        raise UnknownRecord(f"running operators told as {text!r}; known are {_FORM}")
+        raise UnknownRecord(f"running operators written as {text!r}; known are {_FORM}")
     times, verb, one, other = int(match[1] or 1), match[2], int(match[3] or 0), int(match[4] or 0)
     if not one or ((verb in (_MOVE, _LEAD)) != bool(other) and verb != _MERGE):
         raise Malformed("given.config.running_operators", _FORM, text)

@@ -83,7 +83,7 @@ def entries(desk: CaptureDesk, sender: Address, message: Entries) -> None:
     if found.initialized:
         stream = kv_client.scan_ended(desk, key, stream)
         if found.told_twice:
-            desk.outputs.append(Ignored("commits", f"{found.told_twice} were told by the scan as committed rows too"))
+            desk.outputs.append(Ignored("commits", f"{found.told_twice} were sent by the scan as committed rows too"))
     rows = _new(desk, key, before, found.rows)
     streams = puller.streams.set(message.request_id, stream)
     desk.set_puller(key, puller._replace(streams=streams, received=puller.received + len(rows)))
@@ -106,7 +106,8 @@ def _new(desk: CaptureDesk, key: Key, stream: PulledStream, rows: list[Row]) -> 
     start_ts = 0 if key == META else desk.paths[key].start_ts
     late = [row for row in rows if stream.resolved_ts >= row[0] > start_ts]
     if late:
-        because = f"{shown(late[0][3])} was committed at {late[0][0]}, after {stream.store} told {stream.resolved_ts}"
+        sent = f"{stream.store} sent resolved_ts {stream.resolved_ts}"
+        because = f"{shown(late[0][3])} was committed at {late[0][0]}, after {sent}"
         desk.outputs.append(Broken("Resolved Is Consistent", f"region {stream.region}: {because}"))
     return [row for row in rows if row[0] > start_ts]
 

@@ -296,7 +296,7 @@ def vote(turn: StoreTurn, sender: Address, message: Vote) -> None:
             stale.append((region, peer.term))
         else:
             if peer.led is not None:
-                peer = stepped_down(turn, region, f"{node_of(sender)} stands for election in term {term}")
+                peer = stepped_down(turn, region, f"{node_of(sender)} is a candidate in term {term}")
             turn.put(region, peer._replace(term=term, leader=None, votes=None))
             if peer.voter:
                 granted.append((region, term, peer.last_term, peer.log_index, peer.data))

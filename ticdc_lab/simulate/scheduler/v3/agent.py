@@ -329,7 +329,7 @@ class V3Agent:
         if isinstance(command, Restart):
             return _restarted(state)
         if isinstance(command, Leave):
-            return _leaving(state, "it was told to stop")
+            return _leaving(state, "it was ordered to stop")
         if isinstance(command, Failing):
             return replace(state, failing=command.calls), []
         return state, [Ignored(command, "a processor does not know this command")]

@@ -178,7 +178,7 @@ def advance(
     because = replace(slowest.who, words=f"{slowest.who} is the slowest")
     if barrier_ts is not None:
         if checkpoint > barrier_ts:
-            because = Reason(BARRIER, str(barrier_ts), f"a barrier stands at {barrier_ts}", blocks=False)
+            because = Reason(BARRIER, str(barrier_ts), f"a barrier is set at {barrier_ts}", blocks=False)
         checkpoint, resolved = min(checkpoint, barrier_ts), min(resolved, barrier_ts)
     return GlobalWatermarks(
         checkpoint, resolved, max(m.last_synced_ts for m in marks), min(m.puller_resolved_ts for m in marks), because
@@ -488,7 +488,7 @@ def _why_not_drain(state: V3CoordinatorState, target: Address) -> str | None:
     if not any(state.replications.sets[span].primary == target for span in on):
         return "it replicates no table"
     if len(state.captures.members) <= 1:
-        return "nobody else could take its tables"
+        return "no other capture could take its tables"
     if target == state.address:
         return "it is the owner, which goes last"
     if state.schedulers.drain_target is not None:

@@ -234,7 +234,7 @@ def _prepared_in_commit(rep: ReplicationSet, sender: Address) -> ReplicationTurn
             return ReplicationTurn(rep, request=(rep.primary, RemoveTable(rep.span)))
         if has_role(rep, UNDETERMINED):
             return ReplicationTurn(rep)
-        rep, because = promoted(rep, sender), f"{sender} is prepared and nobody else can be writing"
+        rep, because = promoted(rep, sender), f"{sender} is prepared and no other capture can be writing"
     if rep.primary == sender and not has_role(rep, SECONDARY):
         return ReplicationTurn(rep, because, request=(sender, AddTable(rep.span, False, rep.checkpoint)))
     return ReplicationTurn(rep, because, unexpected=not because)
@@ -397,7 +397,7 @@ def remove(rep: ReplicationSet) -> PolledReplication:
         )
     going = rep._replace(state=REMOVING)
     polled = poll(going, rep.primary, TableStatus(rep.span, REPLICATING, rep.checkpoint))
-    return polled._replace(notes=(*changes(rep, going, "nobody wants it any more"), *polled.notes))
+    return polled._replace(notes=(*changes(rep, going, "it is no longer wanted"), *polled.notes))
 
 
 def shut_down(rep: ReplicationSet, address: Address) -> PolledReplication:

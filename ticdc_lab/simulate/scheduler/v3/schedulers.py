@@ -150,12 +150,12 @@ def basic(settings: V3Settings, view: V3View) -> tuple[list[Task], list[Decided]
         new.sort(key=lambda span: rank(view.now.prefer, span))
         adds = tuple(AddTask(span, to, view.checkpoint_ts) for span, to in zip(new, cycle(targets), strict=False))
         tasks.append(Burst(adds))
-        because = f"nobody has them: {_named(new)}; the least loaded capture first"
+        because = f"no capture has them: {_named(new)}; the least loaded capture first"
         decided.append(Decided(BASIC, f"add {len(adds)} tables", because, left_out))
     removes = _removes(view)
     if removes:
         tasks.append(Burst(tuple(removes)))
-        because = f"nobody wants them any more: {_named([remove.span for remove in removes])}"
+        because = f"they are no longer wanted: {_named([remove.span for remove in removes])}"
         decided.append(Decided(BASIC, f"remove {len(removes)} tables", because))
     return tasks, decided
 
@@ -205,7 +205,7 @@ def drain_capture(
     load = loads(view)
     load.pop(target, None)
     if not load:
-        return None, [], [Decided(DRAIN, None, f"not drained because nobody but {target} could take its tables")]
+        return None, [], [Decided(DRAIN, None, f"not drained because no capture except {target} could take its tables")]
     moving = disturbed(view)
     if moving is not None:
         because = f"{target} waits because table {moving} is {view.replications.sets[moving].state}, not Replicating"
@@ -265,7 +265,7 @@ def move_table(
 
 def _obstacle(view: V3View, span: Key, to: Address) -> str | None:
     if span not in view.plan.spans:
-        return "nobody wants it replicated"
+        return "it is not to be replicated"
     if to not in view.captures:
         return f"{to} is not registered"
     if view.captures[to].state != INITIALIZED:

@@ -281,7 +281,7 @@ def _one(
     outputs: list[Output] = []
     if event is None:
         event = fresh
-        outputs.append(Changed(str(key), None, "waiting", f"table {status.id} stands at it"))
+        outputs.append(Changed(str(key), None, "waiting", f"table {status.id} waits at it"))
     event = replace(event, ddl_related=event.ddl_related or status.id == DDL_DISPATCHER)
     if not event.selected:
         event = replace(event, reported=event.reported.set(status.id, None))
@@ -305,7 +305,7 @@ def _select(
     event = replace(event, selected=True, writer=writer, reported=Map(), resent_us=at_us)
     if event.needs_schedule:
         barrier = replace(barrier, pending=barrier.pending | {event.key})
-    because = f"all stand at it, table {writer} writes it"
+    because = f"all wait at it, table {writer} writes it"
     told = Changed(str(event.key), "waiting", "writing", because)
     return event, barrier, [told, *action(event, control.spans, control.nodes, barrier.home)]
 
@@ -389,7 +389,7 @@ def rebuilt(
     for key in sorted(at):
         event = _event(key, at[key], state, at_us)
         phase = "passing" if event.writer_advanced else "writing" if event.selected else "waiting"
-        outputs.append(Changed(str(key), None, phase, "dispatchers stand at it"))
+        outputs.append(Changed(str(key), None, phase, "dispatchers wait at it"))
         barrier = replace(barrier, events=barrier.events.set(key, event))
         if event.needs_schedule and event.selected and not event.writer_advanced:
             barrier = replace(barrier, pending=barrier.pending | {key})

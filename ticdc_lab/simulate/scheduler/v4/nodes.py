@@ -197,7 +197,7 @@ def _status(control: Control, sender: Address, status: TableSpanStatus, at_us: i
         control, outputs = controller.adopted(control, Remove(status.id, sender), at_us)
         return control, [Ignored(status, f"{sender} runs {status.id}, which is not bound to it"), *outputs]
     if status.component_status in ("Stopped", "Removed") and bound_here:
-        because = f"{sender} reports it {status.component_status} though nobody asked for that"
+        because = f"{sender} reports it {status.component_status} though this was not requested"
         known, outputs = spans.marked_absent(control.spans, status.id, at_us, because)
         return control._replace(spans=known), outputs
     return control, []
