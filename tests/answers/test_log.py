@@ -128,7 +128,15 @@ def test_a_command_says_what_the_method_says(part: Log, spark: SparkSession, com
     assert all(limit in html.unescape(answer._repr_html_()) for limit in answer.limits)
     unchecked = told.get("not_checked", {}).items()
     apart = [f"{name.replace('_', ' ')}: not checked, because {why}." for name, why in unchecked]
-    assert all(f"– {name}: {why}" in said.output for name, why in unchecked) and {*apart} <= {*answer.limits}
+    lines = [line for line in said.output.splitlines() if line.startswith("– ")]
+    why = {
+        name: because
+        for line in lines
+        for names, _, because in [line[2:].partition(": ")]
+        for name in names.split(", ")
+    }
+    assert why == dict(unchecked) or command != "audit"
+    assert {*apart} <= {*answer.limits} and len(lines) == len(set(why.values())), "one line for each reason"
     limits = [limit for limit in answer.limits if limit not in apart]
     for place, limit in ((place, limit) for place in (said.output, told["limits"]) for limit in limits):
         assert limit in place
@@ -138,7 +146,8 @@ def test_a_command_says_what_the_method_says(part: Log, spark: SparkSession, com
     single = [cause["first"] for cause in told.get("causes", []) if cause["n"] == 1]
     assert sorted(numbers) == sorted(single), "a cause of one finding is that finding"
     assert all(f"First: #{n} " in said.stdout for n in {*firsts} - {*single}), "each other names its first finding"
-    assert all(told["findings"][n - 1]["message"] in said.output for n in firsts)
+    assert all(told["findings"][n - 1]["message"] in said.output for n in single)
+    assert all(told["findings"][n - 1]["cause"] in said.output for n in firsts if n not in single)
     assert said.output.count("The recording contains no message of the partitions small 0 and small 2, although") == 1
     assert sum("does not begin at offset 0 in partition small 1 (from 9 on). Earlier" in s for s in told["limits"]) == 1
 
