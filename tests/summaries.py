@@ -43,7 +43,8 @@ def summary(table: str = "orders") -> Summary:
              for p, s, v in [(0, 1, 0), (1, 1, 0), (0, 2, 4), (0, 3, 9)]]  # fmt: skip
     evidence = [{"partition": 0, "offset": 3, "commit_ts": ts(1)}, {"partition": 1, "offset": 4, "commit_ts": ts(2)}]
     found = {"guarantee": "rows_stay_in_one_partition", "severity": "error", "table": f"shop.{table}", "key": "id=7",
-             "commit_ts": ts(2), "partition": 1, "offset": 4, "message": "the row moves", "cause": "the row moves"}  # fmt: skip
+             "commit_ts": ts(2), "partition": 1, "offset": 4, "message": "the row moves",
+             "cause": "the row moves"}  # fmt: skip
     lane = {"bucket": 0, "from_ms": T0, "to_ms": T0 + 1000, "lanes_total": 2}
     one = {
         "commit_ts": ts(8),
