@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.pd_ctl_json import Loaded
     from ticdc_lab.simulate.pd.replay import Replayed
     from ticdc_lab.simulate.pd.why import Opinion
+    from ticdc_lab.simulate.pd.world.world import World
 
 
 @main.group()
@@ -322,14 +324,34 @@ def simulate_pd(
     sys.exit(_one(read, seed, out, lines, as_json=as_json))
 
 
+_PROGRESS_S = 10.0
+"""CPU seconds between two lines on how far a long run is."""
+
+
 def _own(folder: str, told: dict[str, Any], minutes: float, seed: int, *, as_json: bool) -> int:
     """Play the user's cluster as it is and changed, side by side."""
-    from ticdc_lab.simulate.pd.looking.own_cluster import changed, own_case, own_futures
+    from ticdc_lab.simulate.pd.looking.own_cluster import MANY_REGIONS, changed, own_case, own_futures
     from ticdc_lab.simulate.pd.pd_ctl_json import from_folder
     from ticdc_lab.simulate.pd.world.run import side_by_side, why_nothing
 
     loaded = from_folder(folder)
-    found = own_futures(loaded, changed(**told, like=own_case(loaded).start), minutes=minutes, seed=seed)
+    if (n := len(loaded.regions.id)) > MANY_REGIONS:
+        twice = ", twice" if any(told.values()) else ""
+        click.echo(
+            f"{n:,} regions, up to {minutes:g} minutes of the cluster{twice}: this may take hours; --minutes N plays "
+            f"less, `ticdc-lab pd explain --from {folder}` forecasts without playing.", err=True,
+        )  # fmt: skip
+    shown_s = time.process_time()
+
+    def progress(name: str, world: World) -> None:
+        nonlocal shown_s
+        if (now_s := time.process_time()) - shown_s >= _PROGRESS_S:
+            shown_s = now_s
+            started = sum(world.controller.created.values())
+            click.echo(f"{name}: {world.now_us / 60e6:.1f} of {minutes:g} min, {started:,} operators started", err=True)
+
+    like = own_case(loaded).start
+    found = own_futures(loaded, changed(**told, like=like), minutes=minutes, seed=seed, progress=progress)
     rows = side_by_side(found.runs).to_pylist()
     holds = {name: [f"{h.what}: {h.because}" for h in why_nothing(run.world)] for name, run in found.runs.items()}
     if as_json:

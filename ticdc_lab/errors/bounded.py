@@ -12,7 +12,7 @@ import re
 import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -119,6 +119,50 @@ def parse_json(text: str) -> Any:
     except ValueError:  # int() refuses the text, not JSON
         raise ValueError(_DIGITS) from None
 
+
+PRINTED = 64
+"""What a program printed or recorded may be so many times as large as what people write."""
+
+
+def read_printed(stream: IO[bytes]) -> bytes:
+    """Read all of what a program printed, unpacked or not, where it is not larger than its limit.
+
+    Raises
+    ------
+    ValueError
+        It is larger; in words.
+    """
+    most = TextLimits.in_force().bytes
+    data = stream.read(PRINTED * most + 1)
+    if len(data) > PRINTED * most:
+        raise ValueError(f"more than {PRINTED} times {_over(f'{most:,} bytes', 'bytes')}")
+    return data
+
+
+def parse_documents(text: str) -> list[Any]:
+    """Parse JSON documents that follow each other, whatever stands between them, as a session of a tool shows them.
+
+    Raises
+    ------
+    ValueError
+        One of them is no JSON; in words.
+    """
+    found, at, decoder = [], 0, json.JSONDecoder()
+    try:
+        while (begin := _BEGINS.search(text, at)) is not None:
+            one, at = decoder.raw_decode(text, begin.start(1))
+            found.append(one)
+    except RecursionError:
+        raise ValueError("lists within lists without end") from None
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # int() refuses the text, not JSON
+        raise ValueError(_DIGITS) from None
+    return found
+
+
+_BEGINS = re.compile(r"^[ \t\r»>]*([{\[])", re.MULTILINE)
+"""Where a document begins: what a tool says before it, and the prompt of a session, are skipped."""
 
 _DIGITS = "a number of thousands of digits, which no setting needs"
 

@@ -11,8 +11,9 @@ from click.testing import CliRunner
 from test_pd_ctl import HEARD_NS, store
 from test_pd_printed import OPERATOR, ring
 
-from ticdc_lab.cli import main
+from ticdc_lab.cli import main, pd_commands
 from ticdc_lab.errors import ScenarioError, SourceError
+from ticdc_lab.simulate.pd.looking import own_cluster
 from ticdc_lab.simulate.pd.looking.before_after import before_after, words
 from ticdc_lab.simulate.pd.looking.futures import costs
 from ticdc_lab.simulate.pd.looking.own_cluster import changed, own_case, own_futures, own_policies
@@ -133,6 +134,20 @@ def test_some_regions_only_cannot_be_played(tmp_path: Path) -> None:
     loaded: Loaded = from_folder(folder)
     with pytest.raises(SourceError, match="expected all regions"):
         own_case(loaded)
+
+
+def test_a_large_cluster_is_announced_and_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On stderr before it is played, with what takes less; then how much was played."""
+    one = str(moment(tmp_path / "a", HELD, offline=3))
+    quiet = CliRunner().invoke(main, ["simulate", "pd", "--from", one, "--minutes", "1", "--json"])
+    assert quiet.stderr == ""
+    monkeypatch.setattr(own_cluster, "MANY_REGIONS", 7)
+    monkeypatch.setattr(pd_commands, "_PROGRESS_S", 0.0)
+    told = CliRunner().invoke(main, ["simulate", "pd", "--from", one, "--minutes", "1", "--down", "5", "--json"])
+    first, *more = told.stderr.splitlines()
+    assert first.startswith("8 regions, up to 1 minutes of the cluster, twice: this may take hours; --minutes N")
+    assert f"pd explain --from {one}" in first and json.loads(told.stdout)["sentence"]
+    assert "as it is: 0.0 of 1 min, 0 operators started" in more[0] and any(m.startswith("changed: ") for m in more)
 
 
 def test_both_are_commands(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import tarfile
 from pathlib import Path
@@ -11,14 +12,17 @@ import pytest
 from test_pd_ctl import region, store
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.bounded import LIMITS_VARIABLE
+from ticdc_lab.simulate.pd import pd_ctl_files
 from ticdc_lab.simulate.pd.cluster import Influence, rules_of
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.limits import PerMinute
 from ticdc_lab.simulate.pd.merge_checker import table_of
 from ticdc_lab.simulate.pd.operators import AddLearner, Kind, RemovePeer
-from ticdc_lab.simulate.pd.pd_ctl_files import OTHER, PrintedFile, kind_of
+from ticdc_lab.simulate.pd.pd_ctl_files import OTHER, PrintedFile, batches, documents, kind_of
 from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, from_folder
 from ticdc_lab.simulate.pd.regions import region_at
+from ticdc_lab.simulate.pd.replay.records import lines_of
 from ticdc_lab.simulate.pd.stores import PREPARING, SERVING
 from ticdc_lab.simulate.pd.survey import BUSY, DOUBTED, survey
 
@@ -105,6 +109,84 @@ def test_a_tar_of_diag_is_read_and_what_is_foreign_is_named(tmp_path: Path) -> N
     assert "not read: tikv.log, which pd-ctl did not print" in loaded.notes
     with pytest.raises(SourceError, match="no file has stores"):
         from_folder(inside / "region.json")
+
+
+def test_a_tar_of_a_folder_as_it_is_has_its_files(tmp_path: Path) -> None:
+    """`tar -C folder .` calls them ./store.json; only hidden ones are left out, and a cut tar is named."""
+    given(tmp_path, operator__json=[OPERATOR])
+    with tarfile.open(tmp_path / "a.tgz", "w:gz") as tar:
+        for name in ("store.json", "region.json", "operator.json"):
+            tar.add(tmp_path / name, f"./{name}")
+        tar.add(tmp_path / "store.json", "./.store.json.swp")
+    loaded = from_folder(tmp_path / "a.tgz")
+    assert len(loaded.cluster.stores) == 4 and len(loaded.operators) == 1 and "not read" not in " ".join(loaded.notes)
+    (tmp_path / "b.tgz").write_bytes((tmp_path / "a.tgz").read_bytes()[:-40])
+    with pytest.raises(SourceError, match=r"b\.tgz"):
+        from_folder(tmp_path / "b.tgz")
+
+
+_V2 = {"type": "balance-leader", "args": None}
+_HOT = {"region_id": 2, "hot_degree": 9}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("hot.json", {"as_peer": True}),
+        ("hot.json", {"as_peer": {"1": {"statistics": [{"a": None}]}}}),
+        ("hot.json", {"as_peer": {"1": {"statistics": [_HOT | {"hot_degree": [None]}]}}}),
+        ("config.json", {"schedule": {"schedulers-v2": [{"args": None}]}}),
+        ("config.json", {"schedule": {"schedulers-v2": [_V2 | {"args": -1}]}}),
+        ("config.json", {"schedule": {"schedulers-v2": 7}}),
+        (
+            "config.json",
+            {"schedule": {"schedulers-v2": [_V2], "schedulers-payload": {"balance-leader-scheduler": "é"}}},
+        ),
+        ("config.json", {"schedule": {}, "label-property": {"reject-leader": [{"key": "a"}]}}),
+        ("config.json", {"replication": {"location-labels": [None]}}),
+        ("rule.json", [rule("pd", "default", count=-1)]),
+        ("rule.json", [rule("pd", "default", id=[[]])]),
+        ("rule.json", [{"group_id": "pd", "group_index": "x", "rules": [rule("pd", "default")]}]),
+        ("rule.json", [rule("pd", "a", label_constraints=[{"key": "z", "op": "in", "values": [{}]}])]),
+        ("scheduler-evict-leader.json", {"store-id-ranges": "1e400"}),
+        ("store.json", {"stores": [store(1, region_size="é")]}),
+        ("store.json", {"stores": [store(1, leader_weight=[])]}),
+        ("operator.json", [{"desc": "a", "brief": "b", "currentStep": "x"}]),
+    ],
+)
+def test_a_value_of_another_form_is_an_error_of_its_file(name: str, content: Any, tmp_path: Path) -> None:
+    """Whatever the reader stumbles over: never a trace, and never a number that is none."""
+    with pytest.raises(SourceError, match=name):
+        given(tmp_path, **{name.replace(".", "__"): content})
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("[" * 100_000, "JSON"),
+        ('{"stores": ' + "9" * 5_000 + "x", "JSON|digits"),
+        (gzip.compress(b"{}" * 900)[:-9], "whole"),
+    ],
+)
+def test_a_file_over_the_limits_of_a_parser_is_said_in_words(content: str | bytes, says: str, tmp_path: Path) -> None:
+    """Lists without end, numbers of thousands of digits, a packed file that is cut off."""
+    path = tmp_path / "a.json"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(SourceError, match=rf"a\.json.*({says})"):
+        documents(path)
+    with pytest.raises(SourceError, match=r"a\.json"):
+        list(batches(path, "regions"))
+
+
+def test_a_file_that_unpacks_to_more_than_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What unpacks without end, and an object without end among regions, take no memory without end."""
+    monkeypatch.setenv(LIMITS_VARIABLE, "bytes=1000")
+    monkeypatch.setattr(pd_ctl_files, "CHUNK", 10_000)
+    path = tmp_path / "a.json"
+    path.write_bytes(gzip.compress(b'{"regions": [{"a": "' + b"x" * 100_000))
+    for read in (lambda: documents(path), lambda: list(batches(path, "regions")), lambda: lines_of(path)):
+        with pytest.raises(SourceError, match=rf"{LIMITS_VARIABLE}"):
+            read()
 
 
 def test_keys_are_compared_as_bytes(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -11,9 +12,13 @@ from worlds import S, small
 
 from ticdc_lab.simulate.pd import balance_leader, balance_region
 from ticdc_lab.simulate.pd.chances import is_here
+from ticdc_lab.simulate.pd.cluster import fit_of
+from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.filters import state_forbids
 from ticdc_lab.simulate.pd.regions import Region
 from ticdc_lab.simulate.pd.scores import columns, region_scores
+from ticdc_lab.simulate.pd.stores import labelled
+from ticdc_lab.simulate.pd.world import Start, StoreStart, patrol, spread_regions
 from ticdc_lab.simulate.pd.world.changes import Pdctl, StopStore, Timed
 from ticdc_lab.simulate.pd.world.columns import key_between
 from ticdc_lab.simulate.pd.world.pd_policies import ROLES, StoreTable, no_leader_pays, no_region_pays
@@ -134,3 +139,32 @@ def test_free_space_is_smoothed_over_sixty_heartbeats() -> None:
         hull.add(rows, np.array([40.0]))
         seen.append(float(hull.get(rows)[0]))
     assert seen[0] > 90 and seen[-1] == pytest.approx(40.0) and min(seen) > 20
+
+
+def test_how_regions_fit_is_kept_until_a_store_is_another() -> None:
+    """Sizes that change with each heartbeat change no fit; a label, a silent store and other settings do."""
+    stores = tuple(StoreStart(i, labels={"zone": f"z{i}"}) for i in range(1, 5))
+    config = Config(location_labels=("zone",))
+    world = World(Start(stores=stores, regions=spread_regions(20, [1, 2, 3]), config=config), 1)
+    first = world.cluster()
+    fit_of(first, world.regions.region(0))
+    world.nodes.change(0, available=5.0)
+    again = world.cluster()
+    assert again.stores is not first.stores and again.fits is first.fits and again.fits
+    world.nodes.change(0, labels=labelled({"zone": "z2"}))
+    moved = world.cluster()
+    assert not moved.fits and fit_of(moved, world.regions.region(0)) != fit_of(first, world.regions.region(0))
+    world.nodes.change(0, heartbeat_age_s=1e6)
+    assert world.cluster().fits == {}
+    world.config = replace(config, max_replicas=5)
+    assert world.cluster().fits == {}
+
+
+def test_of_very_many_regions_only_those_that_are_due_are_put_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others would be skipped one by one."""
+    world = World(Start(stores=tuple(map(StoreStart, range(1, 5))), regions=spread_regions(9, [1, 2, 3])), 1)
+    world.patrol.todo = {row: 0 if row < 3 else 500 for row in range(9)}
+    assert list(world.patrol.order(Random(1), 100)) == list(range(9))
+    monkeypatch.setattr(patrol, "_MANY", 8)
+    assert list(world.patrol.order(Random(1), 100)) == [0, 1, 2]
+    assert list(world.patrol.order(Random(1), 500)) == list(range(9))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ticdc_lab.simulate.pd.stores import Store, label
+from ticdc_lab.simulate.pd.stores import Labels, Store, label
 
 BASE = 100
 """A difference at one label outweighs a hundred at the next."""
@@ -18,8 +19,12 @@ def compare_location(one: Store, other: Store, labels: Sequence[str]) -> int:
 
     A missing label counts as the same place; values are compared without regard to case.
     """
+    return _differ(one.labels, other.labels, labels)
+
+
+def _differ(one: Labels, other: Labels, labels: Sequence[str]) -> int:
     for i, key in enumerate(labels):
-        a, b = label(one, key), label(other, key)
+        a, b = one.get(key.lower(), ""), other.get(key.lower(), "")
         if a and b and a.lower() != b.lower():
             return i
     return -1
@@ -27,7 +32,12 @@ def compare_location(one: Store, other: Store, labels: Sequence[str]) -> int:
 
 def pair_score(one: Store, other: Store, labels: Sequence[str]) -> int:
     """Give how far apart two stores are: 100 to the power of the labels after the one that differs, 0 for none."""
-    i = compare_location(one, other, labels)
+    return _apart(one.labels, other.labels, tuple(labels))
+
+
+@lru_cache(1 << 16)  # a large cluster compares the same places thousands of times a second, as _isolation does
+def _apart(one: Labels, other: Labels, labels: tuple[str, ...]) -> int:
+    i = _differ(one, other, labels)
     return 0 if i < 0 else BASE ** (len(labels) - i - 1)
 
 
@@ -38,9 +48,12 @@ def distinct_score(labels: Sequence[str], stores: Iterable[Store], other: Store)
 
 def isolation_score(stores: Sequence[Store], labels: Sequence[str]) -> int:
     """Give the isolation score of a whole set of stores: the sum over its pairs."""
-    if not labels:
-        return 0
-    return sum(pair_score(a, b, labels) for i, a in enumerate(stores) for b in stores[i + 1 :])
+    return _isolation(tuple(s.labels for s in stores), tuple(labels)) if labels else 0
+
+
+@lru_cache(1 << 16)
+def _isolation(places: tuple[Labels, ...], labels: tuple[str, ...]) -> int:
+    return sum(_apart(a, b, labels) for i, a in enumerate(places) for b in places[i + 1 :])
 
 
 def matched_labels(one: Store, other: Store, labels: Sequence[str]) -> int:

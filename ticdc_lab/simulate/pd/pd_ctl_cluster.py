@@ -25,6 +25,7 @@ from ticdc_lab.simulate.pd.stores import (
     REMOVED,
     REMOVING,
     SERVING,
+    Labels,
     Store,
     labelled,
 )
@@ -77,6 +78,9 @@ def _heard(told: Mapping[str, Any]) -> int:
 
 def _store(told: Mapping[str, Any], age_s: float, max_down_s: float) -> Store:
     meta, status = told["store"], {k: v for k, v in (told.get("status") or {}).items() if v is not None}
+    for name, value in status.items():
+        if name in _NUMBERS and (not isinstance(value, int | float) or not 0 <= value < _MOST):
+            raise ValueError(f"{name} {value!r} is no number")
     shown = meta.get("state_name") or "Up"
     least = {"Disconnected": DISCONNECTED_AFTER_S + 1, "Down": max_down_s + 1}.get(shown, 0.0)
     leaders, regions = status.get("leader_count", 0), status.get("region_count", 0)
@@ -96,6 +100,12 @@ def _store(told: Mapping[str, Any], age_s: float, max_down_s: float) -> Store:
     )  # fmt: skip
 
 
+_NUMBERS = frozenset({
+    "leader_count", "region_count", "region_size", "leader_size", "leader_weight", "region_weight", "slow_score",
+    "sending_snap_count", "receiving_snap_count", "applying_snap_count", "witness_count",
+})  # fmt: skip
+_MOST = 2.0**62
+
 _PREPARES_SINCE: Version = (6, 0)
 """Stores have a node state from here on; 0, which is Preparing, is not printed."""
 
@@ -113,7 +123,7 @@ def _state(meta: Mapping[str, Any], shown: str) -> str:
     return _BY_NAME[shown]
 
 
-def _labels(told: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
+def _labels(told: Sequence[Mapping[str, str]]) -> Labels:
     return labelled({pair["key"]: pair["value"] for pair in told})
 
 

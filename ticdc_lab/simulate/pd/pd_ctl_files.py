@@ -6,8 +6,10 @@ import gzip
 import json
 import re
 import tarfile
+import zlib
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -15,6 +17,7 @@ import numpy as np
 import orjson
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.bounded import LIMITS_VARIABLE, PRINTED, TextLimits, parse_documents, read_printed
 
 CHUNK = 8 << 20
 """Bytes read at a time."""
@@ -25,7 +28,6 @@ _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 _OPEN, _CLOSE = (ord("{"), ord("[")), (ord("}"), ord("]"))
 _GZIP = b"\x1f\x8b"
 _BEGINS = re.compile(rb"^[ \t\r\xc2\xbb>]*([{\[])", re.MULTILINE)
-_BEGINS_IN_TEXT = re.compile(r"^[ \t\r»>]*([{\[])", re.MULTILINE)
 """Where a document begins: what tiup says before it, and the prompt of a session, are skipped."""
 
 STORES, REGIONS, CONFIG, RULES, LIMITS = "stores", "regions", "config", "rules", "store limits"
@@ -74,6 +76,18 @@ def wrong(file: PrintedFile | Path, where: str, expected: str, found: object) ->
     return SourceError(f"{file}: {where}: expected {expected}, found {text:.160}", hint=hint)
 
 
+@contextmanager
+def reading(file: PrintedFile | Path, kind: str) -> Iterator[None]:
+    """Let what is of another form than pd-ctl prints be an error of its file, whatever the reader stumbles over."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
+        why = f"{e} is not there" if isinstance(e, KeyError) else str(e)
+        raise wrong(file, kind, f"what `{COMMANDS[kind]}` prints", why) from e
+
+
 def opened(file: PrintedFile | Path) -> IO[bytes]:
     """Open a file or a member of a tar, gzipped or not."""
     path, member = (file, "") if isinstance(file, Path) else (file.path, file.member)
@@ -96,27 +110,25 @@ def _member(path: Path, member: str) -> IO[bytes]:
 
 def documents(file: PrintedFile | Path) -> list[Any]:
     """Read all documents of a file: one, or several one after the other."""
-    with opened(file) as stream:
-        data = stream.read()
+    try:
+        with opened(file) as stream:
+            data = read_printed(stream)
+    except (OSError, EOFError, zlib.error, ValueError) as e:
+        raise wrong(file, "the file", "a whole file within the limits", str(e)) from e
     start = _BEGINS.search(data)
     body = data[start.start(1) :] if start else data.strip()
     try:
         return [orjson.loads(body)]
     except orjson.JSONDecodeError as first:
-        return _one_by_one(file, body, first)
-
-
-def _one_by_one(file: PrintedFile | Path, body: bytes, first: orjson.JSONDecodeError) -> list[Any]:
-    text = body.decode("utf-8", "replace")
-    found, at, decoder = [], 0, json.JSONDecoder()
-    while (begin := _BEGINS_IN_TEXT.search(text, at)) is not None:
+        text = body.decode("utf-8", "replace")
         try:
-            one, at = decoder.raw_decode(text, begin.start(1))
-        except ValueError as e:
+            found = parse_documents(text)
+        except json.JSONDecodeError as e:
             raise wrong(file, f"character {first.pos}", "JSON", text[max(0, first.pos - 20) : first.pos + 20]) from e
-        found.append(one)
+        except ValueError as e:
+            raise wrong(file, "its JSON", "values that pd-ctl prints", str(e)) from e
     if not found:
-        raise wrong(file, f"character {first.pos}", "JSON", text[:40])
+        raise wrong(file, "character 0", "JSON", text[:40])
     return found
 
 
@@ -151,10 +163,10 @@ def batches(file: PrintedFile | Path, key: str) -> Iterator[list[dict[str, Any]]
         The name of the list.
     """
     with opened(file) as stream:
-        rest, any_read = stream.read(_HEAD), False
+        rest, any_read = _read(file, stream, _HEAD), False
         while True:
             begin = _BEGINS.search(rest)
-            while begin is None and (more := stream.read(CHUNK)):
+            while begin is None and (more := _read(file, stream)):
                 rest += more
                 begin = _BEGINS.search(rest)
             if begin is None:
@@ -163,7 +175,7 @@ def batches(file: PrintedFile | Path, key: str) -> Iterator[list[dict[str, Any]]
                 return
             rest = rest[begin.start(1) :]
             if len(rest) < _HEAD:
-                rest += stream.read(_HEAD)
+                rest += _read(file, stream, _HEAD)
             under = re.match(rb'\{(?:[^\[\]{}"]|"(?:[^"\\]|\\.)*")*?"%s"\s*:\s*(null\b|\[)' % key.encode(), rest)
             if under is None and rest.startswith(b"{"):
                 ends = 0  # objects one after the other
@@ -193,12 +205,21 @@ def _objects(
             rest = rest[end:]
         if over and (after := _after(rest, ends)) is not None:
             return rest[after:], False
-        more = stream.read(CHUNK)
+        more = _read(file, stream)
         if not more:
             if not over and rest.strip(b" \t\r\n,]"):
                 raise wrong(file, "end of the file", "complete objects", rest[:60])
             return b"", True
+        if len(rest) > PRINTED * TextLimits.in_force().bytes:
+            raise wrong(file, "an object", f"less than {PRINTED} times the bytes of {LIMITS_VARIABLE}", rest[:60])
         rest += more
+
+
+def _read(file: PrintedFile | Path, stream: IO[bytes], size: int = 0) -> bytes:
+    try:
+        return stream.read(size or CHUNK)
+    except (OSError, EOFError, zlib.error) as e:
+        raise wrong(file, "the file", "a whole file", str(e)) from e
 
 
 def _depths(text: bytes) -> tuple[Any, Any]:
@@ -262,16 +283,20 @@ def _found(path: Path) -> list[PrintedFile]:
     if path.is_dir():
         inside = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
         return [f for p in inside for f in _found(p)]
-    if path.is_file() and tarfile.is_tarfile(path):
-        with tarfile.open(path) as tar:
-            return [PrintedFile(path, m.name) for m in tar.getmembers() if m.isfile() and not m.name.startswith(".")]
+    try:
+        if path.is_file() and tarfile.is_tarfile(path):
+            with tarfile.open(path) as tar:
+                members = [m.name for m in tar.getmembers() if m.isfile() and not Path(m.name).name.startswith(".")]
+            return [PrintedFile(path, name) for name in members]
+    except (tarfile.TarError, EOFError, zlib.error) as e:
+        raise wrong(path, "the tar", "a whole tar", str(e)) from e
     return [PrintedFile(path)]
 
 
 def kind_of(file: PrintedFile) -> str:
     """Give what a file contains; :data:`OTHER` for what pd-ctl does not print, as a log or TiKV's settings."""
     with opened(file) as stream:
-        head = stream.read(_WHOLE + 1)
+        head = _read(file, stream, _WHOLE + 1)
     if len(head) <= _WHOLE:
         try:
             return _kind(documents(file)[0], file.name.lower())

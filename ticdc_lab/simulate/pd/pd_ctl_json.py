@@ -33,6 +33,7 @@ from ticdc_lab.simulate.pd.pd_ctl_files import (
     document,
     listed,
     printed_files,
+    reading,
 )
 from ticdc_lab.simulate.pd.pd_ctl_running import (
     PdSchedulers,
@@ -175,7 +176,8 @@ def loaded(files: PrintedFiles) -> Loaded:
     stores = stores_of(files.get(STORES), config.max_store_down_time_s)
     regions = regions_of(files.get(REGIONS))
     told = document(config_file) if config_file is not None else {}
-    schedulers = schedulers_of(told, files.get(SCHEDULERS))
+    with reading(config_file or files.get(STORES)[0], CONFIG):
+        schedulers = schedulers_of(told, files.get(SCHEDULERS))
     operators, unread = operators_of(files.get(OPERATORS))
     placed = rules_of(files.get(RULES))
     pending = _counted(regions, regions.pending)

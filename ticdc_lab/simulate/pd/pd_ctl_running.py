@@ -21,7 +21,7 @@ from ticdc_lab.simulate.pd.operators import (
     TransferLeader,
     counted_as,
 )
-from ticdc_lab.simulate.pd.pd_ctl_files import PrintedFile, documents, wrong
+from ticdc_lab.simulate.pd.pd_ctl_files import HOT, OPERATORS, SCHEDULERS, PrintedFile, documents, reading, wrong
 from ticdc_lab.simulate.pd.pd_ctl_settings import Version
 
 BALANCE_LEADER, BALANCE_REGION = "balance-leader-scheduler", "balance-region-scheduler"
@@ -100,13 +100,14 @@ def schedulers_of(config: Mapping[str, Any], files: Sequence[PrintedFile]) -> Pd
         _with_arguments(found, name, told, must_be_there=bool(entries))
     shown: dict[str, str] | None = None
     for file in files:
-        for told in documents(file):
-            if isinstance(told, list):
-                shown = (shown or {}) | _shown(told, file)
-            elif isinstance(told, Mapping):
-                inner = {k: v for k, v in told.items() if k.endswith("-scheduler") and isinstance(v, Mapping)}
-                for name, arguments in inner.items() or [(_name_in(file), told)]:
-                    _with_arguments(found, name, arguments, must_be_there=False)
+        with reading(file, SCHEDULERS):
+            for told in documents(file):
+                if isinstance(told, list):
+                    shown = (shown or {}) | _shown(told, file)
+                elif isinstance(told, Mapping):
+                    inner = {k: v for k, v in told.items() if k.endswith("-scheduler") and isinstance(v, Mapping)}
+                    for name, arguments in inner.items() or [(_name_in(file), told)]:
+                        _with_arguments(found, name, arguments, must_be_there=False)
     if shown is not None:
         listed: dict[str, SchedulerState] = {}
         for raw, status in shown.items():
@@ -207,13 +208,14 @@ def operators_of(files: Sequence[PrintedFile]) -> tuple[tuple[ShownOperator, ...
     """Read the operators of ``operator show``, and give those that are not of a known form as text."""
     found, unread = [], []
     for file in files:
-        for one in (o for told in documents(file) for o in told or ()):
-            text = one if isinstance(one, str) else orjson.dumps(one).decode()
-            read = _object(one) if isinstance(one, Mapping) else _operator(text)
-            if read is not None:
-                found.append(read)
-            elif not re.search(r"\)\s*(finished|timeout)", text):
-                unread.append(text[:100])
+        with reading(file, OPERATORS):
+            for one in (o for told in documents(file) for o in told or ()):
+                text = one if isinstance(one, str) else orjson.dumps(one).decode()
+                read = _object(one) if isinstance(one, Mapping) else _operator(text)
+                if read is not None:
+                    found.append(read)
+                elif not re.search(r"\)\s*(finished|timeout)", text):
+                    unread.append(text[:100])
     return tuple(found), tuple(unread)
 
 
@@ -305,12 +307,11 @@ def hot_of(files: Sequence[PrintedFile], threshold: int) -> frozenset[int]:
     """Read the regions that ``hot read`` and ``hot write`` show as hot for long enough."""
     found = set()
     for file in files:
-        for told in documents(file):
-            for side in ("as_leader", "as_peer"):
-                for store in ((told or {}).get(side) or {}).values():
-                    for peer in (store or {}).get("statistics") or ():
-                        if peer.get("hot_degree", threshold) >= threshold:
-                            found.add(int(peer["region_id"]))
+        with reading(file, HOT):
+            sides = [(told or {}).get(side) or {} for told in documents(file) for side in ("as_leader", "as_peer")]
+            for peer in (p for s in sides for store in s.values() for p in (store or {}).get("statistics") or ()):
+                if peer.get("hot_degree", threshold) >= threshold:
+                    found.add(int(peer["region_id"]))
     return frozenset(found)
 
 

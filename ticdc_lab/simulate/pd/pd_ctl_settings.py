@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ticdc_lab.simulate.pd.config import NO_SETTINGS, Config, field_of
 from ticdc_lab.simulate.pd.limits import PerMinute
-from ticdc_lab.simulate.pd.pd_ctl_files import PrintedFile, document, documents, listed, wrong
+from ticdc_lab.simulate.pd.pd_ctl_files import CONFIG, PrintedFile, document, documents, listed, reading, wrong
 from ticdc_lab.simulate.pd.rules import Constraint, Rule, in_order
 
 _GROUPS = ("schedule", "replication")
@@ -113,11 +113,13 @@ def settings_of(file: PrintedFile | Path | None, version: Version = NEWEST) -> S
                     unread.append(f"{key} {value}: {why}")
             elif key not in _WITHOUT_EFFECT:
                 unread.append(f"{key}: no such setting of PD is known here")
-        except (TypeError, ValueError) as e:
+        except (AttributeError, TypeError, ValueError) as e:
             raise wrong(file, key, f"a value such as {known.get(name)!r}", value) from e
     if "max_merge_region_size" in found and not found.get("max_merge_region_keys"):
         found["max_merge_region_keys"] = found["max_merge_region_size"] * _KEYS_PER_MIB
-    return Settings(Config(**found, reject_leader=_rejecting(told)), tuple(unread), tuple(mapped), limit)
+    with reading(file, CONFIG):
+        rejecting = _rejecting(told)
+    return Settings(Config(**found, reject_leader=rejecting), tuple(unread), tuple(mapped), limit)
 
 
 def _settings(told: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -157,7 +159,7 @@ def _seconds(text: str) -> float:
 def _rejecting(told: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     properties = told.get("label-property") or {}
     listed_ = (properties.get("reject-leader") or ()) if isinstance(properties, Mapping) else ()
-    return tuple((p["key"], p["value"]) for p in listed_)
+    return tuple((text_of(p["key"]), text_of(p["value"])) for p in listed_)
 
 
 def limits_of(file: PrintedFile | Path | None) -> Mapping[int, PerMinute]:
@@ -214,12 +216,13 @@ def rules_of(files: Sequence[PrintedFile | Path]) -> PlacementRules:
         for told in _entries(file):
             try:
                 if "rules" in told:
-                    groups[told["group_id"]] = RuleGroup(told.get("group_index") or 0, bool(told.get("group_override")))
-                    found = [_rule(r | {"group_id": told["group_id"]}) for r in told["rules"] or ()]
+                    name, index = text_of(told["group_id"]), int(told.get("group_index") or 0)
+                    groups[name] = RuleGroup(index, bool(told.get("group_override")))
+                    found = [_rule(r | {"group_id": name}) for r in told["rules"] or ()]
                 elif "role" in told:
                     found = [_rule(told)]
                 else:
-                    groups[told["id"]] = RuleGroup(told.get("index") or 0, bool(told.get("override")))
+                    groups[text_of(told["id"])] = RuleGroup(int(told.get("index") or 0), bool(told.get("override")))
                     found = []
             except (AttributeError, KeyError, TypeError, ValueError) as e:
                 expected = "placement rules with group_id, id, role and count, keys in hexadecimal"
@@ -251,14 +254,24 @@ def _grouped(rule: Rule, group: RuleGroup) -> Rule:
 
 def _rule(told: Mapping[str, Any]) -> Rule:
     constraints = tuple(
-        Constraint(c["key"], c["op"], tuple(c.get("values") or ())) for c in told.get("label_constraints") or ()
+        Constraint(text_of(c["key"]), text_of(c["op"]), tuple(text_of(v) for v in c.get("values") or ()))
+        for c in told.get("label_constraints") or ()
     )
+    if (replicas := int(told["count"])) < 0:
+        raise ValueError(f"count {replicas} is below 0")
     return Rule(
-        told["role"], int(told["count"]), constraints, tuple(told.get("location_labels") or ()),
-        told.get("isolation_level") or "", bool(told.get("is_witness")), told.get("id") or "",
-        key_of(told.get("start_key")), key_of(told.get("end_key")), told.get("group_id") or "pd",
-        told.get("index") or 0, bool(told.get("override")),
+        text_of(told["role"]), replicas, constraints, tuple(text_of(v) for v in told.get("location_labels") or ()),
+        text_of(told.get("isolation_level")), bool(told.get("is_witness")), text_of(told.get("id")),
+        key_of(told.get("start_key")), key_of(told.get("end_key")), text_of(told.get("group_id")) or "pd",
+        int(told.get("index") or 0), bool(told.get("override")),
     )  # fmt: skip
+
+
+def text_of(value: object) -> str:
+    """Give a text, "" for null; anything else is of another form."""
+    if not isinstance(value, str | None):
+        raise TypeError(f"{value!r} is no text")
+    return value or ""
 
 
 def key_of(text: str | None) -> str:

@@ -6,13 +6,14 @@ The search for the best fit is PD's (pkg/schedule/placement/fit.go).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.location import isolation_score
 from ticdc_lab.simulate.pd.regions import Peer, Region, is_learner
-from ticdc_lab.simulate.pd.stores import Store, label
+from ticdc_lab.simulate.pd.stores import Labels, Store
 
 ANY_VOTER, AS_LEADER, AS_FOLLOWER, AS_LEARNER = "voter", "leader", "follower", "learner"
 """Roles a rule may ask for; a voter may lead or follow."""
@@ -94,9 +95,9 @@ def unusable(rules: Sequence[Rule]) -> str:
     return ""
 
 
-def meets(store: Store, constraint: Constraint) -> bool:
-    """Whether a store meets a condition; a missing label is in no list."""
-    value = label(store, constraint.key)
+def meets(labels: Labels, constraint: Constraint) -> bool:
+    """Whether the labels of a store meet a condition; a missing label is in no list."""
+    value = labels.get(constraint.key.lower(), "")
     match constraint.op:
         case "in":
             return value != "" and value in constraint.values
@@ -113,13 +114,15 @@ def matches(store: Store | None, constraints: Iterable[Constraint]) -> bool:
 
     A store with an exclusive label (``engine``, ``exclusive``, ``$..``) is only for rules that name the label.
     """
-    if store is None:
+    return store is not None and _match(store.labels, tuple(constraints))
+
+
+@lru_cache(1 << 16)
+def _match(labels: Labels, constraints: tuple[Constraint, ...]) -> bool:
+    named = {c.key for c in constraints}
+    if any((key.startswith("$") or key in _EXCLUSIVE) and key not in named for key in labels):
         return False
-    asked = tuple(constraints)
-    named = {c.key for c in asked}
-    if any((key.startswith("$") or key in _EXCLUSIVE) and key not in named for key in store.labels):
-        return False
-    return all(meets(store, c) for c in asked)
+    return all(meets(labels, c) for c in constraints)
 
 
 class RuleFit(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 from ticdc_lab.machines.machine import stepped
@@ -17,7 +16,24 @@ DISCONNECTED_AFTER_S, UNHEALTHY_AFTER_S = 20.0, 600.0
 NEVER_S = 1e9
 """Age of a heartbeat that never came."""
 
-_NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
+class Labels(dict[str, str]):
+    """Labels of a store, keys in lower case; never changed, so that what two stores are to each other is kept."""
+
+    __slots__ = ("_hash",)
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        super().__init__((key.lower(), value) for key, value in labels.items())
+        self._hash = hash(frozenset(self.items()))
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Labels], tuple[dict[str, str]]]:
+        return Labels, (dict(self),)
+
+
+_NO_LABELS = Labels({})
 
 
 @stepped
@@ -34,7 +50,7 @@ class Store(NamedTuple):
     id: int
     state: str = SERVING
     heartbeat_age_s: float = 0.0
-    labels: Mapping[str, str] = _NO_LABELS
+    labels: Labels = _NO_LABELS
     capacity: float = 100.0 * GIB
     available: float = 100.0 * GIB
     used: float = 0.0
@@ -65,9 +81,8 @@ class Store(NamedTuple):
         return self.available if self.averaged is None else self.averaged
 
 
-def labelled(labels: Mapping[str, str]) -> Mapping[str, str]:
-    """Labels with keys in lower case: PD finds a label whatever the case of its key."""
-    return MappingProxyType({key.lower(): value for key, value in labels.items()})
+labelled = Labels
+"""Labels with keys in lower case: PD finds a label whatever the case of its key."""
 
 
 def label(store: Store, key: str) -> str:

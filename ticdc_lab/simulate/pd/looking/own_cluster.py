@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -208,9 +208,15 @@ _QUIET_US = 120 * SECOND_US
 """Without a step for so long a cluster is done: rounds that find nothing come up to five seconds apart."""
 
 
+Progress = Callable[[str, "World"], None]
+
+MANY_REGIONS = 20_000
+"""From here on a run takes so long that a user is to know it before."""
+
+
 def own_futures(
     loaded: Loaded, changes: Sequence[ClusterChange | Timed] = (), *, minutes: float = 120.0, seed: int = 1,
-    settings: WorldSettings | None = None, record: bool = False,
+    settings: WorldSettings | None = None, record: bool = False, progress: Progress | None = None,
 ) -> OwnFutures:  # fmt: skip
     """Play a user's cluster as it is and, where anything is changed, with the changes, until nothing moves any more.
 
@@ -228,13 +234,15 @@ def own_futures(
         As of :func:`own_case`.
     record
         Whether the runs are recorded for pictures, a moment a second.
+    progress
+        Called with a run's name and its cluster, every second of it.
     """
     case = own_case(loaded, minutes=minutes, settings=settings)
     timed = tuple(c if isinstance(c, Timed) else Timed(0, c) for c in changes)
     plans = {"as it is": (), **({"changed": timed} if timed else {})}
     runs, recordings = {}, {}
     for name, plan in plans.items():
-        runs[name], recorder = own_run(loaded, case, plan, seed=seed, name=name, record=record)
+        runs[name], recorder = own_run(loaded, case, plan, seed=seed, name=name, record=record, progress=progress)
         if record:
             recordings[name] = recorder.recording
     return OwnFutures(runs, {name: future(run) for name, run in runs.items()}, recordings)
@@ -242,7 +250,7 @@ def own_futures(
 
 def own_run(
     loaded: Loaded, case: Case, changes: Sequence[Timed] = (), *, policies: Sequence[Policy] = (), seed: int = 1,
-    name: str = "as it is", record: bool = True, sample_us: int = SECOND_US,
+    name: str = "as it is", record: bool = True, sample_us: int = SECOND_US, progress: Progress | None = None,
 ) -> tuple[PdRun, MomentRecorder]:  # fmt: skip
     """Play a user's cluster once, with its own schedulers or others, until nothing moves; record it, where wanted."""
     down_us = round(loaded.cluster.config.max_store_down_time_s * SECOND_US)
@@ -252,6 +260,8 @@ def own_run(
     def settled(world: World) -> bool:
         if record:
             recorder(world)
+        if progress is not None:
+            progress(name, world)
         waits = any(
             n.silent_us is not None and n.known and world.now_us - n.heartbeat_us < down_us for n in world.nodes.all
         )

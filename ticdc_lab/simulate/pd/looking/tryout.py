@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.looking.recording import MomentRecorder, Recording
-from ticdc_lab.simulate.pd.replay.records import Fields
+from ticdc_lab.simulate.pd.replay.records import Fields, records_of
 from ticdc_lab.simulate.pd.world.changes import ClusterChange, Pdctl, Timed, UsePolicy
 from ticdc_lab.simulate.pd.world.model import MODEL
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
@@ -45,7 +43,7 @@ def reference_cases(path: Path | str) -> dict[str, Case]:
     path
         ``data/pd_reference.jsonl.gz`` or a file of the same form (golden/pd/reference.jsonl.gz).
     """
-    return {r["case"]: case_of(Fields(r, r["case"])) for r in _records(path) if r["kind"] == "case"}
+    return {r["case"]: case_of(Fields(r, r["case"])) for r in records_of(path) if r.get("kind") == "case"}
 
 
 def scenario_cases(folder: Path | str) -> dict[str, Case]:
@@ -69,8 +67,8 @@ def _case_of(scenario: Scenario) -> Case:
 def real_runs(path: Path | str, case: str) -> list[RealRun]:
     """Give what the real PD did in a case, a run a repetition."""
     found = []
-    for r in _records(path):
-        if r["kind"] == "run" and r["case"] == case:
+    for r in records_of(path):
+        if r.get("kind") == "run" and r["case"] == case:
             rows = r["series"]
             peers, leaders = (tuple(_counts(row[k]) for row in rows) for k in (2, 3))
             live = {int(i) for i in r["final"]["live_stores"]}
@@ -81,11 +79,6 @@ def real_runs(path: Path | str, case: str) -> list[RealRun]:
 
 def _counts(told: Mapping[str, int]) -> dict[int, int]:
     return {int(i): n for i, n in told.items()}
-
-
-def _records(path: Path | str) -> list[dict[str, Any]]:
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
 
 def tried(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.errors.bounded import read_printed
 from ticdc_lab.simulate.pd.explained import Explained
 
 
@@ -153,9 +155,11 @@ def lines_of(path: Path) -> list[bytes]:
         The file cannot be read.
     """
     try:
-        data = path.read_bytes()
-        return (gzip.decompress(data) if data.startswith(_GZIP) else data).splitlines()
-    except (OSError, EOFError) as e:
+        with path.open("rb") as raw:
+            zipped = raw.read(2) == _GZIP
+            raw.seek(0)
+            return read_printed(gzip.open(raw) if zipped else raw).splitlines()  # type: ignore[arg-type]
+    except (OSError, EOFError, ValueError, zlib.error) as e:
         raise SourceError(
             f"{path}: cannot be read: {getattr(e, 'strerror', None) or e}",
             hint="Give a file of records, .jsonl or .jsonl.gz.",

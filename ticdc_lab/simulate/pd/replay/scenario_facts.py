@@ -165,7 +165,7 @@ def constraint_match(record: Fields) -> Verdict:
     given = given_of(record)
     condition = constraint_of(given.settings.any("constraint"), "given.config.constraint")
     store = stores_of(given)[0]
-    ours, file = {"match": meets(store, condition)}, record.object("expect").value
+    ours, file = {"match": meets(store.labels, condition)}, record.object("expect").value
     return Verdict(ours, file, ours == file, f"labels {dict(store.labels)}")
 
 

@@ -30,6 +30,7 @@ from ticdc_lab.simulate.pd.world.start import SECOND_US
 from ticdc_lab.simulate.pd.world.stores import ADD, REMOVE
 
 _LATER_US = 200_000
+_MANY = 4096
 SOON = "tried again soon"
 _LIMIT_WORDS = (("add-limit:", ADD), ("remove-limit:", REMOVE))
 
@@ -88,13 +89,14 @@ class Patrol:
         for row in rows:
             self.mark(row)
 
-    def order(self, chance: Random) -> Iterator[int]:
+    def order(self, chance: Random, now_us: int) -> Iterator[int]:
         """Give the regions to look at, in the order in which PD comes to them.
 
         Its patrol goes by keys. Regions that found a limit used up wait in a list that it walks before, in no order:
-        whichever it meets first has the room that there is.
+        whichever it meets first has the room that there is. Of very many only those that are due are put in order.
         """
-        rows = list(self.todo)
+        many = len(self.todo) > _MANY
+        rows = [row for row, at in self.todo.items() if at <= now_us] if many else list(self.todo)
         crowded, self.crowded = self.crowded, False
         for i in range(len(rows)):
             if crowded:

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 _KINDS = {LEADER_HERE: LEADS, FOLLOWER_HERE: FOLLOWS, LEARNER_HERE: LEARNS}
 _MOST_A_SLICE = 8192
+_MOST_FITS = 1 << 17
 
 
 class World:
@@ -93,7 +94,8 @@ class World:
         self.last_change_us = 0
         self.leads_since_us: int | None = None  # while a new leader of PD learns where regions are
         self.decides_from_us = self.settings.start_us
-        self.fitted: tuple[Any, Any, Any, dict[tuple[object, ...], RegionFit]] = (None, None, None, {})
+        # how regions fit rules, and what that depends on: ids, labels and silence of stores, rules, settings
+        self.fitted: tuple[Any, Any, dict[tuple[object, ...], RegionFit], Any, Any] = (None, None, {}, None, None)
         self.watch_us = 0
         self.states_us = 0
         self.heartbeat_us = self.settings.store_heartbeat_us
@@ -118,9 +120,14 @@ class World:
         influence = self.controller.influence(fast_too=fast_too)
         fullest = {0: max(m.count, default=0)}
         rules = self.rules or default_rules(self.config)
-        if self.fitted[0] is not stores or self.fitted[1:3] != (rules, self.config):
-            self.fitted = stores, rules, self.config, {}
-        return Cluster(self.config, stores, rules, influence, fullest, r.count, average, self.fitted[3])
+        if self.fitted[0] is not stores:
+            down_s = self.config.max_store_down_time_s
+            about = [(s.id, s.labels, s.heartbeat_age_s > down_s, s.witness_count) for s in stores.values()]
+            same = self.fitted[1] == about and len(self.fitted[2]) < _MOST_FITS
+            self.fitted = stores, about, self.fitted[2] if same else {}, *self.fitted[3:]
+        if self.fitted[3:] != (rules, self.config):
+            self.fitted = *self.fitted[:2], {}, rules, self.config
+        return Cluster(self.config, stores, rules, influence, fullest, r.count, average, self.fitted[2])
 
     def seen(self, s: Scheduler) -> SeenCluster:
         """Give what a scheduler sees."""
@@ -424,7 +431,7 @@ class World:
         slices = self.settings.tick_us // self.settings.patrol_us
         a_slice = min(max(self.settings.patrol_regions, self.regions.count // 1024), _MOST_A_SLICE)
         checks = a_slice * slices
-        for row in self.patrol.order(self.chance):
+        for row in self.patrol.order(self.chance, self.now_us):
             if not self.patrol.todo or checks <= 0:
                 break
             if self.patrol.todo.get(row, 1 << 62) > self.now_us:
