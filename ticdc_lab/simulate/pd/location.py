@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ticdc_lab.simulate.pd.stores import Labels, Store, label
+from ticdc_lab.simulate.pd.stores import Store, StoreLabels, label
 
 BASE = 100
 """A difference at one label outweighs a hundred at the next."""
@@ -22,7 +22,7 @@ def compare_location(one: Store, other: Store, labels: Sequence[str]) -> int:
     return _differ(one.labels, other.labels, labels)
 
 
-def _differ(one: Labels, other: Labels, labels: Sequence[str]) -> int:
+def _differ(one: StoreLabels, other: StoreLabels, labels: Sequence[str]) -> int:
     for i, key in enumerate(labels):
         a, b = one.get(key.lower(), ""), other.get(key.lower(), "")
         if a and b and a.lower() != b.lower():
@@ -36,7 +36,7 @@ def pair_score(one: Store, other: Store, labels: Sequence[str]) -> int:
 
 
 @lru_cache(1 << 16)  # a large cluster compares the same places thousands of times a second, as _isolation does
-def _apart(one: Labels, other: Labels, labels: tuple[str, ...]) -> int:
+def _apart(one: StoreLabels, other: StoreLabels, labels: tuple[str, ...]) -> int:
     i = _differ(one, other, labels)
     return 0 if i < 0 else BASE ** (len(labels) - i - 1)
 
@@ -52,7 +52,7 @@ def isolation_score(stores: Sequence[Store], labels: Sequence[str]) -> int:
 
 
 @lru_cache(1 << 16)
-def _isolation(places: tuple[Labels, ...], labels: tuple[str, ...]) -> int:
+def _isolation(places: tuple[StoreLabels, ...], labels: tuple[str, ...]) -> int:
     return sum(_apart(a, b, labels) for i, a in enumerate(places) for b in places[i + 1 :])
 
 

@@ -25,8 +25,8 @@ from ticdc_lab.simulate.pd.stores import (
     REMOVED,
     REMOVING,
     SERVING,
-    Labels,
     Store,
+    StoreLabels,
     labelled,
 )
 
@@ -123,7 +123,7 @@ def _state(meta: Mapping[str, Any], shown: str) -> str:
     return _BY_NAME[shown]
 
 
-def _labels(told: Sequence[Mapping[str, str]]) -> Labels:
+def _labels(told: Sequence[Mapping[str, str]]) -> StoreLabels:
     return labelled({pair["key"]: pair["value"] for pair in told})
 
 

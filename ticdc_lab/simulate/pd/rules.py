@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.location import isolation_score
 from ticdc_lab.simulate.pd.regions import Peer, Region, is_learner
-from ticdc_lab.simulate.pd.stores import Labels, Store
+from ticdc_lab.simulate.pd.stores import Store, StoreLabels
 
 ANY_VOTER, AS_LEADER, AS_FOLLOWER, AS_LEARNER = "voter", "leader", "follower", "learner"
 """Roles a rule may ask for; a voter may lead or follow."""
@@ -95,7 +95,7 @@ def unusable(rules: Sequence[Rule]) -> str:
     return ""
 
 
-def meets(labels: Labels, constraint: Constraint) -> bool:
+def meets(labels: StoreLabels, constraint: Constraint) -> bool:
     """Whether the labels of a store meet a condition; a missing label is in no list."""
     value = labels.get(constraint.key.lower(), "")
     match constraint.op:
@@ -118,7 +118,7 @@ def matches(store: Store | None, constraints: Iterable[Constraint]) -> bool:
 
 
 @lru_cache(1 << 16)
-def _match(labels: Labels, constraints: tuple[Constraint, ...]) -> bool:
+def _match(labels: StoreLabels, constraints: tuple[Constraint, ...]) -> bool:
     named = {c.key for c in constraints}
     if any((key.startswith("$") or key in _EXCLUSIVE) and key not in named for key in labels):
         return False

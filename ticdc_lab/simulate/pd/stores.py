@@ -17,7 +17,7 @@ NEVER_S = 1e9
 """Age of a heartbeat that never came."""
 
 
-class Labels(dict[str, str]):
+class StoreLabels(dict[str, str]):
     """Labels of a store, keys in lower case; never changed, so that what two stores are to each other is kept."""
 
     __slots__ = ("_hash",)
@@ -29,11 +29,11 @@ class Labels(dict[str, str]):
     def __hash__(self) -> int:  # type: ignore[override]
         return self._hash
 
-    def __reduce__(self) -> tuple[type[Labels], tuple[dict[str, str]]]:
-        return Labels, (dict(self),)
+    def __reduce__(self) -> tuple[type[StoreLabels], tuple[dict[str, str]]]:
+        return StoreLabels, (dict(self),)
 
 
-_NO_LABELS = Labels({})
+_NO_LABELS = StoreLabels({})
 
 
 @stepped
@@ -50,7 +50,7 @@ class Store(NamedTuple):
     id: int
     state: str = SERVING
     heartbeat_age_s: float = 0.0
-    labels: Labels = _NO_LABELS
+    labels: StoreLabels = _NO_LABELS
     capacity: float = 100.0 * GIB
     available: float = 100.0 * GIB
     used: float = 0.0
@@ -81,7 +81,7 @@ class Store(NamedTuple):
         return self.available if self.averaged is None else self.averaged
 
 
-labelled = Labels
+labelled = StoreLabels
 """Labels with keys in lower case: PD finds a label whatever the case of its key."""
 
 
