@@ -11,7 +11,7 @@ from conftest import golden
 from pyspark.sql import SparkSession
 
 import ticdc_lab
-from ticdc_lab.settings.detected import COUNTED, READ, counted, of_counts, of_messages, of_rules
+from ticdc_lab.settings.detected import COUNTED, READ, SWITCHED, counted, of_counts, of_messages, of_rules
 from ticdc_lab.settings.file import parse_file
 from ticdc_lab.settings.setting import Settings
 from ticdc_lab.sources.load import load
@@ -165,3 +165,13 @@ def test_a_log_shows_its_dispatchers_and_takes_a_file_by_name(spark: SparkSessio
     assert "mounter.worker-num" not in rows, "no message depends on it"
     assert log.known_settings.value("mounter.worker-num") == 3
     log.close()
+
+
+def test_old_values_of_some_updates_alone_are_switched() -> None:
+    """Neither value is right: a file that gives one contradicts the log, and the evidence counts both."""
+    found = shown(events(("update", ROW, None), ("update", ROW, ROW)), protocol="debezium")
+    setting = found.get("sink.debezium.output-old-value")
+    assert setting is not None and setting.value == SWITCHED and setting.text == '"switched"'
+    assert setting.evidence == "1 of 2 updates among the row changes have an image before the change"
+    given = parse_file("[sink.debezium]\noutput-old-value = true", name="c.toml").settings
+    assert len((given | found).contradictions) == 1
