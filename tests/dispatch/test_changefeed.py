@@ -119,6 +119,10 @@ def test_old_values_can_be_off_in_two_ways() -> None:
         ("[sink.kafka-config]\npartition-num = 0", "invalid partition num"),
         ("force-replicate = true\n[sink]\nprotocol = 'avro'", "refuses force-replicate"),
         ("sink-uri = 'kafka://h/t?partition-num=many'", "partition-num='many'"),
+        (
+            "sink-uri = 'pulsar://h/t'\n[sink]\ndispatchers = [{matcher=['a.*'], partition='k'}]",
+            r"'k' is no dispatcher: to Pulsar, .* the key of each message of a\.\*",
+        ),
     ],
 )
 def test_what_ticdc_refuses_is_refused(text: str, error: str) -> None:

@@ -27,6 +27,7 @@ from ticdc_lab.events.schema import EVENTS, IMAGE_HASHES, KEYS
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.log import Log
 from ticdc_lab.settings import Setting, Settings
+from ticdc_lab.settings.detected import SWITCHED
 from ticdc_lab.transactions.differences import KINDS, WHOLE, Comparable, covered, differences
 
 SMALL = golden("messages_open-protocol_small.jsonl.gz")
@@ -177,6 +178,8 @@ def test_only_settings_that_differ_narrow_the_comparison() -> None:
     assert Comparable.of(off, off) == Comparable(before=False)
     debezium = feed("debezium", sink__debezium__output_old_value=False)
     assert Comparable.of(debezium, on) == Comparable(before=False)
+    switched = Settings((Setting("sink.debezium.output-old-value", SWITCHED, "bytes", "shown"),))
+    assert Comparable.of(debezium, switched) == Comparable.of(switched, on) == Comparable(before=False)
     assert Comparable.of(on, feed("simple", sink__only_output_updated_columns=True)) == Comparable(before=False)
     of_key = feed("simple", sink__delete_only_output_handle_key_columns=True)
     assert Comparable.of(on, of_key) == Comparable(deletes=False) and Comparable.of(of_key, of_key) == WHOLE

@@ -14,6 +14,7 @@ from tomlkit.items import InlineTable
 
 from ticdc_lab.dispatch.checks import Selector, unknown_dispatchers
 from ticdc_lab.dispatch.hashing import Flavour
+from ticdc_lab.dispatch.names import STRATEGY_NAMES
 from ticdc_lab.dispatch.routing import check_target
 from ticdc_lab.dispatch.rules import Rule, rules_from_config
 from ticdc_lab.dispatch.topics import TableFilter, check_topic
@@ -142,6 +143,12 @@ def changefeed_of(file: ChangefeedFile, *, flavour: Flavour = "new") -> Changefe
     parts = urlsplit(file.sink_uri or "")
     protocol = given.value("sink.protocol")
     rules = rules_from_config(given.value("sink.dispatchers", ()))
+    if parts.scheme.startswith("pulsar") and (keyed := [r for r in rules if r.partition.lower() not in STRATEGY_NAMES]):
+        raise DispatchError(
+            f"In {file.name} {keyed[0].partition!r} is no dispatcher: to Pulsar, TiCDC sends it as the key of each "
+            f"message of {' '.join(keyed[0].matcher)}, and Pulsar's client chooses the partition by it.",
+            hint=f"Take one of {', '.join(STRATEGY_NAMES)}.",
+        )
     selectors = [Selector(tuple(s.get("matcher", ())), tuple(s.get("columns", ())))
                  for s in given.value("sink.column-selectors", ())]  # fmt: skip
     enabled = given.value("enable-old-value", True)
