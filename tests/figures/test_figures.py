@@ -171,26 +171,31 @@ def test_spans_colour_pending_by_the_missing_partition() -> None:
         title(qualified)
         == "All 3 transactions are whole but for what 1 message held; 0 % touch more than one partition"
     )
-    colors = {t.name: t.line.color for t in fig.data if t.mode == "lines+markers"}
+    colors = {t.name: t.marker.color for t in fig.data if t.name != "delivered again"}
     assert colors == {"whole": theme.GREY, "waits for partition 2": theme.OKABE_ITO[2]}
+    assert {t.mode for t in fig.data} == {"markers"}, "no line crosses a partition that is not touched"
+    assert {t.name: [*t.x] for t in fig.data}["whole"] == [0, 2, 0]
     assert [len(t.x) for t in fig.data if t.name == "delivered again"] == [1]
-    assert "A coloured bar waits" in str(fig.layout.meta["note"]) and "A cross says" in str(fig.layout.meta["note"])
+    assert "A coloured row waits" in str(fig.layout.meta["note"]) and "A cross says" in str(fig.layout.meta["note"])
 
 
 def test_many_spans_are_thinned_evenly_and_pending_ones_stay() -> None:
     """Hundreds of bars on a few hundred pixels are stripes; what is not whole comes first."""
     sample = pd.DataFrame([transaction(n, [0, 1], [2] if n % 50 == 0 else []) for n in range(300)])
     fig = figures.transaction_spans(sample, totals=totals(300, 6, 300, 0))
-    drawn = {t.name: sum(x is None for x in t.x) for t in fig.data}
+    drawn = {t.name: len({*t.y}) for t in fig.data}
     assert drawn == {"whole": 34, "waits for partition 2": 6}
     assert "40 of 300 are drawn" in str(fig.layout.meta["note"])
     assert fig.layout.yaxis.ticktext[0] == "22:13:20.000"
 
 
 def test_the_note_of_spans_speaks_only_of_what_is_drawn() -> None:
-    """Whole transactions that came once are grey bars without a cross."""
+    """Whole transactions that came once are grey rows without a cross."""
     fig = figures.transaction_spans(pd.DataFrame([transaction(0, [0, 2], [])]), totals=totals(1, 0, 1, 0))
-    assert fig.layout.meta["note"] == "Each bar is one transaction over the partitions it touches."
+    assert (
+        fig.layout.meta["note"]
+        == "Each row of marks is one transaction, with a mark in each partition that it touches."
+    )
 
 
 def test_spans_show_what_a_consumer_tore_in_red() -> None:
@@ -198,7 +203,7 @@ def test_spans_show_what_a_consumer_tore_in_red() -> None:
     sample = pd.DataFrame([transaction(0, [0, 2], []), transaction(1, [0, 1], [2]), transaction(2, [0], [])])
     fig = figures.transaction_spans(sample, totals=totals(9, 1, 2, 0), torn={ts(0), ts(1), ts(50)})
     assert title(fig) == "3 of 9 transactions are shown in part, for a while at least"
-    colors = {t.name: t.line.color for t in fig.data if t.mode == "lines+markers"}
+    colors = {t.name: t.marker.color for t in fig.data if t.name != "delivered again"}
     assert colors == {"whole": theme.GREY, "shown in part": theme.WRONG}
 
 

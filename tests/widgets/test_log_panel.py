@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from summaries import T0, exact, summary, ts
 
-from ticdc_lab import answers
+from ticdc_lab import answers, widgets
 from ticdc_lab.facts.limits import Counts
 from ticdc_lab.figures.selecting import Selection
 from ticdc_lab.widgets import LogView, log_panel
 from ticdc_lab.widgets.controls import time_range
 from ticdc_lab.widgets.log_panel import cut_to
+from ticdc_lab.widgets.tabs import TABS
 
 SLOW_MACHINE_S = 1.0
 """Well under a second is the aim (measured: about 0.05 s); the rest is room for a machine under load."""
@@ -156,3 +158,17 @@ def test_a_click_means_what_the_mark_stands_for(picture: str, curve: int, point:
     panel.on_select(heard.append)
     panel.view.clicked = {"curve": curve, "point": point, "n": 1}
     assert heard == [meant]
+
+
+@pytest.mark.parametrize("tab", ["overview", "watermarks", "transactions"])
+def test_a_selection_gives_the_code_that_shows_the_same(tab: str) -> None:
+    """The whole answer before anything is chosen; then the panel with what is chosen, which draws the same figure."""
+    panel = log_panel(summary())
+    at_first = panel.value
+    assert TABS[tab].code_of(panel.value, at_first=at_first).startswith("log.")
+    panel.value = replace(at_first, tables=("shop.orders",), partition=0, picture="lag")
+    *made, last = TABS[tab].code_of(panel.value, at_first=at_first).split("; ")
+    names = {"widgets": widgets, "log": SimpleNamespace(summary=summary())}
+    exec("\n".join(made), names)
+    again = eval(last, names)
+    assert again.value == panel.value != at_first and again.figure.to_dict() == panel.figure.to_dict()

@@ -13,8 +13,8 @@ from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, WRONG, clock, count, finish, label, look, percent, sentence, zone
 
-_NOTE = "Each bar is one transaction over the partitions it touches."
-_WAITS = " A coloured bar waits for a watermark of the partition that the legend names: rows may still come."
+_NOTE = "Each row of marks is one transaction, with a mark in each partition that it touches."
+_WAITS = " A coloured row waits for a watermark of the partition that the legend names: rows may still come."
 _AGAIN = " A cross says that a change was delivered more than once."
 MOST = 40
 """Transactions drawn; more would be a pattern of stripes that is not in the log."""
@@ -121,22 +121,17 @@ def _note(sample: pd.DataFrame, n: int, *, waits: bool) -> str:
 def _bars(fig: Figure, rows: pd.DataFrame, y: np.ndarray, *, color: str, symbol: str, name: str) -> None:
     if rows.empty:
         return
-    x: list[float | None] = []
-    ys: list[float | None] = []
-    text: list[str] = []
-    picks: list[Selection] = []
-    for row, at in zip(rows.to_dict("records"), y, strict=True):
-        homes = _ints(row["partitions"])
-        x += [*homes, None]
-        ys += [*[float(at)] * len(homes), None]
-        text += [_hover(row)] * (len(homes) + 1)
-        picks += [Selection(commit_ts=row["commit_ts"])] * (len(homes) + 1)
+    # marks alone: a line between them would cross partitions that the transaction does not touch
+    touched = [(home, float(at), row) for row, at in zip(rows.to_dict("records"), y, strict=True)
+               for home in _ints(row["partitions"])]  # fmt: skip
+    x, ys = [home for home, _, _ in touched], [at for _, at, _ in touched]
+    text = [_hover(row) for _, _, row in touched]
+    picks = [Selection(commit_ts=row["commit_ts"]) for _, _, row in touched]
     bars = Scatter(
         x=x,
         y=ys,
-        mode="lines+markers",
-        line={"color": color, "width": 1.2},
-        marker={"symbol": symbol, "size": 6, "color": color},
+        mode="markers",
+        marker={"symbol": symbol, "size": 8, "color": color},
         name=name,
         hovertext=text,
         hoverinfo="text",

@@ -84,11 +84,12 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
         sentence.add_class("ticdc-answer")
         self.cannot_tell.value = "" if answer is None else _limits(answer)
         self.cannot_tell.add_class("ticdc-answer")
-        frames = {} if answer is None else answer.frames
+        frames, at_first = {} if answer is None else answer.frames, panel.value
 
         def follow(_: Any = None) -> None:
             call = self.tab.code(panel.value)
-            self.code.value = f'<code title="the same by code">{html.escape(call)}</code>' if call else ""
+            same = self.tab.code_of(panel.value, at_first=at_first)
+            self.code.value = f'<code title="the same by code">{html.escape(same)}</code>' if same else ""
             is_said = answer is None or panel.figure.finding == answer.finding.rstrip(".")
             sentence.layout.display = "none" if is_said else None
             self.evidence.show({**frames, **panel.frames}, code=call)

@@ -49,7 +49,10 @@ class Tab:
     answer
         What is said above the panel.
     code
-        The call that gives what the panel shows, from its value.
+        The call that gives the answer and its frames, from the panel's value.
+    chosen
+        The function of :mod:`ticdc_lab.widgets` and its argument that make the panel, where ``code`` gives more than
+        what is chosen in it.
     compiling_s
         CPU seconds that kernels of its own have to be compiled first, as of this moment.
     """
@@ -60,6 +63,13 @@ class Tab:
     answer: Callable[[Log], Answer] | None = None
     code: Callable[[Any], str] = lambda value: ""
     compiling_s: Callable[[], float] = lambda: 0.0
+    chosen: str = ""
+
+    def code_of(self, value: Any, *, at_first: Any) -> str:
+        """The code that shows what the panel shows: the answer, or where something is chosen, the panel with that."""
+        if value == at_first or not self.chosen:
+            return self.code(value)
+        return f"panel = widgets.{self.chosen}; panel.value = widgets.{value!r}; panel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,18 +196,20 @@ def _consumer(log: Log) -> Panel[Any]:
     return consumer_panel(log.excerpt, images, made_from=log.change_log.made_from)
 
 
+_SUMMARY = "log_panel(log.summary)"
+
 TABS: Mapping[str, Tab] = MappingProxyType(
     {
         "overview": Tab(
             "overview", "counting what it holds",
             partial(_of_summary, pictures=("load by table", "load by partition")), Log.contents,
-            lambda v: "log.contents()",
+            lambda v: "log.contents()", chosen=_SUMMARY,
         ),
         "watermarks": Tab(
             "watermarks", "following watermarks",
             partial(
                 _of_summary, pictures=("watermark ladder", "lag"), needs="how far it is complete"
-            ), Log.watermarks, lambda v: "log.watermarks()",
+            ), Log.watermarks, lambda v: "log.watermarks()", chosen=_SUMMARY,
         ),
         "why": Tab(
             "why it stalled", "following watermarks", why_panel, Log.why,
@@ -206,7 +218,7 @@ TABS: Mapping[str, Tab] = MappingProxyType(
         "transactions": Tab(
             "transactions", "restoring transactions",
             partial(_of_summary, pictures=("transactions",), needs="which transactions are whole"),
-            Log.transactions, lambda v: "log.transactions()",
+            Log.transactions, lambda v: "log.transactions()", chosen=_SUMMARY,
         ),
         "dispatch": Tab(
             "dispatch what-if", "measuring every dispatcher", _what_if, Log.what_if,
@@ -230,7 +242,7 @@ TABS: Mapping[str, Tab] = MappingProxyType(
         ),
         "audit": Tab(
             "audit", "checking every promise", _audit, partial(Log.audit, messages=False),
-            lambda v: "log.audit()",
+            lambda v: "log.audit()", chosen="findings_panel(log.findings)",
         ),
         "settings": Tab(
             "settings", "counting what images show", _settings, Log.settings,
