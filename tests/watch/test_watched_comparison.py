@@ -7,6 +7,7 @@ import json
 import random
 from dataclasses import replace
 from functools import cache
+from unittest.mock import patch
 
 import pandas as pd
 import pyarrow as pa
@@ -28,6 +29,8 @@ from ticdc_lab.settings import Settings
 from ticdc_lab.sources.capture import read_whole
 from ticdc_lab.sources.load import shown_by
 from ticdc_lab.transactions.differences import KINDS
+from ticdc_lab.watch import comparison
+from ticdc_lab.watch import state as of_state
 from ticdc_lab.watch.comparing import WatchedComparison
 from ticdc_lab.watch.comparison import HERE, THERE, ComparedSides, CompareState, absorbed, judged, step
 
@@ -172,6 +175,19 @@ def test_a_change_whose_time_is_forgotten_counts_as_not_compared():
     state = replace(state, forgotten_ts=20)
     _, found = step(state, of_tiny([row(0, 2000, 15, key="again"), row(0, 2001, 12, key="2")]), THERE, sides)
     assert found.late == (0, 2) and not len(found.examples)
+
+
+def test_a_log_ends_without_a_message_after_its_offsets_were_counted():
+    """The last batch of a recording is empty; facts of long logs are few."""
+    log = of_tiny([row(0, o, o + 1, key=str(o)) for o in range(400)])
+    sides = ComparedSides(("open-protocol", "open-protocol"))
+    state = CompareState()
+    with patch.object(of_state, "CHUNKS", 2), patch.object(comparison, "CHUNKS", 2):
+        for side in (HERE, THERE):
+            for i in range(0, 400, 50):
+                state = absorbed(state, log.slice(i, 50), side, sides)
+            state = absorbed(state, log.slice(0, 0), side, sides, ends=True)
+    assert state.sides[HERE].counted and judged(state, sides).tables["same"].sum() == 400
 
 
 def test_a_restart_at_any_moment_changes_nothing(tmp_path):

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ticdc_lab.figures.store_bars import store_bars
     from ticdc_lab.figures.theme import CONFIG, themed
     from ticdc_lab.figures.transaction_spans import transaction_spans
+    from ticdc_lab.figures.watch_curves import watch_curves
     from ticdc_lab.figures.watermark_ladder import lag, watermark_ladder
     from ticdc_lab.figures.watermark_tree import watermark_levels, watermark_tree, watermark_tree_stepped
     from ticdc_lab.figures.why_table import why_table
@@ -109,6 +110,7 @@ __all__ = [
     "two_futures",
     "variant_comparison",
     "violations",
+    "watch_curves",
     "watermark_curves",
     "watermark_ladder",
     "watermark_levels",

@@ -95,6 +95,35 @@ class WatchView:
     caught_up: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class WatchSample:
+    """How far a watch was at a moment: of some, one makes rates and curves.
+
+    Attributes
+    ----------
+    at_s
+        Seconds since 1970.
+    messages, rows
+        Messages and row changes that were read by then.
+    lag_s
+        By partition the age of its resolved_ts, seconds; partitions without a watermark have none.
+    """
+
+    at_s: float
+    messages: int
+    rows: int
+    lag_s: Mapping[Place, float]
+
+    @classmethod
+    def of(cls, view: WatchView, at_s: float) -> WatchSample:
+        """Of what a watch shows now."""
+        lags = {
+            at: at_s - physical_ms(of.resolved_ts) / 1000
+            for at, of in view.partitions.items() if of.resolved_ts != NO_TS
+        }  # fmt: skip
+        return cls(at_s, view.counts.messages, view.counts.rows, lags)
+
+
 def metrics(view: WatchView) -> bytes:
     """Everything that a watch counts and measures, in Prometheus' text format."""
     registry = CollectorRegistry()

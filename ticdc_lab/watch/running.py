@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Self
@@ -25,7 +26,7 @@ from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.kafka_reading import Place
 from ticdc_lab.watch.folder import WatchFolder, WatchProgress
 from ticdc_lab.watch.kept import OPEN, PENDING, KeptFinding, found_again
-from ticdc_lab.watch.metrics import DURATIONS_S, PartitionView, WatchView
+from ticdc_lab.watch.metrics import DURATIONS_S, PartitionView, WatchSample, WatchView
 from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, opened
 from ticdc_lab.watch.state import WatchCounts, Watched, WatchState, absorbed, findings
 
@@ -40,6 +41,10 @@ EVIDENCE, EVIDENCE_AT_ONCE = 1_000, 200
 
 ASIDE = 1_000
 """Findings that are withdrawn, ignored or resolved and stay listed: the last ones."""
+
+HISTORY, LAST_EVENTS = 900, 20
+"""Samples and events that are kept to be looked at."""
+_SHOWN = ["topic", "partition", "offset", "kind", "op", "schema_name", "table_name", "commit_ts", "error_class"]
 
 RETRY_S = 30.0
 _SILENT = "does not answer"
@@ -79,6 +84,10 @@ class Watch:
         How far it is, as of :class:`ticdc_lab.watch.metrics.WatchView`.
     findings
         What is kept, by number.
+    history
+        A sample (:class:`ticdc_lab.watch.metrics.WatchSample`) of each look, about one a second, of the last ones.
+    last_events
+        The events of the last messages: position, ``kind``, ``op``, names and ``commit_ts``; None before the first.
 
     Raises
     ------
@@ -104,6 +113,8 @@ class Watch:
         self._failed: BaseException | None = None
         self.findings: dict[int, KeptFinding] = self._folder.findings()
         self.view = self._seen_before()
+        self.history = deque[WatchSample](maxlen=HISTORY)
+        self.last_events: pa.Table | None = None
         self._changed, self._found, self._dirty = set[int](), list[dict[str, Any]](), True
         self._violations: dict[tuple[str, str], int] = {}
         self._beyond: dict[tuple[str, str], int] = {}
@@ -155,6 +166,11 @@ class Watch:
         if self._failed is not None:
             raise self._failed
         return self._thread is None or not self._thread.is_alive()
+
+    @property
+    def failure(self) -> str | None:
+        """What it failed with in the background; None if it did not."""
+        return None if self._failed is None else str(self._failed) or type(self._failed).__name__
 
     def run(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Watch until it is stopped, or, of what ends, to the end.
@@ -276,6 +292,7 @@ class Watch:
             return
         self._state, counts = absorbed(self._state, batch, self._watched)
         self._counts += counts
+        self.last_events = batch.slice(max(0, batch.num_rows - LAST_EVENTS)).select(_SHOWN)
         self._note_watermarks(watermarks_written(events, messages))
         self._took(time.monotonic() - begun)
 
@@ -388,6 +405,7 @@ class Watch:
             rows=self._sizes()[0], nbytes=self._sizes()[1],
             caught_up=all(read >= ends.get(at, 0) for at, read in self._positions.items()),
         )  # fmt: skip
+        self.history.append(WatchSample.of(self.view, self._now()))
 
     def _ends(self) -> Mapping[Place, int]:
         """Where partitions end, as far as anybody knows."""

@@ -293,7 +293,7 @@ def with_part(state: WatchState, part: BatchPart) -> WatchState:
     """The state that also knows what a batch states besides its rows."""
     new = part.facts
     if state.counted:
-        new = new.filter(pa.array(_not_counted(new, state.counted)))
+        new = new.filter(pa.array(_not_counted(new, state.counted), pa.bool_()))
     facts = LogFacts.read(pa.concat_tables([state.facts, new]))
     marks = pc.is_in(new["fact"], pa.array(["watermark", "ddl", "admin"]))
     old = pc.is_in(state.facts["fact"], pa.array(["watermark", "ddl", "admin"]))

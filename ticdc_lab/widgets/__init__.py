@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ticdc_lab.widgets.pipeline_panel import PipelineView, pipeline_panel
     from ticdc_lab.widgets.scheduler_panel import SchedulerView, scheduler_panel
     from ticdc_lab.widgets.tryouts import ddl_service_tryout, pd_tryout, pipeline_tryout, scheduler_tryout
+    from ticdc_lab.widgets.watch_panel import WatchPanelView, watch_panel
     from ticdc_lab.widgets.what_if_panel import WhatIfView, what_if_panel
     from ticdc_lab.widgets.workbench import Workbench, workbench
 
@@ -36,6 +37,7 @@ __all__ = [
     "SchedulerView",
     "ServiceView",
     "TableView",
+    "WatchPanelView",
     "WhatIfView",
     "Workbench",
     "browse_panel",
@@ -55,6 +57,7 @@ __all__ = [
     "scheduler_tryout",
     "service_panel",
     "table_panel",
+    "watch_panel",
     "what_if_panel",
     "workbench",
 ]

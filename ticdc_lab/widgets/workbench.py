@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Event, RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
 import traitlets
@@ -33,6 +33,10 @@ from ticdc_lab.widgets.state import StateError, as_text, checked, frozen, parsed
 from ticdc_lab.widgets.tab_pages import OpenPanels, TabPages
 from ticdc_lab.widgets.tabs import TABS
 from ticdc_lab.widgets.under_way import UnderWay
+from ticdc_lab.widgets.watch_panel import watch_panel
+
+if TYPE_CHECKING:
+    from ticdc_lab.watch.running import Watch
 
 # What a workbench shows as a small JSON object: its source, the open tab, what is chosen, every panel's controls.
 
@@ -145,12 +149,16 @@ class Workbench(traitlets.HasTraits):
     sample
         What of it to read; where left out, all of it is read if that takes less than
         :data:`ticdc_lab.sources.survey.LARGE_S`, and else nothing before somebody says what.
+    watch
+        A watch that runs (:func:`ticdc_lab.watch`): a panel above the source shows it.
     how
         ``protocol``, ``source_kind``, ``schema_registry``, ``claim_check``, ``settings`` and ``options`` of
         :func:`ticdc_lab.sources.load.load`.
 
     Attributes
     ----------
+    watching
+        The panel of the watch; None without.
     selection
         What is chosen; setting it filters all panels.
     found
@@ -166,8 +174,9 @@ class Workbench(traitlets.HasTraits):
     selection = traitlets.Instance(Selection)
 
     def __init__(
-        self, source: str | None = None, spark: SparkSession | None = None, *, sample: Sample | None = None, **how: Any
-    ) -> None:
+        self, source: str | None = None, spark: SparkSession | None = None, *, sample: Sample | None = None,
+        watch: Watch | None = None, **how: Any,
+    ) -> None:  # fmt: skip
         super().__init__(selection=Selection())
         self._spark, self._how, self._guard = spark, how, RLock()
         self._began = False
@@ -182,7 +191,9 @@ class Workbench(traitlets.HasTraits):
         self._idle.set()
         self._folder: Path | None = None
         self._below = widgets.VBox([])
-        self.widget = widgets.VBox([self.line, self.bar, self._below])
+        self.watching = None if watch is None else watch_panel(watch)
+        above = [] if self.watching is None else [self.watching.widget]
+        self.widget = widgets.VBox([*above, self.line, self.bar, self._below])
         self.widget.add_class("ticdc-workbench")
         self.observe(lambda change: self._follow(change["new"]), names="selection")
         if source is not None:
@@ -377,13 +388,14 @@ class Workbench(traitlets.HasTraits):
 
 
 def workbench(
-    source: str | None = None, spark: SparkSession | None = None, *, sample: Sample | None = None, **how: Any
-) -> Workbench:
+    source: str | None = None, spark: SparkSession | None = None, *, sample: Sample | None = None,
+    watch: Watch | None = None, **how: Any,
+) -> Workbench:  # fmt: skip
     """Open one's own data in a notebook: a path, a topic or a table.
 
     Parameters
     ----------
-    source, spark, sample, how
+    source, spark, sample, watch, how
         As for :class:`Workbench`.
 
     Returns
@@ -391,4 +403,4 @@ def workbench(
     Workbench
         Display it; it is read in the background.
     """
-    return Workbench(source, spark, sample=sample, **how)
+    return Workbench(source, spark, sample=sample, watch=watch, **how)
