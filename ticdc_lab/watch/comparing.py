@@ -7,7 +7,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -180,6 +180,8 @@ class WatchedComparison:
             self._save()
         finally:
             for side in self._sides:
+                if isinstance(side.reading, Generator):
+                    side.reading.close()  # before the consumer that it reads with
                 side.source.close()
             if self._folder is not None:
                 self._folder.close()

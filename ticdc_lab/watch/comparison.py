@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from ticdc_lab.events.arrays import NO_TS, Bools, Ints, changes_in, encoded, timestamps
 from ticdc_lab.facts.watermarks import progress_of, topics_of
 from ticdc_lab.settings import Settings
-from ticdc_lab.settings.detected import COUNTED, READ, counted, of_counts
+from ticdc_lab.settings.detected import COUNTED, OP_BY_IMAGES, READ, counted, of_counts
 from ticdc_lab.transactions.differences import KINDS, WHOLE, Comparable, covered, ddl_differences
 from ticdc_lab.watch.state import CHUNKS, BatchPart, WatchState, with_few_facts, with_part
 
@@ -306,6 +306,19 @@ class ComparedSides:
         return Comparable.of(shown[HERE], shown[THERE])
 
 
+def _paired(d: Delivered, state: CompareState, sides: ComparedSides) -> tuple[Pairs, Comparable]:
+    """Pairs, and what of them was compared: if old values are off in a part of one log, no operations are."""
+    compared = sides.of(state)
+    pairs = paired(d, state.names, compared)
+    alone = (pairs.kind <= _ONLY_THERE).sum()
+    if alone and compared.ops and {*sides.protocols} & OP_BY_IMAGES:
+        looser = replace(compared, before=False, ops=False)
+        again = paired(d, state.names, looser)
+        if (again.kind <= _ONLY_THERE).sum() < alone:
+            return again, looser
+    return pairs, compared
+
+
 def step(
     state: CompareState, batch: pa.Table, side: int, sides: ComparedSides, *, ends: bool = False
 ) -> tuple[CompareState, ComparedSoFar]:
@@ -406,8 +419,8 @@ def _bounded(state: CompareState, sides: ComparedSides) -> CompareState:
     if span is None or excess <= 0 or not len(d):
         return state
     last = min(span[1], int(d.commit_ts[min(len(d) - 1, excess * len(d) // d.nbytes)]))
-    old, compared = d.commit_ts <= last, sides.of(state)
-    pairs = paired(d[old & (d.commit_ts >= span[0])], state.names, compared)
+    old = d.commit_ts <= last
+    pairs, compared = _paired(d[old & (d.commit_ts >= span[0])], state, sides)
     differing = merged([state.differing, _deliveries(_worst(pairs, state))])
     worst = _worst(paired(differing, state.names, compared), state)
     return replace(
@@ -458,10 +471,10 @@ def _worst(pairs: Pairs, state: CompareState) -> Pairs:
 
 def judged(state: CompareState, sides: ComparedSides) -> ComparedSoFar:
     """What both logs have in common up to the resolved_ts of both."""
-    span, compared = state.span(), sides.of(state)
+    span = state.span()
     every = merged([state.delivered, *state.fresh])
     begin, end = span or (0, NO_TS)
-    pairs = paired(every[(every.commit_ts >= begin) & (every.commit_ts <= end)], state.names, compared)
+    pairs, compared = _paired(every[(every.commit_ts >= begin) & (every.commit_ts <= end)], state, sides)
     totals = dict[str, Ints]()
     for name, n in _sums(state.totals, pairs.counted()).items():
         table = ".".join(part for part in state.names[name][:2] if part is not None)
