@@ -28,7 +28,7 @@ _WHOLE = 60
 
 _UNLIT, _LIT_ABOVE = "#c4c7cc", "#E69F00"
 _INK, _ON_RED = "#16181c", "#ffffff"
-_ROW_PX = 37
+_ROW_PX = 44
 _USUAL_US = 500_000
 """A region that streams and is less than this behind holds nothing."""
 
