@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broker import Broker
 from conftest import golden
 from pyspark.sql import SparkSession
+from topics import create, delete, expire, recorded, send
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.watch.buckets import read
@@ -76,3 +78,24 @@ def test_it_is_the_desks_watch_and_resumes(spark: SparkSession, tmp_path: Path) 
     shutil.rmtree(tmp_path / "state" / "checkpoint")
     with pytest.raises(SourceError, match="no longer has the checkpoint"):
         watched(source, tmp_path / "state", spark)
+
+
+def test_a_topic_is_watched_as_on_the_desk(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """In two runs, with messages that expire between both: what is lost is counted, and the metrics are the desk's."""
+    messages, servers = recorded(golden(LOG)), f"127.0.0.1:{broker.plain}"
+    create(servers, "watched-on-spark", max(m["partition"] for m in messages) + 1)
+    source, half = broker.url("watched-on-spark"), len(messages) // 2
+    try:
+        for i, part in enumerate((messages[:half], messages[half:])):
+            send(servers, "watched-on-spark", part)
+            if i:
+                read_to = {at: seen.read for at, seen in desk.view.partitions.items()}  # noqa: F821
+                expire(servers, "watched-on-spark", 0, read_to["watched-on-spark", 0] + 15)
+            desk = watched(source, tmp_path / "desk")
+            on_spark = watched(source, tmp_path / "spark", spark)
+            assert shown(on_spark) == shown(desk)
+        lost = {p: seen.lost for (_, p), seen in on_spark.view.partitions.items() if seen.lost}
+        assert lost == {0: 15} and on_spark.view.counts.messages == len(messages) - 15
+        assert on_spark.view.caught_up and all(seen.end == seen.read for seen in on_spark.view.partitions.values())
+    finally:
+        delete(servers, "watched-on-spark")

@@ -66,7 +66,7 @@ class TiCDCSource(DataSource):
 
     Types that debezium's messages do not name come from the DDL statements of all files, in a stream of the same file;
     what is not known then is a Python warning. ``debeziumBinaryHandlingMode`` is how bytes are written (``base64`` or
-    ``hex``).
+    ``hex``). ``images=null`` spares decoding ``columns`` and ``before``; their hashes stay.
 
     The columns are :data:`ticdc_lab.events.schema.DECODED`: what cannot be decoded is there with its ``error_class``,
     so that nothing vanishes. As a stream, each file is read once, when it has appeared under its final name.
@@ -102,6 +102,7 @@ class _ReadRequest:
     kind: str = "auto"
     options: tuple[tuple[str, str], ...] = ()
     binary: str = "auto"
+    images: bool = True
 
     @classmethod
     def of(cls, options: Any) -> _ReadRequest:
@@ -118,7 +119,8 @@ class _ReadRequest:
         require_kind(kind)
         own = tuple((name, options[name]) for name in OPTIONS if name in options)
         binary = options.get("debeziumBinaryHandlingMode", "auto")
-        return cls(path, options.get("protocol", "auto"), known, range_bytes, once, kind, own, binary)
+        images = options.get("images") != "null"
+        return cls(path, options.get("protocol", "auto"), known, range_bytes, once, kind, own, binary, images)
 
     def files(self) -> list[Path]:
         """Files there are now."""
@@ -165,8 +167,10 @@ def _first(parts: Sequence[TaskPart]) -> Batches:
                 return
 
 
-def _decoded(part: TaskPart, protocol: str, known: Known, skips: Skips = pieces.NO_SKIPS) -> Batches:
-    decode = decoder(protocol, known=known)
+def _decoded(
+    part: TaskPart, protocol: str, known: Known, skips: Skips = pieces.NO_SKIPS, *, images: bool = True
+) -> Batches:  # fmt: skip
+    decode = decoder(protocol, images=images, known=known)
     for messages, rejected in _messages(part):
         yield from decode(iter((without(messages, skips[part.file]) if part.file in skips else messages,)))
         if rejected is not None and rejected.num_rows:
@@ -202,7 +206,7 @@ def _parts(files: Sequence[Path], asked: _ReadRequest) -> list[TaskPart]:
 
 class _Reader(DataSourceReader):
     def __init__(self, asked: _ReadRequest) -> None:
-        self._parts = _parts(asked.files(), asked)
+        self._parts, self._images = _parts(asked.files(), asked), asked.images
         self._protocol, self._known = asked.told(self._parts)
         self._skips = _held_twice(self._parts) if asked.once else pieces.NO_SKIPS
 
@@ -211,7 +215,7 @@ class _Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Batches:
         assert isinstance(partition, TaskPart)
-        return _decoded(partition, self._protocol, self._known, self._skips)
+        return _decoded(partition, self._protocol, self._known, self._skips, images=self._images)
 
 
 def _held_twice(parts: Sequence[TaskPart]) -> Skips:
@@ -265,7 +269,7 @@ class _StreamReader(DataSourceStreamReader):
             if self._asked.protocol != "auto":
                 raise
             return _refused(partition, fault.message)
-        return _decoded(partition, protocol, known)
+        return _decoded(partition, protocol, known, images=self._asked.images)
 
 
 def _refused(part: TaskPart, reason: str) -> Batches:

@@ -112,21 +112,30 @@ def _file(folder: str, bucket: int, version: int | None) -> Path:
 
 
 def _write(state: WatchState, file: Path) -> None:
-    """All that a bucket remembers of rows; a bucket is read again without a copy."""
-    parts = {f"{i} {n}": getattr(p, n) for i, p in enumerate((state.suspects, *state.recent.parts)) for n in CHANGE}
-    bounds = np.array([state.evicted_ts, state.recent.since])
     new = file.with_suffix(f".{os.getpid()}.new")
     with room_for(file.parent, keep=True):
         with new.open("wb") as out:
-            out.write(bytes_of({**state.rows.as_arrays(), **parts, "bounds": bounds}))
+            out.write(as_bytes(state))
             out.flush()
             os.fsync(out.fileno())
         new.rename(file)
 
 
+def as_bytes(state: WatchState) -> bytes:
+    """All that a bucket remembers of rows."""
+    parts = {f"{i} {n}": getattr(p, n) for i, p in enumerate((state.suspects, *state.recent.parts)) for n in CHANGE}
+    bounds = np.array([state.evicted_ts, state.recent.since])
+    return bytes_of({**state.rows.as_arrays(), **parts, "bounds": bounds})
+
+
 def read(folder: str, bucket: int, version: int) -> WatchState:
-    """What a file of a bucket has: of the state what is about rows."""
-    arrays: dict[str, np.ndarray[Any, Any]] = arrays_of(pa.memory_map(str(_file(folder, bucket, version))))
+    """What a file of a bucket has, mapped into memory."""
+    return from_bytes(pa.memory_map(str(_file(folder, bucket, version))))
+
+
+def from_bytes(data: bytes | pa.NativeFile) -> WatchState:
+    """What :func:`as_bytes` gave, without a copy: of the state what is about rows."""
+    arrays: dict[str, np.ndarray[Any, Any]] = arrays_of(data)
     n = sum(name.endswith(f" {CHANGE[0]}") for name in arrays)
     suspects, *recent = (Changes(*[arrays[f"{i} {name}"] for name in CHANGE]) for i in range(n))
     evicted_ts, since = (int(ts) for ts in arrays["bounds"])

@@ -125,7 +125,7 @@ class SparkWatch(Watch):
             self._versions = dict(saved.spark["versions"])
             self._above = {topic: np.array(ts) for topic, ts in saved.spark["above"].items()}
             self._of_buckets = buckets.read_all(str(self._place / _FOLDER), self._versions)
-            if not (self._place / _CHECKPOINT).exists():
+            if self._versions and not (self._place / _CHECKPOINT).exists():
                 raise SourceError(
                     f"{self._folder.folder} no longer has the {_CHECKPOINT} that says up to where it was read.",
                     hint="Watch it into another folder: --state OTHER",
@@ -158,6 +158,7 @@ class SparkWatch(Watch):
             finally:
                 query.stop()
         with self._lock:  # the batch under way has ended
+            self._look()
             self._judge(final=self._once)
             self._commit()
         return True
@@ -168,7 +169,8 @@ class SparkWatch(Watch):
             stream = kafka.read_stream(self._spark, self._named, bounds | dict(self._given))
         else:
             datasource.register(self._spark)
-            reader = self._spark.readStream.format(datasource.NAME).option("protocol", self._watched.protocol)
+            reader = self._spark.readStream.format(datasource.NAME).option("images", "null")
+            reader = reader.option("protocol", self._watched.protocol)
             named = {name: value for name, value in self._of_reader.items() if value is not None}
             stream = reader.options(**named).load(self._named).drop(*_IMAGES)
         writer = stream.writeStream.foreachBatch(self._take).option(
