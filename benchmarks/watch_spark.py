@@ -224,10 +224,10 @@ def driver(master: str, workers: int, source: str, state: str) -> None:
     spark = session("spark", driver_memory="1g", extra=settings)
     found: dict[str, Any] = {}
     for turn in ("warm", "measured"):
-        before, begun = used_by_workers(), time.perf_counter()
+        before, begun = used_by_workers(spark), time.perf_counter()
         watch = SparkWatch(source, f"{state}/{turn}", spark=spark, once=True)
         watch.run()
-        after = used_by_workers()
+        after = used_by_workers(spark)
         took = sorted(after[at] - before.get(at, 0.0) for at in after)
         found = {
             "wall_s": time.perf_counter() - begun, "workers_s": took, "rows": watch.view.counts.rows,
@@ -236,11 +236,12 @@ def driver(master: str, workers: int, source: str, state: str) -> None:
     print(json.dumps(found))
 
 
-def used_by_workers() -> dict[int, float]:
-    """CPU seconds of each executor and what it has started, by its process."""
+def used_by_workers(spark: SparkSession) -> dict[int, float]:
+    """CPU seconds of each executor of a session and what it has started, by its process."""
     found = dict[int, float]()
     for process in psutil.process_iter(["cmdline"]):
-        if any("CoarseGrainedExecutorBackend" in word for word in process.info["cmdline"] or ()):
+        words = process.info["cmdline"] or ()
+        if spark.sparkContext.applicationId in words and any("CoarseGrainedExecutorBackend" in word for word in words):
             whole = (process, *process.children(recursive=True))
             found[process.pid] = sum(sum(p.cpu_times()[:4]) for p in whole)
     return found

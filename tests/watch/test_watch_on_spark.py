@@ -17,7 +17,7 @@ from topics import create, delete, expire, recorded, send
 from ticdc_lab.errors import SourceError
 from ticdc_lab.watch.buckets import read
 from ticdc_lab.watch.metrics import metrics
-from ticdc_lab.watch.running import Watch
+from ticdc_lab.watch.running import Watch, unsettled
 from ticdc_lab.watch.spark import SparkWatch
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
@@ -36,10 +36,13 @@ def watched(source: Path, state: Path, spark: SparkSession | None = None, **more
 
 
 def shown(watch: Watch) -> tuple[Any, ...]:
-    """What both must have in common: findings but for their numbers, and all that metrics export but the sizes."""
-    found = sorted(json.dumps(f.as_dict() | {"number": 0}, default=str) for f in watch.findings.values())
+    """What both must have in common: findings but for their numbers, and what metrics export but sizes.
+
+    When a look finds what is explained later depends on time.
+    """
+    found = sorted(json.dumps(f.as_dict() | {"number": 0}, default=str) for f in unsettled(watch.findings.values()))
     view = watch.view
-    return found, view.counts, view.partitions, view.pending_ts, view.violations, view.open, view.rows
+    return found, view.counts, view.partitions, view.pending_ts, view.open
 
 
 def test_it_is_the_desks_watch_and_resumes(spark: SparkSession, tmp_path: Path) -> None:
@@ -62,7 +65,7 @@ def test_it_is_the_desks_watch_and_resumes(spark: SparkSession, tmp_path: Path) 
         broken.run()
     both, desk = watched(source, tmp_path / "state", spark), watched(golden(LOG), tmp_path / "desk")
     assert first.view.counts.messages == len(lines) // 2 and len(desk.findings) > 50
-    assert shown(both) == shown(desk)
+    assert shown(both) == shown(desk) and both.view.rows == desk.view.rows
     assert {f.number for f in both.findings.values() if both._folder.evidence(f.number).is_dir()}
     assert metrics(both.view).split(b"state_bytes")[0] == metrics(desk.view).split(b"state_bytes")[0]
     of_buckets = both._on_spark["versions"]  # type: ignore[index]
@@ -82,7 +85,7 @@ def test_it_is_the_desks_watch_and_resumes(spark: SparkSession, tmp_path: Path) 
 
 def test_a_topic_is_watched_as_on_the_desk(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     """In two runs, with messages that expire between both: what is lost is counted, and the metrics are the desk's."""
-    messages, servers = recorded(golden(LOG)), f"127.0.0.1:{broker.plain}"
+    messages, servers = sorted(recorded(golden(LOG)), key=lambda m: m["offset"]), f"127.0.0.1:{broker.plain}"
     create(servers, "watched-on-spark", max(m["partition"] for m in messages) + 1)
     source, half = broker.url("watched-on-spark"), len(messages) // 2
     try:

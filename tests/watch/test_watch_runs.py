@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 import sqlite3
@@ -293,3 +294,14 @@ def test_metrics_name_no_row(undisturbed):
         labels |= {name for s in family.samples for name in s.labels}
     assert labels == {"guarantee", "severity", "reason", "topic", "partition", "le", "version", "protocol"}
     assert b'ticdc_lab_violations_total{guarantee="row_images_chain",severity="error"} 0.0' in metrics(WatchView())
+
+
+def test_a_ddl_that_comes_later_explains_a_chain(tmp_path):
+    """The finding of one run is withdrawn in the next, also if the row changes again and is no suspect any more."""
+    source, state = tmp_path / "topic", tmp_path / "state"
+    source.mkdir()
+    lines = sorted(gzip.decompress(golden(LOG).read_bytes()).splitlines(), key=lambda m: json.loads(m)["offset"])
+    for name, part, status in (("a", lines[:1297], OPEN), ("b", lines[1297:], WITHDRAWN)):
+        (source / f"{name}.jsonl").write_bytes(b"\n".join(part) + b"\n")
+        found = watched(source, state).findings.values()
+        assert {f.status for f in found if f.guarantee == "row_images_chain"} == {status}

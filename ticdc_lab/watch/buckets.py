@@ -52,7 +52,7 @@ class Bucket:
     ----------
     judged
         What became of the changes that it took.
-    suspects
+    suspects, dropped
         As of :class:`ticdc_lab.watch.state.WatchState`.
     rows, nbytes
         How many rows it remembers, and about how much all of it takes.
@@ -60,6 +60,7 @@ class Bucket:
 
     judged: RowsJudged
     suspects: Changes
+    dropped: bool
     rows: int
     nbytes: int
 
@@ -89,7 +90,7 @@ def stepped(
     for other in Path(folder).glob(f"{bucket}-*.arrow"):
         if other not in (_file(folder, bucket, version), _file(folder, bucket, before)):
             other.unlink(missing_ok=True)
-    return Bucket(judged, state.suspects, len(state.rows), state.nbytes)
+    return Bucket(judged, state.suspects, state.dropped, len(state.rows), state.nbytes)
 
 
 def read_all(folder: str, versions: Mapping[int, int]) -> dict[int, Bucket]:
@@ -97,14 +98,16 @@ def read_all(folder: str, versions: Mapping[int, int]) -> dict[int, Bucket]:
     found = dict[int, Bucket]()
     for bucket, version in versions.items():
         state = read(folder, bucket, version)
-        found[bucket] = Bucket(RowsJudged(), state.suspects, len(state.rows), state.nbytes)
+        found[bucket] = Bucket(RowsJudged(), state.suspects, state.dropped, len(state.rows), state.nbytes)
     return found
 
 
 def with_suspects(state: WatchState, of_buckets: Mapping[int, Bucket], watched: Watched) -> WatchState:
     """The state of the log with the suspects of all buckets: what findings are about."""
-    suspects = joined(of_buckets[bucket].suspects for bucket in sorted(of_buckets))
-    return replace(state, suspects=newest(suspects, watched.suspects))
+    every = joined(of_buckets[bucket].suspects for bucket in sorted(of_buckets))
+    suspects = newest(every, watched.suspects)
+    dropped = len(suspects) < len(every) or any(b.dropped for b in of_buckets.values())
+    return replace(state, suspects=suspects, dropped=state.dropped or dropped)
 
 
 def _file(folder: str, bucket: int, version: int | None) -> Path:
@@ -124,7 +127,7 @@ def _write(state: WatchState, file: Path) -> None:
 def as_bytes(state: WatchState) -> bytes:
     """All that a bucket remembers of rows."""
     parts = {f"{i} {n}": getattr(p, n) for i, p in enumerate((state.suspects, *state.recent.parts)) for n in CHANGE}
-    bounds = np.array([state.evicted_ts, state.recent.since])
+    bounds = np.array([state.evicted_ts, state.recent.since, state.dropped])
     return bytes_of({**state.rows.as_arrays(), **parts, "bounds": bounds})
 
 
@@ -138,10 +141,10 @@ def from_bytes(data: bytes | pa.NativeFile) -> WatchState:
     arrays: dict[str, np.ndarray[Any, Any]] = arrays_of(data)
     n = sum(name.endswith(f" {CHANGE[0]}") for name in arrays)
     suspects, *recent = (Changes(*[arrays[f"{i} {name}"] for name in CHANGE]) for i in range(n))
-    evicted_ts, since = (int(ts) for ts in arrays["bounds"])
+    evicted_ts, since, dropped = (int(n) for n in arrays["bounds"])
     return WatchState(
         rows=LastChanges.from_arrays(arrays), recent=RecentChanges(tuple(recent), since), suspects=suspects,
-        evicted_ts=evicted_ts,
+        evicted_ts=evicted_ts, dropped=bool(dropped),
     )  # fmt: skip
 
 

@@ -213,7 +213,8 @@ class WatchFolder:
             facts=_table(parts["facts"]), firsts={(t, p): n for t, p, n in told["firsts"]}, rows=rows, recent=recent,
             suspects=Changes(*arrays_of(parts["suspects"]).values()), explaining=_table(parts["explaining"]),
             share=told["share"], evicted_ts=told["evicted_ts"], redelivered_ms=told["redelivered_ms"],
-            closed_ts=told["closed_ts"], counted={(t, p): _counted(of) for t, p, of in told["counted"]},
+            closed_ts=told["closed_ts"], dropped=told.get("dropped", True),
+            counted={(t, p): _counted(of) for t, p, of in told["counted"]},
         )  # fmt: skip
 
     def waiting(self) -> pa.Table | None:
@@ -276,7 +277,7 @@ class WatchFolder:
                 "snapshot": snapshot, "since": state.recent.since, "share": state.share, "counted": counted,
                 "firsts": [[*at, n] for at, n in state.firsts.items()], "evicted_ts": state.evicted_ts,
                 "redelivered_ms": dict(state.redelivered_ms), "explaining": state.explaining.num_rows,
-                "closed_ts": state.closed_ts,
+                "closed_ts": state.closed_ts, "dropped": state.dropped,
             })  # fmt: skip
             self._say("progress", progress.as_dict())
             self._say("view", dict(view))

@@ -332,7 +332,7 @@ class Watch:
         before = self.findings
         for number, status in self._folder.put_aside().items():
             before[number] = replace(before[number], status=status)
-        judged = set(self._state.suspects.row_id.tolist())
+        judged = set(self._state.suspects.row_id.tolist()) if self._state.dropped else None
         after, beyond = found_again(
             before,
             self._found,

@@ -256,6 +256,12 @@ class SparkWatch(Watch):
             if gone > 0:
                 self._lost[at] = self._lost.get(at, 0) + gone
 
+    def _look(self) -> bool:
+        """As on the desk; partitions that have no message yet are watched, too."""
+        added = super()._look()
+        self._positions = self._firsts | self._positions
+        return added
+
     def _ends(self) -> Mapping[Place, int]:
         """As the last look saw them."""
         return self._looked_ends

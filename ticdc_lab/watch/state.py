@@ -160,6 +160,8 @@ class WatchState:
         What is remembered of rows.
     suspects
         All known changes of rows of which something was or may be found, by rising ``row_id``.
+    dropped
+        Some suspects were too many: what was found of rows that are not among them any more stays as it is.
     explaining, share
         Changes of one row of so many, by which rules of dispatch are found.
     evicted_ts
@@ -179,6 +181,7 @@ class WatchState:
     rows: LastChanges = field(default_factory=LastChanges)
     recent: RecentChanges = field(default_factory=RecentChanges)
     suspects: Changes = NO_CHANGES
+    dropped: bool = False
     explaining: pa.Table = field(default_factory=_KEPT.empty_table)
     share: int = 1
     evicted_ts: int = NO_TS
@@ -383,9 +386,11 @@ def with_changes(
     recent = state.recent.with_changes(new)
     if dated and len(recent) > _FEW:
         recent = recent.kept_to(max(1, watched.memory // 8 // 72), kept_ts)
+    every_suspect = joined(kept)
+    suspects = newest(every_suspect, watched.suspects)
     after = replace(
-        state, rows=rows, recent=recent, suspects=newest(joined(kept), watched.suspects), fresh=(*state.fresh, new),
-        evicted_ts=max(until, state.evicted_ts),
+        state, rows=rows, recent=recent, suspects=suspects, fresh=(*state.fresh, new),
+        dropped=state.dropped or len(suspects) < len(every_suspect), evicted_ts=max(until, state.evicted_ts),
     )  # fmt: skip
     return after, RowsJudged(int((evicted | old).sum()), n, tuple(again))
 
