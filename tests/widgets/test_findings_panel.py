@@ -53,7 +53,7 @@ def test_the_list_is_narrowed_and_the_first_is_shown(panel: Panel[FindingsView])
     panel.controls["guarantee"].value = "rows_stay_in_one_partition"
     panel.controls["finding"].value = 2
     panel.controls["severity"].value = "warning"
-    assert listed(panel) == [2] and panel.value == FindingsView("", "warning", "rows_stay_in_one_partition", "", 2)
+    assert listed(panel) == [2] and panel.value == FindingsView("", "warning", "rows_stay_in_one_partition", 2)
     panel.controls["table"].value = "s.a"
     assert listed(panel) == [-1] and panel.figure.layout.meta["finding"] == "No finding"
     panel.controls["table"].value = ""
@@ -74,7 +74,7 @@ def test_who_chooses_a_finding_selects_its_messages(panel: Panel[FindingsView]) 
     assert heard[-1] == heard[-2], "the line that is chosen already"
     before = len(heard)
     panel.select(Selection(table="s.a"))
-    assert panel.value == FindingsView("s.a", "", "", "", 1) and len(heard) == before
+    assert panel.value == FindingsView("s.a", "", "", 1) and len(heard) == before
     panel.select(Selection())
     assert panel.value.table == "" and listed(panel) == [1, 2, 3]
 
@@ -104,3 +104,14 @@ def test_a_finding_that_names_no_message_stays_chosen(panel: Panel[FindingsView]
     assert group.selection == chosen
     panel.controls["guarantee"].value = "marks_come"
     assert group.selection == chosen and listed(panel) == [3]
+
+
+def test_a_cause_narrows_the_list_and_a_state_of_before_has_none(panel: Panel[FindingsView]) -> None:
+    """Causes with their counts; a state that was saved before causes were chosen opens."""
+    state = panel.state()
+    assert [n for n, _ in panel.controls["cause"].options][1] == "2 × rows_stay_in_one_partition"
+    panel.controls["cause"].value = "marks_come"
+    assert listed(panel) == [3] and panel.value.cause == "marks_come"
+    del state["value"]["cause"]
+    panel.open(state)
+    assert listed(panel) == [1, 2, 3] and panel.value.cause == ""

@@ -36,8 +36,8 @@ class FindingsView:
     table: str
     severity: str
     guarantee: str
-    cause: str
     finding: int
+    cause: str = ""
 
 
 def findings_panel(findings: pd.DataFrame, *, made_from: Mapping[str, Any] | None = None) -> Panel[FindingsView]:
