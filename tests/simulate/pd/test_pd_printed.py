@@ -16,6 +16,7 @@ from ticdc_lab.errors.bounded import LIMITS_VARIABLE
 from ticdc_lab.simulate.pd import pd_ctl_files
 from ticdc_lab.simulate.pd.cluster import Influence, rules_of
 from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.forecast import forecast, in_words
 from ticdc_lab.simulate.pd.limits import PerMinute
 from ticdc_lab.simulate.pd.merge_checker import table_of
 from ticdc_lab.simulate.pd.operators import AddLearner, Kind, RemovePeer
@@ -187,6 +188,16 @@ def test_a_file_that_unpacks_to_more_than_the_limit_is_refused(tmp_path: Path, m
     for read in (lambda: documents(path), lambda: list(batches(path, "regions")), lambda: lines_of(path)):
         with pytest.raises(SourceError, match=rf"{LIMITS_VARIABLE}"):
             read()
+
+
+def test_a_witness_that_no_rule_asks_for_ends_the_forecast(tmp_path: Path) -> None:
+    """Its change of role has no step that is played out: asked again and again, the forecast had no end."""
+    regions = ring(3, 1, 2, 3)
+    regions[1]["peers"][2]["is_witness"] = True
+    loaded = given(tmp_path, region__json={"count": 3, "regions": regions}, config__json={"cluster-version": "8.5.1"})
+    found = survey(loaded.cluster, loaded.regions)
+    words = in_words(forecast(loaded.cluster, loaded.regions, loaded.limits, groups=found.groups))
+    assert any("is not played out here" in line and "never" in line for line in words), words
 
 
 def test_keys_are_compared_as_bytes(tmp_path: Path) -> None:

@@ -47,7 +47,9 @@ def course_of(cluster: Cluster, region: Region) -> Course:
     moves: list[Move] = []
     if not region.leader:
         return Course((), "the region has no leader")
+    seen: set[Region] = set()
     while len(moves) < _MOST_MOVES:
+        seen.add(region)
         config = cluster.config
         told = check_rules(cluster, region) if config.placement_rules else check_replicas(cluster, region)
         if told.operator is None:
@@ -61,6 +63,8 @@ def course_of(cluster: Cluster, region: Region) -> Course:
             what = _what_for(cluster, region, op, added[0])
             moves.append(Move(what, removed[0], _able(told, region, added[0])))
         region = _done(region, op)
+        if region in seen:  # as with roles of witnesses, whose change has no step that is played here
+            return Course(tuple(moves), f"{op.desc} is not played out here")
     return Course(tuple(moves), "" if _is_well(cluster, region) else _why_stuck(cluster, region, told))
 
 
