@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 
 from ticdc_lab.audit.defined import Definitions
 from ticdc_lab.audit.filtered import LeftOut
-from ticdc_lab.audit.old_values import OldValues, Stretch
+from ticdc_lab.audit.old_values import OffStretch, OldValues
 from ticdc_lab.engine.shuffle import Batches, in_one, is_sent
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import is_first, is_in_file
@@ -51,7 +51,7 @@ _LARGE = 2**62
 
 def log_marks(
     events: DataFrame, *, protocol: str, sample: Sample | None = None, firsts: Mapping[Place, int] | None = None,
-    settings: Settings = UNKNOWN, stretches: tuple[Stretch, ...] | None = None,
+    settings: Settings = UNKNOWN, stretches: tuple[OffStretch, ...] | None = None,
 ) -> DataFrame:  # fmt: skip
     """What a whole log states besides its rows, in one row of two pickles (binary): ``facts``, a :class:`LogFacts`, and
     ``promises``, the :class:`Promises` that follow. ``firsts`` as of :class:`LogFacts`, where events do not tell them.
@@ -68,7 +68,7 @@ def log_marks(
 
 def promises_of(
     facts: LogFacts, events: DataFrame, *, protocol: str, sample: Sample | None = None, settings: Settings = UNKNOWN,
-    stretches: tuple[Stretch, ...] | None = None,
+    stretches: tuple[OffStretch, ...] | None = None,
 ) -> DataFrame | pa.Table:  # fmt: skip
     """The ``promises`` of :func:`log_marks` where facts are known; very many are gathered where they are needed."""
     read = Promises.read(facts, protocol=protocol, settings=settings, stretches=stretches)
@@ -435,7 +435,7 @@ class Promises:
     @classmethod
     def read(
         cls, facts: LogFacts, *, protocol: str, settings: Settings = UNKNOWN,
-        stretches: tuple[Stretch, ...] | None = None,
+        stretches: tuple[OffStretch, ...] | None = None,
     ) -> Self:  # fmt: skip
         """Gather them from the log's facts, and what is known of the changefeed's settings.
 

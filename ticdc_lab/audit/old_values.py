@@ -35,7 +35,7 @@ EACH = arrow_of(EACH_DDL)
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class OffStretch:
     """Changes that follow each other and have no image before them, where an update would have one.
 
     Attributes
@@ -89,11 +89,11 @@ class OldValues:
     off: bool
     updates: int
     without: int
-    stretches: tuple[Stretch, ...] | None = None
+    stretches: tuple[OffStretch, ...] | None = None
 
     @classmethod
     def read(
-        cls, facts: LogFacts, *, protocol: str, settings: Settings, stretches: tuple[Stretch, ...] | None = None
+        cls, facts: LogFacts, *, protocol: str, settings: Settings, stretches: tuple[OffStretch, ...] | None = None
     ) -> Self:
         """From a log's facts; an option counts first."""
         rows = facts.of_kind("row")
@@ -157,7 +157,7 @@ _NAMED = 3
 """Stretches that a reason names."""
 
 
-def _within(commit_ts: Ints, stretches: Sequence[Stretch]) -> Bools:
+def _within(commit_ts: Ints, stretches: Sequence[OffStretch]) -> Bools:
     first = np.array([s.first_ts for s in stretches], dtype=np.int64)
     last = np.array([s.last_ts for s in stretches], dtype=np.int64)
     at = np.searchsorted(first, commit_ts, side="right") - 1
@@ -197,7 +197,7 @@ def _width(extent: tuple[int, int]) -> int:
     return (extent[1] - extent[0]) // BLOCKS + 1
 
 
-def stretches(with_image: pa.Table, without: pa.Table) -> tuple[Stretch, ...]:
+def stretches(with_image: pa.Table, without: pa.Table) -> tuple[OffStretch, ...]:
     """Where changes have no image before them, and no update with one lies between; in order.
 
     What lies in one block, or one transaction, with an update that has an image is no stretch: it stays a fault.
@@ -220,7 +220,7 @@ def stretches(with_image: pa.Table, without: pa.Table) -> tuple[Stretch, ...]:
         if sure or MANY * many >= n_on:
             after = int(on["last"][at - 1]) if at else None
             until = int(on["first"][at]) if at < len(on["first"]) else None
-            found.append(Stretch(int(first[0]), int(last[-1]), many, after, until, sure))
+            found.append(OffStretch(int(first[0]), int(last[-1]), many, after, until, sure))
     return tuple(found)
 
 
@@ -234,7 +234,7 @@ def _merged(table: pa.Table) -> dict[str, Ints]:
     return {"first": first[begins], "last": last[ends - 1], "n": np.add.reduceat(n, begins) if len(n) else n}
 
 
-def stretches_of(updates: Ints, there: Ints, facts: LogFacts, *, whole: bool = True) -> tuple[Stretch, ...]:
+def stretches_of(updates: Ints, there: Ints, facts: LogFacts, *, whole: bool = True) -> tuple[OffStretch, ...]:
     """The same of commit_ts in memory: of updates, and of inserts that find their row ``there``.
 
     If they are not the ``whole`` log, its facts name the first and last update of each table alone: between these

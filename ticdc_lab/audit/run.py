@@ -37,8 +37,8 @@ from ticdc_lab.audit.marks import NAMES, Event, Promises, Stated, log_marks, pro
 from ticdc_lab.audit.old_values import (
     EACH,
     EACH_DDL,
+    OffStretch,
     OldValues,
-    Stretch,
     extent_of,
     in_blocks,
     stretches,
@@ -336,7 +336,7 @@ def without_unsure(found: pa.Table) -> tuple[pa.Table, int]:
 def _stretches(
     events: DataFrame, promises: DataFrame | pa.Table, extent: tuple[int, int], *, has_commit_ts: bool,
     stored: StoredEvents | None,
-) -> tuple[Stretch, ...]:  # fmt: skip
+) -> tuple[OffStretch, ...]:  # fmt: skip
     """Where inserts find their row there and no update lies between: two jobs, of a log that has some."""
 
     def judge(_: pa.Table, __: Promises) -> Judge:
