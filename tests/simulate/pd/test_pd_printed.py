@@ -168,6 +168,7 @@ def test_a_value_of_another_form_is_an_error_of_its_file(name: str, content: Any
         ('{"stores": ' + "9" * 5_000 + "x", "JSON|digits"),
         (gzip.compress(b"{}" * 900)[:-9], "whole"),
     ],
+    ids=["without end", "a long number", "gzip cut short"],
 )
 def test_a_file_over_the_limits_of_a_parser_is_said_in_words(content: str | bytes, says: str, tmp_path: Path) -> None:
     """Lists without end, numbers of thousands of digits, a packed file that is cut off."""
