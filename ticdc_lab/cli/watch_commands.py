@@ -93,25 +93,23 @@ def run(
     speed: float | None, once: bool, as_json: bool, webhook: str | None, options: Mapping[str, str], engine: str,
     master: str | None, every_s: float, **where: Any,
 ) -> None:  # fmt: skip
-    """Watch SOURCE: a topic, or a recording that is replayed.
+    """Watch SOURCE: a topic, a storage folder that grows, or a recording that is replayed.
 
     It runs until Ctrl-C or SIGTERM; the same command resumes after its last commit, however it ended.
 
     With --once: exit 0 clean, 1 findings, 2 could not run.
     """
-    from ticdc_lab.codecs.table_file import settings_among
     from ticdc_lab.watch.pages import pages
     from ticdc_lab.watch.running import unsettled
     from ticdc_lab.watch.starting import prepared
     from ticdc_lab.watch.webhook import Webhook
 
-    _, others = settings_among(dict(options))
     token = Path(token_file).read_text(encoding="utf-8").strip() if token_file else None
     sent = Webhook(webhook, state, now=time.time) if webhook else None
     if sent:
         where["opens"] = sent.take
     where |= {
-        "once": once, "settle_s": settle, "memory": int(memory), "keep_s": keep, "speed": speed, "options": others,
+        "once": once, "settle_s": settle, "memory": int(memory), "keep_s": keep, "speed": speed, "options": options,
         "changefeed": given_changefeed(options),
     }  # fmt: skip
     if master is not None and engine != "spark":
@@ -242,7 +240,7 @@ _number = click.argument("number", type=click.IntRange(min=1))
 def show(number: int, state: str, as_json: bool) -> None:
     """One finding, and where its messages are kept."""
     from ticdc_lab.answers.audit import NEXT, line
-    from ticdc_lab.watch.folder import WatchFolder
+    from ticdc_lab.watch.folder import MESSAGES, STORAGE, WatchFolder
 
     folder = WatchFolder(state, writes=False)
     finding, place = _finding(folder.findings(), number), folder.evidence(number)
@@ -254,8 +252,9 @@ def show(number: int, state: str, as_json: bool) -> None:
         click.echo(f"        Next: {NEXT[finding.guarantee].format(table=finding.table or 'TABLE', number=1)}")
     for e in finding.evidence:
         click.echo(f"> {finding.topic} partition {e['partition']} offset {e['offset']}: commit_ts {e['commit_ts']}")
-    if place.is_dir():
-        click.echo(f"Its messages: ticdc-lab audit {place / 'messages.jsonl.gz'}")
+    for kept in (place / MESSAGES, place / STORAGE):
+        if kept.exists():
+            click.echo(f"Its messages: ticdc-lab audit {kept}")
 
 
 @watch_group.command()

@@ -80,10 +80,11 @@ _ENOUGH_DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A file: its path below the root, with slashes, and its size in bytes where it is known."""
+    """A file: its path below the root, with slashes, its size in bytes, and when it changed, where these are known."""
 
     path: str
     size: int | None
+    changed_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ def local_files(root: Path) -> Iterator[Listed | Refused]:
                 elif entry.is_dir(follow_symlinks=False):
                     waiting.append((path + "/", entry.path))
                 elif stat.S_ISREG((found := entry.stat(follow_symlinks=False)).st_mode):
-                    yield Listed(path, found.st_size)
+                    yield Listed(path, found.st_size, found.st_mtime_ns)
                 else:
                     yield Refused(path, "no-plain-file", f"{path!r} is a device, a pipe or a socket")
 
@@ -249,13 +250,7 @@ def files_table(found: Listing, *, with_index: bool = False) -> pa.Table:
     for partition, files in enumerate(streams_of(found.places).values()):
         # files are numbered from 1: where the first that is there has another number, what lay before it expired
         first = 2 if next((p.number for p in files if p.kind == "data"), 1) > 1 else 1
-        for rank, p in enumerate(files, start=first):
-            schema = definitions.get(p.version_key)
-            rows.append(
-                {"kind": p.kind, "path": p.path, "size": found.sizes[p.path], "partition": partition, "rank": rank,
-                 "extension": p.extension, "table_id": _table_id(p),
-                 "schema_path": schema.path if schema and p.kind == "data" else None}
-            )  # fmt: skip
+        rows += [row_of(p, found, definitions, partition, rank) for rank, p in enumerate(files, start=first)]
         if has_metadata:
             end = {"kind": "metadata", "path": METADATA, "partition": partition, "rank": len(files) + first}
             rows.append(end | {"size": found.sizes[METADATA]})
@@ -263,6 +258,18 @@ def files_table(found: Listing, *, with_index: bool = False) -> pa.Table:
         rows.append({"kind": "refused", "path": r.path, "error_class": r.error_class, "reason": r.reason})
     rows += _index_files(found) if with_index else ()
     return pa.Table.from_pylist(rows, arrow_schema(FILES))
+
+
+def row_of(
+    p: StoragePlace, found: Listing, definitions: Mapping[tuple[str, str, int], StoragePlace], partition: int, rank: int
+) -> dict[str, Any]:
+    """A file as a row of :data:`FILES`; ``definitions`` as of :func:`schema_files`."""
+    schema = definitions.get(p.version_key)
+    return {
+        "kind": p.kind, "path": p.path, "size": found.sizes[p.path], "partition": partition, "rank": rank,
+        "extension": p.extension, "table_id": _table_id(p), "error_class": None, "reason": None,
+        "schema_path": schema.path if schema and p.kind == "data" else None,
+    }  # fmt: skip
 
 
 def _tasks(table: pa.Table, cores: int) -> np.ndarray:
@@ -334,24 +341,38 @@ def opened(
     """The files of a listing, how workers read them, and whether their rows have a commit_ts."""
     table = files_table(found, with_index=with_index)
     files = files_frame(spark, found, table)
-    reading = Reading(found.topic, found.protocol, (found.copy or found.root) if found.by_path else None, settings)
+    if found.by_path:
+        return files, *reading_of(found, table, settings=settings)
     some = first_files(found)
 
     def looked(reading: Reading) -> list[dict[str, Any]]:
-        if found.by_path:
-            rows = table.filter(pc.is_in(table["path"], pa.array(some, pa.string())))
-            told = pa.Table.from_batches(look(reading)(iter(rows.to_batches())), arrow_schema(_TOLD))
-        else:
-            told = files.where(F.col("path").isin(some)).mapInArrow(look(reading), _TOLD).toArrow()
+        told = files.where(F.col("path").isin(some)).mapInArrow(look(reading), _TOLD).toArrow()
         return [json.loads(text) for text in told["told"].to_pylist()]
 
+    return files, *_settled(found, Reading(found.topic, found.protocol, None, settings), looked)
+
+
+def reading_of(found: Listing, table: pa.Table, *, settings: StorageSettings) -> tuple[Reading, bool]:
+    """How this machine reads the files of a listing (:func:`files_table`), and whether their rows have a commit_ts."""
+    rows = table.filter(pc.is_in(table["path"], pa.array(first_files(found), pa.string())))
+
+    def looked(reading: Reading) -> list[dict[str, Any]]:
+        told = pa.Table.from_batches(look(reading)(iter(rows.to_batches())), arrow_schema(_TOLD))
+        return [json.loads(text) for text in told["told"].to_pylist()]
+
+    return _settled(found, Reading(found.topic, found.protocol, found.copy or found.root, settings), looked)
+
+
+def _settled(
+    found: Listing, reading: Reading, looked: Callable[[Reading], list[dict[str, Any]]]
+) -> tuple[Reading, bool]:
     reading, has_commit_ts = settled(reading, looked)
-    versions = files_of_versions(found)
+    versions, some = files_of_versions(found), first_files(found)
     if found.protocol == "csv" and len(versions) > len(some):
         which = _named([f"{s}.{t} version {v}" for s, t, v in list(versions)[len(some) :]])
         said = _LOOKED_INTO.format(n=len(some), of=len(versions), which=which)
         reading = replace(reading, guesses=(*reading.guesses, said))
-    return files, reading, has_commit_ts
+    return reading, has_commit_ts
 
 
 def files_of_versions(found: Listing) -> dict[tuple[str, str, int], str]:

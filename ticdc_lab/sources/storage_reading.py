@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -181,6 +181,14 @@ class Reading:
 
             yield from decode_csv(batch, codec, images=images)
 
+    def checkpoints(self, raw: bytes, at: Mapping[int, int]) -> pa.RecordBatch:
+        """The watermark that the file ``metadata`` is, at an offset of each partition."""
+        n = len(at)
+        columns = (pa.repeat(self.topic, n), pa.array(list(at), pa.int32()), pa.array(list(at.values()), pa.int64()),
+                   pa.repeat(b"metadata", n), pa.repeat(raw, n))  # fmt: skip
+        batch = pa.RecordBatch.from_arrays(list(columns), schema=_FORM)
+        return decode_with(control_event, batch, self.protocol, images=False)
+
     def _ahead(self, rows: list[Row]) -> Iterator[tuple[Row, Callable[[], bytes] | None]]:
         """Files of an object store are fetched while those before them are decoded."""
         store = None if self.root is None else Store.of(self.root)
@@ -221,7 +229,7 @@ class Reading:
         """The bytes of a file; raises :class:`Unreadable`."""
         if self.root is None:
             return bytes(row["content"] or b"")
-        return read_inside(self.root, row["path"])
+        return read_inside(self.root, row["path"])[: row.get("until")]  # what a file that grows had
 
     def _data(self, row: Row, data: np.ndarray) -> Iterator[FilePiece | pa.RecordBatch]:
         split = self.canal_records if row["extension"] == "json" else self.csv_records

@@ -14,8 +14,9 @@ import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -31,9 +32,13 @@ from ticdc_lab.sources.recording import lines_of
 from ticdc_lab.watch.kept import IGNORED, RESOLVED, KeptFinding
 from ticdc_lab.watch.rows import CHANGE, LastChanges, RecentChanges
 from ticdc_lab.watch.state import WatchCounts, WatchState
+from ticdc_lab.watch.storage import ReadFile
 
 VERSION = 1
 FILE, LOCK, FINDINGS = "watch.sqlite", "watch.lock", "findings"
+MESSAGES, STORAGE = "messages.jsonl.gz", "storage"
+"""What a finding's folder has: a capture file, or a folder as the storage sink writes it."""
+
 SNAPSHOT_AFTER = 200_000
 """Changes after which the last change of each row is written anew, at least."""
 
@@ -42,6 +47,7 @@ create table if not exists told(name text primary key, value text) without rowid
 create table if not exists part(name text primary key, data blob) without rowid;
 create table if not exists change(id integer primary key, newest integer, n integer, data blob);
 create table if not exists finding(number integer primary key, status text, told text);
+create table if not exists file(path text primary key, told text) without rowid;
 """
 
 
@@ -65,6 +71,8 @@ class WatchProgress:
         What rows need that other messages brought: ``tables``, ``ddl``.
     spark
         Of a watch on Spark its last ``batch``, and the ``versions`` of its buckets' files; None on the desk.
+    read
+        Of a storage folder how far it is read (:meth:`ticdc_lab.watch.storage.StorageFolder.cursor`).
     """
 
     source: str
@@ -78,6 +86,7 @@ class WatchProgress:
     violations: Mapping[tuple[str, str], int] = field(default_factory=dict)
     decoding: Mapping[str, Any] = field(default_factory=dict)
     spark: Mapping[str, Any] | None = None
+    read: Mapping[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON; keys of several parts are lists."""
@@ -222,6 +231,11 @@ class WatchFolder:
         row = self._db.execute("select data from part where name = 'waiting'").fetchone()
         return None if row is None else _table(row[0])
 
+    def files(self) -> dict[str, ReadFile]:
+        """The files of a storage folder that were read."""
+        rows = self._db.execute("select path, told from file").fetchall()
+        return {path: ReadFile(*json.loads(told)) for path, told in rows}
+
     @contextmanager
     def _commit(self) -> Iterator[None]:
         try:
@@ -242,6 +256,7 @@ class WatchFolder:
     def save(
         self, state: WatchState, progress: WatchProgress, findings: Mapping[int, KeptFinding], *,
         waiting: pa.Table, view: Mapping[str, Any], changed: set[int],
+        files: Mapping[str, ReadFile | None] = MappingProxyType({}),
     ) -> WatchState:  # fmt: skip
         """Commit all of it; gives the state whose fresh changes are saved.
 
@@ -249,6 +264,8 @@ class WatchFolder:
         ----------
         changed
             Numbers of the findings that are not as they were saved, or are not kept any more.
+        files
+            Files of a storage folder that were read since, None for those that are gone.
         """
         with self._commit():
             last = self._db.execute("select coalesce(max(id), 0) from change").fetchone()[0]
@@ -284,6 +301,9 @@ class WatchFolder:
             self._say("version", VERSION)
             self._put(findings[number] for number in sorted(changed & findings.keys()))
             self._db.executemany("delete from finding where number = ?", [(n,) for n in changed - findings.keys()])
+            there = [(path, json.dumps(astuple(file))) for path, file in files.items() if file is not None]
+            self._db.executemany("insert or replace into file values(?, ?)", there)
+            self._db.executemany("delete from file where path = ?", [(p,) for p, file in files.items() if file is None])
         return state.saved()
 
     def _say(self, name: str, value: Any) -> None:
@@ -305,17 +325,28 @@ class WatchFolder:
         """The folder of a finding's evidence."""
         return self.folder / FINDINGS / str(number)
 
-    def keep_evidence(self, finding: KeptFinding, messages: pa.Table) -> None:
-        """Write the messages of a finding as a capture file, and what it says, with the offsets to read again."""
+    def keep_evidence(
+        self, finding: KeptFinding, messages: pa.Table | None = None, files: Mapping[str, bytes] = MappingProxyType({})
+    ) -> None:
+        """Write what a finding says, with the offsets to read again, and its messages as a capture file, or its files
+        as a folder of the storage sink.
+        """
         place = self.evidence(finding.number)
         with room_for(self.folder, keep=True):
             place.mkdir(parents=True, exist_ok=True)
-            ordered = messages.sort_by([(c, "ascending") for c in ("topic", "partition", "offset")]).combine_chunks()
-            lines = b"".join(lines_of(batch) for batch in ordered.to_batches())
-            (place / "messages.jsonl.gz").write_bytes(gzip.compress(lines, mtime=0))
-            offsets = ordered.select(["topic", "partition", "offset"]).to_pylist()
-            said = finding.as_dict() | {"messages": offsets}
-            (place / "finding.json").write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+            said = finding.as_dict()
+            if messages is not None:
+                by = [(c, "ascending") for c in ("topic", "partition", "offset")]
+                ordered = messages.sort_by(by).combine_chunks()
+                lines = b"".join(lines_of(batch) for batch in ordered.to_batches())
+                (place / MESSAGES).write_bytes(gzip.compress(lines, mtime=0))
+                said["messages"] = ordered.select(["topic", "partition", "offset"]).to_pylist()
+            for path, content in files.items():
+                (place / STORAGE / path).parent.mkdir(parents=True, exist_ok=True)
+                (place / STORAGE / path).write_bytes(content)
+            (place / "finding.json").write_text(
+                json.dumps(said | {"files": sorted(files)} if files else said, indent=1) + "\n", encoding="utf-8"
+            )
 
     def drop_evidence(self, most: int) -> None:
         """Keep the evidence of the newest findings alone."""

@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 
 from ticdc_lab.codecs.decode import Detected, decoder
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.registry import protocol_named
+from ticdc_lab.codecs.table_file import settings_among
 from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.events.arrays import NO_TS
@@ -24,11 +26,13 @@ from ticdc_lab.facts import LogFacts
 from ticdc_lab.settings import Setting, Settings
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.kafka_reading import Place
+from ticdc_lab.sources.storage import of_changefeed
 from ticdc_lab.watch.folder import WatchFolder, WatchProgress
 from ticdc_lab.watch.kept import OPEN, PENDING, KeptFinding, found_again
 from ticdc_lab.watch.metrics import DURATIONS_S, PartitionView, WatchSample, WatchView
 from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, opened
 from ticdc_lab.watch.state import WatchCounts, Watched, WatchState, absorbed, findings
+from ticdc_lab.watch.storage import ReadFile, StorageFolder, folder_of
 
 ROWS_AT_ONCE, BYTES_AT_ONCE = 20_000, 64 << 20
 """Messages of a step, and their bytes, about."""
@@ -102,11 +106,13 @@ class Watch:
         speed: float | None = None, opens: Callable[[list[KeptFinding]], None] = lambda _: None,
         now: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        self._source = opened(source, options or {}, speed=speed)
+        given = changefeed or Settings()
+        files, others = settings_among(options or {})
+        self._source = opened(source, others, of_changefeed(files, given), speed=speed)
         self.source = without_secrets(source) if "://" in source else source
         self._folder = WatchFolder(state)
         self._once, self._settle_s, self._memory, self._keep_s = once, settle_s, memory, keep_s
-        self._known = replace(known_of(schema_registry, claim_check), settings=changefeed or Settings())
+        self._known = replace(known_of(schema_registry, claim_check), settings=given)
         self._protocol, self._opens, self._now = protocol, opens, now
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -189,7 +195,7 @@ class Watch:
                     if self._follow(stopped):
                         break
                 except SourceError as error:
-                    if self._once or not isinstance(self._source, LiveTopic) or _SILENT not in str(error):
+                    if self._once or not self._source.grows or _SILENT not in str(error):
                         raise
                     self.view = replace(self.view, caught_up=False)
                     self._stop.wait(RETRY_S)
@@ -212,15 +218,9 @@ class Watch:
                     hint=f"Resume it with --engine {engine}, or name another folder: --state OTHER",
                 )
         protocol = self._protocol if saved is None else saved.protocol
-        while True:
-            try:
-                decoding = Decoding.detected(self._source, self._known, protocol=protocol)
-                break
-            except ProtocolError:
-                if self._once or not isinstance(self._source, LiveTopic) or self._source.first(1).num_rows:
-                    raise
-                if self._ended(stopped) or self._stop.wait(STEP_S):
-                    return False
+        while (decoding := self._detected(saved, protocol)) is None:
+            if self._ended(stopped) or self._stop.wait(STEP_S):
+                return False
         if saved is not None:
             told = Detected(saved.protocol, saved.has_commit_ts)
             seen = Settings(tuple(Setting(**s) for s in saved.decoding["settings"]))
@@ -236,9 +236,31 @@ class Watch:
         told = decoding.told
         self._decoding = decoding
         self._watched = Watched(
-            told.protocol, told.has_commit_ts, decoding.known.settings, self._memory, int(self._keep_s * 1000)
-        )
+            told.protocol, told.has_commit_ts, decoding.known.settings, self._memory, int(self._keep_s * 1000),
+            is_folder=isinstance(self._source, StorageFolder),
+        )  # fmt: skip
         return True
+
+    def _detected(self, saved: WatchProgress | None, protocol: str) -> Decoding | None:
+        """How messages are decoded; None while a source that grows has none."""
+        source = self._source
+        if not isinstance(source, StorageFolder):
+            try:
+                return Decoding.detected(source, self._known, protocol=protocol)
+            except ProtocolError:
+                if self._once or not source.grows or source.first(1).num_rows:
+                    raise
+                return None
+        if saved is not None:
+            source.resume(saved.read, self._folder.files())
+            return Decoding(Detected(saved.protocol, saved.has_commit_ts), self._known)
+        if (seen := source.detected()) is None:
+            if self._once:
+                raise ProtocolError(f"{source.name} has no data file yet.", hint=f"ticdc-lab survey {source.name}")
+            return None
+        if protocol_named(protocol) not in ("auto", seen[0].protocol):
+            raise ProtocolError(f"{source.name}: expected {protocol}, found {seen[0].protocol}.")
+        return Decoding(seen[0], replace(self._known, settings=self._known.settings | seen[1]))
 
     def _follow(self, stopped: Callable[[], bool]) -> bool:
         """Read on; False where partitions were added, so that reading begins anew with them."""
@@ -275,7 +297,7 @@ class Watch:
                     self._step(held, refused)
                     self._commit()
                     return False
-        self._step(held, refused, last=self._once or not isinstance(self._source, LiveTopic))
+        self._step(held, refused, last=self._once or not self._source.grows)
         self._judge(final=self._once)
         self._commit()
         return True
@@ -284,16 +306,17 @@ class Watch:
         """Decode messages and take them into the state."""
         assert self._decoding is not None
         begun = time.monotonic()
-        messages = pa.Table.from_batches(held, arrow_schema(MESSAGES))
-        events = self._decoding.decoded(messages, last=last)
-        batch = pa.concat_tables([events, *(pa.Table.from_batches([b]).cast(FORM) for b in refused)])
+        messages, parts = pa.Table.from_batches(held, arrow_schema(MESSAGES)), [FORM.empty_table()]
+        if not isinstance(self._source, StorageFolder):  # which gives events
+            parts.append(self._decoding.decoded(messages, last=last))
+        batch = pa.concat_tables([*parts, *(pa.Table.from_batches([b]).cast(FORM) for b in refused)])
         self._positions = dict(self._source.positions)
         if not batch.num_rows:
             return
         self._state, counts = absorbed(self._state, batch, self._watched)
         self._counts += counts
         self.last_events = batch.slice(max(0, batch.num_rows - LAST_EVENTS)).select(_SHOWN)
-        self._note_watermarks(watermarks_written(events, messages))
+        self._note_watermarks(watermarks_written(batch, messages))
         self._took(time.monotonic() - begun)
 
     def _took(self, took: float) -> None:
@@ -367,8 +390,18 @@ class Watch:
             if seen[f.guarantee] <= EVIDENCE_AT_ONCE:
                 chosen.append(f)
         named = {f.number: places_of(f) for f in chosen}
+        wanted = sorted({p for own in named.values() for p in own})
+        if isinstance(self._source, StorageFolder):
+            records = self._source.evidence(wanted)
+            keys = keys_of(pa.concat_tables([FORM.empty_table(), *(r.events for r in records.values())]))
+            for f in chosen:
+                of = [records[place] for place in sorted(named[f.number]) if place in records]
+                self.findings[f.number] = _keyed(f, keys)
+                self._folder.keep_evidence(self.findings[f.number], files=folder_of(of))
+            self._folder.drop_evidence(EVIDENCE)
+            return
         try:
-            messages = self._source.messages_at(sorted({p for own in named.values() for p in own}))
+            messages = self._source.messages_at(wanted)
         except SourceError:  # what was found is kept without them
             return
         assert self._decoding is not None
@@ -376,10 +409,9 @@ class Watch:
         keys = keys_of(pa.Table.from_batches(decode(iter(messages.combine_chunks().to_batches())), FORM))
         at = list(zip(*[messages[c].to_pylist() for c in ("topic", "partition", "offset")], strict=True))
         for f in chosen:
-            known = replace(f, key=keys.get((f.topic, f.partition, f.offset, f.seq)) if f.row_id is not None else None)
-            self.findings[f.number] = known
+            self.findings[f.number] = _keyed(f, keys)
             own = pa.array([place in named[f.number] for place in at], pa.bool_())
-            self._folder.keep_evidence(known, messages.filter(own))
+            self._folder.keep_evidence(self.findings[f.number], messages.filter(own))
         self._folder.drop_evidence(EVIDENCE)
 
     def _show(self) -> None:
@@ -430,9 +462,14 @@ class Watch:
             self.source, self._watched.protocol, self._watched.has_commit_ts, self._ids, self._positions, self._lost,
             self._marked_ms, self._counts, self._violations, told, self._on_spark,
         )  # fmt: skip
+        files = dict[str, ReadFile | None]()
+        if isinstance(self._source, StorageFolder):
+            progress = replace(progress, read=self._source.cursor())
+            files = {path: self._source.files.get(path) for path in self._source.changed}
+            self._source.changed = set()
         self._state = self._folder.save(
             self._state, progress, self.findings, waiting=decoding.waiting, view=shown_as_json(self.view),
-            changed=self._changed,
+            changed=self._changed, files=files,
         )  # fmt: skip
         self._changed = set()
 
@@ -478,6 +515,11 @@ def keys_of(events: pa.Table) -> dict[tuple[Any, ...], str]:
         text = ", ".join(f"{c['name']}={c['value']}" for c in image or () if c["is_key"] and c["value"] is not None)
         found[e["topic"], e["partition"], e["offset"], e["seq"]] = text
     return found
+
+
+def _keyed(finding: KeptFinding, keys: Mapping[tuple[Any, ...], str]) -> KeptFinding:
+    place = finding.topic, finding.partition, finding.offset, finding.seq
+    return replace(finding, key=keys.get(place) if finding.row_id is not None else None)
 
 
 _KEYED = ["topic", "partition", "offset", "seq", "columns", "before"]

@@ -17,6 +17,8 @@ from ticdc_lab.codecs.decode import Detected, decoder, detect
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.simple_tables import finder, tables_of
+from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
+from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.sources.capture import read_whole
@@ -24,6 +26,8 @@ from ticdc_lab.sources.kafka import Topics, topics_of
 from ticdc_lab.sources.kafka_reading import ROWS_AT_ONCE, Place, Span, TopicReader
 from ticdc_lab.sources.load import SAMPLE, shown_by
 from ticdc_lab.sources.places import data_files, is_kafka
+from ticdc_lab.sources.storage_layout import METADATA
+from ticdc_lab.watch.storage import StorageFolder
 
 FORM, _MESSAGES = arrow_schema(DECODED), arrow_schema(MESSAGES)
 
@@ -35,6 +39,8 @@ class WatchedSource(Protocol):
     """What a watch reads."""
 
     name: str
+    grows: bool
+    """Whether more may come: a recording ends."""
     positions: dict[Place, int]
     """The next offset of each partition, behind what :meth:`batches` gave."""
     lost: dict[Place, int]
@@ -46,24 +52,30 @@ class WatchedSource(Protocol):
     def spans(self) -> dict[Place, Span]:
         """First and end offset of each partition, as far as anybody knows."""
 
-    def first(self, n: int) -> pa.Table:
-        """Up to ``n`` of the first messages."""
-
     def batches(self, positions: Mapping[Place, int], *, once: bool) -> Iterator[Read]:
         """What follows some positions, each partition in the order of its offsets; with ``once`` up to the end of now.
 
         An empty batch comes while nothing else does.
         """
 
-    def messages_at(self, places: Iterable[tuple[str, int, int]]) -> pa.Table:
-        """The messages at some topics, partitions and offsets that are still there."""
-
     def close(self) -> None:
         """Leave it."""
 
 
+class Messages(WatchedSource, Protocol):
+    """A source of messages that are not decoded."""
+
+    def first(self, n: int) -> pa.Table:
+        """Up to ``n`` of the first messages."""
+
+    def messages_at(self, places: Iterable[tuple[str, int, int]]) -> pa.Table:
+        """The messages at some topics, partitions and offsets that are still there."""
+
+
 class LiveTopic:
     """Topics of Kafka, through librdkafka."""
+
+    grows = True
 
     def __init__(self, topics: Topics) -> None:
         self.name, self._topics = topics.source, topics
@@ -82,7 +94,7 @@ class LiveTopic:
         return {at: (bounds[at][0], high) for at, (_, high) in spans.items()}
 
     def first(self, n: int) -> pa.Table:
-        """As of :class:`WatchedSource`."""
+        """As of :class:`Messages`."""
         spans, found = self.spans(), [_MESSAGES.empty_table()]
         with TopicReader(self._topics) as reader:
             ends = {at: min(high, low + n) for at, (low, high) in spans.items()}
@@ -160,6 +172,8 @@ class RecordedTopic:
     now, sleep
         A clock, and what waits.
     """
+
+    grows = False
 
     def __init__(
         self, source: str, *, speed: float | None = None, now: Callable[[], float] = time.monotonic,
@@ -249,7 +263,9 @@ class RecordedTopic:
         """As of :class:`WatchedSource`."""
 
 
-def opened(source: str, options: Mapping[str, str], *, speed: float | None = None) -> WatchedSource:
+def opened(
+    source: str, options: Mapping[str, str], settings: StorageSettings = DEFAULTS, *, speed: float | None = None
+) -> LiveTopic | RecordedTopic | StorageFolder:
     """What lies at a source.
 
     Raises
@@ -260,11 +276,8 @@ def opened(source: str, options: Mapping[str, str], *, speed: float | None = Non
     if is_kafka(source):
         return LiveTopic(topics_of(source, options))
     folder = Path(source)
-    if (folder / "metadata").is_file() or any(folder.glob("*/*/meta/schema_*.json")):
-        raise SourceError(
-            f"{source} is a folder of the storage sink, which cannot be watched yet.",
-            hint=f"Check what is there now: ticdc-lab audit {source}",
-        )
+    if Store.of(source) or (folder / METADATA).is_file() or any(folder.glob("**/meta/schema_*.json")):
+        return StorageFolder(source, settings)
     return RecordedTopic(source, speed=speed)
 
 
@@ -295,7 +308,7 @@ class Decoding:
     waiting: pa.Table = field(default_factory=_MESSAGES.empty_table)
 
     @classmethod
-    def detected(cls, source: WatchedSource, known: Known, *, protocol: str = "auto") -> Decoding:
+    def detected(cls, source: Messages, known: Known, *, protocol: str = "auto") -> Decoding:
         """From the first messages."""
         sample = source.first(SAMPLE)
         told = detect(sample, protocol=protocol, source=source.name, known=known)

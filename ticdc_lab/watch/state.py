@@ -76,6 +76,8 @@ class Watched:
         So long before the resolved_ts changes of rows are kept, to tell what is delivered again.
     suspects
         Changes of rows of which something was found that are judged again and again; of others, findings stay.
+    is_folder
+        It is a folder of the storage sink, whose one checkpoint is that of all its files.
     """
 
     protocol: str
@@ -84,6 +86,7 @@ class Watched:
     memory: int = 1 << 30
     keep_ms: int = 3_600_000
     suspects: int = 50_000
+    is_folder: bool = False
 
     def of_bucket(self, buckets: int) -> Watched:
         """The same for one of so many buckets of rows."""
@@ -99,9 +102,11 @@ class Watched:
         """The others, each with the reason."""
         possible = checks_possible(self.protocol, has_commit_ts=self.has_commit_ts)
         images = {n: NOT_WATCHED for n, g in GUARANTEES.items() if g.remembers == "images"}
-        return images | {name: why for name, why in possible.items() if why}
+        one = {"resolved_events_on_all_partitions": ONE_CHECKPOINT} if self.is_folder else {}
+        return images | one | {name: why for name, why in possible.items() if why}
 
 
+ONE_CHECKPOINT = "a storage folder has one checkpoint for all its files"
 NOT_WATCHED = "a watch does not keep the values of rows until all DDL are read; ticdc-lab audit checks it"
 
 

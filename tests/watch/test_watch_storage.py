@@ -1,0 +1,338 @@
+"""A storage folder that grows: however it grows and wherever a watch of it ends, it finds what an audit finds."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+import tarfile
+from collections import Counter
+from dataclasses import astuple
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from click.testing import CliRunner
+from conftest import ROOT, golden
+from watched_logs import FORM, audited
+
+from ticdc_lab.cli import main
+from ticdc_lab.codecs.table_file import DEFAULTS
+from ticdc_lab.errors import SourceError
+from ticdc_lab.events import FILE_BITS
+from ticdc_lab.sources.storage import files_table, listed, local_files, reading_of
+from ticdc_lab.sources.storage_layout import METADATA, StoragePlace, Stream, place_of, streams_of
+from ticdc_lab.watch.running import Watch, unsettled
+from ticdc_lab.watch.state import Watched, WatchState, absorbed, findings
+from ticdc_lab.watch.storage import PATIENCE, ReadFile, StorageFolder
+
+sys.path.insert(0, str(ROOT / "tests/sources"))
+from s3_server import serving
+
+CSV, CANAL = "storage/small_csv_committs_oldvalue", "storage/small_canal-json"
+
+
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory) -> Path:
+    """The golden folders."""
+    root = tmp_path_factory.mktemp("trees")
+    with tarfile.open(golden("storage_small.tar.gz")) as tar:
+        tar.extractall(root, filter="data")
+    return root
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    return {p.relative_to(root).as_posix(): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
+
+
+def written(root: Path, files: dict[str, bytes]) -> Path:
+    for path, content in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(content)
+    return root
+
+
+def whole(root: Path) -> tuple[pa.Table, Watched, dict[str, int]]:
+    """All events of a folder as an audit reads them, how it is watched, and the least commit_ts of each data file."""
+    found = listed(local_files(root), str(root), DEFAULTS, by_path=True)
+    table = files_table(found)
+    reading, dated = reading_of(found, table, settings=DEFAULTS)
+    events = pa.Table.from_batches(reading.decoded(table.to_pylist(), images=False), FORM)
+    paths = {(r["partition"], r["rank"]): r["path"] for r in table.to_pylist()}
+    least: dict[str, int] = {}
+    for e in events.select(["partition", "offset", "commit_ts", "kind"]).to_pylist():
+        path = paths[e["partition"], e["offset"] >> FILE_BITS] if e["partition"] is not None else ""
+        if e["kind"] == "row":
+            least[path] = min(least.get(path, e["commit_ts"]), e["commit_ts"])
+    return events, Watched(reading.protocol, dated, is_folder=True), least
+
+
+def named(found: list[dict], streams: dict[int, object]) -> Counter[str]:
+    """Findings by the streams, which have other numbers in a folder that grew; offsets are places in files."""
+
+    def number(p: int) -> str:
+        return f"<{streams[p]}>"
+
+    told = Counter[str]()
+    for f in found:
+        message = re.sub(r"partition (\d+)", lambda m: number(int(m[1])), f["message"])
+        place = number(f["partition"]), (f["offset"] or 0) & ((1 << FILE_BITS) - 1)
+        told[str([f["guarantee"], f["severity"], f["table"], f["commit_ts"], place, message])] += 1
+    return told
+
+
+def audit_of(root: Path) -> tuple[Counter[str], Watched, dict[str, int]]:
+    events, watched, least = whole(root)
+    found = listed(local_files(root), str(root), DEFAULTS, by_path=True)
+    return named(audited(events, watched), dict(enumerate(streams_of(found.places)))), watched, least
+
+
+class Growing:
+    """A folder that becomes another one step by step: what is up to a checkpoint is there before it is stated."""
+
+    def __init__(self, root: Path, files: dict[str, bytes], least: dict[str, int], rng: random.Random) -> None:
+        self.root, self.files, self.rng = root, files, rng
+        places = [p for path in files if isinstance(p := place_of(path), StoragePlace)]
+        self.schemas = {p.path: p.version for p in places if p.kind == "schema"}
+        self.order = [[p.path for p in own] for s, own in streams_of(places).items() if s.table]
+        self.least = least
+        self.end = json.loads(files[METADATA])["checkpoint-ts"]
+        stamps = sorted({*least.values(), self.end})
+        self.todo = [*sorted(rng.sample(stamps[:-1], 4)), self.end]
+        self.grow()
+
+    def grow(self, *_: object) -> None:
+        """Write what is due."""
+        if not self.todo:
+            return
+        ts, there = self.todo.pop(0), {path for path, version in self.schemas.items() if version <= self.todo_ts()}
+        torn = dict[str, bytes]()
+        for own in self.order:
+            n = max((i + 1 for i, path in enumerate(own) if self.least.get(path, self.end) <= ts), default=0)
+            n = min(len(own), n + self.rng.randint(0, 1)) if self.todo else len(own)
+            there |= {*own[:n]}
+            if n < len(own) and self.rng.random() < 0.3:
+                torn[own[n]] = self.files[own[n]][: self.rng.randint(0, len(self.files[own[n]]) - 1)]
+        for path in sorted(there):
+            written(
+                self.root, {path: self.files[path]} if not (self.root / path).exists() or self.is_torn(path) else {}
+            )
+        written(self.root, torn)
+        written(self.root, {METADATA: json.dumps({"checkpoint-ts": ts}).encode()})
+
+    def todo_ts(self) -> int:
+        return self.todo[0] if self.todo else self.end
+
+    def is_torn(self, path: str) -> bool:
+        return (self.root / path).stat().st_size < len(self.files[path])
+
+
+def followed(root: Path, growing: Growing, watched: Watched, *, restarts: int) -> tuple[Counter[str], WatchState]:
+    """What is found of a folder while it grows, the watch begun anew now and then, from what it saved."""
+    state, positions, cursor, files = WatchState(), {}, {}, {}
+    rng, done, lists = growing.rng, False, 0
+    while not done:
+        folder = of_clock(root)
+        if cursor:
+            read = {path: ReadFile(*json.loads(json.dumps(file))) for path, file in files.items()}
+            folder.resume(json.loads(json.dumps(cursor)), read)
+        else:
+            assert folder.detected() is not None
+        for _, events in folder.batches(positions, once=False):
+            if events is None:
+                lists += 1
+                done = not growing.todo and lists > 3
+                if growing.todo:
+                    growing.grow()
+                    lists = 0
+            else:
+                state, _ = absorbed(state, pa.Table.from_batches([events]), watched)
+            positions, cursor = dict(folder.positions), folder.cursor()
+            files = {path: astuple(file) for path, file in folder.files.items()}
+            if done or (restarts and rng.random() < 0.2):
+                restarts -= 1
+                break
+    for _, events in folder.batches(positions, once=True):  # streams without new files hear of a checkpoint later
+        state, _ = absorbed(state, pa.Table.from_batches([events]), watched)
+    streams = {at.partition: stream for stream, at in folder._streams.items()}
+    return named(findings(state, watched).to_pylist(), streams), state
+
+
+def planted(files: dict[str, bytes], rng: random.Random) -> dict[str, bytes]:
+    """The same folder with some records lost, and some in another order."""
+    paths = [p for p in files if "/CDC" in p and files[p].count(b"\n") > 8 and "/meta/" not in p]
+    changed = dict(files)
+    for path in rng.sample(paths, min(4, len(paths))):
+        lines = changed[path].splitlines(keepends=True)
+        at = rng.randint(2, len(lines) - 3)
+        del lines[at : at + 2]
+        lines[at - 1], lines[at] = lines[at], lines[at - 1]
+        changed[path] = b"".join(lines)
+    return changed
+
+
+@pytest.mark.parametrize(("tree", "seed"), [(CSV, 1), (CANAL, 4)])
+def test_a_folder_that_grows_is_watched_as_it_is_audited(trees, tmp_path, tree, seed):
+    """With records that are lost and swapped, files half written for a while, and a watch that begins anew."""
+    rng = random.Random(seed)
+    files = planted(files_of(trees / tree), rng)
+    expected, watched, least = audit_of(written(tmp_path / "end", files))
+    assert sum(expected.values()) > 3
+    growing = Growing(tmp_path / "grows", files, least, rng)
+    found, state = followed(tmp_path / "grows", growing, watched, restarts=5)
+    assert found == expected
+    assert sum(pc.equal(state.facts["fact"], "watermark").to_pylist()) > len(growing.order)
+
+
+def test_a_file_that_was_read_and_grows_is_read_on(trees, tmp_path):
+    """Whatever was stated in between; each record once."""
+    files = files_of(trees / CSV)
+    path = max((p for p in files if "/CDC" in p and "/meta/" not in p), key=lambda p: (files[p].count(b"\n"), p))
+    lines = files[path].splitlines(keepends=True)
+    later = {p for p in files if p.startswith(path.rsplit("/", 2)[0]) and p > path and "/meta/" not in p}
+    first = {p: c for p, c in files.items() if p not in later} | {path: b"".join(lines[: len(lines) // 2])}
+    root = written(tmp_path / "grows", first)
+    end = written(tmp_path / "end", first | {path: files[path]})
+    folder, events, n = of_clock(root), [], 0
+    assert folder.detected() is not None
+    for _, batch in folder.batches({}, once=False):
+        if batch is not None:
+            events.append(pa.Table.from_batches([batch]))
+            continue
+        n += 1
+        if n == 1:
+            written(root, {path: files[path]})
+        elif n == 4:
+            break
+    read = pa.concat_tables(events)
+    rows, expected = (t.filter(pc.equal(t["kind"], "row")) for t in (read, whole(end)[0]))
+    assert sorted(rows["change_hash"].to_pylist()) == sorted(expected["change_hash"].to_pylist())
+    assert read["error_class"].null_count == read.num_rows
+
+
+def of_clock(root: Path) -> StorageFolder:
+    """A folder that is listed again each time that it gives nothing."""
+    clock = [0.0]
+    return StorageFolder(
+        str(root), DEFAULTS, now=lambda: clock[0], sleep=lambda _: clock.__setitem__(0, clock[0] + 1e6)
+    )
+
+
+def of_passes(root: Path, *steps) -> tuple[StorageFolder, list[dict]]:
+    """What a folder gives while something is done to it between its listings, each in turn."""
+    folder, found, todo = of_clock(root), list[dict](), list(steps)
+    assert folder.detected() is not None
+    for _, batch in folder.batches({}, once=False):
+        if batch is not None:
+            found += batch.to_pylist()
+        elif not todo:
+            return folder, found
+        else:
+            todo.pop(0)()
+    raise AssertionError
+
+
+def test_what_cannot_be_checked_is_named(trees, tmp_path):
+    """A file that is replaced, one that comes late, one that nobody knows, and numbers that lack: counted, each once."""
+    files = files_of(trees / CSV)
+    own = sorted(p for p in files if "orders/470603993604161536/CDC" in p)
+    first, second, third = own
+    others = {p: c for p, c in files.items() if not re.match(r"shop/orders/\d+/CDC", p)}
+    root = written(tmp_path, others | {first: files[first]})
+
+    def nothing() -> None:
+        pass
+
+    steps = [
+        lambda: written(root, {third: files[third], "shop/orders/notes.txt": b"?"}), *[nothing] * (PATIENCE + 1),
+        lambda: written(root, {second: files[second]}), nothing,
+        lambda: written(root, {first: files[first].replace(b"shop", b"shoq")}), nothing, nothing,
+    ]  # fmt: skip
+    folder, found = of_passes(root, *steps)
+    refused = {e["error_class"]: e["reason"] for e in found if e["error_class"]}
+    assert {c: r.split(":")[0] for c, r in refused.items()} == {
+        "late-file": second, "replaced-file": first, "unknown-file": "shop/orders/notes.txt",
+    }  # fmt: skip
+    assert len([e for e in found if e["error_class"]]) == 3 and sum(folder.lost.values()) == 1
+    counted = absorbed(WatchState(), pa.Table.from_pylist(found, FORM), Watched("csv", is_folder=True))[1]
+    assert counted.quarantined == dict.fromkeys(refused, 1)
+
+
+def test_a_file_without_an_end_holds_its_stream_up_for_a_while(trees, tmp_path):
+    """Its checkpoint is not stated meanwhile; then it is read as far as it goes, and the rest is in quarantine."""
+    files = files_of(trees / CSV)
+    path = max(p for p in files if "orders/470603993773506560/CDC" in p)
+    root = written(tmp_path, files | {path: files[path][:-30]})
+    for n, expected in ((2, 0), (PATIENCE + 2, 1)):
+        folder, found = of_passes(root, *[lambda: None] * n)
+        at = folder._streams[Stream("shop", "orders")].partition
+        of = [e for e in found if e["partition"] == at]
+        assert sum(e["error_class"] == "half-written" for e in of) == expected
+        assert sum(e["kind"] == "watermark" for e in of) == expected
+
+
+def test_a_checkpoint_that_is_just_written_is_read_again(trees, tmp_path):
+    """One that stays damaged is in quarantine, once; one that falls back is a finding."""
+    files = files_of(trees / CSV)
+    root, ts = written(tmp_path, files), json.loads(files[METADATA])["checkpoint-ts"]
+    bad, back = {METADATA: b'{"checkp'}, {METADATA: json.dumps({"checkpoint-ts": ts - 5}).encode()}
+    _, found = of_passes(root, lambda: written(root, bad), lambda: written(root, back), lambda: None)
+    assert not [e for e in found if e["error_class"]]
+    after = absorbed(WatchState(), pa.Table.from_pylist(found, FORM), Watched("csv", is_folder=True))[0]
+    said = findings(after, Watched("csv", is_folder=True))["guarantee"].to_pylist()
+    assert {*said} == {"watermarks_are_monotone"}
+    written(root, files)
+    _, found = of_passes(root, lambda: written(root, bad), *[lambda: None] * 4)
+    assert [e["error_class"] for e in found if e["error_class"]] == ["bad-metadata"]
+
+
+def test_a_folder_that_is_not_mounted_is_waited_for(trees, tmp_path):
+    """All its files are gone at once: nothing is forgotten, and nothing is read twice when they come back."""
+    root = written(tmp_path / "logs", files_of(trees / CSV))
+    folder, _ = of_passes(root)
+    known = dict(folder.files)
+    (root / METADATA).rename(tmp_path / "aside")
+    with pytest.raises(SourceError, match="does not answer"):
+        folder._listing()
+    (tmp_path / "aside").rename(root / METADATA)
+    assert [b for _, b in folder.batches(folder.positions, once=True)] == [] and folder.files.keys() == known.keys()
+
+
+def test_the_command_watches_a_folder(trees, tmp_path):
+    """Its evidence is a folder that an audit reads to the same finding; the next run goes on."""
+    files = files_of(trees / CSV)
+    root = written(tmp_path / "logs", planted(files, random.Random(5)))
+    state = tmp_path / "state"
+    ran = CliRunner().invoke(main, ["watch", str(root), "--state", str(state), "--once", "--json"])
+    told = json.loads(ran.stdout)
+    assert ran.exit_code == 1 and told["findings"] and "resolved_events_on_all_partitions" in told["not_watched"]
+    first = next(f for f in told["findings"] if f["guarantee"] == "row_images_chain")
+    shown = CliRunner().invoke(main, ["watch", "show", str(first["number"]), "--state", str(state)]).stdout
+    kept = state / "findings" / str(first["number"]) / "storage"
+    assert f"ticdc-lab audit {kept}" in shown and first["key"]
+    again = Watch(str(kept), str(tmp_path / "again"), once=True)
+    again.run()
+    assert first["key"] in [f.key for f in again.findings.values() if f.guarantee == "row_images_chain"]
+    before = told["findings"]
+    ran = CliRunner().invoke(main, ["watch", str(root), "--state", str(state), "--once", "--json"])
+    assert json.loads(ran.stdout)["findings"] == before
+
+
+def test_a_folder_in_an_object_store_is_the_one_of_this_machine(trees, tmp_path, monkeypatch):
+    """Through the project's own access; its credentials are in no state."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "hidden")
+    here = Watch(str(trees / CSV), str(tmp_path / "here"), once=True)
+    here.run()
+    with serving(trees) as store:
+        there = Watch(store.url(CSV, user="someone:s3cr3t"), str(tmp_path / "there"), once=True)
+        there.run()
+        again = Watch(store.url(CSV, user="someone:s3cr3t"), str(tmp_path / "there"), once=True)
+        again.run()
+    assert there.view.counts == here.view.counts == again.view.counts and there.view.counts.rows > 1000
+    assert unsettled(there.findings.values()) == unsettled(here.findings.values())
+    assert b"s3cr3t" not in b"".join(p.read_bytes() for p in (tmp_path / "there").iterdir())
+    with pytest.raises(SourceError, match="Name that folder|holds"):
+        Watch(str(trees / "storage"), str(tmp_path / "above"))
