@@ -249,7 +249,8 @@ def show(number: int, state: str, as_json: bool) -> None:
         return
     click.echo(f"{line(number, finding.as_dict())} [{finding.status}]")
     if finding.guarantee in NEXT:
-        click.echo(f"        Next: {NEXT[finding.guarantee].format(table=finding.table or 'TABLE', number=1)}")
+        of = {"table": finding.table or "TABLE", "number": 1, "source": folder.view["source"]}
+        click.echo(f"        Next: {NEXT[finding.guarantee].format(**of)}")
     for e in finding.evidence:
         click.echo(f"> {finding.topic} partition {e['partition']} offset {e['offset']}: commit_ts {e['commit_ts']}")
     for kept in (place / MESSAGES, place / STORAGE):

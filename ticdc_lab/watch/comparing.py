@@ -41,8 +41,9 @@ from ticdc_lab.watch.comparison import (
     absorbed,
     judged,
 )
-from ticdc_lab.watch.sources import FORM, Decoding, Read, RecordedTopic, WatchedSource, opened
+from ticdc_lab.watch.sources import FORM, Decoding, Messages, Read, RecordedTopic, WatchedSource, opened
 from ticdc_lab.watch.state import WatchState
+from ticdc_lab.watch.storage import StorageFolder
 
 VERSION = 1
 FILE, LOCK = "compare.npz", "compare.lock"
@@ -109,6 +110,11 @@ class WatchedComparison:
         for name, of in zip((here, there), told, strict=True):
             source = opened(name, options or {})
             shown = without_secrets(name) if "://" in name else name
+            if isinstance(source, StorageFolder):
+                raise SourceError(
+                    f"{shown} is a folder of the storage sink, which cannot be compared while it grows.",
+                    hint="Compare what is there now: ticdc-lab compare A B",
+                )
             self._sides.append(_side(source, shown, known, protocol, of))
         a, b = self._sides
         undated = [s.name for s in self._sides if not s.decoding.told.has_commit_ts]
@@ -231,7 +237,7 @@ class WatchedComparison:
 
 
 def _side(
-    source: WatchedSource, name: str, known: Known, protocol: str, told: Mapping[str, Any] | None
+    source: Messages, name: str, known: Known, protocol: str, told: Mapping[str, Any] | None
 ) -> _ComparedSource:
     """A source, as it was saved or from its beginning."""
     ids = source.ids()
