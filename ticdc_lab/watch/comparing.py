@@ -236,9 +236,7 @@ class WatchedComparison:
             self._folder.save(self._state, [_told_of(side) for side in self._sides], waiting)
 
 
-def _side(
-    source: Messages, name: str, known: Known, protocol: str, told: Mapping[str, Any] | None
-) -> _ComparedSource:
+def _side(source: Messages, name: str, known: Known, protocol: str, told: Mapping[str, Any] | None) -> _ComparedSource:
     """A source, as it was saved or from its beginning."""
     ids = source.ids()
     if told is None:
