@@ -9,9 +9,20 @@ import pytest
 
 from ticdc_lab.simulate.pd.cluster import Cluster, cluster_of
 from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.course import out_of_joint_state
 from ticdc_lab.simulate.pd.forecast import Bundle, Forecast, forecast, in_words, slowest
 from ticdc_lab.simulate.pd.limits import PerMinute
-from ticdc_lab.simulate.pd.regions import Peer, Region, RegionColumns, of_regions, region_at
+from ticdc_lab.simulate.pd.regions import (
+    DEMOTING,
+    INCOMING,
+    LEARNER,
+    VOTER,
+    Peer,
+    Region,
+    RegionColumns,
+    of_regions,
+    region_at,
+)
 from ticdc_lab.simulate.pd.rules import ANY_VOTER, AS_LEARNER, Constraint, Rule
 from ticdc_lab.simulate.pd.stores import GIB, REMOVING, SERVING, Store, labelled
 
@@ -108,6 +119,34 @@ def test_regions_without_a_leader_stay_and_the_others_go() -> None:
     found = forecast(cluster(state=REMOVING), told._replace(leader=leader))[0]
     assert (found.peers, found.never) == (12, (("the region has no leader", 2),))
     assert in_words([found])[0].startswith("store 1 leaves: never all: the region has no leader (2 of 12 peers); the")
+
+
+@pytest.mark.parametrize("rules", [True, False])
+@pytest.mark.parametrize("replica_limit", [64, 0])
+def test_a_joint_state_is_left_before_anything_is_forecast(rules: bool, replica_limit: int) -> None:
+    """The first checker leaves it, whatever the limits, and the forecast goes on from there."""
+    config = Config(placement_rules=rules, replica_schedule_limit=replica_limit)
+    held = [Peer(1, 1), Peer(2, 2), Peer(3, 3, INCOMING), Peer(4, 4, DEMOTING)]
+    regions = of_regions([Region(1, tuple(held), 2), Region(2, tuple(p._replace(id=p.id + 4) for p in held[:3]), 2)])
+    staying, leaving = (cluster(state=s)._replace(config=config) for s in (SERVING, REMOVING))
+    assert not [f for f in forecast(staying, regions) if "joint" in str(f) or (replica_limit and f.never)]
+    (found,) = [f for f in forecast(leaving, regions) if f.what == "store 1 leaves"]
+    assert found.never == ((("replica-schedule-limit is 0", 2),) if not replica_limit else ()), found
+    course = [out_of_joint_state(staying, region_at(regions, i)) for i in range(2)]
+    assert [[p.role for p in r.peers] for r in course] == [[VOTER] * 3 + [LEARNER], [VOTER] * 3]
+
+
+@pytest.mark.parametrize("rules", [True, False])
+def test_regions_in_a_joint_state_are_balanced_once_they_left_it(rules: bool) -> None:
+    """A new, empty store: what moves there does not wait for ever."""
+    held = [(2, 3, 4), (3, 4, 5), (4, 5, 2), (5, 2, 3)] * 75
+    regions = of_regions([
+        Region(i, tuple(Peer(10 * i + s, s, INCOMING if s == some[1] else VOTER) for s in some), some[0])
+        for i, some in enumerate(held)
+    ])  # fmt: skip
+    empty = cluster(region_size=0.0)
+    (found,) = forecast(empty._replace(config=Config(placement_rules=rules)), regions)
+    assert found.what == "balance of regions" and not found.never and 200 <= found.peers <= 240
 
 
 @pytest.mark.parametrize(("field", "word"), [

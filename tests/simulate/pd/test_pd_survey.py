@@ -148,6 +148,16 @@ def test_a_survey_counts_every_region_once_and_says_why(found: tuple[Cluster, Re
     assert [a.asked for a in told.rounds] == ["balance-leader", "balance-region"]
 
 
+def test_a_region_without_a_leader_says_so_first() -> None:
+    """Also without placement rules, where a better place would be there."""
+    stores = [Store(i, labels=labelled({"zone": z}), available=90 * GIB) for i, z in enumerate("aabc", 1)]
+    region = Region(1, (Peer(1, 1), Peer(2, 2), Peer(3, 3)), 0)
+    for rules in (True, False):
+        config = Config(placement_rules=rules, location_labels=("zone",), isolation_level="zone")
+        (found,) = survey(cluster_of(config, stores), of_regions([region])).outcomes
+        assert (found.does, found.why) == ("", "the region has no leader"), rules
+
+
 @settings(max_examples=30, deadline=None)
 @given(clusters())
 def test_nobody_stays_silent_about_a_region(found: tuple[Cluster, RegionColumns]) -> None:

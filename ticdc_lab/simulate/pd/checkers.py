@@ -100,7 +100,7 @@ def check_region(
     for told in (check_joint_state(cluster, region), check_split(cluster, region, beside.borders)):
         if told.operators:
             return told
-    told = _repair(cluster, region, leaders_given, counts.get(Kind.REPLICA, 0))
+    told = check_repairs(cluster, region, leaders_given, counts.get(Kind.REPLICA, 0))
     if told.operators:
         return told
     merge = check_merge(cluster, region, beside, up_s=up_s)
@@ -110,7 +110,9 @@ def check_region(
     return _held(merge, f"merge-schedule-limit {config.merge_schedule_limit}") if limit else merge
 
 
-def _repair(cluster: Cluster, region: Region, leaders_given: Mapping[int, int], running: int) -> Explained:
+def check_repairs(
+    cluster: Cluster, region: Region, leaders_given: Mapping[int, int] = _NO_LEADERS, running: int = 0
+) -> Explained:
     """Check rules or replicas; what they want waits for the limit of replica operators, whatever its own kind."""
     limit = cluster.config.replica_schedule_limit
     if not cluster.config.placement_rules:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
+from ticdc_lab.simulate.pd.checkers import check_joint_state, check_repairs
 from ticdc_lab.simulate.pd.cluster import Cluster, fit_of, is_replicated
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.operators import (
@@ -18,8 +19,6 @@ from ticdc_lab.simulate.pd.operators import (
     TransferLeader,
 )
 from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region
-from ticdc_lab.simulate.pd.replica_checker import check_replicas
-from ticdc_lab.simulate.pd.rule_checker import check_rules
 from ticdc_lab.simulate.pd.rules import matches
 from ticdc_lab.simulate.pd.stores import NEVER_S, PREPARING, REMOVED, SERVING, is_disconnected
 
@@ -47,16 +46,15 @@ def course_of(cluster: Cluster, region: Region) -> Course:
     moves: list[Move] = []
     if not region.leader:
         return Course((), "the region has no leader")
+    region = out_of_joint_state(cluster, region)
     seen: set[Region] = set()
     while len(moves) < _MOST_MOVES:
         seen.add(region)
-        config = cluster.config
-        told = check_rules(cluster, region) if config.placement_rules else check_replicas(cluster, region)
-        if told.operator is None:
-            break
-        if not config.replica_schedule_limit:
+        told = check_repairs(cluster, region)
+        if told.limit:
             return Course(tuple(moves), "replica-schedule-limit is 0")
-        op = told.operator
+        if (op := told.operator) is None:
+            break
         added = [s.store for s in op.steps if isinstance(s, AddLearner)]
         if added:
             removed = [s.store for s in op.steps if isinstance(s, RemovePeer)] or [0]
@@ -66,6 +64,12 @@ def course_of(cluster: Cluster, region: Region) -> Course:
         if region in seen:  # as with roles of witnesses, whose change has no step that is played here
             return Course(tuple(moves), f"{op.desc} is not played out here")
     return Course(tuple(moves), "" if _is_well(cluster, region) else _why_stuck(cluster, region, told))
+
+
+def out_of_joint_state(cluster: Cluster, region: Region) -> Region:
+    """Give a region as PD's first checker, which no limit holds back, makes it: no joint change is half done."""
+    left = check_joint_state(cluster, region).operator
+    return region if left is None else _done(region, left)
 
 
 def _what_for(cluster: Cluster, region: Region, op: Operator, target: int) -> str:

@@ -34,6 +34,8 @@ def check_replicas(cluster: Cluster, region: Region) -> Explained:
         No operator where nothing is to be repaired, or nothing can be.
     """
     notes = Notes()
+    if not region.leader:
+        return notes.explained((), "the region has no leader")
     for repair in (_down, _offline, _missing, _extra, _location):
         operators = repair(cluster, region, notes)
         if operators:
