@@ -51,7 +51,8 @@ def transactions(s: Summary, *, repeats: pd.DataFrame | None = None, torn: pd.Da
     if torn is not None and torn.empty:
         words = f"{words} {torn_words(torn)}"
     elif torn is not None:
-        words = f"{torn_words(torn)} {transactions_finding(total, torn=torn['commit_ts'].nunique())}."
+        others = transactions_finding(total, qualified=qualified, torn=torn["commit_ts"].nunique())
+        words = f"{torn_words(torn)} {others}."
     rows, most = count(int(total["n_rows"]), "row change"), count(int(total["n_rows_max"]), "row")
     details = [f"They are {rows}, the largest {most}."]
 

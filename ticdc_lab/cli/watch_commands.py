@@ -93,7 +93,9 @@ def run(
     speed: float | None, once: bool, as_json: bool, webhook: str | None, options: Mapping[str, str], engine: str,
     master: str | None, every_s: float, **where: Any,
 ) -> None:  # fmt: skip
-    """Watch SOURCE: a topic, a storage folder that grows, or a recording that is replayed.
+    """Watch SOURCE, which grows or is replayed.
+
+    It is a topic, a storage folder that grows, or a recording.
 
     It runs until Ctrl-C or SIGTERM; the same command resumes after its last commit, however it ended.
 

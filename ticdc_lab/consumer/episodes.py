@@ -420,7 +420,7 @@ def _by_row(events: DataFrame, marks: DataFrame) -> DataFrame:
     """First deliveries that come late, and changes that the row's former change does not lead to."""
     beside = marks.select("promises")
     found = rows_judged(events, lambda *_: _odd_deliveries, FOUND_DDL, beside=beside, has_commit_ts=True)
-    named = found.selectExpr("*", "guarantee AS cause", "row_id AS key_hash")
+    named = found.drop("cause").selectExpr("*", "guarantee AS cause", "row_id AS key_hash")
     # a change that is behind a newer one and a watermark is late once
     best = named.groupBy(*POSITION, "table", "key_hash", "commit_ts", "cause").agg(
         F.max_by(F.struct("message", "evidence"), F.col("message")).alias("m")

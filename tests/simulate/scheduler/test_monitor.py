@@ -147,7 +147,7 @@ def test_what_a_split_or_a_merge_leaves_out_is_lost():
     seen = split_at(1000)
     seen.at_us = 2000
     invariant, because = seen.begin(B, RIGHT, 1500)
-    assert invariant == LOST and "goes on from" in because
+    assert invariant == LOST and "resumes from" in because
     seen = split_at(1000)
     assert seen.begin(A, LEFT, 1000) is None and seen.begin(A, RIGHT, 1000) is None
     seen.at_us = 2000
