@@ -149,8 +149,8 @@ def test_a_survey_counts_every_region_once_and_says_why(found: tuple[Cluster, Re
 
 
 def test_a_region_without_a_leader_says_so_first() -> None:
-    """Also without placement rules, where a better place would be there."""
-    stores = [Store(i, labels=labelled({"zone": z}), available=90 * GIB) for i, z in enumerate("aabc", 1)]
+    """Also without placement rules, and where no better place is there, which is the last that a checker notes."""
+    stores = [Store(i, labels=labelled({"zone": z}), available=90 * GIB) for i, z in enumerate("abcc", 1)]
     region = Region(1, (Peer(1, 1), Peer(2, 2), Peer(3, 3)), 0)
     for rules in (True, False):
         config = Config(placement_rules=rules, location_labels=("zone",), isolation_level="zone")

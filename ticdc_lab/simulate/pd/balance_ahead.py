@@ -11,7 +11,6 @@ import numpy as np
 from ticdc_lab.simulate.pd import balance_region
 from ticdc_lab.simulate.pd.balance import REGIONS, Scale, influence, scale, score
 from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.course import out_of_joint_state
 from ticdc_lab.simulate.pd.explained import Notes
 from ticdc_lab.simulate.pd.limits import LARGE_COST, step_costs
 from ticdc_lab.simulate.pd.regions import Region, RegionColumns, region_at
@@ -119,7 +118,7 @@ def _drawn(
         stays: Counter[str] = Counter()
         movable = 0
         for place in some.tolist():
-            region = out_of_joint_state(cluster, region_at(c, place))
+            region = region_at(c, place)
             why = _why_it_stays(cluster, region, source, c.busy)
             takers = () if why else balance_region.takers(field, source, region, Notes())
             if not takers:
