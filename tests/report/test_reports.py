@@ -20,6 +20,7 @@ from test_report import EVIL, parsed
 
 from ticdc_lab.cli import main, report_commands
 from ticdc_lab.errors import SetupError, SourceError
+from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.figures.log_spans import log_spans
 from ticdc_lab.report import ListedLog, many, paper, read_runs, render, reports
 from ticdc_lab.report.many import Entry, facts, index
@@ -131,6 +132,7 @@ def test_a_log_is_called_by_its_place_without_secrets(tmp_path: Path, monkeypatc
     assert "sesame" not in ListedLog("s3a://me:sesame@bucket").name
     assert ListedLog(".").name == tmp_path.name
     assert "sesame" not in render(replace(summary(), source="s3a://me:sesame@bucket"))
+    assert shown_source("s3a://me:sesame@bucket/a?b") == "s3a://bucket/a" and shown_source("a?b@c") == "a?b@c"
 
 
 def test_a_run_may_name_a_table_and_options_are_as_kafka_has_them(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from ticdc_lab.answers.answer import Answer, records_of
 from ticdc_lab.answers.dispatching import AS_THEY_LIE
 from ticdc_lab.dispatch.advise import KEPT, SAID, Advice, TableAdvice
 from ticdc_lab.dispatch.advise_facts import Evenness, MeasuredCandidate, as_dict
+from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.figures.theme import count, some_of
 from ticdc_lab.repartition.compare import writes
 from ticdc_lab.repartition.cost import Cost
@@ -123,7 +124,7 @@ def _evenness(found: Advice, now: int | None, best: int | None, source: str) -> 
     if best is not None and best != found.partitions:
         even.append(
             f"Of the numbers that were compared {_partitions(best)} spread the load best for their number; what the "
-            f"change costs: ticdc-lab expand {shlex.quote(source)} --after {best}."
+            f"change costs: ticdc-lab expand {shlex.quote(shown_source(source))} --after {best}."
         )
     return [*even, *([f"It breaks {', '.join(broken)}."] if broken else []), *found.notes]
 

@@ -15,7 +15,7 @@ from ticdc_lab.answers.summary import CHECKSUMMED, Summary
 from ticdc_lab.answers.transactions import torn_words
 from ticdc_lab.audit import GUARANTEES, checks_possible
 from ticdc_lab.audit.findings import RANK
-from ticdc_lab.errors.redaction import without_secrets
+from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.findings import is_capped
@@ -93,7 +93,7 @@ def causes(findings: pd.DataFrame, *, source: str = "SOURCE") -> pd.DataFrame:
     """
     columns = ["severity", "guarantee", "table", "cause", "n", "first", "message", "key", "partition", "offset", "do"]
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    source = without_secrets(source) if "://" in source else source
+    source = shown_source(source)
     for number, f in enumerate(findings.to_dict("records"), start=1):
         table = f["table"] if isinstance(f["table"], str) else None
         cause = f["cause"] if isinstance(f["cause"], str) else f["message"]

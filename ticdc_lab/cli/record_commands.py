@@ -118,9 +118,9 @@ def record(
 
 def _plain(source: str) -> str:
     """A source as a state may keep it."""
-    from ticdc_lab.errors.redaction import without_secrets
+    from ticdc_lab.errors.redaction import shown_source
 
-    return without_secrets(source) if "://" in source else source
+    return shown_source(source)
 
 
 @contextmanager

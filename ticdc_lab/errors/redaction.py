@@ -41,6 +41,17 @@ def redacted(text: str, options: Mapping[str, str]) -> str:
     return _ASSIGNED.sub(lambda m: m["name"] + HIDDEN, text)
 
 
+def shown_source(source: str) -> str:
+    """A source as it may be shown: a path as it is, a URL without what may be secret in it.
+
+    Examples
+    --------
+    >>> shown_source("logs/a@b.jsonl"), shown_source("s3a://me:hidden@bucket/log")
+    ('logs/a@b.jsonl', 's3a://bucket/log')
+    """
+    return without_secrets(source) if "://" in source else source
+
+
 def without_secrets(url: str) -> str:
     """A URL without what may be secret in it: the name and password, the query.
 

@@ -23,7 +23,7 @@ from ticdc_lab.engine.jvm import java_version
 from ticdc_lab.engine.object_stores import Store, Stored
 from ticdc_lab.engine.sessions import engine_of, is_sail
 from ticdc_lab.errors import SetupError, SourceError
-from ticdc_lab.errors.redaction import HIDDEN, redacted, secrets, without_secrets
+from ticdc_lab.errors.redaction import HIDDEN, redacted, secrets, shown_source, without_secrets
 from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.places import data_files, is_kafka, may_be_table
@@ -226,7 +226,7 @@ def inputs_of(of: ChangeLog | str | Path | Sequence[str | Path], spark: SparkSes
 
 
 def _of(source: str, spark: SparkSession | None) -> Iterator[Input]:
-    name = without_secrets(source) if "://" in source else source
+    name = shown_source(source)
     if is_kafka(source):
         yield Input(name, "kafka", None, "", "", "not known: offsets are known of a log that was loaded")
         return

@@ -31,7 +31,7 @@ from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine import hadoop_files, is_sail, parallelism
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.errors import SourceError
-from ticdc_lab.errors.redaction import without_secrets
+from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.settings import Setting, Settings
 from ticdc_lab.sources.places import Size, size_of_lines
@@ -115,7 +115,7 @@ class Listing:
     @property
     def topic(self) -> str:
         """The folder's name."""
-        place = without_secrets(self.root) if "://" in self.root else self.root
+        place = shown_source(self.root)
         return place.rstrip("/").rsplit("/", 1)[-1] or "storage"
 
 

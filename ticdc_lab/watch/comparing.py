@@ -21,7 +21,7 @@ from ticdc_lab.codecs.decode import Detected
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.errors import ContractError, SourceError
-from ticdc_lab.errors.redaction import without_secrets
+from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.schema import MESSAGES
@@ -109,7 +109,7 @@ class WatchedComparison:
         self._sides = []
         for name, of in zip((here, there), told, strict=True):
             source = opened(name, options or {})
-            shown = without_secrets(name) if "://" in name else name
+            shown = shown_source(name)
             if isinstance(source, StorageFolder):
                 raise SourceError(
                     f"{shown} is a folder of the storage sink, which cannot be compared while it grows.",

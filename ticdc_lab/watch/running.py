@@ -19,7 +19,7 @@ from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.registry import protocol_named
 from ticdc_lab.codecs.table_file import settings_among
 from ticdc_lab.errors import ProtocolError, SourceError
-from ticdc_lab.errors.redaction import without_secrets
+from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.facts import LogFacts
@@ -109,7 +109,7 @@ class Watch:
         given = changefeed or Settings()
         files, others = settings_among(options or {})
         self._source = opened(source, others, of_changefeed(files, given), speed=speed)
-        self.source = without_secrets(source) if "://" in source else source
+        self.source = shown_source(source)
         self._folder = WatchFolder(state)
         self._once, self._settle_s, self._memory, self._keep_s = once, settle_s, memory, keep_s
         self._known = replace(known_of(schema_registry, claim_check), settings=given)
