@@ -157,6 +157,9 @@ def test_findings_are_counted_by_kind_worst_first() -> None:
     assert kinds.index(">error<") < kinds.index(">warning<") and ">12<" in kinds
     head = page[page.index('<section id="verdict">') : page.index("Causes, worst first")]
     assert '<span class="sign bad">✗ broken</span>' in head and head.index("✗ broken") < head.index("✓ kept")
+    warned = render(replace(summary(), findings=many[many["severity"] == "warning"]))
+    assert '<span class="sign warn">! warned</span>' in warned and "✗ broken" not in warned
+    assert " 0 broken, 1 with warnings only, " in warned, "what else could explain is no breach"
     assert page.index("Causes, worst first") < page.index('<section id="audit">')
     assert page[page.index("Findings (the first") :].count(">warning<") == 10
 

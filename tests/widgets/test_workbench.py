@@ -398,7 +398,7 @@ def test_why_and_advice_are_tabs_that_say_what_the_methods_say(spark: SparkSessi
     assert "preserves the order of the table's changes" in advice.figure.layout.meta["finding"]
     bench.panels["audit"]
     [said] = bench.pages.pages["audit"].above.children
-    assert "✗ rows stay in one partition, broken: " in said.value and "✓ row images chain, kept" in said.value
+    assert "! rows stay in one partition, warned: " in said.value and "✓ row images chain, kept" in said.value
     bench.close()
 
 

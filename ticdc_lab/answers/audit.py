@@ -62,24 +62,25 @@ def audit(s: Summary, *, torn: pd.DataFrame | None = None) -> Answer:
 
 
 def verdict(s: Summary) -> pd.DataFrame:
-    """What became of each guarantee: ``guarantee``, ``verdict`` (broken, not judged, kept), ``errors``, ``warnings``
-    and ``why`` (why it was not judged, or the first of its causes); in this order, errors first.
+    """What became of each guarantee: ``guarantee``, ``verdict`` (broken, warned, not judged, kept), ``errors``,
+    ``warnings`` and ``why`` (why it was not judged, or the first of its causes); in this order, errors first.
+
+    Warnings alone break no guarantee: what is missing, or a setting, could explain each of them.
     """
     found, counted = causes(s.findings), dict.fromkeys(("error", "warning"), 0)
     rows = []
     for name, why in {**dict.fromkeys(found["guarantee"], ""), **checks(s)}.items():
         mine = found[(found["guarantee"] == name) & (found["severity"] != "info")]
         n = counted | {str(k): int(v) for k, v in mine.groupby("severity")["n"].sum().items()}
-        word = "broken" if len(mine) else "not judged" if why else "kept"
+        word = "broken" if n["error"] else "warned" if len(mine) else "not judged" if why else "kept"
         first = mine["cause"].iloc[0] if len(mine) else why
         rows.append({"guarantee": name, "verdict": word, "errors": n["error"], "warnings": n["warning"], "why": first})
-    rank = {"broken": 0, "not judged": 1, "kept": 2}
-    rows.sort(key=lambda r: (rank[r["verdict"]], -r["errors"], -r["warnings"]))
+    rows.sort(key=lambda r: (list(SIGNS).index(r["verdict"]), -r["errors"], -r["warnings"]))
     return pd.DataFrame(rows, columns=["guarantee", "verdict", "errors", "warnings", "why"])
 
 
-SIGNS = {"broken": "✗", "not judged": "–", "kept": "✓"}
-"""Of each verdict."""
+SIGNS = {"broken": "✗", "warned": "!", "not judged": "–", "kept": "✓"}
+"""Of each verdict, worst first."""
 
 
 def causes(findings: pd.DataFrame, *, source: str = "SOURCE") -> pd.DataFrame:
@@ -204,7 +205,7 @@ def finding(number: int, one: Mapping[Any, Any], messages: pd.DataFrame) -> Answ
 
 
 def lines(findings: pd.DataFrame, s: Summary, *, most: int) -> list[str]:
-    """Every guarantee with its causes, as a terminal shows them: those that are broken come first."""
+    """Every guarantee with its causes, as a terminal shows them: broken ones come first, then those with warnings."""
     found, out = causes(findings, source=s.source), []
     for g in _alike(verdict(replace(s, findings=findings))):
         mine = found[found["guarantee"] == g["guarantee"]]

@@ -32,7 +32,7 @@ p.limit{border-left:4px solid var(--wrong);padding:4px 12px;background:var(--tin
 nav{margin:10px 0;padding:6px 0;color:var(--soft);position:sticky;top:0;z-index:2;background:var(--paper);
 overflow-x:auto;white-space:nowrap;border-bottom:1px solid var(--line)}nav a{margin-right:16px;color:inherit}
 section{scroll-margin-top:44px}.sign{white-space:nowrap;font-weight:600}.sign.good{color:var(--good)}
-.sign.bad{color:var(--wrong)}.sign.unsure{color:var(--soft)}
+.sign.bad{color:var(--wrong)}.sign.unsure{color:var(--soft)}.sign.warn{color:var(--ink)}
 header{display:flex;gap:16px;justify-content:space-between;align-items:start}
 button{font:inherit;font-size:13px;border:1px solid var(--line);background:var(--tint);color:inherit;border-radius:6px;
 padding:4px 10px;cursor:pointer;white-space:nowrap}
@@ -123,7 +123,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A cell with a verdict: a sign and a word, in a colour; ``kind`` is ``good``, ``bad``, ``unsure`` or empty."""
+    """A verdict: a sign and a word, in a colour; ``kind`` is ``good``, ``bad``, ``warn``, ``unsure`` or empty."""
 
     sign: str
     word: str

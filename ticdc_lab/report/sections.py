@@ -147,11 +147,11 @@ def sections(
     ]
 
 
-_KINDS = {"kept": "good", "broken": "bad", "not judged": "unsure"}
+_KINDS = {"kept": "good", "broken": "bad", "warned": "warn", "not judged": "unsure"}
 
 
 def _verdict(s: Summary) -> Section:
-    """Each guarantee with its sign and, where it is broken, its causes and what to do; then what is silent."""
+    """Each guarantee with its sign and, where there are findings, their causes and what to do; then what is silent."""
     judged, found = verdict(s), causes(s.findings, source=s.source)
     rows = [
         (
@@ -173,7 +173,8 @@ def _verdict(s: Summary) -> Section:
             PageTable(["findings", "severity", "table", "cause", "next"], listed),
         ]
     n = {word: int((judged["verdict"] == word).sum()) for word in _KINDS}
-    answer = f"{n['kept']} guarantees kept, {n['broken']} broken, {n['not judged']} not judged."
+    answer = f"{n['kept']} guarantees kept, {n['broken']} broken, {n['warned']} with warnings only, "
+    answer += f"{n['not judged']} not judged."
     return Section("verdict", "Verdict", answer, s.early_ends, body)
 
 

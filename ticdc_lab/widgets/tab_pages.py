@@ -201,7 +201,7 @@ class OpenPanels(Mapping[str, Panel[Any]]):
 
 
 def _sentence(answer: Answer) -> str:
-    """The finding; of an audit also what became of each guarantee, with its sign: those that are not broken folded."""
+    """The finding; of an audit also what became of each guarantee, with its sign: those without findings folded."""
     said = f"<b>{html.escape(answer.finding)}</b>"
     verdict = answer.frames.get("verdict", pd.DataFrame())
     lines: dict[str, list[str]] = {}
@@ -209,7 +209,7 @@ def _sentence(answer: Answer) -> str:
         why = f": {html.escape(str(g['why']))}" if g["why"] else ""
         line = f"{SIGNS[g['verdict']]} {html.escape(g['guarantee'].replace('_', ' '))}, {g['verdict']}{why}"
         lines.setdefault(str(g["verdict"]), []).append(line)
-    said += "".join(f"<br>{line}" for line in lines.pop("broken", []))
+    said += "".join(f"<br>{line}" for word in ("broken", "warned") for line in lines.pop(word, []))
     for word, those in lines.items():
         folded = "<br>".join(those)
         said += f"<details><summary>{SIGNS[word]} {len(those)} {word}</summary>{folded}</details>"
