@@ -25,17 +25,22 @@ def mock_cluster(brokers: int = 1) -> Iterator[str]:
 
 
 def create(servers: str, topic: str, partitions: int = 1, **settings: str) -> None:
-    """Make an empty topic; of its ``settings`` each ``_`` is a dot."""
+    """Make an empty topic that clients see; of its ``settings`` each ``_`` is a dot."""
     config = {name.replace("_", "."): value for name, value in settings.items()}
     new = NewTopic(topic, partitions, 1, config=config)
     admin = AdminClient({"bootstrap.servers": servers, **QUIET})  # kept until it has answered
     admin.create_topics([new])[topic].result(20)
+    # the controller answers before the broker's own list has it, under load by much
+    while (seen := admin.list_topics(timeout=20).topics.get(topic)) is None or len(seen.partitions) < partitions:
+        pass
 
 
 def delete(servers: str, topic: str) -> None:
-    """Delete a topic."""
+    """Delete a topic; it is gone for clients, too."""
     admin = AdminClient({"bootstrap.servers": servers, **QUIET})
     admin.delete_topics([topic])[topic].result(20)
+    while topic in admin.list_topics(timeout=20).topics:
+        pass
 
 
 def expire(servers: str, topic: str, partition: int, before: int) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 import sys
-import tarfile
 from collections import Counter
 from dataclasses import astuple
 from pathlib import Path
@@ -38,8 +38,7 @@ CSV, CANAL = "storage/small_csv_committs_oldvalue", "storage/small_canal-json"
 def trees(tmp_path_factory) -> Path:
     """The golden folders."""
     root = tmp_path_factory.mktemp("trees")
-    with tarfile.open(golden("storage_small.tar.gz")) as tar:
-        tar.extractall(root, filter="data")
+    shutil.unpack_archive(golden("storage_small.tar.gz"), root)
     return root
 
 
