@@ -366,8 +366,8 @@ class Log:
     ) -> Answer:  # fmt: skip
         """Which dispatcher should each table have, and why; as of :func:`ticdc_lab.dispatch.advise.advise`.
 
-        By default with as many partitions as the log has, and beside it with some other numbers. All tables are
-        measured; ``tables`` says which are listed.
+        By default with as many partitions as the log has, and beside it with some other numbers; of ``tables`` only
+        (``schema.table``), or of all.
         """
         from ticdc_lab.dispatch.advise import PARTITIONS, advise
 
@@ -377,7 +377,9 @@ class Log:
         self.change_log.require_commit_ts("advice")
         recorded, limits = self.recorded_partitions()
         counts = (*PARTITIONS, recorded) if given is None else given
-        found = advise(self.events, protocol=self.protocol, partitions=counts, keep=keep, allow_risk=allow_risk)
+        found = advise(
+            self.events, protocol=self.protocol, partitions=counts, keep=keep, allow_risk=allow_risk, tables=tables
+        )
         rules, best = self._once("rules", self._rules), found.partitions
         if given is None and not limits:
             found = found.at(recorded)  # another number is a step of its own

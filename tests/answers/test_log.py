@@ -137,6 +137,9 @@ def test_a_command_says_what_the_method_says(part: Log, spark: SparkSession, com
     }
     assert why == dict(unchecked) or command != "audit"
     assert {*apart} <= {*answer.limits} and len(lines) == len(set(why.values())), "one line for each reason"
+    kept = [line for line in said.output.splitlines() if line.startswith("✓ ")]
+    holding = [v["guarantee"] for v in told.get("verdict", ()) if v["verdict"] == "kept"]
+    assert command != "audit" or (len(holding) > 5 and kept == [f"✓ kept: {', '.join(holding)}"])
     limits = [limit for limit in answer.limits if limit not in apart]
     for place, limit in ((place, limit) for place in (said.output, told["limits"]) for limit in limits):
         assert limit in place

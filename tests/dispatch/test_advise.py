@@ -8,6 +8,7 @@ import pytest
 from conftest import computed, events_frame
 from pyspark.sql import DataFrame, SparkSession
 
+from ticdc_lab import answers
 from ticdc_lab.answers.advice import advised, values
 from ticdc_lab.dispatch.advise import Advice, advise
 from ticdc_lab.dispatch.changefeed import changefeed_from_toml
@@ -163,7 +164,7 @@ def test_it_is_said_in_plain_words_and_values(advice: Advice) -> None:
     """Every table has its line with the choice; the values hold every measure."""
     text = "\n".join(advised(values(advice)))
     assert "s.two (90 rows" in text
-    assert "  not ts: breaks the order of a row's changes" in text
+    assert "  ts breaks the order of a row's changes" in text
     tables = {t["table"]: t for t in values(advice)["tables"]}
     assert {c["partitions"] for c in tables["s.hot"]["candidates"]} == {1, 4}
     assert tables["s.two"]["recommended"] == "table"
@@ -182,7 +183,7 @@ def test_a_column_that_a_new_row_of_the_key_changes_is_not_called_usable(spark: 
     renamed = Catalog.from_ddl([(5 << 40, "s", "hot", "RENAME TABLE s.hot TO s.cold")], before=[table("hot")])
     found = advise(events_frame(spark, changes), protocol="canal-json", catalog=renamed, partitions=[4])
     text = "\n".join(advised(values(found)))
-    assert "not columns:owner: breaks the order of a row's changes" in text
+    assert "columns:owner breaks the order of a row's changes" in text
     assert "owner changes in none of 30 updates, but a row came to several partitions by it" in text
     assert "owner changes in none of 30 updates, but is no key: usable" not in text
     [note] = found.notes
@@ -198,6 +199,24 @@ def test_the_golden_log_gets_advice_that_holds(events_of: Any) -> None:
     promised(events, found, catalog)
     assert found.broken()["row_order"][0] == found.broken()["row_order_any_unique"][0] == 0
     assert {t.choices[4].measured.candidate.name for t in found.tables} > {"table"}
+
+
+def test_advice_on_some_tables_is_of_these_alone(events_of: Any) -> None:
+    """Figures and TOML are of the tables asked for; what each table gets does not depend on which are asked for."""
+    events = events_of("messages_open-protocol_small.jsonl.gz")
+    asked: dict[str, Any] = {"protocol": "open-protocol", "catalog": catalog_of(events), "partitions": [4]}
+    whole, one = advise(events, **asked), advise(events, tables=["shop.orders", "no.such"], **asked)
+    every = {t.fact.name: t for t in whole.tables}
+    assert [t.choices for t in one.tables] == [every["shop.orders"].choices] and len(every) == 7
+    assert one.tables[0].share == every["shop.orders"].share < 1
+    assert one.whole[4] == one.tables[0].choices[4].measured.rows != whole.whole[4]
+    assert [rule.matcher for rule in one.changefeed.rules] == [("shop.orders",)]
+    first = answers.advice(one, now=4, tables=["shop.orders", "no.such"])
+    assert first.finding.startswith("Change shop.orders from what it has to index-value")
+    assert first.finding.endswith("the mean of its rows.") and "no.such" in first.details[0] + "".join(first.limits)
+    assert "shop.parted" not in first.values["dispatchers"]
+    with pytest.raises(DispatchError, match=r"no row change of no\.such; expected some of its tables: Fin_Ops.nopk, "):
+        advise(events, tables=["no.such"], **asked)
 
 
 @pytest.mark.soak

@@ -38,7 +38,7 @@ def advice(
     best
         How many partitions would be enough, of those that were compared.
     tables
-        Only these are listed (``schema.table``); all were measured.
+        The tables that were asked for (``schema.table``), if not all.
     limits
         What must be said where the number of partitions is not known.
     source
@@ -54,16 +54,15 @@ def advice(
         ],
         columns=["table", "dispatcher", "why_not"],
     )
-    wanted, limits = set(tables), [*limits]
-    if absent := sorted(wanted - set(plan["table"])):
+    limits = [*limits]
+    if absent := sorted(set(tables) - set(plan["table"])):
         limits.append(f"The log has no row change of {', '.join(absent)}.")
-    if wanted:
-        plan, reasons = (frame[frame["table"].isin(wanted)] for frame in (plan, reasons))
     toml = pd.DataFrame({"dispatchers": told["dispatchers"].splitlines()})
-    frames = {"plan": plan.reset_index(drop=True), "why_not": reasons.reset_index(drop=True), "dispatchers": toml}
+    frames = {"plan": plan, "why_not": reasons, "dispatchers": toml}
     question = "Which dispatcher should each table have?"
-    even = _evenness(found, now, best, source)
-    return Answer("advise", question, _changes(plan, found, now), frames, limits, even, told)
+    even = _evenness(found, now, None if tables else best, source)
+    first = _changes(plan, reasons, found, now, whole=not tables)
+    return Answer("advise", question, first, frames, limits, even, told)
 
 
 def _dispatchers_now(rules: pd.DataFrame | None) -> dict[str, str]:
@@ -97,8 +96,8 @@ _NAMED = 4
 """Tables that the first sentence names."""
 
 
-def _changes(plan: pd.DataFrame, found: Advice, now: int | None) -> str:
-    """Which tables to change, from what to what; and how full the fullest partition is then."""
+def _changes(plan: pd.DataFrame, why_not: pd.DataFrame, found: Advice, now: int | None, *, whole: bool) -> str:
+    """Which tables to change, from what to what; how full the fullest partition is then; of one table also why."""
     other = plan[plan["now"] != plan["take"]]
     said = [f"{r['table']} from {r['now'] or 'what it has'} to {r['take']}" for r in other.to_dict("records")]
     tables = count(len(plan), "table")
@@ -106,9 +105,16 @@ def _changes(plan: pd.DataFrame, found: Advice, now: int | None) -> str:
     n = found.partitions
     as_now = ", as now," if n == now else ""
     kept = " and ".join(SAID[g] for g in KEPT[found.keep])
-    fullest = f"the fullest partition takes {found.whole[n].max_over_mean:.2f} times the mean"
+    of_these = "" if whole else f" of {'its' if len(plan) == 1 else 'their'} rows"
+    fullest = f"the fullest partition takes {found.whole[n].max_over_mean:.2f} times the mean{of_these}"
     kept_now = [f"{take} for {some_of([*rows['table']], most=_NAMED)}" for take, rows in plan.groupby("take")]
     first = changes if said else f"Keep {' and '.join(kept_now) or 'the dispatchers'}."
+    if len(plan) == 1:
+        one, against = plan.iloc[0], dict(zip(why_not["dispatcher"], why_not["why_not"], strict=True))
+        other_way = one["now"] if one["now"] in against else "index-value"
+        because = f": {other_way} {against[other_way]}" if other_way in against else ""
+        what = f"Change {said[0]}" if said else f"Keep {one['take']} for {one['table']}"
+        first = f"{what}{because}."
     return f"{first} With {_partitions(n)}{as_now} this preserves {kept}, and {fullest}."
 
 
@@ -228,15 +234,13 @@ def _even(e: Evenness) -> dict[str, float | None]:
     return {name: None if v != v else v for name, v in asdict(e).items()}
 
 
-def advised(told: Mapping[str, Any], tables: Sequence[str] = ()) -> list[str]:
-    """The reasons of :func:`values` as plain lines, of some tables or all: why this dispatcher, why not another."""
+def advised(told: Mapping[str, Any]) -> list[str]:
+    """The reasons of :func:`values` as plain lines: why this dispatcher, why not another."""
     out = []
     for t in sorted(told["tables"], key=lambda t: -t["rows"]):
-        if tables and t["table"] not in tables:
-            continue
         out.append(f"{t['table']} ({t['rows']:,} rows, {t['share']:.1%}): {t['recommended']}")
         out += [f"  {reason}" for reason in t["reasons"]]
-        out += [f"  not {name}: {why}" for name, why in t["why_not"].items()]
+        out += [f"  {name} {why}" for name, why in t["why_not"].items()]
         out += [f"  note: {risk}" for risk in (*t["risks"], t["cut"]) if risk]
     return out
 

@@ -207,28 +207,20 @@ def finding(number: int, one: Mapping[Any, Any], messages: pd.DataFrame) -> Answ
 def lines(findings: pd.DataFrame, s: Summary, *, most: int) -> list[str]:
     """Every guarantee with its causes, as a terminal shows them: broken ones come first, then those with warnings."""
     found, out = causes(findings, source=s.source), []
-    for g in _alike(verdict(replace(s, findings=findings))):
+    judged = verdict(replace(s, findings=findings))
+    has_lines = judged["guarantee"].isin(found["guarantee"])
+    for g in judged[has_lines].to_dict("records"):
         mine = found[found["guarantee"] == g["guarantee"]]
-        n = int(mine["n"].sum())
         more = f" of {count(len(mine), 'cause')}" if len(mine) > 1 else ""
-        said = g["why"] if g["verdict"] == "not judged" else f"{count(n, 'finding')}{more}"
-        out.append(f"{SIGNS[g['verdict']]} {g['guarantee']}: {said}")
+        out.append(f"{SIGNS[g['verdict']]} {g['guarantee']}: {count(int(mine['n'].sum()), 'finding')}{more}")
         for c in mine.head(most).to_dict("records"):
             out += _cause_lines(c)
         if len(mine) > most:
             out.append(f"    and {count(len(mine) - most, 'more cause')}; --json shows all")
+    for (word, why), alike in judged[~has_lines].groupby(["verdict", "why"], sort=False):
+        names = ", ".join(alike["guarantee"])
+        out.append(f"{SIGNS[word]} {names}: {why}" if why else f"{SIGNS[word]} {word}: {names}")
     return [*out, *s.early_ends]
-
-
-def _alike(judged: pd.DataFrame) -> list[dict[Any, Any]]:
-    """Rows of :func:`verdict`; guarantees that are not judged for one reason are one row."""
-    rows: dict[Any, dict[Any, Any]] = {}
-    for g in judged.to_dict("records"):
-        is_alike = g["verdict"] == "not judged"
-        row = rows.setdefault(g["why"] if is_alike else (g["guarantee"],), g)
-        if row is not g:
-            row["guarantee"] += f", {g['guarantee']}"
-    return list(rows.values())
 
 
 def _cause_lines(c: Mapping[Any, Any]) -> list[str]:

@@ -148,7 +148,7 @@ def _parts(strategy: str, index: str | None, columns: str | None) -> tuple[str, 
 @click.option(
     "--tables", shell_complete=completion.tables,
     default="", metavar="SCHEMA.TABLE,..", callback=lambda _, __, n: tuple(filter(None, n.split(","))),
-    help="Only these tables in the answer; all are measured.",
+    help="Advise on these tables only: text, figures and TOML.",
 )  # fmt: skip
 @click.option("--reasons", is_flag=True, help="Also print what speaks against each other dispatcher of each table.")
 @click.option("--out", help="Write the dispatchers as a changefeed file (TOML).")
@@ -182,7 +182,7 @@ def advise(
         if reasons:
             from ticdc_lab.answers.advice import advised
 
-            click.echo("\n".join(advised(answer.values, tables)))
+            click.echo("\n".join(advised(answer.values)))
         if not out:
             click.echo("\n" + answer.values["dispatchers"])
         if not reasons:

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from ticdc_lab.dispatch.advise_facts import (
     MAX_SINGLE,
@@ -97,6 +98,7 @@ def advise(
     allow_risk: bool = False,
     columns: Sequence[Sequence[str]] = (),
     max_columns: int = MAX_SINGLE,
+    tables: Sequence[str] = (),
 ) -> Advice:
     """Compare all dispatchers on a log and recommend one per table.
 
@@ -119,6 +121,8 @@ def advise(
         More lists of columns to measure, on every table.
     max_columns
         Single columns that are no key to measure per table at most, those that never change and hold most values first.
+    tables
+        Advise on these only (``schema.table``); by default on all. A table's share is always of the whole log.
 
     Returns
     -------
@@ -128,7 +132,7 @@ def advise(
     Raises
     ------
     DispatchError
-        ``keep`` is unknown, no partition count is given, or the log holds no row changes.
+        ``keep`` is unknown, no partition count is given, or the log holds no row changes, or none of ``tables``.
     """
     counts = sorted(set(partitions))
     if keep not in KEPT or not counts:
@@ -137,6 +141,13 @@ def advise(
     facts = table_facts(events, catalog=catalog)
     if not facts:
         raise DispatchError("The log holds no row changes to advise on.")
+    rows, every = sum(t.rows for t in facts), sorted(facts, key=lambda t: -t.rows)
+    if tables:
+        facts = [t for t in facts if t.name in tables]
+        events = events.where(F.concat("schema_name", F.lit("."), "table_name").isin(*tables))
+    if not facts:
+        some = ", ".join(t.name for t in every[:8]) + (f" and {len(every) - 8:,} more" if len(every) > 8 else "")
+        raise DispatchError(f"The log has no row change of {', '.join(tables)}; expected some of its tables: {some}.")
     known = {t.name: definitions_of(catalog, t) for t in facts}
     offered = {t.name: candidates_for(t, known[t.name], singles_most=max_columns) for t in facts}
     asked = {
@@ -145,9 +156,8 @@ def advise(
     indexes = {name: [c.rule.index for c in found if c.rule.index] for name, (found, _) in offered.items()}
     what_if = WhatIf.from_events(events, catalog, indexes=indexes, columns=asked)
     hot, met = hot_keys(events), collisions(events)
-    rows = sum(t.rows for t in facts)
     listed = [_listed(tuple(c)) for c in columns]
-    tables = []
+    advised = []
     for t in facts:
         if t.name not in what_if.tables:
             continue
@@ -162,7 +172,7 @@ def advise(
         risks = risks_of(
             t, known[t.name], protocol=protocol, hot=hot.get(t.name, ()), met=met_here, moving=moving
         )  # fmt: skip
-        tables.append(
+        advised.append(
             TableAdvice(
                 t,
                 t.rows / rows,
@@ -174,9 +184,9 @@ def advise(
                 offered[t.name][1],
             )
         )
-    if not tables:
+    if not advised:
         raise DispatchError("No row change of the log has a commit_ts, so no order is known.")
-    return _advice(what_if, tables, counts, keep, protocol, _notes(what_if, facts, known))
+    return _advice(what_if, advised, counts, keep, protocol, _notes(what_if, facts, known))
 
 
 def _gone(catalog: Catalog, table: TableFact) -> list[str]:
@@ -458,9 +468,9 @@ def choose(found: Sequence[MeasuredCandidate], *, keep: str, share: float, allow
 def _out(m: MeasuredCandidate, keep: str) -> str:
     """Why a candidate is out whatever its evenness; empty where it is not."""
     if m.candidate.refused:
-        return m.candidate.refused
+        return f"cannot be set: {m.candidate.refused}"
     if m.unplaced:
-        return f"{m.unplaced:,} rows cannot be placed by it"
+        return f"cannot place {m.unplaced:,} rows"
     for guarantee in KEPT[keep]:
         broken, cases = m.broken.get(guarantee, (0, 0))
         if broken:
@@ -480,10 +490,10 @@ def _pair(pair: list[dict[str, Any]] | None) -> str:
 
 def _not_chosen(m: MeasuredCandidate, best: MeasuredCandidate, *, allow_risk: bool, small: bool) -> str:
     if m.candidate.risk and not allow_risk:
-        return f"a risk: {m.candidate.risk}; the fullest would take {m.uneven:.2f} times the mean"
+        return f"is a risk: {m.candidate.risk}; the fullest would take {m.uneven:.2f} times the mean"
     if small or m.uneven <= best.uneven * TOLERANCE:
-        return f"not so simple; the fullest would take {m.uneven:.2f} times the mean"
-    return f"less even: the fullest would take {m.uneven:.2f} times the mean, not {best.uneven:.2f} times"
+        return f"is less simple; the fullest would take {m.uneven:.2f} times the mean"
+    return f"is less even: the fullest would take {m.uneven:.2f} times the mean, not {best.uneven:.2f} times"
 
 
 def _reasons(best: MeasuredCandidate, keep: str, share: float, small: bool, *, alone: bool) -> list[str]:
