@@ -263,6 +263,19 @@ def test_counterexample_draws_only_the_partitions_involved() -> None:
     assert [a.arrowcolor for a in fig.layout.annotations if a.showarrow] == [theme.GREY, theme.WRONG]
 
 
+@pytest.mark.parametrize("later", [5, 6])
+def test_a_counterexample_of_table_order_is_about_the_table(later: int) -> None:
+    """Two rows of one table: no value stays wrongly, and no row lies in both partitions."""
+    evidence = [{"partition": p, "offset": 1, "commit_ts": ts} for p, ts in ((0, 5), (2, later))]
+    of_table, of_row = (
+        figures.counterexample(finding(guarantee=name, evidence=evidence)) for name in ("table_order", "row_order")
+    )
+    said = [" ".join([f.layout.meta.note, *(a.text or "" for a in f.layout.annotations)]) for f in (of_table, of_row)]
+    assert "of the table" in said[0] or "the table shows" in said[0]
+    assert "stays" not in said[0] and "of the row" not in said[0]
+    assert "stays" in said[1] or "of the row" in said[1]
+
+
 def measured(rows: list[tuple[str, str, int, int, float | None]]) -> pd.DataFrame:
     """Frame of the guarantee matrix."""
     return pd.DataFrame(rows, columns=["strategy", "guarantee", "violations", "cases", "max_over_mean"])

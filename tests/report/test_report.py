@@ -24,6 +24,7 @@ from ticdc_lab.answers.summary import HELD, POINTS
 from ticdc_lab.consumer.cases import CASES, EVENTS
 from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.report import render, report
+from ticdc_lab.report.page import PageTable, Section, section
 from ticdc_lab.sources.load import load
 
 EVIL = "<script>alert(\"1\")</script>/\n'x'"
@@ -99,7 +100,7 @@ def test_findings_lead_to_their_messages_and_drawings() -> None:
     page = render(replace(summary(), messages=exact(rows)))
     links = re.findall(r'<a href="#((?:message|plot)-[^"]*)">([^<]*)</a>', page)
     assert links == [
-        ("plot-audit-1", "drawn above"), ("message-0-3", f"0/3 at {ts(1)}"), ("message-1-4", f"1/4 at {ts(2)}"),
+        ("plot-audit-0", "drawn above"), ("message-0-3", f"0/3 at {ts(1)}"), ("message-1-4", f"1/4 at {ts(2)}"),
     ]  # fmt: skip
     for target, _ in links:
         assert page.count(f'id="{target}"') == 1
@@ -162,6 +163,22 @@ def test_findings_are_counted_by_kind_worst_first() -> None:
     assert " 0 broken, 1 with warnings only, " in warned, "what else could explain is no breach"
     assert page.index("Causes, worst first") < page.index('<section id="audit">')
     assert page[page.index("Findings (the first") :].count(">warning<") == 10
+
+
+def test_findings_have_the_numbers_and_the_order_of_causes() -> None:
+    """``audit --messages-of N`` shows finding N; the cause with most findings comes first."""
+    one = summary().findings.head(1).assign(severity="warning")
+    many = pd.concat([one.assign(cause="rare"), *[one.assign(cause="often")] * 2], ignore_index=True)
+    page = render(replace(summary(), findings=many))
+    table = page[page.index(">Findings<") :]
+    assert re.findall(r'<td class="n">(\d+)</td><td[^>]*>warning', table) == ["2", "3", "1"]
+
+
+def test_names_are_never_broken_and_long_texts_have_room() -> None:
+    """A column of names is one word wide at least; a long text keeps its width where the page is narrow."""
+    table = PageTable(["setting", "value"], [("sink.protocol", "x" * 90), ("sink.dispatchers", "y")], code=["setting"])
+    page = section(Section("s", "t", "a", body=[table]))
+    assert page.count('<td class="code word">') == 2 and page.count('<td class="long">') == 2
 
 
 def test_a_cause_that_a_kind_shares_is_read_once() -> None:
@@ -228,11 +245,16 @@ def test_a_list_cut_short_is_no_exact_number() -> None:
 
 
 def test_report_of_a_real_log(spark: SparkSession, tmp_path: Path) -> None:
-    """The golden sample: all rows of the truth are counted, nothing is left beside the file."""
-    source = golden("messages_open-protocol_small.jsonl.gz")
+    """All rows are counted, what its DDL does not let anybody judge is said, nothing is left beside the file."""
+    source = golden("messages_open-protocol_stalls.jsonl.gz")
     out = report(load(spark, str(source), protocol="open-protocol"), tmp_path / "made" / "report.html")
     page = out.read_text(encoding="utf-8")
-    assert "holds 2,101 row changes of 7 tables in 4 partitions." in parsed(page).text
+    text = parsed(page).text
+    assert "holds 2,970 row changes of 4 tables in 4 partitions." in text
+    assert "13 guarantees kept, 0 broken, 1 with warnings only, 4 not judged." in text
+    assert "14 of 18 guarantees were checked" in text and "nulls are allowed: not checked, because the log" in text
+    toml = page[page.index("As a changefeed file") : page.index("Why not another dispatcher")]
+    assert "[sink.kafka-config]\npartition-num = 4" in toml
     assert page.count('class="plotly-graph-div"') == page.count('<script type="application/vnd.plotly.v1+json">{') >= 4
     assert [p.name for p in out.parent.iterdir()] == ["report.html"]
 

@@ -96,28 +96,35 @@ _ABSENT = {
 
 
 def _moved(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
-    """Two changes of a row in two partitions: Kafka orders nothing across them."""
+    """Two changes of a row, or of a table, in two partitions: Kafka orders nothing across them."""
     fig, points = _lanes(finding, sorted(evidence, key=_upstream), axis="order upstream (commit ts)")
     first, last = points[0], points[-1]
     _arrow(fig, first, last, color=GREY, shift=0.0, dash=False)
     _arrow(fig, last, first, color=WRONG, shift=-0.22, dash=True)
-    _ring(fig, first, "applied last: the older value stays", name="stays, wrongly")
+    if finding["guarantee"] == "table_order":
+        then = "the table shows the later change of another row first"
+    else:
+        then = "the ringed value stays"
+        _ring(fig, first, "applied last: the older value stays", name="stays, wrongly")
     return _finished(
         fig, finding, "One lane per partition. The grey arrow is the order upstream (commit ts). The dashed one is an "
-        "order in which a consumer may take the same messages, because Kafka orders nothing across partitions: then "
-        "the ringed value stays.",
+        f"order in which a consumer may take the same messages, because Kafka orders nothing across partitions: then "
+        f"{then}.",
     )  # fmt: skip
 
 
 def _apart(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
-    """One row in two partitions, of which nothing tells the order: one change twice, or no commit_ts."""
+    """A row, or a table, in two partitions, and nothing tells the order: one commit_ts, or none."""
     fig, points = _lanes(finding, sorted(evidence, key=_upstream), axis="messages")
     _line(fig, points[0], points[-1], color=WRONG)
     dated = evidence[0]["commit_ts"] is not None
     what = "One change of the row lies in both" if dated else "Changes of the row lie in both"
+    then = "one of them after later changes of the row in the other"
+    if finding["guarantee"] == "table_order":
+        what, then = "Changes of the table lie in both", "either of them first"
     return _finished(
         fig, finding, f"One lane per partition. {what}, and Kafka orders nothing across partitions: a consumer may "
-        "apply one of them after later changes of the row in the other.",
+        f"apply {then}.",
     )  # fmt: skip
 
 
@@ -161,12 +168,12 @@ def _fall(finding: Mapping[str, Any], evidence: list[Message]) -> Figure:
     )  # fmt: skip
     fig.update_yaxes(
         title_text="commit ts (UTC)", tickvals=list(range(len(levels))), automargin=True,
-        ticktext=[f"{utc_words(ts)}<br>{ts}" for ts in levels], range=[-0.8, len(levels) - 0.3], showgrid=False,
+        ticktext=[f"{utc_words(ts)}<br>{ts}" for ts in levels], range=[-0.8, len(levels) + 0.1], showgrid=False,
     )  # fmt: skip
     return _finished(
         fig, finding, "Messages of one partition in the order of their offsets, higher is later upstream. After the "
         "first one nothing may lie below the dotted line; the ringed one does.",
-        height=360,
+        height=390,
     )  # fmt: skip
 
 

@@ -20,27 +20,30 @@ from ticdc_lab.figures.theme import CONFIG, template
 from ticdc_lab.sources.provenance import Provenance
 
 _STYLE = """
-:root{--paper:#fff;--ink:#1d1d1f;--soft:#5f6368;--line:#dcdcdc;--wrong:#b34700;--good:#00694b;--tint:#f4f5f7;--shade:#0005}
+:root{--paper:#fff;--ink:#1d1d1f;--soft:#5f6368;--line:#dcdcdc;--wrong:#b34700;--good:#00694b;--tint:#f4f5f7;--shade:#0005;
+color-scheme:light}
 [data-theme=dark]{--paper:#16181c;--ink:#e6e6e6;--soft:#a4a8ae;--line:#3a3d42;--wrong:#ff9a5c;--good:#4cc79b;--tint:#20242a;
---shade:#fff4}
+--shade:#fff4;color-scheme:dark}
 body{background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;
 max-width:1100px;margin:0 auto;padding:20px 24px 60px}
 h1{font-size:24px;margin:0;overflow-wrap:anywhere}h2{font-size:20px;margin:44px 0 6px;padding-top:14px;
 border-top:1px solid var(--line)}h3{font-size:16px;margin:22px 0 4px}
 p.answer{font-size:17px;margin:6px 0 12px}
-p.limit{border-left:4px solid var(--wrong);padding:4px 12px;background:var(--tint)}
+.limits{border-left:4px solid var(--wrong);padding:4px 12px;background:var(--tint);margin:12px 0}.limits p{margin:4px 0}
 nav{margin:10px 0;padding:6px 0;color:var(--soft);position:sticky;top:0;z-index:2;background:var(--paper);
-overflow-x:auto;white-space:nowrap;border-bottom:1px solid var(--line)}nav a{margin-right:16px;color:inherit}
-section{scroll-margin-top:44px}.sign{white-space:nowrap;font-weight:600}.sign.good{color:var(--good)}
+border-bottom:1px solid var(--line)}nav a{margin-right:16px;color:inherit;white-space:nowrap}
+section{scroll-margin-top:72px}.sign{white-space:nowrap;font-weight:600}.sign.good{color:var(--good)}
 .sign.bad{color:var(--wrong)}.sign.unsure{color:var(--soft)}.sign.warn{color:var(--ink)}
 header{display:flex;gap:16px;justify-content:space-between;align-items:start}
 button{font:inherit;font-size:13px;border:1px solid var(--line);background:var(--tint);color:inherit;border-radius:6px;
 padding:4px 10px;cursor:pointer;white-space:nowrap}
-.scroll{overflow:auto;max-height:420px;border:1px solid var(--line);border-radius:6px;margin:8px 0 16px;
-background:linear-gradient(to right,var(--paper) 40%,transparent) left/40px 100% no-repeat local,
+.scroll{overflow:auto;max-height:600px;border:1px solid var(--line);border-radius:6px;margin:8px 0 16px}
+.scroll,nav{background:linear-gradient(to right,var(--paper) 40%,transparent) left/40px 100% no-repeat local,
 linear-gradient(to left,var(--paper) 40%,transparent) right/40px 100% no-repeat local,
+linear-gradient(to top,var(--paper) 40%,transparent) bottom/100% 40px no-repeat local,
 linear-gradient(to right,var(--shade),transparent) left/16px 100% no-repeat,
-linear-gradient(to left,var(--shade),transparent) right/16px 100% no-repeat}
+linear-gradient(to left,var(--shade),transparent) right/16px 100% no-repeat,
+linear-gradient(to top,var(--shade),transparent) bottom/100% 16px no-repeat,var(--paper)}
 table{border-collapse:collapse;width:100%;font-size:13px}th,td{text-align:left;padding:4px 10px;
 border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:break-word}
 thead td{background:var(--tint);position:sticky;top:0}
@@ -48,15 +51,15 @@ th{white-space:nowrap;position:sticky;top:0;background:var(--tint)}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;
 white-space:nowrap}td.ticdc-ts{font-variant-numeric:tabular-nums}
 td.ticdc-ts small{display:block;color:var(--soft);white-space:nowrap}details summary{cursor:pointer}
-td.code{font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:12px;white-space:pre-wrap;
-overflow-wrap:anywhere}
+td.code,pre{font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:12px;white-space:pre-wrap;
+overflow-wrap:anywhere}td.word{white-space:nowrap}pre{padding:8px 12px;background:var(--tint);border-radius:6px}
 tbody tr:last-child td{border-bottom:0}.figure{margin:10px 0 22px}.figure .plotly-graph-div{height:auto!important}
 .paper{display:none}td a{color:inherit}
 tr{scroll-margin-top:84px}tr:target td{background:rgba(230,159,0,.28)}
 .figure:has(:target){outline:3px solid rgba(230,159,0,.7)}
 @media (max-width:700px){body{padding:12px 12px 40px}h1{font-size:20px}p.answer{font-size:16px}
-nav a{display:inline-block;padding:3px 0}table{width:auto;min-width:100%}
-td.code{min-width:20em}td:last-child:not(.n){min-width:12em}}
+nav{overflow-x:auto;white-space:nowrap}nav a{display:inline-block;padding:3px 0}section{scroll-margin-top:48px}
+table{width:auto;min-width:100%}td.long,td.code:not(.word){min-width:20em}}
 @page{size:A4;margin:14mm 12mm;@bottom-right{content:counter(page) ' / ' counter(pages);
 font:9px system-ui,'DejaVu Sans',sans-serif;color:#5f6368}}
 @media print{button,nav{display:none}.plotly-graph-div{mask:none!important}.scroll{background:none}
@@ -64,7 +67,7 @@ body{max-width:none;margin:0;padding:0;zoom:.66}
 .scroll{max-height:none;overflow:visible;border:0}.figure{overflow:visible;break-inside:avoid;zoom:var(--on-paper,1)}
 th{position:static}
 tr,p,h2,h3{break-inside:avoid}h2,h3,p.answer,p.kernel{break-after:avoid}
-td,td.n,th{white-space:normal;min-width:5.5em}td{overflow-wrap:anywhere}td.ticdc-ts{white-space:nowrap}
+td,td.n,td.word,th{white-space:normal;min-width:5.5em}td{overflow-wrap:anywhere}td.ticdc-ts{white-space:nowrap}
 .paper{display:block;font-style:italic}}
 """
 """On paper a page is as wide as the figures were drawn: 1,060 by 1,540 pixels at 0.66 are A4 between its margins.
@@ -138,6 +141,24 @@ class Prose:
 
 
 @dataclass(frozen=True, slots=True)
+class Code:
+    """Text of a file, to be copied."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A table of details, of which the page first shows the title only."""
+
+    title: str
+    table: PageTable
+
+
+Block = PageTable | Figure | Prose | Code | Folded | str
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """One question of the report: its answer in a sentence, what cannot be proved, then tables and figures."""
 
@@ -145,7 +166,7 @@ class Section:
     title: str
     answer: str
     limits: Sequence[str] = ()
-    body: Sequence[PageTable | Figure | Prose | str] = field(default_factory=tuple)
+    body: Sequence[Block] = field(default_factory=tuple)
 
 
 def text(value: object) -> str:
@@ -217,7 +238,8 @@ def _in_page(value: object) -> str:
 
 def section(s: Section) -> str:
     """A section as HTML."""
-    limits = "".join(f'<p class="limit">{text(limit)}</p>\n' for limit in s.limits)
+    limits = "".join(f"<p>{text(limit)}</p>\n" for limit in s.limits)
+    limits = f'<div class="limits">{limits}</div>\n' if limits else ""
     body = "".join(_block(b, id=f"{s.id}-{i}") for i, b in enumerate(s.body))
     head = f'<section id="{s.id}">\n<h2>{text(s.title)}</h2>\n<p class="answer">{text(s.answer)}</p>\n'
     return f"{head}{limits}{body}</section>\n"
@@ -227,7 +249,7 @@ _UNFOLDED = 6
 """Sentences that stand below an answer without being folded."""
 
 
-def _block(block: PageTable | Figure | Prose | str, *, id: str) -> str:
+def _block(block: Block, *, id: str) -> str:
     if isinstance(block, str):
         return f"<h3>{text(block)}</h3>\n"
     if isinstance(block, Prose):
@@ -237,6 +259,10 @@ def _block(block: PageTable | Figure | Prose | str, *, id: str) -> str:
         few = len(block.sentences) <= _UNFOLDED
         head = f"<summary>{len(block.sentences)} more sentences</summary>"
         return f"<ul>{listed}</ul>\n" if few else f"<details>{head}<ul>{listed}</ul></details>\n"
+    if isinstance(block, Code):
+        return f"<pre>{text(block.text)}</pre>\n"
+    if isinstance(block, Folded):
+        return f"<details><summary>{text(block.title)}</summary>{_table(block.table)}</details>\n"
     if isinstance(block, PageTable):
         return _table(block)
     return figure(block.to_dict(), id=f"plot-{id}")
@@ -271,7 +297,7 @@ def _for_paper(fig: Mapping[str, Any]) -> str:
 
 
 def _table(table: PageTable) -> str:
-    kinds = [_kind(table, i) for i in range(len(table.head))]
+    kinds = [f' class="{kind}"' if (kind := _kind(table, i)) else "" for i in range(len(table.head))]
     head = "".join(f'<th{k} tabindex="0">{text(h)}</th>' for h, k in zip(table.head, kinds, strict=True))
     of_columns = list(zip(table.head, kinds, strict=True))
     cells = (zip(row, of_columns, strict=True) for row in table.rows)
@@ -289,10 +315,23 @@ _EXPLORED = 8
 """Rows from which on a table has a field to filter it."""
 
 
+_WORD = 34
+"""Letters of a name that is never broken: ``sink.only-output-updated-columns``."""
+
+_LONG = 60
+"""Letters from which on a text has room, also where the table is wider than the page."""
+
+
 def _kind(table: PageTable, column: int) -> str:
-    if table.head[column] in table.code:
-        return ' class="code"'
-    return ' class="n"' if all(_is_number(row[column]) for row in table.rows) else ""
+    """What the cells of a column are: numbers, program text, names that are not to be broken, long text."""
+    cells = [row[column] for row in table.rows]
+    if all(map(_is_number, cells)):
+        return "n"
+    texts = [c for c in cells if isinstance(c, str)]
+    widest = max(map(len, texts), default=0)
+    is_word = len(texts) == len(cells) and widest <= _WORD and not any(" " in t for t in texts)
+    kinds = {"code": table.head[column] in table.code, "word": is_word, "long": widest > _LONG}
+    return " ".join(kind for kind, is_so in kinds.items() if is_so)
 
 
 def _moment(column: str, value: object) -> str:
@@ -324,7 +363,7 @@ _CODE = ("fingerprint", "setting", "value", "version")
 
 def made_of(made_from: Provenance) -> Section:
     """Settings, versions and fingerprints of the inputs, as a section."""
-    body: list[PageTable | Figure | str] = []
+    body: list[Block] = []
     for title, frame in made_from.frames().items():
         rows = [tuple(None if v != v else v for v in row) for row in frame.itertuples(index=False)]
         body += [title, PageTable(list(frame.columns), rows, code=_CODE)]

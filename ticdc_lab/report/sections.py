@@ -13,9 +13,8 @@ from ticdc_lab.answers import Answer, audit, complete_to, contents, holds, load,
 from ticdc_lab.answers.audit import SIGNS, broken, causes, examples, verdict
 from ticdc_lab.answers.summary import LISTED, Summary
 from ticdc_lab.audit.findings import RANK, Place, places_of
-from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import untitled
-from ticdc_lab.report.page import Link, PageTable, Prose, Section, Sign
+from ticdc_lab.report.page import Block, Code, Folded, Link, PageTable, Prose, Section, Sign
 
 
 def findings_table(findings: pd.DataFrame, *, messages: pd.DataFrame, drawn: Mapping[int, str]) -> PageTable:
@@ -24,20 +23,21 @@ def findings_table(findings: pd.DataFrame, *, messages: pd.DataFrame, drawn: Map
     Parameters
     ----------
     findings
-        Rows of :data:`ticdc_lab.events.schema.FINDINGS`.
+        Rows of :data:`ticdc_lab.events.schema.FINDINGS`; their index, from 0, is their place among all.
     messages
         What is in :func:`messages_table`, to which their evidence leads.
     drawn
-        Place in ``findings`` to the id of the figure that shows it.
+        Index of a finding to the id of the figure that shows it.
     """
     known = set(_places(messages))
     told = f"message ({ENDS_ALIKE} as the first of its kind)"
-    head = ["severity", "guarantee", "table", "key", "where", told, "evidence"]
+    head = ["number", "severity", "guarantee", "table", "key", "where", told, "evidence"]
     said: dict[tuple[str, str], str] = {}  # the first sentence of each kind
     rows = []
-    for i, r in enumerate(findings.to_dict("records")):
+    for i, r in zip(findings.index, findings.to_dict("records"), strict=True):
         first = said.setdefault((r["guarantee"], shown(r["table"])), r["message"])
-        rows.append(_row(r, known, drawn.get(i), r["message"] if i in drawn else _without_end(r["message"], of=first)))
+        message = r["message"] if i in drawn else _without_end(r["message"], of=first)
+        rows.append((int(i) + 1, *_row(r, known, drawn.get(i), message)))
     return PageTable(head, rows)
 
 
@@ -118,7 +118,7 @@ _ITEMS = 24
 _OF_A_KIND = 10
 _DDL = ("commit_ts", "ddl_type", "query", "partitions")
 
-Body = list[PageTable | Figure | Prose | str]
+Body = list[Block]
 
 
 def lead(s: Summary) -> str:
@@ -141,7 +141,7 @@ def sections(
         _transactions(transactions(s, torn=torn)),
         _pictures(load(s)),
         _not_computed("what-if", "What would another dispatcher do?") if what_if is None else _pictures(what_if),
-        *([_said(advice)] if advice is not None else []),
+        *([_advice(advice)] if advice is not None else []),
         _not_computed("consumer", "What ends up downstream?") if consumers is None else _pictures(consumers),
         _audit(audit(replace(s, early_ends=()))),
     ]
@@ -198,6 +198,13 @@ def _said(answer: Answer) -> Section:
     return _section(answer, [*body, *([Prose(answer.details)] if answer.details else [])])
 
 
+def _advice(answer: Answer) -> Section:
+    """Which tables change, the changefeed file of it, and why not another dispatcher (folded)."""
+    plan, why_not = answer.frame, answer.frames["why_not"]
+    body: Body = [_table(plan), Prose(answer.details), "As a changefeed file", Code(answer.values["dispatchers"])]
+    return _section(answer, [*body, Folded("Why not another dispatcher", _table(why_not))])
+
+
 _COLUMNS = {"why": ("held_ts", "next_ts", "step_s", "partitions", "n_rows", "cause", "says")}
 """Columns of an answer's first frame that the report shows, where that has more."""
 
@@ -244,11 +251,13 @@ def _audit(answer: Answer) -> Section:
     body: Body = _drawn(answer)
     if findings.empty:
         return _section(answer, body)
-    of = ["_rank", "guarantee", "table", "cause"]
-    kinds = findings.assign(_rank=findings["severity"].map(RANK)).groupby(of, sort=True, dropna=False)
-    listed = [i for _, group in kinds for i in group.index[:_OF_A_KIND]][:_MANY]
-    places = {i: n for n, i in enumerate(listed)}
-    drawn = {places[i]: f"plot-audit-{n}" for n, i in enumerate(examples(findings), start=1) if i in places}
+    kinds = findings.groupby(["severity", "guarantee", "table", "cause"], sort=False, dropna=False)
+    groups = [group.index for _, group in kinds]
+    groups.sort(key=lambda i: (RANK[findings["severity"][i[0]]], -len(i), i[0]))
+    listed = [i for group in groups for i in group[:_OF_A_KIND]][:_MANY]
+    shown_first = examples(findings)
+    places = enumerate(shown_first, start=len(body) - len(shown_first))
+    drawn = {i: f"plot-audit-{n}" for n, i in places if i in listed}
     title = "Findings" if len(listed) == len(findings) else f"Findings (the first {_OF_A_KIND} of each cause)"
     body += [title, findings_table(findings.loc[listed], messages=messages, drawn=drawn)]
     cited = {place for i in listed for place in places_of(findings.loc[i].to_dict())}

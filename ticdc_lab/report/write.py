@@ -71,8 +71,9 @@ def summary_and_page(
     made_from = provenance(log, settings={**settings, **({"sample": chosen} if chosen else {})})
     with tempfile.TemporaryDirectory(prefix="ticdc_lab-report-") as folder:
         asked = Log(log, folder)
-        audited = asked.audit().frames
-        summary = replace(asked.summary, findings=asked.findings, messages=audited["messages"])
+        audited, torn = asked.summary_of("facts", "findings", "messages"), asked.audit().frames.get("suspects")
+        found = {name: getattr(audited, name) for name in ("findings", "messages", "unjudged")}
+        summary = replace(asked.summary, **found)
         if asked.has_commit_ts:  # else no dispatcher is measured
             load_beside(log.messages.sparkSession)
         consumers, what_if = asked.consumers(), asked.what_if()
@@ -82,7 +83,7 @@ def summary_and_page(
             advice = asked.advise()
         page = render(
             summary, why=why, what_if=what_if, advice=advice, consumers=consumers, settings=asked.settings(),
-            torn=audited.get("suspects"), made_from=made_from, title=title, back=back,
+            torn=torn, made_from=made_from, title=title, back=back,
         )  # fmt: skip
     return summary, page
 
