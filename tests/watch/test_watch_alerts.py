@@ -35,7 +35,7 @@ CALM = {
     f"read_offset{{{T}}}": "20x40", f"log_start_offset{{{T}}}": "10x40", f"end_offset{{{T}}}": "110x40",
     'unchecked_row_changes_total{reason="evicted"}': "0+1x40",
     'unchecked_row_changes_total{reason="filtered"}': "0x40",
-    'checked_total{guarantee="rows_stay_in_one_partition"}': "0+99x40",
+    'checked_total{guarantee="rows_stay_in_one_partition"}': "0+99x40",  # with the evicted one 100 a minute
     "last_batch_timestamp_seconds": "-290+60x40",
 }  # fmt: skip
 """Just below each limit, by the minute."""
@@ -59,8 +59,10 @@ ODD = [
      "Messages cannot be decoded: r."),
     ("TiCDCLabRedeliveries", {'redelivery_episodes_total{topic="t"}': "0+1x5 5x35"}, {"topic": "t"}, None),
     ("TiCDCLabRetentionNear", {f"read_offset{{{T}}}": "19x40"}, ABOUT_T, NEAR),
-    ("TiCDCLabUnchecked", {'unchecked_row_changes_total{reason="filtered"}': "0+1x40"}, {},
-     "1.98% of the row changes are not checked by all guarantees."),
+    ("TiCDCLabUnchecked", {'unchecked_row_changes_total{reason="filtered"}': "0+2x40"}, {"reason": "filtered"},
+     "2% of the row changes are not checked by all guarantees: filtered."),
+    ("TiCDCLabUnchecked", {'unchecked_row_changes_total{reason="evicted"}': "0+2x40"}, {"reason": "evicted"},
+     "1.98% of the row changes are not checked by all guarantees: evicted."),
     ("TiCDCLabWatchSilent", {"last_batch_timestamp_seconds": "2039x40"}, {}, SILENT),
     ("TiCDCLabWatchSilent", {"last_batch_timestamp_seconds": "0x20 stale _x20"}, {}, SILENT),
     ("TiCDCLabWatchSilent", {"last_batch_timestamp_seconds": "_x40"}, {}, SILENT),

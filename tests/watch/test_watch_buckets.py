@@ -24,7 +24,7 @@ from ticdc_lab.watch.state import (
     RowsJudged,
     WatchCounts,
     WatchState,
-    findings,
+    audited_so_far,
     kept_ts,
     with_judged,
     with_part,
@@ -56,7 +56,7 @@ def bucketed(parts, watched, folder, rng, *, buckets):
         state, of_batch = with_judged(state, known, judged, log.counts, watched)
         counts += of_batch
     state = with_suspects(state, read_all(str(folder), versions), watched)
-    return findings(state, watched).to_pylist(), counts, versions
+    return audited_so_far(state, watched).findings.to_pylist(), counts, versions
 
 
 @settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

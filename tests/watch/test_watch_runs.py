@@ -10,13 +10,16 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 
 import pytest
+from click.testing import CliRunner
 from conftest import golden
 from prometheus_client.parser import text_string_to_metric_families
 from topics import mock_cluster, recorded, send
 
+from ticdc_lab.cli import main
 from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.watch import folder, running
 from ticdc_lab.watch.folder import WatchFolder
@@ -305,3 +308,54 @@ def test_a_ddl_that_comes_later_explains_a_chain(tmp_path):
         (source / f"{name}.jsonl").write_bytes(b"\n".join(part) + b"\n")
         found = watched(source, state).findings.values()
         assert {f.status for f in found if f.guarantee == "row_images_chain"} == {status}
+
+
+@pytest.mark.parametrize(("log", "given", "reason"), [
+    (LOG, "[[filter.event-filters]]\nmatcher = ['shop.*']\nignore-event = ['delete']", "filtered"),
+    ("../torture/messages_open-protocol-noold.jsonl.gz", "[filter]\nrules = ['nothing.*']", "no_old_value"),
+])  # fmt: skip
+def test_what_an_audit_does_not_check_a_watch_does_not_either(tmp_path, monkeypatch, log, given, reason):
+    """The same reasons and contradictions, counted changes, and the same again from a run that was killed."""
+    source, file = golden(LOG).parent / log, tmp_path / "changefeed.toml"
+    file.write_text(given)
+    monkeypatch.setattr(running, "ROWS_AT_ONCE", 300)
+    monkeypatch.setattr(running, "JUDGE_S", 0.0)
+    monkeypatch.setattr(running, "COMMIT_S", 0.0)
+    monkeypatch.setattr("ticdc_lab.sources.capture.LINES_A_BATCH", 150)
+
+    def command(*words: str) -> list[str]:
+        return [words[0], str(source), "--changefeed", str(file), "--json", *words[1:]]
+
+    def said(*words: str) -> dict[str, Any]:
+        ran = CliRunner().invoke(main, command(*words))
+        assert ran.exit_code in (0, 1), ran.output
+        return dict(json.loads(ran.stdout))
+
+    def without_numbers(said: dict[str, Any]) -> dict[str, Any]:
+        left_out = {"number", "found_s", "changed_s"}
+        found = [{n: v for n, v in f.items() if n not in left_out} for f in said["findings"]]
+        return said | {"findings": sorted(found, key=str)}
+
+    # in a process of its own, as this one may have another session
+    ran = subprocess.run([sys.executable, "-m", "ticdc_lab.cli", *command("audit")], capture_output=True, check=False)
+    audit = json.loads(ran.stdout)
+    watch = without_numbers(said("watch", "--once", "--state", str(tmp_path / "state")))
+    assert {n: why for n, why in audit["not_checked"].items() if n not in watch["not_watched"]} == watch["not_checked"]
+    assert list(watch["not_checked"]) == ["row_images_chain"] and watch["unchecked"][reason] > 200
+    assert watch["counts"] == {n: k for n, k in audit["counts"].items() if n not in watch["not_watched"]}
+    step, left = Watch._step, [4]
+
+    def dies(self, held, refused, **more):
+        left[0] -= 1
+        if not left[0]:
+            raise Died
+        step(self, held, refused, **more)
+
+    monkeypatch.setattr(Watch, "_step", dies)
+    again = ["watch", "--once", "--state", str(tmp_path / "again")]
+    with pytest.raises(Died):
+        CliRunner().invoke(main, command(*again), catch_exceptions=False)
+    assert without_numbers(said(*again)) == watch
+    text = CliRunner().invoke(main, ["watch", "status", "--state", str(tmp_path / "again")]).output
+    assert f"row images chain: not checked, because {watch['not_checked']['row_images_chain']}." in text
+    assert f"not checked by all guarantees: {reason}" in text

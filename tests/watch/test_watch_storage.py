@@ -25,7 +25,7 @@ from ticdc_lab.events import FILE_BITS
 from ticdc_lab.sources.storage import files_table, listed, local_files, reading_of
 from ticdc_lab.sources.storage_layout import METADATA, StoragePlace, Stream, place_of, streams_of
 from ticdc_lab.watch.running import Watch, unsettled
-from ticdc_lab.watch.state import Watched, WatchState, absorbed, findings
+from ticdc_lab.watch.state import Watched, WatchState, absorbed, audited_so_far
 from ticdc_lab.watch.storage import PATIENCE, ReadFile, StorageFolder
 
 sys.path.insert(0, str(ROOT / "tests/sources"))
@@ -159,7 +159,7 @@ def followed(root: Path, growing: Growing, watched: Watched, *, restarts: int) -
     for _, events in folder.batches(positions, once=True):  # streams without new files hear of a checkpoint later
         state, _ = absorbed(state, pa.Table.from_batches([events]), watched)
     streams = {at.partition: stream for stream, at in folder._streams.items()}
-    return named(findings(state, watched).to_pylist(), streams), state
+    return named(audited_so_far(state, watched).findings.to_pylist(), streams), state
 
 
 def planted(files: dict[str, bytes], rng: random.Random) -> dict[str, bytes]:
@@ -283,7 +283,7 @@ def test_a_checkpoint_that_is_just_written_is_read_again(trees, tmp_path):
     _, found = of_passes(root, lambda: written(root, bad), lambda: written(root, back), lambda: None)
     assert not [e for e in found if e["error_class"]]
     after = absorbed(WatchState(), pa.Table.from_pylist(found, FORM), Watched("csv", is_folder=True))[0]
-    said = findings(after, Watched("csv", is_folder=True))["guarantee"].to_pylist()
+    said = audited_so_far(after, Watched("csv", is_folder=True)).findings["guarantee"].to_pylist()
     assert {*said} == {"watermarks_are_monotone"}
     written(root, files)
     _, found = of_passes(root, lambda: written(root, bad), *[lambda: None] * 4)

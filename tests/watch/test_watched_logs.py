@@ -6,18 +6,30 @@ import random
 from dataclasses import replace
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 from conftest import ROOT
 from generated_topics import FAULTS, every_fault, topic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_logs import mark, row
-from watched_logs import audited, batches, decoded, of_tiny, watched_to_the_end
+from watched_logs import FORM, audited, batches, decoded, of_tiny, watched_to_the_end
 
 from ticdc_lab.audit import GUARANTEES
+from ticdc_lab.settings.file import parse_file
 from ticdc_lab.watch import state as of_state
 from ticdc_lab.watch.kept import found_again
-from ticdc_lab.watch.state import EVICTED, Watched, WatchState, absorbed, findings, step
+from ticdc_lab.watch.state import (
+    EVICTED,
+    FILTERED,
+    NO_OLD_VALUE,
+    QUARANTINED,
+    Watched,
+    WatchState,
+    absorbed,
+    audited_so_far,
+    step,
+)
 
 LOGS = [
     "messages_open-protocol_small.jsonl.gz", "messages_canal-json-tidb_small-dup-restart.jsonl.gz",
@@ -44,7 +56,8 @@ def test_it_finds_what_an_audit_finds(name):
         _, found, counts = watched_to_the_end(batches(events, random.Random(seed), most=most), watched)
         assert same(found, expected)
         assert counts.messages == len({(e["topic"], e["partition"], e["offset"]) for e in events.to_pylist()})
-        assert not counts.unchecked
+        refused = sum(e["error_class"] is not None for e in events.to_pylist())
+        assert counts.unchecked == ({QUARANTINED: refused} if refused else {})
     if "dup" not in name:
         assert not counts.redelivered
 
@@ -98,7 +111,8 @@ def test_later_messages_explain_what_was_found():
     about = [("resolved_events_on_all_partitions", p) for p in (0, 1)]
     state, found, _ = step(WatchState(), first, OPEN)
     assert [(f["guarantee"], f["partition"]) for f in found.to_pylist()] == about
-    assert [f["partition"] for f in findings(state, OPEN, goes_on=True).to_pylist()] == [0]  # it is read ahead
+    ahead = audited_so_far(state, OPEN, goes_on=True).findings
+    assert ahead["partition"].to_pylist() == [0]  # it is read ahead
     _, found, _ = step(state, second, OPEN)
     assert {f["offset"] for f in found.to_pylist() if f["partition"] == 1} == {1}
 
@@ -120,6 +134,61 @@ def test_a_change_older_than_what_is_kept_is_judged_by_marks_alone():
     assert told == [("nothing_below_resolved_ts", 3)]
 
 
+def feed(ignored: str):
+    """A changefeed with one event filter."""
+    text = f"[[filter.event-filters]]\nmatcher = ['s.a']\nignore-event = [{ignored}]"
+    return parse_file(text, name="c.toml").settings
+
+
+@pytest.mark.parametrize(("ignored", "filtered"), [
+    ("'delete'", 2), ("'insert'", 3), ("'update'", 3), ("'insert', 'delete'", 5), ("'create table'", 0),
+])  # fmt: skip
+def test_what_a_filter_may_leave_out_is_not_called_checked(ignored, filtered):
+    """An insert may miss a delete, another change an insert or an update; other tables and guarantees are checked."""
+    log = [row(0, 0, 5), row(0, 1, 6, "update"), row(0, 2, 7, "update"), row(0, 3, 8, "delete"), row(0, 4, 9)]
+    log += [row(0, 5 + i, 10 + i, key=str(i), table="b") for i in range(3)]
+    given = replace(OPEN, settings=feed(ignored))
+    for size in (1, 8):
+        parts = [of_tiny(log).slice(i, size) for i in range(0, 8, size)]
+        state, _, counts = watched_to_the_end(parts, given)
+        assert counts.unchecked == ({FILTERED: filtered} if filtered else {})
+        assert counts.checked["row_images_chain"] == 8 - filtered
+        assert counts.checked["rows_stay_in_one_partition"] == counts.checked["nothing_below_ddl"] == 8
+        assert bool(audited_so_far(state, given).unjudged) == bool(filtered)
+
+
+def test_a_change_whose_old_value_no_image_shows_is_not_called_checked():
+    """Nothing is compared with what its row's former change left; a protocol whose chain is not watched has none."""
+    log = [row(0, 0, 5), row(0, 1, 6, "update") | {"before": None}, row(0, 2, 7, "update"), row(0, 3, 8, "delete")]
+    for size in (1, 4):
+        parts = [of_tiny(log).slice(i, size) for i in range(0, 4, size)]
+        state, _, counts = watched_to_the_end(parts, Watched("simple"))
+        assert counts.unchecked == {NO_OLD_VALUE: 1} and counts.checked["row_images_chain"] == 3
+        why = {"row_images_chain": "1 of 2 updates have no image before them, beside others that have one "
+                                   "(enable-old-value): these are not judged"}  # fmt: skip
+        assert audited_so_far(state, Watched("simple")).unjudged == why
+    assert not watched_to_the_end([of_tiny(log)], Watched("avro"))[2].unchecked
+
+
+def test_inserts_that_may_be_updates_are_named():
+    """Without old values open-protocol has no updates: what finds its row there says nothing."""
+    log = of_tiny([row(0, i, 5 + i) for i in range(9)])
+    state, found, _ = watched_to_the_end([log.slice(i, 3) for i in range(0, 9, 3)], OPEN)
+    told = audited_so_far(state, OPEN)
+    assert "row_images_chain" not in {f["guarantee"] for f in found} and told.unsure == 8
+    assert "8 inserts find their rows there" in told.unjudged["row_images_chain"]
+
+
+def test_a_message_that_is_not_decoded_is_not_called_checked():
+    """Each counts as one change: what it has nobody knows."""
+    bad = {"topic": "t", "partition": 0, "offset": 1, "seq": 0, "error_class": "corrupted"}
+    log = pa.concat_tables([of_tiny([row(0, 0, 5)]), pa.Table.from_pylist([bad], schema=FORM)])
+    for parts in ([log], [log.slice(0, 1), log.slice(1, 1)]):
+        _, _, counts = watched_to_the_end(parts, OPEN)
+        assert counts.unchecked == {QUARANTINED: 1} and counts.quarantined == {"corrupted": 1}
+        assert counts.checked["row_images_chain"] == 1 and counts.checked["offsets_are_contiguous"] == 2
+
+
 def test_rows_beyond_the_memory_are_forgotten_and_counted():
     """The row that did not change for longest goes first; its next change is not called clean."""
     watched = Watched("open-protocol", memory=60 * 10)
@@ -133,7 +202,7 @@ def test_rows_beyond_the_memory_are_forgotten_and_counted():
     unchecked += counts.unchecked[EVICTED]
     assert unchecked == 1 and counts.checked["row_images_chain"] == 1
     assert counts.checked["nothing_below_resolved_ts"] == 2
-    assert [f for f in findings(state, watched).to_pylist() if f["severity"] == "error"] == []
+    assert [f for f in audited_so_far(state, watched).findings.to_pylist() if f["severity"] == "error"] == []
 
 
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

@@ -312,13 +312,20 @@ def audited(
         again, _ = without_unsure(judged_rows(names, causes() if asked else None))
         found = pa.concat_tables([others, again])
     whole = in_order(_keyed(found, _keys_at(_places(found), events)), max_per_guarantee)
-    why = old_values.unjudged(unsure)
-    of_chain = {CHAIN: why} if why else {}
+    not_judged = chain_unjudged(facts, old_values, left_out, unsure) | _unjudged_images(facts, definitions, left_out)
+    return Audited(whole, not_judged, left_out.contradicted(tables_with_rows(facts)))
+
+
+def tables_with_rows(facts: LogFacts) -> list[tuple[str, str]]:
+    """Schema and table of each that has row changes; a table comes once for each place."""
     rows = facts.of_kind("row")
-    named = [(s or "", t or "") for s, t in zip(*[rows[c].to_pylist() for c in NAMES], strict=True)]
-    if reason := left_out.reason(named):
-        of_chain[CHAIN] = "; ".join(filter(None, (of_chain.get(CHAIN), reason)))
-    return Audited(whole, of_chain | _unjudged_images(facts, definitions, left_out), left_out.contradicted(named))
+    return [(s or "", t or "") for s, t in zip(*[rows[c].to_pylist() for c in NAMES], strict=True)]
+
+
+def chain_unjudged(facts: LogFacts, old_values: OldValues, left_out: LeftOut, n_unsure: int) -> dict[str, str]:
+    """Why nobody can judge the chain of images, or not of all rows; ``n_unsure`` as of :func:`without_unsure`."""
+    reasons = old_values.unjudged(n_unsure), left_out.reason(tables_with_rows(facts))
+    return {CHAIN: "; ".join(filter(None, reasons))} if any(reasons) else {}
 
 
 def judged_definitions(facts: LogFacts, protocol: str, left_out: LeftOut) -> Definitions:
@@ -356,8 +363,7 @@ _NAMED = 3
 
 def _unjudged_images(facts: LogFacts, definitions: Definitions, left_out: LeftOut) -> dict[str, str]:
     """Why rows cannot be compared with their tables' definitions: all rows, or those of some tables."""
-    rows = facts.of_kind("row")
-    named = {(s or "", t or "") for s, t in zip(*[rows[c].to_pylist() for c in NAMES], strict=True)}
+    named = {*tables_with_rows(facts)}
     unknown = sorted(".".join(name) for name in named if definitions.of_any(*name) is None)
     if not facts.ddl.num_rows or not (unknown or definitions.not_understood):
         return {}

@@ -102,7 +102,7 @@ def run(
     With --once: exit 0 clean, 1 findings, 2 could not run.
     """
     from ticdc_lab.watch.pages import pages
-    from ticdc_lab.watch.running import unsettled
+    from ticdc_lab.watch.running import shown_as_json, unsettled
     from ticdc_lab.watch.starting import prepared
     from ticdc_lab.watch.webhook import Webhook
 
@@ -134,10 +134,10 @@ def run(
             print_json({
                 "source": watch.source, "protocol": watch.view.protocol, "findings": [f.as_dict() for f in found],
                 "counts": counts, "not_watched": dict(watch.view.not_watched),
-                "unchecked": dict(watch.view.counts.unchecked),
+                "not_checked": dict(watch.view.unjudged), "unchecked": dict(watch.view.counts.unchecked),
             })  # fmt: skip
         else:
-            _print_status(watch.view.counts.messages, found, watch.view.not_watched, watch.view.counts.unchecked)
+            _print_status(shown_as_json(watch.view), found)
             _print_findings(found)
         sys.exit(FINDINGS if found else CLEAN)
 
@@ -160,15 +160,26 @@ def asked_to_end() -> Iterator[Any]:
             signal.signal(s, handler)
 
 
-def _print_status(
-    messages: int, found: list[KeptFinding], not_watched: Mapping[str, str], unchecked: Mapping[str, int]
-) -> None:
+_REASONS = {
+    "evicted": "what the watch knew of their rows was evicted (--memory)",
+    "filtered": "the changefeed's filters may leave out what their rows miss",
+    "no_old_value": "no image shows what they found",
+    "quarantined": "their messages cannot be decoded; each message counts as one",
+}
+
+
+def _print_status(view: Mapping[str, Any], found: list[KeptFinding]) -> None:
+    """What was read, and what of it was not checked; the view as JSON."""
+    messages, not_watched = view["counts"]["messages"], view["not_watched"]
     errors = sum(f.severity == "error" for f in found)
     click.echo(
         f"{messages:,} messages watched: {len(found)} finding{'' if len(found) == 1 else 's'}, {errors} of them errors"
     )
-    for reason, n in unchecked.items():
-        click.echo(f"  {n:,} row change{'' if n == 1 else 's'} not checked by all guarantees: {reason}")
+    for reason, n in view["counts"]["unchecked"].items():
+        changes = f"{n:,} row change{'' if n == 1 else 's'}"
+        click.echo(f"  {changes} not checked by all guarantees: {reason}, {_REASONS[reason]}")
+    for name, why in view.get("unjudged", {}).items():  # no state of an earlier version has them
+        click.echo(f"  {name.replace('_', ' ')}: not checked, because {why}.")
     for why in dict.fromkeys(not_watched.values()):
         names = ", ".join(name for name, reason in not_watched.items() if reason == why)
         click.echo(f"  Not watched: {names}; {why}")
@@ -202,7 +213,7 @@ def status(state: str, as_json: bool) -> None:
         print_json({"state": state, "view": view, "open": len(found)})
     else:
         click.echo(view.get("source", ""))
-        _print_status(view["counts"]["messages"], found, view["not_watched"], view["counts"]["unchecked"])
+        _print_status(view, found)
         for p in sorted(view["partitions"], key=lambda p: (p["topic"], p["partition"])):
             behind = "" if p["end"] is None else f", {max(0, p['end'] - p['read']):,} behind"
             lost = f", {p['lost']:,} lost before they were read" if p["lost"] else ""

@@ -65,8 +65,10 @@ class WatchProgress:
         As of :class:`ticdc_lab.watch.metrics.PartitionView`, by partition.
     counts
         Since the watch began.
-    violations
-        By guarantee and severity, how many findings were ever open.
+    violations, beyond
+        By guarantee and severity, how many findings were ever open, and how many at most were not kept besides.
+    unsure
+        Of the counted row changes without an old value those that were counted when findings were looked for.
     decoding
         What rows need that other messages brought: ``tables``, ``ddl``.
     spark
@@ -87,6 +89,8 @@ class WatchProgress:
     decoding: Mapping[str, Any] = field(default_factory=dict)
     spark: Mapping[str, Any] | None = None
     read: Mapping[str, Any] = field(default_factory=dict)
+    beyond: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    unsure: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON; keys of several parts are lists."""
@@ -99,11 +103,11 @@ class WatchProgress:
     def from_dict(cls, told: dict[str, Any]) -> Self:
         """Read what :meth:`as_dict` gave."""
         for name in _OF_PLACES:
-            told[name] = {(a, b): n for a, b, n in told[name]}
+            told[name] = {(a, b): n for a, b, n in told.get(name, ())}  # an earlier version wrote no `beyond`
         return cls(**told | {"counts": WatchCounts(**told["counts"])})
 
 
-_OF_PLACES = ("positions", "lost", "watermark_ms", "violations")
+_OF_PLACES = ("positions", "lost", "watermark_ms", "violations", "beyond")
 
 
 class WatchFolder:

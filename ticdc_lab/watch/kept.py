@@ -7,7 +7,9 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ticdc_lab.audit.findings import FOUND
 from ticdc_lab.events.arrays import NO_TS
+from ticdc_lab.settings import MATCH
 
 PENDING, OPEN, IGNORED, RESOLVED, WITHDRAWN = STATUSES = "pending", "open", "ignored", "resolved", "withdrawn"
 """A finding is pending until nothing has explained it for as long as findings settle; then it is open, until somebody
@@ -56,7 +58,7 @@ class KeptFinding:
     @property
     def identity(self) -> Identity:
         """What is the same each time it is found."""
-        return tuple(getattr(self, name) for name in _WHO)
+        return (*[getattr(self, name) for name in _WHO], self.message if self.guarantee == MATCH else None)
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -122,6 +124,13 @@ def found_again(
         if number not in seen and one.status in (PENDING, OPEN) and was_judged and not _is_closed(one, closed_ts):
             after[number] = replace(one, status=WITHDRAWN, changed_s=now_s)
     return after, beyond
+
+
+def contradiction(said: str) -> dict[str, Any]:
+    """What was given of the changefeed and the log shows otherwise, as a row of
+    :data:`ticdc_lab.audit.findings.FOUND`.
+    """
+    return dict.fromkeys(FOUND.names) | {"guarantee": MATCH, "severity": "warning", "message": said}
 
 
 def _is_closed(finding: KeptFinding, ts: int) -> bool:

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from ticdc_lab.audit import GUARANTEES
 from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.tso import physical_ms
+from ticdc_lab.settings import MATCH
 from ticdc_lab.sources.kafka_reading import Place
 from ticdc_lab.watch.state import REASONS, WatchCounts
 
@@ -69,6 +70,8 @@ class WatchView:
         By guarantee and severity how many findings were ever open; ``open`` how many are now.
     not_watched
         Guarantees that are not, with the reason.
+    unjudged
+        Those that are watched and not judged of all rows, with the reason.
     rows, nbytes
         What the state remembers.
     batches
@@ -87,6 +90,7 @@ class WatchView:
     violations: Mapping[tuple[str, str], int] = field(default_factory=dict)
     open: Mapping[tuple[str, str], int] = field(default_factory=dict)
     not_watched: Mapping[str, str] = field(default_factory=dict)
+    unjudged: Mapping[str, str] = field(default_factory=dict)
     rows: int = 0
     nbytes: int = 0
     batches: tuple[int, ...] = (0,) * (len(DURATIONS_S) + 1)
@@ -142,7 +146,7 @@ class _Once(Collector):
 def families(view: WatchView) -> Iterator[Metric]:
     """The metrics of :func:`metrics`."""
     n, watched = view.counts, [name for name in GUARANTEES if name not in view.not_watched]
-    severities = [(name, severity) for name in watched for severity in SEVERITIES]
+    severities = [(name, severity) for name in (*watched, MATCH) for severity in SEVERITIES]
     topics = sorted({topic for topic, _ in view.partitions})
     homes = {(t, str(p)): of for (t, p), of in sorted(view.partitions.items())}
     guarantee = ("guarantee",)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_lab.audit.run import CHAIN
 from ticdc_lab.codecs.decode import Detected, decoder
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.registry import protocol_named
@@ -28,10 +29,10 @@ from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.kafka_reading import Place
 from ticdc_lab.sources.storage import of_changefeed
 from ticdc_lab.watch.folder import WatchFolder, WatchProgress
-from ticdc_lab.watch.kept import OPEN, PENDING, KeptFinding, found_again
+from ticdc_lab.watch.kept import OPEN, PENDING, KeptFinding, contradiction, found_again
 from ticdc_lab.watch.metrics import DURATIONS_S, PartitionView, WatchSample, WatchView
 from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, opened
-from ticdc_lab.watch.state import WatchCounts, Watched, WatchState, absorbed, findings
+from ticdc_lab.watch.state import NO_OLD_VALUE, WatchCounts, Watched, WatchState, absorbed, audited_so_far
 from ticdc_lab.watch.storage import ReadFile, StorageFolder, folder_of
 
 ROWS_AT_ONCE, BYTES_AT_ONCE = 20_000, 64 << 20
@@ -121,7 +122,8 @@ class Watch:
         self.view = self._seen_before()
         self.history = deque[WatchSample](maxlen=HISTORY)
         self.last_events: pa.Table | None = None
-        self._changed, self._found, self._dirty = set[int](), list[dict[str, Any]](), True
+        self._changed, self._found, self._dirty = set[int](), list[Mapping[str, Any]](), True
+        self._unjudged, self._unsure = dict[str, str](), 0
         self._violations: dict[tuple[str, str], int] = {}
         self._beyond: dict[tuple[str, str], int] = {}
         self._lost: dict[Place, int] = {}
@@ -144,7 +146,8 @@ class Watch:
             at: PartitionView(read, watermark_ms=saved.watermark_ms.get(at), lost=saved.lost.get(at, 0))
             for at, read in saved.positions.items()
         }
-        return WatchView(self.source, saved.protocol, saved.counts, partitions, violations=saved.violations)
+        violations = _sum_of(saved.violations, saved.beyond)
+        return WatchView(self.source, saved.protocol, saved.counts, partitions, violations=violations)
 
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=self._quietly, name="ticdc-lab-watch", daemon=True)
@@ -229,7 +232,8 @@ class Watch:
                       for r in saved.decoding["tables"]}  # fmt: skip
             decoding = Decoding(told, known, saved.decoding["untyped"], tables, saved.decoding["ddl"])
             decoding.learn_again(self._folder.waiting())
-            self._counts, self._violations = saved.counts, dict(saved.violations)
+            self._counts, self._unsure = saved.counts, saved.unsure
+            self._violations, self._beyond = dict(saved.violations), dict(saved.beyond)
             self._positions, self._lost = dict(saved.positions), dict(saved.lost)
             self._marked_ms = dict(saved.watermark_ms)
             self._state = self._folder.state(dated=saved.has_commit_ts)
@@ -350,8 +354,12 @@ class Watch:
     def _judge(self, *, final: bool = False) -> None:
         """Look for findings, and show how far it is."""
         if self._dirty or final:
-            self._found = findings(self._state, self._watched, goes_on=not final).to_pylist()
-            self._dirty = False
+            told = audited_so_far(self._state, self._watched, goes_on=not final)
+            self._found = [*told.findings.to_pylist(), *map(contradiction, told.contradicted)]
+            self._unjudged, self._dirty = dict(told.unjudged), False
+            if told.unsure > self._unsure:
+                n, self._unsure = told.unsure - self._unsure, told.unsure
+                self._counts += WatchCounts(unchecked={NO_OLD_VALUE: n}, checked={CHAIN: -n})
         before = self.findings
         for number, status in self._folder.put_aside().items():
             before[number] = replace(before[number], status=status)
@@ -411,7 +419,7 @@ class Watch:
         for f in chosen:
             self.findings[f.number] = _keyed(f, keys)
             own = pa.array([place in named[f.number] for place in at], pa.bool_())
-            self._folder.keep_evidence(self.findings[f.number], messages.filter(own))
+            self._folder.keep_evidence(self.findings[f.number], messages.filter(own) if named[f.number] else None)
         self._folder.drop_evidence(EVIDENCE)
 
     def _show(self) -> None:
@@ -429,11 +437,11 @@ class Watch:
         for f in self.findings.values():
             if f.status == OPEN:
                 shown[f.guarantee, f.severity] = shown.get((f.guarantee, f.severity), 0) + 1
-        counted = {*self._violations, *self._beyond}
         self.view = replace(
             self.view, protocol=self._watched.protocol, counts=self._counts, partitions=partitions,
             pending_ts=self._pending(), open=shown, not_watched=self._watched.not_watched,
-            violations={of: self._violations.get(of, 0) + self._beyond.get(of, 0) for of in counted},
+            unjudged=self._unjudged,
+            violations=_sum_of(self._violations, self._beyond),
             rows=self._sizes()[0], nbytes=self._sizes()[1],
             caught_up=all(read >= ends.get(at, 0) for at, read in self._positions.items()),
         )  # fmt: skip
@@ -460,7 +468,8 @@ class Watch:
         }  # fmt: skip
         progress = WatchProgress(
             self.source, self._watched.protocol, self._watched.has_commit_ts, self._ids, self._positions, self._lost,
-            self._marked_ms, self._counts, self._violations, told, self._on_spark,
+            self._marked_ms, self._counts, self._violations, told, self._on_spark, beyond=self._beyond,
+            unsure=self._unsure,
         )  # fmt: skip
         files = dict[str, ReadFile | None]()
         if isinstance(self._source, StorageFolder):
@@ -472,6 +481,10 @@ class Watch:
             changed=self._changed, files=files,
         )  # fmt: skip
         self._changed = set()
+
+
+def _sum_of(one: Mapping[tuple[str, str], int], other: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+    return {of: one.get(of, 0) + other.get(of, 0) for of in {**one, **other}}
 
 
 def shown_as_json(view: WatchView) -> dict[str, Any]:

@@ -20,16 +20,20 @@ import pyarrow.compute as pc
 from ticdc_lab.audit import GUARANTEES, checks_possible
 from ticdc_lab.audit.filtered import LeftOut
 from ticdc_lab.audit.findings import ORDER
-from ticdc_lab.audit.history import LEAVES, UPDATE, Changes, changes_of, odd_changes, repeats
+from ticdc_lab.audit.history import INSERT, LEAVES, UNKNOWN, UPDATE, Changes, changes_of, odd_changes, repeats
 from ticdc_lab.audit.marks import Promises
-from ticdc_lab.audit.old_values import stretches_of
+from ticdc_lab.audit.old_values import OldValues, stretches_of
 from ticdc_lab.audit.run import (
+    CHAIN,
     UNDECIDED,
+    Audited,
     are_explained,
     asks_for_causes,
+    chain_unjudged,
     found_in_changes,
     found_in_facts,
     judged_definitions,
+    tables_with_rows,
     without_unsure,
 )
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
@@ -43,7 +47,8 @@ from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.gathering import ARROW, as_facts, gathered, narrow_batches
 from ticdc_lab.facts.known import CountedOffsets, Home, Watermarks, ordered_offsets
 from ticdc_lab.facts.limits import counted_offsets
-from ticdc_lab.settings import UNKNOWN, Settings
+from ticdc_lab.settings import UNKNOWN as NO_SETTINGS
+from ticdc_lab.settings import Settings
 from ticdc_lab.watch.rows import CHANGE, NO_CHANGES, LastChanges, RecentChanges, joined
 
 EXPLAINING = 1 << 16
@@ -53,7 +58,11 @@ EPISODE_MS = 60_000
 """Redeliveries with less than so long between them, in the time of watermarks, are one episode."""
 
 EVICTED, FILTERED, NO_OLD_VALUE, QUARANTINED = REASONS = "evicted", "filtered", "no_old_value", "quarantined"
-"""Why a change of a row is not judged by all guarantees."""
+"""Why a change of a row is not judged by all guarantees.
+
+What came before it was forgotten; the changefeed's filters may leave out what its row's chain misses; no image shows
+what it found; its message could not be decoded. A change has one reason, the first of these.
+"""
 
 BY_MARKS = ("nothing_below_resolved_ts", "nothing_below_ddl", "rows_follow_the_partition_count")
 """Guarantees about rows that need no former change of them."""
@@ -82,7 +91,7 @@ class Watched:
 
     protocol: str
     has_commit_ts: bool = True
-    settings: Settings = UNKNOWN
+    settings: Settings = NO_SETTINGS
     memory: int = 1 << 30
     keep_ms: int = 3_600_000
     suspects: int = 50_000
@@ -125,7 +134,7 @@ class WatchCounts:
     checked
         By guarantee the row changes, or the watermarks, DDL, Admin events and messages, that it was asked of.
     unchecked
-        Row changes by one of :data:`REASONS`.
+        Row changes by one of :data:`REASONS`; of messages that could not be decoded each counts as one.
     redelivered, episodes
         Changes that were delivered again, and how often such deliveries began, by topic.
     """
@@ -231,7 +240,7 @@ def step(state: WatchState, batch: pa.Table, watched: Watched) -> tuple[WatchSta
         :data:`~ticdc_lab.audit.findings.ORDER`); what was counted in this batch.
     """
     after, counts = absorbed(state, batch, watched)
-    return after, findings(after, watched), counts
+    return after, audited_so_far(after, watched).findings, counts
 
 
 def absorbed(state: WatchState, batch: pa.Table, watched: Watched) -> tuple[WatchState, WatchCounts]:
@@ -330,21 +339,20 @@ class RowsJudged:
     Attributes
     ----------
     unchecked
-        Changes that not all guarantees judge, as what came before them was forgotten.
+        Changes that not all guarantees judge, by one of :data:`REASONS`.
     evicted
         Rows that were forgotten.
     again
         Of each change that was delivered again its topic, and the time of the watermark before it (ms).
     """
 
-    unchecked: int = 0
+    unchecked: Mapping[str, int] = field(default_factory=dict)
     evicted: int = 0
     again: tuple[tuple[str, int], ...] = ()
 
     def __add__(self, other: RowsJudged) -> RowsJudged:
-        return RowsJudged(
-            self.unchecked + other.unchecked, self.evicted + other.evicted, (*self.again, *other.again)
-        )  # fmt: skip
+        unchecked = _sum(self.unchecked, other.unchecked)
+        return RowsJudged(unchecked, self.evicted + other.evicted, (*self.again, *other.again))
 
 
 def with_changes(
@@ -381,7 +389,8 @@ def with_changes(
         known = [state.suspects[np.isin(state.suspects.row_id, asked)], *state.recent.of(asked)]
         every = joined([both[own & ~is_new], *known, both[own & is_new]])  # what is known in full comes last
         again = _again(every, new, promises) if dated else []
-        kept.append(_suspicious(every, watched, promises))
+        found = found_in_changes(every, watched.checks, promises, causes=None, has_commit_ts=dated)
+        kept.append(_suspicious(every, found))
     if old.any():  # it may be sent again, and what came before it is forgotten: marks judge it, as a row of its own
         alone = both[old]
         kept.append(replace(alone, row_id=alone.row_id ^ (alone.offset * _MIX + alone.place)))
@@ -397,7 +406,24 @@ def with_changes(
         state, rows=rows, recent=recent, suspects=suspects, fresh=(*state.fresh, new),
         dropped=state.dropped or len(suspects) < len(every_suspect), evicted_ts=max(until, state.evicted_ts),
     )  # fmt: skip
-    return after, RowsJudged(int((evicted | old).sum()), n, tuple(again))
+    forgotten = evicted | old
+    unchecked = Counter({EVICTED: int(forgotten.sum())})
+    if CHAIN in watched.checks:
+        others = both[is_new & ~forgotten & (both.rank != LEAVES)]
+        filtered = _may_miss_one(others, promises)
+        unchecked[FILTERED] = int(filtered.sum())
+        unchecked[NO_OLD_VALUE] = int(((others.before == UNKNOWN) & ~filtered).sum())
+    return after, RowsJudged(+unchecked, n, tuple(again))
+
+
+def _may_miss_one(c: Changes, promises: Promises) -> Bools:
+    """Of which changes the one before them may be left out by the changefeed's filters, so that their chain is not
+    judged in full: an insert may miss a delete, another change an insert or an update.
+    """
+    of_place = promises.left_out[np.searchsorted(promises.place, c.place)]
+    deletes, updates, inserts = ((of_place >> i) & 1 > 0 for i in range(3))
+    found: Bools = np.where(c.rank == INSERT, deletes, updates | inserts)
+    return found
 
 
 def with_judged(
@@ -405,10 +431,10 @@ def with_judged(
 ) -> tuple[WatchState, WatchCounts]:
     """The state after all rows of a batch were taken, and what was counted in it."""
     state, episodes = _with_episodes(state, list(judged.again))
-    unchecked = {EVICTED: judged.unchecked} if judged.unchecked else {}
     counts = replace(
-        counts, unchecked=unchecked, evicted=judged.evicted, episodes=episodes,
-        redelivered=dict(Counter(topic for topic, _ in judged.again)), checked=_checked(counts, watched, unchecked),
+        counts, unchecked={**judged.unchecked, **counts.unchecked}, evicted=judged.evicted, episodes=episodes,
+        redelivered=dict(Counter(topic for topic, _ in judged.again)),
+        checked=_checked(counts, watched, judged.unchecked),
     )  # fmt: skip
     if watched.has_commit_ts and state.facts.num_rows > min(MARKS, CHUNKS):
         state = with_few_facts(state, kept_ts(known, watched))
@@ -434,9 +460,8 @@ def _concatenated(parts: list[Changes]) -> Changes:
     return Changes(*[np.concatenate([getattr(p, name) for p in parts]) for name in CHANGE])
 
 
-def _suspicious(every: Changes, watched: Watched, promises: Promises) -> Changes:
+def _suspicious(every: Changes, found: pa.Table) -> Changes:
     """The changes of rows of which something is found, or may be when more is known: in several places they move."""
-    found = found_in_changes(every, watched.checks, promises, causes=None, has_commit_ts=watched.has_commit_ts)
     own = every[every.rank != LEAVES]
     pairs = np.unique(np.stack([own.row_id, own.place]), axis=1)[0]
     moved = pairs[1:][pairs[1:] == pairs[:-1]]
@@ -487,20 +512,22 @@ def _counted(events: pa.Table, rows: pa.Table, refused: pa.Table) -> WatchCounts
     messages = whole.num_rows + (pc.sum(pc.equal(events["seq"], 0)).as_py() or 0)
     bad = Counter(whole["error_class"].to_pylist())
     return WatchCounts(
-        messages, rows.num_rows, of_kind.get("watermark", 0), of_kind.get("ddl", 0), quarantined=dict(bad)
+        messages, rows.num_rows, of_kind.get("watermark", 0), of_kind.get("ddl", 0), quarantined=dict(bad),
+        unchecked={QUARANTINED: refused.num_rows} if refused.num_rows else {},
     )  # fmt: skip
 
 
 def _checked(counts: WatchCounts, watched: Watched, unchecked: Mapping[str, int]) -> dict[str, int]:
     """By guarantee of how many it was asked."""
-    judged = counts.rows - sum(unchecked.values())
+    remembered = max(0, counts.rows - unchecked.get(EVICTED, 0))
+    chained = max(0, remembered - unchecked.get(FILTERED, 0) - unchecked.get(NO_OLD_VALUE, 0))
     of_log = {
         "ddl_events_on_all_partitions": counts.ddl, "ddl_events_are_in_time": counts.ddl,
         "ddl_names_are_free": counts.ddl, "offsets_are_contiguous": counts.messages,
     }  # fmt: skip
     found = {}
     for name in watched.checks:
-        of_rows = counts.rows if name in BY_MARKS else judged
+        of_rows = counts.rows if name in BY_MARKS else chained if name == CHAIN else remembered
         found[name] = of_rows if GUARANTEES[name].remembers == "rows" else of_log.get(name, counts.watermarks)
     return found
 
@@ -585,14 +612,30 @@ _FEW = 4096
 """Changes below which none is forgotten."""
 
 
-def findings(state: WatchState, watched: Watched, *, goes_on: bool = False) -> pa.Table:
-    """What breaks a guarantee of all that was read, as of :func:`step`.
+@dataclass(frozen=True, slots=True)
+class AuditedSoFar(Audited):
+    """What an audit of all that was read says of what is watched.
+
+    Attributes
+    ----------
+    findings
+        As of :func:`step`.
+    unsure
+        Of the changes that are kept, inserts of rows that are there which may be updates: no chain is judged of them.
+    """
+
+    unsure: int = 0
+
+
+def audited_so_far(state: WatchState, watched: Watched, *, goes_on: bool = False) -> AuditedSoFar:
+    """What breaks a guarantee of all that was read, and what of it cannot be judged.
 
     If the log ``goes_on``, partitions are compared up to the watermark that all of a topic have reached: what one is
     read ahead of another is no finding.
     """
     facts, protocol = state.known, watched.protocol
-    definitions = judged_definitions(facts, protocol, LeftOut.read(watched.settings))
+    left_out, where = LeftOut.read(watched.settings), None
+    definitions = judged_definitions(facts, protocol, left_out)
     promises = Promises.read(facts, settings=watched.settings, protocol=protocol)
     shared = _up_to_the_shared(facts) if goes_on else facts
     in_facts = found_in_facts(shared, watched.checks, definitions=definitions, protocol=protocol)
@@ -614,8 +657,13 @@ def findings(state: WatchState, watched: Watched, *, goes_on: bool = False) -> p
         of_rows = judged(
             move_causes_table(pa.concat_tables([state.explaining, pa.Table.from_pylist(homes, schema=_KEPT)]))
         )
-    found, _ = without_unsure(pa.concat_tables([in_facts, of_rows]))
-    return found.take(pc.sort_indices(found, [(name, "ascending", "at_start") for name in ORDER])).combine_chunks()
+    found, n_unsure = without_unsure(pa.concat_tables([in_facts, of_rows]))
+    found = found.take(pc.sort_indices(found, [(name, "ascending", "at_start") for name in ORDER])).combine_chunks()
+    old_values = OldValues.read(facts, protocol=protocol, settings=watched.settings, stretches=where)
+    unjudged = chain_unjudged(facts, old_values, left_out, n_unsure) if CHAIN in watched.checks else {}
+    contradicted = [c.words for c in watched.settings.contradictions] + left_out.contradicted(tables_with_rows(facts))
+    in_stretches = int(old_values.unsure(undecided["commit_ts"].to_numpy()).sum()) if undecided.num_rows else 0
+    return AuditedSoFar(found, unjudged, contradicted, n_unsure + in_stretches if unjudged else 0)
 
 
 def _up_to_the_shared(facts: LogFacts) -> LogFacts:
