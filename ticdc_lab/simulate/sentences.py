@@ -124,7 +124,9 @@ class Vocabulary:
         for pattern, make in self.sentences.items():
             if match := re.fullmatch(pattern, text):
                 return make(text, self._checked(value, match.groupdict(), names, invariants))
-        raise value.wrong("a sentence of the vocabulary", hint=self._known())
+        hint = f"{text} is measured: compare it, as in `{text} <= 10`; a lag with `2s`."
+        measured = any(re.fullmatch(pattern, text) for pattern in self.measures)
+        raise value.wrong("a sentence of the vocabulary", hint=hint if measured else self._known())
 
     def measure(self, value: Value, names: Names, text: str | None = None) -> Measure:
         """Read what is counted or measured."""

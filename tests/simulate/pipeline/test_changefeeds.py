@@ -24,7 +24,6 @@ from ticdc_lab.simulate.lags import GLOBAL, lag_curve, watermarks
 from ticdc_lab.simulate.network import Link, Network
 from ticdc_lab.simulate.pipeline.capture import DataCapture
 from ticdc_lab.simulate.pipeline.changefeeds import (
-    ChangefeedsRun,
     CreateChangefeed,
     ForChangefeed,
     PauseChangefeed,
@@ -33,13 +32,13 @@ from ticdc_lab.simulate.pipeline.changefeeds import (
     auditor,
     etcd,
     server,
-    simulate_changefeeds,
 )
 from ticdc_lab.simulate.pipeline.changefeeds.changefeed import downstream_of
 from ticdc_lab.simulate.pipeline.downstream import DdlEntry, Pace, Rows
 from ticdc_lab.simulate.pipeline.keys import table_of
 from ticdc_lab.simulate.pipeline.looking import why_at
 from ticdc_lab.simulate.pipeline.monitor import PARTITION
+from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
 from ticdc_lab.simulate.pipeline.settings import (
     AT_LEAST_ONCE,
     BASE,
@@ -71,28 +70,28 @@ PAUSED = [asked(2 * SECOND, PauseChangefeed("all")), asked(5 * SECOND, ResumeCha
 def run(
     faults: list[Fault], *, load: Any = LOAD, changefeeds: Any = (ALL, SOME), variant: str = "v2", rule: str = BASE,
     semantics: str = AT_LEAST_ONCE, rows_per_s: int | None = None, until_us: int = 10 * SECOND, **more: Any,
-) -> ChangefeedsRun:  # fmt: skip
+) -> PipelineRun:  # fmt: skip
     """Run two changefeeds on two captures."""
     settings = PipelineSettings(
         Scheduler(captures=2, variant=variant), capture=CaptureSettings(rule=rule, semantics=semantics),
         downstream=DownstreamSettings(rows_per_s=rows_per_s),
     )  # fmt: skip
-    return simulate_changefeeds(settings, load, changefeeds, faults=faults, until_us=until_us, **more)
+    return simulate(settings, load, changefeeds, faults=faults, until_us=until_us, **more)
 
 
-def arrived(found: ChangefeedsRun, name: str) -> list[Any]:
+def arrived(found: PipelineRun, name: str) -> list[Any]:
     """Give the row changes at a downstream with the moment of each."""
-    return [(e.at_us, c) for e in found.entries(name) if isinstance(e, Rows) for c in e.changes]
+    return [(e.at_us, c) for e in found.of(name).entries if isinstance(e, Rows) for c in e.changes]
 
 
-def assert_whole(found: ChangefeedsRun, *names: str) -> None:
+def assert_whole(found: PipelineRun, *names: str) -> None:
     """Everything of these came, nothing else, and nothing is violated."""
     assert found.violation is None
     for name in names:
-        wanted = {(c.commit_ts, c.key) for c in found.changes(name)}
+        wanted = {(c.commit_ts, c.key) for c in found.of(name).changes}
         assert wanted and {(c.commit_ts, c.key) for _, c in arrived(found, name)} == wanted
-        assert found.owed(name) == 0
-        status = found.changefeed(name)
+        assert found.of(name).n_owed == 0
+        status = found.of(name).held
         assert status is not None and found.until_us - us_of(status.checkpoint_ts) < 2 * SECOND
 
 
@@ -102,7 +101,7 @@ def test_each_changefeed_has_its_tables_and_nothing_twice(variant, rule):
     found = run([], variant=variant, rule=rule, until_us=8 * SECOND)
     assert_whole(found, "all", "some")
     assert {table_of(c.key) for _, c in arrived(found, "some")} == {101, 102}
-    assert found.measures("all").repeated == found.measures("some").repeated == 0
+    assert found.of("all").measures.repeated == found.of("some").measures.repeated == 0
     owners = {
         a
         for a, s in found.kernel.states.items()
@@ -137,8 +136,8 @@ def test_a_removed_changefeed_sends_nothing_afterwards():
     """Rows, watermarks and DDLs alike; the other one goes on."""
     found = run([asked(3 * SECOND, RemoveChangefeed("all"))])
     assert_whole(found, "some")
-    assert found.changefeed("all") is None and found.owed("all") > 0
-    assert max(e.at_us for e in found.entries("all")) < 3 * SECOND + 50_000
+    assert found.of("all").held is None and found.of("all").n_owed > 0
+    assert max(e.at_us for e in found.of("all").entries) < 3 * SECOND + 50_000
 
 
 def test_a_changefeed_that_is_created_later_begins_at_its_start():
@@ -159,7 +158,7 @@ def test_the_stall_of_one_does_not_hold_another():
     assert worst_lag_us(found, "some") < SECOND
 
 
-def worst_lag_us(found: ChangefeedsRun, name: str) -> int:
+def worst_lag_us(found: PipelineRun, name: str) -> int:
     """How far a checkpoint was behind when it was persisted, or the next one was, at worst."""
     told = [
         (r["time_us"], us_of(int(r["after"]))) for r in found.trace.to_pylist()
@@ -188,9 +187,9 @@ def test_each_has_its_own_downstream_and_its_own_ddl():
     orders = CreateChangefeed("orders", (100,), kind="mysql")
     found = run([], load=ddl_load(), changefeeds=(ALL, orders))
     assert_whole(found, "all", "orders")
-    ddls = {name: [e.job.type for e in found.entries(name) if isinstance(e, DdlEntry)] for name in ("all", "orders")}
+    ddls = {name: [e.job.type for e in found.of(name).entries if isinstance(e, DdlEntry)] for name in ("all", "orders")}
     assert ddls == {"all": ["add column", "drop table"], "orders": ["add column"]}
-    assert found.log("orders").num_rows > 0
+    assert found.of("orders").log.num_rows > 0
 
 
 def test_a_command_for_one_changefeed_moves_its_table_alone():
@@ -209,7 +208,7 @@ def test_a_capture_that_is_lost_while_one_is_paused(semantics):
     crash = [Crash(3 * SECOND, "capture-1"), Restart(9 * SECOND, "capture-1")]
     found = run(sorted([*PAUSED, *crash], key=lambda f: f.at_us), semantics=semantics, until_us=13 * SECOND)
     assert_whole(found, "all", "some")
-    assert final([c for _, c in arrived(found, "all")]) == final(in_order(found.changes("all")))
+    assert final([c for _, c in arrived(found, "all")]) == final(in_order(found.of("all").changes))
 
 
 @pytest.mark.parametrize("seed", seeds(range(2), of=range(60)))
@@ -368,7 +367,7 @@ def test_what_no_run_can_do_is_refused():
     with pytest.raises(ContractError, match="replicates nothing"):
         run([], changefeeds=(CreateChangefeed("a", (9,)),))
     with pytest.raises(ContractError, match="A consumer"):
-        simulate_changefeeds(PipelineSettings(downstream=DownstreamSettings(consumer="rows")), LOAD, (ALL,))
+        simulate(PipelineSettings(downstream=DownstreamSettings(consumer="rows")), LOAD, (ALL,))
 
 
 def test_what_one_changefeed_alone_delivers_it_delivers_beside_others():
@@ -385,7 +384,7 @@ def test_what_one_changefeed_alone_delivers_it_delivers_beside_others():
 
 
 @cache
-def standing() -> ChangefeedsRun:
+def standing() -> PipelineRun:
     """The downstream of one changefeed takes nothing for three seconds."""
     node = downstream_of("all")
     pace = [Ask(3 * SECOND, node, Pace(0)), Ask(6 * SECOND, node, Pace(None))]
@@ -443,12 +442,12 @@ def test_of_a_changefeed_that_is_stopped_it_is_said():
 def test_the_trace_of_one_changefeed_is_drawn_as_if_there_were_no_other():
     """Its watermarks and owners of tables, under the names that figures know; nodes and faults are of all."""
     found = standing()
-    of = {name: found.trace_of(name) for name in ("all", "some")}
+    of = {name: found.of(name).trace for name in ("all", "some")}
     for name, trace in of.items():
         subjects = set(trace["subject"].drop_null().to_pylist())
         assert "global-checkpoint" in subjects and not any(s.startswith(("all/", "some/")) for s in subjects)
         persisted = [int(r["after"]) for r in trace.to_pylist() if r["subject"] == "global-checkpoint"]
-        assert persisted == sorted(persisted) and persisted[-1] == found.changefeed(name).checkpoint_ts
+        assert persisted == sorted(persisted) and persisted[-1] == found.of(name).held.checkpoint_ts
         assert trace.num_rows < found.trace.num_rows
         rows, other = trace.to_pylist(), {"all": "some", "some": "all"}[name]
         assert not any(downstream_of(other) in (r["node"], r["peer"]) for r in rows)

@@ -76,7 +76,7 @@ def test_a_load_is_read_and_drawn_by_the_seed() -> None:
             "expected one of the known settings at settings.capture.rule; found both",
         ),
         ("settings: {tikv: {stores: 3}}", "expected a known field of settings.tikv; found stores"),
-        ("assert: [{always: resolved_ts is held by magic}]", "expected a kind of holder"),
+        ("assert: [{always: resolved_ts is held by magic}]", "expected the name of one holder that is there"),
         ("load: {from: 5s, until: 3s}", "expected a moment after `from` at load.until; found 3s"),
         ("assert: [{eventually: rows lost}]", "rows lost is measured: compare it, as in `rows lost <= 10`"),
         ("assert: [{always: all is well}]", "a sentence of the vocabulary"),
@@ -169,7 +169,7 @@ def test_the_same_seed_gives_the_same_run_and_sums_stay_right_without_faults() -
     read = scenario("load: {rows_per_s: 100}", "network: {loss: 1%}")
     runs: list[PlayedPipeline] = [play(read, seed=3) for _ in range(2)]
     assert runs[0].trace.equals(runs[1].trace) and runs[0].run.log.equals(runs[1].run.log)
-    assert runs[0].data.ended and runs[0].data.ended.final_right_blind
+    assert runs[0].facts.ended and runs[0].facts.ended.final_right_blind
 
 
 def simulate(*args: str) -> Result:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
 
 from ticdc_lab.simulate.assertions import LOOK_US, Judge
 from ticdc_lab.simulate.kernel import Kernel
@@ -25,20 +24,17 @@ HOLD_US, KEPT = 100_000, 64
 
 
 @dataclass(slots=True)
-class PipelineFacts:
-    """The present of a run.
+class PipelineFacts(SchedulerFacts):
+    """The present of a run: who owns, who replicates what, how far the checkpoint is, and the rows.
 
     Attributes
     ----------
-    scheduler
-        Who owns, who replicates what, how far the checkpoint is.
     kernel
         The world, from its beginning on.
     run
         When it has ended.
     """
 
-    scheduler: SchedulerFacts
     rule: str = BASE
     current_us: int = CURRENT_US
     kernel: Kernel | None = None
@@ -46,15 +42,6 @@ class PipelineFacts:
     ended: RunOutcome | None = None
     seen: dict[str, tuple[int, Why]] = field(default_factory=dict)
     looked: deque[Moment] = field(default_factory=lambda: deque(maxlen=KEPT))
-
-    @property
-    def changes(self) -> int:
-        """As the scheduler's."""
-        return self.scheduler.changes
-
-    def see(self, row: Any) -> None:
-        """Take a row of the trace."""
-        self.scheduler.see(row)
 
     def begin(self, kernel: Kernel, judge: Judge) -> None:
         """Take the world in which all will happen; the judge looks at it while there is something to see."""
@@ -64,7 +51,7 @@ class PipelineFacts:
     def end(self, run: PipelineRun) -> None:
         """Take the whole run; what its outcome is can be said from now on."""
         self.run, self.ended = run, outcome(run)
-        self.scheduler.changes += 1
+        self.changes += 1
 
     @property
     def monitor(self) -> PipelineMonitor:
@@ -86,7 +73,7 @@ class PipelineFacts:
         state = self.kernel.states[self.kernel.address[TIDB]]
         return state.next >= len(self.monitor.items) and not state.open and not state.waiting
 
-    def held(self, watermark: str, at_us: int) -> Why:
+    def holding(self, watermark: str, at_us: int) -> Why:
         """Say what holds a watermark now."""
         assert self.kernel is not None
         known = self.seen.get(watermark)

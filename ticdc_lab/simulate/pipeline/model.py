@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from ticdc_lab.simulate import runs, trace
@@ -37,11 +37,9 @@ from ticdc_lab.simulate.pipeline.sink_messages import (
     Write,
     Written,
 )
-from ticdc_lab.simulate.pipeline.vocabulary import OfScheduler
 from ticdc_lab.simulate.pipeline.why import WATERMARKS, Why
 from ticdc_lab.simulate.scenario import Model, Scenario
 from ticdc_lab.simulate.scheduler.balance import POLICIES
-from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
 from ticdc_lab.simulate.scheduler.model import MODEL as SCHEDULER
 from ticdc_lab.simulate.scheduler.monitor import WriterMeasures
 from ticdc_lab.simulate.scheduler.narrative import PlayedCaptures, last_state
@@ -64,16 +62,8 @@ _NO_COORDINATOR = {r"settings(\.scheduler)?\.coordinator": "here the owner is th
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class PlayedPipeline(PlayedCaptures[PipelineRun, SchedulerFacts]):
-    """A scenario of the pipeline that has run; ``facts`` are those of owner, tables and checkpoint.
-
-    Attributes
-    ----------
-    data
-        How things stood at the end, rows too.
-    """
-
-    data: PipelineFacts = field(repr=False)
+class PlayedPipeline(PlayedCaptures[PipelineRun, PipelineFacts]):
+    """A scenario of the pipeline that has run."""
 
     @property
     def measures(self) -> WriterMeasures:
@@ -87,7 +77,7 @@ class PlayedPipeline(PlayedCaptures[PipelineRun, SchedulerFacts]):
     @property
     def last(self) -> list[str]:
         """How things stood at the end, in sentences."""
-        rows, ended, end_us = self.run.measures, self.data.ended, self.run.end.time_us
+        rows, ended, end_us = self.run.measures, self.facts.ended, self.run.end.time_us
         lines = [
             f"{rows.committed} rows committed, {rows.delivered} delivered, {rows.repeated} of them repeated; "
             f"{rows.ddls} DDLs executed",
@@ -95,7 +85,7 @@ class PlayedPipeline(PlayedCaptures[PipelineRun, SchedulerFacts]):
         ]
         if ended:
             lines.append(str(ended))
-        return [*lines, *(self.data.held(w, end_us).text for w in ("resolved_ts", "checkpoint_ts"))]
+        return [*lines, *(self.facts.holding(w, end_us).text for w in ("resolved_ts", "checkpoint_ts"))]
 
 
 @runs.Play
@@ -105,11 +95,11 @@ def play(scenario: Scenario, seed: int, *, sample_us: int | None = None) -> runs
     assert isinstance(facts, PipelineFacts)
     facts.rule, facts.current_us = scenario.settings.capture.rule, current_us_of(scenario.settings)
     load = load_of_scenario(scenario, seed)
-    facts.scheduler.wanted = {table.id for table in load.tables}
+    facts.wanted = {table.id for table in load.tables}
     return runs.Staged(
         facts=facts,
         simulate=partial(simulate, settings_of(scenario), load, faults=faults_of(scenario, seed), sample_us=sample_us),
-        played=partial(PlayedPipeline, scenario, seed, facts=facts.scheduler, data=facts),
+        played=partial(PlayedPipeline, scenario, seed, facts=facts),
         level=trace.EVENTS if runs.counts_messages(scenario) else trace.CHANGES, begun=facts.begin, ended=facts.end,
     )  # fmt: skip
 
@@ -131,14 +121,14 @@ MODEL = Model(
     events=EVENTS,
     random=SCHEDULER.random,
     messages=messages,
-    claim=vocabulary.claim,
-    measure=vocabulary.measure,
+    claim=vocabulary.VOCABULARY.claim,
+    measure=vocabulary.VOCABULARY.measure,
     facts=scenario.facts,
     invariants=(*SCHEDULER.invariants, *INVARIANTS, *CONSUMER_INVARIANTS),
     figures=SCHEDULER.figures,
     play=play,
-    steady=OfScheduler(SCHEDULER.steady),
-    balanced=OfScheduler(SCHEDULER.balanced),
+    steady=SCHEDULER.steady,
+    balanced=SCHEDULER.balanced,
     load=load,
     refused={variant: {**no_use, **_NO_COORDINATOR} for variant, no_use in SCHEDULER.refused.items()},
 )  # fmt: skip

@@ -37,7 +37,6 @@ from ticdc_lab.simulate.scenario import Scenario, read_scenario
 from ticdc_lab.simulate.scenario_yaml import Value
 from ticdc_lab.simulate.scheduler.cluster import captures_first
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
-from ticdc_lab.simulate.scheduler.facts import SchedulerFacts
 from ticdc_lab.simulate.scheduler.translation import joined
 from ticdc_lab.simulate.trace import CHANGES
 from ticdc_lab.workload.load import load_of
@@ -259,7 +258,7 @@ def cluster(value: Value) -> PipelineCluster:
 def facts(scenario_cluster: Any, events: Iterable[Planned]) -> PipelineFacts:
     """Give what is known before a run begins."""
     captures = {*scenario_cluster.captures, *(e.what.capture for e in events if e.kind == "join")}
-    return PipelineFacts(SchedulerFacts(set(scenario_cluster.tables), frozenset(captures)))
+    return PipelineFacts(set(scenario_cluster.tables), frozenset(captures))
 
 
 # A scenario of the pipeline in the words of its model: settings, load, and what happens at which moment.

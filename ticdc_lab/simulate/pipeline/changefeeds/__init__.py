@@ -12,14 +12,11 @@ from ticdc_lab.simulate.pipeline.changefeeds.changefeed import (
     RemoveChangefeed,
     ResumeChangefeed,
 )
-from ticdc_lab.simulate.pipeline.changefeeds.run import ChangefeedsRun, simulate_changefeeds
 
 __all__ = [
-    "ChangefeedsRun",
     "CreateChangefeed",
     "ForChangefeed",
     "PauseChangefeed",
     "RemoveChangefeed",
     "ResumeChangefeed",
-    "simulate_changefeeds",
 ]

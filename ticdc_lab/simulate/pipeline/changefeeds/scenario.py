@@ -14,7 +14,6 @@ Numbers and durations::
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -33,17 +32,16 @@ from ticdc_lab.simulate.pipeline.changefeeds.changefeed import (
     ResumeChangefeed,
     downstream_of,
 )
-from ticdc_lab.simulate.pipeline.changefeeds.run import ChangefeedsRun, simulate_changefeeds
 from ticdc_lab.simulate.pipeline.changefeeds.server import CaptureServerState
 from ticdc_lab.simulate.pipeline.facts import look_now_and_then
 from ticdc_lab.simulate.pipeline.looking import moments, why_at
 from ticdc_lab.simulate.pipeline.planned import EVENTS as OF_ONE
 from ticdc_lab.simulate.pipeline.planned import paced
-from ticdc_lab.simulate.pipeline.scenario import PipelineCluster, cluster, load_of_scenario, settings_of
+from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
+from ticdc_lab.simulate.pipeline.scenario import cluster, load_of_scenario, settings_of
 from ticdc_lab.simulate.pipeline.why import WATERMARKS, Why
-from ticdc_lab.simulate.planned import ChangefeedName, EventKind, Lasting, Planned, table
-from ticdc_lab.simulate.scenario import Model, Scenario
-from ticdc_lab.simulate.scenario_yaml import Value
+from ticdc_lab.simulate.planned import ChangefeedName, EventKind, Lasting, table
+from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.narrative import PlayedCaptures
 from ticdc_lab.simulate.scheduler.translation import faults_of
@@ -99,7 +97,7 @@ class ChangefeedsFacts:
         self.kernel = kernel
         look_now_and_then(kernel, judge)
 
-    def end(self, run: ChangefeedsRun) -> None:
+    def end(self, run: PipelineRun) -> None:
         """Let what is so at the end be looked at."""
         self.changes += 1
 
@@ -212,13 +210,13 @@ _BALANCED = Said(
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class PlayedChangefeeds(PlayedCaptures[ChangefeedsRun, ChangefeedsFacts]):
+class PlayedChangefeeds(PlayedCaptures[PipelineRun, ChangefeedsFacts]):
     """A scenario of several changefeeds that has run."""
 
     def whys(self, at_us: int) -> list[Why]:
         """Say of each changefeed that is there then what holds its watermarks; it was played with ``sample_us``."""
         found = []
-        for name in self.run.auditor.each:
+        for name in (c.id for c in self.run.created):
             seen = moments(self.run.of(name), until_us=at_us)
             if not seen or seen[-1].checkpoint_ts:
                 found += [replace(why_at(self.run.of(name), at_us=at_us, watermark=w), of=name) for w in WATERMARKS]
@@ -228,8 +226,8 @@ class PlayedChangefeeds(PlayedCaptures[ChangefeedsRun, ChangefeedsFacts]):
     def last(self) -> list[str]:
         """How things stood at the end, in sentences."""
         found = []
-        for name in self.run.auditor.each:
-            rows, behind_us = self.run.measures(name), self.facts.lag_us(name, self.run.end.time_us)
+        for name in (c.id for c in self.run.created):
+            rows, behind_us = self.run.of(name).measures, self.facts.lag_us(name, self.run.end.time_us)
             where = f", checkpoint {behind_us / 1e6:.3f} s behind" if self.facts.changefeed(name) else ""
             found.append(
                 f"{name} is {self.facts.state(name)}{where}: {rows.committed} rows committed, {rows.delivered} "
@@ -242,42 +240,26 @@ class PlayedChangefeeds(PlayedCaptures[ChangefeedsRun, ChangefeedsFacts]):
 def play(scenario: Scenario, seed: int, *, sample_us: int | None = None) -> runs.Staged[PlayedChangefeeds]:
     """Make a scenario of several changefeeds ready, with its load."""
     facts, load = ChangefeedsFacts(), load_of_scenario(scenario, seed)
-    run = partial(
-        simulate_changefeeds, settings_of(scenario), load, (), faults=faults_of(scenario, seed), sample_us=sample_us
-    )
+    run = partial(simulate, settings_of(scenario), load, (), faults=faults_of(scenario, seed), sample_us=sample_us)
     return runs.Staged(
         facts=facts, simulate=run, played=partial(PlayedChangefeeds, scenario, seed, facts=facts), level=CHANGES,
         begun=facts.begin, ended=facts.end,
     )  # fmt: skip
 
 
-def _cluster(value: Value) -> PipelineCluster:
-    return replace(cluster(value), reading=())
-
-
-def _facts(scenario_cluster: Any, events: Iterable[Planned]) -> ChangefeedsFacts:
-    return ChangefeedsFacts()
-
-
-MODEL = Model(
+MODEL = replace(
+    one.MODEL,
     name="changefeeds",
-    variants=one.MODEL.variants,
-    cluster=_cluster,
-    tables=one.MODEL.tables,
-    settings=one.MODEL.settings,
+    cluster=lambda value: replace(cluster(value), reading=()),
     unsettled=(*one.MODEL.unsettled, "consumer"),
-    choices=one.MODEL.choices,
     events=EVENTS,
-    random=one.MODEL.random,
     messages=lambda variant: one.messages(variant) | {"Of", "Changefeeds"},
     claim=_VOCABULARY.claim,
     measure=_VOCABULARY.measure,
-    facts=_facts,
+    facts=lambda cluster, events: ChangefeedsFacts(),
     invariants=(*one.MODEL.invariants, *CHANGEFEED_INVARIANTS),
     figures=frozenset({"ownership_gantt", "watermark_curves", "why_stuck"}),
     play=play,
     steady=_STEADY,
     balanced=_BALANCED,
-    load=one.MODEL.load,
-    refused=one.MODEL.refused,
-)  # fmt: skip
+)
