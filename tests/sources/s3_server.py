@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -50,7 +51,8 @@ class S3:
             f"<CommonPrefixes><Prefix>{escape(n)}</Prefix></CommonPrefixes>"
             if (path := found[n]) is None
             else f"<Contents><Key>{escape(n)}</Key><Size>{path.stat().st_size}</Size>"
-            "<LastModified>2026-11-20T00:00:00.000Z</LastModified></Contents>"
+            f"<LastModified>{datetime.fromtimestamp(int(path.stat().st_mtime), UTC):%FT%T.000Z}</LastModified>"
+            "</Contents>"
             for n in page
         )
         token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
@@ -24,6 +25,7 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.events import FILE_BITS
 from ticdc_lab.sources.storage import files_table, listed, local_files, reading_of
 from ticdc_lab.sources.storage_layout import METADATA, StoragePlace, Stream, place_of, streams_of
+from ticdc_lab.watch import storage
 from ticdc_lab.watch.running import Watch, unsettled
 from ticdc_lab.watch.state import Watched, WatchState, absorbed, audited_so_far
 from ticdc_lab.watch.storage import PATIENCE, ReadFile, StorageFolder
@@ -338,3 +340,36 @@ def test_a_folder_in_an_object_store_is_the_one_of_this_machine(trees, tmp_path,
     assert b"s3cr3t" not in b"".join(p.read_bytes() for p in (tmp_path / "there").iterdir())
     with pytest.raises(SourceError, match="holds"):
         Watch(str(trees / "storage"), str(tmp_path / "above"))
+
+
+@pytest.mark.parametrize("written_anew", ["with others", "longer", "as it was"])
+@pytest.mark.parametrize("version", ["earlier", "this"])
+def test_an_object_that_is_written_anew_is_named(trees, tmp_path, monkeypatch, written_anew, version):
+    """By its time and its content; one that has the same content is not replaced, nor is one of whose time a state of
+    an earlier version knows nothing.
+    """
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "hidden")
+    root = written(tmp_path / "bucket" / "logs", files_of(trees / CSV))
+    path = max(root.rglob("CDC*.csv"))  # the last one of its stream
+    before = path.read_bytes().splitlines(keepends=True)
+    after = {"with others": before[::-1], "longer": [*before[::-1], before[0]], "as it was": before}[written_anew]
+    says = StorageFolder._say_read
+
+    def less(self, path, file):
+        says(self, path, storage.replace(file, changed_ns=None, crc=None))
+
+    with serving(tmp_path / "bucket") as store:
+        counts = []
+        for time_s in (3e9, 4e9, 4e9):
+            known = less if version == "earlier" and not counts else says
+            monkeypatch.setattr(StorageFolder, "_say_read", known)
+            watch = Watch(store.url("logs", user="someone:s3cr3t"), str(tmp_path / "state"), once=True)
+            watch.run()
+            counts.append(watch.view.counts)
+            path.write_bytes(b"".join(after))
+            os.utime(path, (time_s, time_s))  # a store's clock counts seconds
+    named = {"replaced-file": 1}
+    noticed = written_anew == "longer" or (written_anew == "with others" and version == "this")
+    assert counts[0].quarantined == {} and counts[0].rows == counts[1].rows == counts[2].rows
+    assert counts[1].quarantined == counts[2].quarantined == (named if noticed else {})

@@ -49,10 +49,11 @@ _COPIES: list[tempfile.TemporaryDirectory[str]] = []
 
 
 class Stored(NamedTuple):
-    """A file of a store: its path below the folder, and its bytes."""
+    """A file of a store: its path below the folder, its bytes, and when it was written (ns), where that is known."""
 
     path: str
     size: int
+    changed_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ class Store:
 
     def _plain(self, infos: Iterable[Any]) -> Iterator[Stored]:
         at = len(self.root) + 1
-        return (Stored(i.path[at:], i.size) for i in infos if i.is_file)
+        return (Stored(i.path[at:], i.size, i.mtime_ns) for i in infos if i.is_file)
 
     def copied(self, files: Iterable[str]) -> Store:
         """The store with its files on this machine, in a folder that goes with the process.

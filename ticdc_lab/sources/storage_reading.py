@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -123,6 +124,8 @@ class Reading:
     shown: tuple[Setting, ...] = ()
     layouts: dict[tuple[Any, ...], kernel.CsvLayout] = field(default_factory=dict)
     virtual: dict[str, frozenset[str]] = field(default_factory=dict)
+    crcs: dict[str, int] | None = None
+    """Of the files that were read, by path, the crc32, for one who asks."""
 
     def messages(self, batches: Batches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
         """Rows of :data:`ticdc_lab.sources.storage.FILES` to messages, and what is none in the form of DECODED."""
@@ -209,6 +212,8 @@ class Reading:
             if row["error_class"]:
                 raise Unreadable(row["error_class"], row["reason"])
             raw = self.content(row) if fetch is None else _of_store(fetch)
+            if self.crcs is not None:
+                self.crcs[row["path"]] = crc32(raw)
             if row["kind"] in ("schema", "metadata"):
                 yield FilePiece(_batch(self.topic, row, np.zeros(1, np.int64), pa.array([raw], pa.binary())), CONTROL)
             elif not raw:

@@ -145,6 +145,10 @@ class StorageFolder:
         """How messages name it."""
         return self._reading.topic if self._reading else ""
 
+    @property
+    def _root(self) -> str:
+        return self.source if self._store else str(Path(str(self._local)).resolve())
+
     def ids(self) -> dict[str, str]:
         """As of :class:`ticdc_lab.watch.sources.WatchedSource`: none."""
         return {}
@@ -175,9 +179,8 @@ class StorageFolder:
         of = cursor["reading"]
         likely = None if of["likely"] is None else tuple(of["likely"])
         decided = {path: tuple(names) for path, names in of["decided"].items()}
-        root = self.source if self._store else str(Path(str(self._local)).resolve())
         settings = StorageSettings(**of["settings"])
-        self._reading = Reading(of["topic"], of["protocol"], root, settings, likely=likely, decided=decided)
+        self._reading = Reading(of["topic"], of["protocol"], self._root, settings, likely=likely, decided=decided)
         self._streams = {
             Stream(*names): _Position(number, rank, None if last is None else tuple(last), ts, new)
             for *names, number, rank, last, ts, new in cursor["streams"]
@@ -216,8 +219,7 @@ class StorageFolder:
             raise SourceError(
                 f"{self.name} does not answer: {error.strerror or error}.", hint=f"List it: ls {self.name}"
             ) from None
-        root = self.source if self._store else str(Path(str(self._local)).resolve())
-        found = listed(files, root, self.settings, by_path=True)
+        found = listed(files, self._root, self.settings, by_path=True)
         if self._had_checkpoint and METADATA not in found.sizes:  # of a file system that is not mounted, too
             raise SourceError(
                 f"{self.name} does not answer: its file {METADATA} is not there any more.", hint=f"ls {self.name}"
@@ -226,12 +228,10 @@ class StorageFolder:
         return found
 
     def _listed(self) -> Iterator[Any]:
-        if self._store is not None:
-            yield from (Listed(*file) for file in self._store.files())
-            return
-        if self._local is None or not self._local.is_dir():
+        if self._store is None and (self._local is None or not self._local.is_dir()):
             raise FileNotFoundError(2, "No such folder")
-        for file in local_files(self._local):
+        stored = (Listed(*file) for file in self._store.files()) if self._store else local_files(Path(str(self._local)))
+        for file in stored:
             if isinstance(file, Listed):
                 self._changed_ns[file.path] = file.changed_ns
             yield file
@@ -239,7 +239,7 @@ class StorageFolder:
     def _checkpoint(self) -> bytes | None:
         """The file ``metadata``, if it is there."""
         try:
-            return read_inside(self.source if self._store else str(Path(str(self._local)).resolve()), METADATA)
+            return read_inside(self._root, METADATA)
         except Unreadable:
             return None
 
@@ -326,24 +326,25 @@ class StorageFolder:
         size, changed_ns = found.sizes[p.path], self._changed_ns.get(p.path)
         if known.rank is None or (size, changed_ns) == (known.size, known.changed_ns):
             return False
-        if size == known.size and (known.crc is None or self._crc(p.path, None) == known.crc):
-            self._say_read(p.path, replace(known, changed_ns=changed_ns))  # written again as it was
-            return False
-        return True
+        if size != known.size:
+            return True
+        # an earlier version wrote neither times nor checksums of a store's objects: these are not all read for it
+        crc = known.crc if known.changed_ns is None else self._crc(p.path, None)
+        if known.crc in (None, crc):
+            self._say_read(p.path, replace(known, changed_ns=changed_ns, crc=crc))  # written again as it was
+        return known.crc not in (None, crc)
 
     def _has_grown(self, p: StoragePlace, at: _Position | None, found: Listing, known: ReadFile) -> bool:
         """Whether all that was read of a file is still there, and it is the last one of its stream."""
         size = found.sizes[p.path]
         if at is None or at.last is None or at.last[3] != p.path or size is None or size < (known.size or 0):
             return False
-        return known.crc is None or self._crc(p.path, known.size) == known.crc
+        return known.crc is not None and self._crc(p.path, known.size) == known.crc
 
     def _crc(self, path: str, size: int | None) -> int | None:
-        if self._local is None:
-            return None
         try:
-            return zlib.crc32((Path(str(self._local)) / path).read_bytes()[:size])
-        except OSError:
+            return zlib.crc32(read_inside(self._root, path)[:size])
+        except Unreadable:
             return None
 
     def _say_read(self, path: str, file: ReadFile) -> None:
@@ -353,7 +354,7 @@ class StorageFolder:
     def _read(self, rows: list[dict[str, Any]]) -> Events:
         """Events of some files, and what is none; those that positions say were given are left out."""
         assert self._reading is not None
-        crcs = {row["path"]: self._crc(row["path"], row["size"]) for row in rows if not row["error_class"]}
+        self._reading.crcs = crcs = dict[str, int]()
         held, n = list[pa.RecordBatch](), 0
         for batch in self._reading.decoded(rows, images=False):
             held.append(self._behind(batch))
