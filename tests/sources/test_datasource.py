@@ -52,6 +52,13 @@ def test_it_gives_what_load_gives(ticdc: SparkSession) -> None:
     assert same(frame, load(ticdc, str(golden(NAME))).decoded)
 
 
+def test_handle_keys_that_only_the_ddl_define_are_those_of_load(ticdc: SparkSession) -> None:
+    """A table with unique keys alone: its rows have a key, and the columns of it are marked."""
+    path = "tests/data/torture/messages_canal-json-tidb.jsonl.gz"
+    frames = [f.where("table_name = 'k_uq' AND kind = 'row'") for f in (read(ticdc, path), load(ticdc, path).decoded)]
+    assert same(*frames) and frames[0].where("key_hash IS NULL").isEmpty() and not frames[0].isEmpty()
+
+
 def test_a_dump_of_another_tool_gives_what_the_capture_gives(ticdc: SparkSession) -> None:
     """Its form is detected, and a format is an option."""
     dumps = Path(__file__).parents[1] / "data" / "dumps"

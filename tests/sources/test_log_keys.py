@@ -6,16 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import ticdc_lab
 from ticdc_lab.answers.compared import are_equal
+from ticdc_lab.codecs.handles import handles_of, with_handles
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.keys import with_columns
 from ticdc_lab.events.schema import DECODED, DISPATCH, KEYS
 from ticdc_lab.facts import LogFacts
-from ticdc_lab.sources.log_keys import handles_of, put_into, with_handles
+from ticdc_lab.sources.log_keys import put_into
 
 DDL = "CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, v INT, UNIQUE KEY x (a, b), UNIQUE KEY y (b))"
 
@@ -55,11 +57,11 @@ def test_rows_have_the_key_that_the_ddl_define_as_if_their_message_named_it() ->
     """From the DDL on, after and before a change, with the hashes; the index with the fewest columns counts."""
     events = log()
     facts = LogFacts.of(events)
-    found, named = with_handles(events, handles_of(facts, protocol="canal-json"))
+    found, named = with_handles(events, handles_of(facts.ddl, protocol="canal-json"))
     assert named == {("s", "t")} and found.equals(log("b"))
     assert found["key_hash"].to_pylist()[2:5] != events["key_hash"].to_pylist()[2:5] == [None] * 3
-    assert handles_of(facts, protocol="open-protocol") == {}
-    assert with_handles(log("b"), handles_of(facts, protocol="canal-json"))[0].equals(log("b"))
+    assert handles_of(facts.ddl, protocol="open-protocol") == {}
+    assert with_handles(log("b"), handles_of(facts.ddl, protocol="canal-json"))[0].equals(log("b"))
 
 
 def test_a_primary_key_or_a_nullable_index_is_none() -> None:
@@ -70,13 +72,13 @@ def test_a_primary_key_or_a_nullable_index_is_none() -> None:
         "CREATE TABLE t (a INT, KEY not_unique (a))",
     ):
         facts = LogFacts.of(decoded([event(0, 1, "ddl", query=ddl)]))
-        assert handles_of(facts, protocol="canal-json") == {}
+        assert handles_of(facts.ddl, protocol="canal-json") == {}
 
 
 def test_only_files_with_such_rows_are_written_anew(tmp_path: Path) -> None:
     """Row group by row group, under the same name."""
     events = log()
-    handles = handles_of(LogFacts.of(events), protocol="canal-json")
+    handles = handles_of(LogFacts.of(events).ddl, protocol="canal-json")
     files = [tmp_path / name for name in ("part-0.parquet", "part-1.parquet")]
     pq.write_table(events, files[0], row_group_size=2)
     pq.write_table(events.slice(5), files[1])
@@ -95,3 +97,35 @@ def test_an_opened_log_has_these_keys_and_names_their_tables(spark: SparkSession
     assert any("torture.k_uq" in limit and "name no key" in limit for limit in log.limits)
     answer = log.compare("tests/data/torture/messages_open-protocol.jsonl.gz")
     assert are_equal(answer)
+
+
+SOURCE = "tests/data/torture/messages_canal-json-tidb.jsonl.gz"
+
+
+def test_a_log_that_is_not_materialised_has_them_as_well_and_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    """Its frames, what the engine writes (as to a URL), and a log without values: the hashes of each row are equal."""
+    with_values = ticdc_lab.load(spark, SOURCE)
+    kept = with_values.materialise(str(tmp_path / "values"))
+    told = {"loaded": with_values, "engine": with_values._by_engine(str(tmp_path / "engine"), True),
+            "no values": ticdc_lab.load(spark, SOURCE).materialise(str(tmp_path / "none"), images=False)}  # fmt: skip
+    names = ["partition", "offset", "seq", "key_hash", "change_hash", "key_crc", "layout"]
+
+    def rows(log: ticdc_lab.ChangeLog) -> pa.Table:
+        own = log.events.where("kind = 'row' AND table_name = 'k_uq'").select(*names)
+        return own.toArrow().sort_by([(n, "ascending") for n in names[:3]])
+
+    expected = rows(kept)
+    assert expected.num_rows and not expected["key_hash"].null_count
+    for name, log in told.items():
+        assert rows(log).equals(expected), name
+        assert any("torture.k_uq" in limit and "name no key" in limit for limit in log.limits), name
+    assert told["no values"].events.where("columns IS NOT NULL").limit(1).count() == 0
+
+
+def test_ddl_are_found_among_packed_messages_too() -> None:
+    """A message that is no JSON text is unpacked before it is put aside as no DDL."""
+    from ticdc_lab.sources.log_keys import DDL_MARKS
+
+    texts = [b'{"isDdl":true}', b'{"isDdl": true}', b'{"isDdl":false,"sql":""}', b"\x04\x22\x4d\x18..", b"\xfb\x01"]
+    found = pc.match_substring_regex(pa.array(texts, pa.binary()), DDL_MARKS["canal-json"])
+    assert found.to_pylist() == [True, True, False, True, True]

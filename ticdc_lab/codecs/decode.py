@@ -74,6 +74,11 @@ def decode(messages: DataFrame, *, protocol: str, images: bool = True, known: Kn
 
 def decoder(protocol: str, *, images: bool = True, known: Known = NOTHING) -> Callable[[Batches], Batches]:
     """The function over Arrow batches behind :func:`decode`."""
+    if known.handles:
+        from ticdc_lab.codecs.handles import keyed
+
+        whole = decoder(protocol, known=replace(known, handles={}))  # keys are hashed by the values of rows
+        return lambda batches: keyed(whole(batches), known.handles, images=images)
 
     def run(batches: Batches) -> Batches:
         step = _step(protocol_named(protocol), images, known)

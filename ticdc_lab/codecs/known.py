@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -99,6 +99,8 @@ class Known:
         What the log's own DDL says of columns, for debezium without types in its messages.
     binary
         How debezium's messages write bytes: ``base64`` or ``hex``.
+    handles
+        Handle keys that only the log's DDL define (:data:`ticdc_lab.codecs.handles.Handles`).
     """
 
     schemas: Mapping[str, str] = field(default_factory=dict)
@@ -109,6 +111,7 @@ class Known:
     settings: Settings = UNKNOWN
     types: LogTypes = field(default_factory=LogTypes)
     binary: str = "base64"
+    handles: Mapping[tuple[str, str], tuple[Sequence[int], Sequence[tuple[str, ...]]]] = field(default_factory=dict)
 
 
 NOTHING = Known()

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 
 from ticdc_lab.codecs import NOTHING, Known
 from ticdc_lab.codecs.decode import decoder, other_protocol
+from ticdc_lab.codecs.handles import Handles, handles_of
 from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine import engine_of, is_several_machines, parallelism, speeds, verbatim
@@ -50,7 +51,7 @@ from ticdc_lab.facts.limits import (
 from ticdc_lab.settings import UNKNOWN, Setting, Settings
 from ticdc_lab.sources import Source, local_path, parquet
 from ticdc_lab.sources.decoding import decoding
-from ticdc_lab.sources.log_keys import handles_of, put_into
+from ticdc_lab.sources.log_keys import handles_in, put_into, words_of
 from ticdc_lab.sources.parquet import StoredEvents
 from ticdc_lab.sources.pieces import NO_SKIPS
 from ticdc_lab.sources.places import Size
@@ -207,13 +208,15 @@ class ChangeLog:
     has_images: bool = True
     """Whether its events have the values of rows."""
     _facts: list[LogFacts] = field(default_factory=list, init=False, repr=False, compare=False)
+    _handles: list[Handles] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def decoded(self) -> DataFrame:
         """:data:`ticdc_lab.events.schema.DECODED`; of a sample that is not materialised, all that was read.
 
         A message that several files of a folder hold is there once. To know which they are, the places of all messages
-        are read when this is first asked for; :meth:`materialise` learns them while it decodes.
+        are read when this is first asked for; :meth:`materialise` learns them while it decodes. The same holds for
+        handle keys that only the log's DDL define.
         """
         return self._frame(images=True) if self._stored is None else self._stored
 
@@ -230,8 +233,17 @@ class ChangeLog:
     def _frame(self, *, images: bool) -> DataFrame:
         assert self._source is not None
         skips = self._source.overlaps.skips
-        decode = decoding(self._source, self.protocol, self.known, images=images, skips=skips)
+        known = replace(self.known, handles=self._keys_by_ddl())
+        decode = decoding(self._source, self.protocol, known, images=images, skips=skips)
         return self._source.raw.mapInArrow(decode, DECODED)
+
+    def _keys_by_ddl(self) -> Handles:
+        """Handle keys that only its DDL define; learned in one pass over its messages when this is first asked for."""
+        if not self._handles:
+            assert self._source is not None
+            known = self.known.handles or handles_in(self._source.gathered, self.protocol, self.known)
+            self._handles.append(known)
+        return self._handles[0]
 
     @property
     def events(self) -> DataFrame:
@@ -296,7 +308,8 @@ class ChangeLog:
         known = None if self._source is None else self._source.overlaps_known
         overlaps = self._overlaps if known is None else known.sentences
         of_settings = (*(c.words for c in self.settings.contradictions), *self.settings.not_evaluated)
-        return (*of_settings, *self.left_out, *self.guesses, *overlaps, *self.edges, *limits_of(
+        keyed = words_of([*self._handles[0]]) if self._handles else ()
+        return (*of_settings, *self.left_out, *self.guesses, *keyed, *overlaps, *self.edges, *limits_of(
             self.protocol, self.counts, has_commit_ts=self.has_commit_ts, gaps=(*self.gaps, *self.strangers),
             sample=() if self.sample is None else self.sample.limits,
         ))  # fmt: skip
@@ -458,7 +471,8 @@ class ChangeLog:
         counts = counts_of(whole, self.sample)
         if (first := self.counts) is not None:  # when it was read
             counts = replace(counts, lacking=first.lacking, late=first.late, absent=first.absent)
-        return replace(self, _stored=stored, counts=counts, _gathered=(), _files=())
+        guesses = (*self.guesses, *(words_of([*self._handles[0]]) if self._handles else ()))
+        return replace(self, _stored=stored, counts=counts, guesses=guesses, _gathered=(), _files=())
 
     def _by_workers(self, folder: Path, images: bool) -> ChangeLog:
         """The workers write what they decode; only which files they wrote comes here."""
@@ -482,21 +496,22 @@ class ChangeLog:
         files = [Path(f) for f in sorted(written["file"].to_pylist())]  # their names begin with the task
         names = [verbatim(spark, f) for f in files]
         gathered = tuple(parquet.facts_file(f) for f in files)
-        keyed = self._keyed_by_ddl(files, gathered) if images and self.protocol in NAME_A_PRIMARY_KEY else ()
+        handles = self._stated_keys(gathered)
+        if handles and not images and not self.known.handles:  # they are hashed by values that were left out
+            shutil.rmtree(folder)
+            return replace(self, known=replace(self.known, handles=handles))._by_workers(folder, images)
+        keyed = words_of(put_into(files, handles) if images else [*handles])
         stored = stored_parquet(spark, *names, schema=DECODED) if files else spark.createDataFrame([], DECODED)
         counts = Counts(messages=n["decoded"] + n["quarantined"], **n)
         guesses = (*self.guesses, *keyed)
         return replace(self, _stored=stored, counts=counts, guesses=guesses, _gathered=gathered, _files=tuple(files))
 
-    def _keyed_by_ddl(self, files: Sequence[Path], gathered: Sequence[Path]) -> tuple[str, ...]:
-        """Put the handle keys that the log's DDL define into rows whose messages name none; a sentence about them."""
+    def _stated_keys(self, gathered: Sequence[Path]) -> Handles:
+        """Handle keys that only its DDL define, as the tasks that decoded it gathered them."""
+        if self.protocol not in NAME_A_PRIMARY_KEY:
+            return {}
         ddl = [part for file in gathered if len(part := pq.read_table(file, filters=[("fact", "==", "ddl")]))]
-        facts = LogFacts.read(pa.concat_tables(ddl)) if ddl else None
-        named = put_into(files, handles_of(facts, protocol=self.protocol)) if facts else ()
-        if not named:
-            return ()
-        some = ", ".join(".".join(name) for name in named[:_NAMED])
-        return (_KEYED.format(n=len(named), s="s" * (len(named) != 1), some=some, more=", .." * (len(named) > _NAMED)),)
+        return handles_of(LogFacts.read(pa.concat_tables(ddl)).ddl, protocol=self.protocol) if ddl else {}
 
     def _written(self, folder: Path, images: bool) -> pa.Table:
         """What the tasks wrote (:data:`parquet.WRITTEN`), each message once.
@@ -598,11 +613,6 @@ class ChangeLog:
         return (f"{told}, no {self.protocol}: two kinds of logs lie here. Read each alone.",)
 
 
-_NAMED = 3
-_KEYED = (
-    "Messages of {n} table{s} without a primary key ({some}{more}) name no key; the one used is the not-null unique "
-    "index that the log's DDL define."
-)
 _FOREIGN = (
     "The topic {topic} is foreign: none of its {n} message{s} is {protocol}, but those of others are. It counts in "
     "no answer, and none of its partitions is missing."

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs import Known, decoder, detect, log_types
+from ticdc_lab.codecs.handles import handles_of
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import bounds_of
 from ticdc_lab.codecs.quarantine import refused
@@ -32,6 +33,8 @@ from ticdc_lab.sources import parquet, pieces
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.dump_files import DumpFiles, dumps_at
 from ticdc_lab.sources.forms import OPTIONS
+from ticdc_lab.sources.log_keys import DDL_MARKS
+from ticdc_lab.sources.log_keys import finder as ddl_finder
 from ticdc_lab.sources.overlaps import SharedStretch, Skips, overlaps_of, whole_runs, without
 from ticdc_lab.sources.places import data_files, kind_of_name, require_kind
 
@@ -65,7 +68,8 @@ class TiCDCSource(DataSource):
     ``kcat -f`` (:data:`ticdc_lab.sources.forms.OPTIONS`).
 
     Types that debezium's messages do not name come from the DDL statements of all files, in a stream of the same file;
-    what is not known then is a Python warning. ``debeziumBinaryHandlingMode`` is how bytes are written (``base64`` or
+    what is not known then is a Python warning. So does the handle key of a table without a primary key in canal-json
+    and canal. ``debeziumBinaryHandlingMode`` is how bytes are written (``base64`` or
     ``hex``). ``images=null`` spares decoding ``columns`` and ``before``; their hashes stay.
 
     The columns are :data:`ticdc_lab.events.schema.DECODED`: what cannot be decoded is there with its ``error_class``,
@@ -153,6 +157,9 @@ class _ReadRequest:
             known, guesses = log_types.with_binary(sample, known, self.binary)
             for sentence in guesses:
                 warnings.warn(f"{self.path}: {sentence}", stacklevel=2)
+        elif protocol in DDL_MARKS:
+            ddl = pa.Table.from_batches(ddl_finder(protocol, known)(every), arrow_schema(log_types.DDL_ROWS))
+            known = replace(known, handles=handles_of(ddl, protocol=protocol))
         return protocol, known
 
 
