@@ -12,10 +12,10 @@ from pipeline_samples import MEMORY, story
 from summaries import summary
 
 from ticdc_lab import figures
-from ticdc_lab.figures.figure import Figure
+from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.page_scripts import FIT_JS
 from ticdc_lab.figures.plotly_js import library
-from ticdc_lab.figures.theme import untitled
+from ticdc_lab.figures.theme import finish, untitled
 
 WIDTH = 520
 _LOOK = """
@@ -30,7 +30,8 @@ const box = (node) => { const b = node.getBoundingClientRect(); return [b.left, 
     if (FIT) await ticdcFit(Plotly, gd);
     const note = gd.layout.annotations.findIndex((a) => a.name === 'note');
     seen[name] = {
-      self: box(gd), drawn: gd._fullLayout.width, fades: gd.style.maskImage, keyboard: gd.tabIndex,
+      self: box(gd), plot: gd._fullLayout._size.h,
+      drawn: gd._fullLayout.width, fades: gd.style.maskImage, keyboard: gd.tabIndex,
       title: gd.querySelector('.gtitle') && box(gd.querySelector('.gtitle')),
       note: box(gd.querySelector(`.annotation[data-index="${note}"]`)),
       legend: gd.querySelector('.legend') && box(gd.querySelector('.legend')),
@@ -46,10 +47,15 @@ const box = (node) => { const b = node.getBoundingClientRect(); return [b.left, 
 def drawn() -> dict[str, Figure]:
     """One with a legend of many lines, a player, one wider than there is place, one without the title it had."""
     load = summary().load
+    many = Figure()
+    for n in range(16):
+        many.add_trace(Scatter(x=[0, 1], y=[n, n], name=f"what the legend says in one line, number {n}"))
+    finish(many, title="Many lines", note="A legend of sixteen lines.", height=440)
     return {
         "untitled": untitled(figures.partition_load(load)),
         "legend": figures.queue_curves(story().queues, memory_rows=MEMORY),
         "player": figures.watermark_tree_stepped(story().watermarks, moments=5),
+        "many": many,
         "wide": figures.pipeline_picture(story(), memory_rows=MEMORY),
     }
 
@@ -90,6 +96,7 @@ def test_a_narrow_figure_is_whole(tmp_path: Path) -> None:
     assert found["wide"]["drawn"] >= 860 and found["legend"]["drawn"] == WIDTH
     assert "transparent" in found["wide"]["fades"] and found["wide"]["keyboard"] == 0, "and it is seen that it does"
     assert not found["legend"]["fades"] and found["legend"]["keyboard"] == -1
+    assert found["many"]["plot"] >= 240, "the legend takes its room from below the plot"
     assert any(title.count("<br>") >= 3 for title in found["player"]["titles"])
 
 

@@ -174,11 +174,16 @@ def test_findings_have_the_numbers_and_the_order_of_causes() -> None:
     assert re.findall(r'<td class="n">(\d+)</td><td[^>]*>warning', table) == ["2", "3", "1"]
 
 
-def test_names_are_never_broken_and_long_texts_have_room() -> None:
-    """A column of names is one word wide at least; a long text keeps its width where the page is narrow."""
-    table = PageTable(["setting", "value"], [("sink.protocol", "x" * 90), ("sink.dispatchers", "y")], code=["setting"])
+def test_names_are_broken_between_their_parts_alone_and_long_texts_have_room() -> None:
+    """A column of short texts is one line; a long name breaks behind dots and hyphens, a fingerprint anywhere."""
+    settings = ["sink.protocol", "sink.kafka-config.codec-config.enable-tidb-extension"]
+    rows = [(name, "open-protocol", "x y" * 30, "9" * 64) for name in settings]
+    table = PageTable(["setting", "value", "evidence", "fingerprint"], rows, code=["setting", "fingerprint"])
     page = section(Section("s", "t", "a", body=[table]))
-    assert page.count('<td class="code word">') == 2 and page.count('<td class="long">') == 2
+    assert '<td class="code name">sink.<wbr>kafka-config.<wbr>codec-config.<wbr>enable-tidb-extension</td>' in page
+    assert (
+        page.count('<td class="word">') == page.count('<td class="long">') == page.count('<td class="code long">') == 2
+    )
 
 
 def test_a_cause_that_a_kind_shares_is_read_once() -> None:

@@ -229,11 +229,15 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     for (const name of dated) tight[`${name}.nticks`] = gd.clientWidth < NARROW ? 3 : 7;
     const hidden = { ...unseen(gd.layout.sliders, "sliders"), ...unseen(gd.layout.updatemenus, "updatemenus") };
     for (let pass = 0; pass < PASSES; pass++) {
-      const { l: left, h: high } = gd._fullLayout._size;
+      const left = gd._fullLayout._size.l;
       const size = sizes(made, titleLines, noteLines, more, deeper);
+      // The legend begins below where the plot is to end; plotly reserves its room above the plot from the middle on.
+      const begins = (size["margin.b"] - (low ?? 40) - 8) / size.height;
+      const ends = begins - (gd._fullLayout.legend?._effHeight ?? 0) / size.height;
+      const anchor = begins < 0.5 ? { "legend.yanchor": "top", "legend.y": begins } : { "legend.yanchor": "bottom", "legend.y": Math.max(0, Math.min(ends, 0.49)) };
       const under = {
-        "legend.orientation": "h", "legend.xref": "container", "legend.yref": "container", "legend.xanchor": "left", "legend.yanchor": "top",
-        "legend.x": EDGE / width, "legend.y": 1 - (size["margin.t"] + high + (low ?? 40) + 8) / size.height, "legend.maxheight": 4000,
+        "legend.orientation": "h", "legend.xref": "container", "legend.yref": "container", "legend.xanchor": "left",
+        "legend.x": EDGE / width, "legend.maxheight": 4000, ...anchor,
       };
       const note = annotations.map((a) => (a.name === "note" ? { ...a, xshift: EDGE - left, yshift: made.shift - deeper } : a));
       scrolls(gd, width);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import html
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,10 +21,10 @@ from ticdc_lab.figures.theme import CONFIG, template
 from ticdc_lab.sources.provenance import Provenance
 
 _STYLE = """
-:root{--paper:#fff;--ink:#1d1d1f;--soft:#5f6368;--line:#dcdcdc;--wrong:#b34700;--good:#00694b;--tint:#f4f5f7;--shade:#0005;
+:root{--paper:#fff;--ink:#1d1d1f;--soft:#5f6368;--line:#dcdcdc;--wrong:#b34700;--good:#00694b;--tint:#f4f5f7;--shade:#0003;
 color-scheme:light}
 [data-theme=dark]{--paper:#16181c;--ink:#e6e6e6;--soft:#a4a8ae;--line:#3a3d42;--wrong:#ff9a5c;--good:#4cc79b;--tint:#20242a;
---shade:#fff4;color-scheme:dark}
+--shade:#fff3;color-scheme:dark}
 body{background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;
 max-width:1100px;margin:0 auto;padding:20px 24px 60px}
 h1{font-size:24px;margin:0;overflow-wrap:anywhere}h2{font-size:20px;margin:44px 0 6px;padding-top:14px;
@@ -52,14 +53,15 @@ td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;
 white-space:nowrap}td.ticdc-ts{font-variant-numeric:tabular-nums}
 td.ticdc-ts small{display:block;color:var(--soft);white-space:nowrap}details summary{cursor:pointer}
 td.code,pre{font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:12px;white-space:pre-wrap;
-overflow-wrap:anywhere}td.word{white-space:nowrap}pre{padding:8px 12px;background:var(--tint);border-radius:6px}
+overflow-wrap:anywhere}td.word{white-space:nowrap}td.name{white-space:normal;overflow-wrap:normal}
+pre{padding:8px 12px;background:var(--tint);border-radius:6px}
 tbody tr:last-child td{border-bottom:0}.figure{margin:10px 0 22px}.figure .plotly-graph-div{height:auto!important}
 .paper{display:none}td a{color:inherit}
 tr{scroll-margin-top:84px}tr:target td{background:rgba(230,159,0,.28)}
 .figure:has(:target){outline:3px solid rgba(230,159,0,.7)}
 @media (max-width:700px){body{padding:12px 12px 40px}h1{font-size:20px}p.answer{font-size:16px}
 nav{overflow-x:auto;white-space:nowrap}nav a{display:inline-block;padding:3px 0}section{scroll-margin-top:48px}
-table{width:auto;min-width:100%}td.long,td.code:not(.word){min-width:20em}}
+table{width:auto;min-width:100%}td.long,td.code:not(.word,.name){min-width:84vw}}
 @page{size:A4;margin:14mm 12mm;@bottom-right{content:counter(page) ' / ' counter(pages);
 font:9px system-ui,'DejaVu Sans',sans-serif;color:#5f6368}}
 @media print{button,nav{display:none}.plotly-graph-div{mask:none!important}.scroll{background:none}
@@ -95,7 +97,8 @@ let shown='';addEventListener('beforeprint',function(){sized();shown=root.datase
 if(shown==='dark'){set('light')}});addEventListener('afterprint',function(){if(shown==='dark'){set('dark')}});
 if(location.hash==='#dark'||location.hash!=='#paper'&&window.matchMedia('(prefers-color-scheme: dark)').matches){
 root.dataset.theme='dark'}
-(async function(){for(const g of document.querySelectorAll('.plotly-graph-div')){await draw(g);await pause()}
+(async function(){for(const g of document.querySelectorAll('.plotly-graph-div')){try{await draw(g)}catch(e){
+console.error(e);g.textContent='This figure cannot be drawn: '+e.message}await pause()}
 await ticdcFit.page(Plotly);sized()})()})();
 """
 """Draws the figures one after the other, so that the page answers meanwhile."""
@@ -301,7 +304,10 @@ def _table(table: PageTable) -> str:
     head = "".join(f'<th{k} tabindex="0">{text(h)}</th>' for h, k in zip(table.head, kinds, strict=True))
     of_columns = list(zip(table.head, kinds, strict=True))
     cells = (zip(row, of_columns, strict=True) for row in table.rows)
-    rows = ["".join(timed(_moment(h, v), _cell(v)) or f"<td{k}>{_cell(v)}</td>" for v, (h, k) in row) for row in cells]
+    rows = [
+        "".join(timed(_moment(h, v), _cell(v)) or f"<td{k}>{_broken(_cell(v), k)}</td>" for v, (h, k) in row)
+        for row in cells
+    ]
     names = [f' id="{text(i)}"' for i in table.ids] or [""] * len(rows)
     body = "".join(f"<tr{name}>{row}</tr>\n" for name, row in zip(names, rows, strict=True))
     named = text(f"Table of {', '.join(table.head[:3])}")
@@ -315,8 +321,8 @@ _EXPLORED = 8
 """Rows from which on a table has a field to filter it."""
 
 
-_WORD = 34
-"""Letters of a name that is never broken: ``sink.only-output-updated-columns``."""
+_WORD = 28
+"""Letters of a text that is never broken: ``2026-11-20 21:56:08.308 UTC``."""
 
 _LONG = 60
 """Letters from which on a text has room, also where the table is wider than the page."""
@@ -329,9 +335,17 @@ def _kind(table: PageTable, column: int) -> str:
         return "n"
     texts = [c for c in cells if isinstance(c, str)]
     widest = max(map(len, texts), default=0)
-    is_word = len(texts) == len(cells) and widest <= _WORD and not any(" " in t for t in texts)
-    kinds = {"code": table.head[column] in table.code, "word": is_word, "long": widest > _LONG}
+    pieces = [piece for t in texts for piece in re.split(r"[.-]", t)]
+    is_plain = len(texts) == len(cells)
+    is_word = is_plain and widest <= _WORD
+    is_name = is_plain and not is_word and not any(" " in p or len(p) > _WORD for p in pieces) and widest <= 3 * _WORD
+    kinds = {"code": table.head[column] in table.code, "word": is_word, "name": is_name, "long": widest > _LONG}
     return " ".join(kind for kind, is_so in kinds.items() if is_so)
+
+
+def _broken(cell: str, kind: str) -> str:
+    """A name may end its line behind a dot, as it may behind a hyphen."""
+    return cell.replace(".", ".<wbr>") if "name" in kind else cell
 
 
 def _moment(column: str, value: object) -> str:
