@@ -191,14 +191,47 @@ def test_a_file_that_unpacks_to_more_than_the_limit_is_refused(tmp_path: Path, m
             read()
 
 
-def test_a_witness_that_no_rule_asks_for_ends_the_forecast(tmp_path: Path) -> None:
-    """Its change of role has no step that is played out: asked again and again, the forecast had no end."""
-    regions = ring(3, 1, 2, 3)
-    regions[1]["peers"][2]["is_witness"] = True
-    loaded = given(tmp_path, region__json={"count": 3, "regions": regions}, config__json={"cluster-version": "8.5.1"})
+WITNESSES = [rule("pd", "v", count=2), rule("pd", "w", count=1, is_witness=True)]
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize(
+    ("stores", "witness", "rules", "words"),
+    [
+        ((1, 2, 3), True, [], ["witnesses that become full peers: 3 peers, 12 s at best (add-peer limit of store 3)"]),
+        ((1, 2, 3), False, WITNESSES,
+         ["peers that become witnesses: 3 peers, 12 s at best (remove-peer limit of store 3)"]),
+        ((1, 2), False, WITNESSES, ["missing peers of rule pd/w: 3 peers, 0 s at best (no store limit counts them)"]),
+    ],
+    ids=["a witness that no rule asks for", "a witness that a rule asks for", "a witness that is missing"],
+)  # fmt: skip
+def test_a_change_of_a_witness_is_forecast(
+    stores: tuple[int, ...], witness: bool, rules: list[Any], words: list[str], joint: bool, tmp_path: Path
+) -> None:
+    """Data comes at the add-peer limit and goes at the remove-peer limit; a new witness is free (operator/step.go)."""
+    regions = ring(3, *stores)
+    for r in regions:
+        r["peers"][-1]["is_witness"] = witness
+    schedule = {"enable-witness": bool(rules), "enable-joint-consensus": joint}
+    config = {"cluster-version": "8.5.1", "schedule": schedule}
+    more = {"r__json": rules} if rules else {}
+    loaded = given(tmp_path, region__json={"count": 3, "regions": regions}, config__json=config, **more)
     found = survey(loaded.cluster, loaded.regions)
-    words = in_words(forecast(loaded.cluster, loaded.regions, loaded.limits, groups=found.groups))
-    assert any("is not played out here" in line and "never" in line for line in words), words
+    assert in_words(forecast(loaded.cluster, loaded.regions, loaded.limits, groups=found.groups)) == words
+
+
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [
+        ({"role": "Voter"}, "role Voter is none of PD's"),
+        ({"start_key": "75", "end_key": "74"}, "end_key 74 is not behind start_key 75"),
+        ({"label_constraints": [{"key": "zone", "op": "is"}]}, "op is is none of PD's"),
+    ],
+)
+def test_a_rule_that_pd_never_prints_is_refused(more: dict[str, Any], found: str, tmp_path: Path) -> None:
+    """Else it would match nothing, in silence."""
+    with pytest.raises(SourceError, match=found):
+        given(tmp_path, r__json=[rule("pd", "default", **more)])
 
 
 def test_keys_are_compared_as_bytes(tmp_path: Path) -> None:

@@ -146,8 +146,25 @@ def test_placement_rules_are_saved_and_followed() -> None:
     regions = [world.regions.region(row) for row in world.regions.rows().tolist()]
     assert all(len(r.peers) == 3 and r.peer_on(4) is not None for r in regions)
     assert {p.role for r in regions for p in r.peers if p.store == 4} == {"learner"}
-    with pytest.raises(Refused, match=r"rule\.role"):
-        pdctl(world, "config placement-rules save '{\"count\": 1}'")
+    for wrong in ('{"count": 1}', '{"group_id": "a", "id": "b", "role": "Voter", "count": 1}', '{"id": "a"}', "x"):
+        with pytest.raises(Refused, match="config placement-rules save: "):
+            pdctl(world, f"config placement-rules save '{wrong}'")
+
+
+def test_rules_are_saved_as_pd_ctl_prints_them() -> None:
+    """Keys in either case, nulls, several documents, and bundles, whose group brings its index and override."""
+    world = World(small(10, 5), seed=1)
+    one = {"group_id": "a", "id": "x", "role": "voter", "count": 2, "start_key": "74ab", "end_key": "74AC"}
+    other = {"group_id": "b", "id": "y", "role": "learner", "count": 1, "end_key": None, "label_constraints": None}
+    pdctl(world, f"config placement-rules save '{json.dumps([one])}\n{json.dumps(other)}'")
+    assert [(r.group, r.start_key, r.end_key) for r in world.cluster().rules] == [
+        ("a", "74AB", "74AC"), ("b", "", ""), ("pd", "", ""),
+    ]  # fmt: skip
+    bundle = {"group_id": "a", "group_index": 7, "group_override": True, "rules": [one | {"id": "z"}]}
+    pdctl(world, f"config placement-rules save '{json.dumps([bundle])}'")
+    assert [(r.group, r.id, r.group_index, r.group_override) for r in world.cluster().rules] == [
+        ("b", "y", 0, False), ("pd", "default", 0, False), ("a", "x", 7, True), ("a", "z", 7, True),
+    ]  # fmt: skip
 
 
 def test_a_rule_is_saved_beside_those_that_there_are() -> None:

@@ -10,6 +10,8 @@ from ticdc_lab.simulate.pd.cluster import Cluster, fit_of, is_replicated
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.operators import (
     AddLearner,
+    BecomeNonWitness,
+    BecomeWitness,
     DemoteVoter,
     EnterJoint,
     LeaveJoint,
@@ -24,11 +26,15 @@ from ticdc_lab.simulate.pd.stores import NEVER_S, PREPARING, REMOVED, SERVING, i
 
 
 class Move(NamedTuple):
-    """A peer that PD would make: what for, the store it replaces (0 for none), and the stores it may go to."""
+    """A peer that PD would make: what for, the store it replaces (0 for none), and the stores it may go to.
+
+    ``costs`` is whether a store limit counts it: a witness without data is free.
+    """
 
     what: str
     old: int
     targets: frozenset[int]
+    costs: bool = True
 
 
 class Course(NamedTuple):
@@ -55,15 +61,30 @@ def course_of(cluster: Cluster, region: Region) -> Course:
             return Course(tuple(moves), "replica-schedule-limit is 0")
         if (op := told.operator) is None:
             break
-        added = [s.store for s in op.steps if isinstance(s, AddLearner)]
-        if added:
-            removed = [s.store for s in op.steps if isinstance(s, RemovePeer)] or [0]
-            what = _what_for(cluster, region, op, added[0])
-            moves.append(Move(what, removed[0], _able(told, region, added[0])))
+        moves += _moves(cluster, region, told, op, moves)
         region = _done(region, op)
-        if region in seen:  # as with roles of witnesses, whose change has no step that is played here
+        if region in seen:
             return Course(tuple(moves), f"{op.desc} is not played out here")
     return Course(tuple(moves), "" if _is_well(cluster, region) else _why_stuck(cluster, region, told))
+
+
+def _moves(cluster: Cluster, region: Region, told: Explained, op: Operator, before: list[Move]) -> list[Move]:
+    """Give the peers that an operator makes, and those whose data it brings or drops as witnesses change."""
+    removed = [s.store for s in op.steps if isinstance(s, RemovePeer)] or [0]
+    found: list[Move] = []
+    for step in op.steps:
+        match step:
+            case AddLearner(store, witness) if not found and store not in removed:
+                what = _what_for(cluster, region, op, store)
+                found.append(Move(what, removed[0], _able(told, region, store), not witness))
+            case BecomeNonWitness(store):
+                made = next((m for m in reversed(before) if store in m.targets and not m.costs), None)
+                found.append(Move(TO_FULL, 0, made.targets if made else frozenset({store})))
+            case BecomeWitness(store):
+                found.append(Move(TO_WITNESS, 0, frozenset({store})))
+            case _:
+                pass
+    return found
 
 
 def out_of_joint_state(cluster: Cluster, region: Region) -> Region:
@@ -85,6 +106,7 @@ def _what_for(cluster: Cluster, region: Region, op: Operator, target: int) -> st
 
 
 MISSING, BETTER = "missing peers", "better places"
+TO_FULL, TO_WITNESS = "witnesses that become full peers", "peers that become witnesses"
 
 
 def _able(told: Explained, region: Region, target: int) -> frozenset[int]:
@@ -139,6 +161,8 @@ def _done(region: Region, op: Operator) -> Region:
                 peers |= {s: peers[s]._replace(role=LEARNER) for s in down if s in peers}
             case RemovePeer(store):
                 peers.pop(store, None)
+            case BecomeWitness(store) | BecomeNonWitness(store):
+                peers[store] = peers[store]._replace(witness=isinstance(step, BecomeWitness))
             case TransferLeader(_, to):
                 leader = to
             case _:

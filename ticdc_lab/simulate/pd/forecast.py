@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd.balance_ahead import BalanceAhead, balance_ahead
 from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.course import BETTER, MISSING, course_of, why_it_leaves
+from ticdc_lab.simulate.pd.course import BETTER, MISSING, TO_FULL, TO_WITNESS, course_of, why_it_leaves
 from ticdc_lab.simulate.pd.limits import LARGE_COST, Limits, PerMinute, limits_nothing, step_costs
 from ticdc_lab.simulate.pd.regions import VOTER, Region, RegionColumns, has_quorum, region_at
 from ticdc_lab.simulate.pd.stores import NEVER_S, Store, is_disconnected
@@ -62,8 +62,8 @@ class Bundle(NamedTuple):
 _MOST_BUNDLES, _MOST_NAMED = 10, 6
 
 
-def slowest(bundles: Iterable[Bundle], limits: Limits) -> tuple[float, str]:
-    """Give how long the stores need that may take peers, and which of them hold it back.
+def slowest(bundles: Iterable[Bundle], limits: Limits, verb: str = "add") -> tuple[float, str]:
+    """Give how long the stores need that may take peers, or ``remove`` them, and which of them hold it back.
 
     Some bundles together can only go to the stores that one of them may go to: the most loaded such group decides
     (as in Hall's theorem). Of more than ten different groups only single ones and all together are looked at.
@@ -77,14 +77,15 @@ def slowest(bundles: Iterable[Bundle], limits: Limits) -> tuple[float, str]:
     for size in sizes:
         for some in combinations(groups, size):
             stores = frozenset().union(*some)
-            seconds = sum(by_targets[g] for g in some) / per_second(limits.get(i, DEFAULT).add for i in stores)
+            rates = (limits.get(i, DEFAULT) for i in stores)
+            seconds = sum(by_targets[g] for g in some) / per_second(getattr(r, verb) for r in rates)
             if seconds > worst[0]:
                 worst = seconds, stores
     ids = sorted(worst[1])
     named = ", ".join(map(str, ids)) if len(ids) <= _MOST_NAMED else ""
     if len(ids) == 1:
-        return worst[0], f"add-peer limit of store {named}"
-    return worst[0], f"add-peer limits of stores {named}" if named else f"add-peer limits of {len(ids)} stores"
+        return worst[0], f"{verb}-peer limit of store {named}"
+    return worst[0], f"{verb}-peer limits of stores {named}" if named else f"{verb}-peer limits of {len(ids)} stores"
 
 
 def per_second(per_minute: Iterable[float]) -> float:
@@ -204,7 +205,7 @@ def _repairs(
             what = move.what or why_it_leaves(cluster, move.old) or BETTER
             peers[what] += n
             targets = (alike.beside.get(t, frozenset({t})) for t in move.targets)
-            made[what].append(Bundle(cost, frozenset().union(*targets) - {move.old}))
+            made[what].append(Bundle(cost if move.costs else 0.0, frozenset().union(*targets) - {move.old}))
         if told.stuck:
             replaced = {m.old for m in told.moves}
             for s in (s for s in sorted(region.stores) if s in later.gone and s not in replaced):
@@ -221,11 +222,13 @@ def _repairs(
                 peers[what] += n
                 never[what][f"not judged: regions {name.name}"] += n
     on = Counter({s: int(here.sum()) for s, here in lost.items()})
-    for what in sorted(peers, key=lambda w: (w.startswith((MISSING, BETTER, UNFIT)), w.startswith(BETTER), w)):
+    for what in sorted(peers, key=lambda w: (w.startswith(_LAST), w.startswith(BETTER), w)):
         store = next((s for s in on if why_it_leaves(cluster, s) == what), 0)
         factor = max(1.0, expected.get(store, 0) / on[store]) if store and on[store] else 1.0
         bundles = [b._replace(cost=b.cost * factor) for b in made[what]]
-        seconds, held_by = slowest(bundles, limits) if bundles else (math.inf, "")
+        verb = "remove" if what == TO_WITNESS else "add"
+        seconds, held_by = slowest(bundles, limits, verb) if bundles else (math.inf, "")
+        held_by = held_by if not bundles or any(b.cost for b in bundles) else "no store limit counts them"
         age = cluster.stores[store].heartbeat_age_s if store in cluster.stores else 0.0
         waits = cluster.config.max_store_down_time_s - age if what.endswith("is silent") else 0.0
         reasons = tuple((why, round(n * factor)) for why, n in never[what].most_common())
@@ -268,6 +271,7 @@ def _alike_regions(cluster: Cluster, c: RegionColumns, lost: Sequence[NDArray[np
 
 
 UNFIT = "regions that do not fit their rules"
+_LAST = (MISSING, BETTER, TO_FULL, TO_WITNESS, UNFIT)
 _UNJUDGED = ("whose placement rules were not given", "with an operator that runs")
 
 

@@ -115,6 +115,11 @@ def documents(file: PrintedFile | Path) -> list[Any]:
             data = read_printed(stream)
     except (OSError, EOFError, zlib.error, ValueError) as e:
         raise wrong(file, "the file", "a whole file within the limits", str(e)) from e
+    return documents_in(data, file)
+
+
+def documents_in(data: bytes, file: PrintedFile | Path) -> list[Any]:
+    """Read all documents of a text; ``file`` is what errors name."""
     start = _BEGINS.search(data)
     body = data[start.start(1) :] if start else data.strip()
     try:
@@ -137,10 +142,10 @@ def document(file: PrintedFile | Path) -> Any:
     return documents(file)[0]
 
 
-def listed(file: PrintedFile | Path, key: str) -> list[Mapping[str, Any]]:
+def listed(file: PrintedFile | Path, key: str, told: Sequence[Any] | None = None) -> list[Mapping[str, Any]]:
     """Read the objects of all documents: in a list under a key, in a list by itself, or one by itself."""
     found: list[Mapping[str, Any]] = []
-    for one in documents(file):
+    for one in documents(file) if told is None else told:
         inner = one.get(key) if isinstance(one, Mapping) and key in one else one
         inner = [inner] if isinstance(inner, Mapping) and key not in inner and len(inner) > 1 else inner
         if inner is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ticdc_lab.simulate.pd.config import NO_SETTINGS, Config, field_of
 from ticdc_lab.simulate.pd.limits import PerMinute
 from ticdc_lab.simulate.pd.pd_ctl_files import CONFIG, PrintedFile, document, documents, listed, reading, wrong
-from ticdc_lab.simulate.pd.rules import Constraint, Rule, in_order
+from ticdc_lab.simulate.pd.rules import CONSTRAINT_OPS, RULE_ROLES, Constraint, Rule, in_order
 
 _GROUPS = ("schedule", "replication")
 _UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
@@ -210,14 +210,24 @@ def rules_of(files: Sequence[PrintedFile | Path]) -> PlacementRules:
     files
         From ``config placement-rules show``, ``rule-group show``, ``rule-bundle get`` or ``load``, in any number.
     """
-    groups: dict[str, RuleGroup] = {}
-    rules: dict[tuple[str, str], tuple[Rule, PrintedFile | Path]] = {}
-    for file in files:
-        for told in _entries(file):
+    return rules_in((file, documents(file)) for file in files)
+
+
+def rules_in(given: Iterable[tuple[PrintedFile | Path, list[Any]]], known: Iterable[Rule] = ()) -> PlacementRules:
+    """Read placement rules and their groups from documents; groups that stand nowhere there are as those of ``known``.
+
+    The file beside the documents is what errors name.
+    """
+    groups = {r.group: RuleGroup(r.group_index, r.group_override) for r in known}
+    rules: dict[tuple[str, str], Rule] = {}
+    for file, documents_ in given:
+        for told in _entries(file, documents_):
             try:
                 if "rules" in told:
                     name, index = text_of(told["group_id"]), int(told.get("group_index") or 0)
                     groups[name] = RuleGroup(index, bool(told.get("group_override")))
+                    if other := {r.get("group_id") for r in told["rules"] or ()} - {name, None, ""}:
+                        raise ValueError(f"group {name} has rules of {', '.join(map(str, other))}")
                     found = [_rule(r | {"group_id": name}) for r in told["rules"] or ()]
                 elif "role" in told:
                     found = [_rule(told)]
@@ -227,10 +237,10 @@ def rules_of(files: Sequence[PrintedFile | Path]) -> PlacementRules:
             except (AttributeError, KeyError, TypeError, ValueError) as e:
                 expected = "placement rules with group_id, id, role and count, keys in hexadecimal"
                 raise wrong(file, "rules", f"{expected} ({e})", dict(told)) from e
-            rules |= {(r.group, r.id): (r, file) for r in found}
+            rules |= {(r.group, r.id): r for r in found}
     unknown = sorted({g for g, _ in rules} - set(groups))
-    assumed = {g: next((known for name, known in _TIDB_GROUPS if _named(g, name)), RuleGroup()) for g in unknown}
-    ordered = in_order(_grouped(r, (groups | assumed)[r.group]) for r, _ in rules.values())
+    assumed = {g: next((group for name, group in _TIDB_GROUPS if _named(g, name)), RuleGroup()) for g in unknown}
+    ordered = in_order(_grouped(r, (groups | assumed)[r.group]) for r in rules.values())
     ungrouped = tuple(g for g in unknown if g not in ("pd", "tiflash"))
     return PlacementRules(ordered, ungrouped, assumed)
 
@@ -239,10 +249,10 @@ def _named(group: str, name: str) -> bool:
     return group.startswith(name) if name.endswith("_") else group == name
 
 
-def _entries(file: PrintedFile | Path) -> list[Mapping[str, Any]]:
-    if any(isinstance(d, Mapping) and "group_id" not in d and "id" not in d for d in documents(file)):
-        return listed(file, "rules")
-    found = [e for d in documents(file) for e in (d if isinstance(d, list) else [d] if d else [])]
+def _entries(file: PrintedFile | Path, told: list[Any]) -> list[Mapping[str, Any]]:
+    if any(isinstance(d, Mapping) and "group_id" not in d and "id" not in d and "role" not in d for d in told):
+        return listed(file, "rules", told)
+    found = [e for d in told for e in (d if isinstance(d, list) else [d] if d else [])]
     if not all(isinstance(e, Mapping) for e in found):
         raise wrong(file, "rules", "a list of rules, groups or bundles", found[:1])
     return found
@@ -257,13 +267,18 @@ def _rule(told: Mapping[str, Any]) -> Rule:
         Constraint(text_of(c["key"]), text_of(c["op"]), tuple(text_of(v) for v in c.get("values") or ()))
         for c in told.get("label_constraints") or ()
     )
+    role, start, end = text_of(told["role"]), key_of(told.get("start_key")), key_of(told.get("end_key"))
     if (replicas := int(told["count"])) < 0:
         raise ValueError(f"count {replicas} is below 0")
+    if role not in RULE_ROLES or (ops := {c.op for c in constraints} - set(CONSTRAINT_OPS)):
+        found = f"role {role}" if role not in RULE_ROLES else f"op {', '.join(ops)}"
+        raise ValueError(f"{found} is none of PD's")
+    if end and end <= start:
+        raise ValueError(f"end_key {end} is not behind start_key {start}")
     return Rule(
-        text_of(told["role"]), replicas, constraints, tuple(text_of(v) for v in told.get("location_labels") or ()),
-        text_of(told.get("isolation_level")), bool(told.get("is_witness")), text_of(told.get("id")),
-        key_of(told.get("start_key")), key_of(told.get("end_key")), text_of(told.get("group_id")) or "pd",
-        int(told.get("index") or 0), bool(told.get("override")),
+        role, replicas, constraints, tuple(text_of(v) for v in told.get("location_labels") or ()),
+        text_of(told.get("isolation_level")), bool(told.get("is_witness")), text_of(told.get("id")), start, end,
+        text_of(told.get("group_id")) or "pd", int(told.get("index") or 0), bool(told.get("override")),
     )  # fmt: skip
 
 

@@ -15,7 +15,8 @@ from ticdc_lab.simulate.pd.location import isolation_score
 from ticdc_lab.simulate.pd.regions import Peer, Region, is_learner
 from ticdc_lab.simulate.pd.stores import Store, StoreLabels
 
-ANY_VOTER, AS_LEADER, AS_FOLLOWER, AS_LEARNER = "voter", "leader", "follower", "learner"
+ANY_VOTER, AS_LEADER, AS_FOLLOWER, AS_LEARNER = RULE_ROLES = ("voter", "leader", "follower", "learner")
+CONSTRAINT_OPS = ("in", "notIn", "exists", "notExists")
 """Roles a rule may ask for; a voter may lead or follow."""
 
 _EXCLUSIVE = ("engine", "exclusive")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from ticdc_lab.errors import TiCDCLabError
+from ticdc_lab.errors import SourceError, TiCDCLabError
 from ticdc_lab.simulate.pd.config import NO_SETTINGS, OTHER_NAMES, Config, field_of
-from ticdc_lab.simulate.pd.replay.records import Fields, Malformed
+from ticdc_lab.simulate.pd.pd_ctl_files import documents_in
+from ticdc_lab.simulate.pd.pd_ctl_settings import rules_in
+from ticdc_lab.simulate.pd.replay.records import Fields
 from ticdc_lab.simulate.pd.rules import Constraint, Rule, default_rules, unusable, with_rules
 
 if TYPE_CHECKING:
@@ -99,12 +100,17 @@ def config(world: World, words: list[str]) -> Any:
 
 def _save_rules(world: World, text: str) -> None:
     """Save rules beside those that there are; one of the same group and id is replaced, with count 0 deleted."""
+    name, before = Path("config placement-rules save"), world.cluster().rules
     try:
-        told = orjson.loads(text)
-        saved = [rule_of(Fields(r, "rule")) for r in (told if isinstance(told, list) else [told])]
-    except (Malformed, ValueError) as e:
-        raise Refused(f"config placement-rules save: {e}") from e
-    rules = with_rules(world.cluster().rules, saved)
+        saved = rules_in([(name, documents_in(text.encode(), name))], before).rules
+    except SourceError as e:
+        raise Refused(str(e)) from e
+    if not saved:
+        raise Refused(f"{name}: no rule is given, only groups")
+    like = {r.group: r for r in before} | {r.group: r for r in saved}
+    groups = ((r, like[r.group]) for r in before)
+    kept = (r._replace(group_index=one.group_index, group_override=one.group_override) for r, one in groups)
+    rules = with_rules(kept, (r._replace(id=r.id or "default") for r in saved))
     if why := unusable(rules):
         raise Refused(f"config placement-rules save: {why}")
     world.rules = rules
