@@ -99,21 +99,22 @@ def as_table(rows: list[Held[At]]) -> pa.Table:
 
 @dataclass(slots=True)
 class Total:
-    """Time of stretches that may still go on, added up without looking at each."""
+    """Time in which something is so of any key, added up without looking at each; ``since_us`` has those of now."""
 
     ended_us: int = 0
-    n: int = 0
+    since_us: dict[str, int] = field(default_factory=dict)
     begun_us: int = 0
 
-    def begin(self, at_us: int) -> None:
-        """One more begins."""
-        self.n, self.begun_us = self.n + 1, self.begun_us + at_us
-
-    def end(self, since_us: int, at_us: int) -> None:
-        """One that began at ``since_us`` ends."""
-        self.n, self.begun_us = self.n - 1, self.begun_us - since_us
-        self.ended_us += at_us - since_us
+    def put(self, key: str, lasts: bool, at_us: int) -> None:
+        """Say whether it is so of a key from now on."""
+        if lasts and key not in self.since_us:
+            self.since_us[key] = at_us
+            self.begun_us += at_us
+        elif not lasts and key in self.since_us:
+            since_us = self.since_us.pop(key)
+            self.begun_us -= since_us
+            self.ended_us += at_us - since_us
 
     def until(self, at_us: int) -> int:
         """Give the time of all of them, until a moment."""
-        return self.ended_us + self.n * at_us - self.begun_us
+        return self.ended_us + len(self.since_us) * at_us - self.begun_us

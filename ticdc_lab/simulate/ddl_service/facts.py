@@ -64,7 +64,6 @@ class ServiceFacts:
     sent: Counter[str] = field(default_factory=Counter)
     other: Counter[str] = field(default_factory=Counter)
     broken: Counter[str] = field(default_factory=Counter)
-    since_us: dict[str, int] = field(default_factory=dict)
     unowned: Total = field(default_factory=Total)
     dirty: int | None = None
     at_us: int = 0
@@ -182,12 +181,7 @@ class ServiceFacts:
         found = self.monitor.owners
         for cluster in sorted(found):
             idle = cluster in self.registered and not found[cluster] and self.monitor.elected_of[cluster] > 0
-            since_us = self.since_us.get(cluster)
-            if idle and since_us is None:
-                self.since_us[cluster] = self.at_us
-                self.unowned.begin(self.at_us)
-            elif not idle and since_us is not None:
-                self.unowned.end(self.since_us.pop(cluster), self.at_us)
+            self.unowned.put(cluster, idle, self.at_us)
 
 
 def narrative(rows: Iterable[Row]) -> list[Line]:

@@ -44,7 +44,7 @@ def meets(key: str, other: str) -> bool:
 
 @dataclass(slots=True)
 class Writing:
-    """One table or span: its pipelines by address, who wrote it last, and when it began to have two or no writers.
+    """One table or span: its pipelines by address, who wrote it last, and when captures let go of it.
 
     ``status`` is ``up`` while some capture replicates it, ``down`` while it is under way or went down with its capture,
     and empty where it is nowhere: a whole table that was split, a span that was merged.
@@ -54,8 +54,6 @@ class Writing:
     status: str = ""
     home: str = ""
     left_us: dict[str, int] | None = None
-    double_since_us: int | None = None
-    idle_since_us: int | None = None
 
     @property
     def writers(self) -> list[str]:
@@ -84,7 +82,7 @@ class SchedulerFacts:
     moves, returns
         How often a table went to another capture, and came back to one that it had left within :data:`THRASH_US`.
     double_for, idle_for
-        Time in which a table or span had two writers, and none after its first; all together.
+        Tables and spans that have two writers, and none after their first; and the time of all together.
     """
 
     wanted: set[int]
@@ -101,7 +99,6 @@ class SchedulerFacts:
     up: int = 0
     load: Counter[str] = field(default_factory=Counter)
     held: Counter[str] = field(default_factory=Counter)
-    double: set[str] = field(default_factory=set)
     ddls: deque[Any] = field(default_factory=deque)
     asleep: dict[str, dict[str, str]] = field(default_factory=dict)
     waking: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -188,8 +185,7 @@ class SchedulerFacts:
             (self.wanted.add if wanted else self.wanted.discard)(table)
             self.up += (1 if wanted else -1) * self.replicates(table)
             for key in [str(table), *self.spans.get(table, ())]:
-                if key in self.keys:
-                    self._end_gap(self.keys[key])
+                self.idle_for.put(key, False, self.at_us)
 
     def _lives(self, row: Any) -> None:
         """A node comes or goes; while it is down or paused it replicates nothing."""
@@ -288,28 +284,10 @@ class SchedulerFacts:
             if entry.home:
                 entry.left_us = {**left, entry.home: self.at_us}
             entry.home = capture
-        if writers:
-            self._no_gap(key, entry)
-        elif wanted and entry.idle_since_us is None:
-            entry.idle_since_us = self.at_us
-            self.idle_for.begin(self.at_us)
-        if len(writers) > 1 and entry.double_since_us is None:
-            entry.double_since_us = self.at_us
-            self.double_for.begin(self.at_us)
-            self.double.add(key)
-        elif len(writers) < 2 and entry.double_since_us is not None:
-            self.double_for.end(entry.double_since_us, self.at_us)
-            entry.double_since_us = None
-            self.double.discard(key)
-
-    def _no_gap(self, key: str, entry: Writing) -> None:
-        """A table is written again; where it has spans they take over from one another."""
-        table = table_of(key)
-        others = [str(table), *self.spans[table]] if table in self.spans else [key]
-        for other in others:
-            self._end_gap(self.keys.get(other, entry))
-
-    def _end_gap(self, entry: Writing) -> None:
-        if entry.idle_since_us is not None:
-            self.idle_for.end(entry.idle_since_us, self.at_us)
-            entry.idle_since_us = None
+        self.double_for.put(key, len(writers) > 1, self.at_us)
+        if writers:  # where a table has spans they take over from one another
+            table = table_of(key)
+            for other in (key, str(table), *self.spans[table]) if table in self.spans else (key,):
+                self.idle_for.put(other, False, self.at_us)
+        elif wanted:
+            self.idle_for.put(key, True, self.at_us)

@@ -62,9 +62,9 @@ def _checkpoint(facts: SchedulerFacts, at_us: int) -> str:
 
 
 def _double(facts: SchedulerFacts) -> str:
-    if not facts.double:
+    if not facts.double_for.since_us:
         return "no table has two writers"
-    key = min(facts.double)
+    key = min(facts.double_for.since_us)
     return f"table {key} is written by {' and '.join(sorted(facts.keys[key].writers))}"
 
 
@@ -107,7 +107,7 @@ _SENTENCES: dict[str, Callable[[str, Words], Said]] = {
     "checkpoint proceeds": lambda text, _: Said(
         text, lambda f, t: f.checkpoint_us is not None and t - f.risen_us < PROCEEDS_US, _checkpoint, ages=True
     ),
-    "no double write": lambda text, _: Said(text, lambda f, t: not f.double, lambda f, t: _double(f)),
+    "no double write": lambda text, _: Said(text, lambda f, t: not f.double_for.since_us, lambda f, t: _double(f)),
     "no violation": lambda text, _: Said(text, lambda f, t: not f.broken, lambda f, t: _broken(f)),
     r"(?P<invariant>.+) is violated": lambda text, found: Said(
         text, lambda f, t: found["invariant"] in f.broken, lambda f, t: _broken(f)
