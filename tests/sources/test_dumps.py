@@ -172,6 +172,70 @@ def test_a_value_may_be_an_object_and_keeps_its_text() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("between", ["|", ":", " ", "---", "=", "\t"])
+@pytest.mark.parametrize("null", [b"null", b""])
+def test_a_separator_before_json_is_detected(between: str, null: bytes) -> None:
+    """Of console consumers, and of ``kcat -K``, which writes nothing for null; keys may be JSON, too."""
+    values = [b'{"n":%d}' % n for n in range(5)]
+    for key in (null, b'{"id":{"a":1}}'):
+        _, messages, bad = read(b"".join(key + between.encode() + value + b"\n" for value in values))
+        assert [(m["key"], m["value"]) for m in messages] == [(None if key == null else key, v) for v in values]
+        assert not bad
+
+
+def test_a_number_before_a_value_is_no_key() -> None:
+    """It may be a partition or an offset: the format is to be stated."""
+    data = b"".join(b'0\t%d\t{"n":1}\n' % n for n in range(5))
+    assert form_of(data, options={}, whole=True) is None
+    _, messages, _ = read(data, format=r"%p\t%o\t%s\n")
+    assert [m["offset"] for m in messages] == [0, 1, 2, 3, 4]
+
+
+def test_first_lines_that_are_no_records_do_not_hide_the_fields() -> None:
+    """A consumer's log before its records, and a record whose begin was cut off where a field begins."""
+    data = (DATA / "canal-json.console-all.txt").read_bytes()
+    for odd in (b"[2026-11-20 10:00:00,123] WARN [Consumer clientId=console-consumer]\nDEPRECATED\n", b""):
+        form, messages, bad = read(odd + data if odd else data[data.index(b"Partition:") :])
+        assert {"partition", "offset", "key", "console_time"} <= set(form.parts)
+        assert len(messages) + (not odd) == len(capture("canal-json")) and len(bad) == 1
+
+
+def test_a_console_that_printed_no_values_is_refused() -> None:
+    """Keys alone would be deletes."""
+    with pytest.raises(SourceError, match="has no values"):
+        read(b"CreateTime:1\tk\n", **{"print.key": "true", "print.value": "false"})
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("in_array", [True, False])
+def test_values_may_be_in_an_array_or_over_several_lines(indent: int | None, in_array: bool) -> None:
+    """As ``jq`` writes them; one a line is another form."""
+    values = [{"id": 0, "type": "INSERT", "data": [{"a": n}]} for n in range(4)]
+    text = json.dumps(values, indent=indent) if in_array else "\n".join(json.dumps(v, indent=indent) for v in values)
+    form, messages, bad = read(text.encode())
+    assert (form.name, bad, [json.loads(m["value"]) for m in messages]) == ("values", [], values)
+    assert ("messages" in form.lost) == in_array
+
+
+@pytest.mark.parametrize("kind", ["bytes", "string", "struct"])
+def test_connects_json_with_schemas_is_unwrapped(kind: str) -> None:
+    """Of bytes and texts; what has fields, as debezium's values, is the value itself."""
+    fields = ',"fields":[]' if kind == "struct" else ""
+    payload = {"bytes": '"eyJuIjoxfQ=="', "string": r'"{\"n\":1}"', "struct": '{"n":1}'}[kind]
+    line = f'{{"schema":{{"type":"{kind}","optional":true{fields}}},"payload":{payload}}}'
+    form, [message], _ = read(line.encode() + b"\n")
+    assert message["value"] == (line.encode() if kind == "struct" else b'{"n":1}'), form
+
+
+def test_a_capture_line_with_other_types_is_an_object() -> None:
+    """Times as ISO 8601 or as confluent-kafka's pair, numbers as text."""
+    for time, partition in (('"2026-11-20T10:00:00Z"', "0"), ("[1, 1795211767000]", "0"), ("1", '"0"')):
+        line = f'{{"topic":"t","partition":{partition},"offset":7,"timestamp":{time},"key":null,"value":"e30="}}\n'
+        form, [message], bad = read(line.encode())
+        assert (form.name, message["value"], message["offset"], bad) == ("objects", b"{}", 7, [])
+        assert message["timestamp"] is not None
+
+
 def test_values_in_base64_are_detected() -> None:
     """A line each, in quotes or not, or in an object; JSON is no base64."""
     for text in (b"eyJpZCI6MX0=\neyJpZCI6Mn0=\n", b'"eyJpZCI6MX0="\n"eyJpZCI6Mn0="\n'):
@@ -316,6 +380,30 @@ def test_a_record_without_end_is_named_and_not_kept(name: str) -> None:
     long = lines[0].replace(b"CREATE DATABASE", b"C" * 5000)
     messages, bad = read_as(form, long + b"".join(lines[1:]), chunk=512, line=2000)
     assert len(messages) == 27 and len(bad) == 1
+
+
+@pytest.mark.parametrize(("taken_for", "name"), [("latin-1", "avro"), ("cp1252", "avro"), ("latin-1", "simple-avro")])
+def test_binary_messages_that_were_taken_for_text_are_not_decoded(taken_for: str, name: str) -> None:
+    """Avro has no lengths that show it: what the whole dump holds does, and no message of Western text is one."""
+    data = (DATA / f"{name}.kcat-J.jsonl").read_bytes()
+    _, messages, bad = read(data.decode(taken_for, "replace").encode())
+    whole = capture(name)
+    assert placed(messages).items() <= whole.items() and len(messages) + len(bad) == len(whole)
+    assert {row["error_class"] for row in bad} == {"bad-dump-record:re-encoded"}
+    western = b"".join(b'{"partition":0,"offset":%d,"value":"\\u0001caf\xc3\xa9"}\n' % n for n in range(9))
+    assert not read(western)[2]
+
+
+@pytest.mark.parametrize("taken_for", ["latin-1", "cp1252"])
+def test_text_that_was_encoded_twice_is_a_limit_with_how_many_lines(taken_for: str) -> None:
+    """No message shows it by itself, as a binary column may hold such bytes; a dump that keeps them has others, too."""
+    data = (DATA / "canal-json.kcat-J.jsonl").read_bytes()
+    form, *_ = read(data.decode(taken_for, "replace").encode())
+    beyond = sum(not line.isascii() for line in data.splitlines())
+    assert form.n_twice == beyond > 1
+    [said] = form.sentences("t", lost=())
+    assert f"{beyond} lines with characters beyond ASCII, all of them" in said and "iconv" in said
+    assert not read(data)[0].n_twice and not read('{"value":"é, 数据"}\n'.encode())[0].n_twice
 
 
 @pytest.mark.parametrize("name", ["open-protocol.kcat-J.jsonl", "open-protocol.console-all.txt"])

@@ -63,6 +63,14 @@ def kcat_lengths(messages: Messages, folder: Path) -> dict[str, str]:
     return {"format": r"%p %o %K %S %k%s\n"}
 
 
+def kcat_format(messages: Messages, folder: Path) -> dict[str, str]:
+    """A format without lengths: a value may hold line feeds, not what looks like the fields before it."""
+    with (folder / "dump.txt").open("wb") as file:
+        for (partition, offset), (key, value) in messages.items():
+            file.write(b"%s %d %d %s %s\n" % (T.encode(), partition, offset, key or b"", value or b""))
+    return {"format": r"%t %p %o %k %s\n"}
+
+
 def console(messages: Messages, folder: Path) -> None:
     """With time, partition, offset and key."""
     with (folder / "dump.txt").open("wb") as file:
@@ -80,6 +88,20 @@ def coded_values(messages: Messages, folder: Path) -> None:
     """A value a line, in base64."""
     lines = ["null" if v is None else b64encode(v).decode() for _, v in messages.values()]
     (folder / "dump.txt").write_text("\n".join(lines) + "\n")
+
+
+def _records(written: Callable[[bytes | None], object], *, in_array: bool = False) -> Writer:
+    """Objects with all that a client library gives, their bytes as somebody has ``written`` them."""
+
+    def write(messages: Messages, folder: Path) -> None:
+        rows = [
+            {"topic": T, "partition": p, "offset": o, "timestamp": 1, "key": written(k), "value": written(v)}
+            for (p, o), (k, v) in messages.items()
+        ]
+        text = json.dumps(rows) if in_array else "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / "dump.json").write_text(text)
+
+    return write
 
 
 def rpk(messages: Messages, folder: Path) -> None:
@@ -114,6 +136,25 @@ def parquet(messages: Messages, folder: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), folder / "dump.parquet")
 
 
+def coded_csv(messages: Messages, folder: Path) -> None:
+    """As pandas writes base64, with offsets beside nulls; twice, each with its header."""
+    with (folder / "dump.csv").open("w", newline="") as file:
+        for half in (list(messages.items())[:9], list(messages.items())[9:]):
+            out = csv.writer(file, delimiter="\t", quoting=csv.QUOTE_ALL)
+            out.writerow(["kafka_offset", "kafka_partition", "kafka_key", "kafka_value"])
+            out.writerows([f"{o}.0", p, _coded(k), _coded(v)] for (p, o), (k, v) in half)
+
+
+def coded_parquet(messages: Messages, folder: Path) -> None:
+    """All columns, with bytes as hexadecimal digits, and topics as a category."""
+    rows = [
+        {"topic": T, "partition": p, "offset": o, "key": None if k is None else k.hex(), "value": v and v.hex()}
+        for (p, o), (k, v) in messages.items()
+    ]
+    table = pa.Table.from_pylist(rows)
+    pq.write_table(table.set_column(0, "topic", table["topic"].dictionary_encode()), folder / "dump.parquet")
+
+
 def parquet_text(messages: Messages, folder: Path) -> None:
     """Text for bytes and no key, as pandas writes what a consumer's ``str`` has made."""
     rows = [{"partition": p, "offset": o, "value": _text(v)} for (p, o), (_, v) in messages.items()]
@@ -138,10 +179,27 @@ def connect_objects(messages: Messages, folder: Path) -> None:
         (folder / f"{T}+{partition}+{min(own):010}.bin").write_bytes(text)
 
 
+def connect_lengths(messages: Messages, folder: Path) -> None:
+    """Values with their lengths; one file for each three, so that some hold what looks like a console's separator."""
+    for partition in {p for p, _ in messages}:
+        own = [(o, v) for (p, o), (_, v) in sorted(messages.items()) if p == partition]
+        for at in range(0, len(own), 3):
+            text = b"".join(
+                (-1 if v is None else len(v)).to_bytes(4, "big", signed=True) + (v or b"") for _, v in own[at : at + 3]
+            )
+            (folder / f"{T}+{partition}+{own[at][0]:010}.bin").write_bytes(text)
+
+
 FORMS: Mapping[str, Writer] = {
     "kcat -J": kcat_j, "kcat -f with lengths": kcat_lengths, "console": console, "values": values,
     "values in base64": coded_values, "rpk": rpk, "page, JSON": page_json, "page, CSV": page_csv,
     "Parquet": parquet, "Parquet of text": parquet_text, "Connect, bytes": connect, "Connect, lines": connect_objects,
+    "kcat -f": kcat_format, "CSV in base64": coded_csv, "Parquet in hex": coded_parquet,
+    "Connect, lengths": connect_lengths, "capture lines as an array": _records(_coded, in_array=True),
+    "objects in hex": _records(lambda c: None if c is None else c.hex()),
+    "objects as Python shows bytes": _records(lambda c: None if c is None else str(c)),
+    "objects with a Buffer": _records(lambda c: None if c is None else {"type": "Buffer", "data": list(c)}),
+    "objects with signed bytes": _records(lambda c: None if c is None else [(b ^ 128) - 128 for b in c]),
 }  # fmt: skip
 
 ALL, SOME, NONE, REFUSED = "all events", "some events", "no event", "refused"
@@ -150,8 +208,10 @@ OF_BYTES = {"rpk": SOME, "page, JSON": SOME, "page, CSV": SOME, "values": REFUSE
 GIVES: Mapping[str, Mapping[str, str]] = {
     "canal-json": OF_TEXT,
     "simple": OF_TEXT,
-    "open-protocol": OF_TEXT | OF_BYTES | {"values in base64": NONE, "Parquet of text": NONE},
-    "avro": OF_TEXT | OF_BYTES | dict.fromkeys(("values in base64", "Connect, bytes", "Parquet of text"), SOME),
+    "open-protocol": OF_TEXT | OF_BYTES | {"values in base64": NONE, "Parquet of text": NONE, "Connect, lengths": NONE},
+    "avro": OF_TEXT
+    | OF_BYTES
+    | {"Connect, lengths": SOME, "values in base64": SOME, "Connect, bytes": SOME, "Parquet of text": SOME},
 }
 """What each form gives of each protocol."""
 

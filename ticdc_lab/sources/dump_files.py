@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -34,6 +35,8 @@ CAPTURES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
 """How the names of capture files end that are read by ranges of bytes."""
 
 _GZIP = b"\x1f\x8b"
+_BINARY = re.compile("[\\x00-\\x08\\x0e-\\x1f\ufffd]")
+"""What only texts have that were binary messages."""
 _PARQUET, _AVRO = b"PAR1", b"Obj\x01"
 
 REQUIRED = ("topic", "partition", "offset", "key", "value")
@@ -216,13 +219,15 @@ def _form_of_rows(
 
     try:
         with opened(file) as f:
-            names, texts = columns_of(f)
+            names, texts, is_plain = columns_of(f)
     except (ValueError, EOFError):  # it is damaged: who reads capture files says where
         return None
     in_folders = {part.partition("=")[0] for part in PurePath(file).parts[:-1] if "=" in part}
-    if set(REQUIRED) <= {*names, *in_folders} or {"kind", "commit_ts"} <= set(names):
+    form = form_of_rows(names, texts, given=options)
+    is_read = is_plain and (form is None or form.coding == "text") and not any(map(_BINARY.search, texts))
+    if (set(REQUIRED) <= {*names, *in_folders} and is_read) or {"kind", "commit_ts"} <= set(names):
         return None
-    return form_of_rows(names, texts, given=options)
+    return form
 
 
 def _form(

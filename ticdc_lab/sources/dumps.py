@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import csv
 import re
+from ast import literal_eval
 from base64 import b64decode
-from binascii import Error as BadBase64
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
@@ -284,7 +284,11 @@ def _of_objects(chunks: Iterator[bytes], form: Form, bound: int, passed: int) ->
             yield Bad(fault, f"line {line}: {size:,} bytes are no whole JSON object{most}", text)
             continue
         try:
-            yield _message_of(fields_of(text), form)
+            if form.parts:
+                _require_own_bytes(None, text, form)
+                yield DumpedMessage(value=text)
+            else:
+                yield _message_of(fields_of(text), form)
         except BadJson as error:
             yield Bad("bad-json", f"line {line}: {error}", text)
         except _Unread as error:
@@ -323,20 +327,20 @@ _OPEN_PROTOCOL = b"\0\0\0\0\0\0\0\1"
 
 
 def _require_own_bytes(key: bytes | None, value: bytes | None, form: Form) -> None:
-    if form.is_utf8 and is_reencoded(key or b"", value or b""):
+    if form.is_utf8 and is_reencoded(key or b"", value or b"", is_latin=form.is_latin):
         raise _Unread("re-encoded", "an editor or a tool saved the dump as UTF-8, which replaced bytes of this message")
 
 
-def is_reencoded(key: bytes, value: bytes) -> bool:
+def is_reencoded(key: bytes, value: bytes, *, is_latin: bool = False) -> bool:
     """Whether bytes of a binary message were replaced where its dump was saved as UTF-8.
 
-    What is no UTF-8 becomes U+FFFD, or, if it was taken for Latin-1, two bytes. Of open-protocol lengths decide, as a
-    text in it may hold any character.
+    What is no UTF-8 becomes U+FFFD, or, if it was taken for Latin-1, two bytes; that all of the dump was, ``is_latin``
+    states. Of open-protocol lengths decide, as a text in it may hold any character.
     """
     if not _BINARY.search(key + value):
         return False
     if not key.startswith(_OPEN_PROTOCOL):
-        return b"\xef\xbf\xbd" in key + value
+        return b"\xef\xbf\xbd" in key + value or (is_latin and not (key + value).isascii())
     return not _is_framed(value) and (b"\xef\xbf\xbd" in value or any(_is_framed(undone) for undone in _undone(value)))
 
 
@@ -366,8 +370,8 @@ def _topic(value: Value) -> str | None:
 
 
 def _number(value: Value, name: str, most: int) -> int | None:
-    if isinstance(value, str) and value.isdigit():
-        value = int(value)
+    if isinstance(value, str) and (found := re.fullmatch(r"(\d+)(?:\.0+)?", value)):
+        value = int(found[1])
     if isinstance(value, float) and value.is_integer():  # as pandas has integers beside nulls
         value = int(value)
     if value is None:
@@ -390,16 +394,30 @@ def _content(value: Value, name: str, form: Form) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, bytes):
-        return value
+        return _of_numbers(value)
     if not isinstance(value, str):
         return orjson.dumps(value)
     text = value.encode("latin-1")
     if coding == "text":
         return text
     try:
-        return b64decode(text, validate=True)
-    except BadBase64:
-        raise _Unread("bad-base64", f"`{name}` is {_shown(value)}; expected base64, as other messages have") from None
+        return b64decode(text, validate=True) if coding == "base64" else bytes(_DECODED[coding](value))
+    except (ValueError, SyntaxError):
+        expected = "b'..' of Python" if coding == "python" else coding
+        said = f"`{name}` is {_shown(value)}; expected {expected}, as other messages have"
+        raise _Unread(f"bad-{coding}", said) from None
+
+
+_DECODED: Mapping[Coding, Callable[[str], bytes]] = {"hex": bytes.fromhex, "python": literal_eval}
+
+_NUMBERS = re.compile(rb'(?:\{\s*"type"\s*:\s*"Buffer"\s*,\s*"data"\s*:\s*)?(\[\s*-?\d[-\d,\s]*\])\s*\}?')
+
+
+def _of_numbers(value: bytes) -> bytes:
+    """The bytes of a list of numbers, as a Buffer of JavaScript has them; other JSON as it is."""
+    found = _NUMBERS.fullmatch(value)
+    numbers = orjson.loads(found[1]) if found else []
+    return bytes(n & 0xFF for n in numbers) if numbers and all(-128 <= n <= 255 for n in numbers) else value
 
 
 _AS_IT_IS = ("json", "text", "utf8WithControlChars", "xml", "null", "")
@@ -442,6 +460,8 @@ def timestamp_ms(value: Value) -> int | None:
             if value >= least:
                 return int(value) // over
         return int(value) if value >= 1e11 or value == 0 else int(value) * 1000
+    if isinstance(value, bytes) and (pair := re.fullmatch(rb"\[\d+,\s*(\d+)\]", value)):  # confluent-kafka
+        return timestamp_ms(int(pair[1]))
     if isinstance(value, str):
         try:
             if found := _DATE_OF_JS.match(value):
@@ -581,7 +601,10 @@ def _by_pattern(
     text: bytes, line: int, whole: re.Pattern[bytes], inside: re.Pattern[bytes] | None, form: Form
 ) -> Iterator[Record]:
     found = whole.fullmatch(text)
-    other = inside.search(text, 1) if inside and not is_json(text if found is None else _last(found)) else None
+    value = text if found is None else found.groupdict().get("value") or b""
+    head = form.beginning.match(text) if inside and form.beginning else None
+    is_whole = is_json(value) or (len(value) > 8 and _is_framed(value))
+    other = inside.search(text, head.end() if head else 1) if inside and not is_whole else None
     if other is not None:  # a dump was cut, and another one follows it in the same line
         yield Bad(
             "unfinished", f"line {line}: a record of {other.start():,} bytes ends in the middle", text[: other.start()]
@@ -594,10 +617,6 @@ def _by_pattern(
             yield _of_groups(found.groupdict(), form)
         except _Unread as error:
             yield Bad(error.code, f"line {line}: {error}", text)
-
-
-def _last(found: re.Match[bytes]) -> bytes:
-    return found.groupdict().get("value") or b""
 
 
 def _beginning(text: bytes) -> str:
@@ -746,13 +765,12 @@ def _of_csv(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Record]
     csv.field_size_limit(bound)
     text = (line.decode("latin-1") + "\n" for line, _ in lines_in(chunks, b"\n", bound))
     rows = csv.reader(text, delimiter=form.between.decode(), strict=False)
-    begun = 1
+    begun, header = 1, None
     if form.is_headed:
-        next(rows, None)
-        begun = 2
+        header, begun = next(rows, None), 2
     try:
         for row in rows:
-            if row:
+            if row and row != header:  # a second dump behind the first
                 yield _of_row(row, form, begun)
             begun = rows.line_num + 1
     except csv.Error as error:
@@ -802,17 +820,31 @@ def _rows(file: BinaryIO) -> Iterator[Any]:
 _ROWS_AT_ONCE = 1_000
 
 
-def columns_of(file: BinaryIO) -> tuple[list[str], list[str]]:
-    """Names of the columns of an open file, none for values alone, and some texts among the first keys and values."""
+def columns_of(file: BinaryIO) -> tuple[list[str], list[str], bool]:
+    """Names of the columns of an open file, none for values alone, some texts among its first keys and values.
+
+    And whether none of its columns are categories.
+    """
     rows = list(islice(_rows(file), _ROWS_AT_ONCE))
     if not rows or not isinstance(rows[0], dict):
-        return [], [row for row in rows if isinstance(row, str) and row]
+        return [], [row for row in rows if isinstance(row, str) and row], True
     names = list(rows[0])
     roles = roles_in(names)
     if len(names) == 1 and "value" not in roles and isinstance(only := rows[0][names[0]], str | bytes):
-        return [], [only] if isinstance(only, str) else []
+        return [], [only] if isinstance(only, str) else [], True
     of = {roles[role] for role in ("key", "value") if role in roles}
-    return names, [text for row in rows for name in of if isinstance(text := row.get(name), str) and text]
+    texts = [text for row in rows for name in of if isinstance(text := row.get(name), str) and text]
+    return names, texts, not _has_categories(file)
+
+
+def _has_categories(file: BinaryIO) -> bool:
+    """Whether columns are dictionaries, as pandas writes categories; not every engine reads them."""
+    import pyarrow.parquet as pq
+
+    file.seek(0)
+    if file.read(4) != b"PAR1":
+        return False
+    return any(pa.types.is_dictionary(field.type) for field in pq.read_schema(file))
 
 
 def _of_rows(file: BinaryIO, form: Form) -> Iterator[Record]:

@@ -6,12 +6,15 @@ A form is a description: how the file is cut into records, and which part of a r
 
 from __future__ import annotations
 
+import csv
 import re
 from codecs import getincrementaldecoder
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Literal
@@ -19,9 +22,9 @@ from typing import Literal
 import orjson
 
 from ticdc_lab.errors import SourceError
-from ticdc_lab.sources.json_objects import BadJson, beginning_of, fields_of, objects_in
+from ticdc_lab.sources.json_objects import BadJson, Value, beginning_of, fields_of, objects_in, plain_of
 
-Coding = Literal["text", "base64"]
+Coding = Literal["text", "base64", "hex", "python"]
 Role = Literal["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
 ROLES: tuple[Role, ...] = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
@@ -33,9 +36,10 @@ NAMES: Mapping[str, Role] = {
     "timestampms": "timestamp",
     "key": "key", "messagekey": "key",
     "value": "value", "payload": "value", "content": "value", "message": "value", "messagevalue": "value",
+    "msg": "value", "body": "value", "data": "value",
     "headers": "headers",
 }  # fmt: skip
-"""What tools call the parts of a message, in lower case and without ``_``, ``-`` and blanks."""
+"""What tools call the parts of a message, in lower case, without ``_``, ``-``, blanks, and ``kafka`` before them."""
 
 LOSSES: Mapping[str, str] = {
     "topic": "{what} names no topic: {topic} is used.",
@@ -94,7 +98,8 @@ class Form:
         How the file is cut: ``lines``, JSON ``objects``, ``pattern`` (a format with fields and text between them),
         ``csv``, ``rows`` of Parquet or Avro, or ``none``: it holds no messages.
     coding
-        How key and value are written: as they are (``text``), or in ``base64``.
+        How key and value are written: as they are (``text``), in ``base64``, in ``hex``, or as ``python`` shows bytes
+        (``b'..'``).
     parts
         Of a ``pattern`` the literals (bytes) and names of fields, in order; of ``csv`` the roles of its columns.
     separator
@@ -113,6 +118,11 @@ class Form:
         Topic and partition that an option states.
     is_utf8
         Whether the first bytes are UTF-8, as no dump of binary messages is that kept their bytes.
+    is_latin
+        Whether all characters of such bytes are of Latin-1 or Windows-1252, and some are in no text: binary messages
+        were taken for such text and saved as UTF-8.
+    n_twice
+        How many of the first lines hold text that was UTF-8 before it was encoded as UTF-8 again.
     """
 
     name: str
@@ -127,6 +137,8 @@ class Form:
     lost: frozenset[str] = frozenset()
     given: tuple[tuple[str, str], ...] = ()
     is_utf8: bool = False
+    is_latin: bool = False
+    n_twice: int = 0
     is_headed: bool = True
     """Whether the first row of ``csv`` names its columns."""
 
@@ -171,7 +183,15 @@ class Form:
 
     def sentences(self, topic: str, *, lost: Collection[str]) -> tuple[str, ...]:
         """What cannot be known of a log in this form that has lost some of :data:`LOSSES`."""
-        return tuple(said.format(what=self.words, topic=topic) for loss, said in LOSSES.items() if loss in lost)
+        said = [said.format(what=self.words, topic=topic) for loss, said in LOSSES.items() if loss in lost]
+        if self.n_twice:
+            said.append(
+                f"{self.words} was probably saved as UTF-8 twice, as by an editor: in its first {HEAD_BYTES >> 10} KiB "
+                f"{self.n_twice:,} line{'s' * (self.n_twice > 1)} with characters beyond ASCII, all of them, have "
+                "`Ã©` where `é` was, or the like. The texts and binary values of such messages are wrong then. Restore "
+                "it first: iconv -f UTF-8 -t CP1252 (or LATIN1) DUMP > RESTORED."
+            )
+        return tuple(said)
 
 
 CAPTURE = "capture"
@@ -235,16 +255,18 @@ def form_of(head: bytes, *, kind: str = "auto", options: Mapping[str, str], whol
     given = {name: options[name] for name in ("topic", "partition") if name in options}
     wanted = _wanted(kind, options)
     found = _detected(head, wanted, options, whole)
-    if (found is None or found.name in ("console", "values")) and (rest := head.partition(b"\n")[2]):
+    if (found is None or found.records in ("lines", "pattern")) and (rest := head.partition(b"\n")[2]):
         other = _detected(rest, wanted, options, whole)  # the first line may be half a record: lines behind it decide
         is_plain = other is not None and (other.coding == "text" or other.name == CAPTURE)
         if other is not None and is_plain and (found is None or other.lost < found.lost):
             found = other
     if found is not None:
+        keeps_bytes = found.coding != "text" or found.is_measured or found.name == CAPTURE
+        is_utf8, is_latin, n_twice = (False, False, 0) if keeps_bytes else _encoded_as(head)
         return replace(
             found, name=found.name if wanted == "auto" else wanted, given=tuple(given.items()),
             lost=found.lost.difference(given),
-            is_utf8=found.coding == "text" and not found.is_measured and _is_utf8(head),
+            is_utf8=is_utf8, is_latin=is_latin, n_twice=n_twice,
         )  # fmt: skip
     if wanted != "auto":
         raise SourceError(
@@ -255,7 +277,7 @@ def form_of(head: bytes, *, kind: str = "auto", options: Mapping[str, str], whol
 
 
 def _detected(head: bytes, wanted: str, options: Mapping[str, str], whole: bool) -> Form | None:
-    some = (detect for name, detect in _DETECTORS.items() if wanted in ("auto", name))
+    some = (detect for name, detect in _DETECTORS if wanted in ("auto", name))
     return next((found for detect in some if (found := detect(head, options, whole)) is not None), None)
 
 
@@ -307,7 +329,12 @@ def refused_hint(source: str, record: bytes) -> str:
 
 def role_of(name: str) -> Role | None:
     """Which part of a message a field is."""
-    return NAMES.get(re.sub(r"[\s_.-]", "", name).lower())
+    return NAMES.get(_bare(name))
+
+
+def _bare(name: str) -> str:
+    bare = re.sub(r"[\s_.-]", "", name).lower()
+    return bare.removeprefix("kafka").removeprefix("record") or bare
 
 
 def roles_in(names: Iterable[str]) -> Mapping[Role, str]:
@@ -318,9 +345,7 @@ def roles_in(names: Iterable[str]) -> Mapping[Role, str]:
 @lru_cache(maxsize=256)  # the records of a dump have the same names
 def _roles_of(names: tuple[str, ...]) -> Mapping[Role, str]:
     order = list(NAMES)
-    named = sorted(
-        (n for n in names if role_of(n)), key=lambda n: order.index(re.sub(r"[\s_.-]", "", n).lower()), reverse=True
-    )
+    named = sorted((n for n in names if role_of(n)), key=lambda n: order.index(_bare(n)), reverse=True)
     return MappingProxyType({role: n for n in named if (role := role_of(n)) is not None})
 
 
@@ -341,60 +366,126 @@ def is_base64(text: str) -> bool:
     return bool(_BASE64.fullmatch(text))
 
 
-def _is_utf8(head: bytes) -> bool:
+_CODED: Mapping[Coding, re.Pattern[str]] = {
+    "hex": re.compile(r"(?:[0-9a-fA-F]{2})+"),  # before base64, whose alphabet has all its digits
+    "python": re.compile(r"""b'.*'|b".*\"""", re.DOTALL),
+    "base64": _BASE64,
+}
+
+
+def coding_of(texts: Sequence[str]) -> Coding:
+    """How some keys and values are written; a few hexadecimal digits may be base64 or a text."""
+    some = [c for c, written in _CODED.items() if texts and all(map(written.fullmatch, texts))]
+    if some[:1] == ["hex"] and max(map(len, texts)) < 24:
+        some = some[1:]
+    return some[0] if some else "text"
+
+
+def _encoded_as(head: bytes) -> tuple[bool, bool, int]:
+    """Of :class:`Form`: ``is_utf8``, ``is_latin`` and ``n_twice`` of the first bytes of a dump."""
+    if b"\\u" in head:
+        head = plain_of(head)
     try:
-        getincrementaldecoder("utf-8")().decode(head)
+        text = getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False, False, 0
+    beyond = set(re.findall(r"[^\x00-\x7f\ufffd]", text))
+    is_latin = all(len(_latin(c)) == 1 for c in beyond) and (
+        any("\x80" <= c <= "\x9f" for c in beyond) or len(beyond & set("ƒ†‡ˆ‰‹›˜‚„")) > 1
+    )
+    runs = [run for run in re.findall(r"[^\x00-\x7f]+", text) if "\ufffd" not in run]
+    if not runs or not all(map(is_twice, runs)):
+        return True, is_latin, 0
+    return True, is_latin, sum(not line.isascii() for line in text.split("\n"))
+
+
+def _latin(text: str) -> bytes:
+    """What a text was that was taken for Windows-1252, or for Latin-1; more bytes than characters for other text."""
+    return b"".join(
+        c.encode("latin-1") if c <= "\xff" else c.encode("cp1252", "ignore") or c.encode("utf-16") for c in text
+    )
+
+
+def is_twice(run: str) -> bool:
+    """Whether characters beyond ASCII were UTF-8 before they were encoded as UTF-8."""
+    was = _latin(run)
+    try:
+        return len(was) == len(run) and bool(was.decode())
     except UnicodeDecodeError:
         return False
-    return True
 
 
-def _texts(records: Sequence[Mapping[str, object]], roles: Mapping[Role, str]) -> list[str]:
+def _texts(records: Sequence[Mapping[str, Value]], roles: Mapping[Role, str]) -> list[str]:
     of = [r.get(roles[role]) for r in records for role in ("value", "key") if role in roles]
     return [text for text in of if isinstance(text, str) and text]
 
 
-def _objects(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
-    records: list[Mapping[str, object]] = []
+def _looked_at(head: bytes) -> tuple[list[Mapping[str, Value]], list[int], bytes]:
+    """The first objects that are whole, their lines, and the bytes of the first."""
+    records: list[Mapping[str, Value]] = []
+    lines: list[int] = []
     raw = b""
-    if not re.match(rb"\s*\[?\s*\{", head):
-        return None
-    for text, *_ in objects_in(iter([head]), bound=len(head) + 1, one_a_line=False):
-        try:
-            found = fields_of(text)
-        except BadJson:
-            continue
-        raw = raw or text
-        records.append(found)
-        if len(records) == _RECORDS:
-            break
-    if not records or not is_envelope([n for r in records for n in r]):
-        return None
+    if re.match(rb"\s*\[?\s*\{", head):
+        for piece in objects_in(iter([head]), bound=len(head) + 1, one_a_line=False):
+            with suppress(BadJson):
+                records.append(fields_of(piece.text))
+                lines.append(piece.line)
+                raw = raw or piece.text
+            if len(records) == _RECORDS:
+                break
+    return records, lines, raw
+
+
+def _objects(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
+    records, lines, raw = _looked_at(head)
     names = list(dict.fromkeys(n for r in records for n in r))
     roles = roles_in(names)
-    if "kind" in names and "commit_ts" in names:
-        return None  # events that this package wrote
-    n_coded = sum(map(is_base64, texts := _texts(records, roles)))
-    is_base = bool(texts) and n_coded == len(texts)
-    like_capture = set(names) >= _CAPTURE and not {n for n in names if role_of(n)} - set(ROLES)
-    lost = {role for role in ("topic", "partition", "offset", "key") if role not in roles}
-    one_a_line = b"\n" not in raw
-    is_mostly = n_coded > len(texts) // 2 or not texts  # a damaged line does not make another form of it
-    if like_capture and one_a_line and is_mostly and "value" in roles:
-        return Form(CAPTURE, "objects", "base64", separator=b"\n", opening=beginning_of(raw))
-    if "payload" in names and "tstype" in names:
-        ends = b"\n" if one_a_line else b""
-        return Form("kcat", "objects", separator=ends, opening=beginning_of(raw))
     in_array = head.lstrip()[:1] == b"["
+    # a record that follows a cut one in its line does not make another form of a file
+    one_a_line = b"\n" not in raw and not in_array and 2 * len(set(lines)) > len(lines)
+    separator, opening = b"\n" if one_a_line else b"", beginning_of(raw)
+    lost = {role for role in ("topic", "partition", "offset", "key") if role not in roles}
     lost |= {"messages"} if in_array else set()
-    lost |= (
-        {"null"} if any(roles[role] not in r for r in records for role in roles if role in ("key", "value")) else set()
-    )
-    lost |= {"numbers"} if any(is_rewritten(r.get(roles[role])) for r in records for role in roles) else set()
-    return Form(
-        "objects", "objects", "base64" if is_base else "text", opening=beginning_of(raw),
-        separator=b"\n" if one_a_line and not in_array else b"", lost=frozenset(lost),
-    )  # fmt: skip
+    if set(names) == {"schema", "payload"}:  # Kafka Connect's JSON with schemas, of bytes or texts
+        kinds = {t for r in records for t in re.findall(rb'"type"\s*:\s*"(\w+)"', str(r.get("schema")).encode())}
+        if kinds not in ({b"bytes"}, {b"string"}):
+            return None
+        coded: Coding = "base64" if kinds == {b"bytes"} else "text"
+        return Form("objects", "objects", coded, separator=separator, opening=opening, lost=frozenset(lost))
+    if not is_envelope(names) or {"kind", "commit_ts"} <= set(names):  # the latter are events that this package wrote
+        return None
+    texts = _texts(records, roles)
+    coding, n_coded = coding_of(texts), sum(map(is_base64, texts))
+    like_capture = set(names) >= _CAPTURE and not {n for n in names if role_of(n)} - set(ROLES) and one_a_line
+    is_mostly = n_coded > len(texts) // 2 or not texts  # a damaged line does not make another form of it
+    is_typed = 2 * sum(map(_is_capture_typed, records)) > len(records) and coding in ("base64", "text")
+    if like_capture and is_mostly and is_typed and "value" in roles:
+        return Form(CAPTURE, "objects", "base64", separator=b"\n", opening=opening)
+    if "payload" in names and "tstype" in names:
+        return Form("kcat", "objects", separator=separator, opening=opening, lost=frozenset(lost & {"messages"}))
+    if any(roles[role] not in r for r in records for role in roles if role in ("key", "value")):
+        lost.add("null")
+    if any(is_rewritten(r.get(roles[role])) for r in records for role in roles):
+        lost.add("numbers")
+    return Form("objects", "objects", coding, opening=opening, separator=separator, lost=frozenset(lost))
+
+
+def _bare_objects(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
+    """Values that are objects themselves: in an array, or over several lines each."""
+    records, _, raw = _looked_at(head)
+    names = {n for r in records for n in r}
+    if not records or is_envelope(list(names)) or {"kind", "commit_ts"} <= names:
+        return None
+    page = {"messages"} if head.lstrip()[:1] == b"[" else set[str]()
+    lost = frozenset({"topic", "partition", "offset", "key", "null"} | page)
+    return Form("values", "objects", parts=("value",), separator=b"", opening=beginning_of(raw), lost=lost)
+
+
+def _is_capture_typed(record: Mapping[str, Value]) -> bool:
+    """Whether the parts of a message have the types that a capture file gives them."""
+    numbers = all(isinstance(record.get(name), int) for name in ("partition", "offset"))
+    texts = all(isinstance(record.get(name), str | None) for name in ("key", "value"))
+    return numbers and texts and isinstance(record.get("timestamp"), int | float | None)
 
 
 def is_rewritten(value: object) -> bool:
@@ -484,47 +575,69 @@ def _console(head: bytes, options: Mapping[str, str], whole: bool) -> Form | Non
     lines = lines if whole or len(lines) < 2 else lines[:-1]
     if not lines:
         return None
-    between = unescaped(options["key.separator"]) if "key.separator" in options else None
-    parts: list[str | bytes] = []
-    rest = lines[0]
-    for name, label, token in _PRINTED:
-        said = (
-            re.match(re.escape(label) + TOKENS[token], rest)
-            if label or options.get("print.timestamp") != "false"
-            else None
-        )
-        if said is None or options.get(f"print.{name}") == "false":
-            continue
-        rest = rest[said.end() :]
-        if between is None:
-            following = re.search(rb"Partition:|Offset:|Delivery:|Epoch:|NO_HEADERS|null|[{\[]|\t|$", rest)
-            between = b"\t" if rest.startswith(b"\t") else rest[: following.start() if following else 1]
-        parts += [label, token, between] if label else [token, between]
-        rest = rest.removeprefix(between)
-    typed = len(parts)
-    between = b"\t" if between is None else between
-    starts = tuple(parts)
+    if options.get("print.value") == "false":
+        raise SourceError("A dump with print.value=false has no values.", hint="Dump the topic again without it.")
+    # the first lines may be a consumer's log, or the rest of a record
+    parts, between = max((_typed(line, options) for line in lines), key=lambda found: len(found[0]))
+    is_typed, null = bool(parts), unescaped(options.get("null.literal", "null"))
+    if not is_typed and between is None and (found := _before_json(lines)):
+        between, null = found
+    between = between or b"\t"
     remainders: list[bytes] = []
     for line in lines:
-        if (behind := _behind(starts, line)) is not None:
+        if (behind := _behind(parts, line)) is not None:
             remainders.append(behind)
         elif remainders:  # a value that holds what ends a message
             remainders[-1] += ends + line
     stated = [n for n in ("headers", "key") if options.get(f"print.{n}") == "true"]
     silent = not any(n.startswith("print.") for n in options)
-    extra = stated if not silent else _extra(remainders, between, is_shown=typed > 0)
-    if extra is None or (not typed and not extra):
+    extra = stated if not silent else _extra(remainders, between, is_shown=is_typed)
+    if extra is None or (not is_typed and not extra):
         return None
-    for name in extra:
-        parts += [name, between]
-    parts += ["value"] if options.get("print.value") != "false" else []
-    joined = _joined(parts)
+    joined = _joined([*parts, *(part for name in extra for part in (name, between)), "value"])
     lost = {"topic", "null"} | {role for role in ("partition", "offset", "key") if role not in joined}
     return Form(
         "console", "pattern", parts=(*joined, ends), separator=ends, between=between,
-        pairs=unescaped(options.get("headers.separator", ",")),
-        null=unescaped(options.get("null.literal", "null")), lost=frozenset(lost),
+        pairs=unescaped(options.get("headers.separator", ",")), null=null, lost=frozenset(lost),
     )  # fmt: skip
+
+
+def _typed(line: bytes, options: Mapping[str, str]) -> tuple[list[str | bytes], bytes | None]:
+    """The fields with which a line begins whose labels or types show them, and what stands between fields."""
+    between = unescaped(options["key.separator"]) if "key.separator" in options else None
+    parts: list[str | bytes] = []
+    for name, label, token in _PRINTED:
+        said = (
+            re.match(re.escape(label) + TOKENS[token], line)
+            if label or options.get("print.timestamp") != "false"
+            else None
+        )
+        if said is None or options.get(f"print.{name}") == "false":
+            continue
+        line = line[said.end() :]
+        if between is None:
+            following = re.search(rb"Partition:|Offset:|Delivery:|Epoch:|NO_HEADERS|null|[{\[]|\t|$", line)
+            between = b"\t" if line.startswith(b"\t") else line[: following.start() if following else 1]
+        parts += [label, token, between] if label else [token, between]
+        line = line.removeprefix(between)
+    return parts, between
+
+
+_SIGN = rb"[^\w\s{}\[\]\"'\\]{1,8}|[\t ]"
+
+
+def _before_json(lines: Sequence[bytes]) -> tuple[bytes, bytes] | None:
+    """What separates keys (null, empty or JSON) from values (JSON) in most lines, and what stands for null."""
+    found: Counter[tuple[bytes, bytes]] = Counter()
+    for line in lines:
+        if (said := re.match(rb"(null|)(%s)(?=[{\[])" % _SIGN, line)) and is_json(line[said.end() :]):
+            found[said[2], said[1]] += 1
+            continue
+        for said in re.finditer(rb"\}(%s)(?=\{)" % _SIGN, line):
+            if is_json(line[: said.start() + 1]) and is_json(line[said.end() :]):
+                found[said[1], b"null"] += 1
+    best, n = max(found.items(), key=lambda one: one[1], default=((b"", b""), 0))
+    return best if 3 * n > 2 * len(lines) else None
 
 
 def _joined(parts: Sequence[str | bytes]) -> tuple[str | bytes, ...]:
@@ -570,6 +683,8 @@ def _extra(remainders: Sequence[bytes], between: bytes, *, is_shown: bool) -> li
     n = sorted(counts)[(len(counts) - 1) // 3 if is_shown or 3 * n_json > 2 * len(counts) else 0]
     if n == 0:
         return []
+    if not is_shown and all(text.split(between)[0].isdigit() for text in remainders):
+        return None  # a partition or an offset, which kcat -f printed
     headers = 3 * sum(not _HEADERS.fullmatch(text.split(between)[0]) for text in remainders) < len(remainders)
     return ["headers", "key"][:n] if headers else ["key"]
 
@@ -579,21 +694,20 @@ def _extra(remainders: Sequence[bytes], between: bytes, *, is_shown: bool) -> li
 
 def _values(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
     lines = head.split(b"\n")[: _RECORDS + 1]
-    lines = [line for line in (lines if whole or len(lines) < 2 else lines[:-1]) if line.strip()]
-    if not lines:
-        return None
-    first = next((line for line in lines if line.strip() != b"null"), lines[0]).strip()
+    lines = [line.strip() for line in (lines if whole or len(lines) < 2 else lines[:-1]) if line.strip()]
+    filled = [line for line in lines if line not in (b"null", b"None")]
     lost = frozenset({"topic", "partition", "offset", "key", "null"})
-    if is_json(first) and first[:1] == b"{":
-        names = list(orjson.loads(first))
+    if not filled:
+        return Form("values", "lines", null=b"null", lost=lost) if lines else None
+    if is_json(filled[0]) and filled[0][:1] == b"{":
+        names = list(orjson.loads(filled[0]))
         return None if {"kind", "commit_ts"} <= set(names) else Form("values", "lines", null=b"null", lost=lost)
-    quoted = [line.strip() for line in lines if line.strip() != b"null"]
-    if all(line[:1] == line[-1:] == b'"' and len(line) > 1 for line in quoted) and quoted:
-        texts = [orjson.loads(line) for line in quoted if _is_text(line)]
-        coded = bool(texts) and all(map(is_base64, texts))
-        return Form("values", "lines", "base64" if coded else "text", null=b"null", lost=lost)
-    if quoted and all(len(line) >= 8 and is_base64(line.decode("latin-1")) for line in quoted):
-        return Form("values", "lines", "base64", null=b"null", lost=lost)
+    if all(line[:1] == line[-1:] == b'"' and len(line) > 1 for line in filled):
+        texts = [orjson.loads(line) for line in filled if _is_text(line)]
+        return Form("values", "lines", coding_of(texts), null=b"null", lost=lost)
+    coding = coding_of([line.decode("latin-1") for line in filled])
+    if coding != "text" and all(len(line) >= 8 or coding == "python" for line in filled):
+        return Form("values", "lines", coding, null=b"None" if coding == "python" else b"null", lost=lost)
     return None
 
 
@@ -614,25 +728,28 @@ def _csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
             "This CSV is one of Redpanda Console, which writes ; for each comma of a value: no value can be restored.",
             hint="Save the messages as JSON there, with raw data.",
         )
-    if not roles:
-        return _unnamed_columns(head, whole)
-    if (
-        "value" not in roles
-        or len(names) < 2
-        or first[:1] in "{["
-        or not ({"offset", "partition", "key"} & roles.keys())
-    ):
+    is_placed = bool({"offset", "partition", "key"} & roles.keys()) or len(names) == 1
+    if "value" not in roles or first[:1] in "{[" or not is_placed:
         return None
     by_name = {name: role for role, name in roles.items()}
     lost = {role for role in ("topic", "partition", "offset", "key") if role not in roles} | {"null", "messages"}
     parts = tuple(by_name.get(name, "ignored") for name in names)
-    return Form("csv", "csv", parts=parts, between=delimiter.encode(), lost=frozenset(lost))
+    csv.field_size_limit(len(head) + 1)
+    lines = head.decode("latin-1").split("\n")
+    rows = csv.reader(lines[1:] if whole or len(lines) < 3 else lines[1:-1], delimiter=delimiter)
+    some: list[dict[str, str]] = []
+    with suppress(csv.Error):  # who reads it says where
+        for row in islice(rows, _RECORDS):
+            if len(row) == len(parts) and row != names:
+                some.append(dict(zip(parts, row, strict=True)))
+    texts = [text for row in some for role in ("key", "value") if (text := row.get(role)) and text != "null"]
+    return Form("csv", "csv", coding_of(texts), parts=parts, between=delimiter.encode(), lost=frozenset(lost))
 
 
 _ISO = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.]+Z?")
 
 
-def _unnamed_columns(head: bytes, whole: bool) -> Form | None:
+def _unnamed_columns(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
     """Rows without a header, as Aiven's sinks write fields that they were told: base64, offsets and times."""
     lines = head.split(b"\n")[: _RECORDS + 1]
     rows = [line.rstrip(b"\r").split(b",") for line in (lines if whole or len(lines) < 2 else lines[:-1]) if line]
@@ -690,7 +807,7 @@ def form_of_rows(names: Sequence[str], texts: Sequence[str], *, given: Mapping[s
     roles = roles_in(names)
     if names and "value" not in roles:
         return None
-    coding: Coding = "base64" if texts and all(map(is_base64, texts)) else "text"
+    coding = coding_of(texts)
     stated = {name: given[name] for name in ("topic", "partition") if name in given}
     lost = {role for role in ("topic", "partition", "offset", "key") if role not in roles} - stated.keys()
     parts = tuple(names) if "value" in roles else ()
@@ -702,10 +819,10 @@ def form_of_rows(names: Sequence[str], texts: Sequence[str], *, given: Mapping[s
 
 _Detector = Callable[[bytes, Mapping[str, str], bool], Form | None]
 
-_DETECTORS: Mapping[str, _Detector] = {
-    "kcat-format": _by_format, "objects": _objects, "kcat": _objects, "console": _console, "csv": _csv,
-    "values": _values, "lengths": _lengths,
-}  # fmt: skip
+_DETECTORS: Sequence[tuple[str, _Detector]] = (
+    ("kcat-format", _by_format), ("objects", _objects), ("kcat", _objects), ("lengths", _lengths), ("csv", _csv),
+    ("console", _console), ("csv", _unnamed_columns), ("values", _values), ("values", _bare_objects),
+)  # fmt: skip
 
 
 # Names of files that Kafka Connect's sinks write.
@@ -758,8 +875,8 @@ def form_beside(head: bytes, values: Form) -> Form:
     if values.name == "lengths" and (found := _lengths(head, {}, False)):
         return found
     texts = [orjson.loads(line) for line in head.split(b"\n")[:_RECORDS] if _is_text(line)]
-    is_coded = values.coding == "base64" and bool(texts) and all(map(is_base64, texts))
-    return Form("values", "lines", "base64" if is_coded else "text", null=b"null")
+    coding = coding_of(texts)
+    return Form("values", "lines", coding if coding == values.coding else "text", null=b"null")
 
 
 def named_place(file: str) -> Named | None:

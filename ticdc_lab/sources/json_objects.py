@@ -54,6 +54,11 @@ def _as_bytes(m: re.Match[bytes]) -> bytes:
     return chr(code).encode("utf-8", "surrogatepass") + after
 
 
+def plain_of(text: bytes) -> bytes:
+    """JSON with characters beyond ASCII as UTF-8 where they are escaped."""
+    return _ESCAPE.sub(_as_bytes, text) if _WIDE.search(text) else text
+
+
 def fields_of(text: bytes) -> dict[str, Value]:
     """The members of one JSON object.
 
@@ -62,9 +67,7 @@ def fields_of(text: bytes) -> dict[str, Value]:
     BadJson
         It is none.
     """
-    if _WIDE.search(text):
-        text = _ESCAPE.sub(_as_bytes, text)
-    s = text.decode("latin-1")
+    s = plain_of(text).decode("latin-1")
     found: dict[str, Value] = {}
     try:
         at = _after_blank(s, 0)
