@@ -14,8 +14,10 @@ from typing import Any
 
 from certificates import Certificates, certificates
 from cluster import QUICK
+from confluent_kafka.admin import AdminClient
 from ports import free_ports
 from pyspark.sql import DataFrame, SparkSession
+from topics import QUIET, until_seen
 
 from ticdc_lab.engine.environment import require_java
 from ticdc_lab.engine.jars import Jar, jar_paths
@@ -95,6 +97,10 @@ class Broker:
     def url(self, *topics: str, sasl: bool = False) -> str:
         """The source that names ``topics``."""
         return f"kafka://127.0.0.1:{self.sasl if sasl else self.plain}/{','.join(topics)}"
+
+    def clients(self) -> AdminClient:
+        """Kafka's administration for what needs no Java."""
+        return AdminClient({"bootstrap.servers": f"127.0.0.1:{self.plain}", **QUIET})
 
     def start(self) -> None:
         """Start it and wait until it takes connections."""
@@ -223,6 +229,7 @@ def create_topic(
     with admin(spark, broker) as client:
         given = {name.replace("_", "."): value for name, value in settings.items()}
         client.createTopics([new.configs(given)]).all().get()
+    until_seen(broker.clients(), name, partitions)
 
 
 def add_partitions(spark: SparkSession, broker: Broker, name: str, partitions: int) -> None:
@@ -230,6 +237,7 @@ def add_partitions(spark: SparkSession, broker: Broker, name: str, partitions: i
     more = spark._jvm.org.apache.kafka.clients.admin.NewPartitions.increaseTo(partitions)
     with admin(spark, broker) as client:
         client.createPartitions({name: more}).all().get()
+    until_seen(broker.clients(), name, partitions)
 
 
 def expire(spark: SparkSession, broker: Broker, topic: str, partition: int, before: int) -> None:

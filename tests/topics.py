@@ -30,7 +30,11 @@ def create(servers: str, topic: str, partitions: int = 1, **settings: str) -> No
     new = NewTopic(topic, partitions, 1, config=config)
     admin = AdminClient({"bootstrap.servers": servers, **QUIET})  # kept until it has answered
     admin.create_topics([new])[topic].result(20)
-    # the controller answers before the broker's own list has it, under load by much
+    until_seen(admin, topic, partitions)
+
+
+def until_seen(admin: AdminClient, topic: str, partitions: int) -> None:
+    """Wait for new partitions: the controller answers before the broker's own list has them, under load by much."""
     while (seen := admin.list_topics(timeout=20).topics.get(topic)) is None or len(seen.partitions) < partitions:
         pass
 

@@ -9,7 +9,6 @@ import io
 import json
 import struct
 import threading
-import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -473,8 +472,11 @@ def test_a_registry_that_is_slow_or_not_there_does_not_hold_a_load_up(monkeypatc
     """Some tries, then the load ends."""
     monkeypatch.setattr(schema_registry, "TIMEOUT_S", 0.1)
     monkeypatch.setattr(schema_registry, "_PAUSE_S", 0)
-    with serving(lambda path: (time.sleep(0.5), (200, b"{}"))[1]) as (place, _), pytest.raises(SourceError):
-        decoded_by([row_of(*avro_row())] * 20, "avro", Known(registry_url=f"http://{place}"))
+    given_up = threading.Event()
+    with serving(lambda path: (given_up.wait(), (200, b"{}"))[1]) as (place, _):
+        with pytest.raises(SourceError):
+            decoded_by([row_of(*avro_row())] * 20, "avro", Known(registry_url=f"http://{place}"))
+        given_up.set()
     with pytest.raises(SourceError) as gone:
         decoded_by([row_of(*avro_row())] * 20, "avro", Known(registry_url=f"http://me:s3cret@{place}"))
     assert "s3cret" not in str(gone.value)

@@ -11,17 +11,24 @@ Ends = tuple[socket.socket, socket.socket]
 
 
 class Direction:
-    """One direction of all connections of a proxy."""
+    """One direction of all connections of a proxy.
+
+    Attributes
+    ----------
+    held
+        What came while the line was cut, and has not arrived.
+    """
 
     def __init__(self) -> None:
-        self._is_open = threading.Event()
-        self._is_open.set()
+        self.held: list[bytes] = []
+        self._is_open, self._changed = True, threading.Condition()
         self._late_s, self._loses = 0.0, False
         self._torn: set[Ends] = set()
 
     def cut(self) -> None:
         """Let nothing through; nobody is told, and what was on its way arrives when the line is mended."""
-        self._is_open.clear()
+        with self._changed:
+            self._is_open = False
 
     def delay(self, late_s: float) -> None:
         """Let everything through late."""
@@ -36,11 +43,17 @@ class Direction:
         self._late_s, self._loses = 0.0, False
         while self._torn:
             hung_up(self._torn.pop())
-        self._is_open.set()
+        with self._changed:
+            self._is_open = True
+            self.held.clear()
+            self._changed.notify_all()
 
     def carry(self, data: bytes, ends: Ends) -> None:
         """Carry what one end has sent to the other."""
-        self._is_open.wait()
+        with self._changed:
+            if not self._is_open:
+                self.held.append(data)
+            self._changed.wait_for(lambda: self._is_open)
         if self._late_s:
             time.sleep(self._late_s)
         if self._loses:

@@ -96,8 +96,8 @@ def owns(node: Node) -> bool:
 def cut_and_mended(world: World) -> None:
     """Cut the owner off with a step on its way until another has gone on with its job, and let that step through."""
     world.proxy.requests.cut()
-    time.sleep(0.5)  # etcd answers what came before the cut: a step that now waits for an answer has not arrived
-    until(lambda: "step" in world.cut_off.state.owners["cluster1"].link.pending, WITHIN_S)
+    step = f"{keys.JOBS}1".encode()
+    until(lambda: any(step in data for data in world.proxy.requests.held), WITHIN_S)
     world.proxy.cut()
     until(lambda: owns(world.other), WITHIN_S)
     rows = (job := world.job()) and job.row_count
