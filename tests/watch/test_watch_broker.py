@@ -11,6 +11,7 @@ from conftest import golden
 from topics import QUIET, create, delete, expire, recorded, send
 
 from ticdc_lab.errors import SourceError
+from ticdc_lab.watch import running
 from ticdc_lab.watch.running import Watch, unsettled
 
 LOG = "messages_canal-json-tidb_small-dup-restart.jsonl.gz"
@@ -60,3 +61,28 @@ def test_a_topic_that_changes_under_a_watch(broker: Broker, tmp_path: Path) -> N
             watched(source, state)
     finally:
         delete(servers, "watched")
+
+
+def test_a_broker_that_is_killed_and_comes_back(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch runs on: nothing is read twice or left out, and its findings are those of the recording."""
+    monkeypatch.setattr(running, "RETRY_S", 0.2)
+    messages, servers = recorded(golden(LOG)), f"127.0.0.1:{broker.plain}"
+    half, whole = len(messages) // 2, len(messages)
+    create(servers, "restarted", max(m["partition"] for m in messages) + 1)
+    try:
+        with Watch(broker.url("restarted"), str(tmp_path / "state")) as watch:
+            send(servers, "restarted", messages[:half])
+            while watch.view.counts.messages < half and not watch.wait(0.1):
+                pass
+            broker.kill()
+            broker.start()
+            send(servers, "restarted", messages[half:])
+            while watch.view.counts.messages < whole and not watch.wait(0.1):
+                pass
+        once = watched(broker.url("restarted"), tmp_path / "state")
+        assert once.view.counts.messages == whole and not any(p.lost for p in once.view.partitions.values())
+        assert sentences(once) == sentences(watched(golden(LOG), tmp_path / "recording"))
+    finally:
+        delete(servers, "restarted")

@@ -20,6 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from topics import mock_cluster, recorded, send
 
 from ticdc_lab.cli import main
+from ticdc_lab.codecs.known import Known
+from ticdc_lab.codecs.schema_registry import Registry, read_schemas
 from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.watch import folder, running
 from ticdc_lab.watch.folder import WatchFolder
@@ -27,7 +29,7 @@ from ticdc_lab.watch.kept import IGNORED, OPEN, WITHDRAWN, KeptFinding, found_ag
 from ticdc_lab.watch.metrics import WatchView, metrics
 from ticdc_lab.watch.pages import pages
 from ticdc_lab.watch.running import Watch, unsettled
-from ticdc_lab.watch.sources import LiveTopic
+from ticdc_lab.watch.sources import Decoding, LiveTopic, RecordedTopic
 
 LOG = "messages_canal-json-tidb_small-dup-restart.jsonl.gz"
 
@@ -217,6 +219,18 @@ def test_a_finding_settles_or_is_withdrawn():
     assert [f.status for f in back.values()] == ["pending", WITHDRAWN]
 
 
+def test_a_clock_that_is_set_back_lets_no_finding_wait(tmp_path):
+    """It settles by the clock of now; and no watermark is written later than now."""
+    kept, _ = found_again({}, [FOUND], now_s=1_000.0, settle_s=9.0)
+    for now_s, status in ((10.0, "pending"), (18.0, "pending"), (19.0, OPEN)):
+        kept, _ = found_again(kept, [FOUND], now_s=now_s, settle_s=9.0)
+        assert [f.status for f in kept.values()] == [status]
+    watch = Watch(str(golden(LOG)), str(tmp_path), now=lambda: 1_000.0)
+    watch._note_watermarks({("t", 0): (5, 999_000), ("t", 1): (5, 2_000_000), ("t", 2): (5, None)})
+    assert watch._marked_ms == {("t", 0): 999_000, ("t", 1): 1_000_000, ("t", 2): 1_000_000}
+    watch._folder.close()
+
+
 def test_rows_that_are_not_judged_any_more_keep_their_findings():
     """What the memory has no room for is neither found again nor withdrawn."""
     of_row = FOUND | {"guarantee": "redeliveries_are_identical", "row_id": 5}
@@ -276,6 +290,43 @@ def test_a_broker_that_is_away_is_waited_for(undisturbed, tmp_path, monkeypatch)
             while watch.view.counts.messages < len(messages) and not watch.wait(0.1):
                 pass
         assert not left and watch.view.counts.rows == undisturbed.view.counts.rows
+
+
+def test_a_registry_that_is_away_is_waited_for(undisturbed, tmp_path, monkeypatch):
+    """Messages whose schema nobody gives are read again when it is back: no message is skipped or counted twice."""
+    monkeypatch.setattr(running, "RETRY_S", 0.0)
+    decoded, silent = Decoding.decoded, ["The schema registry http://r does not answer"] * 2
+
+    def away(self, messages, **more):
+        if silent and messages.num_rows:
+            raise SourceError(silent.pop())
+        return decoded(self, messages, **more)
+
+    monkeypatch.setattr(Decoding, "decoded", away)
+    messages = recorded(golden(LOG))
+    with mock_cluster() as servers:
+        send(servers, "small", messages)
+        with Watch(f"kafka://{servers}/small", str(tmp_path)) as watch:
+            while watch.view.counts.messages < len(messages) and not watch.wait(0.1):
+                pass
+    assert not silent and watch.view.counts.rows == undisturbed.view.counts.rows
+
+
+def test_a_registry_is_asked_once_for_a_schema(monkeypatch):
+    """However many batches there are, so that those of known schemas are decoded when it is away."""
+    schemas, asked = read_schemas(str(golden("avro_schemas_small.jsonl.gz"))), list[str]()
+
+    def fetch(self, schema_id):
+        asked.append(schema_id)
+        self._schemas[schema_id] = schemas[schema_id]
+
+    monkeypatch.setattr(Registry, "_fetch", fetch)
+    source = RecordedTopic(str(golden("messages_avro_small.jsonl.gz")))
+    decoding = Decoding.detected(source, Known(registry_url="http://127.0.0.1:1"))
+    messages = source.first(400)
+    for _ in range(3):
+        assert decoding.decoded(messages)["error_class"].null_count > 390
+    assert asked and sorted(asked) == sorted({*asked})
 
 
 def test_other_hosts_need_a_token(tmp_path):

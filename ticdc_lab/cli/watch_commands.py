@@ -178,6 +178,8 @@ def _print_status(view: Mapping[str, Any], found: list[KeptFinding]) -> None:
     for reason, n in view["counts"]["unchecked"].items():
         changes = f"{n:,} row change{'' if n == 1 else 's'}"
         click.echo(f"  {changes} not checked by all guarantees: {reason}, {_REASONS[reason]}")
+    for name, n in view["counts"]["quarantined"].items():
+        click.echo(f"  {n:,} message{'' if n == 1 else 's'} in quarantine: {name}")
     for name, why in view.get("unjudged", {}).items():  # no state of an earlier version has them
         click.echo(f"  {name.replace('_', ' ')}: not checked, because {why}.")
     for why in dict.fromkeys(not_watched.values()):

@@ -54,10 +54,13 @@ def read_schemas(path: str) -> dict[str, str]:
 
 
 class Registry:
-    """Schemas that are known, then those that the registry tells; each is asked for once by a worker."""
+    """Schemas that are known, then those that the registry tells; each is asked for once by a worker.
+
+    If ``known.schemas`` is a dictionary, it gets what was asked for: a later registry knows it.
+    """
 
     def __init__(self, known: Known) -> None:
-        self._schemas = dict(known.schemas)
+        self._schemas = known.schemas if isinstance(known.schemas, dict) else dict(known.schemas)
         self._url = known.registry_url.rstrip("/")
         self._shown = without_secrets(self._url)
         self._faults: dict[str, Malformed] = {}
@@ -100,7 +103,8 @@ class Registry:
 
     def _silent(self, schema_id: str, said: str) -> SourceError:
         return SourceError(
-            f"The schema registry {self._shown} gave no schema {schema_id}, asked {_AGAIN + 1} times: {said}.",
+            f"The schema registry {self._shown} does not answer: it gave no schema {schema_id}, asked {_AGAIN + 1} "
+            f"times: {said}.",
             hint="Load again when it answers, or name a file of its schemas with --schema-registry.",
         )
 

@@ -440,14 +440,29 @@ class TopicReader:
         committed = self.settings.get("isolation.level") != "read_uncommitted"
         which = level.READ_COMMITTED if committed else level.READ_UNCOMMITTED
         at = {kafka.TopicPartition(*place): spec for place, spec in asked.items()}
-        try:
-            found = admin.list_offsets(at, isolation_level=which, request_timeout=ANSWER_S)
-            each = {(p.topic, p.partition): f.result(2 * ANSWER_S) for p, f in found.items()}
-        except TimeoutError:
-            raise self.explained("code=_TIMED_OUT: no answer to a request for offsets") from None
-        except kafka.KafkaException as error:
-            raise self.explained(str(error.args[0])) from None
-        return {place: (each[place].offset, each[place].timestamp) for place in asked}
+        until = time.monotonic() + ANSWER_S
+        while True:
+            try:
+                found = admin.list_offsets(at, isolation_level=which, request_timeout=ANSWER_S)
+                each = {(p.topic, p.partition): f.result(2 * ANSWER_S) for p, f in found.items()}
+                return {place: (each[place].offset, each[place].timestamp) for place in asked}
+            except TimeoutError:
+                raise self.explained("code=_TIMED_OUT: no answer to a request for offsets") from None
+            except kafka.KafkaException as error:
+                said = error.args[0]
+                if said.name() not in _LEADER_MOVES:
+                    raise self.explained(str(said)) from None
+                if time.monotonic() > until:
+                    raise self.explained(f"code=_TIMED_OUT: {said}") from None
+            self.places()  # asks for the leaders of now
+            time.sleep(_WAIT_S)
+
+
+_LEADER_MOVES = frozenset({
+    "NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_LEADER_EPOCH", "FENCED_LEADER_EPOCH",
+    "OFFSET_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE",
+})  # fmt: skip
+"""What a broker says for a moment while leaders change, or after its own restart."""
 
 
 def too_large(source: str, options: Mapping[str, str]) -> str | None:

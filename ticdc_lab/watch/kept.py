@@ -114,7 +114,8 @@ def found_again(
             before = replace(one, number=number)
         elif before.status == WITHDRAWN:
             before = replace(before, status=PENDING, found_s=now_s, changed_s=now_s)
-        before = replace(before, message=one.message, evidence=one.evidence)
+        since_s = min(before.found_s, now_s)  # a clock that was set back lets nothing wait for longer
+        before = replace(before, message=one.message, evidence=one.evidence, found_s=since_s)
         if before.status == PENDING and (final or row["guarantee"] in AT_ONCE or now_s - before.found_s >= settle_s):
             before = replace(before, status=OPEN, changed_s=now_s)
         after[before.number] = before

@@ -51,8 +51,11 @@ HISTORY, LAST_EVENTS = 900, 20
 """Samples and events that are kept to be looked at."""
 _SHOWN = ["topic", "partition", "offset", "kind", "op", "schema_name", "table_name", "commit_ts", "error_class"]
 
-RETRY_S = 30.0
-_SILENT = "does not answer"
+RETRY_S, RETURNS = 30.0, 3
+"""A source that does not answer is asked again after so long; a broker that returns may not know its topics yet, and is
+asked for them so often less one.
+"""
+_SILENT, _NO_TOPIC = "does not answer", "has no topic"
 
 
 class Watch:
@@ -191,6 +194,7 @@ class Watch:
         ProtocolError
             Its protocol cannot be detected, or is another one than that of the state.
         """
+        returns = 0
         try:
             begun = self._begun(stopped)
             while begun and not self._ended(stopped):
@@ -198,7 +202,9 @@ class Watch:
                     if self._follow(stopped):
                         break
                 except SourceError as error:
-                    if self._once or not self._source.grows or _SILENT not in str(error):
+                    silent = _SILENT in str(error)
+                    returns = RETURNS if silent else returns - (_NO_TOPIC in str(error))
+                    if self._once or not self._source.grows or not (silent or (_NO_TOPIC in str(error) and returns)):
                         raise
                     self.view = replace(self.view, caught_up=False)
                     self._stop.wait(RETRY_S)
@@ -336,7 +342,8 @@ class Watch:
     def _note_watermarks(self, written: Mapping[Place, tuple[int, int | None]]) -> None:
         """When they were written, as of :func:`watermarks_written`, or now."""
         for at, (_, ms) in written.items():
-            self._marked_ms[at] = int(self._now() * 1000) if ms is None else ms
+            now_ms = int(self._now() * 1000)
+            self._marked_ms[at] = now_ms if ms is None else min(ms, now_ms)  # another machine's clock may be ahead
 
     def _look(self) -> bool:
         """Ask what only the broker knows; whether it has partitions that are not read yet."""
