@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -54,6 +55,7 @@ from ticdc_lab.engine import choose, session
 from ticdc_lab.engine import counted as counted_rows
 from ticdc_lab.engine.running import jobs_given_up
 from ticdc_lab.errors import ContractError, SourceError, TiCDCLabError
+from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.sample import Sample, from_first_row, ts_of
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.facts.catalog import Catalog, catalog_of, not_in_rows
@@ -617,7 +619,10 @@ class Log:
             examples = small(worst(pairs, n=ROWS if differ else 0))  # equal logs are not paired a second time
         ddl = ddl_differences(*facts, from_ts=begins, to_ts=ends)
         lacking = but_for(self.counts), but_for(other.counts)
-        return answers.compared(tables, examples, ddl, span=(begins, ends), limits=limits, lacking=lacking)
+        sources = self.source, other.source
+        return answers.compared(
+            tables, examples, ddl, span=(begins, ends), limits=limits, lacking=lacking, sources=sources
+        )
 
     def fidelity(self, reference: Log | str, **how: Any) -> Answer:
         """What did its protocol lose, beside a log of the same transactions in a protocol that keeps more.
@@ -879,7 +884,8 @@ class Log:
             if hint := other_name(some, own=own, partitions=int(r["partitions"]), names=names):
                 said.append(
                     f"{own[0]}.{own[1]}: its rows are placed as {hint.words}. The changefeed may route the table "
-                    "(target-schema, target-table), or it was renamed: ticdc-lab dispatch SOURCE --changefeed FILE"
+                    "(target-schema, target-table), or it was renamed: ticdc-lab dispatch "
+                    f"{shlex.quote(shown_source(self.source))} --changefeed FILE"
                 )
         return said
 

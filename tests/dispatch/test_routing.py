@@ -166,4 +166,5 @@ def test_a_routed_golden_log_is_placed_as_it_was_recorded(spark: SparkSession, t
     assert "of 1 no rule that was tried explains all rows" in rules.finding and rules.limits
     (hint,) = rules.details
     assert hint.startswith("dw.orders_v3: its rows are placed as by columns:user_id of another name")
+    assert hint.endswith(f"ticdc-lab dispatch {file} --changefeed FILE")
     log.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ticdc_lab.codecs import Known
+from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.redaction import redacted, without_secrets
 
 JAAS = 'PlainLoginModule required username="me" password="p;w \\"x\\"";'
@@ -47,3 +48,11 @@ def test_a_url_is_shown_without_what_may_be_secret_in_it() -> None:
 def test_what_is_known_for_decoding_shows_no_place_that_may_hold_a_password() -> None:
     """A loaded log shows it wherever it is printed."""
     assert "s3cret" not in repr(Known(registry_url="http://me:s3cret@h", claim_check="s3://me:s3cret@bucket"))
+
+
+def test_a_hint_names_the_log_that_was_read_without_its_password() -> None:
+    """What a sink cannot know is filled in where the log is known: one place, one form."""
+    error = SourceError("It fails.", hint="See: ticdc-lab audit SOURCE. RESOURCE stays.")
+    error.about("s3a://me:hidden@bucket/a log")
+    assert error.hint == "See: ticdc-lab audit 's3a://bucket/a log'. RESOURCE stays."
+    assert str(error) == f"It fails.\n\nHint: {error.hint}"

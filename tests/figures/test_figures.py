@@ -17,7 +17,7 @@ from ticdc_lab.dispatch.evenness import gini
 from ticdc_lab.errors import ContractError
 from ticdc_lab.events import tso
 from ticdc_lab.figures import theme
-from ticdc_lab.figures.figure import Figure
+from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.matrices import PROMISES
 
 EVIL = "<script>alert(\"1\")</script>/\n'x'"
@@ -274,6 +274,13 @@ def test_a_counterexample_of_table_order_is_about_the_table(later: int) -> None:
     assert "of the table" in said[0] or "the table shows" in said[0]
     assert "stays" not in said[0] and "of the row" not in said[0]
     assert "stays" in said[1] or "of the row" in said[1]
+
+
+@pytest.mark.parametrize(("values", "dtick"), [([0, 1, None], 1), ([0, 4.0], 1), ([0, 0.5], None), ([0, 9], None)])
+def test_a_few_counts_have_no_tick_between_them(values: list[float | None], dtick: int | None) -> None:
+    """An axis from 0 to 1 of whole numbers has no tick at 0.5; seconds, and many, keep plotly's ticks."""
+    fig = theme.finish(Figure(Scatter(x=["a"] * len(values), y=values)), title="t", note="n")
+    assert fig.layout.get("yaxis", {}).get("dtick") == dtick and "dtick" not in fig.layout.get("xaxis", {})
 
 
 def measured(rows: list[tuple[str, str, int, int, float | None]]) -> pd.DataFrame:

@@ -10,8 +10,10 @@ import pytest
 from headless import seen_on
 from pipeline_samples import MEMORY, story
 from summaries import summary
+from test_ddl_service_figures import trace
 
 from ticdc_lab import figures
+from ticdc_lab.ddl_core.fleet import fleet_in
 from ticdc_lab.figures.figure import Figure, Scatter
 from ticdc_lab.figures.page_scripts import FIT_JS
 from ticdc_lab.figures.plotly_js import library
@@ -36,6 +38,7 @@ const box = (node) => { const b = node.getBoundingClientRect(); return [b.left, 
       note: box(gd.querySelector(`.annotation[data-index="${note}"]`)),
       legend: gd.querySelector('.legend') && box(gd.querySelector('.legend')),
       slider: gd.querySelector('.slider-container') && box(gd.querySelector('.slider-container')),
+      others: [...gd.querySelectorAll('.annotation')].filter((n) => n.dataset.index != note).map(box),
       titles: (gd._transitionData?._frames ?? []).map((f) => f.layout?.title?.text ?? ''),
     };
   }
@@ -56,6 +59,7 @@ def drawn() -> dict[str, Figure]:
         "legend": figures.queue_curves(story().queues, memory_rows=MEMORY),
         "player": figures.watermark_tree_stepped(story().watermarks, moments=5),
         "many": many,
+        "names": figures.fleet_map(fleet_in(trace("worker-crash"))),
         "wide": figures.pipeline_picture(story(), memory_rows=MEMORY),
     }
 
@@ -83,6 +87,8 @@ def wrong(parts: dict[str, Any]) -> set[str]:
     legend, title = parts["legend"], parts["title"]
     if legend and title and legend[1] < title[3] and legend[3] > title[1]:
         out.add("legend over title")
+    if any(other[3] > parts["note"][1] for other in parts["others"]):
+        out.add("names over note")
     if parts["slider"] and parts["slider"][1] < parts["note"][3]:
         out.add("slider over note")
     return out

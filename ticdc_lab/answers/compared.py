@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from ticdc_lab import figures
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.dispatching import AS_THEY_LIE
 from ticdc_lab.consumer.target_compare import ComparedTargets
+from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.tso import tso_words, utc_words
 from ticdc_lab.facts.catalog import Catalog, not_in_rows
@@ -31,7 +33,7 @@ _SIDES = "this one", "the other"
 
 def compared(
     tables: pd.DataFrame, examples: pd.DataFrame, ddl: pd.DataFrame, *, span: tuple[int, int], limits: Sequence[str],
-    lacking: tuple[str, str] = ("", ""),
+    lacking: tuple[str, str] = ("", ""), sources: Sequence[str] = ("SOURCE",),
 ) -> Answer:  # fmt: skip
     """Say what two logs have in common between two moments.
 
@@ -50,6 +52,8 @@ def compared(
     lacking
         Of this one and of the other what it is whole but for (:func:`ticdc_lab.facts.limits.but_for`): what is in the
         other alone may be among it.
+    sources
+        Of both logs, for commands.
     """
     frames = {"tables": tables, "differences": examples, "ddl": ddl}
     totals = {kind: int(tables[kind].sum()) for kind in KINDS}
@@ -69,9 +73,10 @@ def compared(
     details = [f"{count(moved, 'change lies', 'changes lie')} in another partition there."] if moved else []
     several = examples["several"].dropna() if "several" in examples else examples.iloc[:0]
     if len(several):
+        audits = [f"ticdc-lab audit {shlex.quote(shown_source(s))}" for s in sources]
         details.append(
             f"{count(len(several), 'difference')} of those listed: one log itself delivers the change with several "
-            "contents (ticdc-lab audit SOURCE, redeliveries_are_identical)."
+            f"contents (redeliveries_are_identical): {' or '.join(audits)}."
         )
     return Answer("compare", _QUESTION, words, frames, limits, details)
 

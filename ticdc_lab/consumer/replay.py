@@ -29,7 +29,7 @@ from ticdc_lab.consumer.replay_plan import (
 )
 from ticdc_lab.consumer.sinks import Note, Sink
 from ticdc_lab.engine.shuffle import quantiles
-from ticdc_lab.errors import IncompleteHistoryError, SourceError
+from ticdc_lab.errors import IncompleteHistoryError, SourceError, TiCDCLabError
 from ticdc_lab.errors.redaction import without_secrets
 from ticdc_lab.events.tso import tso_words
 from ticdc_lab.facts.catalog import DDL, Catalog
@@ -112,7 +112,11 @@ def replay(
     """
     known = knowledge(log.events) if known is None else known
     rows = rows_a_batch or sink.rows_a_batch
-    return run(plan_of(log, known, mode=mode, until=until, rows_a_batch=rows), sink, said=said)
+    try:
+        return run(plan_of(log, known, mode=mode, until=until, rows_a_batch=rows), sink, said=said)
+    except TiCDCLabError as error:
+        error.about(log.source)
+        raise
 
 
 @dataclass(frozen=True, slots=True)

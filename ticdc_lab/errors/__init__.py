@@ -6,7 +6,11 @@ A message has two parts: what is wrong (where, what was expected, what was found
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Collection, Iterable
+
+from ticdc_lab.errors.redaction import shown_source
 
 __all__ = [
     "ContractError",
@@ -38,6 +42,11 @@ class TiCDCLabError(Exception):
         super().__init__(f"{message}\n\nHint: {hint}" if hint else message)
         self.message = message
         self.hint = hint
+
+    def about(self, source: str) -> None:
+        """Name the log that was read in the commands of the hint, in place of ``SOURCE``."""
+        named = re.sub(r"\bSOURCE\b", lambda _: shlex.quote(shown_source(source)), self.hint)
+        TiCDCLabError.__init__(self, self.message, hint=named)
 
 
 class SetupError(TiCDCLabError):

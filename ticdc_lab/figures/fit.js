@@ -80,13 +80,15 @@ var ticdcFit = globalThis.ticdcFit ?? (() => {
     return Math.ceil(free - Math.min(plot - 8, ...above));
   }
 
-  // How far below the plot its axes end, and how far they, or the legend, reach into the note.
+  // How far below the plot its axes, and names in their place, end, and how far they, or the legend, reach into the note.
   function beneath(gd) {
     const frame = gd.getBoundingClientRect();
     const { t, h } = gd._fullLayout._size;
     const ends = (css) => boxes(gd, css).map(([, box]) => box.bottom - frame.top - t - h);
-    const note = boxes(gd, ".infolayer .annotation").find(([node]) => isNote(gd, node));
-    const axes = Math.max(0, ...ends(".xaxislayer-above, .g-xtitle, .g-x2title, .g-x3title"));
+    const texts = boxes(gd, ".infolayer .annotation");
+    const note = texts.find(([node]) => isNote(gd, node));
+    const names = texts.filter((text) => text !== note).map(([, box]) => box.bottom - frame.top - t - h);
+    const axes = Math.max(0, ...ends(".xaxislayer-above, .g-xtitle, .g-x2title, .g-x3title"), ...names);
     const low = Math.max(axes, ...ends(".legend"));
     return { axes, sunk: note ? Math.ceil(low + 10 - (note[1].top - frame.top - t - h)) : 0 };
   }

@@ -9,7 +9,8 @@ from __future__ import annotations
 import html
 import os
 import textwrap
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
@@ -149,6 +150,8 @@ def finish(
     least_px
         The width below which the figure cannot be read: ``fit.js`` lets it scroll in a narrower place.
     """
+    for axis in _few_counts(fig):
+        fig.layout.setdefault(axis, Nested()).setdefault("dtick", 1)
     shown = wrapped(title, width=TITLE_CHARS)
     lines_below = wrapped(note).count("<br>")
     fig.update_layout(
@@ -162,6 +165,31 @@ def finish(
     return fig.add_annotation(
         name=NOTE, text=wrapped(note), showarrow=False, align="left", yshift=-note_below_px, opacity=0.75, **below
     )
+
+
+_FEW = 4
+"""Up to which count plotly would put ticks between whole numbers."""
+
+
+def _few_counts(fig: Figure) -> Iterator[str]:
+    """Axes that count up to a few, on which half a count is no tick."""
+    values: dict[str, list[Any]] = {}
+    for trace in fig.data:
+        for letter in "xy":
+            if letter in trace:
+                values.setdefault(f"{letter}axis{trace.get(f'{letter}axis', letter)[1:]}", []).append(trace[letter])
+    for axis, parts in values.items():
+        layout = fig.layout.get(axis, {})
+        if {"tickvals", "ticktext"} & {*layout} or layout.get("type", "linear") != "linear":
+            continue
+        with suppress(TypeError, ValueError):  # names, or times
+            numbers = [np.asarray(list(p), dtype=np.float64) for p in parts]
+            whole = np.concatenate(numbers)
+            whole = whole[~np.isnan(whole)]
+            tops = [float(np.nanmax(n, initial=0)) for n in numbers]  # bars may stand on each other
+            top = sum(tops) if any(t.get("type") == "bar" for t in fig.data) else max(tops)
+            if whole.size and whole.min() >= 0 and top <= _FEW and not (whole % 1).any():
+                yield axis
 
 
 TIME_ZONE = "TICDC_LAB_TIME_ZONE"

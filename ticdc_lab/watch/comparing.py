@@ -6,6 +6,7 @@ import fcntl
 import io
 import json
 import os
+import shlex
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
@@ -121,7 +122,7 @@ class WatchedComparison:
         if undated:
             raise ContractError(
                 f"{undated[0]} has no commit_ts, so its row changes cannot be paired.",
-                hint="ticdc-lab settings SOURCE shows how its changefeed was set.",
+                hint=f"ticdc-lab settings {shlex.quote(undated[0])} shows how its changefeed was set.",
             )
         self._asked = ComparedSides(
             self.protocols, (a.decoding.known.settings, b.decoding.known.settings), memory=memory
