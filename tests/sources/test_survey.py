@@ -179,3 +179,24 @@ def test_a_folder_with_two_protocols_names_both(spark: SparkSession, tmp_path: P
     assert all(f"{p}" in said for p in ("open-protocol", "canal-json")) and said in surveyed(both).limits
     assert sum(both.rows_seen) > 0 and None not in both.partitions
     assert not [s for s in survey(spark, str(canal)).unknown if "two kinds" in s]
+
+
+def test_a_look_says_what_it_could_not_decode_and_that_it_saw_all(spark: SparkSession, tmp_path: Path) -> None:
+    """A short dump is read whole: no estimate below what was read, no "later ones"; a broken message is counted."""
+    texts = [
+        json.dumps({"topic": "t", "partition": 0, "offset": n, "key": None, "payload": payload})
+        for n, payload in enumerate([CANAL_WATERMARK, CANAL_WATERMARK, "{broken"])
+    ]
+    (tmp_path / "dump.json").write_text("\n".join(texts) + "\n")
+    found = survey(spark, str(tmp_path / "dump.json"))
+    assert (found.seen, found.undecoded, found.is_whole) == (2, 1, True)
+    estimated = replace(found, size=Size(None, 2, "estimated from the first 1", False))
+    assert ": 3 messages (all read). " in estimated.words
+    assert found.unknown[0].startswith("1 message of 3 that were looked at could not be decoded; the reasons: ")
+    assert not [said for said in found.unknown if "Only the first" in said]
+
+
+CANAL_WATERMARK = (
+    '{"id":0,"database":"","table":"","pkNames":null,"isDdl":false,"type":"TIDB_WATERMARK","es":1,"ts":1,"sql":"",'
+    '"sqlType":null,"mysqlType":null,"data":null,"old":null,"_tidb":{"watermarkTs":429918007904436226}}'
+)

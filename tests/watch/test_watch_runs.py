@@ -182,6 +182,17 @@ def test_a_full_disk_is_named_and_what_was_committed_stays(undisturbed, tmp_path
     assert told(whole.findings.values()) == told(undisturbed.findings.values())
 
 
+def test_a_dump_of_another_tool_is_refused_with_the_command_that_converts_it(tmp_path):
+    """Its name ends as a recording's does, but its lines have other names: it must not be called empty."""
+    dump = tmp_path / "dump.json"
+    line = {"topic": "t", "partition": 0, "offset": 0, "tstype": "create", "ts": 1, "broker": 0, "key": None}
+    dump.write_text(json.dumps({**line, "payload": '{"ts":1}'}) + "\n")
+    with pytest.raises(SourceError, match="is no recording of a topic") as refused:
+        Watch(str(dump), tmp_path / "state")
+    assert f"ticdc-lab record {dump} --out topic.jsonl.gz" in str(refused.value)
+    assert not (tmp_path / "state").exists()
+
+
 def test_a_recording_out_of_order_is_refused(tmp_path):
     """Each partition is read in the order of its offsets; an audit takes any order."""
     lines = [{"topic": "t", "partition": 0, "offset": o, "timestamp": None, "key": None, "value": None, "headers": []}

@@ -266,11 +266,13 @@ def _print_notes(answer: Answer) -> None:
 
 
 def _print_compared(answer: Answer) -> None:
+    from ticdc_lab.figures.theme import count
+
     for c in answer.facts()["tables"]:
         if c["why_not"]:
             click.echo(f"- {c['table']}: not compared: {c['why_not']}")
             continue
-        untold = f", except {c['untold']} values that the log does not contain" if c["untold"] else ""
+        untold = f", except {count(c['untold'], 'value')} that the log does not contain" if c["untold"] else ""
         click.echo(
             f"{'x' if c['different'] else '✓'} {c['table']}: {c['different']} of {c['rows']} rows differ{untold}"
         )

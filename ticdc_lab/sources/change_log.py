@@ -331,7 +331,7 @@ class ChangeLog:
         if n is not None and self.sample is not None and not n.kept:
             raise ProtocolError(
                 f"{self.source}: none of its row changes is in the sample ({self.sample.words}).",
-                hint="Table names are matched exactly, times are UTC. See what is there: ticdc-lab survey SOURCE.",
+                hint=f"Table names are matched exactly, times are UTC. See them: ticdc-lab survey {self.source}",
             )
         if n is not None and n.quarantined and not (n.kept if self.protocol == "csv" else n.decoded):
             self._refuse(n)

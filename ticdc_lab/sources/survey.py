@@ -66,6 +66,8 @@ class Found:
     load_s
         Seconds that logs of about this size, protocol and engine took on this machine before; None where none was
         read (:mod:`ticdc_lab.engine.speeds`).
+    undecoded
+        Messages that were looked at and could not be decoded; they are not in ``seen``.
     rows_seen
         Row changes of each of ``tables`` among the messages that were looked at.
     strangers
@@ -91,14 +93,17 @@ class Found:
     last_ts: int | None
     load_s: float | None
     rows_seen: tuple[int, ...] = ()
+    undecoded: int = 0
     strangers: tuple[str, ...] = ()
     overview: Overview | None = None
     log: ChangeLog | None = None
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of it was looked at."""
-        return self.size.messages is not None and self.size.is_exact and self.seen >= self.size.messages
+        """Whether all of it was looked at: as many as there are, or no part had more than is read of each."""
+        looked_at, n = self.seen + self.undecoded, self.size.messages
+        all_counted = n is not None and self.size.is_exact and looked_at >= n
+        return all_counted or (self.source_kind != "kafka" and 0 < looked_at < HEAD)
 
     @property
     def is_large(self) -> bool:
@@ -110,9 +115,11 @@ class Found:
     @property
     def words(self) -> str:
         """What was found, in two sentences."""
-        about = "" if self.size.is_exact else "about "
-        n, b = self.size.messages, self.size.bytes
-        size = [f"{about}{n:,} messages ({self.size.how})" if n is not None else f"messages: {self.size.how}"]
+        n, b, how = self.size.messages, self.size.bytes, self.size.how
+        about = "" if self.size.is_exact or self.is_whole else "about "
+        if self.is_whole and not self.size.is_exact:
+            n, how = self.seen + self.undecoded, "all read"
+        size = [f"{about}{_messages(n)} ({how})" if n is not None else f"messages: {how}"]
         size += [_bytes(b)] if b is not None else []
         if self.overview is not None and self.overview.bytes is not None:
             size += [f"about {_bytes(self.overview.bytes)}"]
@@ -123,10 +130,17 @@ class Found:
     @property
     def unknown(self) -> tuple[str, ...]:
         """What a look does not tell, one sentence each."""
-        if self.is_whole:
-            return (*self.strangers, *self.left_out)
-        said = f"Only the first {self.seen:,} messages were read: later ones may have other tables and a later time."
-        return (*self.strangers, said, *self.limits)
+        said = []
+        if not self.is_whole:
+            said += [
+                f"Only the first {self.seen:,} messages were read: later ones may have other tables and a later time."
+            ]
+        if self.undecoded:
+            said += [
+                f"{_messages(self.undecoded)} of {self.seen + self.undecoded:,} that were looked at could not be "
+                f"decoded; the reasons: ticdc-lab events {self.source} --out events.jsonl --quarantine bad.jsonl"
+            ]
+        return (*self.strangers, *said, *dict.fromkeys((*self.left_out, *self.limits)))
 
     @property
     def advice(self) -> tuple[str, ...]:
@@ -166,7 +180,7 @@ class Found:
         return {
             "source": self.source, "source_kind": self.source_kind, "protocol": self.protocol,
             "has_commit_ts": self.has_commit_ts, "bytes": self.size.bytes, "messages": self.size.messages,
-            "messages_exact": self.size.is_exact, "seen": self.seen, "tables": self.tables,
+            "messages_exact": self.size.is_exact, "seen": self.seen, "undecoded": self.undecoded, "tables": self.tables,
             "partitions": self.partitions, "first_ts": self.first_ts, "last_ts": self.last_ts,
             "load_ms": None if self.load_s is None else round(1000 * self.load_s), "unknown": self.unknown,
         } | ({} if self.overview is None else {"topic": self.overview.facts()})  # fmt: skip
@@ -278,20 +292,21 @@ _BY = ("schema_name", "table_name", "partition")
 _COUNTED = StructType(
     [StructField("schema_name", StringType()), StructField("table_name", StringType())]
     + [StructField("partition", IntegerType())]
-    + [StructField(name, LongType()) for name in ("rows", "messages", "first_ts", "last_ts")]
+    + [StructField(name, LongType()) for name in ("rows", "messages", "undecoded", "first_ts", "last_ts")]
 )
 """What there is of each table and partition among some events."""
 
 
 def _counted(events: Batches) -> Batches:
     """Events to one batch of :data:`_COUNTED`."""
-    merged = [("rows", "sum"), ("messages", "sum"), ("first_ts", "min"), ("last_ts", "max")]
+    merged = [("rows", "sum"), ("messages", "sum"), ("undecoded", "sum"), ("first_ts", "min"), ("last_ts", "max")]
     parts = []
     for batch in events:
         is_row, is_ddl = (pc.fill_null(pc.equal(batch["kind"], kind), False) for kind in ("row", "ddl"))
         begins = pc.and_(pc.fill_null(pc.equal(batch["seq"], 0), False), pc.is_null(batch["error_class"]))
         ts = pc.if_else(pc.or_(is_row, is_ddl), batch["commit_ts"], None)
-        columns = [*(batch[name] for name in _BY), is_row.cast(pa.int64()), begins.cast(pa.int64()), ts, ts]
+        flags = (is_row, begins, pc.is_valid(batch["error_class"]))
+        columns = [*(batch[name] for name in _BY), *(flag.cast(pa.int64()) for flag in flags), ts, ts]
         parts.append(pa.table(columns, schema=arrow_schema(_COUNTED)).group_by(list(_BY)).aggregate(merged))
     if parts:
         held = pa.concat_tables(parts).rename_columns(_COUNTED.names).group_by(list(_BY)).aggregate(merged)
@@ -302,7 +317,7 @@ def _of_counts(held: pa.Table) -> dict[str, Any]:
     """What :class:`Found` has of events, from :data:`_COUNTED` of all tasks."""
     rows = _rows_by_table(held)
     return {
-        "seen": pc.sum(held["messages"]).as_py() or 0,
+        "seen": pc.sum(held["messages"]).as_py() or 0, "undecoded": pc.sum(held["undecoded"]).as_py() or 0,
         "partitions": tuple(pc.unique(held["partition"].drop_null()).sort().to_pylist()),
         "tables": tuple(rows), "rows_seen": tuple(rows.values()),
         "first_ts": pc.min(held["first_ts"]).as_py(), "last_ts": pc.max(held["last_ts"]).as_py(),
@@ -323,6 +338,10 @@ _KINDS = {
     "capture": "Capture files", "parquet": "Parquet files", "delta": "A Delta table", "table": "A table",
     "storage": "A storage sink's folder", "kafka": "A Kafka topic", CONNECT: "A folder of Kafka Connect", **FORMS,
 }  # fmt: skip
+
+
+def _messages(n: int) -> str:
+    return f"{n:,} message{'' if n == 1 else 's'}"
 
 
 def _some(what: str, names: tuple[str, ...], most: int = 6) -> str:

@@ -22,6 +22,7 @@ from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.sources.capture import read_whole
+from ticdc_lab.sources.dump_files import dumps_at
 from ticdc_lab.sources.kafka import Topics, topics_of
 from ticdc_lab.sources.kafka_reading import ROWS_AT_ONCE, Place, Span, TopicReader
 from ticdc_lab.sources.load import SAMPLE, shown_by
@@ -180,9 +181,10 @@ class RecordedTopic:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:  # fmt: skip
         files = data_files(source)
-        if not files or any(not f.name.endswith((".jsonl", ".jsonl.gz", ".json", ".parquet")) for f in files):
+        named = (".jsonl", ".jsonl.gz", ".json", ".parquet")
+        if not files or not all(f.name.endswith(named) for f in files) or dumps_at(source, files, "auto", {}):
             raise SourceError(
-                f"{source} is no recording of a topic; expected .jsonl, .jsonl.gz or .parquet.",
+                f"{source} is no recording of a topic; expected .jsonl, .jsonl.gz or .parquet that `record` wrote.",
                 hint=f"Make one of it: ticdc-lab record {source} --out topic.jsonl.gz",
             )
         self.name, self._files, self._speed, self._now, self._sleep = source, files, speed, now, sleep

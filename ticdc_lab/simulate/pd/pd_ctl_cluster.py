@@ -32,6 +32,7 @@ from ticdc_lab.simulate.pd.stores import (
 
 _NODE_STATES = (PREPARING, SERVING, REMOVING, REMOVED)
 _BY_NAME = {"Up": SERVING, "Offline": REMOVING, "Tombstone": REMOVED, "Disconnected": SERVING, "Down": SERVING}
+_HEARD = ("Up", "Disconnected")
 _UNITS = {"": 1, **{unit: 1 << 10 * n for n, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))}}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?(?:e\+?\d+)?)\s*([KMGTPE]?i?B?)")
 _SECOND_NS = 1e9
@@ -41,14 +42,18 @@ def stores_of(files: Sequence[PrintedFile], max_store_down_time_s: float) -> lis
     """Read stores.
 
     The age of a heartbeat is counted from the latest heartbeat of any store, since the document does not say when it
-    was printed; a store shown as Disconnected or Down is silent for as long as that means at least.
+    was printed; a store shown as Disconnected or Down is silent for as long as that means at least. PD shows Up or
+    Disconnected only for a store that it heard, so a heartbeat that is missing there was left out of the document.
     """
     found: list[Store] = []
     for file in files:
         told = listed(file, "stores")
         heard = [_read_store(file, s, _heard) for s in told]
         latest = max(heard, default=0)
-        ages = [(latest - h) / _SECOND_NS if h else NEVER_S for h in heard]
+        ages = [
+            (latest - h) / _SECOND_NS if h else 0.0 if s["store"].get("state_name") in _HEARD else NEVER_S
+            for s, h in zip(told, heard, strict=True)
+        ]
         found += [
             _read_store(file, s, lambda s, age=age: _store(s, age, max_store_down_time_s))
             for s, age in zip(told, ages, strict=True)
