@@ -13,11 +13,14 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import SourceError, TiCDCLabError
 from ticdc_lab.sources import dumps
 from ticdc_lab.sources.dump_files import Assumed, DumpFiles, dumps_at, head_of
-from ticdc_lab.sources.forms import HEAD_BYTES, Form, form_of, named_place
+from ticdc_lab.sources.form_detection import form_of
+from ticdc_lab.sources.forms import HEAD_BYTES, Form, named_place
+from ticdc_lab.sources.load import load
 from ticdc_lab.sources.pieces import of_dumps, read_piece
 
 DATA = Path(__file__).parents[1] / "data" / "dumps"
@@ -713,3 +716,25 @@ def test_ranges_of_a_dump_give_what_all_of_it_gives(tmp_path: Path, of: str, dam
         assert here == messages and (named == bad or (of, damage) == ("kcat -J", "a line feed")), step
         elsewhere, unnumbered = read_in(step, are_here=False)
         assert elsewhere == messages and len(unnumbered) == len(named)
+
+
+@pytest.mark.parametrize(
+    ("data", "message", "hint"),
+    [
+        (b'shop 0 7 {"n":1}\n' * 3, "begins with 'shop 0 7", "--option format='%t %p %o %k %s"),
+        (
+            b'{"value":"AAAAAAAAAAl7InQiOjEuMH0="}\n' * 3,
+            "open-protocol's, and none of 3",
+            "Dump the topic with its keys",
+        ),
+        ('{"value":"\\u0000\\u0000\ufffd"}\n'.encode() * 3, "Line 1: an editor or a tool", "ticdc-lab record kafka://"),
+    ],
+)
+def test_a_dump_that_is_refused_names_what_would_be_read(
+    spark: SparkSession, tmp_path: Path, data: bytes, message: str, hint: str
+) -> None:
+    """A format to be stated, keys that were left out, a topic to be dumped as bytes."""
+    (file := tmp_path / "dump.txt").write_bytes(data)
+    with pytest.raises(TiCDCLabError, match=message) as error:
+        load(spark, str(file))
+    assert hint in error.value.hint

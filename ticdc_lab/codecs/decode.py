@@ -225,6 +225,12 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
             hint="Events that `ticdc-lab events` wrote are decoded already: read the log that they come from.",
         )
     if protocol == "auto" and not any(events.num_rows for events in tried.values()):
+        if not any(sample["key"].to_pylist()) and any(map(_is_framed, sample["value"].to_pylist())):
+            raise ProtocolError(
+                f"{source}: the values are open-protocol's, and none of {sample.num_rows} messages looked at has a "
+                "key, which holds table and commit_ts.",
+                hint="Dump the topic with its keys: ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz",
+            )
         raise ProtocolError(
             f"{source}: none of {sample.num_rows} messages looked at is {' or '.join(PROTOCOLS)}; "
             f"the first begins with {_beginning(sample)}.",
@@ -232,6 +238,11 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
         )
     read = None if decoded is None else decoded.filter(pc.is_null(decoded["error_class"]))
     return Detected(best, read is None or not read.num_rows or _has_commit_ts(read), read)
+
+
+def _is_framed(value: bytes | None) -> bool:
+    """Whether a value begins with the length of a JSON object, as one of open-protocol does."""
+    return value is not None and value[8:9] == b"{" and value[: 8 + int.from_bytes(value[:8], "big")].endswith(b"}")
 
 
 def other_protocol(quarantined: pa.Table, *, protocol: str, known: Known = NOTHING) -> tuple[str, int] | None:

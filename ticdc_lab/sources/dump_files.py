@@ -12,6 +12,7 @@ from typing import BinaryIO, Literal
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import local_path
+from ticdc_lab.sources.form_detection import form_beside, form_of, form_of_rows
 from ticdc_lab.sources.forms import (
     ALONE,
     CAPTURE,
@@ -22,9 +23,6 @@ from ticdc_lab.sources.forms import (
     Beside,
     Form,
     beside,
-    form_beside,
-    form_of,
-    form_of_rows,
     named_place,
 )
 
@@ -215,7 +213,7 @@ def _form_of_rows(
     file: str, opened: Callable[[str], AbstractContextManager[BinaryIO]], options: Mapping[str, str]
 ) -> Form | None:
     """A file of rows that are no messages by the names of their columns alone; None where they are."""
-    from ticdc_lab.sources.dumps import columns_of  # it brings pyarrow, which no other form needs to be known
+    from ticdc_lab.sources.dump_records import columns_of  # it brings pyarrow, which no other form needs to be known
 
     try:
         with opened(file) as f:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from json import JSONDecoder
 from typing import NamedTuple
 
+import orjson
+
 _DECODER = JSONDecoder(strict=False)
 _BLANK = re.compile(r"[ \t\r\n]*")
 _WIDE = re.compile(rb"\\u(?!00[0-7])")
@@ -96,6 +98,17 @@ def fields_of(text: bytes) -> dict[str, Value]:
     except (ValueError, IndexError, RecursionError) as error:
         raise BadJson(str(error)) from error
     return found
+
+
+def is_json(text: bytes) -> bool:
+    """Whether bytes are one whole JSON object or list."""
+    if text[:1] not in (b"{", b"["):
+        return False
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def _after_blank(s: str, at: int) -> int:

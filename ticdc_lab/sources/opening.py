@@ -193,9 +193,13 @@ class Source:
             if rejected is not None and rejected.num_rows:
                 first = rejected.slice(0, 1).to_pylist()[0]
                 said = first["reason"].removeprefix(f"{self.pieces['file'][0].as_py()}, ")
+                said = said[0].upper() + said[1:] if said.startswith(("line ", "row ")) else f"Line 1: {said}"
+                is_replaced = first["error_class"].endswith(":re-encoded")
                 return SourceError(
-                    f"{self.name}: none of its first records is a message. Line 1: {said}",
-                    hint=refused_hint(self.name, first["value"] or b""),
+                    f"{self.name}: none of its first records is a message. {said}",
+                    hint="Record the topic as bytes: ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz"
+                    if is_replaced
+                    else refused_hint(self.name, first["value"] or b""),
                 )
         return None
 

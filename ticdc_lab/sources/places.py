@@ -18,7 +18,7 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import bare_path, local_path, scheme_of
 from ticdc_lab.settings.keys import FROM_URI, KEYS, nearest
 from ticdc_lab.sources.dump_files import CAPTURES, dumps_at, head_of
-from ticdc_lab.sources.forms import CONNECT, EVENTS_HINT, FORMS, OPTIONS, first_line
+from ticdc_lab.sources.forms import CONNECT, EVENTS_HINT, FORMAT_HINT, FORMS, OPTIONS, first_line
 
 _BYTES_LOOKED_AT = 1 << 18
 """Bytes at the beginning of a file from which the length of its lines is told."""
@@ -271,14 +271,14 @@ def kind_of(source: str, files: list[Path] | None) -> str:
     found = ", ".join(_named(of_kind[kind], kind) for kind in ("capture", "parquet", None) if kind in of_kind)
     logs = sorted(n for n in names if kind_of_name(n))
     one = f"Name one of its files, such as {logs[0]}, or a folder that holds one kind. " if logs else ""
+    begins = _beginning(files)
+    printed = FORMAT_HINT if begins.startswith(": it") and "{" in begins else ""
+    kind = f"If you know its kind ({', '.join(KINDS)}), name it: ticdc-lab survey {source} --source-kind values"
     raise SourceError(
         f"Cannot detect what {source} is: it contains {found}; expected {_WHAT}."
         if files is not None and len(names) > 1
-        else f"Cannot detect what {source} is{_beginning(files)}; expected {_WHAT}.",
-        hint=EVENTS_HINT
-        if "`kind`, `commit_ts`" in _beginning(files)
-        else f"{_database(source)}{one}If you know its kind ({', '.join(KINDS)}), name it: "
-        f"ticdc-lab survey {source} --source-kind values",
+        else f"Cannot detect what {source} is{begins}; expected {_WHAT}.",
+        hint=EVENTS_HINT if "`kind`, `commit_ts`" in begins else f"{printed}{_database(source)}{one}{kind}",
     )
 
 

@@ -1,0 +1,447 @@
+"""The records of a dump: objects, lines, patterns and rows of a stream, each a message or what is wrong with it."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from itertools import islice
+from typing import Any, BinaryIO
+
+import orjson
+import pyarrow as pa
+
+from ticdc_lab.sources.dump_messages import (
+    Bad,
+    DumpedMessage,
+    Record,
+    Unread,
+    content,
+    is_framed,
+    message_of,
+    number_of,
+    require_own_bytes,
+    timestamp_ms,
+    topic_of,
+)  # fmt: skip
+from ticdc_lab.sources.forms import Form, regex_of, role_of, roles_in
+from ticdc_lab.sources.json_objects import TOO_LARGE, BadJson, Value, fields_of, is_json, objects_in
+
+
+def records_in(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> Iterator[Record]:
+    """Records of a stream, before which so many lines of its file were passed."""
+    if form.records == "none":
+        return iter(())
+    if form.records == "objects":
+        return _of_objects(chunks, form, bound, passed)
+    if form.records == "csv":
+        return _of_csv(chunks, form, bound)
+    if form.is_measured:
+        return _measured(chunks, form, bound)
+    if form.records == "pattern":
+        return _patterned(chunks, form, bound, passed)
+    return _of_lines(chunks, form, bound, passed)
+
+
+# JSON objects.
+
+
+def _of_objects(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> Iterator[Record]:
+    one_a_line = form.separator == b"\n"
+    cut = objects_in(chunks, bound=bound, one_a_line=one_a_line, opening=form.opening, first_line=passed + 1)
+    for text, line, fault, size in cut:
+        if fault:
+            most = f"; expected at most {bound:,} (bound `line`)" if fault == TOO_LARGE else ""
+            yield Bad(fault, f"line {line}: {size:,} bytes are no whole JSON object{most}", text)
+            continue
+        try:
+            if form.parts:
+                require_own_bytes(None, text, form)
+                yield DumpedMessage(value=text)
+            else:
+                yield message_of(fields_of(text), form)
+        except BadJson as error:
+            yield Bad("bad-json", f"line {line}: {error}", text)
+        except Unread as error:
+            yield Bad(error.code, f"line {line}: {error}", text)
+
+
+# Lines: a value each.
+
+
+def lines_in(chunks: Iterator[bytes], separator: bytes, bound: int) -> Iterator[tuple[bytes, int]]:
+    """Records between separators; of one longer than ``bound`` no bytes, but its length."""
+    held, size = list[bytes](), 0
+    for chunk in chunks:
+        if len(separator) > 1 and held:  # a separator may lie across two chunks
+            chunk = held.pop() + chunk
+            size -= len(chunk)
+            size = max(size, 0)
+        first, *others = chunk.split(separator)
+        for text in others:
+            whole = size + len(first)
+            yield (b"".join((*held, first)), 0) if whole <= bound else (b"", whole)
+            held, size, first = [], 0, text
+        held.append(first)
+        size += len(first)
+        if size > bound:
+            held = [b""]
+    rest = b"".join(held)
+    if rest or size > bound:
+        yield (rest, 0) if size <= bound else (b"", size)
+
+
+def _too_large(found: int, bound: int, line: int) -> Bad:
+    return Bad("too-large", f"line {line}: {found:,} bytes: expected at most {bound:,} (bound `line`)", b"")
+
+
+def _of_lines(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> Iterator[Record]:
+    for line, (text, too_long) in enumerate(lines_in(chunks, form.separator, bound), start=passed + 1):
+        if too_long:
+            yield _too_large(too_long, bound, line)
+            continue
+        text = text.strip(b"\r")
+        if not text.strip():
+            yield None
+        elif text == form.null:
+            yield DumpedMessage()
+        else:
+            try:
+                value = _value_of_line(text, form)
+                require_own_bytes(None, value, form)
+                yield DumpedMessage(value=value)
+            except Unread as error:
+                yield Bad(error.code, f"line {line}: {error}", text)
+
+
+def _value_of_line(text: bytes, form: Form) -> bytes | None:
+    if text[:1] == text[-1:] == b'"' and len(text) > 1:
+        try:
+            return content(fields_of(b'{"value":' + text + b"}")["value"], "value", form)
+        except BadJson:
+            raise Unread("bad-json", "a text in quotes that is no JSON") from None
+    return text if form.coding == "text" else content(text.decode("latin-1"), "value", form)
+
+
+# Patterns: fields with text between them.
+
+_CHUNK = 1 << 20
+
+
+def _patterned(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> Iterator[Record]:
+    """Records that begin as the pattern does and go on until the next one does: a value may hold line feeds."""
+    whole = re.compile(regex_of(form.body), re.DOTALL)
+    head = form.beginning
+    inside = head if len([p for p in form.head if isinstance(p, str)]) > 1 else None
+    held: list[bytes] = []
+    begun = size = 0
+
+    def flush() -> Iterator[Record]:
+        if held:
+            yield from _by_pattern(form.separator.join(held), begun, whole, inside, form)
+
+    for line, (text, too_long) in enumerate(lines_in(chunks, form.separator, bound), start=passed + 1):
+        if too_long:
+            yield from flush()
+            held = []
+            yield _too_large(too_long, bound, line)
+        elif head is None or head.match(text) or not held or size + len(text) > bound or _is_begun(text, form, held):
+            yield from flush()
+            held, begun, size = [text], line, len(text)
+        else:
+            held.append(text)
+            size += len(text)
+    yield from flush()
+
+
+_BEGINNINGS = (b"CreateTime:", b"LogAppendTime:", b"NO_TIMESTAMP")
+
+
+def _is_begun(text: bytes, form: Form, held: list[bytes]) -> bool:
+    """Whether what does not begin as a record is one all the same, of which the rest was cut."""
+    first = form.parts[0]
+    begins = (first,) if isinstance(first, bytes) else _BEGINNINGS if first == "console_time" else ()
+    if any(text.startswith(b) or b.startswith(text) for b in begins if text):
+        return True
+    return len(held) == 1 and is_json(held[0][held[0].find(b"{") :])
+
+
+def _by_pattern(
+    text: bytes, line: int, whole: re.Pattern[bytes], inside: re.Pattern[bytes] | None, form: Form
+) -> Iterator[Record]:
+    found = whole.fullmatch(text)
+    value = text if found is None else found.groupdict().get("value") or b""
+    head = form.beginning.match(text) if inside and form.beginning else None
+    is_whole = is_json(value) or (len(value) > 8 and is_framed(value))
+    other = inside.search(text, head.end() if head else 1) if inside and not is_whole else None
+    if other is not None:  # a dump was cut, and another one follows it in the same line
+        yield Bad(
+            "unfinished", f"line {line}: a record of {other.start():,} bytes ends in the middle", text[: other.start()]
+        )
+        yield from _by_pattern(text[other.start() :], line, whole, inside, form)
+    elif found is None:
+        yield Bad("no-record", f"line {line}: begins with {_beginning(text)}; expected {_pattern_words(form)}", text)
+    else:
+        try:
+            yield _of_groups(found.groupdict(), form)
+        except Unread as error:
+            yield Bad(error.code, f"line {line}: {error}", text)
+
+
+def _beginning(text: bytes) -> str:
+    return repr(text[:40].decode("utf-8", "backslashreplace"))
+
+
+def _pattern_words(form: Form) -> str:
+    return "".join(
+        p.decode("utf-8", "backslashreplace") if isinstance(p, bytes) else f"<{p}>" for p in form.parts
+    ).strip()
+
+
+def _of_groups(groups: Mapping[str, bytes | None], form: Form) -> DumpedMessage:
+    key, value = groups.get("key"), groups.get("value")
+    if key is not None and value is not None and form.null is not None and form.between in value and not is_json(value):
+        key, value = _split_again(key + form.between + value, form.between)
+    require_own_bytes(key, value, form)
+    time = groups.get("console_time") or groups.get("timestamp")
+    number = re.search(rb"-?\d+", time)[0] if time and re.search(rb"-?\d+", time) else None  # type: ignore[index]
+    return DumpedMessage(
+        None if groups.get("topic") is None else topic_of(groups["topic"].decode("latin-1")),  # type: ignore[union-attr]
+        number_of(_text(groups.get("partition")), "partition", (1 << 31) - 1),
+        number_of(_text(groups.get("offset")), "offset", (1 << 63) - 1),
+        None if number is None else timestamp_ms(_text(number)),
+        _nothing(key, form),
+        _nothing(value, form),
+        _listed(groups.get("headers"), form),
+    )
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("latin-1")
+
+
+def _nothing(value: bytes | None, form: Form) -> bytes | None:
+    """None for the word of a form for null; where it has none, for an empty text."""
+    return None if value is None or value == (form.null or b"") else value
+
+
+def _split_again(text: bytes, between: bytes) -> tuple[bytes, bytes]:
+    """Key and value where either may hold what separates them: only one place may make sense."""
+    fields = text.split(between)
+    splits = [(between.join(fields[:i]), between.join(fields[i:])) for i in range(1, len(fields))]
+    whole = [s for s in splits if is_json(s[1]) or s[1] == b"null"]
+    framed = [s for s in splits if s[1][:1] == b"\0"]  # as open-protocol and Confluent's registry begin
+    for found in (whole, framed):
+        if len(found) == 1:
+            return found[0]
+    raise Unread(
+        "ambiguous-separator",
+        f"{len(fields) - 1} separators {between!r} where 1 was expected, so where the key ends cannot be determined",
+    )
+
+
+def _listed(value: bytes | None, form: Form) -> tuple[tuple[str, bytes | None], ...]:
+    if not value or value == b"NO_HEADERS":
+        return ()
+    sign = b":" if form.null is not None else b"="
+    pairs = [one.partition(sign) for one in value.split(form.pairs)]
+    return tuple((n.decode("utf-8", "replace"), v) for n, found, v in pairs if found)
+
+
+def _measured(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Record]:
+    """Records whose texts have their lengths before them: any bytes may be in them."""
+    steps = list(_steps(form.parts))
+    first = steps[0][0]
+    strong = any(isinstance(p, bytes) for p in form.head)
+    buffer, at, ended = b"", 0, False
+    line_feed = 1
+    while True:
+        if len(buffer) - at < _CHUNK and not ended:
+            more = next(chunks, None)
+            ended = more is None
+            buffer, at = buffer[at:] + (more or b""), 0
+            continue
+        if at >= len(buffer):
+            return
+        found = _one_measured(buffer, at, steps, bound)
+        if found is None and not ended and len(buffer) - at <= bound:
+            more = next(chunks, None)
+            ended = more is None
+            buffer, at = buffer[at:] + (more or b""), 0
+            continue
+        if found is not None:
+            groups, end = found
+            follows = end >= len(buffer) or not strong or first.match(buffer, end) is not None
+            other = None if follows else first.search(buffer, at + 1, end)
+            if other is None:
+                try:
+                    yield _of_groups(groups, form)
+                except Unread as error:
+                    yield Bad(error.code, f"line {line_feed}: {error}", buffer[at:end])
+                line_feed += buffer.count(b"\n", at, end)
+                at = end
+                continue
+        else:
+            other = first.search(buffer, at + 1) if strong else None
+        end = other.start() if other else len(buffer)
+        said = (
+            f"line {line_feed}: begins with {_beginning(buffer[at:])}, and is no whole record of {_pattern_words(form)}"
+        )
+        yield Bad("unfinished", said, buffer[at : min(end, at + _CHUNK)])
+        line_feed += buffer.count(b"\n", at, end)
+        at = end
+
+
+_Step = tuple[re.Pattern[bytes], str]
+
+
+def _steps(parts: tuple[str | bytes, ...]) -> Iterator[_Step]:
+    """What to match, and which field of a known length follows it."""
+    waiting: list[str | bytes] = []
+    for part in parts:
+        known = {"key": ("key_length",), "value": ("value_length", "value_length4")}.get(str(part), ())
+        if isinstance(part, str) and any(length in parts[: parts.index(part)] for length in known):
+            yield re.compile(regex_of(waiting), re.DOTALL), part
+            waiting = []
+        else:
+            waiting.append(part)
+    if waiting:
+        yield re.compile(regex_of(waiting), re.DOTALL), ""
+
+
+def _one_measured(buffer: bytes, at: int, steps: list[_Step], bound: int) -> tuple[dict[str, bytes | None], int] | None:
+    groups: dict[str, bytes | None] = {}
+    for regex, field in steps:
+        found = regex.match(buffer, at)
+        if found is None:
+            return None
+        groups |= found.groupdict()
+        at = found.end()
+        if field:
+            raw = groups.get(f"{field}_length")
+            size = int(raw) if raw is not None else int.from_bytes(groups["value_length4"] or b"", "big", signed=True)
+            if size > bound or at + max(size, 0) > len(buffer):
+                return None
+            groups[field] = buffer[at : at + size] if size >= 0 else None
+            at += max(size, 0)
+    return groups, at
+
+
+# CSV.
+
+
+def _of_csv(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Record]:
+    csv.field_size_limit(bound)
+    text = (line.decode("latin-1") + "\n" for line, _ in lines_in(chunks, b"\n", bound))
+    rows = csv.reader(text, delimiter=form.between.decode(), strict=False)
+    begun, header = 1, None
+    if form.is_headed:
+        header, begun = next(rows, None), 2
+    try:
+        for row in rows:
+            if row and row != header:  # a second dump behind the first
+                yield _of_row(row, form, begun)
+            begun = rows.line_num + 1
+    except csv.Error as error:
+        yield Bad("bad-csv", f"line {begun}: {error}; nothing behind it was read", b"")
+
+
+def _of_row(row: list[str], form: Form, line: int) -> Record:
+    if len(row) != len(form.parts):
+        raw = form.between.decode().join(row).encode("latin-1")
+        return Bad("bad-csv", f"line {line}: {len(row)} columns; expected {len(form.parts)}", raw)
+    fields: dict[str, Value] = {
+        str(p): (_unguarded(v) or None) if v != "null" else None
+        for p, v in zip(form.parts, row, strict=True)
+        if role_of(str(p))
+    }
+    headers = fields.get("headers")
+    fields["headers"] = headers.encode("latin-1") if isinstance(headers, str) and is_json(headers.encode()) else None
+    try:
+        return message_of(fields, form)
+    except Unread as error:
+        return Bad(error.code, f"line {line}: {error}", form.between.decode().join(row).encode("latin-1"))
+
+
+def _unguarded(text: str) -> str:
+    """Kafka UI puts ' before what a spreadsheet takes for a formula."""
+    return text[1:] if re.match(r"'[=+\-@\t\r]", text) else text
+
+
+# Rows of Parquet and Avro.
+
+
+def _rows(file: BinaryIO) -> Iterator[Any]:
+    """Rows as dictionaries, or values alone."""
+    if file.read(4) == b"PAR1":
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(file) as parquet:
+            for batch in parquet.iter_batches(_ROWS_AT_ONCE):
+                yield from batch.to_pylist()
+        return
+    import fastavro
+
+    file.seek(0)
+    yield from fastavro.reader(file)
+
+
+_ROWS_AT_ONCE = 1_000
+
+
+def columns_of(file: BinaryIO) -> tuple[list[str], list[str], bool]:
+    """Names of the columns of an open file, none for values alone, some texts among its first keys and values.
+
+    And whether none of its columns are categories.
+    """
+    rows = list(islice(_rows(file), _ROWS_AT_ONCE))
+    if not rows or not isinstance(rows[0], dict):
+        return [], [row for row in rows if isinstance(row, str) and row], True
+    names = list(rows[0])
+    roles = roles_in(names)
+    if len(names) == 1 and "value" not in roles and isinstance(only := rows[0][names[0]], str | bytes):
+        return [], [only] if isinstance(only, str) else [], True
+    of = {roles[role] for role in ("key", "value") if role in roles}
+    texts = [text for row in rows for name in of if isinstance(text := row.get(name), str) and text]
+    return names, texts, not _has_categories(file)
+
+
+def _has_categories(file: BinaryIO) -> bool:
+    """Whether columns are dictionaries, as pandas writes categories; not every engine reads them."""
+    import pyarrow.parquet as pq
+
+    file.seek(0)
+    if file.read(4) != b"PAR1":
+        return False
+    return any(pa.types.is_dictionary(field.type) for field in pq.read_schema(file))
+
+
+def of_rows(file: BinaryIO, form: Form) -> Iterator[Record]:
+    """Records of an open file of Parquet or Avro."""
+    try:
+        for n, row in enumerate(_rows(file), start=1):
+            fields = row if isinstance(row, dict) and form.parts else {"value": row}
+            if not form.parts and isinstance(row, dict) and len(row) == 1:
+                [fields["value"]] = row.values()
+            try:
+                yield message_of({name: _plain(value) for name, value in fields.items()}, form)
+            except Unread as error:
+                yield Bad(error.code, f"row {n}: {error}", orjson.dumps(fields, default=str))
+    except (ValueError, EOFError, OSError) as error:
+        yield Bad("damaged-file", f"{error}; all rows before were read", b"")
+
+
+def _plain(value: Any) -> Value:
+    """A value of a column as JSON has it: texts as their bytes, times as numbers."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass").decode("latin-1")
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, dict | list):
+        return orjson.dumps(value, default=_text_of)
+    return value  # type: ignore[no-any-return]
+
+
+def _text_of(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
