@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Generator, Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -57,8 +58,9 @@ shuffle.BUCKETS = 3  # what tests judge is small, and each part costs its own ru
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--engine spark`` runs every module on Spark, as before a release."""
+    """``--engine spark`` runs every module on Spark, as before a release; ``--quick`` the pure core alone."""
     parser.addoption("--engine", choices=("embedded", "spark"), default="embedded", help="of modules not marked spark")
+    parser.addoption("--quick", action="store_true", help="the pure core: two cases of each test, no process")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -70,11 +72,12 @@ def pytest_configure(config: pytest.Config) -> None:
         making = Path(tempfile.mkdtemp(prefix="ticdc_lab-tests-")) / "made"
         os.environ[MADE] = str(making)
         config.add_cleanup(lambda: shutil.rmtree(making.parent, ignore_errors=True))
-        Thread(target=_make, args=(making,), daemon=True).start()
+        Thread(target=_make, args=(making, not config.getoption("--quick")), daemon=True).start()
 
 
-def _make(made: Path) -> None:
-    jars = "import broker; broker.jars()"  # a download, beside what computes; without a network the tests say so
+def _make(made: Path, broker: bool) -> None:
+    # the jars are a download, beside what computes; without a network the tests say so
+    jars = "import broker; broker.jars()" if broker else ""
     fetching = subprocess.Popen([sys.executable, "-c", jars], cwd=Path(__file__).parent, stderr=subprocess.DEVNULL)
     compiling = subprocess.run([sys.executable, "-m", "ticdc_lab.codecs.kernel.compiling"], cwd=ROOT, check=False)
     fetching.wait()
@@ -148,6 +151,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
     return _OneJvm(config, log)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_process(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In a quick run a test that starts an engine, a broker, a browser or a command ends there as skipped.
+
+    Each of them is a process, so no list says which tests these are.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        if request.config.getoption("--quick"):
+            patched.setattr(subprocess.Popen, "__init__", _not_quick)
+        yield
+
+
+def _not_quick(*arguments: Any, **named: Any) -> None:
+    pytest.skip("it starts a process")
+
+
 @pytest.fixture(autouse=True)
 def no_measured_speeds(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test begins on a machine that has read no log; what the suite reads is not the user's experience."""
@@ -165,16 +184,36 @@ LONG = (
 )  # fmt: skip
 """Files of eight seconds and more, the longest first: workers end at about the same time if these begin."""
 
+QUICK_CASES = 2
+"""A quick run has so many of the cases of each test."""
+
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first, the order inside a file as it is; those of one folder need a browser."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long files first, the order inside a file as it is; those of one folder need a browser.
+
+    A quick run leaves out long files, browser and Spark, and of a test with many cases all but the first.
+    """
+    if config.getoption("--quick"):
+        kept: dict[bool, list[pytest.Item]] = {True: [], False: []}
+        cases = Counter[str]()
+        for item in items:
+            test = item.nodeid.partition("[")[0]
+            cases[test] += 1
+            kept[_is_pure(item.path) and cases[test] <= QUICK_CASES].append(item)
+        config.hook.pytest_deselected(items=kept[False])
+        items[:] = kept[True]
     if "PYTEST_XDIST_WORKER" in os.environ:
         _keep_constants()
     for item in items:
         if item.path.parent.name == "browser":
             item.add_marker(pytest.mark.browser)
     items.sort(key=lambda item: (_length(item.path), item.path))
+
+
+@cache
+def _is_pure(file: Path) -> bool:
+    return _length(file) == len(LONG) and file.parent.name != "browser" and not _starts_spark(file)
 
 
 @cache

@@ -240,6 +240,13 @@ def test_the_whole_suite_has_two_workers(lab: ModuleType, rest: list[str], worke
     assert options == [*(["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"] if workers else []), *rest]
 
 
+def test_a_quick_run_leaves_types_out(lab: ModuleType) -> None:
+    """Lint and the tests, to which the option goes."""
+    assert lab.test(["--quick"]) == 0
+    assert sorted(word.split()[0].rpartition("/")[2] for word in lab.call) == ["pytest", "ruff", "ruff"]
+    assert [words for words in lab.call if "pytest" in words and words.endswith("--quick")]
+
+
 def test_no_java_stops_before_anything_is_installed(tmp_path: Path) -> None:
     """A Python without any library and a JAVA_HOME that leads nowhere: one sentence, a command, exit code 2."""
     for name in ("ticdc_lab", "lab", "pyproject.toml", "requirements-spark.lock"):
