@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ticdc_lab.machines.machine import Address
-from ticdc_lab.simulate import faults as kernel
 from ticdc_lab.simulate.pipeline.sink_messages import DOWNSTREAM
-from ticdc_lab.simulate.planned import ChangefeedName, Duration, NewChangefeed, Planned, SinkKind, TableIds
-from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.roles import Key
-
-if TYPE_CHECKING:
-    from ticdc_lab.simulate.scenario import Scenario
 
 NORMAL, STOPPED = "normal", "stopped"
 """The state of a changefeed; a paused one is stopped, one that was removed is not there."""
@@ -72,18 +65,11 @@ class Changefeeds(NamedTuple):
         return next((c for c in self.changefeeds if c.id == name), None)
 
 
-# What users ask of etcd, as the first versions of cdc cli wrote there; a scenario file says the same
-
-
-class _AskedOfEtcd:
-    __slots__ = ()
-
-    def apply(self, event: Planned, scenario: Scenario) -> Iterator[kernel.Fault]:
-        yield kernel.Ask(event.at_us, ETCD, self)
+# What users ask of etcd, as the first versions of cdc cli wrote there
 
 
 @dataclass(frozen=True, slots=True)
-class CreateChangefeed(_AskedOfEtcd):
+class CreateChangefeed:
     """A changefeed begins, into a downstream of its own.
 
     Attributes
@@ -96,10 +82,10 @@ class CreateChangefeed(_AskedOfEtcd):
         From which moment on changes are wanted (exclusive); None for now.
     """
 
-    id: NewChangefeed
-    tables: TableIds = ()
-    kind: SinkKind | None = None
-    start_us: Duration | None = None
+    id: str
+    tables: tuple[int, ...] = ()
+    kind: str | None = None
+    start_us: int | None = None
 
     @property
     def only(self) -> frozenset[int] | None:
@@ -108,24 +94,24 @@ class CreateChangefeed(_AskedOfEtcd):
 
 
 @dataclass(frozen=True, slots=True)
-class PauseChangefeed(_AskedOfEtcd):
+class PauseChangefeed:
     """A changefeed stops, and its checkpoint stands."""
 
-    id: ChangefeedName
+    id: str
 
 
 @dataclass(frozen=True, slots=True)
-class ResumeChangefeed(_AskedOfEtcd):
+class ResumeChangefeed:
     """A changefeed that is paused goes on from its checkpoint."""
 
-    id: ChangefeedName
+    id: str
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveChangefeed(_AskedOfEtcd):
+class RemoveChangefeed:
     """A changefeed ends for good."""
 
-    id: ChangefeedName
+    id: str
 
 
 Command: TypeAlias = CreateChangefeed | PauseChangefeed | ResumeChangefeed | RemoveChangefeed

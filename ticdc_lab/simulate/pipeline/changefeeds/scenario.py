@@ -21,6 +21,7 @@ from typing import Any
 from ticdc_lab.machines.clock import us_of
 from ticdc_lab.simulate import runs
 from ticdc_lab.simulate.assertions import Judge
+from ticdc_lab.simulate.faults import Ask
 from ticdc_lab.simulate.kernel import Kernel
 from ticdc_lab.simulate.pipeline import model as one
 from ticdc_lab.simulate.pipeline.changefeeds.auditor import CHANGEFEED_INVARIANTS, ChangefeedsAuditor
@@ -40,7 +41,16 @@ from ticdc_lab.simulate.pipeline.planned import paced
 from ticdc_lab.simulate.pipeline.run import PipelineRun, simulate
 from ticdc_lab.simulate.pipeline.scenario import cluster, load_of_scenario, settings_of
 from ticdc_lab.simulate.pipeline.why import WATERMARKS, Why
-from ticdc_lab.simulate.planned import ChangefeedName, EventKind, Lasting, table
+from ticdc_lab.simulate.planned import (
+    ChangefeedName,
+    Duration,
+    EventKind,
+    Lasting,
+    NewChangefeed,
+    SinkKind,
+    TableIds,
+    table,
+)
 from ticdc_lab.simulate.scenario import Scenario
 from ticdc_lab.simulate.scheduler.etcd_messages import ETCD
 from ticdc_lab.simulate.scheduler.narrative import PlayedCaptures
@@ -53,28 +63,44 @@ _OF_ONE_ONLY = (
     "restart_processor",
 )  # fmt: skip
 """Asked of one changefeed's owner, processors or downstream."""
-EVENTS: dict[str, type] = (
-    {name: kind for name, kind in OF_ONE.items() if name not in _OF_ONE_ONLY}
-    | {
-        "create_changefeed": CreateChangefeed,
-        "pause_changefeed": PauseChangefeed,
-        "resume_changefeed": ResumeChangefeed,
-        "remove_changefeed": RemoveChangefeed,
+EVENTS: dict[str, type] = {name: kind for name, kind in OF_ONE.items() if name not in _OF_ONE_ONLY} | table(
+    {
+        "create_changefeed": EventKind(
+            "A changefeed begins, into a downstream of its own. Its filter lets `tables` through: all by default.",
+            {
+                "id": NewChangefeed,
+                "tables": (TableIds, ()),
+                "kind": (SinkKind | None, None),
+                "start_us": (Duration | None, None),
+            },
+            lambda w, e, s: [Ask(e.at_us, ETCD, CreateChangefeed(w.id, w.tables, w.kind, w.start_us))],
+        ),
+        "pause_changefeed": EventKind(
+            "A changefeed stops, and its checkpoint stands.",
+            {"id": ChangefeedName},
+            lambda w, e, s: [Ask(e.at_us, ETCD, PauseChangefeed(w.id))],
+        ),
+        "resume_changefeed": EventKind(
+            "A changefeed that is paused goes on from its checkpoint.",
+            {"id": ChangefeedName},
+            lambda w, e, s: [Ask(e.at_us, ETCD, ResumeChangefeed(w.id))],
+        ),
+        "remove_changefeed": EventKind(
+            "A changefeed ends for good.",
+            {"id": ChangefeedName},
+            lambda w, e, s: [Ask(e.at_us, ETCD, RemoveChangefeed(w.id))],
+        ),
+        "slow_changefeed": EventKind(
+            "The downstream of a changefeed takes no more than so many rows a second, for a while or for good.",
+            {"of": ChangefeedName, "rows_per_s": int, "for_us": (Lasting | None, None)},
+            lambda w, e, s: paced(w.rows_per_s, w.for_us, e, s, downstream_of(w.of)),
+        ),
+        "standing_changefeed": EventKind(
+            "The downstream of a changefeed takes nothing for a while.",
+            {"of": ChangefeedName, "for_us": Lasting},
+            lambda w, e, s: paced(0, w.for_us, e, s, downstream_of(w.of)),
+        ),
     }
-    | table(
-        {
-            "slow_changefeed": EventKind(
-                "The downstream of a changefeed takes no more than so many rows a second, for a while or for good.",
-                {"of": ChangefeedName, "rows_per_s": int, "for_us": (Lasting | None, None)},
-                lambda w, e, s: paced(w.rows_per_s, w.for_us, e, s, downstream_of(w.of)),
-            ),
-            "standing_changefeed": EventKind(
-                "The downstream of a changefeed takes nothing for a while.",
-                {"of": ChangefeedName, "for_us": Lasting},
-                lambda w, e, s: paced(0, w.for_us, e, s, downstream_of(w.of)),
-            ),
-        }
-    )
 )
 
 
