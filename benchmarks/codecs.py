@@ -33,7 +33,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_lab.codecs import simple
+from ticdc_lab.codecs import simple_avro
 from ticdc_lab.codecs.canal import Entry, Messages, Packet, RowChange
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.codecs.kernel import compiling
@@ -157,7 +157,7 @@ def parse_maxwell(messages: list[Message]) -> Iterator[object]:
 
 
 def parse_simple_avro(messages: list[Message]) -> Iterator[object]:
-    return (simple.fields_of(value) for _, value in messages if value)
+    return (simple_avro.fields_of(value) for _, value in messages if value)
 
 
 def parse_canal(messages: list[Message]) -> Iterator[object]:

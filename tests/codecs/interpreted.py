@@ -19,7 +19,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 import comparing  # noqa: E402
 import making  # noqa: E402
 
-from ticdc_lab.codecs.kernel import batch, columns, debezium, dispatched, simple, state  # noqa: E402
+from ticdc_lab.codecs.kernel import avro, batch, columns, debezium, dispatched, simple, state  # noqa: E402
 
 
 class Checked(np.ndarray):
@@ -58,6 +58,9 @@ def check_arrays() -> None:
     batch.spans = columns.spans = lambda column: tuple(a.view(Checked) for a in plain_spans(column))
     plain_versions = simple.versions_of
     simple.versions_of = lambda *tables, **most: checked(plain_versions(*tables, **most))
+    avro.NO_TABLES = checked(avro.NO_TABLES)
+    plain_avro = avro.plans_of
+    avro.plans_of = simple.plans_of = lambda flats: checked(plain_avro(flats))
     plain_plans = debezium.plans_of
     debezium.plans_of = lambda *known, **most: checked(plain_plans(*known, **most))
 
@@ -86,6 +89,13 @@ def beside_python(protocol: str, r: Random) -> tuple[int, int]:
         ]
         mixed = [r.choice((making.broken(m, r), m)) for m in some]
         return debeziums.alike(mixed, r.choice((None, debeziums.LOG))), len(mixed)
+    if protocol == "avro":
+        import test_avro_kernel as avros
+
+        name = r.choice([*avros.TORTURE, avros.GOLDEN[0], avros.GOLDEN[2]])
+        of, some, known = avros.topic(name)
+        mixed = [r.choice((making.broken(m, r), m)) for m in r.sample(some, 12)]
+        return avros.alike(of, mixed, known), len(mixed)
     import test_canal_kernel as canals
 
     mixed = [r.choice((making.broken(m, r), m)) for m in [*canals.values(canals.WHOLE), *canals.ODD]]
@@ -97,7 +107,7 @@ def main(protocol: str, seed: int, n: int) -> None:
     warnings.simplefilter("ignore", RuntimeWarning)  # 64-bit hashes are meant to overflow
     check_arrays()
     r, done, rejected = Random(f"{protocol}{seed}"), 0, 0
-    while protocol in ("simple", "canal", "debezium") and done < n:
+    while protocol in ("simple", "canal", "debezium", "avro") and done < n:
         taken, of = beside_python(protocol, r)
         done, rejected = done + of, rejected + of - taken
     while done < n:

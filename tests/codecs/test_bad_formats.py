@@ -26,7 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import broken
 
-from ticdc_lab.codecs import Known, decoder, registry, schema_registry, simple, unpack
+from ticdc_lab.codecs import Known, decoder, registry, schema_registry, simple_avro, unpack
 from ticdc_lab.codecs.builder import decode_with
 from ticdc_lab.codecs.event import Event, Malformed
 from ticdc_lab.codecs.kernel.batch import decode_batch
@@ -657,9 +657,9 @@ def test_simple_under_a_claim_check_is_whole(tmp_path: Path, in_avro: bool, enve
 def avro_form(**more: Any) -> bytes:
     """What :func:`simple_insert` gives, in Avro."""
     fields = json.loads(simple_insert(**more))
-    out = io.BytesIO(simple.FIRST)
+    out = io.BytesIO(simple_avro.FIRST)
     out.seek(1)
-    fastavro.schemaless_writer(out, simple._MESSAGE, {"type": "DML", "payload": ("DML", fields)})
+    fastavro.schemaless_writer(out, simple_avro._MESSAGE, {"type": "DML", "payload": ("DML", fields)})
     return out.getvalue()
 
 

@@ -12,19 +12,38 @@ import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import cached_property
 from io import BytesIO
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 import fastavro
 import orjson
 
+from ticdc_lab.codecs import avro_fields as F
 from ticdc_lab.codecs import values
-from ticdc_lab.codecs.event import CORRUPTED, Cell, Codec, Event, Malformed
+from ticdc_lab.codecs.avro_fields import AvroField, Flat, ImageColumn, flat
+from ticdc_lab.codecs.debezium_types import (
+    BIG_BITS,
+    BINARY,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    MICROS,
+    MILLIS,
+    PLAIN,
+    TIME,
+    UNREAD,
+)
+from ticdc_lab.codecs.event import CORRUPTED, Cell, Event, Malformed
 from ticdc_lab.codecs.fields import UNSHOWN, checksum_of, integer, members, object_of, optional, shown, text
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known, too_large
 from ticdc_lab.codecs.schema_registry import Registry
+
+if TYPE_CHECKING:
+    from ticdc_lab.codecs.decoded import PartKernel
 
 _CONFLUENT, _DDL, _WATERMARK, _DELETE, _GLUE = 0, 1, 2, 3, 3
 _GLUE_HEADER, _GLUE_ZLIB = 18, 5
@@ -39,11 +58,12 @@ TOMBSTONE = "tombstone"
 
 
 class AvroColumn(NamedTuple):
-    """A column as its schema describes it."""
+    """A column as its schema describes it, and the form of its values that ``convert`` reads."""
 
     name: str
     mysql_type: str | None
     convert: Callable[[Any], str]
+    form: int
 
 
 class Record(NamedTuple):
@@ -56,11 +76,22 @@ class Record(NamedTuple):
     before: tuple[AvroColumn, ...] | None = None
 
 
-def codec(known: Known) -> Codec:
+class AvroCodec:
     """Messages to events, with the schemas known or asked for."""
-    read = reader(known, _record)
 
-    def decode(key: bytes | None, value: bytes | None) -> Sequence[Event]:
+    def __init__(self, known: Known) -> None:
+        self._read = Reader(known, _record)
+
+    @cached_property
+    def kernel(self) -> PartKernel:
+        """The kernel for what TiCDC writes."""
+        from ticdc_lab.codecs.kernel.avro import AvroKernel
+
+        return AvroKernel("avro", lambda schema_id: _flat(self._read.schema(schema_id)))
+
+    def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event]:
+        """The event of a message."""
+        read = self._read
         if value is not None and _is_internal(value):
             return [_internal(key, value, read)]
         if value is None:
@@ -79,7 +110,8 @@ def codec(known: Known) -> Codec:
         of, image = read(value, "value")
         return [_row(of, image, keys)]
 
-    return decode
+
+codec = AvroCodec
 
 
 Schema = TypeVar("Schema", bound="Framed")
@@ -93,20 +125,24 @@ class Framed(Protocol):
         """The schema as fastavro reads with it."""
 
 
-def reader(
-    known: Known, made: Callable[[str, str], Schema]
-) -> Callable[[bytes, str], tuple[Schema, Mapping[str, Any]]]:
-    """What reads a framed record: ``made`` of its schema (JSON text and id), once each, and its fields."""
-    registry = Registry(known)
-    records: dict[str, Schema] = {}
+class Reader(Generic[Schema]):
+    """What reads framed records: ``made`` of a schema (JSON text and id), once each, and a record's fields."""
 
-    def read(raw: bytes, part: str) -> tuple[Schema, Mapping[str, Any]]:
-        schema_id, body = _unframed(raw, part, known.bounds.inflated)
-        if schema_id not in records:
-            records[schema_id] = made(registry.schema(schema_id), schema_id)
-        return records[schema_id], _fields(records[schema_id].schema, body, part)
+    def __init__(self, known: Known, made: Callable[[str, str], Schema]) -> None:
+        self._registry, self._made, self._most = Registry(known), made, known.bounds.inflated
+        self._records: dict[str, Schema] = {}
 
-    return read
+    def schema(self, schema_id: str) -> Schema:
+        """What was made of the schema with that id."""
+        if schema_id not in self._records:
+            self._records[schema_id] = self._made(self._registry.schema(schema_id), schema_id)
+        return self._records[schema_id]
+
+    def __call__(self, raw: bytes, part: str) -> tuple[Schema, Mapping[str, Any]]:
+        """The schema of a record, and its fields."""
+        schema_id, body = _unframed(raw, part, self._most)
+        of = self.schema(schema_id)
+        return of, _fields(of.schema, body, part)
 
 
 def _is_internal(value: bytes) -> bool:
@@ -133,6 +169,28 @@ def _internal(key: bytes | None, value: bytes, read: Callable[[bytes, str], tupl
         return Event(S.ROW, ts, op=S.DELETE, before=[], incomplete=TOMBSTONE)
     by, given = read(key, "key")
     return _deleted(by, _columns(by.fields, given, frozenset(given)), ts, "handle-key-only")
+
+
+_ROLES = {
+    "_tidb_op": AvroField(F.OP, (F.TEXT,)),
+    "_tidb_commit_ts": AvroField(F.COMMIT_TS, (F.LONG,)),
+    "_tidb_row_level_checksum": AvroField(F.CHECKSUM, (F.TEXT,)),
+    "_tidb_corrupted": AvroField(F.CORRUPTED, (F.BOOL,)),
+}
+
+
+def _flat(of: Record) -> Flat:
+    """The same for the kernel: of a row, or of a key."""
+    after = {c.name: AvroField(F.COLUMN, (), ImageColumn(c.name, c.mysql_type, c.form)) for c in of.fields}
+    before = {c.name: AvroField(F.COLUMN, (), ImageColumn(c.name, c.mysql_type, c.form, True)) for c in of.before or ()}
+
+    def field_at(path: tuple[str, ...]) -> AvroField:
+        name, *inside = path
+        if of.before is not None and name == _BEFORE:
+            return before[inside[0]] if inside else AvroField(F.OLD, (F.RECORD,))
+        return _ROLES.get(name, F.PASSED) if name in _EXTENSION else after[name]
+
+    return Flat(flat(of.schema, field_at), of.schema_name, of.table_name)
 
 
 def _deleted(by: Record, keys: list[Cell], ts: int | None, why: str) -> Event:
@@ -167,10 +225,10 @@ def _columns(fields: Sequence[AvroColumn], image: Mapping[str, Any], keys: froze
     try:
         return [
             (name, mysql_type, None if (value := image[name]) is None else convert(value), name in keys, -1)
-            for name, mysql_type, convert in fields
+            for name, mysql_type, convert, _ in fields
         ]
     except UNSHOWN:
-        for name, mysql_type, convert in fields:
+        for name, mysql_type, convert, _ in fields:
             shown(name, mysql_type, convert, image.get(name))  # says which one it is
         raise
 
@@ -206,11 +264,16 @@ def _fields(schema: Any, body: bytes, part: str) -> Mapping[str, Any]:
         found = fastavro.schemaless_reader(stream, schema, None)
     except Exception as fault:  # fastavro lets through whatever its reading of damaged bytes runs into
         raise Malformed(
-            "not-avro", f"{part}, about byte {5 + stream.tell()}: {type(fault).__name__} {fault}"
+            "not-avro", f"{part}, about byte {5 + stream.tell()}: {type(fault).__name__} {without_address(fault)}"
         ) from fault
     if stream.read(1) or not isinstance(found, dict):
         raise Malformed("trailing-bytes", f"{part}: bytes after the end of the record, so the schema is another one")
     return found
+
+
+def without_address(fault: Exception) -> str:
+    """What fastavro says, without where in memory it read: equal messages have equal reasons."""
+    return str(fault).partition(" from <")[0]
 
 
 def _record(schema: str, schema_id: str) -> Record:
@@ -255,15 +318,33 @@ def _field(field: Mapping[str, Any]) -> AvroColumn:
     mysql_type = mysql_type.lower() if isinstance(mysql_type, str) else None
     if mysql_type in ("enum", "set") and "allowed" in parameters:
         labels = values.allowed_labels(parameters["allowed"])
-        return AvroColumn(field["name"], values.labelled(mysql_type, labels), str)
+        form = PLAIN if kind.get("type") == "string" else UNREAD
+        return AvroColumn(field["name"], values.labelled(mysql_type, labels), str, form)
     if mysql_type == "decimal" and isinstance(kind, dict) and "precision" in kind:
-        return AvroColumn(field["name"], f"decimal({kind['precision']},{kind.get('scale', 0)})", _plain)
+        form = PLAIN if kind.get("logicalType") == "decimal" else UNREAD
+        return AvroColumn(field["name"], f"decimal({kind['precision']},{kind.get('scale', 0)})", _plain, form)
     if isinstance(kind, dict) and (time := _TIMES.get(kind.get("logicalType", ""))):
-        return AvroColumn(field["name"], mysql_type or time[0], time[1])
-    if mysql_type is None and (kind if isinstance(kind, str) else kind.get("type")) not in _PLAIN:
-        name, form = field["name"], orjson.dumps(kind).decode()
-        raise Malformed("bad-schema", f"field {name!r} has the Avro type {form:.80}, which TiCDC writes for no column")
-    return AvroColumn(field["name"], mysql_type, _converter(mysql_type or ""))
+        return AvroColumn(field["name"], mysql_type or time[0], time[1], time[2])
+    base = kind if isinstance(kind, str) else kind.get("type")
+    if mysql_type is None and base not in _PLAIN:
+        name, said = field["name"], orjson.dumps(kind).decode()
+        raise Malformed("bad-schema", f"field {name!r} has the Avro type {said:.80}, which TiCDC writes for no column")
+    form = _form(mysql_type or "", "decimal" if isinstance(kind, dict) and "logicalType" in kind else base)
+    return AvroColumn(field["name"], mysql_type, _converter(mysql_type or ""), form)
+
+
+def _form(mysql_type: str, base: Any) -> int:
+    """What :func:`_converter` reads of values of an Avro type."""
+    is_number = base in ("float", "double")
+    if base == "boolean" or (mysql_type in ("bit", "float") and base == "decimal"):
+        return UNREAD
+    if mysql_type == "bit":
+        return BIG_BITS if base == "bytes" else UNREAD if is_number else PLAIN
+    if mysql_type == "float":
+        return FLOAT if is_number else UNREAD
+    if base == "bytes":
+        return BINARY
+    return DOUBLE if is_number else INTEGER if mysql_type.endswith("unsigned") else PLAIN
 
 
 def _with_plain_times(schema: Any) -> Any:
@@ -303,13 +384,13 @@ def _plain(value: Any) -> str:
 
 
 _PLAIN = ("boolean", "int", "long", "float", "double", "string", "bytes")
-_TIMES: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "date": ("date", values.date_text),
-    "time-millis": ("time", lambda v: values.time_text(1_000 * v)),
-    "time-micros": ("time", values.time_text),
-    "timestamp-millis": ("datetime", lambda v: values.datetime_text(1_000 * v)),
-    "timestamp-micros": ("datetime", values.datetime_text),
-    "local-timestamp-millis": ("datetime", lambda v: values.datetime_text(1_000 * v)),
-    "local-timestamp-micros": ("datetime", values.datetime_text),
+_TIMES: dict[str, tuple[str, Callable[[Any], str], int]] = {
+    "date": ("date", values.date_text, DATE),
+    "time-millis": ("time", lambda v: values.time_text(1_000 * v), UNREAD),
+    "time-micros": ("time", values.time_text, TIME),
+    "timestamp-millis": ("datetime", lambda v: values.datetime_text(1_000 * v), MILLIS),
+    "timestamp-micros": ("datetime", values.datetime_text, MICROS),
+    "local-timestamp-millis": ("datetime", lambda v: values.datetime_text(1_000 * v), MILLIS),
+    "local-timestamp-micros": ("datetime", values.datetime_text, MICROS),
 }
 """Logical types of TiCDC until v5.3, whose schemas name no types of TiDB; times are in UTC."""

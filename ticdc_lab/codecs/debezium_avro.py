@@ -9,16 +9,34 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import fastavro
 import orjson
 
-from ticdc_lab.codecs.avro import is_envelope, not_null, reader, record_in
+from ticdc_lab.codecs import avro_fields as F
+from ticdc_lab.codecs.avro import Reader, is_envelope, not_null, record_in
+from ticdc_lab.codecs.avro_fields import AvroField, Flat, ImageColumn, flat
 from ticdc_lab.codecs.debezium import event_of
-from ticdc_lab.codecs.debezium_types import BINARY, DECIMAL, Forms, Typed, Types, ValueForm, column, form_of, full_type
-from ticdc_lab.codecs.event import Codec, Event, Malformed
+from ticdc_lab.codecs.debezium_types import (
+    BINARY,
+    DECIMAL,
+    UNTYPED,
+    Forms,
+    Typed,
+    Types,
+    ValueForm,
+    are_typed,
+    column,
+    form_of,
+    full_type,
+)
+from ticdc_lab.codecs.event import Event, Malformed
 from ticdc_lab.codecs.known import Known
+
+if TYPE_CHECKING:
+    from ticdc_lab.codecs.decoded import PartKernel
 
 
 class Envelope(NamedTuple):
@@ -33,11 +51,23 @@ class Envelope(NamedTuple):
 _BYTES = Forms(bytes, bytes)
 
 
-def codec(known: Known) -> Codec:
+class DebeziumAvroCodec:
     """Messages to events, with the schemas known or asked for."""
-    read = reader(known, _made)
 
-    def decode(key: bytes | None, value: bytes | None) -> Sequence[Event]:
+    def __init__(self, known: Known) -> None:
+        self._read, self._log_types = Reader(known, _made), known.types
+
+    @cached_property
+    def kernel(self) -> PartKernel:
+        """The kernel for what TiCDC writes."""
+        from ticdc_lab.codecs.kernel.avro import AvroKernel
+
+        with_log = bool(self._log_types)
+        return AvroKernel("debezium-avro", lambda schema_id: _flat_of(self._read.schema(schema_id), with_log=with_log))
+
+    def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event]:
+        """The event of a message."""
+        read = self._read
         if value is None:
             raise Malformed("null-value", "value: expected a framed record, found none (a tombstone)")
         of, payload = read(value, "value")
@@ -51,9 +81,10 @@ def codec(known: Known) -> Codec:
             return frozenset(by.names.get(name, name) for name in given)
 
         renamed = {part: _renamed(payload.get(part), of.names) for part in ("before", "after")}
-        return [event_of({**payload, **renamed}, lambda: of.types, keys, _BYTES, known.types)]
+        return [event_of({**payload, **renamed}, lambda: of.types, keys, _BYTES, self._log_types)]
 
-    return decode
+
+codec = DebeziumAvroCodec
 
 
 def _made(schema: str, schema_id: str) -> Envelope:
@@ -73,6 +104,43 @@ _OTHER = re.compile("[^A-Za-z0-9_]")
 
 def _renamed(image: Any, names: Mapping[str, str]) -> Any:
     return {names.get(name, name): value for name, value in image.items()} if isinstance(image, dict) else image
+
+
+_PAYLOAD = {
+    ("op",): AvroField(F.OP, (F.TEXT,)),
+    ("source", "db"): AvroField(F.DB, (F.TEXT,)),
+    ("source", "table"): AvroField(F.TABLE, (F.TEXT,)),
+    ("source", "commit_ts"): AvroField(F.COMMIT_TS, (F.LONG,)),
+    ("source", "start_ts"): AvroField(F.START_TS, (F.LONG,)),
+}
+
+
+def _flat_of(of: Envelope, *, with_log: bool) -> Flat:
+    """The operations of a schema of debezium-avro; a key's names are read, and its values passed.
+
+    Where the log's own DDL says types (``with_log``), a schema without them is Python's.
+    """
+
+    def field_at(path: tuple[str, ...]) -> AvroField:
+        if not of.is_envelope or path[0] not in ("before", "after"):
+            return _PAYLOAD.get(path, F.PASSED) if of.is_envelope else F.PASSED
+        is_old = path[0] == "before"
+        if len(path) == 1:
+            return AvroField(F.OLD if is_old else F.NEW, (F.RECORD,))
+        name = of.names.get(path[1], path[1])
+        mysql_type, _, form = of.types.get(name, UNTYPED)
+        return AvroField(F.COLUMN, (), ImageColumn(name, mysql_type, form.kind, is_old))
+
+    if of.is_envelope and (
+        any(f["name"] == "ddl" for f in of.schema["fields"]) or (with_log and not are_typed(of.types))
+    ):
+        raise F.UnplannedError
+    found = flat(of.schema, field_at)
+    columns = [op.field.column for op in found if op.field.column]
+    if len(set(columns)) < len(columns):
+        raise F.UnplannedError
+    renamed = [op._replace(name=of.names.get(op.name, op.name)) if op.is_top else op for op in found]
+    return Flat(renamed, is_row=of.is_envelope)
 
 
 def _column(field: Mapping[str, Any]) -> Typed:

@@ -18,8 +18,8 @@ from ticdc_lab.codecs import values
 from ticdc_lab.codecs.fields import members, number, object_of, objects, optional, string, text, whole
 from ticdc_lab.events.mysql_types import BINARIES, INTEGERS, base_of, digits_of
 
-PLAIN, BITS, BINARY, INTEGER, FLOAT, DOUBLE, DECIMAL, DATE, TIME, MILLIS, MICROS, ZONED = range(12)
-"""How the values of a column are written."""
+PLAIN, BITS, BINARY, INTEGER, FLOAT, DOUBLE, DECIMAL, DATE, TIME, MILLIS, MICROS, ZONED, BIG_BITS, UNREAD = range(14)
+"""How the values of a column are written; in avro also BIT with its highest byte first, and other ways."""
 
 Convert = Callable[[Any], str]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 KERNELS = ("open-protocol", "canal-json")
 """Formats with a compiled kernel, too (:mod:`ticdc_lab.codecs.kernel.batch`)."""
 
-PART_KERNELS = ("simple", "canal", "debezium")
+PART_KERNELS = ("simple", "canal", "debezium", "avro", "debezium-avro")
 """Formats with a kernel for what TiCDC writes, which leaves other messages to the codec in Python."""
 
 CODECS = {

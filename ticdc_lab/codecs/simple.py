@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
-
-import fastavro
 
 from ticdc_lab.codecs.event import CORRUPTED, Cell, Event, Malformed
 from ticdc_lab.codecs.fields import (
@@ -27,93 +24,16 @@ from ticdc_lab.codecs.fields import (
 )  # fmt: skip
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.known import Known
+from ticdc_lab.codecs.simple_avro import DDL_TYPES, FIRST, fields_of
 from ticdc_lab.codecs.simple_versions import Fields, Tables, VersionColumn, columns_of, tables_in, version_of
 
 if TYPE_CHECKING:
     from ticdc_lab.codecs.decoded import PartKernel
 
-# Its Avro form, as pingcap/ticdc, `pkg/sink/codec/simple`, writes it: one schema for all messages, a union of all of
-# the format's types, of which the message is number 11, and in it one of four payloads.
-
-FIRST = b"\x16"
-"""The first byte of every message: the message's number in the union, as Avro writes it."""
-
-BRINGING = (b"\x02", b"\x04")
-"""The second byte of messages that bring table versions: bootstrap and DDL."""
-
-DDL_TYPES = ("CREATE", "ALTER", "ERASE", "RENAME", "TRUNCATE", "CINDEX", "DINDEX", "QUERY")
-DML_TYPES = ("INSERT", "UPDATE", "DELETE")
-
-
-def _record(called: str, /, **fields: Any) -> dict[str, Any]:
-    return {"type": "record", "name": called, "fields": [{"name": n, "type": t} for n, t in fields.items()]}
-
-
-def _maybe(kind: Any) -> list[Any]:
-    return ["null", kind]
-
-
-def _enum(called: str, symbols: Sequence[str]) -> dict[str, Any]:
-    return {"type": "enum", "name": called, "symbols": list(symbols)}
-
-
-_TYPE = _record(
-    "DataType", mysqlType="string", charset="string", collate="string", length="long", decimal=_maybe("int"),
-    elements=_maybe({"type": "array", "items": "string"}), unsigned=_maybe("boolean"), zerofill=_maybe("boolean"),
-)  # fmt: skip
-_COLUMN = _record("ColumnSchema", name="string", dataType=_TYPE, nullable="boolean", default=_maybe("string"))
-_INDEX = _record(
-    "IndexSchema", name="string", unique="boolean", primary="boolean", nullable="boolean",
-    columns={"type": "array", "items": "string"},
-)  # fmt: skip
-_TABLE = _record(
-    "TableSchema", database="string", table="string", tableID="long", version="long",
-    columns={"type": "array", "items": _COLUMN}, indexes={"type": "array", "items": _INDEX},
-)  # fmt: skip
-_CHECKSUM = _record("Checksum", version="int", corrupted="boolean", current="long", previous="long")
-_TIMESTAMP = _record("Timestamp", location="string", value="string")
-_UNSIGNED = _record("UnsignedBigint", value="long")
-_VALUES = ["null", "long", "float", "double", "string", "bytes", _TIMESTAMP, _UNSIGNED]
-_VALUES_AGAIN = ["null", "long", "float", "double", "string", "bytes", "Timestamp", "UnsignedBigint"]
-_MESSAGE = fastavro.parse_schema(
-    _record(
-        "Message",
-        type=_enum("MessageType", ("WATERMARK", "BOOTSTRAP", "DDL", "DML")),
-        payload=[
-            _record("Watermark", version="int", commitTs="long", buildTs="long"),
-            _record("Bootstrap", version="int", buildTs="long", tableSchema=_TABLE),
-            _record(
-                "DDL", version="int", type=_enum("DDLType", DDL_TYPES), sql="string", commitTs="long", buildTs="long",
-                tableSchema=_maybe("TableSchema"), preTableSchema=_maybe("TableSchema"),
-            ),
-            _record(
-                "DML", version="int", database="string", table="string", tableID="long",
-                type=_enum("DMLType", DML_TYPES), commitTs="long", buildTs="long", schemaVersion="long",
-                claimCheckLocation=_maybe("string"), handleKeyOnly=_maybe("boolean"), checksum=_maybe(_CHECKSUM),
-                data=_maybe({"type": "map", "values": _VALUES}), old=_maybe({"type": "map", "values": _VALUES_AGAIN}),
-            ),
-        ],
-    )
-)  # fmt: skip
-
 
 def message_of(value: bytes | None) -> Mapping[str, Any]:
     """A message as fields, from JSON or Avro."""
     return fields_of(value) if value is not None and value[:1] == FIRST else object_of(value, "value")
-
-
-def fields_of(value: bytes) -> Mapping[str, Any]:
-    """A message's payload, by the names of the JSON form."""
-    stream = BytesIO(value)
-    stream.seek(1)
-    try:
-        message = fastavro.schemaless_reader(stream, _MESSAGE, None)
-    except Exception as fault:  # fastavro lets through whatever its reading of damaged bytes runs into
-        raise Malformed("not-avro", f"value, about byte {stream.tell()}: {type(fault).__name__}: {fault}") from fault
-    if stream.read(1):
-        raise Malformed("trailing-bytes", f"value, byte {stream.tell() - 1}: bytes after the end of the message")
-    whole = members(message, "message")
-    return {"type": whole["type"]} | dict(members(whole["payload"], "payload"))  # DDL and rows have a finer type
 
 
 _OPS = {"INSERT": S.INSERT, "UPDATE": S.UPDATE, "DELETE": S.DELETE}
@@ -125,16 +45,20 @@ class SimpleCodec:
     def __init__(self, known: Known) -> None:
         self.tables: Tables = {v: columns_of(t) if t else () for v, t in known.tables.items()}
         self._decided = frozenset(self.tables)
+        self._last = {v: (t, self.tables[v]) for v, t in known.tables.items()}
 
     def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event]:
         """The event of a message."""
         message = message_of(value)
         for table in tables_in(message):
-            version, columns = version_of(table), columns_of(table)
-            if version in self._decided:  # by all messages
+            version = version_of(table)
+            last, made = self._last.get(version, (None, None))
+            if table == last and self.tables.get(version) is made:  # a bootstrap repeats it every few seconds
                 continue
-            known = self.tables.get(version)
-            self.tables[version] = columns if known in (None, columns) else ()
+            columns, known = columns_of(table), self.tables.get(version)
+            if version not in self._decided:  # by all messages
+                self.tables[version] = columns if known in (None, columns) else ()
+            self._last[version] = table, self.tables[version]
         return [_event(message, self.tables)]
 
     @cached_property

@@ -10,7 +10,7 @@ import orjson
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from ticdc_lab.codecs import simple
+from ticdc_lab.codecs import simple, simple_avro
 from ticdc_lab.codecs.decode import at_once
 from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.fields import require_few_values
@@ -76,7 +76,7 @@ def _definition(table: Mapping[str, Any]) -> str:
 
 
 def _may_bring(value: bytes) -> bool:
-    return value[1:2] in simple.BRINGING if value[:1] == simple.FIRST else b"ableSchema" in value
+    return value[1:2] in simple_avro.BRINGING if value[:1] == simple_avro.FIRST else b"ableSchema" in value
 
 
 def tables_of(rows: Iterable[Mapping[str, Any]]) -> dict[Version, Mapping[str, Any]]:

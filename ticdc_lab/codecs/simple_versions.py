@@ -100,7 +100,7 @@ def _converter(base: str, kind: Fields) -> Callable[[Any], str]:
     if base in ("float", "double"):
         return as_float if base == "float" else as_double
     # of ENUM and SET Avro carries the number as a signed one
-    return _unsigned if kind.get("unsigned") or base in ("enum", "set") else _plain
+    return as_unsigned if kind.get("unsigned") or base in ("enum", "set") else _plain
 
 
 def as_float(value: Any) -> str:
@@ -129,7 +129,8 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else str(_written(value))
 
 
-def _unsigned(value: Any) -> str:
+def as_unsigned(value: Any) -> str:
+    """A number without a sign, which Avro carries as a signed one; a text stays as it is."""
     if isinstance(value, str):
         return value
     found = _written(value)

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
-from ticdc_lab.codecs import simple
+from ticdc_lab.codecs import simple, simple_avro
 from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.fields import object_of
 from ticdc_lab.codecs.kernel.arrow import spans
@@ -40,6 +40,7 @@ PACKED = ("open-protocol", "canal-json", "simple", "debezium")
 
 _STREAMS = {b"\x04\x22\x4d\x18": "lz4", b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _OPEN, _NEXT = 0x7B, np.isin(np.arange(256), list(b'"}'))
+_STREAM = np.isin(np.arange(256), [begin[0] for begin in _STREAMS])
 _CLAIM = b"claimCheckLocation"
 _OPEN_CLAIM = b'"ccl"'
 _SAME, _OPEN_SAME = ("database", "table", "type", "es", "commitTs"), ("ts", "scm", "tbl", "t")
@@ -107,12 +108,16 @@ def unpacker(protocol: str, known: Known) -> Unpacker:
 def _suspects(batch: pa.RecordBatch, name: str, at: int) -> np.ndarray:
     """Messages whose value (or key) does not go on like compact JSON at byte ``at``.
 
-    ``{`` and a space may be a snappy block.
+    ``{`` and a space may be a snappy block. None begins with a copy of what came before: behind a length of one byte
+    comes a tag whose lowest bits are 0.
     """
     data, starts, ends = spans(batch.column(name))
     found = np.flatnonzero((starts >= 0) & (ends - starts > at + 1))
-    first = starts[found] + at
-    suspects: np.ndarray = found[(data[first] != _OPEN) | ~_NEXT[data[first + 1]]]
+    first, second = data[starts[found] + at], data[starts[found] + at + 1]
+    packed = (first != _OPEN) | ~_NEXT[second]
+    if at == 0:
+        packed &= (first >= 0x80) | (second & 3 == 0) | _STREAM[first]
+    suspects: np.ndarray = found[packed]
     return suspects
 
 
@@ -275,7 +280,7 @@ def _claimed(batch: pa.RecordBatch, place: ClaimCheck, inflated: Callable[[bytes
     """Values that name a claim check, replaced by what lies there: an envelope or the raw value."""
     column = batch.column("value")
     named = pc.match_substring(column, pattern=_CLAIM)
-    avro = pc.and_(pc.starts_with(column, pattern=simple.FIRST), pc.match_substring(column, pattern=b"/"))
+    avro = pc.and_(pc.starts_with(column, pattern=simple_avro.FIRST), pc.match_substring(column, pattern=b"/"))
     some = np.flatnonzero(pc.fill_null(pc.or_(named, avro), False).to_numpy(zero_copy_only=False))
 
     def fetched(value: bytes) -> bytes:

@@ -132,6 +132,8 @@ def event_columns(batch: pa.RecordBatch, protocol: str, st: State, images: bool)
         "kind": _named(byte[S.KIND, :n], S.KINDS),
         "commit_ts": numbers(number[S.COMMIT_TS], byte[S.HAS_COMMIT_TS], n),
         "start_ts": numbers(number[S.START_TS], byte[S.HAS_START_TS], n),
+        "checksum": numbers(number[S.CHECKSUM], byte[S.HAS_CHECKSUM], n),
+        "checksum_before": numbers(number[S.CHECKSUM_BEFORE], byte[S.HAS_CHECKSUM_BEFORE], n),
         "schema_name": texts(st, S.SCHEMA_NAME, n, pa.string()),
         "table_name": texts(st, S.TABLE_NAME, n, pa.string()),
         "table_id": numbers(number[S.TABLE_ID], byte[S.HAS_TABLE_ID], n),

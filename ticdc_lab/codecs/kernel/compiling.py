@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
+from ticdc_lab.codecs.avro_fields import Flat, UnplannedError
 from ticdc_lab.codecs.kernel import cache
 from ticdc_lab.engine.sail_process import FEW_SEARCHES
 
@@ -48,6 +49,17 @@ def _simple() -> None:
     from ticdc_lab.codecs.known import BOUNDS
 
     SimpleKernel({})(_no_messages(), images=True, bounds=BOUNDS)
+    _avro()  # its other form
+
+
+def _avro() -> None:
+    from ticdc_lab.codecs.kernel.avro import AvroKernel
+    from ticdc_lab.codecs.known import BOUNDS
+
+    def nothing(_: str) -> Flat:
+        raise UnplannedError
+
+    AvroKernel("avro", nothing)(_no_messages(), images=True, bounds=BOUNDS)
 
 
 def _debezium() -> None:
@@ -87,6 +99,8 @@ PARTS: dict[str, Callable[[], None]] = {
     "simple": _simple,
     "canal": _canal,
     "debezium": _debezium,
+    "avro": _avro,
+    "debezium-avro": _avro,
 }
 """Parts of :mod:`ticdc_lab.codecs.choice`, and what compiles each: running it over nothing."""
 

@@ -1,7 +1,6 @@
 """Numbers by their value: the fewest digits that tell a DOUBLE or a FLOAT, as Python and Go write them.
 
-C's own functions read and print the number, exactly; where they could differ from Python's choice of digits, or the
-number is as small or large as a DOUBLE can be, it is left to Python.
+C's own functions read and print the number, exactly; where two choices of digits are as short, Python chooses.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from ticdc_lab.codecs.kernel.jit import part
-from ticdc_lab.codecs.kernel.text import digits_of, is_number, put_float
+from ticdc_lab.codecs.kernel.text import digits_of, is_number, put_float, put_int
 
 LEFT = -2
 
@@ -63,7 +62,7 @@ FLOAT_ROOM = 96
 
 _SCRATCH, _FIXED_TENS = FLOAT_ROOM - _PRINTED_MAX, 28
 _FLOAT_LEAST, _DOUBLE_LEAST = 1e-37, 1e-300
-"""Below, fewer digits may tell a number."""
+"""Below, any number of digits may tell a number."""
 
 _POWER_OF_TWO = 0.5
 """What is left of one by ``frexp``: the numbers below it lie closer than those above."""
@@ -140,20 +139,78 @@ def put_shortest(b: np.ndarray, p: int, q: int, narrow: bool, out: np.ndarray, o
 
 
 @part
+def put_number(x: float, narrow: bool, out: np.ndarray, o: int) -> int:
+    """Append a DOUBLE, or the FLOAT nearest to it, as MySQL prints it; LEFT where that is not sure.
+
+    ``out`` needs FLOAT_ROOM bytes and 40 more. What so few digits tell as no other digits do needs no printing.
+    """
+    if narrow:
+        x = np.float64(np.float32(x))
+    size = abs(x)
+    if size == 0.0 or not size < np.inf:
+        if size != 0.0 or math.copysign(1.0, x) < 0:
+            return LEFT
+        out[o] = 0x30
+        return o + 1
+    if (size <= _FLOAT_WHOLE if narrow else size < _DOUBLE_WHOLE) and size == math.floor(size):
+        return put_int(int(x), out, o)
+    if size >= _FRACTION_LEAST:
+        tens = 1.0
+        for digits in range(1, (_FLOAT_DIGITS if narrow else _FRACTION_DIGITS) + 1):
+            tens *= 10.0
+            units = np.rint(size * tens)
+            if units >= (_FLOAT_UNITS if narrow else _DOUBLE_WHOLE):
+                break
+            back = units / tens
+            if narrow:
+                back = np.float64(np.float32(back))
+            if back == size:
+                return _put_units(int(units), digits, x < 0, out, o)
+    at = o + _SCRATCH
+    n = _print_fewest(x, narrow, out, at)
+    return put_float(out, at, at + n, out, o) if n >= 0 else LEFT
+
+
+_FLOAT_WHOLE, _DOUBLE_WHOLE, _FLOAT_UNITS = 16_777_216.0, 1e15, 1e6
+"""Up to these, whole numbers are their own fewest digits; so are those of fewer units of a power of ten."""
+
+_FRACTION_LEAST, _FRACTION_DIGITS = 0.1, 9
+
+
+@part
+def _put_units(units: int, digits: int, negative: bool, out: np.ndarray, o: int) -> int:
+    """Append ``units`` of so many digits behind the point."""
+    tens = 1
+    for _ in range(digits):
+        tens *= 10
+    if negative:
+        out[o] = 0x2D
+        o += 1
+    o = put_int(units // tens, out, o)
+    out[o] = 0x2E
+    rest = units % tens
+    for i in range(digits, 0, -1):
+        out[o + i] = 0x30 + rest % 10
+        rest //= 10
+    return o + digits + 1
+
+
+@part
 def put_fixed(b: np.ndarray, p: int, q: int, exact: bool, scale: int, out: np.ndarray, o: int) -> int:
     """Append a number without exponent: ``exact``, or the digits of the nearest DOUBLE; LEFT where that is not sure.
 
     ``scale`` are those behind the point, of which none may be cut off; below zero: as many as there are.
     """
     if exact or _is_fewest(b, p, q, False):
-        return _put_fixed(b, p, q, scale, out, o)
+        return put_fixed_digits(b, p, q, scale, out, o)
     at = o + _SCRATCH
     n = _printed(b, p, q, False, out, at)
-    return _put_fixed(out, at, at + n, scale, out, o) if n >= 0 else LEFT
+    return put_fixed_digits(out, at, at + n, scale, out, o) if n >= 0 else LEFT
 
 
 @part
-def _put_fixed(b: np.ndarray, p: int, q: int, scale: int, out: np.ndarray, o: int) -> int:
+def put_fixed_digits(b: np.ndarray, p: int, q: int, scale: int, out: np.ndarray, o: int) -> int:
+    """Append a number's digits without exponent, as :func:`put_fixed` does."""
     first, last, tens = digits_of(b, p, q)
     if b[p] == 0x2D:
         if first < 0:
@@ -202,19 +259,35 @@ def _printed(b: np.ndarray, p: int, q: int, narrow: bool, out: np.ndarray, at: i
     """Print the fewest digits of the nearest number, with an exponent; how many bytes, or LEFT."""
     if q - p > _LENGTH_MAX or q >= len(b) or not _is_read(b, p, q):
         return LEFT
-    x = read_number(b, p, q)
+    return _print_fewest(read_number(b, p, q), narrow, out, at)
+
+
+@part
+def _print_fewest(x: float, narrow: bool, out: np.ndarray, at: int) -> int:
     if narrow:
         x = np.float64(np.float32(x))
-    if not (_FLOAT_LEAST if narrow else _DOUBLE_LEAST) < abs(x) < np.inf:
-        return LEFT
-    if abs(math.frexp(x)[0]) == _POWER_OF_TWO:
+    size = abs(x)
+    if not 0.0 < size < np.inf:
         return LEFT
     first, last = _SHORTEST_DIGITS[0] if narrow else _SHORTEST_DIGITS[1]
+    if size < (_FLOAT_LEAST if narrow else _DOUBLE_LEAST):
+        first = 1
+    is_power = math.frexp(size)[0] == _POWER_OF_TWO
     for digits in range(first, last + 1):
         n = print_number(out, at, digits, x)
-        back = read_number(out, at, at + n)
-        if narrow:
-            back = np.float64(np.float32(back))
-        if back == x:
+        if _read_back(out, at, at + n, narrow) == x:
             return n
+        if is_power:  # the next number above may be as short, and near enough
+            p = at + (x < 0) + (digits if digits > 1 else 0)
+            if out[p] == 0x39:
+                return LEFT
+            out[p] += 1
+            if _read_back(out, at, at + n, narrow) == x:
+                return LEFT
     return LEFT
+
+
+@part
+def _read_back(out: np.ndarray, p: int, q: int, narrow: bool) -> float:
+    x = read_number(out, p, q)
+    return np.float64(np.float32(x)) if narrow else x

@@ -12,15 +12,16 @@ N_TEXTS = 13
 # TYPE_USED is the last image, counted from 0 in its message, that has a column of a scratch type.
 MESSAGE, SEQ, COMMIT_TS, TABLE_ID, KEY_HASH, BEFORE_KEY_HASH, CHANGE_HASH, AFTER_END, BEFORE_END = range(9)
 AFTER_FLAGS, BEFORE_FLAGS, ROW_BYTES, AFTER_HASH, BEFORE_HASH, TYPE_USED, START_TS = range(9, 16)
-N_NUMBERS = 16
+CHECKSUM, CHECKSUM_BEFORE = 16, 17
+N_NUMBERS = 18
 
 # Bytes: of an event, of a column, of a scratch type.
 KIND, OP, INCOMPLETE, HAS_COMMIT_TS, HAS_TABLE_ID, HAS_AFTER, HAS_BEFORE, HAS_KEY, HAS_BEFORE_KEY, HAS_CHANGE = range(
     10
 )
-HAS_START_TS = 10
-AFTER_IS_KEY, BEFORE_IS_KEY, AFTER_HAS_FLAGS, BEFORE_HAS_FLAGS, TYPE_CLASS, TYPE_IS_KEY = range(11, 17)
-N_BYTES = 17
+HAS_START_TS, HAS_CHECKSUM, HAS_CHECKSUM_BEFORE = 10, 11, 12
+AFTER_IS_KEY, BEFORE_IS_KEY, AFTER_HAS_FLAGS, BEFORE_HAS_FLAGS, TYPE_CLASS, TYPE_IS_KEY = range(13, 19)
+N_BYTES = 19
 
 # What a message may become (:class:`ticdc_lab.codecs.known.Bounds`).
 MAX_GROWTH, MAX_GROWTH_FREE, MAX_EVENTS, MAX_COLUMNS = range(4)
@@ -33,5 +34,7 @@ ROW, DDL, WATERMARK, BOOTSTRAP, ADMIN = 0, 1, 2, 3, 4
 KINDS = ("row", "ddl", "watermark", "bootstrap", "admin")
 INSERT, UPDATE, DELETE = 0, 1, 2
 OPS = ("insert", "update", "delete")
-WHOLE, HANDLE_KEY_ONLY, CLAIM_CHECK_MISSING, BEFORE_UNNAMED = 0, 1, 2, 3
-INCOMPLETE_NAMES = (None, "handle-key-only", "claim-check-missing", "before-unnamed")
+WHOLE, HANDLE_KEY_ONLY, CLAIM_CHECK_MISSING, BEFORE_UNNAMED, CORRUPTED, OP_UNKNOWN, TOMBSTONE = range(7)
+INCOMPLETE_NAMES = (
+    None, "handle-key-only", "claim-check-missing", "before-unnamed", "corrupted", "op-unknown", "tombstone"
+)  # fmt: skip

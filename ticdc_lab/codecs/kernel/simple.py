@@ -7,27 +7,24 @@ bootstraps, JSON in another order, checksums, and floats whose digits may not be
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
 from ticdc_lab.codecs.decoded import Decoded
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
+from ticdc_lab.codecs.kernel.avro import SIMPLE, decoded_in_avro
+from ticdc_lab.codecs.kernel.avro_plans import AvroPlans, plans_of
 from ticdc_lab.codecs.kernel.columns import decoded_in_part
 from ticdc_lab.codecs.kernel.floats import FLOAT_ROOM, put_shortest
 from ticdc_lab.codecs.kernel.holding import holds
 from ticdc_lab.codecs.kernel.identity import set_row
 from ticdc_lab.codecs.kernel.jit import kernel, part
-from ticdc_lab.codecs.kernel.pointer import Arrays
 from ticdc_lab.codecs.kernel.scan import (
     after_name,
     literal_end,
     next_member,
     same,
-    same_bytes,
     scalar_end,
     skip_space,
     string_end,
@@ -48,6 +45,21 @@ from ticdc_lab.codecs.kernel.state import (
     put_ts,
     restore,
 )
+from ticdc_lab.codecs.kernel.tables import (
+    AS_BYTES,
+    AS_DOUBLE,
+    AS_FLOAT,
+    BY_NAME,
+    FORM,
+    IN_PYTHON,
+    IS_KEY,
+    NAME,
+    TYPE_OF,
+    Versions,
+    rank_of,
+    table_called,
+    versions_of,
+)
 from ticdc_lab.codecs.kernel.text import (
     int64_of,
     put_base64,
@@ -56,8 +68,9 @@ from ticdc_lab.codecs.kernel.text import (
     room_for,
 )
 from ticdc_lab.codecs.known import Bounds
-from ticdc_lab.codecs.simple_versions import Tables, VersionColumn, as_binary, as_double, as_float
-from ticdc_lab.events.mysql_types import ANYTHING, FINITE, NO_MYSQL_TYPE, SINGLE, held_by
+from ticdc_lab.codecs.simple_avro import FIRST, flats
+from ticdc_lab.codecs.simple_versions import Tables
+from ticdc_lab.events.mysql_types import ANYTHING
 
 OK, NEED_MORE, LEFT = faults.OK, faults.NEED_MORE, -2
 ROW, WATERMARK, INSERT, UPDATE, DELETE = S.ROW, S.WATERMARK, S.INSERT, S.UPDATE, S.DELETE
@@ -69,76 +82,10 @@ VERSION, DATABASE, TABLE, TABLE_NUMBER, TYPE, COMMIT_TS, BUILD_TS, SCHEMA_VERSIO
 """Fields of a message; ``state.at`` holds where the value of each begins and, 16 further, where it ends."""
 _ENDS = 16
 
-AS_BYTES, AS_FLOAT, AS_DOUBLE, IN_PYTHON = 255, 254, 253, 252
-"""How values of a column are written, beside what their type holds (``MySQLType.holds``)."""
-
 _W_VERSION, _W_DATABASE, _W_TABLE, _W_TABLE_ID = map(word_of, (b"version", b"database", b"table", b"tableID"))
 _W_TYPE, _W_COMMIT_TS, _W_BUILD_TS, _W_DATA = map(word_of, (b"type", b"commitTs", b"buildTs", b"data"))
 _W_OLD = word_of(b"old")
 _W_INSERT, _W_UPDATE, _W_DELETE = map(word_of, (b"INSERT", b"UPDATE", b"DELETE"))
-
-
-class Versions(Arrays):
-    """Table versions, by their number; texts are spans of ``text``, and table ``i`` has columns from ``first[i]``.
-
-    ``name`` has the spans of schema and table; ``column`` those of name and type, whether it is a key, how its values
-    are written, and which column of the table comes at this place by name, as TiCDC writes them. ``at`` is scratch.
-    """
-
-    version: np.ndarray
-    name: np.ndarray
-    first: np.ndarray
-    column: np.ndarray
-    text: np.ndarray
-    at: np.ndarray
-
-
-_NAME, _TYPE, _IS_KEY, _FORM, _BY_NAME = 0, 2, 4, 5, 6
-
-
-def versions_of(tables: Tables, *, most_columns: int) -> Versions:
-    """Table versions as the kernel reads them, but for those that are for Python alone.
-
-    One whose name has a backslash is: names are compared as JSON writes them, where that begins an escape.
-    """
-    text, name, first, column = bytearray(), [], [0], []
-
-    def span(of: str) -> tuple[int, int]:
-        start = len(text)
-        text.extend(of.encode())
-        return start, len(text)
-
-    chosen = sorted(
-        (v, s, t) for (s, t, v), columns in tables.items() if "\\" not in s + t and _is_plain(columns, most_columns)
-    )
-    for version, schema, table in chosen:
-        columns = tables[schema, table, version]
-        name.append((*span(schema), *span(table)))
-        by_name = sorted(range(len(columns)), key=lambda i: columns[i].name.encode())
-        for c, rank in zip(columns, by_name, strict=True):
-            column.append((*span(c.name), *span(c.mysql_type), c.is_key, _form(c), rank))
-        first.append(len(column))
-    widest = max((len(tables[s, t, v]) for v, s, t in chosen), default=0)
-    return Versions(
-        version=np.array([v for v, _, _ in chosen], np.int64),
-        name=np.array(name, np.int64).reshape(-1, 4),
-        first=np.array(first, np.int64),
-        column=np.array(column, np.int64).reshape(-1, 7),
-        text=np.frombuffer(bytes(text) + bytes(8), np.uint8).copy(),
-        at=np.empty((widest + 1, 3), np.int64),
-    )
-
-
-def _is_plain(columns: tuple[VersionColumn, ...], most: int) -> bool:
-    return 0 < len(columns) <= most and len({c.name for c in columns}) == len(columns)
-
-
-def _form(column: VersionColumn) -> int:
-    written: dict[Callable[[Any], str], int] = {as_binary: AS_BYTES, as_float: AS_FLOAT, as_double: AS_DOUBLE}
-    held = held_by(column.mysql_type)
-    if held == NO_MYSQL_TYPE:
-        return IN_PYTHON
-    return written.get(column.convert, IN_PYTHON if held in (FINITE, SINGLE) else held)
 
 
 class SimpleKernel:
@@ -148,6 +95,7 @@ class SimpleKernel:
         self._known = known
         self._tables: Tables = {}
         self._versions: Versions | None = None
+        self._plans: AvroPlans | None = None
 
     def __call__(self, batch: pa.RecordBatch, *, images: bool, bounds: Bounds) -> Decoded:
         """The events of rows and watermarks that the kernel decodes."""
@@ -155,6 +103,10 @@ class SimpleKernel:
             self._tables = dict(self._known)
             self._versions = versions_of(self._tables, most_columns=bounds.columns)
         given = bounds.values, self._versions
+        first = next((value for value in batch.column("value") if value.is_valid), None)
+        if first is not None and first.as_buffer()[:1] == FIRST:
+            self._plans = self._plans or plans_of(flats())
+            return decoded_in_avro(batch, "simple", SIMPLE, self._plans, self._versions, images=images, bounds=bounds)
         return decoded_in_part(batch, "simple", decode, *given, images=images, bounds=bounds)
 
     def stands(self) -> bool:
@@ -290,35 +242,14 @@ def _rows_image(b: np.ndarray, p: int, end: int, field: int, versions: Versions,
     if at[DATABASE] < 0 or at[TABLE] < 0 or at[SCHEMA_VERSION] < 0:
         return LEFT
     version, counted = _count(b, at, SCHEMA_VERSION)
-    table = _table(b, at, version, versions) if counted else -1
-    if table < 0 or b[p] != 0x7B:
+    if not counted or b[at[DATABASE]] != 0x22 or b[at[TABLE]] != 0x22 or b[p] != 0x7B:
+        return LEFT
+    db, db_stop = at[DATABASE] + 1, at[_ENDS + DATABASE] - 1
+    table = table_called(b, db, db_stop, at[TABLE] + 1, at[_ENDS + TABLE] - 1, version, versions)
+    if table < 0:
         return LEFT
     p = _find_values(b, p, end, table, versions)
     return p if p < 0 else _put_image(b, p, AFTER if field == DATA else BEFORE, table, versions, st)
-
-
-@part
-def _table(b: np.ndarray, at: np.ndarray, version: int, versions: Versions) -> int:
-    """The number of a table version, or -1; names with escapes are none."""
-    low, high = 0, len(versions.version)
-    while low < high:
-        middle = (low + high) // 2
-        if versions.version[middle] < version:
-            low = middle + 1
-        else:
-            high = middle
-    while low < len(versions.version) and versions.version[low] == version:
-        if _is_called(b, at, DATABASE, versions, low, 0) and _is_called(b, at, TABLE, versions, low, 2):
-            return low
-        low += 1
-    return -1
-
-
-@part
-def _is_called(b: np.ndarray, at: np.ndarray, field: int, versions: Versions, table: int, part_of: int) -> bool:
-    p, q = at[field], at[_ENDS + field]
-    start, stop = versions.name[table, part_of], versions.name[table, part_of + 1]
-    return b[p] == 0x22 and same_bytes(b, p + 1, q - 1, versions.text, start, stop)
 
 
 @part
@@ -333,33 +264,22 @@ def _find_values(b: np.ndarray, p: int, end: int, table: int, versions: Versions
         q, escaped = string_end(b, p, end)
         if q < 0 or escaped:
             return LEFT
-        rank = _rank(b, p + 1, q - 1, first, n, rank + 1, versions)
+        rank = rank_of(b, p + 1, q - 1, first, n, rank + 1, versions)
         if rank < 0:
             return LEFT
-        j = versions.column[first + rank, _BY_NAME]
+        j = versions.column[first + rank, BY_NAME]
         if versions.at[j, 0] >= 0:
             return LEFT
         p = after_name(b, q, end)
         if p < 0 or p >= end:
             return LEFT
         start, stop, escaped, q = _value(b, p, end)
-        if q < 0 or (b[p] == 0x7B and versions.column[first + j, _FORM] >= IN_PYTHON):
+        if q < 0 or (b[p] == 0x7B and versions.column[first + j, FORM] >= IN_PYTHON):
             return LEFT
         versions.at[j, 0], versions.at[j, 1], versions.at[j, 2] = start, stop, escaped
         found += 1
         p, more = next_member(b, q, end, 0x7D, False)
     return p if p >= 0 and found else LEFT
-
-
-@part
-def _rank(b: np.ndarray, p: int, q: int, first: int, n: int, guess: int, versions: Versions) -> int:
-    """The place by name of the column that the bytes name, or -1; ``guess`` goes first, then what comes after it."""
-    for k in range(n):
-        rank = guess + k if guess + k < n else guess + k - n
-        c = first + versions.column[first + rank, _BY_NAME]
-        if same_bytes(b, p, q, versions.text, versions.column[c, _NAME], versions.column[c, _NAME + 1]):
-            return rank
-    return -1
 
 
 @part
@@ -406,24 +326,26 @@ def _put_image(b: np.ndarray, p: int, image: int, table: int, versions: Versions
         if start < 0:
             continue
         c, i = st.count[which], first + j
+        if versions.column[i, FORM] == IN_PYTHON:  # also of a type that is none, whose null is a fault, too
+            return LEFT
         if not column_fits(
             st,
             image,
-            versions.column[i, _NAME + 1] - versions.column[i, _NAME],
-            versions.column[i, _TYPE + 1] - versions.column[i, _TYPE],
+            versions.column[i, NAME + 1] - versions.column[i, NAME],
+            versions.column[i, TYPE_OF + 1] - versions.column[i, TYPE_OF],
             room_for(stop - start) + FLOAT_ROOM,
         ):
             return NEED_MORE
-        _put_span(st, image + NAMES, c, versions, i, _NAME)
-        _put_span(st, image + TYPES, c, versions, i, _TYPE)
+        _put_span(st, image + NAMES, c, versions, i, NAME)
+        _put_span(st, image + TYPES, c, versions, i, TYPE_OF)
         if b[start] == 0x6E:
             put_null(st, image + VALUES, c)
         else:
-            end = _put_value(b, start + 1, stop - 1, versions.at[j, 2] != 0, versions.column[i, _FORM], image, st)
+            end = _put_value(b, start + 1, stop - 1, versions.at[j, 2] != 0, versions.column[i, FORM], image, st)
             if end < 0:
                 return LEFT
             close(st, image + VALUES, c, end)
-        end_column(st, image, versions.column[i, _IS_KEY], -1)
+        end_column(st, image, versions.column[i, IS_KEY], -1)
     return p
 
 
@@ -439,7 +361,7 @@ def _put_value(b: np.ndarray, p: int, q: int, escaped: bool, form: int, image: i
     out, o = st.data[image + VALUES], st.size[image + VALUES]
     if form == ANYTHING:
         return put_string(b, p, q, escaped, out, o)
-    if escaped or form == IN_PYTHON:
+    if escaped:
         return LEFT
     if form == AS_BYTES:
         return put_base64(b, p, q, True, out, o, False)

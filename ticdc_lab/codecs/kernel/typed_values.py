@@ -84,7 +84,7 @@ def _put(
     if kind == BINARY:
         return put_base64(b, p + 1, q - 1, True, out, o, False) if is_text else LEFT
     if kind == ZONED:
-        return _put_zoned(b, p + 1, q - 1, out, o) if is_text else LEFT
+        return put_zoned(b, p + 1, q - 1, out, o) if is_text else LEFT
     if is_text or is_bool:
         return LEFT
     if kind == DOUBLE and _is_integer(b, p, q):
@@ -92,8 +92,12 @@ def _put(
     if kind in (FLOAT, DOUBLE):
         return put_shortest(b, p, q, kind == FLOAT, out, o)
     number, fits = int64_of(b, p, q)
-    if not fits:
-        return LEFT
+    return put_counted(number, kind, digits, out, o) if fits else LEFT
+
+
+@part
+def put_counted(number: int, kind: int, digits: int, out: np.ndarray, o: int) -> int:
+    """Append the date or time that a number of days, milliseconds or microseconds is."""
     if kind == DATE:
         return _put_date(number, out, o)
     if kind == TIME:
@@ -134,11 +138,12 @@ def _put_integer(b: np.ndarray, p: int, q: int, unsigned: int, out: np.ndarray, 
     if b[p] != 0x2D or not unsigned:
         return _put_number(b, p, q, out, o)
     number, fits = int64_of(b, p, q)
-    return _put_unsigned(np.uint64(number), out, o) if fits and number < 0 else LEFT
+    return put_unsigned(np.uint64(number), out, o) if fits and number < 0 else LEFT
 
 
 @part
-def _put_unsigned(v: np.uint64, out: np.ndarray, o: int) -> int:
+def put_unsigned(v: np.uint64, out: np.ndarray, o: int) -> int:
+    """Append a number of 64 bits without a sign."""
     ten = np.uint64(10)
     rest = v // ten
     if rest > np.uint64(0):
@@ -159,11 +164,11 @@ def _put_bits(b: np.ndarray, p: int, q: int, out: np.ndarray, o: int) -> int:
     v = np.uint64(0)
     for i in range(end - 1, o - 1, -1):
         v = v << np.uint64(8) | np.uint64(out[i])
-    return _put_unsigned(v, out, o)
+    return put_unsigned(v, out, o)
 
 
 @part
-def _put_zoned(b: np.ndarray, p: int, q: int, out: np.ndarray, o: int) -> int:
+def put_zoned(b: np.ndarray, p: int, q: int, out: np.ndarray, o: int) -> int:
     """An ISO time in UTC as MySQL prints a timestamp, in UTC; another text stays as it is."""
     for i in range(p, q):
         if b[i] >= 0x80:

@@ -5,6 +5,7 @@ No bounds are checked here: the caller has seen that the word :func:`fits`.
 
 from __future__ import annotations
 
+import struct
 import sys
 from typing import Any
 
@@ -35,6 +36,28 @@ def _load(typing: Any, b: Any, p: Any) -> Any:
         return builder.load(_pointer(context, builder, signature.args[0], *args), align=1)
 
     return types.uint64(b, types.int64), generate
+
+
+def _loader(bits: Any, number: Any, form: Any) -> Any:
+    """A number that lies in an array as so many bits, as a DOUBLE."""
+
+    def typed(typing: Any, b: Any, p: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            data = make_array(signature.args[0])(context, builder, args[0]).data
+            at = builder.bitcast(builder.gep(data, [args[1]]), number.as_pointer())
+            x = builder.load(at, align=1)
+            return x if bits == WORD else builder.fpext(x, ir.DoubleType())
+
+        return types.float64(b, types.int64), generate
+
+    def checked(b: np.ndarray, p: int) -> float:
+        return float(struct.unpack(form, bytes(int(b[p + i]) for i in range(bits)))[0])
+
+    return checked if numba.config.DISABLE_JIT else intrinsic(typed)
+
+
+load_single, load_double = _loader(4, ir.FloatType(), "<f"), _loader(WORD, ir.DoubleType(), "<d")
+"""The FLOAT and the DOUBLE at a position, as a DOUBLE."""
 
 
 @intrinsic

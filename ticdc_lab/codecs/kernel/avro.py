@@ -1,0 +1,496 @@
+"""Rows and watermarks in Avro, as TiCDC writes them: avro, debezium-avro, and simple in Avro; the rest is Python's.
+
+A message that this kernel decodes is one that the codec in Python decodes to the same event. It follows the operations
+of :mod:`.avro_plans` over the bytes. It never says what is wrong with a message: faults, DDL, Glue's framing, schemas
+that have no operations and values whose text is not sure are all left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from ticdc_lab.codecs import avro_fields as F
+from ticdc_lab.codecs import debezium_types as forms
+from ticdc_lab.codecs.avro_fields import Flat, UnplannedError
+from ticdc_lab.codecs.decoded import Decoded
+from ticdc_lab.codecs.event import Malformed
+from ticdc_lab.codecs.kernel import avro_plans as P
+from ticdc_lab.codecs.kernel import faults
+from ticdc_lab.codecs.kernel import numbering as S
+from ticdc_lab.codecs.kernel.arrow import spans
+from ticdc_lab.codecs.kernel.avro_plans import BRANCHES, AvroPlans, plans_of
+from ticdc_lab.codecs.kernel.avro_values import put_value, read_value, varint
+from ticdc_lab.codecs.kernel.columns import decoded_in_part
+from ticdc_lab.codecs.kernel.floats import FLOAT_ROOM
+from ticdc_lab.codecs.kernel.identity import set_row
+from ticdc_lab.codecs.kernel.jit import kernel, part
+from ticdc_lab.codecs.kernel.state import (
+    State,
+    close,
+    column_fits,
+    end_column,
+    end_images,
+    event_fits,
+    mark,
+    new_event,
+    put_null,
+    put_ts,
+    restore,
+)
+from ticdc_lab.codecs.kernel.tables import (
+    AS_BYTES,
+    AS_DOUBLE,
+    AS_FLOAT,
+    BY_NAME,
+    FORM,
+    IN_PYTHON,
+    IS_KEY,
+    NAME,
+    SIGN,
+    TYPE_OF,
+    Versions,
+    rank_of,
+    table_called,
+    versions_of,
+)
+from ticdc_lab.codecs.kernel.text import int64_of, put_bytes, room_for
+from ticdc_lab.codecs.known import Bounds
+from ticdc_lab.errors import SourceError
+from ticdc_lab.events.mysql_types import ANYTHING
+
+OK, NEED_MORE, LEFT = faults.OK, faults.NEED_MORE, -2
+AVRO, DEBEZIUM, SIMPLE = 0, 1, 2
+"""How messages are framed, and what their fields are."""
+
+ROW, WATERMARK, INSERT, UPDATE, DELETE = S.ROW, S.WATERMARK, S.INSERT, S.UPDATE, S.DELETE
+AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
+N_AFTER, N_BEFORE, N_TEXTS, MAX_COLUMNS = S.N_AFTER, S.N_BEFORE, S.N_TEXTS, S.MAX_COLUMNS
+INCOMPLETE, HAS_BEFORE = S.INCOMPLETE, S.HAS_BEFORE
+_FRAME, _INTERNAL = 5, 9
+_STAMP = F.N_ROLES
+"""In ``plans.at``: how many messages with a key there were."""
+
+_SCHEMAS_MAX = 4_096
+NO_TABLES = versions_of({}, most_columns=0)
+BINARY, FLOAT, DOUBLE, INTEGER = forms.BINARY, forms.FLOAT, forms.DOUBLE, forms.INTEGER
+
+
+class AvroKernel:
+    """The kernel over the schemas that messages name (:class:`~.decoded.PartKernel`).
+
+    Parameters
+    ----------
+    protocol
+        avro or debezium-avro.
+    flat_of
+        The operations of the schema with an id.
+    """
+
+    def __init__(self, protocol: str, flat_of: Callable[[str], Flat]) -> None:
+        self._protocol, self._flat_of = protocol, flat_of
+        self._seen = set[int]()
+        self._flats: dict[int, Flat] = {}
+        self._plans = plans_of({})
+
+    def __call__(self, batch: pa.RecordBatch, *, images: bool, bounds: Bounds) -> Decoded:
+        """The events of rows and watermarks that the kernel decodes."""
+        known = len(self._flats)
+        for number in sorted({*_ids(batch.column("key")), *_ids(batch.column("value"))} - self._seen):
+            if len(self._seen) < _SCHEMAS_MAX:
+                self._seen.add(number)
+                try:
+                    self._flats[number] = self._flat_of(str(number))
+                except (Malformed, SourceError, UnplannedError):  # which Python meets again, and says so
+                    continue
+        if len(self._flats) > known:
+            self._plans = plans_of(self._flats)
+        mode = AVRO if self._protocol == "avro" else DEBEZIUM
+        return decoded_in_avro(batch, self._protocol, mode, self._plans, NO_TABLES, images=images, bounds=bounds)
+
+    def stands(self) -> bool:
+        """A schema means the same wherever it is."""
+        return True
+
+
+def decoded_in_avro(
+    batch: pa.RecordBatch, protocol: str, mode: int, plans: AvroPlans, tables: Versions, *, images: bool, bounds: Bounds
+) -> Decoded:
+    """What :func:`.decoded_in_part` gives of messages in Avro."""
+    given = bounds.values, mode, plans, tables
+    return decoded_in_part(batch, protocol, decode, *given, keys=True, images=images, bounds=bounds)
+
+
+def _ids(column: pa.Array) -> list[int]:
+    """Numbers of the schemas that the framing names."""
+    data, starts, ends = spans(column)
+    framed = starts[(starts >= 0) & (ends - starts >= _FRAME)]
+    framed = framed[data[framed] == 0]
+    number = np.zeros(len(framed), np.int64)
+    for i in range(1, _FRAME):
+        number = number << 8 | data[framed + i]
+    return [i for i in np.unique(number).tolist() if i]
+
+
+@kernel
+def decode(
+    b: np.ndarray, starts: np.ndarray, ends: np.ndarray, st: State, marks: np.ndarray, kb: np.ndarray,
+    key_starts: np.ndarray, key_ends: np.ndarray, longest: int, mode: int, plans: AvroPlans, tables: Versions,
+) -> int:  # fmt: skip
+    """Decode messages of up to ``longest`` bytes, but for those that are left to Python. NEED_MORE or OK."""
+    for m in range(len(starts)):
+        mark(st, marks)
+        for role in range(F.N_ROLES):
+            plans.at[role, 1] = -1
+        p, end, kp, key_end = starts[m], ends[m], key_starts[m], key_ends[m]
+        status = LEFT
+        if end - p > longest or key_end - kp > longest:
+            status = LEFT
+        elif mode == SIMPLE:
+            status = _simple(m, b, p, end, plans, tables, st)
+        else:
+            key = _plan_of(kb, kp, key_end, plans) if kp >= 0 else -1
+            if kp < 0 or key >= 0:
+                status = _framed(m, mode, key, kb, kp, key_end, b, p, end, marks, plans, tables, st)
+        if status == NEED_MORE:
+            return NEED_MORE
+        if status != OK:
+            restore(st, marks)
+    return OK
+
+
+@part
+def _plan_of(b: np.ndarray, p: int, end: int, plans: AvroPlans) -> int:
+    """The operations of a framed record, or -1."""
+    if end - p < _FRAME or b[p] != 0:
+        return -1
+    number = 0
+    for i in range(1, _FRAME):
+        number = number << 8 | b[p + i]
+    return _plan_called(number, plans)
+
+
+@part
+def _plan_called(number: int, plans: AvroPlans) -> int:
+    low, high = 0, len(plans.id)
+    while low < high:
+        middle = (low + high) // 2
+        if plans.id[middle] < number:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < len(plans.id) and plans.id[low] == number else -1
+
+
+@part
+def _framed(
+    m: int, mode: int, key: int, kb: np.ndarray, kp: int, key_end: int, b: np.ndarray, p: int, end: int,
+    marks: np.ndarray, plans: AvroPlans, tables: Versions, st: State,
+) -> int:  # fmt: skip
+    """Decode one message of avro or debezium-avro; OK, NEED_MORE, or LEFT."""
+    plans.at[_STAMP, 0] += 1
+    if key >= 0:
+        for i in range(plans.plan[key, P.FIRST], plans.plan[key, P.STOP]):
+            if plans.op[i, P.IS_TOP]:
+                plans.stamp[plans.op[i, P.NAME_ID]] = plans.at[_STAMP, 0]
+        q = _walk(kb, kp + _FRAME, key_end, key, BEFORE, plans, tables, st)
+        if q != key_end:
+            return NEED_MORE if q == NEED_MORE else LEFT
+        for role in range(F.N_ROLES):
+            plans.at[role, 1] = -1
+    if mode == AVRO and (p < 0 or (end - p == _INTERNAL and (b[p] == 2 or b[p] == 3))):
+        return _without_row(m, key, b, p, marks, plans, st)
+    restore(st, marks)
+    plan = _plan_of(b, p, end, plans) if p >= 0 else -1
+    if plan < 0 or not plans.plan[plan, P.IS_ROW]:
+        return LEFT
+    q = _walk(b, p + _FRAME, end, plan, AFTER, plans, tables, st)
+    if q != end:
+        return NEED_MORE if q == NEED_MORE else LEFT
+    at = plans.at
+    letter, has_op = b[at[F.OP, 0]] if at[F.OP, 1] == at[F.OP, 0] + 1 else 0, at[F.OP, 1] >= 0
+    op = INSERT if letter == 0x63 else UPDATE if letter == 0x75 else DELETE if letter == 0x64 else -1
+    old = at[F.OLD, 1] >= 0
+    if mode == DEBEZIUM:
+        new = at[F.NEW, 1] >= 0
+        if at[F.COMMIT_TS, 1] < 0:
+            return LEFT
+        if letter == 0x6D:
+            return LEFT if old or new else _watermark(m, at[F.COMMIT_TS, 0], st)
+        if letter == 0x72:
+            op = INSERT
+        if op < 0 or new != (op != DELETE) or (op != UPDATE and old != (op == DELETE)) or at[F.DB, 1] < 0:
+            return LEFT
+        return (
+            LEFT
+            if at[F.TABLE, 1] < 0
+            else _row(m, b, at[F.DB, 0], at[F.DB, 1], at[F.TABLE, 0], at[F.TABLE, 1], op, S.WHOLE, plans, st)
+        )
+    if not has_op:
+        op = INSERT
+    if op < 0 or (op == INSERT and old):
+        return LEFT
+    if op == DELETE and old:  # the image after repeats that before
+        for k in range(3):
+            st.size[AFTER + k] = marks[AFTER + k]
+        st.count[N_AFTER] = marks[N_TEXTS + N_AFTER]
+    elif op == DELETE:
+        restore(st, marks)
+        q = _walk(b, p + _FRAME, end, plan, BEFORE, plans, tables, st)
+        if q < 0:
+            return q
+    if not _read_checksum(b, at):
+        return LEFT
+    corrupted = at[F.CORRUPTED, 1] >= 0 and at[F.CORRUPTED, 0]
+    incomplete = S.CORRUPTED if corrupted else S.WHOLE if has_op else S.OP_UNKNOWN
+    of = plans.plan
+    return _row(
+        m, plans.text, of[plan, P.SCHEMA], of[plan, P.SCHEMA + 1], of[plan, P.NAMED], of[plan, P.NAMED + 1], op,
+        incomplete, plans, st,
+    )  # fmt: skip
+
+
+@part
+def _read_checksum(b: np.ndarray, at: np.ndarray) -> bool:
+    """Read the digits of a checksum, if it has some; whether they are a number of 32 bits."""
+    p, q = at[F.CHECKSUM, 0], at[F.CHECKSUM, 1]
+    if q < 0 or p == q:
+        at[F.CHECKSUM, 1] = -1
+        return True
+    at[F.CHECKSUM, 0], fits = int64_of(b, p, q)
+    return fits and b[p] != 0x2D and at[F.CHECKSUM, 0] <= _CHECKSUM_MAX
+
+
+_CHECKSUM_MAX = (1 << 32) - 1
+
+
+@part
+def _without_row(m: int, key: int, b: np.ndarray, p: int, marks: np.ndarray, plans: AvroPlans, st: State) -> int:
+    """A watermark, or a delete of which the key alone is there; without its commit_ts where there is no value."""
+    ts = 0
+    if p >= 0:
+        if b[p + 1] >= 0x80:
+            return LEFT
+        for i in range(1, _INTERNAL):
+            ts = ts << 8 | b[p + i]
+    if p >= 0 and b[p] == 2:
+        restore(st, marks)
+        return _watermark(m, ts, st)
+    if key < 0:
+        return LEFT
+    if p >= 0:
+        plans.at[F.COMMIT_TS, 0], plans.at[F.COMMIT_TS, 1] = ts, 0
+    of = plans.plan
+    return _row(
+        m, plans.text, of[key, P.SCHEMA], of[key, P.SCHEMA + 1], of[key, P.NAMED], of[key, P.NAMED + 1], DELETE,
+        S.HANDLE_KEY_ONLY if p >= 0 else S.TOMBSTONE, plans, st,
+    )  # fmt: skip
+
+
+@part
+def _simple(m: int, b: np.ndarray, p: int, end: int, plans: AvroPlans, tables: Versions, st: State) -> int:
+    """Decode one message of simple: its number in the union, its kind, which payload, and that; as in Python."""
+    if p < 0 or end - p < 3 or b[p] != 0x16 or b[p + 1] != b[p + 2]:
+        return LEFT
+    at, plan = plans.at, _plan_called(b[p + 1], plans)
+    if plan < 0:
+        return LEFT
+    q = _walk(b, p + 3, end, plan, AFTER, plans, tables, st)
+    if q != end:
+        return NEED_MORE if q == NEED_MORE else LEFT
+    if b[p + 1] == 0:
+        return _watermark(m, at[F.COMMIT_TS, 0], st)
+    op, new, old = at[F.OP, 0], at[F.NEW, 1] >= 0, at[F.OLD, 1] >= 0
+    if op < 0 or op > DELETE or new != (op != DELETE) or old != (op != INSERT):
+        return LEFT
+    for role, there in ((F.CHECKSUM, new), (F.CHECKSUM_BEFORE, old)):
+        if at[role, 1] >= 0 and there and (at[role, 0] < 0 or at[role, 0] > _CHECKSUM_MAX):
+            return LEFT
+        if not there:
+            at[role, 1] = -1
+    incomplete = S.WHOLE
+    if at[F.CLAIM_CHECK, 1] > at[F.CLAIM_CHECK, 0]:
+        incomplete = S.CLAIM_CHECK_MISSING
+    elif at[F.HANDLE_KEY, 1] >= 0 and at[F.HANDLE_KEY, 0]:
+        incomplete = S.HANDLE_KEY_ONLY
+    elif at[F.CORRUPTED, 1] >= 0 and at[F.CORRUPTED, 0]:
+        incomplete = S.CORRUPTED
+    return _row(m, b, at[F.DB, 0], at[F.DB, 1], at[F.TABLE, 0], at[F.TABLE, 1], op, incomplete, plans, st)
+
+
+@part
+def _watermark(m: int, ts: int, st: State) -> int:
+    if not event_fits(st, 0):
+        return NEED_MORE
+    i = new_event(st, m, 0, WATERMARK)
+    end_images(st, i)
+    put_ts(st, i, ts)
+    return OK
+
+
+@part
+def _row(
+    m: int, text: np.ndarray, db: int, db_stop: int, table: int, table_stop: int, op: int, incomplete: int,
+    plans: AvroPlans, st: State,
+) -> int:  # fmt: skip
+    """Make the row whose images have been read an event."""
+    at = plans.at
+    if not event_fits(st, db_stop - db + table_stop - table):
+        return NEED_MORE
+    i = new_event(st, m, 0, ROW)
+    end_images(st, i)
+    after = st.number[S.AFTER_END, i + 1] - st.number[S.AFTER_END, i]
+    before = st.number[S.BEFORE_END, i + 1] - st.number[S.BEFORE_END, i]
+    if (op == DELETE and before == 0) or (op != DELETE and after == 0) or max(after, before) > st.limit[MAX_COLUMNS]:
+        return LEFT
+    close(st, S.SCHEMA_NAME, i, put_bytes(text, db, db_stop, st.data[S.SCHEMA_NAME], st.size[S.SCHEMA_NAME]))
+    close(st, S.TABLE_NAME, i, put_bytes(text, table, table_stop, st.data[S.TABLE_NAME], st.size[S.TABLE_NAME]))
+    for role, number, there in (
+        (F.COMMIT_TS, S.COMMIT_TS, S.HAS_COMMIT_TS), (F.START_TS, S.START_TS, S.HAS_START_TS),
+        (F.TABLE_ID, S.TABLE_ID, S.HAS_TABLE_ID), (F.CHECKSUM, S.CHECKSUM, S.HAS_CHECKSUM),
+        (F.CHECKSUM_BEFORE, S.CHECKSUM_BEFORE, S.HAS_CHECKSUM_BEFORE),
+    ):  # fmt: skip
+        st.number[number, i], st.byte[there, i] = at[role, 0], at[role, 1] >= 0
+    st.byte[INCOMPLETE, i] = incomplete
+    set_row(st, i, op)
+    if op == UPDATE and at[F.OLD, 1] < 0:
+        st.byte[HAS_BEFORE, i] = 0
+    return OK
+
+
+@part
+def _walk(b: np.ndarray, p: int, end: int, plan: int, after: int, plans: AvroPlans, tables: Versions, st: State) -> int:
+    """Read a record by its operations, columns of the image after into ``after``; the position after it, or a status.
+
+    ``plans.at`` has the number that a field is or where its text begins, and where it ends; -1 if it is not there.
+    """
+    op, i = plans.op, plans.plan[plan, P.FIRST]
+    while i < plans.plan[plan, P.STOP]:
+        wire, role, null_at, is_null = op[i, P.WIRE], op[i, P.ROLE], op[i, P.NULL_AT], False
+        if null_at >= 0:
+            branch, p = varint(b, p, end)
+            if p < 0 or branch < 0 or branch > 1:
+                return LEFT
+            is_null = branch == null_at
+        v, stop = 0, 0
+        if wire >= F.RECORD or is_null:
+            if not is_null and wire == F.MAP:
+                p = _read_map(b, p, end, after if role == F.NEW else BEFORE, plans, tables, st)
+                if p < 0:
+                    return p
+        else:
+            v, stop, p = read_value(b, p, end, wire)
+            if p < 0:
+                return LEFT
+        if role == F.COLUMN:
+            is_key = plans.stamp[op[i, P.NAME_ID]] == plans.at[_STAMP, 0]
+            status = _put_column(
+                plans.text, op[i, P.NAME], op[i, P.NAME + 1], op[i, P.TYPE], op[i, P.TYPE + 1], is_null, b, v, stop,
+                wire, op[i, P.FORM], op[i, P.DIGITS], op[i, P.PRECISION], op[i, P.HELD], op[i, P.SIGN], is_key,
+                BEFORE if op[i, P.IS_OLD] else after, st,
+            )  # fmt: skip
+            if status != OK:
+                return status
+        elif role != F.SKIPPED and not is_null:
+            plans.at[role, 0], plans.at[role, 1] = v, stop
+        i = op[i, P.NEXT] if is_null and wire == F.RECORD else i + 1
+    return p
+
+
+@part
+def _put_column(
+    text: np.ndarray, name: int, name_stop: int, type_: int, type_stop: int, is_null: bool, b: np.ndarray, v: int,
+    stop: int, wire: int, form: int, digits: int, precision: int, held: int, sign: int, is_key: int, image: int,
+    st: State,
+) -> int:  # fmt: skip
+    """Write name, type and value of a column."""
+    c = st.count[N_AFTER if image == AFTER else N_BEFORE]
+    if not column_fits(
+        st, image, name_stop - name, type_stop - type_, room_for(max(stop - v, 0) if stop else 0) + 2 * FLOAT_ROOM
+    ):
+        return NEED_MORE
+    k = image + NAMES
+    close(st, k, c, put_bytes(text, name, name_stop, st.data[k], st.size[k]))
+    k = image + TYPES
+    if type_ < 0:
+        put_null(st, k, c)
+    else:
+        close(st, k, c, put_bytes(text, type_, type_stop, st.data[k], st.size[k]))
+    k = image + VALUES
+    if is_null:
+        put_null(st, k, c)
+    else:
+        q = put_value(b, v, stop, wire, form, digits, precision, held, sign, st.text, st.data[k], st.size[k])
+        if q < 0:
+            return LEFT
+        close(st, k, c, q)
+    end_column(st, image, is_key, -1)
+    return OK
+
+
+@part
+def _read_map(b: np.ndarray, p: int, end: int, image: int, plans: AvroPlans, tables: Versions, st: State) -> int:
+    """Read an image of simple, whose columns are written in any order, in the order of its table version."""
+    at = plans.at
+    table = table_called(b, at[F.DB, 0], at[F.DB, 1], at[F.TABLE, 0], at[F.TABLE, 1], at[F.VERSION, 0], tables)
+    if table < 0:
+        return LEFT
+    first = tables.first[table]
+    n, rank, found = tables.first[table + 1] - first, -1, 0
+    for j in range(n):
+        tables.at[j, 2] = -1
+    count, p = varint(b, p, end)
+    while p >= 0 and count != 0:
+        if count < 0:
+            count = -count
+            _, p = varint(b, p, end)
+        if count < 0 or count > n - found:
+            return LEFT
+        for _ in range(count):
+            start, stop, p = read_value(b, p, end, F.TEXT)
+            rank = rank_of(b, start, stop, first, n, rank + 1, tables) if p >= 0 else -1
+            if rank < 0:
+                return LEFT
+            j = tables.column[first + rank, BY_NAME]
+            branch, p = varint(b, p, end)
+            if p < 0 or branch < 0 or branch >= len(BRANCHES) or tables.at[j, 2] >= 0:
+                return LEFT
+            wire = BRANCHES[branch]
+            if wire == F.STAMP:
+                _, _, p = read_value(b, p, end, F.TEXT)
+                wire = F.TEXT
+            v, stop = 0, 0
+            if wire != F.NOTHING and p >= 0:
+                v, stop, p = read_value(b, p, end, wire)
+            if p < 0:
+                return LEFT
+            tables.at[j, 0], tables.at[j, 1], tables.at[j, 2] = v, stop, wire
+            found += 1
+        count, p = varint(b, p, end)
+    if p < 0 or found == 0:
+        return LEFT
+    for j in range(n):
+        wire, i = tables.at[j, 2], first + j
+        if wire < 0:
+            continue
+        form, held = tables.column[i, FORM], ANYTHING
+        if form == IN_PYTHON:
+            return LEFT
+        if form == AS_BYTES:
+            form = BINARY
+        elif form == AS_FLOAT:
+            form = FLOAT
+        elif form == AS_DOUBLE:
+            form = DOUBLE
+        else:
+            form, held = INTEGER, form
+        status = _put_column(
+            tables.text, tables.column[i, NAME], tables.column[i, NAME + 1], tables.column[i, TYPE_OF],
+            tables.column[i, TYPE_OF + 1], wire == F.NOTHING, b, tables.at[j, 0], tables.at[j, 1], wire, form, -1, 0,
+            held, tables.column[i, SIGN], tables.column[i, IS_KEY], image, st,
+        )  # fmt: skip
+        if status != OK:
+            return status
+    return p
