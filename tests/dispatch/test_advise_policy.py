@@ -76,7 +76,7 @@ def test_a_column_that_only_never_changed_is_no_recommendation() -> None:
     all_three = [found(TABLE, 8), found(INDEX_VALUE, 2), found(OWNER, 1)]
     careful = choose(all_three, keep="unique", share=0.5)
     assert careful.measured.candidate is INDEX_VALUE
-    assert careful.why_not["columns:owner"] == "a risk: owner is no key; the fullest would take 1.00 times the mean"
+    assert careful.why_not["columns:owner"] == "is a risk: owner is no key; the fullest would take 1.00 times the mean"
     bold = choose(all_three, keep="unique", share=0.5, allow_risk=True)
     assert bold.measured.candidate is OWNER
     assert any("owner is no key" in r for r in bold.reasons)
@@ -86,7 +86,7 @@ def test_an_order_kept_by_chance_does_not_count() -> None:
     """Commits of one logical tick all go to one partition by ts: it kept the order here, and is a risk all the same."""
     choice = choose([found(TABLE, 8), found(TS, 1), found(INDEX_VALUE, 1, row_order=1)], keep="row", share=0.5)
     assert choice.measured.candidate is TABLE
-    assert choice.why_not["ts"].startswith("a risk: each change of a row goes where its commit_ts")
+    assert choice.why_not["ts"].startswith("is a risk: each change of a row goes where its commit_ts")
     assert "Nothing else keeps it without a risk" in choice.reasons[-1]
 
 
@@ -118,7 +118,7 @@ def test_rows_that_cannot_be_placed_and_refused_indexes_are_out() -> None:
     assert choice.measured.candidate is TABLE
     assert choice.why_not == {
         "index-value": "cannot place 3 rows",
-        "index-value:i": "the index i is not unique",
+        "index-value:i": "cannot be set: the index i is not unique",
     }
 
 

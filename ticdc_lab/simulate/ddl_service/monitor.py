@@ -109,8 +109,6 @@ class ServiceMonitor:
         Values of a variable by store and name, and when each was replaced; None for the one that is set.
     upgrading
         Servers that upgrade the meta, by cluster.
-    ownerless_us
-        Time in which a registered cluster had no owner, summed over clusters.
     elected, elected_of
         How often a worker became the owner of a cluster, in all and by cluster.
     """
@@ -122,8 +120,6 @@ class ServiceMonitor:
     ids: dict[str, str] = field(default_factory=dict)
     values: dict[tuple[Address, str], dict[int, int | None]] = field(default_factory=dict)
     upgrading: dict[str, set[Address]] = field(default_factory=lambda: defaultdict(set))
-    since_us: dict[str, int] = field(default_factory=dict)
-    ownerless_us: int = 0
     elected: int = 0
     elected_of: Counter[str] = field(default_factory=Counter)
 
@@ -196,14 +192,11 @@ class ServiceMonitor:
         if ddl_id is None:
             if at in owners:
                 owners.remove(at)
-                self.since_us[cluster] = kernel.now_us
             return None
         if at in owners:
             return None
         self.elected += 1
         self.elected_of[cluster] += 1
-        if not owners:
-            self.ownerless_us += kernel.now_us - self.since_us.get(cluster, 0)
         owners.append(at)
         if len(owners) > 1:
             return ONE_OWNER, f"{owners[0]} and {at} both own the DDL of {cluster}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from ticdc_lab.simulate.pipeline.kv_messages import EpochNotMatch, NotLeader, RegionNotFound
 from ticdc_lab.simulate.pipeline.tables import Value
@@ -79,6 +79,3 @@ class RegionFailed(NamedTuple):
     request_id: int
     region: int
     error: NotLeader | EpochNotMatch | RegionNotFound
-
-
-FromTikv: TypeAlias = Entries | ResolvedTs | RegionFailed

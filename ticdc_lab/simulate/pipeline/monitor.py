@@ -62,15 +62,14 @@ class RowMeasures:
         Row changes that clients committed after the start of the changefeed, and those that came downstream.
     repeated
         Deliveries beyond the first.
-    ddls, ddls_repeated
-        DDL jobs that were executed, and executions beyond the first.
+    ddls
+        DDL jobs that were executed.
     """
 
     committed: int = 0
     delivered: int = 0
     repeated: int = 0
     ddls: int = 0
-    ddls_repeated: int = 0
 
 
 @dataclass(slots=True)
@@ -406,7 +405,6 @@ class PipelineMonitor:
         again = entry.ts in self.executed
         self.executed.add(entry.ts)
         self.measures.ddls += not again
-        self.measures.ddls_repeated += again
         self.jobs.pop(entry.ts, None)
         oldest = self._oldest()
         if oldest is not None and oldest <= entry.ts and self.semantics != AT_MOST_ONCE:

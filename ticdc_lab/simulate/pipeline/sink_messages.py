@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from ticdc_lab.simulate.pipeline.tables import Change, FinishedJob
 
@@ -78,6 +78,3 @@ class AdminWritten(NamedTuple):
     """The Admin event is in every partition."""
 
     partitions: int
-
-
-ToDownstream: TypeAlias = Admin | Begin | Write | Publish | Resolved | Execute

@@ -5,7 +5,7 @@ Released versions added an epoch of the processor's incarnation and the start ts
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from ticdc_lab.simulate.scheduler.roles import Key
 
@@ -50,10 +50,6 @@ class Checkpoint(NamedTuple):
     checkpoint_ts: int
     resolved_ts: int
     slowest: Key | None = None
-
-
-ToOwner: TypeAlias = DispatchTableResponse | Sync | Checkpoint
-ToProcessor: TypeAlias = Announce | DispatchTable
 
 
 def compatible(a: str, b: str) -> bool:

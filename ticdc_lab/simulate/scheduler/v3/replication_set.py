@@ -25,7 +25,6 @@ from ticdc_lab.simulate.scheduler.v3.messages import (
 
 ABSENT_SET, PREPARE, COMMIT = "Absent", "Prepare", "Commit"
 REPLICATING_SET, REMOVING = "Replicating", "Removing"
-SET_STATES = (ABSENT_SET, PREPARE, COMMIT, REPLICATING_SET, REMOVING)
 """The states of a replication set."""
 
 PRIMARY, SECONDARY, UNDETERMINED = "Primary", "Secondary", "Undetermined"
