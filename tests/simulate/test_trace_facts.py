@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from scheduler_traces import Making, broken, many, ten_steps, troubles
 
+from ticdc_lab.machines.ledger import Total
 from ticdc_lab.machines.machine import KEPT_STATE
 from ticdc_lab.simulate.arrows import arrows, shortly
 from ticdc_lab.simulate.faults import Ask, Chaos, Crash, Part, Pause
@@ -286,3 +287,12 @@ def test_many_rows_are_read_as_whole_columns() -> None:
     """Some ten thousand changes of tables take well under a second each."""
     trace, held = of(many(5000, 8, 0))
     assert len(held) == 5000 * 2 + 625 * 3 and len(coverage(trace, held)) == 5000 + 2 * 625
+
+
+def test_time_that_lasts_is_added_up_once_for_each_key() -> None:
+    """What is said again begins nothing anew and ends nothing twice; what still lasts counts up to now."""
+    total = Total()
+    for key, lasts, at_us in (("1", True, 10), ("1", True, 15), ("2", True, 20), ("1", False, 30), ("1", False, 40)):
+        total.put(key, lasts, at_us)
+    assert (total.ended_us, total.since_us) == (20, {"2": 20})
+    assert total.until(50) == 20 + 30
