@@ -351,3 +351,10 @@ def test_what_cannot_be_recorded_is_said(spark: SparkSession, tmp_path: Path, ar
     source = str(golden("messages_open-protocol_small.jsonl.gz"))
     found = CliRunner().invoke(main, ["record", source, "--out", str(out), *args], obj=spark)
     assert found.exit_code == 2 and said in found.output and not out.exists()
+
+
+def test_a_device_is_not_told_to_be_removed() -> None:
+    """A recording goes on where it ended, which nothing on a device shows."""
+    with pytest.raises(SourceError, match="/dev/null is a device") as error:
+        Recording("/dev/null", source="kafka://b:9/t")
+    assert "--out topic.jsonl.gz" in error.value.hint

@@ -119,6 +119,8 @@ class Topics:
 def _sentence(trace: str, at: int) -> str:
     """The line of a trace that begins at a place; what could not be made is said with its innermost cause."""
     line = trace[at:].splitlines()[0].strip()
+    if own := re.match(r'code=\w+,val=-?\d+,str="(.*)"', line):  # as librdkafka's errors are shown
+        return own[1]
     causes = re.findall(r"^Caused by: (?:[\w.$]*\.)?(\w+: .+)$", trace, re.MULTILINE)
     return f"{line}: {causes[-1]}" if line.startswith("Failed") and causes else line
 

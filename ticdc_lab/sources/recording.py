@@ -144,6 +144,11 @@ class Recording:
         self.begun = self._state_file.exists()
         draft = self._state_file.with_name(f"{self._state_file.name}.new")
         others = {draft} if not self.out.is_dir() else {*self.out.iterdir()} - {draft}
+        if self.out.exists() and not self.out.is_file() and not self.out.is_dir():
+            raise SourceError(
+                f"{out} is a device: what is recorded there cannot be resumed.",
+                hint="Name a file or a folder, such as --out topic.jsonl.gz.",
+            )
         if not self.begun and self.out.exists() and others:
             raise SourceError(
                 f"{out} exists and is not a recording that can be resumed.", hint="Remove it, or name another place."
