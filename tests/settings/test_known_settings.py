@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from ticdc_lab.answers.settings import settings as answer_of
 from ticdc_lab.errors import ContractError
 from ticdc_lab.settings import Setting, Settings, require_name
 from ticdc_lab.settings.keys import FROM_URI, KEYS
@@ -73,3 +76,15 @@ def test_every_key_that_is_read_names_what_depends_on_it_and_what_to_give() -> N
     for name, key in KEYS.items():
         assert key.depends, name
         assert (key.bearing == "read") == bool(key.give), name
+
+
+def test_dispatchers_that_are_not_compared_are_named() -> None:
+    """Other rules may mean the same, so a difference is no contradiction; but it is not passed over in silence."""
+    seen = Setting("sink.dispatchers", ({"matcher": ["a.t"], "partition": "ts"},), "bytes", "likely", "all 9 rows")
+    given = Setting("sink.dispatchers", ({"matcher": ["a.*"], "partition": "index-value"},), "file", "given", "file f")
+    both = answer_of(Settings((given, seen)))
+    (said,) = both.details
+    assert said.startswith("sink.dispatchers of the file (file f) is not compared with the log. The log fits [{matcher")
+    assert not both.values["contradictions"]
+    assert not answer_of(Settings((seen,))).details
+    assert not answer_of(Settings((replace(given, value=seen.value), seen))).details

@@ -227,6 +227,17 @@ def test_a_restart_at_any_moment_changes_nothing(tmp_path):
         WatchedComparison(str(SMALL), str(SMALL), state=state)
 
 
+@pytest.mark.parametrize("damage", [lambda raw: b"", lambda raw: raw[: len(raw) // 2], lambda raw: b"x" + raw])
+def test_a_damaged_state_is_named(tmp_path, damage):
+    """However it is damaged: what reads the file raises a class of its own for each way."""
+    state = tmp_path / "state"
+    WatchedComparison(str(SMALL), str(SMALL), once=True, state=str(state)).run()
+    (file,) = state.glob("*.npz")
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(SourceError, match="is no state of a comparison, or is damaged"):
+        WatchedComparison(str(SMALL), str(SMALL), once=True, state=str(state)).run()
+
+
 def test_the_command(tmp_path):
     """Exit 0, 1 and 2, and what it refuses."""
     lines = gzip.decompress(SMALL.read_bytes()).splitlines(keepends=True)

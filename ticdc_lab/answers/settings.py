@@ -7,6 +7,7 @@ import pandas as pd
 from ticdc_lab.answers.answer import Answer
 from ticdc_lab.figures.theme import count
 from ticdc_lab.settings import Settings
+from ticdc_lab.settings.setting import NOT_COMPARED
 
 COLUMNS = ("setting", "value", "known from", "how surely", "evidence", "what depends on it", "if it is wrong")
 """Columns of the table."""
@@ -30,6 +31,17 @@ def settings(known: Settings) -> Answer:
             f"{count(len(wrong), 'setting')} contradict{'s' if len(wrong) == 1 else ''} the log. {wrong[0]} {finding}"
         )
     return Answer(
-        "settings", "What was its changefeed set to?", finding, {"settings": rows}, known.not_evaluated, wrong[1:],
-        {"contradictions": wrong},
+        "settings", "What was its changefeed set to?", finding, {"settings": rows}, known.not_evaluated,
+        [*wrong[1:], *_not_compared(known)], {"contradictions": wrong},
     )  # fmt: skip
+
+
+def _not_compared(known: Settings) -> list[str]:
+    """What was given and differs from what the bytes fit, of settings of which two values may mean the same."""
+    return [
+        f"{given.name} of the {given.source} ({given.evidence}) is not compared with the log. The log fits {s.text}: "
+        f"{s.evidence}."
+        for s in known.known
+        if s.name in NOT_COMPARED and s.source == "bytes"
+        if (given := known.given(s.name)) is not None and given.source != "bytes" and given.value != s.value
+    ]

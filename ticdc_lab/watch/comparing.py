@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
@@ -337,7 +338,7 @@ class CompareFolder:
             with closing(np.load(place)) as file:
                 arrays = {name: file[name] for name in file.files}
             told = json.loads(arrays["told"].tobytes())
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise SourceError(
                 f"{place} is no state of a comparison, or is damaged: {error}.",
                 hint="Name another folder: --state OTHER",
