@@ -47,7 +47,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/codecs"))
 import maxwell_writer  # noqa: E402
 
-FOLDERS = [ROOT / part for part in ("data", "tests/data/golden", "tests/data/golden/extra", "tests/data/canal")]
+FOLDERS = [
+    ROOT / part
+    for part in ("data", "tests/data/golden", "tests/data/golden/extra", "tests/data/canal", "tests/data/torture")
+]
 TOPICS = {
     "open-protocol": "open-protocol",
     "canal-json": "canal-json-tidb",
@@ -56,11 +59,15 @@ TOPICS = {
     "debezium": "debezium",
     "debezium, no schema": "debezium-noschema",
     "avro": "avro",
+    "debezium in Avro": "debezium-avro",
     "canal": "canal",
     "maxwell": "",
     "mq-v1": "",
 }
 """What is measured: the beginning of the topic's file."""
+
+FRAMED = ("avro", "debezium in Avro")
+"""Formats whose schemas are in a registry."""
 
 AIMS = {"open-protocol": 255_000, "canal-json": 470_000, "simple": 417_000, "debezium": 57_000}
 """Rows a second on two cores: five times TiCDC's own decoder for the compiled ones (51,000 and 94,000 rows of one
@@ -80,7 +87,10 @@ def topic(form: str, folders: list[Path]) -> tuple[str, list[Message], Known] | 
     for of in ("bank", "small"):
         path = find(f"messages_{TOPICS[form] or 'canal-json-tidb'}_{of}.jsonl.gz", folders)
         schemas = find(f"avro_schemas_{of}.jsonl.gz", folders)
-        if path is None or (form == "avro" and schemas is None):
+        if form == "debezium in Avro":
+            of, path = "torture", find("messages_debezium-avro.jsonl.gz", folders)
+            schemas = find("schemas_debezium-avro.jsonl.gz", folders)
+        if path is None or (form in FRAMED and schemas is None):
             continue
         messages = list(read(path))
         if form == "maxwell":
@@ -107,8 +117,8 @@ def read(path: Path) -> Iterator[Message]:
 
 
 def known_of(form: str, messages: list[Message], schemas: Path | None) -> Known:
-    """Schemas of avro, table versions of simple."""
-    if form == "avro":
+    """Schemas of a registry, table versions of simple."""
+    if form in FRAMED:
         return Known(schemas=read_schemas(str(schemas)))
     if form.startswith("simple"):
         found = [row for table in finder(Known())(iter(batches(messages))) for row in table.to_pylist()]
@@ -204,7 +214,7 @@ def measure(form: str, folders: list[Path], rounds: int, rows: int) -> str:
     times = max(1, round(rows / once))
     messages, once = messages * times, once * times
     given = batches(messages)
-    library, parse = PEERS[form] if form != "avro" else ("fastavro", avro_parser(known))
+    library, parse = PEERS[form] if form not in FRAMED else ("fastavro", avro_parser(known))
     contestants: dict[str, Callable[[], Iterator[object]]] = {
         "ours": lambda: decode(iter(given)),
         library: lambda: parse(messages),
