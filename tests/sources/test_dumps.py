@@ -209,6 +209,16 @@ def test_a_console_that_printed_no_values_is_refused() -> None:
         read(b"CreateTime:1\tk\n", **{"print.key": "true", "print.value": "false"})
 
 
+def test_open_protocol_of_a_console_is_not_taken_for_lengths() -> None:
+    """Its own lengths are 8 bytes of which most are 0; a file larger than its head does not show where they end."""
+    name = b'{"ts":1,"scm":"shop","tbl":"%s","t":1}' % (b"t" * 990)
+    key = (1).to_bytes(8, "big") + len(name).to_bytes(8, "big") + name
+    data = (key + b"\t" + (2).to_bytes(8, "big") + b"{}\n") * 300
+    assert len(data) > HEAD_BYTES and len(name) > 1 << 10
+    form = form_of(data[:HEAD_BYTES], options={})
+    assert form is not None and form.name == "console" and "key" in form.parts
+
+
 @pytest.mark.parametrize("indent", [None, 2])
 @pytest.mark.parametrize("in_array", [True, False])
 def test_values_may_be_in_an_array_or_over_several_lines(indent: int | None, in_array: bool) -> None:

@@ -457,15 +457,16 @@ def _unnamed_columns(head: bytes, options: Mapping[str, str], whole: bool) -> Fo
 
 
 def _lengths(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
-    at = n = 0
+    at = n = n_tiny = 0
     while at + 4 <= len(head) and n < _RECORDS:
         size = int.from_bytes(head[at : at + 4], "big", signed=True)
         if size < -1 or size > 1 << 27:
             return None
         at += 4 + max(size, 0)
         n += 1
+        n_tiny += size in (0, 1)
     fits = at == len(head) if whole else n > 1
-    if not n or not fits:
+    if not n or not fits or 3 * n_tiny > n:  # lengths of 8 bytes in open-protocol look like empty values
         return None
     lost = frozenset({"topic", "partition", "offset", "key"})
     return Form("lengths", "pattern", parts=("value_length4", "value"), lost=lost)
