@@ -88,6 +88,8 @@ def test_cut_and_odd_lines_are_counted():
     log = parsed([("f:1", cut), ("f:2", AT + '["execute DM'), ("f:3", odd), ("f:4", "\tat main.go"), ("f:5", "")])
     assert [line.commit_ts for line in log.lines] == [445644805199888385, None] and log.lines[0].module == "downstream"
     assert (log.read, log.cut, log.continued) == (4, 2, 1) and sum(log.unrecognised.values()) == 1
+    no_time = '[2024/13/45 11:09:24.123 +08:00] [INFO] [capture.go:512] ["campaign owner successfully"]'
+    assert (odd_time := parsed([("f:1", no_time)])).continued == 1 and odd_time.span_ms is None
 
 
 def test_packed_and_rotated_files_are_one_log(tmp_path):
@@ -99,9 +101,11 @@ def test_packed_and_rotated_files_are_one_log(tmp_path):
     whole, parts = read_cdc_log([str(FIXTURE)]), read_cdc_log([str(new), str(old)])
     assert [line.message for line in parts.lines] == [line.message for line in whole.lines]
     assert (parts.read, parts.span_ms) == (whole.read, whole.span_ms)
-    old.write_bytes(old.read_bytes()[:60])
-    with pytest.raises(SourceError, match="cannot be read"):
-        read_cdc_log([str(old)])
+    packed = old.read_bytes()
+    for damaged in (packed[:60], packed[:10] + b"\xff" * 60 + packed[70:]):  # cut; no deflate stream
+        old.write_bytes(damaged)
+        with pytest.raises(SourceError, match="cannot be read"):
+            read_cdc_log([str(old)])
     new.write_text("hello\n")
     with pytest.raises(SourceError, match=r"No line of .* begins as TiCDC's log"):
         read_cdc_log([str(new)])

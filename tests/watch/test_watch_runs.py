@@ -182,6 +182,24 @@ def test_a_full_disk_is_named_and_what_was_committed_stays(undisturbed, tmp_path
     assert told(whole.findings.values()) == told(undisturbed.findings.values())
 
 
+def test_the_next_step_names_the_messages_that_the_watch_keeps(tmp_path):
+    """An audit numbers its findings otherwise, so its advice (--messages-of) would name another finding."""
+    lines = gzip.decompress(golden("messages_canal-json-tidb_small.jsonl.gz").read_bytes()).splitlines(keepends=True)
+    log, state = tmp_path / "lost one.jsonl", tmp_path / "my state"
+    log.write_bytes(b"".join(lines[:400] + lines[401:700]))
+    found = watched(log, state).findings
+    number = next(n for n, f in found.items() if f.guarantee == "offsets_are_contiguous")
+    shown = CliRunner().invoke(main, ["watch", "show", str(number), "--state", str(state)]).stdout
+    kept = state / "findings" / str(number) / "messages.jsonl.gz"
+    assert f"Messages around them: ticdc-lab events '{kept}' --out events.jsonl" in shown
+    assert "commit_ts None" not in shown and "--messages-of" not in shown
+    for other in found:
+        CliRunner().invoke(main, ["watch", "resolve", str(other), "--state", str(state)])
+    said = CliRunner().invoke(main, ["watch", "findings", "--state", str(state)])
+    assert said.stdout == f"No finding is open; {len(found)} put aside or withdrawn: --all shows them.\n"
+    assert said.exit_code == 0
+
+
 def test_a_dump_of_another_tool_is_refused_with_the_command_that_converts_it(tmp_path):
     """Its name ends as a recording's does, but its lines have other names: it must not be called empty."""
     dump = tmp_path / "dump.json"

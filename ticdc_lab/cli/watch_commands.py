@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 import time
@@ -240,6 +241,9 @@ def list_findings(state: str, every: bool, as_json: bool) -> None:
         print_json({"state": state, "findings": [f.as_dict() for f in found]})
     else:
         _print_findings(found)
+        aside = len(kept) - len(found)
+        if not found:
+            click.echo(f"No finding is open{f'; {aside} put aside or withdrawn: --all shows them' if aside else ''}.")
     sys.exit(FINDINGS if unsettled(kept) else CLEAN)
 
 
@@ -262,15 +266,23 @@ def show(number: int, state: str, as_json: bool) -> None:
     if as_json:
         print_json(finding.as_dict() | {"evidence_folder": str(place) if place.is_dir() else None})
         return
+    messages = [kept for kept in (place / MESSAGES, place / STORAGE) if kept.exists()]
     click.echo(f"{line(number, finding.as_dict())} [{finding.status}]")
     if finding.guarantee in NEXT:
-        of = {"table": finding.table or "TABLE", "number": 1, "source": folder.view["source"]}
-        click.echo(f"        Next: {NEXT[finding.guarantee].format(**of)}")
+        said = NEXT[finding.guarantee]
+        for kept in messages:  # an audit numbers its findings otherwise
+            said = said.replace(_OF_AUDIT, f"ticdc-lab events {shlex.quote(str(kept))} --out events.jsonl")
+        of = {"table": finding.table or "TABLE", "number": "NUMBER", "source": folder.view["source"]}
+        click.echo(f"        Next: {said.format(**of)}")
     for e in finding.evidence:
-        click.echo(f"> {finding.topic} partition {e['partition']} offset {e['offset']}: commit_ts {e['commit_ts']}")
-    for kept in (place / MESSAGES, place / STORAGE):
-        if kept.exists():
-            click.echo(f"Its messages: ticdc-lab audit {kept}")
+        dated = "" if e["commit_ts"] is None else f": commit_ts {e['commit_ts']}"
+        click.echo(f"> {finding.topic} partition {e['partition']} offset {e['offset']}{dated}")
+    for kept in messages:
+        click.echo(f"Its messages: ticdc-lab audit {shlex.quote(str(kept))}")
+
+
+_OF_AUDIT = "ticdc-lab audit {source} --messages-of {number}"
+"""How the advice of an audit names the messages of a finding; a watch keeps them itself."""
 
 
 @watch_group.command()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -172,7 +173,7 @@ class CdcLog:
     lines
         Recognised lines in the order of their times.
     read, cut, continued, beyond
-        All lines; lines that end in their middle; lines that belong to the one before them, such as of a stack; and
+        All lines; lines that end in their middle; lines without a time of their own, such as of a stack; and
         recognised lines above :data:`MOST_LINES`.
     unrecognised
         Messages that :data:`KNOWN_LINES` does not have, with how often each comes.
@@ -214,7 +215,7 @@ def _lines(file: str) -> Iterator[str]:
         with gzip.open(path, "rb") if packed else path.open("rb") as lines:
             for line in lines:
                 yield line.decode("utf-8", "replace").rstrip("\r\n")
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise SourceError(
             f"{file} cannot be read: {getattr(error, 'strerror', None) or error}.", hint=f"ls -l {file}"
         ) from None
@@ -237,10 +238,10 @@ def parsed(numbered: Iterable[tuple[str, str]]) -> CdcLog:
             continue
         read += 1
         head = _HEAD.match(line)
-        if head is None:
+        ms = None if head is None else _ms(head[1], head[2])
+        if head is None or ms is None:
             continued += 1
             continue
-        ms = _ms(head[1], head[2])
         times.append(ms)
         parts, end = list[str](), head.end()
         while part := _PART.match(line, end):
@@ -259,9 +260,13 @@ def parsed(numbered: Iterable[tuple[str, str]]) -> CdcLog:
     return CdcLog(tuple(sorted(found, key=lambda f: f.ms)), read, cut, continued, beyond, unrecognised, span)
 
 
-def _ms(at: str, zone: str) -> int:
+def _ms(at: str, zone: str) -> int | None:
+    """The time of a line; None of one that no clock shows, such as in a line that two others overwrote."""
     second, _, fraction = at.partition(".")
-    return _second_ms(second, zone) + int(fraction[:3].ljust(3, "0"))
+    try:
+        return _second_ms(second, zone) + int(fraction[:3].ljust(3, "0"))
+    except ValueError:
+        return None
 
 
 @lru_cache(maxsize=1024)
