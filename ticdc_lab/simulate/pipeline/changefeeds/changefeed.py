@@ -102,7 +102,7 @@ class PauseChangefeed:
 
 @dataclass(frozen=True, slots=True)
 class ResumeChangefeed:
-    """A changefeed that is paused goes on from its checkpoint."""
+    """A changefeed that is paused resumes from its checkpoint."""
 
     id: str
 

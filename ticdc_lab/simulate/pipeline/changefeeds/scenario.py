@@ -81,7 +81,7 @@ EVENTS: dict[str, type] = {name: kind for name, kind in OF_ONE.items() if name n
             lambda w, e, s: [Ask(e.at_us, ETCD, PauseChangefeed(w.id))],
         ),
         "resume_changefeed": EventKind(
-            "A changefeed that is paused goes on from its checkpoint.",
+            "A changefeed that is paused resumes from its checkpoint.",
             {"id": ChangefeedName},
             lambda w, e, s: [Ask(e.at_us, ETCD, ResumeChangefeed(w.id))],
         ),
