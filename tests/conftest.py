@@ -213,7 +213,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @cache
 def _is_pure(file: Path) -> bool:
-    return _length(file) == len(LONG) and file.parent.name != "browser" and not _starts_spark(file)
+    """Whether a quick run has a file; a doctest takes the skip of what starts a process for its answer."""
+    outside = file.parent.name == "browser" or file.stem == "test_examples" or _starts_spark(file)
+    return _length(file) == len(LONG) and not outside
 
 
 @cache
