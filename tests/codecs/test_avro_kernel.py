@@ -18,12 +18,15 @@ from hypothesis import strategies as st
 from making import Message, broken
 from test_fuzz import interpreted
 
-from ticdc_lab.codecs import simple_avro
+from ticdc_lab.codecs import avro, simple_avro
+from ticdc_lab.codecs.avro_fields import Flat
 from ticdc_lab.codecs.builder import decode_mostly, decode_with
 from ticdc_lab.codecs.defined_types import LogTypes
+from ticdc_lab.codecs.kernel.avro import AvroKernel
 from ticdc_lab.codecs.known import BOUNDS, Bounds, Known
 from ticdc_lab.codecs.registry import codec_of, part_kernel
 from ticdc_lab.codecs.simple_tables import finder, tables_of
+from ticdc_lab.errors import SourceError
 
 GOLDEN = ("messages_avro_small.jsonl.gz", "messages_avro-prod_small.jsonl.gz", "messages_simple-avro_small.jsonl.gz")
 TORTURE = {"avro": "avro", "avro-before": "avro", "debezium-avro": "debezium-avro"}
@@ -377,6 +380,24 @@ def test_bounds_hold() -> None:
     wide = table(*({"name": f"{long}{i}", "type": ["null", of_type("int", "INT")]} for i in range(100)))
     nothing = framed(1, wide, extended(**{f"{long}{i}": None for i in range(100)}))
     assert alike("avro", [(None, nothing)] * 40, Known(schemas={"1": json.dumps(wide)})) == 40
+    deletes: list[Message] = [(framed(2, KEY, {"a": i}), None) for i in range(9)]
+    few = Known(schemas=known.schemas | {"2": json.dumps(KEY)})
+    assert alike("avro", [some[0]] * 5 + deletes, few, bounds=Bounds(values=60)) == 14  # wherever in the batch they lie
+
+
+def test_a_registry_that_is_away_is_asked_again() -> None:
+    """A schema that it could not give is no schema that the kernel cannot read."""
+    answers: list[str | None] = [None, json.dumps(KEY)]
+
+    def flat_of(schema_id: str) -> Flat:
+        if (schema := answers.pop(0)) is None:
+            raise SourceError("away")
+        return avro._flat(avro._record(schema, schema_id))
+
+    kernel, batch = AvroKernel("avro", flat_of), batch_of([(framed(2, KEY, {"a": 1}), None)])
+    with pytest.raises(SourceError):
+        kernel(batch, images=True, bounds=BOUNDS)
+    assert len(kernel(batch, images=True, bounds=BOUNDS).message) == 1
 
 
 def test_no_index_leaves_its_array() -> None:

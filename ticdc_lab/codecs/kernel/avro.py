@@ -8,6 +8,7 @@ that have no operations and values whose text is not sure are all left.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -58,7 +59,6 @@ from ticdc_lab.codecs.kernel.tables import (
 )
 from ticdc_lab.codecs.kernel.text import int64_of, put_bytes, room_for
 from ticdc_lab.codecs.known import Bounds
-from ticdc_lab.errors import SourceError
 from ticdc_lab.events.mysql_types import ANYTHING
 
 OK, NEED_MORE, LEFT = faults.OK, faults.NEED_MORE, -2
@@ -100,11 +100,9 @@ class AvroKernel:
         known = len(self._flats)
         for number in sorted({*_ids(batch.column("key")), *_ids(batch.column("value"))} - self._seen):
             if len(self._seen) < _SCHEMAS_MAX:
-                self._seen.add(number)
-                try:
+                with suppress(Malformed, UnplannedError):  # such messages are left
                     self._flats[number] = self._flat_of(str(number))
-                except (Malformed, SourceError, UnplannedError):  # which Python meets again, and says so
-                    continue
+                self._seen.add(number)
         if len(self._flats) > known:
             self._plans = plans_of(self._flats)
         mode = AVRO if self._protocol == "avro" else DEBEZIUM
@@ -146,11 +144,10 @@ def decode(
             plans.at[role, 1] = -1
         p, end, kp, key_end = starts[m], ends[m], key_starts[m], key_ends[m]
         status = LEFT
-        if end - p > longest or key_end - kp > longest:
-            status = LEFT
-        elif mode == SIMPLE:
+        fits = (p < 0 or end - p <= longest) and (kp < 0 or key_end - kp <= longest)
+        if fits and mode == SIMPLE:
             status = _simple(m, b, p, end, plans, tables, st)
-        else:
+        elif fits:
             key = _plan_of(kb, kp, key_end, plans) if kp >= 0 else -1
             if kp < 0 or key >= 0:
                 status = _framed(m, mode, key, kb, kp, key_end, b, p, end, marks, plans, tables, st)
@@ -223,11 +220,9 @@ def _framed(
             op = INSERT
         if op < 0 or new != (op != DELETE) or (op != UPDATE and old != (op == DELETE)) or at[F.DB, 1] < 0:
             return LEFT
-        return (
-            LEFT
-            if at[F.TABLE, 1] < 0
-            else _row(m, b, at[F.DB, 0], at[F.DB, 1], at[F.TABLE, 0], at[F.TABLE, 1], op, S.WHOLE, plans, st)
-        )
+        if at[F.TABLE, 1] < 0:
+            return LEFT
+        return _row(m, b, at[F.DB, 0], at[F.DB, 1], at[F.TABLE, 0], at[F.TABLE, 1], op, S.WHOLE, plans, st)
     if not has_op:
         op = INSERT
     if op < 0 or (op == INSERT and old):
