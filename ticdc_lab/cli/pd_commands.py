@@ -328,6 +328,10 @@ _PROGRESS_S = 10.0
 """CPU seconds between two lines on how far a long run is."""
 
 
+_CPU_S_A_REGION = 2e-6
+"""CPU seconds that a region takes for each second of its cluster: what a million on 100 stores took."""
+
+
 def _own(folder: str, told: dict[str, Any], minutes: float, seed: int, *, as_json: bool) -> int:
     """Play the user's cluster as it is and changed, side by side."""
     from ticdc_lab.simulate.pd.looking.own_cluster import MANY_REGIONS, changed, own_case, own_futures
@@ -336,10 +340,12 @@ def _own(folder: str, told: dict[str, Any], minutes: float, seed: int, *, as_jso
 
     loaded = from_folder(folder)
     if (n := len(loaded.regions.id)) > MANY_REGIONS:
-        twice = ", twice" if any(told.values()) else ""
+        runs = 2 if any(told.values()) else 1
+        hours = n * _CPU_S_A_REGION * minutes * 60 * runs / 3600
         click.echo(
-            f"{n:,} regions, up to {minutes:g} minutes of the cluster{twice}: this may take hours; --minutes N plays "
-            f"less, `ticdc-lab pd explain --from {folder}` forecasts without playing.", err=True,
+            f"{n:,} regions, up to {minutes:g} minutes of the cluster{', twice' if runs == 2 else ''}: this may take "
+            f"{hours:,.1f} CPU hours. --minutes N plays less, `ticdc-lab pd explain --from {folder}` forecasts without "
+            "playing.", err=True,
         )  # fmt: skip
     shown_s = time.process_time()
 

@@ -145,7 +145,7 @@ def test_a_large_cluster_is_announced_and_says_how_far_it_is(tmp_path: Path, mon
     monkeypatch.setattr(pd_commands, "_PROGRESS_S", 0.0)
     told = CliRunner().invoke(main, ["simulate", "pd", "--from", one, "--minutes", "1", "--down", "5", "--json"])
     first, *more = told.stderr.splitlines()
-    assert first.startswith("8 regions, up to 1 minutes of the cluster, twice: this may take hours; --minutes N")
+    assert first.startswith("8 regions, up to 1 minutes of the cluster, twice: this may take 0.0 CPU hours. --min")
     assert f"pd explain --from {one}" in first and json.loads(told.stdout)["sentence"]
     assert "as it is: 0.0 of 1 min, 0 operators started" in more[0] and any(m.startswith("changed: ") for m in more)
 
