@@ -378,6 +378,9 @@ class Log:
             check_partitions(n)
         self.change_log.require_commit_ts("advice")
         recorded, limits = self.recorded_partitions()
+        of_storage = self.change_log.of_storage
+        if of_storage:
+            limits = ["A storage sink has no partitions and no dispatchers: the advice is for a topic of these tables."]
         counts = (*PARTITIONS, recorded) if given is None else given
         found = advise(
             self.events, protocol=self.protocol, partitions=counts, keep=keep, allow_risk=allow_risk, tables=tables
@@ -385,7 +388,9 @@ class Log:
         rules, best = self._once("rules", self._rules), found.partitions
         if given is None and not limits:
             found = found.at(recorded)  # another number is a step of its own
-        said, now = (limits if given is None else ()), None if limits else recorded
+        said, now = (limits if given is None or of_storage else ()), None if limits else recorded
+        if of_storage:
+            rules = rules.head(0)
         return answers.advice(found, rules=rules, now=now, best=best, tables=tables, limits=said, source=self.source)
 
     def expand(
@@ -414,6 +419,12 @@ class Log:
             if n is not None:
                 check_partitions(n)
         self.change_log.require_commit_ts("what another number of partitions does")
+        if self.change_log.of_storage:
+            raise ContractError(
+                f"{self.source} is a folder of the storage sink, which has no partitions; expected a topic.",
+                hint="Dispatchers for a topic of these tables: "
+                f"ticdc-lab advise {shlex.quote(shown_source(self.source))} --partitions {after}",
+            )
         if strategy:
             check_strategy(strategy.partition(":")[0])
         timing = Timing(stop_delay_ms, restart_ms=restart_ms, captures=captures, seed=seed)

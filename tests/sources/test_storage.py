@@ -185,6 +185,17 @@ def test_the_command_line_takes_a_folder(spark: SparkSession, trees: Path, tree:
     assert said["audit"]["findings"] == [] and said["audit"]["quarantined"] == 0
 
 
+def test_a_folder_has_no_partitions_that_could_be_changed(spark: SparkSession, trees: Path) -> None:
+    """Its streams are numbered like partitions, but no dispatcher placed a row: none is named, none is expanded."""
+    tree = str(trees / "small_canal-json")
+    told = CliRunner().invoke(main, ["advise", tree, "--partitions", "4"], obj=spark)
+    assert "A storage sink has no partitions and no dispatchers" in told.output and "as now" not in told.output
+    assert " from what it has to " in told.output or " from what they have to " in told.output, told.output
+    refused = CliRunner().invoke(main, ["expand", tree, "--after", "8"], obj=spark)
+    assert refused.exit_code == 2 and "is a folder of the storage sink, which has no partitions" in refused.output
+    assert f"ticdc-lab advise {tree} --partitions 8" in refused.output
+
+
 def test_messages_are_records_with_their_place(spark: SparkSession, tmp_path: Path) -> None:
     """Topic is the folder, key the file, offset the file's rank and the record's byte; an update is one message."""
     root = tmp_path / "feed"

@@ -200,3 +200,11 @@ CANAL_WATERMARK = (
     '{"id":0,"database":"","table":"","pkNames":null,"isDdl":false,"type":"TIDB_WATERMARK","es":1,"ts":1,"sql":"",'
     '"sqlType":null,"mysqlType":null,"data":null,"old":null,"_tidb":{"watermarkTs":429918007904436226}}'
 )
+
+
+def test_a_wrong_protocol_is_not_called_two_kinds_of_logs(spark: SparkSession, tmp_path: Path) -> None:
+    """Where nothing can be decoded as the protocol that was named, the other one is the log's only one."""
+    source = str(golden("messages_canal-json-tidb_small.jsonl.gz"))
+    log = load(spark, source, protocol="debezium").materialise(str(tmp_path / "decoded"))
+    (said,) = log.strangers
+    assert said.endswith("are canal-json, no debezium. Name it: --protocol canal-json.")

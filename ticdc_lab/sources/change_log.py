@@ -610,6 +610,8 @@ class ChangeLog:
         if found is None:
             return ()
         told = f"Of {quarantined.num_rows:,} {which} {found[1]:,} are {found[0]}"
+        if self.counts is not None and not self.counts.decoded:
+            return (f"{told}, no {self.protocol}. Name it: --protocol {found[0]}.",)
         return (f"{told}, no {self.protocol}: two kinds of logs lie here. Read each alone.",)
 
 
