@@ -60,7 +60,7 @@ shuffle.BUCKETS = 3  # what tests judge is small, and each part costs its own ru
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--engine spark`` runs every module on Spark, as before a release; ``--quick`` the pure core alone."""
     parser.addoption("--engine", choices=("embedded", "spark"), default="embedded", help="of modules not marked spark")
-    parser.addoption("--quick", action="store_true", help="the pure core: two cases of each test, no process")
+    parser.addoption("--quick", action="store_true", help="the pure core: one case of each test, no process")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -184,7 +184,7 @@ LONG = (
 )  # fmt: skip
 """Files of eight seconds and more, the longest first: workers end at about the same time if these begin."""
 
-QUICK_CASES = 2
+QUICK_CASES = 1
 """A quick run has so many of the cases of each test."""
 
 
