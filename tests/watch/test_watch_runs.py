@@ -211,6 +211,52 @@ def test_a_dump_of_another_tool_is_refused_with_the_command_that_converts_it(tmp
     assert not (tmp_path / "state").exists()
 
 
+def test_a_limit_of_file_sizes_is_named_too(undisturbed, tmp_path):
+    """As a quota is; the watch goes on without it."""
+    command = [sys.executable, "-m", "ticdc_lab.cli", "watch", str(golden(LOG)), "--once", "--state", str(tmp_path)]
+    limited = ["bash", "-c", 'ulimit -f 300; exec "$@"', "bash", *command]
+    done = subprocess.run(limited, capture_output=True, text=True, check=False)
+    assert (
+        done.returncode == 2 and "cannot be written" in done.stderr and "what was committed before stays" in done.stderr
+    )
+    assert told(watched(golden(LOG), tmp_path).findings.values()) == told(undisturbed.findings.values())
+
+
+def test_evidence_is_kept_by_count_and_age(tmp_path):
+    """Of the newest findings, and of those that are not open any more for a while."""
+    now = [1e9]
+    one = watched(golden(LOG), tmp_path, now=lambda: now[0])
+    assert len([*(tmp_path / "findings").iterdir()]) == len(one.findings) > 9
+    beside = WatchFolder(tmp_path, writes=False)
+    for number, by in ((1, running.EVIDENCE_S), (2, 0.0)):
+        put = beside.findings()[number].as_dict() | {"status": IGNORED, "changed_s": now[0] - by}
+        beside.put(KeptFinding.from_dict(put))
+    now[0] += 1
+    watched(golden(LOG), tmp_path, now=lambda: now[0])
+    kept = {int(p.name) for p in (tmp_path / "findings").iterdir()}
+    assert kept == {*one.findings} - {1}
+    beside.drop_evidence(3, kept)
+    assert {int(p.name) for p in (tmp_path / "findings").iterdir()} == {*sorted(kept)[-3:]}
+
+
+def test_a_recording_is_replayed_at_its_speed(tmp_path):
+    """Message by message, however many come in a batch; a restart waits for none that it has read."""
+    lines = [{"topic": "t", "partition": 0, "offset": o, "timestamp": 1_000 * o, "key": None, "value": None,
+              "headers": []} for o in range(10)]  # fmt: skip
+    file, clock = tmp_path / "t.jsonl", [0.0]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def sleep(seconds):
+        clock[0] += seconds
+
+    for begin in (0, 4):
+        source = RecordedTopic(str(file), speed=2.0, now=lambda: clock[0], sleep=sleep)
+        clock[0], seen = 0.0, []
+        for new, _ in source.batches({("t", 0): begin}, once=True):
+            seen += [(offset, clock[0], source.positions["t", 0]) for offset in new["offset"].to_pylist()]
+        assert seen == [(o, (o - begin) / 2, o + 1) for o in range(begin, 10)]
+
+
 def test_a_recording_out_of_order_is_refused(tmp_path):
     """Each partition is read in the order of its offsets; an audit takes any order."""
     lines = [{"topic": "t", "partition": 0, "offset": o, "timestamp": None, "key": None, "value": None, "headers": []}

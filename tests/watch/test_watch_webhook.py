@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -17,7 +18,7 @@ from real_prometheus import free_port
 from ticdc_lab.cli import main
 from ticdc_lab.errors import SetupError
 from ticdc_lab.watch import webhook
-from ticdc_lab.watch.kept import OPEN, KeptFinding
+from ticdc_lab.watch.kept import OPEN, WITHDRAWN, KeptFinding
 from ticdc_lab.watch.webhook import QUIET_S, Webhook
 
 
@@ -121,3 +122,30 @@ def test_a_watch_sends_what_it_finds(tmp_path):
     assert done.exit_code == 1
     n = sum(len(m["alerts"]) + m["truncatedAlerts"] for m in got)
     assert f"{n} findings" in done.output and n > 3
+
+
+def test_what_was_not_sent_is_sent_later(tmp_path):
+    """With the next message of the guarantee, or by the next watch of the folder; what was sent is not sent again."""
+    now = [0.0]
+    with receiver(*[503] * 4) as (url, got):
+        hook = Webhook(url, str(tmp_path), now=lambda: now[0], waits_s=(0.0,))
+        for number in (1, 2, 3):
+            hook.take([found(number)])
+            while number < 3 and len(hook._failed) < number:
+                threading.Event().wait(0.01)
+            now[0] += QUIET_S
+        hook.close()
+        summaries = [[a["annotations"]["summary"] for a in m["alerts"]] for m in got]
+        assert summaries == [["m1"]] * 2 + [["m1", "m2"]] * 2 + [["m1", "m2", "m3"]]
+        again = Webhook(url, str(tmp_path), now=lambda: 0.0)
+        again.resume([found(1), found(2), found(3)])
+        again.close()
+        assert len(got) == 5
+    away = Webhook(f"http://127.0.0.1:{free_port()}/s3cret", str(tmp_path), now=lambda: 0.0, waits_s=())
+    away.take([found(4), found(5)])
+    away.close()
+    with receiver() as (url, got):
+        back = Webhook(url, str(tmp_path), now=lambda: 0.0)
+        back.resume([found(3), found(4), replace(found(5), status=WITHDRAWN)])
+        back.close()
+    assert [[a["annotations"]["summary"] for a in m["alerts"]] for m in got] == [["m4"]]

@@ -17,6 +17,7 @@ from watched_logs import FORM, audited, batches, decoded, of_tiny, watched_to_th
 
 from ticdc_lab.audit import GUARANTEES
 from ticdc_lab.settings.file import parse_file
+from ticdc_lab.watch import rows as of_rows
 from ticdc_lab.watch import state as of_state
 from ticdc_lab.watch.kept import found_again
 from ticdc_lab.watch.state import (
@@ -134,6 +135,15 @@ def test_a_change_older_than_what_is_kept_is_judged_by_marks_alone():
     assert told == [("nothing_below_resolved_ts", 3)]
 
 
+def test_a_row_that_changed_lately_counts_once():
+    """As it will when its changes are put together."""
+    with patch.object(of_rows, "_DELTA", 0):
+        state, _ = absorbed(WatchState(), of_tiny([row(0, i, 5 + i, key=str(i)) for i in range(99)]), OPEN)
+    again = [row(0, 99 + i, 200 + i, "update", key=str(i)) for i in range(40)]
+    state, _ = absorbed(state, of_tiny(again), OPEN)
+    assert (state.rows.n_rows, len(state.rows)) == (99, 139)
+
+
 def feed(ignored: str):
     """A changefeed with one event filter."""
     text = f"[[filter.event-filters]]\nmatcher = ['s.a']\nignore-event = [{ignored}]"
@@ -197,6 +207,7 @@ def test_rows_beyond_the_memory_are_forgotten_and_counted():
         state, counts = absorbed(state, of_tiny([row(0, i, 10 + i, key=str(i))]), watched)
         evicted += counts.evicted
     assert len(state.rows) <= 10 and evicted == rows - len(state.rows)
+    assert state.rows.n_rows == len(set(state.rows.as_arrays()["row_id"].tolist()))
     again = [row(0, rows, 100, "update", key="0"), row(0, rows + 1, 101, "update", key=str(rows - 1))]
     state, counts = absorbed(state, of_tiny(again), watched)
     unchecked += counts.unchecked[EVICTED]

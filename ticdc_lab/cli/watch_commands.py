@@ -121,6 +121,8 @@ def run(
         extra = {} if master is None else {"spark.master": master}
         where |= {"every_s": every_s, "spark": session_of(source, needs_spark="--engine says so", extra=extra)}
     watch = prepared(source, state, **where)
+    if sent:
+        sent.resume(watch.findings.values())
     served = pages(watch, listen, token=token) if listen else nullcontext("")
     with asked_to_end() as stopped, served as at, closing(sent) if sent else nullcontext():
         if at:

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
@@ -250,12 +250,17 @@ class WatchFolder:
         except BaseException as error:
             with suppress(sqlite3.Error):
                 self._db.execute("rollback")
-            if isinstance(error, sqlite3.OperationalError) and "full" in str(error):
+            if not isinstance(error, sqlite3.OperationalError):
+                raise
+            if "full" in str(error):
                 raise SourceError(
                     f"No space is left on the device of {self.folder}; what was committed before stays.",
                     hint="Free space there, and start the watch again: it resumes from its last commit.",
                 ) from error
-            raise
+            raise SourceError(
+                f"The state in {self.folder} cannot be written ({error}); what was committed before stays.",
+                hint="Check the device and the limits of this user (df, quota, ulimit -f), and start the watch again.",
+            ) from error
 
     def save(
         self, state: WatchState, progress: WatchProgress, findings: Mapping[int, KeptFinding], *,
@@ -352,11 +357,13 @@ class WatchFolder:
                 json.dumps(said | {"files": sorted(files)} if files else said, indent=1) + "\n", encoding="utf-8"
             )
 
-    def drop_evidence(self, most: int) -> None:
-        """Keep the evidence of the newest findings alone."""
+    def drop_evidence(self, most: int, wanted: Container[int]) -> None:
+        """Keep the evidence of the newest of the wanted findings alone."""
         there = sorted((p for p in (self.folder / FINDINGS).glob("[0-9]*")), key=lambda p: int(p.name))
-        for place in there[: max(0, len(there) - most)]:
-            shutil.rmtree(place, ignore_errors=True)
+        kept = {*[p for p in there if int(p.name) in wanted][-most:]}
+        for place in there:
+            if place not in kept:
+                shutil.rmtree(place, ignore_errors=True)
 
 
 def bytes_of(columns: Mapping[str, np.ndarray[Any, Any]] | pa.Table) -> bytes:

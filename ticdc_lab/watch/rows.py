@@ -78,8 +78,17 @@ class LastChanges:
         return sum(len(p.row_id) for p in (*self.base, *self.delta))
 
     @property
+    def n_rows(self) -> int:
+        """How many rows there are: ``len`` counts those twice that changed lately, as they take memory twice."""
+        twice = sum(
+            int(np.isin(new.row_id, old.row_id, assume_unique=True).sum())
+            for old, new in zip(self.base, self.delta, strict=True) if len(new.row_id) and len(old.row_id)
+        )  # fmt: skip
+        return len(self) - twice
+
+    @property
     def nbytes(self) -> int:
-        """Of all; a row that changed lately may count twice."""
+        """Of all."""
         return 40 * len(self)
 
     def last(self, row_id: Ints) -> Changes:

@@ -41,8 +41,8 @@ ROWS_AT_ONCE, BYTES_AT_ONCE = 20_000, 64 << 20
 STEP_S, JUDGE_S, COMMIT_S, LOOK_S = 0.5, 1.0, 5.0, 30.0
 """A step takes what came in so long; findings are looked for, a commit is made, the broker is asked after so long."""
 
-EVIDENCE, EVIDENCE_AT_ONCE = 1_000, 200
-"""Findings whose messages are kept, and of a guarantee at a time."""
+EVIDENCE, EVIDENCE_AT_ONCE, EVIDENCE_S = 1_000, 200, 30 * 86_400.0
+"""Findings whose messages are kept, of a guarantee at a time, and for how long if they are not open any more."""
 
 ASIDE = 1_000
 """Findings that are withdrawn, ignored or resolved and stay listed: the last ones."""
@@ -128,6 +128,7 @@ class Watch:
         self._changed, self._found, self._dirty = set[int](), list[Mapping[str, Any]](), True
         self._unjudged, self._unsure = dict[str, str](), 0
         self._violations: dict[tuple[str, str], int] = {}
+        self._tidied_s = 0.0
         self._beyond: dict[tuple[str, str], int] = {}
         self._lost: dict[Place, int] = {}
         self._marked_ms: dict[Place, int] = {}
@@ -393,6 +394,10 @@ class Watch:
         self.findings = after
         if fresh:
             self._document(fresh)
+        if fresh or self._now() - self._tidied_s > LOOK_S:
+            self._tidied_s, since_s = self._now(), self._now() - EVIDENCE_S
+            wanted = {n for n, f in after.items() if f.status in (PENDING, OPEN) or f.changed_s > since_s}
+            self._folder.drop_evidence(EVIDENCE, wanted)
         self._opens([self.findings[f.number] for f in fresh])
         self._show()
 
@@ -413,7 +418,6 @@ class Watch:
                 of = [records[place] for place in sorted(named[f.number]) if place in records]
                 self.findings[f.number] = _keyed(f, keys)
                 self._folder.keep_evidence(self.findings[f.number], files=folder_of(of))
-            self._folder.drop_evidence(EVIDENCE)
             return
         try:
             messages = self._source.messages_at(wanted)
@@ -427,7 +431,6 @@ class Watch:
             self.findings[f.number] = _keyed(f, keys)
             own = pa.array([place in named[f.number] for place in at], pa.bool_())
             self._folder.keep_evidence(self.findings[f.number], messages.filter(own) if named[f.number] else None)
-        self._folder.drop_evidence(EVIDENCE)
 
     def _show(self) -> None:
         facts = self._state.known
@@ -464,7 +467,7 @@ class Watch:
 
     def _sizes(self) -> tuple[int, int]:
         """How many rows are remembered, and about how many bytes all of it takes."""
-        return len(self._state.rows), self._state.nbytes
+        return self._state.rows.n_rows, self._state.nbytes
 
     def _commit(self) -> None:
         decoding = self._decoding

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -152,6 +154,9 @@ class LiveTopic:
         self._reader.close()
 
 
+PACE_S = 0.2
+"""A replay gives the messages of so long at once."""
+
 NEAR = 1_000
 """Messages between two that are wanted which are rather read, too, than skipped by another request."""
 
@@ -214,13 +219,23 @@ class RecordedTopic:
         self.positions = dict(positions)
         begun: tuple[float, int] | None = None
         for messages, refused in self._read():
-            new = self._behind(messages, positions)
-            if self._speed is not None and (stamp := pc.min(new["timestamp"].cast(pa.int64())).as_py()) is not None:
-                begun = begun or (self._now(), stamp)
-                ahead_s = (stamp - begun[1]) / 1e6 / self._speed - (self._now() - begun[0])
-                if ahead_s > 0:
-                    self._sleep(ahead_s)
-            yield new, refused
+            parts = [messages] if self._speed is None else self._by_time(messages, self._speed)
+            for part in parts:
+                new = self._behind(part, positions)
+                if self._speed is not None and (stamp := pc.min(new["timestamp"].cast(pa.int64())).as_py()) is not None:
+                    begun = begun or (self._now(), stamp)
+                    ahead_s = (stamp - begun[1]) / 1e6 / self._speed - (self._now() - begun[0])
+                    if ahead_s > 0:
+                        self._sleep(ahead_s)
+                yield new, refused if part is parts[-1] else None
+
+    @staticmethod
+    def _by_time(messages: pa.RecordBatch, speed: float) -> list[pa.RecordBatch]:
+        """The messages of each part of a second of the replay, in their order."""
+        stamps = np.maximum.accumulate(messages["timestamp"].cast(pa.int64()).fill_null(0).to_numpy())
+        ends = np.flatnonzero(np.diff(stamps // max(1, int(PACE_S * 1e6 * speed)))) + 1
+        cuts = [0, *ends.tolist(), len(messages)]
+        return [messages.slice(low, high - low) for low, high in pairwise(cuts)]
 
     def _behind(self, messages: pa.RecordBatch, begun: Mapping[Place, int]) -> pa.RecordBatch:
         """What was not read before; moves the positions."""

@@ -13,14 +13,18 @@ import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from ticdc_lab.errors import SetupError
-from ticdc_lab.watch.kept import KeptFinding
+from ticdc_lab.watch.kept import OPEN, KeptFinding
 
 QUIET_S = 600.0
 """Of a guarantee there is one message in so long, by the clock of the watch."""
+
+UNSENT, NOTED = "webhook-unsent.json", 10_000
+"""In the state folder the numbers of findings that are not sent yet: the last ones."""
 
 SHOWN = 3
 """Findings in a message."""
@@ -40,7 +44,7 @@ class Webhook:
     url
         ``http://`` or ``https://``.
     state
-        The state folder, for the command that shows all findings.
+        The state folder, for the command that shows all findings. There it notes which ones are not sent yet.
     now
         Seconds since 1970: the clock of the watch.
     waits_s
@@ -58,29 +62,49 @@ class Webhook:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
             raise SetupError(f"{self._shown} cannot be sent to.", hint="--webhook http://HOST:PORT/PATH")
         self._url, self._state, self._now, self._waits_s = url, shlex.quote(state), now, waits_s
+        self._note, self._lock = Path(state) / UNSENT, threading.Lock()
+        self._unsent = set[int](json.loads(self._note.read_text()) if self._note.exists() else ())
+        self._failed: list[KeptFinding] = []
         self._held: dict[str, list[KeptFinding]] = {}
         self._sent_s: dict[str, float] = {}
-        self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue(WAITING)
+        self._messages: queue.Queue[tuple[str, list[KeptFinding]] | None] = queue.Queue(WAITING)
         self._thread = threading.Thread(target=self._deliver, name="ticdc-lab-webhook", daemon=True)
         self._thread.start()
 
+    def resume(self, findings: Iterable[KeptFinding]) -> None:
+        """Take those that an earlier watch of the folder found open and could not send."""
+        self.take([f for f in findings if f.status == OPEN and f.number in self._unsent])
+
     def take(self, opened: Iterable[KeptFinding]) -> None:
         """Send findings that have just opened, and those that waited long enough; call it without any, too."""
+        with self._lock:
+            opened, self._failed = [*self._failed, *opened], []
         for f in opened:
             self._held.setdefault(f.guarantee, []).append(f)
+        self._noted({f.number for f in opened} - self._unsent, set())
         now = self._now()
         for guarantee in [g for g in self._held if not 0 <= now - self._sent_s.get(g, -QUIET_S) < QUIET_S]:
             self._sent_s[guarantee] = now
-            message = payload(guarantee, self._held.pop(guarantee), self._state)
+            held = self._held.pop(guarantee)
             try:
-                self._messages.put_nowait(message)
+                self._messages.put_nowait((guarantee, held))
             except queue.Full:
-                self._given_up(message, "too many messages wait")
+                self._given_up(guarantee, held, "too many messages wait")
+
+    def _noted(self, new: set[int], sent: set[int]) -> None:
+        """Note which findings are not sent, for the next watch of the folder."""
+        if new or sent:
+            with self._lock:
+                self._unsent = {*sorted((self._unsent | new) - sent)[-NOTED:]}
+                with suppress(OSError):  # a full disk ends the watch in words, and no delivery
+                    written = self._note.with_suffix(".new")
+                    written.write_text(json.dumps(sorted(self._unsent)))
+                    written.replace(self._note)
 
     def close(self) -> None:
         """Wait a bounded time for what is not delivered yet, and report what stays unsent."""
         for guarantee, held in self._held.items():
-            self._given_up(payload(guarantee, held, self._state), "the last message was sent a moment ago")
+            self._given_up(guarantee, held, "the last message was sent a moment ago")
         self._held = {}
         with suppress(queue.Full):
             self._messages.put(None, timeout=AT_THE_END_S)
@@ -93,7 +117,8 @@ class Webhook:
             )
 
     def _deliver(self) -> None:
-        while (message := self._messages.get()) is not None:
+        while (of := self._messages.get()) is not None:
+            message = payload(*of, self._state)
             why = self._posted(message)
             for wait_s in self._waits_s:
                 if not why:
@@ -101,7 +126,9 @@ class Webhook:
                 time.sleep(wait_s)
                 why = self._posted(message)
             if why:
-                self._given_up(message, why)
+                self._given_up(*of, why)
+            else:
+                self._noted(set(), {f.number for f in of[1]})
 
     def _posted(self, message: Mapping[str, Any]) -> str:
         """Send it once; why it did not arrive."""
@@ -113,11 +140,14 @@ class Webhook:
         except (OSError, ValueError, http.client.HTTPException) as error:
             return str(error) if isinstance(error, OSError) else type(error).__name__  # others quote the URL
 
-    def _given_up(self, message: Mapping[str, Any], why: str) -> None:
-        n = len(message["alerts"]) + message["truncatedAlerts"]
+    def _given_up(self, guarantee: str, found: list[KeptFinding], why: str) -> None:
+        """For now: they are in the next message of their guarantee, or in one of the next watch."""
+        with self._lock:
+            self._failed += found
+        n = len(found)
         print(
-            f"ticdc-lab: {n} finding{'' if n == 1 else 's'} of {message['groupLabels']['guarantee']} not sent to"
-            f" {self._shown}: {why}. Next: {message['commonAnnotations']['command']}",
+            f"ticdc-lab: {n} finding{'' if n == 1 else 's'} of {guarantee} not sent to {self._shown}: {why}."
+            f" Next: ticdc-lab watch findings --state {self._state}",
             file=sys.stderr,
         )
 
