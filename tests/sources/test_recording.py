@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pyarrow as pa
@@ -131,6 +132,7 @@ def test_wherever_it_ends_nothing_is_lost_or_doubled(
 CHILD = """
 import os, signal, sys
 from pathlib import Path
+from threading import Thread
 from ticdc_lab.sources import recording
 from ticdc_lab.sources.kafka import topics_of
 from ticdc_lab.sources.places import left_out
@@ -353,8 +355,29 @@ def test_what_cannot_be_recorded_is_said(spark: SparkSession, tmp_path: Path, ar
     assert found.exit_code == 2 and said in found.output and not out.exists()
 
 
-def test_a_device_is_not_told_to_be_removed() -> None:
-    """A recording goes on where it ended, which nothing on a device shows."""
-    with pytest.raises(SourceError, match="/dev/null is a device") as error:
-        Recording("/dev/null", source="kafka://b:9/t")
-    assert "--out topic.jsonl.gz" in error.value.hint
+@pytest.mark.parametrize("kind", ["/dev/null", "pipe"])
+def test_a_device_gets_lines_as_they_come(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """It stays what it is, nothing lies beside it, and the counts are shown, as often as it is asked for."""
+    source, out, got = str(golden("messages_open-protocol_small.jsonl.gz")), kind, list[bytes]()
+    if kind == "pipe":
+        out = str(tmp_path / "pipe")
+        os.mkfifo(out)
+        Thread(target=lambda: got.extend(Path(out).read_bytes().splitlines()), daemon=True).start()
+    found = CliRunner().invoke(main, ["record", source, "--out", out], obj=spark)
+    assert found.exit_code == 0 and "1,470 messages" in found.output
+    if kind == "pipe":
+        assert [p.name for p in tmp_path.iterdir()] == ["pipe"] and Path(out).is_fifo()
+    else:
+        assert not list(Path("/dev").glob(".null*"))
+        assert CliRunner().invoke(main, ["record", source, "--out", out], obj=spark).exit_code == 0
+
+
+def test_a_topic_is_thrown_away_into_a_device() -> None:
+    """What is committed and rotated has no place there."""
+    own = Recording("/dev/null", source="s", rotate_bytes=1)
+    own.begin(RecordingState("s", positions={("t", 0): 0}))
+    own.write(batch(0, 9), {("t", 0): 9})
+    own.commit()
+    own.write(batch(9, 20), {("t", 0): 20})
+    own.finish()
+    assert own.state.done and own.state.messages == 20 and not own.begun

@@ -119,7 +119,8 @@ class Recording:
     Parameters
     ----------
     out
-        ``*.jsonl``, ``*.jsonl.gz`` or ``*.parquet``, or a folder.
+        ``*.jsonl``, ``*.jsonl.gz`` or ``*.parquet``, or a folder. A device or a pipe gets lines as they come; nothing
+        resumes them.
     form
         One of :data:`FORMATS`, of the files of a folder.
     source
@@ -136,20 +137,17 @@ class Recording:
     def __init__(self, out: str, *, source: str, form: str = "jsonl.gz", rotate_bytes: int | None = None) -> None:
         self.out = Path(out)
         named = next((f for f in FORMATS if out.endswith(f".{f}")), None)
-        self.form, self.is_folder = named or form, named is None
+        self.is_device = self.out.exists() and not self.out.is_file() and not self.out.is_dir()
+        self.form = "jsonl" if self.is_device else named or form
+        self.is_folder = named is None and not self.is_device
         self._rotate_bytes = rotate_bytes if self.is_folder else None
         hidden = self.out if self.is_folder else self.out.parent
         self._state_file = hidden / (STATE if self.is_folder else f".{self.out.name}{STATE}")
         self._written = self._in_part = 0
-        self.begun = self._state_file.exists()
+        self.begun = self._state_file.exists() and not self.is_device
         draft = self._state_file.with_name(f"{self._state_file.name}.new")
         others = {draft} if not self.out.is_dir() else {*self.out.iterdir()} - {draft}
-        if self.out.exists() and not self.out.is_file() and not self.out.is_dir():
-            raise SourceError(
-                f"{out} is a device: what is recorded there cannot be resumed.",
-                hint="Name a file or a folder, such as --out topic.jsonl.gz.",
-            )
-        if not self.begun and self.out.exists() and others:
+        if not self.begun and self.out.exists() and others and not self.is_device:
             raise SourceError(
                 f"{out} exists and is not a recording that can be resumed.", hint="Remove it, or name another place."
             )
@@ -169,7 +167,7 @@ class Recording:
         with room_for(self.out, keep=True):
             self._state_file.parent.mkdir(parents=True, exist_ok=True)
             self._say(state)
-            self.begun = True
+            self.begun = not self.is_device
 
     def go_on(self) -> None:
         """Give a part its name that was whole when the process ended."""
@@ -216,28 +214,30 @@ class Recording:
             self._part = self._opened()
             self._part.write(pa.RecordBatch.from_pylist([], arrow_schema(MESSAGES)))
         self.rotate(done=True)
-        if not self.is_folder:
+        if not self.is_folder and not self.is_device:
             self._state_file.unlink()
 
     def _named(self) -> None:
         with room_for(self.out, keep=True):
             if self._is_begun():  # else the process ended after the last of these renames
                 (self._part or self._opened()).close(self._target())
-            _durable(self._target().parent)
+            if not self.is_device:
+                _durable(self._target().parent)
             self._part, self._in_part = None, 0
             self._say(replace(self.state, part=self.state.part + 1, pieces=0, closing=False))
 
     def _is_begun(self) -> bool:
-        """Whether something of the part lies under a hidden name."""
+        """Whether something of the part lies under a hidden name, or is on its way to a device."""
+        if self.is_device:
+            return self._part is not None
         return any(self._hidden().parent.glob(f"{self._hidden().name}*"))
 
     def begin_anew(self) -> None:
         """Remove what an earlier run left."""
-        for file in (
-            *parts_of(self.out),
-            *self._hidden().parent.glob(f".{self.out.name if not self.is_folder else 'part-'}*.part*"),
-        ):
-            file.unlink()
+        if not self.is_device:
+            drafts = f".{'part-' if self.is_folder else self.out.name}*.part*"
+            for file in (*parts_of(self.out), *self._hidden().parent.glob(drafts)):
+                file.unlink()
         self.begin(RecordingState(self.state.source))
 
     def _target(self) -> Path:
@@ -248,10 +248,15 @@ class Recording:
         return target.with_name(f".{target.name}.part")
 
     def _opened(self) -> Part:
+        if self.is_device:
+            return DevicePart(self.out)
         kind = ParquetPart if self.form == "parquet" else LinesPart
         return kind(self._hidden(), self.state.pieces)
 
     def _say(self, state: RecordingState) -> None:
+        if self.is_device:
+            self.state = self.so_far = state
+            return
         new = self._state_file.with_name(f"{self._state_file.name}.new")
         with new.open("w", encoding="utf-8") as file:
             file.write(state.as_json())
@@ -269,6 +274,26 @@ def _durable(folder: Path) -> None:
         os.fsync(place)
     finally:
         os.close(place)
+
+
+class DevicePart:
+    """Lines to what is no file, such as /dev/null: nothing of them lies anywhere."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+
+    def write(self, messages: pa.RecordBatch) -> None:
+        """Add a line for each message."""
+        self._file.write(lines_of(messages))
+
+    def commit(self) -> int:
+        """Hand over what was written."""
+        self._file.flush()
+        return 0
+
+    def close(self, target: Path) -> None:
+        """End it."""
+        self._file.close()
 
 
 class LinesPart:
