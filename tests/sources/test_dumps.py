@@ -6,6 +6,7 @@ import gzip
 import json
 from base64 import b64decode
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,72 @@ ROWS = [
     {"partition": 0, "offset": 5, "timestamp": "2026-02-02T02:40:00.001Z", "key": None, "V": '{"id":1,"é":"梨"}'},
     {"partition": 1, "offset": 6, "timestamp": "2026-02-02T02:40:01Z", "key": "k", "V": '{"id":2}'},
 ]
+
+
+@pytest.mark.parametrize("chunk", [1 << 20, 777])
+@pytest.mark.parametrize("topic", ["avro", "canal-json"])
+@pytest.mark.parametrize("at", [0, 300])
+def test_lengths_that_begin_or_break_in_mid_record_cost_what_was_cut(topic: str, at: int, chunk: int) -> None:
+    """A length that others follow is found again; how many bytes were passed is named."""
+    values = [value for _, value in capture(topic).values() if value]
+    whole = [len(value).to_bytes(4, "big") + value for value in values]
+    data, ends = b"".join(whole), list(accumulate(map(len, whole)))
+    form, messages, bad = read(data[:at] + data[at + 37 :], chunk=chunk)
+    hurt = {i for i, end in enumerate(ends) if end > at and end - len(whole[i]) < at + 37}
+    assert form.name == "lengths"
+    assert [m["value"] for m in messages] == [v for i, v in enumerate(values) if i not in hurt]
+    n = sum(len(whole[i]) for i in hurt) - 37
+    assert f"{n:,} bytes are no whole value with its length" in bad[0]["reason"] and len(bad) == 1
+
+
+def test_lengths_beyond_any_chunk_are_found_again() -> None:
+    """What is behind the damage is read in the bounds of memory, however large the file is."""
+    value = b'{"n":"%s"}' % (b"x" * 40_000)
+    record = len(value).to_bytes(4, "big") + value
+    _, messages, bad = read(record[9_000:] + record * 80 + record[:7_000] + record * 80, line=1 << 17)
+    assert [m["value"] for m in messages] == [value] * 160 and len(bad) == 2
+
+
+PRINTED = [
+    "ConsumerRecord(topic='t', partition=1, leader_epoch=0, offset=7, timestamp=1770000000000, timestamp_type=0, "
+    "key=None, value=b'{\"a\":\"\\xc3\\xa9, value=1)\"}', headers=[('h', b'x')], checksum=None)",
+    "2026-02-02 INFO ConsumerRecord(topic = t, partition = 1, leaderEpoch = null, offset = 7, CreateTime = "
+    "1770000000000, serialized key size = -1, serialized value size = 5, headers = RecordHeaders(headers = [], "
+    'isReadOnly = false), key = null, value = {"a":"é, value=1)"})',
+]
+
+
+@pytest.mark.parametrize("line", PRINTED)
+def test_what_print_shows_of_a_record_is_one(line: str) -> None:
+    """Of kafka-python's and Java's ConsumerRecord, with what is none named by its line."""
+    form, messages, bad = read(f"{line}\n{line}\n{line[:90]}\n{line}\n".encode())
+    assert form.name == "printed" and len(messages) == 3 and "line 3: begins with" in bad[0]["reason"]
+    first = messages[0]
+    assert (first["topic"], first["partition"], first["offset"], first["key"]) == ("t", 1, 7, None)
+    assert first["value"] == '{"a":"é, value=1)"}'.encode() and first["timestamp"].timestamp() == 1770000000
+    addresses = PRINTED[1].replace('{"a":"é, value=1)"}', "[B@1f2e")
+    assert "not the bytes" in read(addresses.encode())[2][0]["reason"]
+
+
+@pytest.mark.parametrize("key", ["", "null\t", "k\t"])
+def test_the_partition_comes_last_before_kafka_2_7(key: str) -> None:
+    """Numbers that grow are offsets, which no console printed there."""
+    data = "".join(f'{key}{{"id":{n}}}\t{n % 2}\n' for n in range(5)).encode()
+    form, messages, bad = read(data)
+    assert form.name == "console" and not bad and "offset" in form.lost and ("key" in form.lost) == (not key)
+    assert [(m["partition"], m["offset"], m["value"]) for m in messages] == [
+        (n % 2, n // 2, b'{"id":%d}' % n) for n in range(5)
+    ]
+    assert {m["key"] for m in messages} == {b"k" if key == "k\t" else None}
+    growing = "".join(f'k\t{{"id":{n}}}\t{n}\n' for n in range(5)).encode()
+    assert not any(m["value"] == b'{"id":1}' for m in read(growing)[1])
+
+
+@pytest.mark.parametrize("before", ["", "CreateTime:1770000000000\tPartition:0\tOffset:5\tk\t"])
+def test_the_last_line_of_the_console_is_no_message(before: str) -> None:
+    """It counts messages, and neither is one nor belongs to the one before."""
+    _, messages, bad = read(f'{before}{{"id":1}}\nProcessed a total of 1 messages\n'.encode())
+    assert [m["value"] for m in messages] == [b'{"id":1}'] and not bad
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -736,6 +803,11 @@ def test_ranges_of_a_dump_give_what_all_of_it_gives(tmp_path: Path, of: str, dam
             b'{"value":"AAAAAAAAAAl7InQiOjEuMH0="}\n' * 3,
             "open-protocol's, and none of 3",
             "Dump the topic with its keys",
+        ),
+        (
+            b'orders,0,7,1770000000000,,"{""id"":1,""x"":2}"\n' * 2,
+            "begins with 'orders,0,7",
+            "(echo topic,partition,offset,timestamp,key,value; cat ",
         ),
         ('{"value":"\\u0000\\u0000\ufffd"}\n'.encode() * 3, "Line 1: an editor or a tool", "ticdc-lab record kafka://"),
     ],

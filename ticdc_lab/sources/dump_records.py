@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import re
 from collections.abc import Iterator, Mapping
@@ -25,7 +26,7 @@ from ticdc_lab.sources.dump_messages import (
     timestamp_ms,
     topic_of,
 )  # fmt: skip
-from ticdc_lab.sources.forms import Form, regex_of, role_of, roles_in
+from ticdc_lab.sources.forms import Form, chained_at, next_chain, regex_of, role_of, roles_in
 from ticdc_lab.sources.json_objects import TOO_LARGE, BadJson, Value, fields_of, is_json, objects_in
 
 
@@ -37,6 +38,8 @@ def records_in(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> 
         return _of_objects(chunks, form, bound, passed)
     if form.records == "csv":
         return _of_csv(chunks, form, bound)
+    if form.records == "printed":
+        return _of_printed(chunks, bound, passed)
     if form.is_measured:
         return _measured(chunks, form, bound)
     if form.records == "pattern":
@@ -68,6 +71,9 @@ def _of_objects(chunks: Iterator[bytes], form: Form, bound: int, passed: int) ->
 
 
 # Lines: a value each.
+
+_LAST_LINE = re.compile(rb"Processed a total of \d+ messages?\s*")
+"""What kafka-console-consumer prints when it is stopped."""
 
 
 def lines_in(chunks: Iterator[bytes], separator: bytes, bound: int) -> Iterator[tuple[bytes, int]]:
@@ -102,7 +108,7 @@ def _of_lines(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> I
             yield _too_large(too_long, bound, line)
             continue
         text = text.strip(b"\r")
-        if not text.strip():
+        if not text.strip() or _LAST_LINE.fullmatch(text):
             yield None
         elif text == form.null:
             yield DumpedMessage()
@@ -146,6 +152,9 @@ def _patterned(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> 
             yield from flush()
             held = []
             yield _too_large(too_long, bound, line)
+        elif form.name == "console" and _LAST_LINE.fullmatch(text):
+            yield from flush()
+            held = []
         elif head is None or head.match(text) or not held or size + len(text) > bound or _is_begun(text, form, held):
             yield from flush()
             held, begun, size = [text], line, len(text)
@@ -254,27 +263,30 @@ def _measured(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Recor
     steps = list(_steps(form.parts))
     first = steps[0][0]
     strong = any(isinstance(p, bytes) for p in form.head)
+    is_bare = form.parts == ("value_length4", "value")
     buffer, at, ended = b"", 0, False
-    line_feed = 1
+    line_feed, before = 1, 0
     while True:
         if len(buffer) - at < _CHUNK and not ended:
             more = next(chunks, None)
-            ended = more is None
+            ended, before = more is None, before + at
             buffer, at = buffer[at:] + (more or b""), 0
             continue
         if at >= len(buffer):
             return
         found = _one_measured(buffer, at, steps, bound)
-        if found is None and not ended and len(buffer) - at <= bound:
+        size = int.from_bytes(buffer[at : at + 4], "big", signed=True)
+        can_be = not is_bare or -1 <= size <= bound
+        if found is None and can_be and not ended and len(buffer) - at <= bound:
             more = next(chunks, None)
-            ended = more is None
+            ended, before = more is None, before + at
             buffer, at = buffer[at:] + (more or b""), 0
             continue
         if found is not None:
             groups, end = found
             follows = end >= len(buffer) or not strong or first.match(buffer, end) is not None
             other = None if follows else first.search(buffer, at + 1, end)
-            if other is None:
+            if other is None and not (is_bare and _is_torn(buffer, at, end, bound)):
                 try:
                     yield _of_groups(groups, form)
                 except Unread as error:
@@ -285,12 +297,26 @@ def _measured(chunks: Iterator[bytes], form: Form, bound: int) -> Iterator[Recor
         else:
             other = first.search(buffer, at + 1) if strong else None
         end = other.start() if other else len(buffer)
+        if is_bare:
+            chain = next_chain(buffer, at + 1)
+            end = len(buffer) if chain is None else chain
         said = (
-            f"line {line_feed}: begins with {_beginning(buffer[at:])}, and is no whole record of {_pattern_words(form)}"
+            f"byte {before + at:,}: {end - at:,} bytes are no whole value with its length, and are skipped"
+            if is_bare
+            else f"line {line_feed}: begins with {_beginning(buffer[at:])}, "
+            f"and is no whole record of {_pattern_words(form)}"
         )
         yield Bad("unfinished", said, buffer[at : min(end, at + _CHUNK)])
         line_feed += buffer.count(b"\n", at, end)
         at = end
+
+
+def _is_torn(buffer: bytes, at: int, end: int, bound: int) -> bool:
+    """Whether bytes are missing in a value with its length: no length follows it, or other values begin in it."""
+    if end + 4 > len(buffer) or chained_at(buffer, end, least=1):
+        return False
+    follows = -1 <= int.from_bytes(buffer[end : end + 4], "big", signed=True) <= bound
+    return next_chain(buffer, at + 1, end) is not None or not (follows or is_json(buffer[at + 4 : end]))
 
 
 _Step = tuple[re.Pattern[bytes], str]
@@ -326,6 +352,59 @@ def _one_measured(buffer: bytes, at: int, steps: list[_Step], bound: int) -> tup
             groups[field] = buffer[at : at + size] if size >= 0 else None
             at += max(size, 0)
     return groups, at
+
+
+# What print() shows.
+
+_OF_JAVA = re.compile(
+    rb"ConsumerRecord\(topic = ([\w.-]+), partition = (\d+),.*? offset = (\d+), \w+ = (-?\d+),.*?"
+    rb"isReadOnly = \w+\), key = (.*?), value = (.*)\)\s*",
+    re.DOTALL,
+)
+
+
+def _of_printed(chunks: Iterator[bytes], bound: int, passed: int) -> Iterator[Record]:
+    for line, (text, too_long) in enumerate(lines_in(chunks, b"\n", bound), start=passed + 1):
+        if too_long:
+            yield _too_large(too_long, bound, line)
+        elif not text.strip():
+            yield None
+        else:
+            try:
+                yield _printed(text[max(text.find(b"ConsumerRecord("), 0) :].strip())
+            except Unread as error:
+                yield Bad(error.code, f"line {line}: {error}", text)
+
+
+def _printed(text: bytes) -> DumpedMessage:
+    if found := _OF_JAVA.fullmatch(text):
+        key, value = (None if of == b"null" else of for of in found.groups()[4:])
+        if any(of and re.fullmatch(rb"\[B@[0-9a-f]+", of) for of in (key, value)):
+            raise Unread("no-value", "Java printed where the bytes lie ([B@..), not the bytes")
+        topic, partition, offset, time = (of.decode() for of in found.groups()[:4])
+        return DumpedMessage(topic, int(partition), int(offset), timestamp_ms(time), key, value)
+    try:
+        call = ast.parse(text.decode("utf-8", "surrogateescape"), mode="eval").body
+        if not isinstance(call, ast.Call):
+            raise ValueError
+        fields = {of.arg: ast.literal_eval(of.value) for of in call.keywords}
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        raise Unread("no-record", f"begins with {_beginning(text)}; expected a whole ConsumerRecord(..)") from None
+    if "value" not in fields:
+        raise Unread("missing-field", "no `value` in ConsumerRecord(..)")
+    key, value = (
+        of.encode("utf-8", "surrogateescape") if isinstance(of, str)
+        else of if isinstance(of, bytes | None)
+        else orjson.dumps(of)
+        for of in (fields.get("key"), fields["value"])
+    )  # fmt: skip
+    headers = tuple((str(name), of) for name, of in fields.get("headers") or ())
+    return DumpedMessage(
+        topic_of(fields.get("topic")),
+        number_of(fields.get("partition"), "partition", (1 << 31) - 1),
+        number_of(fields.get("offset"), "offset", (1 << 63) - 1),
+        timestamp_ms(fields.get("timestamp")), key, value, headers,
+    )  # fmt: skip
 
 
 # CSV.

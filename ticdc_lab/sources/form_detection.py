@@ -25,6 +25,7 @@ from ticdc_lab.sources.forms import (
     coding_of,
     is_base64,
     is_envelope,
+    next_chain,
     role_of,
     roles_in,
     shown,
@@ -121,6 +122,15 @@ def is_twice(run: str) -> bool:
         return len(was) == len(run) and bool(was.decode())
     except UnicodeDecodeError:
         return False
+
+
+def _printed(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
+    """What print() shows of a message of kafka-python or aiokafka, or Java of a ConsumerRecord."""
+    lines = [line for line in head.split(b"\n")[:_RECORDS] if line.strip()]
+    if not lines or 2 * sum(b"ConsumerRecord(topic" in line for line in lines) <= len(lines):
+        return None
+    lost = {"null"} if b"ConsumerRecord(topic = " in head else set()
+    return Form("printed", "printed", "python", lost=frozenset(lost))
 
 
 # Objects: kcat -J, rpk, exports of web pages, loops of a client library.
@@ -267,6 +277,8 @@ def _console(head: bytes, options: Mapping[str, str], whole: bool) -> Form | Non
         return None
     if options.get("print.value") == "false":
         raise SourceError("A dump with print.value=false has no values.", hint="Dump the topic again without it.")
+    if old := _partition_last(lines, options):
+        return old
     # the first lines may be a consumer's log, or the rest of a record
     parts, between = max((_typed(line, options) for line in lines), key=lambda found: len(found[0]))
     is_typed, null = bool(parts), unescaped(options.get("null.literal", "null"))
@@ -290,6 +302,23 @@ def _console(head: bytes, options: Mapping[str, str], whole: bool) -> Form | Non
         "console", "pattern", parts=(*joined, ends), separator=ends, between=between,
         pairs=unescaped(options.get("headers.separator", ",")), null=null, lost=frozenset(lost),
     )  # fmt: skip
+
+
+def _partition_last(lines: Sequence[bytes], options: Mapping[str, str]) -> Form | None:
+    """Key or none, value in JSON, partition: the console's order before Kafka 2.7. Numbers that grow are offsets."""
+    found = [re.fullmatch(rb"([^{]*\t)?(?:\{.*\}|null)\t(\d+)", line) for line in lines]
+    some = [one for one in found if one is not None]
+    numbers = [int(one[2]) for one in some]
+    grows = len(some) > 1 and all(b > a for a, b in pairwise(numbers))
+    if 3 * len(some) <= 2 * len(lines) or (grows and options.get("print.partition") != "true"):
+        return None
+    parts: tuple[str | bytes, ...] = ("value", b"\t", "partition", b"\n")
+    lost = {"topic", "offset", "null"}
+    if all(one[1] for one in some):
+        parts = ("key", b"\t", *parts)
+    else:
+        lost.add("key")
+    return Form("console", "pattern", parts=parts, null=b"null", lost=frozenset(lost))
 
 
 def _typed(line: bytes, options: Mapping[str, str]) -> tuple[list[str | bytes], bytes | None]:
@@ -472,6 +501,15 @@ def _lengths(head: bytes, options: Mapping[str, str], whole: bool) -> Form | Non
     return Form("lengths", "pattern", parts=("value_length4", "value"), lost=lost)
 
 
+def _later_lengths(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
+    """Values with their lengths, of which the first, or one between others, is cut."""
+    if next_chain(head, 0) is None:
+        return None
+    return Form(
+        "lengths", "pattern", parts=("value_length4", "value"), lost=frozenset({"topic", "partition", "offset", "key"})
+    )
+
+
 def form_of_rows(names: Sequence[str], texts: Sequence[str], *, given: Mapping[str, str]) -> Form | None:
     """The form of a Parquet or Avro file whose columns have these names; None where none of them is a value.
 
@@ -508,6 +546,7 @@ def form_beside(head: bytes, values: Form) -> Form:
 
 _Detector = Callable[[bytes, Mapping[str, str], bool], Form | None]
 _DETECTORS: Sequence[tuple[str, _Detector]] = (
-    ("kcat-format", _by_format), ("objects", _objects), ("kcat", _objects), ("lengths", _lengths), ("csv", _csv),
-    ("console", _console), ("csv", _unnamed_columns), ("values", _values), ("values", _bare_objects),
+    ("kcat-format", _by_format), ("printed", _printed), ("objects", _objects), ("kcat", _objects),
+    ("lengths", _lengths), ("csv", _csv), ("console", _console), ("csv", _unnamed_columns), ("values", _values),
+    ("values", _bare_objects), ("lengths", _later_lengths),
 )  # fmt: skip

@@ -7,6 +7,7 @@ every form by the same steps. A new form is an entry here.
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from pathlib import PurePath
 from types import MappingProxyType
 from typing import Literal
 
-from ticdc_lab.sources.json_objects import BadJson, fields_of
+from ticdc_lab.sources.json_objects import BadJson, fields_of, is_json
 
 Coding = Literal["text", "base64", "hex", "python"]
 Role = Literal["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
@@ -83,7 +84,7 @@ class Form:
         One of :data:`FORMS`, as ``--source-kind`` takes it.
     records
         How the file is cut: ``lines``, JSON ``objects``, ``pattern`` (a format with fields and text between them),
-        ``csv``, ``rows`` of Parquet or Avro, or ``none``: it holds no messages.
+        ``csv``, ``rows`` of Parquet or Avro, ``printed`` by a client library, or ``none``: it holds no messages.
     coding
         How key and value are written: as they are (``text``), in ``base64``, in ``hex``, or as ``python`` shows bytes
         (``b'..'``).
@@ -113,7 +114,7 @@ class Form:
     """
 
     name: str
-    records: Literal["lines", "objects", "pattern", "csv", "rows", "none"]
+    records: Literal["lines", "objects", "pattern", "csv", "rows", "printed", "none"]
     coding: Coding = "text"
     parts: tuple[str | bytes, ...] = ()
     separator: bytes = b"\n"
@@ -192,6 +193,7 @@ FORMS: Mapping[str, str] = {
     "objects": "A file of JSON objects",
     "csv": "A CSV export",
     "lengths": "A file of values with their lengths",
+    "printed": "A file of printed ConsumerRecords",
     "rows": "A file of rows",
 }
 """Names of forms for ``--source-kind``, and what an answer calls them."""
@@ -308,7 +310,55 @@ def shown(head: bytes, most: int = 60) -> str:
     return repr(head[:most].decode("utf-8", "backslashreplace")) + (", .." if len(head) > most else "")
 
 
+_OF_VALUES = (b"{", b"\0\0\0\0", b"\1{", b"\2", b"\3")
+"""JSON, framed or open-protocol, and DDL and watermarks of avro."""
+
+
+def chained_at(data: bytes, at: int, *, least: int = 3) -> bool:
+    """Whether some values with their lengths lie at a place, or fewer up to the end of the data."""
+    for n in range(least):
+        if at >= len(data):
+            return n > 1 or (n == 1 and at == len(data))
+        size = int.from_bytes(data[at : at + 4], "big", signed=True)
+        if size != -1 and not (8 <= size < 1 << 27 and data[at + 4 : at + 8].startswith(_OF_VALUES)):
+            return False
+        at += 4 + max(size, 0)
+    return True
+
+
+def next_chain(data: bytes, at: int, end: int | None = None) -> int | None:
+    """The first place from ``at`` on where :func:`chained_at` is true."""
+    places = re.compile(rb"(?=\0...(?:\{|\0{4}|\x01\{|[\x02\x03]))", re.DOTALL).finditer(
+        data, at, len(data) if end is None else end + 8
+    )
+    return next((found.start() for found in places if chained_at(data, found.start())), None)
+
+
 EVENTS_HINT = "Events that `ticdc-lab events` wrote are decoded already: read the log that they come from."
+
+
+def headless_hint(source: str, head: bytes) -> str:
+    """The command that reads CSV whose first row is a message; empty for anything else."""
+    row = next(csv.reader([head.strip().partition(b"\n")[0].decode("utf-8", "replace")]), [])
+    at = next((i for i, cell in enumerate(row) if is_json(cell.encode()) and cell[:1] == "{"), None)
+    if at is None or len(row) < 2:
+        return ""
+    names = list[str]()
+    for i, cell in enumerate(row):
+        free = [n for n in ("partition", "offset") if n not in names]
+        if i == at:
+            name = "value"
+        elif cell.isdigit() and (len(cell) > 11 or not free):
+            name = "timestamp"
+        elif cell.isdigit():
+            name = free[0] if sum(c.isdigit() and len(c) < 12 for c in row) > 1 else "offset"
+        else:
+            name = "key" if i == at - 1 and i else "topic"
+        names.append(f"column_{i + 1}" if name in names else name)
+    named = ",".join(names)
+    return (
+        f"CSV needs a first row of names, such as: (echo {named}; cat {source}) > named.csv; ticdc-lab survey named.csv"
+    )
 
 
 FORMAT_HINT = r"If kcat -f wrote it, state its format, such as --option format='%t %p %o %k %s\n'. "

@@ -18,7 +18,7 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import bare_path, local_path, scheme_of
 from ticdc_lab.settings.keys import FROM_URI, KEYS, nearest
 from ticdc_lab.sources.dump_files import CAPTURES, dumps_at, head_of
-from ticdc_lab.sources.forms import CONNECT, EVENTS_HINT, FORMAT_HINT, FORMS, OPTIONS, first_line
+from ticdc_lab.sources.forms import CONNECT, EVENTS_HINT, FORMAT_HINT, FORMS, OPTIONS, first_line, headless_hint
 
 _BYTES_LOOKED_AT = 1 << 18
 """Bytes at the beginning of a file from which the length of its lines is told."""
@@ -278,8 +278,16 @@ def kind_of(source: str, files: list[Path] | None) -> str:
         f"Cannot detect what {source} is: it contains {found}; expected {_WHAT}."
         if files is not None and len(names) > 1
         else f"Cannot detect what {source} is{begins}; expected {_WHAT}.",
-        hint=EVENTS_HINT if "`kind`, `commit_ts`" in begins else f"{printed}{_database(source)}{one}{kind}",
+        hint=_headless(source, files)
+        or (EVENTS_HINT if "`kind`, `commit_ts`" in begins else f"{printed}{_database(source)}{one}{kind}"),
     )
+
+
+def _headless(source: str, files: Sequence[Path] | None) -> str:
+    if not files:
+        return ""
+    with files[0].open("rb") as file:
+        return headless_hint(source, head_of(file)[0])
 
 
 def _beginning(files: Sequence[Path] | None) -> str:
