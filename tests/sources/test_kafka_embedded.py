@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -23,8 +22,8 @@ import ticdc_lab
 from ticdc_lab.cli import main
 from ticdc_lab.errors import SourceError
 from ticdc_lab.sources import topic_overview
-from ticdc_lab.sources.kafka import topics_of
-from ticdc_lab.sources.kafka_reading import TopicReader
+from ticdc_lab.sources.kafka import _CONNECT_S, topics_of
+from ticdc_lab.sources.kafka_reading import ANSWER_S, TopicReader
 from ticdc_lab.sources.load import load
 from ticdc_lab.sources.record import record_topic
 from ticdc_lab.sources.recording import Recording
@@ -109,16 +108,19 @@ def test_a_topic_is_read_over_tls(spark: SparkSession, broker: Broker, servers: 
 def test_what_keeps_us_out_is_named_soon(
     spark: SparkSession, broker: Broker, listener: str, options: Any, message: str, hint: str
 ) -> None:
-    """Within ten seconds, with a hint and without a secret."""
+    """With a hint and without a secret; :func:`test_answers_are_awaited_for_less_than_ten_seconds` has the time."""
     name, _, topic = listener.partition("/")
     if isinstance(options, str):
         trust = over_tls(getattr(broker.certificates, options))
         options = trust | ({"kafka.security.protocol": "SSL"} if name == "expired" else {})
-    start = time.monotonic()
     with pytest.raises(SourceError, match=message) as caught:
         load(spark, f"kafka://127.0.0.1:{getattr(broker, name)}/{topic}", options=options)
-    assert time.monotonic() - start < 10
     assert hint in caught.value.hint and "s3c" not in str(caught.value)
+
+
+def test_answers_are_awaited_for_less_than_ten_seconds() -> None:
+    """By the waits themselves: a stopwatch would measure the load of the machine, too."""
+    assert _CONNECT_S + ANSWER_S < 10
 
 
 def test_a_command_names_a_broker_before_an_engine_begins() -> None:

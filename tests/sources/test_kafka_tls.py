@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -122,10 +121,8 @@ def test_what_keeps_us_out_of_a_broker_with_tls_is_said(
     port = broker.expired if case == "expired" else port
     host = "localhost" if case == "another host" else host
     source = f"kafka://{host}:{port}/{topic}"
-    begun = time.monotonic()
     with pytest.raises(SourceError, match=f"(?s){message}") as caught:
         load(spark, source, options=options)
-    assert time.monotonic() - begun < 10
     assert f"{host}:{port}" in str(caught.value) and hint in caught.value.hint and no_secret(str(caught.value))
     given = [text for k, v in options.items() for text in ("--option", f"{k}={v}")]
     run = CliRunner().invoke(main, ["audit", source, "--debug", *given], obj=spark)
