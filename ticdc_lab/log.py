@@ -40,6 +40,7 @@ from ticdc_lab.answers.summary import (
 )
 from ticdc_lab.answers.what_if import rules_of
 from ticdc_lab.audit import GUARANTEES, MAX_PER_GUARANTEE, audit, checks_possible, places_of
+from ticdc_lab.audit.contradicted import with_contradictions
 from ticdc_lab.codecs.values import binary_text
 from ticdc_lab.consumer.log import excerpt
 from ticdc_lab.consumer.replay_plan import TRANSACTION
@@ -64,8 +65,7 @@ from ticdc_lab.facts.limits import but_for
 from ticdc_lab.facts.stalls import stall_causes
 from ticdc_lab.facts.watermarks import progress_of, rhythm_of, topics_of
 from ticdc_lab.settings import Settings
-from ticdc_lab.settings.detected import COUNTS, OP_BY_IMAGES, READ, of_counts, of_rules
-from ticdc_lab.settings.detected import counted as counted_images
+from ticdc_lab.settings.detected import OP_BY_IMAGES, of_rules
 from ticdc_lab.sources.cdc_log import read_cdc_log
 from ticdc_lab.sources.change_log import ChangeLog
 from ticdc_lab.sources.kafka_reading import too_large
@@ -901,10 +901,12 @@ class Log:
         return said
 
     def _settings(self) -> Settings:
-        with self.change_log.reading():
-            counts = self.events.select(*READ).mapInArrow(counted_images, COUNTS).toArrow()
-        known = self.change_log.settings | of_counts(counts, protocol=self.protocol, whole=True)
-        dispatched = self.recorded_partitions()[0] > 1 and not self.change_log.of_storage
+        log = self.change_log
+        with log.reading():
+            known = with_contradictions(
+                self.events, log.facts, log.settings, protocol=self.protocol, has_partitions=not log.of_storage
+            )
+        dispatched = self.recorded_partitions()[0] > 1 and not log.of_storage
         found = self._once("rules", self._rules) if dispatched else pd.DataFrame()
         rules = [(f"{r['schema_name']}.{r['table_name']}", str(r["rule"]), int(r["n_rows"]))
                  for r in found.to_dict("records") if r["n_rows"] and r["n_explained"] == r["n_rows"]]  # fmt: skip

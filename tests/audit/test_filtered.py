@@ -95,16 +95,6 @@ def test_ddl_that_a_filter_leaves_out_leave_definitions_unknown() -> None:
         assert LeftOut.read(feed(**keys)).undefined([("s", "a"), ("other", "a")]) == [("s", "a")] * unknown
 
 
-def test_rows_that_the_filter_leaves_out_contradict_it() -> None:
-    """The file is then another changefeed's, or was changed; without rules nothing is."""
-    rules = parse_file("[filter]\nrules = ['s.*', '!s.b']", name="c.toml").settings
-    (said,) = LeftOut.read(rules).contradicted([("s", "a"), ("s", "b"), ("t", "a")])
-    assert said == (
-        "filter.rules of the file (file c.toml) leaves out 2 tables (s.b, t.a), but the log has their rows."
-    )
-    assert not LeftOut.read(rules).contradicted([("s", "a")]) and not LeftOut.read(UNKNOWN).contradicted([("s", "b")])
-
-
 def test_what_is_not_evaluated_is_said() -> None:
     """One sentence for each event filter, with the expressions."""
     given = feed(ignore_delete_value_expr='"v = 1"', ignore_sql="['^drop']", ignore_event="['insert']")

@@ -23,6 +23,7 @@ from ticdc_lab.cli import main
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.schema_registry import Registry, read_schemas
 from ticdc_lab.errors import SetupError, SourceError
+from ticdc_lab.settings import MATCH
 from ticdc_lab.watch import folder, running
 from ticdc_lab.watch.folder import WatchFolder
 from ticdc_lab.watch.kept import IGNORED, OPEN, WITHDRAWN, KeptFinding, found_again
@@ -468,7 +469,13 @@ def test_what_an_audit_does_not_check_a_watch_does_not_either(tmp_path, monkeypa
     watch = without_numbers(said("watch", "--once", "--state", str(tmp_path / "state")))
     assert {n: why for n, why in audit["not_checked"].items() if n not in watch["not_watched"]} == watch["not_checked"]
     assert list(watch["not_checked"]) == ["row_images_chain"] and watch["unchecked"][reason] > 200
-    assert watch["counts"] == {n: k for n, k in audit["counts"].items() if n not in watch["not_watched"]}
+    # of a filter of deletes an audit asks each transaction, as an update may be split; a watch compares names alone
+    assert audit["counts"][MATCH] == 1 and watch["counts"].get(MATCH, 0) == (reason == "no_old_value")
+    counts = [
+        {n: k for n, k in c.items() if n not in {*watch["not_watched"], MATCH}}
+        for c in (watch["counts"], audit["counts"])
+    ]
+    assert counts[0] == counts[1]
     step, left = Watch._step, [4]
 
     def dies(self, held, refused, **more):

@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.audit import GUARANTEES, audited, events_at, places_of
+from ticdc_lab.audit.contradicted import with_contradictions
 from ticdc_lab.dispatch.infer import move_causes_at_once, moved_tables
 from ticdc_lab.engine.columns import least
 from ticdc_lab.events.sample import Sample
@@ -280,18 +281,24 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
         unjudged |= dict.fromkeys((n for n, g in GUARANTEES.items() if g.image and n != HAVE_A_TABLE), why)
     if log.protocol in CHECKSUMMED:
         found = pd.concat([found, _checksums(log, most)]).reset_index(drop=True)
-    if wrong := [*(c.words for c in log.settings.contradictions), *told.contradicted]:
-        rows = {name: [pd.NA] * len(wrong) for name in found.columns}
-        rows |= {"guarantee": [MATCH] * len(wrong), "severity": ["warning"] * len(wrong)}
-        rows |= {
-            "message": wrong,
-            "cause": wrong,
-            "table": [None] * len(wrong),
-            "key": [None] * len(wrong),
-            "evidence": [[] for _ in wrong],
-        }
-        found = pd.concat([found, pd.DataFrame(rows).astype(found.dtypes.to_dict())]).reset_index(drop=True)
+    if any(s.source != "bytes" for s in log.settings.known):
+        found = pd.concat([found, _contradicted(log, found)]).reset_index(drop=True)
     return {"findings": found, "unjudged": unjudged}
+
+
+def _contradicted(log: ChangeLog, found: pd.DataFrame) -> pd.DataFrame:
+    """What somebody gave of the changefeed and the log shows otherwise, as findings."""
+    with log.reading():
+        known = with_contradictions(
+            log.events, log.facts, log.settings, protocol=log.protocol, has_partitions=not log.of_storage
+        )
+    rows = [
+        dict.fromkeys(found.columns, pd.NA)
+        | {"guarantee": MATCH, "severity": "warning", "message": c.words, "cause": c.words, "table": None, "key": None}
+        | {"evidence": [dict(zip(("partition", "offset", "commit_ts"), place, strict=True)) for place in c.places]}
+        for c in known.contradictions
+    ]
+    return pd.DataFrame(rows, columns=found.columns).astype(found.dtypes.to_dict())
 
 
 def _checksums(log: ChangeLog, most: int) -> pd.DataFrame:

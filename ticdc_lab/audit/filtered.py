@@ -51,9 +51,6 @@ class LeftOut:
     whole: tuple[str, ...] = ()
     filters: tuple[tuple[tuple[str, ...], frozenset[str]], ...] = ()
     case_sensitive: bool = False
-    rules: tuple[str, ...] = ()
-    """Matchers of the tables that are not left out (``filter.rules``); all where there are none."""
-    evidence: str = ""
 
     @classmethod
     def read(cls, settings: Settings) -> Self:
@@ -63,10 +60,7 @@ class LeftOut:
         filters = settings.value("filter.event-filters", ())
         each = [(tuple(f.get("matcher", ())), _operations(f)) for f in filters]
         exact = settings.value("case-sensitive", False)
-        rules = settings.get("filter.rules")
-        evidence = "" if rules is None else f"the {rules.source} ({rules.evidence})"
-        kept = settings.value("filter.rules", ())
-        return cls(bool(given), tuple(whole), tuple(f for f in each if f[1]), bool(exact), tuple(kept), evidence)
+        return cls(bool(given), tuple(whole), tuple(f for f in each if f[1]), bool(exact))
 
     def of(self, table: Table) -> frozenset[str]:
         """The operations of which some changes of a table may be absent, and whether DDL may."""
@@ -92,17 +86,6 @@ class LeftOut:
     def undefined(self, tables: Sequence[Table]) -> list[Table]:
         """Tables of which DDL may be absent."""
         return [t for t in tables if _DDL in self.of(t)]
-
-    def contradicted(self, tables: Sequence[Table]) -> list[str]:
-        """Tables with rows that the changefeed leaves out (``filter.rules``), in one sentence."""
-        kept = TableFilter.parse(self.rules, case_sensitive=self.case_sensitive)
-        wrong = sorted({".".join(t) for t in tables if not kept.matches(*t)}) if self.rules else []
-        which = f"{', '.join(wrong[:_NAMED])}{', ..' if len(wrong) > _NAMED else ''}"
-        said = f"{len(wrong)} {'table' if len(wrong) == 1 else 'tables'} ({which})"
-        return [f"filter.rules of {self.evidence} leaves out {said}, but the log has their rows."] if wrong else []
-
-
-_NAMED = 3
 
 
 def _operations(of_filter: Mapping[str, Any]) -> frozenset[str]:

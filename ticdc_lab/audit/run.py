@@ -206,13 +206,10 @@ class Audited:
         :data:`ticdc_lab.events.schema.FINDINGS`, in the order of :func:`audit`.
     unjudged
         Guarantees that the log does not let anybody judge, or not of all its rows, each with the reason.
-    contradicted
-        What was given of the changefeed and the log shows otherwise, a sentence each.
     """
 
     findings: pa.Table
     unjudged: Mapping[str, str] = field(default_factory=dict)
-    contradicted: Sequence[str] = ()
 
 
 def audited(
@@ -313,7 +310,7 @@ def audited(
         found = pa.concat_tables([others, again])
     whole = in_order(_keyed(found, _keys_at(_places(found), events)), max_per_guarantee)
     not_judged = chain_unjudged(facts, old_values, left_out, unsure) | _unjudged_images(facts, definitions, left_out)
-    return Audited(whole, not_judged, left_out.contradicted(tables_with_rows(facts)))
+    return Audited(whole, not_judged)
 
 
 def tables_with_rows(facts: LogFacts) -> list[tuple[str, str]]:

@@ -163,8 +163,8 @@ def of_counts(
     if every["n_checksum"]:
         found.append(_shown("integrity.integrity-check-level", "correctness",
                             f"{every['n_checksum']:,} of {every['n']:,} {seen} carry a checksum"))  # fmt: skip
-    if every["n_start_ts"] and protocol == "debezium":
-        found.append(_shown("sink.debezium.include-start-ts", True,
+    if protocol == "debezium" and (every["n_start_ts"] or every["n"] >= ENOUGH):
+        found.append(_shown("sink.debezium.include-start-ts", every["n_start_ts"] > 0,
                             f"{every['n_start_ts']:,} of {every['n']:,} {seen} carry a start_ts"))  # fmt: skip
     return tuple(found)
 
@@ -176,7 +176,8 @@ def _old_values(updates: dict[str, int], whole: dict[str, int], protocol: str, s
         text = f"{updates['n_before']:,} of {updates['n']:,} updates among the {seen} have an image before the change"
         yield _shown(name, value, text)
     elif updates["n_before"]:
-        return  # of the others it is the default, and no key of today's TiCDC
+        text = f"{updates['n_before']:,} of {updates['n']:,} updates among the {seen} have an image before the change"
+        yield _shown("enable-old-value", True, text)
     elif whole["n_op_unknown"]:
         text = f"{whole['n_op_unknown']:,} of the {whole['n']:,} {seen} do not show whether they insert or update"
         yield _shown(name, False, text)

@@ -24,6 +24,9 @@ Value = bool | int | str | tuple[Any, ...] | Mapping[str, Any] | None
 NOT_COMPARED = frozenset({"sink.dispatchers"})
 """Settings of which two values may mean the same, so that a difference is no contradiction."""
 
+OLD_VALUES = "enable-old-value"
+"""Of TiCDC up to v7: whether any image before a change is written."""
+
 NOT_EVALUATED = (
     "ignore-insert-value-expr", "ignore-update-new-value-expr", "ignore-update-old-value-expr",
     "ignore-delete-value-expr", "ignore-update-only-columns", "ignore-sql",
@@ -87,18 +90,37 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """A value that was given, and bytes that show another one."""
+    """A setting that was given, and bytes that it cannot have made.
+
+    Attributes
+    ----------
+    given
+        As somebody gave it.
+    shown
+        The value that the bytes show; None of a list of rules, of which many mean the same.
+    seen
+        Of such a list: what the log has against it.
+    places
+        Partition, offset and commit_ts of events that show it.
+    """
 
     given: Setting
-    shown: Setting
+    shown: Setting | None = None
+    seen: str = ""
+    places: tuple[tuple[int | None, int | None, int | None], ...] = ()
 
     @property
     def words(self) -> str:
         """One sentence."""
         g, s = self.given, self.shown
         at = f" ({g.evidence})" if g.evidence else ""
+        if s is None:
+            return f"The {g.source}{at} sets {g.name}, but {self.seen}."
         used = "the bytes count" if g.source == "file" and s.sure == "shown" else f"the {g.source} counts"
-        return f"The {g.source}{at} sets {g.name} = {g.text}, but the log shows {s.text}: {s.evidence}; {used}."
+        as_shown = f"{s.name} = " if s.name != g.name else ""
+        return (
+            f"The {g.source}{at} sets {g.name} = {g.text}, but the log shows {as_shown}{s.text}: {s.evidence}; {used}."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +131,8 @@ class Settings:
     ----------
     known
         Every setting from every place, so one may be there several times.
+    against
+        What the log has against lists of rules that were given.
 
     Examples
     --------
@@ -118,6 +142,7 @@ class Settings:
     """
 
     known: tuple[Setting, ...] = ()
+    against: tuple[Contradiction, ...] = ()
 
     def get(self, name: str) -> Setting | None:
         """The setting that counts: an option, else what the bytes show, else the file, else what is likely."""
@@ -153,7 +178,8 @@ class Settings:
         """Both; the same setting from the same place is the other's."""
         more = tuple(other.known if isinstance(other, Settings) else other)
         replaced = {(s.name, s.source) for s in more}
-        return Settings((*[s for s in self.known if (s.name, s.source) not in replaced], *more))
+        against = (*self.against, *(other.against if isinstance(other, Settings) else ()))
+        return Settings((*[s for s in self.known if (s.name, s.source) not in replaced], *more), against)
 
     def with_option(self, name: str, value: Value, *, evidence: str = "") -> Settings:
         """The same with a value that somebody gave; it wins over file and bytes."""
@@ -161,18 +187,17 @@ class Settings:
 
     @property
     def contradictions(self) -> tuple[Contradiction, ...]:
-        """What was given and the bytes show otherwise, in the order of the keys."""
+        """What was given and the bytes show otherwise: values in the order of the keys, then rules."""
         found = []
         for name in (n for n in KEYS if n not in NOT_COMPARED):
-            mine = [s for s in self.known if s.name == name]
-            bytes_ = [s for s in mine if s.source == "bytes" and s.sure in ("shown", "likely")]
-            found += [
-                Contradiction(g, b)
-                for g in mine
-                for b in bytes_
-                if g.source != "bytes" and g.value != b.value
-            ]  # fmt: skip
-        return tuple(found)
+            mine = [s for s in self.known if s.name == name and s.source != "bytes"]
+            shown = [s for s in self.known if s.source == "bytes" and s.sure in ("shown", "likely")]
+            own = [b for b in shown if b.name == name]
+            found += [Contradiction(g, b) for g in mine for b in own if g.value != b.value]
+            if name == OLD_VALUES:  # without them no setting of a protocol puts any image before a change in
+                put_in = [b for b in shown if b.name.endswith("old-value") and b.name != name and b.value is not False]
+                found += [Contradiction(g, b) for g in mine for b in put_in[:1] if not own and g.value is False]
+        return (*found, *self.against)
 
     @property
     def not_evaluated(self) -> tuple[str, ...]:

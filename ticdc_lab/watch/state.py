@@ -9,7 +9,7 @@ explain what was found. What is found does not depend on where a batch ends.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.audit import GUARANTEES, checks_possible
+from ticdc_lab.audit.contradicted import against_facts
 from ticdc_lab.audit.filtered import LeftOut
 from ticdc_lab.audit.findings import ORDER
 from ticdc_lab.audit.history import INSERT, LEAVES, UNKNOWN, UPDATE, Changes, changes_of, odd_changes, repeats
@@ -33,7 +34,6 @@ from ticdc_lab.audit.run import (
     found_in_changes,
     found_in_facts,
     judged_definitions,
-    tables_with_rows,
     without_unsure,
 )
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
@@ -620,10 +620,13 @@ class AuditedSoFar(Audited):
     ----------
     findings
         As of :func:`step`.
+    contradicted
+        What was given of the changefeed and the log shows otherwise, a sentence each.
     unsure
         Of the changes that are kept, inserts of rows that are there which may be updates: no chain is judged of them.
     """
 
+    contradicted: Sequence[str] = ()
     unsure: int = 0
 
 
@@ -661,7 +664,8 @@ def audited_so_far(state: WatchState, watched: Watched, *, goes_on: bool = False
     found = found.take(pc.sort_indices(found, [(name, "ascending", "at_start") for name in ORDER])).combine_chunks()
     old_values = OldValues.read(facts, protocol=protocol, settings=watched.settings, stretches=where)
     unjudged = chain_unjudged(facts, old_values, left_out, n_unsure) if CHAIN in watched.checks else {}
-    contradicted = [c.words for c in watched.settings.contradictions] + left_out.contradicted(tables_with_rows(facts))
+    wrong = (*watched.settings.contradictions, *against_facts(facts, watched.settings))
+    contradicted = [c.words for c in wrong]
     in_stretches = int(old_values.unsure(undecided["commit_ts"].to_numpy()).sum()) if undecided.num_rows else 0
     return AuditedSoFar(found, unjudged, contradicted, n_unsure + in_stretches if unjudged else 0)
 

@@ -1,0 +1,130 @@
+"""What a changefeed's file gives and the log cannot come from is a finding, for every setting that bytes show."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+import ticdc_lab
+from ticdc_lab.audit.contradicted import against_facts, with_contradictions
+from ticdc_lab.settings import Settings
+from ticdc_lab.settings.file import parse_file
+from ticdc_lab.sources.change_log import ChangeLog
+
+SMALL, NO_KEY = "data/messages_canal-json-tidb_small.jsonl.gz", "tests/data/torture/messages_open-protocol.jsonl.gz"
+RAN = "matcher = ['Fin_Ops.*', 'shop.*']"
+
+
+def given(text: str) -> Settings:
+    """Settings of a file."""
+    return parse_file(text, name="c.toml").settings
+
+
+@pytest.fixture(scope="module")
+def logs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, ChangeLog]:
+    """Both logs, read once."""
+    place = tmp_path_factory.mktemp("contradicted")
+    return {s: ticdc_lab.load(spark, s).materialise(str(place / str(i))) for i, s in enumerate((SMALL, NO_KEY))}
+
+
+def said(log: ChangeLog, file: Settings) -> list[str]:
+    """What contradicts the log, of lists of rules and of values."""
+    known = with_contradictions(log.events, log.facts, log.settings | file, protocol=log.protocol)
+    for c in known.against:  # every one is shown by an event that is there
+        partition, offset, _ = c.places[0]
+        assert not log.events.where(f"partition = {partition} AND offset = {offset}").isEmpty(), c.words
+    return [c.words for c in known.contradictions]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            f"[sink]\ndispatchers = [{{{RAN}, partition = 'ts'}}]",
+            "rows of Fin_Ops.Customers are not in the",
+        ),
+        (f"[sink]\ndispatchers = [{{{RAN}, partition = 'columns', columns = ['id']}}]", "puts them among 4 partitions"),
+        ("[sink.kafka-config]\npartition-num = 3", "the log has a partition 3, so there are at least 4"),
+        ("[filter]\nrules = ['shop.*']", "the log has rows of Fin_Ops.Customers"),
+        (f"[[filter.event-filters]]\n{RAN}\nignore-event = ['update']", "the log has updates of Fin_Ops.Customers"),
+        (f"[[filter.event-filters]]\n{RAN}\nignore-event = ['delete']", "the log has deletes of Fin_Ops.Customers"),
+        (f"[[filter.event-filters]]\n{RAN}\nignore-event = ['insert']", "the log has inserts of Fin_Ops.Customers"),
+        (f"[[filter.event-filters]]\n{RAN}\nignore-event = ['all ddl']", "leaves out (`all ddl`)"),
+        (f"[[filter.event-filters]]\n{RAN}\nignore-event = ['create table']", "leaves out (`create table`)"),
+        (f"[[filter.event-filters]]\n{RAN}\nignore-sql = ['(?i)^create table']", "leaves out (`(?i)^create table`)"),
+        ("[sink]\ncolumn-selectors = [{matcher = ['shop.*'], columns = ['nothing']}]", "which its selector leaves out"),
+        ("[sink]\ndispatchers = [{matcher = ['shop.*'], target-schema = 'store'}]", "route to store."),
+        ("enable-old-value = false", "enable-old-value = false, but the log shows true"),
+        ("[sink]\nprotocol = 'simple'", 'sets sink.protocol = "simple", but the log shows "canal-json"'),
+        ("[sink.kafka-config.codec-config]\nenable-tidb-extension = false", "but the log shows true"),
+        ("[sink]\nonly-output-updated-columns = true", "but the log shows false"),
+        ("[sink]\ndelete-only-output-handle-key-columns = true", "but the log shows false"),
+    ],
+)
+def test_a_file_that_cannot_have_made_the_log_is_named(logs: dict[str, ChangeLog], text: str, expected: str) -> None:
+    """One sentence with the setting, what the log has against it, and an event that shows it."""
+    found = said(logs[SMALL], given(text))
+    assert any(expected in words for words in found), found
+    assert all(words.startswith("The file (file c.toml) sets ") for words in found)
+
+
+def test_a_protocol_that_can_leave_old_values_out_and_tables_without_key(logs: dict[str, ChangeLog]) -> None:
+    """The bytes show the protocol's own setting, which contradicts that of the classic architecture as well."""
+    found = said(logs[NO_KEY], given("enable-old-value = false\nforce-replicate = false"))
+    assert any("sets enable-old-value = false, but the log shows sink.open.output-old-value = true" in w for w in found)
+    assert any("sets force-replicate, but the log has rows of torture.k_none" in w for w in found), found
+
+
+def test_a_file_that_fits_contradicts_nothing(spark: SparkSession, logs: dict[str, ChangeLog]) -> None:
+    """Rules that mean the same, filters of what is absent, selectors that keep all columns."""
+    log = ticdc_lab.open(SMALL, spark=spark)
+    rules = log.known_settings.value("sink.dispatchers")
+    log.close()
+    tables = ", ".join(
+        "{" + f"matcher = {r['matcher']!r}, partition = '{r['partition']}', columns = {r.get('columns', [])!r}" + "}"
+        for r in rules
+    )
+    fits = given(f"""
+        [filter]
+        rules = ['*.*']
+        [[filter.event-filters]]
+        matcher = ['elsewhere.*']
+        ignore-event = ['all dml', 'all ddl']
+        ignore-sql = ['^DROP']
+        [[filter.event-filters]]
+        matcher = ['*.*']
+        ignore-event = ['drop schema']
+        [sink]
+        protocol = 'canal-json'
+        dispatchers = [{tables}]
+        column-selectors = [{{matcher = ['*.*'], columns = ['*']}}]
+        [sink.kafka-config]
+        partition-num = 4
+    """)
+    assert rules and said(logs[SMALL], fits) == []
+
+
+def test_names_and_ddl_alone_show_some_of_them(logs: dict[str, ChangeLog]) -> None:
+    """As a watch asks, which has no frame of all events."""
+    facts = logs[SMALL].facts
+    text = f"[filter]\nrules = ['shop.*']\n[[filter.event-filters]]\n{RAN}\nignore-event = ['update', 'create table']"
+    assert [c.given.name for c in against_facts(facts, given(text))] == ["filter.rules", *["filter.event-filters"] * 2]
+    assert not [*against_facts(facts, Settings())]
+
+
+def test_a_split_update_is_no_delete_that_a_filter_leaves_out(spark: SparkSession) -> None:
+    """TiCDC filters the update and splits it behind: its delete and insert have one commit_ts."""
+    from ticdc_lab.audit.contradicted import _deleted_or_inserted
+
+    form = ("schema_name string, table_name string, commit_ts bigint, op string, incomplete string, partition int, "
+            "offset bigint")  # fmt: skip
+    rows = [
+        ("s", "t", 5, "delete", None, 0, 1),
+        ("s", "t", 5, "insert", None, 0, 2),
+        ("s", "t", 6, "insert", None, 0, 3),
+    ]
+    file = given("[[filter.event-filters]]\nmatcher = ['s.*']\nignore-event = ['delete', 'insert']")
+    frame = spark.createDataFrame(rows, form)
+    found = [c.seen for c in _deleted_or_inserted(frame, file, False, by_images=False)]
+    assert found == ["the log has inserts of s.t, which the event filter of s.* leaves out"]
+    assert not [*_deleted_or_inserted(frame, file, False, by_images=True)], "an update may look like an insert"
