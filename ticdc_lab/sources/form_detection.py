@@ -102,7 +102,7 @@ def _encoded_as(head: bytes) -> tuple[bool, bool, int]:
     is_latin = all(len(_latin(c)) == 1 for c in beyond) and (
         any("\x80" <= c <= "\x9f" for c in beyond) or len(beyond & set("ƒ†‡ˆ‰‹›˜‚„")) > 1
     )
-    runs = [run for run in re.findall(r"[^\x00-\x7f]+", text) if "\ufffd" not in run]
+    runs = [run for run in re.findall(r"[^\x00-\x7f]+", text) if "\ufffd" not in run or is_twice(run)]
     if not runs or not all(map(is_twice, runs)):
         return True, is_latin, 0
     return True, is_latin, sum(not line.isascii() for line in text.split("\n"))
@@ -117,7 +117,7 @@ def _latin(text: str) -> bytes:
 
 def is_twice(run: str) -> bool:
     """Whether characters beyond ASCII were UTF-8 before they were encoded as UTF-8."""
-    was = _latin(run)
+    was = _latin(run.replace("\ufffd", "\x81"))  # the five bytes that Windows-1252 has no character for
     try:
         return len(was) == len(run) and bool(was.decode())
     except UnicodeDecodeError:

@@ -177,7 +177,8 @@ class Form:
                 f"{self.words} was probably saved as UTF-8 twice, as by an editor: in its first {HEAD_BYTES >> 10} KiB "
                 f"{self.n_twice:,} line{'s' * (self.n_twice > 1)} with characters beyond ASCII, all of them, have "
                 "`Ã©` where `é` was, or the like. The texts and binary values of such messages are wrong then. Restore "
-                "it first: iconv -f UTF-8 -t CP1252 (or LATIN1) DUMP > RESTORED."
+                "it first: iconv -f UTF-8 -t CP1252 (or LATIN1) DUMP > RESTORED. Where it has `\ufffd`, bytes are lost:"
+                " dump the topic again."
             )
         return tuple(said)
 
