@@ -104,7 +104,7 @@ def test_a_change_is_played_beside_the_cluster_as_it_is(tmp_path: Path) -> None:
     peers = found.runs["changed"].world.summary()["peers"]
     assert 1 not in peers and sum(peers.values()) == 24 and found.numbers["changed"].moved_mib > 0
     assert "changed: done after" in found.sentence
-    refused = own_futures(loaded, changed(settings=["no-such=1"]), minutes=5)
+    refused = own_futures(loaded, [Pdctl("config set no-such 1")], minutes=5)
     assert "PD refuses config set no-such 1" in refused.sentence
 
 
@@ -166,3 +166,25 @@ def test_both_are_commands(tmp_path: Path) -> None:
         ["simulate", "pd", "x", "--from", one],
     ):
         assert CliRunner().invoke(main, wrong).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--set", "regon-schedule-limit=4", "Did you mean region-schedule-limit?"),
+        ("--set", "region-schedule-limit=many", "expected a whole number"),
+        ("--store-limit", "44=30", "no store 44; it has 1, 2, 3, 4, 5.\n\nHint: Did you mean 4?"),
+        ("--store-limit", "4=fast", "expected a number from 0 on"),
+        ("--remove-store", "9", "no store 9; it has 1, 2, 3, 4, 5.\n\nHint: Give one of 1, 2"),
+        ("--down", "9", "no store 9"),
+        ("--add-store", "4,zone=a", "the cluster has a store 4"),
+    ],
+)
+def test_changes_that_cannot_be_made_are_refused_before_anything_runs(
+    option: str, value: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit 2 as other bad options have, with what was probably meant; no cluster is played."""
+    monkeypatch.setattr(own_cluster, "own_run", lambda *_, **__: pytest.fail("played"))
+    one = str(moment(tmp_path / "a", HELD))
+    done = CliRunner().invoke(main, ["simulate", "pd", "--from", one, option, value])
+    assert done.exit_code == 2 and said in done.output and done.stdout == ""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ticdc_lab.errors import ScenarioError, SourceError
+from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.forecast import duration
 from ticdc_lab.simulate.pd.looking.recording import MomentRecorder, Recording
 from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, gaps_between
@@ -23,6 +25,7 @@ from ticdc_lab.simulate.pd.world.pd_policies import (
     evict_leaders,
     grant_leaders,
 )
+from ticdc_lab.simulate.pd.world.pdctl_config import decimal, with_setting
 from ticdc_lab.simulate.pd.world.policy import Policy
 from ticdc_lab.simulate.pd.world.reference import Case
 from ticdc_lab.simulate.pd.world.run import Future, PdRun, Watch, future, simulate
@@ -157,24 +160,51 @@ def changed(
         ``9`` or ``9,zone=a,host=h9``: a store that joins; as large as the largest one of ``like``.
     like
         The cluster that it joins.
+
+    Raises
+    ------
+    ScenarioError
+        The words have another form, or ``like`` has no store of this id.
+    Refused
+        PD has no setting of this name, or it cannot have this value.
     """
     told: list[ClusterChange] = []
+    known = None if like is None else {s.id for s in like.stores}
+
+    def require_store(option: str, store: str) -> None:
+        if known is not None and store not in map(str, known):
+            near = get_close_matches(store, map(str, sorted(known)), n=1)
+            ids = ", ".join(map(str, sorted(known)))
+            raise ScenarioError(
+                f"{option}: the cluster has no store {store}; it has {ids}.",
+                hint=f"Did you mean {near[0]}?" if near else f"Give one of {ids}.",
+            )
+
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals:
             raise ScenarioError(f"--set {text}: expected NAME=VALUE", hint="Give --set region-schedule-limit=4.")
+        with_setting(Config(), name, value)  # PD would refuse it only after the cluster was played as it is
         told.append(Pdctl(f"config set {name} {value}"))
     for text in store_limits:
         store, equals, rate = text.rpartition("=")
+        if equals and store != "all":
+            require_store(f"--store-limit {text}", store)
+        decimal(rate, f"--store-limit {text}: peers a minute")
         told.append(Pdctl(f"store limit {store if equals else 'all'} {rate}"))
     for text in add:
         first, *labels = text.split(",")
         if not re.fullmatch(r"\d+", first) or not all("=" in one for one in labels):
             raise ScenarioError(f"--add-store {text}: expected ID[,LABEL=VALUE..]", hint="Give --add-store 9,zone=a.")
+        if known is not None and int(first) in known:
+            raise ScenarioError(f"--add-store {text}: the cluster has a store {first}.", hint="Give an unused id.")
         largest = max((s.capacity_mib for s in like.stores), default=0.0) if like is not None else 0.0
         more = {"capacity_mib": largest} if largest else {}
         pairs = dict(one.split("=", 1) for one in labels)
         told.append(StartStore(StoreStart(int(first), labels=pairs, started=False, **more)))
+    for option, ids in (("--remove-store", remove), ("--down", down)):
+        for i in ids:
+            require_store(f"{option} {i}", str(i))
     told += [Pdctl(f"store delete {i}") for i in remove]
     return (*told, *(StopStore(i) for i in down))
 

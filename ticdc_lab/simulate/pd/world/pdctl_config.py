@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,7 +144,11 @@ def with_setting(c: Config, name: str, value: object) -> Config:
     """
     field = field_of(name)
     if field not in _FIELDS:
-        raise Refused(f"config item {name} not found", hint=f"Known: {', '.join(sorted(_NAMES.values()))}.")
+        known = sorted(_NAMES.values())
+        near = get_close_matches(name.replace("_", "-"), known, n=1)
+        raise Refused(
+            f"config item {name} not found", hint=f"Did you mean {near[0]}?" if near else f"Known: {', '.join(known)}."
+        )
     default = getattr(Config(), field)
     try:
         changed: dict[str, Any] = {field: _read(value, default)}
