@@ -45,7 +45,9 @@ def test_a_device_or_a_pipe_is_written_to_and_a_link_stays_one(tmp_path: Path) -
     assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_text() == "after"
 
 
-@pytest.mark.parametrize("text", ["[Errno 28] No space left on device", "java.io.IOException: No space left on device"])
+@pytest.mark.parametrize(
+    "text", [f"[Errno {errno.EFBIG}] File too large", "java.io.IOException: No space left on device"]
+)
 def test_a_folder_begun_on_a_full_disk_is_removed(text: str, tmp_path: Path) -> None:
     """Whatever passed the system's error on; a folder that was there before is left as it is."""
     old, new = tmp_path / "old", tmp_path / "new"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ticdc_lab.errors import SourceError, TiCDCLabError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-SAID_OF_A_FULL_DISK = ("No space left on device", "Disk quota exceeded")
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+SAID_OF_A_FULL_DISK = ("No space left on device", "Disk quota exceeded", "File too large")
 """As engines and libraries pass on what the system said."""
 
 
@@ -90,7 +90,8 @@ def room_for(place: str | Path, *, keep: bool = False) -> Iterator[None]:
         raise SourceError(
             f"No space is left on the device where {place} is written; "
             + ("what was written whole stays." if keep else "nothing of it is left that looks whole."),
-            hint="Make room there (the temporary folder may be on the same device: see TMPDIR), and run it again.",
+            hint="Make room there, or raise the limit of a file's size (ulimit -f). The temporary folder may be on the "
+            "same device: see TMPDIR. Then run it again.",
         ) from error
 
 
