@@ -75,7 +75,7 @@ def beside_python(protocol: str, r: Random) -> tuple[int, int]:
     if protocol == "simple":
         import test_simple_kernel as simples
 
-        some = [(None, simples.row(simples.PLAIN, simples.PLAIN)[1]), *simples.ODD_ROWS]
+        some = [simples.row(simples.PLAIN, simples.PLAIN), simples.summed(simples.PLAIN), *simples.ODD_ROWS]
         mixed = [r.choice((making.broken(m, r), m)) for m in some]
         return simples.alike(mixed, simples.tables(simples.schema())), len(mixed)
     if protocol == "debezium":

@@ -189,7 +189,6 @@ ODD_ROWS: list[Message] = [
     row(PLAIN, table="t\n"), row(PLAIN, database=None), row(PLAIN, more=1), row(PLAIN, handleKeyOnly=True),
     row(PLAIN, claimCheckLocation="x"),
     row(PLAIN, table="x\ny"), row(PLAIN, table="x\\ny"), row(PLAIN, database="x\ny"),
-    row(PLAIN, checksum={"version": 0, "corrupted": True, "current": 1, "previous": 2}),
     row({}), row({"id": None}), row({"nobody": "1"}), row(PLAIN | {"nobody": "1"}), row(PLAIN, {}), row([]),
     row(PLAIN, old=None), row(PLAIN, buildTs={"a": 1}), row(PLAIN, version=None),
     (None, None), (None, b""), (None, b"[]"), (None, b"{}"), (b"k", row(PLAIN)[1]), (None, b"\x16" + b"\x00" * 9),
@@ -206,6 +205,56 @@ ODD_ROWS: list[Message] = [
     (None, written({"type": "WATERMARK"})), (None, written({"type": "WATERMARK", "commitTs": 1, "commitTS": 2})),
     (None, written({"type": "WATERMARK", "commitTs": 1, "data": {}})), (None, written({"type": "DDL", "commitTs": 1})),
 ]  # fmt: skip
+
+
+def summed(data: Any = None, old: Any = None, **checksum: Any) -> Message:
+    """A row with a checksum where TiCDC writes it, before the images."""
+    head = json.loads(row(data, old)[1] or b"")
+    images = {name: head.pop(name) for name in ("data", "old") if name in head}
+    whole = {"version": 1, "corrupted": False, "current": 7, "previous": 9} | checksum
+    return None, written(head | {"checksum": {k: v for k, v in whole.items() if v != "absent"}} | images)
+
+
+def test_checksums_are_the_kernels() -> None:
+    """Of each operation, at the ends of 32 bits, corrupted or not; none of an image that is not there."""
+    highest = (1 << 32) - 1
+    some = [
+        summed(PLAIN, current=highest), summed(PLAIN, PLAIN, previous=0, version=3), summed(old=PLAIN),
+        summed(PLAIN, corrupted=True), summed(PLAIN, PLAIN, current="absent", previous=None), row(PLAIN, checksum={}),
+        row(PLAIN, PLAIN, checksum={"previous": 2, "current": 1}), summed(PLAIN, previous=highest + 1), row(PLAIN),
+    ]  # fmt: skip
+    known = tables(schema())
+    assert alike(some, known) == len(some)
+    rows = decode_with(SimpleCodec(known), batch_of(some), "simple").to_pylist()
+    assert [(r["checksum"], r["checksum_before"]) for r in rows] == [
+        (highest, None), (7, 0), (None, 9), (7, None), (None, None), (None, None), (1, 2), (7, None), (None, None),
+    ]  # fmt: skip
+    assert [r["offset"] for r in rows if r["incomplete"]] == [3]
+
+
+def test_odd_checksums_decode_alike() -> None:
+    """Each field of another type or too large, twice, in other words, broken; and what is no object at all."""
+    values: list[Any] = [
+        -1, 1 << 32, 1 << 63, 1 << 70, 1.0, 1e9, "5", "٣", "-5", "", "x", True, False, None, [], {}, {"a": 1}, "absent",
+    ]  # fmt: skip
+    fields = ("version", "corrupted", "current", "previous", "more")
+    some = [summed(PLAIN, old, **{f: v}) for f in fields for v in values for old in (None, PLAIN)]
+    some += [summed(old=PLAIN, **{f: v}) for f in fields for v in values]
+    some += [row(PLAIN, PLAIN, checksum=v) for v in values]
+    some += [row(PLAIN, checksum=7, commitTs=1, type="WATERMARK"), summed(PLAIN, type="x")]
+    for found, other in (
+        (b'"current":7', b'"current":7,"current":8'), (b'"current"', b'"curr\\u0065nt"'), (b"7", b"-0"), (b"7", b"07"),
+        (b'"checksum":', b'"checksum":{"current":1},"checksum":'), (b"7,", b"7 , "), (b"7,", b"7,,"), (b"7,", b"7"),
+        (b"false", b"fals"), (b"false", b"true1"), (b'"previous":9', b'"previous":9,'), (b"9}", b"9}}"), (b"{", b"{ "),
+    ):  # fmt: skip
+        some += [(None, (summed(PLAIN, old)[1] or b"").replace(found, other)) for old in (None, PLAIN)]
+    r, known = Random(5), tables(schema())
+    whole = summed({"id": "1"}, {"id": "2"}, corrupted=True)[1] or b""
+    some += [(None, whole[:i]) for i in range(len(whole))]
+    some += [broken((None, whole), r) for _ in range(300)]
+    for message in some:
+        alike([message], known)
+    alike([m for odd in some for m in (odd, summed(PLAIN, PLAIN))], known)
 
 
 def test_odd_messages_decode_alike() -> None:

@@ -2,7 +2,7 @@
 
 A message that this kernel decodes is one that :mod:`ticdc_lab.codecs.simple` decodes to the same event. It never says
 what is wrong with a message: a fault, a value that its type cannot hold, a table version that is not known, DDL and
-bootstraps, JSON in another order, checksums, and floats whose digits may not be the fewest are all left.
+bootstraps, JSON in another order, and floats whose digits may not be the fewest are all left.
 """
 
 from __future__ import annotations
@@ -78,13 +78,16 @@ SCHEMA_NAME, TABLE_NAME, TABLE_ID, HAS_TABLE_ID = S.SCHEMA_NAME, S.TABLE_NAME, S
 AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
 N_AFTER, N_BEFORE = S.N_AFTER, S.N_BEFORE
 
-VERSION, DATABASE, TABLE, TABLE_NUMBER, TYPE, COMMIT_TS, BUILD_TS, SCHEMA_VERSION, DATA, OLD = range(10)
-"""Fields of a message; ``state.at`` holds where the value of each begins and, 16 further, where it ends."""
+VERSION, DATABASE, TABLE, TABLE_NUMBER, TYPE, COMMIT_TS, BUILD_TS, SCHEMA_VERSION, DATA, OLD, CHECKSUM = range(11)
+CHECKSUM_VERSION, CORRUPTED, CURRENT, PREVIOUS = range(11, 15)
+"""Fields of a message and of its checksum; ``state.at`` holds where the value of each begins and, 16 further, ends."""
 _ENDS = 16
 
 _W_VERSION, _W_DATABASE, _W_TABLE, _W_TABLE_ID = map(word_of, (b"version", b"database", b"table", b"tableID"))
 _W_TYPE, _W_COMMIT_TS, _W_BUILD_TS, _W_DATA = map(word_of, (b"type", b"commitTs", b"buildTs", b"data"))
-_W_OLD = word_of(b"old")
+_W_OLD, _W_CHECKSUM = map(word_of, (b"old", b"checksum"))
+_W_CURRENT, _W_PREVIOUS = map(word_of, (b"current", b"previous"))
+_CHECKSUM_MAX = (1 << 32) - 1
 _W_INSERT, _W_UPDATE, _W_DELETE = map(word_of, (b"INSERT", b"UPDATE", b"DELETE"))
 
 
@@ -140,7 +143,7 @@ def decode(
 def _message(m: int, b: np.ndarray, p: int, end: int, versions: Versions, st: State) -> int:
     """Decode one message; OK, NEED_MORE, or any other number where it is left."""
     at = st.at
-    for k in range(OLD + 1):
+    for k in range(PREVIOUS + 1):
         at[k] = -1
     if p >= end or b[p] != 0x7B:
         return LEFT
@@ -155,7 +158,10 @@ def _message(m: int, b: np.ndarray, p: int, end: int, versions: Versions, st: St
         p = after_name(b, q, end)
         if p < 0 or p >= end:
             return LEFT
-        q = _rows_image(b, p, end, field, versions, st) if field >= DATA else _scalar_end(b, p, end)
+        if field == CHECKSUM:
+            q = _checksum(b, p, end, at)
+        else:
+            q = _rows_image(b, p, end, field, versions, st) if field >= DATA else _scalar_end(b, p, end)
         if q < 0:
             return q
         at[field], at[_ENDS + field] = p, q
@@ -196,10 +202,46 @@ def _field(b: np.ndarray, p: int, q: int) -> int:
             TABLE_NUMBER if w == _W_TABLE_ID else VERSION if w == _W_VERSION else BUILD_TS if w == _W_BUILD_TS else -1
         )
     if n == 8:
-        return COMMIT_TS if w == _W_COMMIT_TS else DATABASE if w == _W_DATABASE else -1
+        return (
+            COMMIT_TS if w == _W_COMMIT_TS else DATABASE if w == _W_DATABASE else CHECKSUM if w == _W_CHECKSUM else -1
+        )
     if n == 3:
         return OLD if w == _W_OLD else -1
     return SCHEMA_VERSION if n == 13 and same(b, p, q, b"schemaVersion") else -1
+
+
+@part
+def _checksum(b: np.ndarray, p: int, end: int, at: np.ndarray) -> int:
+    """Find the fields of the checksum at ``p``; the position after it. What is no object is left, null included."""
+    if b[p] != 0x7B:
+        return LEFT
+    p, more = next_member(b, p + 1, end, 0x7D, True)
+    while more:
+        q, escaped = string_end(b, p, end)
+        if q < 0 or escaped:
+            return LEFT
+        field = _checksum_field(b, p + 1, q - 1)
+        if field < 0 or at[field] >= 0:
+            return LEFT
+        p = after_name(b, q, end)
+        if p < 0 or p >= end:
+            return LEFT
+        q = _scalar_end(b, p, end)
+        if q < 0:
+            return LEFT
+        at[field], at[_ENDS + field] = p, q
+        p, more = next_member(b, q, end, 0x7D, False)
+    return p if p >= 0 else LEFT
+
+
+@part
+def _checksum_field(b: np.ndarray, p: int, q: int) -> int:
+    n, w = q - p, word(b, p, q)
+    if n == 7:
+        return CURRENT if w == _W_CURRENT else CHECKSUM_VERSION if w == _W_VERSION else -1
+    if n == 8:
+        return PREVIOUS if w == _W_PREVIOUS else -1
+    return CORRUPTED if n == 9 and same(b, p, q, b"corrupted") else -1
 
 
 @part
@@ -230,6 +272,16 @@ def _row(m: int, b: np.ndarray, ts: int, st: State) -> int:
     put_text(st, SCHEMA_NAME, i, b, at[DATABASE], at[_ENDS + DATABASE], False)
     put_text(st, TABLE_NAME, i, b, at[TABLE], at[_ENDS + TABLE], False)
     st.number[TABLE_ID, i], st.byte[HAS_TABLE_ID, i] = table_id, 1
+    for field, image, number, there in (
+        (CURRENT, DATA, S.CHECKSUM, S.HAS_CHECKSUM), (PREVIOUS, OLD, S.CHECKSUM_BEFORE, S.HAS_CHECKSUM_BEFORE),
+    ):  # fmt: skip
+        if at[field] >= 0 and at[image] >= 0 and b[at[field]] != 0x6E:
+            value, counted = _count(b, at, field)
+            if not counted or value > _CHECKSUM_MAX:
+                return LEFT
+            st.number[number, i], st.byte[there, i] = value, 1
+    if at[CORRUPTED] >= 0 and b[at[CORRUPTED]] == 0x74:
+        st.byte[S.INCOMPLETE, i] = S.CORRUPTED
     put_ts(st, i, ts)
     set_row(st, i, op)
     return OK
