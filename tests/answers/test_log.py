@@ -25,6 +25,7 @@ from ticdc_lab.answers.answer import SHOWN
 from ticdc_lab.answers.audit import NEXT, OF_DDL, causes, not_checked
 from ticdc_lab.answers.audit import line as line_of_audit
 from ticdc_lab.audit import checks_possible, places_of
+from ticdc_lab.audit.findings import NO_RULE
 from ticdc_lab.cli import main
 from ticdc_lab.consumer.listener import Listeners
 from ticdc_lab.errors import ContractError, ProtocolError, SetupError, SourceError
@@ -409,8 +410,18 @@ def test_advice_and_expansion_are_said_alike(log: Log, spark: SparkSession, comm
     if command == "advise":  # for the partitions that the topic has; what more of them do is another sentence
         assert "With 4 partitions, as now, this preserves" in finding and "takes 2.45 times the mean" in finding
         assert re.search(r"ticdc-lab expand \S+\.gz --after", said.stdout)
+        keyless = log.advise(tables=["Fin_Ops.nopk"])
+        assert keyless.finding.startswith("Keep table for Fin_Ops.nopk: it has no key, so index-value sends all of ")
+        assert re.search(r"--partitions 4,8; .* expand \S+\.gz --after 8\.", " ".join(keyless.details))
     moved = "Newly broken: changes are applied in order (Fin_Ops.Customers, shop.parted, shop.users)."
     assert finding.endswith(moved) == (command == "expand")
+
+
+def test_a_move_without_a_rule_leads_to_its_messages(log: Log) -> None:
+    """Advice could not explain it; a move that a rule explains leads to advice."""
+    moves = log.findings[log.findings["guarantee"] == "rows_stay_in_one_partition"].head(2)
+    unexplained, explained = causes(moves.assign(cause=[NO_RULE, moves["cause"].iloc[1]]))["do"]
+    assert "--messages-of 1" in unexplained and "advise" in explained
 
 
 def test_advice_has_the_log_s_own_number_of_partitions(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import html
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from conftest import golden
 from pyspark.sql import SparkSession
 
 from ticdc_lab import Sample, workbench
+from ticdc_lab.answers import complete_to
 from ticdc_lab.codecs.kernel import cache
 from ticdc_lab.engine import choose, speeds
 from ticdc_lab.engine.running import Cancelled
@@ -407,3 +409,27 @@ def test_a_path_that_is_too_long_is_refused_in_the_page() -> None:
     bench = Workbench("a" * 300)
     with pytest.raises(SourceError, match="is too long: 300 characters"):
         bench.wait(60)
+
+
+def test_a_displayed_workbench_begins_with_the_verdict(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is computed behind the first tab where somebody looks; of a large log only on demand."""
+    bench = workbench(CANAL, spark).wait(300)
+    block = bench.pages.verdict
+    assert bench._below.children[0] is block
+    bench.panels["overview"]
+    assert block.under_way.running is None and "not checked yet" in block.words.value
+    monkeypatch.setattr("ticdc_lab.widgets.verdict_block.AT_ONCE", 10)
+    bench._repr_mimebundle_()
+    assert block.under_way.running is None and block.check.layout.display is None
+    monkeypatch.undo()
+    bench._repr_mimebundle_()
+    assert block.under_way.running is not None
+    block.under_way.running.wait()
+    assert bench.pages.log is not None
+    said = html.unescape(block.words.value)
+    assert "guarantees kept" in said and "! rows stay in one partition, warned: " in said and "Causes, worst" in said
+    assert complete_to(bench.pages.log.summary_of("facts", "tables")) in said
+    assert block.check.layout.display == "none"
+    block.links.children[-1].click()
+    assert bench.pages.current == "settings"
+    bench.close()

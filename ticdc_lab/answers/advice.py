@@ -84,9 +84,12 @@ def _plan(found: Advice, now: dict[str, str]) -> pd.DataFrame:
         take, has = choice.measured.candidate.name, now.get(t.fact.name)
         against = choice.why_not.get(has) if has and has != take else None
         fullest = choice.measured.rows.max_over_mean
+        reason = next(iter(choice.reasons), "")
+        if take == "table" and t.fact.keyless == t.fact.rows:
+            reason = "It has no key, so index-value sends all of its rows to one partition as well."
         lines.append({
             "table": t.fact.name, "now": has, "take": take,
-            "because": f"{has} {against}" if against else next(iter(choice.reasons), ""),
+            "because": f"{has} {against}" if against else reason,
             "fullest": None if fullest != fullest else round(fullest, 2), "rows": t.fact.rows,
         })  # fmt: skip
     return pd.DataFrame(lines, columns=["table", "now", "take", "because", "fullest", "rows"])
@@ -112,7 +115,9 @@ def _changes(plan: pd.DataFrame, why_not: pd.DataFrame, found: Advice, now: int 
     if len(plan) == 1:
         one, against = plan.iloc[0], dict(zip(why_not["dispatcher"], why_not["why_not"], strict=True))
         other_way = one["now"] if one["now"] in against else "index-value"
-        because = f": {other_way} {against[other_way]}" if other_way in against else ""
+        reason = one["because"][:1].lower() + one["because"][1:].rstrip(".")
+        why = f"{other_way} {against[other_way]}" if other_way in against else reason
+        because = f": {why}" if why else ""
         what = f"Change {said[0]}" if said else f"Keep {one['take']} for {one['table']}"
         first = f"{what}{because}."
     return f"{first} With {_partitions(n)}{as_now} this preserves {kept}, and {fullest}."
@@ -127,10 +132,16 @@ def _evenness(found: Advice, now: int | None, best: int | None, source: str) -> 
     ]
     even = [f"The fullest with other numbers of partitions, times the mean: {', '.join(others)}."] if others else []
     broken = [f"{_MEASURES[g]} in {n:,} of {of:,} cases" for g, (n, of) in found.broken().items() if n]
-    if best is not None and best != found.partitions:
+    shown, n = shlex.quote(shown_source(source)), found.partitions
+    if best is not None and best != n:
         even.append(
             f"Of the numbers that were compared {_partitions(best)} spread the load best for their number; what the "
-            f"change costs: ticdc-lab expand {shlex.quote(shown_source(source))} --after {best}."
+            f"change costs: ticdc-lab expand {shown} --after {best}."
+        )
+    else:
+        even.append(
+            f"To compare numbers of partitions: ticdc-lab advise {shown} --partitions {n},{2 * n}; what the change "
+            f"costs: ticdc-lab expand {shown} --after {2 * n}."
         )
     return [*even, *([f"It breaks {', '.join(broken)}."] if broken else []), *found.notes]
 

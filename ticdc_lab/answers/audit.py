@@ -14,7 +14,7 @@ from ticdc_lab.answers.answer import Answer
 from ticdc_lab.answers.summary import CHECKSUMMED, Summary
 from ticdc_lab.answers.transactions import torn_words
 from ticdc_lab.audit import GUARANTEES, checks_possible
-from ticdc_lab.audit.findings import RANK
+from ticdc_lab.audit.findings import NO_RULE, RANK
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.facts.limits import but_for
 from ticdc_lab.figures.figure import Figure
@@ -80,6 +80,15 @@ def verdict(s: Summary) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["guarantee", "verdict", "errors", "warnings", "why"])
 
 
+def counted(judged: pd.DataFrame) -> str:
+    """How many guarantees of :func:`verdict` have each verdict, as a sentence."""
+    n = {word: int((judged["verdict"] == word).sum()) for word in SIGNS}
+    return (
+        f"{n['kept']} guarantees kept, {n['broken']} broken, {n['warned']} with warnings only, "
+        f"{n['not judged']} not judged."
+    )
+
+
 SIGNS = {"broken": "✗", "warned": "!", "not judged": "–", "kept": "✓"}
 """Of each verdict, worst first."""
 
@@ -104,7 +113,8 @@ def causes(findings: pd.DataFrame, *, source: str = "SOURCE") -> pd.DataFrame:
         own = found.setdefault(kind, one)
         own["n"] += 1
         named = {"table": shlex.quote(table or "TABLE"), "source": shlex.quote(source), "number": own["first"]}
-        own["do"] = NEXT.get(f["guarantee"], "").format(**named)
+        do = _EVIDENCE if cause == NO_RULE else NEXT.get(f["guarantee"], "")
+        own["do"] = do.format(**named)
     told = sorted(found.values(), key=lambda c: (RANK[c["severity"]], -c["n"], c["first"]))
     return pd.DataFrame(told, columns=columns).astype({"partition": "Int64", "offset": "Int64"})
 
@@ -112,11 +122,12 @@ def causes(findings: pd.DataFrame, *, source: str = "SOURCE") -> pd.DataFrame:
 _AGAIN = "Compare the offsets with the topic. Retention, compaction or an incomplete recording explain a gap."
 _RESTART = "Check the changefeed's history for a restart or a moved table at that time: ticdc-lab why {source}"
 _DEFINED = "Compare the DDL of the log with the row: ticdc-lab audit {source} --messages-of {number}"
+_EVIDENCE = "Show the row's messages: ticdc-lab audit {source} --messages-of {number}"
 NEXT = {
     "rows_stay_in_one_partition": (
         "If consumers need the order of a row, dispatch by its key: ticdc-lab advise {source} --tables {table}"
     ),
-    "row_images_chain": "Show the row's messages: ticdc-lab audit {source} --messages-of {number}",
+    "row_images_chain": _EVIDENCE,
     "redeliveries_are_identical": "Compare both messages: ticdc-lab audit {source} --messages-of {number}",
     "first_appearances_are_ordered": _RESTART,
     "nothing_below_resolved_ts": _RESTART,

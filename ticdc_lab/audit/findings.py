@@ -29,6 +29,9 @@ SEVERITIES = ERROR, WARNING, INFO = "error", "warning", "info"
 RANK = {severity: place for place, severity in enumerate(SEVERITIES)}
 """Of severities, the worst first."""
 
+NO_RULE = "no dispatch rule explains the move"
+"""The cause of a move that advice cannot explain."""
+
 _NO_RULE = ", which no dispatch rule explains (tried: table, index-value, ts, one or several columns)"
 
 _EVENT = pa.struct([("partition", pa.int32()), ("offset", pa.int64()), ("commit_ts", pa.int64())])
@@ -321,7 +324,7 @@ class Causes:
         because = sentence(found.message, " because ", rule, cause=rule)
         violated = sentence("a move violates the rule of the table: ", rule)
         against = sentence(found.message, ", which violates the rule of its table: ", rule, cause=violated)
-        without = sentence(found.message, _NO_RULE, cause="no dispatch rule explains the move")
+        without = sentence(found.message, _NO_RULE, cause=NO_RULE)
         untried = moved & s.promises.recorded.is_part[own]
         unknown = sentence(
             found.message, f"{_NO_RULE}; but partitions are missing from the log, and a rule "

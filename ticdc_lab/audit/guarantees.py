@@ -647,7 +647,9 @@ def _gaps(homes: list[Home]) -> Iterator[Event]:
         upper = np.searchsorted(own, lacking)
         for run in runs(upper):
             first, after = int(lacking[run.start]), int(upper[run.start])
-            several = f"{_counted(run.stop - run.start, 'watermark')} from {first} to {int(lacking[run.stop - 1])}"
+            last = int(lacking[run.stop - 1])
+            when = f"at {first}" if first == last else f"from {first} to {last}"
+            several = f"{_counted(run.stop - run.start, 'watermark')} {when}"
             following = home.event(int(at[after])) if after < len(own) else None
             shown = witnesses[int(np.searchsorted(values, first))].tolist()
             ends = (int(home.offset[at[after] - 1]), following["offset"]) if after and following else (BEGIN, END)

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ticdc_lab.answers import Answer, audit, complete_to, contents, holds, load, transactions, watermarks
-from ticdc_lab.answers.audit import SIGNS, broken, causes, examples, verdict
+from ticdc_lab.answers.audit import SIGNS, broken, causes, counted, examples, verdict
 from ticdc_lab.answers.summary import LISTED, Summary
 from ticdc_lab.audit.findings import RANK, Place, places_of
 from ticdc_lab.figures.theme import untitled
@@ -172,10 +172,7 @@ def _verdict(s: Summary) -> Section:
             else f"Causes, worst first (the first {_CAUSES} of {len(found)})",
             PageTable(["findings", "severity", "table", "cause", "next"], listed),
         ]
-    n = {word: int((judged["verdict"] == word).sum()) for word in _KINDS}
-    answer = f"{n['kept']} guarantees kept, {n['broken']} broken, {n['warned']} with warnings only, "
-    answer += f"{n['not judged']} not judged."
-    return Section("verdict", "Verdict", answer, s.early_ends, body)
+    return Section("verdict", "Verdict", counted(judged), s.early_ends, body)
 
 
 def _not_computed(name: str, question: str) -> Section:

@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import ipywidgets as widgets
-import pandas as pd
 from pyspark.sql import SparkSession
 
 from ticdc_lab.answers import Answer
-from ticdc_lab.answers.audit import SIGNS
 from ticdc_lab.engine import engine_of, parallelism, speeds
 from ticdc_lab.errors import ContractError
 from ticdc_lab.log import Log
@@ -22,6 +20,7 @@ from ticdc_lab.widgets.linking import Linked
 from ticdc_lab.widgets.panel import Panel
 from ticdc_lab.widgets.tabs import TABS
 from ticdc_lab.widgets.under_way import UnderWay
+from ticdc_lab.widgets.verdict_block import VerdictBlock, said
 
 
 class TabPage(widgets.VBox):  # type: ignore[misc]
@@ -80,7 +79,7 @@ class TabPage(widgets.VBox):  # type: ignore[misc]
 
     def _tell(self, answer: Answer | None, panel: Panel[Any]) -> None:
         """The sentence above the panel, unless its figure says the same; below it the limits and the frames."""
-        sentence = widgets.HTML("" if answer is None else _sentence(answer))
+        sentence = widgets.HTML("" if answer is None else said(answer))
         sentence.add_class("ticdc-answer")
         self.cannot_tell.value = "" if answer is None else _limits(answer)
         self.cannot_tell.add_class("ticdc-answer")
@@ -112,6 +111,7 @@ class TabPages:
         self._spark = spark
         self.names = tuple(TABS)
         self.widget = widgets.Tab()
+        self.verdict = VerdictBlock(spark, self.open)
         self.pages: dict[str, TabPage] = {}
         self.log: Log | None = None
         self._linked = Linked()
@@ -121,6 +121,7 @@ class TabPages:
         """Begin anew with a log; the first tab is opened."""
         self.cancel()
         self.log, self._linked = log, linked
+        self.verdict.put(log)
         self.pages = {name: TabPage(name, self._spark) for name in TABS}
         self.widget.children = list(self.pages.values())
         for i, tab in enumerate(TABS.values()):
@@ -167,6 +168,7 @@ class TabPages:
         """Stop what is computed."""
         for page in self.pages.values():
             page.under_way.cancel()
+        self.verdict.under_way.cancel()
 
     def _open_at(self, index: int | None) -> None:
         if index is not None and self.log is not None:
@@ -179,6 +181,7 @@ class TabPages:
         page.panel.leave_out(filters(page.panel.controls))
         page.panel.view.keeps_state = False  # the line above the tabs saves and opens all of them
         self._linked.add(page.panel)
+        self.verdict.follow()
         if page.name == "audit":
             page.panel.controls["finding"].button.on_click(lambda _: self.open("messages"))
 
@@ -198,22 +201,6 @@ class OpenPanels(Mapping[str, Panel[Any]]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-
-def _sentence(answer: Answer) -> str:
-    """The finding; of an audit also what became of each guarantee, with its sign: those without findings folded."""
-    said = f"<b>{html.escape(answer.finding)}</b>"
-    verdict = answer.frames.get("verdict", pd.DataFrame())
-    lines: dict[str, list[str]] = {}
-    for g in verdict.to_dict("records"):
-        why = f": {html.escape(str(g['why']))}" if g["why"] else ""
-        line = f"{SIGNS[g['verdict']]} {html.escape(g['guarantee'].replace('_', ' '))}, {g['verdict']}{why}"
-        lines.setdefault(str(g["verdict"]), []).append(line)
-    said += "".join(f"<br>{line}" for word in ("broken", "warned") for line in lines.pop(word, []))
-    for word, those in lines.items():
-        folded = "<br>".join(those)
-        said += f"<details><summary>{SIGNS[word]} {len(those)} {word}</summary>{folded}</details>"
-    return said
 
 
 def _limits(answer: Answer) -> str:

@@ -146,7 +146,8 @@ def advice_panel(log: Log) -> Panel[AdviceView]:
 
     def draw(view: AdviceView) -> Drawn:
         answer = log.advise(keep=view.keep)
-        drawn = figures.listing(answer.frame, title=label(answer.finding.rstrip("."), most=400), note=_ADVICE_NOTE)
+        note = " ".join([_ADVICE_NOTE, *answer.details])
+        drawn = figures.listing(answer.frame, title=label(answer.finding.rstrip("."), most=400), note=note)
         return Drawn(drawn, "every dispatcher was measured", answer.frames)
 
     return Panel(

@@ -362,7 +362,7 @@ class Workbench(traitlets.HasTraits):
         asked = Log(read, folder)
         self.line.say(read.source, complete_to(asked.summary_of("facts", "tables"), with_ts=False))
         self.bar.layout.display = "none"
-        self._below.children = [self._linked.bar, self.pages.widget]
+        self._below.children = [self.pages.verdict, self._linked.bar, self.pages.widget]
         self._below.remove_class("ticdc-stale")
         self.pages.show(asked, self._linked)
 
@@ -384,6 +384,9 @@ class Workbench(traitlets.HasTraits):
         self._folder = folder
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        self.pages.verdict.is_displayed = True
+        if self.pages.shown is not None:
+            self.pages.verdict.follow()
         return self.widget._repr_mimebundle_(**kwargs)
 
 
