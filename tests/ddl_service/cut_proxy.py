@@ -16,18 +16,18 @@ class Direction:
     Attributes
     ----------
     held
-        What came while the line was cut, and has not arrived.
+        What came while the line was cut, and has not arrived; nothing where an end hung up.
     """
 
     def __init__(self) -> None:
-        self.held: list[bytes] = []
-        self._is_open, self._changed = True, threading.Condition()
+        self.held: list[tuple[bytes, Ends]] = []
+        self._is_open, self._lock = True, threading.Lock()
         self._late_s, self._loses = 0.0, False
         self._torn: set[Ends] = set()
 
     def cut(self) -> None:
         """Let nothing through; nobody is told, and what was on its way arrives when the line is mended."""
-        with self._changed:
+        with self._lock:
             self._is_open = False
 
     def delay(self, late_s: float) -> None:
@@ -43,23 +43,24 @@ class Direction:
         self._late_s, self._loses = 0.0, False
         while self._torn:
             hung_up(self._torn.pop())
-        with self._changed:
-            self._is_open = True
+        with self._lock:
+            for data, ends in self.held:
+                sent(data, ends)
             self.held.clear()
-            self._changed.notify_all()
+            self._is_open = True
 
     def carry(self, data: bytes, ends: Ends) -> None:
-        """Carry what one end has sent to the other."""
-        with self._changed:
+        """Carry what one end has sent to the other; nothing if it hung up."""
+        with self._lock:
             if not self._is_open:
-                self.held.append(data)
-            self._changed.wait_for(lambda: self._is_open)
+                self.held.append((data, ends))
+                return
         if self._late_s:
             time.sleep(self._late_s)
-        if self._loses:
+        if self._loses and data:
             self._torn.add(ends)
         else:
-            ends[1].sendall(data)
+            sent(data, ends)
 
 
 class Proxy:
@@ -118,12 +119,23 @@ class Proxy:
 
 
 def _pump(direction: Direction, ends: Ends) -> None:
+    data = b"begin"
+    while data:
+        try:
+            data = ends[0].recv(65536)
+        except OSError:
+            data = b""
+        direction.carry(data, ends)
+
+
+def sent(data: bytes, ends: Ends) -> None:
+    """Send on what one end has sent; hang up where it did, or the other end has gone."""
     try:
-        while data := ends[0].recv(65536):
-            direction.carry(data, ends)
+        ends[1].sendall(data)
     except OSError:
-        pass
-    hung_up(ends)
+        data = b""
+    if not data:
+        hung_up(ends)
 
 
 def hung_up(ends: Ends) -> None:

@@ -97,7 +97,7 @@ def cut_and_mended(world: World) -> None:
     """Cut the owner off with a step on its way until another has gone on with its job, and let that step through."""
     world.proxy.requests.cut()
     step = f"{keys.JOBS}1".encode()
-    until(lambda: any(step in data for data in world.proxy.requests.held), WITHIN_S)
+    until(lambda: step in b"".join(data for data, _ in world.proxy.requests.held), WITHIN_S)
     world.proxy.cut()
     until(lambda: owns(world.other), WITHIN_S)
     rows = (job := world.job()) and job.row_count

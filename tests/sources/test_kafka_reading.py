@@ -14,11 +14,12 @@ from topics import mock_cluster, numbered, send
 
 from ticdc_lab import log
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.errors import SetupError, SourceError
+from ticdc_lab.errors import NoAnswerError, NoTopicError, SetupError, SourceError
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.sources import kafka_reading
 from ticdc_lab.sources.kafka import topics_of
 from ticdc_lab.sources.kafka_reading import Lost, TopicReader
+from ticdc_lab.sources.kafka_relay import listening, next_part
 
 QUICK = {"kafkaConsumer.pollTimeoutMs": "1000"}
 
@@ -123,12 +124,12 @@ def test_what_comes_is_followed(servers: str) -> None:
     with mock_cluster() as own:
         send(own, "t", numbered(3))
         with reader(own) as of:
-            batches, seen = of.batches({("t", 0): 0}), list[int]()
+            batches, seen, more = of.batches({("t", 0): 0}), list[int](), [2]
             for batch in batches:
                 seen += batch["offset"].to_pylist()
-                if not batch.num_rows and len(seen) == 3:
-                    send(own, "t", numbered(2))
-                if len(seen) == 5:
+                if not batch.num_rows and len(seen) == 3 and more:
+                    send(own, "t", numbered(more.pop()))
+                if len(seen) >= 5:
                     break
             batches.close()
     assert seen == [0, 1, 2, 3, 4]
@@ -192,3 +193,26 @@ def test_a_broker_that_never_answers_a_request_ends_the_wait(servers: str, monke
         of._admin = Mute()
         with pytest.raises(SourceError, match="no answer to a request for offsets"):
             of.at(0, [("t", 0)])
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("KafkaError{code=_TRANSPORT}", NoAnswerError),
+        ("KafkaError{code=UNKNOWN_TOPIC_OR_PART}", NoTopicError),
+        ("TopicAuthorizationException: does not answer, has no topic", SourceError),
+    ],
+)
+def test_what_may_pass_is_a_class_of_error_also_behind_the_relay(said: str, kind: type[SourceError]) -> None:
+    """A watch asks again by it, whatever the words are."""
+    error = topics_of("kafka://127.0.0.1:1/t").explained(RuntimeError(said))
+    assert isinstance(error, SourceError) and type(error) is kind
+
+    def answer(stream: Any) -> None:
+        raise error
+
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(listening(answer, "t"))
+        with client.makefile("rb") as stream, pytest.raises(SourceError) as caught:
+            next_part(stream)
+    assert type(caught.value) is kind and caught.value.message == error.message
