@@ -22,7 +22,7 @@ from topics import mock_cluster, recorded, send
 from ticdc_lab.cli import main
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.schema_registry import Registry, read_schemas
-from ticdc_lab.errors import SetupError, SourceError
+from ticdc_lab.errors import NoAnswerError, SetupError, SourceError
 from ticdc_lab.settings import MATCH
 from ticdc_lab.watch import folder, running
 from ticdc_lab.watch.folder import WatchFolder
@@ -355,7 +355,7 @@ def test_a_broker_that_is_away_is_waited_for(undisturbed, tmp_path, monkeypatch)
         found = batches(self, positions, once=once)
         yield next(found)
         if left:
-            raise SourceError(left.pop())
+            raise NoAnswerError(left.pop())
         yield from found
 
     monkeypatch.setattr(LiveTopic, "batches", away)
@@ -375,7 +375,7 @@ def test_a_registry_that_is_away_is_waited_for(undisturbed, tmp_path, monkeypatc
 
     def away(self, messages, **more):
         if silent and messages.num_rows:
-            raise SourceError(silent.pop())
+            raise NoAnswerError(silent.pop())
         return decoded(self, messages, **more)
 
     monkeypatch.setattr(Decoding, "decoded", away)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from ticdc_lab.codecs.event import Malformed
 from ticdc_lab.codecs.known import Known
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import NoAnswerError, SourceError
 from ticdc_lab.errors.redaction import without_secrets
 
 TIMEOUT_S = 5
@@ -66,7 +66,7 @@ class Registry:
         self._faults: dict[str, Malformed] = {}
 
     def schema(self, schema_id: str) -> str:
-        """The schema; :class:`Malformed` where it is unknown, SourceError where the registry does not answer."""
+        """The schema; :class:`Malformed` where it is unknown, NoAnswerError where the registry does not answer."""
         if schema_id in self._schemas:
             return self._schemas[schema_id]
         fault = self._faults.get(schema_id) or self._fetch(schema_id)
@@ -101,8 +101,8 @@ class Registry:
         self._faults[schema_id] = Malformed("schema-unknown", said)
         return self._faults[schema_id]
 
-    def _silent(self, schema_id: str, said: str) -> SourceError:
-        return SourceError(
+    def _silent(self, schema_id: str, said: str) -> NoAnswerError:
+        return NoAnswerError(
             f"The schema registry {self._shown} does not answer: it gave no schema {schema_id}, asked {_AGAIN + 1} "
             f"times: {said}.",
             hint="Load again when it answers, or name a file of its schemas with --schema-registry.",

@@ -17,6 +17,8 @@ __all__ = [
     "DispatchError",
     "EngineError",
     "IncompleteHistoryError",
+    "NoAnswerError",
+    "NoTopicError",
     "ProtocolError",
     "ScenarioError",
     "SetupError",
@@ -63,6 +65,14 @@ class EngineError(TiCDCLabError):
 
 class SourceError(TiCDCLabError):
     """A source cannot be found, cannot be read, or is of no known kind."""
+
+
+class NoAnswerError(SourceError):
+    """A broker, a registry or a file system does not answer now; later it may."""
+
+
+class NoTopicError(SourceError):
+    """The broker has no such topic, or not yet: one that has just started may not know its topics."""
 
 
 class ProtocolError(TiCDCLabError):

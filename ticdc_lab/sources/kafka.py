@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ticdc_lab.errors import SourceError, TiCDCLabError
+from ticdc_lab.errors import NoAnswerError, NoTopicError, SourceError, TiCDCLabError
 from ticdc_lab.errors.bounded import parse_json
 from ticdc_lab.errors.redaction import redacted, without_secrets
 from ticdc_lab.sources.places import KAFKA, Size, is_kafka
@@ -41,6 +41,9 @@ _BOUNDS = (
 _CREDENTIALS_HINT = (
     "Check kafka.security.protocol and kafka.sasl.* or kafka.ssl.* (--option KEY=VALUE, secrets in --kafka-config FILE)"
 )
+_NO_TOPIC = "{brokers} has no topic {names}"
+_SILENT = "{brokers} does not answer, or stopped answering while {names} was read"
+_ERRORS = {_NO_TOPIC: NoTopicError, _SILENT: NoAnswerError}
 _CAUSES = (
     (
         r"Certificate(?:Expired|NotYetValid)Exception|certificate has expired|certificate is not yet valid",
@@ -72,7 +75,7 @@ _CAUSES = (
     (
         r"UnknownTopicOrPartitionException|UnknownTopicIdException|does not host this topic"
         r"|code=_?UNKNOWN_(?:TOPIC|PARTITION)\w*",
-        "{brokers} has no topic {names}",
+        _NO_TOPIC,
         "Check the name; topic names are case-sensitive.",
     ),
     (
@@ -88,7 +91,7 @@ _CAUSES = (
     (
         r"TimeoutException|[Tt]imed out|DisconnectException|Connection refused|BrokerNotAvailable|NetworkException"
         r"|RetriableException|code=_(?:TRANSPORT|ALL_BROKERS_DOWN|TIMED_OUT|RESOLVE|TIMED_OUT_QUEUE)",
-        "{brokers} does not answer, or stopped answering while {names} was read",
+        _SILENT,
         "Is the broker alive, and does its listener speak this security protocol? " + _CREDENTIALS_HINT + ". A slow "
         "broker gets more time by kafkaConsumer.pollTimeoutMs and kafka.default.api.timeout.ms.",
     ),
@@ -111,7 +114,7 @@ class Topics:
             if found := re.search(pattern, said):
                 what = message.format(brokers=self.brokers, names=", ".join(self.names))
                 line = redacted(_sentence(said, found.start()), self.options)
-                return SourceError(f"{what} ({line[:300].rstrip('.')}).", hint=hint)
+                return _ERRORS.get(message, SourceError)(f"{what} ({line[:300].rstrip('.')}).", hint=hint)
         clean = redacted(said, self.options)
         return SourceError(f"{self.source}: {clean}") if clean != said else None
 

@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.engine import parallelism
-from ticdc_lab.errors import SourceError, TiCDCLabError
+from ticdc_lab.errors import NoAnswerError, NoTopicError, SourceError, TiCDCLabError
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.sources.kafka import EXPECTED, Topics
@@ -53,6 +53,7 @@ _RANGES_A_TASK = 2
 _SOCKET = "kafka.sock"
 _HEAD = struct.Struct("<cQ")
 BATCH, END, _ERROR = b"B", b"Z", b"E"
+_RETRIED = {kind.__name__: kind for kind in (NoAnswerError, NoTopicError)}
 
 
 def listening(answer: Callable[[BufferedRWPair], None], source: str) -> str:
@@ -82,9 +83,11 @@ def listening(answer: Callable[[BufferedRWPair], None], source: str) -> str:
             try:
                 answer(stream)
             except TiCDCLabError as error:
-                stream.writelines(part(_ERROR, json.dumps([error.message, error.hint]).encode()))
+                told = [error.message, error.hint, type(error).__name__]
+                stream.writelines(part(_ERROR, json.dumps(told).encode()))
             except Exception as error:  # the task would wait for ever
-                stream.writelines(part(_ERROR, json.dumps([f"{source}: {type(error).__name__}: {error}", ""]).encode()))
+                told = [f"{source}: {type(error).__name__}: {error}", "", ""]
+                stream.writelines(part(_ERROR, json.dumps(told).encode()))
             stream.flush()
 
     def accept() -> None:
@@ -106,8 +109,8 @@ def next_part(stream: BinaryIO | BufferedRWPair) -> tuple[bytes, bytes]:
     kind, size = _HEAD.unpack(stream.read(_HEAD.size) or _HEAD.pack(_ERROR, 0))
     content = stream.read(size)
     if kind == _ERROR:
-        message, hint = json.loads(content or b'["The process that speaks to Kafka has ended.", ""]')
-        raise SourceError(message, hint=hint)
+        message, hint, name = json.loads(content or b'["The process that speaks to Kafka has ended.", "", ""]')
+        raise _RETRIED.get(name, SourceError)(message, hint=hint)
     return kind, content
 
 

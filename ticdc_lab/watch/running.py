@@ -19,7 +19,7 @@ from ticdc_lab.codecs.decode import Detected, decoder
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.registry import protocol_named
 from ticdc_lab.codecs.table_file import settings_among
-from ticdc_lab.errors import ProtocolError, SourceError
+from ticdc_lab.errors import NoAnswerError, NoTopicError, ProtocolError, SourceError
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.schema import MESSAGES
@@ -55,7 +55,6 @@ RETRY_S, RETURNS = 30.0, 3
 """A source that does not answer is asked again after so long; a broker that returns may not know its topics yet, and is
 asked for them so often less one.
 """
-_SILENT, _NO_TOPIC = "does not answer", "has no topic"
 
 
 class Watch:
@@ -203,9 +202,9 @@ class Watch:
                     if self._follow(stopped):
                         break
                 except SourceError as error:
-                    silent = _SILENT in str(error)
-                    returns = RETURNS if silent else returns - (_NO_TOPIC in str(error))
-                    if self._once or not self._source.grows or not (silent or (_NO_TOPIC in str(error) and returns)):
+                    silent, no_topic = isinstance(error, NoAnswerError), isinstance(error, NoTopicError)
+                    returns = RETURNS if silent else returns - no_topic
+                    if self._once or not self._source.grows or not (silent or (no_topic and returns)):
                         raise
                     self.view = replace(self.view, caught_up=False)
                     self._stop.wait(RETRY_S)

@@ -23,7 +23,7 @@ from ticdc_lab.codecs.decode import Detected
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.table_file import StorageSettings
 from ticdc_lab.engine.object_stores import Store
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import NoAnswerError, SourceError
 from ticdc_lab.errors.whole_files import local_path
 from ticdc_lab.events import FILE_BITS
 from ticdc_lab.events.arrays import NO_TS
@@ -216,12 +216,12 @@ class StorageFolder:
             self._changed_ns = dict[str, int | None]()
             files = list(self._listed())
         except OSError as error:
-            raise SourceError(
+            raise NoAnswerError(
                 f"{self.name} does not answer: {error.strerror or error}.", hint=f"List it: ls {self.name}"
             ) from None
         found = listed(files, self._root, self.settings, by_path=True)
         if self._had_checkpoint and METADATA not in found.sizes:  # of a file system that is not mounted, too
-            raise SourceError(
+            raise NoAnswerError(
                 f"{self.name} does not answer: its file {METADATA} is not there any more.", hint=f"ls {self.name}"
             )
         self._had_checkpoint |= METADATA in found.sizes
