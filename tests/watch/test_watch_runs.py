@@ -22,7 +22,7 @@ from topics import mock_cluster, recorded, send
 from ticdc_lab.cli import main
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.schema_registry import Registry, read_schemas
-from ticdc_lab.errors import NoAnswerError, SetupError, SourceError
+from ticdc_lab.errors import NoAnswerError, ProtocolError, SetupError, SourceError
 from ticdc_lab.settings import MATCH
 from ticdc_lab.watch import folder, running
 from ticdc_lab.watch.folder import WatchFolder
@@ -169,7 +169,7 @@ def test_a_folder_is_of_one_watch(tmp_path):
     (tmp_path / folder.FILE).write_bytes(b"no database" * 100)
     with pytest.raises(SourceError, match="damaged"):
         Watch(str(golden(LOG)), str(tmp_path))
-    with pytest.raises(SourceError, match="holds no state"):
+    with pytest.raises(SourceError, match="is no state of a watch"):
         WatchFolder(tmp_path / "none", writes=False)
 
 
@@ -346,6 +346,68 @@ def test_a_topic_is_followed(undisturbed, tmp_path):
     assert told(unsettled(once.findings.values())) == told(unsettled(undisturbed.findings.values()))
 
 
+def test_a_watch_that_cannot_begin_leaves_no_folder(tmp_path):
+    """Nor the folders above that it made; what was there before stays."""
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "mine").mkdir()
+    for state in ("a/b", "mine"):
+        with pytest.raises((SourceError, ProtocolError)):
+            watched(tmp_path / "empty.jsonl", tmp_path / state)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["empty.jsonl", "mine"]
+    assert [*(tmp_path / "mine").iterdir()] == []
+
+
+def test_a_state_that_has_committed_nothing_is_no_clean_one(tmp_path):
+    """Beside a watch that waits for its first message."""
+    waiting = WatchFolder(tmp_path)
+    for command in ("status", "findings"):
+        told = CliRunner().invoke(main, ["watch", command, "--state", str(tmp_path)])
+        assert told.exit_code == 2 and "has committed nothing yet" in told.output
+    waiting.close()
+
+
+def test_messages_of_another_protocol_are_named(tmp_path):
+    """A changefeed that was made anew with another one, in the middle of a batch, and over a restart."""
+    file, other = tmp_path / "topic.jsonl", golden("messages_open-protocol_small.jsonl.gz")
+    ours = gzip.decompress(golden(LOG).read_bytes()).splitlines()[:400]
+    later = [json.loads(line) for line in gzip.decompress(other.read_bytes()).splitlines()[:100]]
+    topic = json.loads(ours[0])["topic"]
+    file.write_bytes(b"\n".join(ours) + b"\n")
+    assert not watched(file, tmp_path / "state").view.strangers
+    moved = [json.dumps(m | {"topic": topic, "offset": m["offset"] + 100_000}).encode() for m in later]
+    file.write_bytes(b"\n".join([*ours, *moved]) + b"\n")
+    found = watched(file, tmp_path / "both")
+    assert found.view.strangers.keys() == {"open-protocol"} and found.view.counts.quarantined
+    told = CliRunner().invoke(main, ["watch", "status", "--state", str(tmp_path / "both")])
+    assert "are open-protocol, no canal-json" in told.output
+    assert watched(file, tmp_path / "both").view.strangers == found.view.strangers
+
+
+def test_messages_that_could_not_be_read_again_are_kept_later(undisturbed, tmp_path, monkeypatch):
+    """The broker was away when findings became open; without an answer until the end, status says so."""
+    read, away = RecordedTopic.messages_at, [True]
+
+    def silent(self, wanted):
+        if away:
+            away.clear()
+            raise SourceError("no answer")
+        return read(self, wanted)
+
+    monkeypatch.setattr(RecordedTopic, "messages_at", silent)
+    monkeypatch.setattr(running, "JUDGE_S", -1.0)
+    monkeypatch.setattr(running, "STEP_S", -1.0)
+    watch = watched(golden(LOG), tmp_path / "later", settle_s=0.0)
+    assert not away and not watch.view.undocumented
+    folders = {int(p.name) for p in (tmp_path / "later/findings").iterdir()}
+    assert folders >= {f.number for f in unsettled(watch.findings.values())}
+    assert told(unsettled(watch.findings.values())) == told(unsettled(undisturbed.findings.values()))
+
+    monkeypatch.setattr(RecordedTopic, "messages_at", lambda *_: silent(away.append(True), ()))
+    assert watched(golden(LOG), tmp_path / "never").view.undocumented
+    said = CliRunner().invoke(main, ["watch", "status", "--state", str(tmp_path / "never")])
+    assert "could not be read again yet" in said.output
+
+
 def test_a_broker_that_is_away_is_waited_for(undisturbed, tmp_path, monkeypatch):
     """A watch does not end with it, but goes on; another error ends it, and what it had read is kept."""
     monkeypatch.setattr(running, "RETRY_S", 0.0)
@@ -467,8 +529,9 @@ def test_what_an_audit_does_not_check_a_watch_does_not_either(tmp_path, monkeypa
     ran = subprocess.run([sys.executable, "-m", "ticdc_lab.cli", *command("audit")], capture_output=True, check=False)
     audit = json.loads(ran.stdout)
     watch = without_numbers(said("watch", "--once", "--state", str(tmp_path / "state")))
-    assert {n: why for n, why in audit["not_checked"].items() if n not in watch["not_watched"]} == watch["not_checked"]
-    assert list(watch["not_checked"]) == ["row_images_chain"] and watch["unchecked"][reason] > 200
+    own = {n: why for n, why in watch["not_checked"].items() if n != MATCH}  # an audit compares these settings
+    assert {n: why for n, why in audit["not_checked"].items() if n not in watch["not_watched"]} == own
+    assert list(own) == ["row_images_chain"] and watch["unchecked"][reason] > 200
     # of a filter of deletes an audit asks each transaction, as an update may be split; a watch compares names alone
     assert audit["counts"][MATCH] == 1 and watch["counts"].get(MATCH, 0) == (reason == "no_old_value")
     counts = [

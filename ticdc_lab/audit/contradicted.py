@@ -65,6 +65,14 @@ def against_facts(facts: LogFacts, settings: Settings) -> Iterator[Contradiction
             yield Contradiction(routed, seen=seen + more, places=(_first(facts, wrong[0]),))
 
 
+def compared_by_rows(settings: Settings) -> list[str]:
+    """Settings that somebody gave and that :func:`against_facts` does not compare with the log."""
+    names = ("sink.dispatchers", "sink.column-selectors", "sink.kafka-config.partition-num")
+    found = [name for name in names if settings.given(name) is not None]
+    ignored = {e for f in _members(settings.given("filter.event-filters")) for e in f.get("ignore-event", ())}
+    return [*found, *(f"filter.event-filters ({op}s)" for op in ("insert", "delete") if ignored & {op, "all dml"})]
+
+
 def with_contradictions(
     events: DataFrame, facts: LogFacts, settings: Settings, *, protocol: str, has_partitions: bool = True
 ) -> Settings:

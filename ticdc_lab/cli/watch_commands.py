@@ -28,6 +28,7 @@ from ticdc_lab.cli.common import (
 )
 from ticdc_lab.cli.layout import Group, SourceOption
 from ticdc_lab.cli.record_commands import SIZE, TIME, Amount
+from ticdc_lab.errors import SourceError
 
 if TYPE_CHECKING:
     from ticdc_lab.watch.kept import KeptFinding
@@ -183,6 +184,11 @@ def _print_status(view: Mapping[str, Any], found: list[KeptFinding]) -> None:
         click.echo(f"  {changes} not checked by all guarantees: {reason}, {_REASONS[reason]}")
     for name, n in view["counts"]["quarantined"].items():
         click.echo(f"  {n:,} message{'' if n == 1 else 's'} in quarantine: {name}")
+    for name, n in view.get("strangers", {}).items():
+        said = f"  Of those that were looked at, {n:,} are {name}, no {view['protocol']}"
+        click.echo(f"{said}: watch them with a state of their own (--protocol {name} --state OTHER)")
+    if n := view.get("undocumented", 0):
+        click.echo(f"  The messages of {n:,} finding{'' if n == 1 else 's'} could not be read again yet")
     for name, why in view.get("unjudged", {}).items():  # no state of an earlier version has them
         click.echo(f"  {name.replace('_', ' ')}: not checked, because {why}.")
     for why in dict.fromkeys(not_watched.values()):
@@ -214,6 +220,7 @@ def status(state: str, as_json: bool) -> None:
 
     folder = WatchFolder(state, writes=False)
     view, found = folder.view, unsettled(folder.findings().values())
+    _require_begun(view, state)
     if as_json:
         print_json({"state": state, "view": view, "open": len(found)})
     else:
@@ -237,7 +244,9 @@ def list_findings(state: str, every: bool, as_json: bool) -> None:
     from ticdc_lab.watch.folder import WatchFolder
     from ticdc_lab.watch.running import unsettled
 
-    kept = list(WatchFolder(state, writes=False).findings().values())
+    folder = WatchFolder(state, writes=False)
+    _require_begun(folder.view, state)
+    kept = list(folder.findings().values())
     found = kept if every else unsettled(kept)
     if as_json:
         print_json({"state": state, "findings": [f.as_dict() for f in found]})
@@ -247,6 +256,14 @@ def list_findings(state: str, every: bool, as_json: bool) -> None:
         if not found:
             click.echo(f"No finding is open{f'; {aside} put aside or withdrawn: --all shows them' if aside else ''}.")
     sys.exit(FINDINGS if unsettled(kept) else CLEAN)
+
+
+def _require_begun(view: Mapping[str, Any], state: str) -> None:
+    if not view:
+        raise SourceError(
+            f"The watch of {state} has committed nothing yet.",
+            hint="It commits once messages have come; look at its own output.",
+        )
 
 
 _number = click.argument("number", type=click.IntRange(min=1))

@@ -73,6 +73,8 @@ class WatchProgress:
         What rows need that other messages brought: ``tables``, ``ddl``.
     spark
         Of a watch on Spark its last ``batch``, and the ``versions`` of its buckets' files; None on the desk.
+    strangers
+        As of :class:`ticdc_lab.watch.metrics.WatchView`.
     read
         Of a storage folder how far it is read (:meth:`ticdc_lab.watch.storage.StorageFolder.cursor`).
     """
@@ -91,6 +93,7 @@ class WatchProgress:
     read: Mapping[str, Any] = field(default_factory=dict)
     beyond: Mapping[tuple[str, str], int] = field(default_factory=dict)
     unsure: int = 0
+    strangers: Mapping[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON; keys of several parts are lists."""
@@ -116,7 +119,7 @@ class WatchFolder:
     Parameters
     ----------
     folder
-        It is made if it is not there.
+        It is made if it is not there, and goes again if nothing was committed.
     writes
         False to look at it beside the watch that writes.
 
@@ -129,9 +132,12 @@ class WatchFolder:
     def __init__(self, folder: str | Path, *, writes: bool = True) -> None:
         self.folder = Path(folder)
         self._lock: int | None = None
+        self._made = [p for p in (self.folder, *self.folder.absolute().parents) if not p.exists()] if writes else []
+        self._is_new = writes and not (self.folder / FILE).exists()
         if not writes and not (self.folder / FILE).exists():
             raise SourceError(
-                f"{self.folder} holds no state of a watch.", hint=f"ticdc-lab watch SOURCE --state {self.folder}"
+                f"In {self.folder} is no state of a watch.",
+                hint="Name the folder that was given to ticdc-lab watch with --state.",
             )
         with room_for(self.folder, keep=True):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -174,9 +180,17 @@ class WatchFolder:
         return lock
 
     def close(self) -> None:
-        """Let others write it."""
-        with suppress(AttributeError):
+        """Let others write it; one that was made in vain goes."""
+        in_vain = False
+        with suppress(AttributeError, sqlite3.Error):
+            in_vain = self._is_new and self.progress is None
             self._db.close()
+        if in_vain and self._lock is not None:
+            for name in (FILE, f"{FILE}-wal", f"{FILE}-shm", LOCK):
+                (self.folder / name).unlink(missing_ok=True)
+            with suppress(OSError):  # somebody has put something there meanwhile
+                for made in self._made:
+                    made.rmdir()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

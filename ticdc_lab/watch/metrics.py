@@ -72,6 +72,10 @@ class WatchView:
         Guarantees that are not, with the reason.
     unjudged
         Those that are watched and not judged of all rows, with the reason.
+    strangers
+        Another protocol that messages in quarantine are in, and how many of those that were looked at.
+    undocumented
+        Findings whose messages could not be read again yet.
     rows, nbytes
         What the state remembers.
     batches
@@ -91,6 +95,8 @@ class WatchView:
     open: Mapping[tuple[str, str], int] = field(default_factory=dict)
     not_watched: Mapping[str, str] = field(default_factory=dict)
     unjudged: Mapping[str, str] = field(default_factory=dict)
+    strangers: Mapping[str, int] = field(default_factory=dict)
+    undocumented: int = 0
     rows: int = 0
     nbytes: int = 0
     batches: tuple[int, ...] = (0,) * (len(DURATIONS_S) + 1)

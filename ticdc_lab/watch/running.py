@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.audit.run import CHAIN
-from ticdc_lab.codecs.decode import Detected, decoder
+from ticdc_lab.codecs.decode import Detected, decoder, other_protocol
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.registry import protocol_named
 from ticdc_lab.codecs.table_file import settings_among
@@ -31,7 +31,7 @@ from ticdc_lab.sources.storage import of_changefeed
 from ticdc_lab.watch.folder import WatchFolder, WatchProgress
 from ticdc_lab.watch.kept import OPEN, PENDING, KeptFinding, contradiction, found_again
 from ticdc_lab.watch.metrics import DURATIONS_S, PartitionView, WatchSample, WatchView
-from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, opened
+from ticdc_lab.watch.sources import FORM, PLACE, Decoding, LiveTopic, opened
 from ticdc_lab.watch.state import NO_OLD_VALUE, WatchCounts, Watched, WatchState, absorbed, audited_so_far
 from ticdc_lab.watch.storage import ReadFile, StorageFolder, folder_of
 
@@ -46,6 +46,9 @@ EVIDENCE, EVIDENCE_AT_ONCE, EVIDENCE_S = 1_000, 200, 30 * 86_400.0
 
 ASIDE = 1_000
 """Findings that are withdrawn, ignored or resolved and stay listed: the last ones."""
+
+STRANGERS = 64
+"""Messages of a step that cannot be decoded, among which another protocol is looked for."""
 
 HISTORY, LAST_EVENTS = 900, 20
 """Samples and events that are kept to be looked at."""
@@ -126,6 +129,8 @@ class Watch:
         self.last_events: pa.Table | None = None
         self._changed, self._found, self._dirty = set[int](), list[Mapping[str, Any]](), True
         self._unjudged, self._unsure = dict[str, str](), 0
+        self._undocumented = set[int]()
+        self._strangers: dict[str, int] = {}
         self._violations: dict[tuple[str, str], int] = {}
         self._tidied_s = 0.0
         self._beyond: dict[tuple[str, str], int] = {}
@@ -149,8 +154,10 @@ class Watch:
             at: PartitionView(read, watermark_ms=saved.watermark_ms.get(at), lost=saved.lost.get(at, 0))
             for at, read in saved.positions.items()
         }
-        violations = _sum_of(saved.violations, saved.beyond)
-        return WatchView(self.source, saved.protocol, saved.counts, partitions, violations=violations)
+        return WatchView(
+            self.source, saved.protocol, saved.counts, partitions, violations=_sum_of(saved.violations, saved.beyond),
+            strangers=saved.strangers,
+        )  # fmt: skip
 
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=self._quietly, name="ticdc-lab-watch", daemon=True)
@@ -241,7 +248,7 @@ class Watch:
             self._counts, self._unsure = saved.counts, saved.unsure
             self._violations, self._beyond = dict(saved.violations), dict(saved.beyond)
             self._positions, self._lost = dict(saved.positions), dict(saved.lost)
-            self._marked_ms = dict(saved.watermark_ms)
+            self._marked_ms, self._strangers = dict(saved.watermark_ms), dict(saved.strangers)
             self._state = self._folder.state(dated=saved.has_commit_ts)
         told = decoding.told
         self._decoding = decoding
@@ -319,6 +326,7 @@ class Watch:
         messages, parts = pa.Table.from_batches(held, arrow_schema(MESSAGES)), [FORM.empty_table()]
         if not isinstance(self._source, StorageFolder):  # which gives events
             parts.append(self._decoding.decoded(messages, last=last))
+            self._look_for_strangers(messages, parts[-1])
         batch = pa.concat_tables([*parts, *(pa.Table.from_batches([b]).cast(FORM) for b in refused)])
         self._positions = dict(self._source.positions)
         if not batch.num_rows:
@@ -338,6 +346,18 @@ class Watch:
         self.view = replace(
             self.view, batches=tuple(batches), batches_s=self.view.batches_s + took, last_batch_s=self._now()
         )
+
+    def _look_for_strangers(self, messages: pa.Table, decoded: pa.Table) -> None:
+        """Whether messages that cannot be decoded are in another protocol, until one is known."""
+        bad = decoded.filter(pc.is_valid(decoded["error_class"]))
+        if self._strangers or not bad.num_rows:
+            return
+        assert self._decoding is not None
+        places = {tuple(p.values()) for p in bad.select(PLACE).slice(0, STRANGERS).to_pylist()}
+        some = messages.filter(pa.array([tuple(p.values()) in places for p in messages.select(PLACE).to_pylist()]))
+        found = other_protocol(some, protocol=self._watched.protocol, known=self._decoding.known)
+        if found is not None:
+            self._strangers = {found[0]: found[1]}
 
     def _note_watermarks(self, written: Mapping[Place, tuple[int, int | None]]) -> None:
         """When they were written, as of :func:`watermarks_written`, or now."""
@@ -391,9 +411,11 @@ class Watch:
         for of, n in beyond.items():
             self._beyond[of] = max(n, self._beyond.get(of, 0))
         self.findings = after
-        if fresh:
-            self._document(fresh)
-        if fresh or self._now() - self._tidied_s > LOOK_S:
+        is_time = self._now() - self._tidied_s > LOOK_S
+        late = [f for n, f in after.items() if n in self._undocumented and f.status == OPEN] if is_time or final else []
+        if fresh or late:
+            self._document([*fresh, *late])
+        if fresh or is_time:
             self._tidied_s, since_s = self._now(), self._now() - EVIDENCE_S
             wanted = {n for n, f in after.items() if f.status in (PENDING, OPEN) or f.changed_s > since_s}
             self._folder.drop_evidence(EVIDENCE, wanted)
@@ -409,6 +431,7 @@ class Watch:
             if seen[f.guarantee] <= EVIDENCE_AT_ONCE:
                 chosen.append(f)
         named = {f.number: places_of(f) for f in chosen}
+        self._undocumented -= named.keys()
         wanted = sorted({p for own in named.values() for p in own})
         if isinstance(self._source, StorageFolder):
             records = self._source.evidence(wanted)
@@ -420,8 +443,10 @@ class Watch:
             return
         try:
             messages = self._source.messages_at(wanted)
-        except SourceError:  # what was found is kept without them
+        except SourceError:  # what was found is kept without them until they can be read
+            self._undocumented |= named.keys()
             return
+        self._changed |= named.keys()
         assert self._decoding is not None
         decode = decoder(self._watched.protocol, known=self._decoding.known)
         keys = keys_of(pa.Table.from_batches(decode(iter(messages.combine_chunks().to_batches())), FORM))
@@ -449,7 +474,7 @@ class Watch:
         self.view = replace(
             self.view, protocol=self._watched.protocol, counts=self._counts, partitions=partitions,
             pending_ts=self._pending(), open=shown, not_watched=self._watched.not_watched,
-            unjudged=self._unjudged,
+            unjudged=self._unjudged, strangers=self._strangers, undocumented=len(self._undocumented),
             violations=_sum_of(self._violations, self._beyond),
             rows=self._sizes()[0], nbytes=self._sizes()[1],
             caught_up=all(read >= ends.get(at, 0) for at, read in self._positions.items()),
@@ -478,7 +503,7 @@ class Watch:
         progress = WatchProgress(
             self.source, self._watched.protocol, self._watched.has_commit_ts, self._ids, self._positions, self._lost,
             self._marked_ms, self._counts, self._violations, told, self._on_spark, beyond=self._beyond,
-            unsure=self._unsure,
+            unsure=self._unsure, strangers=self._strangers,
         )  # fmt: skip
         files = dict[str, ReadFile | None]()
         if isinstance(self._source, StorageFolder):

@@ -349,8 +349,8 @@ class Decoding:
         undefined = pc.fill_null(pc.equal(found["error_class"], "schema-unknown"), False)
         if self.told.protocol != "simple" or last or not pc.any(undefined).as_py() or len(self.waiting) > WAITING:
             return found
-        places = {tuple(p.values()) for p in found.filter(undefined).select(_PLACE).to_pylist()}
-        own = pa.array([tuple(p.values()) in places for p in messages.select(_PLACE).to_pylist()], pa.bool_())
+        places = {tuple(p.values()) for p in found.filter(undefined).select(PLACE).to_pylist()}
+        own = pa.array([tuple(p.values()) in places for p in messages.select(PLACE).to_pylist()], pa.bool_())
         self.waiting = pa.concat_tables([self.waiting, messages.filter(own)])
         return found.filter(pc.invert(undefined))
 
@@ -386,4 +386,4 @@ class Decoding:
 
 WAITING = 10_000
 """Messages that wait for the definition of their table, at most; more go to quarantine."""
-_PLACE = ["topic", "partition", "offset"]
+PLACE = ["topic", "partition", "offset"]

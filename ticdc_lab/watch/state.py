@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.audit import GUARANTEES, checks_possible
-from ticdc_lab.audit.contradicted import against_facts
+from ticdc_lab.audit.contradicted import against_facts, compared_by_rows
 from ticdc_lab.audit.filtered import LeftOut
 from ticdc_lab.audit.findings import ORDER
 from ticdc_lab.audit.history import INSERT, LEAVES, UNKNOWN, UPDATE, Changes, changes_of, odd_changes, repeats
@@ -47,8 +47,8 @@ from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.gathering import ARROW, as_facts, gathered, narrow_batches
 from ticdc_lab.facts.known import CountedOffsets, Home, Watermarks, ordered_offsets
 from ticdc_lab.facts.limits import counted_offsets
+from ticdc_lab.settings import MATCH, Settings
 from ticdc_lab.settings import UNKNOWN as NO_SETTINGS
-from ticdc_lab.settings import Settings
 from ticdc_lab.watch.rows import CHANGE, NO_CHANGES, LastChanges, RecentChanges, joined
 
 EXPLAINING = 1 << 16
@@ -664,10 +664,13 @@ def audited_so_far(state: WatchState, watched: Watched, *, goes_on: bool = False
     found = found.take(pc.sort_indices(found, [(name, "ascending", "at_start") for name in ORDER])).combine_chunks()
     old_values = OldValues.read(facts, protocol=protocol, settings=watched.settings, stretches=where)
     unjudged = chain_unjudged(facts, old_values, left_out, n_unsure) if CHAIN in watched.checks else {}
+    if names := compared_by_rows(watched.settings):
+        unjudged[MATCH] = f"a watch does not compare {', '.join(names)} with the rows; ticdc-lab audit compares them"
     wrong = (*watched.settings.contradictions, *against_facts(facts, watched.settings))
     contradicted = [c.words for c in wrong]
     in_stretches = int(old_values.unsure(undecided["commit_ts"].to_numpy()).sum()) if undecided.num_rows else 0
-    return AuditedSoFar(found, unjudged, contradicted, n_unsure + in_stretches if unjudged else 0)
+    n = n_unsure + in_stretches if CHAIN in unjudged else 0
+    return AuditedSoFar(found, unjudged, contradicted, n)
 
 
 def _up_to_the_shared(facts: LogFacts) -> LogFacts:

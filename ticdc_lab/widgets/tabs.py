@@ -146,7 +146,7 @@ def advice_panel(log: Log) -> Panel[AdviceView]:
 
     def draw(view: AdviceView) -> Drawn:
         answer = log.advise(keep=view.keep)
-        note = " ".join([_ADVICE_NOTE, *answer.details])
+        note = " ".join([_ADVICE_NOTE, *(label(detail, most=400) for detail in answer.details)])
         drawn = figures.listing(answer.frame, title=label(answer.finding.rstrip("."), most=400), note=note)
         return Drawn(drawn, "every dispatcher was measured", answer.frames)
 
