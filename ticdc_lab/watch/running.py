@@ -31,7 +31,7 @@ from ticdc_lab.sources.storage import of_changefeed
 from ticdc_lab.watch.folder import WatchFolder, WatchProgress
 from ticdc_lab.watch.kept import OPEN, PENDING, KeptFinding, contradiction, found_again
 from ticdc_lab.watch.metrics import DURATIONS_S, PartitionView, WatchSample, WatchView
-from ticdc_lab.watch.sources import FORM, PLACE, Decoding, LiveTopic, opened
+from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, messages_of, opened
 from ticdc_lab.watch.state import NO_OLD_VALUE, WatchCounts, Watched, WatchState, absorbed, audited_so_far
 from ticdc_lab.watch.storage import ReadFile, StorageFolder, folder_of
 
@@ -353,8 +353,7 @@ class Watch:
         if self._strangers or not bad.num_rows:
             return
         assert self._decoding is not None
-        places = {tuple(p.values()) for p in bad.select(PLACE).slice(0, STRANGERS).to_pylist()}
-        some = messages.filter(pa.array([tuple(p.values()) in places for p in messages.select(PLACE).to_pylist()]))
+        some = messages_of(messages, bad.slice(0, STRANGERS))
         found = other_protocol(some, protocol=self._watched.protocol, known=self._decoding.known)
         if found is not None:
             self._strangers = {found[0]: found[1]}

@@ -349,9 +349,7 @@ class Decoding:
         undefined = pc.fill_null(pc.equal(found["error_class"], "schema-unknown"), False)
         if self.told.protocol != "simple" or last or not pc.any(undefined).as_py() or len(self.waiting) > WAITING:
             return found
-        places = {tuple(p.values()) for p in found.filter(undefined).select(PLACE).to_pylist()}
-        own = pa.array([tuple(p.values()) in places for p in messages.select(PLACE).to_pylist()], pa.bool_())
-        self.waiting = pa.concat_tables([self.waiting, messages.filter(own)])
+        self.waiting = pa.concat_tables([self.waiting, messages_of(messages, found.filter(undefined))])
         return found.filter(pc.invert(undefined))
 
     def learn_again(self, waiting: pa.Table | None) -> None:
@@ -386,4 +384,11 @@ class Decoding:
 
 WAITING = 10_000
 """Messages that wait for the definition of their table, at most; more go to quarantine."""
-PLACE = ["topic", "partition", "offset"]
+_PLACE = ["topic", "partition", "offset"]
+
+
+def messages_of(messages: pa.Table, events: pa.Table) -> pa.Table:
+    """The messages that some events came from."""
+    places = {tuple(p.values()) for p in events.select(_PLACE).to_pylist()}
+    own = [tuple(p.values()) in places for p in messages.select(_PLACE).to_pylist()]
+    return messages.filter(pa.array(own, pa.bool_()))
