@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from ticdc_lab.engine.failures import engine_errors, task_errors
 from ticdc_lab.engine.paths import stored_parquet
 from ticdc_lab.engine.sessions import is_sail
 from ticdc_lab.errors import ContractError, ProtocolError, SourceError
-from ticdc_lab.errors.redaction import is_secret, without_secrets
+from ticdc_lab.errors.redaction import is_secret, shown_source, without_secrets
 from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.schema import CHECKSUMS, DECODED, DISPATCH, EVENTS, IMAGE_HASHES, KEYS, QUARANTINE
@@ -331,7 +332,8 @@ class ChangeLog:
         if n is not None and self.sample is not None and not n.kept:
             raise ProtocolError(
                 f"{self.source}: none of its row changes is in the sample ({self.sample.words}).",
-                hint=f"Table names are matched exactly, times are UTC. See them: ticdc-lab survey {self.source}",
+                hint="Table names are matched exactly, times are UTC. See them: ticdc-lab survey "
+                f"{shlex.quote(shown_source(self.source))}",
             )
         if n is not None and n.quarantined and not (n.kept if self.protocol == "csv" else n.decoded):
             self._refuse(n)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from ticdc_lab.engine import choose, embedded, engine_of, is_sail, parallelism, 
 from ticdc_lab.engine.environment import cpus
 from ticdc_lab.engine.running import seconds
 from ticdc_lab.errors import ContractError, SourceError
+from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.sample import Sample
 from ticdc_lab.events.tso import to_datetime
@@ -138,7 +140,8 @@ class Found:
         if self.undecoded:
             said += [
                 f"{_messages(self.undecoded)} of {self.seen + self.undecoded:,} that were looked at could not be "
-                f"decoded; the reasons: ticdc-lab events {self.source} --out events.jsonl --quarantine bad.jsonl"
+                "decoded; the reasons: ticdc-lab events "
+                f"{shlex.quote(shown_source(self.source))} --out events.jsonl --quarantine bad.jsonl"
             ]
         return (*self.strangers, *said, *dict.fromkeys((*self.left_out, *self.limits)))
 
