@@ -191,12 +191,13 @@ class EventKind(NamedTuple):
         By name its type, or type and default. The first is the value beside the event's name, ``crash: capture-1``, the
         others stand beside it, ``for: 2s``. The type says how it is read.
     does
-        What it is to the kernel, of the event's values, the event and the scenario; nothing where it is of the load.
+        What it is to the kernel (of PD: to the world), of the event's values, the event and the scenario; nothing where
+        it is of the load.
     """
 
     says: str
     fields: Mapping[str, Any]
-    does: Callable[[Any, Planned, Scenario], Iterable[kernel.Fault]] = lambda what, event, scenario: ()
+    does: Callable[[Any, Planned, Any], Iterable[Any]] = lambda what, event, scenario: ()
 
 
 def table(rows: Mapping[str, EventKind]) -> dict[str, type]:

@@ -14,7 +14,6 @@ from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.measures import MoveMade, is_even, moved_back, shares, uneven
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.pd_ctl_json import from_pd_ctl
-from ticdc_lab.simulate.pd.world import heartbeats
 from ticdc_lab.simulate.pd.world.changes import Grow, Pdctl, SetFlow, StartStore, StopStore, Timed, UsePolicy
 from ticdc_lab.simulate.pd.world.model import moment
 from ticdc_lab.simulate.pd.world.model import uneven as uneven_stores
@@ -37,7 +36,7 @@ def world() -> World:
 
 def test_what_it_prints_is_a_cluster_for_explain(world: World, tmp_path: Path) -> None:
     """Stores, regions, settings and rules of a run are read as those of real pd-ctl: same roles, states and numbers."""
-    heartbeats.stop(world, 4)
+    StopStore(4).apply(world)
     world.run(40 * S)
     asked = {
         "stores": "store",

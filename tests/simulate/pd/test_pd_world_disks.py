@@ -121,7 +121,7 @@ def test_regions_tell_that_a_peer_is_down_each_with_its_own_heartbeat() -> None:
     """Within one interval after the time of silence, spread over it; a region that changes tells it at once."""
     world = World(small(60, 4, peer_down_after_s=30.0, region_heartbeat_us=20 * S), 1)
     world.run(2 * S)
-    heartbeats.stop(world, 4)
+    StopStore(4).apply(world)
     there = heartbeats.rows_on(world, 3)
     heard = []
     for second in range(3, 60):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ticdc_lab.simulate.pd.rules import Rule
-from ticdc_lab.simulate.pd.world.heartbeats import cut_off, join, resume, stop
+from ticdc_lab.simulate.pd.world.columns import LEADS, NONE
+from ticdc_lab.simulate.pd.world.heartbeats import elect, report_down, rows_on
 from ticdc_lab.simulate.pd.world.pdctl import pdctl
 from ticdc_lab.simulate.pd.world.pdctl_config import Refused
 from ticdc_lab.simulate.pd.world.policy import Policy, scheduler_of
@@ -28,9 +28,7 @@ class ClusterChange(Protocol):
         """It in words."""
         ...
 
-    def apply(self, world: World) -> Any:
-        """Carry it out; give PD's answer, where it is something said to PD."""
-        ...
+    def apply(self, world: World) -> Any: ...
 
 
 class Pdctl(NamedTuple):
@@ -43,12 +41,14 @@ class Pdctl(NamedTuple):
         return self.words
 
     def apply(self, world: World) -> Any:
-        """Say it."""
         return pdctl(world, self.words)
 
 
 class StopStore(NamedTuple):
-    """A store falls silent; leaders say at once that its peers have been down for ``down_s``, if given."""
+    """A store falls silent; leaders report at once that its peers have been down for ``down_s``.
+
+    Without it they do so with their next heartbeat after ``peer_down_after_s`` of silence.
+    """
 
     store: int
     down_s: float | None = None
@@ -58,12 +58,17 @@ class StopStore(NamedTuple):
         return f"store {self.store} falls silent"
 
     def apply(self, world: World) -> None:
-        """Stop the store."""
-        stop(world, self.store, self.down_s)
+        i = world.regions.at[self.store]
+        node = world.nodes.all[i]
+        node.runs, node.silent_us = False, world.now_us
+        node.down_after_s = world.settings.peer_down_after_s if self.down_s is None else -self.down_s
+        world.tasks.forget(i)
+        elect(world, list(world.regions.members.lists[i][LEADS]))  # elsewhere
+        report_down(world)
 
 
 class ResumeStore(NamedTuple):
-    """A silent store comes back with all its peers."""
+    """A silent store comes back with all its peers; PD hears of it with the next heartbeat."""
 
     store: int
 
@@ -72,8 +77,13 @@ class ResumeStore(NamedTuple):
         return f"store {self.store} comes back"
 
     def apply(self, world: World) -> None:
-        """Let it come back."""
-        resume(world, self.store)
+        i = world.regions.at[self.store]
+        world.nodes.all[i].runs = True
+        world.regions.down.pop(i, None)
+        world.regions.down_rows.pop(i, None)
+        world.heartbeats.expect_stale(i)
+        elect(world, [row for row in world.regions.rows().tolist() if world.regions.leader[row] == NONE])
+        world.patrol.mark_all(rows_on(world, i))
 
 
 class CutOff(NamedTuple):
@@ -87,8 +97,11 @@ class CutOff(NamedTuple):
         return f"PD and store {self.store} hear of each other again" if self.again else f"store {self.store} is cut off"
 
     def apply(self, world: World) -> None:
-        """Cut it off."""
-        cut_off(world, self.store, not self.again)
+        node = world.nodes.all[world.regions.at[self.store]]
+        if not self.again and node.silent_us is None:
+            node.silent_us = world.now_us
+        node.cut = not self.again
+        world.checked_mib = -1.0  # regions that it leads could not be cut in half
 
 
 class FailOver(NamedTuple):
@@ -99,7 +112,6 @@ class FailOver(NamedTuple):
         return "another PD leads"
 
     def apply(self, world: World) -> None:
-        """Let it lead."""
         world.fail_over()
 
 
@@ -113,22 +125,10 @@ class StartStore(NamedTuple):
         return f"store {self.store if isinstance(self.store, int) else self.store.id} joins"
 
     def apply(self, world: World) -> None:
-        """Let it join."""
-        join(world, self.store)
-
-
-class SetRules(NamedTuple):
-    """Other placement rules; none: those that the settings make."""
-
-    rules: tuple[Rule, ...]
-
-    @property
-    def text(self) -> str:
-        return f"{len(self.rules)} placement rules"
-
-    def apply(self, world: World) -> None:
-        """Set them."""
-        world.rules = self.rules or None
+        start = self.store
+        if isinstance(start, int):
+            start = next(s for s in world.start.stores if s.id == start)
+        world.nodes.join(start, world.now_us)
 
 
 class SetFlow(NamedTuple):
@@ -143,7 +143,6 @@ class SetFlow(NamedTuple):
         return f"{len(self.regions)} regions: {self.kind} {self.bytes_s / (1 << 20):.1f} MiB/s"
 
     def apply(self, world: World) -> None:
-        """Let clients do so."""
         flow = world.regions.read if self.kind == "read" else world.regions.write
         world.demand_us = world.now_us
         flow[[world.regions.row_of[r] for r in self.regions if r in world.regions.row_of]] = self.bytes_s
@@ -161,7 +160,6 @@ class SlowDisk(NamedTuple):
         return f"the disk of store {self.store} {found}"
 
     def apply(self, world: World) -> None:
-        """Change it."""
         s = world.settings
         rate = s.disk_mib_a_tick if self.mib_s is None else self.mib_s * s.tick_us / SECOND_US
         world.nodes.all[world.regions.at[self.store]].disk.change_rate(rate, world.tick, s)
@@ -179,7 +177,6 @@ class Grow(NamedTuple):
         return f"region {self.region} grows by {self.mib_a_tick} MiB a tick"
 
     def apply(self, world: World) -> None:
-        """Let it grow."""
         world.growing[self.region] = (self.mib_a_tick, self.until_us)
 
 
@@ -193,7 +190,6 @@ class UsePolicy(NamedTuple):
         return f"policy {self.policy.name}"
 
     def apply(self, world: World) -> None:
-        """Use it."""
         world.schedulers[self.policy.name] = scheduler_of(self.policy, world.now_us, world.settings)
 
 

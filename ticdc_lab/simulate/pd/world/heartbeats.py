@@ -1,4 +1,4 @@
-"""Heartbeats of regions at their interval, those that tell PD something new; and stores that stop, come back and join.
+"""Heartbeats of regions at their interval: those that tell PD something new.
 
 Each region has its own place in the interval; one that changes is reported at once besides. What a heartbeat brings:
 that a peer is down; what changed, where the report of that was lost or could not be sent; and, to a store that was
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from ticdc_lab.simulate.pd.regions import LEARNER, Region, has_quorum
 from ticdc_lab.simulate.pd.stores import PREPARING, SERVING
-from ticdc_lab.simulate.pd.world.columns import LEADS, NONE
-from ticdc_lab.simulate.pd.world.start import SECOND_US, StoreStart
+from ticdc_lab.simulate.pd.world.columns import NONE
+from ticdc_lab.simulate.pd.world.start import SECOND_US
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
@@ -147,48 +147,6 @@ _BUCKET = 8
 """Elections are won as in PD's simulated stores: by the last healthy peer of a map walked from a random place."""
 
 
-def stop(world: World, store: int, down_s: float | None = None) -> None:
-    """Let a store fall silent; its leaders are elected anew elsewhere.
-
-    Parameters
-    ----------
-    world
-        The cluster.
-    store
-        The store's id.
-    down_s
-        For how long leaders say at once that its peers are down; None: they say so with their next heartbeat after
-        ``peer_down_after_s`` of silence.
-    """
-    i = world.regions.at[store]
-    node = world.nodes.all[i]
-    node.runs, node.silent_us = False, world.now_us
-    node.down_after_s = world.settings.peer_down_after_s if down_s is None else -down_s
-    world.tasks.forget(i)
-    elect(world, list(world.regions.members.lists[i][LEADS]))
-    report_down(world)
-
-
-def resume(world: World, store: int) -> None:
-    """Let a silent store come back with all its peers; PD hears of it with the next heartbeat."""
-    i = world.regions.at[store]
-    node = world.nodes.all[i]
-    node.runs = True
-    world.regions.down.pop(i, None)
-    world.regions.down_rows.pop(i, None)
-    world.heartbeats.expect_stale(i)
-    leaderless = [row for row in world.regions.rows().tolist() if world.regions.leader[row] == NONE]
-    elect(world, leaderless)
-    world.patrol.mark_all(rows_on(world, i))
-
-
-def join(world: World, start: StoreStart | int) -> None:
-    """Let a store join: a new one, or one that was there at the start but not yet started."""
-    if isinstance(start, int):
-        start = next(s for s in world.start.stores if s.id == start)
-    world.nodes.join(start, world.now_us)
-
-
 def rows_on(world: World, i: int) -> list[int]:
     """Give the regions that have a peer on a store."""
     leads, follows, learns = world.regions.members.lists[i]
@@ -218,15 +176,6 @@ def _elected(world: World, region: Region) -> int:
         return 0
     first = world.chance.randrange(_BUCKET)
     return region.peers[max(able, key=lambda n: (n - first) % _BUCKET)].store
-
-
-def cut_off(world: World, store: int, cut: bool = True) -> None:
-    """Let PD and a store not hear of each other, or hear of each other again; what stores say to each other comes."""
-    node = world.nodes.all[world.regions.at[store]]
-    if cut and node.silent_us is None:
-        node.silent_us = world.now_us
-    node.cut = cut
-    world.checked_mib = -1.0  # regions that it leads could not be cut in half
 
 
 def has_heard_enough(world: World, since_us: int) -> bool:

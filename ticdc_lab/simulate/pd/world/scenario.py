@@ -14,15 +14,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta
 
 from ticdc_lab.errors import ScenarioError
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.world.changes import (
+    ClusterChange,
     CutOff,
     FailOver,
     Grow,
@@ -37,13 +38,9 @@ from ticdc_lab.simulate.pd.world.changes import (
 from ticdc_lab.simulate.pd.world.pdctl import read_words
 from ticdc_lab.simulate.pd.world.pdctl_config import Refused, with_setting
 from ticdc_lab.simulate.pd.world.start import SECOND_US, RegionsStart, Start, StoreStart, WorldSettings, spread_regions
-from ticdc_lab.simulate.planned import Duration, Lasting, Node, Planned, Text
+from ticdc_lab.simulate.planned import Duration, EventKind, Lasting, Node, Planned, Text, table
 from ticdc_lab.simulate.reading import Names, ReadBy, Reader
 from ticdc_lab.simulate.scenario_yaml import Value
-
-if TYPE_CHECKING:
-    from ticdc_lab.simulate.scenario import Scenario
-
 
 _GIB_MIB = 1024.0
 MOST_STORES, MOST_REGIONS = 1_000, 2_000_000
@@ -164,129 +161,79 @@ _MIB = 1 << 20
 _LED = re.compile(r"(\d+) led by store-(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
-    """Words to PD, as one types them after ``pd-ctl``."""
+class Scene(NamedTuple):
+    """What events are read beside: the scenario, and the regions of its start."""
 
-    words: Text
-
-    def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
-        try:
-            read_words(self.words)
-        except Refused as e:
-            where = f"{scenario.file}:{event.line}"
-            raise ScenarioError(f"{where}: {str(e).partition(chr(10))[0]}", hint=e.hint or "") from e
-        yield Timed(event.at_us, Pdctl(self.words))
+    scenario: Any
+    regions: RegionsStart
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """A store falls silent; its peers count as down ``down`` ago at once, if that is given."""
-
-    store: Node
-    down_us: Duration | None = None
-
-    def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
-        down_s = None if self.down_us is None else self.down_us / SECOND_US
-        yield Timed(event.at_us, StopStore(_id(self.store), down_s))
+def _words(w: Any, e: Planned, scene: Scene) -> Iterator[Timed]:
+    try:
+        read_words(w.words)
+    except Refused as error:
+        where = f"{scene.scenario.file}:{e.line}"
+        raise ScenarioError(f"{where}: {str(error).partition(chr(10))[0]}", hint=error.hint or "") from error
+    yield Timed(e.at_us, Pdctl(w.words))
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeStoreEvent:
-    """A silent store comes back."""
-
-    store: Node
-
-    def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
-        yield Timed(event.at_us, ResumeStore(_id(self.store)))
+def _lasting(w: Any, e: Planned, change: ClusterChange, end: ClusterChange) -> list[Timed]:
+    return [Timed(e.at_us, change), *([] if w.for_us is None else [Timed(e.at_us + w.for_us, end)])]
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """PD and a store do not hear of each other, for a while or for good; the store works on."""
-
-    store: Node
-    for_us: Lasting | None = None
-
-    def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
-        yield Timed(event.at_us, CutOff(_id(self.store)))
-        if self.for_us is not None:
-            yield Timed(event.at_us + self.for_us, CutOff(_id(self.store), again=True))
+def _flow(kind: str) -> Callable[[Any, Planned, Scene], list[Timed]]:
+    return lambda w, e, s: [Timed(e.at_us, SetFlow(kind, _regions(w.regions, e, s), w.mib_s * _MIB))]
 
 
-@dataclass(frozen=True, slots=True)
-class FailsOver:
-    """Another PD leads."""
-
-    def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
-        yield Timed(event.at_us, FailOver())
-
-
-@dataclass(frozen=True, slots=True)
-class JoinStore:
-    """A store of the cluster that is there ``later`` joins."""
-
-    store: Node
-
-    def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
-        yield Timed(event.at_us, StartStore(_id(self.store)))
-
-
-@dataclass(frozen=True, slots=True)
-class Reads:
-    """Regions are read at so many MiB/s each: ``1 7 13``, ``24 led by store-1``, or ``all``."""
-
-    flow: ClassVar[str] = "read"
-    regions: Text
-    mib_s: int = 16
-
-    def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
-        found = _regions(self.regions, regions, f"{scenario.file}:{event.line}")
-        yield Timed(event.at_us, SetFlow(self.flow, found, self.mib_s * _MIB))
-
-
-@dataclass(frozen=True, slots=True)
-class Writes(Reads):
-    """Regions are written at so many MiB/s each."""
-
-    flow: ClassVar[str] = "write"
-
-
-@dataclass(frozen=True, slots=True)
-class Grows:
-    """A region grows by so many MiB a second."""
-
-    region: int
-    mib_s: int = 8
-
-    def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
-        _known([self.region], regions, f"{scenario.file}:{event.line}")
-        yield Timed(event.at_us, Grow(self.region, self.mib_s * scenario.settings.tick_us / SECOND_US))
-
-
-@dataclass(frozen=True, slots=True)
-class SlowDiskEvent:
-    """The disk of a store gives clients and snapshots no more than so many MiB/s, for a while or for good."""
-
-    store: Node
-    mib_s: int
-    for_us: Lasting | None = None
-
-    def apply(self, event: Planned, scenario: Scenario, regions: RegionsStart) -> Iterator[Timed]:
-        yield Timed(event.at_us, SlowDisk(_id(self.store), self.mib_s))
-        if self.for_us is not None:
-            yield Timed(event.at_us + self.for_us, SlowDisk(_id(self.store), None))
-
-
-EVENTS: dict[str, type] = {
-    "pdctl": Words, "stop_store": Stop, "resume_store": ResumeStoreEvent, "start_store": JoinStore, "cut_off": Cut,
-    "fail_over": FailsOver, "read": Reads, "write": Writes, "grow": Grows, "slow_disk": SlowDiskEvent,
-}  # fmt: skip
+EVENTS = table({
+    "pdctl": EventKind("Words to PD, as one types them after ``pd-ctl``.", {"words": Text}, _words),
+    "stop_store": EventKind(
+        "A store falls silent; its peers count as down ``down`` ago at once, if that is given.",
+        {"store": Node, "down_us": (Duration | None, None)},
+        lambda w, e, s: [
+            Timed(e.at_us, StopStore(_id(w.store), None if w.down_us is None else w.down_us / SECOND_US))
+        ],
+    ),
+    "resume_store": EventKind(
+        "A silent store comes back.", {"store": Node}, lambda w, e, s: [Timed(e.at_us, ResumeStore(_id(w.store)))]
+    ),
+    "start_store": EventKind(
+        "A store of the cluster that is there ``later`` joins.",
+        {"store": Node},
+        lambda w, e, s: [Timed(e.at_us, StartStore(_id(w.store)))],
+    ),
+    "cut_off": EventKind(
+        "PD and a store do not hear of each other, for a while or for good; the store works on.",
+        {"store": Node, "for_us": (Lasting | None, None)},
+        lambda w, e, s: _lasting(w, e, CutOff(_id(w.store)), CutOff(_id(w.store), again=True)),
+    ),
+    "fail_over": EventKind("Another PD leads.", {}, lambda w, e, s: [Timed(e.at_us, FailOver())]),
+    "read": EventKind(
+        "Regions are read at so many MiB/s each: ``1 7 13``, ``24 led by store-1``, or ``all``.",
+        {"regions": Text, "mib_s": (int, 16)},
+        _flow("read"),
+    ),
+    "write": EventKind(
+        "Regions are written at so many MiB/s each.", {"regions": Text, "mib_s": (int, 16)}, _flow("write")
+    ),
+    "grow": EventKind(
+        "A region grows by so many MiB a second.",
+        {"region": int, "mib_s": (int, 8)},
+        lambda w, e, s: [
+            Timed(e.at_us, Grow(_known([w.region], e, s)[0], w.mib_s * s.scenario.settings.tick_us / SECOND_US))
+        ],
+    ),
+    "slow_disk": EventKind(
+        "The disk of a store gives clients and snapshots no more than so many MiB/s, for a while or for good.",
+        {"store": Node, "mib_s": int, "for_us": (Lasting | None, None)},
+        lambda w, e, s: _lasting(w, e, SlowDisk(_id(w.store), w.mib_s), SlowDisk(_id(w.store), None)),
+    ),
+})  # fmt: skip
 
 
 def changes_of(scenario: Any, regions: RegionsStart) -> tuple[Timed, ...]:
     """Give a scenario's events as changes of a run."""
-    found = [timed for event in scenario.events for timed in event.what.apply(event, scenario, regions)]
+    found = [timed for event in scenario.events for timed in event.what.apply(event, Scene(scenario, regions))]
     return tuple(sorted(found, key=lambda timed: timed.at_us))
 
 
@@ -294,7 +241,8 @@ def _id(store: str) -> int:
     return int(store.rpartition("-")[2])
 
 
-def _regions(text: str, regions: RegionsStart, where: str) -> tuple[int, ...]:
+def _regions(text: str, event: Planned, scene: Scene) -> tuple[int, ...]:
+    where, regions = f"{scene.scenario.file}:{event.line}", scene.regions
     if match := _LED.fullmatch(text):
         led = regions.id[regions.leader == int(match[2])].tolist()
         if len(led) < int(match[1]):
@@ -303,15 +251,18 @@ def _regions(text: str, regions: RegionsStart, where: str) -> tuple[int, ...]:
     if text == "all":
         return tuple(regions.id.tolist())
     try:
-        return _known([int(word) for word in text.replace(",", " ").split()], regions, where)
+        return _known([int(word) for word in text.replace(",", " ").split()], event, scene)
     except ValueError as e:
         raise ScenarioError(
             f"{where}: expected regions; found {text}.", hint="Write ids, `1 7 13`, or `24 led by store-1`, or `all`."
         ) from e
 
 
-def _known(ids: list[int], regions: RegionsStart, where: str) -> tuple[int, ...]:
-    if unknown := sorted(set(ids) - set(regions.id.tolist())):
-        there = f"There are {regions.id.min()} to {regions.id.max()}; those that splits make come later."
-        raise ScenarioError(f"{where}: expected regions of the start; found {unknown}.", hint=there)
+def _known(ids: list[int], event: Planned, scene: Scene) -> tuple[int, ...]:
+    known = scene.regions.id
+    if unknown := sorted(set(ids) - set(known.tolist())):
+        raise ScenarioError(
+            f"{scene.scenario.file}:{event.line}: expected regions of the start; found {unknown}.",
+            hint=f"There are {known.min()} to {known.max()}; those that splits make come later.",
+        )
     return tuple(ids)
