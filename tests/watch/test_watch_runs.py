@@ -467,6 +467,26 @@ def test_a_registry_is_asked_once_for_a_schema(monkeypatch):
     assert asked and sorted(asked) == sorted({*asked})
 
 
+@pytest.mark.parametrize(("protocol", "schemas"), [("canal-json-tidb", None), ("avro-before", "schemas_avro-before")])
+def test_handle_keys_that_only_the_ddl_define_are_known_from_the_ddl_on(protocol, schemas):
+    """Also in the batch of the DDL itself, and in a run that resumes; open-protocol names the same keys."""
+    torture = Path(__file__).parents[1] / "data" / "torture"
+    known = Known() if schemas is None else Known(schemas=read_schemas(str(torture / f"{schemas}.jsonl.gz")))
+
+    def keys(name, known):
+        source = RecordedTopic(str(torture / f"messages_{name}.jsonl.gz"))
+        decoding, messages, found = Decoding.detected(source, known), source.first(10_000), []
+        for at in range(0, len(messages), 300):
+            found += decoding.decoded(messages.slice(at, 300)).to_pylist()
+            resumed = Decoding(decoding.told, known, ddl=json.loads(json.dumps(decoding.ddl)))
+            resumed.learn_again(None)
+            assert resumed.known.handles == decoding.known.handles
+            decoding = resumed
+        return sorted((e["commit_ts"], e["op"], e["key_hash"]) for e in found if e["table_name"] == "k_uq" and e["op"])
+
+    assert keys(protocol, known) == keys("open-protocol", Known()) != []
+
+
 def test_other_hosts_need_a_token(tmp_path):
     """No page is open to others without one; with one, a request must bring it."""
     watch = Watch(str(golden(LOG)), str(tmp_path))

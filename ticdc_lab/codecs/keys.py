@@ -30,7 +30,7 @@ from ticdc_lab.codecs.kernel.numbering import DELETE
 from ticdc_lab.codecs.laid_out import Image, LaidOut, laid_out_of
 from ticdc_lab.events.schema import DISPATCH, KEYS, require_columns
 
-NAME_A_PRIMARY_KEY = ("canal-json", "canal", "avro", "maxwell")
+NAME_A_PRIMARY_KEY = ("canal-json", "canal", "avro", "csv", "maxwell")
 """Protocols whose rows name no other handle key than a primary key."""
 
 _BYTES_OF_NULL = 4

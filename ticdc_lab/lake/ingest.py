@@ -43,8 +43,10 @@ from pyspark.sql import functions as F
 
 from ticdc_lab.codecs import NOTHING, Known, decode, detect
 from ticdc_lab.codecs.decode import FRAMED, decoder
+from ticdc_lab.codecs.handles import handles_of
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import BOUNDS, Bounds
+from ticdc_lab.codecs.log_types import DDL_ROWS
 from ticdc_lab.engine import (
     hadoop_exists,
     hadoop_read_text,
@@ -66,6 +68,7 @@ from ticdc_lab.lake.one_pass import PASSED, LakeFile, Passed, passing, writing
 from ticdc_lab.lake.restoring import MOST_ROWS, Home, of_homes, share_restored
 from ticdc_lab.lake.tables import (
     OURS,
+    PLACE,
     Tables,
     append,
     create,
@@ -86,6 +89,7 @@ from ticdc_lab.lake.tables import (
 from ticdc_lab.sources import kafka, open_source
 from ticdc_lab.sources.decoding import known_of, with_log_types
 from ticdc_lab.sources.load import SAMPLE
+from ticdc_lab.sources.log_keys import DDL_MARKS, finder, words_of
 from ticdc_lab.sources.parquet import require_seen
 from ticdc_lab.sources.places import is_kafka
 from ticdc_lab.transactions import log_places, restored_transactions
@@ -270,7 +274,8 @@ def ingest(
         if not create(tables, protocol=told):  # else five tables would be read to find that nothing is in them
             if "format" in origin:  # what earlier versions wrote bears no mark
                 require_own_commits(tables)
-            steps = replace(begun(tables, protocol=told, known=known, said=said), notes=notes)
+            steps = begun(tables, protocol=told, known=known, said=said)
+            steps.notes = (*notes, *steps.notes)
             _require_checkpoint(tables, steps.state)
         stream = kafka.read_stream(spark, source, bounded)
         writer = stream.writeStream.foreachBatch(steps)
@@ -303,7 +308,9 @@ class Steps:
     batches: int = 0
     """How many this run has done."""
     notes: tuple[str, ...] = ()
-    """What is assumed of the messages, a sentence each; said with the first batch."""
+    """What is assumed of the messages, a sentence each; said with the next batch."""
+    ddl: pa.Table = field(default_factory=arrow_schema(DDL_ROWS).empty_table)
+    """DDL so far of protocols whose messages do not name every handle key."""
 
     def __call__(self, messages: DataFrame, batch_id: int) -> None:
         """All that one batch does; may be repeated from the beginning after an end at any point."""
@@ -323,7 +330,8 @@ class Steps:
         self.state, self.ends, self.batches = replace(state, gaps=gaps), ends, self.batches + 1
         self._tidied(tables, batch_id)
         if self.said is not None:
-            self.said(replace(self.state, notes=self.notes) if self.batches == 1 else self.state)
+            self.said(replace(self.state, notes=self.notes))
+            self.notes = ()
 
     def _tidied(self, tables: Tables, batch_id: int) -> None:
         """Every now and then: few files where there were many, and no file that is not needed any more."""
@@ -344,12 +352,24 @@ class Steps:
         return self.batches > 0 or not is_begun(tables, batch_id)
 
     def _passed(self, tables: Tables, messages: DataFrame, batch_id: int) -> tuple[list[Facts], list[dict[str, Any]]]:
-        """The same in one pass over the messages; and where each partition's messages lie."""
+        """The same in one pass over the messages; and where each partition's messages lie.
+
+        Another pass follows where DDL of the batch define keys that its rows do not name.
+        """
         forms = {name: arrow_schema(form) for name, form in schemas().items() if name in _PASSED}
         place = str(local_path(tables.folder))
-        task = passing(place, forms, decoder(self.protocol, known=self.known), batch_id)
         sent = messages.withColumn("headers", F.to_json("headers")).coalesce(parallelism(tables.spark))
-        found = Passed(sent.mapInArrow(task, PASSED).toArrow())
+
+        def passed() -> Passed:
+            task = passing(place, forms, decoder(self.protocol, known=self.known), batch_id)
+            return Passed(sent.mapInArrow(task, PASSED).toArrow())
+
+        found = passed()
+        if found.has("ddl") and self._learn_keys(messages):
+            for name in _PASSED:
+                for file in found.files(name):
+                    (Path(place) / name / file.name).unlink()
+            found = passed()
         for name in _PASSED:
             files = found.files(name)
             if files or name != "quarantine":
@@ -369,6 +389,7 @@ class Steps:
     def _decoded(self, tables: Tables, batch_id: int) -> list[Facts]:
         """Put each message of the batch to the events or to the quarantine; the facts of what came to the events."""
         schemas_may_have_come = self._learned(tables, batch_id)
+        self._learn_keys(tables.of_batch("messages", batch_id))
         how: dict[str, Any] = {"protocol": self.protocol, "known": self.known}
         decoded = tables.of_batch("messages", batch_id).transform(decode, **how)
         append(tables, "events", events_of(decoded, late=False), batch_id)
@@ -378,6 +399,16 @@ class Steps:
         if lacks_some:
             append(tables, "quarantine", undecoded(tables, batch_id, **how), batch_id)
         return new
+
+    def _learn_keys(self, messages: DataFrame) -> bool:
+        """Whether the DDL among messages define other handle keys than were known."""
+        if self.protocol not in DDL_MARKS:
+            return False
+        of_messages = messages.select(*PLACE, "key", "value").mapInArrow(finder(self.protocol, self.known), DDL_ROWS)
+        self.ddl, before = pa.concat_tables([self.ddl, of_messages.toArrow().cast(self.ddl.schema)]), self.known.handles
+        self.known = replace(self.known, handles=handles_of(self.ddl, protocol=self.protocol))
+        self.notes += words_of(sorted(self.known.handles.keys() - before.keys()))
+        return self.known.handles != before
 
     def _learned(self, tables: Tables, batch_id: int) -> bool:
         """Whether more schemas may be known than before the batch.
@@ -411,7 +442,13 @@ def begun(
     state = read_state(tables)
     if protocol == "simple":
         known = replace(known, tables=versions(tables.read("table_versions")))
-    return Steps(tables, protocol, known, said, state, _ends(tables, state))
+    steps = Steps(tables, protocol, known, said, state, _ends(tables, state))
+    if protocol in DDL_MARKS:
+        ddl = tables.read("events").where("kind = 'ddl'").where(F.col("batch_id") <= state.batch_id)
+        steps.ddl = ddl.select(*DDL_ROWS.names).toArrow().cast(steps.ddl.schema)
+        steps.known = replace(known, handles=handles_of(steps.ddl, protocol=protocol))
+        steps.notes = words_of(sorted(steps.known.handles))
+    return steps
 
 
 def _ends(tables: Tables, state: IngestState) -> dict[tuple[str, int], int]:

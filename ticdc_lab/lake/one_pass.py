@@ -288,6 +288,10 @@ class Passed:
         own = self.said.filter(pc.equal(self.said["table"], table)).select(_FILE)
         return [DataFile(**row) for row in own.to_pylist()]
 
+    def has(self, kind: str) -> bool:
+        """Whether they found events of a kind."""
+        return bool(pc.any(pc.equal(self._groups()["kind"], kind)).as_py())
+
     def spans(self) -> list[dict[str, Any]]:
         """``topic, partition, n, first, end``: how many messages of each partition came, and between which offsets."""
         rows = summed([self._groups().filter(pc.equal(self._groups()["kind"], MESSAGE))]).to_pylist()

@@ -19,8 +19,8 @@ from ticdc_lab.events.schema import DECODED
 from ticdc_lab.facts.definitions import TableName
 from ticdc_lab.sources.parquet import RANGES
 
-DDL_MARKS = {"canal-json": rb'^[^{]|"isDdl"\s*:\s*true', "canal": b""}
-"""What the DDL of a protocol match, and packed messages do, too."""
+DDL_MARKS = {"canal-json": rb'^[^{]|"isDdl"\s*:\s*true', "canal": b"", "avro": rb"^\x01"}
+"""What the DDL of a protocol match, and packed messages do, too; those of maxwell have no commit_ts."""
 
 
 def finder(protocol: str, known: Known) -> Callable[[Batches], Batches]:

@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 
 from ticdc_lab.codecs import log_types
 from ticdc_lab.codecs.decode import Detected, decoder, detect
+from ticdc_lab.codecs.handles import handles_of
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.simple_tables import finder, tables_of
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
@@ -312,7 +314,8 @@ class Decoding:
         Of the simple protocol: definitions that messages brought, with how many did
         (:data:`ticdc_lab.codecs.simple_tables.COUNTED_TABLES`).
     ddl
-        Of debezium without types: its DDL (:data:`ticdc_lab.codecs.log_types.DDL_ROWS`).
+        DDL (:data:`ticdc_lab.codecs.log_types.DDL_ROWS`) of debezium without types, and of protocols that name primary
+        keys alone: they define what the messages do not say.
     waiting
         Messages whose table no message has defined yet.
     """
@@ -344,8 +347,9 @@ class Decoding:
             messages, self.waiting = pa.concat_tables([self.waiting, messages]), _MESSAGES.empty_table()
         if self.untyped:
             self._learn_types(messages)
-        decode = decoder(self.told.protocol, images=images, known=self.known)
-        found = pa.Table.from_batches(decode(iter(messages.combine_chunks().to_batches())), FORM)
+        found = self._events(messages, images)
+        if self.learn_keys(found.filter(pc.fill_null(pc.equal(found["kind"], "ddl"), False))):
+            found = self._events(messages, images)
         undefined = pc.fill_null(pc.equal(found["error_class"], "schema-unknown"), False)
         if self.told.protocol != "simple" or last or not pc.any(undefined).as_py() or len(self.waiting) > WAITING:
             return found
@@ -357,8 +361,26 @@ class Decoding:
         self.waiting = self.waiting if waiting is None else waiting.cast(_MESSAGES)
         if self.tables:
             self.known = replace(self.known, tables=tables_of(self.tables_as_rows()))
-        if self.ddl:
+        if self.ddl and self.untyped:
             self.known = replace(self.known, types=log_types.types_of(pa.Table.from_pylist(self.ddl)))
+        elif self.ddl:
+            self.known = replace(self.known, handles=handles_of(self._own_ddl(), protocol=self.told.protocol))
+
+    def learn_keys(self, ddl: pa.Table) -> bool:
+        """Whether DDL (:data:`ticdc_lab.codecs.log_types.DDL_ROWS` among its columns) define other handle keys."""
+        if self.told.protocol not in NAME_A_PRIMARY_KEY or not len(ddl):
+            return False
+        self.ddl += ddl.select(log_types.DDL_ROWS.names).to_pylist()
+        before = self.known.handles
+        self.known = replace(self.known, handles=handles_of(self._own_ddl(), protocol=self.told.protocol))
+        return self.known.handles != before
+
+    def _own_ddl(self) -> pa.Table:
+        return pa.Table.from_pylist(self.ddl, arrow_schema(log_types.DDL_ROWS))
+
+    def _events(self, messages: pa.Table, images: bool) -> pa.Table:
+        decode = decoder(self.told.protocol, images=images, known=self.known)
+        return pa.Table.from_batches(decode(iter(messages.combine_chunks().to_batches())), FORM)
 
     def _learn_tables(self, messages: pa.Table) -> bool:
         before = len(self.tables)

@@ -29,6 +29,7 @@ from ticdc_lab.engine.shuffle import PACK, Batches, Kernel, buckets_in, dealt
 from ticdc_lab.engine.workers import require_workers_once
 from ticdc_lab.errors import SetupError, SourceError
 from ticdc_lab.events.arrays import NO_TS, Ints
+from ticdc_lab.facts import LogFacts
 from ticdc_lab.sources import datasource, kafka
 from ticdc_lab.sources.decoding import packed as in_larger_batches
 from ticdc_lab.sources.kafka_reading import Place
@@ -196,14 +197,14 @@ class SparkWatch(Watch):
     def _take_batch(self, frame: DataFrame, batch: int) -> None:
         assert self._decoding is not None
         state, watched = self._state, self._watched
-        decode = decoder(watched.protocol, images=False, known=self._decoding.known) if is_kafka(self._named) else None
-        read = reading(decode, share=state.share, resolved_ts=resolved_of(state.known))
-        packed = frame.mapInArrow(read, PACK).persist()
+        packed, whole = self._read(frame)
         try:
-            told = packed.where(f"_bucket = {_LOG}").select("pack").toArrow()["pack"].to_pylist()
-            if not told:
+            ddl = LogFacts.read(whole.part.facts).ddl if whole is not None and is_kafka(self._named) else None
+            if ddl is not None and self._decoding.learn_keys(ddl):
+                packed.unpersist()
+                packed, whole = self._read(frame)
+            if whole is None:
                 return
-            whole: _Told = reduce(add, map(pickle.loads, told))
             part = whole.part
             self._require_next(part.spans)
             state = with_part(state, part)
@@ -236,6 +237,16 @@ class SparkWatch(Watch):
             "above": {topic: ts[:_KEPT_ABOVE].tolist() for topic, ts in self._above.items()},
         }  # fmt: skip
         self._dirty = True
+
+    def _read(self, frame: DataFrame) -> tuple[DataFrame, _Told | None]:
+        """A batch in packs, which the workers keep, and what it states; None of an empty one."""
+        assert self._decoding is not None
+        protocol, state, known = self._watched.protocol, self._state, self._decoding.known
+        decode = decoder(protocol, images=False, known=known) if is_kafka(self._named) else None
+        read = reading(decode, share=state.share, resolved_ts=resolved_of(state.known))
+        packed = frame.mapInArrow(read, PACK).persist()
+        told = packed.where(f"_bucket = {_LOG}").select("pack").toArrow()["pack"].to_pylist()
+        return packed, reduce(add, map(pickle.loads, told)) if told else None
 
     def _require_next(self, spans: Mapping[Place, tuple[int, int]]) -> None:
         """A batch follows what was taken; what the broker deleted between both is lost."""
