@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
+from stored import VERSION, put_data, put_schema
 
 import ticdc_lab
 from ticdc_lab.answers.compared import are_equal
@@ -129,3 +130,19 @@ def test_ddl_are_found_among_packed_messages_too() -> None:
     texts = [b'{"isDdl":true}', b'{"isDdl": true}', b'{"isDdl":false,"sql":""}', b"\x04\x22\x4d\x18..", b"\xfb\x01"]
     found = pc.match_substring_regex(pa.array(texts, pa.binary()), DDL_MARKS["canal-json"])
     assert found.to_pylist() == [True, True, False, True, True]
+
+
+def test_a_csv_folder_has_the_keys_of_its_schema_files(spark: SparkSession, tmp_path: Path) -> None:
+    """Opened, loaded, and without values; a schema file itself names a primary key alone."""
+    columns = [{"ColumnName": n, "ColumnType": "INT", "ColumnPrecision": "11"} for n in "abv"]
+    put_schema(tmp_path / "sink", *columns, Query=f"{DDL[:13]}s.{DDL[13:]}")
+    rows = [f'"{op}","t","s",{VERSION + 9 + i},1,2,{i}' for i, op in enumerate("IUD")]
+    put_data(tmp_path / "sink", "\n".join(rows) + "\n")
+    log = ticdc_lab.load(spark, str(tmp_path / "sink"))
+    for named, events in {
+        "loaded": log.events,
+        "stored": log.materialise(str(tmp_path / "values")).events,
+        "no values": log.materialise(str(tmp_path / "none"), images=False).events,
+    }.items():
+        found = events.where("kind = 'row'").select("layout", "key_hash").distinct().toArrow().to_pylist()
+        assert [r["layout"] for r in found] == ["a,b,v,,b"] and found[0]["key_hash"], named

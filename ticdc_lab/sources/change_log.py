@@ -242,7 +242,7 @@ class ChangeLog:
         """Handle keys that only its DDL define; learned in one pass over its messages when this is first asked for."""
         if not self._handles:
             assert self._source is not None
-            known = self.known.handles or handles_in(self._source.gathered, self.protocol, self.known)
+            known = self.known.handles or handles_in(self._source, self.protocol, self.known)
             self._handles.append(known)
         return self._handles[0]
 

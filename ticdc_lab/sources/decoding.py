@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs import Known, decoder, log_types
+from ticdc_lab.codecs.handles import keyed
 from ticdc_lab.codecs.known import BOUNDS, Bounds
 from ticdc_lab.codecs.schema_registry import read_schemas, require_url
 from ticdc_lab.codecs.simple_tables import COUNTED_TABLES, TABLES, contradictions, finder, tables_of
@@ -98,8 +99,13 @@ def decoding(
     """
     read = source.reader(skips)
     if source.decode is not None:
-        whole = source.decode(images)
-        return lambda batches, held=None: whole(batches) if first is None else islice(whole(batches), 1)
+        whole = source.decode(images or bool(known.handles))  # keys are hashed by values
+
+        def of_files(batches: Batches, held: Held | None = None) -> Batches:
+            found = keyed(whole(batches), known.handles, images=images) if known.handles else whole(batches)
+            return found if first is None else islice(found, 1)
+
+        return of_files
 
     def run(batches: Batches, held: Held | None = None) -> Batches:
         events, left = decoder(protocol, images=images, known=known), first

@@ -8,15 +8,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs import Known, decoder
 from ticdc_lab.codecs.handles import READ, Handles, handles_of, unnamed, with_handles
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
+from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
 from ticdc_lab.codecs.log_types import DDL_ROWS
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.schema import DECODED
 from ticdc_lab.facts.definitions import TableName
+from ticdc_lab.sources.opening import Source
 from ticdc_lab.sources.parquet import RANGES
 
 DDL_MARKS = {"canal-json": rb'^[^{]|"isDdl"\s*:\s*true', "canal": b"", "avro": rb"^\x01"}
@@ -38,13 +39,14 @@ def finder(protocol: str, known: Known) -> Callable[[Batches], Batches]:
     return run
 
 
-def handles_in(
-    gathered: Callable[[Callable[[Batches], Batches], StructType], pa.Table], protocol: str, known: Known
-) -> Handles:
-    """The handle keys that the DDL of a log define, in one pass over its messages; ``gathered`` as of a source."""
-    if protocol not in DDL_MARKS:
+def handles_in(source: Source, protocol: str, known: Known) -> Handles:
+    """The handle keys that the DDL of a log define: its schema files in a folder, else one pass over its messages."""
+    if source.decode is not None and protocol in NAME_A_PRIMARY_KEY:
+        events = source.raw.where("kind = 'schema'").mapInArrow(source.decode(False), DECODED)
+        return handles_of(events.where("kind = 'ddl'").select(*DDL_ROWS.names).toArrow(), protocol=protocol)
+    if source.decode is not None or protocol not in DDL_MARKS:
         return {}
-    return handles_of(gathered(finder(protocol, known), DDL_ROWS), protocol=protocol)
+    return handles_of(source.gathered(finder(protocol, known), DDL_ROWS), protocol=protocol)
 
 
 def put_into(files: Sequence[Path], handles: Handles) -> tuple[TableName, ...]:
