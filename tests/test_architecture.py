@@ -49,6 +49,7 @@ TO_THE_DRIVER = {
     "sources/provenance.py": "one row a Kafka partition",
     "sources/change_log.py": "one row a task: the file it wrote, counts, and what is known of the whole log",
     "sources/decoding.py": "table versions of the simple protocol",
+    "sources/log_keys.py": "the DDL in a folder's schema files",
     "lake/tables.py": "the commits of five tables, as far back as Delta keeps them; few table versions; files",
     "facts/limits.py": "one row of counts, and at most as many rows as a topic has partitions",
     "consumer/log.py": "at most a million narrow events, or images of 100,000 row changes, refused above",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import lcm
+
 import pytest
 from pyspark.sql import SparkSession
 
 import ticdc_lab
-from ticdc_lab.audit.contradicted import against_facts, with_contradictions
+from ticdc_lab.audit.contradicted import _divisors, against_facts, with_contradictions
 from ticdc_lab.settings import Settings
 from ticdc_lab.settings.file import parse_file
 from ticdc_lab.sources.change_log import ChangeLog
@@ -66,6 +68,43 @@ def test_a_file_that_cannot_have_made_the_log_is_named(logs: dict[str, ChangeLog
     found = said(logs[SMALL], given(text))
     assert any(expected in words for words in found), found
     assert all(words.startswith("The file (file c.toml) sets ") for words in found)
+
+
+def test_rules_that_are_not_what_they_seem_are_notes(logs: dict[str, ChangeLog]) -> None:
+    """As TiCDC acts on them: unknown names mean ``table``, some rules serve no table, columns that are absent fail."""
+    log = logs[SMALL]
+    file = given(
+        "[sink]\ndispatchers = [{matcher = ['shop.*'], dispatcher = 'indexvalue'}, "
+        "{matcher = ['shop.users'], partition = 'ts'}, {matcher = ['nope.*'], partition = 'ts'}, "
+        "{matcher = ['Fin_Ops.Ledger'], partition = 'columns', columns = ['zz']}]"
+    )
+    known = with_contradictions(log.events, log.facts, log.settings | file, protocol=log.protocol)
+    assert [n.split(":")[0] for n in known.notes] == [
+        "TiCDC knows no dispatcher 'indexvalue' (the nearest is index-value)",
+        "The rule for shop.users is never reached",
+        "The rule for nope.* matches no table of the log, so TiCDC never uses it.",
+    ]  # fmt: skip
+    assert any("cannot dispatch 400 rows of Fin_Ops.Ledger by it: [CDC:ErrDispatcherFailed]" in c.seen
+               for c in known.against)  # fmt: skip
+
+
+def test_rows_whose_partition_cannot_be_computed_are_counted(logs: dict[str, ChangeLog]) -> None:
+    """They are not compared with the rule, and a note names the table, how many, and why."""
+    log = logs[SMALL]
+    file = given("[sink]\ndispatchers = [{matcher = ['Fin_Ops.*'], partition = 'tidb-rowid'}]")
+    known = with_contradictions(log.events, log.facts, log.settings | file, protocol=log.protocol)
+    told = [note.partition(", because their partition cannot be computed: ") for note in known.notes]
+    assert [(said.partition(" with ")[2], bool(why)) for said, _, why in told] == [
+        ("400 rows of Fin_Ops.Ledger", True), ("416 rows of Fin_Ops.nopk", True)
+    ]  # fmt: skip
+
+
+def test_places_of_several_numbers_of_partitions_come_from_one_pass() -> None:
+    """A place among a multiple gives the place among each; no multiple has more than 32 bits."""
+    assert [*_divisors([4, 5, 6, 7, 8])] == [[4, 5, 6, 7, 8]]
+    assert all(lcm(*group) < 1 << 31 for group in _divisors(range(100, 105)))
+    assert [n for group in _divisors(range(100, 105)) for n in group] == [*range(100, 105)]
+    assert [*_divisors([7])] == [[7]]
 
 
 def test_a_protocol_that_can_leave_old_values_out_and_tables_without_key(logs: dict[str, ChangeLog]) -> None:

@@ -39,8 +39,8 @@ def settings(known: Settings) -> Answer:
 def _not_compared(known: Settings) -> list[str]:
     """What was given and differs from what the bytes fit, of settings of which two values may mean the same."""
     return [
-        f"{given.name} of the {given.source} ({given.evidence}) is not compared with the log. The log fits {s.text}: "
-        f"{s.evidence}."
+        f"{given.name} of the {given.source} ({given.evidence}) has other rules than the log fits, which may mean "
+        f"the same. The log fits {s.text}: {s.evidence}."
         for s in known.known
         if s.name in NOT_COMPARED and s.source == "bytes"
         if (given := known.given(s.name)) is not None and given.source != "bytes" and given.value != s.value

@@ -287,16 +287,17 @@ def of_findings(log: ChangeLog, *, causes: DataFrame | None = None, most: int = 
 
 
 def _contradicted(log: ChangeLog, found: pd.DataFrame) -> pd.DataFrame:
-    """What somebody gave of the changefeed and the log shows otherwise, as findings."""
+    """What somebody gave of the changefeed and the log shows otherwise, or what it does not do, as findings."""
     with log.reading():
         known = with_contradictions(
             log.events, log.facts, log.settings, protocol=log.protocol, has_partitions=not log.of_storage
         )
+    said = [("warning", c.words, c.places) for c in known.contradictions] + [("info", n, ()) for n in known.notes]
     rows = [
         dict.fromkeys(found.columns, pd.NA)
-        | {"guarantee": MATCH, "severity": "warning", "message": c.words, "cause": c.words, "table": None, "key": None}
-        | {"evidence": [dict(zip(("partition", "offset", "commit_ts"), place, strict=True)) for place in c.places]}
-        for c in known.contradictions
+        | {"guarantee": MATCH, "severity": severity, "message": words, "cause": words, "table": None, "key": None}
+        | {"evidence": [dict(zip(("partition", "offset", "commit_ts"), place, strict=True)) for place in places]}
+        for severity, words, places in said
     ]
     return pd.DataFrame(rows, columns=found.columns).astype(found.dtypes.to_dict())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import lcm
 from typing import Any
 
 import pyarrow.compute as pc
@@ -15,6 +16,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ticdc_lab.dispatch.changefeed import Changefeed
+from ticdc_lab.dispatch.checks import unknown_dispatchers, unreached
+from ticdc_lab.dispatch.hashing import FLAVOURS
 from ticdc_lab.dispatch.infer import EXPLAINED, MORE_PARTITIONS
 from ticdc_lab.dispatch.routing import routes, sources_of, target_of
 from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, rule_of, rules_from_config
@@ -96,15 +99,17 @@ def with_contradictions(
     rows = events.where("kind = 'row' AND table_name IS NOT NULL")
     exact = bool(settings.value("case-sensitive", False))
     found = [*against_facts(facts, whole), *_selected(rows, whole, exact), *_keyless(rows, whole, protocol)]
-    found += _dispatched(rows, facts, whole, exact) if has_partitions else []
+    placed = [*_dispatched(rows, facts, whole, exact)] if has_partitions else []
+    found += [c for c in placed if isinstance(c, Contradiction)]
     updates = pc.any(pc.equal(facts.of_kind("row")["op"], "update")).as_py()
     by_images = protocol in OP_BY_IMAGES and not updates
     found += _deleted_or_inserted(rows, whole, exact, by_images=by_images)
-    return Settings(whole.known, (*whole.against, *found))
+    notes = (*whole.notes, *(note for note in placed if isinstance(note, str)))
+    return Settings(whole.known, (*whole.against, *found), notes)
 
 
-def _dispatched(rows: DataFrame, facts: LogFacts, settings: Settings, exact: bool) -> Iterator[Contradiction]:
-    """Rows that do not lie where the given rules put them, and partitions that there cannot be."""
+def _dispatched(rows: DataFrame, facts: LogFacts, settings: Settings, exact: bool) -> Iterator[Contradiction | str]:
+    """Rows that do not lie where the given rules put them, partitions that there cannot be; as notes the rest."""
     recorded = 1 + max((partition for _, partition in facts.homes if partition is not None), default=0)
     number = settings.given("sink.kafka-config.partition-num")
     if number is not None and isinstance(number.value, int) and number.value < recorded:
@@ -115,52 +120,91 @@ def _dispatched(rows: DataFrame, facts: LogFacts, settings: Settings, exact: boo
     given = settings.given("sink.dispatchers")
     if given is None or (recorded < 2 and number is None):
         return
-    tried = [int(str(number.value))] if number is not None else range(recorded, recorded + MORE_PARTITIONS + 1)
-    best: list[dict[str, Any]] = []
-    partitions = tried[0]
+    tried = [int(str(number.value))] if number is not None else [*range(recorded, recorded + MORE_PARTITIONS + 1)]
+    rules = _rules(given)
+    upstream = sources_of(rules, _tables(facts), case_sensitive=exact)
+    yield from unknown_dispatchers(rules)
+    yield from unreached(rules, {s.table or t for t, s in upstream.items()}, case_sensitive=exact)
     try:
-        rules = _rules(given)
-        for n in tried:
-            for flavour in ("new", "classic"):
-                found = _placed(rows, facts, settings, rules, n, flavour, exact)
-                if not best or sum(r["wrong"] for r in found) < sum(r["wrong"] for r in best):
-                    best, partitions = found, n
-                if not any(r["wrong"] for r in best):
-                    return
+        placed = _placed(rows, facts, settings, rules, tried, exact)
     except DispatchError as error:
         yield Contradiction(given, seen=f"TiCDC refuses it: {error}")
         return
-    wrong = [r for r in best if r["wrong"] > (1 - EXPLAINED) * r["n"]]
+    for table in (t for t in placed if t["n_failed"]):
+        if table["error"].startswith(_OF_TICDC):
+            seen = f"TiCDC cannot dispatch {_count(table['n_failed'])} of {_name(table)} by it: {table['error']}"
+            yield Contradiction(given, seen=seen, places=(_place(table["failed_at"]),))
+        else:
+            yield (
+                f"{given.name} of the {given.source} is not compared with {_count(table['n_failed'])} of "
+                f"{_name(table)}, because their partition cannot be computed: {table['error']}."
+            )
+    ways = [(n, flavour) for n in tried for flavour in FLAVOURS]
+    partitions, flavour = min(ways, key=lambda way: sum(t[f"wrong_{way[1]}_{way[0]}"] or 0 for t in placed))
+    column = f"{flavour}_{partitions}"
+    wrong = [t for t in placed if t["n"] and t[f"wrong_{column}"] > (1 - EXPLAINED) * t["n"]]
     if not wrong:
         return
     first, tables = wrong[0], [(r["schema_name"], r["table_name"]) for r in wrong]
     rule = rule_of(rules, *tables[0], case_sensitive=exact)
     most = "" if number is not None else f" (up to {tried[-1]} were tried)"
     seen = (
-        f"{first['wrong']:,} of {first['n']:,} rows of {'.'.join(tables[0])} are not in the partition where `"
+        f"{first[f'wrong_{column}']:,} of {_count(first['n'])} of {_name(first)} are not in the partition where `"
         f"{rule.partition}` of its rule ({' '.join(rule.matcher)}) puts them among {partitions} partitions{most}"
     )
     seen += f"; the same holds for {_some(tables[1:])}" if len(tables) > 1 else ""
-    yield Contradiction(given, seen=seen, places=(_place(first["at"]),))
+    yield Contradiction(given, seen=seen, places=(_place(first[f"at_{column}"]),))
 
 
 def _placed(
-    rows: DataFrame, facts: LogFacts, settings: Settings, rules: tuple[Rule, ...], n: int, flavour: Any, exact: bool
+    rows: DataFrame, facts: LogFacts, settings: Settings, rules: tuple[Rule, ...], tried: Sequence[int], exact: bool
 ) -> list[dict[str, Any]]:
-    """Of each table how many rows have a place by these rules, and how many of them lie elsewhere."""
+    """Of each table how many rows have a place by these rules, how many lie elsewhere, and why others have none.
+
+    One pass: where a number of partitions divides another, a place among these is known from the place among those.
+    """
     feed = Changefeed(rules, exact, dispatch_old_value=bool(settings.value("enable-old-value", True)))
     sources = sources_of(rules, _tables(facts), case_sensitive=exact) if routes(rules) else None
-    placed = rows.transform(
-        dispatch_by_rules, rules=rules_in_force(feed), partitions=n, catalog=_catalog(facts), flavour=flavour,
-        case_sensitive=exact, sources=sources,
-    )  # fmt: skip
-    wrong = F.col("target_partition") != F.col("partition")
-    at = F.struct("partition", "offset", "commit_ts")
-    each = placed.where("target_partition IS NOT NULL").groupBy("schema_name", "table_name")
-    counts = each.agg(F.count("*").alias("n"), F.sum(F.when(wrong, 1).otherwise(0)).alias("wrong"),
-                      F.min(F.when(wrong, at)).alias("at"))  # fmt: skip
-    found: list[dict[str, Any]] = counts.orderBy("schema_name", "table_name").toArrow().to_pylist()
-    return found
+    found: dict[Table, dict[str, Any]] = {}
+    for some in _divisors(tried):
+        placed = rows
+        for flavour in FLAVOURS:
+            placed = placed.transform(
+                dispatch_by_rules, rules=rules_in_force(feed), partitions=lcm(*some), catalog=_catalog(facts),
+                flavour=flavour, case_sensitive=exact, sources=sources,
+            ).drop("dispatch_key", "target_topic")  # fmt: skip
+            own = {"target_partition": f"_{flavour}", "dispatch_error": f"_{flavour}_error"}
+            placed = placed.withColumnsRenamed(own)
+        at, failed = F.struct("partition", "offset", "commit_ts"), F.col("_new_error").isNotNull()
+        counts = [
+            F.count_if(~failed).alias("n"), F.count_if(failed).alias("n_failed"),
+            F.min("_new_error").alias("error"), F.min(F.when(failed, at)).alias("failed_at"),
+        ]  # fmt: skip
+        for n in some:
+            for flavour in FLAVOURS:
+                wrong = F.col(f"_{flavour}") % n != F.col("partition")
+                counts += [F.count_if(wrong).alias(f"wrong_{flavour}_{n}"),
+                           F.min(F.when(wrong, at)).alias(f"at_{flavour}_{n}")]  # fmt: skip
+        for r in placed.groupBy("schema_name", "table_name").agg(*counts).toArrow().to_pylist():
+            found.setdefault((r["schema_name"], r["table_name"]), {}).update(r)
+    return [found[table] for table in sorted(found)]
+
+
+_OF_TICDC = "[CDC:"
+
+
+def _divisors(numbers: Sequence[int]) -> Iterator[list[int]]:
+    """Numbers in groups of which the least common multiple is a number of partitions, too."""
+    group: list[int] = []
+    for n in numbers:
+        if group and lcm(*group, n) > _MOST_PARTITIONS:
+            yield group
+            group = []
+        group.append(n)
+    yield group
+
+
+_MOST_PARTITIONS = (1 << 31) - 1
 
 
 def _selected(rows: DataFrame, settings: Settings, exact: bool) -> Iterator[Contradiction]:
@@ -199,24 +243,24 @@ def _deleted_or_inserted(
 ) -> Iterator[Contradiction]:
     """Deletes or inserts that an event filter leaves out; an update that TiCDC split has one of each."""
     given = settings.given("filter.event-filters")
-    for of_filter in _members(given):
-        ignored = {*of_filter.get("ignore-event", ())}
-        ops = [op for op in ("delete", "insert") if ignored & {op, "all dml"} and not (op == "insert" and by_images)]
+    left_out = [(f, op) for f in _members(given) for op in ("delete", "insert")
+                if {*f.get("ignore-event", ())} & {op, "all dml"} and not (op == "insert" and by_images)]  # fmt: skip
+    if given is None or not left_out:
+        return
+    at = F.struct("partition", "offset", "commit_ts")
+    whole = rows.where("incomplete IS NULL OR incomplete <> 'op-unknown'")
+    of = {op: F.min(F.when(F.col("op") == op, at)).alias(op) for op in ("delete", "insert")}
+    each = whole.groupBy("schema_name", "table_name", "commit_ts").agg(*of.values())
+    alone = [F.min(F.when(F.col(other).isNull(), F.col(op))).alias(op)
+             for op, other in (("delete", "insert"), ("insert", "delete"))]  # fmt: skip
+    tables = each.groupBy("schema_name", "table_name").agg(*alone)
+    found = tables.orderBy("schema_name", "table_name").toArrow().to_pylist()
+    for of_filter, op in left_out:
         matches = TableFilter.parse(of_filter.get("matcher", ()), case_sensitive=exact).matches
-        for op in ops:
-            at = F.min(F.when(F.col("op") == op, F.struct("partition", "offset", "commit_ts"))).alias("at")
-            other = F.max(F.when(F.col("op") == next(o for o in ("delete", "insert") if o != op), 1)).alias("other")
-            whole = rows.where("incomplete IS NULL OR incomplete <> 'op-unknown'")
-            each = whole.groupBy("schema_name", "table_name", "commit_ts").agg(at, other)
-            alone = each.where("at IS NOT NULL AND other IS NULL").groupBy("schema_name", "table_name")
-            found = alone.agg(F.min("at").alias("at")).orderBy("schema_name", "table_name").toArrow().to_pylist()
-            if wrong := [r for r in found if matches(r["schema_name"], r["table_name"])]:
-                assert given is not None
-                tables = [(r["schema_name"], r["table_name"]) for r in wrong]
-                seen = (
-                    f"the log has {op}s of {_some(tables)}, which the event filter of {_matcher(of_filter)} leaves out"
-                )
-                yield Contradiction(given, seen=seen, places=(_place(wrong[0]["at"]),))
+        if wrong := [r for r in found if r[op] is not None and matches(r["schema_name"], r["table_name"])]:
+            some = _some([(r["schema_name"], r["table_name"]) for r in wrong])
+            seen = f"the log has {op}s of {some}, which the event filter of {_matcher(of_filter)} leaves out"
+            yield Contradiction(given, seen=seen, places=(_place(wrong[0][op]),))
 
 
 def _ddl(given: Setting | None, of_filter: Mapping[str, Any], matches: Any,
@@ -285,6 +329,14 @@ def _first(facts: LogFacts, table: Table, *ops: str) -> Place:
 
 def _place(at: Mapping[str, Any]) -> Place:
     return at["partition"], at["offset"], at["commit_ts"]
+
+
+def _count(n: int) -> str:
+    return f"{n:,} row{'s' * (n != 1)}"
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return f"{row['schema_name']}.{row['table_name']}"
 
 
 def _matcher(of_filter: Mapping[str, Any]) -> str:

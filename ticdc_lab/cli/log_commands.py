@@ -127,7 +127,7 @@ def settings(source: str, as_json: bool, **where: Any) -> None:
         if as_json:
             print_answer(log, answer, as_json=True)
         else:
-            for sentence in (answer.finding, *answer.details):
+            for sentence in (answer.finding, *answer.details, *answer.limits):
                 click.echo(sentence)
             for row in answer.frame.to_dict("records"):
                 click.echo(f"{row['setting']} = {row['value']}")

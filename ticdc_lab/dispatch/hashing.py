@@ -19,6 +19,7 @@ from ticdc_lab.engine.columns import computed_once, parts_of
 
 Flavour = Literal["new", "classic"]
 """``new``: pingcap/ticdc, which skips a NULL column. ``classic``: pingcap/tiflow, which hashes the text ``null``."""
+FLAVOURS: tuple[Flavour, ...] = ("new", "classic")
 
 HASH_BITS = 32
 HASH, LOWER = "_dispatch_hash", "_dispatch_layout"

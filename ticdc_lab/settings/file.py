@@ -6,7 +6,7 @@ Every key is checked, nested ones too: TiCDC's command line refuses a file with 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -128,7 +128,7 @@ def parse_file(text: str, *, name: str, sink_uri: str | None = None) -> Changefe
     _check(config, name)
     evidence = f"file {name}"
     settings = Settings(tuple(Setting(n, v, "file", "given", evidence) for n, v in _leaves(config, "")))
-    return ChangefeedFile(name, config, uri, settings | _of_uri(uri))
+    return ChangefeedFile(name, config, uri, replace(settings | _of_uri(uri), notes=_ignored_in(uri)))
 
 
 def _of_json(found: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -185,8 +185,8 @@ def _check(config: Mapping[str, Any], name: str) -> None:
 
 
 def _unknown(name: str, unknown: list[tuple[str, str | None]]) -> str:
-    said = [f"{k} (the nearest is {near})" if near else k for k, near in unknown]
-    return f"In {name} TiCDC knows no key {', '.join(said)}."
+    named = [f"{k} (the nearest is {near})" if near else k for k, near in unknown]
+    return f"{name} has {'an unknown key' if len(named) == 1 else 'unknown keys'}: {', '.join(named)}."
 
 
 def _check_kind(path: str, value: Any, name: str) -> None:
@@ -247,6 +247,23 @@ def _of_uri(uri: str | None) -> list[Setting]:
             found.append(Setting(name, value_of(name, text, said=f"{parameter}={text!r} in the sink-uri"), "file",
                                  "given", f"{parameter} of the sink-uri"))  # fmt: skip
     return found
+
+
+_OF_KAFKA = frozenset({k.rpartition(".")[2] for k in KEYS if k.startswith("sink.kafka-config.")} | {
+    *FROM_URI, "max-retry", "transaction-atomicity",
+})  # fmt: skip
+"""Parameters that a sink-uri of Kafka may have."""
+
+
+def _ignored_in(uri: str | None) -> tuple[str, ...]:
+    """Parameters of a sink-uri that TiCDC passes over without a word."""
+    split, found = urlsplit(uri or ""), []
+    if split.scheme.startswith("kafka"):  # object stores have more parameters than are known here
+        for parameter in parse_qs(split.query, keep_blank_values=True).keys() - _OF_KAFKA:
+            near = nearest(parameter, _OF_KAFKA)
+            like = f" (the nearest is {near})" if near else ""
+            found.append(f"TiCDC ignores the unknown parameter {parameter}{like} of the sink-uri.")
+    return tuple(sorted(found))
 
 
 def value_of(name: str, text: str, *, said: str = "") -> Any:

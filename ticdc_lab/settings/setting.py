@@ -133,6 +133,8 @@ class Settings:
         Every setting from every place, so one may be there several times.
     against
         What the log has against lists of rules that were given.
+    notes
+        What of the given settings has another effect than it seems, or is not compared with the log; a sentence each.
 
     Examples
     --------
@@ -143,6 +145,7 @@ class Settings:
 
     known: tuple[Setting, ...] = ()
     against: tuple[Contradiction, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def get(self, name: str) -> Setting | None:
         """The setting that counts: an option, else what the bytes show, else the file, else what is likely."""
@@ -178,8 +181,9 @@ class Settings:
         """Both; the same setting from the same place is the other's."""
         more = tuple(other.known if isinstance(other, Settings) else other)
         replaced = {(s.name, s.source) for s in more}
-        against = (*self.against, *(other.against if isinstance(other, Settings) else ()))
-        return Settings((*[s for s in self.known if (s.name, s.source) not in replaced], *more), against)
+        against, notes = (other.against, other.notes) if isinstance(other, Settings) else ((), ())
+        known = *[s for s in self.known if (s.name, s.source) not in replaced], *more
+        return Settings(known, (*self.against, *against), tuple(dict.fromkeys((*self.notes, *notes))))
 
     def with_option(self, name: str, value: Value, *, evidence: str = "") -> Settings:
         """The same with a value that somebody gave; it wins over file and bytes."""
@@ -201,8 +205,8 @@ class Settings:
 
     @property
     def not_evaluated(self) -> tuple[str, ...]:
-        """What of the changefeed's filters is not evaluated here, a sentence for each event filter."""
-        found = []
+        """What of the changefeed's filters is not evaluated here, a sentence for each event filter; and the notes."""
+        found = [*self.notes]
         for of_filter in self.value("filter.event-filters", ()):
             asked = [f"{k} = {_toml(of_filter[k])}" for k in NOT_EVALUATED if of_filter.get(k)]
             if asked:
