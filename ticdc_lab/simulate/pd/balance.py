@@ -65,7 +65,6 @@ def influence(s: Scale, store: int) -> float:
 
 
 def score(s: Scale, store: Store, delta: float) -> float:
-    """Give a store's score with ``delta`` added."""
     if s.resource == REGIONS:
         return region_score(store, s.cluster.config, delta)
     return leader_score(store, s.policy, delta)

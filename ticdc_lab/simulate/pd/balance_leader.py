@@ -71,16 +71,13 @@ class StoreQueue:
 
     @property
     def left(self) -> bool:
-        """Whether a store is left to try."""
         return self.at < len(self.stores)
 
     @property
     def head(self) -> Store:
-        """The store to try now."""
         return self.stores[self.at]
 
     def skip(self) -> None:
-        """Go on to the next store."""
         self.at += 1
 
     def before(self, a: Store, score_a: float, b: Store, score_b: float) -> bool:
@@ -126,7 +123,6 @@ class Round:
         self.operators: tuple[Operator, ...] = ()
 
     def score(self, store: Store) -> float:
-        """Give a store's score with what was decided so far."""
         return score_after(self.scale, store)
 
     def next_store(self) -> tuple[int, Store] | None:

@@ -149,7 +149,6 @@ class StepPlan:
         self.wanted_leader = max(able, key=preference, default=0)
 
     def do_transfer(self, store: int) -> None:
-        """Move leadership."""
         self.steps.append(TransferLeader(self.leader, store))
         self.leader = store
         self.kind |= Kind.LEADER
@@ -165,13 +164,11 @@ class StepPlan:
         self.kind |= Kind.REGION
 
     def do_promote(self, peer: Peer) -> None:
-        """Make a learner a voter."""
         self.steps.append(PromoteLearner(peer.store))
         self.now[peer.store] = peer
         self.promote.pop(peer.store, None)
 
     def do_remove(self, peer: Peer) -> None:
-        """Remove a peer."""
         self.steps.append(RemovePeer(peer.store))
         self.now.pop(peer.store, None)
         self.remove.pop(peer.store, None)

@@ -116,7 +116,6 @@ def _moves(found: balance_region.Field, index: int, regions: Sequence[Region], n
 
 
 def spread(once: dict[Operator, float], operators: Iterable[Operator], p: float) -> None:
-    """Share a chance among equally likely operators."""
     ops = tuple(operators)
     for op in ops:
         once[op] += p / len(ops)

@@ -74,7 +74,6 @@ def change_peers(
 def add_peer(
     cluster: Cluster, region: Region, peer: Peer, desc: str, *, kind: Kind, priority: Priority = Priority.MEDIUM
 ) -> Operator:
-    """Add a peer."""
     if region.peer_on(peer.store):
         raise CannotBuild(f"store {peer.store} has a peer already")
     wanted = {p.store: p for p in (*region.peers, peer)}
@@ -85,7 +84,6 @@ def remove_peer(
     cluster: Cluster, region: Region, store: int, desc: str, *, kind: Kind = NO_KIND,
     priority: Priority = Priority.MEDIUM,
 ) -> Operator:  # fmt: skip
-    """Remove the peer on a store."""
     wanted = _without(region, store)
     return change_peers(cluster, region, wanted, desc, kind=kind, priority=priority)
 

@@ -86,11 +86,9 @@ class Notes:
     limit: str = ""
 
     def look_at(self, store_ids: list[int]) -> None:
-        """Note candidates, each once."""
         self.candidates.extend(i for i in store_ids if i not in self.candidates)
 
     def reject(self, store: int, role: str, name: str, why: str) -> None:
-        """Note a refusal, each once."""
         self.rejected[Rejected(store, role, name, why)] = None
 
     def explained(self, operators: tuple[Operator, ...], because: str = "") -> Explained:

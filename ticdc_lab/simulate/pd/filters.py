@@ -106,7 +106,6 @@ def by_state(role: str, config: Config, *, temporary_too: bool = True) -> Filter
 
 
 def excluding(store_ids: Collection[int], why: str = "the region has a peer there") -> Filter:
-    """Refuse the named stores."""
     return Filter("excluded", lambda s: why if s.id in store_ids else "")
 
 

@@ -65,7 +65,6 @@ def capacity(rate_per_s: float) -> float:
 
 
 def bucket(rate_per_s: float, at_s: float = 0.0) -> Bucket:
-    """Give a full bucket."""
     return Bucket(rate_per_s, capacity(rate_per_s), at_s)
 
 

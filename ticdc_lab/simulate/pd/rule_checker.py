@@ -184,14 +184,12 @@ class _Check:
             return ()
 
     def orphans(self) -> Found:
-        """Remove peers that no rule wants."""
         found = fix_orphans(self.cluster, self.region, self.fit)
         if self.fit.orphans and not found:
             self.notes.said.append("a peer that no rule wants stays until healthy peers satisfy every rule")
         return found
 
     def rule(self, rule_fit: RuleFit) -> Callable[[], Found]:
-        """Repair what one rule asks for."""
         return lambda: self._fix_rule(rule_fit)
 
     def _fix_rule(self, rf: RuleFit) -> Found:

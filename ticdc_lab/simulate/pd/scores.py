@@ -120,7 +120,6 @@ class StoreColumns(NamedTuple):
 
 
 def columns(stores: Iterable[Store]) -> StoreColumns:
-    """Give stores as columns."""
     found = list(stores)
     floats = [np.array([getattr(s, n) for s in found], dtype=np.float64) for n in StoreColumns._fields[1:]]
     return StoreColumns(np.array([s.id for s in found], dtype=np.int64), *floats)

@@ -48,7 +48,6 @@ class Costs(NamedTuple):
 
 
 def costs(recording: Recording, *, from_us: int = 0) -> Costs:
-    """Count what a run cost from a moment on."""
     lives = [f for f in recording.lives if f.status == SUCCESS and f.finished_us >= from_us]
     even = even_from_us(recording)
     first, last = recording.at(from_us), recording.samples[-1]
@@ -79,7 +78,6 @@ class Curve(NamedTuple):
 
 
 def curve(recording: Recording) -> Curve:
-    """Give a run over time."""
     samples = recording.samples
     off = [100 * excess(peers(s), region_targets(s)) for s in samples]
     return Curve([s.at_us / SECOND_US for s in samples], off, [s.moved_mib / 1024 for s in samples])

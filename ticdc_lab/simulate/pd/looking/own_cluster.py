@@ -96,11 +96,9 @@ class Leaves(NamedTuple):
 
     @property
     def text(self) -> str:
-        """It in words."""
         return f"store {self.store} is offline"
 
     def apply(self, world: World) -> None:
-        """Let it leave."""
         i = world.regions.at[self.store]
         world.nodes.change(i, state=REMOVING)
         world.nodes.set_limit(i, world.nodes.all[i].rates, world.now_us)

@@ -214,12 +214,10 @@ def excess(counts: Mapping[int, int], targets: Mapping[int, float]) -> float:
 
 
 def peers(sample: ClusterSample) -> dict[int, int]:
-    """Give the peers on each store."""
     return {i: s.region_count for i, s in sorted(sample.cluster.stores.items())}
 
 
 def leaders(sample: ClusterSample) -> dict[int, int]:
-    """Give the leaders on each store."""
     return {i: s.leader_count for i, s in sorted(sample.cluster.stores.items())}
 
 

@@ -32,7 +32,6 @@ from ticdc_lab.simulate.pd.stores import (
 
 
 def rules_of(settings: Fields) -> tuple[Rule, ...]:
-    """Read placement rules, none where the settings make the rule."""
     if "rule" in settings:
         return (_rule(settings.object("rule"), 0),)
     return tuple(_rule(r, i) for i, r in enumerate(settings.objects("rules", [])))

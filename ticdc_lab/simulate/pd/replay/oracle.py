@@ -33,7 +33,6 @@ _NONE: dict[str, Any] = {"operator": "none"}
 
 
 def store_score(record: Fields) -> Verdict:
-    """Compare the scores of one store."""
     high, low = record.number("high_space_ratio"), record.number("low_space_ratio")
     delta, weight = record.number("delta_mib"), record.number("weight")
     store = Store(
@@ -56,7 +55,6 @@ def store_score(record: Fields) -> Verdict:
 
 
 def isolation_score(record: Fields) -> Verdict:
-    """Compare an isolation score."""
     stores = [Store(i, labels=labelled(s.all_texts())) for i, s in enumerate(record.objects("stores"))]
     other = Store(-1, labels=labelled(record.labels("other")))
     ours, file = distinct_score(record.texts("location_labels"), stores, other), record.number("score")

@@ -51,7 +51,6 @@ class Fields:
         return sorted(set(self.value) - self.read)
 
     def any(self, key: str, default: Any = MISSING) -> Any:
-        """Give a value of any form."""
         self.read.add(key)
         if key in self.value:
             return self.value[key]
@@ -60,55 +59,46 @@ class Fields:
         return default
 
     def number(self, key: str, default: Any = MISSING) -> float:
-        """Give a finite number."""
         return number(self.any(key, default), f"{self.where}.{key}")
 
     def integer(self, key: str, default: Any = MISSING) -> int:
-        """Give a whole number."""
         value = self.number(key, default)
         if value != int(value):
             raise Malformed(f"{self.where}.{key}", "a whole number", value)
         return int(value)
 
     def flag(self, key: str, default: Any = MISSING) -> bool:
-        """Give true or false."""
         value = self.any(key, default)
         if not isinstance(value, bool):
             raise Malformed(f"{self.where}.{key}", "true or false", value)
         return value
 
     def text(self, key: str, default: Any = MISSING) -> str:
-        """Give a string."""
         value = self.any(key, default)
         if not isinstance(value, str):
             raise Malformed(f"{self.where}.{key}", "a string", value)
         return value
 
     def texts(self, key: str, default: Any = MISSING) -> tuple[str, ...]:
-        """Give a list of strings."""
         value = self.items(key, default)
         if not all(isinstance(v, str) for v in value):
             raise Malformed(f"{self.where}.{key}", "a list of strings", value)
         return tuple(value)
 
     def integers(self, key: str, default: Any = MISSING) -> tuple[int, ...]:
-        """Give a list of whole numbers."""
         value = self.items(key, default)
         return tuple(int(number(v, f"{self.where}.{key}")) for v in value)
 
     def items(self, key: str, default: Any = MISSING) -> Sequence[Any]:
-        """Give a list of anything."""
         value = self.any(key, default)
         if not isinstance(value, list | tuple):
             raise Malformed(f"{self.where}.{key}", "a list", value)
         return value
 
     def object(self, key: str, default: Any = MISSING) -> Fields:
-        """Give an object."""
         return Fields(self.any(key, default), f"{self.where}.{key}")
 
     def objects(self, key: str, default: Any = MISSING) -> list[Fields]:
-        """Give a list of objects."""
         return [Fields(v, f"{self.where}.{key}[{i}]") for i, v in enumerate(self.items(key, default))]
 
     def labels(self, key: str) -> dict[str, str]:
@@ -132,7 +122,6 @@ def few_peers(peers: tuple[int, ...], where: str) -> tuple[int, ...]:
 
 
 def number(value: object, where: str) -> float:
-    """Give a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise Malformed(where, "a finite number", value)
     return value

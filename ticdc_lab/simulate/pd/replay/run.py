@@ -33,7 +33,6 @@ class Replayed(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Records in the file."""
         return len(self.records)
 
     @property

@@ -153,18 +153,15 @@ def check(record: Fields) -> Verdict:
 
 
 def joint_state(record: Fields) -> Verdict:
-    """Ask the checker of joint states about the first region."""
     return _checked(record, check_joint_state)
 
 
 def split(record: Fields) -> Verdict:
-    """Ask the checker of splits about the first region."""
     borders = borders_of(given_of(record).settings)
     return _checked(record, lambda cluster, region: check_split(cluster, region, borders))
 
 
 def learners(record: Fields) -> Verdict:
-    """Ask the checker of learners about the first region."""
     return _checked(record, check_learners)
 
 
@@ -176,12 +173,10 @@ def _checked(record: Fields, checker: Callable[[Cluster, Region], Explained]) ->
 
 
 def balance_leader(record: Fields) -> Verdict:
-    """Play rounds of balance-leader."""
     return _balance(record, of_balance_leader)
 
 
 def balance_region(record: Fields) -> Verdict:
-    """Play rounds of balance-region."""
     return _balance(record, of_balance_region)
 
 

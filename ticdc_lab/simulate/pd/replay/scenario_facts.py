@@ -52,7 +52,6 @@ def should_balance(record: Fields) -> Verdict:
 
 
 def higher_score(record: Fields) -> Verdict:
-    """Say which store has the higher region score."""
     given = given_of(record)
     delta = given.settings.number("delta_mib", 0)
     signs = {1: 1, 2: -1} if delta else {}
@@ -105,7 +104,6 @@ _ROLES: Mapping[str, tuple[str, str]] = MappingProxyType({
 
 
 def low_space(record: Fields) -> Verdict:
-    """Say whether a store is low on space."""
     given = given_of(record)
     store, file = stores_of(given)[0], record.object("expect").value
     ours = {"low_space": is_low_on_space(store, given.cluster.config.low_space_ratio)}
@@ -161,7 +159,6 @@ def _first(found: list[Fields]) -> Fields:
 
 
 def constraint_match(record: Fields) -> Verdict:
-    """Say whether a store meets a condition on its labels."""
     given = given_of(record)
     condition = constraint_of(given.settings.any("constraint"), "given.config.constraint")
     store = stores_of(given)[0]

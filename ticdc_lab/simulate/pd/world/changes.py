@@ -24,9 +24,7 @@ class ClusterChange(Protocol):
     """Something that happens."""
 
     @property
-    def text(self) -> str:
-        """It in words."""
-        ...
+    def text(self) -> str: ...
 
     def apply(self, world: World) -> Any: ...
 

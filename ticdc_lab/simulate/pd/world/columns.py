@@ -36,7 +36,6 @@ class Members:
         self.touched: set[int] = set(range(stores))
 
     def add_store(self) -> None:
-        """Make room for another store."""
         n = len(self.count)
         self.touched.add(n)
         self.led_with = np.pad(self.led_with, ((0, 1), (0, 1)))
@@ -47,7 +46,6 @@ class Members:
         self.leader_mib.append(0.0)
 
     def lengthen(self, rows: int) -> None:
-        """Make room for more regions."""
         more = np.zeros((rows - len(self.where), self.where.shape[1]), np.int32)
         self.where = np.concatenate([self.where, more])
 
@@ -129,7 +127,6 @@ class Members:
             self.learners[s] += one
 
     def resize(self, r: AllRegions, row: int, mib: float) -> None:
-        """Count a region's growth."""
         leader = int(r.leader[row])
         for s in r.store[row].tolist():
             if s >= 0:
@@ -195,7 +192,6 @@ class AllRegions:
         return np.where(stores > 0, table[stores], NONE).astype(np.int16)
 
     def add_store(self, store: int) -> None:
-        """Make room for another store."""
         self.at[store] = len(self.store_ids)
         self.store_ids.append(store)
         self.members.add_store()
@@ -261,7 +257,6 @@ class AllRegions:
         self.members.insert(self, row)
 
     def new_peer(self) -> int:
-        """Give an id for a new peer."""
         self.next_peer += 1
         return self.next_peer - 1
 
@@ -273,7 +268,6 @@ class AllRegions:
         self.pending, self.peer = wider(self.pending, False), wider(self.peer, 0)
 
     def grow(self, row: int, mib: float) -> None:
-        """Add to a region's data."""
         self.told.pop(row, None)
         self.members.resize(self, row, mib)
         self.size[row] += mib
@@ -360,7 +354,6 @@ class AllRegions:
         return float(self.size[self.rows()][np.array(held, np.bool_)].sum())
 
     def rows(self) -> NDArray[np.int64]:
-        """Give the rows of all regions."""
         return np.flatnonzero(self.alive[: self.n])
 
     def first(self) -> int:
@@ -369,7 +362,6 @@ class AllRegions:
         return int(first[0]) if len(first) else NONE
 
     def in_key_order(self) -> Iterable[int]:
-        """Give the rows in the order of keys."""
         row = self.first()
         while row >= 0:
             yield row

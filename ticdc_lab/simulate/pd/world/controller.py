@@ -101,7 +101,6 @@ class Controller:
         return self.influences[fast_too][1]
 
     def made(self, op: Operator, now_us: int, because: str = "", source: str = "") -> OperatorLife:
-        """Give a fresh operator."""
         self.number += 1
         row, r = self.regions.row_of[op.region], self.regions
         made = OperatorLife(op, row, self.number, now_us, int(r.conf[row]), int(r.version[row]), because, source)

@@ -46,7 +46,6 @@ class Heartbeats:
         self.heard_us = 0
 
     def forget(self) -> None:
-        """Let another PD lead, which has heard of no region."""
         self.heard, self.heard_us = np.zeros(0, np.int64), self.world.now_us
 
     def gathered(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -87,11 +86,9 @@ class Heartbeats:
             self.expect(STALE, i, region)
 
     def next_us(self) -> int:
-        """Give when the next one comes."""
         return self.due[0][0] if self.due else 1 << 62
 
     def take(self) -> None:
-        """Take those that are due."""
         while self.due and self.due[0][0] <= self.world.now_us:
             _, what, i, region = heapq.heappop(self.due)
             if {DOWN: self._down, STALE: self._stale, CHANGED: self._changed}[what](i, region):

@@ -78,7 +78,6 @@ class HotStats:
         return bool(r.read.any() or r.write.any() or self.degree[READ] or self.degree[WRITE])
 
     def next_us(self) -> int:
-        """Give when something is to be done."""
         return min(*self.due_us.values(), self.sample_us)
 
     def tick(self, now_us: int) -> None:
@@ -128,7 +127,6 @@ class HotStats:
             self.world.patrol.cooled()
 
     def hot_rows(self, kind: str) -> list[int]:
-        """Give the regions that have been hot for long enough."""
         hits = self.world.config.hot_region_cache_hits_threshold
         return [row for row, d in sorted(self.degree[kind].items()) if d >= hits and self.world.regions.alive[row]]
 
@@ -170,7 +168,6 @@ class HotStats:
         return frozenset(s for s in samples[0] if all(x.get(s, False) for x in samples))
 
     def hot(self) -> Hot:
-        """Give what the hot-region scheduler sees."""
         if not self.degree[READ] and not self.degree[WRITE]:
             return NOTHING_HOT
         self._settle_pending()

@@ -87,7 +87,6 @@ class PdMonitor:
         return any(has_quorum(region, (able | besides) - region.pending) for able in (self.running(), known))
 
     def running(self) -> frozenset[int]:
-        """Give the stores that run."""
         return frozenset(n.told.id for n in self.world.nodes.all if n.runs)
 
     def operator_changed(self, r: OperatorLife, before: str) -> None:

@@ -85,7 +85,6 @@ class Patrol:
         self.waiting.pop(row, None)
 
     def mark_all(self, rows: Iterable[int]) -> None:
-        """Look at regions soon, in this order."""
         for row in rows:
             self.mark(row)
 
@@ -109,7 +108,6 @@ class Patrol:
         return any(at <= now_us for at in self.todo.values())
 
     def next_us(self) -> int | None:
-        """Give when the next region is to be looked at."""
         times = [*self.todo.values(), *(at for at, _ in self.deferred[:1])]
         return min(times, default=None)
 

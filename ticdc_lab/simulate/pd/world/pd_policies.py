@@ -43,7 +43,6 @@ class StoreTable:
         self.may: dict[str, NDArray[np.bool_]] = {}
 
     def refresh(self, cluster: Cluster) -> None:
-        """Take what is new."""
         stores = list(cluster.stores.values())
         if cluster.config is not self.config or len(stores) != len(self.stores):
             self._fill(cluster, stores)

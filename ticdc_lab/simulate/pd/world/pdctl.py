@@ -134,7 +134,6 @@ def _shown(world: World, kinds: list[str]) -> list[dict[str, Any]]:
 
 
 def described_operator(r: OperatorLife, now_us: int) -> dict[str, Any]:
-    """Tell an operator that runs."""
     return {
         "desc": r.op.desc, "brief": r.op.brief, "region_id": r.op.region, "kind": kind_text(r.op.kind),
         "status": r.status, "steps": [step_text(s) for s in r.op.steps], "current_step": r.at_step,
@@ -286,7 +285,6 @@ def _remove(world: World, name: str) -> str:
 
 
 def described_scheduler(s: Scheduler) -> dict[str, Any]:
-    """Tell how a scheduler is doing, and why its latest round led to nothing."""
     told = s.last
     return {
         "name": s.policy.name,

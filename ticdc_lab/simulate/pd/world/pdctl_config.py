@@ -25,7 +25,6 @@ class Refused(TiCDCLabError):
 
 
 def number(word: str, what: str) -> int:
-    """Read an id or a count."""
     if not word.isdigit():
         raise Refused(f"{what} {word}: expected a whole number")
     return int(word)
@@ -43,7 +42,6 @@ def decimal(word: str, what: str) -> float:
 
 
 def row_of(world: World, word: str) -> int:
-    """Find a region by its id."""
     row = world.regions.row_of.get(number(word, "region"))
     if row is None:
         raise Refused(f"region {word} not found")
@@ -51,7 +49,6 @@ def row_of(world: World, word: str) -> int:
 
 
 def position_of(world: World, word: str) -> int:
-    """Find a store by its id."""
     i = world.regions.at.get(number(word, "store"))
     if i is None or not world.nodes.all[i].known:
         raise Refused(f"ErrStoreNotFound: store {word} not found")
@@ -204,7 +201,6 @@ def config_of(settings: dict[str, Any], base: Config | None = None) -> tuple[Con
 
 
 def rule_of(told: Fields) -> Rule:
-    """Read a placement rule as PD's API has it."""
     constraints = tuple(
         Constraint(c.text("key"), c.text("op"), c.texts("values", [])) for c in told.objects("label_constraints", [])
     )  # fmt: skip
@@ -217,7 +213,6 @@ def rule_of(told: Fields) -> Rule:
 
 
 def told_rule(r: Rule) -> dict[str, Any]:
-    """Tell a placement rule as PD's API does."""
     constraints = [{"key": c.key, "op": c.op, "values": list(c.values)} for c in r.constraints]
     return {
         "group_id": r.group, "id": r.id, "index": r.position, "override": r.override,

@@ -54,7 +54,6 @@ def store(world: World, words: list[str]) -> Any:
 
 
 def stores(world: World, _: list[str]) -> dict[str, Any]:
-    """``store``: all that are no tombstones."""
     found = [described_store(world, s) for s in world.cluster().stores.values() if s.state != REMOVED]
     return {"count": len(found), "stores": found}
 
@@ -65,7 +64,6 @@ def health(world: World, _: list[str]) -> list[dict[str, Any]]:
 
 
 def described_store(world: World, s: Store) -> dict[str, Any]:
-    """Tell a store as pd-ctl does."""
     config = world.config
     heard_ms = EPOCH_MS + round(world.now_us / 1000 - s.heartbeat_age_s * 1000)
     return {
@@ -193,8 +191,6 @@ def region(world: World, words: list[str]) -> Any:
 
 
 def described_region(r: Region) -> dict[str, Any]:
-    """Tell a region as pd-ctl does."""
-
     def peer(p: Any) -> dict[str, Any]:
         told = {"id": p.id, "store_id": p.store, "role_name": _ROLES[p.role]}
         told |= {"role": list(_ROLES).index(p.role)} if p.role != VOTER else {}

@@ -119,7 +119,6 @@ class RunTables:
         self.violated = ""
 
     def row(self, kind: str, node: str, **fields: Any) -> None:
-        """Add a row to the trace."""
         self.recorder.add(Row(self.world.tick, self.world.now_us, node, kind, **fields))
 
     def operator_changed(self, r: OperatorLife, before: str) -> None:
@@ -142,7 +141,6 @@ class RunTables:
         self.row("decided", "pd", subject=who, after=chosen, because=told.because, rejected=rejected)
 
     def happened(self, h: AppliedChange) -> None:
-        """Tell something that came from outside."""
         self.row("asked", "pd", subject=h.change.text, because=h.error or None)
 
     def heartbeat(self, what: str, region: int, store: int) -> None:
@@ -201,7 +199,6 @@ class RunTables:
             self.counted[who] = Counter(reasons)
 
     def place(self) -> None:
-        """Keep where every region is."""
         r = self.world.regions
         ids = np.array([*r.store_ids, 0], np.int64)
         for row in r.in_key_order():

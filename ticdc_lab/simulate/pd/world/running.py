@@ -99,7 +99,6 @@ class Fast:
         self.sums.add(effects, 1)
 
     def expire(self, now_us: int) -> None:
-        """Forget what is old."""
         while self.expiring and self.expiring[0][0] <= now_us:
             until_us, region = self.expiring.popleft()
             if region in self.latest and self.latest[region][0] == until_us:
@@ -162,7 +161,6 @@ class OperatorLife:
             self.finished_us = now_us
 
     def finished(self, now_us: int) -> Finished:
-        """Tell its whole life."""
         return finished_of(self, now_us)
 
 
@@ -195,7 +193,6 @@ class Finished(NamedTuple):
 
 
 def finished_of(r: OperatorLife, now_us: int) -> Finished:
-    """Tell an operator's life."""
     op = r.op
     source, target = ends_of(op)
     return Finished(

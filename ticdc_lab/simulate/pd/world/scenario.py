@@ -59,7 +59,6 @@ class _Store:
     used: float = 0.0
 
     def start(self) -> StoreStart:
-        """Give it as a run begins with it."""
         return StoreStart(self.id, self.capacity * _GIB_MIB, self.labels, not self.later, self.used * _GIB_MIB)
 
 
@@ -121,12 +120,10 @@ class PdCluster:
 
 
 def cluster(value: Value) -> PdCluster:
-    """Read the section."""
     return Reader().record(value, PdCluster)
 
 
 def start_of(scenario: Any) -> Start:
-    """Give the start of a scenario's run."""
     c: PdCluster = scenario.cluster
     regions = spread_regions(c.regions, c.holders, c.config.max_replicas, c.size)
     loss, limit = float(scenario.network.loss), c.store_limit
@@ -135,7 +132,6 @@ def start_of(scenario: Any) -> Start:
 
 
 def facts(scenario_cluster: Any, events: Iterable[Planned]) -> PdFacts:
-    """Give what is known before a run begins."""
     return PdFacts()
 
 
@@ -148,11 +144,9 @@ class PdFacts:
 
     @property
     def broken(self) -> bool:
-        """Whether an invariant is violated."""
         return bool(self.now.violated)
 
     def see(self, row: Any) -> None:
-        """Take a sample."""
         self.now = row.message
         self.changes += 1
 

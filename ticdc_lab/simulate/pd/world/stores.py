@@ -41,7 +41,6 @@ class Weighted:
         self.score: Numbers = np.zeros(stores)
 
     def add(self, rows: NDArray[np.int64], values: Numbers) -> None:
-        """Take a value for each of some stores."""
         count = self.count[rows]
         full = count >= self.size
         old = self.values[rows, count % self.size]
@@ -51,7 +50,6 @@ class Weighted:
         self.count[rows] += 1
 
     def get(self, rows: NDArray[np.int64]) -> Numbers:
-        """Give the averages."""
         n = np.minimum(self.count[rows], self.size)
         found: Numbers = self.score[rows] / np.maximum(n * (n + 1) / 2, 1)
         return found
@@ -71,11 +69,9 @@ class Hull:
         self.root.add(rows, 2 * self.half.get(rows) - self.whole.get(rows))
 
     def get(self, rows: NDArray[np.int64]) -> Numbers:
-        """Give the averages, never below 0."""
         return np.maximum(self.root.get(rows), 0.0)
 
     def add_store(self) -> None:
-        """Make room for another store."""
         for average in (self.half, self.whole, self.root):
             average.values = np.vstack([average.values, np.zeros((1, average.size))])
             average.count = np.append(average.count, 0)
@@ -149,7 +145,6 @@ class Disk:
         return max(self.rate - self.wanted - self.waiting, self.rate / 2) - self._snapshots
 
     def take(self, mib: float) -> None:
-        """Count what a snapshot took."""
         self._snapshots += mib
 
     def heartbeat(self, tick: int, settings: WorldSettings) -> bool:
@@ -171,7 +166,6 @@ class Disk:
             self.wanted, self.written = read + written, written
 
     def change_rate(self, rate: float, tick: int, settings: WorldSettings) -> None:
-        """Let it give more or less from now on."""
         self.go_on(tick, settings)
         self.rate = rate
 
@@ -296,7 +290,6 @@ class Nodes:
         self.dirty.add(i)
 
     def heartbeats(self, now_us: int) -> None:
-        """Let every running store send its heartbeat."""
         there = [i for i, n in enumerate(self.all) if n.in_touch and n.told.state != REMOVED]
         lost = [i for i in there if self.loses()]
         for i in lost:
@@ -321,7 +314,6 @@ class Nodes:
             self.set_limit(i, node.rates, now_us)
 
     def heartbeat(self, positions: Sequence[int], now_us: int) -> None:
-        """Take the heartbeats of some stores."""
         rows = np.asarray(positions, np.int64)
         free = np.array([self.all[i].capacity - self.all[i].used for i in positions], np.float64)
         self.smoothed.add(rows, free)
@@ -409,7 +401,6 @@ class Nodes:
         return taken
 
     def use(self, i: int, mib: float) -> None:
-        """Count data that came."""
         self.all[i].used += mib
 
     def free(self, i: int, mib: float) -> None:

@@ -27,13 +27,11 @@ from ticdc_lab.simulate.pd.world.stores import Nodes
 
 
 def with_pending_learner(region: Region, store: int, witness: bool = False) -> Region:
-    """A new peer that waits for its snapshot."""
     peer = Peer(0, store, LEARNER, witness)
     return region._replace(peers=(*region.peers, peer), pending=region.pending | {store})
 
 
 def caught_up(region: Region, store: int) -> Region:
-    """The peer has its snapshot."""
     return region._replace(pending=region.pending - {store})
 
 
@@ -181,7 +179,6 @@ class Tasks:
             self.of[old.at, new] = task
 
     def forget(self, store: int) -> None:
-        """Drop what a store was at: it stopped."""
         for key in [k for k in self.of if k[0] == store]:
             self._end(self.of.pop(key))
 

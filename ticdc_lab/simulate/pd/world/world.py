@@ -130,7 +130,6 @@ class World:
         return Cluster(self.config, stores, rules, influence, fullest, r.count, average, self.fitted[2])
 
     def seen(self, s: Scheduler) -> SeenCluster:
-        """Give what a scheduler sees."""
         fast_too = s.policy.limited_as == Kind.REGION
         draw = self.draw_sent if fast_too and self.controller.has_windows else self.draw
         return SeenCluster(
@@ -139,7 +138,6 @@ class World:
         )  # fmt: skip
 
     def region(self, region_id: int) -> Region | None:
-        """Give a region by its id."""
         row = self.regions.row_of.get(region_id)
         return None if row is None else self.regions.region(row)
 
@@ -181,20 +179,17 @@ class World:
         return found
 
     def hot(self) -> Hot:
-        """Give what is hot."""
         return self.hot_stats.hot()
 
     # The loop
 
     def run(self, until_us: int) -> None:
-        """Go on until a moment."""
         while self.tick * self.settings.tick_us < until_us:
             self.play_tick()
             self.tick = min(max(self.tick + 1, self.next_tick()), -(-until_us // self.settings.tick_us))
         self.now_us = until_us
 
     def play_tick(self) -> None:
-        """Play a tick."""
         self.ticks += 1
         self.now_us = self.tick * self.settings.tick_us
         if self.now_us >= self.heartbeat_us:
@@ -253,7 +248,6 @@ class World:
                     s.due_us = self.now_us
 
     def happen(self, change: ClusterChange) -> AppliedChange:
-        """Let something happen now."""
         happened = happen(self, change)
         self.happened.append(happened)
         if self.recording is not None:
@@ -387,7 +381,6 @@ class World:
             self.controller.watch(self.cluster(), self.now_us, self.tick)
 
     def _next_round(self) -> Scheduler | None:
-        """Give the scheduler whose round comes next."""
         return min(self.schedulers.values(), key=lambda s: s.due_us, default=None)
 
     def _note(self, who: str, told: Explained) -> None:
