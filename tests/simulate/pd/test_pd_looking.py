@@ -15,7 +15,6 @@ from ticdc_lab.simulate.pd.looking.decisions import (
     TARGET,
     choice_of,
     decision_at,
-    ends_of,
     wanting,
 )
 from ticdc_lab.simulate.pd.looking.futures import costs, peak_load
@@ -35,7 +34,7 @@ from ticdc_lab.simulate.pd.operators import AddLearner, Kind, Operator, RemovePe
 from ticdc_lab.simulate.pd.world.changes import Pdctl
 from ticdc_lab.simulate.pd.world.model import moment
 from ticdc_lab.simulate.pd.world.run import future, simulate
-from ticdc_lab.simulate.pd.world.running import Finished, moves_of
+from ticdc_lab.simulate.pd.world.running import Finished, ends_of, moves_of
 from ticdc_lab.simulate.pd.world.start import REFERENCE
 from ticdc_lab.simulate.pd.world.world import World
 

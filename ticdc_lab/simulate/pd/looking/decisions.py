@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.balance import LEADERS, REGIONS, compare, scale, source_score, target_score
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.explained import Compared, Explained, Notes, Rejected
 from ticdc_lab.simulate.pd.filters import LEADER_SOURCE, LEADER_TARGET, REGION_SOURCE, REGION_TARGET, by_state, keep
-from ticdc_lab.simulate.pd.operators import AddLearner, Kind, Operator, RemovePeer, TransferLeader
+from ticdc_lab.simulate.pd.operators import Kind, Operator
 from ticdc_lab.simulate.pd.why import Opinion
-from ticdc_lab.simulate.pd.world.patrol import Patrol
 from ticdc_lab.simulate.pd.world.policy import Answer as Round
 from ticdc_lab.simulate.pd.world.policy import Policy, SeenCluster
-from ticdc_lab.simulate.pd.world.world import World
+from ticdc_lab.simulate.pd.world.running import CHECKER, ends_of
 
 SOURCE, TARGET = "source", "target"
 
@@ -65,16 +64,6 @@ def choice_of(told: Explained) -> DecisionTable:
     rows = tuple(_row(told, role, store, (role, store) in chosen) for role, store in listed)
     filters = tuple(dict.fromkeys(r.filter for r in told.rejected))
     return DecisionTable(told.because, told.limit, filters, rows, told.compared, told.operators)
-
-
-def ends_of(op: Operator) -> tuple[int, int]:
-    """Give from which store to which an operator moves something, 0 for none."""
-    adds = [s.store for s in op.steps if isinstance(s, AddLearner)]
-    removes = [s.store for s in op.steps if isinstance(s, RemovePeer)]
-    leads = [s for s in op.steps if isinstance(s, TransferLeader)]
-    if adds or removes:
-        return (removes or [0])[0], (adds or [0])[0]
-    return (leads[0].from_store, leads[-1].to_store) if leads else (0, 0)
 
 
 def _row(told: Explained, role: str, store: int, chosen: bool) -> CandidateRow:
@@ -132,7 +121,6 @@ def word(why: str) -> str:
     return head.replace("-", " ") if colon else " ".join(why.split()[:4])
 
 
-CHECKER = "checker"
 _BALANCED = {
     Kind.REGION: (REGIONS, REGION_SOURCE, REGION_TARGET), Kind.LEADER: (LEADERS, LEADER_SOURCE, LEADER_TARGET),
 }  # fmt: skip
@@ -149,7 +137,7 @@ class Decision(NamedTuple):
 
 
 class Noted:
-    """Keeps decisions; one without an operator only once a second for each scheduler and reason."""
+    """Keeps the decisions of a cluster; one without an operator only once a second for each scheduler and reason."""
 
     def __init__(self) -> None:
         self.kept: list[Decision] = []
@@ -160,71 +148,23 @@ class Noted:
         return at_us - self.last_us.get((by, because), -_EVERY_US) >= _EVERY_US
 
     def take(self, at_us: int, by: str, region: int, told: Explained) -> None:
-        """Keep a decision, where it is one to keep."""
         if not told.operators:
             if not self.keeps(at_us, by, told.because):
                 return
             self.last_us[by, told.because] = at_us
         self.kept.append(Decision(at_us, by, region, told))
 
+    def looked(self, now_us: int, region: int, told: Explained) -> None:
+        self.take(now_us, CHECKER, region, told)
 
-class _Patrol(Patrol):
-    """The checkers' patrol, overheard."""
-
-    noted: Noted
-
-    def look(self, row: int, cluster: Cluster, now_us: int, running: Counter[Kind]) -> Explained:
-        region = int(self.regions.id[row])
-        told = super().look(row, cluster, now_us, running)
-        self.noted.take(now_us, CHECKER, region, told)
-        return told
-
-    def look_at_merge(self, row: int, cluster: Cluster, now_us: int, running: Counter[Kind]) -> Explained:
-        region = int(self.regions.id[row])
-        told = super().look_at_merge(row, cluster, now_us, running)
-        self.noted.take(now_us, CHECKER, region, told)
-        return told
-
-
-def listen(world: World) -> Noted:
-    """Overhear a cluster's schedulers and checkers from now on; nothing else about it changes."""
-    noted = Noted()
-    for scheduler in world.schedulers.values():
-        scheduler.policy = overheard(scheduler.policy, noted)
-    patrol = _Patrol(world.regions)
-    vars(patrol).update(vars(world.patrol), noted=noted)
-    world.patrol = patrol
-    return noted
-
-
-def overheard(policy: Policy, noted: Noted) -> Policy:
-    """Give a policy whose decisions are kept."""
-    return policy._replace(schedule=_schedule(policy, noted), may_pay=_may_pay(policy, noted))
-
-
-def _schedule(policy: Policy, noted: Noted) -> Callable[[SeenCluster], Round]:
-    def schedule(seen: SeenCluster) -> Round:
-        answer = policy.schedule(seen)
+    def answered(self, seen: SeenCluster, policy: Policy, answer: Round) -> None:
         region = answer.operators[0].region if answer.operators else 0
-        told = answer.told
-        if answer.operators and told.operators != answer.operators:
-            told = Explained(
-                answer.operators, told.because, told.candidates, told.rejected, told.scored, told.compared, told.limit
-            )
-        noted.take(seen.now_us, policy.name, region, told)
-        return answer
+        chosen = replace(answer.told, operators=answer.operators) if answer.operators else answer.told
+        self.take(seen.now_us, policy.name, region, chosen)
 
-    return schedule
-
-
-def _may_pay(policy: Policy, noted: Noted) -> Callable[[SeenCluster], str]:
-    def may_pay(seen: SeenCluster) -> str:
-        why = policy.may_pay(seen)
-        if why and noted.keeps(seen.now_us, policy.name, why):
-            noted.take(seen.now_us, policy.name, 0, scores_apart(seen.cluster, policy.limited_as, why))
-        return why
-
-    return may_pay
+    def unpaid(self, seen: SeenCluster, policy: Policy, why: str) -> None:
+        if self.keeps(seen.now_us, policy.name, why):
+            self.take(seen.now_us, policy.name, 0, scores_apart(seen.cluster, policy.limited_as, why))
 
 
 def scores_apart(cluster: Cluster, kind: Kind, because: str) -> Explained:

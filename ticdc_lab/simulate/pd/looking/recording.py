@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ticdc_lab.engine.giving_up import still_wanted
 from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.looking.decisions import Decision, listen
+from ticdc_lab.simulate.pd.looking.decisions import Decision, Noted
 from ticdc_lab.simulate.pd.measures import is_even, shares
 from ticdc_lab.simulate.pd.merge_checker import Neighbours
 from ticdc_lab.simulate.pd.operators import Kind
@@ -105,13 +105,14 @@ class MomentRecorder:
     def __init__(self) -> None:
         self.samples: list[ClusterSample] = []
         self.drops: list[Drop] = []
+        self.noted = Noted()
 
     def __call__(self, world: World) -> bool:
         """Keep a moment; it never ends a run."""
         still_wanted()
         if not self.samples:
-            self.world, self.noted, self.told = world, listen(world), world.controller.on_change
-            world.controller.on_change = self._changed
+            self.world, self.told = world, world.controller.on_change
+            world.controller.on_change, world.listener = self._changed, self.noted
         if not self.samples or self.samples[-1].at_us < world.now_us:
             self.samples.append(sampled(world, self.samples[-1] if self.samples else None))
         return False

@@ -103,11 +103,6 @@ def borders_of(settings: Fields) -> frozenset[str]:
     return frozenset(r.text(key, "") for r in rules for key in ("start_key", "end_key")) - {""}
 
 
-def rejecting_leaders(settings: Fields) -> tuple[tuple[str, str], ...]:
-    """Read labels whose stores take no leader: ``noleader=true``, a list of such, or objects."""
-    return tuple(pair for key in REJECTING if key in settings for pair in _pairs(settings, key, settings.any(key)))
-
-
 def _pairs(settings: Fields, where: str, value: object) -> list[tuple[str, str]]:
     if isinstance(value, str) and "=" in value:
         key, _, wanted = value.partition("=")
@@ -152,7 +147,18 @@ def given_of(record: Fields) -> Given:
     given = record.object("given")
     settings = given.object("config", {})
     stores = tuple(given.objects("stores", []))
-    config = _config(settings)
+    found: dict[str, Any] = {
+        "joint_consensus": False,
+        "reject_leader": tuple(
+            pair for key in REJECTING if key in settings for pair in _pairs(settings, key, settings.any(key))
+        ),
+    }
+    known = {f.name for f in fields(Config)}
+    for key in settings.value:
+        name = _OTHER_NAMES.get(key, key)
+        if name in known - {"reject_leader"}:
+            found[name] = _setting(settings, key, getattr(Config(), name))
+    config = Config(**found)
     regions_told = tuple(given.objects("regions", []))
     regions = with_denials(tuple(_region(i, r) for i, r in enumerate(regions_told, 1)), settings)
     cluster = cluster_of(config, [store_of(s) for s in stores], rules_of(settings))
@@ -210,17 +216,6 @@ def _at_least(found: _Many, least: int, where: str) -> _Many:
 def given_of_text(record: Fields) -> Fields:
     """Give the settings of a scenario whose stores are told in words."""
     return record.object("given").object("config")
-
-
-def _config(settings: Fields) -> Config:
-    """Read settings by PD's names; without a word on joint consensus it is off, as in PD's own tests."""
-    found: dict[str, Any] = {"joint_consensus": False, "reject_leader": rejecting_leaders(settings)}
-    known = {f.name for f in fields(Config)}
-    for key in settings.value:
-        name = _OTHER_NAMES.get(key, key)
-        if name in known - {"reject_leader"}:
-            found[name] = _setting(settings, key, getattr(Config(), name))
-    return Config(**found)
 
 
 def _setting(settings: Fields, key: str, default: object) -> object:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, Verdict, lines_of
 from ticdc_lab.simulate.pd.replay.scenarios import JUDGES, judge_scenario
 
@@ -144,17 +143,13 @@ def _verdict(record: Fields, defaults: dict[str, Any], cases: Cases) -> Verdict:
         return judge_scenario(record, defaults)
     kind = record.text("kind")
     if kind in RUNS:
-        return _whole_run(kind, record, cases)
+        if kind == "perf":
+            return Verdict(None, None, None, "how fast the real PD was is not judged")
+        return cases.judge_case(record) if kind == "case" else cases.judge_run(record)
     judges = {name: judge for name, _, judge in JUDGES if "_" in name}
     if kind not in judges:
         raise UnknownRecord(f"records of kind {kind}; known are {', '.join((*judges, *RUNS))}")
     return judges[kind](record)
-
-
-def _whole_run(kind: str, record: Fields, cases: Cases) -> Verdict:
-    if kind == "perf":
-        return Verdict(None, None, None, "how fast the real PD was is not judged")
-    return cases.judge_case(record) if kind == "case" else cases.judge_run(record)
 
 
 def _told(verdict: Verdict) -> dict[str, Any]:
@@ -166,15 +161,9 @@ def _told(verdict: Verdict) -> dict[str, Any]:
     }
     if verdict.legal:
         told["legal"] = list(verdict.legal)
-    return told | ({"why": _why(verdict.explained)} if verdict.explained else {})
-
-
-def _why(explained: Explained) -> dict[str, Any]:
-    """Give the reasons of a decision: candidates, refusals, comparisons, the limit that was hit."""
-    return {
-        "candidates": list(explained.candidates),
-        "rejected": [r._asdict() for r in explained.rejected],
-        "scored": [s._asdict() for s in explained.scored],
-        "compared": [c._asdict() for c in explained.compared],
-        "limit": explained.limit,
-    }
+    if (e := verdict.explained) is not None:  # candidates, refusals, comparisons, the limit that was hit
+        told["why"] = {
+            "candidates": list(e.candidates), "rejected": [r._asdict() for r in e.rejected],
+            "scored": [s._asdict() for s in e.scored], "compared": [c._asdict() for c in e.compared], "limit": e.limit,
+        }  # fmt: skip
+    return told

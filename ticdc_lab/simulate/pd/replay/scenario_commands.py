@@ -41,7 +41,7 @@ def command(record: Fields) -> Verdict:
     text = given.settings.text("command")
     expect = record.object("expect").value
     if "put a new store" in text:
-        accepted = {str(i): _accepted(may_take_address(s)) for i, s in given.cluster.stores.items()}
+        accepted = {str(i): ("accepted" if may_take_address(s) else "refused") for i, s in given.cluster.stores.items()}
         return equal({"result": accepted}, expect, "only a tombstone's or a destroyed store's address is free")
     cluster, told = _carried_out(given.cluster, text)
     if "state check" in text:
@@ -49,10 +49,6 @@ def command(record: Fields) -> Verdict:
         told = {i: CommandTold(cluster.stores[i]) for i in told}
     because = "; ".join(t.because or t.error for t in told.values() if t.error)
     return equal(_in_form(told, expect), expect, because)
-
-
-def _accepted(yes: bool) -> str:
-    return "accepted" if yes else "refused"
 
 
 def _carried_out(cluster: Cluster, text: str) -> tuple[Cluster, dict[int, CommandTold]]:

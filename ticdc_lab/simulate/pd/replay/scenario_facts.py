@@ -68,7 +68,7 @@ def distinct_score_rule(record: Fields) -> Verdict:
     if len(labels) != 3:
         raise Malformed("given.config.location_labels", "three labels", labels)
     places = [(z, r, h) for z in "123" for r in "123" for h in "123"]
-    stores = [_at(i, labels, place) for i, place in enumerate(places)]
+    stores = [Store(i, labels=labelled(dict(zip(labels, place, strict=True)))) for i, place in enumerate(places)]
     wrong = [n for n in range(2, len(stores)) if distinct_score(labels, stores[:n], stores[n]) != _by_rule(places, n)]
     blank = Store(99, labels=labelled({}))
     wrong += [99] if distinct_score(labels, stores, blank) else []
@@ -76,10 +76,6 @@ def distinct_score_rule(record: Fields) -> Verdict:
     return Verdict(
         dict(file) if not wrong else {"score": f"differs for {wrong}"}, file, not wrong, "tried on all stores"
     )
-
-
-def _at(i: int, labels: tuple[str, ...], place: tuple[str, str, str]) -> Store:
-    return Store(i, labels=labelled(dict(zip(labels, place, strict=True))))
 
 
 def _by_rule(places: list[tuple[str, str, str]], n: int) -> int:
@@ -173,23 +169,6 @@ def _grid_store(store: int) -> Store:
     return Store(store, labels=labelled(labels | ({"engine": "tiflash"} if disk == 5 else {})))
 
 
-def _grid_region(text: str) -> Region:
-    """Read peers such as ``1111_leader,2111,3111_learner``; nobody leads where no leader is named."""
-    peers, leader, down, pending = [], 0, set(), set()
-    for part in text.split(","):
-        words = part.strip().split("_")
-        if not words[0].isdecimal():
-            raise Malformed("given.regions.peers_text", "stores such as 1111_leader", text)
-        store = int(words[0])
-        learner = "learner" in words or "l" in words
-        peers.append(Peer(store, store, LEARNER if learner else VOTER))
-        leader = store if "leader" in words else leader
-        down |= {store} if "down" in words else set()
-        pending |= {store} if "pending" in words else set()
-    few_peers(tuple(p.store for p in peers), "given.regions.peers_text")
-    return Region(1, tuple(peers), leader, down=frozenset(down), pending=frozenset(pending))
-
-
 def _grid_rule(text: str) -> Rule:
     """Read a rule such as ``3/voter/zone=zone1+zone2/zone,rack``."""
     parts = text.split("/")
@@ -208,7 +187,20 @@ def _grid_constraint(text: str) -> Constraint:
 
 def _grid_fit(record: Fields, *more: int) -> tuple[RegionFit, dict[int, Store], list[Rule]]:
     settings = given_of_text(record)
-    region = _grid_region(_first(record.object("given").objects("regions")).text("peers_text"))
+    text = _first(record.object("given").objects("regions")).text("peers_text")
+    peers, leader, down, pending = [], 0, set(), set()
+    for part in text.split(","):
+        words = part.strip().split("_")
+        if not words[0].isdecimal():
+            raise Malformed("given.regions.peers_text", "stores such as 1111_leader", text)
+        store = int(words[0])
+        learner = "learner" in words or "l" in words
+        peers.append(Peer(store, store, LEARNER if learner else VOTER))
+        leader = store if "leader" in words else leader
+        down |= {store} if "down" in words else set()
+        pending |= {store} if "pending" in words else set()
+    few_peers(tuple(p.store for p in peers), "given.regions.peers_text")
+    region = Region(1, tuple(peers), leader, down=frozenset(down), pending=frozenset(pending))
     rules = [_grid_rule(t) for t in settings.texts("rules_text")]
     stores = {i: _grid_store(i) for i in (*region.stores, *more)}
     return fit_region(region, rules, stores), stores, rules

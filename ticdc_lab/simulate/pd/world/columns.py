@@ -126,15 +126,6 @@ class Members:
         elif kind == LEARNS:
             self.learners[s] += one
 
-    def resize(self, r: AllRegions, row: int, mib: float) -> None:
-        leader = int(r.leader[row])
-        for s in r.store[row].tolist():
-            if s >= 0:
-                self.mib[s] += mib
-                self.touched.add(s)
-        if leader >= 0:
-            self.leader_mib[leader] += mib
-
 
 ROLES = (VOTER, LEARNER, INCOMING, DEMOTING)
 _CODE = {role: i for i, role in enumerate(ROLES)}
@@ -244,7 +235,12 @@ class AllRegions:
         self.store[row] = NONE
         self.pending[row] = False
         while len(region.peers) > self.store.shape[1]:
-            self._widen()
+
+            def wider(a: NDArray, fill: object) -> NDArray:  # type: ignore[type-arg]
+                return np.hstack([a, np.full(a.shape, fill, a.dtype)])
+
+            self.store, self.role = wider(self.store, NONE), wider(self.role, 0)
+            self.pending, self.peer = wider(self.pending, False), wider(self.peer, 0)
         for slot, p in enumerate(region.peers):
             self.store[row, slot] = self.at[p.store]
             self.role[row, slot] = _CODE[p.role]
@@ -260,16 +256,15 @@ class AllRegions:
         self.next_peer += 1
         return self.next_peer - 1
 
-    def _widen(self) -> None:
-        def wider(a: NDArray, fill: object) -> NDArray:  # type: ignore[type-arg]
-            return np.hstack([a, np.full(a.shape, fill, a.dtype)])
-
-        self.store, self.role = wider(self.store, NONE), wider(self.role, 0)
-        self.pending, self.peer = wider(self.pending, False), wider(self.peer, 0)
-
     def grow(self, row: int, mib: float) -> None:
         self.told.pop(row, None)
-        self.members.resize(self, row, mib)
+        leader = int(self.leader[row])
+        for s in self.store[row].tolist():
+            if s >= 0:
+                self.members.mib[s] += mib
+                self.members.touched.add(s)
+        if leader >= 0:
+            self.members.leader_mib[leader] += mib
         self.size[row] += mib
         self.total_mib += mib
 
@@ -302,7 +297,15 @@ class AllRegions:
 
     def _new_row(self, like: int) -> int:
         if self.n == len(self.id):
-            self._lengthen()
+            empty = {"leader": NONE, "store": NONE, "after": NONE, "before": NONE}
+            for name in (
+                "id", "size", "keys", "read", "write", "leader", "store", "role", "pending", "peer", "conf", "version",
+                "alive", "hot", "after", "before",
+            ):  # fmt: skip
+                old = getattr(self, name)
+                more = np.full((max(16, len(old)), *old.shape[1:]), empty.get(name, 0), old.dtype)
+                setattr(self, name, np.concatenate([old, more]))
+            self.members.lengthen(len(self.id))
         row, self.n = self.n, self.n + 1
         self.id[row], self.next_id = self.next_id, self.next_id + 1
         self.row_of[int(self.id[row])] = row
@@ -311,17 +314,6 @@ class AllRegions:
         self.conf[row], self.version[row] = self.conf[like], self.version[like]
         self.start_key.append("")
         return row
-
-    def _lengthen(self) -> None:
-        empty = {"leader": NONE, "store": NONE, "after": NONE, "before": NONE}
-        for name in (
-            "id", "size", "keys", "read", "write", "leader", "store", "role", "pending", "peer", "conf", "version",
-            "alive", "hot", "after", "before",
-        ):  # fmt: skip
-            old = getattr(self, name)
-            more = np.full((max(16, len(old)), *old.shape[1:]), empty.get(name, 0), old.dtype)
-            setattr(self, name, np.concatenate([old, more]))
-        self.members.lengthen(len(self.id))
 
     def merge(self, source: int, target: int) -> None:
         """Let a region absorb its neighbour."""

@@ -25,7 +25,6 @@ from ticdc_lab.simulate.pd.limits import available, step_cost, window_open, with
 from ticdc_lab.simulate.pd.operators import (
     AddLearner,
     Kind,
-    MergeRegion,
     Operator,
     Priority,
     RemovePeer,
@@ -277,13 +276,10 @@ class Controller:
         self.on_end(r)
         merge = merges(r.op)
         if merge is not None:
-            self._end_other(merge, r, now_us)
-
-    def _end_other(self, merge: MergeRegion, r: OperatorLife, now_us: int) -> None:
-        other = merge.source if merge.passive else merge.target
-        found = next((x for x in self.running.values() if x.op.region == other), None)
-        if found is not None and merges(found.op) is not None:
-            self.end(found, CANCELED, now_us, "the other region of the merge went its own way")
+            other = merge.source if merge.passive else merge.target
+            found = next((x for x in self.running.values() if x.op.region == other), None)
+            if found is not None and merges(found.op) is not None:
+                self.end(found, CANCELED, now_us, "the other region of the merge went its own way")
 
     def watch(self, cluster: Cluster, now_us: int, tick: int) -> None:
         """Push what was told long ago, and end what takes too long or became impossible."""

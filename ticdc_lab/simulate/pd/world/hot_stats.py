@@ -212,9 +212,5 @@ class HotStats:
                 continue
             for store, sign in ((p.from_store, -1), (p.to_store, 1)):
                 old = found.get(store, ZERO)
-                found[store] = _plus(old, p.loads, sign)
+                found[store] = old[0] + sign * p.loads[0], old[1] + sign * p.loads[1], old[2] + sign * p.loads[2]
         return found
-
-
-def _plus(one: Loads, other: Loads, sign: int) -> Loads:
-    return one[0] + sign * other[0], one[1] + sign * other[1], one[2] + sign * other[2]

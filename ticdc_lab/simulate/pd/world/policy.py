@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,7 +170,22 @@ def limit_reached(kind: Kind, running: int, config: Config) -> str:
     return f"{name.replace('_', '-')} {getattr(config, name)}"
 
 
-def play_round(s: Scheduler, seen: SeenCluster, now_us: int, settings: WorldSettings) -> Answer:
+class Listener(Protocol):
+    """Somebody who keeps what is decided, and why: nothing else about a cluster changes."""
+
+    def unpaid(self, seen: SeenCluster, policy: Policy, why: str) -> None:
+        """No round of a scheduler can lead to anything now."""
+
+    def answered(self, seen: SeenCluster, policy: Policy, answer: Answer) -> None:
+        """A scheduler made an attempt."""
+
+    def looked(self, now_us: int, region: int, told: Explained) -> None:
+        """The checkers looked at a region."""
+
+
+def play_round(
+    s: Scheduler, seen: SeenCluster, now_us: int, settings: WorldSettings, listener: Listener | None = None
+) -> Answer:
     """Play a round and set the time of the next.
 
     A round that the limit or a pause forbids does not count: it comes again after the same interval.
@@ -183,12 +198,21 @@ def play_round(s: Scheduler, seen: SeenCluster, now_us: int, settings: WorldSett
         return _without(s, Explained((), why, limit=limit), ended_us)
     least = settings.hot_least_us if s.policy.hot else settings.scheduler_least_us
     why = s.policy.may_pay(seen)
+    if why and listener is not None:
+        listener.unpaid(seen, s.policy, why)
     if why == BUSY:
-        return _soon(s, now_us, settings)
+        # Come again with the next tick: until then no region is free.
+        s.interval_us = settings.scheduler_least_us
+        s.reasons[BUSY] += 1
+        s.last = Explained((), BUSY)
+        s.due_us = (now_us // settings.tick_us + 1) * settings.tick_us + s.interval_us
+        return Answer((), s.last)
     told = Explained((), why)
     evicted: tuple[tuple[int, bool], ...] = ()
     for _ in range(0 if why else s.policy.tries):
         answer = s.policy.schedule(seen)
+        if listener is not None:
+            listener.answered(seen, s.policy, answer)
         if answer.operators:
             s.interval_us = least
             s.fruitful += 1
@@ -199,15 +223,6 @@ def play_round(s: Scheduler, seen: SeenCluster, now_us: int, settings: WorldSett
     slower = int((least if s.policy.hot else s.interval_us) * _SLOWER)
     s.interval_us = slower if s.policy.hot else min(slower, settings.scheduler_most_us)
     return _without(s, told, ended_us)._replace(evicted=evicted)
-
-
-def _soon(s: Scheduler, now_us: int, settings: WorldSettings) -> Answer:
-    """Come again with the next tick: until then no region is free."""
-    s.interval_us = settings.scheduler_least_us
-    s.reasons[BUSY] += 1
-    s.last = Explained((), BUSY)
-    s.due_us = (now_us // settings.tick_us + 1) * settings.tick_us + s.interval_us
-    return Answer((), s.last)
 
 
 def _without(s: Scheduler, told: Explained, ended_us: int) -> Answer:

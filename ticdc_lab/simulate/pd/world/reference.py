@@ -36,7 +36,6 @@ from ticdc_lab.simulate.pd.world.start import (
     RegionsStart,
     Start,
     StoreStart,
-    WorldSettings,
     regions_of,
 )
 from ticdc_lab.simulate.pd.world.world import World
@@ -76,7 +75,13 @@ def case_of(record: Fields) -> Case:
     name = record.text("case")
     config, rest = config_of(dict(record.object("config").value))
     config = replace(config, split_merge_interval_s=0.0)
-    settings = _settings(Fields(rest, "record.config"))
+    given = Fields(rest, "record.config")
+    add, remove = given.items("store-limit", list(REFERENCE.store_limit))
+    settings = replace(
+        REFERENCE, store_limit=(float(add), float(remove)),
+        io_mib_a_tick=given.number("store-io-mb-per-sim-second", REFERENCE.io_mib_a_tick),
+        max_waiting=given.integer("scheduler-max-waiting-operator", REFERENCE.max_waiting),
+    )  # fmt: skip
     saved = [rule_of(r) for r in record.objects("rules")] if record.any("rules", None) else []
     rules = with_rules(default_rules(config), saved) if saved else ()
     upstream = _UPSTREAM.get(str(record.any("upstream_case", None)), _Upstream())
@@ -115,15 +120,6 @@ _UPSTREAM = {
     "import-data": _Upstream(10_000_000, 64.0, (Grow(282, 32.0, 6_000_000),)),
 }  # fmt: skip
 """Regions grow from before tick 0 on, when nothing is scheduled yet, and are cut at the case's own size."""
-
-
-def _settings(given: Fields) -> WorldSettings:
-    add, remove = given.items("store-limit", list(REFERENCE.store_limit))
-    return replace(
-        REFERENCE, store_limit=(float(add), float(remove)),
-        io_mib_a_tick=given.number("store-io-mb-per-sim-second", REFERENCE.io_mib_a_tick),
-        max_waiting=given.integer("scheduler-max-waiting-operator", REFERENCE.max_waiting),
-    )  # fmt: skip
 
 
 def _store(s: Fields) -> StoreStart:

@@ -144,9 +144,6 @@ class Disk:
         self.go_on(tick, settings)
         return max(self.rate - self.wanted - self.waiting, self.rate / 2) - self._snapshots
 
-    def take(self, mib: float) -> None:
-        self._snapshots += mib
-
     def heartbeat(self, tick: int, settings: WorldSettings) -> bool:
         """Judge the time since the heartbeat before: the slow score, and whether the store is busy now."""
         self.go_on(tick, settings)
@@ -395,7 +392,7 @@ class Nodes:
         taken = min(mib, node.tokens)
         if node.disk.wanted or node.disk.waiting or node.disk.rate != s.disk_mib_a_tick:
             taken = min(taken, node.disk.for_snapshots(tick, s))
-            node.disk.take(taken)
+            node.disk._snapshots += taken
         node.tokens -= taken
         node.io_mib += taken
         return taken

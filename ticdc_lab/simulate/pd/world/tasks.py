@@ -31,10 +31,6 @@ def with_pending_learner(region: Region, store: int, witness: bool = False) -> R
     return region._replace(peers=(*region.peers, peer), pending=region.pending | {store})
 
 
-def caught_up(region: Region, store: int) -> Region:
-    return region._replace(pending=region.pending - {store})
-
-
 def after(region: Region, step: Step) -> Region | None:
     """Give a region after a step that needs no snapshot; None where its store refuses it."""
     match step:
@@ -219,16 +215,13 @@ class Tasks:
             case SplitRegion(_, keys):
                 reports.append(Report(task.row, None, cut=True, keys=keys))
                 return self._count("split")
-        if isinstance(task.step, TransferLeader) and not self._runs(task.step.to_store):
+        if isinstance(task.step, TransferLeader) and not self.nodes.all[self.regions.at[task.step.to_store]].runs:
             return True
         region = after(r.region(task.row), task.step)
         if region is not None:
             reports.append(Report(task.row, region, conf=int(region.leader == r.region(task.row).leader)))
             self._count(type(task.step).__name__)
         return True
-
-    def _runs(self, store: int) -> bool:
-        return self.nodes.all[self.regions.at[store]].runs
 
     def _count(self, name: str) -> bool:
         self.steps_done[name] = self.steps_done.get(name, 0) + 1
@@ -246,7 +239,8 @@ class Tasks:
             reports.append(Report(task.row, with_pending_learner(region, task.step.store, task.step.witness), 1))
             self._count("AddLearner")
             return False
-        if self.has_data(region, task.row, task.step.store):
+        # Whether a peer has its snapshot, so that its step, told again, has nothing to send.
+        if task.step.store not in region.pending or (task.row, task.step.store) in self.arrived:
             return True
         if not self.nodes.all[to].runs:
             return False
@@ -255,12 +249,8 @@ class Tasks:
             return False
         self.moved_mib += region.size
         self.arrived.add((task.row, task.step.store))
-        reports.append(Report(task.row, caught_up(region, task.step.store)))
+        reports.append(Report(task.row, region._replace(pending=region.pending - {task.step.store})))
         return True
-
-    def has_data(self, region: Region, row: int, store: int) -> bool:
-        """Whether a peer has its snapshot, so that its step, told again, has nothing to send."""
-        return store not in region.pending or (row, store) in self.arrived
 
     def _send(self, task: Task, at: int, tick: int) -> bool:
         if task.to_send <= 0:

@@ -39,6 +39,7 @@ from ticdc_lab.simulate.pd.world.patrol import Patrol, Waits
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import (
     Hot,
+    Listener,
     Policy,
     Scheduler,
     SeenCluster,
@@ -90,6 +91,7 @@ class World:
         self.controller.on_change = self._operator_changed
         self.recording: RunTables | None = None
         self.monitor: PdMonitor | None = None
+        self.listener: Listener | None = None
         self.reports: list[Report] = []
         self.last_change_us = 0
         self.leads_since_us: int | None = None  # while a new leader of PD learns where regions are
@@ -195,7 +197,10 @@ class World:
         if self.now_us >= self.heartbeat_us:
             self.nodes.heartbeats(self.now_us)
             self.heartbeat_us += self.settings.store_heartbeat_us
-            self._wake()
+            if any(n.disk.score >= SLOW for n in self.nodes.all):
+                for s in self.schedulers.values():
+                    if s.policy.sleeps and s.due_us == NEVER_US:
+                        s.due_us = self.now_us
         self.take_reports()
         if self.monitor is not None:
             self.monitor.space()
@@ -203,7 +208,12 @@ class World:
         while self.changes and self.changes[0].at_us <= self.now_us:
             self.happen(self.changes.popleft().change)
         if self.demand_us is not None and self.demand_us <= self.now_us:
-            self._ask_disks()
+            self.demand_us = self.now_us + SECOND_US
+            read, written = (self.hot_stats.store_loads(kind) for kind in (READ, WRITE))
+            a_tick = self.settings.tick_us / SECOND_US / MIB
+            for node in self.nodes.all:
+                reads, writes = (loads.get(node.told.id, ZERO)[0] * a_tick for loads in (read, written))
+                node.disk.want(reads, writes, self.tick, self.settings)
         self.nodes.compact(self.tick)
         self.reports = self.tasks.tick(self.tick)
         grow(self)
@@ -230,22 +240,6 @@ class World:
             kept = s.memory if s.policy.sleeps else {}  # which store gives its leaders is written down
             s.memory, s.interval_us, s.paused_until_us = kept, fresh.interval_us, 0
             s.due_us = self.now_us + fresh.interval_us if kept else fresh.due_us
-
-    def _ask_disks(self) -> None:
-        """Let clients ask the disks for what they read and write now."""
-        self.demand_us = self.now_us + SECOND_US
-        read, written = (self.hot_stats.store_loads(kind) for kind in (READ, WRITE))
-        a_tick = self.settings.tick_us / SECOND_US / MIB
-        for node in self.nodes.all:
-            reads, writes = (loads.get(node.told.id, ZERO)[0] * a_tick for loads in (read, written))
-            node.disk.want(reads, writes, self.tick, self.settings)
-
-    def _wake(self) -> None:
-        """Let schedulers that are about slow stores begin when one is slow."""
-        if any(n.disk.score >= SLOW for n in self.nodes.all):
-            for s in self.schedulers.values():
-                if s.policy.sleeps and s.due_us == NEVER_US:
-                    s.due_us = self.now_us
 
     def happen(self, change: ClusterChange) -> AppliedChange:
         happened = happen(self, change)
@@ -359,7 +353,14 @@ class World:
         """Play all rounds until the next tick, the patrol, and the checks that come by the clock."""
         end_us = (self.tick + 1) * self.settings.tick_us
         if self.now_us >= self.states_us:
-            self._check_states()
+            self.states_us = self.now_us + self.settings.states_us
+            for i, node in enumerate(self.nodes.all):
+                if node.told.state == REMOVING and not self.regions.members.count[i]:
+                    self.nodes.change(i, state=REMOVED)
+                elif node.told.state == PREPARING and node.known:
+                    up_s, cluster = (self.now_us - node.joined_us) / SECOND_US, self.cluster()
+                    if may_serve(cluster, cluster.stores[node.told.id], self.regions.mib_between, up_s=up_s):
+                        self.nodes.change(i, state=SERVING)
         self.controller.fast.expire(self.now_us)
         report_down(self)
         self.look_around(end_us)
@@ -388,7 +389,7 @@ class World:
             self.recording.decided(who, told)
 
     def _round(self, s: Scheduler) -> None:
-        answer = play_round(s, self.seen(s), self.now_us, self.settings)
+        answer = play_round(s, self.seen(s), self.now_us, self.settings, self.listener)
         self._note(s.policy.name, answer.told)
         for store, evicted in answer.evicted:
             self.nodes.change(self.regions.at[store], evicted=evicted)
@@ -506,14 +507,15 @@ class World:
             if limit_reached(Kind.MERGE, counts[Kind.MERGE], self.config):
                 return
             if row in self.patrol.to_merge and row not in self.controller.running:
-                told = self.patrol.look_at_merge(row, self.cluster(), self.now_us, counts)
-                self._checked(row, told)
+                self._checked(row, self.patrol.look_at_merge(row, self.cluster(), self.now_us, counts))
 
     def _look(self, row: int, cluster: Cluster) -> None:
         self._checked(row, self.patrol.look(row, cluster, self.now_us, self.controller.counts))
 
     def _checked(self, row: int, told: Explained) -> None:
         """Hand over what the checkers found for a region."""
+        if self.listener is not None:
+            self.listener.looked(self.now_us, int(self.regions.id[row]), told)
         if not told.operators:
             return
         if merges(told.operators[0]) is not None:
@@ -526,26 +528,12 @@ class World:
             self.patrol.later(row, self.now_us, Waits(full, every=True))
             return
         self._note("checkers", told)
-        self._count_leader(row, op)
-        self.add([op], told.because, CHECKER)
-
-    def _count_leader(self, row: int, op: Operator) -> None:
-        """Count who led while a leader was replaced, itself too."""
         leader = self.regions.store_ids[int(self.regions.leader[row])]
         if "replace-rule-" in op.desc and RemovePeer(leader) in op.steps:
             leads = [s.to_store for s in op.steps if isinstance(s, TransferLeader)]
             given = leads[0] if op.desc.endswith("leader-peer") and leads else leader
             self.patrol.leaders_given[given] += 1
-
-    def _check_states(self) -> None:
-        self.states_us = self.now_us + self.settings.states_us
-        for i, node in enumerate(self.nodes.all):
-            if node.told.state == REMOVING and not self.regions.members.count[i]:
-                self.nodes.change(i, state=REMOVED)
-            elif node.told.state == PREPARING and node.known:
-                up_s, cluster = (self.now_us - node.joined_us) / SECOND_US, self.cluster()
-                if may_serve(cluster, cluster.stores[node.told.id], self.regions.mib_between, up_s=up_s):
-                    self.nodes.change(i, state=SERVING)
+        self.add([op], told.because, CHECKER)
 
     def summary(self) -> dict[str, Any]:
         """Give the distribution of peers and leaders over the stores, for a look."""
