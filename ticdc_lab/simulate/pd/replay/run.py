@@ -1,22 +1,57 @@
-"""A file of records, judged line by line."""
+"""A file of records, judged line by line: answers of PD's code (oracle.jsonl), single decisions of its tests
+(scenarios.jsonl), runs of whole clusters (reference.jsonl.gz). One table says who judges what.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
+from ticdc_lab.simulate.pd.replay import oracle, scenario_commands, scenario_decisions, scenario_facts
+from ticdc_lab.simulate.pd.replay.given import given_of, not_understood
 from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, Verdict, lines_of
-from ticdc_lab.simulate.pd.replay.scenarios import JUDGES, judge_scenario
 
-if TYPE_CHECKING:
-    from ticdc_lab.simulate.pd.replay.whole_runs import Cases
+Judge = Callable[[Fields], Verdict]
 
-RUNS = ("case", "run", "perf")
-"""Records of whole-cluster runs (golden/pd/reference.jsonl.gz); how fast the real PD was is not judged."""
+JUDGES: tuple[tuple[str, str, Judge], ...] = (
+    ("store_score", "", oracle.store_score),
+    ("distinct_score", "", oracle.isolation_score),
+    ("rule_checker", "", oracle.rule_checker),
+    ("replica_checker", "", oracle.replica_checker),
+    ("balance_region", "", oracle.balance_region),
+    ("balance_leader", "", oracle.balance_leader),
+    ("", "should_balance", scenario_facts.should_balance),
+    ("", "higher_score", scenario_facts.higher_score),
+    ("", "score", scenario_facts.distinct_score_rule),
+    ("", "not_worse", scenario_facts.safe_location_rule),
+    ("", "match", scenario_facts.constraint_match),
+    ("", "low_space", scenario_facts.low_space),
+    ("", "peers_per_rule", scenario_facts.peers_per_rule),
+    ("", "allowed", scenario_facts.replacement_allowed),
+    ("", "progress", scenario_commands.progress),
+    ("", "status", scenario_commands.operator_status),
+    ("", "limit_s", scenario_commands.operator_status),
+    ("store state", "", scenario_facts.store_state),
+    ("store-limit", "", scenario_commands.store_limit),
+    ("operator", "", scenario_commands.operator_accepted),
+    ("merge", "", scenario_decisions.merge),
+    ("hot-region", "", scenario_decisions.hot_region),
+    ("balance-leader", "", scenario_decisions.balance_leader),
+    ("balance-region", "", scenario_decisions.balance_region),
+    ("joint-state", "", scenario_decisions.joint_state),
+    ("split", "", scenario_decisions.split),
+    ("learner", "", scenario_decisions.learners),
+)
+"""Kind of a record or area of a scenario, what it expects, and who judges it; the first that fits. "" fits any."""
+
+_KINDS = {name: judge for name, _, judge in JUDGES[:6]}
+_OF_CHECKERS = ("replica_checker", "rule_checker", "replica-checker", "rule-checker")
+_CHECKED = frozenset({"down-peer", "offline", "location labels", "storage", "placement", "witness", "replica", "rule"})
+"""Areas whose decisions the checkers make."""
 
 
 class Replayed(NamedTuple):
@@ -89,27 +124,68 @@ def replay(path: str | Path, *, seeds: Sequence[int] = (1,)) -> Replayed:
 def _judged(lines: list[bytes], seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
     from ticdc_lab.simulate.pd.replay.whole_runs import Cases  # which imports this package
 
-    defaults: dict[str, Any] = {}
     cases = Cases(list(_whole_runs(lines)), seeds)
+    perf = Verdict(None, None, None, "how fast the real PD was is not judged")
+    kinds = {**_KINDS, "case": cases.judge_case, "run": cases.judge_run, "perf": lambda record: perf}
     for n, line in enumerate(lines, 1):
         if not line.strip():
             continue
         entry: dict[str, Any] = {"line": n, "kind": "unknown", "id": None}
         try:
             record = Fields(_decoded(line), "record")
-            if record.any("kind", "") == "meta":
+            if record.any("kind", "") == "meta" or record.any("id", "") == "_defaults":
+                record.object("given", {})
                 continue
-            if record.any("id", "") == "_defaults":
-                defaults = dict(record.object("given", {}).value)
-                continue
-            entry |= {"kind": _kind(record), "id": record.any("id", record.any("case", None))}
-            yield entry | _told(_verdict(record, defaults, cases))
+            is_scenario = "area" in record
+            kind = record.text("area" if is_scenario else "kind")
+            entry |= {"kind": kind, "id": record.any("id", record.any("case", None))}
+            if not is_scenario and kind not in kinds:
+                raise UnknownRecord(f"records of kind {kind}; known are {', '.join(kinds)}")
+            yield entry | _told(judge_scenario(record) if is_scenario else kinds[kind](record))
         except UnknownRecord as e:
             yield entry | _told(Verdict(None, None, None, f"not judged: {e}"))
         except Malformed as e:
             yield entry | _refused(e)
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
             yield entry | _refused(Malformed("record", "values that can go together", f"{type(e).__name__}: {e}"))
+
+
+def judge_scenario(record: Fields) -> Verdict:
+    """Judge a scenario.
+
+    It is not judged where we disagree and something that it says was not read, or where only what we do not tell is
+    left to compare. What asks for something that is not modelled is an :class:`UnknownRecord`.
+    """
+    judge = _judge(record)
+    verdict = judge(record)
+    in_words = judge is scenario_facts.distinct_score_rule
+    unread = [] if in_words else not_understood(given_of(record))
+    untold: list[str] = []  # facts that it expects of an operator and that we do not tell
+    if _is_decision(record):
+        expect = record.object("expect")
+        options = [f.value for f in expect.objects("one_of")] if "one_of" in expect else [expect.value]
+        untold = [f"expect.{k}" for k in sorted({k for option in options for k in option} - scenario_decisions.FACTS)]
+    if not unread and not untold:
+        return verdict
+    because = f"{verdict.because}; not understood: {', '.join(unread + untold)}"
+    return verdict._replace(agrees=True if verdict.agrees and not untold else None, because=because)
+
+
+def _judge(record: Fields) -> Judge:
+    expect, area = record.object("expect"), record.text("area")
+    for name, key, judge in JUDGES:
+        if name in ("", area) and (not key or key in expect):
+            return judge
+    if "command" in given_of(record).settings:
+        return scenario_commands.command
+    source = record.text("source_path", "") if _is_decision(record) else ""
+    if _is_decision(record) and (area in _CHECKED or any(name in area or name in source for name in _OF_CHECKERS)):
+        return scenario_decisions.check
+    raise UnknownRecord(f"area {area} with the expectation of {', '.join(expect.value) or 'nothing'}")
+
+
+def _is_decision(record: Fields) -> bool:
+    return bool({"operator", "one_of"} & set(record.object("expect").value))
 
 
 def _refused(e: Malformed) -> dict[str, Any]:
@@ -124,10 +200,6 @@ def _decoded(line: bytes) -> object:
         raise Malformed("line", "a JSON object", f"{line[:60]!r} ({e})") from None
 
 
-def _kind(record: Fields) -> str:
-    return record.text("area") if "area" in record else record.text("kind")
-
-
 def _whole_runs(lines: list[bytes]) -> Iterator[Fields]:
     """Give the records of whole-cluster runs, which are judged together."""
     for line in lines:
@@ -138,27 +210,8 @@ def _whole_runs(lines: list[bytes]) -> Iterator[Fields]:
                 continue
 
 
-def _verdict(record: Fields, defaults: dict[str, Any], cases: Cases) -> Verdict:
-    if "area" in record:
-        return judge_scenario(record, defaults)
-    kind = record.text("kind")
-    if kind in RUNS:
-        if kind == "perf":
-            return Verdict(None, None, None, "how fast the real PD was is not judged")
-        return cases.judge_case(record) if kind == "case" else cases.judge_run(record)
-    judges = {name: judge for name, _, judge in JUDGES if "_" in name}
-    if kind not in judges:
-        raise UnknownRecord(f"records of kind {kind}; known are {', '.join((*judges, *RUNS))}")
-    return judges[kind](record)
-
-
 def _told(verdict: Verdict) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "ours": verdict.ours,
-        "file": verdict.file,
-        "agrees": verdict.agrees,
-        "because": verdict.because,
-    }
+    told = {k: v for k, v in verdict._asdict().items() if k not in ("legal", "explained")}
     if verdict.legal:
         told["legal"] = list(verdict.legal)
     if (e := verdict.explained) is not None:  # candidates, refusals, comparisons, the limit that was hit

@@ -27,7 +27,7 @@ from ticdc_lab.simulate.pd.replay.given import (
     stores_of,
     with_running,
 )
-from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, Verdict, few_peers
+from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, Verdict, equal, few_peers
 from ticdc_lab.simulate.pd.rules import Constraint, RegionFit, Rule, fit_region, matches, meets
 from ticdc_lab.simulate.pd.scores import region_score
 from ticdc_lab.simulate.pd.stores import Store, is_low_on_space, labelled
@@ -57,8 +57,9 @@ def higher_score(record: Fields) -> Verdict:
     signs = {1: 1, 2: -1} if delta else {}
     stores = stores_of(given)
     scores = {s.id: region_score(s, given.cluster.config, signs.get(s.id, 0) * delta) for s in stores}
-    ours, file = {"higher_score": max(scores, key=scores.__getitem__)}, record.object("expect").value
-    return Verdict(ours, file, ours == file, f"region scores {scores}")
+    return equal(
+        {"higher_score": max(scores, key=scores.__getitem__)}, record.object("expect").value, f"region scores {scores}"
+    )
 
 
 def distinct_score_rule(record: Fields) -> Verdict:
@@ -103,7 +104,7 @@ def low_space(record: Fields) -> Verdict:
     given = given_of(record)
     store, file = stores_of(given)[0], record.object("expect").value
     ours = {"low_space": is_low_on_space(store, given.cluster.config.low_space_ratio)}
-    return Verdict(ours, file, ours == file, f"{store.available:.0f} of {store.capacity:.0f} bytes are available")
+    return equal(ours, file, f"{store.available:.0f} of {store.capacity:.0f} bytes are available")
 
 
 def store_state(record: Fields) -> Verdict:
@@ -120,7 +121,7 @@ def store_state(record: Fields) -> Verdict:
         ours[name] = condition is None
         if condition is not None:
             why.append(f"{name}: {condition.why}")
-    return Verdict(ours, file, ours == file, "; ".join(why))
+    return equal(ours, file, "; ".join(why))
 
 
 def safe_location_rule(record: Fields) -> Verdict:
@@ -138,7 +139,7 @@ def safe_location_rule(record: Fields) -> Verdict:
         "better": not safe_location(labels, here, old, improve=True).refuses(new),
     }
     file = record.object("expect").value
-    return Verdict(ours, file, ours == file, safe_location(labels, here, old).refuses(new) or "not refused")
+    return equal(ours, file, safe_location(labels, here, old).refuses(new) or "not refused")
 
 
 def _pair(settings: Fields) -> tuple[int, int]:
@@ -158,8 +159,9 @@ def constraint_match(record: Fields) -> Verdict:
     given = given_of(record)
     condition = constraint_of(given.settings.any("constraint"), "given.config.constraint")
     store = stores_of(given)[0]
-    ours, file = {"match": meets(store.labels, condition)}, record.object("expect").value
-    return Verdict(ours, file, ours == file, f"labels {dict(store.labels)}")
+    return equal(
+        {"match": meets(store.labels, condition)}, record.object("expect").value, f"labels {dict(store.labels)}"
+    )
 
 
 def _grid_store(store: int) -> Store:
@@ -235,4 +237,4 @@ def replacement_allowed(record: Fields) -> Verdict:
     served = fit.of_store(old)
     meets_rule = served is not None and matches(stores[new], served.rule.constraints)
     why = "the store meets the rule's conditions" if meets_rule else "the store does not meet the rule's conditions"
-    return Verdict(ours, file, ours == file, why)
+    return equal(ours, file, why)
