@@ -79,12 +79,19 @@ class StepPlan:
         if changes <= 1 and not self.demote and not (self.remove and len(self.wanted) == 1):
             self.joint = False
         if self.wanted_leader:
-            self._check_leader()
+            leader = self.wanted.get(self.wanted_leader)
+            if leader is None or leader.role == LEARNER:
+                self.wanted_leader = 0
+            elif not self.may_lead(leader):
+                raise CannotBuild(f"store {leader.store} may not lead")
 
     def _compare_peer(self, old: Peer, new: Peer) -> None:
         if old.witness and not new.witness:
             if new.role != LEARNER:
-                new = self._full_in_steps(new)
+                # A witness that votes gets its data as a learner and votes again afterwards.
+                self.promote_full[new.store] = new
+                self.wanted[new.store] = new._replace(role=LEARNER, witness=True)
+                new = self.wanted[new.store]
             self.to_full[old.store] = new
         elif new.witness and not old.witness:
             self.to_witness[old.store] = new
@@ -95,19 +102,6 @@ class StepPlan:
                 self.demote[old.store] = new
             else:
                 self.remove[old.store], self.add[old.store] = old, new
-
-    def _full_in_steps(self, new: Peer) -> Peer:
-        """A witness that votes gets its data as a learner and votes again afterwards."""
-        self.promote_full[new.store] = new
-        self.wanted[new.store] = new._replace(role=LEARNER, witness=True)
-        return self.wanted[new.store]
-
-    def _check_leader(self) -> None:
-        leader = self.wanted.get(self.wanted_leader)
-        if leader is None or leader.role == LEARNER:
-            self.wanted_leader = 0
-        elif not self.may_lead(leader):
-            raise CannotBuild(f"store {leader.store} may not lead")
 
     def may_lead(self, peer: Peer) -> bool:
         """Whether a peer may become the leader: a voter, its store in order, and a rule that lets it."""
@@ -187,18 +181,6 @@ class StepPlan:
             self.steps.append(LeaveJoint(up, down))
         self.promote, self.demote = {}, {}
 
-    def do_witnesses(self) -> None:
-        """Switch peers between witness and full replica, one kind after the other."""
-        for store in sorted(self.to_full):
-            self.steps.append(BecomeNonWitness(store))
-        for store in sorted(self.promote_full):
-            self.do_promote(self.promote_full[store])
-        for store in sorted(self.to_witness):
-            self.steps.append(BecomeWitness(store))
-        if self.to_full or self.to_witness:
-            self.kind |= Kind.REGION
-        self.to_full, self.to_witness, self.promote_full = {}, {}, {}
-
     def do_witnesses_jointly(self) -> None:
         """Switch all peers at once; those that got their data vote again afterwards."""
         self.steps.extend(BecomeWitness(store) for store in sorted(self.to_witness))
@@ -212,44 +194,35 @@ class StepPlan:
 def lay_out(plan: StepPlan) -> None:
     """Fill in a plan's steps."""
     if plan.joint:
-        _with_joint_consensus(plan)
+        # Learners first, then one change of all votes, then the removals, at last what witnesses become.
+        for store in sorted(plan.add):
+            peer = plan.add[store]
+            plan.do_add(peer._replace(role=LEARNER))
+            if peer.role != LEARNER:
+                plan.promote[store] = peer
+        plan.choose_leader()
+        if not plan.wanted_leader:
+            raise CannotBuild("no peer may lead")
+        for store, peer in plan.remove.items():
+            if peer.role != LEARNER:
+                plan.demote[store] = peer._replace(role=LEARNER)
+        before = plan.origin.get(plan.wanted_leader)
+        after = plan.wanted.get(plan.region.leader)
+        if before is not None and before.role != LEARNER and not before.witness:
+            if plan.leader != plan.wanted_leader:
+                plan.do_transfer(plan.wanted_leader)
+            plan.do_joint()
+        elif not plan.region.leader or (after is not None and after.role != LEARNER):
+            plan.do_joint()
+            if plan.leader != plan.wanted_leader:
+                plan.do_transfer(plan.wanted_leader)
+        else:
+            plan.do_joint(lead=True)
+        for store in sorted(plan.remove):
+            plan.do_remove(plan.remove[store])
+        plan.do_witnesses_jointly()
     else:
         _without(plan)
-
-
-def _with_joint_consensus(plan: StepPlan) -> None:
-    """Learners first, then one change of all votes, then the removals, at last what witnesses become."""
-    for store in sorted(plan.add):
-        peer = plan.add[store]
-        plan.do_add(peer._replace(role=LEARNER))
-        if peer.role != LEARNER:
-            plan.promote[store] = peer
-    plan.choose_leader()
-    if not plan.wanted_leader:
-        raise CannotBuild("no peer may lead")
-    for store, peer in plan.remove.items():
-        if peer.role != LEARNER:
-            plan.demote[store] = peer._replace(role=LEARNER)
-    _change_votes(plan)
-    for store in sorted(plan.remove):
-        plan.do_remove(plan.remove[store])
-    plan.do_witnesses_jointly()
-
-
-def _change_votes(plan: StepPlan) -> None:
-    """Move leadership before, after or within the joint change, wherever both leaders may vote."""
-    before = plan.origin.get(plan.wanted_leader)
-    after = plan.wanted.get(plan.region.leader)
-    if before is not None and before.role != LEARNER and not before.witness:
-        if plan.leader != plan.wanted_leader:
-            plan.do_transfer(plan.wanted_leader)
-        plan.do_joint()
-    elif not plan.region.leader or (after is not None and after.role != LEARNER):
-        plan.do_joint()
-        if plan.leader != plan.wanted_leader:
-            plan.do_transfer(plan.wanted_leader)
-    else:
-        plan.do_joint(lead=True)
 
 
 class _Round(NamedTuple):
@@ -265,24 +238,29 @@ class _Round(NamedTuple):
 def _without(plan: StepPlan) -> None:
     """One change after the other; replacing goes first, since it keeps the number of votes."""
     while plan.add or plan.remove or plan.promote:
-        _do_round(plan, _next_round(plan))
-    plan.do_witnesses()
+        round_ = _next_round(plan)
+        if round_.leader_before_add not in (0, plan.leader):
+            plan.do_transfer(round_.leader_before_add)
+        if round_.add is not None:
+            plan.do_add(round_.add)
+        if round_.promote is not None:
+            plan.do_promote(round_.promote)
+        if round_.leader_before_remove not in (0, plan.leader):
+            plan.do_transfer(round_.leader_before_remove)
+        if round_.remove is not None:
+            plan.do_remove(round_.remove)
+    for store in sorted(plan.to_full):
+        plan.steps.append(BecomeNonWitness(store))
+    for store in sorted(plan.promote_full):
+        plan.do_promote(plan.promote_full[store])
+    for store in sorted(plan.to_witness):
+        plan.steps.append(BecomeWitness(store))
+    if plan.to_full or plan.to_witness:
+        plan.kind |= Kind.REGION
+    plan.to_full, plan.to_witness, plan.promote_full = {}, {}, {}
     plan.choose_leader()
     if plan.wanted_leader and plan.leader != plan.wanted_leader and plan.wanted_leader in plan.now:
         plan.do_transfer(plan.wanted_leader)
-
-
-def _do_round(plan: StepPlan, round_: _Round) -> None:
-    if round_.leader_before_add not in (0, plan.leader):
-        plan.do_transfer(round_.leader_before_add)
-    if round_.add is not None:
-        plan.do_add(round_.add)
-    if round_.promote is not None:
-        plan.do_promote(round_.promote)
-    if round_.leader_before_remove not in (0, plan.leader):
-        plan.do_transfer(round_.leader_before_remove)
-    if round_.remove is not None:
-        plan.do_remove(round_.remove)
 
 
 def _next_round(plan: StepPlan) -> _Round:

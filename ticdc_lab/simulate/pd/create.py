@@ -15,7 +15,10 @@ def brief_of(plan: StepPlan) -> str:
     if plan.add and plan.remove:
         return f"mv peer: store {_ids(plan.remove)} to {_ids(plan.add)}"
     if plan.remove and not plan.add and (plan.promote or plan.demote):
-        return _with_removal(plan)
+        # PD's text as it is: where peers are promoted it names the two sets the wrong way round.
+        if plan.promote:
+            return f"promote peer: store {_ids(plan.remove)}, rm peer: store {_ids(plan.promote)}"
+        return f"demote peer: store {_ids(plan.demote)}, rm peer: store {_ids(plan.remove)}"
     verbs = (("add peer", plan.add), ("rm peer", plan.remove), ("promote peer", plan.promote))
     for verb, peers in (*verbs, ("demote peer", plan.demote)):
         if peers:
@@ -26,13 +29,6 @@ def brief_of(plan: StepPlan) -> str:
     if plan.region.leader != plan.wanted_leader:
         return f"transfer leader: store {plan.region.leader} to {plan.wanted_leader}"
     return ""
-
-
-def _with_removal(plan: StepPlan) -> str:
-    """Give PD's text as it is: where peers are promoted it names the two sets the wrong way round."""
-    if plan.promote:
-        return f"promote peer: store {_ids(plan.remove)}, rm peer: store {_ids(plan.promote)}"
-    return f"demote peer: store {_ids(plan.demote)}, rm peer: store {_ids(plan.remove)}"
 
 
 def _ids(stores: Iterable[int]) -> str:

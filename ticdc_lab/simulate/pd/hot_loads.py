@@ -91,7 +91,8 @@ def store_loads(stores: Mapping[int, Store], flow: Flow, action: str) -> dict[in
     peers = {i: tuple(p for p in flow.peers if p.store == i and (p.leads or not leaders)) for i in flow.stores}
     now = {i: _now(flow, i, peers[i], leaders) for i in flow.stores if i in stores}
     counted = [now[i] for i in now if not (leaders and stores[i].leader_in_paused)]
-    expected = _mean(counted)
+    n = max(len(counted), 1)
+    expected = sum(x[0] for x in counted) / n, sum(x[1] for x in counted) / n, sum(x[2] for x in counted) / n
     spread = _spread(counted, expected)
     return {i: StoreLoad(stores[i], now[i], flow.pending.get(i, ZERO), expected, spread, peers[i]) for i in now}
 
@@ -103,11 +104,6 @@ def _now(flow: Flow, store: int, peers: Sequence[HotPeer], leaders: bool) -> Loa
     if leaders:
         return sum(p.loads[BYTE] for p in peers), sum(p.loads[KEY] for p in peers), told[QUERY]
     return told[BYTE], told[KEY], 0.0
-
-
-def _mean(loads: Sequence[Loads]) -> Loads:
-    n = max(len(loads), 1)
-    return sum(x[0] for x in loads) / n, sum(x[1] for x in loads) / n, sum(x[2] for x in loads) / n
 
 
 def _spread(loads: Sequence[Loads], mean: Loads) -> Loads:

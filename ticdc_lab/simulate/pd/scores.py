@@ -157,7 +157,11 @@ def _v1(c: StoreColumns, config: Config, delta: Numbers) -> Numbers:
 def _v2(c: StoreColumns, low: float, delta: Numbers) -> Numbers:
     available, used, capacity = c.smoothed / GIB, c.used / GIB, c.capacity / GIB
     size = np.where(c.region_size + delta < 0, c.region_size, c.region_size + delta)
-    available = _available_columns(available, used, capacity, c.region_size, delta)
+    foreign = capacity - available - used
+    then = used * (1 + delta / np.where(c.region_size == 0, 1, c.region_size))
+    trusted = (c.region_size != 0) & (then > 0.5 * used) & (then < 2 * used)
+    left = capacity - np.where(trusted, then, used) - foreign
+    available = np.where((left > 0) & (left < capacity), left, available)
     floor = np.maximum(_FLOOR_GIB, capacity * (1 - low))
     room = np.maximum(available - floor, 0) + 1
     some = np.maximum(capacity, 1)
@@ -165,11 +169,3 @@ def _v2(c: StoreColumns, low: float, delta: Numbers) -> Numbers:
     roomy = (_K + _M * (np.log(some) - np.log(room)) / gone) * size
     full = (_K + _M * np.log(some) / some) * size + _FULL * (floor - available) / floor
     return np.where((available >= capacity) | (capacity < 1), size, np.where(available > floor, roomy, full))
-
-
-def _available_columns(available: Numbers, used: Numbers, capacity: Numbers, size: Numbers, delta: Numbers) -> Numbers:
-    foreign = capacity - available - used
-    then = used * (1 + delta / np.where(size == 0, 1, size))
-    trusted = (size != 0) & (then > 0.5 * used) & (then < 2 * used)
-    left = capacity - np.where(trusted, then, used) - foreign
-    return np.where((left > 0) & (left < capacity), left, available)

@@ -71,7 +71,10 @@ def own_case(
             f"expected all regions of the cluster, found {found}", hint="Save what `pd-ctl region` prints."
         )
     stores = [s for s in loaded.cluster.stores.values() if s.state != REMOVED]
-    held = _held_mib(loaded)
+    r = loaded.regions
+    there = r.peers >= 0
+    sizes = np.bincount(r.peers[there], np.broadcast_to(r.size[:, None], r.peers.shape)[there], len(r.stores))
+    held = dict(zip(r.stores, sizes.tolist(), strict=True))
     start = Start(
         stores=tuple(_store(s, held.get(s.id, 0.0)) for s in stores), regions=_regions(loaded),
         config=loaded.cluster.config, rules=loaded.cluster.rules if loaded.cluster.config.placement_rules else (),
@@ -102,13 +105,6 @@ class Leaves(NamedTuple):
         i = world.regions.at[self.store]
         world.nodes.change(i, state=REMOVING)
         world.nodes.set_limit(i, world.nodes.all[i].rates, world.now_us)
-
-
-def _held_mib(loaded: Loaded) -> dict[int, float]:
-    r = loaded.regions
-    there = r.peers >= 0
-    sizes = np.bincount(r.peers[there], np.broadcast_to(r.size[:, None], r.peers.shape)[there], len(r.stores))
-    return dict(zip(r.stores, sizes.tolist(), strict=True))
 
 
 def _store(s: Store, held_mib: float) -> StoreStart:
