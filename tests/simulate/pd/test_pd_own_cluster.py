@@ -101,8 +101,9 @@ def test_a_change_is_played_beside_the_cluster_as_it_is(tmp_path: Path) -> None:
     told = changed(remove=[1], add=["9,zone=z"], store_limits=["60", "2=30"], settings=["max-snapshot-count=9"])
     found = own_futures(loaded, told, minutes=20)
     assert list(found.runs) == ["as it is", "changed"] and all(r.end.because == "settled" for r in found.runs.values())
-    peers = found.runs["changed"].world.summary()["peers"]
-    assert 1 not in peers and sum(peers.values()) == 24 and found.numbers["changed"].moved_mib > 0
+    regions = found.runs["changed"].world.regions
+    peers = {i: regions.members.count[p] for i, p in regions.at.items()}
+    assert not peers[1] and sum(peers.values()) == 24 and found.numbers["changed"].moved_mib > 0
     assert "changed: done after" in found.sentence
     refused = own_futures(loaded, [Pdctl("config set no-such 1")], minutes=5)
     assert "PD refuses config set no-such 1" in refused.sentence

@@ -163,7 +163,7 @@ def test_a_planted_bug_is_caught(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_operator_for_a_region_that_is_gone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A region merges into its neighbour while an operator is made for it, and that is admitted all the same."""
     there = World(small(6, 4), seed=1)
-    there.attach(None, PdMonitor(there))
+    there.monitor = PdMonitor(there)
     op = transfer_leader(there.cluster(), there.regions.region(0), 2, "late", kind=Kind.LEADER)
     made = there.controller.made(op, 0)
     there.regions.merge(0, 1)
@@ -184,7 +184,7 @@ def ids_in_order(there: World) -> list[int]:
 def test_only_siblings_merge(happens: str) -> None:
     """What was told long ago may come to a region whose neighbour is another one by now (seed 422 of the swarm)."""
     there = World(small(6, 3, size=60), seed=1)
-    there.attach(None, PdMonitor(there))
+    there.monitor = PdMonitor(there)
     there.tasks.tell(1, MergeRegion(2, 3), 0)
     if happens == "the target is absorbed":
         there.regions.merge(2, 3)

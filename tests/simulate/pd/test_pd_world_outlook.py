@@ -66,7 +66,7 @@ def test_a_token_is_used_as_soon_as_it_is_there() -> None:
     """PD walks the regions that wait for a store limit every 10 ms: a store gets its peer a second, no tick later."""
     world = World(small(120, 5, limit=60), 1, changes=[Timed(2 * S, Pdctl("store delete 1"))])
     world.run(12 * S)
-    assert [world.summary()["peers"][i] for i in (2, 3, 4, 5)] == [82] * 4
+    assert [world.regions.members.count[world.regions.at[i]] for i in (2, 3, 4, 5)] == [82] * 4
     odd = World(small(120, 5, limit=57), 1, changes=[Timed(2 * S, Pdctl("store delete 1"))])
     odd.run(18 * S)
     made = sum(n for desc, n in odd.controller.created.items() if desc.startswith("replace"))

@@ -126,7 +126,7 @@ def _judged(lines: list[bytes], seeds: Sequence[int]) -> Iterator[dict[str, Any]
 
     cases = Cases(list(_whole_runs(lines)), seeds)
     perf = Verdict(None, None, None, "how fast the real PD was is not judged")
-    kinds = {**_KINDS, "case": cases.judge_case, "run": cases.judge_run, "perf": lambda record: perf}
+    kinds: dict[str, Judge] = {**_KINDS, "case": cases.judge_case, "run": cases.judge_run, "perf": lambda record: perf}
     for n, line in enumerate(lines, 1):
         if not line.strip():
             continue

@@ -38,6 +38,7 @@ from ticdc_lab.simulate.pd.world.running import (
     Sums,
     conf_changes,
     effects_of,
+    finished_of,
     merges,
     together,
     told_again_after_us,
@@ -267,7 +268,7 @@ class Controller:
             self.nodes.all[i].windows = without_snapshot(self.nodes.all[i].windows, mib)
         before = r.status
         r.become(status, now_us, because)
-        self.ended.append(r.finished(now_us))
+        self.ended.append(finished_of(r, now_us))
         if status == SUCCESS:
             self.finished[r.op.desc] += 1
         else:

@@ -81,39 +81,14 @@ def uneven(m: ClusterMoment, counts: Mapping[int, int]) -> dict[int, float]:
     return measures.uneven(live, measures.shares(sum(live.values()), {s: weights.get(s, 1.0) for s in live}))
 
 
-def _even(what: str) -> Said:
-    def test(f: Any, at_us: int) -> bool:
-        return not uneven(f.now, getattr(f.now, what))
-
-    def tell(f: Any, at_us: int) -> str:
-        return f"{what} by store: {dict(getattr(f.now, what))}"
-
-    return Said(f"{what} are even", test, tell)
-
-
 def _said(
     test: Callable[[ClusterMoment, Words], bool], tell: Callable[[ClusterMoment, Words], str]
 ) -> Callable[[str, Words], Said]:
-    def make(text: str, found: Words) -> Said:
-        def holds(f: Any, at_us: int) -> bool:
-            return test(f.now, found)
-
-        def why(f: Any, at_us: int) -> str:
-            return tell(f.now, found)
-
-        return Said(text, holds, why)
-
-    return make
+    return lambda text, found: Said(text, lambda f, _: test(f.now, found), lambda f, _: tell(f.now, found))
 
 
 def _counts(read: Callable[[ClusterMoment, Words], int | Fraction], unit: str = "") -> Callable[[str, Words], Measure]:
-    def make(text: str, found: Words) -> Measure:
-        def value(f: Any, at_us: int) -> int | Fraction:
-            return read(f.now, found)
-
-        return Measure(text, value, unit)
-
-    return make
+    return lambda text, found: Measure(text, lambda f, _: read(f.now, found), unit)
 
 
 def _store(found: Words) -> int:
@@ -122,8 +97,10 @@ def _store(found: Words) -> int:
 
 _STORE = r"(?P<store>store-\d+)"
 _SENTENCES: dict[str, Callable[[str, Words], Said]] = {
-    "peers are even": lambda text, _: _even("peers"),
-    "leaders are even": lambda text, _: _even("leaders"),
+    "peers are even": _said(lambda m, _: not uneven(m, m.peers), lambda m, _: f"peers by store: {dict(m.peers)}"),
+    "leaders are even": _said(
+        lambda m, _: not uneven(m, m.leaders), lambda m, _: f"leaders by store: {dict(m.leaders)}"
+    ),
     "nothing runs": _said(lambda m, _: not m.running, lambda m, _: f"{m.running} operators run"),
     "no region misses a peer": _said(lambda m, _: not m.missing, lambda m, _: f"{m.missing} regions miss a peer"),
     "every region has a leader": _said(

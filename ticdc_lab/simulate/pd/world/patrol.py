@@ -65,7 +65,6 @@ class Patrol:
         self.slices = 0
         self.deferred: list[tuple[int, int]] = []
         self.reasons: Counter[str] = Counter()
-        self.looks = 0
         self.split_us: dict[int, int] = {}
         self.seen_stores: tuple[object, ...] = ()
         self.leaders_given: Counter[int] = Counter()
@@ -102,10 +101,6 @@ class Patrol:
                 j = chance.randrange(i, len(rows))
                 rows[i], rows[j] = rows[j], rows[i]
             yield rows[i]
-
-    def due(self, now_us: int) -> bool:
-        """Whether a region is to be looked at now."""
-        return any(at <= now_us for at in self.todo.values())
 
     def next_us(self) -> int | None:
         times = [*self.todo.values(), *(at for at, _ in self.deferred[:1])]
@@ -209,7 +204,6 @@ class Patrol:
 
         Where nothing is to be repaired a small one may merge: PD comes to that in the order of keys, :meth:`scan`.
         """
-        self.looks += 1
         region = self.regions.region(row)
         told = check_region(cluster, region, ALONE, running=dict(running), leaders_given=self.leaders_given)
         if told.operators:
@@ -226,7 +220,6 @@ class Patrol:
 
     def look_at_merge(self, row: int, cluster: Cluster, now_us: int, running: Counter[Kind]) -> Explained:
         """Check whether a region may merge; one that is hot, or beside a hot one, is looked at when one has cooled."""
-        self.looks += 1
         beside = self.neighbours(row, cluster, now_us)
         region, up_s = self.regions.region(row), (now_us - self.since_us) / SECOND_US
         told = check_region(cluster, region, beside, up_s=up_s, running=dict(running), leaders_given=self.leaders_given)

@@ -14,7 +14,7 @@ from ticdc_lab.simulate.pd.limits import tokens_at
 from ticdc_lab.simulate.pd.scores import leader_score, region_score
 from ticdc_lab.simulate.pd.stores import MIB, shown_state
 from ticdc_lab.simulate.pd.world.changes import AppliedChange
-from ticdc_lab.simulate.pd.world.running import OperatorLife
+from ticdc_lab.simulate.pd.world.running import OperatorLife, finished_of
 from ticdc_lab.simulate.pd.world.start import SECOND_US
 from ticdc_lab.simulate.trace import CHANGES, FULL, Recorder, Row
 
@@ -213,6 +213,6 @@ class RunTables:
     def operators(self) -> pa.Table:
         """Give all operators that were started, those that run too."""
         now_us = self.world.now_us
-        running = [r.finished(now_us)._replace(finished_us=None) for r in self.world.controller.running.values()]  # type: ignore[arg-type]
+        running = [finished_of(r, now_us)._replace(finished_us=None) for r in self.world.controller.running.values()]  # type: ignore[arg-type]
         rows = [f._asdict() | {"steps": list(f.steps)} for f in (*self.world.controller.ended, *running)]
         return pa.Table.from_pylist(sorted(rows, key=lambda f: f["number"]), schema=OPERATORS)

@@ -32,7 +32,6 @@ from ticdc_lab.simulate.pd.world.policy import Policy
 from ticdc_lab.simulate.pd.world.running import moves_of
 from ticdc_lab.simulate.pd.world.start import (
     REFERENCE,
-    SECOND_US,
     RegionsStart,
     Start,
     StoreStart,
@@ -180,14 +179,6 @@ def _word(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def settle(case: Case) -> int:
-    """Give the µs without a step after which a run is over; more than it can last where it is never."""
-    return case.settle_us or 1 << 60
-
-
-__all__ = ["SECOND_US", "Case", "case_of", "settle"]
-
-
 SAMPLE_TICKS = 20
 
 
@@ -229,7 +220,7 @@ def run_case(
     world = World(case.start, seed, policies, (*case.changes, *changes))
     tick_us = case.start.settings.tick_us
     last_us = max((c.at_us for c in case.changes), default=0)
-    world.attach(None, PdMonitor(world))
+    world.monitor = PdMonitor(world)
     even: list[tuple[int, bool, bool]] = []
     result, violated = "MAX_TICKS", ""
     at_us = case.before_us

@@ -155,11 +155,27 @@ def simulate(
     timed = tuple(changes)
     world = World(start, seed, policies, timed)
     recording = RunTables(world, f"{name} seed {seed}", watch.level)
-    world.attach(recording, PdMonitor(world) if watch.monitor else None)
+    world.recording, world.monitor = recording, PdMonitor(world) if watch.monitor else None
     found, because = None, "time"
     try:
-        if _settles(world, recording, until_us, watch, on_sample):
-            because = "settled"
+        recording.sample()
+        settled = bool(on_sample(world))
+        if watch.placement_us is not None:
+            recording.place()
+        placed_us = at_us = 0
+        while at_us < until_us and not settled:
+            at_us = min(at_us + watch.sample_us, until_us)
+            world.run(at_us)
+            recording.sample()
+            settled = bool(on_sample(world))
+            if watch.placement_us and at_us - placed_us >= watch.placement_us:
+                placed_us = at_us
+                recording.place()
+            if world.monitor is not None:
+                world.monitor.sums()
+        if watch.placement_us is not None and placed_us < at_us:
+            recording.place()
+        because = "settled" if settled else because
     except (Violated, IllegalTransition) as e:
         invariant, because = getattr(e, "invariant", "Legal Transitions"), "violation"
         found = Violation(invariant, getattr(e, "because", str(e)), world.tick, world.now_us)
@@ -171,30 +187,6 @@ def simulate(
         start=start, seed=seed, changes=timed, policies=tuple(policies), until_us=until_us, watch=watch, world=world,
         recording=recording, recorder=recording.recorder, end=end,
     )  # fmt: skip
-
-
-def _settles(
-    world: World, recording: RunTables, until_us: int, watch: Watch, on_sample: Callable[[World], bool | None]
-) -> bool:
-    """Let time pass until the end, or until all has settled; say whether it was that."""
-    recording.sample()
-    settled = bool(on_sample(world))
-    if watch.placement_us is not None:
-        recording.place()
-    placed_us = at_us = 0
-    while at_us < until_us and not settled:
-        at_us = min(at_us + watch.sample_us, until_us)
-        world.run(at_us)
-        recording.sample()
-        settled = bool(on_sample(world))
-        if watch.placement_us and at_us - placed_us >= watch.placement_us:
-            placed_us = at_us
-            recording.place()
-        if world.monitor is not None:
-            world.monitor.sums()
-    if watch.placement_us is not None and placed_us < at_us:
-        recording.place()
-    return settled
 
 
 class Future(NamedTuple):
@@ -240,24 +232,18 @@ def future(run: PdRun, from_us: int = 0) -> Future:
     step_s = run.watch.sample_us / SECOND_US
     nodes = run.world.nodes.all
     moves = [m for m in moves_of(run.world.controller.ended) if m.at_us >= from_us]
-    counts: dict[str, int] = defaultdict(int)
-    for o in ops:
-        counts[o["desc"]] += 1
+    moved = run.recording.moved
+    moved_before = next((mib for time_us, mib in reversed(moved) if time_us <= from_us), 0.0)
     ended = [o["finished_us"] for o in ops]
     return Future(
         _even_since(samples, "peers", {n.told.id: n.told.region_weight for n in nodes}, from_us),
         _even_since(samples, "leaders", {n.told.id: n.told.leader_weight for n in nodes}, from_us),
-        _moved_mib(run, from_us), _peak(samples, "snapshot_mib", step_s),
+        moved[-1][1] - moved_before, _peak(samples, "snapshot_mib", step_s),
         {s: int(n) for s, n in _peak(samples, "leaders").items()},
-        {s: int(n) for s, n in _peak(samples, "peers").items()}, dict(sorted(counts.items())),
+        {s: int(n) for s, n in _peak(samples, "peers").items()}, dict(sorted(Counter(o["desc"] for o in ops).items())),
         sum(o["status"] not in ("success", "started") for o in ops), moved_back(moves).thrash,
         None if None in ended else max(((e - from_us) / SECOND_US for e in ended), default=0.0),
     )  # fmt: skip
-
-
-def _moved_mib(run: PdRun, from_us: int) -> float:
-    moved = run.recording.moved
-    return moved[-1][1] - next((mib for time_us, mib in reversed(moved) if time_us <= from_us), 0.0)
 
 
 def _even_since(samples: list[dict[str, Any]], what: str, weights: Mapping[int, float], from_us: int) -> float | None:

@@ -160,9 +160,6 @@ class OperatorLife:
         if status != CREATED and self.started_us >= 0 and status != "started":
             self.finished_us = now_us
 
-    def finished(self, now_us: int) -> Finished:
-        return finished_of(self, now_us)
-
 
 class IllegalTransition(Exception):
     """An operator went from one state to another that may not follow."""

@@ -102,10 +102,6 @@ class World:
         self.states_us = 0
         self.heartbeat_us = self.settings.store_heartbeat_us
 
-    def attach(self, recording: RunTables | None, monitor: PdMonitor | None) -> None:
-        """Let somebody write down what happens, and somebody check it."""
-        self.recording, self.monitor = recording, monitor
-
     def _operator_changed(self, running: OperatorLife, before: str) -> None:
         if self.recording is not None:
             self.recording.operator_changed(running, before)
@@ -534,14 +530,3 @@ class World:
             given = leads[0] if op.desc.endswith("leader-peer") and leads else leader
             self.patrol.leaders_given[given] += 1
         self.add([op], told.because, CHECKER)
-
-    def summary(self) -> dict[str, Any]:
-        """Give the distribution of peers and leaders over the stores, for a look."""
-        m, r = self.regions.members, self.regions
-        return {
-            "peers": {i: m.count[p] for i, p in r.at.items() if m.count[p]},
-            "leaders": {i: m.leaders[p] for i, p in r.at.items() if m.leaders[p]},
-            "created": dict(self.controller.created),
-            "finished": dict(self.controller.finished),
-            "cancelled": {f"{d}: {w}": n for (d, w), n in self.controller.cancelled.items()},
-        }
