@@ -15,17 +15,15 @@ PD draws by chance, so that each of its runs is another; what is compared is wha
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, Verdict
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import Policy
-from ticdc_lab.simulate.pd.world.reference import CaseRun, case_of, run_case, spread_of
+from ticdc_lab.simulate.pd.world.reference import ERROR, CaseRun, case_of, run_case, spread_of
 
-_ERROR = re.compile(r"Err\w+")
 _BALANCE = (
     "balance-", "evict-", "grant-", "move-hot", "transfer-hot", "merge-region", "leave-joint", "remove-orphan",
     "move-to-better", "fix-leader-role",
@@ -59,46 +57,31 @@ class Cases:
     def judge_case(self, record: Fields) -> Verdict:
         """Judge our run of a case by all repetitions."""
         name = record.text("case")
-        real = [_Real.of(r) for r in self.runs[name]]
+        real = [_real(r) for r in self.runs[name]]
         return _verdict(self.run(name), real) if real else Verdict(None, None, None, "the file has no run of this case")
 
     def judge_run(self, record: Fields) -> Verdict:
         """Put our run of the case beside one repetition; it is judged with all of them."""
         name = record.text("case")
-        verdict = _verdict(self.run(name), [_Real.of(r) for r in self.runs[name]])
-        return verdict._replace(file=run_json(_Real.of(record)))
+        verdict = _verdict(self.run(name), [_real(r) for r in self.runs[name]])
+        return verdict._replace(file=run_json(_real(record)))
 
 
-class _Real(NamedTuple):
-    """What a repetition came to."""
-
-    result: str
-    last_change: int
-    created: dict[str, int]
-    peers: dict[str, int]
-    leaders: dict[str, int]
-    live: tuple[str, ...]
-    shapes: dict[str, int]
-    errors: tuple[str, ...]
-    leaders_even_at: Any
-    peers_even_at: Any
-
-    @classmethod
-    def of(cls, r: Fields) -> _Real:
-        """Read a record ``run``."""
-        final = r.object("final")
-        operators = r.object("operators").value
-        errors = [str(e.any("error", None) or "") for e in r.objects("events_applied", [])]
-        return cls(
-            r.text("result"), r.integer("ticks_to_last_change"),
-            {d: int(n["create"]) for d, n in operators.items() if n.get("create")},
-            dict(final.object("peers").value), dict(final.object("leaders").value), final.texts("live_stores"),
-            dict(final.object("region_shapes").value), tuple(e for text in errors for e in _ERROR.findall(text)),
-            r.any("ticks_until_leaders_within_5pct", None), r.any("ticks_until_peers_within_5pct", None),
-        )  # fmt: skip
+def _real(r: Fields) -> CaseRun:
+    """Read what a repetition came to from a record ``run``."""
+    final = r.object("final")
+    operators = r.object("operators").value
+    errors = [str(e.any("error", None) or "") for e in r.objects("events_applied", [])]
+    return CaseRun(
+        r.text("result"), r.integer("ticks_to_last_change"), r.any("ticks_until_leaders_within_5pct", None),
+        r.any("ticks_until_peers_within_5pct", None),
+        {d: int(n["create"]) for d, n in operators.items() if n.get("create")}, dict(final.object("peers").value),
+        dict(final.object("leaders").value), dict(final.object("region_shapes").value),
+        tuple(e for text in errors for e in ERROR.findall(text)), final.texts("live_stores"),
+    )  # fmt: skip
 
 
-def run_json(r: _Real | CaseRun) -> dict[str, Any]:
+def run_json(r: CaseRun) -> dict[str, Any]:
     """Give the numbers that are put side by side."""
     return {
         "result": r.result,
@@ -109,20 +92,14 @@ def run_json(r: _Real | CaseRun) -> dict[str, Any]:
         "last_change": r.last_change,
         "leaders_even_at": r.leaders_even_at,
         "peers_even_at": r.peers_even_at,
-        "errors": list(_errors(r)),
+        "errors": list(r.errors),
     }
 
 
-def _errors(r: _Real | CaseRun) -> tuple[str, ...]:
-    if isinstance(r, _Real):
-        return r.errors
-    return tuple(e for h in r.happened for e in _ERROR.findall(h.error)[:1])
-
-
-def _verdict(ours: Sequence[CaseRun], real: Sequence[_Real]) -> Verdict:
+def _verdict(ours: Sequence[CaseRun], real: Sequence[CaseRun]) -> Verdict:
     wrong = [r.violated for r in ours if r.violated]
     created = _middle([r.created for r in ours])
-    wrong += [*_operators(created, [r.created for r in real])]
+    wrong += _counts(created, [r.created for r in real], _room)
     live = real[0].live
     for what, mine, theirs in (
         ("peers", [r.peers for r in ours], [r.peers for r in real]),
@@ -130,11 +107,12 @@ def _verdict(ours: Sequence[CaseRun], real: Sequence[_Real]) -> Verdict:
     ):
         spreads = sorted((spread_of(m, live) for m in mine), key=lambda s: s["stddev"])
         wrong += _distribution(what, spreads[len(spreads) // 2], [spread_of(t, live) for t in theirs])
-    errors = next((e for r in ours if (e := _errors(r)) != real[0].errors), real[0].errors)
+    errors = next((e for r in ours if (e := r.errors) != real[0].errors), real[0].errors)
     if errors != real[0].errors:
         wrong.append(f"refused: ours {list(errors)}, PD {list(real[0].errors)}")
     if all(r.result == "SETTLED" for r in real):
-        wrong += _shapes(_middle([r.shapes for r in ours]), [r.shapes for r in real])
+        shapes = _middle([r.shapes for r in ours])
+        wrong += _counts(shapes, [r.shapes for r in real], lambda _, low, high: high - low, "regions of ")
     because = "; ".join(wrong) or "as the real runs, within their spread"
     told = run_json(ours[0])
     if len(ours) > 1:
@@ -149,32 +127,23 @@ def _middle(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
     return {name: sorted(one.get(name, 0) for one in counts)[len(counts) // 2] for name in names}
 
 
-def _operators(ours: Mapping[str, int], real: Sequence[Mapping[str, int]]) -> list[str]:
+def _counts(
+    ours: Mapping[str, int], real: Sequence[Mapping[str, int]], room: Callable[[str, int, int], float], of: str = ""
+) -> list[str]:
+    """Name the numbers that lie outside of the repetitions' spread, widened by the room that each has."""
     wrong = []
-    for desc in sorted(set(ours) | {d for r in real for d in r}):
-        counts = [r.get(desc, 0) for r in real]
-        low, high, mine = min(counts), max(counts), ours.get(desc, 0)
-        width = high - low
-        if desc.startswith(_BALANCE):
-            room = max(width, _RANGE * high, _FEW)
-            held = low - room <= mine <= high + room
-        else:
-            room = max(width, _FEW) if width else 0
-            held = low - room <= mine <= high + room
-        if not held:
-            wrong.append(f"{desc}: ours {mine}, PD {low}..{high}")
+    for name in sorted({n for one in (ours, *real) for n in one}):
+        counts = [r.get(name, 0) for r in real]
+        low, high, mine = min(counts), max(counts), ours.get(name, 0)
+        if not low - room(name, low, high) <= mine <= high + room(name, low, high):
+            wrong.append(f"{of}{name}: ours {mine}, PD {low}..{high}")
     return wrong
 
 
-def _shapes(ours: Mapping[str, int], real: Sequence[Mapping[str, int]]) -> list[str]:
-    wrong = []
-    for shape in sorted({s for one in (ours, *real) for s in one}):
-        counts = [r.get(shape, 0) for r in real]
-        low, high, mine = min(counts), max(counts), ours.get(shape, 0)
-        width = high - low
-        if not low - width <= mine <= high + width:
-            wrong.append(f"regions of {shape}: ours {mine}, PD {low}..{high}")
-    return wrong
+def _room(desc: str, low: int, high: int) -> float:
+    if desc.startswith(_BALANCE):
+        return max(high - low, _RANGE * high, _FEW)
+    return max(high - low, _FEW) if high > low else 0
 
 
 def _distribution(what: str, ours: Mapping[str, Any], real: Sequence[Mapping[str, Any]]) -> list[str]:

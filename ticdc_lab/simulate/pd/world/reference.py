@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,6 @@ from ticdc_lab.simulate.pd.measures import is_even, moved_back, shares
 from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, records_of
 from ticdc_lab.simulate.pd.rules import default_rules, with_rules
 from ticdc_lab.simulate.pd.world.changes import (
-    AppliedChange,
     ClusterChange,
     Grow,
     Pdctl,
@@ -183,22 +183,24 @@ SAMPLE_TICKS = 20
 
 
 class CaseRun(NamedTuple):
-    """What a run of a case came to, in the terms of the file's records ``run``."""
+    """What a run of a case came to, ours or the real PD's, as the file's records ``run`` count it."""
 
     result: str
-    ticks: int
     last_change: int
     leaders_even_at: int | None
     peers_even_at: int | None
     created: dict[str, int]
-    cancelled: dict[str, int]
-    steps: dict[str, int]
     peers: dict[str, int]
     leaders: dict[str, int]
     shapes: dict[str, int]
-    happened: tuple[AppliedChange, ...]
-    world: World
+    errors: tuple[str, ...]
+    live: tuple[str, ...] = ()
+    world: World | None = None
     violated: str = ""
+
+
+ERROR = re.compile(r"Err\w+")
+"""PD's name of a refusal, in its words."""
 
 
 def run_case(
@@ -240,7 +242,15 @@ def run_case(
     except Violated as e:
         result, violated = "VIOLATED", str(e)
     even.append((at_us - case.before_us, *_even(world)))
-    return _told(world, case, result, at_us, even)._replace(violated=violated)
+    ids, m = world.regions.store_ids, world.regions.members
+    return CaseRun(
+        result, max(0, world.last_change_us - case.before_us) // tick_us,
+        _since([(t // tick_us, leaders) for t, leaders, _ in even]),
+        _since([(t // tick_us, peers) for t, _, peers in even]), dict(world.controller.created),
+        {str(i): n for i, n in zip(ids, m.count, strict=True) if n},
+        {str(i): n for i, n in zip(ids, m.leaders, strict=True) if n}, shapes(world),
+        tuple(e for h in world.happened for e in ERROR.findall(h.error)[:1]), (), world, violated,
+    )  # fmt: skip
 
 
 def _even(world: World) -> tuple[bool, bool]:
@@ -252,20 +262,6 @@ def _even(world: World) -> tuple[bool, bool]:
         return is_even(dict(enumerate(counts)), shares(sum(counts), dict.fromkeys(range(len(counts)), 1.0)))
 
     return even([m.leaders[i] for i in live]), even([m.count[i] for i in live])
-
-
-def _told(world: World, case: Case, result: str, at_us: int, even: list[tuple[int, bool, bool]]) -> CaseRun:
-    tick_us, ids, m = case.start.settings.tick_us, world.regions.store_ids, world.regions.members
-    cancelled: Counter[str] = Counter()
-    for (desc, _), n in world.controller.cancelled.items():
-        cancelled[desc] += n
-    return CaseRun(
-        result, (at_us - case.before_us) // tick_us, max(0, world.last_change_us - case.before_us) // tick_us,
-        _since([(t // tick_us, leaders) for t, leaders, _ in even]),
-        _since([(t // tick_us, peers) for t, _, peers in even]), dict(world.controller.created), dict(cancelled),
-        dict(world.tasks.steps_done), {str(i): n for i, n in zip(ids, m.count, strict=True) if n},
-        {str(i): n for i, n in zip(ids, m.leaders, strict=True) if n}, shapes(world), tuple(world.happened), world,
-    )  # fmt: skip
 
 
 def _since(even: list[tuple[int, bool]]) -> int | None:
@@ -350,6 +346,8 @@ def on_reference(
 
 
 def _row(case: str, name: str, run: CaseRun) -> dict[str, Any]:
+    assert run.world is not None
+
     def seconds(ticks: int | None) -> float | None:
         return None if ticks is None else ticks / _TICKS_A_SECOND
 
