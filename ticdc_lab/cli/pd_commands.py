@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ticdc_lab.cli.common import CLEAN, FINDINGS, guarded, json_flag, main, print_json, print_table, session_of, small
-from ticdc_lab.cli.simulate_commands import changes_of, drawn, of_a_run, require_swarm, scenario_of, seeds_of, simulate
+from ticdc_lab.cli.simulate_commands import of_a_run, ran, seeds_of, simulate
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.pd_ctl_json import Loaded
@@ -315,13 +315,7 @@ def simulate_pd(
         sys.exit(_own(folder, told, minutes, seed or 1, as_json=as_json))
     if store_limits or remove or add or down:
         raise click.UsageError("--store-limit, --remove-store, --add-store and --down change a cluster of --from.")
-    if swarm and seeds is not None:
-        require_swarm(scenario, seed, out)
-        sys.exit(drawn("pd", seeds_of(seeds), changes_of(settings), as_json=as_json))
-    read = scenario_of("pd", scenario, seed, settings, swarm=swarm)
-    if seeds is not None:
-        sys.exit(_many(read, seeds_of(seeds), out, as_json=as_json))
-    sys.exit(_one(read, seed, out, lines, as_json=as_json))
+    sys.exit(ran("pd", scenario, seed, seeds, swarm, settings, out, lines, many=_many, as_json=as_json))
 
 
 _PROGRESS_S = 10.0
@@ -374,52 +368,6 @@ def _own(folder: str, told: dict[str, Any], minutes: float, seed: int, *, as_jso
         if loaded.notes:
             click.echo("\n" + "\n".join(loaded.notes))
     return CLEAN if all(run.violation is None for run in found.runs.values()) else FINDINGS
-
-
-def _one(scenario: Any, seed: int | None, out: str | None, lines: int, *, as_json: bool) -> int:
-    from ticdc_lab.simulate.pd.world.run import future
-    from ticdc_lab.simulate.trace import needs_spark, write_trace
-
-    played = scenario.model.play(scenario, seed=seed)
-    if out:
-        write_trace(played.trace, out, session_of() if needs_spark(out) else None)
-    broken = played.run.violation
-    facts = {
-        "scenario": scenario.name, "seed": played.seed, "violated": broken and [broken.invariant, broken.because],
-        "assertions": [o._asdict() for o in played.outcomes], "last": played.last,
-        "numbers": future(played.run)._asdict(),
-        "happened": [
-            {"at_s": h.at_us / 1e6, "what": str(h.change), "error": h.error} for h in played.run.happened
-        ],
-        "again": played.again,
-    }  # fmt: skip
-    if as_json:
-        print_json(facts)
-    else:
-        _print_run(played, lines)
-    return CLEAN if played.held else FINDINGS
-
-
-def _print_run(played: Any, lines: int) -> None:
-    from ticdc_lab.simulate.scenario_yaml import shown
-
-    click.echo(f"{played.scenario.name} (seed {played.seed}): {shown(played.run.world.now_us)}\n\nWhat happened:")
-    told = [r for r in played.run.recording.recorder.rows if r.kind in ("asked", "decided", "violated")]
-    for r in told[: lines or None]:
-        what = r.subject if r.after is None else f"{r.subject}: {r.after}"
-        because = f" ({r.because})" if r.because and r.because != r.after else ""
-        click.echo(f"{shown(r.time_us):>11}  {what}{because}")
-    if lines and len(told) > lines:
-        click.echo(f"{'..':>11}  {len(told) - lines} more lines: --lines 0 shows them all")
-    click.echo("\nAt the end:")
-    for line in played.last:
-        click.echo(f"  {line}")
-    click.echo("\nAssertions:" if played.outcomes else "")
-    for o in played.outcomes:
-        click.echo(f"  {'held  ' if o.held else 'FAILED'}  {o.assertion}\n          {o.because}")
-    if found := played.run.violation:
-        click.echo(f"\nVIOLATED: {found.invariant}: {found.because}")
-    click.echo(f"\nAgain: {played.again}")
 
 
 def _many(scenario: Any, seeds: range, out: str | None, *, as_json: bool) -> int:

@@ -210,7 +210,7 @@ def scheduler(
         if scenario is not None or swarm:
             raise click.UsageError("Give either a scenario file, --swarm or --explore.")
         sys.exit(explored(explore, most_states, as_json=as_json))
-    sys.exit(_ran("scheduler", scenario, seed, seeds, swarm, settings, out, lines, as_json=as_json))
+    sys.exit(ran("scheduler", scenario, seed, seeds, swarm, settings, out, lines, as_json=as_json))
 
 
 @simulate.command()
@@ -248,7 +248,7 @@ def pipeline(
     files = _Files(log, protocol or "open-protocol", truth) if log or truth else None
     if files:
         files.check()
-    sys.exit(_ran("pipeline", scenario, seed, seeds, swarm, settings, out, lines, why_at, files, as_json=as_json))
+    sys.exit(ran("pipeline", scenario, seed, seeds, swarm, settings, out, lines, why_at, files, as_json=as_json))
 
 
 @simulate.command()
@@ -272,7 +272,7 @@ def changefeeds(
 
     Exit 0: all held. 1: an assertion failed or an invariant was violated. 2: it did not run, or not to its end.
     """
-    sys.exit(_ran("changefeeds", scenario, seed, seeds, swarm, settings, out, lines, why_at, as_json=as_json))
+    sys.exit(ran("changefeeds", scenario, seed, seeds, swarm, settings, out, lines, why_at, as_json=as_json))
 
 
 @simulate.command("ddl-service")
@@ -290,7 +290,7 @@ def ddl_service(
 
     Exit 0: all held. 1: an assertion failed or an invariant was violated. 2: it did not run, or not to its end.
     """
-    sys.exit(_ran("ddl-service", scenario, seed, seeds, swarm, settings, out, lines, as_json=as_json))
+    sys.exit(ran("ddl-service", scenario, seed, seeds, swarm, settings, out, lines, as_json=as_json))
 
 
 class _Files(NamedTuple):
@@ -319,25 +319,24 @@ class _Files(NamedTuple):
             write_rows(run.truth, self.truth)
 
 
-def _ran(
+def ran(
     model: str, scenario: str | None, seed: int | None, seeds: str | None, swarm: bool, settings: tuple[str, ...],
-    out: str | None, lines: int, why_at: str | None = None, files: _Files | None = None, *, as_json: bool,
+    out: str | None, lines: int, why_at: str | None = None, files: _Files | None = None, *,
+    many: Callable[..., int] | None = None, as_json: bool,
 ) -> int:  # fmt: skip
+    """Run a scenario, many seeds of one, or what seeds draw; print it and give the exit code."""
     if swarm and seeds is not None:
-        require_swarm(scenario, seed, out)
+        if scenario is not None or seed is not None or out is not None:
+            raise click.UsageError(
+                "--swarm --seeds draws its own scenarios: give no file, no --seed and no --out with it."
+            )
         return drawn(model, seeds_of(seeds), changes_of(settings), as_json=as_json)
     read = scenario_of(model, scenario, seed, settings, swarm=swarm)
     if seeds is None:
         return _play(read, seed, out, lines, why_at, files, as_json=as_json)
     if seed is not None or why_at is not None:
         raise click.UsageError(f"Give either {'--seed' if seed is not None else '--why'} or --seeds.")
-    return swept(read, seeds_of(seeds), out, as_json=as_json)
-
-
-def require_swarm(scenario: str | None, seed: int | None, out: str | None) -> None:
-    """Refuse what a swarm has no use for."""
-    if scenario is not None or seed is not None or out is not None:
-        raise click.UsageError("--swarm --seeds draws its own scenarios: give no file, no --seed and no --out with it.")
+    return (many or swept)(read, seeds_of(seeds), out, as_json=as_json)
 
 
 def scenario_of(model: str, scenario: str | None, seed: int | None, settings: tuple[str, ...], *, swarm: bool) -> Any:
@@ -412,7 +411,8 @@ def _facts(played: Any) -> dict[str, Any]:
         "seed": played.seed,
         "end": {"because": end.because, "time_us": end.time_us, "doing": end.doing},
         "steps": end.steps,
-        "messages": played.run.messages,
+        **({} if played.numbers is None else {"numbers": played.numbers}),
+        **({} if played.run.messages is None else {"messages": played.run.messages}),
         "violation": asdict(end.violation) if end.violation else None,
         "assertions": [o._asdict() for o in played.outcomes],
         "happened": [line._asdict() for line in played.happened],
@@ -462,7 +462,8 @@ def _print(facts: dict[str, Any], lines: int) -> None:
 def _size(facts: dict[str, Any]) -> str:
     from ticdc_lab.simulate.scenario_yaml import shown
 
-    return f"{shown(facts['end']['time_us'])}, {facts['steps']} steps, {facts['messages']} messages"
+    messages = f", {facts['messages']} messages" if "messages" in facts else ""
+    return f"{shown(facts['end']['time_us'])}, {facts['steps']} steps{messages}"
 
 
 def _print_judgement(facts: dict[str, Any]) -> None:

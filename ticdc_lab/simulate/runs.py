@@ -47,6 +47,11 @@ class EndedRun:
         return self.end.violation
 
     @property
+    def messages(self) -> int | None:
+        """How many messages were sent; None where the model counts none."""
+        return None
+
+    @property
     def trace(self) -> pa.Table:
         """The trace as an Arrow table (:data:`ticdc_lab.simulate.trace.TRACE`)."""
         return self.recorder.table()
@@ -168,6 +173,11 @@ class Played(Generic[RunOf, FactsOf]):
         """Whether every assertion held, no invariant was violated and the run came to its end."""
         end = self.run.end
         return all(o.held for o in self.outcomes) and end.violation is None and end.because != "steps"
+
+    @property
+    def numbers(self) -> dict[str, Any] | None:
+        """What the run came to in numbers, where its model measures any."""
+        return None
 
     @property
     def again(self) -> str:

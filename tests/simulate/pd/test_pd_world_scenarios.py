@@ -105,7 +105,9 @@ def test_the_command_prints_what_happened_and_how_it_ended() -> None:
     text = CliRunner().invoke(main, ["simulate", "pd", path, "--lines", "5"])
     assert text.exit_code == 0 and "store 4: Tombstone" in text.output and "more lines" in text.output
     told = json.loads(CliRunner().invoke(main, ["simulate", "pd", path, "--json"]).output)
-    assert told["numbers"]["operators"]["replace-rule-offline-peer"] > 0 and told["violated"] is None
+    assert told["numbers"]["operators"]["replace-rule-offline-peer"] > 0 and told["violation"] is None
+    refused = [line for line in told["happened"] if line["because"].startswith("ErrStoresNotEnough")]
+    assert refused[0]["what"] == "store delete 3" and "messages" not in told and told["end"]["because"] == "time"
 
 
 @pytest.mark.parametrize(

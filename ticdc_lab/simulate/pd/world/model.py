@@ -37,13 +37,14 @@ from ticdc_lab.simulate.pd.stores import PREPARING, shown_state
 from ticdc_lab.simulate.pd.world.columns import ROLES
 from ticdc_lab.simulate.pd.world.heartbeats import rows_on
 from ticdc_lab.simulate.pd.world.monitor import INVARIANTS
-from ticdc_lab.simulate.pd.world.run import PdRun, Watch, simulate
+from ticdc_lab.simulate.pd.world.run import PdRun, Watch, future, simulate
 from ticdc_lab.simulate.pd.world.running import moves_of
 from ticdc_lab.simulate.pd.world.scenario import EVENTS, PdFacts, changes_of, cluster, facts, start_of
 from ticdc_lab.simulate.pd.world.start import SECOND_US, WorldSettings
 from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.reading import Names
 from ticdc_lab.simulate.scenario import Model, Scenario
+from ticdc_lab.simulate.scheduler.narrative import Line
 from ticdc_lab.simulate.sentences import Measure, Said, Vocabulary, Words
 from ticdc_lab.simulate.trace import CHANGES, Row
 
@@ -160,6 +161,22 @@ class PlayedPd(runs.Played[PdRun, PdFacts]):
     """A scenario of PD that has run."""
 
     __slots__ = ()
+
+    @property
+    def happened(self) -> list[Line]:
+        """What was asked and decided, in sentences."""
+        told = [r for r in self.run.recorder.rows if r.kind in ("asked", "decided", "violated")]
+        return [
+            Line(
+                r.time_us, r.node, str(r.subject if r.after is None else f"{r.subject}: {r.after}"),
+                str(r.because) if r.because and r.because != r.after else "",
+            )
+            for r in told
+        ]  # fmt: skip
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        return future(self.run)._asdict()
 
     @property
     def last(self) -> list[str]:
