@@ -52,9 +52,7 @@ def course_of(cluster: Cluster, region: Region) -> Course:
     moves: list[Move] = []
     if not region.leader:
         return Course((), "the region has no leader")
-    # as PD's first checker, which no limit holds back, makes it: no joint change is half done
-    left = check_joint_state(cluster, region).operator
-    region = region if left is None else _done(region, left)
+    region = out_of_joint_state(cluster, region)
     seen: set[Region] = set()
     while len(moves) < _MOST_MOVES:
         seen.add(region)
@@ -87,6 +85,12 @@ def _moves(cluster: Cluster, region: Region, told: Explained, op: Operator, befo
             case _:
                 pass
     return found
+
+
+def out_of_joint_state(cluster: Cluster, region: Region) -> Region:
+    """Give a region as PD's first checker, which no limit holds back, makes it: no joint change is half done."""
+    left = check_joint_state(cluster, region).operator
+    return region if left is None else _done(region, left)
 
 
 def _what_for(cluster: Cluster, region: Region, op: Operator, target: int) -> str:

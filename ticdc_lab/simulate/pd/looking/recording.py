@@ -236,6 +236,12 @@ def standing(samples: Sequence[ClusterSample], store: int) -> list[int]:
     return [peers(s).get(store, 0) for s in samples]
 
 
+def region_in(sample: ClusterSample, region_id: int) -> Region | None:
+    """Give a region as it was at a moment, None where there was none of this id."""
+    found = np.flatnonzero(sample.placement.id == region_id)
+    return _region(sample, int(found[0])) if len(found) else None
+
+
 def _region(sample: ClusterSample, i: int) -> Region:
     p = sample.placement
     slots = [k for k in range(p.store.shape[1]) if p.store[i, k] > 0]
@@ -258,8 +264,7 @@ def why_region(sample: ClusterSample, region_id: int) -> tuple[Opinion, ...]:
     region_id
         The region; of one that is not there nothing is said.
     """
-    found = np.flatnonzero(sample.placement.id == region_id)
-    region = _region(sample, int(found[0])) if len(found) else None
+    region = region_in(sample, region_id)
     if region is None:
         return ()
     place = int(np.flatnonzero(sample.placement.id == region_id)[0])
