@@ -75,7 +75,7 @@ MUTANTS = (
            "oracle 243"),
     Mutant("the fullest store is chosen", strategy, "region_score", lambda f: lambda *a: -f(*a), "oracle 238"),
     Mutant("the best isolation is not kept", strategy, "distinct_score", lambda _: lambda *_: 0, "oracle 348"),
-    Mutant("balance lowers isolation", balance_region, "_safeguard", lambda _: lambda *_: filters.excluding(()),
+    Mutant("balance lowers isolation", balance_region, "safeguard", lambda _: lambda *_: filters.excluding(()),
            "oracle 377"),
     Mutant("no tolerance", balance, "tolerance", lambda _: lambda *_: 0, "oracle 377"),
     Mutant("leaders move over a gap of two", balance, "_LEADER_RATIO", lambda _: 1.0, "oracle 452"),

@@ -158,10 +158,7 @@ def with_transfer(cluster: Cluster, op: Operator, step: TransferLeader) -> Clust
     """Give the cluster with a leader transfer's influence."""
     changed = dict(cluster.influence)
     for store, sign in ((step.from_store, -1), (step.to_store, 1)):
-        old = influence_on(cluster, store)
-        changed[store] = Influence(
-            old.region_size, old.region_count, old.leader_size + sign * op.size, old.leader_count + sign
-        )
+        changed[store] = influence_on(cluster, store).plus(Influence(0, 0, op.size, 1), sign)
     return cluster._replace(influence=MappingProxyType(changed))
 
 

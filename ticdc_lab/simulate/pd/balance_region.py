@@ -147,11 +147,12 @@ def takers(
     """Give the stores, of all sources or some, that may take a region's peer off a store, whatever their scores."""
     cluster = found.scale.cluster
     filters = [excluding(region.stores), excluding(found.closed, "it takes no peers now"),
-               _safeguard(cluster, region, cluster.stores[source])]  # fmt: skip
+               safeguard(cluster, region, cluster.stores[source])]  # fmt: skip
     return keep(found.sources if among is None else among, filters, notes)
 
 
-def _safeguard(cluster: Cluster, region: Region, source: Store) -> Filter:
+def safeguard(cluster: Cluster, region: Region, source: Store) -> Filter:
+    """Refuse stores where the peer would break its rule, or be isolated worse."""
     if cluster.config.placement_rules:
         return fits_rule(fit_of(cluster, region), source.id)
     return safe_location(cluster.config.location_labels, region_stores(cluster, region), source)

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.config import Config
+from ticdc_lab.simulate.pd.operators import AddLearner, RemovePeer, Step, TransferLeader
 from ticdc_lab.simulate.pd.regions import Region, learners
 from ticdc_lab.simulate.pd.rules import RegionFit, Rule, default_rules, fit_region, in_force
 from ticdc_lab.simulate.pd.stores import Store
@@ -19,6 +20,30 @@ class Influence(NamedTuple):
     region_count: int = 0
     leader_size: float = 0
     leader_count: int = 0
+
+    def plus(self, other: Influence, sign: int = 1) -> Influence:
+        """Give the sum of two, or their difference."""
+        return Influence(
+            self.region_size + sign * other.region_size, self.region_count + sign * other.region_count,
+            self.leader_size + sign * other.leader_size, self.leader_count + sign * other.leader_count,
+        )  # fmt: skip
+
+
+Effects = tuple[tuple[int, Influence], ...]
+"""Of stores, by id."""
+
+
+def effects_of(step: Step, size: float) -> Effects:
+    """Give what a step that moves a region of so many MiB, or its leader, adds to stores."""
+    match step:
+        case AddLearner(store, _):
+            return ((store, Influence(size, 1)),)
+        case RemovePeer(store):
+            return ((store, Influence(-size, -1)),)
+        case TransferLeader(a, b):
+            return ((a, Influence(0, 0, -size, -1)), (b, Influence(0, 0, size, 1)))
+        case _:
+            return ()
 
 
 NO_INFLUENCE = Influence()

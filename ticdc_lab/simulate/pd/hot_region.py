@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from ticdc_lab.simulate.pd.balance_region import safeguard
 from ticdc_lab.simulate.pd.builder import CannotBuild
-from ticdc_lab.simulate.pd.cluster import Cluster, fit_of, is_replicated, region_stores
+from ticdc_lab.simulate.pd.cluster import Cluster, fit_of, is_replicated
 from ticdc_lab.simulate.pd.create import move_peer, transfer_leader
 from ticdc_lab.simulate.pd.explained import Compared, Explained, Notes
 from ticdc_lab.simulate.pd.filters import (
@@ -16,10 +17,8 @@ from ticdc_lab.simulate.pd.filters import (
     by_state,
     excluding,
     fits_leader,
-    fits_rule,
     keep,
     no_special_use,
-    safe_location,
 )
 from ticdc_lab.simulate.pd.hot_loads import (
     MOVE_PEER,
@@ -217,11 +216,7 @@ def _filters(p: Problem, source: Store, region: Region) -> list[Filter]:
         if config.placement_rules:
             leaders.append(fits_leader(fit_of(p.cluster, region), region, source.id, may_move=p.flow.kind == READ))
         return leaders
-    safe = (
-        fits_rule(fit_of(p.cluster, region), source.id)
-        if config.placement_rules
-        else safe_location(config.location_labels, region_stores(p.cluster, region), source)
-    )
+    safe = safeguard(p.cluster, region, source)
     return [by_state(REGION_TARGET, config), excluding(region.stores), no_special_use(config), safe]
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ticdc_lab.simulate.pd.cluster import Influence
+from ticdc_lab.simulate.pd.cluster import NO_INFLUENCE, Influence, effects_of
 from ticdc_lab.simulate.pd.config import Config
 from ticdc_lab.simulate.pd.operators import (
     AddLearner,
@@ -281,25 +281,11 @@ def influence_of(
     ``sizes`` are MiB by region, for operators whose text has none (before v6.1); ``average`` where that is unknown too.
     """
     found: dict[int, Influence] = {}
-
-    def add(store: int, more: Influence) -> None:
-        old = found.get(store, Influence())
-        found[store] = Influence(
-            old.region_size + more.region_size, old.region_count + more.region_count,
-            old.leader_size + more.leader_size, old.leader_count + more.leader_count,
-        )  # fmt: skip
-
     for op in operators:
         size = op.size if op.size is not None else sizes.get(op.region, average)
         for step in op.steps:
-            match step:
-                case AddLearner(store, _):
-                    add(store, Influence(size, 1))
-                case RemovePeer(store):
-                    add(store, Influence(-size, -1))
-                case TransferLeader(a, b):
-                    add(a, Influence(0, 0, -size, -1))
-                    add(b, Influence(0, 0, size, 1))
+            for store, more in effects_of(step, size) if step is not None else ():
+                found[store] = found.get(store, NO_INFLUENCE).plus(more)
     return found
 
 

@@ -139,7 +139,7 @@ def _as(default: object, value: Any) -> object:
         parts = (value or "").split(",") if isinstance(value, str | None) else value
         return tuple(p.strip() for p in parts if p.strip())
     if isinstance(default, float):
-        return _seconds(value) if isinstance(value, str) else float(value)
+        return seconds_of(value) if isinstance(value, str) else float(value)
     return int(value) if isinstance(default, int) else str(value or "")
 
 
@@ -149,7 +149,8 @@ def _flag(value: object) -> bool:
     return value == "true"
 
 
-def _seconds(text: str) -> float:
+def seconds_of(text: str) -> float:
+    """Read a number of seconds, or a duration such as ``1h30m``."""
     parts = _DURATION.findall(text)
     if not parts or "".join(n + u for n, u in parts) != text:
         return float(text)

@@ -203,9 +203,7 @@ class _Search:
     ) -> None:
         self.region, self.rules, self.stores = region, rules, stores
         self.witness, self.max_down_s = witness, max_down_s
-        self.peers = sorted(
-            region.peers, key=lambda p: ((2 if p.store in region.down else 1 if p.store in region.pending else 0), p.id)
-        )
+        self.peers = sorted(region.peers, key=lambda p: (_sickness(region, p), p.id))
         self.best: list[RuleFit | None] = [None] * len(rules)
         self.spread = any(r.location_labels for r in rules)
         self.seen_orphans = self.over = False
@@ -273,6 +271,10 @@ class _Search:
         silent = self.stores[peer.store].heartbeat_age_s
         reported = peer.store in self.region.down and self.region.down_seconds > self.max_down_s
         return silent > self.max_down_s or reported
+
+
+def _sickness(region: Region, peer: Peer) -> int:
+    return 2 if peer.store in region.down else 1 if peer.store in region.pending else 0
 
 
 def _choices(candidates: list[Peer], count: int) -> Iterator[tuple[Peer, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -229,11 +229,6 @@ def even_from_us(recording: Recording, of: str = "peers") -> int | None:
         even = is_even(peers(s), region_targets(s)) if of == "peers" else is_even(leaders(s), leader_targets(s))
         since = (s.at_us if since is None else since) if even else None
     return since
-
-
-def standing(samples: Sequence[ClusterSample], store: int) -> list[int]:
-    """Give the peers of a store over time."""
-    return [peers(s).get(store, 0) for s in samples]
 
 
 def region_in(sample: ClusterSample, region_id: int) -> Region | None:

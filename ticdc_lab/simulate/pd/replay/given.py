@@ -424,9 +424,6 @@ def _influenced(given: Given, op: Handed, *, peers: int = 0, leaders: int = 0) -
     found = dict(given.cluster.influence)
     for store, sign in ((op.source, -1), (op.target, 1)):
         if store:
-            old = found.get(store, NO_INFLUENCE)
-            found[store] = Influence(
-                old.region_size + sign * peers * REGION_MIB, old.region_count + sign * peers,
-                old.leader_size + sign * leaders * REGION_MIB, old.leader_count + sign * leaders,
-            )  # fmt: skip
+            more = Influence(peers * REGION_MIB, peers, leaders * REGION_MIB, leaders)
+            found[store] = found.get(store, NO_INFLUENCE).plus(more, sign)
     return given._replace(cluster=given.cluster._replace(influence=found))

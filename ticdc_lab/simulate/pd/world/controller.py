@@ -37,7 +37,7 @@ from ticdc_lab.simulate.pd.world.running import (
     OperatorLife,
     Sums,
     conf_changes,
-    effects_of,
+    effects_on_stores,
     finished_of,
     merges,
     together,
@@ -195,7 +195,7 @@ class Controller:
         r.counted = counted_as(r.op.kind, self.config())
         self.counts.update(r.counted)
         region = self.regions.region(r.row)
-        r.effects = tuple(effects_of(step, region) for step in r.op.steps)
+        r.effects = tuple(effects_on_stores(step, region) for step in r.op.steps)
         for effects in r.effects:
             self.unfinished.add(effects, 1)
         self._take_limits(r, now_us)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ticdc_lab.errors import SourceError, TiCDCLabError
 from ticdc_lab.simulate.pd.config import NO_SETTINGS, OTHER_NAMES, Config, field_of
 from ticdc_lab.simulate.pd.pd_ctl_files import documents_in
-from ticdc_lab.simulate.pd.pd_ctl_settings import rules_in
+from ticdc_lab.simulate.pd.pd_ctl_settings import rules_in, seconds_of
 from ticdc_lab.simulate.pd.replay.records import Fields
 from ticdc_lab.simulate.pd.rules import Constraint, Rule, default_rules, unusable, with_rules
 
@@ -57,8 +56,6 @@ def position_of(world: World, word: str) -> int:
 
 _FIELDS = {f.name: f for f in fields(Config) if f.name not in NO_SETTINGS}
 _NAMES = {f: f.replace("_", "-") for f in _FIELDS} | {f: name for name, f in OTHER_NAMES.items()}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _WORDS = {
     "leader_schedule_policy": ("count", "size"),
     "region_score_formula_version": ("v1", "v2"),
@@ -176,17 +173,9 @@ def _read(value: object, default: object) -> object:
         return str(value)
     wanted = "a number, or a duration such as 1h30m" if isinstance(default, float) else "a whole number"
     try:
-        return seconds(str(value)) if isinstance(default, float) else int(str(value))
+        return seconds_of(str(value)) if isinstance(default, float) else int(str(value))
     except ValueError as e:
         raise ValueError(f"expected {wanted}") from e
-
-
-def seconds(text: str) -> float:
-    """Read a number, or a duration such as ``1h30m``."""
-    found = _DURATION.findall(text)
-    if found and "".join(n + u for n, u in found) == text:
-        return sum(float(n) * _UNITS_S[u] for n, u in found)
-    return float(text)
 
 
 def config_of(settings: dict[str, Any], base: Config | None = None) -> tuple[Config, dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ticdc_lab.simulate.pd.cluster import Influence
+from ticdc_lab.simulate.pd.cluster import NO_INFLUENCE, Effects, Influence, effects_of
 from ticdc_lab.simulate.pd.lifecycle import CREATED, SUCCESS, may_follow
 from ticdc_lab.simulate.pd.measures import MoveMade
 from ticdc_lab.simulate.pd.operators import (
@@ -27,41 +27,17 @@ from ticdc_lab.simulate.pd.operators import (
 )
 from ticdc_lab.simulate.pd.regions import Region
 
-Effects = tuple[tuple[int, Influence], ...]
-"""Of stores, by id."""
 
-
-def effects_of(step: Step, region: Region) -> Effects:
+def effects_on_stores(step: Step, region: Region) -> Effects:
     """Give what a step adds to stores.
 
     A merge takes the region that stays off the counts of its stores, a split adds one: neither changes sizes.
     """
-    size = region.size
-    match step:
-        case AddLearner(store, _):
-            return ((store, Influence(size, 1)),)
-        case RemovePeer(store):
-            return ((store, Influence(-size, -1)),)
-        case TransferLeader(a, b):
-            return ((a, Influence(0, 0, -size, -1)), (b, Influence(0, 0, size, 1)))
-        case MergeRegion(_, _, True):
-            return _on_every_store(region, -1)
-        case SplitRegion():
-            return _on_every_store(region, 1)
-        case _:
-            return ()
-
-
-def _on_every_store(region: Region, regions: int) -> Effects:
-    led = {p.store: regions if p.store == region.leader else 0 for p in region.peers}
-    return tuple((store, Influence(0, regions, 0, leaders)) for store, leaders in led.items())
-
-
-def _sum(one: Influence, other: Influence, sign: int) -> Influence:
-    return Influence(
-        one.region_size + sign * other.region_size, one.region_count + sign * other.region_count,
-        one.leader_size + sign * other.leader_size, one.leader_count + sign * other.leader_count,
-    )  # fmt: skip
+    if isinstance(step, SplitRegion) or (isinstance(step, MergeRegion) and step.passive):
+        one = 1 if isinstance(step, SplitRegion) else -1
+        led = {p.store: one if p.store == region.leader else 0 for p in region.peers}
+        return tuple((store, Influence(0, one, 0, leaders)) for store, leaders in led.items())
+    return effects_of(step, region.size)
 
 
 class Sums:
@@ -75,10 +51,7 @@ class Sums:
         """Add effects, or take them away."""
         self.version += 1
         for store, e in effects:
-            old = self.of.get(store)
-            if old is None:
-                old = Influence()
-            self.of[store] = _sum(old, e, sign)
+            self.of[store] = self.of.get(store, NO_INFLUENCE).plus(e, sign)
 
 
 class Fast:
@@ -110,7 +83,7 @@ def together(one: Mapping[int, Influence], other: Mapping[int, Influence]) -> di
     found = dict(one)
     for store, e in other.items():
         old = found.get(store)
-        found[store] = e if old is None else _sum(old, e, 1)
+        found[store] = e if old is None else old.plus(e)
     return found
 
 
