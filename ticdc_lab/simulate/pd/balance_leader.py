@@ -166,21 +166,10 @@ def schedule(
     cluster: Cluster, draw: Draw, retries: Mapping[int, int] = MappingProxyType({}), *, running: int = 0,
     batch: int = BATCH,
 ) -> tuple[Explained, Mapping[int, int]]:  # fmt: skip
-    """Play one round.
+    """Play one round: give its operators, or why there is none, and ``retries`` for the next round.
 
-    Parameters
-    ----------
-    cluster, draw, retries
-        As for :func:`ticdc_lab.simulate.pd.balance_region.schedule`.
-    running
-        Leader operators that run now.
-    batch
-        Transfers a round.
-
-    Returns
-    -------
-    tuple[Explained, Mapping[int, int]]
-        All operators of the round, or why there is none; and ``retries`` for the next round.
+    ``draw`` and ``retries`` are as for :func:`ticdc_lab.simulate.pd.balance_region.schedule`; ``running`` leader
+    operators run now, a round has at most ``batch`` transfers.
     """
     notes = Notes()
     if running >= cluster.config.leader_schedule_limit:

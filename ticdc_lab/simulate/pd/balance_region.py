@@ -73,23 +73,10 @@ def field(cluster: Cluster, notes: Notes) -> Field:
 def schedule(
     cluster: Cluster, draw: Draw, retries: Mapping[int, int] = MappingProxyType({}), *, running: int = 0
 ) -> tuple[Explained, Mapping[int, int]]:
-    """Play one round.
+    """Play one round: give the operator, or why there is none, and ``retries`` for the next round.
 
-    Parameters
-    ----------
-    cluster
-        The cluster, with the influence of running operators.
-    draw
-        Gives random regions of a store.
-    retries
-        How often each store is tried; 10 where it is not named.
-    running
-        Region operators that run now.
-
-    Returns
-    -------
-    tuple[Explained, Mapping[int, int]]
-        The operator, or why there is none; and ``retries`` for the next round.
+    ``cluster`` has the influence of running operators, ``draw`` gives random regions of a store, ``retries`` says how
+    often each store is tried (10 where it is not named), ``running`` region operators run now.
     """
     notes = Notes()
     if running >= cluster.config.region_schedule_limit:

@@ -32,17 +32,7 @@ def check_joint_state(cluster: Cluster, region: Region) -> Explained:
 
 
 def check_split(cluster: Cluster, region: Region, borders: frozenset[str] = frozenset()) -> Explained:
-    """Split a region where rules begin or end within it: those for labels, else placement rules.
-
-    Parameters
-    ----------
-    cluster
-        The cluster with its placement rules.
-    region
-        The region.
-    borders
-        Keys at which rules for labels begin or end.
-    """
+    """Split a region where rules begin or end within it: those for labels (``borders``), else placement rules."""
     notes = Notes()
     keys, desc = keys_within(region, borders), "labeler-split-region"
     if not keys:
@@ -73,27 +63,11 @@ def check_region(
     cluster: Cluster, region: Region, beside: Neighbours = ALONE, *, up_s: float = float("inf"),
     running: dict[Kind, int] | None = None, leaders_given: Mapping[int, int] = _NO_LEADERS,
 ) -> Explained:  # fmt: skip
-    """Check a region as PD's patrol does; the first operator wins.
+    """Check a region as PD's patrol does: the first operator wins, else the reason of the last check.
 
-    Parameters
-    ----------
-    cluster
-        The cluster.
-    region
-        The region.
-    beside
-        Its neighbours, for a merge.
-    up_s
-        Seconds since PD started.
-    running
-        Operators that run now, by the kind that they are limited as.
-    leaders_given
-        How often each store was given the leader of an offline peer so far.
-
-    Returns
-    -------
-    Explained
-        The operator, or the reason of the last check; ``limit`` names the limit that holds an operator back.
+    ``beside`` are its neighbours, for a merge; PD started ``up_s`` seconds ago; ``running`` counts operators by the
+    kind that they are limited as, ``leaders_given`` how often each store was given the leader of an offline peer.
+    ``limit`` of the answer names the limit that holds an operator back.
     """
     counts = running or {}
     config = cluster.config

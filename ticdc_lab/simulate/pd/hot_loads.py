@@ -159,10 +159,7 @@ class Pair(NamedTuple):
 def score(pair: Pair, r: Ratios) -> int:
     """Say how good a move is for one dimension.
 
-    Returns
-    -------
-    int
-        3: both are even then. 2: on the way there. 1: a little beyond. 0: no worse. -1, -2: worse.
+    3: both are even then. 2: on the way there. 1: a little beyond. 0: no worse. -1, -2: worse.
     """
     high, low = pair.source.least(pair.dim), pair.target.most(pair.dim)
     rate, reverse, top = pair.rate, False, pair.source

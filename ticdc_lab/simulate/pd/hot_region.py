@@ -116,20 +116,9 @@ PEERS_FIRST = 0.66
 
 
 def solve(cluster: Cluster, regions: Mapping[int, Region], flow: Flow, action: str, settings: HotSettings) -> Explained:
-    """Give the best move of a hot peer, or of leadership; all of equally good ones.
+    """Give the best move (``move-peer`` or ``transfer-leader``) of a hot peer; all of equally good ones.
 
-    Parameters
-    ----------
-    cluster
-        The cluster.
-    regions
-        Hot regions by id.
-    flow
-        What is read or written.
-    action
-        ``move-peer`` or ``transfer-leader``.
-    settings
-        The scheduler's.
+    ``regions`` are the hot ones by id, ``flow`` is what is read or written.
     """
     problem = Problem(cluster, regions, flow, action, settings, store_loads(cluster.stores, flow, action))
     notes = Notes()

@@ -82,21 +82,10 @@ def distances(stores: Sequence[Store], labels: Sequence[str]) -> Distances:
 
 
 def may_improve(apart: Distances, peers: Positions, takes: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Say for which regions a store that takes peers would be better isolated than the worst peer's.
+    """Say which regions the checkers would move to a better location, and few others.
 
-    Parameters
-    ----------
-    apart
-        From :func:`distances`.
-    peers
-        Regions by replicas.
-    takes
-        The stores that may take peers now or soon.
-
-    Returns
-    -------
-    NDArray[np.bool_]
-        True for every region that the checkers would move to a better location, and for few others.
+    A store that ``takes`` peers, now or soon, would be better isolated than the worst peer's; ``apart`` are
+    :func:`distances`, ``peers`` regions by replicas.
     """
     found = np.zeros(len(peers), dtype=np.bool_)
     for start in range(0, len(peers), _CHUNK):

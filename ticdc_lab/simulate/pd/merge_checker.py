@@ -42,20 +42,10 @@ def check_merge(
     cluster: Cluster, region: Region, beside: Neighbours, *, up_s: float = float("inf"),
     sizes: SplitSizes = DEFAULT_SIZES,
 ) -> Explained:  # fmt: skip
-    """Give the two operators that merge a region into a neighbour.
+    """Give the two operators that merge a region, which would vanish, into one of its neighbours.
 
-    Parameters
-    ----------
-    cluster
-        The cluster.
-    region
-        The region that would vanish.
-    beside
-        Its neighbours.
-    up_s
-        Seconds since PD started: nothing is merged before ``split-merge-interval``.
-    sizes
-        How TiKV splits: what would be split again is not merged.
+    PD started ``up_s`` seconds ago: nothing is merged before ``split-merge-interval``. What TiKV would split again by
+    its ``sizes`` is not merged.
     """
     notes = Notes()
     why = _stays(cluster, region, beside, up_s)

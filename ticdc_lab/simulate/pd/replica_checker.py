@@ -21,17 +21,8 @@ REMOVE_EXTRA, REMOVE_EXTRA_OFFLINE = "remove-extra-replica", "remove-extra-offli
 def check_replicas(cluster: Cluster, region: Region) -> Explained:
     """Give the operator that repairs a region's replicas (pkg/schedule/checker/replica_checker.go).
 
-    Parameters
-    ----------
-    cluster
-        The cluster; ``max_replicas``, ``location_labels`` and ``isolation_level`` of its settings hold.
-    region
-        The region.
-
-    Returns
-    -------
-    Explained
-        No operator where nothing is to be repaired, or nothing can be.
+    ``max_replicas``, ``location_labels`` and ``isolation_level`` of the settings hold. There is no operator where
+    nothing is to be repaired, or nothing can be.
     """
     notes = Notes()
     if not region.leader:

@@ -136,21 +136,9 @@ _NO_LEADERS: Mapping[int, int] = MappingProxyType({})
 
 
 def check_rules(cluster: Cluster, region: Region, leaders_given: Mapping[int, int] = _NO_LEADERS) -> Explained:
-    """Give the operator that makes a region fit its placement rules.
+    """Give the operator that makes a region fit its placement rules; none where it fits, or nothing can be done.
 
-    Parameters
-    ----------
-    cluster
-        The cluster with its rules.
-    region
-        The region.
-    leaders_given
-        How often each store was given the leader of an offline peer so far; the least used one is next.
-
-    Returns
-    -------
-    Explained
-        No operator where the region fits, or nothing can be done.
+    ``leaders_given`` counts how often each store was given the leader of an offline peer; the least used is next.
     """
     notes = Notes()
     if not region.leader:

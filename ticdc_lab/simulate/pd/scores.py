@@ -19,22 +19,7 @@ _FULL = 1e10
 
 
 def leader_score(store: Store, policy: str = "count", delta: float = 0) -> float:
-    """Give a store's leader score.
-
-    Parameters
-    ----------
-    store
-        The store.
-    policy
-        ``count`` or ``size``: what leaders are counted by.
-    delta
-        Leaders, or MiB of leaders, to add.
-
-    Returns
-    -------
-    float
-        Leaders (or their MiB) over the store's leader weight, which counts as 1e-6 at least.
-    """
+    """Give leaders (``policy`` count) or their MiB (size), ``delta`` more, over the leader weight, 1e-6 at least."""
     leaders = store.leader_size if policy == "size" else store.leader_count
     return (leaders + delta) / max(store.leader_weight, MIN_WEIGHT)
 

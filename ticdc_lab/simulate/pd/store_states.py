@@ -114,19 +114,9 @@ class _Levels(NamedTuple):
 def topology_weight(store: Store, stores: Sequence[Store], labels: Sequence[str], replicas: int) -> float:
     """Give the part of a rule's data that a store should hold by where it is.
 
-    Every place of a level has the same part, and the stores of a place share it. Labels count down to the level with as
-    many values as replicas; a level with more does not count, nor do those below it.
-
-    Parameters
-    ----------
-    store
-        The store, one of ``stores``.
-    stores
-        Those that the rule lets hold peers.
-    labels
-        Location labels, the widest first.
-    replicas
-        Peers that the rule asks for.
+    ``stores`` are those that the rule lets hold peers. Every place of a level has the same part, and the stores of a
+    place share it. Labels count down to the level with as many values as replicas; a level with more does not count,
+    nor do those below it.
     """
     placed = [_place(s, labels) for s in stores if s.state in (PREPARING, SERVING)]
     levels = _levels(placed, labels, replicas)

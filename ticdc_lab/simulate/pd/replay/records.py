@@ -136,13 +136,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def lines_of(path: Path) -> list[bytes]:
-    """Read a file's lines, as they are or gzipped.
-
-    Raises
-    ------
-    SourceError
-        The file cannot be read.
-    """
+    """Read a file's lines, as they are or gzipped."""
     try:
         with path.open("rb") as raw:
             zipped = raw.read(2) == _GZIP

@@ -222,22 +222,10 @@ def play(
     scenario: Scenario, *, seed: int | None = None, keep: bool = True, level: str | None = None,
     also: Sequence[Assertion] = (), sample_us: int = SECOND_US, **_: Any,
 ) -> PlayedPd:  # fmt: skip
-    """Run a scenario and judge it.
+    """Run a scenario and judge it, ``also`` by more assertions, at a sample every ``sample_us``.
 
-    Parameters
-    ----------
-    scenario
-        Of the model ``pd``.
-    seed
-        Instead of the scenario's own.
-    keep
-        Not used: tables are small.
-    level
-        How much the trace holds.
-    also
-        More to judge.
-    sample_us
-        How often stores are sampled and assertions judged.
+    ``seed`` is instead of the scenario's own; ``level`` is how much the trace holds; ``keep`` is not used, since tables
+    are small.
     """
     seed = scenario.seed if seed is None else seed
     known = facts(scenario.cluster, scenario.events)

@@ -77,13 +77,7 @@ def pdctl(world: World, words: str) -> Any:
 
 
 def read_words(words: str) -> tuple[Verb, list[str]]:
-    """Find the command that words begin with, ``pd-ctl`` before it or not, and what follows it.
-
-    Raises
-    ------
-    Refused
-        There is none.
-    """
+    """Find the command that words begin with, ``pd-ctl`` before it or not, and what follows; else PD refuses."""
     verbs = _verbs()
     try:
         said = shlex.split(words)

@@ -129,13 +129,7 @@ def shown(c: Config) -> dict[str, Any]:
 
 
 def with_setting(c: Config, name: str, value: object) -> Config:
-    """Change a setting, by PD's name.
-
-    Raises
-    ------
-    Refused
-        There is none of this name, or it cannot have this value.
-    """
+    """Change a setting, by PD's name; refuse a name that there is none of, and a value that it cannot have."""
     field = field_of(name)
     if field not in _FIELDS:
         known = sorted(_NAMES.values())

@@ -62,15 +62,7 @@ class Case:
 
 
 def case_of(record: Fields) -> Case:
-    """Read a case.
-
-    Raises
-    ------
-    Malformed
-        It is not of the form it should have.
-    Unknown
-        Something happens in it that we do not know.
-    """
+    """Read a case; what is :class:`Malformed`, or an event that is an :class:`UnknownRecord`, is refused."""
     name = record.text("case")
     config, rest = config_of(dict(record.object("config").value))
     config = replace(config, split_merge_interval_s=0.0)
@@ -208,16 +200,7 @@ def run_case(
 ) -> CaseRun:
     """Run a case, and check the monitor's invariants all along: a violation ends the run.
 
-    Parameters
-    ----------
-    case
-        The case.
-    seed
-        The only source of chance.
-    policies
-        Schedulers; PD's own unless others are to be compared with them.
-    changes
-        What happens besides.
+    ``policies`` are PD's own schedulers unless others are to be compared with them; ``changes`` happen besides.
     """
     world = World(case.start, seed, policies, (*case.changes, *changes))
     tick_us = case.start.settings.tick_us
