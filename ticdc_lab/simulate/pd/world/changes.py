@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from ticdc_lab.simulate.pd.world.columns import LEADS, NONE
-from ticdc_lab.simulate.pd.world.heartbeats import elect, report_down, rows_on
+from ticdc_lab.simulate.pd.world.heartbeats import STALE, elect, report_down, rows_on
 from ticdc_lab.simulate.pd.world.pdctl import pdctl
 from ticdc_lab.simulate.pd.world.pdctl_config import Refused
 from ticdc_lab.simulate.pd.world.policy import Policy, scheduler_of
@@ -79,7 +79,8 @@ class ResumeStore(NamedTuple):
         world.nodes.all[i].runs = True
         world.regions.down.pop(i, None)
         world.regions.down_rows.pop(i, None)
-        world.heartbeats.expect_stale(i)
+        for region in world.nodes.all[i].stale:  # peers that were replaced meanwhile
+            world.heartbeats.expect(STALE, i, region)
         elect(world, [row for row in world.regions.rows().tolist() if world.regions.leader[row] == NONE])
         world.patrol.mark_all(rows_on(world, i))
 
@@ -226,7 +227,7 @@ def grow(world: World) -> None:
         r.grow(row, mib)
         region_now = r.region(row)
         for store in region_now.stores - region_now.pending:
-            world.nodes.use(r.at[store], mib)
+            world.nodes.all[r.at[store]].used += mib
     cut(world)
 
 

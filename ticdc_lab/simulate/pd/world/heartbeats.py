@@ -74,17 +74,6 @@ class Heartbeats:
         at_us = next_heartbeat_us(region, self.world.now_us, self.world.settings.region_heartbeat_us)
         heapq.heappush(self.due, (at_us, what, i, region))
 
-    def expect_down(self, i: int) -> None:
-        """The leaders of all regions that have a peer on a store miss it."""
-        self.world.regions.down_rows[i] = set()
-        for row in rows_on(self.world, i):
-            self.expect(DOWN, i, int(self.world.regions.id[row]))
-
-    def expect_stale(self, i: int) -> None:
-        """A store is back with peers that were replaced meanwhile."""
-        for region in self.world.nodes.all[i].stale:
-            self.expect(STALE, i, region)
-
     def next_us(self) -> int:
         return self.due[0][0] if self.due else 1 << 62
 
@@ -198,7 +187,9 @@ def report_down(world: World) -> None:
         silent_s = (world.now_us - node.silent_us) / SECOND_US
         if silent_s >= node.down_after_s:
             if i not in world.regions.down and node.down_after_s > 0:
-                world.heartbeats.expect_down(i)
+                world.regions.down_rows[i] = set()  # the leaders of all regions that have a peer there miss it
+                for row in rows_on(world, i):
+                    world.heartbeats.expect(DOWN, i, int(world.regions.id[row]))
             elif i not in world.regions.down:
                 world.patrol.mark_all(rows_on(world, i))
             world.regions.down[i] = silent_s + max(0.0, -node.down_after_s)

@@ -222,14 +222,10 @@ def scheduler(world: World, words: list[str]) -> Any:
             return _add_scheduler(world, name, stores)
         case ["remove", name]:
             return _remove(world, name)
-        case ["pause", name, seconds]:
-            until_us = world.now_us + number(seconds, "seconds") * SECOND_US
+        case ["pause", name, _] | ["resume", name]:
+            until_us = world.now_us + number(words[2], "seconds") * SECOND_US if words[0] == "pause" else 0
             for s in _named(world, name):
                 s.paused_until_us = until_us
-            return DONE
-        case ["resume", name]:
-            for s in _named(world, name):
-                s.paused_until_us = 0
             return DONE
         case ["describe", name]:
             return described_scheduler(_named(world, name)[0])

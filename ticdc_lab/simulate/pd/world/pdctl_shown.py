@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ticdc_lab.machines.clock import EPOCH_MS
+from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.regions import DEMOTING, INCOMING, LEARNER, VOTER, Region, learners, voters
 from ticdc_lab.simulate.pd.scores import leader_score, region_score
 from ticdc_lab.simulate.pd.store_states import CommandTold, bring_up, delete_store
@@ -27,9 +28,9 @@ def store(world: World, words: list[str]) -> Any:
         case []:
             return stores(world, [])
         case ["delete", which]:
-            return _delete(world, which)
+            return _in_state(world, which, delete_store)
         case ["cancel-delete", which]:
-            return _cancel_delete(world, which)
+            return _in_state(world, which, bring_up)
         case ["check", state]:
             return [s for s in stores(world, [])["stores"] if s["store"]["state_name"].lower() == state.lower()]
         case ["label", which, *pairs]:
@@ -96,24 +97,13 @@ def described_store(world: World, s: Store) -> dict[str, Any]:
     }
 
 
-def _told(told: CommandTold) -> Store:
+def _in_state(world: World, which: str, command: Callable[[Cluster, int], CommandTold]) -> str:
+    i = position_of(world, which)
+    node = world.nodes.all[i]
+    told = command(world.cluster(), node.told.id)
     if told.store is None or told.error:
         raise Refused(f"{told.error}: {told.because}" if told.because else told.error)
-    return told.store
-
-
-def _delete(world: World, which: str) -> str:
-    i = position_of(world, which)
-    node = world.nodes.all[i]
-    world.nodes.change(i, state=_told(delete_store(world.cluster(), node.told.id)).state)
-    world.nodes.set_limit(i, node.rates, world.now_us)
-    return DONE
-
-
-def _cancel_delete(world: World, which: str) -> str:
-    i = position_of(world, which)
-    node = world.nodes.all[i]
-    world.nodes.change(i, state=_told(bring_up(world.cluster(), node.told.id)).state)
+    world.nodes.change(i, state=told.store.state)
     world.nodes.set_limit(i, node.rates, world.now_us)
     return DONE
 
@@ -147,11 +137,7 @@ def _limit(world: World, words: list[str]) -> Any:
     new = decimal(rate, "store limit, peers a minute:")
     for i in chosen:
         add, remove = world.nodes.all[i].rates
-        rates = (remove if kinds == ["remove-peer"] else new, new)
-        if kinds == ["add-peer"]:
-            rates = (new, remove)
-        elif kinds == ["remove-peer"]:
-            rates = (add, new)
+        rates = add if kinds[:1] == ["remove-peer"] else new, remove if kinds[:1] == ["add-peer"] else new
         world.nodes.set_limit(i, rates, world.now_us)
     return DONE
 
@@ -239,7 +225,7 @@ def hot(world: World, words: list[str]) -> Any:
     """``hot read | write | store``."""
     match words:
         case [("read" | "write") as kind]:
-            flow = world.hot().flows.get(kind)
+            flow = world.hot_stats.hot().flows.get(kind)
             peers = flow.peers if flow else ()
             return {
                 "as_leader" if kind == "read" else "as_peer": [
@@ -248,7 +234,7 @@ def hot(world: World, words: list[str]) -> Any:
                 ]
             }  # fmt: skip
         case ["store"]:
-            flows = world.hot().flows
+            flows = world.hot_stats.hot().flows
             return {
                 f"bytes-{kind}-rate": {i: loads[0] for i, loads in flow.stores.items()} for kind, flow in flows.items()
             }

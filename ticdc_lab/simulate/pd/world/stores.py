@@ -397,18 +397,11 @@ class Nodes:
         node.io_mib += taken
         return taken
 
-    def use(self, i: int, mib: float) -> None:
-        self.all[i].used += mib
-
-    def free(self, i: int, mib: float) -> None:
-        """Count data that went: its space is free after the next compaction."""
-        self.all[i].to_compact += mib
-
     def follow(self, before: Region, after: Region) -> None:
         """Count the data of peers that got theirs, and of those that are no more."""
         had, has = before.stores - before.pending, after.stores - after.pending
         for store in sorted(has - had):
-            self.use(self.regions.at[store], after.size)
+            self.all[self.regions.at[store]].used += after.size
         for store in sorted(had - has):
             self.removed(self.regions.at[store], before.id, before.size)
 
@@ -416,14 +409,14 @@ class Nodes:
         """Count the data of a region that another one absorbed, where their peers are not on the same stores."""
         had, has = gone.stores - gone.pending, into.stores - into.pending
         for store in sorted(has - had):
-            self.use(self.regions.at[store], gone.size)
+            self.all[self.regions.at[store]].used += gone.size
         for store in sorted(had - has):
-            self.free(self.regions.at[store], gone.size)
+            self.all[self.regions.at[store]].to_compact += gone.size
 
     def removed(self, i: int, region: int, mib: float) -> None:
         """Count a peer that was removed: a store that is silent does not hear of it, and keeps its data."""
         if self.all[i].runs or not self.settings.keeps_stale_peers:
-            self.free(i, mib)
+            self.all[i].to_compact += mib  # free after the next compaction
         else:
             self.all[i].stale[region] = mib
 
@@ -431,7 +424,7 @@ class Nodes:
         """Let a store remove what it has of a region that is no more its own; whether it had any."""
         mib = self.all[i].stale.pop(region, None)
         if mib is not None:
-            self.free(i, mib)
+            self.all[i].to_compact += mib  # free after the next compaction
         return mib is not None
 
     def compact(self, tick: int) -> None:

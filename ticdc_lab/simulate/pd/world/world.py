@@ -38,7 +38,6 @@ from ticdc_lab.simulate.pd.world.hot_stats import HotStats
 from ticdc_lab.simulate.pd.world.patrol import Patrol, Waits
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import (
-    Hot,
     Listener,
     Policy,
     Scheduler,
@@ -132,7 +131,7 @@ class World:
         draw = self.draw_sent if fast_too and self.controller.has_windows else self.draw
         return SeenCluster(
             self.cluster(fast_too=fast_too), draw, self.controller.counts, self.chance, s.memory, self.now_us,
-            self.region, self.hot, self.followers_of, self.busy_followers_of,
+            self.region, self.hot_stats.hot, self.followers_of, self.busy_followers_of,
         )  # fmt: skip
 
     def region(self, region_id: int) -> Region | None:
@@ -175,9 +174,6 @@ class World:
                 if s >= 0 and s in place and place[s] != leader:
                     found[leader, place[s]] += 1
         return found
-
-    def hot(self) -> Hot:
-        return self.hot_stats.hot()
 
     # The loop
 
