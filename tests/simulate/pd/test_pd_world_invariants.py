@@ -271,7 +271,7 @@ def audited(*changes: Timed, until_s: int = 0, stores: int = 4) -> tuple[World, 
     """Give a cluster of regions on stores 1 to 3, as it is after a while, with its auditor."""
     there = World(small(6, stores, (1, 2, 3), limit=0.001), seed=1, changes=changes)
     monitor = PdMonitor(there)
-    there.attach(None, monitor)
+    there.monitor = monitor
     there.run(until_s * S)
     return there, monitor
 

@@ -227,7 +227,7 @@ def grow(world: World) -> None:
         r.grow(row, mib)
         region_now = r.region(row)
         for store in region_now.stores - region_now.pending:
-            world.nodes.all[r.at[store]].used += mib
+            world.nodes.use(r.at[store], mib)
     cut(world)
 
 

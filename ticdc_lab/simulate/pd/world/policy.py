@@ -170,7 +170,7 @@ def limit_reached(kind: Kind, running: int, config: Config) -> str:
     return f"{name.replace('_', '-')} {getattr(config, name)}"
 
 
-class Listener(Protocol):
+class DecisionListener(Protocol):
     """Somebody who keeps what is decided, and why: nothing else about a cluster changes."""
 
     def unpaid(self, seen: SeenCluster, policy: Policy, why: str) -> None:
@@ -184,7 +184,7 @@ class Listener(Protocol):
 
 
 def play_round(
-    s: Scheduler, seen: SeenCluster, now_us: int, settings: WorldSettings, listener: Listener | None = None
+    s: Scheduler, seen: SeenCluster, now_us: int, settings: WorldSettings, listener: DecisionListener | None = None
 ) -> Answer:
     """Play a round and set the time of the next.
 

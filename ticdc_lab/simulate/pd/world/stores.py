@@ -144,6 +144,10 @@ class Disk:
         self.go_on(tick, settings)
         return max(self.rate - self.wanted - self.waiting, self.rate / 2) - self._snapshots
 
+    def take(self, mib: float) -> None:
+        """Count what a snapshot took."""
+        self._snapshots += mib
+
     def heartbeat(self, tick: int, settings: WorldSettings) -> bool:
         """Judge the time since the heartbeat before: the slow score, and whether the store is busy now."""
         self.go_on(tick, settings)
@@ -392,16 +396,20 @@ class Nodes:
         taken = min(mib, node.tokens)
         if node.disk.wanted or node.disk.waiting or node.disk.rate != s.disk_mib_a_tick:
             taken = min(taken, node.disk.for_snapshots(tick, s))
-            node.disk._snapshots += taken
+            node.disk.take(taken)
         node.tokens -= taken
         node.io_mib += taken
         return taken
+
+    def use(self, i: int, mib: float) -> None:
+        """Count data that came."""
+        self.all[i].used += mib
 
     def follow(self, before: Region, after: Region) -> None:
         """Count the data of peers that got theirs, and of those that are no more."""
         had, has = before.stores - before.pending, after.stores - after.pending
         for store in sorted(has - had):
-            self.all[self.regions.at[store]].used += after.size
+            self.use(self.regions.at[store], after.size)
         for store in sorted(had - has):
             self.removed(self.regions.at[store], before.id, before.size)
 
@@ -409,7 +417,7 @@ class Nodes:
         """Count the data of a region that another one absorbed, where their peers are not on the same stores."""
         had, has = gone.stores - gone.pending, into.stores - into.pending
         for store in sorted(has - had):
-            self.all[self.regions.at[store]].used += gone.size
+            self.use(self.regions.at[store], gone.size)
         for store in sorted(had - has):
             self.all[self.regions.at[store]].to_compact += gone.size
 

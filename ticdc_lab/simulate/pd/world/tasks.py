@@ -239,8 +239,7 @@ class Tasks:
             reports.append(Report(task.row, with_pending_learner(region, task.step.store, task.step.witness), 1))
             self._count("AddLearner")
             return False
-        # Whether a peer has its snapshot, so that its step, told again, has nothing to send.
-        if task.step.store not in region.pending or (task.row, task.step.store) in self.arrived:
+        if self.has_data(region, task.row, task.step.store):
             return True
         if not self.nodes.all[to].runs:
             return False
@@ -251,6 +250,10 @@ class Tasks:
         self.arrived.add((task.row, task.step.store))
         reports.append(Report(task.row, region._replace(pending=region.pending - {task.step.store})))
         return True
+
+    def has_data(self, region: Region, row: int, store: int) -> bool:
+        """Whether a peer has its snapshot, so that its step, told again, has nothing to send."""
+        return store not in region.pending or (row, store) in self.arrived
 
     def _send(self, task: Task, at: int, tick: int) -> bool:
         if task.to_send <= 0:

@@ -38,7 +38,7 @@ from ticdc_lab.simulate.pd.world.hot_stats import HotStats
 from ticdc_lab.simulate.pd.world.patrol import Patrol, Waits
 from ticdc_lab.simulate.pd.world.pd_policies import DEFAULT_POLICIES
 from ticdc_lab.simulate.pd.world.policy import (
-    Listener,
+    DecisionListener,
     Policy,
     Scheduler,
     SeenCluster,
@@ -90,7 +90,7 @@ class World:
         self.controller.on_change = self._operator_changed
         self.recording: RunTables | None = None
         self.monitor: PdMonitor | None = None
-        self.listener: Listener | None = None
+        self.listener: DecisionListener | None = None
         self.reports: list[Report] = []
         self.last_change_us = 0
         self.leads_since_us: int | None = None  # while a new leader of PD learns where regions are
@@ -520,9 +520,13 @@ class World:
             self.patrol.later(row, self.now_us, Waits(full, every=True))
             return
         self._note("checkers", told)
+        self._count_leader(row, op)
+        self.add([op], told.because, CHECKER)
+
+    def _count_leader(self, row: int, op: Operator) -> None:
+        """Count who led while a leader was replaced, itself too."""
         leader = self.regions.store_ids[int(self.regions.leader[row])]
         if "replace-rule-" in op.desc and RemovePeer(leader) in op.steps:
             leads = [s.to_store for s in op.steps if isinstance(s, TransferLeader)]
             given = leads[0] if op.desc.endswith("leader-peer") and leads else leader
             self.patrol.leaders_given[given] += 1
-        self.add([op], told.because, CHECKER)
