@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.balance import LEADERS, REGIONS, compare, scale, source_score, target_score
 from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.explained import Compared, Explained, Notes, Rejected
+from ticdc_lab.simulate.pd.explained import Compared, Explained, Notes
 from ticdc_lab.simulate.pd.filters import LEADER_SOURCE, LEADER_TARGET, REGION_SOURCE, REGION_TARGET, by_state, keep
 from ticdc_lab.simulate.pd.operators import Kind, Operator
 from ticdc_lab.simulate.pd.why import Opinion
@@ -71,31 +71,19 @@ def _row(told: Explained, role: str, store: int, chosen: bool) -> CandidateRow:
     refused: dict[str, str] = {}
     for r in mine:
         refused.setdefault(r.filter, r.why)
-    score, of = _score(told, role, store)
-    return CandidateRow(store, role, refused, len(mine), score, of, _verdict(told, role, store, mine, chosen), chosen)
-
-
-def _score(told: Explained, role: str, store: int) -> tuple[float | None, str]:
     at = [c for c in told.compared if (c.source if role == SOURCE else c.target) == store]
+    scored = [s for s in told.scored if s.store == store and role == TARGET]
+    score, of, verdict = None, "", "not needed" if told.operators else "not reached"
     if at:
         best = next((c for c in at if c.held), at[-1])
-        return (best.source_score if role == SOURCE else best.target_score), f"{best.what} score"
-    scored = [s for s in told.scored if s.store == store and role == TARGET]
-    return (scored[-1].score, scored[-1].what) if scored else (None, "")
-
-
-def _verdict(told: Explained, role: str, store: int, mine: Sequence[Rejected], chosen: bool) -> str:
-    if chosen:
-        return "chosen"
-    at = [c for c in told.compared if (c.source if role == SOURCE else c.target) == store]
-    if at:
-        return "would pay too" if any(c.held for c in at) else "does not pay"
-    scored = [s for s in told.scored if s.store == store and role == TARGET]
-    if scored:
-        return "equally good" if scored[-1].chosen else f"worse {scored[-1].what}"
-    if mine:
-        return word(mine[0].why)
-    return "not needed" if told.operators else "not reached"
+        score, of = best.source_score if role == SOURCE else best.target_score, f"{best.what} score"
+        verdict = "would pay too" if any(c.held for c in at) else "does not pay"
+    elif scored:
+        last = scored[-1]
+        score, of, verdict = last.score, last.what, "equally good" if last.chosen else f"worse {last.what}"
+    elif mine:
+        verdict = word(mine[0].why)
+    return CandidateRow(store, role, refused, len(mine), score, of, "chosen" if chosen else verdict, chosen)
 
 
 _WORDS = {

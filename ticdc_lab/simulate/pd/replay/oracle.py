@@ -77,34 +77,20 @@ def _check(checker: Callable[[Cluster, Region], Explained]) -> Callable[[Fields]
     return judge
 
 
-def balance_region(record: Fields) -> Verdict:
-    """Compare all that a round of balance-region may do."""
-    given = record.object("given")
-    regions = _regions(given)
-    cluster = _counted(_cluster(given, leaders=False), regions)
-    return _balanced(of_balance_region, cluster, regions, record)
+def _balanced(play: Callable[[Cluster, list[Region], Notes], Chances], *, leaders: bool) -> Callable[[Fields], Verdict]:
+    """Judge all that a round of a balance scheduler may do."""
 
+    def judge(record: Fields) -> Verdict:
+        given, notes = record.object("given"), Notes()
+        regions = _regions(given)
+        on = Counter(p.store for r in regions for p in r.peers)
+        cluster = _cluster(given, leaders=leaders)
+        counted = cluster._replace(regions_on=on, region_count=len(regions), average_region_size=REGION_MIB)
+        chances = play(counted, regions, notes)
+        explained = notes.explained(tuple(op for op, _ in chances if op is not None), scores_text(chances))
+        return _among(_outcomes(chances), record, explained.because)._replace(explained=explained)
 
-def balance_leader(record: Fields) -> Verdict:
-    """Compare all that a round of balance-leader may do."""
-    given = record.object("given")
-    regions = _regions(given)
-    cluster = _counted(_cluster(given, leaders=True), regions)
-    return _balanced(of_balance_leader, cluster, regions, record)
-
-
-def _balanced(
-    play: Callable[[Cluster, list[Region], Notes], Chances], cluster: Cluster, regions: list[Region], record: Fields
-) -> Verdict:
-    notes = Notes()
-    chances = play(cluster, regions, notes)
-    explained = notes.explained(tuple(op for op, _ in chances if op is not None), scores_text(chances))
-    return _among(_outcomes(chances), record, explained.because)._replace(explained=explained)
-
-
-def _counted(cluster: Cluster, regions: list[Region]) -> Cluster:
-    on = Counter(p.store for r in regions for p in r.peers)
-    return cluster._replace(regions_on=on, region_count=len(regions), average_region_size=REGION_MIB)
+    return judge
 
 
 def _cluster(given: Fields, *, leaders: bool) -> Cluster:
@@ -183,3 +169,4 @@ def _key(outcome: Mapping[str, Any]) -> str:
 
 
 rule_checker, replica_checker = _check(check_rules), _check(check_replicas)
+balance_region, balance_leader = _balanced(of_balance_region, leaders=False), _balanced(of_balance_leader, leaders=True)

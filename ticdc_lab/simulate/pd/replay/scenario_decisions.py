@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ticdc_lab.simulate.pd.balance_leader import with_transfer
@@ -146,38 +147,21 @@ Play = Callable[[Cluster, Sequence[Region], Notes], Chances]
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
-def check(record: Fields) -> Verdict:
-    """Ask the rule checker, or without placement rules the replica checker, about the first region."""
-    placement_rules = given_of(record).cluster.config.placement_rules
-    return _checked(record, check_rules if placement_rules else check_replicas)
+def _asks(checker: Callable[[Given], Callable[[Cluster, Region], Explained]]) -> Callable[[Fields], Verdict]:
+    """Ask a checker about the first region."""
+
+    def judge(record: Fields) -> Verdict:
+        given = given_of(record)
+        explained = checker(given)(given.cluster, region_of(given))
+        ours = [operator_json(op) for op in explained.operators] or [dict(NONE)]
+        return _compared([(o, 1 / len(ours)) for o in ours], record, explained.because)._replace(explained=explained)
+
+    return judge
 
 
-def joint_state(record: Fields) -> Verdict:
-    return _checked(record, check_joint_state)
-
-
-def split(record: Fields) -> Verdict:
-    borders = borders_of(given_of(record).settings)
-    return _checked(record, lambda cluster, region: check_split(cluster, region, borders))
-
-
-def learners(record: Fields) -> Verdict:
-    return _checked(record, check_learners)
-
-
-def _checked(record: Fields, checker: Callable[[Cluster, Region], Explained]) -> Verdict:
-    given = given_of(record)
-    explained = checker(given.cluster, region_of(given))
-    ours = [operator_json(op) for op in explained.operators] or [dict(NONE)]
-    return _compared([(o, 1 / len(ours)) for o in ours], record, explained.because)._replace(explained=explained)
-
-
-def balance_leader(record: Fields) -> Verdict:
-    return _balance(record, of_balance_leader)
-
-
-def balance_region(record: Fields) -> Verdict:
-    return _balance(record, of_balance_region)
+check = _asks(lambda given: check_rules if given.cluster.config.placement_rules else check_replicas)
+joint_state, learners = _asks(lambda _: check_joint_state), _asks(lambda _: check_learners)
+split = _asks(lambda given: lambda cluster, region: check_split(cluster, region, borders_of(given.settings)))
 
 
 def _balance(record: Fields, play: Play) -> Verdict:
@@ -306,3 +290,6 @@ def _compared(ours: list[tuple[dict[str, Any], float]], record: Fields, because:
     formed = _together([(in_form(o, options[0]), p) for o, p in ours])
     legal = tuple(o | {"chance": round(p, 6)} for o, p in formed) if len(formed) > 1 else ()
     return Verdict(form, dict(expect), agrees, because if agrees else f"{because} (chance {chance:.3f})", legal)
+
+
+balance_leader, balance_region = partial(_balance, play=of_balance_leader), partial(_balance, play=of_balance_region)
