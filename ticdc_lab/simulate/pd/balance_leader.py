@@ -81,7 +81,6 @@ class StoreQueue:
         self.at += 1
 
     def before(self, a: Store, score_a: float, b: Store, score_b: float) -> bool:
-        """Whether one store comes before another."""
         if abs(score_a - score_b) <= _EQUAL:
             return a.id > b.id
         return score_a > score_b if self.high else score_a < score_b

@@ -96,7 +96,6 @@ def schedule(
 
 
 def draw_one(cluster: Cluster, source: Store, draw: Draw, notes: Notes) -> Region | None:
-    """Draw a region that may be moved away from a store."""
     for kind in ORDER:
         for region in draw(source.id, kind):
             why = may_move(cluster, region, source.id, kind)

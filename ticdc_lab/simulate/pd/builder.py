@@ -62,7 +62,6 @@ class StepPlan:
         self._compare()
 
     def _compare(self) -> None:
-        """Find what differs between the peers now and those wanted."""
         if not any(p.role != LEARNER for p in self.wanted.values()):
             raise CannotBuild("the wanted peers have no voter")
         for store, old in sorted(self.origin.items()):
@@ -192,7 +191,6 @@ class StepPlan:
 
 
 def lay_out(plan: StepPlan) -> None:
-    """Fill in a plan's steps."""
     if plan.joint:
         # Learners first, then one change of all votes, then the removals, at last what witnesses become.
         for store in sorted(plan.add):

@@ -123,7 +123,6 @@ def transfer_leader(
     cluster: Cluster, region: Region, to: int, desc: str, *, kind: Kind = NO_KIND,
     priority: Priority = Priority.MEDIUM,
 ) -> Operator:  # fmt: skip
-    """Move leadership to the peer on a store."""
     check_buildable(cluster, region, joint_ok=True)
     peer = region.peer_on(to)
     if peer is None or peer.role == LEARNER or to in region.down | region.pending:

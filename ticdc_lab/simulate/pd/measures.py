@@ -24,7 +24,6 @@ def uneven(counts: Mapping[int, float], share: Mapping[int, float]) -> dict[int,
 
 
 def is_even(counts: Mapping[int, float], share: Mapping[int, float]) -> bool:
-    """Whether every store has its share."""
     return not uneven(counts, share)
 
 

@@ -212,7 +212,6 @@ class OwnFutures(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """When each is done, and what the change makes of it."""
         told = []
         for name, run in self.runs.items():
             now = self.numbers[name]

@@ -118,7 +118,6 @@ def _pairs(settings: Fields, where: str, value: object) -> list[tuple[str, str]]
 
 
 def denied_by(labels: Fields) -> frozenset[str]:
-    """Give what labels forbid."""
     return frozenset(what for key, what in _FORBIDDING.items() if key in labels and labels.text(key) == "deny")
 
 

@@ -78,8 +78,6 @@ def _check(checker: Callable[[Cluster, Region], Explained]) -> Callable[[Fields]
 
 
 def _balanced(play: Callable[[Cluster, list[Region], Notes], Chances], *, leaders: bool) -> Callable[[Fields], Verdict]:
-    """Judge all that a round of a balance scheduler may do."""
-
     def judge(record: Fields) -> Verdict:
         given, notes = record.object("given"), Notes()
         regions = _regions(given)

@@ -102,11 +102,9 @@ class Fields:
         return [Fields(v, f"{self.where}.{key}[{i}]") for i, v in enumerate(self.items(key, default))]
 
     def labels(self, key: str) -> dict[str, str]:
-        """Give an object of strings, empty where there is none."""
         return self.object(key, {}).all_texts()
 
     def all_texts(self) -> dict[str, str]:
-        """Give all fields, each a string."""
         return {name: self.text(name) for name in self.value}
 
 

@@ -92,7 +92,6 @@ def _shown(store: Store | None) -> str | None:
 
 
 def progress(record: Fields) -> Verdict:
-    """Give how far a store is with leaving or joining."""
     given = given_of(record)
     size = given.settings.number("region_size_mib", 96)
     regions = stores_of(given)[0].region_count
@@ -107,7 +106,6 @@ def progress(record: Fields) -> Verdict:
 
 
 def store_limit(record: Fields) -> Verdict:
-    """Count what limits let through."""
     given = given_of(record)
     expect = record.object("expect").value
     if "window_capacity_mib_by_priority" in expect:

@@ -50,7 +50,6 @@ class Members:
         self.where = np.concatenate([self.where, more])
 
     def fill(self, r: AllRegions) -> None:
-        """List all regions at once."""
         self.where = np.zeros(r.store.shape, np.int32)
         row_of, slot_of = np.nonzero(r.store >= 0)
         store = r.store[row_of, slot_of]
@@ -73,7 +72,6 @@ class Members:
         np.add.at(self.led_with, (r.leader[row_of[follows]], store[follows]), 1)
 
     def insert(self, r: AllRegions, row: int) -> None:
-        """List a region's peers."""
         if self.where.shape[1] < r.store.shape[1]:
             more = np.zeros((len(self.where), r.store.shape[1] - self.where.shape[1]), np.int32)
             self.where = np.hstack([self.where, more])
@@ -94,7 +92,6 @@ class Members:
                 self.pending_rows[row] = None
 
     def remove(self, r: AllRegions, row: int) -> None:
-        """Take a region's peers off the lists."""
         leader, size = int(r.leader[row]), float(r.size[row])
         pending = r.pending[row].tolist() if row in self.pending_rows else None
         for slot, (s, role) in enumerate(zip(r.store[row].tolist(), r.role[row].tolist(), strict=True)):
@@ -316,7 +313,6 @@ class AllRegions:
         return row
 
     def merge(self, source: int, target: int) -> None:
-        """Let a region absorb its neighbour."""
         kept = self.region(target)
         gone = self.region(source)
         if int(self.after[source]) == target:

@@ -140,7 +140,6 @@ def rows_on(world: World, i: int) -> list[int]:
 
 
 def elect(world: World, rows: list[int]) -> None:
-    """Elect leaders for regions that have none that runs."""
     for row in rows:
         region = world.regions.region(row)
         leader = _elected(world, region)

@@ -191,7 +191,6 @@ class HotStats:
         return peers
 
     def started(self, op: Operator, kind: str, from_store: int, to_store: int) -> None:
-        """Remember an operator that moves load."""
         loads = self.loads_of(self.world.regions.row_of[op.region], kind)
         self.pending[op.region] = Pending(op.region, kind, from_store, to_store, loads)
 

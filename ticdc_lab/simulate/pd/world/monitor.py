@@ -90,7 +90,6 @@ class PdMonitor:
         return frozenset(n.told.id for n in self.world.nodes.all if n.runs)
 
     def operator_changed(self, r: OperatorLife, before: str) -> None:
-        """Check an operator in a new state."""
         if not may_follow(before, r.status):
             raise Violated(TRANSITION, f"operator {r.number} ({r.op.desc}) went from {before} to {r.status}")
         if r.status == STARTED:

@@ -144,7 +144,6 @@ class RunTables:
         self.row("asked", "pd", subject=h.change.text, because=h.error or None)
 
     def heartbeat(self, what: str, region: int, store: int) -> None:
-        """Tell what a region's heartbeat brought."""
         if self.level == FULL:
             self.row(
                 "received",

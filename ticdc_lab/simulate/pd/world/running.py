@@ -48,7 +48,6 @@ class Sums:
         self.version = 0
 
     def add(self, effects: Iterable[tuple[int, Influence]], sign: int) -> None:
-        """Add effects, or take them away."""
         self.version += 1
         for store, e in effects:
             self.of[store] = self.of.get(store, NO_INFLUENCE).plus(e, sign)
@@ -79,7 +78,6 @@ class Fast:
 
 
 def together(one: Mapping[int, Influence], other: Mapping[int, Influence]) -> dict[int, Influence]:
-    """Add two sums."""
     found = dict(one)
     for store, e in other.items():
         old = found.get(store)

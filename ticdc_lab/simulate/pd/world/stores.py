@@ -145,7 +145,6 @@ class Disk:
         return max(self.rate - self.wanted - self.waiting, self.rate / 2) - self._snapshots
 
     def take(self, mib: float) -> None:
-        """Count what a snapshot took."""
         self._snapshots += mib
 
     def heartbeat(self, tick: int, settings: WorldSettings) -> bool:
