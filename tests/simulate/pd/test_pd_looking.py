@@ -79,6 +79,13 @@ def test_every_started_operator_has_its_decision() -> None:
     assert why_operator(joined(), 10**9) is None
 
 
+def test_a_scheduler_that_comes_later_is_recorded_too() -> None:
+    """A recorder listens to the cluster, not to the schedulers that were there when it began."""
+    recording = tried(nothing(), changes=said("scheduler add evict-leader-scheduler 2", at_s=1), samples=8)
+    evicted = [d for d in recording.decisions if d.by == "evict-leader-scheduler"]
+    assert evicted and evicted[0].at_us >= 1_000_000 and evicted[0].told.operators
+
+
 def test_rounds_without_an_operator_say_each_stores_score() -> None:
     """Where no move can pay, the scores that are nearest are compared, and none of them pays."""
     last = decision_at(joined().decisions, 8_000_000, "balance-region-scheduler", fruitless=True)
