@@ -99,26 +99,24 @@ class Recording:
         return next((s for s in reversed(self.samples) if s.at_us <= at_us), self.samples[0])
 
 
-class MomentRecorder:
+class MomentRecorder(Noted):
     """Records the run that it is given to as ``on_sample``, from its first sample on."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.samples: list[ClusterSample] = []
         self.drops: list[Drop] = []
-        self.noted = Noted()
 
     def __call__(self, world: World) -> bool:
         """Keep a moment; it never ends a run."""
         still_wanted()
         if not self.samples:
-            self.world, self.told = world, world.controller.on_change
-            world.controller.on_change, world.listener = self._changed, self.noted
+            self.world, world.listener = world, self
         if not self.samples or self.samples[-1].at_us < world.now_us:
             self.samples.append(sampled(world, self.samples[-1] if self.samples else None))
         return False
 
-    def _changed(self, running: OperatorLife, before: str) -> None:
-        self.told(running, before)
+    def operator_changed(self, running: OperatorLife, before: str) -> None:
         if running.started_us < 0 and running.status in ("canceled", "expired"):
             op = running.op
             self.drops.append(Drop(self.world.now_us, op.desc, op.region, running.ended_because))
@@ -128,7 +126,7 @@ class MomentRecorder:
         """What was recorded so far."""
         world = self.world
         still = (finished_of(r, world.now_us) for r in world.controller.running.values())
-        lives, kept = (*world.controller.ended, *still), tuple(self.noted.kept)
+        lives, kept = (*world.controller.ended, *still), tuple(self.kept)
         return Recording(tuple(self.samples), lives, tuple(self.drops), kept, tuple(world.happened))
 
 

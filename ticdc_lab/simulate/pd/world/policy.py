@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from ticdc_lab.simulate.pd.hot_loads import Flow
 from ticdc_lab.simulate.pd.operators import Kind, Operator
 from ticdc_lab.simulate.pd.regions import Region
 from ticdc_lab.simulate.pd.world.start import NEVER_US, WorldSettings
+
+if TYPE_CHECKING:
+    from ticdc_lab.simulate.pd.world.running import OperatorLife
 
 
 class Hot(NamedTuple):
@@ -172,6 +175,9 @@ def limit_reached(kind: Kind, running: int, config: Config) -> str:
 
 class DecisionListener(Protocol):
     """Somebody who keeps what is decided, and why: nothing else about a cluster changes."""
+
+    def operator_changed(self, running: OperatorLife, before: str) -> None:
+        """An operator has another state."""
 
     def unpaid(self, seen: SeenCluster, policy: Policy, why: str) -> None:
         """No round of a scheduler can lead to anything now."""

@@ -102,10 +102,9 @@ class World:
         self.heartbeat_us = self.settings.store_heartbeat_us
 
     def _operator_changed(self, running: OperatorLife, before: str) -> None:
-        if self.recording is not None:
-            self.recording.operator_changed(running, before)
-        if self.monitor is not None:
-            self.monitor.operator_changed(running, before)
+        for one in (self.recording, self.monitor, self.listener):
+            if one is not None:
+                one.operator_changed(running, before)
 
     # What PD knows
 
