@@ -29,8 +29,7 @@ from ticdc_lab.figures.theme import (
 )
 from ticdc_lab.simulate.pd.looking.before_after import BeforeAfter
 from ticdc_lab.simulate.pd.looking.decisions import Decision
-from ticdc_lab.simulate.pd.looking.futures import Costs, Curve, costs, curve
-from ticdc_lab.simulate.pd.looking.recording import Recording
+from ticdc_lab.simulate.pd.looking.recording import Costs, Curve, Recording, costs, curve
 from ticdc_lab.simulate.pd.looking.time_left import Bound, TimeLeft, time_left_sentence
 from ticdc_lab.simulate.pd.looking.tryout import RealRun
 from ticdc_lab.simulate.pd.world.changes import AppliedChange

@@ -17,10 +17,11 @@ from ticdc_lab.simulate.pd.looking.decisions import (
     decision_at,
     wanting,
 )
-from ticdc_lab.simulate.pd.looking.futures import costs, peak_load
 from ticdc_lab.simulate.pd.looking.recording import (
     MomentRecorder,
+    costs,
     even_from_us,
+    peak_load,
     peers,
     region_in,
     region_targets,

@@ -15,8 +15,8 @@ from ticdc_lab.cli import main, pd_commands
 from ticdc_lab.errors import ScenarioError, SourceError
 from ticdc_lab.simulate.pd.looking import own_cluster
 from ticdc_lab.simulate.pd.looking.before_after import before_after, words
-from ticdc_lab.simulate.pd.looking.futures import costs
 from ticdc_lab.simulate.pd.looking.own_cluster import changed, own_case, own_futures, own_policies
+from ticdc_lab.simulate.pd.looking.recording import costs
 from ticdc_lab.simulate.pd.pd_ctl_json import Loaded, from_folder
 from ticdc_lab.simulate.pd.world.changes import Pdctl, Timed
 from ticdc_lab.simulate.pd.world.start import StoreStart

@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.explained import Explained
     from ticdc_lab.simulate.pd.looking.before_after import before_after
     from ticdc_lab.simulate.pd.looking.decisions import decision_at, wanting
-    from ticdc_lab.simulate.pd.looking.futures import costs
     from ticdc_lab.simulate.pd.looking.own_cluster import changed, own_futures
-    from ticdc_lab.simulate.pd.looking.recording import peers, why_operator, why_region
+    from ticdc_lab.simulate.pd.looking.recording import costs, peers, why_operator, why_region
     from ticdc_lab.simulate.pd.looking.time_left import time_left
     from ticdc_lab.simulate.pd.looking.tryout import changes_at, real_runs, reference_cases, said, scenario_cases, tried
     from ticdc_lab.simulate.pd.operators import Kind

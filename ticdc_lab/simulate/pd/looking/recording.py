@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -12,16 +13,17 @@ from numpy.typing import NDArray
 
 from ticdc_lab.engine.giving_up import still_wanted
 from ticdc_lab.simulate.pd.cluster import Cluster
+from ticdc_lab.simulate.pd.lifecycle import SUCCESS
 from ticdc_lab.simulate.pd.looking.decisions import Decision, Noted
-from ticdc_lab.simulate.pd.measures import is_even, shares
+from ticdc_lab.simulate.pd.measures import is_even, moved_back, shares
 from ticdc_lab.simulate.pd.merge_checker import Neighbours
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region, RegionColumns
 from ticdc_lab.simulate.pd.stores import NEVER_S, PREPARING, SERVING, Store
 from ticdc_lab.simulate.pd.why import Opinion, explain
 from ticdc_lab.simulate.pd.world.changes import AppliedChange
-from ticdc_lab.simulate.pd.world.running import Finished, OperatorLife, finished_of
-from ticdc_lab.simulate.pd.world.start import KEYS_A_MIB
+from ticdc_lab.simulate.pd.world.running import Finished, OperatorLife, finished_of, moves_of
+from ticdc_lab.simulate.pd.world.start import KEYS_A_MIB, SECOND_US
 from ticdc_lab.simulate.pd.world.world import World
 
 
@@ -279,3 +281,66 @@ def why_operator(recording: Recording, number: int) -> Decision | None:
         and any(op.region == life.region and op.desc == life.desc for op in d.told.operators)
     )
     return next(same, None)
+
+
+class Costs(NamedTuple):
+    """A run in numbers.
+
+    Parameters
+    ----------
+    even_s
+        From when on every store has its share of peers (within 5 %, and one), s; None: not at the end.
+    moved_gib
+        Data copied between stores.
+    peak_mib_s
+        The most that one store sent and received of snapshots between two samples, MiB/s: what its disk was busy with.
+    peak_store
+        Which store that was, 0 for none.
+    thrash
+        Moves of peers and leaders that the next one of the region took back within a minute.
+    moves
+        All moves of peers and leaders that were carried out.
+    """
+
+    even_s: float | None
+    moved_gib: float
+    peak_mib_s: float
+    peak_store: int
+    thrash: int
+    moves: int
+
+
+def costs(recording: Recording, *, from_us: int = 0) -> Costs:
+    lives = [f for f in recording.lives if f.status == SUCCESS and f.finished_us >= from_us]
+    even = even_from_us(recording)
+    first, last = recording.at(from_us), recording.samples[-1]
+    peak, store = peak_load([s for s in recording.samples if s.at_us >= from_us])
+    moves = moved_back(moves_of(lives))
+    even_s = None if even is None else max(0, even - from_us) / SECOND_US
+    return Costs(even_s, (last.moved_mib - first.moved_mib) / 1024, peak, store, moves.back, moves.moves)
+
+
+def peak_load(samples: Sequence[ClusterSample]) -> tuple[float, int]:
+    """Give the most that a store sent and received of snapshots between two samples, MiB/s, and which store."""
+    most, at = 0.0, 0
+    for a, b in pairwise(samples):
+        seconds = (b.at_us - a.at_us) / SECOND_US
+        for store, io_mib in b.io_mib.items():
+            rate = (io_mib - a.io_mib.get(store, 0.0)) / seconds if seconds else 0.0
+            if rate > most:
+                most, at = rate, store
+    return most, at
+
+
+class Curve(NamedTuple):
+    """A run over time: seconds, how far the worst store is from its share (percent of the mean share), GiB copied."""
+
+    times_s: list[float]
+    off_percent: list[float]
+    moved_gib: list[float]
+
+
+def curve(recording: Recording) -> Curve:
+    samples = recording.samples
+    off = [100 * excess(peers(s), region_targets(s)) for s in samples]
+    return Curve([s.at_us / SECOND_US for s in samples], off, [s.moved_mib / 1024 for s in samples])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ticdc_lab.simulate.pd.replay import oracle, scenario_commands, scenario_decisions, scenario_facts
+from ticdc_lab.simulate.pd.replay import oracle, scenario_decisions, scenario_facts
 from ticdc_lab.simulate.pd.replay.given import given_of, not_understood
 from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, Verdict, lines_of
 
@@ -32,12 +32,12 @@ JUDGES: tuple[tuple[str, str, Judge], ...] = (
     ("", "low_space", scenario_facts.low_space),
     ("", "peers_per_rule", scenario_facts.peers_per_rule),
     ("", "allowed", scenario_facts.replacement_allowed),
-    ("", "progress", scenario_commands.progress),
-    ("", "status", scenario_commands.operator_status),
-    ("", "limit_s", scenario_commands.operator_status),
+    ("", "progress", scenario_facts.progress),
+    ("", "status", scenario_facts.operator_status),
+    ("", "limit_s", scenario_facts.operator_status),
     ("store state", "", scenario_facts.store_state),
-    ("store-limit", "", scenario_commands.store_limit),
-    ("operator", "", scenario_commands.operator_accepted),
+    ("store-limit", "", scenario_facts.store_limit),
+    ("operator", "", scenario_facts.operator_accepted),
     ("merge", "", scenario_decisions.merge),
     ("hot-region", "", scenario_decisions.hot_region),
     ("balance-leader", "", scenario_decisions.balance_leader),
@@ -177,7 +177,7 @@ def _judge(record: Fields) -> Judge:
         if name in ("", area) and (not key or key in expect):
             return judge
     if "command" in given_of(record).settings:
-        return scenario_commands.command
+        return scenario_facts.command
     source = record.text("source_path", "") if _is_decision(record) else ""
     if _is_decision(record) and (area in _CHECKED or any(name in area or name in source for name in _OF_CHECKERS)):
         return scenario_decisions.check

@@ -188,7 +188,7 @@ class World:
         if self.now_us >= self.heartbeat_us:
             self.nodes.heartbeats(self.now_us)
             self.heartbeat_us += self.settings.store_heartbeat_us
-            if any(n.disk.score >= SLOW for n in self.nodes.all):
+            if any(n.disk.score >= SLOW for n in self.nodes.all):  # schedulers that are about slow stores begin
                 for s in self.schedulers.values():
                     if s.policy.sleeps and s.due_us == NEVER_US:
                         s.due_us = self.now_us
@@ -199,6 +199,7 @@ class World:
         while self.changes and self.changes[0].at_us <= self.now_us:
             self.happen(self.changes.popleft().change)
         if self.demand_us is not None and self.demand_us <= self.now_us:
+            # clients ask the disks for what they read and write now
             self.demand_us = self.now_us + SECOND_US
             read, written = (self.hot_stats.store_loads(kind) for kind in (READ, WRITE))
             a_tick = self.settings.tick_us / SECOND_US / MIB
@@ -344,6 +345,7 @@ class World:
         """Play all rounds until the next tick, the patrol, and the checks that come by the clock."""
         end_us = (self.tick + 1) * self.settings.tick_us
         if self.now_us >= self.states_us:
+            # stores that have left are empty, and those that joined have their share
             self.states_us = self.now_us + self.settings.states_us
             for i, node in enumerate(self.nodes.all):
                 if node.told.state == REMOVING and not self.regions.members.count[i]:
