@@ -27,6 +27,14 @@ def is_even(counts: Mapping[int, float], share: Mapping[int, float]) -> bool:
     return not uneven(counts, share)
 
 
+def since_when(moments: Iterable[tuple[int, bool]]) -> int | None:
+    """Give the moment since when something has been so to the end, None where it is not so at the end."""
+    since = None
+    for at, so in moments:
+        since = (at if since is None else since) if so else None
+    return since
+
+
 class MoveMade(NamedTuple):
     """A move of a region's peer, or of its leadership, that was carried out; ``at_us`` is when it began."""
 

@@ -15,7 +15,7 @@ from ticdc_lab.engine.giving_up import still_wanted
 from ticdc_lab.simulate.pd.cluster import Cluster
 from ticdc_lab.simulate.pd.lifecycle import SUCCESS
 from ticdc_lab.simulate.pd.looking.decisions import Decision, Noted
-from ticdc_lab.simulate.pd.measures import is_even, moved_back, shares
+from ticdc_lab.simulate.pd.measures import is_even, moved_back, shares, since_when
 from ticdc_lab.simulate.pd.merge_checker import Neighbours
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region, RegionColumns
@@ -224,11 +224,8 @@ def leaders(sample: ClusterSample) -> dict[int, int]:
 
 def even_from_us(recording: Recording, of: str = "peers") -> int | None:
     """Give the moment from which on peers (or leaders) stay even, None where they are not at the end."""
-    since: int | None = None
-    for s in recording.samples:
-        even = is_even(peers(s), region_targets(s)) if of == "peers" else is_even(leaders(s), leader_targets(s))
-        since = (s.at_us if since is None else since) if even else None
-    return since
+    count, targets = (peers, region_targets) if of == "peers" else (leaders, leader_targets)
+    return since_when((s.at_us, is_even(count(s), targets(s))) for s in recording.samples)
 
 
 def region_in(sample: ClusterSample, region_id: int) -> Region | None:

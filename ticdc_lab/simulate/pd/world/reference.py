@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.simulate.pd.measures import is_even, moved_back, shares
+from ticdc_lab.simulate.pd.measures import is_even, moved_back, shares, since_when
 from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, records_of
 from ticdc_lab.simulate.pd.rules import default_rules, with_rules
 from ticdc_lab.simulate.pd.world.changes import (
@@ -228,8 +228,8 @@ def run_case(
     ids, m = world.regions.store_ids, world.regions.members
     return CaseRun(
         result, max(0, world.last_change_us - case.before_us) // tick_us,
-        _since([(t // tick_us, leaders) for t, leaders, _ in even]),
-        _since([(t // tick_us, peers) for t, _, peers in even]), dict(world.controller.created),
+        since_when((t // tick_us, leaders) for t, leaders, _ in even),
+        since_when((t // tick_us, peers) for t, _, peers in even), dict(world.controller.created),
         {str(i): n for i, n in zip(ids, m.count, strict=True) if n},
         {str(i): n for i, n in zip(ids, m.leaders, strict=True) if n}, shapes(world),
         tuple(e for h in world.happened for e in ERROR.findall(h.error)[:1]), (), world, violated,
@@ -245,13 +245,6 @@ def _even(world: World) -> tuple[bool, bool]:
         return is_even(dict(enumerate(counts)), shares(sum(counts), dict.fromkeys(range(len(counts)), 1.0)))
 
     return even([m.leaders[i] for i in live]), even([m.count[i] for i in live])
-
-
-def _since(even: list[tuple[int, bool]]) -> int | None:
-    since = None
-    for tick, held in even:
-        since = (tick if since is None else since) if held else None
-    return since
 
 
 def shapes(world: World) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ticdc_lab.simulate.kernel import End, Violation
-from ticdc_lab.simulate.pd.measures import is_even, moved_back, shares
+from ticdc_lab.simulate.pd.measures import is_even, moved_back, shares, since_when
 from ticdc_lab.simulate.pd.world.changes import AppliedChange, ClusterChange, Pdctl, Timed
 from ticdc_lab.simulate.pd.world.monitor import PdMonitor, Violated
 from ticdc_lab.simulate.pd.world.patrol import SOON
@@ -250,11 +250,12 @@ def _even_since(samples: list[dict[str, Any]], what: str, weights: Mapping[int, 
     by_time: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for r in samples:
         by_time[r["time_us"]].append(r)
-    since = None
-    for time_us, rows in sorted(by_time.items()):
+
+    def even(rows: list[dict[str, Any]]) -> bool:
         counts = {r["store"]: r[what] for r in rows if r["state"] == "Up"}
-        share = shares(sum(counts.values()), {i: weights.get(i, 1.0) for i in counts})
-        since = (time_us if since is None else since) if is_even(counts, share) else None
+        return is_even(counts, shares(sum(counts.values()), {i: weights.get(i, 1.0) for i in counts}))
+
+    since = since_when((time_us, even(rows)) for time_us, rows in sorted(by_time.items()))
     return None if since is None else (since - from_us) / SECOND_US
 
 
