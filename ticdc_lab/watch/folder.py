@@ -30,7 +30,7 @@ from ticdc_lab.facts.known import CountedOffsets
 from ticdc_lab.sources.kafka_reading import Place
 from ticdc_lab.sources.recording import lines_of
 from ticdc_lab.watch.kept import IGNORED, RESOLVED, KeptFinding
-from ticdc_lab.watch.rows import CHANGE, LastChanges, RecentChanges
+from ticdc_lab.watch.rows import CHANGE, ROW_PARTS, LastChanges, RecentChanges
 from ticdc_lab.watch.state import WatchCounts, WatchState
 from ticdc_lab.watch.storage import ReadFile
 
@@ -227,7 +227,10 @@ class WatchFolder:
         if told is None:
             return WatchState()
         parts = dict(self._db.execute("select name, data from part").fetchall())
-        rows = LastChanges.from_arrays(arrays_of(parts["rows"]))
+        if whole := parts.get("rows"):
+            rows = LastChanges.from_arrays(arrays_of(whole))
+        else:
+            rows = LastChanges.from_parts({name: arrays_of(parts[name]) for name in ROW_PARTS})
         recent = RecentChanges((), told["since"])
         for id_, data in self._db.execute("select id, data from change order by id"):
             changes = Changes(*arrays_of(data).values())
@@ -301,7 +304,9 @@ class WatchFolder:
             since = "select coalesce(sum(n), 0), coalesce(max(id), 0) from change where id > ?"
             n, newest_id = self._db.execute(since, (snapshot,)).fetchone()
             if snapshot < 0 or n > max(SNAPSHOT_AFTER, len(state.rows)):
-                self._part("rows", bytes_of(state.rows.as_arrays()))
+                for name, arrays in state.rows.parts():  # not as a whole, which would be there three times meanwhile
+                    self._part(name, bytes_of(arrays))
+                self._db.execute("delete from part where name = 'rows'")  # an earlier version wrote one part
                 snapshot = max(newest_id, snapshot, 0)
             if state.recent.since != NO_TS:
                 self._db.execute("delete from change where id <= ? and newest <= ?", (snapshot, state.recent.since))

@@ -5,7 +5,7 @@ Both are immutable: a step shares with its state what it does not change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any, Self
@@ -17,6 +17,10 @@ from ticdc_lab.audit.history import UNKNOWN, Changes
 from ticdc_lab.events.arrays import Bools, Ints, lasts_in
 
 BUCKETS = 64
+PLACES = "places"
+ROW_PARTS = (PLACES, *(f"rows {bucket}" for bucket in range(BUCKETS)))
+"""What is saved of :class:`LastChanges` at a time."""
+
 _SHIFT = np.uint64(64 - 6)
 _DELTA = 1 << 12
 """Rows of a bucket that are kept apart from its others, at least: to add to few costs less than to many."""
@@ -162,6 +166,19 @@ class LastChanges:
         return {f.name: np.concatenate([getattr(p, f.name) for p in whole]) for f in fields(_Packed)} | {
             "places": self.places
         }
+
+    def parts(self) -> Iterator[tuple[str, dict[str, NDArray[Any]]]]:
+        """All of it by :data:`ROW_PARTS`, one after the other."""
+        yield PLACES, {"places": self.places}
+        for name, b, d in zip(ROW_PARTS[1:], self.base, self.delta, strict=True):
+            whole = b.with_rows(d) if len(d.row_id) else b
+            yield name, {f.name: getattr(whole, f.name) for f in fields(_Packed)}
+
+    @classmethod
+    def from_parts(cls, parts: Mapping[str, Mapping[str, NDArray[Any]]]) -> Self:
+        """What :meth:`parts` gave: the arrays themselves, not copies."""
+        base = tuple(_Packed(*[parts[name][f.name] for f in fields(_Packed)]) for name in ROW_PARTS[1:])
+        return cls(base, places=parts[PLACES]["places"])
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
