@@ -9,10 +9,13 @@ import sqlite3
 import subprocess
 import sys
 import urllib.request
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from conftest import golden
@@ -24,11 +27,12 @@ from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.schema_registry import Registry, read_schemas
 from ticdc_lab.errors import NoAnswerError, ProtocolError, SetupError, SourceError
 from ticdc_lab.settings import MATCH
-from ticdc_lab.watch import folder, running
+from ticdc_lab.watch import folder, kept, running
 from ticdc_lab.watch.folder import WatchFolder
 from ticdc_lab.watch.kept import IGNORED, OPEN, WITHDRAWN, KeptFinding, found_again
 from ticdc_lab.watch.metrics import WatchView, metrics
 from ticdc_lab.watch.pages import pages
+from ticdc_lab.watch.rows import ROW_PARTS
 from ticdc_lab.watch.running import Watch, unsettled
 from ticdc_lab.watch.sources import Decoding, LiveTopic, RecordedTopic
 
@@ -152,6 +156,62 @@ def test_kills_at_any_commit_lose_nothing(undisturbed, tmp_path):
     for state in sorted(tmp_path.iterdir()):
         whole = watched(golden(LOG), state)
         assert told(unsettled(whole.findings.values())) == told(unsettled(undisturbed.findings.values()))
+
+
+def test_a_withdrawn_finding_that_is_found_again_counts(tmp_path):
+    """At the end of a log it opens at once: it is a violation, has its messages, and is sent."""
+    first = watched(golden(LOG), tmp_path)
+    one = first.findings[1]
+    with closing(WatchFolder(tmp_path)) as saved:
+        saved.put(replace(one, status=WITHDRAWN))
+    opened = list[KeptFinding]()
+    again = Watch(str(golden(LOG)), str(tmp_path), once=True, opens=opened.extend)
+    again.run()
+    who = one.guarantee, one.severity
+    assert again.findings[1].status == OPEN and [f.number for f in opened] == [1]
+    assert again.view.violations[who] == first.view.violations[who] + 1
+
+
+def test_rows_are_saved_a_bucket_at_a_time(tmp_path):
+    """As one part, five million rows would be in memory three times meanwhile; a state with one part is still read."""
+    first = watched(golden(LOG), tmp_path)
+    with closing(WatchFolder(tmp_path)) as saved:
+        assert {*ROW_PARTS} <= {name for (name,) in saved._db.execute("select name from part")}
+        state = saved.state(dated=True)
+        whole = state.rows.as_arrays()
+        assert state.rows.n_rows == first.view.rows > 0
+        saved._db.execute("delete from part where name like 'rows %'")
+        saved._part("rows", folder.bytes_of(whole))
+        older = saved.state(dated=True).rows.as_arrays()
+    assert all(np.array_equal(whole[name], older[name]) for name in whole)
+
+
+def test_a_watch_of_its_own_process_does_without_pandas(tmp_path):
+    """Arrow imports it to recognize its objects: 33 MiB that a watch has no use for."""
+    code = (
+        "import sys\n"
+        "from ticdc_lab.cli import watch_commands\n"
+        "watch_commands._use_little_memory()\n"
+        "from ticdc_lab.watch.starting import prepared\n"
+        "prepared(sys.argv[1], sys.argv[2], once=True).run()\n"
+        "assert 'pandas' not in sys.modules\n"
+        "import pyarrow as pa\n"
+        "assert pa.default_memory_pool().backend_name == 'system'\n"
+        "import pandas\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(golden(LOG)), str(tmp_path)], check=True)
+
+
+def test_findings_beyond_those_that_are_kept_stay_counted(tmp_path, monkeypatch):
+    """A counter that fell over a restart would be a fault for Prometheus."""
+    monkeypatch.setattr(kept, "KEPT_OF_EACH", 5)
+    first = watched(golden(LOG), tmp_path)
+    most = {who: n for who, n in first.view.violations.items() if n > 5}
+    assert most and len(first.findings) < sum(first.view.violations.values())
+    again = Watch(str(golden(LOG)), str(tmp_path), once=True)
+    assert again.view.violations == first.view.violations
+    again.run()
+    assert again.view.violations == first.view.violations
 
 
 def test_a_folder_is_of_one_watch(tmp_path):
@@ -467,6 +527,26 @@ def test_a_registry_is_asked_once_for_a_schema(monkeypatch):
     assert asked and sorted(asked) == sorted({*asked})
 
 
+def test_schemas_outlive_a_restart_and_their_registry(monkeypatch):
+    """What it gave is saved, without its URL, which may have a password; another registry is asked anew."""
+    schemas, url = read_schemas(str(golden("avro_schemas_small.jsonl.gz"))), "http://me:s3cret@127.0.0.1:1"
+    monkeypatch.setattr(Registry, "_fetch", lambda self, n: self._schemas.update({n: schemas[n]}))
+    source = RecordedTopic(str(golden("messages_avro_small.jsonl.gz")))
+    decoding, messages = Decoding.detected(source, Known(registry_url=url)), source.first(400)
+    before = decoding.decoded(messages)
+    saved = json.loads(json.dumps(decoding.saved()))
+
+    def away(self, schema_id):
+        raise NoAnswerError("The schema registry does not answer")
+
+    monkeypatch.setattr(Registry, "_fetch", away)
+    again = Decoding.resumed(decoding.told, Known(registry_url=url), saved, None)
+    assert again.decoded(messages).equals(before) and "s3cret" not in json.dumps(saved)
+    other = Decoding.resumed(decoding.told, Known(registry_url="http://127.0.0.1:2"), saved, None)
+    with pytest.raises(NoAnswerError):
+        other.decoded(messages)
+
+
 @pytest.mark.parametrize(("protocol", "schemas"), [("canal-json-tidb", None), ("avro-before", "schemas_avro-before")])
 def test_handle_keys_that_only_the_ddl_define_are_known_from_the_ddl_on(protocol, schemas):
     """Also in the batch of the DDL itself, and in a run that resumes; open-protocol names the same keys."""
@@ -478,8 +558,7 @@ def test_handle_keys_that_only_the_ddl_define_are_known_from_the_ddl_on(protocol
         decoding, messages, found = Decoding.detected(source, known), source.first(10_000), []
         for at in range(0, len(messages), 300):
             found += decoding.decoded(messages.slice(at, 300)).to_pylist()
-            resumed = Decoding(decoding.told, known, ddl=json.loads(json.dumps(decoding.ddl)))
-            resumed.learn_again(None)
+            resumed = Decoding.resumed(decoding.told, known, json.loads(json.dumps(decoding.saved())), None)
             assert resumed.known.handles == decoding.known.handles
             decoding = resumed
         return sorted((e["commit_ts"], e["op"], e["key_hash"]) for e in found if e["table_name"] == "k_uq" and e["op"])

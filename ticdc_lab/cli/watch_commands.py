@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import shlex
 import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -103,6 +105,8 @@ def run(
 
     With --once: exit 0 clean, 1 findings, 2 could not run.
     """
+    if engine == "embedded":
+        _use_little_memory()
     from ticdc_lab.watch.pages import pages
     from ticdc_lab.watch.running import shown_as_json, unsettled
     from ticdc_lab.watch.starting import prepared
@@ -144,6 +148,39 @@ def run(
             _print_status(shown_as_json(watch.view), found)
             _print_findings(found)
         sys.exit(FINDINGS if found else CLEAN)
+
+
+def _use_little_memory() -> None:
+    """Give freed memory back at once, and do without pandas, which Arrow imports only to recognize its objects.
+
+    Nothing where Arrow was imported before: others of this process may use both.
+    """
+    if "pyarrow" in sys.modules:
+        return
+    hidden = _Hidden()
+    sys.meta_path.insert(0, hidden)
+    try:
+        import pyarrow as pa
+
+        pa.array([""])  # looks for pandas once
+    finally:
+        sys.meta_path.remove(hidden)
+    pa.set_memory_pool(pa.system_memory_pool())
+    with suppress(AttributeError, OSError):  # another C library than glibc
+        for option in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD):
+            ctypes.CDLL(None).mallopt(option, 256 << 10)
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Of glibc: once set they stay; by themselves they grow with what is freed, and large arrays leave holes."""
+
+
+class _Hidden(MetaPathFinder):
+    """Lets a process do without pandas."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        if fullname == "pandas":
+            raise ImportError(fullname)
 
 
 @contextmanager

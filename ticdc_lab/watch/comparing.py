@@ -10,7 +10,7 @@ import shlex
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -29,7 +29,7 @@ from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.events.tso import utc_words
 from ticdc_lab.facts.known import CountedOffsets
-from ticdc_lab.settings import Setting, Settings
+from ticdc_lab.settings import Settings
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.kafka_reading import Place
 from ticdc_lab.watch.comparison import (
@@ -253,13 +253,8 @@ def _side(source: Messages, name: str, known: Known, protocol: str, told: Mappin
             f"A topic of {name} was deleted and created anew since the comparison began: its offsets are others.",
             hint="Compare into another folder: --state OTHER",
         )
-    settings = known.settings | Settings(tuple(Setting(**s) for s in told["settings"]))
-    decoding = Decoding(
-        Detected(told["protocol"], told["has_commit_ts"]), replace(known, settings=settings), told["untyped"],
-        {(t["schema_name"], t["table_name"], t["version"], t["definition"]): t["n"] for t in told["tables"]},
-        told["ddl"],
-    )  # fmt: skip
-    decoding.learn_again(_table(told["waiting"]))
+    detected = Detected(told["protocol"], told["has_commit_ts"])
+    decoding = Decoding.resumed(detected, known, told, _table(told["waiting"]))
     positions, lost = ({(t, p): n for t, p, n in told[of]} for of in ("positions", "lost"))
     ended = told["ended"] and isinstance(source, RecordedTopic)
     return _ComparedSource(source, name, decoding, ids, positions, lost, told["quarantined"], ended=ended)
@@ -271,8 +266,7 @@ def _told_of(side: _ComparedSource) -> dict[str, Any]:
         "source": side.name, "protocol": decoding.told.protocol, "has_commit_ts": decoding.told.has_commit_ts,
         "ids": side.ids, "positions": [[*at, n] for at, n in side.positions.items()],
         "lost": [[*at, n] for at, n in side.lost.items()], "quarantined": side.quarantined, "ended": side.ended,
-        "tables": decoding.tables_as_rows(), "ddl": decoding.ddl, "untyped": decoding.untyped,
-        "settings": [asdict(s) for s in decoding.known.settings.known if s.source == "bytes"],
+        **decoding.saved(),
     }  # fmt: skip
 
 

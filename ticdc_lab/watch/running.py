@@ -24,14 +24,14 @@ from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.events.arrays import NO_TS
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.facts import LogFacts
-from ticdc_lab.settings import Setting, Settings
+from ticdc_lab.settings import Settings
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.kafka_reading import Place
 from ticdc_lab.sources.storage import of_changefeed
 from ticdc_lab.watch.folder import WatchFolder, WatchProgress
-from ticdc_lab.watch.kept import OPEN, PENDING, KeptFinding, contradiction, found_again
+from ticdc_lab.watch.kept import OPEN, PENDING, WITHDRAWN, KeptFinding, contradiction, found_again
 from ticdc_lab.watch.metrics import DURATIONS_S, PartitionView, WatchSample, WatchView
-from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, messages_of, opened
+from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, messages_of, opened, with_schemas
 from ticdc_lab.watch.state import NO_OLD_VALUE, WatchCounts, Watched, WatchState, absorbed, audited_so_far
 from ticdc_lab.watch.storage import ReadFile, StorageFolder, folder_of
 
@@ -227,6 +227,7 @@ class Watch:
         saved, self._ids = self._folder.progress, self._source.ids()
         if saved is not None:
             _require_same(saved, self.source, self._ids, self._folder)
+            self._known = with_schemas(self._known, saved.decoding)  # for detection, too
             if (saved.spark is None) != (self._on_spark is None):
                 engine = "embedded" if saved.spark is None else "spark"
                 raise SourceError(
@@ -239,12 +240,8 @@ class Watch:
                 return False
         if saved is not None:
             told = Detected(saved.protocol, saved.has_commit_ts)
-            seen = Settings(tuple(Setting(**s) for s in saved.decoding["settings"]))
-            known = replace(decoding.known, settings=self._known.settings | seen)
-            tables = {(r["schema_name"], r["table_name"], r["version"], r["definition"]): r["n"]
-                      for r in saved.decoding["tables"]}  # fmt: skip
-            decoding = Decoding(told, known, saved.decoding["untyped"], tables, saved.decoding["ddl"])
-            decoding.learn_again(self._folder.waiting())
+            known = replace(decoding.known, settings=self._known.settings)
+            decoding = Decoding.resumed(told, known, saved.decoding, self._folder.waiting())
             self._counts, self._unsure = saved.counts, saved.unsure
             self._violations, self._beyond = dict(saved.violations), dict(saved.beyond)
             self._positions, self._lost = dict(saved.positions), dict(saved.lost)
@@ -404,7 +401,8 @@ class Watch:
         for number in aside[: max(0, len(aside) - ASIDE)]:
             self._changed.add(number)
             del after[number]
-        fresh = [f for n, f in after.items() if f.status == OPEN and (n not in before or before[n].status == PENDING)]
+        unsaid = {n for n, f in before.items() if f.status not in (PENDING, WITHDRAWN)}
+        fresh = [f for n, f in after.items() if f.status == OPEN and n not in unsaid]
         for f in fresh:
             self._violations[f.guarantee, f.severity] = self._violations.get((f.guarantee, f.severity), 0) + 1
         for of, n in beyond.items():
@@ -495,13 +493,9 @@ class Watch:
     def _commit(self) -> None:
         decoding = self._decoding
         assert decoding is not None
-        told = {
-            "tables": decoding.tables_as_rows(), "ddl": decoding.ddl, "untyped": decoding.untyped,
-            "settings": [asdict(s) for s in decoding.known.settings.known if s.source == "bytes"],
-        }  # fmt: skip
         progress = WatchProgress(
             self.source, self._watched.protocol, self._watched.has_commit_ts, self._ids, self._positions, self._lost,
-            self._marked_ms, self._counts, self._violations, told, self._on_spark, beyond=self._beyond,
+            self._marked_ms, self._counts, self._violations, decoding.saved(), self._on_spark, beyond=self._beyond,
             unsure=self._unsure, strangers=self._strangers,
         )  # fmt: skip
         files = dict[str, ReadFile | None]()

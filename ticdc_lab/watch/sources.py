@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +26,7 @@ from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine.object_stores import Store
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.schema import DECODED, MESSAGES
+from ticdc_lab.settings import Setting, Settings
 from ticdc_lab.sources.capture import read_whole
 from ticdc_lab.sources.dump_files import dumps_at
 from ticdc_lab.sources.kafka import Topics, topics_of
@@ -356,15 +358,29 @@ class Decoding:
         self.waiting = pa.concat_tables([self.waiting, messages_of(messages, found.filter(undefined))])
         return found.filter(pc.invert(undefined))
 
-    def learn_again(self, waiting: pa.Table | None) -> None:
-        """Take up what was saved: messages that wait, and what others brought for decoding."""
+    def saved(self) -> dict[str, Any]:
+        """What other messages and the schema registry brought for decoding, as JSON; :attr:`waiting` beside it."""
+        of = self.known
+        return {
+            "tables": self.tables_as_rows(), "ddl": self.ddl, "untyped": self.untyped,
+            "settings": [asdict(s) for s in of.settings.known if s.source == "bytes"],
+            "schemas": dict(of.schemas) if of.registry_url else {}, "registry": _name_of(of.registry_url),
+        }  # fmt: skip
+
+    @classmethod
+    def resumed(cls, told: Detected, known: Known, saved: Mapping[str, Any], waiting: pa.Table | None) -> Decoding:
+        """As it was when :meth:`saved` was asked."""
+        settings = known.settings | Settings(tuple(Setting(**s) for s in saved["settings"]))
+        tables = {(r["schema_name"], r["table_name"], r["version"], r["definition"]): r["n"] for r in saved["tables"]}
+        self = cls(told, replace(with_schemas(known, saved), settings=settings), saved["untyped"], tables, saved["ddl"])
         self.waiting = self.waiting if waiting is None else waiting.cast(_MESSAGES)
-        if self.tables:
+        if tables:
             self.known = replace(self.known, tables=tables_of(self.tables_as_rows()))
         if self.ddl and self.untyped:
             self.known = replace(self.known, types=log_types.types_of(pa.Table.from_pylist(self.ddl)))
         elif self.ddl:
-            self.known = replace(self.known, handles=handles_of(self._own_ddl(), protocol=self.told.protocol))
+            self.known = replace(self.known, handles=handles_of(self._own_ddl(), protocol=told.protocol))
+        return self
 
     def learn_keys(self, ddl: pa.Table) -> bool:
         """Whether DDL (:data:`ticdc_lab.codecs.log_types.DDL_ROWS` among its columns) define other handle keys."""
@@ -402,6 +418,18 @@ class Decoding:
         if new := [r for batch in batches for r in batch.to_pylist()]:
             self.ddl += new
             self.known = replace(self.known, types=log_types.types_of(pa.Table.from_pylist(self.ddl)))
+
+
+def with_schemas(known: Known, saved: Mapping[str, Any]) -> Known:
+    """With the schemas that the same registry gave before; an earlier version saved none."""
+    if not known.registry_url or saved.get("registry") != _name_of(known.registry_url):
+        return known
+    return replace(known, schemas={**saved["schemas"], **known.schemas})
+
+
+def _name_of(registry_url: str) -> str:
+    """What tells a registry from others in a file: its URL may have a password."""
+    return sha256(registry_url.encode()).hexdigest()[:16] if registry_url else ""
 
 
 WAITING = 10_000
