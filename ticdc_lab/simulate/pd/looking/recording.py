@@ -215,6 +215,7 @@ def excess(counts: Mapping[int, int], targets: Mapping[int, float]) -> float:
 
 
 def peers(sample: ClusterSample) -> dict[int, int]:
+    """Give the peers on each store."""
     return {i: s.region_count for i, s in sorted(sample.cluster.stores.items())}
 
 
@@ -308,6 +309,7 @@ class Costs(NamedTuple):
 
 
 def costs(recording: Recording, *, from_us: int = 0) -> Costs:
+    """Count what a run cost from a moment on."""
     lives = [f for f in recording.lives if f.status == SUCCESS and f.finished_us >= from_us]
     even = even_from_us(recording)
     first, last = recording.at(from_us), recording.samples[-1]

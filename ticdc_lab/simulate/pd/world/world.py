@@ -177,6 +177,7 @@ class World:
     # The loop
 
     def run(self, until_us: int) -> None:
+        """Go on until a moment."""
         while self.tick * self.settings.tick_us < until_us:
             self.play_tick()
             self.tick = min(max(self.tick + 1, self.next_tick()), -(-until_us // self.settings.tick_us))
@@ -234,6 +235,7 @@ class World:
             s.due_us = self.now_us + fresh.interval_us if kept else fresh.due_us
 
     def happen(self, change: ClusterChange) -> AppliedChange:
+        """Let something happen now."""
         happened = happen(self, change)
         self.happened.append(happened)
         if self.recording is not None:
