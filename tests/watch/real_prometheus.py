@@ -91,15 +91,15 @@ def alertmanager(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def prometheus(folder: Path, target: str, alertmanager: str, rules: Path) -> Iterator[str]:
-    """The address of one that scrapes ``target`` each second, and sends the alerts of ``rules``."""
+def prometheus(folder: Path, targets: list[str], alertmanager: str, rules: Path) -> Iterator[str]:
+    """The address of one that scrapes ``targets`` each second, and sends the alerts of ``rules``."""
     at, config = f"127.0.0.1:{free_port()}", folder / "prometheus.yml"
     folder.mkdir(parents=True, exist_ok=True)
     config.write_text(
         json.dumps({
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": [str(rules)],
-            "scrape_configs": [{"job_name": "watch", "static_configs": [{"targets": [target]}]}],
+            "scrape_configs": [{"job_name": "watch", "static_configs": [{"targets": targets}]}],
             "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
         })
     )  # fmt: skip

@@ -14,7 +14,7 @@ from real_prometheus import promtool
 from ticdc_lab.cli import main
 from ticdc_lab.watch.alerts import ALERTS, rules
 from ticdc_lab.watch.dashboard import PANELS, TICDC_LAG, dashboard
-from ticdc_lab.watch.metrics import PartitionView, WatchView, metrics
+from ticdc_lab.watch.metrics import ComparedView, PartitionView, WatchView, metrics
 from ticdc_lab.watch.state import WatchCounts
 
 SEEN = WatchView(
@@ -22,6 +22,10 @@ SEEN = WatchView(
     partitions={("t", 0): PartitionView(7, 0, 9, 440_000_000_000_000_000, 1_700_000_000_000, 1)},
     pending_ts={"t": 440_000_000_000_000_001}, violations={("row_images_chain", "error"): 1},
     open={("row_images_chain", "error"): 1}, rows=3, nbytes=120, last_batch_s=1_700_000_000.0,
+)  # fmt: skip
+COMPARED = ComparedView(
+    ("canal-json", "open-protocol"), (440_000_000_000_000_000,) * 2, 440_000_000_000_000_000, 7, {"only here": 1},
+    {"late": (0, 2), "unread": (1, 0)}, 700, 1_700_000_000.0,
 )  # fmt: skip
 T = 'topic="t",partition="0"'
 CALM = {
@@ -37,6 +41,10 @@ CALM = {
     'unchecked_row_changes_total{reason="filtered"}': "0x40",
     'checked_total{guarantee="rows_stay_in_one_partition"}': "0+99x40",  # with the evicted one 100 a minute
     "last_batch_timestamp_seconds": "-290+60x40",
+    'compared_differences{kind="only here"}': "3x40",
+    'compared_differences{kind="other partition"}': "0+1x40",
+    'not_compared_total{reason="late",side="there"}': "3x40",
+    'compare_resolved_timestamp_seconds{side="here"}': "-590+60x40",
 }  # fmt: skip
 """Just below each limit, by the minute."""
 
@@ -63,6 +71,14 @@ ODD = [
      "2% of the row changes are not checked by all guarantees: filtered."),
     ("TiCDCLabUnchecked", {'unchecked_row_changes_total{reason="evicted"}': "0+2x40"}, {"reason": "evicted"},
      "1.98% of the row changes are not checked by all guarantees: evicted."),
+    ("TiCDCLabLogsDiffer", {'compared_differences{kind="only here"}': "3x35 4x5"}, {"kind": "only here"},
+     "Two logs that are compared differ: only here."),
+    ("TiCDCLabLogsDiffer", {'compared_differences{kind="ddl"}': "_x35 1x5"}, {"kind": "ddl"},
+     "Two logs that are compared differ: ddl."),
+    ("TiCDCLabNotCompared", {'not_compared_total{reason="late",side="there"}': "3x35 4x5"},
+     {"reason": "late", "side": "there"}, "Row changes or messages of one log are not compared: late there."),
+    ("TiCDCLabComparisonBehind", {'compare_resolved_timestamp_seconds{side="here"}': "1799x40"}, {"side": "here"},
+     "The resolved_ts here is 10m 1s old; nothing newer is compared."),
     ("TiCDCLabWatchSilent", {"last_batch_timestamp_seconds": "2039x40"}, {}, SILENT),
     ("TiCDCLabWatchSilent", {"last_batch_timestamp_seconds": "0x20 stale _x20"}, {}, SILENT),
     ("TiCDCLabWatchSilent", {"last_batch_timestamp_seconds": "_x40"}, {}, SILENT),
@@ -101,7 +117,7 @@ def test_prometheus_reads_the_rules_and_the_page(tmp_path):
     done = CliRunner().invoke(main, ["watch", "rules", "--out", str(file)])
     assert done.exit_code == 0 and f"{len(ALERTS)} alerts" in done.output
     assert promtool("check", "rules", file).returncode == 0
-    for view in (WatchView(), SEEN):
+    for view in (WatchView(), SEEN, ComparedView(("", "")), COMPARED):
         checked = promtool("check", "metrics", page=metrics(view))
         assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
     assert promtool("check", "metrics", page=b"# TYPE a_total counter\na_total x\n").returncode != 0
@@ -121,7 +137,8 @@ def _named(text: str) -> set[str]:
 @pytest.mark.parametrize("text", [" ".join(a.expr for a in ALERTS), " ".join(q for p in PANELS for q, _ in p.queries)])
 def test_only_metrics_that_exist_are_asked_for(text):
     """Each is on the page of a watch; one is TiCDC's own."""
-    exported = {line.split("{")[0].split(" ")[0] for line in metrics(SEEN).decode().splitlines() if line[0] != "#"}
+    pages = metrics(SEEN) + metrics(COMPARED)
+    exported = {line.split("{")[0].split(" ")[0] for line in pages.decode().splitlines() if line[0] != "#"}
     assert _named(text) - exported <= {TICDC_LAG} and len(_named(text)) > 8
 
 

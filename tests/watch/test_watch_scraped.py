@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -10,11 +11,13 @@ from real_prometheus import alertmanager, asked, program, prometheus, until
 from topics import mock_cluster, recorded, send
 
 from ticdc_lab.watch.alerts import ALERTS, rules
+from ticdc_lab.watch.comparing import WatchedComparison
 from ticdc_lab.watch.dashboard import PANELS, TICDC_LAG
 from ticdc_lab.watch.pages import pages
 from ticdc_lab.watch.running import Watch
 
 LOG = "messages_canal-json-tidb_small-dup-restart.jsonl.gz"
+OTHER = "messages_canal-json-tidb_small.jsonl.gz"
 NEED_TICDC = {f"max by (changefeed) ({TICDC_LAG})"}
 """Queries of the dashboard that only TiCDC answers."""
 
@@ -27,18 +30,23 @@ def _faults(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [first | {"value": json.dumps(late).encode()}, {"partition": 0, "key": b"?", "value": b"{"}]
 
 
-def test_a_violation_reaches_alertmanager(tmp_path):
-    """With its guarantee and the command; every query of the dashboard has a series, for those of TiCDC none."""
+def test_a_violation_and_a_difference_reach_alertmanager(tmp_path):
+    """With guarantee or kind, and the command; every query of the dashboard has a series, for those of TiCDC none."""
     program("prometheus")
     rule_file = tmp_path / "rules.yml"
     rule_file.write_text(rules())
     queries = [q.replace("$__rate_interval", "10s") for p in PANELS for q, _ in p.queries]
+    lines = gzip.decompress(golden(OTHER).read_bytes()).splitlines(keepends=True)
+    (tmp_path / "other.jsonl").write_bytes(b"".join(lines[:500] + lines[501:]))
+    compared = WatchedComparison(str(golden(OTHER)), str(tmp_path / "other.jsonl"))
+    compared.run()
     with (
         mock_cluster() as servers,
         alertmanager(tmp_path / "alertmanager") as alerts_at,
         Watch(f"kafka://{servers}/small", str(tmp_path / "state"), settle_s=0.0) as watch,
         pages(watch, "127.0.0.1:0") as at,
-        prometheus(tmp_path / "prometheus", at, alerts_at, rule_file) as url,
+        pages(compared, "127.0.0.1:0") as compared_at,
+        prometheus(tmp_path / "prometheus", [at, compared_at], alerts_at, rule_file) as url,
     ):
         messages = recorded(golden(LOG))
         send(servers, "small", messages + _faults(messages))
@@ -52,11 +60,16 @@ def test_a_violation_reaches_alertmanager(tmp_path):
 
         until(all_answer, "a series of each query")
 
-        def violation() -> list[dict[str, dict[str, str]]]:
-            fired = asked(f"http://{alerts_at}/api/v2/alerts")
-            return [a for a in fired if a["labels"]["alertname"] == "TiCDCLabViolation"]
+        def fired(name: str) -> list[dict[str, dict[str, str]]]:
+            every = asked(f"http://{alerts_at}/api/v2/alerts")
+            return [a for a in every if a["labels"]["alertname"] == name]
 
-        fired = until(violation, "the alert")
+        found = until(lambda: fired("TiCDCLabViolation"), "the alert")
         broken = {f.guarantee for f in watch.findings.values() if f.severity == "error"}
-        assert {a["labels"]["guarantee"] for a in fired} <= broken and broken
-        assert {a["annotations"]["command"] for a in fired} == {ALERTS[0].command}
+        assert {a["labels"]["guarantee"] for a in found} <= broken and broken
+        assert {a["annotations"]["command"] for a in found} == {ALERTS[0].command}
+        differs = until(lambda: fired("TiCDCLabLogsDiffer"), "the alert of the comparison")
+        assert {a["labels"]["kind"] for a in differs} == {"only here"}
+        listed = asked(f"http://{compared_at}/findings")["findings"]
+        assert [f["kind"] for f in listed] == ["only here"]
+        assert asked(f"http://{compared_at}/status")["differences"]["only here"] == 1

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -100,10 +102,14 @@ def _print_messages(about: Answer) -> None:
 @click.option("--once", is_flag=True, help="With --watch: compare up to the end of now, and end.")
 @click.option("--memory", type=Amount("SIZE", *SIZE), default="1GiB", show_default=True,
               help="With --watch: most memory of the row changes that are kept.")  # fmt: skip
+@click.option("--listen", metavar="HOST:PORT", help="With --watch: serve /metrics, /health, /ready, /findings.")
+@click.option("--token-file", type=click.Path(exists=True, dir_okay=False),
+              help="A bearer token that requests must bring; required unless HOST is a loopback address.")  # fmt: skip
 @json_flag
 def compare(
-    source: str, other: str, growing: bool, state: str | None, once: bool, memory: float, as_json: bool, **where: Any
-) -> None:
+    source: str, other: str, growing: bool, state: str | None, once: bool, memory: float, listen: str | None,
+    token_file: str | None, as_json: bool, **where: Any,
+) -> None:  # fmt: skip
     """Are two logs, or two databases, equal?
 
     Two logs are, for example, one topic before and after an upgrade, or two changefeeds of one upstream. The
@@ -119,8 +125,9 @@ def compare(
     from ticdc_lab.answers.compared import are_equal
     from ticdc_lab.cli.arguments import TARGETS, check_source
 
-    if (state or once) and not growing:
-        raise click.UsageError(f"{'--state' if state else '--once'} needs --watch.")
+    needing = {"--state": state, "--once": once, "--listen": listen, "--token-file": token_file}
+    if not growing and (first := next((name for name, given in needing.items() if given), None)):
+        raise click.UsageError(f"{first} needs --watch.")
     if source.startswith(TARGETS) and other.startswith(TARGETS):
         if growing:
             raise click.UsageError("--watch takes two logs: targets have no row changes, but rows.")
@@ -128,7 +135,8 @@ def compare(
         return
     check_source(other, where)
     if growing:
-        _compare_growing(source, other, state=state, once=once, memory=int(memory), as_json=as_json, **where)
+        where |= {"state": state, "once": once, "memory": int(memory)}
+        _compare_growing(source, other, as_json=as_json, listen=listen, token_file=token_file, **where)
         return
     both = where | {"all_sources": (source, other)}  # one engine that reads both
     with asked(source, both) as (spark, log), asked(other, both) as (_, beside):
@@ -146,12 +154,14 @@ SAY_S = 10.0
 
 
 def _compare_growing(
-    source: str, other: str, *, options: dict[str, str], source_kind: str = "auto", as_json: bool, **how: Any
-) -> None:
+    source: str, other: str, *, options: dict[str, str], source_kind: str = "auto", as_json: bool, listen: str | None,
+    token_file: str | None, **how: Any,
+) -> None:  # fmt: skip
     from ticdc_lab.answers.compared import are_equal, watched
     from ticdc_lab.cli.watch_commands import asked_to_end
     from ticdc_lab.codecs.table_file import settings_among
     from ticdc_lab.watch.comparing import WatchedComparison
+    from ticdc_lab.watch.pages import pages
 
     if source_kind != "auto":
         raise click.UsageError("--source-kind does not go with --watch, which takes kafka:// and recordings.")
@@ -166,7 +176,11 @@ def _compare_growing(
         said[:] = time.monotonic(), n
         click.echo(watched(comparison).finding, err=True)
 
-    with asked_to_end() as stopped:
+    token = Path(token_file).read_text(encoding="utf-8").strip() if token_file else None
+    served = pages(comparison, listen, token=token) if listen else nullcontext("")
+    with asked_to_end() as stopped, served as at:
+        if at:
+            click.echo(f"http://{at}/metrics", err=True)
         comparison.run(stopped, shown=say)
     answer = watched(comparison)
     if as_json:

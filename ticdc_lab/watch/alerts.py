@@ -38,6 +38,7 @@ quarantined ones are not asked of their place, as all others are.
 HEADROOM = "(ticdc_lab_read_offset - ticdc_lab_log_start_offset) / (ticdc_lab_end_offset - ticdc_lab_log_start_offset)"
 """How far from the first message that the broker has the watch reads: 1 at the end of the log."""
 
+_DIFFER = 'ticdc_lab_compared_differences{kind!="other partition"}'
 _BATCH = "ticdc_lab_last_batch_timestamp_seconds"
 _FINDINGS = "ticdc-lab watch findings --state DIR"
 _STATUS = "ticdc-lab watch status --state DIR"
@@ -86,6 +87,20 @@ ALERTS = (
         "TiCDCLabWatchSilent", "warning",
         f"time() - {_BATCH} > 300 or absent({_BATCH}) or (last_over_time({_BATCH}[1h]) unless {_BATCH})",
         "The watch has taken no message for 5 minutes, or does not answer.", _STATUS, "1m",
+    ),
+    Alert(
+        "TiCDCLabLogsDiffer", "critical",
+        f"delta({_DIFFER}[10m]) > 0 or ({_DIFFER} > 0 unless {_DIFFER} offset 10m)",
+        "Two logs that are compared differ: {{ $labels.kind }}.", "ticdc-lab compare A B --watch --once --state DIR",
+    ),
+    Alert(
+        "TiCDCLabNotCompared", "warning", _new("not_compared_total"),
+        "Row changes or messages of one log are not compared: {{ $labels.reason }} {{ $labels.side }}.",
+        "ticdc-lab compare A B --watch --once --state DIR",
+    ),
+    Alert(
+        "TiCDCLabComparisonBehind", "warning", "time() - ticdc_lab_compare_resolved_timestamp_seconds > 600",
+        "The resolved_ts {{ $labels.side }} is {{ $value | humanizeDuration }} old; nothing newer is compared.", _WHY,
     ),
 )  # fmt: skip
 """In the order of the page docs/watch.md."""

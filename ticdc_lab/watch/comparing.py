@@ -32,6 +32,7 @@ from ticdc_lab.facts.known import CountedOffsets
 from ticdc_lab.settings import Settings
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.kafka_reading import Place
+from ticdc_lab.transactions.differences import KINDS
 from ticdc_lab.watch.comparison import (
     HERE,
     SIDES,
@@ -43,6 +44,7 @@ from ticdc_lab.watch.comparison import (
     absorbed,
     judged,
 )
+from ticdc_lab.watch.metrics import ComparedView
 from ticdc_lab.watch.sources import FORM, Decoding, Messages, Read, RecordedTopic, WatchedSource, opened
 from ticdc_lab.watch.state import WatchState
 from ticdc_lab.watch.storage import StorageFolder
@@ -129,6 +131,7 @@ class WatchedComparison:
             self.protocols, (a.decoding.known.settings, b.decoding.known.settings), memory=memory
         )  # fmt: skip
         self.compared = judged(self._state, self._asked)
+        self._last_batch_s = 0.0
 
     @property
     def protocols(self) -> tuple[str, str]:
@@ -145,6 +148,17 @@ class WatchedComparison:
         """Messages of each that nobody could decode, or that the broker deleted before they were read."""
         a, b = (s.quarantined + sum(s.lost.values()) for s in self._sides)
         return a, b
+
+    @property
+    def view(self) -> ComparedView:
+        """How far it is, for metrics."""
+        found, state = self.compared, self._state
+        differences = {kind: int(found.tables[kind].sum()) for kind in KINDS[:-1]} | {"ddl": len(found.ddl)}
+        return ComparedView(
+            self.protocols, (state.resolved_ts(HERE), state.resolved_ts(THERE)), found.span[1] if found.span else NO_TS,
+            int(found.tables[[*KINDS]].to_numpy().sum()), differences, {"late": found.late, "unread": self.unread},
+            state.nbytes, self._last_batch_s,
+        )  # fmt: skip
 
     def run(
         self, stopped: Callable[[], bool] = lambda: False, *, shown: Callable[[ComparedSoFar], None] = lambda _: None
@@ -220,6 +234,7 @@ class WatchedComparison:
         side.quarantined += len(bad) - (pc.sum(pc.equal(bad["error_class"], "empty-message")).as_py() or 0)
         self._state = absorbed(self._state, events, i, self._asked, ends=ends)
         side.positions, side.lost = dict(side.source.positions), dict(side.source.lost)
+        self._last_batch_s = time.time()
         if self._state.nbytes > self._memory:
             resolved = [self._state.resolved_ts(i) for i in SIDES]
             behind = HERE if resolved[HERE] <= resolved[THERE] else THERE

@@ -62,6 +62,14 @@ PANELS = (
           (("ticdc_lab_state_rows", "{{instance}} rows"),
            ("ticdc_lab_state_evicted_rows_total", "{{instance}} evicted"))),
     Chart("Memory of the state", "Bounded by --memory.", "bytes", (("ticdc_lab_state_bytes", "{{instance}}"),)),
+    Chart("Comparison: differences", "Of compare --watch. Another partition is no difference of content.", "short",
+          (("ticdc_lab_compared_differences", "{{instance}} {{kind}}"),
+           ("sum by (instance, reason) (ticdc_lab_not_compared_total)", "{{instance}} not compared: {{reason}}"))),
+    Chart("Comparison: lag of both logs", "Row changes are compared up to the older resolved_ts.", "s",
+          (("time() - ticdc_lab_compare_resolved_timestamp_seconds", "{{instance}} {{side}}"),
+           ("time() - ticdc_lab_compared_until_timestamp_seconds", "{{instance}} compared"))),
+    Chart("Comparison: row changes", "Zero differences of zero row changes is not equal.", "short",
+          (("ticdc_lab_compared_row_changes", "{{instance}}"),)),
 )  # fmt: skip
 
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}

@@ -134,10 +134,40 @@ class WatchSample:
         return cls(at_s, view.counts.messages, view.counts.rows, lags)
 
 
-def metrics(view: WatchView) -> bytes:
-    """Everything that a watch counts and measures, in Prometheus' text format."""
+@dataclass(frozen=True, slots=True)
+class ComparedView:
+    """A comparison of two sources at one moment; pairs are of the first source and of the other.
+
+    Attributes
+    ----------
+    protocols, resolved_ts
+        Of both; NO_TS without a resolved_ts.
+    until_ts
+        Up to which commit_ts both are compared; NO_TS for not at all.
+    changes
+        Row changes that were compared.
+    differences
+        By what differs how many row changes, and how many DDL statements.
+    not_compared
+        By reason, ``late`` or ``unread``, how many row changes, or messages, of both.
+    nbytes, last_batch_s
+        As of :class:`WatchView`.
+    """
+
+    protocols: tuple[str, str]
+    resolved_ts: tuple[int, int] = (NO_TS, NO_TS)
+    until_ts: int = NO_TS
+    changes: int = 0
+    differences: Mapping[str, int] = field(default_factory=dict)
+    not_compared: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    nbytes: int = 0
+    last_batch_s: float = 0.0
+
+
+def metrics(view: WatchView | ComparedView) -> bytes:
+    """Everything that a watch, or a comparison, counts and measures, in Prometheus' text format."""
     registry = CollectorRegistry()
-    registry.register(_Once(families(view)))
+    registry.register(_Once(families(view) if isinstance(view, WatchView) else compared_families(view)))
     return generate_latest(registry)
 
 
@@ -207,6 +237,27 @@ def families(view: WatchView) -> Iterator[Metric]:
     yield _gauge(
         "build_info", "Which version watches.", ("version", "protocol"), {(version("ticdc_lab"), view.protocol): 1}
     )
+
+
+def compared_families(view: ComparedView) -> Iterator[Metric]:
+    """The metrics of a comparison; ``side`` is its first source, ``here``, or the other, ``there``."""
+    resolved = zip(("here", "there"), view.resolved_ts, strict=True)
+    yield _gauge("compare_resolved_timestamp_seconds", "The resolved_ts of each source.", ("side",),
+                 {(side,): physical_ms(ts) / 1000 for side, ts in resolved if ts != NO_TS})  # fmt: skip
+    until: dict[tuple[str, ...], float] = {(): physical_ms(view.until_ts) / 1000} if view.until_ts != NO_TS else {}
+    yield _gauge("compared_until_timestamp_seconds", "Up to which commit_ts both are compared.", (), until)
+    yield _gauge("compared_row_changes", "Row changes that were compared.", (), {(): view.changes})
+    yield _gauge("compared_differences", "Row changes, and DDL statements, that differ.", ("kind",),
+                 {(kind,): n for kind, n in view.differences.items()})  # fmt: skip
+    yield _counter("not_compared", "Row changes that came too late, and messages that were not read.",
+                   ("side", "reason"), {(side, reason): n for reason, of in view.not_compared.items()
+                                        for side, n in zip(("here", "there"), of, strict=True)})  # fmt: skip
+    yield _gauge("state_bytes", "Bytes of the state.", (), {(): view.nbytes})
+    yield _gauge("last_batch_timestamp_seconds", "When the last batch was done.", (), {(): view.last_batch_s})
+    yield _gauge(
+        "build_info", "Which version watches.", ("version", "protocol"),
+        {(version("ticdc_lab"), ", ".join(dict.fromkeys(view.protocols))): 1},
+    )  # fmt: skip
 
 
 def _counter(name: str, what: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:

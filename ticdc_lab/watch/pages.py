@@ -8,7 +8,9 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -16,6 +18,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from ticdc_lab.errors import SetupError
 from ticdc_lab.watch.metrics import metrics
 from ticdc_lab.watch.running import Watch, shown_as_json, unsettled
+
+if TYPE_CHECKING:
+    from ticdc_lab.watch.comparing import WatchedComparison
 
 
 def address_of(listen: str, token: str | None) -> tuple[str, int]:
@@ -43,8 +48,8 @@ def address_of(listen: str, token: str | None) -> tuple[str, int]:
 
 
 @contextmanager
-def pages(watch: Watch, listen: str, *, token: str | None = None) -> Iterator[str]:
-    """Serve the pages of a watch in threads of this process; gives their address.
+def pages(watch: Watch | WatchedComparison, listen: str, *, token: str | None = None) -> Iterator[str]:
+    """Serve the pages of a watch, or of a comparison, in threads of this process; gives their address.
 
     Parameters
     ----------
@@ -78,7 +83,25 @@ def pages(watch: Watch, listen: str, *, token: str | None = None) -> Iterator[st
         thread.join()
 
 
-def _handler(watch: Watch, token: str | None) -> type[BaseHTTPRequestHandler]:
+def _page(watch: Watch | WatchedComparison, path: str) -> tuple[int, Any]:
+    """Status and content of a page."""
+    if path == "/metrics":
+        return 200, metrics(watch.view)
+    if path == "/health":
+        return 200, {"alive": True}
+    if path == "/ready":
+        ready = watch.view.caught_up if isinstance(watch, Watch) else watch.compared.span is not None
+        return 200 if ready else 503, {"ready": ready}
+    if path == "/findings" and isinstance(watch, Watch):
+        return 200, {"findings": [f.as_dict() for f in unsettled(list(watch.findings.values()))]}
+    if path == "/findings" and not isinstance(watch, Watch):
+        return 200, {"findings": json.loads(watch.compared.examples.to_json(orient="records"))}
+    if path == "/status":
+        return 200, shown_as_json(watch.view) if isinstance(watch, Watch) else asdict(watch.view)
+    return 404, {"error": "there are /metrics, /health, /ready, /findings and /status"}
+
+
+def _handler(watch: Watch | WatchedComparison, token: str | None) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = 30
 
@@ -87,21 +110,11 @@ def _handler(watch: Watch, token: str | None) -> type[BaseHTTPRequestHandler]:
             if token and not hmac.compare_digest(said.encode(), token.encode()):
                 self._answer(401, b'{"error": "a token is needed: Authorization: Bearer TOKEN"}\n')
                 return
-            path = urlsplit(self.path).path
-            if path == "/metrics":
-                self._answer(200, metrics(watch.view), CONTENT_TYPE_LATEST)
-            elif path == "/health":
-                self._answer(200, b'{"alive": true}\n')
-            elif path == "/ready":
-                ready = watch.view.caught_up
-                self._answer(200 if ready else 503, json.dumps({"ready": ready}).encode() + b"\n")
-            elif path == "/findings":
-                found = [f.as_dict() for f in unsettled(list(watch.findings.values()))]
-                self._answer(200, json.dumps({"findings": found}).encode() + b"\n")
-            elif path == "/status":
-                self._answer(200, json.dumps(shown_as_json(watch.view)).encode() + b"\n")
+            status, found = _page(watch, urlsplit(self.path).path)
+            if isinstance(found, bytes):
+                self._answer(status, found, CONTENT_TYPE_LATEST)
             else:
-                self._answer(404, b'{"error": "there are /metrics, /health, /ready, /findings and /status"}\n')
+                self._answer(status, json.dumps(found).encode() + b"\n")
 
         def _answer(self, status: int, body: bytes, kind: str = "application/json") -> None:
             self.send_response(status)
