@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from math import lcm
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from stored import unpack
 
 import ticdc_lab
 from ticdc_lab.audit.contradicted import _divisors, against_facts, with_contradictions
 from ticdc_lab.settings import Settings
+from ticdc_lab.settings.detected import COUNTED, of_counts, of_messages
 from ticdc_lab.settings.file import parse_file
 from ticdc_lab.sources.change_log import ChangeLog
 
@@ -167,3 +171,89 @@ def test_a_split_update_is_no_delete_that_a_filter_leaves_out(spark: SparkSessio
     found = [c.seen for c in _deleted_or_inserted(frame, file, False, by_images=False)]
     assert found == ["the log has inserts of s.t, which the event filter of s.* leaves out"]
     assert not [*_deleted_or_inserted(frame, file, False, by_images=True)], "an update may look like an insert"
+
+
+CODEC, BIG = "[sink.kafka-config.codec-config]\n", "[sink.kafka-config.large-message-handle]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[sink.csv]\ndelimiter = ';'", 'sets sink.csv.delimiter = ";", but the log shows ","'),
+        ("[sink.csv]\nnull = 'NULL'", r'sets sink.csv.null = "NULL", but the log shows "\\N"'),
+        ("[sink.csv]\nbinary-encoding-method = 'hex'", 'but the log shows "base64"'),
+        ("[sink.csv]\ninclude-commit-ts = true", "but the log shows false"),
+        ("[sink.csv]\noutput-old-value = true", "but the log shows false"),
+        ("[sink.csv]\noutput-handle-key = true", "but the log shows false"),
+        ("[sink.csv]\noutput-field-header = true", "but the log shows false"),
+        ('[sink]\nterminator = "\\n"', r'but the log shows "\r\n"'),
+        ("[sink]\ndate-separator = 'month'", 'sets sink.date-separator = "month", but the log shows "day"'),
+        ("[sink]\ndate-separator = 'none'", 'sets sink.date-separator = "none", but the log shows "day"'),
+        ("[sink]\nfile-index-digit = 6", "sets sink.file-index-digit = 6, but the log shows 20"),
+        ("[sink.cloud-storage-config]\nuse-table-id-as-path = true", "but the log shows false"),
+    ],
+)
+def test_a_file_that_cannot_have_made_a_csv_folder_is_named_and_the_folder_read_as_it_is(
+    spark: SparkSession, trees: Path, text: str, expected: str
+) -> None:
+    """What the bytes show counts, so that no row goes to quarantine for a wrong file."""
+    log = ticdc_lab.load(spark, str(trees / "small_csv"), changefeed=given(text))
+    (words,) = [c.words for c in log.settings.contradictions]
+    assert expected in words and words.endswith("the bytes count.")
+    assert log.quarantine.limit(1).count() == 0
+
+
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The golden folders of the storage sink."""
+    return unpack(tmp_path_factory.mktemp("trees"))
+
+
+def messages(*values: bytes) -> pa.Table:
+    """Messages without keys."""
+    return pa.table({"key": pa.nulls(len(values), pa.binary()), "value": pa.array(values, pa.binary())})
+
+
+LOCATION = b'{"type":"INSERT","data":{"ts":{"location":"Asia/Shanghai","value":"2026-11-20 21:56:00"}}}'
+LARGE_MESSAGES = {
+    "open-protocol": (b'{"ccl":"a.json"}', b'{"ohk":true}'),
+    "canal-json": (b'{"_tidb":{"claimCheckLocation":"a.json"}}', b'{"_tidb":{"onlyHandleKey":true}}'),
+    "simple": (b'{"claimCheckLocation":"a.json"}', b'{"handleKeyOnly":true}'),
+}
+
+
+@pytest.mark.parametrize("protocol", LARGE_MESSAGES)
+def test_large_messages_that_a_file_denies_are_a_contradiction(protocol: str) -> None:
+    """None at all, handle keys for claim checks, and the other way round, packed messages."""
+    claims, keys = LARGE_MESSAGES[protocol]
+    for file, value, shown in (
+        ("none", claims, "claim-check"), ("handle-key-only", claims, "claim-check"),
+        ("claim-check", keys, "handle-key-only"),
+    ):  # fmt: skip
+        known = given(f"{BIG}large-message-handle-option = '{file}'") | of_messages(messages(value), protocol=protocol)
+        (words,) = [c.words for c in known.contradictions]
+        assert f'"{file}", but the log shows "{shown}"' in words
+    packed = of_messages(messages(b"\x04\x22\x4d\x18."), protocol=protocol, unpacked=messages(claims))
+    known = given(f"{BIG}large-message-handle-compression = 'snappy'\nlarge-message-handle-option = 'claim-check'")
+    assert ['compression = "snappy", but the log shows "lz4"' in c.words for c in (known | packed).contradictions] == [
+        True
+    ]
+
+
+def test_another_time_zone_or_encoding_than_the_messages_have_is_a_contradiction() -> None:
+    """Simple names the zone in each TIMESTAMP, and shows whether it is Avro."""
+    shown = of_messages(messages(LOCATION), protocol="simple")
+    assert [c.words.split(": ")[0] for c in (Settings().with_option("time-zone", "UTC") | shown).contradictions] == [
+        'The option (--option time-zone) sets time-zone = "UTC", but the log shows "Asia/Shanghai"'
+    ]
+    known = given(f"{CODEC}encoding-format = 'avro'") | shown
+    assert ['"avro", but the log shows "json"' in c.words for c in known.contradictions] == [True]
+
+
+@pytest.mark.parametrize("protocol", ["simple", "avro"])
+def test_checksums_that_a_file_denies_are_a_contradiction(protocol: str) -> None:
+    """Rows carry them although the level is none."""
+    row = {n: [0] for n in COUNTED.names} | {"op": ["insert"], "n": [9], "n_key": [9], "n_checksum": [9]}
+    shown = of_counts(pa.table(row, COUNTED), protocol=protocol)
+    (words,) = [c.words for c in (given("[integrity]\nintegrity-check-level = 'none'") | shown).contradictions]
+    assert 'integrity.integrity-check-level = "none", but the log shows "correctness": 9 of 9' in words

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -25,7 +26,7 @@ from ticdc_lab.settings.file import read_file
 from ticdc_lab.sources import open_source
 from ticdc_lab.sources.change_log import ChangeLog, Origin
 from ticdc_lab.sources.decoding import known_of, learned
-from ticdc_lab.sources.storage import of_changefeed
+from ticdc_lab.sources.storage import of_changefeed, without_contradicted
 
 SAMPLE = 256
 """Messages looked at to tell the protocol."""
@@ -108,7 +109,11 @@ def load(
     given = changefeed if isinstance(changefeed, Settings) else read_file(changefeed).settings
     given |= as_given(settings)
     sink = of_changefeed(settings, given)
-    opened = open_source(spark, source, kind=source_kind, settings=sink, options=options, line=bounds.line)
+    asked: dict[str, Any] = {"kind": source_kind, "options": options, "line": bounds.line}
+    opened = open_source(spark, source, settings=settings, **asked)
+    if sink != settings and opened.kind == "storage":  # what the bytes show counts before a changefeed's file
+        sink = without_contradicted(sink, settings, opened.shown)
+        opened = replace(open_source(spark, source, settings=sink, **asked), shown=opened.shown)
     known = replace(known_of(schema_registry, claim_check, bounds), settings=given)
     sample = None if opened.told else opened.sample(SAMPLE)
     if protocol == "auto" and sample is not None and not sample.num_rows and (refusal := opened.refusal()):

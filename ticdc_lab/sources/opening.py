@@ -517,7 +517,8 @@ def _storage_source(spark: SparkSession, source: str, kind: str, settings: Stora
     return Source(
         store.shown if store else source, raw, reading.messages, told=told,
         decode=lambda images: reading.events(images=images), kind="storage",
-        measure=partial(storage.size_of, found, local=local), guesses=reading.guesses, shown=reading.shown,
+        measure=partial(storage.size_of, found, local=local), guesses=reading.guesses,
+        shown=(*reading.shown, *storage.of_paths(found, date_separator=settings.date_separator)),
     )  # fmt: skip
 
 

@@ -428,7 +428,7 @@ def settled(reading: Reading, looked: Callable[[Reading], list[dict[str, Any]]])
             )
         )  # fmt: skip
     if null is not None:
-        shown.append(Setting("sink.csv.null", null, "bytes", "likely", "the only bare word"))
+        shown.append(Setting("sink.csv.null", null, "bytes", "shown", "the only bare word"))
     reading = replace(reading, settings=settings, decided=decided, guesses=tuple(guesses), shown=tuple(shown))
     return reading, not rows or dated > 0
 
@@ -444,15 +444,51 @@ def _shown(told: list[dict[str, Any]], likely: Flags | None) -> Iterator[Setting
     for name in ("delimiter", "quote", "output-field-header"):
         values = {t[name] for t in seen if t[name] is not None}
         if len(values) == 1:
-            yield Setting(f"sink.csv.{name}", values.pop(), "bytes", "shown", where)
+            yield Setting(_full_name(f"csv_{name}"), values.pop(), "bytes", "shown", where)
+    terminators = {t["terminator"] for t in seen}
+    if len(terminators) == 1:
+        yield Setting("sink.terminator", terminators.pop(), "bytes", "shown", where)
+
+
+def of_paths(found: Listing, *, date_separator: str) -> Iterator[Setting]:
+    """Settings that the names of data files leave no choice about, or little."""
+    data = [p for p in found.places if p.kind == "data"]
+    where = f"the names of {len(data):,} data file{'s' * (len(data) != 1)}"
+    widths = {len(p.path.rpartition("/")[2].partition(".")[0].removeprefix("CDC").rpartition("_")[2]) for p in data}
+    forms = {_DATES.get(len(p.date), "none") for p in data}
+    if len(forms) == 1 and date_separator == "auto":
+        form = forms.pop()  # four digits may be a partition, and a partition may look like a year
+        yield Setting("sink.date-separator", form, "bytes", "shown" if form in ("month", "day") else "likely", where)
+    if len(widths) == 1:
+        yield Setting("sink.file-index-digit", widths.pop(), "bytes", "shown", where)
+    if len(by_id := {not p.table for p in data}) == 1:
+        name = "sink.cloud-storage-config.use-table-id-as-path"
+        yield Setting(name, by_id.pop(), "bytes", "shown", where)
+
+
+_DATES = {4: "year", 7: "month", 10: "day"}
+"""Forms of date folders by their length."""
+
+
+def without_contradicted(settings: StorageSettings, own: StorageSettings, shown: Iterable[Setting]) -> StorageSettings:
+    """Settings but those of a changefeed's file that the bytes contradict, which are as in ``own``."""
+    by_name = {s.name: s.value for s in shown if s.sure == "shown"}
+    names = {f.name: _full_name(f.name) for f in fields(StorageSettings)}
+    given = {f: getattr(settings, f) for f in names if getattr(settings, f) != getattr(own, f)}
+    wrong = {f for f, value in given.items() if by_name.get(names[f], value) != value}
+    return replace(settings, **{f: getattr(own, f) for f in wrong})
+
+
+def _full_name(field: str) -> str:
+    name = f"sink.csv.{field.removeprefix('csv_')}" if field.startswith("csv_") else f"sink.{field}"
+    return name.replace("_", "-")
 
 
 def of_changefeed(settings: StorageSettings, changefeed: Settings) -> StorageSettings:
     """Settings of the sink, those that nobody gave as options from the changefeed's."""
     found: dict[str, Any] = {}
     for field, default in ((f.name, f.default) for f in fields(StorageSettings)):
-        name = f"sink.csv.{field.removeprefix('csv_')}" if field.startswith("csv_") else f"sink.{field}"
-        given = changefeed.given(name.replace("_", "-")) if field != "csv_columns" else None
+        given = changefeed.given(_full_name(field)) if field != "csv_columns" else None
         if given is not None and getattr(settings, field) == default:
             found[field] = given.value
     selectors = changefeed.given("sink.column-selectors")
@@ -533,7 +569,7 @@ def _looked_into(reading: Reading, row: dict[str, Any]) -> dict[str, Any]:
     told: dict[str, Any] = {
         "rows": 0, "dated": 0, "flags": [], "null": None, "binary": BinaryTexts(), "lacks": "", "guess": "",
         "refused": "", "columns": [], "schema_path": row["schema_path"], "delimiter": None, "quote": None,
-        "output-field-header": None,
+        "output-field-header": None, "terminator": None,
     }  # fmt: skip
     try:
         data = spans(pa.array([reading.content(row)[:_BYTES_LOOKED_AT]], pa.binary()))[0]
@@ -562,4 +598,5 @@ def _looked_into(reading: Reading, row: dict[str, Any]) -> dict[str, Any]:
         "delimiter": found.settings.csv_delimiter,
         "quote": found.settings.csv_quote,
         "output-field-header": found.has_header,
+        "terminator": found.terminator,
     }
