@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from math import lcm
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from stored import unpack
 
 import ticdc_lab
 from ticdc_lab.audit.contradicted import _divisors, against_facts, with_contradictions
+from ticdc_lab.cli import main
 from ticdc_lab.settings import Settings
 from ticdc_lab.settings.detected import COUNTED, of_counts, of_messages
 from ticdc_lab.settings.file import parse_file
@@ -201,6 +204,16 @@ def test_a_file_that_cannot_have_made_a_csv_folder_is_named_and_the_folder_read_
     (words,) = [c.words for c in log.settings.contradictions]
     assert expected in words and words.endswith("the bytes count.")
     assert log.quarantine.limit(1).count() == 0
+
+
+def test_fsck_reads_a_folder_as_its_bytes_show_and_names_a_wrong_file(
+    spark: SparkSession, trees: Path, tmp_path: Path
+) -> None:
+    """A clean folder has one finding: the file's setting."""
+    (file := tmp_path / "c.toml").write_text("[sink.csv]\ndelimiter = ';'\n")
+    ran = CliRunner().invoke(main, ["fsck", str(trees / "small_csv"), "--changefeed", str(file), "--json"], obj=spark)
+    (found,) = json.loads(ran.stdout)["findings"]
+    assert ran.exit_code == 1 and found["kind"] == "setting" and 'sink.csv.delimiter = ";", but' in found["found"]
 
 
 @pytest.fixture(scope="module")

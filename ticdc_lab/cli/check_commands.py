@@ -238,15 +238,21 @@ def fsck(folder: str, options: dict[str, str], as_json: bool) -> None:
     spark = session_of(folder)
     from ticdc_lab.engine import kept
     from ticdc_lab.sources.fsck import fsck as check
-    from ticdc_lab.sources.storage import of_changefeed
+    from ticdc_lab.sources.load import opened_as
 
-    with shown(spark, "fsck"), kept(check(spark, folder, settings=of_changefeed(wanted, given))) as findings:
+    wrong: tuple[str, ...] = ()
+    if any(s.source == "file" for s in given.known):
+        opened, wanted = opened_as(spark, folder, wanted, given, kind="storage")
+        wrong = tuple(c.words for c in (given | opened.shown).contradictions)
+    with shown(spark, "fsck"), kept(check(spark, folder, settings=wanted)) as findings:
         found = small(findings.orderBy("kind", "path", "found").limit(_FSCK_SAID))
         by_kind = small(findings.groupBy("kind", "severity").count().orderBy("kind", "severity"))
-    counts: dict[str, int] = {}
+    found += [{"kind": "setting", "severity": "warning", "path": ".", "expected": "the settings of the changefeed that "
+               "wrote it", "found": words} for words in wrong]  # fmt: skip
+    counts = {"setting": len(wrong)} if wrong else dict[str, int]()
     for r in by_kind:
         counts[r["kind"]] = counts.get(r["kind"], 0) + r["count"]
-    faults = any(r["severity"] != "info" for r in by_kind)
+    faults = bool(wrong) or any(r["severity"] != "info" for r in by_kind)
     if as_json:
         print_json({"source": folder, "findings": found, "counts": counts})
     else:

@@ -23,7 +23,7 @@ from ticdc_lab.events.schema import DECODED
 from ticdc_lab.settings import UNKNOWN, Setting, Settings
 from ticdc_lab.settings.detected import COUNTED, READ, counted, of_counts, of_messages
 from ticdc_lab.settings.file import read_file
-from ticdc_lab.sources import open_source
+from ticdc_lab.sources import Source, open_source
 from ticdc_lab.sources.change_log import ChangeLog, Origin
 from ticdc_lab.sources.decoding import known_of, learned
 from ticdc_lab.sources.storage import of_changefeed, without_contradicted
@@ -108,12 +108,7 @@ def load(
     require_workers_once(spark)
     given = changefeed if isinstance(changefeed, Settings) else read_file(changefeed).settings
     given |= as_given(settings)
-    sink = of_changefeed(settings, given)
-    asked: dict[str, Any] = {"kind": source_kind, "options": options, "line": bounds.line}
-    opened = open_source(spark, source, settings=settings, **asked)
-    if sink != settings and opened.kind == "storage":  # what the bytes show counts before a changefeed's file
-        sink = without_contradicted(sink, settings, opened.shown)
-        opened = replace(open_source(spark, source, settings=sink, **asked), shown=opened.shown)
+    opened, _ = opened_as(spark, source, settings, given, kind=source_kind, options=options, line=bounds.line)
     known = replace(known_of(schema_registry, claim_check, bounds), settings=given)
     sample = None if opened.told else opened.sample(SAMPLE)
     if protocol == "auto" and sample is not None and not sample.num_rows and (refusal := opened.refusal()):
@@ -140,6 +135,29 @@ def load(
         origin=origin, left_out=opened.left_out, guesses=guesses, of_storage=opened.kind == "storage",
         lost=opened.lost, _source=opened,
     )  # fmt: skip
+
+
+def opened_as(
+    spark: SparkSession, source: str, settings: StorageSettings, given: Settings, **asked: Any
+) -> tuple[Source, StorageSettings]:
+    """A source, and how its files are read: what bytes show counts before a changefeed's file, options before both.
+
+    Parameters
+    ----------
+    spark, source
+        As of :func:`load`.
+    settings
+        Of a storage folder, as options give them.
+    given
+        What is known of the changefeed's settings.
+    asked
+        Further arguments of :func:`ticdc_lab.sources.opening.open_source`.
+    """
+    opened, sink = open_source(spark, source, settings=settings, **asked), of_changefeed(settings, given)
+    if sink == settings or opened.kind != "storage":
+        return opened, settings
+    sink = without_contradicted(sink, settings, opened.shown)
+    return replace(open_source(spark, source, settings=sink, **asked), shown=opened.shown), sink
 
 
 def shown_by(sample: pa.Table, told: Detected, known: Known) -> tuple[Setting, ...]:
