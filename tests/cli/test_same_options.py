@@ -26,7 +26,8 @@ OF_ALL = {"source", "as_json", "debug", "help", "tables", "first", "last"}
 ONLY_A_COMMAND = {
     "audit": {"messages_of"},  # Log.finding
     "advise": {"out", "reasons"},  # the changefeed file and all reasons: answer.values["dispatchers"], ["tables"]
-    "compare": {"growing", "state", "once", "memory", "listen", "token_file"},  # ticdc_lab.watch.comparing.WatchedComparison
+    # ticdc_lab.watch.comparing.WatchedComparison
+    "compare": {"growing", "state", "once", "memory", "listen", "token_file"},
     "produce": {"out_kafka_config"},
     "consumer": {"per_second", "speed", "pause", "processes", "crash", "write_ms"},  # listeners=Listeners(..)
 }

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from dataclasses import astuple
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +26,7 @@ from ticdc_lab.errors import SourceError
 from ticdc_lab.events import FILE_BITS
 from ticdc_lab.sources.storage import files_table, listed, local_files, reading_of
 from ticdc_lab.sources.storage_layout import METADATA, StoragePlace, Stream, place_of, streams_of
+from ticdc_lab.sources.storage_reading import Unreadable
 from ticdc_lab.watch import storage
 from ticdc_lab.watch.running import Watch, unsettled
 from ticdc_lab.watch.state import Watched, WatchState, absorbed, audited_so_far
@@ -290,6 +292,44 @@ def test_a_checkpoint_that_is_just_written_is_read_again(trees, tmp_path):
     written(root, files)
     _, found = of_passes(root, lambda: written(root, bad), *[lambda: None] * 4)
     assert [e["error_class"] for e in found if e["error_class"]] == ["bad-metadata"]
+
+
+def test_a_checkpoint_that_cannot_be_read_is_named_once(trees, tmp_path, monkeypatch):
+    """Not in the moment in which it is written; and again if it comes back and goes away."""
+    root, read, faults = written(tmp_path, files_of(trees / CSV)), storage.read_inside, list[int]()
+
+    def refuses(at, path):
+        if path == METADATA and faults:
+            raise Unreadable("unreadable", "Permission denied")
+        return read(at, path)
+
+    monkeypatch.setattr(storage, "read_inside", refuses)
+    for fails, n in (([1], 0), ([1] * 4, 1), ([1, 1, 0, 1, 1], 2)):
+        _, found = of_passes(root, *[lambda f=f: faults.__setitem__(slice(None), [1] * f) for f in (*fails, 0)])
+        bad = [(e["error_class"], e["reason"]) for e in found if e["error_class"]]
+        assert bad == [("unreadable", "metadata: Permission denied")] * n
+
+
+def test_a_file_whose_messages_are_not_read_again_is_asked_for_later(trees, tmp_path):
+    """The status counts findings without their messages; nothing is taken for a file that has gone."""
+    root = written(tmp_path / "logs", planted(files_of(trees / CSV), random.Random(5)))
+    evidence = StorageFolder.evidence
+
+    def away(self, row):
+        raise Unreadable("unreadable", "Input/output error")
+
+    def without(self, places):
+        with patch.object(storage.Reading, "content", away):
+            return evidence(self, places)
+
+    with patch.object(StorageFolder, "evidence", without):
+        watch = Watch(str(root), str(tmp_path / "state"), once=True)
+        watch.run()
+    of_rows = [f for f in watch.findings.values() if f.guarantee == "row_images_chain"]
+    assert of_rows and watch.view.undocumented >= len(of_rows)
+    again = Watch(str(root), str(tmp_path / "again"), once=True)
+    again.run()
+    assert again.view.undocumented == 0
 
 
 def test_a_folder_that_is_not_mounted_is_waited_for(trees, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import shutil
 from dataclasses import replace
 from functools import cache
 from unittest.mock import patch
@@ -25,7 +26,7 @@ from ticdc_lab.cli import main
 from ticdc_lab.codecs.decode import decoder, detect
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.simple_tables import finder, tables_of
-from ticdc_lab.errors import ContractError, SourceError
+from ticdc_lab.errors import ContractError, ProtocolError, SourceError
 from ticdc_lab.settings import Settings
 from ticdc_lab.sources.capture import read_whole
 from ticdc_lab.sources.load import shown_by
@@ -256,6 +257,30 @@ def test_the_command(tmp_path):
     assert said(SMALL, other, "--once").exit_code == 2 and said("duckdb:///a", "duckdb:///b", "--watch").exit_code == 2
     dateless = said(SMALL, golden("messages_canal-json_small.jsonl.gz"), "--watch", "--once")
     assert dateless.exit_code == 2 and "has no commit_ts" in dateless.stderr
+
+
+def test_a_storage_folder_is_compared_while_it_grows(tmp_path):
+    """With a topic of the same upstream; what its files lack is found, and a restart reads no file twice."""
+    shutil.unpack_archive(golden("storage_small.tar.gz"), tmp_path)
+    root, state = tmp_path / "storage/small_canal-json", str(tmp_path / "state")
+    topic, every = str(golden("messages_canal-json-tidb_small.jsonl.gz")), sorted(root.glob("**/CDC*.json"))
+    last = every[-1].read_bytes()
+    lines = last.splitlines(keepends=True)
+    assert len(lines) > 10
+    every[-1].write_bytes(b"".join(lines[:5]))
+    first = WatchedComparison(str(root), topic, once=True, state=state)
+    found = first.run()
+    assert found.tables["only there"].sum() == len(lines) - 5 and not found.tables["other values"].sum()
+    every[-1].write_bytes(last)
+    again = WatchedComparison(str(root), topic, once=True, state=state)
+    found = again.run()
+    assert found.tables[[*KINDS]].to_numpy().sum() == 2_101
+    assert not found.tables[["only here", "only there", "other values"]].to_numpy().sum() and not any(again.unread)
+    empty = tmp_path / "empty"
+    (empty / "s/t/meta").mkdir(parents=True)
+    (empty / "metadata").write_text('{"checkpoint-ts": 5}')
+    with pytest.raises(ProtocolError, match="has no data file yet"):
+        WatchedComparison(str(empty), topic, once=True)
 
 
 def test_too_little_memory_is_an_error_with_the_log_that_is_behind():

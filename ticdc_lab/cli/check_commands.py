@@ -159,14 +159,12 @@ def _compare_growing(
 ) -> None:  # fmt: skip
     from ticdc_lab.answers.compared import are_equal, watched
     from ticdc_lab.cli.watch_commands import asked_to_end
-    from ticdc_lab.codecs.table_file import settings_among
     from ticdc_lab.watch.comparing import WatchedComparison
     from ticdc_lab.watch.pages import pages
 
     if source_kind != "auto":
-        raise click.UsageError("--source-kind does not go with --watch, which takes kafka:// and recordings.")
-    _, others = settings_among(dict(options))
-    comparison = WatchedComparison(source, other, options=others, changefeed=given_changefeed(options), **how)
+        raise click.UsageError("--source-kind does not go with --watch, which detects it.")
+    comparison = WatchedComparison(source, other, options=options, changefeed=given_changefeed(options), **how)
     said = [time.monotonic(), 0]
 
     def say(now: Any) -> None:

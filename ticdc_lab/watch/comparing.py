@@ -10,7 +10,7 @@ import shlex
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from ticdc_lab.codecs.decode import Detected
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import Known
+from ticdc_lab.codecs.table_file import settings_among
 from ticdc_lab.errors import ContractError, SourceError
 from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.errors.whole_files import room_for
@@ -32,6 +33,7 @@ from ticdc_lab.facts.known import CountedOffsets
 from ticdc_lab.settings import Settings
 from ticdc_lab.sources.decoding import known_of
 from ticdc_lab.sources.kafka_reading import Place
+from ticdc_lab.sources.storage import of_changefeed
 from ticdc_lab.transactions.differences import KINDS
 from ticdc_lab.watch.comparison import (
     HERE,
@@ -45,9 +47,9 @@ from ticdc_lab.watch.comparison import (
     judged,
 )
 from ticdc_lab.watch.metrics import ComparedView
-from ticdc_lab.watch.sources import FORM, Decoding, Messages, Read, RecordedTopic, WatchedSource, opened
+from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, Read, RecordedTopic, WatchedSource, no_data_file, opened
 from ticdc_lab.watch.state import WatchState
-from ticdc_lab.watch.storage import StorageFolder
+from ticdc_lab.watch.storage import ReadFile, StorageFolder
 
 VERSION = 1
 FILE, LOCK = "compare.npz", "compare.lock"
@@ -107,18 +109,14 @@ class WatchedComparison:
     ) -> None:  # fmt: skip
         self._once, self._memory = once, memory
         known = replace(known_of(schema_registry, claim_check), settings=changefeed or Settings())
+        files, others = settings_among(options or {})
         self._folder = None if state is None else CompareFolder(state)
         saved = None if self._folder is None else self._folder.saved()
         self._state, told = (CompareState(), [None, None]) if saved is None else saved
         self._sides = []
         for name, of in zip((here, there), told, strict=True):
-            source = opened(name, options or {})
+            source = opened(name, others, of_changefeed(files, known.settings))
             shown = shown_source(name)
-            if isinstance(source, StorageFolder):
-                raise SourceError(
-                    f"{shown} is a folder of the storage sink, which cannot be compared while it grows.",
-                    hint="Compare what is there now: ticdc-lab compare A B",
-                )
             self._sides.append(_side(source, shown, known, protocol, of))
         a, b = self._sides
         undated = [s.name for s in self._sides if not s.decoding.told.has_commit_ts]
@@ -227,7 +225,8 @@ class WatchedComparison:
             return
         table = _MESSAGES.empty_table() if side.ended else pa.Table.from_batches([messages]).cast(_MESSAGES)
         ends = side.ended and isinstance(side.source, RecordedTopic)
-        events = side.decoding.decoded(table, images=True, last=ends)
+        of_folder = isinstance(side.source, StorageFolder)  # which gives events
+        events = FORM.empty_table() if of_folder else side.decoding.decoded(table, images=True, last=ends)
         if refused is not None:
             events = pa.concat_tables([events, pa.Table.from_batches([refused]).cast(FORM)])
         bad = events.filter(pc.and_(pc.equal(pc.fill_null(events["seq"], 0), 0), pc.is_valid(events["error_class"])))
@@ -253,10 +252,20 @@ class WatchedComparison:
             self._folder.save(self._state, [_told_of(side) for side in self._sides], waiting)
 
 
-def _side(source: Messages, name: str, known: Known, protocol: str, told: Mapping[str, Any] | None) -> _ComparedSource:
+def _side(
+    source: WatchedSource, name: str, known: Known, protocol: str, told: Mapping[str, Any] | None
+) -> _ComparedSource:
     """A source, as it was saved or from its beginning."""
     ids = source.ids()
+    if isinstance(source, StorageFolder):
+        source.images = True
+    if told is None and isinstance(source, StorageFolder):
+        decoding = Decoding.of_folder(source, known, protocol=protocol)
+        if decoding is None:
+            raise no_data_file(source.name)
+        return _ComparedSource(source, name, decoding, ids)
     if told is None:
+        assert isinstance(source, LiveTopic | RecordedTopic)
         return _ComparedSource(source, name, Decoding.detected(source, known, protocol=protocol), ids)
     if told["source"] != name:
         raise SourceError(
@@ -270,14 +279,19 @@ def _side(source: Messages, name: str, known: Known, protocol: str, told: Mappin
         )
     detected = Detected(told["protocol"], told["has_commit_ts"])
     decoding = Decoding.resumed(detected, known, told, _table(told["waiting"]))
+    if isinstance(source, StorageFolder):
+        source.resume(told["read"], {path: ReadFile(*of) for path, of in told["files"].items()})
     positions, lost = ({(t, p): n for t, p, n in told[of]} for of in ("positions", "lost"))
     ended = told["ended"] and isinstance(source, RecordedTopic)
     return _ComparedSource(source, name, decoding, ids, positions, lost, told["quarantined"], ended=ended)
 
 
 def _told_of(side: _ComparedSource) -> dict[str, Any]:
-    decoding = side.decoding
-    return {
+    decoding, source = side.decoding, side.source
+    read = {}
+    if isinstance(source, StorageFolder):
+        read = {"read": source.cursor(), "files": {path: astuple(file) for path, file in source.files.items()}}
+    return read | {
         "source": side.name, "protocol": decoding.told.protocol, "has_commit_ts": decoding.told.has_commit_ts,
         "ids": side.ids, "positions": [[*at, n] for at, n in side.positions.items()],
         "lost": [[*at, n] for at, n in side.lost.items()], "quarantined": side.quarantined, "ended": side.ended,

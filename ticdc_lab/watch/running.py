@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from ticdc_lab.audit.run import CHAIN
 from ticdc_lab.codecs.decode import Detected, decoder, other_protocol
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
-from ticdc_lab.codecs.registry import protocol_named
 from ticdc_lab.codecs.table_file import settings_among
 from ticdc_lab.errors import NoAnswerError, NoTopicError, ProtocolError, SourceError
 from ticdc_lab.errors.redaction import shown_source
@@ -31,7 +30,7 @@ from ticdc_lab.sources.storage import of_changefeed
 from ticdc_lab.watch.folder import WatchFolder, WatchProgress
 from ticdc_lab.watch.kept import OPEN, PENDING, WITHDRAWN, KeptFinding, contradiction, found_again
 from ticdc_lab.watch.metrics import DURATIONS_S, PartitionView, WatchSample, WatchView
-from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, messages_of, opened, with_schemas
+from ticdc_lab.watch.sources import FORM, Decoding, LiveTopic, messages_of, no_data_file, opened, with_schemas
 from ticdc_lab.watch.state import NO_OLD_VALUE, WatchCounts, Watched, WatchState, absorbed, audited_so_far
 from ticdc_lab.watch.storage import ReadFile, StorageFolder, folder_of
 
@@ -268,13 +267,10 @@ class Watch:
         if saved is not None:
             source.resume(saved.read, self._folder.files())
             return Decoding(Detected(saved.protocol, saved.has_commit_ts), self._known)
-        if (seen := source.detected()) is None:
-            if self._once:
-                raise ProtocolError(f"{source.name} has no data file yet.", hint=f"ticdc-lab survey {source.name}")
-            return None
-        if protocol_named(protocol) not in ("auto", seen[0].protocol):
-            raise ProtocolError(f"{source.name}: expected {protocol}, found {seen[0].protocol}.")
-        return Decoding(seen[0], replace(self._known, settings=self._known.settings | seen[1]))
+        decoding = Decoding.of_folder(source, self._known, protocol=protocol)
+        if decoding is None and self._once:
+            raise no_data_file(source.name)
+        return decoding
 
     def _follow(self, stopped: Callable[[], bool]) -> bool:
         """Read on; False where partitions were added, so that reading begins anew with them."""
@@ -432,6 +428,7 @@ class Watch:
         wanted = sorted({p for own in named.values() for p in own})
         if isinstance(self._source, StorageFolder):
             records = self._source.evidence(wanted)
+            self._undocumented |= {n for n, own in named.items() if self._source.unreadable & {*own}}
             keys = keys_of(pa.concat_tables([FORM.empty_table(), *(r.events for r in records.values())]))
             for f in chosen:
                 of = [records[place] for place in sorted(named[f.number]) if place in records]

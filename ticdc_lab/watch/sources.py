@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, field, replace
@@ -21,10 +22,11 @@ from ticdc_lab.codecs.handles import handles_of
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.keys import NAME_A_PRIMARY_KEY
 from ticdc_lab.codecs.known import Known
+from ticdc_lab.codecs.registry import protocol_named
 from ticdc_lab.codecs.simple_tables import finder, tables_of
 from ticdc_lab.codecs.table_file import DEFAULTS, StorageSettings
 from ticdc_lab.engine.object_stores import Store
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.events.schema import DECODED, MESSAGES
 from ticdc_lab.settings import Setting, Settings
 from ticdc_lab.sources.capture import read_whole
@@ -340,6 +342,15 @@ class Decoding:
         seen = known.settings | shown_by(sample, told, known)
         return cls(told, replace(known, settings=seen), untyped)
 
+    @classmethod
+    def of_folder(cls, folder: StorageFolder, known: Known, *, protocol: str = "auto") -> Decoding | None:
+        """From the files of a storage folder; None while it has no data file."""
+        if (seen := folder.detected()) is None:
+            return None
+        if protocol_named(protocol) not in ("auto", seen[0].protocol):
+            raise ProtocolError(f"{folder.name}: expected {protocol}, found {seen[0].protocol}.")
+        return cls(seen[0], replace(known, settings=known.settings | seen[1]))
+
     def decoded(self, messages: pa.Table, *, images: bool = False, last: bool = False) -> pa.Table:
         """Events, and messages that could not be decoded (:data:`ticdc_lab.events.schema.DECODED`).
 
@@ -418,6 +429,11 @@ class Decoding:
         if new := [r for batch in batches for r in batch.to_pylist()]:
             self.ddl += new
             self.known = replace(self.known, types=log_types.types_of(pa.Table.from_pylist(self.ddl)))
+
+
+def no_data_file(name: str) -> ProtocolError:
+    """The error of a storage folder that shows no protocol yet."""
+    return ProtocolError(f"{name} has no data file yet.", hint=f"ticdc-lab survey {shlex.quote(name)}")
 
 
 def with_schemas(known: Known, saved: Mapping[str, Any]) -> Known:

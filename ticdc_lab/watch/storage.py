@@ -102,6 +102,8 @@ class StorageFolder:
         What the caller knows of its files.
     now, sleep
         A clock, and what waits.
+    images
+        Whether events have their images.
 
     Raises
     ------
@@ -113,6 +115,7 @@ class StorageFolder:
     settings: StorageSettings
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    images: bool = False
     grows: bool = field(default=True, init=False)
     name: str = field(default="", init=False)
     positions: dict[Place, int] = field(default_factory=dict, init=False)
@@ -121,6 +124,8 @@ class StorageFolder:
     """What was read and is still there, and what was refused."""
     changed: set[str] = field(default_factory=set, init=False)
     """Of :attr:`files` those that are not as :meth:`resume` got them, gone ones too."""
+    unreadable: set[tuple[str, int, int]] = field(default_factory=set, init=False)
+    """The places that :meth:`evidence` was asked for last and whose files could not be read."""
 
     def __post_init__(self) -> None:
         self._store = Store.of(self.source)
@@ -131,6 +136,7 @@ class StorageFolder:
         self._group: list[dict[str, Any]] = []
         self._checkpoint_ts, self._odd, self._waits = NO_TS, set[str](), dict[str, int]()
         self._bad_checkpoint, self._had_checkpoint = (0, False), False
+        self._unread_checkpoint: tuple[Unreadable, ...] = ()
         found = self._listing()
         if error := misplaced(found, self.source, local=self._local):
             raise error
@@ -237,11 +243,17 @@ class StorageFolder:
             yield file
 
     def _checkpoint(self) -> bytes | None:
-        """The file ``metadata``, if it is there."""
+        """The file ``metadata``, if it can be read; if it lies there and cannot, :meth:`_new` refuses it."""
         try:
-            return read_inside(self._root, METADATA)
-        except Unreadable:
+            raw = read_inside(self._root, METADATA)
+        except Unreadable as error:
+            self._unread_checkpoint = (*self._unread_checkpoint, error)[-2:]
             return None
+        if self._unread_checkpoint and METADATA in self.files:
+            del self.files[METADATA]
+            self.changed.add(METADATA)
+        self._unread_checkpoint = ()
+        return raw
 
     def _new(self, found: Listing, held: set[Stream], *, once: bool) -> Events:
         """Events of the files that were not read; ``held`` are streams of which some must wait."""
@@ -254,6 +266,9 @@ class StorageFolder:
             if r.path in odd and (once or r.path in self._odd):  # a temporary file is gone at the next look
                 refused.append(_refusal(r.path, r.error_class, r.reason))
         self._odd = odd
+        faults = self._unread_checkpoint  # one may be of a moment in which it was written
+        if METADATA in found.sizes and METADATA not in self.files and len(faults) > 1 - once:
+            refused.append(_refusal(METADATA, faults[-1].error_class, faults[-1].reason))
         for stream, files in streams_of(found.places).items():
             at = self._streams.get(stream)
             for p in files:
@@ -356,7 +371,7 @@ class StorageFolder:
         assert self._reading is not None
         self._reading.crcs = crcs = dict[str, int]()
         held, n = list[pa.RecordBatch](), 0
-        for batch in self._reading.decoded(rows, images=False):
+        for batch in self._reading.decoded(rows, images=self.images):
             held.append(self._behind(batch))
             n += held[-1].num_rows
             if n >= ROWS_AT_ONCE:
@@ -414,6 +429,7 @@ class StorageFolder:
 
     def evidence(self, places: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int, int], StoredRecord]:
         """The records at some topics, partitions and offsets that are still there."""
+        self.unreadable = set()
         wanted: dict[tuple[int | None, int | None], set[int]] = {}
         for _, partition, offset in places:
             wanted.setdefault((partition, offset >> FILE_BITS), set()).add(offset)
@@ -435,6 +451,7 @@ class StorageFolder:
         try:
             whole, definition = reading.content(row), {schema_path: reading.content({"path": schema_path})}
         except Unreadable:
+            self.unreadable |= {(self.topic, file.partition, offset) for offset in own}
             return {}
         events = pa.Table.from_batches(reading.decoded([row], images=True), FORM)
         for piece in reading.pieces(row):
