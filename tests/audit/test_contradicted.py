@@ -156,6 +156,9 @@ def test_names_and_ddl_alone_show_some_of_them(logs: dict[str, ChangeLog]) -> No
     text = f"[filter]\nrules = ['shop.*']\n[[filter.event-filters]]\n{RAN}\nignore-event = ['update', 'create table']"
     assert [c.given.name for c in against_facts(facts, given(text))] == ["filter.rules", *["filter.event-filters"] * 2]
     assert not [*against_facts(facts, Settings())]
+    few, enough = (given(f"[sink.kafka-config]\npartition-num = {n}") for n in (3, 4))
+    assert [c.given.name for c in against_facts(facts, few)] == ["sink.kafka-config.partition-num"]
+    assert not [*against_facts(facts, enough), *against_facts(facts, few, has_partitions=False)]
 
 
 def test_a_split_update_is_no_delete_that_a_filter_leaves_out(spark: SparkSession) -> None:

@@ -16,6 +16,7 @@ from tiny_logs import mark, row
 from watched_logs import FORM, audited, batches, decoded, of_tiny, watched_to_the_end
 
 from ticdc_lab.audit import GUARANTEES
+from ticdc_lab.settings import MATCH
 from ticdc_lab.settings.file import parse_file
 from ticdc_lab.watch import rows as of_rows
 from ticdc_lab.watch import state as of_state
@@ -148,6 +149,21 @@ def feed(ignored: str):
     """A changefeed with one event filter."""
     text = f"[[filter.event-filters]]\nmatcher = ['s.a']\nignore-event = [{ignored}]"
     return parse_file(text, name="c.toml").settings
+
+
+def test_a_partition_count_that_is_too_low_contradicts_the_log():
+    """A partition that has only watermarks shows it too; a storage folder has no partitions."""
+    events = of_tiny([row(0, 1, 10, key="a"), mark(0, 2, 10), mark(2, 1, 10)])
+    few, enough = (parse_file(f"[sink.kafka-config]\npartition-num = {n}", name="c.toml").settings for n in (2, 3))
+    for watched, n in (
+        (replace(OPEN, settings=few), 1), (replace(OPEN, settings=enough), 0),
+        (replace(OPEN, settings=few, is_folder=True), 0),
+    ):  # fmt: skip
+        told = audited_so_far(step(WatchState(), events, watched)[0], watched)
+        assert len(told.contradicted) == n and MATCH not in told.unjudged
+    assert "so there are at least 3" in audited_so_far(
+        step(WatchState(), events, replace(OPEN, settings=few))[0], replace(OPEN, settings=few)
+    ).contradicted[0]  # fmt: skip
 
 
 @pytest.mark.parametrize(("ignored", "filtered"), [

@@ -38,8 +38,16 @@ _OF_ROWS = ("insert", "update", "delete")
 _DDL_VERBS = ("create", "drop", "truncate", "rename", "recover", "alter", "flashback")
 
 
-def against_facts(facts: LogFacts, settings: Settings) -> Iterator[Contradiction]:
-    """Filters and routing that the names and the DDL of the log contradict; needs no event."""
+def against_facts(facts: LogFacts, settings: Settings, *, has_partitions: bool = True) -> Iterator[Contradiction]:
+    """Filters, routing and a partition count that names, DDL and partitions contradict; needs no event.
+
+    ``has_partitions`` is False of a storage sink.
+    """
+    if has_partitions and (number := _too_low(facts, settings)):
+        last = _recorded(facts) - 1
+        offset = next((p["offset"] for p in facts.places.to_pylist() if p["partition"] == last), None)
+        seen = f"the log has a partition {last}, so there are at least {last + 1}"
+        yield Contradiction(number, seen=seen, places=((last, offset, None),))
     tables = _tables(facts)
     exact = bool(settings.value("case-sensitive", False))
     kept = settings.given("filter.rules")
@@ -70,8 +78,7 @@ def against_facts(facts: LogFacts, settings: Settings) -> Iterator[Contradiction
 
 def compared_by_rows(settings: Settings) -> list[str]:
     """Settings that somebody gave and that :func:`against_facts` does not compare with the log."""
-    names = ("sink.dispatchers", "sink.column-selectors", "sink.kafka-config.partition-num")
-    found = [name for name in names if settings.given(name) is not None]
+    found = [name for name in ("sink.dispatchers", "sink.column-selectors") if settings.given(name) is not None]
     ignored = {e for f in _members(settings.given("filter.event-filters")) for e in f.get("ignore-event", ())}
     return [*found, *(f"filter.event-filters ({op}s)" for op in ("insert", "delete") if ignored & {op, "all dml"})]
 
@@ -98,7 +105,11 @@ def with_contradictions(
     whole = settings | of_counts(counts, protocol=protocol, whole=True)
     rows = events.where("kind = 'row' AND table_name IS NOT NULL")
     exact = bool(settings.value("case-sensitive", False))
-    found = [*against_facts(facts, whole), *_selected(rows, whole, exact), *_keyless(rows, whole, protocol)]
+    found = [
+        *against_facts(facts, whole, has_partitions=has_partitions),
+        *_selected(rows, whole, exact),
+        *_keyless(rows, whole, protocol),
+    ]
     placed = [*_dispatched(rows, facts, whole, exact)] if has_partitions else []
     found += [c for c in placed if isinstance(c, Contradiction)]
     updates = pc.any(pc.equal(facts.of_kind("row")["op"], "update")).as_py()
@@ -108,15 +119,22 @@ def with_contradictions(
     return Settings(whole.known, (*whole.against, *found), notes)
 
 
-def _dispatched(rows: DataFrame, facts: LogFacts, settings: Settings, exact: bool) -> Iterator[Contradiction | str]:
-    """Rows that do not lie where the given rules put them, partitions that there cannot be; as notes the rest."""
-    recorded = 1 + max((partition for _, partition in facts.homes if partition is not None), default=0)
+def _recorded(facts: LogFacts) -> int:
+    """How many partitions the log has at least."""
+    return 1 + max((partition for _, partition in facts.homes if partition is not None), default=0)
+
+
+def _too_low(facts: LogFacts, settings: Settings) -> Setting | None:
+    """The partition count that somebody gave, if the log has more partitions."""
     number = settings.given("sink.kafka-config.partition-num")
-    if number is not None and isinstance(number.value, int) and number.value < recorded:
-        seen = f"the log has a partition {recorded - 1}, so there are at least {recorded}"
-        last = next(p for p in facts.places.to_pylist() if p["partition"] == recorded - 1)
-        yield Contradiction(number, seen=seen, places=((recorded - 1, last["offset"], None),))
-        number = None
+    known = number is not None and isinstance(number.value, int) and number.value < _recorded(facts)
+    return number if known else None
+
+
+def _dispatched(rows: DataFrame, facts: LogFacts, settings: Settings, exact: bool) -> Iterator[Contradiction | str]:
+    """Rows that do not lie where the given rules put them; as notes the rest."""
+    recorded = _recorded(facts)
+    number = None if _too_low(facts, settings) else settings.given("sink.kafka-config.partition-num")
     given = settings.given("sink.dispatchers")
     if given is None or (recorded < 2 and number is None):
         return

@@ -666,7 +666,10 @@ def audited_so_far(state: WatchState, watched: Watched, *, goes_on: bool = False
     unjudged = chain_unjudged(facts, old_values, left_out, n_unsure) if CHAIN in watched.checks else {}
     if names := compared_by_rows(watched.settings):
         unjudged[MATCH] = f"a watch does not compare {', '.join(names)} with the rows; ticdc-lab audit compares them"
-    wrong = (*watched.settings.contradictions, *against_facts(facts, watched.settings))
+    wrong = (
+        *watched.settings.contradictions,
+        *against_facts(facts, watched.settings, has_partitions=not watched.is_folder),
+    )
     contradicted = [c.words for c in wrong]
     in_stretches = int(old_values.unsure(undecided["commit_ts"].to_numpy()).sum()) if undecided.num_rows else 0
     n = n_unsure + in_stretches if CHAIN in unjudged else 0
