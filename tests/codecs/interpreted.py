@@ -19,7 +19,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 import comparing  # noqa: E402
 import making  # noqa: E402
 
-from ticdc_lab.codecs.kernel import avro, batch, columns, debezium, dispatched, simple, state  # noqa: E402
+from ticdc_lab.codecs.kernel import avro, batch, columns, debezium, dispatched, self_described, simple, state  # noqa: E402
 
 
 class Checked(np.ndarray):
@@ -63,6 +63,8 @@ def check_arrays() -> None:
     avro.plans_of = simple.plans_of = lambda flats: checked(plain_avro(flats))
     plain_plans = debezium.plans_of
     debezium.plans_of = lambda *known, **most: checked(plain_plans(*known, **most))
+    plain_types = self_described.types_of_mq_v1
+    self_described.types_of_mq_v1 = lambda: checked(plain_types())
 
 
 def checked(plain: Any) -> Any:
@@ -96,6 +98,12 @@ def beside_python(protocol: str, r: Random) -> tuple[int, int]:
         of, some, known = avros.topic(name)
         mixed = [r.choice((making.broken(m, r), m)) for m in r.sample(some, 12)]
         return avros.alike(of, mixed, known), len(mixed)
+    if protocol in ("maxwell", "mq-v1"):
+        import test_self_described_kernel as described
+
+        some = [*described.ODD[protocol], *described.PLAIN[protocol]]
+        mixed = [r.choice((making.broken(m, r), m)) for m in some]
+        return described.alike(mixed, protocol), len(mixed)
     import test_canal_kernel as canals
 
     mixed = [r.choice((making.broken(m, r), m)) for m in [*canals.values(canals.WHOLE), *canals.ODD]]
@@ -107,7 +115,7 @@ def main(protocol: str, seed: int, n: int) -> None:
     warnings.simplefilter("ignore", RuntimeWarning)  # 64-bit hashes are meant to overflow
     check_arrays()
     r, done, rejected = Random(f"{protocol}{seed}"), 0, 0
-    while protocol in ("simple", "canal", "debezium", "avro") and done < n:
+    while protocol in ("simple", "canal", "debezium", "avro", "maxwell", "mq-v1") and done < n:
         taken, of = beside_python(protocol, r)
         done, rejected = done + of, rejected + of - taken
     while done < n:

@@ -146,6 +146,13 @@ def test_golden_topics_decode_alike(name: str) -> None:
     assert alike(some) > 0.9 * (len(some) - ddl)
 
 
+def test_an_integer_zero_has_no_sign() -> None:
+    """A DOUBLE or FLOAT of ``-0`` is an integer to Python, that of ``-0.0`` is not."""
+    zeros = [(k, (v or b"").replace(b'"f":0.1,"d":1.5', b'"f":%b,"d":%b' % (z, z))) for k, v in [TYPED] * 2
+             for z in (b"-0", b"-0.0")]  # fmt: skip
+    assert alike([TYPED, *zeros]) >= 1 and zeros[0] != TYPED
+
+
 def test_types_of_the_log_decode_alike() -> None:
     """Messages without a schema follow the definition that holds at their commit_ts."""
     some = [

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 KERNELS = ("open-protocol", "canal-json")
 """Formats with a compiled kernel, too (:mod:`ticdc_lab.codecs.kernel.batch`)."""
 
-PART_KERNELS = ("simple", "canal", "debezium", "avro", "debezium-avro")
+PART_KERNELS = ("simple", "canal", "debezium", "avro", "debezium-avro", "maxwell", "mq-v1")
 """Formats with a kernel for what TiCDC writes, which leaves other messages to the codec in Python."""
 
 CODECS = {
@@ -87,4 +87,8 @@ def part_kernel(protocol: str, codec: Codec) -> PartKernel | None:
         from ticdc_lab.codecs.kernel.canal import CanalKernel
 
         return CanalKernel()
+    if protocol in ("maxwell", "mq-v1"):
+        from ticdc_lab.codecs.kernel.self_described import SelfDescribedKernel
+
+        return SelfDescribedKernel(protocol)
     return getattr(codec, "kernel", None)

@@ -76,6 +76,13 @@ def _canal() -> None:
     CanalKernel()(_no_messages(), images=True, bounds=BOUNDS)
 
 
+def _self_described() -> None:
+    from ticdc_lab.codecs.kernel.self_described import SelfDescribedKernel
+    from ticdc_lab.codecs.known import BOUNDS
+
+    SelfDescribedKernel("maxwell")(_no_messages(), images=True, bounds=BOUNDS)
+
+
 def _csv() -> None:
     from ticdc_lab.codecs import csv
     from ticdc_lab.codecs.kernel import csv as kernel
@@ -101,6 +108,8 @@ PARTS: dict[str, Callable[[], None]] = {
     "debezium": _debezium,
     "avro": _avro,
     "debezium-avro": _avro,
+    "maxwell": _self_described,
+    "mq-v1": _self_described,
 }
 """Parts of :mod:`ticdc_lab.codecs.choice`, and what compiles each: running it over nothing."""
 

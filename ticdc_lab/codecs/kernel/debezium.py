@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.codecs.debezium_types import PLAIN, SCHEMA, Forms, Types, require_json, types_of_schema
+from ticdc_lab.codecs.debezium_types import SCHEMA, Forms, Types, require_json, types_of_schema
 from ticdc_lab.codecs.decoded import Decoded
 from ticdc_lab.codecs.defined_types import LogTypes
 from ticdc_lab.codecs.event import Malformed
@@ -18,22 +18,14 @@ from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel import numbering as S
 from ticdc_lab.codecs.kernel.columns import decoded_in_part
 from ticdc_lab.codecs.kernel.debezium_plans import (
-    DIGITS,
     GUESSES,
     HASHED,
-    HELD,
     IN_PYTHON,
     KEYS_MAX,
-    KIND_OF,
-    NAME_SPAN,
-    NO_TYPE,
-    SIGN,
-    TYPE_SPAN,
     UNTYPED_PLAN,
     Plans,
     plans_of,
 )
-from ticdc_lab.codecs.kernel.floats import FLOAT_ROOM
 from ticdc_lab.codecs.kernel.identity import set_row
 from ticdc_lab.codecs.kernel.jit import kernel, part
 from ticdc_lab.codecs.kernel.scan import (
@@ -49,28 +41,24 @@ from ticdc_lab.codecs.kernel.scan import (
 )
 from ticdc_lab.codecs.kernel.state import (
     State,
-    close,
-    column_fits,
     end_column,
     end_images,
     event_fits,
     index_names,
     mark,
     new_event,
-    put_null,
     put_text,
     put_ts,
     restore,
 )
-from ticdc_lab.codecs.kernel.text import int64_of, put_bytes, room_for
-from ticdc_lab.codecs.kernel.typed_values import LEFT, put_value
+from ticdc_lab.codecs.kernel.text import int64_of
+from ticdc_lab.codecs.kernel.typed_values import LEFT, NAME_SPAN, put_column
 from ticdc_lab.codecs.kernel.xxh64 import SEED, hash_bytes
 from ticdc_lab.codecs.known import Bounds
-from ticdc_lab.events.mysql_types import ANYTHING
 
 OK, NEED_MORE = faults.OK, faults.NEED_MORE
 ROW, WATERMARK, INSERT, UPDATE, DELETE = S.ROW, S.WATERMARK, S.INSERT, S.UPDATE, S.DELETE
-AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
+AFTER, BEFORE, NAMES = S.AFTER, S.BEFORE, S.NAMES
 N_AFTER, N_BEFORE, MAX_COLUMNS = S.N_AFTER, S.N_BEFORE, S.MAX_COLUMNS
 SCHEMA_NAME, TABLE_NAME, HAS_BEFORE = S.SCHEMA_NAME, S.TABLE_NAME, S.HAS_BEFORE
 START_TS, HAS_START_TS = S.START_TS, S.HAS_START_TS
@@ -437,46 +425,16 @@ def _read_image(kb: np.ndarray, b: np.ndarray, p: int, end: int, image: int, pla
             if j < 0 or plans.at[_COLUMNS + j] == plans.at[_STAMP]:
                 return _BY_GUESS
             plans.at[_COLUMNS + j] = plans.at[_STAMP]
-        status = _put_column(b, start, stop, p, q, escaped, image, first + j if n > 0 else -1, plans, st)
+        nth = first + j if n > 0 else -1
+        status = put_column(b, start, stop, p, q, escaped, image, nth, plans.column, plans.text, st)
         if status < 0:
-            return status
+            return _BY_GUESS if status == LEFT else status
         end_column(st, image, _is_key(kb, b, start, stop, plans, st.at[_N_KEYS]), -1)
         p, more = next_member(b, q, end, 0x7D, False)
     high = st.count[which]
     if p < 0 or high == low or high - low > st.limit[MAX_COLUMNS]:
         return LEFT
     return LEFT if n == 0 and index_names(st, image + NAMES, low, high) < 0 else p
-
-
-@part
-def _put_column(
-    b: np.ndarray, start: int, stop: int, p: int, q: int, escaped: bool, image: int, i: int, plans: Plans, st: State
-) -> int:
-    """Write name, type and value of a column, that with the number ``i`` or, below zero, one without a type."""
-    c = st.count[N_AFTER if image == AFTER else N_BEFORE]
-    type_start, type_stop, kind, digits, held, sign = NO_TYPE, NO_TYPE, PLAIN, -1, ANYTHING, 0
-    if i >= 0:
-        type_start, type_stop = plans.column[i, TYPE_SPAN], plans.column[i, TYPE_SPAN + 1]
-        kind, digits = plans.column[i, KIND_OF], plans.column[i, DIGITS]
-        held, sign = plans.column[i, HELD], plans.column[i, SIGN]
-    if not column_fits(st, image, stop - start, type_stop - type_start, room_for(q - p) + FLOAT_ROOM):
-        return NEED_MORE
-    k = image + NAMES
-    close(st, k, c, put_bytes(b, start, stop, st.data[k], st.size[k]))
-    k = image + TYPES
-    if type_start < 0:
-        put_null(st, k, c)
-    else:
-        close(st, k, c, put_bytes(plans.text, type_start, type_stop, st.data[k], st.size[k]))
-    k = image + VALUES
-    if b[p] == 0x6E:
-        put_null(st, k, c)
-        return OK
-    end = put_value(b, p, q, escaped, kind, digits, held, sign, st.data[k], st.size[k])
-    if end < 0:
-        return _BY_GUESS
-    close(st, k, c, end)
-    return OK
 
 
 @part

@@ -20,7 +20,7 @@ from ticdc_lab.codecs.debezium_types import (
 )
 from ticdc_lab.codecs.defined_types import LogTypes
 from ticdc_lab.codecs.kernel.pointer import Arrays
-from ticdc_lab.codecs.kernel.typed_values import IS_TINYINT, IS_UNSIGNED
+from ticdc_lab.codecs.kernel.typed_values import IS_TINYINT, IS_UNSIGNED, NO_TYPE
 from ticdc_lab.codecs.plain.hashes import SEED, Texts
 from ticdc_lab.events.mysql_types import ANYTHING, FINITE, NO_MYSQL_TYPE, SINGLE, base_of, held_by
 
@@ -51,8 +51,6 @@ class Plans(Arrays):
     at: np.ndarray
 
 
-NAME_SPAN, TYPE_SPAN, KIND_OF, DIGITS, HELD, SIGN = 0, 2, 4, 5, 6, 7
-NO_TYPE = -1
 UNTYPED_PLAN, IN_PYTHON = 0, -1
 """The plan of an image of which no type is known; and that of what Python alone reads."""
 

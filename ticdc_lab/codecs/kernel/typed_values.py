@@ -8,10 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from ticdc_lab.codecs import debezium_types as forms
-from ticdc_lab.codecs.kernel.floats import put_fixed, put_shortest
+from ticdc_lab.codecs.kernel import faults
+from ticdc_lab.codecs.kernel import numbering as S
+from ticdc_lab.codecs.kernel.floats import FLOAT_ROOM, put_fixed, put_shortest
 from ticdc_lab.codecs.kernel.holding import holds
 from ticdc_lab.codecs.kernel.jit import part
 from ticdc_lab.codecs.kernel.scan import digits_end
+from ticdc_lab.codecs.kernel.state import State, close, column_fits, put_null
 from ticdc_lab.codecs.kernel.text import (
     fits_64_bits,
     int64_of,
@@ -21,6 +24,7 @@ from ticdc_lab.codecs.kernel.text import (
     put_float,
     put_int,
     put_string,
+    room_for,
 )
 from ticdc_lab.events.mysql_types import ANYTHING, FINITE, SINGLE
 
@@ -28,7 +32,13 @@ PLAIN, BITS, BINARY, INTEGER = forms.PLAIN, forms.BITS, forms.BINARY, forms.INTE
 FLOAT, DOUBLE, DECIMAL = forms.FLOAT, forms.DOUBLE, forms.DECIMAL
 DATE, TIME, MILLIS, MICROS, ZONED = forms.DATE, forms.TIME, forms.MILLIS, forms.MICROS, forms.ZONED
 
-LEFT = -2
+OK, NEED_MORE, LEFT = faults.OK, faults.NEED_MORE, -2
+AFTER, NAMES, TYPES, VALUES = S.AFTER, S.NAMES, S.TYPES, S.VALUES
+N_AFTER, N_BEFORE = S.N_AFTER, S.N_BEFORE
+NAME_SPAN, TYPE_SPAN, KIND_OF, DIGITS, HELD, SIGN = 0, 2, 4, 5, 6, 7
+"""What is known of a column: see :func:`put_column`."""
+
+NO_TYPE = -1
 IS_UNSIGNED, IS_TINYINT = 1, 2
 """Of an integer's type."""
 
@@ -38,6 +48,41 @@ _DAY_FIRST, _DAY_LAST = -719_162, 2_932_896
 _DAY_US, _SECOND_US, _MILLIS_MAX = 86_400_000_000, 1_000_000, 1 << 50
 _FRACTION_DIGITS = 6
 _ZONED_LENGTH = 19
+
+
+@part
+def put_column(
+    b: np.ndarray, start: int, stop: int, p: int, q: int, escaped: bool, image: int, i: int, column: np.ndarray,
+    text: np.ndarray, st: State,
+) -> int:  # fmt: skip
+    """Write a column's name, which lies from ``start`` to ``stop``, its type, and the value from ``p`` to ``q``.
+
+    ``column[i]`` has spans of name and type in ``text``, and what :func:`put_value` is given; below zero, ``i`` is a
+    column without a type. OK, NEED_MORE, or LEFT. The column is still to be counted.
+    """
+    c = st.count[N_AFTER if image == AFTER else N_BEFORE]
+    type_start, type_stop, kind, digits, held, sign = NO_TYPE, NO_TYPE, PLAIN, -1, ANYTHING, 0
+    if i >= 0:
+        type_start, type_stop = column[i, TYPE_SPAN], column[i, TYPE_SPAN + 1]
+        kind, digits, held, sign = column[i, KIND_OF], column[i, DIGITS], column[i, HELD], column[i, SIGN]
+    if not column_fits(st, image, stop - start, type_stop - type_start, room_for(q - p) + FLOAT_ROOM):
+        return NEED_MORE
+    k = image + NAMES
+    close(st, k, c, put_bytes(b, start, stop, st.data[k], st.size[k]))
+    k = image + TYPES
+    if type_start < 0:
+        put_null(st, k, c)
+    else:
+        close(st, k, c, put_bytes(text, type_start, type_stop, st.data[k], st.size[k]))
+    k = image + VALUES
+    if b[p] == 0x6E:
+        put_null(st, k, c)
+        return OK
+    end = put_value(b, p, q, escaped, kind, digits, held, sign, st.data[k], st.size[k])
+    if end < 0:
+        return LEFT
+    close(st, k, c, end)
+    return OK
 
 
 @part
@@ -85,7 +130,7 @@ def _put(
         return put_base64(b, p + 1, q - 1, True, out, o, False) if is_text else LEFT
     if kind == ZONED:
         return put_zoned(b, p + 1, q - 1, out, o) if is_text else LEFT
-    if is_text or is_bool:
+    if is_text or is_bool or (q - p == 2 and c == 0x2D and b[p + 1] == 0x30):  # -0: for Python an integer
         return LEFT
     if kind == DOUBLE and _is_integer(b, p, q):
         return put_float(b, p, q, out, o)
