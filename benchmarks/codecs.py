@@ -240,12 +240,13 @@ def main() -> None:
     parser.add_argument("--golden", type=Path, action="append", default=[], help="a folder with recorded topics")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=50_000)
+    parser.add_argument("--only", choices=TOPICS, action="append", default=[], help="this format alone; may be repeated")
     options = parser.parse_args()
     compiling.main(0)
     print(f"load average before: {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores, rounds: {options.rounds}")
     print("| protocol | topic | rows/s | on two cores | aim | messages/s | MB/s | peer | its | our time / its |")
     print("|---|---|---|---|---|---|---|---|---|---|")
-    for form in TOPICS:
+    for form in options.only or TOPICS:
         print(measure(form, [*options.golden, *FOLDERS], options.rounds, options.rows), flush=True)
     print(f"load average after: {os.getloadavg()[0]:.1f}")
 
