@@ -240,7 +240,7 @@ def main() -> None:
     parser.add_argument("--golden", type=Path, action="append", default=[], help="a folder with recorded topics")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=50_000)
-    parser.add_argument("--only", choices=TOPICS, action="append", default=[], help="this format alone; may be repeated")
+    parser.add_argument("--only", choices=TOPICS, action="append", default=[], help="this format; may be repeated")
     options = parser.parse_args()
     compiling.main(0)
     print(f"load average before: {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores, rounds: {options.rounds}")
