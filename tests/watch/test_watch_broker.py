@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from broker import Broker
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+from broker import Broker, cluster
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 from conftest import golden
 from topics import QUIET, create, delete, expire, recorded, send
 
@@ -86,3 +86,33 @@ def test_a_broker_that_is_killed_and_comes_back(
         assert sentences(once) == sentences(watched(golden(LOG), tmp_path / "recording"))
     finally:
         delete(servers, "restarted")
+
+
+@pytest.mark.soak
+def test_a_leader_that_dies_changes_nothing(tmp_path: Path) -> None:
+    """Of three brokers the one that leads a partition is killed while the watch follows: another leads, and all is read
+    once.
+    """
+    messages = recorded(golden(LOG))
+    with cluster(tmp_path / "brokers") as brokers:
+        servers = ",".join(f"127.0.0.1:{one.plain}" for one in brokers)
+        admin = AdminClient({"bootstrap.servers": servers, **QUIET})
+        admin.create_topics([NewTopic("led", 4, 3, config={"min.insync.replicas": "2"})])["led"].result(20)
+
+        def leader() -> int:
+            return int(admin.list_topics("led", timeout=20).topics["led"].partitions[0].leader)
+
+        with Watch(f"kafka://{servers}/led", str(tmp_path / "state"), settle_s=0.0) as watch:
+            send(servers, "led", messages[: len(messages) // 2])
+            while watch.view.counts.messages < len(messages) // 2 and not watch.wait(0.1):
+                pass
+            first = leader()
+            brokers[first - 1].kill()
+            send(servers, "led", messages[len(messages) // 2 :])
+            while watch.view.counts.messages < len(messages) and not watch.wait(0.1):
+                pass
+            assert leader() != first
+        assert watch.view.counts.messages == len(messages) and not watch.view.counts.quarantined
+        whole = Watch(f"kafka://{servers}/led", str(tmp_path / "state"), once=True)
+        whole.run()
+        assert sentences(whole) == sentences(watched(golden(LOG), tmp_path / "recording"))
