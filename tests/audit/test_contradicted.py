@@ -219,6 +219,18 @@ def test_fsck_reads_a_folder_as_its_bytes_show_and_names_a_wrong_file(
     assert ran.exit_code == 1 and found["kind"] == "setting" and 'sink.csv.delimiter = ";", but' in found["found"]
 
 
+def test_a_note_alone_is_a_remark_and_no_fault(spark: SparkSession, tmp_path: Path) -> None:
+    """Many files have a rule for a table that changes later: exit code 0."""
+    (file := tmp_path / "c.toml").write_text(
+        "sink-uri = 'kafka://h/t?protocol=open-protocol&kompression=lz4'\n[filter]\nrules = ['*.*']\n"
+    )
+    source = "tests/data/torture/messages_open-protocol-updatedonly.jsonl.gz"
+    ran = CliRunner().invoke(main, ["audit", source, "--changefeed", str(file), "--json"], obj=spark)
+    (found,) = json.loads(ran.stdout)["findings"]
+    assert ran.exit_code == 0 and found["severity"] == "info"
+    assert found["message"].startswith("TiCDC ignores the unknown parameter kompression (the nearest is compression)")
+
+
 @pytest.fixture(scope="module")
 def trees(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The golden folders of the storage sink."""

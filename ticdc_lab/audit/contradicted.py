@@ -136,13 +136,15 @@ def _dispatched(rows: DataFrame, facts: LogFacts, settings: Settings, exact: boo
     recorded = _recorded(facts)
     number = None if _too_low(facts, settings) else settings.given("sink.kafka-config.partition-num")
     given = settings.given("sink.dispatchers")
-    if given is None or (recorded < 2 and number is None):
+    if given is None:
         return
-    tried = [int(str(number.value))] if number is not None else [*range(recorded, recorded + MORE_PARTITIONS + 1)]
     rules = _rules(given)
     upstream = sources_of(rules, _tables(facts), case_sensitive=exact)
     yield from unknown_dispatchers(rules)
     yield from unreached(rules, {s.table or t for t, s in upstream.items()}, case_sensitive=exact)
+    if recorded < 2 and number is None:
+        return
+    tried = [int(str(number.value))] if number is not None else [*range(recorded, recorded + MORE_PARTITIONS + 1)]
     try:
         placed = _placed(rows, facts, settings, rules, tried, exact)
     except DispatchError as error:

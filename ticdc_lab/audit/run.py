@@ -102,7 +102,8 @@ def audit(
     """Check a recorded log against what TiCDC guarantees.
 
     Of ``offsets_are_contiguous`` it finds the holes; different messages at one offset, an error, are found by
-    :func:`ticdc_lab.audit.run.audited` alone, also where ``checks`` names this guarantee.
+    :func:`ticdc_lab.audit.run.audited` alone, also where ``checks`` names this guarantee. So are stretches in which old
+    values are off: here each insert of a row that is there is a finding.
 
     Parameters
     ----------

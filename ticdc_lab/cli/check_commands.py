@@ -78,7 +78,7 @@ def audit(source: str, as_json: bool, messages_of: int | None, **where: Any) -> 
                 click.echo(text)
             for text in lines(found, summary, most=_FINDINGS_SAID):
                 click.echo(text)
-    sys.exit(FINDINGS if len(found) else CLEAN)
+    sys.exit(FINDINGS if (found["severity"] != "info").any() else CLEAN)
 
 
 def _print_messages(about: Answer) -> None:
