@@ -148,5 +148,5 @@ def test_a_sample_is_read_as_a_person_writes_it() -> None:
     assert sample_of(first="1970-01-01 00:00:02", last="1970-01-01T02:00:03+02:00") == Sample(from_ms=2000, to_ms=3000)
     assert sample_of(first="1970-01-02 UTC").from_ms == 86_400_000
     assert sample_of(last=str(470603000000000000)).to_ms == 470603000000000000 >> 18
-    with pytest.raises(SourceError, match="'yesterday' is no moment"):
+    with pytest.raises(SourceError, match="'yesterday' is not a time"):
         sample_of(first="yesterday")

@@ -42,7 +42,7 @@ WRONG = {
     "a file of settings": (("audit", CANAL, "--kafka-config", "nofile"), "nofile cannot be read"),
     "a file of schemas": (("audit", CANAL, "--schema-registry", "nofile"), "nofile cannot be read"),
     "a folder of large messages": (("audit", CANAL, "--claim-check", "nofolder"), "nofolder is no folder"),
-    "a moment": (("audit", CANAL, "--from", "yesterday"), "'yesterday' is no moment"),
+    "a moment": (("audit", CANAL, "--from", "yesterday"), "'yesterday' is not a time"),
     "a folder to write to": (("events", CANAL, "--out", "/no/folder/x.jsonl"), "the folder /no/folder does not exist"),
     "a folder of Parquet to write to": (("events", CANAL, "--out", "no/x.parquet"), "/no does not exist"),
     "a page to write": (("report", CANAL, "--out", "no/x.html"), "/no does not exist"),
@@ -76,7 +76,7 @@ WRONG = {
     "partitions after": (("expand", CANAL, "--after", "0"), "partitions must be from 1"),
     "a strategy to expand": (("expand", CANAL, "--after", "9", "--strategy", "hash"), "Unknown dispatch rule 'hash'"),
     "a policy": (("consumer", CANAL, "--policy", "hasty"), "'hasty' is not one of"),
-    "a table": (("table", CANAL, "--table", "orders"), "'orders' is no SCHEMA.TABLE"),
+    "a table": (("table", CANAL, "--table", "orders"), "'orders' is not a table; expected SCHEMA.TABLE"),
     "a report's source": (("report", "nofile"), "nofile does not exist"),
     "a workload's protocol": (("workload", "bank", "--protocol", "avro", "--out", "x.jsonl"), "as 'avro'"),
 }

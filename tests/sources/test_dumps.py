@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from base64 import b64decode
-from collections.abc import Iterator
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -334,6 +334,19 @@ def test_redpanda_console_wraps_keys_and_values() -> None:
     assert (messages[0]["partition"], messages[0]["key"], messages[0]["value"]) == (2, None, b'{"id": 1}')
     form, messages, _ = read(b'{"schema":{},"payload":{"op":"c"}}\n')
     assert form.name == "values" and messages[0]["value"] == b'{"schema":{},"payload":{"op":"c"}}'
+
+
+@pytest.mark.parametrize("written", [lambda c: b64encode(c).decode(), bytes.hex, str])
+@pytest.mark.parametrize("stated", [{}, {"format": r"%p|%o|%k|%s\n"}])
+@pytest.mark.parametrize("topic", ["canal-json", "open-protocol", "avro"])
+def test_fields_of_a_pattern_may_be_coded(topic: str, stated: dict[str, str], written: Callable[[bytes], str]) -> None:
+    """What a console's deserializer, or a pipe behind kcat, made of bytes."""
+    messages = capture(topic)
+    null = "" if stated else "null"
+    rows = [[str(p), str(o), *(written(c) if c else null for c in both)] for (p, o), both in messages.items()]
+    lines = ["|".join(r) if stated else f"Partition:{r[0]}\tOffset:{r[1]}\t{r[2]}\t{r[3]}" for r in rows]
+    _, read_back, bad = read("".join(f"{line}\n" for line in lines).encode(), **stated)
+    assert not bad and placed(read_back) == {at: (k or None, v or None) for at, (k, v) in messages.items()}
 
 
 def test_a_csv_export_is_read_by_its_header() -> None:
@@ -691,6 +704,8 @@ def test_aivens_fields_without_a_header_are_told_by_what_they_hold(text: bytes, 
     form, messages, bad = read(text)
     assert not bad and form.name == "csv" and "messages" not in form.lost
     assert [(m["key"], m["offset"]) for m in messages] == expected
+    [said] = [s for s in form.sentences("t", lost=form.lost) if "no row of names" in s]
+    assert said.endswith(f"read as {', '.join(map(str, form.parts))}.")
     assert [m["value"] for m in messages] == [b'{"id":1}', b'{"id":2}']
 
 

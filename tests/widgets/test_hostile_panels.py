@@ -123,5 +123,5 @@ def test_a_table_whose_names_have_dots_is_found(bench: Workbench) -> None:
     assert log is not None and EVIL.count(".") == 1
     found = log.table(f"{EVIL}.{EVIL}")
     assert len(found.frames["rows"]) > 0
-    with pytest.raises(TiCDCLabError, match=r"is no SCHEMA\.TABLE"):
+    with pytest.raises(TiCDCLabError, match=r"is not a table; expected SCHEMA\.TABLE"):
         log.table("orders")

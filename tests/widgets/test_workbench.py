@@ -252,7 +252,7 @@ def test_a_sample_can_be_read_instead_and_its_limits_are_said(spark: SparkSessio
     assert page.above.children == (page.again,)
     bench.bar.first.value = "noon"
     bench.bar.read_button.click()
-    assert "&#x27;noon&#x27; is no moment" in bench.bar.under_way.wrong.value
+    assert "&#x27;noon&#x27; is not a time" in bench.bar.under_way.wrong.value
     bench.close()
 
 

@@ -199,7 +199,7 @@ def table(source: str, name: str, as_of: int | None, out: str | None, as_json: b
     Without --out the first rows are shown.
     """
     if "." not in name:
-        raise click.BadParameter(f"{name!r} is no SCHEMA.TABLE", param_hint="--table")
+        raise click.BadParameter(f"{name!r} is not a table; expected SCHEMA.TABLE", param_hint="--table")
     with asked(source, where) as (spark, log):
         with shown(spark, f"table {name}"):
             answer = log.table(name, as_of=as_of, out=out)

@@ -221,8 +221,8 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
         )
     if protocol == "auto" and pc.all(is_empty(sample)).as_py():
         raise ProtocolError(
-            f"{source}: none of {sample.num_rows} messages looked at has a key or a value: they are no recording.",
-            hint="Events that `ticdc-lab events` wrote are decoded already: read the log that they come from.",
+            f"{source}: none of {sample.num_rows} messages looked at has a key or a value, so nothing can be decoded.",
+            hint="Dump the topic with keys and values: ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz",
         )
     if protocol == "auto" and not any(events.num_rows for events in tried.values()):
         if not any(sample["key"].to_pylist()) and any(map(_is_framed, sample["value"].to_pylist())):

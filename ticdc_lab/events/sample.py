@@ -218,7 +218,7 @@ def moment(text: str) -> int | None:
         at = dt.datetime.fromisoformat(text)
     except ValueError:
         raise SourceError(
-            f"{text!r} is no moment.",
+            f"{text!r} is not a time.",
             hint="Write it as 2026-06-01 12:30:00 (UTC), or as a TSO such as 470603000000000000.",
         ) from None
     return compose(round((at if at.tzinfo else at.replace(tzinfo=dt.UTC)).timestamp() * 1000))

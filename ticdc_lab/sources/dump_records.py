@@ -212,6 +212,9 @@ def _of_groups(groups: Mapping[str, bytes | None], form: Form) -> DumpedMessage:
     key, value = groups.get("key"), groups.get("value")
     if key is not None and value is not None and form.null is not None and form.between in value and not is_json(value):
         key, value = _split_again(key + form.between + value, form.between)
+    key, value = _nothing(key, form), _nothing(value, form)
+    if form.coding != "text":
+        key, value = (content(_text(of), name, form) for name, of in (("key", key), ("value", value)))
     require_own_bytes(key, value, form)
     time = groups.get("console_time") or groups.get("timestamp")
     number = re.search(rb"-?\d+", time)[0] if time and re.search(rb"-?\d+", time) else None  # type: ignore[index]
@@ -220,8 +223,8 @@ def _of_groups(groups: Mapping[str, bytes | None], form: Form) -> DumpedMessage:
         number_of(_text(groups.get("partition")), "partition", (1 << 31) - 1),
         number_of(_text(groups.get("offset")), "offset", (1 << 63) - 1),
         None if number is None else timestamp_ms(_text(number)),
-        _nothing(key, form),
-        _nothing(value, form),
+        key,
+        value,
         _listed(groups.get("headers"), form),
     )
 

@@ -26,6 +26,7 @@ from ticdc_lab.sources.forms import (
     is_base64,
     is_envelope,
     next_chain,
+    regex_of,
     role_of,
     roles_in,
     shown,
@@ -60,6 +61,8 @@ def form_of(head: bytes, *, kind: str = "auto", options: Mapping[str, str], whol
         is_plain = other is not None and (other.coding == "text" or other.name == CAPTURE)
         if other is not None and is_plain and (found is None or other.lost < found.lost):
             found = other
+    if found is not None and found.records == "pattern" and not found.is_measured:
+        found = replace(found, coding=_coding_in(head, found))
     if found is not None:
         keeps_bytes = found.coding != "text" or found.is_measured or found.name == CAPTURE
         is_utf8, is_latin, n_twice = (False, False, 0) if keeps_bytes else _encoded_as(head)
@@ -74,6 +77,16 @@ def form_of(head: bytes, *, kind: str = "auto", options: Mapping[str, str], whol
             hint=f"Let its form be detected, or name another one ({', '.join(FORMS)}): ticdc-lab survey SOURCE",
         )
     return None
+
+
+def _coding_in(head: bytes, form: Form) -> Coding:
+    """How the keys and values of a pattern are written, by all of the first records; of few digits nothing is said."""
+    whole = re.compile(regex_of(form.body), re.DOTALL)
+    some = [found.groupdict() for line in head.split(form.separator)[:_RECORDS] if (found := whole.fullmatch(line))]
+    of = [(r.get("key"), r.get("value")) for r in some]
+    texts = [t.decode("latin-1") for both in of for t in both if t and t != form.null]
+    values = [value for _, value in of if value and value != form.null]
+    return coding_of(texts) if values and all(len(value) >= 8 for value in values) else "text"
 
 
 def _detected(head: bytes, wanted: str, options: Mapping[str, str], whole: bool) -> Form | None:
@@ -428,7 +441,7 @@ def _is_text(line: bytes) -> bool:
 
 def _csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
     first = head.partition(b"\n")[0].strip().decode("utf-8", "replace")
-    delimiter = max(",;\t", key=first.count)
+    delimiter = max(",;\t|", key=first.count)
     names = [name.strip().strip('"') for name in first.split(delimiter)]
     roles = roles_in(names)
     if {"partitionID", "keySize", "valueSize"} <= set(names):

@@ -172,6 +172,9 @@ class Form:
     def sentences(self, topic: str, *, lost: Collection[str]) -> tuple[str, ...]:
         """What cannot be known of a log in this form that has lost some of :data:`LOSSES`."""
         said = [said.format(what=self.words, topic=topic) for loss, said in LOSSES.items() if loss in lost]
+        if not self.is_headed:
+            columns = ", ".join(map(str, self.parts))
+            said.append(f"{self.words} has no row of names: by their contents, its columns are read as {columns}.")
         if self.n_twice:
             said.append(
                 f"{self.words} was probably saved as UTF-8 twice, as by an editor: in its first {HEAD_BYTES >> 10} KiB "

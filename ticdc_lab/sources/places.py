@@ -181,7 +181,10 @@ def data_files(source: str) -> list[Path] | None:
         sorted(p for p in path.rglob("*") if p.is_file() and is_data(p.relative_to(path))) if path.is_dir() else [path]
     )
     if not files:
-        raise SourceError(f"The folder {source} holds no data file; expected {_WHAT}.")
+        raise SourceError(
+            f"The folder {source} contains no data file; expected {_WHAT}.",
+            hint=f"List it: ls -la {shlex.quote(str(path))}",
+        )
     files = [f for f in files if f.stat().st_size] or files[:1]
     if not files[0].stat().st_size:
         raise SourceError(

@@ -30,7 +30,9 @@ def table_named(events: DataFrame, name: str) -> TableName:
     """
     schema, dot, table = name.partition(".")
     if not dot:
-        raise ContractError(f"{name!r} is no SCHEMA.TABLE.", hint="Write it as shop.orders; .tables names them.")
+        raise ContractError(
+            f"{name!r} is not a table; expected SCHEMA.TABLE.", hint="Write it as shop.orders; .tables names them."
+        )
     if "." not in table:
         return schema, table
     same = events.where(F.concat_ws(".", "schema_name", "table_name") == name)
