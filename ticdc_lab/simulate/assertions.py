@@ -104,21 +104,14 @@ class Assertion:
 
 
 class Outcome(NamedTuple):
-    """How an assertion ended.
-
-    Attributes
-    ----------
-    at_us, step
-        The first moment at which it failed; if it held, since when or at which moment.
-    because
-        A sentence: what was there then.
-    """
+    """How an assertion ended."""
 
     assertion: str
     held: bool
+    # The first moment at which it failed; if it held, since when or at which moment.
     at_us: int
     step: int
-    because: str
+    because: str  # a sentence: what was there then
     line: int
 
 
@@ -148,23 +141,15 @@ class _Track:
 
 @dataclass(slots=True)
 class Judge:
-    """Judges assertions while rows come; :meth:`end` gives the outcomes.
-
-    Attributes
-    ----------
-    live
-        Not ended, judged by rows.
-    watched
-        Not ended, judged by looks at the world.
-    """
+    """Judges assertions while rows come; :meth:`end` gives the outcomes."""
 
     assertions: Sequence[Assertion]
     facts: Facts
     at_us: int = 0
     step: int = -1
     seen: int = -1
-    live: list[_Track] = field(default_factory=list)
-    watched: list[_Track] = field(default_factory=list)
+    live: list[_Track] = field(default_factory=list)  # not ended, judged by rows
+    watched: list[_Track] = field(default_factory=list)  # not ended, judged by looks at the world
     tracks: list[_Track] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -294,19 +279,11 @@ _FAULTS_END = "faults"
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The moments that assertions may speak of.
-
-    Attributes
-    ----------
-    until_us
-        The end of the run.
-    faults_end_us
-        When the last planned or random fault is over; None without faults.
-    """
+    """The moments that assertions may speak of."""
 
     events: Sequence[Planned]
-    until_us: int
-    faults_end_us: int | None
+    until_us: int  # the end of the run
+    faults_end_us: int | None  # when the last planned or random fault is over; None without faults
 
 
 def assertion(

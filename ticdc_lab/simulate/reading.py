@@ -30,27 +30,13 @@ _SETTING = "one of the known settings"
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a file may speak of.
+    """What a file may speak of."""
 
-    Attributes
-    ----------
-    nodes
-        Of the cluster, and those that join later.
-    tables
-        Of the cluster, and those that are added later.
-    messages
-        Kinds of the variant.
-    changefeeds
-        Those that are created.
-    may_add_tables
-        Whether an event adds one.
-    """
-
-    nodes: frozenset[str] = frozenset()
-    tables: frozenset[int] = frozenset()
-    messages: frozenset[str] = frozenset()
-    changefeeds: frozenset[str] = frozenset()
-    may_add_tables: bool = False
+    nodes: frozenset[str] = frozenset()  # of the cluster, and those that join later
+    tables: frozenset[int] = frozenset()  # of the cluster, and those that are added later
+    messages: frozenset[str] = frozenset()  # kinds of the variant
+    changefeeds: frozenset[str] = frozenset()  # those that are created
+    may_add_tables: bool = False  # whether an event adds one
 
     def node(self, value: Value) -> str:
         """Read the name of a node that is there."""
@@ -80,27 +66,13 @@ def new_name(value: Value) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads sections.
+    """Reads sections."""
 
-    Attributes
-    ----------
-    names
-        What they may speak of.
-    least
-        Of whole numbers that are not bounded.
-    without
-        Fields that do not stand in the file.
-    choices
-        Fields that are one of some texts.
-    takes_none
-        Whether ``none``, or an empty place, stands for nothing where there may be nothing.
-    """
-
-    names: Names = Names()
-    least: int = 0
-    without: Collection[str] = ()
-    choices: Choices = field(default_factory=dict)
-    takes_none: bool = True
+    names: Names = Names()  # what they may speak of
+    least: int = 0  # of whole numbers that are not bounded
+    without: Collection[str] = ()  # fields that do not stand in the file
+    choices: Choices = field(default_factory=dict)  # fields that are one of some texts
+    takes_none: bool = True  # whether ``none``, or an empty place, stands for nothing where there may be nothing
 
     def record(self, value: Value, kind: type[T], base: T | None = None) -> T:
         """Give what a section says; what it does not name is as in ``base``, or has its default."""

@@ -24,22 +24,13 @@ SettingsOf = TypeVar("SettingsOf")
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class EndedRun:
-    """What happened, in whatever model.
+    """What happened, in whatever model."""
 
-    Attributes
-    ----------
-    seed, until_us
-        What gives this run again, beside what is of its model.
-    end
-        How it ended.
-    recorder
-        What took the trace.
-    """
-
+    # What gives this run again, beside what is of its model.
     seed: int
     until_us: int
-    end: End
-    recorder: Recorder = field(repr=False)
+    end: End  # how it ended
+    recorder: Recorder = field(repr=False)  # what took the trace
 
     @property
     def violation(self) -> Violation | None:
@@ -59,22 +50,15 @@ class EndedRun:
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class SimulatedRun(EndedRun, Generic[SettingsOf]):
-    """What happened in the kernel.
+    """What happened in the kernel."""
 
-    Attributes
-    ----------
-    settings, faults, network, level
-        What gives this run again.
-    simulate
-        Runs the same world with other of these, and all else as it was.
-    """
-
+    # What gives this run again.
     settings: SettingsOf
     faults: tuple[Fault, ...]
     network: Network
     level: str
     kernel: Kernel = field(repr=False)
-    simulate: Callable[..., Any] = field(repr=False)
+    simulate: Callable[..., Any] = field(repr=False)  # runs the same world with other of these, and all else as it was
 
     @property
     def messages(self) -> int:
@@ -149,24 +133,15 @@ PlayedOf = TypeVar("PlayedOf")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Played(Generic[RunOf, FactsOf]):
-    """A scenario that has run.
-
-    Attributes
-    ----------
-    run
-        What happened; its trace is empty unless it was kept.
-    outcomes
-        Of the assertions, in the file's order; ``also`` are those of more that the caller asked for.
-    facts
-        How things stood at the end.
-    """
+    """A scenario that has run."""
 
     scenario: Scenario
     seed: int
-    run: RunOf
+    run: RunOf  # what happened; its trace is empty unless it was kept
+    # Of the assertions, in the file's order; ``also`` are those of more that the caller asked for.
     outcomes: tuple[Outcome, ...]
     also: tuple[Outcome, ...]
-    facts: FactsOf = field(repr=False)
+    facts: FactsOf = field(repr=False)  # how things stood at the end
 
     @property
     def held(self) -> bool:
@@ -212,26 +187,14 @@ class Shown(list[Row]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged(Generic[PlayedOf]):
-    """What a model brings to one run of a scenario.
+    """What a model brings to one run of a scenario."""
 
-    Attributes
-    ----------
-    facts
-        Of the model, kept row by row.
-    simulate
-        The model's, with what is of this model alone.
-    played
-        Makes of run, outcomes and ``also`` what the model gives.
-    level
-        How much the trace holds unless the caller says it; None where that depends on whether it is kept.
-    begun, ended
-        Given the world before anything happens in it, and the run before its end is judged.
-    """
-
-    facts: Facts
-    simulate: Callable[..., Any]
-    played: Callable[..., PlayedOf]
+    facts: Facts  # of the model, kept row by row
+    simulate: Callable[..., Any]  # the model's, with what is of this model alone
+    played: Callable[..., PlayedOf]  # makes of run, outcomes and ``also`` what the model gives
+    # How much the trace holds unless the caller says it; None where that depends on whether it is kept.
     level: str | None = None
+    # Given the world before anything happens in it, and the run before its end is judged.
     begun: Callable[[Kernel, Judge], None] | None = None
     ended: Callable[[Any], None] = lambda run: None
 

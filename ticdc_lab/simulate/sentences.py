@@ -100,18 +100,12 @@ _MOST_NAMED = 40
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What assertions about a model can say.
+    """What assertions about a model can say."""
 
-    Attributes
-    ----------
-    sentences, measures
-        Pattern to what it means, tried in this order; a group's name says what must be there.
-    there
-        What there is, by the name of a group; groups it does not name are not checked.
-    """
-
+    # Pattern to what it means, tried in this order; a group's name says what must be there.
     sentences: Mapping[str, Callable[[str, Words], Said]]
     measures: Mapping[str, Callable[[str, Words], Measure]]
+    # What there is, by the name of a group; groups it does not name are not checked.
     there: Callable[[Names, Collection[str]], Mapping[str, Collection[str]]]
 
     def claim(self, value: Value, names: Names, invariants: Collection[str]) -> Said | Comparison:

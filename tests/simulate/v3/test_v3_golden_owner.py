@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from immutables import Map
-from v3_cases import Driven, at, captures, view
+from v3_cases import Driven, at, captures, ids, view
 
 from ticdc_lab.machines.machine import Asked, Now
 from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, Rebalance
@@ -362,3 +363,10 @@ def test_a_restarted_processor_is_found_and_its_tables_are_added_again(state):
     assert [request.span for _, request in driven.requests()] == [2]
     driven.respond("b", TableStatus(2, state), processor_epoch=0)
     assert driven.requests() == [] and "epoch 0 has ended" in driven.because()[0]
+
+
+def test_every_golden_case_of_this_protocol_has_a_test():
+    """No case is left out: each id names at least one test function of this folder."""
+    text = "\n".join(path.read_text() for path in Path(__file__).parent.glob("test_v3_golden_*.py"))
+    missing = [one for one in ids() if f"def test_{one.replace('-', '_')}_" not in text]
+    assert not missing and len(ids()) == 21

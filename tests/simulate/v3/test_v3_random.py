@@ -15,13 +15,6 @@ def test_nobody_writes_what_another_writes_and_all_is_replicated_in_the_end(seed
     assert world.is_settled() and world.events > 2_000
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_same_holds_for_a_table_of_several_spans(seed):
-    """Table 2 is cut when it arrives; its spans live on different captures, and holes are filled after losses."""
-    world = run(seed, cut=True)
-    assert world.is_settled() and set(world.owners[world.owner].known) == world.tables
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize("batch", range(8))
 def test_many_seeds(batch):

@@ -10,14 +10,11 @@ import heapq
 import random
 from dataclasses import dataclass, field, replace
 
-from immutables import Map
-
 from ticdc_lab.machines.clock import ts_of
 from ticdc_lab.machines.machine import Asked, Broken, Changed, Decided, Now, Received, Send
 from ticdc_lab.simulate.scheduler.executor import WRITING, TablePace, checkpoint_of
-from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, Poll, Rebalance, Restart, Span, Tick, Watermarks
+from ticdc_lab.simulate.scheduler.roles import Drain, MoveTable, Poll, Rebalance, Restart, Tick, Watermarks
 from ticdc_lab.simulate.scheduler.v3 import (
-    TableRegion,
     V3Agent,
     V3AgentState,
     V3Coordinator,
@@ -26,7 +23,6 @@ from ticdc_lab.simulate.scheduler.v3 import (
 )
 
 STEP_US = 10_000
-CUT_TABLE, KEYS = 2, ("", "b", "c", "d")
 
 
 class Violation(Exception):
@@ -112,8 +108,7 @@ class World:
 
     def lowest(self) -> int:
         """Give what is downstream of all tables: of one that nobody writes, what was when its last writer ended."""
-        wanted = [piece for table in self.tables for piece in pieces(table)]
-        return min(self.downstream.get(piece, self.created[piece[0]]) for piece in wanted)
+        return min(self.downstream.get(table, self.created[table]) for table in self.tables)
 
     def _owner(self, name: str, event: Asked | Received) -> list[object]:
         self.owners[name], outputs = self.coordinator.step(self.owners[name], event, self.now())
@@ -160,10 +155,9 @@ class World:
             for span, pipeline in executor.pipelines.items():
                 if pipeline.state not in WRITING:
                     continue
-                for piece in pieces(span):
-                    if piece in writers:
-                        raise Violation(f"table {span} is written by {writers[piece]} and {name}")
-                    writers[piece] = name
+                if span in writers:
+                    raise Violation(f"table {span} is written by {writers[span]} and {name}")
+                writers[span] = name
 
     def note_downstream(self) -> None:
         for name in sorted(self.agents):
@@ -171,8 +165,7 @@ class World:
             for span, pipeline in executor.pipelines.items():
                 if pipeline.state in WRITING:
                     at_ts = checkpoint_of(executor, span, self.at_us)
-                    for piece in pieces(span):
-                        self.downstream[piece] = max(self.downstream.get(piece, 0), at_ts)
+                    self.downstream[span] = max(self.downstream.get(span, 0), at_ts)
 
     def step(self) -> None:
         """Let 10 ms pass."""
@@ -237,22 +230,11 @@ class World:
         return True
 
 
-def pieces(span: int | Span) -> list[tuple[int, str]]:
-    """Give the parts that are never cut: table 2 has four of them, every other table is one."""
-    table = span.table if isinstance(span, Span) else span
-    if table != CUT_TABLE:
-        return [(table, "")]
-    return [(table, key) for key in KEYS if not isinstance(span, Span) or span.start <= key < span.end]
-
-
-def run(seed: int, *, steps: int = 1_500, tables: int = 4, cut: bool = False) -> World:
+def run(seed: int, *, steps: int = 1_500, tables: int = 4) -> World:
     """Run with faults for ``steps`` of 10 ms, then without until all is settled."""
     rng = random.Random(seed)
     pace = TablePace(prepare_us=rng.choice([10_000, 200_000]), stop_us=rng.choice([10_000, 400_000, 3_000_000]))
     settings = replace(V3Settings(), pace=pace, check_balance_us=500_000)
-    if cut:
-        parts = tuple(TableRegion(a, b) for a, b in zip("abcd", "bcde", strict=True))
-        settings = replace(settings, table_across_nodes=True, region_threshold=1, regions=Map({CUT_TABLE: parts}))
     world = World(seed, settings, frozenset(range(1, tables + 1)))
     for step in range(steps):
         if step == steps // 2:

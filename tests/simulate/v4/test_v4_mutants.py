@@ -96,12 +96,12 @@ def test_a_second_post_finish_is_caught(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_pass_before_the_write_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others would go on with rows that the DDL has not met yet."""
+    real = barrier.action
 
-    def both(event: Any, state: Any, nodes: Any, home: str) -> Any:
-        passed = barrier.passes(event, state, nodes, home)
-        return passed or [barrier.write(event, event.writer, "node-b")]
+    def passes(event: Any, nodes: Any, home: str) -> Any:
+        return real(replace(event, writer_advanced=True), nodes, home)
 
-    monkeypatch.setattr(barrier, "action", both)
+    monkeypatch.setattr(barrier, "action", passes)
     with pytest.raises(AssertionError):
         test_v4_barrier.test_one_writes_and_then_the_others_pass()
 

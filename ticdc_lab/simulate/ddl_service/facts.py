@@ -31,39 +31,27 @@ _LIVES = frozenset({"started", "restarted", "crashed", "paused", "resumed"})
 
 @dataclass(slots=True)
 class ServiceFacts:
-    """The present of a run.
+    """The present of a run."""
 
-    Attributes
-    ----------
-    settings, kernel
-        The world, from its beginning on.
-    registered, assigned
-        Clusters, and the worker that each is assigned to.
-    leaders
-        Workers that lead, with the revision of their campaign.
-    moves, returns
-        How often a cluster was taken from a worker that is registered for another one, and how often it came back.
-    unowned
-        Time in which a registered cluster that had an owner has none, over all clusters.
-    broken
-        Invariants that were violated.
-    """
-
+    # The world, from its beginning on.
     settings: ServiceSettings = field(default_factory=ServiceSettings)
     kernel: Kernel | None = None
     changes: int = 0
+    # Clusters, and the worker that each is assigned to.
     registered: set[str] = field(default_factory=set)
     assigned: dict[str, str] = field(default_factory=dict)
     came_from: dict[str, str] = field(default_factory=dict)
     alive: set[str] = field(default_factory=set)
-    leaders: dict[str, int] = field(default_factory=dict)
+    leaders: dict[str, int] = field(default_factory=dict)  # workers that lead, with the revision of their campaign
     n_leaders: int = 0
+    # How often a cluster was taken from a worker that is registered for another one, and how often it came back.
     moves: int = 0
     returns: int = 0
     n_sent: int = 0
     sent: Counter[str] = field(default_factory=Counter)
     other: Counter[str] = field(default_factory=Counter)
-    broken: Counter[str] = field(default_factory=Counter)
+    broken: Counter[str] = field(default_factory=Counter)  # invariants that were violated
+    # Time in which a registered cluster that had an owner has none, over all clusters.
     unowned: Total = field(default_factory=Total)
     dirty: int | None = None
     at_us: int = 0

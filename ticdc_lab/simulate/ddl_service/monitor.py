@@ -91,35 +91,21 @@ INVARIANTS = (
 
 @dataclass(slots=True)
 class ServiceMonitor:
-    """Watches one run.
+    """Watches one run."""
 
-    Attributes
-    ----------
-    versions
-        What the service supports.
-    owners
-        Addresses of the workers that own the DDL of each cluster.
-    schemas
-        What each server serves with, by cluster.
-    known
-        The last record of each job, by store and id.
-    ids
-        Which cluster has each ``ddl_id``.
-    values
-        Values of a variable by store and name, and when each was replaced; None for the one that is set.
-    upgrading
-        Servers that upgrade the meta, by cluster.
-    elected, elected_of
-        How often a worker became the owner of a cluster, in all and by cluster.
-    """
-
-    versions: Versions = CURRENT
+    versions: Versions = CURRENT  # what the service supports
+    # Addresses of the workers that own the DDL of each cluster.
     owners: dict[str, list[Address]] = field(default_factory=lambda: defaultdict(list))
+    # What each server serves with, by cluster.
     schemas: dict[str, dict[Address, Schema]] = field(default_factory=lambda: defaultdict(dict))
+    # The last record of each job, by store and id.
     known: dict[tuple[Address, int], records.Job] = field(default_factory=dict)
-    ids: dict[str, str] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)  # which cluster has each ``ddl_id``
+    # Values of a variable by store and name, and when each was replaced; None for the one that is set.
     values: dict[tuple[Address, str], dict[int, int | None]] = field(default_factory=dict)
+    # Servers that upgrade the meta, by cluster.
     upgrading: dict[str, set[Address]] = field(default_factory=lambda: defaultdict(set))
+    # How often a worker became the owner of a cluster, in all and by cluster.
     elected: int = 0
     elected_of: Counter[str] = field(default_factory=Counter)
 

@@ -20,35 +20,20 @@ from ticdc_lab.ddl_core.worker_state import WorkerState
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """What a run begins with.
+    """What a run begins with."""
 
-    Attributes
-    ----------
-    workers, clusters, servers
-        How many workers and registered clusters there are, and tidb-servers in each cluster.
-    duties, habits
-        Of workers and of tidb-servers.
-    slow
-        Habits of single servers by their names.
-    bootstrapped
-        The version that the meta of the clusters has.
-    joining
-        Workers that come later; a :class:`ticdc_lab.simulate.faults.Join` says when.
-    unregistered
-        Clusters, the last ones, that are not registered at first.
-    cluster_versions
-        Of clusters whose tidb-servers have another one than :attr:`habits` says.
-    """
-
+    # How many workers and registered clusters there are, and tidb-servers in each cluster.
     workers: int = 3
     clusters: int = 3
     servers: int = 2
+    # Of workers and of tidb-servers.
     duties: Duties = DUTIES
     habits: Habits = HABITS
-    slow: Mapping[str, Habits] = Map()
-    bootstrapped: str = "v6.5.0"
-    joining: tuple[str, ...] = ()
-    unregistered: int = 0
+    slow: Mapping[str, Habits] = Map()  # habits of single servers by their names
+    bootstrapped: str = "v6.5.0"  # the version that the meta of the clusters has
+    joining: tuple[str, ...] = ()  # workers that come later; a ``ticdc_lab.simulate.faults.Join`` says when
+    unregistered: int = 0  # clusters, the last ones, that are not registered at first
+    # Of clusters whose tidb-servers have another one than ``habits`` says.
     cluster_versions: Mapping[str, str] = Map()
 
     def habits_of(self, server: str) -> Habits:

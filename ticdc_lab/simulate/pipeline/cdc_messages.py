@@ -35,25 +35,14 @@ class Deregister(NamedTuple):
 
 
 class KvRow(NamedTuple):
-    """One row of Event.Entries.
+    """One row of Event.Entries."""
 
-    Attributes
-    ----------
-    type
-        One of the constants above.
-    commit_ts
-        0 in a ``prewrite`` and in a ``rollback``.
-    op
-        ``put`` or ``delete``; empty in ``commit`` and ``rollback``, whose prewrite says it.
-    value, old_value
-        Of ``prewrite`` and ``committed``; None where there is none.
-    """
-
-    type: str
+    type: str  # one of the constants above
     key: int
     start_ts: int
-    commit_ts: int = 0
-    op: str = ""
+    commit_ts: int = 0  # 0 in a ``prewrite`` and in a ``rollback``
+    op: str = ""  # ``put`` or ``delete``; empty in ``commit`` and ``rollback``, whose prewrite says it
+    # Of ``prewrite`` and ``committed``; None where there is none.
     value: Value | None = None
     old_value: Value | None = None
 

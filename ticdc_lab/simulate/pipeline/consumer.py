@@ -146,34 +146,18 @@ class ListenerPlace(NamedTuple):
 
 @stepped
 class Listener(NamedTuple):
-    """What reads one partition.
+    """What reads one partition."""
 
-    Attributes
-    ----------
-    next
-        The offset that it reads next.
-    resolved_ts
-        The partition's watermark.
-    buffered
-        Rows that wait for one, as they came, each with where it was read.
-    stands_at, stands_in
-        The DDL or Admin event at which it waits for the others, and where that was read.
-    unread
-        What came behind that, with its offset.
-    executed
-        The greatest commit_ts that was executed of a table.
-    aligned
-        How many alignments of a table it has read.
-    """
-
-    next: int = 0
-    resolved_ts: int = 0
+    next: int = 0  # the offset that it reads next
+    resolved_ts: int = 0  # the partition's watermark
+    # Rows that wait for one, as they came, each with where it was read.
     buffered: tuple[tuple[Change, ListenerPlace], ...] = ()
+    # The DDL or Admin event at which it waits for the others, and where that was read.
     stands_at: DdlEntry | Partitions | None = None
     stands_in: ListenerPlace = ListenerPlace()
-    unread: tuple[tuple[int, Entry], ...] = ()
-    executed: Map[int, int] = Map()
-    aligned: Map[int, int] = Map()
+    unread: tuple[tuple[int, Entry], ...] = ()  # what came behind that, with its offset
+    executed: Map[int, int] = Map()  # the greatest commit_ts that was executed of a table
+    aligned: Map[int, int] = Map()  # how many alignments of a table it has read
 
     @property
     def saved(self) -> ListenerPlace:
@@ -199,32 +183,15 @@ Done: TypeAlias = "tuple[ConsumerExecuted, Done] | None"
 
 @stepped
 class ConsumerState(NamedTuple):
-    """A consumer.
+    """A consumer."""
 
-    Attributes
-    ----------
-    listeners
-        By partition.
-    partitions
-        How many of them count.
-    done
-        What is in the consumer's database, in the order in which it came there.
-    filtered
-        Repeats that were left out.
-    ddl_ts
-        The DDL that was executed last: it is not executed again.
-    open
-        Of a table: the alignment behind which its rows are executed now.
-    known
-        Of a table: up to which commit_ts everything that comes is a repeat, in whatever partition.
-    """
-
-    listeners: Map[int, Listener]
-    partitions: int
-    done: Done = None
-    filtered: int = 0
-    ddl_ts: int = 0
-    open: Map[int, int] = Map()
+    listeners: Map[int, Listener]  # by partition
+    partitions: int  # how many of them count
+    done: Done = None  # what is in the consumer's database, in the order in which it came there
+    filtered: int = 0  # repeats that were left out
+    ddl_ts: int = 0  # the DDL that was executed last: it is not executed again
+    open: Map[int, int] = Map()  # of a table: the alignment behind which its rows are executed now
+    # Of a table: up to which commit_ts everything that comes is a repeat, in whatever partition.
     known: Map[int, int] = Map()
 
 

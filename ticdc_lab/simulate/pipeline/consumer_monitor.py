@@ -23,31 +23,18 @@ ORDER, LOST, BARRIER, WHOLE = CONSUMER_INVARIANTS = (
 
 @dataclass(slots=True)
 class ConsumerMonitor:
-    """Watches a consumer.
+    """Watches a consumer."""
 
-    Attributes
-    ----------
-    mode
-        What it restores.
-    loses
-        Whether the changefeed may lose rows (at most once), so that none can be asked for.
-    by_table
-        Whether what a transaction changes in a table is shown at once, instead of the whole transaction.
-    owed
-        Keys by commit_ts that are committed and not executed, and these commit_ts in order.
-    sizes
-        Rows of each transaction, by commit_ts, in each table, or under 0 in all.
-    newest
-        The commit_ts that a row has.
-    """
-
-    mode: str | None
-    loses: bool = False
+    mode: str | None  # what it restores
+    loses: bool = False  # whether the changefeed may lose rows (at most once), so that none can be asked for
+    # Whether what a transaction changes in a table is shown at once, instead of the whole transaction.
     by_table: bool = False
+    # Keys by commit_ts that are committed and not executed, and these commit_ts in order.
     owed: dict[int, set[int]] = field(default_factory=dict)
     order: deque[int] = field(default_factory=deque)
+    # Rows of each transaction, by commit_ts, in each table, or under 0 in all.
     sizes: dict[tuple[int, int], int] = field(default_factory=dict)
-    newest: dict[int, int] = field(default_factory=dict)
+    newest: dict[int, int] = field(default_factory=dict)  # the commit_ts that a row has
     highest_ts: int = 0
     n_executed: int = 0
 

@@ -114,54 +114,29 @@ class PendingWrite(NamedTuple):
 
 @stepped
 class DownstreamState(NamedTuple):
-    """What is downstream.
+    """What is downstream."""
 
-    Attributes
-    ----------
-    log
-        See :data:`Log`.
-    queue
-        What waits, in order; ``free_us`` is when the last of it will be done.
-    writers
-        Of a table, under ``exactly-once-snapshot``: who staged last.
-    staged
-        Of a table: what nobody can see yet.
-    marks
-        Of a table: the place of the last change that was taken (``exactly-once-deduplication``) or staged.
-    dropped
-        Row changes that came again and were left out, or that were staged in vain.
-    partitions
-        How many there are.
-    placing
-        What the dispatcher knows, where somebody reads the partitions in the run.
-    """
-
-    log: Log = None
-    queue: tuple[PendingWrite, ...] = ()
+    log: Log = None  # see ``Log``
+    queue: tuple[PendingWrite, ...] = ()  # what waits, in order; ``free_us`` is when the last of it will be done
     free_us: int = 0
     rows_per_s: int | None = None
-    writers: Map[int, Address] = Map()
-    staged: Map[int, tuple[Change, ...]] = Map()
+    writers: Map[int, Address] = Map()  # of a table, under ``exactly-once-snapshot``: who staged last
+    staged: Map[int, tuple[Change, ...]] = Map()  # of a table: what nobody can see yet
+    # Of a table: the place of the last change that was taken (``exactly-once-deduplication``) or staged.
     marks: Map[int, tuple[int, int, int]] = Map()
-    dropped: int = 0
-    partitions: int = 0
-    placing: Placing | None = None
+    dropped: int = 0  # row changes that came again and were left out, or that were staged in vain
+    partitions: int = 0  # how many there are
+    placing: Placing | None = None  # what the dispatcher knows, where somebody reads the partitions in the run
 
 
 @dataclass(frozen=True, slots=True)
 class Downstream:
-    """The machine of the downstream.
+    """The machine of the downstream."""
 
-    Attributes
-    ----------
-    settings, semantics
-        What it is, and what it does against repetition.
-    route
-        Gives what the dispatcher knows then, and what goes to partitions; None where nobody reads them in the run.
-    """
-
+    # What it is, and what it does against repetition.
     settings: DownstreamSettings
     semantics: str
+    # Gives what the dispatcher knows then, and what goes to partitions; None where nobody reads them in the run.
     route: Callable[[DownstreamState, DownstreamState, DownstreamSettings], tuple[Placing, list[Output]]] | None = None
 
     def start(self, address: Address, now: Now) -> tuple[DownstreamState, list[Output]]:

@@ -25,20 +25,12 @@ HOLD_US, KEPT = 100_000, 64
 
 @dataclass(slots=True)
 class PipelineFacts(SchedulerFacts):
-    """The present of a run: who owns, who replicates what, how far the checkpoint is, and the rows.
-
-    Attributes
-    ----------
-    kernel
-        The world, from its beginning on.
-    run
-        When it has ended.
-    """
+    """The present of a run: who owns, who replicates what, how far the checkpoint is, and the rows."""
 
     rule: str = BASE
     current_us: int = CURRENT_US
-    kernel: Kernel | None = None
-    run: PipelineRun | None = None
+    kernel: Kernel | None = None  # the world, from its beginning on
+    run: PipelineRun | None = None  # when it has ended
     ended: RunOutcome | None = None
     seen: dict[str, tuple[int, Why]] = field(default_factory=dict)
     looked: deque[Moment] = field(default_factory=lambda: deque(maxlen=KEPT))

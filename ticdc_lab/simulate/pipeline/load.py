@@ -12,44 +12,23 @@ from ticdc_lab.simulate.pipeline.tables import FinishedJob, TableInfo
 
 
 class ClientTxn(NamedTuple):
-    """A transaction of one client; the model gives it its start_ts and commit_ts.
+    """A transaction of one client; the model gives it its start_ts and commit_ts."""
 
-    Attributes
-    ----------
-    start_us
-        When it asks PD for its start_ts (virtual time).
-    hold_us
-        From its last prewrite until it commits or rolls back; long for a long transaction.
-    mutations
-        The whole of it, each key once; the first is the primary key.
-    rolls_back
-        It holds its locks and rolls back.
-    """
-
-    start_us: int
-    hold_us: int
-    mutations: tuple[Mutation, ...]
-    rolls_back: bool = False
+    start_us: int  # when it asks PD for its start_ts (virtual time)
+    hold_us: int  # from its last prewrite until it commits or rolls back; long for a long transaction
+    mutations: tuple[Mutation, ...]  # the whole of it, each key once; the first is the primary key
+    rolls_back: bool = False  # it holds its locks and rolls back
 
 
 class Load(NamedTuple):
-    """Everything that clients will do.
+    """Everything that clients will do."""
 
-    Attributes
-    ----------
-    tables
-        The tables that exist at moment 0.
-    transactions
-        In ``start_us`` order. Transactions that share a key do not overlap (one has committed before the other starts)
-        but where the load is meant to have conflicts. Each deletes only rows that are there: TiDB writes no other
-        delete.
-    jobs
-        DDL jobs by the moment at which they are done, in that order. No transaction that writes the table of a job is
-        open at its moment.
-    """
-
-    tables: tuple[TableInfo, ...]
+    tables: tuple[TableInfo, ...]  # the tables that exist at moment 0
+    # In ``start_us`` order. Transactions that share a key do not overlap (one has committed before the other starts)
+    # but where the load is meant to have conflicts. Each deletes only rows that are there: TiDB writes no other delete.
     transactions: tuple[ClientTxn, ...]
+    # DDL jobs by the moment at which they are done, in that order. No transaction that writes the table of a job is
+    # open at its moment.
     jobs: tuple[tuple[int, FinishedJob], ...] = ()
 
     @property

@@ -33,15 +33,10 @@ WATERMARKS = pa.schema(
 
 
 class Sample(NamedTuple):
-    """What was seen at one moment: of a run's states, or of anything else that gives these facts.
-
-    Attributes
-    ----------
-    resolved_ts, checkpoint_ts
-        As the owner published them last; 0 before the first.
-    """
+    """What was seen at one moment: of a run's states, or of anything else that gives these facts."""
 
     time_us: int
+    # As the owner published them last; 0 before the first.
     resolved_ts: int
     checkpoint_ts: int
     regions: tuple[RegionFacts, ...]
@@ -151,27 +146,15 @@ Of = Literal["checkpoint", "resolved"]
 
 
 class Chain(NamedTuple):
-    """What holds a watermark.
+    """What holds a watermark."""
 
-    Attributes
-    ----------
-    time_us
-        When it was looked at.
-    marks
-        From global to the leaf; of a checkpoint that waits for the global resolved_ts its own part and then that one's.
-    ts
-        What the global watermark is; None where none is published.
-    without_ts
-        What it could be if the leaf were not there: the least of all others, at most now.
-    since_us
-        Since when the leaf holds it: what the leaf knows, else the first sample of the stretch in which it does.
-    """
-
-    time_us: int
+    time_us: int  # when it was looked at
     of: Of
+    # From global to the leaf; of a checkpoint that waits for the global resolved_ts its own part and then that one's.
     marks: tuple[MarkRow, ...]
-    ts: int | None
-    without_ts: int
+    ts: int | None  # what the global watermark is; None where none is published
+    without_ts: int  # what it could be if the leaf were not there: the least of all others, at most now
+    # Since when the leaf holds it: what the leaf knows, else the first sample of the stretch in which it does.
     since_us: int
 
     @property

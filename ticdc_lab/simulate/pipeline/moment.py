@@ -18,37 +18,19 @@ class Reported(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """A sample of a run.
+    """A sample of a run."""
 
-    Attributes
-    ----------
-    at_us
-        When, µs of virtual time.
-    checkpoint_ts, resolved_ts
-        The global watermarks, as etcd has them.
-    captures
-        Those that run.
-    regions
-        Those that have a leader which runs.
-    reported
-        What the owner has of each capture that it counts; empty where nothing is known of it.
-    down
-        Nodes that are down or paused, sorted.
-    stuck
-        Why the owner cannot count the watermarks, and since when; None where it can.
-    is_stopped
-        Whether it is of a changefeed that a user has stopped.
-    """
-
-    at_us: int
+    at_us: int  # when, µs of virtual time
+    # The global watermarks, as etcd has them.
     checkpoint_ts: int
     resolved_ts: int
-    captures: tuple[CaptureFacts, ...] = ()
-    regions: tuple[RegionFacts, ...] = ()
+    captures: tuple[CaptureFacts, ...] = ()  # those that run
+    regions: tuple[RegionFacts, ...] = ()  # those that have a leader which runs
+    # What the owner has of each capture that it counts; empty where nothing is known of it.
     reported: tuple[Reported, ...] = ()
-    down: tuple[str, ...] = ()
-    stuck: Reason | None = None
-    is_stopped: bool = False
+    down: tuple[str, ...] = ()  # nodes that are down or paused, sorted
+    stuck: Reason | None = None  # why the owner cannot count the watermarks, and since when; None where it can
+    is_stopped: bool = False  # whether it is of a changefeed that a user has stopped
 
     @property
     def owner(self) -> CaptureFacts | None:

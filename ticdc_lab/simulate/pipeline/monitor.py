@@ -54,75 +54,41 @@ RESOLVED, MONOTONE, BELOW, ORDERED, PROCESSOR, WHOLE, LOST, BARRIER, TWICE, GLOB
 
 @dataclass(slots=True)
 class RowMeasures:
-    """What a run brought.
+    """What a run brought."""
 
-    Attributes
-    ----------
-    committed, delivered
-        Row changes that clients committed after the start of the changefeed, and those that came downstream.
-    repeated
-        Deliveries beyond the first.
-    ddls
-        DDL jobs that were executed.
-    """
-
+    # Row changes that clients committed after the start of the changefeed, and those that came downstream.
     committed: int = 0
     delivered: int = 0
-    repeated: int = 0
-    ddls: int = 0
+    repeated: int = 0  # deliveries beyond the first
+    ddls: int = 0  # DDL jobs that were executed
 
 
 @dataclass(slots=True)
 class PipelineMonitor:
-    """Watches one run.
+    """Watches one run."""
 
-    Attributes
-    ----------
-    scheduler
-        The auditor of the table scheduler.
-    items
-        What clients do.
-    roles
-        What each node is: its name without number.
-    start_ts
-        Where the changefeed starts; what was committed at or before it is not owed.
-    semantics, rule, ordered, whole
-        What is promised: ``ordered`` where rows leave each processor by commit_ts, ``whole`` where the downstream takes
-        transactions.
-    sample_us
-        How often the states of all nodes are kept; None for never.
-    owed
-        Keys by commit_ts that are committed and not yet downstream, and these commit_ts in order.
-    jobs
-        DDL jobs that are done upstream and not downstream, by finished_ts.
-    decided
-        Every transaction that got a commit_ts, in that order.
-    told
-        The last resolved_ts of each stream, by capture and request.
-    consumer
-        Watches what reads the topic, where the run has one.
-    written
-        The number and the last commit_ts of what a capture wrote last of a table, of 0: of all.
-    only
-        Ids of the tables that the changefeed's filter lets through; None for all.
-    """
-
-    scheduler: SchedulerMonitor
-    items: Sequence[Item]
-    roles: Mapping[str, str]
-    start_ts: int
+    scheduler: SchedulerMonitor  # the auditor of the table scheduler
+    items: Sequence[Item]  # what clients do
+    roles: Mapping[str, str]  # what each node is: its name without number
+    start_ts: int  # where the changefeed starts; what was committed at or before it is not owed
+    # What is promised: ``ordered`` where rows leave each processor by commit_ts, ``whole`` where the downstream takes
+    # transactions.
     semantics: str = AT_LEAST_ONCE
     rule: str = BASE
     ordered: bool = False
     whole: bool = False
     stops_at_violation: bool = True
-    sample_us: int | None = None
+    sample_us: int | None = None  # how often the states of all nodes are kept; None for never
+    # Keys by commit_ts that are committed and not yet downstream, and these commit_ts in order.
     owed: dict[int, set[int]] = field(default_factory=dict)
     order: deque[int] = field(default_factory=deque)
+    # DDL jobs that are done upstream and not downstream, by finished_ts.
     jobs: dict[int, str] = field(default_factory=dict)
     executed: set[int] = field(default_factory=set)
-    decided: list[Decided] = field(default_factory=list)
+    decided: list[Decided] = field(default_factory=list)  # every transaction that got a commit_ts, in that order
+    # The last resolved_ts of each stream, by capture and request.
     told: dict[tuple[Address, int], int] = field(default_factory=dict)
+    # The number and the last commit_ts of what a capture wrote last of a table, of 0: of all.
     written: dict[tuple[Address, int], tuple[int, int]] = field(default_factory=dict)
     seen: set[tuple[int, int]] = field(default_factory=set)
     keys: dict[int, Mapping[int, int]] = field(default_factory=dict)
@@ -132,8 +98,8 @@ class PipelineMonitor:
     snapshots: list[tuple[int, dict[Address, Any]]] = field(default_factory=list)
     sampled_us: int = -1
     n_violations: int = 0
-    consumer: ConsumerMonitor | None = None
-    only: frozenset[int] | None = None
+    consumer: ConsumerMonitor | None = None  # watches what reads the topic, where the run has one
+    only: frozenset[int] | None = None  # ids of the tables that the changefeed's filter lets through; None for all
 
     def saw(self, kernel: Kernel, at: Address, before: Any, after: Any, outputs: Sequence[Any]) -> Found:
         """A node has taken a step."""

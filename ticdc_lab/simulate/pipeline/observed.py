@@ -33,25 +33,14 @@ class RegionFacts(NamedTuple):
 
 
 class CfRow(NamedTuple):
-    """One entry of a column family.
+    """One entry of a column family."""
 
-    Attributes
-    ----------
-    cf
-        ``lock``, ``default`` or ``write``.
-    ts
-        The timestamp in its key: none (0) in lock, start_ts in default, commit_ts in write (start_ts of a rollback).
-    start_ts
-        In its value: of the transaction.
-    kind
-        ``put``, ``delete`` or ``rollback``.
-    """
-
-    cf: str
+    cf: str  # ``lock``, ``default`` or ``write``
     key: int
+    # The timestamp in its key: none (0) in lock, start_ts in default, commit_ts in write (start_ts of a rollback).
     ts: int
-    start_ts: int
-    kind: str
+    start_ts: int  # in its value: of the transaction
+    kind: str  # ``put``, ``delete`` or ``rollback``
     value: Value | None
 
 
@@ -68,39 +57,27 @@ class StreamFacts(NamedTuple):
 
 
 class TableFacts(NamedTuple):
-    """The data path of a table in a capture.
-
-    Attributes
-    ----------
-    state
-        Of the scheduler's pipeline: ``preparing``, ``prepared``, ``replicating``, ``stopping``.
-    resolved_ts, checkpoint_ts
-        Its watermarks.
-    streams
-        The regions of its puller.
-    unmatched, sorting, spilled, mounting, under_way
-        Rows in the puller whose prewrite or commit is missing, in the sorter's memory, on its disk, due and not yet
-        mounted or held back by the sink's window, written and not acknowledged.
-    oldest_under_way_ts, oldest_since_us
-        commit_ts of the oldest row under way, and since when it is; None without one.
-    received, written
-        Rows so far.
-    """
+    """The data path of a table in a capture."""
 
     table: int
     name: str
-    state: str
+    state: str  # of the scheduler's pipeline: ``preparing``, ``prepared``, ``replicating``, ``stopping``
     start_ts: int
+    # Its watermarks.
     resolved_ts: int
     checkpoint_ts: int
-    streams: tuple[StreamFacts, ...]
+    streams: tuple[StreamFacts, ...]  # the regions of its puller
+    # Rows in the puller whose prewrite or commit is missing, in the sorter's memory, on its disk, due and not yet
+    # mounted or held back by the sink's window, written and not acknowledged.
     unmatched: int
     sorting: int
     spilled: int
     mounting: int
     under_way: int
+    # commit_ts of the oldest row under way, and since when it is; None without one.
     oldest_under_way_ts: int | None
     oldest_since_us: int | None
+    # Rows so far.
     received: int
     written: int
 

@@ -14,30 +14,17 @@ State = dict[int, tuple[Cell, ...]]
 
 
 class RunOutcome(NamedTuple):
-    """How a run ended downstream.
+    """How a run ended downstream."""
 
-    Attributes
-    ----------
-    committed, delivered
-        Row changes up to the global checkpoint, and deliveries of any.
-    lost
-        Of those committed, never delivered.
-    repeated
-        Deliveries beyond the first.
-    regressed
-        Deliveries of a version that is older than what the row already had.
-    final_right_idempotent
-        Each delivery replaces the row (upsert, delete): the rows at the checkpoint are those of the upstream.
-    final_right_blind
-        Each delivery adds what it changed to a sum (a balance, a counter): the sums are those of the upstream.
-    """
-
+    # Row changes up to the global checkpoint, and deliveries of any.
     committed: int
     delivered: int
-    lost: int
-    repeated: int
-    regressed: int
+    lost: int  # of those committed, never delivered
+    repeated: int  # deliveries beyond the first
+    regressed: int  # deliveries of a version that is older than what the row already had
+    # Each delivery replaces the row (upsert, delete): the rows at the checkpoint are those of the upstream.
     final_right_idempotent: bool
+    # Each delivery adds what it changed to a sum (a balance, a counter): the sums are those of the upstream.
     final_right_blind: bool
 
     def __str__(self) -> str:

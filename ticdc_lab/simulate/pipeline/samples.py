@@ -167,18 +167,11 @@ Snapshots = Iterable[tuple[int, Mapping[str, Any]]]
 
 
 class SeenRun(NamedTuple):
-    """A run as its samples show it.
+    """A run as its samples show it."""
 
-    Attributes
-    ----------
-    watermarks
-        :data:`ticdc_lab.simulate.pipeline.marks.WATERMARKS`.
-    queues, flow, regions
-        :data:`~ticdc_lab.simulate.pipeline.samples.QUEUES`, :data:`~ticdc_lab.simulate.pipeline.samples.FLOW` and
-        :data:`~ticdc_lab.simulate.pipeline.samples.REGIONS`.
-    """
-
-    watermarks: pa.Table
+    watermarks: pa.Table  # ``ticdc_lab.simulate.pipeline.marks.WATERMARKS``
+    # ``ticdc_lab.simulate.pipeline.samples.QUEUES``, ``ticdc_lab.simulate.pipeline.samples.FLOW`` and
+    # ``ticdc_lab.simulate.pipeline.samples.REGIONS``.
     queues: pa.Table
     flow: pa.Table
     regions: pa.Table

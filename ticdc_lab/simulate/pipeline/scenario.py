@@ -92,36 +92,21 @@ class ServiceDdl:
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
-    """What clients do.
+    """What clients do."""
 
-    Attributes
-    ----------
-    rows_per_s
-        Row changes of steady transactions a second, all tables together; 0 for none.
-    rows
-        Of each transaction, in different tables where there are as many.
-    handles
-        Rows that a table has; a change hits any of them.
-    from_us, until_us
-        When steady transactions begin and end; None for the end of the run less three seconds.
-    rolled_back, deleted
-        The share of transactions that roll back, and of changes that delete; without a row one is inserted.
-    ddl
-        Of a service; its jobs come at the moments at which they were done there.
-    workload
-        Instead of all that: one that brings its own tables and DDL; the run's seed is its own.
-    """
-
-    rows_per_s: int = 100
-    rows: Annotated[int, Meta(ge=1, le=1000)] = 2
-    handles: Annotated[int, Meta(ge=1, le=10_000_000)] = 100
+    rows_per_s: int = 100  # row changes of steady transactions a second, all tables together; 0 for none
+    rows: Annotated[int, Meta(ge=1, le=1000)] = 2  # of each transaction, in different tables where there are as many
+    handles: Annotated[int, Meta(ge=1, le=10_000_000)] = 100  # rows that a table has; a change hits any of them
+    # When steady transactions begin and end; None for the end of the run less three seconds.
     from_us: Duration = 0
     until_us: Duration | None = None
+    # The share of transactions that roll back, and of changes that delete; without a row one is inserted.
     rolled_back: Share = Fraction(0)
     deleted: Share = Fraction(0)
     transactions: tuple[Named, ...] = ()
+    # Instead of all that: one that brings its own tables and DDL; the run's seed is its own.
     workload: Annotated[Workload, ReadBy(_workload)] | None = None
-    ddl: ServiceDdl | None = None
+    ddl: ServiceDdl | None = None  # of a service; its jobs come at the moments at which they were done there
 
     def refuse(self, value: Value, given: Mapping[str, Value]) -> None:
         """Refuse what a workload leaves no room for, and steady transactions that end before they begin."""

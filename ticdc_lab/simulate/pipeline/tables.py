@@ -14,25 +14,13 @@ def text_of(cell: Cell) -> str | None:
 
 
 class Column(NamedTuple):
-    """A column.
+    """A column."""
 
-    Attributes
-    ----------
-    id
-        Unique in its table, also among the columns that were dropped.
-    mysql_type
-        As in ``columns.mysql_type`` of the events contract.
-    is_key
-        Part of the primary key.
-    default
-        What rows written before the column was added have.
-    """
-
-    id: int
+    id: int  # unique in its table, also among the columns that were dropped
     name: str
-    mysql_type: str
-    is_key: bool = False
-    default: Cell = None
+    mysql_type: str  # as in ``columns.mysql_type`` of the events contract
+    is_key: bool = False  # part of the primary key
+    default: Cell = None  # what rows written before the column was added have
 
 
 class TableInfo(NamedTuple):
@@ -62,26 +50,17 @@ class Raw(NamedTuple):
 
 
 class FinishedJob(NamedTuple):
-    """A DDL job that is done; it is the value of the key ``key_of(META, id)``, committed at its finished ts.
-
-    Attributes
-    ----------
-    type
-        As TiDB names it: ``create table``, ``drop table``, ``truncate table``, ``rename table``, ``add column``,
-        ``drop column``, ``modify column``, ``create schema``, ``drop schema``.
-    dropped
-        The table that is gone after it (dropped; truncated: the old id).
-    info
-        The table after it, None where it is gone or where the job is of a schema.
-    """
+    """A DDL job that is done; it is the value of the key ``key_of(META, id)``, committed at its finished ts."""
 
     id: int
+    # As TiDB names it: ``create table``, ``drop table``, ``truncate table``, ``rename table``, ``add column``, ``drop
+    # column``, ``modify column``, ``create schema``, ``drop schema``.
     type: str
     query: str
     schema_name: str
     table_name: str | None = None
-    dropped: int | None = None
-    info: TableInfo | None = None
+    dropped: int | None = None  # the table that is gone after it (dropped; truncated: the old id)
+    info: TableInfo | None = None  # the table after it, None where it is gone or where the job is of a schema
 
 
 Value: TypeAlias = "Raw | FinishedJob"

@@ -111,42 +111,26 @@ class SentBatch(NamedTuple):
 
 @stepped
 class TidbState(NamedTuple):
-    """The clients.
-
-    Attributes
-    ----------
-    last_ts
-        The highest timestamp that PD gave.
-    next
-        The first item of the load that was not looked at.
-    waiting
-        Items that wait for the keys or the table of others.
-    latches
-        Keys of open transactions: what waits for them waits here, so that changes of a key keep the load's order.
-    altering
-        Tables that a DDL changes now: nothing new is written to them (TiDB's metadata lock), nor to those that one
-        waits to change.
-    batches, again
-        Commands under way, by number; commands to be sent again, with the moment.
-    outbox
-        Transactions (start_ts) that entered a phase whose commands go out with the next batch.
-    decided
-        What was decided in the last step.
-    """
+    """The clients."""
 
     address: Address
-    last_ts: int = 0
-    next: int = 0
-    waiting: tuple[int, ...] = ()
+    last_ts: int = 0  # the highest timestamp that PD gave
+    next: int = 0  # the first item of the load that was not looked at
+    waiting: tuple[int, ...] = ()  # items that wait for the keys or the table of others
     open: Map[int, Open] = Map()
+    # Keys of open transactions: what waits for them waits here, so that changes of a key keep the load's order.
     latches: Map[int, int] = Map()
+    # Tables that a DDL changes now: nothing new is written to them (TiDB's metadata lock), nor to those that one waits
+    # to change.
     altering: frozenset[int] = frozenset()
     routes: Routes = Routes()
     asked_us: int | None = None
+    # Commands under way, by number; commands to be sent again, with the moment.
     batches: Map[int, SentBatch] = Map()
     again: tuple[tuple[int, Command], ...] = ()
+    # Transactions (start_ts) that entered a phase whose commands go out with the next batch.
     outbox: tuple[int, ...] = ()
-    decided: tuple[Decided, ...] = ()
+    decided: tuple[Decided, ...] = ()  # what was decided in the last step
     numbered: int = 0
     committed: int = 0
     rolled_back: int = 0

@@ -47,30 +47,15 @@ class ChainStep(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """A bound of a watermark.
+    """A bound of a watermark."""
 
-    Attributes
-    ----------
-    key
-        Of its cause: bounds of one cause (the locks of one transaction in five regions) share it, and go together.
-    kind
-        One of :data:`KINDS`.
-    ts
-        The watermark cannot be above it.
-    path
-        From the processor down to the cause.
-    because
-        A sentence: what it is.
-    since_us
-        Since when the cause is there, where the facts say so.
-    """
-
+    # Of its cause: bounds of one cause (the locks of one transaction in five regions) share it, and go together.
     key: tuple[str, str]
-    kind: str
-    ts: int
-    path: tuple[ChainStep, ...]
-    because: str
-    since_us: int | None = None
+    kind: str  # one of ``KINDS``
+    ts: int  # the watermark cannot be above it
+    path: tuple[ChainStep, ...]  # from the processor down to the cause
+    because: str  # a sentence: what it is
+    since_us: int | None = None  # since when the cause is there, where the facts say so
 
 
 def is_unexplained(ts: int, bounds: Iterable[int], current_us: int) -> bool:
@@ -292,7 +277,7 @@ def _scheduler(moment: Moment, bounds: list[Hold], own_ts: int) -> Iterator[Hold
 
 # Why is resolved_ts or checkpoint_ts not moving: what holds it, since when, and what it would be without it.
 #
-# A watermark is a minimum: each of its causes bounds it by itself (:mod:`.hold`). The lowest bound holds it; without
+# A watermark is a minimum: each of its causes bounds it by itself (``hold``). The lowest bound holds it; without
 # this cause the next one would, and so on until the watermark would be that of now.
 #
 # References
@@ -338,33 +323,18 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The answer.
-
-    Attributes
-    ----------
-    value_ts
-        The global watermark.
-    stands_since_us
-        Since when it has this value, by the samples.
-    holders
-        The first holds it, each further one would without those before it; empty where it is on its way.
-    waiting_rows
-        Rows in sorters and mounters.
-    of
-        The changefeed, where there are several.
-    usual_us
-        What is less behind than this is on its way.
-    """
+    """The answer."""
 
     watermark: str
     rule: str
     at_us: int
-    value_ts: int
-    stands_since_us: int
+    value_ts: int  # the global watermark
+    stands_since_us: int  # since when it has this value, by the samples
+    # The first holds it, each further one would without those before it; empty where it is on its way.
     holders: tuple[Holder, ...]
-    waiting_rows: int
-    of: str = ""
-    usual_us: int = CURRENT_US
+    waiting_rows: int  # rows in sorters and mounters
+    of: str = ""  # the changefeed, where there are several
+    usual_us: int = CURRENT_US  # what is less behind than this is on its way
 
     @property
     def table(self) -> pa.Table:

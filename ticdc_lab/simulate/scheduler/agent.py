@@ -61,33 +61,15 @@ class Operation(NamedTuple):
 
 @stepped
 class AgentState(NamedTuple):
-    """A processor.
+    """A processor."""
 
-    Attributes
-    ----------
-    address
-        The capture.
-    epoch
-        Begins with each Sync; orders of another one are void.
-    owner
-        Whom it obeys; None before the first message of one.
-    owes_sync
-        Whether the owner is to be told the state before anything else.
-    operations
-        Orders that are not finished, by table.
-    executor
-        The tables.
-    reported
-        The watermarks that were sent last.
-    """
-
-    address: Address
-    executor: Executor
-    epoch: int = 1
-    owner: Owner | None = None
-    owes_sync: bool = False
-    operations: Map[Key, Operation] = Map()
-    reported: tuple[int, int] | None = None
+    address: Address  # the capture
+    executor: Executor  # the tables
+    epoch: int = 1  # begins with each Sync; orders of another one are void
+    owner: Owner | None = None  # whom it obeys; None before the first message of one
+    owes_sync: bool = False  # whether the owner is to be told the state before anything else
+    operations: Map[Key, Operation] = Map()  # orders that are not finished, by table
+    reported: tuple[int, int] | None = None  # the watermarks that were sent last
 
     def with_executor(self, executor: Executor) -> AgentState:
         """Give it other pipelines."""
@@ -96,17 +78,10 @@ class AgentState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """The machine of a processor.
+    """The machine of a processor."""
 
-    Attributes
-    ----------
-    pace
-        How fast its pipelines are.
-    version
-        Of the processor, which its Sync says. An owner of another major version gives it no tables.
-    """
-
-    pace: TablePace = STEADY
+    pace: TablePace = STEADY  # how fast its pipelines are
+    # Of the processor, which its Sync says. An owner of another major version gives it no tables.
     version: str = "v6.1.0"
 
     def start(self, address: Address, now: Now) -> tuple[AgentState, list[Output]]:

@@ -84,46 +84,23 @@ class Variant:
 
 @stepped
 class CaptureState(NamedTuple):
-    """A capture.
+    """A capture."""
 
-    Attributes
-    ----------
-    address
-        Its id in etcd; another one after each restart of the process.
-    processor, owner
-        States of the variant's machines; the owner's is None while another capture is elected.
-    view
-        What etcd told last; None before the first time.
-    checkpoint_ts, resolved_ts
-        The global watermarks, as far as this capture knows.
-    ends_us
-        When it must stop to write, on its own clock.
-    lost
-        Whether etcd said that the session is gone.
-    stuck
-        Why the checkpoint does not proceed, and since when; only an owner's.
-    moved_us
-        When the global checkpoint moved last, as the owner saw it.
-    asked_us
-        Since when the owner has been waiting for etcd to confirm a checkpoint.
-    elected_us
-        Since when it is the owner.
-    put_ts
-        The highest watermarks that this owner has asked etcd to persist: the answer may be slower than its ticks.
-    """
-
-    address: Address
+    address: Address  # its id in etcd; another one after each restart of the process
+    # ``processor``, ``owner``: States of the variant's machines; the owner's is None while another capture is elected.
     processor: Any
-    ends_us: int
+    ends_us: int  # when it must stop to write, on its own clock
     owner: Any = None
-    view: View | None = None
+    view: View | None = None  # what etcd told last; None before the first time
+    # The global watermarks, as far as this capture knows.
     checkpoint_ts: int = 0
     resolved_ts: int = 0
-    lost: bool = False
-    stuck: Reason | None = None
-    moved_us: int = 0
-    asked_us: int | None = None
-    elected_us: int = 0
+    lost: bool = False  # whether etcd said that the session is gone
+    stuck: Reason | None = None  # why the checkpoint does not proceed, and since when; only an owner's
+    moved_us: int = 0  # when the global checkpoint moved last, as the owner saw it
+    asked_us: int | None = None  # since when the owner has been waiting for etcd to confirm a checkpoint
+    elected_us: int = 0  # since when it is the owner
+    # The highest watermarks that this owner has asked etcd to persist: the answer may be slower than its ticks.
     put_ts: tuple[int, int] = (0, 0)
 
 
@@ -173,33 +150,19 @@ def names(captures: int | Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """The machine of a capture.
+    """The machine of a capture."""
 
-    Attributes
-    ----------
-    variant
-        The protocol.
-    version
-        Told to etcd when it registers.
-    tick_us, poll_us
-        How often the owner's and the processor's periodic calls come.
-    ttl_us, margin_us, stop_lag_us
-        The lease, how long before its end the capture stops, and how much longer than that it takes to stop.
-    restart_us
-        After how long a capture that lost its session is back.
-    stall_us
-        A checkpoint that has not moved for so long is called stuck.
-    """
-
-    variant: Variant
-    version: str = "v6.1.0"
+    variant: Variant  # the protocol
+    version: str = "v6.1.0"  # told to etcd when it registers
+    # How often the owner's and the processor's periodic calls come.
     tick_us: int = 50_000
     poll_us: int = 50_000
+    # The lease, how long before its end the capture stops, and how much longer than that it takes to stop.
     ttl_us: int = 5_000_000
     margin_us: int = 1_000_000
     stop_lag_us: int = 0
-    restart_us: int = 1_000_000
-    stall_us: int = 2_000_000
+    restart_us: int = 1_000_000  # after how long a capture that lost its session is back
+    stall_us: int = 2_000_000  # a checkpoint that has not moved for so long is called stuck
 
     def start(self, address: Address, now: Now) -> tuple[CaptureState, list[Output]]:
         """Register; the processor begins empty."""

@@ -223,24 +223,16 @@ class TickWork:
 
 # The owner's side of the design's protocol (v2): who has synced, which table is where, and how far all of them are.
 #
-# Source: seed, "The Protocol", "Correctness Discussion"; tiflow v6.1 `schedule_dispatcher.go` in
+# Source: seed, "The Protocol", "Correctness Discussion"; tiflow v6.1 ``schedule_dispatcher.go`` in
 # `cdc/scheduler/internal/base`.
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatcher:
-    """The machine of an owner.
+    """The machine of an owner."""
 
-    Attributes
-    ----------
-    version
-        Announced to the processors, and compared with theirs.
-    balance
-        Where tables go, and which of them move.
-    """
-
-    version: str = "v6.1.0"
-    balance: Balance = BY_COUNT
+    version: str = "v6.1.0"  # announced to the processors, and compared with theirs
+    balance: Balance = BY_COUNT  # where tables go, and which of them move
 
     def elected(self, address: Address, owner_rev: int, now: Now) -> tuple[DispatcherState, list[OwnerOutput]]:
         """Give an owner that has heard of nobody."""

@@ -33,23 +33,12 @@ class TableMove(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """All records.
+    """All records."""
 
-    Attributes
-    ----------
-    wanted
-        What should be replicated.
-    records
-        By table.
-    on
-        The tables of each capture.
-    missing, unwanted, in_flight
-        Wanted ones without a record, records of others, and those that are being added or removed.
-    """
-
-    wanted: frozenset[Key] = frozenset()
-    records: Map[Key, Record] = Map()
-    on: Map[Address, Keys] = Map()
+    wanted: frozenset[Key] = frozenset()  # what should be replicated
+    records: Map[Key, Record] = Map()  # by table
+    on: Map[Address, Keys] = Map()  # the tables of each capture
+    # Wanted ones without a record, records of others, and those that are being added or removed.
     missing: Keys = NO_KEYS
     unwanted: Keys = NO_KEYS
     in_flight: Keys = NO_KEYS
@@ -221,43 +210,20 @@ class CaptureStatus(NamedTuple):
 
 @stepped
 class DispatcherState(NamedTuple):
-    """An owner.
+    """An owner."""
 
-    Attributes
-    ----------
-    address, owner_rev
-        Who it is, and its revision.
-    captures
-        By address.
-    tables
-        Records of all tables it knows of.
-    moves
-        Moves that users asked for, by table.
-    draining
-        Captures that are to be without tables.
-    needs_rebalance
-        A capture came or went, or a user asked.
-    members
-        The captures of the last tick; None before the first.
-    checked_us
-        When the balance was looked at last.
-    stuck
-        Why the checkpoint cannot proceed, and since when.
-    said
-        The last reason for doing nothing, which is not said twice.
-    """
-
+    # Who it is, and its revision.
     address: Address
     owner_rev: int
-    captures: Map[Address, CaptureStatus] = Map()
-    tables: Tables = NO_TABLES
-    moves: Map[Key, TableMove] = Map()
-    draining: frozenset[Address] = frozenset()
-    needs_rebalance: bool = False
-    members: frozenset[Address] | None = None
-    checked_us: int = 0
-    stuck: Reason | None = None
-    said: str = ""
+    captures: Map[Address, CaptureStatus] = Map()  # by address
+    tables: Tables = NO_TABLES  # records of all tables it knows of
+    moves: Map[Key, TableMove] = Map()  # moves that users asked for, by table
+    draining: frozenset[Address] = frozenset()  # captures that are to be without tables
+    needs_rebalance: bool = False  # a capture came or went, or a user asked
+    members: frozenset[Address] | None = None  # the captures of the last tick; None before the first
+    checked_us: int = 0  # when the balance was looked at last
+    stuck: Reason | None = None  # why the checkpoint cannot proceed, and since when
+    said: str = ""  # the last reason for doing nothing, which is not said twice
 
 
 def commanded(state: DispatcherState, command: object) -> tuple[DispatcherState, list[OwnerOutput]]:

@@ -55,60 +55,35 @@ DDL = ("ddl",)
 
 @dataclass(frozen=True, slots=True)
 class EtcdState:
-    """What etcd holds.
+    """What etcd holds."""
 
-    Attributes
-    ----------
-    revision
-        Rises with each change.
-    leases
-        By capture; the revision is that of its campaign.
-    tables, barrier_ts, waiting
-        What is to be replicated, the DDL that holds it back, and those behind it.
-    checkpoint_ts, resolved_ts
-        The persisted global watermarks.
-    rival
-        The capture that was elected besides the owner, with its owner-rev.
-    partitions
-        What a user wants and no owner has carried out.
-    executed_ts
-        The last DDL that was executed.
-    status_rev
-        The highest owner-rev that has written the watermarks.
-    """
-
-    revision: int
+    revision: int  # rises with each change
+    # ``tables``, ``barrier_ts``, ``waiting``: What is to be replicated, the DDL that holds it back, and those behind
+    # it.
     tables: frozenset[Key]
+    # The persisted global watermarks.
     checkpoint_ts: int
     resolved_ts: int
-    leases: Map[Address, Lease] = Map()
+    leases: Map[Address, Lease] = Map()  # by capture; the revision is that of its campaign
     barrier_ts: int | None = None
     waiting: tuple[tuple[int, Ddl], ...] = ()
     executing: bool = False
-    rival: tuple[Address, int] | None = None
-    partitions: int | None = None
-    executed_ts: int = 0
-    status_rev: int = 0
+    rival: tuple[Address, int] | None = None  # the capture that was elected besides the owner, with its owner-rev
+    partitions: int | None = None  # what a user wants and no owner has carried out
+    executed_ts: int = 0  # the last DDL that was executed
+    status_rev: int = 0  # the highest owner-rev that has written the watermarks
 
 
 @dataclass(frozen=True, slots=True)
 class Etcd:
-    """The machine of etcd.
+    """The machine of etcd."""
 
-    Attributes
-    ----------
-    tables, start_ts
-        What the changefeed replicates, and from where.
-    ttl_us
-        Of leases.
-    resolved_ts
-        The global resolved_ts of the beginning, which no owner lowers; None for :attr:`start_ts`. MaxUint64 (the
-        executor's ``MAX_TS`` stands for it) lets no table wait for another one.
-    """
-
+    # What the changefeed replicates, and from where.
     tables: frozenset[Key]
     start_ts: int
-    ttl_us: int = 5_000_000
+    ttl_us: int = 5_000_000  # of leases
+    # The global resolved_ts of the beginning, which no owner lowers; None for ``start_ts``. MaxUint64 (the
+    # executor's ``MAX_TS`` stands for it) lets no table wait for another one.
     resolved_ts: int | None = None
 
     def start(self, address: Address, now: Now) -> tuple[EtcdState, list[Output]]:

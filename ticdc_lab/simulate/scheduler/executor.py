@@ -66,31 +66,15 @@ class Marks(NamedTuple):
 
 @stepped
 class Executor(NamedTuple):
-    """All pipelines of a processor.
-
-    Attributes
-    ----------
-    pipelines
-        By table or span.
-    pending
-        Those that are preparing or stopping.
-    behind
-        Those that write and have not caught up with the upstream.
-    stalled
-        Those whose sink is stuck, with the checkpoint at which it is.
-    limit_ts
-        The global resolved ts, as far as this processor knows.
-    marks
-        What the data path measured; empty unless the pace is ``measured``.
-    """
+    """All pipelines of a processor."""
 
     pace: TablePace
-    limit_ts: int
-    pipelines: Map[Key, Pipeline] = Map()
-    pending: Map[Key, None] = Map()
-    behind: Map[Key, None] = Map()
-    stalled: Map[Key, int] = Map()
-    marks: Map[Key, Marks] = Map()
+    limit_ts: int  # the global resolved ts, as far as this processor knows
+    pipelines: Map[Key, Pipeline] = Map()  # by table or span
+    pending: Map[Key, None] = Map()  # those that are preparing or stopping
+    behind: Map[Key, None] = Map()  # those that write and have not caught up with the upstream
+    stalled: Map[Key, int] = Map()  # those whose sink is stuck, with the checkpoint at which it is
+    marks: Map[Key, Marks] = Map()  # what the data path measured; empty unless the pace is ``measured``
 
 
 def state_of(executor: Executor, key: Key) -> str | None:

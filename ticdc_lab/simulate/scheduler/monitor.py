@@ -30,67 +30,41 @@ Found = tuple[str, str] | None
 
 @dataclass(slots=True)
 class WriterMeasures:
-    """What a run cost.
+    """What a run cost."""
 
-    Attributes
-    ----------
-    overlap_us
-        Time in which two captures wrote one table, summed over tables (0 while the protocol holds).
-    gap_us
-        Time in which nobody wrote a wanted table that had been written before, summed over tables.
-    doubled_us
-        Changes written a second time by the next writer, as the span of upstream time, summed over tables.
-    starts
-        How often a capture began to write a table.
-    """
-
-    overlap_us: int = 0
-    gap_us: int = 0
+    overlap_us: int = 0  # time in which two captures wrote one table, summed over tables (0 while the protocol holds)
+    gap_us: int = 0  # time in which nobody wrote a wanted table that had been written before, summed over tables
+    # Changes written a second time by the next writer, as the span of upstream time, summed over tables.
     doubled_us: int = 0
-    starts: int = 0
+    starts: int = 0  # how often a capture began to write a table
 
 
 @dataclass(slots=True)
 class SchedulerMonitor:
-    """Watches one run.
-
-    Attributes
-    ----------
-    stops_at_violation
-        Whether a run ends at a violation; the measures go on otherwise.
-    stands_below
-        Whether dispatchers stand below a DDL until it is written, so that the checkpoint does (v4's coordinator); else
-        it comes to the DDL first.
-    writers
-        Captures that write, by table or span.
-    split
-        Of tables that were split: the table and all its spans so far. A span takes over what it covers of those before.
-    durable
-        Of tables that somebody wrote and nobody writes: up to where all is downstream, and since when.
-    reached
-        Of tables that somebody writes: up to where those before had come, where the writer began below. All up to
-        there is downstream, so that a checkpoint that was told while they wrote, and comes late, is right.
-    checkpoint_ts, owner_rev
-        The highest that were published.
-    maintainers
-        Where the maintainer of each epoch was.
-    """
+    """Watches one run."""
 
     start_ts: int
     wanted: frozenset[Key]
-    stops_at_violation: bool = True
+    stops_at_violation: bool = True  # whether a run ends at a violation; the measures go on otherwise
+    # Whether dispatchers stand below a DDL until it is written, so that the checkpoint does (v4's coordinator); else it
+    # comes to the DDL first.
     stands_below: bool = False
-    writers: dict[Key, list[Address]] = field(default_factory=dict)
+    writers: dict[Key, list[Address]] = field(default_factory=dict)  # captures that write, by table or span
+    # Of tables that were split: the table and all its spans so far. A span takes over what it covers of those before.
     split: dict[int, dict[Key, None]] = field(default_factory=dict)
+    # Of tables that somebody wrote and nobody writes: up to where all is downstream, and since when.
     durable: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    # Of tables that somebody writes: up to where those before had come, where the writer began below. All up to there
+    # is downstream, so that a checkpoint that was told while they wrote, and comes late, is right.
     reached: dict[Key, int] = field(default_factory=dict)
     written: dict[Address, dict[Key, None]] = field(default_factory=dict)
+    # The highest that were published.
     checkpoint_ts: int = 0
     owner_rev: int = 0
     measures: WriterMeasures = field(default_factory=WriterMeasures)
     n_violations: int = 0
     since_us: dict[Key, int] = field(default_factory=dict)
-    maintainers: dict[int, Address] = field(default_factory=dict)
+    maintainers: dict[int, Address] = field(default_factory=dict)  # where the maintainer of each epoch was
     sees_changes_alone: ClassVar[bool] = True
 
     def saw(self, kernel: Kernel, at: Address, before: Any, after: Any, outputs: Sequence[Any]) -> Found:

@@ -42,23 +42,13 @@ def in_turn(keys: Iterable[Key]) -> list[Key]:
 
 
 class Tick(NamedTuple):
-    """The owner's periodic call (command of an ``Asked`` to the owner's machine).
+    """The owner's periodic call (command of an ``Asked`` to the owner's machine)."""
 
-    Attributes
-    ----------
-    captures
-        Those that etcd has registered, as this owner last heard.
-    tables
-        What should be replicated: the same object as before unless it changed, so that machines compare with ``is``.
-    checkpoint_ts
-        The persisted global checkpoint.
-    barrier_ts, executed_ts
-        No watermark may pass it (a DDL that has not been executed), None without one; and the last that was executed.
-    """
-
-    captures: frozenset[Address]
+    captures: frozenset[Address]  # those that etcd has registered, as this owner last heard
+    # What should be replicated: the same object as before unless it changed, so that machines compare with ``is``.
     tables: frozenset[Key]
-    checkpoint_ts: int
+    checkpoint_ts: int  # the persisted global checkpoint
+    # No watermark may pass it (a DDL that has not been executed), None without one; and the last that was executed.
     barrier_ts: int | None = None
     executed_ts: int = 0
 

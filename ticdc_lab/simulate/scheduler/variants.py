@@ -22,47 +22,29 @@ from ticdc_lab.simulate.scheduler.v3.messages import HeartbeatResponse
 
 @dataclass(frozen=True, slots=True)
 class SchedulerSettings:
-    """A cluster and its changefeed.
+    """A cluster and its changefeed."""
 
-    Attributes
-    ----------
-    variant
-        ``v2``: the design's protocol; ``v3``: two phases; ``v4``: coordinator and maintainer.
-    captures
-        How many, or their names.
-    tables
-        How many, or their ids.
-    versions
-        Of captures by name, where they are not :attr:`version`.
-    pace, balance
-        Of the pipelines and of the scheduler; v3 and v4 balance by count and take :attr:`Balance.check_us` alone.
-    tick_us, poll_us, ttl_us, margin_us, stop_lag_us, restart_us
-        See :class:`ticdc_lab.simulate.scheduler.capture.Capture`.
-    max_task_concurrency, add_table_batch_size
-        Of v3: moves at once, tables added in a tick.
-    batch_size
-        Of v4: operators at once.
-    coordinator
-        Of v4: whether etcd elects a coordinator, which places the maintainer on any node, moves it and drains nodes.
-        Else who is elected is the maintainer.
-    """
-
-    variant: str = "v2"
-    captures: int | tuple[str, ...] = 3
-    tables: int | tuple[Key, ...] = 8
+    variant: str = "v2"  # ``v2``: the design's protocol; ``v3``: two phases; ``v4``: coordinator and maintainer
+    captures: int | tuple[str, ...] = 3  # how many, or their names
+    tables: int | tuple[Key, ...] = 8  # how many, or their ids
     version: str = "v6.1.0"
-    versions: Map[str, str] = Map()
+    versions: Map[str, str] = Map()  # of captures by name, where they are not ``version``
+    # Of the pipelines and of the scheduler; v3 and v4 balance by count and take ``Balance.check_us`` alone.
     pace: TablePace = STEADY
     balance: Balance = BY_COUNT
+    # See ``ticdc_lab.simulate.scheduler.capture.Capture``.
     tick_us: int = 50_000
     poll_us: int = 50_000
     ttl_us: int = 5_000_000
     margin_us: int = 1_000_000
     stop_lag_us: int = 0
     restart_us: int = 1_000_000
+    # Of v3: moves at once, tables added in a tick.
     max_task_concurrency: int = 10
     add_table_batch_size: int = 50
-    batch_size: int = 1000
+    batch_size: int = 1000  # of v4: operators at once
+    # Of v4: whether etcd elects a coordinator, which places the maintainer on any node, moves it and drains nodes. Else
+    # who is elected is the maintainer.
     coordinator: bool = False
 
     def nodes(self) -> tuple[str, ...]:

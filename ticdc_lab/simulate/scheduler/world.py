@@ -21,55 +21,33 @@ from ticdc_lab.simulate.scheduler.monitor import DOUBLE, LOST
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What may happen in a small world.
+    """What may happen in a small world."""
 
-    Attributes
-    ----------
-    captures, tables
-        How many.
-    moments
-        How often the upstream goes on.
-    owner_changes
-        Elections while the old owner lives and does not know.
-    crashes, restarts, lost, expiries, joins
-        Captures that crash, processors that restart, messages lost, sessions that end while the capture lives
-        (a partition or a pause), captures that come later.
-    doubled
-        Announces that come twice.
-    moves
-        Tables that a user wants elsewhere; with a coordinator the maintainer on a node, or a node drained.
-    on_way
-        Of v3 and v4: a periodic call waits while so many messages are on one link.
-    topics
-        Each kind of message of an owner is a topic of its own, as in TiCDC: announcements and orders may overtake each
-        other. Processors wait until a Sync is acknowledged, so what they say stays in order.
-    coordinator
-        Of v4: who is elected is the coordinator, and the maintainer is on any node.
-    at_once
-        A node's periodic call follows at once on what the node hears, so that only the network's delays are explored
-        and not the node's own; far fewer states.
-    stops_at_once
-        The design's assumption: a capture whose session ends writes no more. Without it, it writes until it notices.
-    one_owner
-        The design's assumption: etcd never has two owners. Without it the old owner goes on hearing of new captures.
-    """
-
+    # How many.
     captures: int = 2
     tables: int = 2
-    moments: int = 1
-    owner_changes: int = 0
+    moments: int = 1  # how often the upstream goes on
+    owner_changes: int = 0  # elections while the old owner lives and does not know
+    # Captures that crash, processors that restart, messages lost, sessions that end while the capture lives (a
+    # partition or a pause), captures that come later.
     crashes: int = 0
     restarts: int = 0
     lost: int = 0
     expiries: int = 0
     joins: int = 0
-    doubled: int = 0
-    moves: int = 0
-    on_way: int = 1
+    doubled: int = 0  # announces that come twice
+    moves: int = 0  # tables that a user wants elsewhere; with a coordinator the maintainer on a node, or a node drained
+    on_way: int = 1  # of v3 and v4: a periodic call waits while so many messages are on one link
+    # Each kind of message of an owner is a topic of its own, as in TiCDC: announcements and orders may overtake each
+    # other. Processors wait until a Sync is acknowledged, so what they say stays in order.
     topics: bool = False
-    coordinator: bool = False
+    coordinator: bool = False  # of v4: who is elected is the coordinator, and the maintainer is on any node
+    # A node's periodic call follows at once on what the node hears, so that only the network's delays are explored and
+    # not the node's own; far fewer states.
     at_once: bool = False
+    # The design's assumption: a capture whose session ends writes no more. Without it, it writes until it notices.
     stops_at_once: bool = True
+    # The design's assumption: etcd never has two owners. Without it the old owner goes on hearing of new captures.
     one_owner: bool = True
 
 
@@ -111,28 +89,14 @@ class BudgetLeft(NamedTuple):
 
 @stepped
 class SmallWorld(NamedTuple):
-    """One state.
+    """One state."""
 
-    Attributes
-    ----------
-    nodes
-        By name, a tuple of pairs in the order of names.
-    campaign
-        Captures with a session, (name, revision), the owner first.
-    rival
-        The owner before it, where etcd has two.
-    links
-        (sender, receiver, messages) with something on its way.
-    durable
-        Up to where each table is written, of what has ended.
-    """
-
-    nodes: tuple[tuple[str, SmallNode], ...]
-    campaign: tuple[tuple[str, int], ...]
+    nodes: tuple[tuple[str, SmallNode], ...]  # by name, a tuple of pairs in the order of names
+    campaign: tuple[tuple[str, int], ...]  # captures with a session, (name, revision), the owner first
     revision: int
-    rival: tuple[str, int] | None
-    links: tuple[tuple[str, str, tuple[Any, ...]], ...]
-    durable: tuple[int, ...]
+    rival: tuple[str, int] | None  # the owner before it, where etcd has two
+    links: tuple[tuple[str, str, tuple[Any, ...]], ...]  # (sender, receiver, messages) with something on its way
+    durable: tuple[int, ...]  # up to where each table is written, of what has ended
     checkpoint_ts: int
     at_us: int
     left: BudgetLeft

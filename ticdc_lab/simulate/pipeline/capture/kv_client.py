@@ -99,25 +99,13 @@ def parts_of(gap: Gap, regions: tuple[KvRegion, ...]) -> tuple[list[GapPart], li
 
 
 class Matched(NamedTuple):
-    """What a batch gave.
-
-    Attributes
-    ----------
-    rows
-        Whole ones, in the order in which they became whole.
-    initialized
-        Whether the scan ended in it.
-    orphans
-        Commits after the scan whose prewrite never came.
-    told_twice
-        Commits beside the scan whose prewrite never came: the scan told them as committed.
-    """
+    """What a batch gave."""
 
     stream: PulledStream
-    rows: list[Row]
-    initialized: bool = False
-    orphans: int = 0
-    told_twice: int = 0
+    rows: list[Row]  # whole ones, in the order in which they became whole
+    initialized: bool = False  # whether the scan ended in it
+    orphans: int = 0  # commits after the scan whose prewrite never came
+    told_twice: int = 0  # commits beside the scan whose prewrite never came: the scan told them as committed
 
 
 def matched(stream: PulledStream, rows: tuple[KvRow, ...]) -> Matched:

@@ -42,27 +42,13 @@ DATA: Mapping[type, Callable[[CaptureDesk, Address, Any], None]] = MappingProxyT
 
 @dataclass(frozen=True, slots=True)
 class DataCapture:
-    """The machine of a capture that moves rows.
+    """The machine of a capture that moves rows."""
 
-    Attributes
-    ----------
-    scheduler
-        The capture of the table scheduler; its pace is measured.
-    settings
-        The data path's.
-    tables
-        As they were before any DDL job.
-    start_ts
-        Where the changefeed starts (exclusive).
-    only
-        Ids of the tables that the changefeed's filter lets through; None for all.
-    """
-
-    scheduler: Capture
-    settings: CaptureSettings
-    tables: tuple[TableInfo, ...] = ()
-    start_ts: int = 0
-    only: frozenset[int] | None = None
+    scheduler: Capture  # the capture of the table scheduler; its pace is measured
+    settings: CaptureSettings  # the data path's
+    tables: tuple[TableInfo, ...] = ()  # as they were before any DDL job
+    start_ts: int = 0  # where the changefeed starts (exclusive)
+    only: frozenset[int] | None = None  # ids of the tables that the changefeed's filter lets through; None for all
 
     def start(self, address: Address, now: Now) -> tuple[DataState, list[Output]]:
         """Register, and pull all DDL jobs."""

@@ -33,21 +33,7 @@ where there is none); sorted as it is."""
 
 @stepped
 class PulledStream(NamedTuple):
-    """A region, or the part of it that belongs to a span, that a store sends.
-
-    Attributes
-    ----------
-    resolved_ts
-        What the store told, or from where it was registered.
-    since_us, heard_us
-        Since when it is in this state, and when the store last mentioned it.
-    tries
-        How often it has failed since it last streamed.
-    prewrites
-        By key: what has neither been committed nor rolled back.
-    early
-        commit_ts by (key, start_ts) of commits that came before the scan told their prewrite; 0 of rollbacks.
-    """
+    """A region, or the part of it that belongs to a span, that a store sends."""
 
     request_id: int
     region: int
@@ -55,12 +41,14 @@ class PulledStream(NamedTuple):
     start: int
     end: int
     state: str
-    resolved_ts: int
+    resolved_ts: int  # what the store told, or from where it was registered
+    # Since when it is in this state, and when the store last mentioned it.
     since_us: int
     heard_us: int
-    tries: int = 0
+    tries: int = 0  # how often it has failed since it last streamed
     epoch: int = 0
-    prewrites: Map[int, KvRow] = Map()
+    prewrites: Map[int, KvRow] = Map()  # by key: what has neither been committed nor rolled back
+    # commit_ts by (key, start_ts) of commits that came before the scan told their prewrite; 0 of rollbacks.
     early: Map[tuple[int, int], int] = Map()
 
 
@@ -101,29 +89,17 @@ class SortedRun(NamedTuple):
 
 @stepped
 class Sorter(NamedTuple):
-    """The rows of a table that are not due.
+    """The rows of a table that are not due."""
 
-    Attributes
-    ----------
-    memory, fresh
-        Sorted rows, and batches that came after those were sorted.
-    n_fresh, fresh_ts
-        How many rows the latter have, and their lowest commit_ts.
-    runs
-        Sorted runs on disk.
-    spilled
-        Rows that ever went there.
-    drained_ts
-        Everything up to here has gone out.
-    """
-
-    drained_ts: int
+    drained_ts: int  # everything up to here has gone out
+    # Sorted rows, and batches that came after those were sorted.
     memory: SortedRun = SortedRun()
     fresh: tuple[tuple[Row, ...], ...] = ()
+    # How many rows the latter have, and their lowest commit_ts.
     n_fresh: int = 0
     fresh_ts: int = MAX_TS
-    runs: tuple[SortedRun, ...] = ()
-    spilled: int = 0
+    runs: tuple[SortedRun, ...] = ()  # sorted runs on disk
+    spilled: int = 0  # rows that ever went there
 
 
 class Flight(NamedTuple):
@@ -207,43 +183,24 @@ class KvClient(NamedTuple):
 
 @stepped
 class Duty(NamedTuple):
-    """What an owner has done about DDLs.
+    """What an owner has done about DDLs."""
 
-    Attributes
-    ----------
-    rev
-        Its owner-rev.
-    executed
-        finished_ts and id of the last job that it knows to be executed.
-    executing, asked_us
-        The job that the downstream executes, and when it was asked last.
-    told_ts
-        The last checkpoint that the downstream was told.
-    wanted, wanted_ts
-        The tables as of ``executed``: one object while they do not change.
-    put
-        The tables that etcd was told last.
-    waits
-        Whether its DDL puller has not come to the checkpoint.
-    partitions, settled
-        The number of partitions that it goes over to (no table is wanted until it is there), and the last that it is
-        done with: carried out, or refused.
-    empty_us
-        Since when no table is dispatched, None while some are.
-    """
-
-    rev: int
-    executed: tuple[int, int]
+    rev: int  # its owner-rev
+    executed: tuple[int, int]  # finished_ts and id of the last job that it knows to be executed
+    # The job that the downstream executes, and when it was asked last.
     executing: tuple[int, int] | None = None
     asked_us: int = 0
-    told_ts: int = 0
+    told_ts: int = 0  # the last checkpoint that the downstream was told
+    # The tables as of ``executed``: one object while they do not change.
     wanted: frozenset[Key] = frozenset()
     wanted_ts: int = -1
-    put: frozenset[Key] | None = None
-    waits: bool = False
+    put: frozenset[Key] | None = None  # the tables that etcd was told last
+    waits: bool = False  # whether its DDL puller has not come to the checkpoint
+    # The number of partitions that it goes over to (no table is wanted until it is there), and the last that it is done
+    # with: carried out, or refused.
     partitions: int | None = None
     settled: int | None = None
-    empty_us: int | None = None
+    empty_us: int | None = None  # since when no table is dispatched, None while some are
 
 
 class DataState(NamedTuple):

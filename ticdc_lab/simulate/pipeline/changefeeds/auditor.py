@@ -55,27 +55,15 @@ class _OneChangefeed:
 
 @dataclass(slots=True)
 class ChangefeedsAuditor:
-    """Watches one run.
+    """Watches one run."""
 
-    Attributes
-    ----------
-    upstream
-        Watches what stores tell, of whatever changefeed.
-    each
-        By name of the changefeed: watches what is owed to its downstream.
-    silent_us
-        So long after it was stopped no capture may write for a changefeed: a session that hears nothing has ended.
-    stopped_us
-        By name: since when it is paused or removed.
-    begun_ts
-        By name and epoch: where the checkpoint was at its beginning.
-    """
-
-    upstream: PipelineMonitor
-    each: Mapping[str, PipelineMonitor]
+    upstream: PipelineMonitor  # watches what stores tell, of whatever changefeed
+    each: Mapping[str, PipelineMonitor]  # by name of the changefeed: watches what is owed to its downstream
+    # So long after it was stopped no capture may write for a changefeed: a session that hears nothing has ended.
     silent_us: int
     stops_at_violation: bool = True
-    stopped_us: dict[str, int] = field(default_factory=dict)
+    stopped_us: dict[str, int] = field(default_factory=dict)  # by name: since when it is paused or removed
+    # By name and epoch: where the checkpoint was at its beginning.
     begun_ts: dict[tuple[str, int], int] = field(default_factory=dict)
     n_violations: int = 0
 

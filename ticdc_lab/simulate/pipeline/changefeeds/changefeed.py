@@ -14,31 +14,16 @@ NORMAL, STOPPED = "normal", "stopped"
 
 
 class Changefeed(NamedTuple):
-    """A changefeed as of a revision of etcd.
-
-    Attributes
-    ----------
-    epoch
-        The revision at which it was created, or resumed last: what is of another epoch is void.
-    start_ts
-        Where it started first (exclusive).
-    only
-        Ids of the tables that its filter lets through; None for all.
-    sink
-        The kind of its downstream.
-    tables
-        What is to be replicated now.
-    checkpoint_ts, resolved_ts
-        The persisted watermarks.
-    """
+    """A changefeed as of a revision of etcd."""
 
     id: str
     state: str
-    epoch: int
-    start_ts: int
-    only: frozenset[int] | None
-    sink: str
-    tables: frozenset[Key]
+    epoch: int  # the revision at which it was created, or resumed last: what is of another epoch is void
+    start_ts: int  # where it started first (exclusive)
+    only: frozenset[int] | None  # ids of the tables that its filter lets through; None for all
+    sink: str  # the kind of its downstream
+    tables: frozenset[Key]  # what is to be replicated now
+    # The persisted watermarks.
     checkpoint_ts: int
     resolved_ts: int
 
@@ -70,22 +55,12 @@ class Changefeeds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CreateChangefeed:
-    """A changefeed begins, into a downstream of its own.
-
-    Attributes
-    ----------
-    tables
-        Those that its filter lets through; none named lets all through.
-    kind
-        Of the downstream; None for what the settings say.
-    start_us
-        From which moment on changes are wanted (exclusive); None for now.
-    """
+    """A changefeed begins, into a downstream of its own."""
 
     id: str
-    tables: tuple[int, ...] = ()
-    kind: str | None = None
-    start_us: int | None = None
+    tables: tuple[int, ...] = ()  # those that its filter lets through; none named lets all through
+    kind: str | None = None  # of the downstream; None for what the settings say
+    start_us: int | None = None  # from which moment on changes are wanted (exclusive); None for now
 
     @property
     def only(self) -> frozenset[int] | None:

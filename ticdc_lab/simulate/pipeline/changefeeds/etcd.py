@@ -50,27 +50,13 @@ class SharedState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SharedEtcd:
-    """The machine of etcd.
+    """The machine of etcd."""
 
-    Attributes
-    ----------
-    sessions
-        Etcd of a cluster without tables; it also judges what an owner persists for one changefeed.
-    tables
-        All there are before any DDL.
-    first
-        Changefeeds that are there from the beginning.
-    free_ts
-        The global resolved_ts of every changefeed at its beginning; None for its start.
-    sink
-        The kind of downstream of a changefeed that says none.
-    """
-
-    sessions: Etcd
-    tables: frozenset[Key]
-    first: tuple[CreateChangefeed, ...] = ()
-    free_ts: int | None = None
-    sink: str = KAFKA
+    sessions: Etcd  # etcd of a cluster without tables; it also judges what an owner persists for one changefeed
+    tables: frozenset[Key]  # all there are before any DDL
+    first: tuple[CreateChangefeed, ...] = ()  # changefeeds that are there from the beginning
+    free_ts: int | None = None  # the global resolved_ts of every changefeed at its beginning; None for its start
+    sink: str = KAFKA  # the kind of downstream of a changefeed that says none
 
     def start(self, address: Address, now: Now) -> tuple[SharedState, list[Output]]:
         """Give an etcd without sessions."""

@@ -78,50 +78,24 @@ class ChangefeedStep(NamedTuple):
 
 
 class CaptureServerState(NamedTuple):
-    """A capture of several changefeeds.
+    """A capture of several changefeeds."""
 
-    Attributes
-    ----------
-    address
-        Its id in etcd.
-    ends_us
-        When it must stop to write, on its own clock.
-    view
-        What etcd told last.
-    running
-        By name of the changefeed.
-    early
-        Senders and messages of epochs that etcd has not told.
-    steps
-        What happened to changefeeds in the last step.
-    """
-
-    address: Address
-    ends_us: int
-    view: Changefeeds | None = None
-    running: Map[str, RunningChangefeed] = Map()
-    early: tuple[tuple[Address, Of], ...] = ()
+    address: Address  # its id in etcd
+    ends_us: int  # when it must stop to write, on its own clock
+    view: Changefeeds | None = None  # what etcd told last
+    running: Map[str, RunningChangefeed] = Map()  # by name of the changefeed
+    early: tuple[tuple[Address, Of], ...] = ()  # senders and messages of epochs that etcd has not told
     lost: bool = False
-    steps: tuple[ChangefeedStep, ...] = ()
+    steps: tuple[ChangefeedStep, ...] = ()  # what happened to changefeeds in the last step
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureServer:
-    """The machine of a capture of several changefeeds.
+    """The machine of a capture of several changefeeds."""
 
-    Attributes
-    ----------
-    scheduler
-        The capture of the table scheduler, whose session all share.
-    settings
-        The data path's; a changefeed says itself what its sink is.
-    tables
-        As they were before any DDL job.
-    """
-
-    scheduler: Capture
-    settings: CaptureSettings
-    tables: tuple[TableInfo, ...] = ()
+    scheduler: Capture  # the capture of the table scheduler, whose session all share
+    settings: CaptureSettings  # the data path's; a changefeed says itself what its sink is
+    tables: tuple[TableInfo, ...] = ()  # as they were before any DDL job
 
     def start(self, address: Address, now: Now) -> tuple[CaptureServerState, list[Output]]:
         """Register; changefeeds begin when etcd tells of them."""

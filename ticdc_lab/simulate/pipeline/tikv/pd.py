@@ -55,21 +55,11 @@ class PdState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pd:
-    """The machine of PD.
+    """The machine of PD."""
 
-    Attributes
-    ----------
-    settings
-        Says after how long a store counts as down.
-    stores
-        Names of all stores.
-    regions
-        The regions at first.
-    """
-
-    settings: TikvSettings
-    stores: tuple[str, ...]
-    regions: tuple[KvRegion, ...]
+    settings: TikvSettings  # says after how long a store counts as down
+    stores: tuple[str, ...]  # names of all stores
+    regions: tuple[KvRegion, ...]  # the regions at first
 
     def start(self, address: Address, now: Now) -> tuple[PdState, list[Output]]:
         """Know the first regions, and take all stores to live."""

@@ -23,21 +23,11 @@ class Append(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """The answer to :class:`Append`.
+    """The answer to :class:`Append`."""
 
-    Attributes
-    ----------
-    held
-        These are held, by a peer that votes.
-    stale
-        Here a higher term is known.
-    gone
-        These regions were merged into others.
-    """
-
-    held: tuple[RegionIndex, ...]
-    stale: tuple[RegionTerm, ...] = ()
-    gone: tuple[int, ...] = ()
+    held: tuple[RegionIndex, ...]  # these are held, by a peer that votes
+    stale: tuple[RegionTerm, ...] = ()  # here a higher term is known
+    gone: tuple[int, ...] = ()  # these regions were merged into others
 
 
 class Vote(NamedTuple):
@@ -47,21 +37,12 @@ class Vote(NamedTuple):
 
 
 class Voted(NamedTuple):
-    """The answer to :class:`Vote`.
+    """The answer to :class:`Vote`."""
 
-    Attributes
-    ----------
-    granted
-        (region, term of the vote, term and index of what the voter holds, and that; None for nothing).
-    stale
-        The voter knows this term, which is not lower.
-    gone
-        As in :class:`Appended`.
-    """
-
+    # (region, term of the vote, term and index of what the voter holds, and that; None for nothing).
     granted: tuple[tuple[int, int, int, int, Data | None], ...]
-    stale: tuple[RegionTerm, ...] = ()
-    gone: tuple[int, ...] = ()
+    stale: tuple[RegionTerm, ...] = ()  # the voter knows this term, which is not lower
+    gone: tuple[int, ...] = ()  # as in ``Appended``
 
 
 class CheckLeader(NamedTuple):
@@ -72,26 +53,13 @@ class CheckLeader(NamedTuple):
 
 
 class CheckedLeader(NamedTuple):
-    """The answer to :class:`CheckLeader`.
+    """The answer to :class:`CheckLeader`."""
 
-    Attributes
-    ----------
-    sent_us
-        Of the question.
-    agreed
-        No higher term is known here.
-    lacking
-        The last state is not held here: send it (again).
-    learning
-        This peer began empty and does not vote yet, and holds the last state.
-    stale, gone
-        As in :class:`Appended`.
-    """
-
-    sent_us: int
-    agreed: tuple[int, ...]
-    lacking: tuple[int, ...] = ()
-    learning: tuple[int, ...] = ()
+    sent_us: int  # of the question
+    agreed: tuple[int, ...]  # no higher term is known here
+    lacking: tuple[int, ...] = ()  # the last state is not held here: send it (again)
+    learning: tuple[int, ...] = ()  # this peer began empty and does not vote yet, and holds the last state
+    # As in ``Appended``.
     stale: tuple[RegionTerm, ...] = ()
     gone: tuple[int, ...] = ()
 

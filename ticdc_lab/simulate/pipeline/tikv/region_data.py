@@ -39,35 +39,21 @@ Written: TypeAlias = "tuple[int, int, str, Written | None, int, Stored]"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Data:
-    """A region, as its raft log has made it.
+    """A region, as its raft log has made it."""
 
-    Attributes
-    ----------
-    id, start, end, epoch
-        As PD knows it.
-    peers
-        The stores that hold it.
-    locks, default, write
-        The column families: by key; by key and start_ts; by key, newest first.
-    sprouts
-        Regions that were split off and may have no leader yet.
-    absorbed
-        Regions that were merged into this one.
-    merging
-        The region into which this one is being merged: it takes no command any more.
-    """
-
+    # As PD knows it.
     id: int
     start: int
     end: int
     epoch: int
-    peers: tuple[str, ...]
+    peers: tuple[str, ...]  # the stores that hold it
+    # ``locks``, ``default``, ``write``: The column families: by key; by key and start_ts; by key, newest first.
     locks: Map[int, Lock] = Map()
     write: Map[int, Written] = Map()
     default: Map[tuple[int, int], Value] = Map()
-    sprouts: tuple[Data, ...] = ()
-    absorbed: tuple[int, ...] = ()
-    merging: int | None = None
+    sprouts: tuple[Data, ...] = ()  # regions that were split off and may have no leader yet
+    absorbed: tuple[int, ...] = ()  # regions that were merged into this one
+    merging: int | None = None  # the region into which this one is being merged: it takes no command any more
 
     def __str__(self) -> str:
         """Write few words: messages carry the whole region, and a trace shows their fields."""

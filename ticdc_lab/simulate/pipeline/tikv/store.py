@@ -49,21 +49,11 @@ HEARTBEAT = "heartbeat"
 
 @dataclass(frozen=True, slots=True)
 class TikvStore:
-    """The machine of nodes ``tikv-1``, ...: regions, Percolator, raft-lite, and the CDC component.
+    """The machine of nodes ``tikv-1``, ...: regions, Percolator, raft-lite, and the CDC component."""
 
-    Attributes
-    ----------
-    settings
-        Of the upstream.
-    stores
-        Names of all stores.
-    regions
-        The regions at first; their leaders are names of stores.
-    """
-
-    settings: TikvSettings
-    stores: tuple[str, ...]
-    regions: tuple[KvRegion, ...]
+    settings: TikvSettings  # of the upstream
+    stores: tuple[str, ...]  # names of all stores
+    regions: tuple[KvRegion, ...]  # the regions at first; their leaders are names of stores
 
     def start(self, address: Address, now: Now) -> tuple[TikvStoreState, list[Output]]:
         """Lead the own part of the first regions."""

@@ -18,61 +18,32 @@ if TYPE_CHECKING:
 
 
 class LogEntry(NamedTuple):
-    """A state that a leader has proposed.
+    """A state that a leader has proposed."""
 
-    Attributes
-    ----------
-    log_index, data
-        What is replicated.
-    rows
-        What its observer sees when it is applied.
-    batch, commands
-        Whose answer waits for it, and which of its commands; batch 0 is nobody's.
-    """
-
+    # What is replicated.
     log_index: int
     data: Data
-    rows: tuple[KvRow, ...] = ()
+    rows: tuple[KvRow, ...] = ()  # what its observer sees when it is applied
+    # Whose answer waits for it, and which of its commands; batch 0 is nobody's.
     batch: int = 0
     commands: tuple[int, ...] = ()
 
 
 @stepped
 class Led(NamedTuple):
-    """What only a leader has.
+    """What only a leader has."""
 
-    Attributes
-    ----------
-    followers
-        Names of the other stores that hold the region.
-    acked, checked_us
-        For each of them the index it holds, and when the last :class:`CheckLeader` was sent to which it agreed.
-    pending
-        Not yet applied, oldest first.
-    confirmed
-        The index that a majority holds.
-    confirmed_us
-        At this moment a majority still took it for the leader.
-    applied
-        What can be served and observed; None until the first entry of the term is applied.
-    resolved_ts
-        No commit_ts at or below it will be applied any more.
-    learning
-        Followers that began empty, and when they were seen to have caught up.
-    because
-        Why it stood for election.
-    """
-
-    followers: tuple[str, ...]
+    followers: tuple[str, ...]  # names of the other stores that hold the region
+    # For each of them the index it holds, and when the last ``CheckLeader`` was sent to which it agreed.
     acked: tuple[int, ...]
     checked_us: tuple[int, ...]
-    pending: tuple[LogEntry, ...]
-    confirmed: int
-    confirmed_us: int
-    applied: Data | None
-    resolved_ts: int = 0
-    learning: tuple[tuple[str, int], ...] = ()
-    because: str = ""
+    pending: tuple[LogEntry, ...]  # not yet applied, oldest first
+    confirmed: int  # the index that a majority holds
+    confirmed_us: int  # at this moment a majority still took it for the leader
+    applied: Data | None  # what can be served and observed; None until the first entry of the term is applied
+    resolved_ts: int = 0  # no commit_ts at or below it will be applied any more
+    learning: tuple[tuple[str, int], ...] = ()  # followers that began empty, and when they were seen to have caught up
+    because: str = ""  # why it stood for election
 
     def with_pending(self, pending: tuple[LogEntry, ...], applied: Data | None = None) -> Led:
         """Propose or apply entries; ``applied`` is the last of the latter."""
@@ -100,29 +71,17 @@ class Votes(NamedTuple):
 
 @stepped
 class RegionPeer(NamedTuple):
-    """A region's replica on this store.
+    """A region's replica on this store."""
 
-    Attributes
-    ----------
-    data
-        The newest state accepted; None for a peer that only has voted.
-    term
-        No leader of a lower one is obeyed.
-    last_term, log_index
-        Of :attr:`data`.
-    voter
-        False for a peer that began empty, or lost its last write, and is not admitted yet: it may have promised things
-        that it forgot.
-    leader
-        The store that leads as far as is known.
-    """
-
-    data: Data | None
-    term: int = 0
+    data: Data | None  # the newest state accepted; None for a peer that only has voted
+    term: int = 0  # no leader of a lower one is obeyed
+    # Of ``data``.
     last_term: int = 0
     log_index: int = 0
+    # False for a peer that began empty, or lost its last write, and is not admitted yet: it may have promised things
+    # that it forgot.
     voter: bool = True
-    leader: str | None = None
+    leader: str | None = None  # the store that leads as far as is known
     led: Led | None = None
     votes: Votes | None = None
 
@@ -142,24 +101,16 @@ class OpenBatch(NamedTuple):
 
 
 class ServedStream(NamedTuple):
-    """What a subscriber gets of a region.
+    """What a subscriber gets of a region."""
 
-    Attributes
-    ----------
-    address, request_id, start, end, checkpoint_ts
-        Of its registration.
-    whole
-        Nothing of the region is outside of ``start`` and ``end``.
-    snapshot, keys, at
-        While it scans: what is read, which of its keys, and how many of them are sent; None and empty afterwards.
-    """
-
+    # Of its registration.
     address: Address
     request_id: int
     start: int
     end: int
     checkpoint_ts: int
-    whole: bool
+    whole: bool  # nothing of the region is outside of ``start`` and ``end``
+    # While it scans: what is read, which of its keys, and how many of them are sent; None and empty afterwards.
     snapshot: Data | None
     keys: tuple[int, ...]
     at: int = 0
@@ -176,43 +127,24 @@ class Due(NamedTuple):
 
 @stepped
 class TikvStoreState(NamedTuple):
-    """A store.
+    """A store."""
 
-    Attributes
-    ----------
-    address, name
-        Its own; the address has the number of its life.
-    peers
-        By region.
-    batches, n_batches
-        Whose answers wait, by number; how many there were.
-    due
-        What a majority holds and is not applied yet, oldest first.
-    streams
-        By region.
-    addresses
-        Where the other stores are.
-    gone
-        Regions that were merged into others.
-    to_divide
-        By region the epoch and the key for which a split was asked because a table begins there.
-    written
-        The regions whose log the last write went to, as they were before it: what a torn write leaves.
-    whole
-        Whether the disk has all that this store ever wrote: if not, it may have forgotten that it held a region.
-    """
-
+    # Its own; the address has the number of its life.
     address: Address
     name: str
-    peers: Map[int, RegionPeer]
-    addresses: Map[str, Address]
+    peers: Map[int, RegionPeer]  # by region
+    addresses: Map[str, Address]  # where the other stores are
+    # Whose answers wait, by number; how many there were.
     batches: Map[int, OpenBatch] = Map()
     n_batches: int = 0
-    due: tuple[Due, ...] = ()
-    streams: Map[int, tuple[ServedStream, ...]] = Map()
-    gone: Map[int, bool] = Map()
+    due: tuple[Due, ...] = ()  # what a majority holds and is not applied yet, oldest first
+    streams: Map[int, tuple[ServedStream, ...]] = Map()  # by region
+    gone: Map[int, bool] = Map()  # regions that were merged into others
+    # By region the epoch and the key for which a split was asked because a table begins there.
     to_divide: Map[int, tuple[int, int]] = Map()
+    # The regions whose log the last write went to, as they were before it: what a torn write leaves.
     written: tuple[tuple[int, RegionPeer], ...] = ()
+    # Whether the disk has all that this store ever wrote: if not, it may have forgotten that it held a region.
     whole: bool = True
 
 
@@ -221,18 +153,13 @@ class TikvStoreState(NamedTuple):
 
 @dataclass(slots=True)
 class StoreTurn:
-    """What the parts of a store hand to each other within one step; nothing of it outlives the step.
-
-    Attributes
-    ----------
-    changes
-        Regions that came to be served here or have another range since the step began: before (None) and after.
-    """
+    """What the parts of a store hand to each other within one step; nothing of it outlives the step."""
 
     store: TikvStore
     state: TikvStoreState
     now: Now
     out: list[Output] = field(default_factory=list)
+    # Regions that came to be served here or have another range since the step began: before (None) and after.
     changes: list[tuple[int, Data | None, Data]] = field(default_factory=list)
 
     def put(self, region: int, peer: RegionPeer) -> None:

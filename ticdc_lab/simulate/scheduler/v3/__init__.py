@@ -6,7 +6,7 @@
 from ticdc_lab.simulate.scheduler.v3.agent import Failing, Leave, V3Agent, V3AgentState
 from ticdc_lab.simulate.scheduler.v3.coordinator import V3Coordinator, V3CoordinatorState
 from ticdc_lab.simulate.scheduler.v3.messages import DispatchTableResponse, HeartbeatResponse
-from ticdc_lab.simulate.scheduler.v3.settings import TableRegion, V3Settings
+from ticdc_lab.simulate.scheduler.v3.settings import V3Settings
 
 TO_OWNER = (DispatchTableResponse, HeartbeatResponse)
 """The messages that are for the owner's machine; all others of this protocol are for the processor's."""
@@ -15,7 +15,6 @@ __all__ = [
     "TO_OWNER",
     "Failing",
     "Leave",
-    "TableRegion",
     "V3Agent",
     "V3AgentState",
     "V3Coordinator",

@@ -70,46 +70,21 @@ class V3Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class V3AgentState:
-    """One processor.
+    """One processor."""
 
-    Attributes
-    ----------
-    address, epoch
-        Who it is and in which life; every new owner and every restart begins another.
-    executor
-        The pipelines.
-    held
-        The spans it has.
-    tasks
-        By span, the request that has not been carried out yet.
-    ready
-        Those that are prepared and wait to be told to write.
-    gone
-        Those it has no more; they are reported Absent while the owner asks for them.
-    owner
-        Whom it obeys, None before one has spoken.
-    liveness
-        Alive until it is told to stop.
-    seq
-        Of the last message sent.
-    taken
-        By span, the ``seq`` of the last request of this owner.
-    failing
-        Calls of the executor that fail.
-    """
-
+    # ``address``, ``epoch``: Who it is and in which life; every new owner and every restart begins another.
     address: Address
-    executor: Executor
+    executor: Executor  # the pipelines
     epoch: int = 1
-    held: Map[Key, None] = Map()
-    tasks: Map[Key, Request] = Map()
-    ready: Map[Key, None] = Map()
-    gone: Map[Key, None] = Map()
-    owner: V3Owner | None = None
-    liveness: str = ALIVE
-    seq: int = 0
-    taken: Map[Key, int] = Map()
-    failing: frozenset[str] = frozenset()
+    held: Map[Key, None] = Map()  # the spans it has
+    tasks: Map[Key, Request] = Map()  # by span, the request that has not been carried out yet
+    ready: Map[Key, None] = Map()  # those that are prepared and wait to be told to write
+    gone: Map[Key, None] = Map()  # those it has no more; they are reported Absent while the owner asks for them
+    owner: V3Owner | None = None  # whom it obeys, None before one has spoken
+    liveness: str = ALIVE  # alive until it is told to stop
+    seq: int = 0  # of the last message sent
+    taken: Map[Key, int] = Map()  # by span, the ``seq`` of the last request of this owner
+    failing: frozenset[str] = frozenset()  # calls of the executor that fail
 
     def with_executor(self, executor: Executor) -> V3AgentState:
         """Give it other pipelines."""

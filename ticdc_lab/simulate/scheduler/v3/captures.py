@@ -35,27 +35,13 @@ class V3CaptureStatus(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Captures:
-    """All captures that are registered.
+    """All captures that are registered."""
 
-    Attributes
-    ----------
-    members
-        By address.
-    initialized
-        All of them had answered once: the owner's record has been made.
-    removed
-        Those that went and are still to be taken out of the record.
-    ticks
-        The owner's calls so far.
-    collect_stats
-        The next heartbeat asks for statistics.
-    """
-
-    members: Map[Address, V3CaptureStatus] = Map()
-    initialized: bool = False
-    removed: tuple[Address, ...] = ()
-    ticks: int = 0
-    collect_stats: bool = False
+    members: Map[Address, V3CaptureStatus] = Map()  # by address
+    initialized: bool = False  # all of them had answered once: the owner's record has been made
+    removed: tuple[Address, ...] = ()  # those that went and are still to be taken out of the record
+    ticks: int = 0  # the owner's calls so far
+    collect_stats: bool = False  # the next heartbeat asks for statistics
 
 
 def heard(status: V3CaptureStatus, response: HeartbeatResponse, header: Header) -> V3CaptureStatus:

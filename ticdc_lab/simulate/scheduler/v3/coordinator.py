@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from immutables import Map
-
 from ticdc_lab.machines.machine import (
     BARRIER,
     CAPTURE,
@@ -43,9 +41,7 @@ from ticdc_lab.simulate.scheduler.v3.messages import (
     Heartbeat,
     HeartbeatResponse,
     epoch_matches,
-    spans_allowed,
 )
-from ticdc_lab.simulate.scheduler.v3.reconciler import Known, Split, arrived, departed, split
 from ticdc_lab.simulate.scheduler.v3.replications import (
     EMPTY,
     Keys,
@@ -65,31 +61,20 @@ from ticdc_lab.simulate.scheduler.v3.settings import V3Settings
 
 @dataclass(frozen=True, slots=True)
 class V3CoordinatorState:
-    """The state of one owner.
+    """The state of one owner."""
 
-    Attributes
-    ----------
-    address, owner_rev
-        Who it is; a capture of a higher revision is the owner that counts.
-    captures, replications, plan, known, schedulers
-        Who is there, who has what, what is wanted, of which spans, and what the schedulers remember.
-    tables
-        The wanted tables as the last tick gave them, None before the captures have been heard.
-    seq
-        Of the last message sent.
-    stuck
-        The checkpoint of the last tick, None where it could not proceed, with why and since when.
-    """
-
+    # Who it is; a capture of a higher revision is the owner that counts.
     address: Address
     owner_rev: int
+    # Who is there, who has what, what is wanted, and what the schedulers remember.
     captures: Captures = field(default_factory=Captures)
     replications: Replications = field(default_factory=Replications)
     plan: WantedSpans = field(default_factory=WantedSpans)
-    known: Known = Map()
     schedulers: Schedulers = field(default_factory=Schedulers)
+    # The wanted tables as the last tick gave them, None before the captures have been heard.
     tables: frozenset[Key] | None = None
-    seq: int = 0
+    seq: int = 0  # of the last message sent
+    # The checkpoint of the last tick, None where it could not proceed, with why and since when.
     stuck: tuple[int | None, Reason] | None = None
 
 
@@ -104,7 +89,7 @@ def finished(
         outputs.append(Send(to, DispatchTableRequest(_header(settings, state, to, seq), to, request)))
     plan = noted(state.plan, draft.gone, replications.sets)
     captures = state.captures if captures is None else captures
-    mine = (state.address, state.owner_rev, captures, replications, plan, state.known, state.schedulers)
+    mine = (state.address, state.owner_rev, captures, replications, plan, state.schedulers)
     return V3CoordinatorState(*mine, state.tables, seq, state.stuck), outputs
 
 
@@ -274,21 +259,8 @@ def _wanted(
         return state, []
     old, sets = state.tables, state.replications.sets
     added, dropped = tick.tables - (old or frozenset()), (old or frozenset()) - tick.tables
-    gone = [span for table in dropped for span in state.known[table].spans]
-    known, decided = arrived(departed(state.known, dropped), added, sets, _splitter(settings, state))
-    new = [span for table in added for span in known[table].spans]
-    plan = planned(new, sets) if old is None else changed(state.plan, new, gone, sets)
-    return replace(state, known=known, plan=plan, tables=tick.tables), list(decided)
-
-
-def _splitter(settings: V3Settings, state: V3CoordinatorState) -> Split:
-    members = state.captures.members
-    allowed = settings.table_across_nodes and spans_allowed(status.version for status in members.values())
-
-    def cut(table: int) -> tuple[Key, ...]:
-        return split(settings, table, len(members)) if allowed else (table,)
-
-    return cut
+    plan = planned(added, sets) if old is None else changed(state.plan, added, dropped, sets)
+    return replace(state, plan=plan, tables=tick.tables), []
 
 
 def _scheduled(

@@ -7,7 +7,6 @@ nothing that was sent before what it has already taken of the same span (0: sent
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 from immutables import Map
@@ -125,8 +124,6 @@ Message: TypeAlias = DispatchTableRequest | DispatchTableResponse | Heartbeat | 
 
 # What nodes of older versions cannot do.
 
-SPAN_REPLICATION_SINCE = (6, 6, 0)
-"""A node of an earlier version knows whole tables only."""
 
 CHANGEFEED_EPOCH_SINCE = (6, 7, 0)
 """A node of an earlier version knows no epochs of changefeeds."""
@@ -138,11 +135,6 @@ def parsed(version: str) -> tuple[int, int, int]:
     """Read the numbers of a version, also of ``v6.6.0-alpha-12-gabc``; (0, 0, 0) where there are none."""
     found = _VERSION.match(version)
     return (int(found[1]), int(found[2]), int(found[3])) if found else (0, 0, 0)
-
-
-def spans_allowed(versions: Iterable[str | None]) -> bool:
-    """Whether every node of these versions can replicate a part of a table."""
-    return all(version is not None and parsed(version) >= SPAN_REPLICATION_SINCE for version in versions)
 
 
 def epoch_matches(header: Header, changefeed_epoch: int | None) -> bool:

@@ -80,33 +80,18 @@ EMPTY: Keys = Map()
 
 @dataclass(frozen=True, slots=True)
 class Replications:
-    """The owner's record of all spans.
+    """The owner's record of all spans."""
 
-    Attributes
-    ----------
-    sets
-        By span.
-    running
-        Spans with a task that has not ended.
-    on
-        By capture, the spans in which it has a role.
-    primaries
-        By capture, the spans it replicates as the primary of a set that is Replicating.
-    exact, watched
-        The spans whose own checkpoint counts, and the same by the captures that have a role in them.
-    absent
-        The spans that nobody has.
-    steady
-        By capture, the watermark of all spans of which it is the primary and that are not exact.
-    """
-
-    sets: Map[Key, ReplicationSet] = Map()
-    running: Keys = EMPTY
-    on: Map[Address, Keys] = Map()
+    sets: Map[Key, ReplicationSet] = Map()  # by span
+    running: Keys = EMPTY  # spans with a task that has not ended
+    on: Map[Address, Keys] = Map()  # by capture, the spans in which it has a role
+    # By capture, the spans it replicates as the primary of a set that is Replicating.
     primaries: Map[Address, Keys] = Map()
+    # The spans whose own checkpoint counts, and the same by the captures that have a role in them.
     exact: Keys = EMPTY
     watched: Map[Address, Keys] = Map()
-    absent: Keys = EMPTY
+    absent: Keys = EMPTY  # the spans that nobody has
+    # By capture, the watermark of all spans of which it is the primary and that are not exact.
     steady: Map[Address, TableStatus] = Map()
 
 
@@ -231,25 +216,14 @@ def _without(keys: Keys, span: Key) -> Keys:
 
 @dataclass(frozen=True, slots=True)
 class WantedSpans:
-    """The wanted spans.
+    """The wanted spans."""
 
-    Attributes
-    ----------
-    spans
-        All of them.
-    todo, at
-        Those that had no record when they came, sorted; before ``at`` all have one now.
-    lost
-        Those whose record has gone since.
-    surplus
-        Spans with a record that nobody wants.
-    """
-
-    spans: Keys = EMPTY
+    spans: Keys = EMPTY  # all of them
+    # Those that had no record when they came, sorted; before ``at`` all have one now.
     todo: tuple[Key, ...] = ()
     at: int = 0
-    lost: Keys = EMPTY
-    surplus: Keys = EMPTY
+    lost: Keys = EMPTY  # those whose record has gone since
+    surplus: Keys = EMPTY  # spans with a record that nobody wants
 
 
 def planned(wanted: Iterable[Key], sets: Mapping[Key, ReplicationSet]) -> WantedSpans:

@@ -312,30 +312,15 @@ DRAINING_NOBODY = None
 
 @dataclass(frozen=True, slots=True)
 class Schedulers:
-    """What the schedulers remember.
+    """What the schedulers remember."""
 
-    Attributes
-    ----------
-    drain_target
-        The capture that is being drained.
-    moves
-        What users want where, until it is accepted or given up.
-    rebalance
-        Whether a user wants all captures to have their share.
-    balanced_us
-        When the balance was looked at last, None before the first time.
-    force_balance
-        The last look found something to move: look again at once. A look that a stopping capture forbids leaves it.
-    said
-        The last word of each scheduler, so that it is not said at every tick.
-    """
-
-    drain_target: Address | None = DRAINING_NOBODY
-    moves: Map[Key, Address] = Map()
-    rebalance: bool = False
-    balanced_us: int | None = None
+    drain_target: Address | None = DRAINING_NOBODY  # the capture that is being drained
+    moves: Map[Key, Address] = Map()  # what users want where, until it is accepted or given up
+    rebalance: bool = False  # whether a user wants all captures to have their share
+    balanced_us: int | None = None  # when the balance was looked at last, None before the first time
+    # The last look found something to move: look again at once. A look that a stopping capture forbids leaves it.
     force_balance: bool = False
-    said: Map[str, Decided] = Map()
+    said: Map[str, Decided] = Map()  # the last word of each scheduler, so that it is not said at every tick
 
 
 def schedule(settings: V3Settings, view: V3View, state: Schedulers) -> tuple[Schedulers, list[Task], list[Decided]]:

@@ -26,33 +26,18 @@ from ticdc_lab.simulate.scheduler.v4.spans import position
 
 REPORT_US = 1_000_000
 EVERY_TABLE = InfluencedTables("All")
-Stage = Literal["WAITING", "WRITING", "DONE"]
+Stage = Literal["WAITING", "DONE"]
 
 
 class Block(NamedTuple):
-    """What a node knows of DDLs.
+    """What a node knows of DDLs."""
 
-    Attributes
-    ----------
-    block_ts
-        The one at which its dispatchers stand, None without one.
-    executed
-        Whether that is downstream, as etcd tells.
-    passed_ts
-        The last that they have passed.
-    writes
-        Whether the DDL dispatcher here was told to write.
-    acked
-        Dispatchers whose report the maintainer has.
-    reported, reported_us
-        Those that it was told of, and when it was told last.
-    """
-
-    block_ts: int | None = None
-    executed: bool = False
-    passed_ts: int = 0
-    writes: bool = False
-    acked: frozenset[Key] = frozenset()
+    block_ts: int | None = None  # the one at which its dispatchers stand, None without one
+    executed: bool = False  # whether that is downstream, as etcd tells
+    passed_ts: int = 0  # the last that they have passed
+    writes: bool = False  # whether the DDL dispatcher here was told to write
+    acked: frozenset[Key] = frozenset()  # dispatchers whose report the maintainer has
+    # Those that it was told of, and when it was told last.
     reported: frozenset[Key] = frozenset()
     reported_us: int = -REPORT_US
 

@@ -67,40 +67,24 @@ TO_COORDINATOR = (NodeHeartbeat, SetNodeLivenessResponse)
 
 @dataclass(frozen=True, slots=True)
 class V4CoordinatorState:
-    """A coordinator; ``owner_rev``, its epoch, is 0 while it is not elected.
-
-    Attributes
-    ----------
-    nodes
-        Those that are registered, with when each was asked last.
-    heard
-        The last heartbeat of each that has answered this coordinator.
-    bootstrapped
-        Whether all had answered: it may place a maintainer.
-    changefeed, move, sent_us
-        Where the maintainer is, the move that is under way, and when the order for either was sent last.
-    control, target, target_epoch, told_us
-        The drain: the controller's state, whom dispatchers leave, and when nodes were told that.
-    since_us
-        Since when there has been no maintainer that works.
-    said
-        What was said last of why nothing is done.
-    """
+    """A coordinator; ``owner_rev``, its epoch, is 0 while it is not elected."""
 
     address: Address
     owner_rev: int = 0
-    nodes: Map[Address, int] = Map()
-    heard: Map[Address, NodeHeartbeat] = Map()
-    bootstrapped: bool = False
+    nodes: Map[Address, int] = Map()  # those that are registered, with when each was asked last
+    heard: Map[Address, NodeHeartbeat] = Map()  # the last heartbeat of each that has answered this coordinator
+    bootstrapped: bool = False  # whether all had answered: it may place a maintainer
+    # Where the maintainer is, the move that is under way, and when the order for either was sent last.
     changefeed: MaintainerPlace = NOWHERE
     move: Move | None = None
     sent_us: int | None = None
+    # The drain: the controller's state, whom dispatchers leave, and when nodes were told that.
     control: DrainController = NO_DRAIN
     target: Address = ""
     target_epoch: int = 0
     told_us: Map[Address, int] = Map()
-    since_us: int = 0
-    said: str = ""
+    since_us: int = 0  # since when there has been no maintainer that works
+    said: str = ""  # what was said last of why nothing is done
 
     @property
     def status(self) -> MaintainerStatus | None:

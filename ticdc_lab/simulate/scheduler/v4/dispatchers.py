@@ -25,36 +25,19 @@ from ticdc_lab.simulate.scheduler.v4.spans import position
 
 @dataclass(frozen=True, slots=True)
 class DispatchersState:
-    """A dispatcher manager.
-
-    Attributes
-    ----------
-    node_epoch
-        The life of the manager; another one after each restart.
-    maintainer, maintainer_epoch
-        Who gives it orders.
-    taken
-        Number of the last order taken in this life from this maintainer.
-    seq
-        Number of the last message to the maintainer.
-    told
-        Dispatchers whose status goes into the next heartbeat.
-    ended
-        Those that have ended since the last heartbeat, with their last checkpoint.
-    merging
-        The spans that each new span waits for.
-    """
+    """A dispatcher manager."""
 
     address: Address
     executor: Executor
-    node_epoch: int = 1
+    node_epoch: int = 1  # the life of the manager; another one after each restart
+    # Who gives it orders.
     maintainer: Address | None = None
     maintainer_epoch: int = 0
-    taken: int = 0
-    seq: int = 0
-    told: Map[Key, None] = Map()
-    ended: Map[Key, int] = Map()
-    merging: Map[Key, Map[Key, int]] = Map()
+    taken: int = 0  # number of the last order taken in this life from this maintainer
+    seq: int = 0  # number of the last message to the maintainer
+    told: Map[Key, None] = Map()  # dispatchers whose status goes into the next heartbeat
+    ended: Map[Key, int] = Map()  # those that have ended since the last heartbeat, with their last checkpoint
+    merging: Map[Key, Map[Key, int]] = Map()  # the spans that each new span waits for
 
     def with_executor(self, executor: Executor) -> DispatchersState:
         """Give it other pipelines."""

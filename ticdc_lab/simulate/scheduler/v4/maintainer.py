@@ -137,12 +137,8 @@ def _watermarks(state: MaintainerState, tick: Tick) -> Watermarks:
     held, because = _held(state.control.spans, tick.checkpoint_ts)
     if held is None:
         return Watermarks(None, None, because)
-    new_tables_ts = barrier.limit_ts(state.barrier)
-    if new_tables_ts is not None and new_tables_ts - 1 <= tick.checkpoint_ts:
-        return Watermarks(None, None, barrier.waiting(state.barrier, state.control)[0])
-    limits = [MAX_TS if tick.barrier_ts is None else tick.barrier_ts, (new_tables_ts or MAX_TS + 1) - 1]
-    checkpoint_ts = resolved_ts = min(held, *limits)
-    if checkpoint_ts in limits and checkpoint_ts != MAX_TS:
+    checkpoint_ts = resolved_ts = min(held, MAX_TS if tick.barrier_ts is None else tick.barrier_ts)
+    if checkpoint_ts == tick.barrier_ts:
         because = Reason(BARRIER, str(checkpoint_ts), "a barrier", blocks=False)
     for name in sorted(state.control.spans.by_node):
         node = state.nodes.get(name)

@@ -76,39 +76,27 @@ class HeartBeatRequest(NamedTuple):
 
 
 class InfluencedTables(NamedTuple):
-    """Which tables a DDL or syncpoint concerns: some (Normal), those of a schema (DB), or every one (All)."""
+    """Which tables a DDL concerns: every one."""
 
-    influence_type: Literal["Normal", "DB", "All"]
+    influence_type: Literal["All"]
     table_ids: tuple[int, ...] = ()
     schema_id: int = 0
 
 
-class Table(NamedTuple):
-    """A table that a DDL creates."""
-
-    table_id: int
-    schema_id: int = 0
-
-
-class SchemaIDChange(NamedTuple):
-    """A DDL put a table into another schema."""
-
-    table_id: int
-    old_schema_id: int
-    new_schema_id: int
-
-
 class State(NamedTuple):
-    """A block event as a dispatcher sees it (the ``State`` of a ``TableSpanBlockStatus``)."""
+    """A block event as a dispatcher sees it (the ``State`` of a ``TableSpanBlockStatus``).
+
+    Every DDL concerns all tables here, and what it does to them is the tick's: the other fields stay as they are.
+    """
 
     is_blocked: bool
     block_ts: int
     block_tables: InfluencedTables | None = None
-    need_dropped_tables: InfluencedTables | None = None
-    need_added_tables: tuple[Table, ...] = ()
-    updated_schemas: tuple[SchemaIDChange, ...] = ()
+    need_dropped_tables: None = None
+    need_added_tables: tuple[()] = ()
+    updated_schemas: tuple[()] = ()
     is_sync_point: bool = False
-    stage: Literal["NONE", "WAITING", "WRITING", "DONE"] = "WAITING"
+    stage: Literal["WAITING", "DONE"] = "WAITING"
 
 
 class TableSpanBlockStatus(NamedTuple):
@@ -139,7 +127,7 @@ class ACK(NamedTuple):
     """The maintainer knows of the event; the dispatcher need not report it again."""
 
     commit_ts: int
-    is_sync_point: bool
+    is_sync_point: bool = False
 
 
 class DispatcherAction(NamedTuple):
@@ -147,13 +135,13 @@ class DispatcherAction(NamedTuple):
 
     action: Literal["Write", "Pass"]
     commit_ts: int
-    is_sync_point: bool
+    is_sync_point: bool = False
 
 
 class InfluencedDispatchers(NamedTuple):
-    """Whom an ack or action is for; with DB and All every dispatcher of the node but ``exclude_dispatcher_id``."""
+    """Whom an ack or action is for: some, or every dispatcher of the node but ``exclude_dispatcher_id``."""
 
-    influence_type: Literal["Normal", "DB", "All"]
+    influence_type: Literal["Normal", "All"]
     dispatcher_ids: tuple[Key, ...] = ()
     schema_id: int = 0
     exclude_dispatcher_id: Key | None = None

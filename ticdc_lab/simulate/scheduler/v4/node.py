@@ -55,37 +55,22 @@ _TO_MAINTAINER = (MaintainerBootstrapResponse, HeartBeatRequest, BlockStatusRequ
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """A node.
-
-    Attributes
-    ----------
-    dispatchers, maintainer
-        The states of its machines; None without a maintainer.
-    marks
-        The watermarks that the maintainer gave last.
-    ended
-        The epoch of the maintainer that was here last.
-    coordinator, coordinator_epoch
-        Whom it obeys.
-    liveness
-        ALIVE, DRAINING or STOPPING.
-    target, target_epoch
-        Whom dispatchers leave.
-    block
-        The DDL at which dispatchers stand.
-    """
+    """A node."""
 
     address: Address
+    # The states of its machines; None without a maintainer.
     dispatchers: DispatchersState
     maintainer: MaintainerState | None = None
-    marks: Watermarks = NO_MARKS
-    ended: int = 0
+    marks: Watermarks = NO_MARKS  # the watermarks that the maintainer gave last
+    ended: int = 0  # the epoch of the maintainer that was here last
+    # Whom it obeys.
     coordinator: Address | None = None
     coordinator_epoch: int = 0
-    liveness: str = ALIVE
+    liveness: str = ALIVE  # ALIVE, DRAINING or STOPPING
+    # Whom dispatchers leave.
     target: Address = ""
     target_epoch: int = 0
-    block: Block = NO_BLOCK
+    block: Block = NO_BLOCK  # the DDL at which dispatchers stand
 
     @property
     def executor(self) -> Executor:

@@ -30,29 +30,17 @@ from ticdc_lab.simulate.scheduler.v4.spans import holes, position, root_of
 
 @stepped
 class KnownNode(NamedTuple):
-    """One node.
+    """One node."""
 
-    Attributes
-    ----------
-    since_us
-        When the maintainer first heard of this life of it.
-    asked_us
-        When it was asked for its bootstrap response last.
-    epoch, seq
-        The life of its dispatcher manager and the number of the last message taken; 0 before its response.
-    checkpoint_ts, resolved_ts
-        Its last watermark, None before the first heartbeat.
-    slowest
-        The span that is behind all others there.
-    """
-
-    since_us: int
-    asked_us: int
+    since_us: int  # when the maintainer first heard of this life of it
+    asked_us: int  # when it was asked for its bootstrap response last
+    # The life of its dispatcher manager and the number of the last message taken; 0 before its response.
     epoch: int = 0
     seq: int = 0
+    # Its last watermark, None before the first heartbeat.
     checkpoint_ts: int | None = None
     resolved_ts: int | None = None
-    slowest: Key | None = None
+    slowest: Key | None = None  # the span that is behind all others there
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,38 +58,23 @@ NO_DRAIN = DrainState()
 
 @dataclass(frozen=True, slots=True)
 class MaintainerState:
-    """A maintainer; ``owner_rev``, its epoch, is 0 while it is not elected.
-
-    Attributes
-    ----------
-    responses
-        What nodes said while not all had answered.
-    tables
-        What should be replicated, as last told; compared with ``is``.
-    seq
-        Number of the last message sent to a node.
-    balance_due_us, balance_blocked_us
-        When to look at the balance next, and until when a drain that ended holds it back.
-    said
-        What each scheduler said last of why it does nothing: it is not said twice.
-    stuck_us
-        Since when the checkpoint does not proceed.
-    """
+    """A maintainer; ``owner_rev``, its epoch, is 0 while it is not elected."""
 
     address: Address
     owner_rev: int = 0
     control: Control = NOTHING
     nodes: Map[Address, KnownNode] = Map()
-    responses: Map[Address, MaintainerBootstrapResponse] = Map()
+    responses: Map[Address, MaintainerBootstrapResponse] = Map()  # what nodes said while not all had answered
     bootstrapped: bool = False
-    tables: frozenset[Key] = frozenset()
+    tables: frozenset[Key] = frozenset()  # what should be replicated, as last told; compared with ``is``
     barrier: Barrier = NO_BARRIER
     drain: DrainState = NO_DRAIN
-    seq: int = 0
+    seq: int = 0  # number of the last message sent to a node
+    # When to look at the balance next, and until when a drain that ended holds it back.
     balance_due_us: int = 0
     balance_blocked_us: int = 0
-    said: Map[str, str] = Map()
-    stuck_us: int | None = None
+    said: Map[str, str] = Map()  # what each scheduler said last of why it does nothing: it is not said twice
+    stuck_us: int | None = None  # since when the checkpoint does not proceed
 
 
 Stepped = tuple[MaintainerState, list[Output]]
@@ -238,7 +211,7 @@ def bootstrap_finished(state: MaintainerState, checkpoint_ts: int, at_us: int) -
         control, more = _taken_over(control, node, response, at_us)
         outputs += more
     stands = [status for response in reported.values() for status in response.block_states]
-    barrier, more = rebuilt(state.barrier, control.spans, stands, at_us)
+    barrier, more = rebuilt(state.barrier, control.spans, stands)
     outputs += more
     told = Changed("bootstrap", None, "done", f"{len(reported)} nodes have answered: {', '.join(reported)}")
     return replace(state, control=control, barrier=barrier, bootstrapped=True, responses=Map()), [*outputs, told]

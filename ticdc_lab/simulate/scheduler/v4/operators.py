@@ -34,27 +34,13 @@ class Order(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OneNodeOperator:
-    """One operator on one node, in one phase: it does something until it is done, or given up.
+    """One operator on one node, in one phase: it does something until it is done, or given up."""
 
-    Attributes
-    ----------
-    key
-        The span it holds: no other operator works on that span.
-    node
-        Where its dispatcher is, or is to be.
-    done
-        Whether nothing is left but :meth:`post_finish`.
-    removed
-        Why it was given up.
-    posted
-        Whether the last step was done.
-    """
-
-    key: Key
-    node: Address
-    done: bool = field(default=False, kw_only=True)
-    removed: str = field(default="", kw_only=True)
-    posted: bool = field(default=False, kw_only=True)
+    key: Key  # the span it holds: no other operator works on that span
+    node: Address  # where its dispatcher is, or is to be
+    done: bool = field(default=False, kw_only=True)  # whether nothing is left but ``post_finish``
+    removed: str = field(default="", kw_only=True)  # why it was given up
+    posted: bool = field(default=False, kw_only=True)  # whether the last step was done
     kind: ClassVar[str]
     doing: ClassVar[str]
     after: ClassVar[str] = "done"

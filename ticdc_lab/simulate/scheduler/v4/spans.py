@@ -181,32 +181,16 @@ def indexed(
 
 @stepped
 class Spans(NamedTuple):
-    """All spans.
-
-    Attributes
-    ----------
-    by_node
-        The spans bound to each node.
-    parts
-        The spans of each split table.
-    absent
-        By group, in the order in which they became so.
-    schemas
-        The schema of each table that has one.
-    reached
-        The checkpoint that each node reported last: every span that it replicates is at least there.
-    floor_ts
-        The global checkpoint: every span is at least there, whatever is known of it.
-    """
+    """All spans."""
 
     replicas: Map[Key, Replica] = Map()
-    by_node: Map[Address, Map[Key, None]] = Map()
-    parts: Map[int, Map[Key, None]] = Map()
+    by_node: Map[Address, Map[Key, None]] = Map()  # the spans bound to each node
+    parts: Map[int, Map[Key, None]] = Map()  # the spans of each split table
     scheduling: Map[Key, None] = Map()
-    absent: Map[int, Queue] = Map()
-    schemas: Map[int, int] = Map()
+    absent: Map[int, Queue] = Map()  # by group, in the order in which they became so
+    # The checkpoint that each node reported last: every span that it replicates is at least there.
     reached: Map[Address, int] = Map()
-    floor_ts: int = 0
+    floor_ts: int = 0  # the global checkpoint: every span is at least there, whatever is known of it
 
 
 NO_SPANS = Spans()
