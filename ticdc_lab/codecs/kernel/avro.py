@@ -28,6 +28,7 @@ from ticdc_lab.codecs.kernel.columns import decoded_in_part
 from ticdc_lab.codecs.kernel.floats import FLOAT_ROOM
 from ticdc_lab.codecs.kernel.identity import set_row
 from ticdc_lab.codecs.kernel.jit import kernel, part
+from ticdc_lab.codecs.kernel.scan import first_of
 from ticdc_lab.codecs.kernel.state import (
     State,
     close,
@@ -171,13 +172,7 @@ def _plan_of(b: np.ndarray, p: int, end: int, plans: AvroPlans) -> int:
 
 @part
 def _plan_called(number: int, plans: AvroPlans) -> int:
-    low, high = 0, len(plans.id)
-    while low < high:
-        middle = (low + high) // 2
-        if plans.id[middle] < number:
-            low = middle + 1
-        else:
-            high = middle
+    low = first_of(plans.id, number)
     return low if low < len(plans.id) and plans.id[low] == number else -1
 
 

@@ -30,6 +30,7 @@ from ticdc_lab.codecs.kernel.identity import set_row
 from ticdc_lab.codecs.kernel.jit import kernel, part
 from ticdc_lab.codecs.kernel.scan import (
     after_name,
+    first_of,
     next_member,
     same,
     same_bytes,
@@ -51,7 +52,7 @@ from ticdc_lab.codecs.kernel.state import (
     put_ts,
     restore,
 )
-from ticdc_lab.codecs.kernel.text import int64_of
+from ticdc_lab.codecs.kernel.text import held_scalar_end, int64_of
 from ticdc_lab.codecs.kernel.typed_values import LEFT, NAME_SPAN, put_column
 from ticdc_lab.codecs.kernel.xxh64 import SEED, hash_bytes
 from ticdc_lab.codecs.known import Bounds
@@ -196,7 +197,7 @@ def _message(
         elif b[p] != 0x6E and field in (OLD, NEW):
             q = _read_image(kb, b, p, end, BEFORE if field == OLD else AFTER, plans, st)
         else:
-            q = _scalar_end(b, p, end)
+            q = held_scalar_end(b, p, end)
         if q < 0:
             return q
         at[field], at[_ENDS + field] = p, q
@@ -228,15 +229,6 @@ def _field(b: np.ndarray, p: int, q: int) -> int:
 
 
 @part
-def _scalar_end(b: np.ndarray, p: int, end: int) -> int:
-    """Position after a string, a literal or an integer; a number that Python might not hold is left."""
-    q = scalar_end(b, p, end)
-    if q < 0 or b[p] == 0x22 or b[p] > 0x39:
-        return q
-    return q if int64_of(b, p, q)[1] else LEFT
-
-
-@part
 def _read_source(b: np.ndarray, p: int, end: int, at: np.ndarray) -> int:
     """Find what the event is told by in the object at ``p``; the position after it, or LEFT."""
     if b[p] != 0x7B:
@@ -254,7 +246,7 @@ def _read_source(b: np.ndarray, p: int, end: int, at: np.ndarray) -> int:
         p = after_name(b, q, end)
         if p < 0 or p >= end:
             return LEFT
-        q, escaped = string_end(b, p, end) if b[p] == 0x22 else (_scalar_end(b, p, end), False)
+        q, escaped = string_end(b, p, end) if b[p] == 0x22 else (held_scalar_end(b, p, end), False)
         if q < 0 or (escaped and nth in (_NTH_DB, _NTH_TABLE)):
             return LEFT
         field = (
@@ -307,7 +299,7 @@ def _begin(
 @part
 def _defined(b: np.ndarray, at: np.ndarray, h: np.uint64, ts: int, plans: Plans) -> int:
     """The plan of a table by the log's DDL at a commit_ts."""
-    i, found = _first_of(plans.table_hash, h), UNTYPED_PLAN
+    i, found = first_of(plans.table_hash, h), UNTYPED_PLAN
     while i < len(plans.table_hash) and plans.table_hash[i] == h:
         if (
             same_bytes(b, at[_DB] + 1, at[_ENDS + _DB] - 1, plans.text, plans.table[i, 1], plans.table[i, 2])
@@ -317,19 +309,6 @@ def _defined(b: np.ndarray, at: np.ndarray, h: np.uint64, ts: int, plans: Plans)
             found = plans.table[i, 5]
         i += 1
     return found
-
-
-@part
-def _first_of(hashes: np.ndarray, h: np.uint64) -> int:
-    """Where the hashes that are at least ``h`` begin."""
-    low, high = 0, len(hashes)
-    while low < high:
-        middle = (low + high) // 2
-        if hashes[middle] < h:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @part
@@ -384,7 +363,7 @@ def _check_schema(b: np.ndarray, p: int, end: int, plans: Plans, guesses: np.nda
         if guess >= 0 and same_bytes(b, p, stop, plans.text, plans.schema[guess, 0], plans.schema[guess, 1]):
             return OK
         h = hash_bytes(b, p, min(p + HASHED, stop), SEED)
-        i = _first_of(plans.hash, h)
+        i = first_of(plans.hash, h)
         while i < len(plans.hash) and plans.hash[i] == h and found < 0:
             if same_bytes(b, p, stop, plans.text, plans.schema[i, 0], plans.schema[i, 1]):
                 found = i

@@ -314,6 +314,19 @@ def same_bytes(b: np.ndarray, start: int, stop: int, other: np.ndarray, other_st
     return True
 
 
+@part
+def first_of(numbers: np.ndarray, least: int | np.uint64) -> int:
+    """Where the ascending numbers that are at least ``least`` begin."""
+    low, high = 0, len(numbers)
+    while low < high:
+        middle = (low + high) // 2
+        if numbers[middle] < least:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 @small_kernel
 def word(b: np.ndarray, p: int, q: int) -> np.uint64:
     """The bytes between the positions, eight at most, as one number; what :func:`word_of` makes of a name."""

@@ -25,7 +25,6 @@ from ticdc_lab.codecs.kernel.scan import (
     literal_end,
     next_member,
     same,
-    scalar_end,
     skip_space,
     string_end,
     word,
@@ -61,6 +60,7 @@ from ticdc_lab.codecs.kernel.tables import (
     versions_of,
 )
 from ticdc_lab.codecs.kernel.text import (
+    held_scalar_end,
     int64_of,
     put_base64,
     put_bytes,
@@ -161,7 +161,7 @@ def _message(m: int, b: np.ndarray, p: int, end: int, versions: Versions, st: St
         if field == CHECKSUM:
             q = _checksum(b, p, end, at)
         else:
-            q = _rows_image(b, p, end, field, versions, st) if field >= DATA else _scalar_end(b, p, end)
+            q = _rows_image(b, p, end, field, versions, st) if field >= DATA else held_scalar_end(b, p, end)
         if q < 0:
             return q
         at[field], at[_ENDS + field] = p, q
@@ -179,15 +179,6 @@ def _message(m: int, b: np.ndarray, p: int, end: int, versions: Versions, st: St
         put_ts(st, i, ts)
         return OK
     return _row(m, b, ts, st)
-
-
-@part
-def _scalar_end(b: np.ndarray, p: int, end: int) -> int:
-    """Position after a string, a literal or an integer; a number that Python might not hold is left."""
-    q = scalar_end(b, p, end)
-    if q < 0 or b[p] == 0x22 or b[p] > 0x39:
-        return q
-    return q if int64_of(b, p, q)[1] else LEFT
 
 
 @part
@@ -226,7 +217,7 @@ def _checksum(b: np.ndarray, p: int, end: int, at: np.ndarray) -> int:
         p = after_name(b, q, end)
         if p < 0 or p >= end:
             return LEFT
-        q = _scalar_end(b, p, end)
+        q = held_scalar_end(b, p, end)
         if q < 0:
             return LEFT
         at[field], at[_ENDS + field] = p, q

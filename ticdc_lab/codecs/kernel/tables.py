@@ -9,7 +9,7 @@ import numpy as np
 
 from ticdc_lab.codecs.kernel.jit import part
 from ticdc_lab.codecs.kernel.pointer import Arrays
-from ticdc_lab.codecs.kernel.scan import same_bytes
+from ticdc_lab.codecs.kernel.scan import first_of, same_bytes
 from ticdc_lab.codecs.simple_versions import Tables, VersionColumn, as_binary, as_double, as_float, as_unsigned
 from ticdc_lab.events.mysql_types import FINITE, NO_MYSQL_TYPE, SINGLE, held_by
 
@@ -87,13 +87,7 @@ def table_called(
     b: np.ndarray, db: int, db_stop: int, table: int, table_stop: int, version: int, versions: Versions
 ) -> int:
     """The number of the table version whose schema and table the bytes name, or -1."""
-    low, high = 0, len(versions.version)
-    while low < high:
-        middle = (low + high) // 2
-        if versions.version[middle] < version:
-            low = middle + 1
-        else:
-            high = middle
+    low = first_of(versions.version, version)
     text, name = versions.text, versions.name
     while low < len(versions.version) and versions.version[low] == version:
         if same_bytes(b, db, db_stop, text, name[low, 0], name[low, 1]) and same_bytes(

@@ -10,7 +10,7 @@ import numpy as np
 
 from ticdc_lab.codecs.kernel import faults
 from ticdc_lab.codecs.kernel.jit import part, small_kernel
-from ticdc_lab.codecs.kernel.scan import after_name, digits_end, fault_at, hex_number, string_end, utf8_step
+from ticdc_lab.codecs.kernel.scan import after_name, digits_end, fault_at, hex_number, scalar_end, string_end, utf8_step
 from ticdc_lab.codecs.kernel.wide import WORD, fits, load, store
 from ticdc_lab.events.mysql_types import INFINITE
 
@@ -520,6 +520,15 @@ def int64_of(b: np.ndarray, start: int, stop: int) -> tuple[int, bool]:
     if v > np.uint64(0x7FFFFFFFFFFFFFFF) + np.uint64(p - start):
         return 0, False
     return (-np.int64(v) if p > start else np.int64(v)), True
+
+
+@part
+def held_scalar_end(b: np.ndarray, p: int, end: int) -> int:
+    """Position after a string, a literal or an integer; below zero also of a number that Python might not hold."""
+    q = scalar_end(b, p, end)
+    if q < 0 or b[p] == 0x22 or b[p] > 0x39:
+        return q
+    return q if int64_of(b, p, q)[1] else -2
 
 
 @part
