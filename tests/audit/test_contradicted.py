@@ -13,8 +13,10 @@ from pyspark.sql import SparkSession
 from stored import unpack
 
 import ticdc_lab
-from ticdc_lab.audit.contradicted import _divisors, against_facts, with_contradictions
+from ticdc_lab.audit.contradicted import _divisors, _evidence_in, against_facts, against_rows, with_contradictions
 from ticdc_lab.cli import main
+from ticdc_lab.facts import LogFacts
+from ticdc_lab.facts.gathering import ARROW
 from ticdc_lab.settings import Settings
 from ticdc_lab.settings.detected import COUNTED, of_counts, of_messages
 from ticdc_lab.settings.file import parse_file
@@ -163,20 +165,18 @@ def test_names_and_ddl_alone_show_some_of_them(logs: dict[str, ChangeLog]) -> No
 
 def test_a_split_update_is_no_delete_that_a_filter_leaves_out(spark: SparkSession) -> None:
     """TiCDC filters the update and splits it behind: its delete and insert have one commit_ts."""
-    from ticdc_lab.audit.contradicted import _deleted_or_inserted
-
-    form = ("schema_name string, table_name string, commit_ts bigint, op string, incomplete string, partition int, "
-            "offset bigint")  # fmt: skip
-    rows = [
-        ("s", "t", 5, "delete", None, 0, 1),
-        ("s", "t", 5, "insert", None, 0, 2),
-        ("s", "t", 6, "insert", None, 0, 3),
-    ]
+    form = ("kind string, schema_name string, table_name string, key_hash bigint, commit_ts bigint, op string, "
+            "incomplete string, partition int, offset bigint")  # fmt: skip
+    rows = [("row", "s", "t", 7, ts, op, None, 0, i) for i, (ts, op) in enumerate(
+        [(5, "delete"), (5, "insert"), (6, "insert"), (7, "insert")]
+    )]  # fmt: skip
     file = given("[[filter.event-filters]]\nmatcher = ['s.*']\nignore-event = ['delete', 'insert']")
-    frame = spark.createDataFrame(rows, form)
-    found = [c.seen for c in _deleted_or_inserted(frame, file, False, by_images=False)]
-    assert found == ["the log has inserts of s.t, which the event filter of s.* leaves out"]
-    assert not [*_deleted_or_inserted(frame, file, False, by_images=True)], "an update may look like an insert"
+    evidence = _evidence_in(spark.createDataFrame(rows, form).repartition(3, "offset"), file, "simple")
+    facts = LogFacts.read(ARROW.empty_table())
+    found = [(c.seen, c.places) for c in against_rows(evidence, facts, file, protocol="simple")]
+    assert found == [("the log has inserts of s.t, which the event filter of s.* leaves out", ((0, 2, 6),))]
+    by_images = [*against_rows(evidence, facts, file, protocol="open-protocol")]
+    assert not by_images, "an update may look like an insert"
 
 
 CODEC, BIG = "[sink.kafka-config.codec-config]\n", "[sink.kafka-config.large-message-handle]\n"

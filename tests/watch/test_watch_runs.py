@@ -599,7 +599,8 @@ def test_a_ddl_that_comes_later_explains_a_chain(tmp_path):
 
 
 @pytest.mark.parametrize(("log", "given", "reason"), [
-    (LOG, "[[filter.event-filters]]\nmatcher = ['shop.*']\nignore-event = ['delete']", "filtered"),
+    (LOG, "[[filter.event-filters]]\nmatcher = ['shop.*']\nignore-event = ['delete']\n"
+          "[sink]\ncolumn-selectors = [{matcher = ['shop.*'], columns = ['id']}]", "filtered"),
     ("../torture/messages_open-protocol-noold.jsonl.gz", "[filter]\nrules = ['nothing.*']", "no_old_value"),
 ])  # fmt: skip
 def test_what_an_audit_does_not_check_a_watch_does_not_either(tmp_path, monkeypatch, log, given, reason):
@@ -628,16 +629,13 @@ def test_what_an_audit_does_not_check_a_watch_does_not_either(tmp_path, monkeypa
     ran = subprocess.run([sys.executable, "-m", "ticdc_lab.cli", *command("audit")], capture_output=True, check=False)
     audit = json.loads(ran.stdout)
     watch = without_numbers(said("watch", "--once", "--state", str(tmp_path / "state")))
-    own = {n: why for n, why in watch["not_checked"].items() if n != MATCH}  # an audit compares these settings
+    own = watch["not_checked"]
     assert {n: why for n, why in audit["not_checked"].items() if n not in watch["not_watched"]} == own
     assert list(own) == ["row_images_chain"] and watch["unchecked"][reason] > 200
-    # of a filter of deletes an audit asks each transaction, as an update may be split; a watch compares names alone
-    assert audit["counts"][MATCH] == 1 and watch["counts"].get(MATCH, 0) == (reason == "no_old_value")
-    counts = [
-        {n: k for n, k in c.items() if n not in {*watch["not_watched"], MATCH}}
-        for c in (watch["counts"], audit["counts"])
-    ]
-    assert counts[0] == counts[1]
+    assert audit["counts"][MATCH] == (1 if reason == "no_old_value" else 2)
+    words = [sorted(f["message"] for f in of["findings"] if f["guarantee"] == MATCH) for of in (watch, audit)]
+    assert words[0] == words[1]
+    assert watch["counts"] == {n: k for n, k in audit["counts"].items() if n not in watch["not_watched"]}
     step, left = Watch._step, [4]
 
     def dies(self, held, refused, **more):

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import lcm
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -24,6 +26,7 @@ from ticdc_lab.dispatch.rules import Rule, dispatch_by_rules, rule_of, rules_fro
 from ticdc_lab.dispatch.settings import rules_in_force
 from ticdc_lab.dispatch.topics import ColumnFilter, TableFilter
 from ticdc_lab.errors import DispatchError
+from ticdc_lab.events.arrays import Batches
 from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.catalog import Catalog
 from ticdc_lab.settings import Contradiction, Setting, Settings
@@ -76,11 +79,179 @@ def against_facts(facts: LogFacts, settings: Settings, *, has_partitions: bool =
             yield Contradiction(routed, seen=seen + more, places=(_first(facts, wrong[0]),))
 
 
-def compared_by_rows(settings: Settings) -> list[str]:
-    """Settings that somebody gave and that :func:`against_facts` does not compare with the log."""
-    found = [name for name in ("sink.dispatchers", "sink.column-selectors") if settings.given(name) is not None]
-    ignored = {e for f in _members(settings.given("filter.event-filters")) for e in f.get("ignore-event", ())}
-    return [*found, *(f"filter.event-filters ({op}s)" for op in ("insert", "delete") if ignored & {op, "all dml"})]
+EVIDENCE = pa.schema([
+    ("shows", pa.string()), ("schema_name", pa.string()), ("table_name", pa.string()), ("column", pa.string()),
+    ("transaction", pa.int64()), ("partition", pa.int32()), ("offset", pa.int64()), ("commit_ts", pa.int64()),
+    ("nth", pa.int64()),
+])  # fmt: skip
+"""The first row of those that show the same of a table.
+
+``shows``: ``column`` (its image has it), ``no-key``, ``insert`` or ``delete`` (the commit_ts is its ``transaction``),
+``insert-alone`` or ``delete-alone`` (:func:`settled`). ``nth``: which of the image's columns it is.
+"""
+ROW_COLUMNS = (
+    "kind", "op", "incomplete", "schema_name", "table_name", "key_hash", "columns", "before", "partition", "offset",
+    "commit_ts",
+)  # fmt: skip
+"""What :func:`evidence_of` reads of events; images only if column selectors are given (:func:`reads_images`)."""
+
+_DDL_EVIDENCE = (
+    "shows string, schema_name string, table_name string, column string, transaction bigint, partition int, "
+    "offset bigint, commit_ts bigint, nth bigint"
+)
+_ALIKE = EVIDENCE.names[:5]
+_OPS = ("insert", "delete")
+_SELECTORS, _FILTERS, _KEYLESS = "sink.column-selectors", "filter.event-filters", "force-replicate"
+
+
+def compared_with_rows(settings: Settings, protocol: str) -> dict[str, Setting]:
+    """Settings that somebody gave and that each row may contradict (:func:`against_rows`)."""
+    given = {name: found for name in (_SELECTORS, _FILTERS, _KEYLESS) if (found := settings.given(name)) is not None}
+    if not any({*f.get("ignore-event", ())} & {*_OPS, "all dml"} for f in _members(given.get(_FILTERS))):
+        given.pop(_FILTERS, None)
+    if _KEYLESS in given and (given[_KEYLESS].value or protocol not in ("open-protocol", "simple")):
+        del given[_KEYLESS]
+    return given
+
+
+def reads_images(settings: Settings) -> bool:
+    """Whether :func:`evidence_of` needs the images of rows."""
+    return settings.given(_SELECTORS) is not None
+
+
+def evidence_of(events: pa.Table, settings: Settings, *, protocol: str) -> pa.Table:
+    """What rows show of the settings that :func:`compared_with_rows` names (:data:`EVIDENCE`).
+
+    That of several parts of a log is one by :func:`first_of_each`.
+    """
+    asked, parts = compared_with_rows(settings, protocol), [EVIDENCE.empty_table()]
+    if not asked:
+        return parts[0]
+    rows = events.filter(pc.and_(pc.equal(events["kind"], "row"), pc.is_valid(events["table_name"])))
+    rows = rows.combine_chunks()
+    if _SELECTORS in asked:
+        images = pc.coalesce(rows["columns"], rows["before"]).combine_chunks()
+        of, columns = pc.list_parent_indices(images), pc.list_flatten(images)
+        each = rows.select(EVIDENCE.names[1:3] + EVIDENCE.names[5:8]).take(of)
+        nth = pa.array(np.arange(len(of)))
+        parts.append(_evidence(each, "column", column=pc.struct_field(columns, "name"), nth=nth))
+    if _FILTERS in asked:
+        is_known = pc.fill_null(pc.not_equal(rows["incomplete"], "op-unknown"), True)
+        own = rows.filter(pc.and_(is_known, pc.is_in(rows["op"], pa.array(_OPS))))
+        exact = bool(settings.value("case-sensitive", False))
+        filters = [TableFilter.parse(f.get("matcher", ()), case_sensitive=exact) for f in _members(asked[_FILTERS])]
+        named = own.group_by(["schema_name", "table_name"]).aggregate([]).to_pylist()
+        tables = [(r["schema_name"], r["table_name"]) for r in named]
+        matched = pa.array(["\0".join(t) for t in tables if any(f.matches(*t) for f in filters)], pa.string())
+        own = own.filter(pc.is_in(pc.binary_join_element_wise(own["schema_name"], own["table_name"], "\0"), matched))
+        parts.append(_evidence(own, own["op"], transaction=own["commit_ts"]))
+    if _KEYLESS in asked:
+        has_none = pc.and_(pc.is_null(rows["key_hash"]), pc.is_null(rows["incomplete"]))
+        parts.append(_evidence(rows.filter(has_none), "no-key"))
+    return first_of_each(pa.concat_tables(parts))
+
+
+def _evidence(rows: pa.Table, shows: Any, **more: Any) -> pa.Table:
+    n = rows.num_rows
+    own = {"shows": pa.repeat(shows, n) if isinstance(shows, str) else shows, "nth": pa.repeat(0, n)} | more
+    of = [own[c] if c in own else rows[c] if c in rows.column_names else pa.nulls(n) for c in EVIDENCE.names]
+    return pa.table(dict(zip(EVIDENCE.names, of, strict=True))).cast(EVIDENCE)
+
+
+def first_of_each(evidence: pa.Table) -> pa.Table:
+    """The first row of those that show the same, by place."""
+    by = [(name, "ascending", "at_start") for name in EVIDENCE.names[5:]]
+    ordered = evidence.take(pc.sort_indices(evidence, by)).append_column(
+        "i", pa.array(range(evidence.num_rows), pa.int64())
+    )
+    first = ordered.group_by(_ALIKE).aggregate([("i", "min")])["i_min"]
+    return ordered.drop_columns("i").take(first.take(pc.sort_indices(first))).combine_chunks()
+
+
+def settled(evidence: pa.Table, *, until: int | None = None) -> pa.Table:
+    """The same where no row is to come, or none up to a commit_ts: of inserts and deletes, those of each table that
+    are alone in their transaction; an update that TiCDC split has one of each.
+    """
+    ends = pc.is_in(evidence["shows"], pa.array(_OPS))
+    if until is not None:
+        ends = pc.and_(ends, pc.fill_null(pc.less_equal(evidence["transaction"], until), False))
+    ops = evidence.filter(ends)
+    numbered = ops.append_column("i", pa.array(range(ops.num_rows), pa.int64()))
+    of = numbered.group_by(["schema_name", "table_name", "transaction"]).aggregate([("i", "min"), ("i", "count")])
+    alone = ops.take(of.filter(pc.equal(of["i_count"], 1))["i_min"])
+    shows = pc.binary_join_element_wise(alone["shows"], "alone", "-")
+    alone = _evidence(alone.drop_columns(["shows", "transaction"]), shows)
+    return first_of_each(pa.concat_tables([evidence.filter(pc.invert(ends)), alone]))
+
+
+def against_rows(evidence: pa.Table, facts: LogFacts, settings: Settings, *, protocol: str) -> Iterator[Contradiction]:
+    """Column selectors, event filters and ``force-replicate`` that rows contradict.
+
+    Parameters
+    ----------
+    evidence
+        Of the whole log, as of :func:`evidence_of`.
+    facts
+        Of the log.
+    settings
+        What is known of the changefeed's settings.
+    protocol
+        Of the log.
+    """
+    asked, exact = compared_with_rows(settings, protocol), bool(settings.value("case-sensitive", False))
+    known: dict[str, list[dict[str, Any]]] = {}
+    for r in settled(evidence).to_pylist():
+        known.setdefault(r["shows"], []).append(r)
+    if selectors := asked.get(_SELECTORS):
+        chosen = [(TableFilter.parse(s.get("matcher", ()), case_sensitive=exact), ColumnFilter.parse(s["columns"]))
+                  for s in _members(selectors) if s.get("columns")]  # fmt: skip
+        for r in known.get("column", ()):
+            table = (r["schema_name"], r["table_name"])
+            keeps = next((columns for matches, columns in chosen if matches.matches(*table)), None)
+            if keeps is not None and not keeps.matches(r["column"]):
+                seen = f"rows of {'.'.join(table)} have the column {r['column']}, which its selector leaves out"
+                yield Contradiction(selectors, seen=seen, places=(_place(r),))
+                break
+    if no_keys := known.get("no-key") if _KEYLESS in asked else None:
+        ordered = sorted(no_keys, key=_table_of)
+        some, have = _some([_table_of(r) for r in ordered]), "have" if len(ordered) > 1 else "has"
+        seen = f"the log has rows of {some}, which {have} no key"
+        yield Contradiction(asked[_KEYLESS], seen=seen, places=(_place(ordered[0]),))
+    by_images = protocol in OP_BY_IMAGES and not pc.any(pc.equal(facts.of_kind("row")["op"], "update")).as_py()
+    filters = asked.get(_FILTERS)
+    for of_filter in _members(filters):
+        matches = TableFilter.parse(of_filter.get("matcher", ()), case_sensitive=exact).matches
+        for op in ("delete", "insert"):
+            left_out = {*of_filter.get("ignore-event", ())} & {op, "all dml"} and not (op == "insert" and by_images)
+            alone = known.get(f"{op}-alone", ()) if left_out and filters is not None else ()
+            if wrong := sorted((r for r in alone if matches(*_table_of(r))), key=_table_of):
+                some = _some([_table_of(r) for r in wrong])
+                seen = f"the log has {op}s of {some}, which the event filter of {_matcher(of_filter)} leaves out"
+                assert filters is not None
+                yield Contradiction(filters, seen=seen, places=(_place(wrong[0]),))
+
+
+def _evidence_in(rows: DataFrame, settings: Settings, protocol: str) -> pa.Table:
+    """That of the rows of a frame."""
+    asked = compared_with_rows(settings, protocol)
+    if not asked:
+        return EVIDENCE.empty_table()
+
+    def gather(batches: Batches) -> Batches:
+        found = EVIDENCE.empty_table()
+        for batch in batches:
+            found = first_of_each(pa.concat_tables([found, evidence_of(pa.table(batch), settings, protocol=protocol)]))
+        yield from found.to_batches()
+
+    def settle(batches: Batches) -> Batches:
+        parts = [pa.table(batch).cast(EVIDENCE) for batch in batches]
+        yield from settled(first_of_each(pa.concat_tables([EVIDENCE.empty_table(), *parts]))).to_batches()
+
+    read = [c for c in ROW_COLUMNS if c not in ("columns", "before") or reads_images(settings)]
+    found = rows.select(*read).mapInArrow(gather, _DDL_EVIDENCE)
+    if _FILTERS in asked:  # a transaction's rows may lie in several tasks, and there are many
+        found = found.repartition("schema_name", "table_name", "transaction").mapInArrow(settle, _DDL_EVIDENCE)
+    return first_of_each(found.toArrow().cast(EVIDENCE))
 
 
 def with_contradictions(
@@ -107,14 +278,10 @@ def with_contradictions(
     exact = bool(settings.value("case-sensitive", False))
     found = [
         *against_facts(facts, whole, has_partitions=has_partitions),
-        *_selected(rows, whole, exact),
-        *_keyless(rows, whole, protocol),
+        *against_rows(_evidence_in(rows, whole, protocol), facts, whole, protocol=protocol),
     ]
     placed = [*_dispatched(rows, facts, whole, exact)] if has_partitions else []
     found += [c for c in placed if isinstance(c, Contradiction)]
-    updates = pc.any(pc.equal(facts.of_kind("row")["op"], "update")).as_py()
-    by_images = protocol in OP_BY_IMAGES and not updates
-    found += _deleted_or_inserted(rows, whole, exact, by_images=by_images)
     notes = (*whole.notes, *(note for note in placed if isinstance(note, str)))
     return Settings(whole.known, (*whole.against, *found), notes)
 
@@ -227,25 +394,6 @@ def _divisors(numbers: Sequence[int]) -> Iterator[list[int]]:
 _MOST_PARTITIONS = (1 << 31) - 1
 
 
-def _selected(rows: DataFrame, settings: Settings, exact: bool) -> Iterator[Contradiction]:
-    """Columns that the given selectors leave out."""
-    given = settings.given("sink.column-selectors")
-    if given is None:
-        return
-    selectors = [(TableFilter.parse(s.get("matcher", ()), case_sensitive=exact), ColumnFilter.parse(s["columns"]))
-                 for s in _members(given) if s.get("columns")]  # fmt: skip
-    at = F.min(F.struct("partition", "offset", "commit_ts")).alias("at")
-    names = F.transform(F.coalesce("columns", "before"), lambda c: c["name"]).alias("names")
-    images = rows.select("schema_name", "table_name", names, "partition", "offset", "commit_ts")
-    for r in images.groupBy("schema_name", "table_name", "names").agg(at).orderBy("at").toArrow().to_pylist():
-        table = (r["schema_name"], r["table_name"])
-        keeps = next((columns for matches, columns in selectors if matches.matches(*table)), None)
-        if keeps is not None and (wrong := [c for c in r["names"] or () if not keeps.matches(c)]):
-            seen = f"rows of {'.'.join(table)} have the column {wrong[0]}, which its selector leaves out"
-            yield Contradiction(given, seen=seen, places=(_place(r["at"]),))
-            return
-
-
 def _updates(given: Setting | None, of_filter: Mapping[str, Any], tables: Collection[Table],
              facts: LogFacts) -> Iterator[Contradiction]:  # fmt: skip
     ignored = {*of_filter.get("ignore-event", ())}
@@ -256,31 +404,6 @@ def _updates(given: Setting | None, of_filter: Mapping[str, Any], tables: Collec
     if wrong := [t for t in _tables(facts, updates) if t in tables]:
         seen = f"the log has updates of {_some(wrong)}, which the event filter of {_matcher(of_filter)} leaves out"
         yield Contradiction(given, seen=seen, places=(_first(facts, wrong[0], "update"),))
-
-
-def _deleted_or_inserted(
-    rows: DataFrame, settings: Settings, exact: bool, *, by_images: bool
-) -> Iterator[Contradiction]:
-    """Deletes or inserts that an event filter leaves out; an update that TiCDC split has one of each."""
-    given = settings.given("filter.event-filters")
-    left_out = [(f, op) for f in _members(given) for op in ("delete", "insert")
-                if {*f.get("ignore-event", ())} & {op, "all dml"} and not (op == "insert" and by_images)]  # fmt: skip
-    if given is None or not left_out:
-        return
-    at = F.struct("partition", "offset", "commit_ts")
-    whole = rows.where("incomplete IS NULL OR incomplete <> 'op-unknown'")
-    of = {op: F.min(F.when(F.col("op") == op, at)).alias(op) for op in ("delete", "insert")}
-    each = whole.groupBy("schema_name", "table_name", "commit_ts").agg(*of.values())
-    alone = [F.min(F.when(F.col(other).isNull(), F.col(op))).alias(op)
-             for op, other in (("delete", "insert"), ("insert", "delete"))]  # fmt: skip
-    tables = each.groupBy("schema_name", "table_name").agg(*alone)
-    found = tables.orderBy("schema_name", "table_name").toArrow().to_pylist()
-    for of_filter, op in left_out:
-        matches = TableFilter.parse(of_filter.get("matcher", ()), case_sensitive=exact).matches
-        if wrong := [r for r in found if r[op] is not None and matches(r["schema_name"], r["table_name"])]:
-            some = _some([(r["schema_name"], r["table_name"]) for r in wrong])
-            seen = f"the log has {op}s of {some}, which the event filter of {_matcher(of_filter)} leaves out"
-            yield Contradiction(given, seen=seen, places=(_place(wrong[0][op]),))
 
 
 def _ddl(given: Setting | None, of_filter: Mapping[str, Any], matches: Any,
@@ -304,20 +427,6 @@ def _ddl(given: Setting | None, of_filter: Mapping[str, Any], matches: Any,
             )
             yield Contradiction(given, seen=seen, places=(_place(d),))
             return
-
-
-def _keyless(rows: DataFrame, settings: Settings, protocol: str) -> Iterator[Contradiction]:
-    """Rows of tables without a key; protocols that name every key show them."""
-    given = settings.given("force-replicate")
-    if given is None or given.value or protocol not in ("open-protocol", "simple"):
-        return
-    at = F.min(F.struct("partition", "offset", "commit_ts")).alias("at")
-    own = rows.where("key_hash IS NULL AND incomplete IS NULL")
-    found = own.groupBy("schema_name", "table_name").agg(at).orderBy("schema_name", "table_name").toArrow().to_pylist()
-    if found:
-        tables = [(r["schema_name"], r["table_name"]) for r in found]
-        seen = f"the log has rows of {_some(tables)}, which {'have' if len(tables) > 1 else 'has'} no key"
-        yield Contradiction(given, seen=seen, places=(_place(found[0]["at"]),))
 
 
 def _rules(given: Setting | None) -> tuple[Rule, ...]:
@@ -353,6 +462,10 @@ def _place(at: Mapping[str, Any]) -> Place:
 
 def _count(n: int) -> str:
     return f"{n:,} row{'s' * (n != 1)}"
+
+
+def _table_of(row: Mapping[str, Any]) -> Table:
+    return row["schema_name"], row["table_name"]
 
 
 def _name(row: Mapping[str, Any]) -> str:

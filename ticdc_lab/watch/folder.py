@@ -22,6 +22,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
+from ticdc_lab.audit.contradicted import EVIDENCE
 from ticdc_lab.audit.history import Changes
 from ticdc_lab.errors import SourceError
 from ticdc_lab.errors.whole_files import room_for
@@ -245,6 +246,9 @@ class WatchFolder:
             share=told["share"], evicted_ts=told["evicted_ts"], redelivered_ms=told["redelivered_ms"],
             closed_ts=told["closed_ts"], dropped=told.get("dropped", True),
             counted={(t, p): _counted(of) for t, p, of in told["counted"]},
+            evidence=_table(parts["evidence"]) if "evidence" in parts else EVIDENCE.empty_table(),
+            n_rows=progress.counts.rows if (progress := self.progress) is not None else 0,
+            compared=told.get("compared", {}), settled_ts=told.get("settled_ts", NO_TS),  # absent in earlier versions
         )  # fmt: skip
 
     def waiting(self) -> pa.Table | None:
@@ -314,6 +318,8 @@ class WatchFolder:
             self._part("suspects", bytes_of({n: getattr(state.suspects, n) for n in CHANGE}))
             if state.explaining.num_rows != told.get("explaining"):
                 self._part("explaining", bytes_of(state.explaining))
+            if state.compared:
+                self._part("evidence", bytes_of(state.evidence))
             self._part("waiting", bytes_of(waiting))
             counted = [
                 [*at, [c.first, c.last, c.n, *(m.tolist() for m in c.missing)]] for at, c in state.counted.items()
@@ -323,6 +329,7 @@ class WatchFolder:
                 "firsts": [[*at, n] for at, n in state.firsts.items()], "evicted_ts": state.evicted_ts,
                 "redelivered_ms": dict(state.redelivered_ms), "explaining": state.explaining.num_rows,
                 "closed_ts": state.closed_ts, "dropped": state.dropped,
+                "compared": dict(state.compared), "settled_ts": state.settled_ts,
             })  # fmt: skip
             self._say("progress", progress.as_dict())
             self._say("view", dict(view))

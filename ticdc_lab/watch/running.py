@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ticdc_lab.audit.contradicted import reads_images
 from ticdc_lab.audit.run import CHAIN
 from ticdc_lab.codecs.decode import Detected, decoder, other_protocol
 from ticdc_lab.codecs.kernel.arrow import arrow_schema
@@ -114,6 +115,8 @@ class Watch:
         given = changefeed or Settings()
         files, others = settings_among(options or {})
         self._source = opened(source, others, of_changefeed(files, given), speed=speed)
+        if isinstance(self._source, StorageFolder):
+            self._source.images = reads_images(given)
         self.source = shown_source(source)
         self._folder = WatchFolder(state)
         self._once, self._settle_s, self._memory, self._keep_s = once, settle_s, memory, keep_s
@@ -318,7 +321,8 @@ class Watch:
         begun = time.monotonic()
         messages, parts = pa.Table.from_batches(held, arrow_schema(MESSAGES)), [FORM.empty_table()]
         if not isinstance(self._source, StorageFolder):  # which gives events
-            parts.append(self._decoding.decoded(messages, last=last))
+            images = reads_images(self._watched.settings)
+            parts.append(self._decoding.decoded(messages, images=images, last=last))
             self._look_for_strangers(messages, parts[-1])
         batch = pa.concat_tables([*parts, *(pa.Table.from_batches([b]).cast(FORM) for b in refused)])
         self._positions = dict(self._source.positions)

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from ticdc_lab.audit.contradicted import reads_images
 from ticdc_lab.audit.marks import Promises
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.engine.failures import task_errors
@@ -60,7 +61,7 @@ EVERY_S = 10.0
 _LOG = -1
 """Stands for a bucket beside what a part states of the log."""
 
-_IMAGES = ("columns", "before", "reason", "key", "value")
+_IMAGES, _RAW = ("columns", "before"), ("reason", "key", "value")
 _FOLDER, _CHECKPOINT = "rows", "checkpoint"
 
 
@@ -170,10 +171,11 @@ class SparkWatch(Watch):
             stream = kafka.read_stream(self._spark, self._named, bounds | dict(self._given))
         else:
             datasource.register(self._spark)
-            reader = self._spark.readStream.format(datasource.NAME).option("images", "null")
+            images = reads_images(self._watched.settings)
+            reader = self._spark.readStream.format(datasource.NAME).option("images", "as-read" if images else "null")
             reader = reader.option("protocol", self._watched.protocol)
             named = {name: value for name, value in self._of_reader.items() if value is not None}
-            stream = reader.options(**named).load(self._named).drop(*_IMAGES)
+            stream = reader.options(**named).load(self._named).drop(*_RAW, *(() if images else _IMAGES))
         writer = stream.writeStream.foreachBatch(self._take).option(
             "checkpointLocation", str(self._place / _CHECKPOINT)
         )
@@ -242,8 +244,9 @@ class SparkWatch(Watch):
         """A batch in packs, which the workers keep, and what it states; None of an empty one."""
         assert self._decoding is not None
         protocol, state, known = self._watched.protocol, self._state, self._decoding.known
-        decode = decoder(protocol, images=False, known=known) if is_kafka(self._named) else None
-        read = reading(decode, share=state.share, resolved_ts=resolved_of(state.known))
+        images = reads_images(self._watched.settings)
+        decode = decoder(protocol, images=images, known=known) if is_kafka(self._named) else None
+        read = reading(decode, share=state.share, resolved_ts=resolved_of(state.known), watched=self._watched)
         packed = frame.mapInArrow(read, PACK).persist()
         told = packed.where(f"_bucket = {_LOG}").select("pack").toArrow()["pack"].to_pylist()
         return packed, reduce(add, map(pickle.loads, told)) if told else None
@@ -312,7 +315,7 @@ def _joined(one: Mapping[str, Ints], other: Mapping[str, Ints]) -> dict[str, Int
     return {**one, **{topic: np.union1d(one.get(topic, ts), ts) for topic, ts in other.items()}}
 
 
-def reading(decode: Kernel | None, *, share: int, resolved_ts: Mapping[str, int]) -> Kernel:
+def reading(decode: Kernel | None, *, share: int, resolved_ts: Mapping[str, int], watched: Watched) -> Kernel:
     """From messages, or from events where nothing decodes, to packs for buckets, and what a task tells of its part."""
 
     def run(batches: Batches) -> Batches:
@@ -324,7 +327,7 @@ def reading(decode: Kernel | None, *, share: int, resolved_ts: Mapping[str, int]
                 events = pa.table(whole, schema=FORM)
             else:
                 events = pa.Table.from_batches(decode(iter([messages])), FORM)
-            part = BatchPart.read(events, share=share)
+            part = BatchPart.read(events, share=share, watched=watched)
             written = watermarks_written(events, None if decode is None else pa.table(messages))
             one = _Told(part, written, buckets.above(events, resolved_ts))
             told = one if told is None else told + one

@@ -9,7 +9,7 @@ explain what was found. What is found does not depend on where a batch ends.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -18,7 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ticdc_lab.audit import GUARANTEES, checks_possible
-from ticdc_lab.audit.contradicted import against_facts, compared_by_rows
+from ticdc_lab.audit.contradicted import (
+    EVIDENCE,
+    against_facts,
+    against_rows,
+    compared_with_rows,
+    evidence_of,
+    first_of_each,
+    settled,
+)
 from ticdc_lab.audit.filtered import LeftOut
 from ticdc_lab.audit.findings import ORDER
 from ticdc_lab.audit.history import INSERT, LEAVES, UNKNOWN, UPDATE, Changes, changes_of, odd_changes, repeats
@@ -188,6 +196,12 @@ class WatchState:
         Offsets before those that ``facts`` list, as of :class:`ticdc_lab.facts.LogFacts`.
     closed_ts
         Of the watermarks up to this one, some are forgotten: what was found of them stays as it is; NO_TS for none.
+    evidence
+        What rows show of the changefeed's settings (:data:`ticdc_lab.audit.contradicted.EVIDENCE`).
+    settled_ts
+        What ``evidence`` shows of transactions up to this one stays as it is, as they may be sent again in part.
+    n_rows, compared
+        Row changes so far, and by setting with its value how many of them came before it was given.
     """
 
     facts: pa.Table = field(default_factory=ARROW.empty_table)
@@ -203,6 +217,10 @@ class WatchState:
     fresh: tuple[Changes, ...] = ()
     counted: Mapping[Home, CountedOffsets] = field(default_factory=dict)
     closed_ts: int = NO_TS
+    evidence: pa.Table = field(default_factory=EVIDENCE.empty_table)
+    settled_ts: int = NO_TS
+    n_rows: int = 0
+    compared: Mapping[str, int] = field(default_factory=dict)
 
     def saved(self) -> WatchState:
         """The same, with nothing that has still to be saved."""
@@ -217,7 +235,7 @@ class WatchState:
     def nbytes(self) -> int:
         """About how much it takes."""
         changes = 72 * (len(self.recent) + len(self.suspects))
-        return int(self.rows.nbytes + changes + self.facts.nbytes + self.explaining.nbytes)
+        return int(self.rows.nbytes + changes + self.facts.nbytes + self.explaining.nbytes + self.evidence.nbytes)
 
 
 def step(state: WatchState, batch: pa.Table, watched: Watched) -> tuple[WatchState, pa.Table, WatchCounts]:
@@ -228,7 +246,8 @@ def step(state: WatchState, batch: pa.Table, watched: Watched) -> tuple[WatchSta
     state
         Before it.
     batch
-        :data:`ticdc_lab.events.schema.DECODED`: events, and messages that could not be decoded; images are not read.
+        :data:`ticdc_lab.events.schema.DECODED`: events, and messages that could not be decoded; images are read only
+        if :func:`ticdc_lab.audit.contradicted.reads_images`.
         Of each partition in the order of offsets; other partitions may lie anywhere between.
     watched
         What is watched.
@@ -245,7 +264,7 @@ def step(state: WatchState, batch: pa.Table, watched: Watched) -> tuple[WatchSta
 
 def absorbed(state: WatchState, batch: pa.Table, watched: Watched) -> tuple[WatchState, WatchCounts]:
     """The state after a batch, without judging what may wait, and what was counted; as of :func:`step`."""
-    part = BatchPart.read(batch, share=state.share)
+    part = BatchPart.read(batch, share=state.share, watched=watched)
     state = with_part(state, part)
     known, judged = state.known, RowsJudged()
     if part.counts.rows:
@@ -267,8 +286,10 @@ class BatchPart:
         The first and the last offset of each partition, decoded or not.
     counts
         Messages and events.
-    explaining, share
+    explaining, share, evidence
         As of :class:`WatchState`.
+    compared
+        The settings, each with its value, that ``evidence`` is about.
     """
 
     facts: pa.Table
@@ -276,9 +297,11 @@ class BatchPart:
     counts: WatchCounts
     explaining: pa.Table
     share: int
+    evidence: pa.Table = field(default_factory=EVIDENCE.empty_table)
+    compared: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, batch: pa.Table, *, share: int = 1) -> BatchPart:
+    def read(cls, batch: pa.Table, *, share: int = 1, watched: Watched | None = None) -> BatchPart:
         """That of events, as of :func:`step`."""
         bad = pc.is_valid(batch["error_class"])
         events, refused = batch.filter(pc.invert(bad)), batch.filter(bad)
@@ -292,7 +315,11 @@ class BatchPart:
             if e["offset_min"] is not None and e["partition"] is not None
         }
         share, explaining = _sampled(_one_of(rows.select(_KEPT.names), share), share)
-        return cls(facts, spans, _counted(events, rows, refused), explaining, share)
+        evidence, compared = EVIDENCE.empty_table(), tuple[str, ...]()
+        if watched is not None and (asked := compared_with_rows(watched.settings, watched.protocol)):
+            evidence = evidence_of(rows, watched.settings, protocol=watched.protocol)
+            compared = tuple(f"{s.name} = {s.text}" for s in asked.values())
+        return cls(facts, spans, _counted(events, rows, refused), explaining, share, evidence, compared)
 
     def __add__(self, other: BatchPart) -> BatchPart:
         spans = dict(self.spans)
@@ -303,7 +330,9 @@ class BatchPart:
         same = [p.explaining if p.share == share else _one_of(p.explaining, share) for p in (self, other)]
         share, explaining = _sampled(pa.concat_tables(same), share)
         facts = pa.concat_tables([self.facts, other.facts])
-        return BatchPart(facts, spans, self.counts + other.counts, explaining, share)
+        evidence = first_of_each(pa.concat_tables([self.evidence, other.evidence]))
+        compared = self.compared or other.compared
+        return BatchPart(facts, spans, self.counts + other.counts, explaining, share, evidence, compared)
 
 
 def with_part(state: WatchState, part: BatchPart) -> WatchState:
@@ -318,11 +347,15 @@ def with_part(state: WatchState, part: BatchPart) -> WatchState:
     for name, table in (("place", facts.places), ("offsets", facts.offsets)):
         named = table.append_column("fact", pa.array([name] * table.num_rows, pa.string()))
         parts += [pa.Table.from_batches(as_facts(named), schema=ARROW)]
-    both = BatchPart(ARROW.empty_table(), {}, part.counts, state.explaining, state.share) + part
+    again = pc.fill_null(pc.less_equal(part.evidence["transaction"], state.settled_ts), False)
+    part = replace(part, evidence=part.evidence.filter(pc.invert(again)))
+    both = BatchPart(ARROW.empty_table(), {}, part.counts, state.explaining, state.share, state.evidence) + part
     firsts = {home: min(first, state.firsts.get(home, first)) for home, (first, _) in part.spans.items()}
     return replace(
         state, facts=pa.concat_tables(parts).combine_chunks(), firsts={**state.firsts, **firsts},
-        explaining=both.explaining.combine_chunks(), share=both.share,
+        explaining=both.explaining.combine_chunks(), share=both.share, evidence=both.evidence,
+        compared={**dict.fromkeys(part.compared, state.n_rows), **state.compared},
+        n_rows=state.n_rows + part.counts.rows,
     )  # fmt: skip
 
 
@@ -438,6 +471,12 @@ def with_judged(
     )  # fmt: skip
     if watched.has_commit_ts and state.facts.num_rows > min(MARKS, CHUNKS):
         state = with_few_facts(state, kept_ts(known, watched))
+    if state.evidence.num_rows > MARKS:
+        until, ts = kept_ts(known, replace(watched, keep_ms=0)), state.evidence["transaction"].drop_null().to_numpy()
+        if (ts > until).sum() > 4 * MARKS:  # no watermark comes
+            until = int(np.sort(ts)[-MARKS])
+        until = max(until, state.settled_ts)
+        state = replace(state, evidence=settled(state.evidence, until=until), settled_ts=until)
     return state, counts
 
 
@@ -664,16 +703,26 @@ def audited_so_far(state: WatchState, watched: Watched, *, goes_on: bool = False
     found = found.take(pc.sort_indices(found, [(name, "ascending", "at_start") for name in ORDER])).combine_chunks()
     old_values = OldValues.read(facts, protocol=protocol, settings=watched.settings, stretches=where)
     unjudged = chain_unjudged(facts, old_values, left_out, n_unsure) if CHAIN in watched.checks else {}
-    if names := compared_by_rows(watched.settings):
-        unjudged[MATCH] = f"a watch does not compare {', '.join(names)} with the rows; ticdc-lab audit compares them"
+    if not_compared := [*_not_compared(state, watched)]:
+        unjudged[MATCH] = "; ".join(not_compared)
     wrong = (
         *watched.settings.contradictions,
         *against_facts(facts, watched.settings, has_partitions=not watched.is_folder),
+        *against_rows(state.evidence, facts, watched.settings, protocol=protocol),
     )
     contradicted = [c.words for c in wrong]
     in_stretches = int(old_values.unsure(undecided["commit_ts"].to_numpy()).sum()) if undecided.num_rows else 0
     n = n_unsure + in_stretches if CHAIN in unjudged else 0
     return AuditedSoFar(found, unjudged, contradicted, n)
+
+
+def _not_compared(state: WatchState, watched: Watched) -> Iterator[str]:
+    """What of the given settings is not compared with all rows, and why."""
+    if watched.settings.given("sink.dispatchers") is not None and not watched.is_folder:
+        yield "a watch does not compare sink.dispatchers with the rows; ticdc-lab audit compares them"
+    for name, setting in compared_with_rows(watched.settings, watched.protocol).items():
+        if before := state.compared.get(f"{name} = {setting.text}", state.n_rows):
+            yield f"{name} was given after {before:,} row changes were read, and is not compared with these"
 
 
 def _up_to_the_shared(facts: LogFacts) -> LogFacts:
