@@ -266,6 +266,36 @@ def test_what_cannot_be_checked_is_named(trees, tmp_path):
     assert counted.quarantined == dict.fromkeys(refused, 1)
 
 
+@pytest.mark.parametrize("written_anew", ["with others", "longer"])
+def test_a_file_that_cannot_be_read_again_is_not_called_replaced(trees, tmp_path, monkeypatch, written_anew):
+    """What happened is the reason, after some listings; if it can be read meanwhile, it is judged as any other."""
+    root, read = written(tmp_path, files_of(trees / CSV)), storage.read_inside
+    path = max(p for p in files_of(root) if "orders/470603993773506560/CDC" in p)
+    before = files_of(root)[path].splitlines(keepends=True)
+    after = {"with others": before[::-1], "longer": [*before, before[-1]]}[written_anew]
+
+    def fails(root, name):
+        if name == path:
+            raise storage.Unreadable("unreadable-file", "cannot be read: Input/output error")
+        return read(root, name)
+
+    def anew() -> None:
+        written(root, {path: b"".join(after)})
+        monkeypatch.setattr(storage, "read_inside", fails)
+
+    for back, classes in (
+        (2, ["replaced-file"] * (written_anew == "with others")),
+        (PATIENCE + 2, ["unreadable-file"]),
+    ):
+        (root / path).write_bytes(b"".join(before))
+        todo = [anew, *[lambda: None] * back, lambda: monkeypatch.setattr(storage, "read_inside", read)]
+        _, found = of_passes(root, *todo, lambda: None)
+        refused = [e for e in found if e["error_class"]]
+        assert [e["error_class"] for e in refused] == classes
+        said = "the file was read, then written again, and now cannot be read: Input/output error"
+        assert all(said in e["reason"] for e in refused if e["error_class"] == "unreadable-file")
+
+
 def test_a_file_without_an_end_holds_its_stream_up_for_a_while(trees, tmp_path):
     """Its checkpoint is not stated meanwhile; then it is read as far as it goes, and the rest is in quarantine."""
     files = files_of(trees / CSV)

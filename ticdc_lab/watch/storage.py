@@ -273,7 +273,16 @@ class StorageFolder:
             at = self._streams.get(stream)
             for p in files:
                 key, known = (p.version, p.date, p.number, p.path), self.files.get(p.path)
-                if known is not None and not self._is_other(p, found, known):
+                try:
+                    if known is not None and not self._is_other(p, found, known):
+                        continue
+                    has_grown = known is not None and self._has_grown(p, at, found, known)
+                except Unreadable as error:  # it was written again, and nobody knows how
+                    n = self._waits[p.path] = self._waits.get(p.path, 0) + 1
+                    if not once and n <= PATIENCE:
+                        held.add(stream)
+                        break
+                    refused.append(_refusal(p.path, error.error_class, f"{_UNKNOWN_AGAIN} {error.reason}"))
                     continue
                 if known is None and at is not None and at.last and key < at.last and p.kind == "data":
                     refused.append(_refusal(p.path, "late-file", _LATE))
@@ -281,7 +290,7 @@ class StorageFolder:
                 if not once and self._must_wait(p, at, found, definitions, known):
                     held.add(stream)
                     break
-                if known is not None and not self._has_grown(p, at, found, known):
+                if known is not None and not has_grown:
                     refused.append(_refusal(p.path, "replaced-file", _REPLACED))
                     continue
                 if at is None:
@@ -356,11 +365,8 @@ class StorageFolder:
             return False
         return known.crc is not None and self._crc(p.path, known.size) == known.crc
 
-    def _crc(self, path: str, size: int | None) -> int | None:
-        try:
-            return zlib.crc32(read_inside(self._root, path)[:size])
-        except Unreadable:
-            return None
+    def _crc(self, path: str, size: int | None) -> int:
+        return zlib.crc32(read_inside(self._root, path)[:size])
 
     def _say_read(self, path: str, file: ReadFile) -> None:
         self.files[path] = file
@@ -507,6 +513,7 @@ _LATE = (
     "the file appeared after a later file of its stream was read, so its changes are not checked; to check the whole "
     "folder: ticdc-lab audit"
 )
+_UNKNOWN_AGAIN = "the file was read, then written again, and now"
 _REPLACED = "the file was read, and then replaced by another of its name, whose changes are not checked"
 
 
