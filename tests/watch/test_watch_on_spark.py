@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broker import Broker
+from cluster import QUICK
 from conftest import golden
 from pyspark.sql import SparkSession
 from topics import create, delete, expire, recorded, send
 
 from ticdc_lab.errors import SourceError
 from ticdc_lab.watch.buckets import read
+from ticdc_lab.watch.folder import WatchFolder
 from ticdc_lab.watch.metrics import metrics
 from ticdc_lab.watch.running import Watch, unsettled
 from ticdc_lab.watch.spark import SparkWatch
@@ -33,6 +40,16 @@ def watched(source: Path, state: Path, spark: SparkSession | None = None, **more
     )  # fmt: skip
     watch.run()
     return watch
+
+
+def read_so_far(state: Path) -> int:
+    """Messages of the last commit."""
+    folder = WatchFolder(state, writes=False)
+    try:
+        assert folder.progress is not None
+        return folder.progress.counts.messages
+    finally:
+        folder.close()
 
 
 def shown(watch: Watch) -> tuple[Any, ...]:
@@ -81,6 +98,38 @@ def test_it_is_the_desks_watch_and_resumes(spark: SparkSession, tmp_path: Path) 
     shutil.rmtree(tmp_path / "state" / "checkpoint")
     with pytest.raises(SourceError, match="no longer has the checkpoint"):
         watched(source, tmp_path / "state", spark)
+
+
+def test_a_command_that_is_killed_in_a_batch_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    """It follows a folder on a master, and SIGKILL ends all its processes while Spark takes the second batch."""
+    source, state = tmp_path / "topic", tmp_path / "state"
+    source.mkdir()
+    lines = gzip.decompress(golden(LOG).read_bytes()).splitlines(keepends=True)
+    (source / "a.jsonl").write_bytes(b"".join(lines[: len(lines) // 2]))
+    words = ["watch", str(source), "--state", str(state), "--engine", "spark", "--master", "local[1]", "--every", "1s"]
+    command = [sys.executable, "-m", "ticdc_lab.cli", *words]
+    with (tmp_path / "said").open("w") as said:
+        quick = os.environ | {"JAVA_TOOL_OPTIONS": QUICK}
+        running = subprocess.Popen(command, start_new_session=True, stdout=said, stderr=said, env=quick)
+    try:
+        for batch in ("commits/0", "offsets/1"):  # it is done, another has begun
+            while not (state / "checkpoint" / batch).exists():
+                assert running.poll() is None, (tmp_path / "said").read_text()
+                time.sleep(0.02)
+            if batch == "commits/0":
+                (tmp_path / "b.jsonl").write_bytes(b"".join(lines[len(lines) // 2 :]))
+                (tmp_path / "b.jsonl").rename(source / "b.jsonl")
+    finally:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+    assert read_so_far(state) in (len(lines) // 2, len(lines))
+    both, desk = watched(source, state, spark), watched(golden(LOG), tmp_path / "desk")
+
+    def told(watch: Watch) -> list[str]:
+        when = {"number": 0, "found_s": 0, "changed_s": 0}
+        return sorted(json.dumps(f.as_dict() | when, default=str) for f in unsettled(watch.findings.values()))
+
+    assert told(both) == told(desk) and both.view.counts == desk.view.counts and len(desk.findings) > 50
 
 
 def test_a_topic_is_watched_as_on_the_desk(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
