@@ -633,8 +633,15 @@ def test_what_an_audit_does_not_check_a_watch_does_not_either(tmp_path, monkeypa
     assert {n: why for n, why in audit["not_checked"].items() if n not in watch["not_watched"]} == own
     assert list(own) == ["row_images_chain"] and watch["unchecked"][reason] > 200
     assert audit["counts"][MATCH] == (1 if reason == "no_old_value" else 2)
-    words = [sorted(f["message"] for f in of["findings"] if f["guarantee"] == MATCH) for of in (watch, audit)]
-    assert words[0] == words[1]
+    words = [
+        sorted((f["message"], [(e["partition"], e["offset"]) for e in f["evidence"]])
+               for f in of["findings"] if f["guarantee"] == MATCH)
+        for of in (watch, audit)
+    ]  # fmt: skip
+    assert words[0] == words[1] and all(evidence for _, evidence in words[0])
+    kept = (tmp_path / "state" / "findings").glob("*/finding.json")
+    shown = [json.loads(file.read_text()) for file in kept]
+    assert all(len(f["messages"]) == 1 for f in shown if f["guarantee"] == MATCH)
     assert watch["counts"] == {n: k for n, k in audit["counts"].items() if n not in watch["not_watched"]}
     step, left = Watch._step, [4]
 

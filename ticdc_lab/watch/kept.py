@@ -9,7 +9,7 @@ from typing import Any
 
 from ticdc_lab.audit.findings import FOUND
 from ticdc_lab.events.arrays import NO_TS
-from ticdc_lab.settings import MATCH
+from ticdc_lab.settings import MATCH, Contradiction
 
 PENDING, OPEN, IGNORED, RESOLVED, WITHDRAWN = STATUSES = "pending", "open", "ignored", "resolved", "withdrawn"
 """A finding is pending until nothing has explained it for as long as findings settle; then it is open, until somebody
@@ -127,11 +127,14 @@ def found_again(
     return after, beyond
 
 
-def contradiction(said: str) -> dict[str, Any]:
+def contradiction(c: Contradiction) -> dict[str, Any]:
     """What was given of the changefeed and the log shows otherwise, as a row of
     :data:`ticdc_lab.audit.findings.FOUND`.
     """
-    return dict.fromkeys(FOUND.names) | {"guarantee": MATCH, "severity": "warning", "message": said}
+    shows = [dict(zip(("partition", "offset", "commit_ts"), place, strict=True)) for place in c.places]
+    return dict.fromkeys(FOUND.names) | {
+        "guarantee": MATCH, "severity": "warning", "message": c.words, "evidence": shows,
+    }  # fmt: skip
 
 
 def _is_closed(finding: KeptFinding, ts: int) -> bool:

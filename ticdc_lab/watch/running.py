@@ -6,7 +6,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Self
 
@@ -427,7 +427,8 @@ class Watch:
             seen[f.guarantee] = seen.get(f.guarantee, 0) + 1
             if seen[f.guarantee] <= EVIDENCE_AT_ONCE:
                 chosen.append(f)
-        named = {f.number: places_of(f) for f in chosen}
+        topics = {topic for topic, _ in self._positions}
+        named = {f.number: places_of(f, topics) for f in chosen}
         self._undocumented -= named.keys()
         wanted = sorted({p for own in named.values() for p in own})
         if isinstance(self._source, StorageFolder):
@@ -541,10 +542,10 @@ def watermarks_written(events: pa.Table, messages: pa.Table | None = None) -> di
     return found
 
 
-def places_of(finding: KeptFinding) -> set[tuple[str, int, int]]:
-    """Topic, partition and offset of the messages that a finding names."""
+def places_of(finding: KeptFinding, topics: Collection[str]) -> set[tuple[str, int, int]]:
+    """Topic, partition and offset of the messages that a finding names; one without topic is of the only topic."""
     named = [(finding.partition, finding.offset), *((e["partition"], e["offset"]) for e in finding.evidence)]
-    topic = finding.topic
+    topic = next(iter(topics)) if finding.topic is None and len(topics) == 1 else finding.topic
     return {(topic, p, o) for p, o in named if topic is not None and p is not None and o is not None}
 
 

@@ -55,7 +55,7 @@ from ticdc_lab.facts import LogFacts
 from ticdc_lab.facts.gathering import ARROW, as_facts, gathered, narrow_batches
 from ticdc_lab.facts.known import CountedOffsets, Home, Watermarks, ordered_offsets
 from ticdc_lab.facts.limits import counted_offsets
-from ticdc_lab.settings import MATCH, Settings
+from ticdc_lab.settings import MATCH, Contradiction, Settings
 from ticdc_lab.settings import UNKNOWN as NO_SETTINGS
 from ticdc_lab.watch.rows import CHANGE, NO_CHANGES, LastChanges, RecentChanges, joined
 
@@ -660,12 +660,12 @@ class AuditedSoFar(Audited):
     findings
         As of :func:`step`.
     contradicted
-        What was given of the changefeed and the log shows otherwise, a sentence each.
+        What was given of the changefeed and the log shows otherwise.
     unsure
         Of the changes that are kept, inserts of rows that are there which may be updates: no chain is judged of them.
     """
 
-    contradicted: Sequence[str] = ()
+    contradicted: Sequence[Contradiction] = ()
     unsure: int = 0
 
 
@@ -705,12 +705,11 @@ def audited_so_far(state: WatchState, watched: Watched, *, goes_on: bool = False
     unjudged = chain_unjudged(facts, old_values, left_out, n_unsure) if CHAIN in watched.checks else {}
     if not_compared := [*_not_compared(state, watched)]:
         unjudged[MATCH] = "; ".join(not_compared)
-    wrong = (
+    contradicted = (
         *watched.settings.contradictions,
         *against_facts(facts, watched.settings, has_partitions=not watched.is_folder),
         *against_rows(state.evidence, facts, watched.settings, protocol=protocol),
     )
-    contradicted = [c.words for c in wrong]
     in_stretches = int(old_values.unsure(undecided["commit_ts"].to_numpy()).sum()) if undecided.num_rows else 0
     n = n_unsure + in_stretches if CHAIN in unjudged else 0
     return AuditedSoFar(found, unjudged, contradicted, n)
