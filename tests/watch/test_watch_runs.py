@@ -641,7 +641,12 @@ def test_what_an_audit_does_not_check_a_watch_does_not_either(tmp_path, monkeypa
     assert words[0] == words[1] and all(evidence for _, evidence in words[0])
     kept = (tmp_path / "state" / "findings").glob("*/finding.json")
     shown = [json.loads(file.read_text()) for file in kept]
-    assert all(len(f["messages"]) == 1 for f in shown if f["guarantee"] == MATCH)
+    own = [f for f in shown if f["guarantee"] == MATCH]
+    assert own and all(len(f["messages"]) == 1 for f in own)
+    place = own[0]["evidence"][0]
+    text = CliRunner().invoke(main, ["watch", "show", str(own[0]["number"]), "--state", str(tmp_path / "state")]).output
+    assert f"\n> partition {place['partition']} offset {place['offset']}" in text
+    assert text.endswith("messages.jsonl.gz --changefeed FILE\n")
     assert watch["counts"] == {n: k for n, k in audit["counts"].items() if n not in watch["not_watched"]}
     step, left = Watch._step, [4]
 

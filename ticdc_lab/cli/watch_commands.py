@@ -31,6 +31,7 @@ from ticdc_lab.cli.common import (
 from ticdc_lab.cli.layout import Group, SourceOption
 from ticdc_lab.cli.record_commands import SIZE, TIME, Amount
 from ticdc_lab.errors import SourceError
+from ticdc_lab.settings import MATCH
 
 if TYPE_CHECKING:
     from ticdc_lab.watch.kept import KeptFinding
@@ -332,9 +333,11 @@ def show(number: int, state: str, as_json: bool) -> None:
         click.echo(f"        Next: {said.format(**of)}")
     for e in finding.evidence:
         dated = "" if e["commit_ts"] is None else f": commit_ts {e['commit_ts']}"
-        click.echo(f"> {finding.topic} partition {e['partition']} offset {e['offset']}{dated}")
+        topic = "" if finding.topic is None else f"{finding.topic} "
+        click.echo(f"> {topic}partition {e['partition']} offset {e['offset']}{dated}")
     for kept in messages:
-        click.echo(f"Its messages: ticdc-lab audit {shlex.quote(str(kept))}")
+        changefeed = " --changefeed FILE" if finding.guarantee == MATCH else ""
+        click.echo(f"Its messages: ticdc-lab audit {shlex.quote(str(kept))}{changefeed}")
 
 
 _OF_AUDIT = "ticdc-lab audit {source} --messages-of {number}"
