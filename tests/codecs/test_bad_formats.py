@@ -10,7 +10,7 @@ import json
 import struct
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -20,13 +20,14 @@ import fastavro
 import pyarrow as pa
 import pytest
 import torture
+from comparing import batch_of
 from conftest import golden
 from formats import TOPICS, Message, Row, decoded_by, known, messages
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import broken
 
-from ticdc_lab.codecs import Known, decoder, registry, schema_registry, simple_avro, unpack
+from ticdc_lab.codecs import Known, decoder, detect, registry, schema_registry, simple_avro, unpack
 from ticdc_lab.codecs.builder import decode_with
 from ticdc_lab.codecs.event import Event, Malformed
 from ticdc_lab.codecs.kernel.batch import decode_batch
@@ -34,7 +35,7 @@ from ticdc_lab.codecs.known import Bounds
 from ticdc_lab.codecs.schema_registry import Registry, read_schemas, require_url
 from ticdc_lab.codecs.simple_tables import finder, tables_of
 from ticdc_lab.codecs.unpack import ClaimCheck, unpacker
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import ProtocolError, SourceError
 
 SIMPLE, SIMPLE_AVRO, _, DEBEZIUM, _, AVRO, AVRO_PROD = TOPICS[:7]
 GOLDEN = {"simple": (SIMPLE, SIMPLE_AVRO), "debezium": (DEBEZIUM, TOPICS[4]), "avro": (AVRO, AVRO_PROD)}
@@ -425,6 +426,26 @@ def schemas_answer(path: str) -> tuple[int, bytes]:
     """What a registry that knows SCHEMAS says."""
     schema = SCHEMAS.get(path.rsplit("/", 1)[-1])
     return (404, b"{}") if schema is None else (200, json.dumps({"schema": schema}).encode())
+
+
+def test_a_registry_names_the_subjects_of_keys() -> None:
+    """Keys in the place of values are asked for; a registry that cannot name subjects refuses nothing."""
+    key, value = avro_row()
+
+    def answer(path: str) -> tuple[int, bytes]:
+        if not path.endswith("/versions"):
+            return schemas_answer(path)
+        subject = {"1": "t-key", "2": "t-value"}[path.split("/")[-2]]
+        return 200, json.dumps([{"subject": subject, "version": 1}]).encode()
+
+    def told(of: bytes | None, by: Callable[[str], tuple[int, bytes]]) -> str:
+        with serving(by) as (place, _):
+            sample = pa.Table.from_batches([batch_of([(None, of)])])
+            return detect(sample, known=Known(registry_url=f"http://{place}")).protocol
+
+    with pytest.raises(ProtocolError, match="t-key"):
+        told(key, answer)
+    assert told(value, answer) == told(key, schemas_answer) == "avro"
 
 
 def test_a_registry_is_asked_once_for_each_schema_and_told_the_password_alone() -> None:

@@ -18,7 +18,8 @@ from ticdc_lab.codecs import detect
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.registry import PROTOCOLS
-from ticdc_lab.codecs.schema_registry import read_schemas
+from ticdc_lab.codecs.schema_registry import read_schemas, read_subjects
+from ticdc_lab.errors import ProtocolError
 
 FOLDERS = ("data", "tests/data/golden", "tests/data/golden/extra", "tests/data/canal")
 TOPICS = sorted(path for folder in FOLDERS for path in (ROOT / folder).glob("messages_*.jsonl.gz"))
@@ -74,3 +75,16 @@ def test_a_canal_topic_has_no_commit_ts() -> None:
     """It has milliseconds, of which no commit_ts is made."""
     [path] = [p for p in TOPICS if protocol_of(p) == "canal"]
     assert not detect(pa.Table.from_batches([batch_of(sample(path))])).has_commit_ts
+
+
+def test_keys_in_the_place_of_values_are_no_rows() -> None:
+    """A dump of avro's keys alone would decode as rows of their key columns."""
+    path, schemas = golden("messages_avro_small.jsonl.gz"), str(ROOT / "data/avro_schemas_small.jsonl.gz")
+    known = Known(schemas=read_schemas(schemas), subjects=read_subjects(schemas))
+    messages = sample(path)
+    keys = pa.Table.from_batches([batch_of([(None, key) for key, _ in messages if key])])
+    values = pa.Table.from_batches([batch_of([(None, value) for _, value in messages if value])])
+    for protocol in ("auto", "avro"):
+        with pytest.raises(ProtocolError, match=r"none of \d+ messages looked at has a key.*-key"):
+            detect(keys, protocol=protocol, known=known)
+    assert detect(values, known=known).protocol == "avro"

@@ -140,7 +140,7 @@ class Reader(Generic[Schema]):
 
     def __call__(self, raw: bytes, part: str) -> tuple[Schema, Mapping[str, Any]]:
         """The schema of a record, and its fields."""
-        schema_id, body = _unframed(raw, part, self._most)
+        schema_id, body = unframed(raw, part, self._most)
         of = self.schema(schema_id)
         return of, _fields(of.schema, body, part)
 
@@ -233,8 +233,8 @@ def _columns(fields: Sequence[AvroColumn], image: Mapping[str, Any], keys: froze
         raise
 
 
-def _unframed(raw: bytes, part: str, most: int) -> tuple[str, bytes]:
-    """The schema's id and the body."""
+def unframed(raw: bytes, part: str, most: int) -> tuple[str, bytes]:
+    """The schema's id and the body of a framed key or value; :class:`Malformed` of what is not framed."""
     if len(raw) >= 5 and raw[0] == _CONFLUENT and any(raw[1:5]):  # ids begin at 1; eight zeros begin open-protocol
         return str(struct.unpack_from(">I", raw, 1)[0]), raw[5:]
     if len(raw) >= _GLUE_HEADER and raw[0] == _GLUE:

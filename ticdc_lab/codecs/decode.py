@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -236,8 +237,30 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
             f"the first begins with {_beginning(sample)}.",
             hint="Name the protocol with --protocol if you know it; a Kafka topic may also hold what others wrote.",
         )
+    if best in FRAMED and (seen := _subjects_of_keys(sample, known)):
+        raise ProtocolError(
+            f"{source}: none of {sample.num_rows} messages looked at has a key, and their values are keys: the schema "
+            f"registry has their schemas as {', '.join(sorted(seen)[:3])}.",
+            hint="Dump the topic with keys and values: ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz",
+        )
     read = None if decoded is None else decoded.filter(pc.is_null(decoded["error_class"]))
     return Detected(best, read is None or not read.num_rows or _has_commit_ts(read), read)
+
+
+def _subjects_of_keys(sample: pa.Table, known: Known) -> set[str]:
+    """The subjects of a sample without keys whose values have schemas that are registered for keys alone."""
+    if pc.any(pc.greater(pc.binary_length(sample["key"]), 0)).as_py():
+        return set()
+    from ticdc_lab.codecs.avro import unframed  # fastavro: nobody waits for it whose log has keys
+    from ticdc_lab.codecs.schema_registry import Registry
+
+    registry, ids = Registry(known), set[str]()
+    for value in sample["value"].drop_null().to_pylist():
+        with suppress(Malformed):
+            ids.add(unframed(value, "value", known.bounds.inflated)[0])
+    of_each = [registry.subjects(schema_id) for schema_id in sorted(ids)]
+    of_keys = all(named and all(subject.endswith("-key") for subject in named) for named in of_each)
+    return set().union(*of_each) if of_keys else set()
 
 
 def _is_framed(value: bytes | None) -> bool:

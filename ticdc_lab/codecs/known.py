@@ -85,6 +85,8 @@ class Known:
     ----------
     schemas
         Avro schemas (JSON text) by their id in the registry, a number or a UUID.
+    subjects
+        The subjects under which they are registered, where that is known.
     registry_url
         Where an id that is not among ``schemas`` is asked for; empty: nowhere.
     tables
@@ -104,6 +106,7 @@ class Known:
     """
 
     schemas: Mapping[str, str] = field(default_factory=dict)
+    subjects: Mapping[str, frozenset[str]] = field(default_factory=dict)
     registry_url: str = field(default="", repr=False)  # may hold a password
     tables: Mapping[tuple[str, str, int], Mapping[str, Any]] = field(default_factory=dict)
     claim_check: str | None = field(default=None, repr=False)  # so may the URL of an object store

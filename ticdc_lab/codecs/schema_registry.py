@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,14 +26,29 @@ def read_schemas(path: str) -> dict[str, str]:
     Parameters
     ----------
     path
-        JSON Lines, plain or gzip, each line with ``id`` (a number, or Glue's UUID) and ``schema`` (JSON text).
+        JSON Lines, plain or gzip, each line with ``id`` (a number, or Glue's UUID) and ``schema`` (JSON text), and
+        with ``subject`` if it is known.
 
     Raises
     ------
     SourceError
         The file cannot be read or a line is something else.
     """
-    found: dict[str, str] = {}
+    return {schema_id: schema for schema_id, schema, _ in _entries(path)}
+
+
+def read_subjects(path: str) -> dict[str, frozenset[str]]:
+    """The subjects of the same file by the id of their schema, where it names them."""
+    found: dict[str, frozenset[str]] = {}
+    for schema_id, _, subject in _entries(path):
+        if subject is not None:
+            found[schema_id] = found.get(schema_id, frozenset()) | {subject}
+    return found
+
+
+def _entries(path: str) -> list[tuple[str, str, str | None]]:
+    """Id, schema and subject of each line."""
+    found: list[tuple[str, str, str | None]] = []
     number = 0
     try:
         with gzip.open(path, "rb") if path.endswith(".gz") else Path(path).open("rb") as lines:
@@ -40,7 +56,7 @@ def read_schemas(path: str) -> dict[str, str]:
                 number += 1
                 if line.strip():
                     entry = json.loads(line)
-                    found[str(entry["id"])] = _text(entry["schema"])
+                    found.append((str(entry["id"]), _text(entry["schema"]), entry.get("subject")))
     except (OSError, EOFError, zlib.error) as fault:
         words = getattr(fault, "strerror", None) or str(fault) or "it ends in the middle"
         raise SourceError(f"The schemas of {path} cannot be read after line {number}: {words}.") from fault
@@ -63,6 +79,7 @@ class Registry:
         self._schemas = known.schemas if isinstance(known.schemas, dict) else dict(known.schemas)
         self._url = known.registry_url.rstrip("/")
         self._shown = without_secrets(self._url)
+        self._subjects = known.subjects
         self._faults: dict[str, Malformed] = {}
 
     def schema(self, schema_id: str) -> str:
@@ -74,28 +91,41 @@ class Registry:
             raise fault
         return self._schemas[schema_id]
 
+    def subjects(self, schema_id: str) -> frozenset[str]:
+        """Under which subjects the schema is registered; none where neither file nor registry names them."""
+        if schema_id in self._subjects or not self._url:
+            return self._subjects.get(schema_id, frozenset())
+        with suppress(_requests().RequestException, OSError, ValueError, KeyError, TypeError):
+            answer = self._get(f"/schemas/ids/{schema_id}/versions")  # registries before 5.5 do not have it
+            if answer.ok:
+                return frozenset(str(version["subject"]) for version in answer.json())
+        return frozenset()
+
     def _fetch(self, schema_id: str) -> Malformed | None:
         """Ask for a schema, again where the registry does not answer; that it does not is no fault of a message."""
         if not self._url:
             return self._unknown(schema_id, f"schema {schema_id} is not among the {len(self._schemas)} known schemas")
-        import requests  # a tenth of a second, for which nobody waits who asks no registry
-        from requests.adapters import HTTPAdapter
-        from urllib3.util.retry import Retry
-
-        retry = Retry(total=_AGAIN, backoff_factor=_PAUSE_S, status_forcelist=_BUSY)
         try:
-            with requests.Session() as session:
-                for scheme in ("http://", "https://"):  # the longest name that fits counts
-                    session.mount(scheme, HTTPAdapter(max_retries=retry))
-                answer = session.get(f"{self._url}/schemas/ids/{schema_id}", timeout=TIMEOUT_S)
-            if answer.status_code == requests.codes.not_found:
+            answer = self._get(f"/schemas/ids/{schema_id}")
+            if answer.status_code == _requests().codes.not_found:
                 return self._unknown(schema_id, f"{self._shown} knows no schema {schema_id}")
             if not answer.ok:
                 raise self._silent(schema_id, f"HTTP status {answer.status_code}")
             self._schemas[schema_id] = _text(answer.json()["schema"])
-        except (requests.RequestException, OSError, ValueError, KeyError, TypeError, RecursionError) as fault:
+        except (_requests().RequestException, OSError, ValueError, KeyError, TypeError, RecursionError) as fault:
             raise self._silent(schema_id, type(fault).__name__) from None
         return None
+
+    def _get(self, path: str) -> Any:
+        """The registry's answer, asked for again where it does not come."""
+        from requests.adapters import HTTPAdapter
+        from urllib3.util.retry import Retry
+
+        retry = Retry(total=_AGAIN, backoff_factor=_PAUSE_S, status_forcelist=_BUSY)
+        with _requests().Session() as session:
+            for scheme in ("http://", "https://"):  # the longest name that fits counts
+                session.mount(scheme, HTTPAdapter(max_retries=retry))
+            return session.get(f"{self._url}{path}", timeout=TIMEOUT_S)
 
     def _unknown(self, schema_id: str, said: str) -> Malformed:
         self._faults[schema_id] = Malformed("schema-unknown", said)
@@ -107,6 +137,12 @@ class Registry:
             f"times: {said}.",
             hint="Load again when it answers, or name a file of its schemas with --schema-registry.",
         )
+
+
+def _requests() -> Any:
+    import requests  # a tenth of a second, for which nobody waits who asks no registry
+
+    return requests
 
 
 def _text(schema: Any) -> str:
