@@ -121,11 +121,11 @@ def test_skipping_idle_time_changes_nothing() -> None:
     assert world.controller.created["replace-rule-offline-peer"] > 0
 
 
-@pytest.mark.parametrize(("a", "b"), [("", ""), ("", "8"), ("7fff", "8"), ("a", "a1"), ("0001", "0002")])
+@pytest.mark.parametrize(("a", "b"), [("", ""), ("", "80"), ("7FFF", "80"), ("A0", "A001"), ("01", "02"), ("A0", "B0")])
 def test_a_key_between_two_lies_between(a: str, b: str) -> None:
-    """Also next to the ends."""
+    """Also next to the ends; written as pd-ctl writes keys, in whole bytes."""
     key = key_between(a, b)
-    assert a < key and (not b or key < b)
+    assert a < key and (not b or key < b) and bytes.fromhex(key).hex().upper() == key
 
 
 def test_free_space_is_smoothed_over_sixty_heartbeats() -> None:

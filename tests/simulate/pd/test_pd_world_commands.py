@@ -166,6 +166,19 @@ def test_rules_are_saved_as_pd_ctl_prints_them() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("borders", [("A0", "D0"), ("a0", "d0")])
+def test_a_rule_of_a_key_range_holds_for_the_regions_in_it(borders: tuple[str, str]) -> None:
+    """However keys are written; those that are made, at the start and by splits, are compared with them as bytes."""
+    world = World(small(32, 5), seed=1)
+    rule = {"group_id": "a", "id": "x", "role": "learner", "count": 1, "start_key": borders[0], "end_key": borders[1]}
+    pdctl(world, f"config placement-rules save '{json.dumps(rule)}'")
+    pdctl(world, "operator add split-region 22")
+    world.run(60 * S)
+    regions = [world.regions.region(row) for row in world.regions.rows().tolist()]
+    inside = {r.id for r in regions if r.start_key and b"\xa0" <= bytes.fromhex(r.start_key) < b"\xd0"}
+    assert {r.id for r in regions if len(r.peers) == 4} == inside and len(inside) == 7 and len(regions) == 33
+
+
 def test_a_rule_is_saved_beside_those_that_there_are() -> None:
     """One of the same name is replaced; the default rule follows the settings while it is as they say."""
     world = World(small(10, 5), seed=1)

@@ -11,11 +11,12 @@ from ticdc_lab.simulate.pd import builder, evict_leader
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.replay import replay
-from ticdc_lab.simulate.pd.replay.records import Fields
+from ticdc_lab.simulate.pd.replay.records import Fields, Malformed
 from ticdc_lab.simulate.pd.replay.whole_runs import Cases
 from ticdc_lab.simulate.pd.stores import Store
 from ticdc_lab.simulate.pd.world import pd_policies, policy, reference
 from ticdc_lab.simulate.pd.world.patrol import Patrol
+from ticdc_lab.simulate.pd.world.pdctl_config import rule_of
 from ticdc_lab.simulate.pd.world.policy import Answer, Policy, SeenCluster
 from ticdc_lab.simulate.pd.world.reference import case_of, on_reference, run_case, with_policy
 from ticdc_lab.simulate.pd.world.world import World
@@ -47,6 +48,15 @@ def test_a_case_ends_as_the_real_runs_ended(name: str, cases: Cases) -> None:
     """Repairs exact in number, balance within the spread, the distribution no worse, refusals the same."""
     verdict = cases.judge_case(cases.cases[name])
     assert verdict.agrees, verdict.because
+
+
+def test_keys_of_a_recorded_rule_are_compared_as_bytes() -> None:
+    """In either case; one that is not hexadecimal is refused, with its place."""
+    told = {"role": "voter", "count": 3, "start_key": "74ab", "end_key": "74AC"}
+    rule = rule_of(Fields(told, "rules.0"))
+    assert (rule.start_key, rule.end_key) == ("74AB", "74AC")
+    with pytest.raises(Malformed, match=r"rules.0.end_key"):
+        rule_of(Fields(told | {"end_key": "t_101"}, "rules.0"))
 
 
 def test_of_several_seeds_the_middle_one_counts() -> None:

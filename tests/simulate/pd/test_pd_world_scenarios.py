@@ -73,18 +73,42 @@ def test_a_cluster_that_cannot_be_is_refused(text: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("event", "says"),
     [
-        ("pdctl: sore delete 4", "x.yaml:6: pd-ctl sore delete 4: no such command"),
         ("read: 1 7 999", r"expected regions of the start; found \[999\]"),
         ("write: 5 led by store-9", "expected 5 led by store-9; found 0"),
         ("grow: 999", r"found \[999\]"),
     ],
 )
 def test_an_event_that_cannot_come_is_refused_before_the_run(event: str, says: str) -> None:
-    """A word that pd-ctl does not have and a region that is not there would else do nothing, in silence."""
+    """A region that is not there would else do nothing, in silence."""
     text = "model: pd\nname: x\nuntil: 1m\ncluster: {stores: 4, regions: 60}\nevents:\n  - {at: 10s, %s}\n"
     scenario = scenario_from_text(text % event, "x.yaml")
     with pytest.raises(ScenarioError, match=says):
         scenario.model.play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("sore delete 4", "pd-ctl sore delete 4: no such command"),
+        ("store remove 4", "store remove 4: no such command"),
+        ("config set leader-schedul-limit 8", "config item leader-schedul-limit not found"),
+        ("config set leader-schedule-limit many", "expected a whole number"),
+        ("store limit all fast", "expected a number from 0 on"),
+        ("store weight 9 heavy 1", "expected a number from 0 on"),
+        ("operator add move-peer 2 3", "operator add move-peer 2 3: no such command"),
+        ("operator add transfer-leader 2", "operator add transfer-leader 2: no such command"),
+        ("scheduler add evict-leader-scheduler", "scheduler add evict-leader-scheduler"),
+        ("scheduler add balance-all-scheduler", "scheduler balance-all-scheduler is not known"),
+        ("'config placement-rules save {'", "config placement-rules save"),
+    ],
+)
+def test_words_that_pd_ctl_does_not_have_are_refused_when_the_file_is_read(words: str, says: str) -> None:
+    """With the line; what only the cluster refuses, a store that is not there for instance, comes in the run."""
+    text = "model: pd\ncluster: {stores: 4, regions: 60}\nevents:\n  - {at: 10s, pdctl: %s}\n"
+    with pytest.raises(ScenarioError, match=rf"x.yaml:4: .*{says}"):
+        scenario_from_text(text % words, "x.yaml")
+    for kept in ("store delete 9", "operator add transfer-leader 999 4", "config show", "store limit 9 30"):
+        assert scenario_from_text(text % kept, "x.yaml").events
 
 
 def test_a_sentence_that_nobody_knows_is_refused() -> None:

@@ -357,17 +357,23 @@ class AllRegions:
 
 
 def keys_of(n: int) -> list[str]:
-    """Give start keys that cut the key space evenly: hexadecimal, the first one empty."""
+    """Give start keys that cut the key space evenly, in hexadecimal as pd-ctl prints it; the first one is empty."""
     step = 16**_KEY_DIGITS // max(n, 1)
-    return ["", *(f"{i * step:0{_KEY_DIGITS}x}".rstrip("0") for i in range(1, n))]
+    return ["", *(_key(i * step, _KEY_DIGITS) for i in range(1, n))]
 
 
 def key_between(start: str, end: str) -> str:
     """Give a key between two, an empty end meaning none."""
-    digits = max(len(start), len(end), _KEY_DIGITS) + 1
+    digits = max(len(start), len(end), _KEY_DIGITS) + 2
     try:
         low = int(start.ljust(digits, "0"), 16)
         high = int(end.ljust(digits, "0"), 16) if end else 16**digits
     except ValueError:
         return start + "8"
-    return f"{(low + high) // 2:0{digits}x}".rstrip("0")
+    return _key((low + high) // 2, digits)
+
+
+def _key(number: int, digits: int) -> str:
+    """Give whole bytes, without those at the end that are zero."""
+    key = f"{number:0{digits}X}".rstrip("0")
+    return key + "0" * (len(key) % 2)

@@ -36,7 +36,7 @@ from ticdc_lab.simulate.pd.world.pd_policies import (
     evict_leaders,
     grant_leaders,
 )
-from ticdc_lab.simulate.pd.world.pdctl_config import DONE, Refused, config, number, position_of, row_of
+from ticdc_lab.simulate.pd.world.pdctl_config import DONE, NotUnderstood, Refused, config, number, position_of, row_of
 from ticdc_lab.simulate.pd.world.pdctl_shown import health, hot, region, store, stores
 from ticdc_lab.simulate.pd.world.policy import Policy, Scheduler, scheduler_of
 from ticdc_lab.simulate.pd.world.running import OperatorLife
@@ -73,7 +73,7 @@ def pdctl(world: World, words: str) -> Any:
     try:
         return verb(world, rest)
     except (ValueError, IndexError, KeyError) as e:
-        raise Refused(f"pd-ctl {words}: {e}", hint="Compare the words with pd-ctl's own help.") from e
+        raise NotUnderstood(f"pd-ctl {words}: {e}", hint="Compare the words with pd-ctl's own help.") from e
 
 
 def read_words(words: str) -> tuple[Verb, list[str]]:
@@ -82,10 +82,10 @@ def read_words(words: str) -> tuple[Verb, list[str]]:
     try:
         said = shlex.split(words)
     except ValueError as e:
-        raise Refused(f"pd-ctl {words}: {e}", hint="Quote JSON as a shell wants it, with '...'.") from e
+        raise NotUnderstood(f"pd-ctl {words}: {e}", hint="Quote JSON as a shell wants it, with '...'.") from e
     said = said[1:] if said[:1] == ["pd-ctl"] else said
     if not said or said[0] not in verbs:
-        raise Refused(f"pd-ctl {' '.join(said)}: no such command", hint=f"Known: {', '.join(sorted(verbs))}.")
+        raise NotUnderstood(f"pd-ctl {' '.join(said)}: no such command", hint=f"Known: {', '.join(sorted(verbs))}.")
     return verbs[said[0]], said[1:]
 
 
@@ -114,7 +114,7 @@ def operator(world: World, words: list[str]) -> Any:
         case ["history", *_]:
             return [f._asdict() for f in world.controller.ended]
         case _:
-            raise Refused(
+            raise NotUnderstood(
                 f"operator {' '.join(words)}: no such command", hint="Known: show, add, remove, check, history."
             )
 
@@ -154,7 +154,8 @@ ADDED = (
 
 def _add(world: World, what: str, args: list[str]) -> str:
     if not args or what not in {known.split()[0] for known in ADDED}:
-        raise Refused(f"operator {' '.join(['add', what, *args])}: no such command", hint=f"Known: {'; '.join(ADDED)}.")
+        said = " ".join(["add", what, *args])
+        raise NotUnderstood(f"operator {said}: no such command", hint=f"Known: {'; '.join(ADDED)}.")
     cluster, rows = world.cluster(), [row_of(world, args[0])]
     region = world.regions.region(rows[0])
     try:
@@ -195,7 +196,7 @@ def _made(world: World, c: Cluster, what: str, region: Region, args: list[str]) 
             return (_scattered(world, c, region),)
         case _:
             said = " ".join([str(region.id), *args])
-            raise Refused(f"operator add {what} {said}: no such command", hint=f"Known: {'; '.join(ADDED)}.")
+            raise NotUnderstood(f"operator add {what} {said}: no such command", hint=f"Known: {'; '.join(ADDED)}.")
 
 
 def _scattered(world: World, c: Cluster, region: Region) -> Operator:
@@ -230,7 +231,7 @@ def scheduler(world: World, words: list[str]) -> Any:
         case ["describe", name]:
             return described_scheduler(_named(world, name)[0])
         case _:
-            raise Refused(f"scheduler {' '.join(words)}: no such command")
+            raise NotUnderstood(f"scheduler {' '.join(words)}: no such command")
 
 
 def _named(world: World, name: str) -> list[Scheduler]:
@@ -252,7 +253,7 @@ def _add_scheduler(world: World, name: str, stores: list[str]) -> str:
     elif name in known:
         policy, key = known[name], name
     else:
-        raise Refused(f"scheduler {name} is not known", hint=f"Known: {', '.join((*known, *_ABOUT_A_STORE))}.")
+        raise NotUnderstood(f"scheduler {name} is not known", hint=f"Known: {', '.join((*known, *_ABOUT_A_STORE))}.")
     if key in world.schedulers:
         raise Refused(f"ErrSchedulerExisted: {key}")
     world.schedulers[key] = scheduler_of(policy, world.now_us, world.settings)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ticdc_lab.errors import SourceError, TiCDCLabError
 from ticdc_lab.simulate.pd.config import NO_SETTINGS, OTHER_NAMES, Config, field_of
 from ticdc_lab.simulate.pd.pd_ctl_files import documents_in
-from ticdc_lab.simulate.pd.pd_ctl_settings import rules_in, seconds_of
-from ticdc_lab.simulate.pd.replay.records import Fields
+from ticdc_lab.simulate.pd.pd_ctl_settings import key_of, rules_in, seconds_of
+from ticdc_lab.simulate.pd.replay.records import Fields, Malformed
 from ticdc_lab.simulate.pd.rules import Constraint, Rule, default_rules, unusable, with_rules
 
 if TYPE_CHECKING:
@@ -23,9 +23,13 @@ class Refused(TiCDCLabError):
     """PD says no, or the words are none of pd-ctl's."""
 
 
+class NotUnderstood(Refused):
+    """Words that pd-ctl or PD refuses whatever the cluster: a scenario with them is refused before it runs."""
+
+
 def number(word: str, what: str) -> int:
     if not word.isdigit():
-        raise Refused(f"{what} {word}: expected a whole number")
+        raise NotUnderstood(f"{what} {word}: expected a whole number")
     return int(word)
 
 
@@ -36,7 +40,7 @@ def decimal(word: str, what: str) -> float:
     except ValueError:
         found = -1.0
     if not 0 <= found < math.inf:
-        raise Refused(f"{what} {word}: expected a number from 0 on")
+        raise NotUnderstood(f"{what} {word}: expected a number from 0 on")
     return found
 
 
@@ -90,7 +94,7 @@ def config(world: World, words: list[str]) -> Any:
             return DONE
         case _:
             known = "show [all|schedule|replication], set NAME VALUE, placement-rules show, placement-rules save JSON"
-            raise Refused(f"config {' '.join(words)}: no such command", hint=f"Known: {known}.")
+            raise NotUnderstood(f"config {' '.join(words)}: no such command", hint=f"Known: {known}.")
 
 
 def _save_rules(world: World, text: str) -> None:
@@ -99,9 +103,9 @@ def _save_rules(world: World, text: str) -> None:
     try:
         saved = rules_in([(name, documents_in(text.encode(), name))], before).rules
     except SourceError as e:
-        raise Refused(str(e)) from e
+        raise NotUnderstood(str(e)) from e
     if not saved:
-        raise Refused(f"{name}: no rule is given, only groups")
+        raise NotUnderstood(f"{name}: no rule is given, only groups")
     like = {r.group: r for r in before} | {r.group: r for r in saved}
     groups = ((r, like[r.group]) for r in before)
     kept = (r._replace(group_index=one.group_index, group_override=one.group_override) for r, one in groups)
@@ -134,7 +138,7 @@ def with_setting(c: Config, name: str, value: object) -> Config:
     if field not in _FIELDS:
         known = sorted(_NAMES.values())
         near = get_close_matches(name.replace("_", "-"), known, n=1)
-        raise Refused(
+        raise NotUnderstood(
             f"config item {name} not found", hint=f"Did you mean {near[0]}?" if near else f"Known: {', '.join(known)}."
         )
     default = getattr(Config(), field)
@@ -143,7 +147,7 @@ def with_setting(c: Config, name: str, value: object) -> Config:
         _check(field, changed[field])
         return replace(c, **changed)
     except (TypeError, ValueError) as e:
-        raise Refused(f"config set {name} {value}: {e}") from e
+        raise NotUnderstood(f"config set {name} {value}: {e}") from e
 
 
 def _check(field: str, value: object) -> None:
@@ -190,9 +194,16 @@ def rule_of(told: Fields) -> Rule:
     return Rule(
         told.text("role"), told.integer("count"), constraints, told.texts("location_labels", []),
         told.text("isolation_level", ""), told.flag("is_witness", False), told.text("id", "default"),
-        told.text("start_key", ""), told.text("end_key", ""), told.text("group_id", "pd"), told.integer("index", 0),
+        _key(told, "start_key"), _key(told, "end_key"), told.text("group_id", "pd"), told.integer("index", 0),
         told.flag("override", False),
     )  # fmt: skip
+
+
+def _key(told: Fields, name: str) -> str:
+    try:
+        return key_of(told.text(name, ""))
+    except ValueError as e:
+        raise Malformed(f"{told.where}.{name}", "a key in hexadecimal", told.text(name)) from e
 
 
 def told_rule(r: Rule) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ticdc_lab.simulate.pd.scores import leader_score, region_score
 from ticdc_lab.simulate.pd.store_states import CommandTold, bring_up, delete_store
 from ticdc_lab.simulate.pd.stores import GIB, REMOVED, REMOVING, Store, labelled, shown_state
 from ticdc_lab.simulate.pd.world.heartbeats import rows_on
-from ticdc_lab.simulate.pd.world.pdctl_config import DONE, Refused, decimal, number, position_of, row_of
+from ticdc_lab.simulate.pd.world.pdctl_config import DONE, NotUnderstood, Refused, decimal, number, position_of, row_of
 
 if TYPE_CHECKING:
     from ticdc_lab.simulate.pd.world.world import World
@@ -51,7 +51,7 @@ def store(world: World, words: list[str]) -> Any:
             return described_store(world, world.cluster().stores[world.nodes.all[position_of(world, which)].told.id])
         case _:
             known = "store [ID], check, delete, cancel-delete, label, weight, limit, remove-tombstone"
-            raise Refused(f"store {' '.join(words)}: no such command", hint=f"Known: {known}.")
+            raise NotUnderstood(f"store {' '.join(words)}: no such command", hint=f"Known: {known}.")
 
 
 def stores(world: World, _: list[str]) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _label(world: World, which: str, pairs: list[str]) -> str:
     i = position_of(world, which)
     wrong = [p for p in pairs if not all(p.partition("="))]
     if wrong or not pairs:
-        raise Refused(
+        raise NotUnderstood(
             f"store label {which} {' '.join(pairs)}: expected KEY=VALUE, found {' '.join(wrong) or 'nothing'}"
         )
     new = dict(p.split("=", 1) for p in pairs)
@@ -127,13 +127,13 @@ def _limit(world: World, words: list[str]) -> Any:
         return {n.told.id: {"add-peer": n.rates[0], "remove-peer": n.rates[1]} for n in known}
     if len(words) not in (2, 3):
         said = " ".join(words)
-        raise Refused(
+        raise NotUnderstood(
             f"store limit {said}: expected STORE or all, a rate a minute, and add-peer or remove-peer or neither"
         )
     which, rate, *kinds = words
     chosen = range(len(world.nodes.all)) if which == "all" else [position_of(world, which)]
     if kinds and kinds[0] not in ("add-peer", "remove-peer"):
-        raise Refused(f"store limit {' '.join(words)}: expected add-peer or remove-peer, found {kinds[0]}")
+        raise NotUnderstood(f"store limit {' '.join(words)}: expected add-peer or remove-peer, found {kinds[0]}")
     new = decimal(rate, "store limit, peers a minute:")
     for i in chosen:
         add, remove = world.nodes.all[i].rates
@@ -173,7 +173,7 @@ def region(world: World, words: list[str]) -> Any:
         case [which]:
             return described_region(world.regions.region(row_of(world, which)))
         case _:
-            raise Refused(f"region {' '.join(words)}: no such command")
+            raise NotUnderstood(f"region {' '.join(words)}: no such command")
 
 
 def described_region(r: Region) -> dict[str, Any]:
@@ -211,7 +211,8 @@ def _checked(world: World, what: str) -> dict[str, Any]:
         "undersized-region": lambda r: r.size <= config.max_merge_region_size,
     }
     if what not in tests:
-        raise Refused(f"region check {what}: no such state", hint=f"Known: {', '.join(tests)}, hist-size, hist-keys.")
+        known = ", ".join((*tests, "hist-size", "hist-keys"))
+        raise NotUnderstood(f"region check {what}: no such state", hint=f"Known: {known}.")
     rows = world.regions.rows().tolist()
     return _listed(world, [row for row in rows if tests[what](world.regions.region(row))])
 
@@ -239,4 +240,4 @@ def hot(world: World, words: list[str]) -> Any:
                 f"bytes-{kind}-rate": {i: loads[0] for i, loads in flow.stores.items()} for kind, flow in flows.items()
             }
         case _:
-            raise Refused(f"hot {' '.join(words)}: no such command", hint="Known: read, write, store.")
+            raise NotUnderstood(f"hot {' '.join(words)}: no such command", hint="Known: read, write, store.")

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NamedTuple
 
@@ -35,9 +35,10 @@ from ticdc_lab.simulate.pd.world.changes import (
     StopStore,
     Timed,
 )
-from ticdc_lab.simulate.pd.world.pdctl import read_words
-from ticdc_lab.simulate.pd.world.pdctl_config import Refused, with_setting
+from ticdc_lab.simulate.pd.world.pdctl import pdctl
+from ticdc_lab.simulate.pd.world.pdctl_config import NotUnderstood, Refused, with_setting
 from ticdc_lab.simulate.pd.world.start import SECOND_US, RegionsStart, Start, StoreStart, WorldSettings, spread_regions
+from ticdc_lab.simulate.pd.world.world import World
 from ticdc_lab.simulate.planned import Duration, EventKind, Lasting, Node, Planned, Text, table
 from ticdc_lab.simulate.reading import Names, ReadBy, Reader
 from ticdc_lab.simulate.scenario_yaml import Value
@@ -162,13 +163,17 @@ class Scene(NamedTuple):
     regions: RegionsStart
 
 
-def _words(w: Any, e: Planned, scene: Scene) -> Iterator[Timed]:
+def _words(value: Value, names: Names) -> str:
+    """Refuse words that no cluster would take, tried on three empty stores; what only this one refuses comes later."""
+    few = Start(stores=tuple(map(StoreStart, (1, 2, 3))), regions=spread_regions(3, (1, 2, 3)))
     try:
-        read_words(w.words)
-    except Refused as error:
-        where = f"{scene.scenario.file}:{e.line}"
+        pdctl(World(few, 0), value.text())
+    except NotUnderstood as error:
+        where = f"{value.file}:{value.line}"
         raise ScenarioError(f"{where}: {str(error).partition(chr(10))[0]}", hint=error.hint or "") from error
-    yield Timed(e.at_us, Pdctl(w.words))
+    except Refused:
+        pass
+    return value.text()
 
 
 def _lasting(w: Any, e: Planned, change: ClusterChange, end: ClusterChange) -> list[Timed]:
@@ -180,7 +185,11 @@ def _flow(kind: str) -> Callable[[Any, Planned, Scene], list[Timed]]:
 
 
 EVENTS = table({
-    "pdctl": EventKind("Words to PD, as one types them after ``pd-ctl``.", {"words": Text}, _words),
+    "pdctl": EventKind(
+        "Words to PD, as one types them after ``pd-ctl``.",
+        {"words": Annotated[str, ReadBy(_words)]},
+        lambda w, e, s: [Timed(e.at_us, Pdctl(w.words))],
+    ),
     "stop_store": EventKind(
         "A store falls silent; its peers count as down ``down`` ago at once, if that is given.",
         {"store": Node, "down_us": (Duration | None, None)},
