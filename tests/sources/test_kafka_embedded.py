@@ -20,7 +20,7 @@ from topics import QUIET, create, delete, expire, recorded, send
 
 import ticdc_lab
 from ticdc_lab.cli import main
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import NoTopicError, SourceError
 from ticdc_lab.sources import topic_overview
 from ticdc_lab.sources.kafka import _CONNECT_S, topics_of
 from ticdc_lab.sources.kafka_reading import ANSWER_S, TopicReader
@@ -181,6 +181,13 @@ def test_what_a_transaction_did_not_commit_is_not_read(spark: SparkSession, serv
     assert there == values[:2] + values[4:6] and "an aborted Kafka transaction" in log.gaps[0]
     every = load(spark, log.source, options={"kafka.isolation.level": "read_uncommitted"})
     assert every.messages.count() == 8
+    whole = survey(None, log.source)
+    assert whole.size.messages == 4 and whole.is_whole
+    done = record_topic(topics_of(log.source), Recording(str(tmp_path / "topic.jsonl"), source=log.source))
+    assert (done.messages, done.is_lacking) == (4, False)
+    for said in (log.limits, whole.unknown, done.notes):
+        assert sum("a transaction of a producer that begins there has not ended" in one for one in said) == 1
+    assert not any("has not ended" in one for one in every.limits)
     assert open_one is not None
     open_one.abort_transaction(20)
 
@@ -254,4 +261,7 @@ def test_a_topic_that_is_deleted_while_it_is_recorded_ends_the_recording(servers
         with pytest.raises(SourceError, match=r"created anew|has no topic|truncated"):
             record_topic(topics_of(source), own, follow=True, stopped=stopped, now=clock)
         assert not out.exists()
+        if not again:
+            with pytest.raises(NoTopicError, match=r"It was there when the recording in .* began"):
+                record_topic(topics_of(source), Recording(str(out), source=source))
         assert all(b"," in line for line in (tmp_path / f".{again}.jsonl.part").read_bytes().splitlines())

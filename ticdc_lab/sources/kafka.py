@@ -166,7 +166,11 @@ def properties(path: str) -> dict[str, str]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"The settings {path} cannot be read: {type(error).__name__}.") from None
+        why = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise SourceError(
+            f"The settings {path} cannot be read: {why}. Expected a file of lines NAME=VALUE.",
+            hint="Give a single setting as an option: --option kafka.NAME=VALUE",
+        ) from None
     found: dict[str, str] = {}
     for n, line in enumerate(re.sub(r"\\\r?\n[ \t]*", "", text).splitlines(), 1):
         if not line.strip() or line.lstrip()[0] in "#!":

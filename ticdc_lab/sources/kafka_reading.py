@@ -107,6 +107,8 @@ class TopicReader:
         What the broker deleted before it was read.
     shrunk
         Partitions that end before where they were to be read to, and where they end: they were truncated.
+    open
+        Of the last :meth:`spans`: offsets that transactions which have not ended keep from who reads committed ones.
 
     Raises
     ------
@@ -121,6 +123,7 @@ class TopicReader:
         self.positions: dict[Place, int] = {}
         self.lost: list[Lost] = []
         self.shrunk: dict[Place, int] = {}
+        self.open: dict[Place, Span] = {}
         self.settings = _all_settings(topics)
         self._options = {name.lower(): value for name, value in topics.options.items() if not name.startswith("kafka.")}
         if unknown := sorted(self._options.keys() - _OF_SPARK - _OF_SPARKS_TASKS):
@@ -158,8 +161,21 @@ class TopicReader:
         places = self.places()
         kafka = library()
         spec = kafka.admin.OffsetSpec
-        low, high = (self._offsets(dict.fromkeys(places, which)) for which in (spec.earliest(), spec.latest()))
+        first, last = (dict.fromkeys(places, which) for which in (spec.earliest(), spec.latest()))
+        # asked before: what comes meanwhile is no reason to end below it
+        newest = self._offsets(last, committed=False) if self._reads_committed else {}
+        low, high = self._offsets(first), self._offsets(last)
+        self.open = {at: (high[at][0], end) for at, (end, _) in newest.items() if end > high[at][0]}
         return {at: (low[at][0], high[at][0]) for at in places}
+
+    @property
+    def open_words(self) -> tuple[str, ...]:
+        """:attr:`open` in words, a sentence for each partition."""
+        return tuple(
+            f"Partition {partition} of {topic}: offsets {first}..{end - 1} are not read, because a transaction of a "
+            "producer that begins there has not ended."
+            for (topic, partition), (first, end) in sorted(self.open.items())
+        )
 
     def at(self, ts_ms: int, places: Sequence[Place]) -> dict[Place, int | None]:
         """The first offset of each partition whose message is not older; None where all are."""
@@ -432,12 +448,16 @@ class TopicReader:
             found += [(name, partition) for partition in sorted(topic.partitions)]
         return sorted(found)
 
-    def _offsets(self, asked: Mapping[Place, Any]) -> dict[Place, tuple[int, int]]:
+    @property
+    def _reads_committed(self) -> bool:
+        return self.settings.get("isolation.level") != "read_uncommitted"
+
+    def _offsets(self, asked: Mapping[Place, Any], *, committed: bool | None = None) -> dict[Place, tuple[int, int]]:
         if not asked:
             return {}
         admin, kafka = self._connected(), library()
         level = kafka.IsolationLevel
-        committed = self.settings.get("isolation.level") != "read_uncommitted"
+        committed = self._reads_committed if committed is None else committed
         which = level.READ_COMMITTED if committed else level.READ_UNCOMMITTED
         at = {kafka.TopicPartition(*place): spec for place, spec in asked.items()}
         until = time.monotonic() + ANSWER_S

@@ -164,6 +164,8 @@ class RelayedTopic:
     ----------
     spans
         First and end offset of each partition that the broker has.
+    left_out
+        What the broker keeps back of it, a sentence each.
     bounds
         What of it is read, as the options say.
     """
@@ -172,6 +174,7 @@ class RelayedTopic:
         self._spark, self._topics = spark, topics
         with TopicReader(topics) as reader:
             self.spans = reader.spans()
+            self.left_out = reader.open_words
             self.bounds = reader.bounds(self.spans)
             for at, (first, end) in self.bounds.items() if reader.fails_on_loss else ():
                 if first < (low := self.spans[at][0]):

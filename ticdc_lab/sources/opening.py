@@ -305,7 +305,7 @@ def _topic_source(spark: SparkSession, topics: kafka.Topics) -> Source:
     ranges = topic.ranges()
     return Source(
         topics.source, topic.frame(ranges), topic.read, ranges, kind="kafka", expected=topic.expected(),
-        measure=topic.measure, said_plainly=partial(kafka.said_plainly, topics),
+        measure=topic.measure, said_plainly=partial(kafka.said_plainly, topics), left_out=topic.left_out,
     )  # fmt: skip
 
 

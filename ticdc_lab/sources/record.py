@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +22,7 @@ from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.codecs.known import BOUNDS
 from ticdc_lab.engine.failures import task_errors
 from ticdc_lab.engine.running import seconds
-from ticdc_lab.errors import SourceError
+from ticdc_lab.errors import NoTopicError, SourceError
 from ticdc_lab.errors.whole_files import room_for
 from ticdc_lab.events.arrays import Batches
 from ticdc_lab.events.sample import moment
@@ -119,7 +121,7 @@ def record_topic(
         The broker stops answering; a topic was deleted, truncated or created anew; no space is left. What was recorded
         stays, and the same call goes on with it.
     """
-    with TopicReader(topics) as reader:
+    with TopicReader(topics) as reader, _deleted(recording):
         spans, ids = reader.spans(), reader.ids()
         recording.go_on()
         ends: Mapping[Place, int] | None
@@ -141,7 +143,21 @@ def record_topic(
             raise KeyboardInterrupt
         recording.finish()
         done = _so_far(recording.state, recording.state.messages, 0.0, 0 if ends else None)
-        return replace(done, is_lacking=bool(done.notes))
+        return replace(done, notes=(*done.notes, *(() if follow else reader.open_words)), is_lacking=bool(done.notes))
+
+
+@contextmanager
+def _deleted(recording: Recording) -> Iterator[None]:
+    """A topic that is gone although its recording has begun is no wrong name."""
+    try:
+        yield
+    except NoTopicError as error:
+        if not recording.begun:
+            raise
+        raise NoTopicError(
+            f"{error.message} It was there when the recording in {recording.out} began.",
+            hint=f"What was recorded until then stays: ticdc-lab survey {shlex.quote(str(recording.out))}",
+        ) from error
 
 
 def _copy(
@@ -153,7 +169,7 @@ def _copy(
     told, already = begun - _SAY_S, recording.state.messages
     for batch in reader.batches(recording.state.positions, ends):
         recording.write(batch, reader.positions)
-        recording.note(*(lost.sentence for lost in reader.lost))
+        recording.note(*(f"{lost.sentence} What was recorded before stays." for lost in reader.lost))
         at = now()
         if rotate_s is not None and recording.is_folder and at - part_begun >= rotate_s:
             _require_same(recording.state.ids, reader.ids())
@@ -169,7 +185,7 @@ def _copy(
             told = at
         if stopped():
             return False
-    recording.note(*(lost.sentence for lost in reader.lost))
+    recording.note(*(f"{lost.sentence} What was recorded before stays." for lost in reader.lost))
     for (topic, partition), high in reader.shrunk.items():
         recording.commit()
         raise SourceError(

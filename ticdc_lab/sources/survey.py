@@ -282,11 +282,13 @@ def _of_topic(
     )  # fmt: skip
     n = sum(max(0, end - first) for first, end in overview.spans.values())
     size = Size(None, n, "as the offsets of the broker say", True)
+    if overview.is_whole:  # offsets of a transaction's end have no message
+        size = Size(None, heads.num_rows, "all read", True)
     events = decoder(told.protocol, images=False, known=known)(iter(batches))
     held = pa.Table.from_batches(_counted(events), arrow_schema(_COUNTED))
     step = decoding_step(embedded.name(), cpus(), told.protocol, "kafka")
     return Found(
-        source, told.protocol, told.has_commit_ts, seen, limits, (), "kafka", size,
+        source, told.protocol, told.has_commit_ts, seen, limits, overview.left_out, "kafka", size,
         **_of_counts(held), load_s=_load_s(step, size), overview=overview,
     )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -38,6 +38,10 @@ class Overview:
         Least timestamp of the first messages, and the greatest of all; None where the broker does not say.
     messages
         The first of some partitions: topic, partition, offset, time, key and value as text, cut to 160 characters.
+    is_whole
+        Whether all that is to be read was looked at.
+    left_out
+        What the broker keeps back, a sentence each.
     """
 
     spans: Mapping[Place, Span]
@@ -45,6 +49,8 @@ class Overview:
     first_ms: int | None
     last_ms: int | None
     messages: tuple[dict[str, Any], ...]
+    is_whole: bool = False
+    left_out: tuple[str, ...] = ()
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -81,20 +87,22 @@ def heads_of(topics: Topics) -> tuple[Overview, pa.Table]:
         The broker does not answer, refuses, or has no such topic; within ten seconds.
     """
     with TopicReader(topics) as reader:
-        there = reader.spans()
+        there, left_out = reader.spans(), reader.open_words
         spans = reader.bounds(there)
         starts = {at: max(first, there[at][0]) for at, (first, end) in sorted(spans.items())}
         filled = [at for at, first in starts.items() if first < spans[at][1]]
         each = min(HEAD, max(_AT_LEAST, _MOST // max(1, len(filled))))
         newest = [ms for ms in reader.newest_ms(filled[:_TIMED]).values() if ms is not None]
         read, size = list[pa.RecordBatch](), 0
-        for batch in reader.batches(starts, {at: min(end, starts[at] + each) for at, (_, end) in spans.items()}):
+        ends = {at: min(end, starts[at] + each) for at, (_, end) in spans.items()}
+        for batch in reader.batches(starts, ends):
             read.append(batch)
             if (size := size + batch.nbytes) >= _MOST_BYTES:
                 break
+    is_whole = size < _MOST_BYTES and all(ends[at] >= end for at, (_, end) in spans.items())
     order = [(name, "ascending") for name in ("offset", "topic", "partition")]
     found = pa.Table.from_batches(read, arrow_schema(MESSAGES)).sort_by(order)
-    return _overview(spans, found, newest), found
+    return replace(_overview(spans, found, newest), is_whole=is_whole, left_out=left_out), found
 
 
 def _overview(spans: Mapping[Place, Span], found: pa.Table, newest: Sequence[int]) -> Overview:
