@@ -261,6 +261,19 @@ def test_the_next_step_names_the_messages_that_the_watch_keeps(tmp_path):
     assert said.exit_code == 0
 
 
+def test_findings_of_one_cause_are_one_line_by_status_and_keep_the_number_that_show_takes(tmp_path):
+    """Else one cause with many findings hides all others, errors among them."""
+    log, state = golden("messages_open-protocol_small.jsonl.gz"), tmp_path / "state"
+    found = watched(log, state).findings
+    parted = sorted(n for n, f in found.items() if f.cause and f.cause.startswith("the table is dispatched by ts"))
+    assert len(parted) > 20 and len({found[n].cause for n in parted}) == 1
+    CliRunner().invoke(main, ["watch", "ignore", str(parted[0]), "--state", str(state)])
+    said = CliRunner().invoke(main, ["watch", "findings", "--all", "--state", str(state)]).stdout
+    cause = f"shop.parted: {found[parted[0]].cause}"
+    assert f"    {len(parted) - 1} warnings: {cause} [open]\n        First: #{parted[1]} " in said
+    assert f"    #{parted[0]} warning: " in said and said.count("[ignored]") == 1 and "more cause" not in said
+
+
 def test_a_dump_of_another_tool_is_refused_with_the_command_that_converts_it(tmp_path):
     """Its name ends as a recording's does, but its lines have other names: it must not be called empty."""
     dump = tmp_path / "dump.json"
@@ -340,6 +353,7 @@ def test_what_a_person_put_aside_stays_aside(tmp_path):
 FOUND = {
     "guarantee": "resolved_events_on_all_partitions", "severity": "error", "message": "m", "table": None,
     "commit_ts": 7, "topic": "t", "partition": 1, "offset": 3, "seq": None, "row_id": None, "evidence": [],
+    "cause": None,
 }  # fmt: skip
 
 

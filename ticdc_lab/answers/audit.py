@@ -99,13 +99,15 @@ def causes(findings: pd.DataFrame, *, source: str = "SOURCE") -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        ``severity``, ``guarantee``, ``table``, ``cause``, ``n`` (findings), ``first`` (number of the first, from 1),
-        ``message``, ``key``, ``partition``, ``offset`` of that one, and ``do`` (what to check or run next).
+        ``severity``, ``guarantee``, ``table``, ``cause``, ``n`` (findings), ``first`` (``number`` of the first, where
+        findings have one, else counted from 1), ``message``, ``key``, ``partition``, ``offset`` of that one, and
+        ``do`` (what to check or run next).
     """
     columns = ["severity", "guarantee", "table", "cause", "n", "first", "message", "key", "partition", "offset", "do"]
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     source = shown_source(source)
-    for number, f in enumerate(findings.to_dict("records"), start=1):
+    for nth, f in enumerate(findings.to_dict("records"), start=1):
+        number = f.get("number", nth)
         table = f["table"] if isinstance(f["table"], str) else None
         cause = f["cause"] if isinstance(f["cause"], str) else f["message"]
         kind = (f["severity"], f["guarantee"], table, cause)
@@ -226,7 +228,7 @@ def lines(findings: pd.DataFrame, s: Summary, *, most: int) -> list[str]:
         more = f" of {count(len(mine), 'cause')}" if len(mine) > 1 else ""
         out.append(f"{SIGNS[g['verdict']]} {g['guarantee']}: {count(int(mine['n'].sum()), 'finding')}{more}")
         for c in mine.head(most).to_dict("records"):
-            out += _cause_lines(c)
+            out += cause_lines(c)
         if len(mine) > most:
             out.append(f"    and {count(len(mine) - most, 'more cause')}; --json shows all")
     for (word, why), alike in judged[~has_lines].groupby(["verdict", "why"], sort=False):
@@ -235,7 +237,7 @@ def lines(findings: pd.DataFrame, s: Summary, *, most: int) -> list[str]:
     return [*out, *s.early_ends]
 
 
-def _cause_lines(c: Mapping[Any, Any]) -> list[str]:
+def cause_lines(c: Mapping[Any, Any]) -> list[str]:
     """One cause: a single finding as it stands, several with how many and the first of them."""
     done = [f"        Next: {c['do']}"] if c["do"] else []
     if c["n"] == 1:

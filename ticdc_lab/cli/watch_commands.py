@@ -235,12 +235,19 @@ def _print_status(view: Mapping[str, Any], found: list[KeptFinding]) -> None:
 
 
 def _print_findings(found: list[KeptFinding]) -> None:
-    from ticdc_lab.answers.audit import line
+    import pandas as pd
 
-    for f in found[:_SHOWN]:
-        click.echo(f"{line(f.number, f.as_dict())} [{f.status}]")
-    if len(found) > _SHOWN:
-        click.echo(f"    and {len(found) - _SHOWN} more; --json shows all")
+    from ticdc_lab.answers.audit import cause_lines, causes
+    from ticdc_lab.figures.theme import count
+    from ticdc_lab.watch.kept import STATUSES
+
+    of_status = {status: [f.as_dict() for f in found if f.status == status] for status in STATUSES}
+    each = [(s, c) for s, alike in of_status.items() for c in causes(pd.DataFrame(alike)).to_dict("records")]
+    for status, cause in each[:_SHOWN]:
+        first, *more = cause_lines(cause | {"do": ""})  # `show` has what to do next, with the kept messages
+        click.echo("\n".join([f"{first} [{status}]", *more]))
+    if len(each) > _SHOWN:
+        click.echo(f"    and {count(len(each) - _SHOWN, 'more cause')}; --json shows all")
 
 
 @watch_group.command()

@@ -30,7 +30,7 @@ class KeptFinding:
         From 1, in the order in which they were found; never given twice in a state folder.
     status
         One of :data:`STATUSES`.
-    guarantee, severity, table, key, commit_ts, topic, partition, offset, seq, message, evidence
+    guarantee, severity, table, key, commit_ts, topic, partition, offset, seq, message, evidence, cause
         As of :data:`ticdc_lab.events.schema.FINDINGS`; ``evidence`` are dictionaries of partition, offset, commit_ts.
     row_id
         Tells rows apart; None for what is about the log.
@@ -54,6 +54,7 @@ class KeptFinding:
     evidence: tuple[Mapping[str, int | None], ...] = ()
     found_s: float = 0.0
     changed_s: float = 0.0
+    cause: str | None = None
 
     @property
     def identity(self) -> Identity:
@@ -100,7 +101,7 @@ def found_again(
         one = KeptFinding(
             0, PENDING, row["guarantee"], row["severity"], row["message"], row["table"], None, row["commit_ts"],
             row["topic"], row["partition"], row["offset"], row["seq"], row["row_id"], tuple(row["evidence"] or ()),
-            now_s, now_s,
+            now_s, now_s, row["cause"],
         )  # fmt: skip
         before = by_identity.get(one.identity)
         if before is None and _is_closed(one, closed_ts):
@@ -115,7 +116,7 @@ def found_again(
         elif before.status == WITHDRAWN:
             before = replace(before, status=PENDING, found_s=now_s, changed_s=now_s)
         since_s = min(before.found_s, now_s)  # a clock that was set back lets nothing wait for longer
-        before = replace(before, message=one.message, evidence=one.evidence, found_s=since_s)
+        before = replace(before, message=one.message, cause=one.cause, evidence=one.evidence, found_s=since_s)
         if before.status == PENDING and (final or row["guarantee"] in AT_ONCE or now_s - before.found_s >= settle_s):
             before = replace(before, status=OPEN, changed_s=now_s)
         after[before.number] = before
