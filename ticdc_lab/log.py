@@ -308,8 +308,12 @@ class Log:
             check_partitions(partitions)
         if not self.has_commit_ts:
             return answers.not_measured(self.limits)
+        if self.change_log.of_storage and partitions is None:
+            return answers.without_partitions(self.source)
         recorded, limits = self.recorded_partitions()
-        rules = self._once("rules", self._rules)
+        if self.change_log.of_storage:
+            limits = [f"{answers.OF_STORAGE.capitalize()}: the comparison is for a topic of these tables."]
+        rules = None if self.change_log.of_storage else self._once("rules", self._rules)
         return answers.what_if(self.measured, partitions=partitions or recorded, rules=rules, limits=limits)
 
     def dispatch(
@@ -380,7 +384,7 @@ class Log:
         recorded, limits = self.recorded_partitions()
         of_storage = self.change_log.of_storage
         if of_storage:
-            limits = ["A storage sink has no partitions and no dispatchers: the advice is for a topic of these tables."]
+            limits = [f"{answers.OF_STORAGE.capitalize()}: the advice is for a topic of these tables."]
         counts = (*PARTITIONS, recorded) if given is None else given
         found = advise(
             self.events, protocol=self.protocol, partitions=counts, keep=keep, allow_risk=allow_risk, tables=tables

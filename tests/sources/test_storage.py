@@ -29,10 +29,12 @@ from ticdc_lab.codecs.table_file import StorageSettings, settings_from
 from ticdc_lab.errors import ProtocolError, SourceError
 from ticdc_lab.events.schema import MESSAGES
 from ticdc_lab.facts.watermarks import topic_watermarks
+from ticdc_lab.log import Log
 from ticdc_lab.sources.fsck import fsck
 from ticdc_lab.sources.load import load
 from ticdc_lab.sources.storage import files_at, files_of_versions, local_files, root_pattern
 from ticdc_lab.transactions import transactions
+from ticdc_lab.widgets.tabs import TABS
 
 CHECKPOINT = 470603993791332352
 HEX = StorageSettings(csv_binary_encoding_method="hex")
@@ -194,6 +196,23 @@ def test_a_folder_has_no_partitions_that_could_be_changed(spark: SparkSession, t
     refused = CliRunner().invoke(main, ["expand", tree, "--after", "8"], obj=spark)
     assert refused.exit_code == 2 and "is a folder of the storage sink, which has no partitions" in refused.output
     assert f"ticdc-lab advise {tree} --partitions 8" in refused.output
+
+
+def test_nothing_compares_dispatchers_with_the_streams_of_a_folder(
+    spark: SparkSession, trees: Path, tmp_path: Path
+) -> None:
+    """In report, workbench and Python; beside a number that was asked for, it is called a topic's."""
+    tree = str(trees / "small_canal-json")
+    log = Log(load(spark, tree).materialise(str(tmp_path / "decoded")), str(tmp_path))
+    nothing, asked = log.what_if(), log.what_if(partitions=4)
+    assert nothing.finding == "Nothing: a storage sink has no partitions and no dispatchers."
+    assert nothing.details == [f"Dispatchers for a topic of these tables: ticdc-lab advise {tree} --partitions 4"]
+    assert "the comparison is for a topic of these tables" in asked.limits[0]
+    assert "as recorded" not in set(asked.frames["guarantees"]["strategy"])
+    assert log.contents().finding.endswith(" of 7 tables in a storage sink, which has no partitions.")
+    with pytest.raises(SourceError, match="a storage sink has no partitions") as refused:
+        TABS["dispatch"].make(log)
+    assert str(refused.value.hint) == nothing.details[0]
 
 
 def test_messages_are_records_with_their_place(spark: SparkSession, tmp_path: Path) -> None:

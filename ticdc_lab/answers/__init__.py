@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from ticdc_lab.answers.settings import settings
     from ticdc_lab.answers.transactions import transactions
     from ticdc_lab.answers.watermarks import complete_to, stalls, watermarks
-    from ticdc_lab.answers.what_if import not_measured, rules, what_if
+    from ticdc_lab.answers.what_if import OF_STORAGE, not_measured, rules, what_if, without_partitions
     from ticdc_lab.answers.what_it_holds import contents, holds, load, surveyed
 
 __all__ = [
+    "OF_STORAGE",
     "Answer",
     "advice",
     "against_definition",
@@ -53,6 +54,7 @@ __all__ = [
     "transactions",
     "watermarks",
     "what_if",
+    "without_partitions",
 ]
 
 lazily(__name__, __all__)

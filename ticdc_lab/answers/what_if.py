@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -11,6 +12,7 @@ from ticdc_lab.answers.answer import Answer
 from ticdc_lab.dispatch.comparison import first_violation, guarantee_frame, over_time, placement, skew_frame
 from ticdc_lab.dispatch.infer import COMBINATIONS
 from ticdc_lab.dispatch.whatif import WhatIf
+from ticdc_lab.errors.redaction import shown_source
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.figures.theme import count, some_of
 
@@ -108,6 +110,15 @@ def not_measured(limits: Sequence[str]) -> Answer:
     return Answer(
         "what-if", _QUESTION, "It cannot be measured on this log, because nothing orders its changes.", {}, limits
     )
+
+
+def without_partitions(source: str) -> Answer:
+    """The answer where a storage sink wrote the log: its streams are numbered, but no dispatcher chose among them."""
+    topic = f"Dispatchers for a topic of these tables: ticdc-lab advise {shlex.quote(shown_source(source))}"
+    return Answer("what-if", _QUESTION, f"Nothing: {OF_STORAGE}.", details=[f"{topic} --partitions 4"])
+
+
+OF_STORAGE = "a storage sink has no partitions and no dispatchers"
 
 
 def _drawn(

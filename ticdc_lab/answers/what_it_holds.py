@@ -73,7 +73,8 @@ def holds(s: Summary) -> str:
     held = f"This {s.protocol} log holds {least}{count(rows, 'row change')} of {count(len(tables), 'table')}"
     bad = 0 if s.counts is None else s.counts.quarantined
     lost = f"; {count(bad, 'message')} could not be decoded" if bad else ""
-    return f"{held} in {count(homes, 'partition')}{lost}."
+    where = "a storage sink, which has no partitions" if s.of_storage else count(homes, "partition")
+    return f"{held} in {where}{lost}."
 
 
 def events_of(contents: pd.DataFrame, **where: str) -> int:

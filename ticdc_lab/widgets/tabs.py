@@ -11,7 +11,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from ticdc_lab import figures
-from ticdc_lab.answers import Answer
+from ticdc_lab.answers import Answer, without_partitions
 from ticdc_lab.dispatch.sweep import compiling_s
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.tso import compose
@@ -177,6 +177,9 @@ def _of_summary(log: Log, *, pictures: tuple[str, ...], needs: str = "") -> Pane
 def _what_if(log: Log) -> Panel[Any]:
     if not log.measured.tables:
         raise SourceError("The log holds no row change with a commit_ts, so there is nothing to dispatch.")
+    if log.change_log.of_storage:
+        answer = without_partitions(log.source)
+        raise SourceError(answer.finding, hint=answer.details[0])
     partitions, _ = log.recorded_partitions()
     return what_if_panel(log.measured, partitions=partitions, made_from=log.change_log.made_from)
 
