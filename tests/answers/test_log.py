@@ -427,7 +427,12 @@ def test_a_move_without_a_rule_leads_to_its_messages(log: Log) -> None:
 def test_advice_has_the_log_s_own_number_of_partitions(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside the numbers that any log is measured with; one that is too large to measure is said."""
     monkeypatch.setattr(log, "recorded_partitions", lambda: (5, []))
-    assert [*log.advise().values["whole"]] == ["1", "3", "5", "8", "16", "32"]
+    of_five = log.advise()
+    assert [*of_five.values["whole"]] == ["1", "3", "5", "8", "16", "32"]
+    best = of_five.values["partitions_best"]
+    shares = {n: f"{e['max_over_mean'] / int(n):.0%}" for n, e in of_five.values["whole"].items()}
+    said = f"With {best} partitions the fullest takes {shares[str(best)]} of all rows, with 5 it takes {shares['5']};"
+    assert said in of_five.details[1], of_five.details  # a larger number has a larger quotient, and a smaller share
     monkeypatch.setattr(log, "recorded_partitions", lambda: (128, ["The log has 200 partitions."]))
     many = log.advise()
     assert "128" in many.values["whole"] and many.limits == ["The log has 200 partitions."]

@@ -134,9 +134,12 @@ def _evenness(found: Advice, now: int | None, best: int | None, source: str) -> 
     broken = [f"{_MEASURES[g]} in {n:,} of {of:,} cases" for g, (n, of) in found.broken().items() if n]
     shown, n = shlex.quote(shown_source(source)), found.partitions
     if best is not None and best != n:
+        share, most = found.whole[best].max_over_mean / best, max(found.whole)
+        beyond = f"; more of them gain little ({found.whole[most].max_over_mean / most:.0%} with {most})"
         even.append(
-            f"Of the numbers that were compared {_partitions(best)} spread the load best for their number; what the "
-            f"change costs: ticdc-lab expand {shown} --after {best}."
+            f"With {_partitions(best)} the fullest takes {share:.0%} of all rows, with {n} it takes "
+            f"{found.whole[n].max_over_mean / n:.0%}{beyond if most > best else ''}. What the change costs: "
+            f"ticdc-lab expand {shown} --after {best}."
         )
     else:
         even.append(
