@@ -32,7 +32,6 @@ from ticdc_lab.codecs.kernel.scan import first_of
 from ticdc_lab.codecs.kernel.state import (
     State,
     close,
-    column_fits,
     end_column,
     end_images,
     event_fits,
@@ -40,6 +39,7 @@ from ticdc_lab.codecs.kernel.state import (
     new_event,
     put_null,
     put_ts,
+    put_typed_name,
     restore,
 )
 from ticdc_lab.codecs.kernel.tables import (
@@ -67,7 +67,7 @@ AVRO, DEBEZIUM, SIMPLE = 0, 1, 2
 """How messages are framed, and what their fields are."""
 
 ROW, WATERMARK, INSERT, UPDATE, DELETE = S.ROW, S.WATERMARK, S.INSERT, S.UPDATE, S.DELETE
-AFTER, BEFORE, NAMES, TYPES, VALUES = S.AFTER, S.BEFORE, S.NAMES, S.TYPES, S.VALUES
+AFTER, BEFORE, VALUES = S.AFTER, S.BEFORE, S.VALUES
 N_AFTER, N_BEFORE, N_TEXTS, MAX_COLUMNS = S.N_AFTER, S.N_BEFORE, S.N_TEXTS, S.MAX_COLUMNS
 INCOMPLETE, HAS_BEFORE = S.INCOMPLETE, S.HAS_BEFORE
 _FRAME, _INTERNAL = 5, 9
@@ -397,17 +397,9 @@ def _put_column(
 ) -> int:  # fmt: skip
     """Write name, type and value of a column."""
     c = st.count[N_AFTER if image == AFTER else N_BEFORE]
-    if not column_fits(
-        st, image, name_stop - name, type_stop - type_, room_for(max(stop - v, 0) if stop else 0) + 2 * FLOAT_ROOM
-    ):
+    room = room_for(max(stop - v, 0) if stop else 0) + 2 * FLOAT_ROOM
+    if not put_typed_name(text, name, name_stop, text, type_, type_stop, room, image, st):
         return NEED_MORE
-    k = image + NAMES
-    close(st, k, c, put_bytes(text, name, name_stop, st.data[k], st.size[k]))
-    k = image + TYPES
-    if type_ < 0:
-        put_null(st, k, c)
-    else:
-        close(st, k, c, put_bytes(text, type_, type_stop, st.data[k], st.size[k]))
     k = image + VALUES
     if is_null:
         put_null(st, k, c)

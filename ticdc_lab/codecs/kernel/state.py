@@ -33,7 +33,7 @@ from ticdc_lab.codecs.kernel.numbering import (
 )
 from ticdc_lab.codecs.kernel.pointer import Arrays
 from ticdc_lab.codecs.kernel.scan import same_bytes
-from ticdc_lab.codecs.kernel.text import put_string
+from ticdc_lab.codecs.kernel.text import put_bytes, put_string
 
 SMALL = 16
 """Up to so many names a plain comparison is faster than a hash table."""
@@ -218,6 +218,28 @@ def column_fits(st: State, image: int, name: int, type_: int, value: int) -> boo
         and has_room(st, image + TYPES, c, type_)
         and has_room(st, image + VALUES, c, value)
     )
+
+
+@part
+def put_typed_name(
+    b: np.ndarray, start: int, stop: int, text: np.ndarray, type_start: int, type_stop: int, value: int, image: int,
+    st: State,
+) -> bool:  # fmt: skip
+    """Write name and type of the image's next column, if they and a value of up to so many bytes fit.
+
+    The name lies in ``b``, the type in ``text``; without a type, ``type_start`` is below zero.
+    """
+    if not column_fits(st, image, stop - start, type_stop - type_start, value):
+        return False
+    c = st.count[N_AFTER if image == AFTER else N_BEFORE]
+    k = image + NAMES
+    close(st, k, c, put_bytes(b, start, stop, st.data[k], st.size[k]))
+    k = image + TYPES
+    if type_start < 0:
+        put_null(st, k, c)
+    else:
+        close(st, k, c, put_bytes(text, type_start, type_stop, st.data[k], st.size[k]))
+    return True
 
 
 @small_kernel

@@ -14,7 +14,7 @@ from ticdc_lab.codecs.kernel.floats import FLOAT_ROOM, put_fixed, put_shortest
 from ticdc_lab.codecs.kernel.holding import holds
 from ticdc_lab.codecs.kernel.jit import part
 from ticdc_lab.codecs.kernel.scan import digits_end
-from ticdc_lab.codecs.kernel.state import State, close, column_fits, put_null
+from ticdc_lab.codecs.kernel.state import State, close, put_null, put_typed_name
 from ticdc_lab.codecs.kernel.text import (
     fits_64_bits,
     int64_of,
@@ -33,7 +33,7 @@ FLOAT, DOUBLE, DECIMAL = forms.FLOAT, forms.DOUBLE, forms.DECIMAL
 DATE, TIME, MILLIS, MICROS, ZONED = forms.DATE, forms.TIME, forms.MILLIS, forms.MICROS, forms.ZONED
 
 OK, NEED_MORE, LEFT = faults.OK, faults.NEED_MORE, -2
-AFTER, NAMES, TYPES, VALUES = S.AFTER, S.NAMES, S.TYPES, S.VALUES
+AFTER, VALUES = S.AFTER, S.VALUES
 N_AFTER, N_BEFORE = S.N_AFTER, S.N_BEFORE
 NAME_SPAN, TYPE_SPAN, KIND_OF, DIGITS, HELD, SIGN = 0, 2, 4, 5, 6, 7
 """What is known of a column: see :func:`put_column`."""
@@ -65,15 +65,8 @@ def put_column(
     if i >= 0:
         type_start, type_stop = column[i, TYPE_SPAN], column[i, TYPE_SPAN + 1]
         kind, digits, held, sign = column[i, KIND_OF], column[i, DIGITS], column[i, HELD], column[i, SIGN]
-    if not column_fits(st, image, stop - start, type_stop - type_start, room_for(q - p) + FLOAT_ROOM):
+    if not put_typed_name(b, start, stop, text, type_start, type_stop, room_for(q - p) + FLOAT_ROOM, image, st):
         return NEED_MORE
-    k = image + NAMES
-    close(st, k, c, put_bytes(b, start, stop, st.data[k], st.size[k]))
-    k = image + TYPES
-    if type_start < 0:
-        put_null(st, k, c)
-    else:
-        close(st, k, c, put_bytes(text, type_start, type_stop, st.data[k], st.size[k]))
     k = image + VALUES
     if b[p] == 0x6E:
         put_null(st, k, c)
