@@ -18,7 +18,7 @@ from ticdc_lab.codecs import detect
 from ticdc_lab.codecs.decode import decoder
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.registry import PROTOCOLS
-from ticdc_lab.codecs.schema_registry import read_schemas, read_subjects
+from ticdc_lab.codecs.schema_registry import read_registered, read_schemas
 from ticdc_lab.errors import ProtocolError
 
 FOLDERS = ("data", "tests/data/golden", "tests/data/golden/extra", "tests/data/canal")
@@ -80,7 +80,8 @@ def test_a_canal_topic_has_no_commit_ts() -> None:
 def test_keys_in_the_place_of_values_are_no_rows() -> None:
     """A dump of avro's keys alone would decode as rows of their key columns."""
     path, schemas = golden("messages_avro_small.jsonl.gz"), str(ROOT / "data/avro_schemas_small.jsonl.gz")
-    known = Known(schemas=read_schemas(schemas), subjects=read_subjects(schemas))
+    of_file, subjects = read_registered(schemas)
+    known = Known(schemas=of_file, subjects=subjects)
     messages = sample(path)
     keys = pa.Table.from_batches([batch_of([(None, key) for key, _ in messages if key])])
     values = pa.Table.from_batches([batch_of([(None, value) for _, value in messages if value])])

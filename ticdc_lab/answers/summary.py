@@ -294,12 +294,12 @@ def _contradicted(log: ChangeLog, found: pd.DataFrame) -> pd.DataFrame:
         known = with_contradictions(
             log.events, log.facts, log.settings, protocol=log.protocol, has_partitions=not log.of_storage
         )
-    said = [("warning", c.words, c.places) for c in known.contradictions] + [("info", n, ()) for n in known.notes]
+    said = [("warning", c.words, c.shows) for c in known.contradictions] + [("info", n, []) for n in known.notes]
     rows = [
         dict.fromkeys(found.columns, pd.NA)
         | {"guarantee": MATCH, "severity": severity, "message": words, "cause": words, "table": None, "key": None}
-        | {"evidence": [dict(zip(("partition", "offset", "commit_ts"), place, strict=True)) for place in places]}
-        for severity, words, places in said
+        | {"evidence": shows}
+        for severity, words, shows in said
     ]
     return pd.DataFrame(rows, columns=found.columns).astype(found.dtypes.to_dict())
 

@@ -16,7 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from ticdc_lab.codecs.kernel.arrow import arrow_schema
 from ticdc_lab.dispatch.changefeed import Changefeed
 from ticdc_lab.dispatch.checks import unknown_dispatchers, unreached
 from ticdc_lab.dispatch.hashing import FLAVOURS
@@ -79,11 +81,12 @@ def against_facts(facts: LogFacts, settings: Settings, *, has_partitions: bool =
             yield Contradiction(routed, seen=seen + more, places=(_first(facts, wrong[0]),))
 
 
-EVIDENCE = pa.schema([
-    ("shows", pa.string()), ("schema_name", pa.string()), ("table_name", pa.string()), ("column", pa.string()),
-    ("transaction", pa.int64()), ("partition", pa.int32()), ("offset", pa.int64()), ("commit_ts", pa.int64()),
-    ("nth", pa.int64()),
-])  # fmt: skip
+_EVIDENCE = StructType(
+    [StructField(name, StringType()) for name in ("shows", "schema_name", "table_name", "column")]
+    + [StructField("transaction", LongType()), StructField("partition", IntegerType())]
+    + [StructField(name, LongType()) for name in ("offset", "commit_ts", "nth")]
+)
+EVIDENCE = arrow_schema(_EVIDENCE)
 """The first row of those that show the same of a table.
 
 ``shows``: ``column`` (its image has it), ``no-key``, ``insert`` or ``delete`` (the commit_ts is its ``transaction``),
@@ -95,10 +98,6 @@ ROW_COLUMNS = (
 )  # fmt: skip
 """What :func:`evidence_of` reads of events; images only if column selectors are given (:func:`reads_images`)."""
 
-_DDL_EVIDENCE = (
-    "shows string, schema_name string, table_name string, column string, transaction bigint, partition int, "
-    "offset bigint, commit_ts bigint, nth bigint"
-)
 _ALIKE = EVIDENCE.names[:5]
 _OPS = ("insert", "delete")
 _SELECTORS, _FILTERS, _KEYLESS = "sink.column-selectors", "filter.event-filters", "force-replicate"
@@ -248,9 +247,9 @@ def _evidence_in(rows: DataFrame, settings: Settings, protocol: str) -> pa.Table
         yield from settled(first_of_each(pa.concat_tables([EVIDENCE.empty_table(), *parts]))).to_batches()
 
     read = [c for c in ROW_COLUMNS if c not in ("columns", "before") or reads_images(settings)]
-    found = rows.select(*read).mapInArrow(gather, _DDL_EVIDENCE)
+    found = rows.select(*read).mapInArrow(gather, _EVIDENCE)
     if _FILTERS in asked:  # a transaction's rows may lie in several tasks, and there are many
-        found = found.repartition("schema_name", "table_name", "transaction").mapInArrow(settle, _DDL_EVIDENCE)
+        found = found.repartition("schema_name", "table_name", "transaction").mapInArrow(settle, _EVIDENCE)
     return first_of_each(found.toArrow().cast(EVIDENCE))
 
 

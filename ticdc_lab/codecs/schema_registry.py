@@ -21,7 +21,12 @@ _BUSY = (429, 500, 502, 503, 504)
 
 
 def read_schemas(path: str) -> dict[str, str]:
-    """Schemas of a file by their id.
+    """Schemas of a file by their id; as of :func:`read_registered`."""
+    return read_registered(path)[0]
+
+
+def read_registered(path: str) -> tuple[dict[str, str], dict[str, frozenset[str]]]:
+    """Schemas of a file by their id, and the subjects of those whose subject it names.
 
     Parameters
     ----------
@@ -34,21 +39,8 @@ def read_schemas(path: str) -> dict[str, str]:
     SourceError
         The file cannot be read or a line is something else.
     """
-    return {schema_id: schema for schema_id, schema, _ in _entries(path)}
-
-
-def read_subjects(path: str) -> dict[str, frozenset[str]]:
-    """The subjects of the same file by the id of their schema, where it names them."""
-    found: dict[str, frozenset[str]] = {}
-    for schema_id, _, subject in _entries(path):
-        if subject is not None:
-            found[schema_id] = found.get(schema_id, frozenset()) | {subject}
-    return found
-
-
-def _entries(path: str) -> list[tuple[str, str, str | None]]:
-    """Id, schema and subject of each line."""
-    found: list[tuple[str, str, str | None]] = []
+    found: dict[str, str] = {}
+    subjects: dict[str, frozenset[str]] = {}
     number = 0
     try:
         with gzip.open(path, "rb") if path.endswith(".gz") else Path(path).open("rb") as lines:
@@ -56,7 +48,10 @@ def _entries(path: str) -> list[tuple[str, str, str | None]]:
                 number += 1
                 if line.strip():
                     entry = json.loads(line)
-                    found.append((str(entry["id"]), _text(entry["schema"]), entry.get("subject")))
+                    schema_id, subject = str(entry["id"]), entry.get("subject")
+                    found[schema_id] = _text(entry["schema"])
+                    if subject is not None:
+                        subjects[schema_id] = subjects.get(schema_id, frozenset()) | {subject}
     except (OSError, EOFError, zlib.error) as fault:
         words = getattr(fault, "strerror", None) or str(fault) or "it ends in the middle"
         raise SourceError(f"The schemas of {path} cannot be read after line {number}: {words}.") from fault
@@ -66,7 +61,7 @@ def _entries(path: str) -> list[tuple[str, str, str | None]]:
             f"{path}: line {number}: expected an object with id and schema; found {said!r}.",
             hint='Expected JSON Lines such as {"id": 1, "schema": "{\\"type\\": \\"record\\", ...}"}, or a URL.',
         ) from fault
-    return found
+    return found, subjects
 
 
 class Registry:

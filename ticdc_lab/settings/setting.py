@@ -122,6 +122,11 @@ class Contradiction:
             f"The {g.source}{at} sets {g.name} = {g.text}, but the log shows {as_shown}{s.text}: {s.evidence}; {used}."
         )
 
+    @property
+    def shows(self) -> list[dict[str, int | None]]:
+        """:attr:`places` as the ``evidence`` of a finding (:data:`ticdc_lab.events.schema.EVIDENCE`)."""
+        return [dict(zip(("partition", "offset", "commit_ts"), place, strict=True)) for place in self.places]
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:

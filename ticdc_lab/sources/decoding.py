@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from ticdc_lab.codecs import Known, decoder, log_types
 from ticdc_lab.codecs.handles import keyed
 from ticdc_lab.codecs.known import BOUNDS, Bounds
-from ticdc_lab.codecs.schema_registry import read_schemas, read_subjects, require_url
+from ticdc_lab.codecs.schema_registry import read_registered, require_url
 from ticdc_lab.codecs.simple_tables import COUNTED_TABLES, TABLES, contradictions, finder, tables_of
 from ticdc_lab.errors import SourceError
 from ticdc_lab.events.arrays import Batches
@@ -35,7 +35,7 @@ def known_of(schema_registry: str | None, claim_check: str | None, bounds: Bound
     if schema_registry is None:
         return Known(claim_check=claim_check, bounds=bounds)
     if (file := local_path(schema_registry)) is not None:
-        schemas, subjects = read_schemas(str(file)), read_subjects(str(file))
+        schemas, subjects = read_registered(str(file))
         return Known(schemas=schemas, subjects=subjects, claim_check=claim_check, bounds=bounds)
     return Known(registry_url=require_url(schema_registry), claim_check=claim_check, bounds=bounds)
 

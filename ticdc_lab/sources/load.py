@@ -66,7 +66,7 @@ def load(
         ``table`` has to be said: ``source`` then names one that the session knows.
     schema_registry
         For avro: the registry's URL (asked by the workers, once for each schema), or a file of schemas
-        (:func:`ticdc_lab.codecs.schema_registry.read_schemas`).
+        (:func:`ticdc_lab.codecs.schema_registry.read_registered`).
     claim_check
         The folder (a path, or a URL that pyarrow reads, such as ``s3://..``) that large messages were put in. Without
         it they are marked ``claim-check-missing`` and hold their keys only.
