@@ -13,7 +13,7 @@ from ticdc_lab.cli import main
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.settings import MATCH
 from ticdc_lab.settings.file import given_settings, parse_file, read_file
-from ticdc_lab.settings.keys import CHOICES, FROM_URI, KEYS, OUTSIDE, TABLES
+from ticdc_lab.settings.keys import CHOICES, FROM_URI, GONE, KEYS, OUTSIDE, TABLES
 from ticdc_lab.sources.change_log import Origin
 
 DATA = Path(__file__).parents[1] / "data" / "settings"
@@ -35,7 +35,7 @@ def test_every_key_of_ticdc_is_read_has_no_bearing_or_is_refused() -> None:
     """The list is TiCDC's; beside it stand what older TiCDC had, and what is no key of the file."""
     theirs = {k for k in (DATA / "ticdc_keys.txt").read_text().splitlines() if not k.startswith("#")}
     assert len(theirs) > 200 and theirs <= set(KEYS)
-    assert set(KEYS) - theirs == {"enable-old-value", "cyclic-replication", *OUTSIDE}
+    assert set(KEYS) - theirs == {"enable-old-value", *OUTSIDE, *GONE}
     assert {k.bearing for k in KEYS.values()} == {"read", "none", "refused"}
     assert set(FROM_URI.values()) <= {n for n, k in KEYS.items()}
 
@@ -209,3 +209,89 @@ def test_ingest_uses_the_protocol_alone_and_refuses_other_settings(
     args = [str(tmp_path / "c.toml") if a == "FILE" else a for a in given]
     result = CliRunner().invoke(main, ["ingest", "kafka://h:1/t", "--out", str(tmp_path / "lake"), *args], obj=object())
     assert seen == [expected] or expected in result.output, result.output
+
+
+JSON_OF_V4 = """{
+        "info": {"sink-uri": "kafka://h:9092/t?protocol=default\\u0026partition-num=3", "opts": {}, "admin-job-type": 0,
+                "config": {"case-sensitive": true, "enable-old-value": false,
+                        "filter": {"rules": ["*.*"], "ignore-txn-start-ts": null, "ddl-allow-list": "AQI="},
+                        "mounter": {"worker-num": 16},
+                        "sink": {"dispatchers": [{"matcher": ["shop.*"], "dispatcher": "rowid"}], "protocol": ""},
+                        "cyclic-replication": {"enable": false, "replica-id": 0, "filter-replica-ids": null},
+                        "scheduler": {"type": "table-number", "polling-time": -1}},
+                "sync-point-enabled": false, "creator-version": "v4.0.16"},
+        "status": {"resolved-ts": 1, "checkpoint-ts": 1, "admin-job-type": 0}, "count": 0, "task-status": []}"""
+JSON_OF_V8 = """{"upstream_id": 7, "namespace": "default", "id": "x", "sink_uri": "kafka://h:9092/t?protocol=open-protocol",
+ "config": {"sync_point_interval": "10m0s", "filter": {"rules": ["*.*"], "event_filters": null}, "mounter": {},
+  "sink": {"advance_timeout": 150, "dispatchers": [{"matcher": ["shop.*"], "partition": "index-value"}],
+   "kafka_config": {"partition_num": 3}}, "scheduler": {"region_threshold": 100000, "region_per_span": 0}},
+ "error_history": null, "checkpoint_tso": 4, "state": "normal"}"""
+TOML_OF_V4 = """
+[filter]
+ddl-allow-list = [1, 2]
+[sink]
+protocol = "default"
+dispatch-rules = [{matcher = ["shop.*"], rule = "index-value"}]
+[sink.kafka-config]
+partition-num = 3
+[scheduler]
+type = "manual"
+polling-time = 5
+[cyclic-replication]
+enable = false
+sync-ddl = true
+"""
+OF_API_V1 = """{"changefeed_id": "x", "sink_uri": "kafka://h:9092/t?partition-num=3", "filter_rules": ["*.*"],
+ "mounter_worker_num": 16, "ignore_txn_start_ts": [],
+ "sink_config": {"dispatchers": [{"matcher": ["shop.*"], "dispatcher": "index-value"}], "protocol": "default"}}"""
+
+
+@pytest.mark.parametrize("text", [JSON_OF_V4, JSON_OF_V8, TOML_OF_V4, OF_API_V1], ids=["v4", "v8.5", "v4.toml", "v1"])
+def test_what_older_releases_and_other_interfaces_give_is_read(text: str) -> None:
+    """Each says the same: one rule, three partitions, open-protocol; no key is unknown."""
+    found = parse_file(text, name="c")
+    (rule,) = found.settings.value("sink.dispatchers")
+    assert rule["matcher"] == ["shop.*"] and (rule.get("dispatcher") or rule["partition"]) in ("rowid", "index-value")
+    assert found.settings.value("sink.protocol") == "open-protocol" and not found.refused
+    assert found.settings.value("sink.kafka-config.partition-num") == 3 and not found.settings.not_evaluated
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    ("Starting component `cdc`: /root/.tiup/components/cdc/v6.5.0/cdc cli changefeed query\n", ""),
+    ('[2022/12/19 19:06:33.123 +08:00] [WARN] [cli.go:90] ["the flag --pd is deprecated"]\n', ""),
+    ("Create changefeed successfully!\nInfo: ", "\n"),
+    ("/tidb/cdc/default/default/changefeed/info/x\n", "\n"),
+    ("", "\n[root@cdc-1 ~]#"),
+])  # fmt: skip
+def test_lines_beside_the_json_are_skipped_and_said(before: str, after: str) -> None:
+    """As tiup, a log, ``changefeed create``, etcdctl and a terminal leave them."""
+    text = json.dumps(json.loads(JSON_OF_V8))
+    found = parse_file(f"{before}{text}{after}", name="c.json").settings
+    assert found.known == parse_file(text, name="c.json").settings.known
+    assert found.not_evaluated == ("c.json has 1 line beside the JSON, which is not read.",)
+
+
+def test_keys_of_older_releases_have_todays_names_and_those_that_count_are_refused() -> None:
+    """A table list counts, an empty one does not; two changefeeds are one too many."""
+    old = "[sink.csv]\nterminator = 'x'\ndate-separator = 'year'"
+    assert parse_file(old, name="c").settings.value("sink.date-separator") == "year"
+    for text, words in (
+        ("[filter]\ndo-dbs = ['a']", ("filter.do-dbs is refused: of files before TiDB v4.0",)),
+        ("[filter]\ndo-dbs = []", ()),
+        ("[cyclic-replication]\nenable = true", ("cyclic-replication.enable is refused: TiCDC of v4.0 to v6.1",)),
+    ):
+        refused = parse_file(text, name="c").refused
+        assert len(refused) == len(words) and all(r.startswith(w) for r, w in zip(refused, words, strict=True))
+    with pytest.raises(DispatchError, match="lists changefeeds"):
+        parse_file(f"{OF_API_V1}\n{OF_API_V1}", name="c")
+
+
+def test_rows_that_an_old_changefeed_would_not_send_are_said(spark: SparkSession, tmp_path: Path) -> None:
+    """Without old values a table without key has no deletes: the rows are fewer, and the answer says so."""
+    file = tmp_path / "c.json"
+    file.write_text(f"Starting component `cdc`: query\n{JSON_OF_V4}")
+    args = ["dispatch", SAMPLE, "--changefeed", str(file), "--partitions", "3", "--out", str(tmp_path / "o.parquet")]
+    run = CliRunner().invoke(main, args, obj=spark)
+    assert run.exit_code == 0 and "2,041 row changes go to 3 partitions" in run.output, run.output
+    assert "sends no delete of a table without handle key" in run.output
+    assert "has 1 line beside the JSON, which is not read" in run.output

@@ -114,6 +114,11 @@ def _as_ticdc_acts(
     upstream = {t: sources[t].table or t if t in sources else t for t in tables}
     said = [*changefeed.notes, *unreached(rules, [*upstream.values()], case_sensitive=exact)]
     said += [s.why for t, s in sources.items() if s.table != t]
+    if not changefeed.dispatch_old_value:
+        said.append(
+            "Without old values TiCDC sends no delete of a table without handle key, and a delete and an insert for an "
+            "update of a handle key: the rows are counted so."
+        )
     if changefeed.selectors:
         keys = {upstream[t]: k for t, k in keys_in(events, tables, catalog).items()}
         check_selectors(changefeed.selectors, rules, keys, case_sensitive=exact)

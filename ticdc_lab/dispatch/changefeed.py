@@ -168,7 +168,7 @@ def changefeed_of(file: ChangefeedFile, *, flavour: Flavour = "new") -> Changefe
         selectors=tuple(selectors),
         to_storage=parts.scheme in _STORAGE or (protocol == "csv" and not parts.scheme),
         notes=(*(["The filter is not applied: every table of the log is dispatched."] if _filters(given) else []),
-               *unknown_dispatchers(rules)),
+               *given.notes, *unknown_dispatchers(rules)),
     )  # fmt: skip
     return feed.checked(flavour=flavour)
 

@@ -1,10 +1,13 @@
-"""A changefeed's file as settings: TOML, the JSON that ``cdc cli changefeed query`` prints, or that of the open API.
+"""A changefeed's file as settings: TOML, the JSON that ``cdc cli changefeed query`` or ``create`` prints, that of the
+open API (v1 and v2), or that of etcd; of any release since v4.0.
 
 Every key is checked, nested ones too: TiCDC's command line refuses a file with a key that it does not know.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,10 +17,11 @@ from urllib.parse import parse_qs, urlsplit
 from ticdc_lab.errors import DispatchError
 from ticdc_lab.errors.bounded import parse_json, parse_toml, read_bounded
 from ticdc_lab.errors.redaction import HIDDEN, is_secret
-from ticdc_lab.settings.keys import CHOICES, FROM_URI, KEYS, PROTOCOLS, TABLES, full_name, nearest
+from ticdc_lab.settings.keys import CHOICES, FROM_URI, KEYS, PROTOCOLS, RENAMED, TABLES, full_name, nearest
 from ticdc_lab.settings.setting import Setting, Settings
 
 _JSON_NAMES: Mapping[str, str] = {
+    "sink.advance-timeout": "sink.advance-timeout-in-sec",
     "sink.file-index-width": "sink.file-index-digit",
     "sink.mysql-config.max-multi-update-row-count": "sink.mysql-config.max-multi-update-row",
     "sink.pulsar-config.tls-certificate-path": "sink.pulsar-config.tls-key-file-path",
@@ -31,8 +35,21 @@ _BESIDE = frozenset({
     "checkpoint-time", "checkpoint-tso", "task-status", "gid", "maintainer-addr", "info", "status", "engine",
     "sort-engine", "sort-dir", "opts", "history", "sync-point-enabled", "sync-point-interval", "epoch", "warning",
     "is-new-architecture", "last-synced-ts", "last-error", "last-warning", "count", "taskStatus", "taskPositions",
+    "error-history", "keyspace-id", "upstream-info", "timezone", "pd-addrs", "ca-path", "cert-path", "key-path",
+    "cert-allowed-cn",
 })  # fmt: skip
 """What stands beside the settings in the JSON of a changefeed."""
+
+_V1: Mapping[str, tuple[str, str | None]] = {
+    "filter_rules": ("filter", "rules"),
+    "ignore_txn_start_ts": ("filter", "ignore_txn_start_ts"),
+    "mounter_worker_num": ("mounter", "worker_num"),
+    "sink_config": ("sink", None),
+}
+"""Settings that the open API v1 takes beside each other: the table, and the key in it."""
+
+_DOCUMENT = re.compile(r"(?m)^(?:Info: )?(?=\{)")
+"""Where JSON begins, behind what tiup, a log and etcdctl print before it, and ``changefeed create`` on its line."""
 
 _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "bool": ((bool,), "bool"),
@@ -43,6 +60,7 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "ints": ((list,), "list"),
     "tables": ((list,), "list"),
     "duration": ((str, int), "str"),
+    "any": ((object,), ""),
 }
 
 
@@ -77,7 +95,7 @@ class ChangefeedFile:
     def refused(self) -> tuple[str, ...]:
         """Keys of it that cannot be used here, a sentence each."""
         return tuple(f"{s.name} is refused: {KEYS[s.name].depends}." for s in self.settings.known
-                     if KEYS[s.name].bearing == "refused")  # fmt: skip
+                     if KEYS[s.name].bearing == "refused" and s.value)  # fmt: skip
 
 
 def read_file(path: str | Path, *, sink_uri: str | None = None) -> ChangefeedFile:
@@ -86,8 +104,8 @@ def read_file(path: str | Path, *, sink_uri: str | None = None) -> ChangefeedFil
     Parameters
     ----------
     path
-        TOML, as ``cdc cli changefeed create --config`` takes it, or JSON, as ``cdc cli changefeed query`` prints and
-        the open API (v2) gives and takes it.
+        TOML, as ``cdc cli changefeed create --config`` takes it, or JSON, as ``cdc cli changefeed query`` and
+        ``create`` print, the open API (v1 and v2) gives and takes, and etcd has it; lines before the JSON are skipped.
     sink_uri
         What ``--sink-uri`` was; wins over the file as in TiCDC.
 
@@ -113,14 +131,9 @@ def parse_file(text: str, *, name: str, sink_uri: str | None = None) -> Changefe
     >>> parse_file('[sink.csv]\ndelimiter = ";"', name="c.toml").settings.value("csv.delimiter")
     ';'
     """
-    is_json = text.lstrip().startswith("{")
-    try:
-        found = parse_json(text) if is_json else parse_toml(text)
-    except ValueError as e:
-        what = "JSON" if is_json else "TOML"
-        raise DispatchError(f"The changefeed file {name} is no {what}: {e}.") from e
+    found, is_json, skipped = _document(text, name)
     uri: Any = found.get("sink_uri") if is_json else found.pop("sink-uri", None)
-    config = _of_json(found, name) if is_json else found
+    config = _todays(_of_json(found, name) if is_json else found)
     if is_json and uri is None:
         inner = found.get("info") or found
         uri = inner.get("sink_uri", inner.get("sink-uri"))
@@ -128,7 +141,41 @@ def parse_file(text: str, *, name: str, sink_uri: str | None = None) -> Changefe
     _check(config, name)
     evidence = f"file {name}"
     settings = Settings(tuple(Setting(n, v, "file", "given", evidence) for n, v in _leaves(config, "")))
-    return ChangefeedFile(name, config, uri, replace(settings | _of_uri(uri), notes=_ignored_in(uri)))
+    return ChangefeedFile(name, config, uri, replace(settings | _of_uri(uri), notes=(*skipped, *_ignored_in(uri))))
+
+
+def _document(text: str, name: str) -> tuple[dict[str, Any], bool, tuple[str, ...]]:
+    """What the text says, whether that is JSON, and a sentence if there is more in the file."""
+    begin, what = _DOCUMENT.search(text), "TOML"
+    try:
+        if not text.lstrip().startswith("{"):
+            try:
+                return parse_toml(text), False, ()
+            except ValueError:
+                if begin is None:
+                    raise
+        what, rest = "JSON", text[begin.end() if begin else 0 :]
+        try:
+            return parse_json(rest), True, _beside(name, text[: -len(rest)])
+        except json.JSONDecodeError as e:
+            if e.msg != "Extra data":
+                raise
+            document, behind = rest[: e.pos], rest[e.pos :]
+            if _DOCUMENT.search(behind):
+                raise DispatchError(
+                    f"{name} lists changefeeds; expected one changefeed.",
+                    hint="cdc cli changefeed query --changefeed-id ID > changefeed.json",
+                ) from e
+            return parse_json(document), True, _beside(name, text[: -len(rest)], behind)
+    except ValueError as e:
+        raise DispatchError(f"The changefeed file {name} is no {what}: {e}.") from e
+
+
+def _beside(name: str, *texts: str) -> tuple[str, ...]:
+    n = sum(bool(line.strip()) for text in texts for line in text.replace("Info: ", "").splitlines())
+    if not n:
+        return ()
+    return (f"{name} has {n} line{'s' if n > 1 else ''} beside the JSON, which {'are' if n > 1 else 'is'} not read.",)
 
 
 def _of_json(found: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -148,9 +195,32 @@ def _of_json(found: Mapping[str, Any], name: str) -> dict[str, Any]:
         )
     if config is not None and (strange := [k for k in inner if k.replace("_", "-") not in _BESIDE]):
         raise DispatchError(_unknown(name, [(k, nearest(k, _BESIDE)) for k in strange]))
-    translated = _kebab(found if config is None else config, "")
+    if config is None:
+        config = {k: v for k, v in inner.items() if k.replace("_", "-") not in _BESIDE and k not in _V1}
+        for key in inner.keys() & _V1.keys():
+            table, name_in_it = _V1[key]
+            config.setdefault(table, {}).update(inner[key] if name_in_it is None else {name_in_it: inner[key]})
+    translated = _kebab(config, "")
     assert isinstance(translated, dict)
     return translated
+
+
+def _todays(config: dict[str, Any]) -> dict[str, Any]:
+    """The same settings with the names that TiCDC gives them today."""
+    for old, new in RENAMED.items():
+        (*above, was), (*into, name) = old.split("."), new.split(".")
+        holders: list[Any] = [config]
+        for table in above:
+            holders = [h.get(table) for h in holders if isinstance(h, dict)]
+            holders = [m for h in holders for m in (h if isinstance(h, list) else [h])]
+        for holder in [h for h in holders if isinstance(h, dict) and was in h]:
+            value, target = holder.pop(was), holder
+            if above != into:
+                target = config
+                for table in into:
+                    target = target.setdefault(table, {})
+            target.setdefault(name, value)
+    return config
 
 
 def _kebab(value: Any, path: str) -> Any:

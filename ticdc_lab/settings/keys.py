@@ -2,7 +2,8 @@
 
 Read at pingcap/ticdc of 2026-08-18: ``pkg/config`` (``replica_config.go``, ``sink.go``, ``filter.go``, ``mounter.go``,
 ``scheduler_config.go``, ``large_message.go``, ``consistent.go``), ``pkg/integrity``, ``api/v2/model.go``,
-``pkg/sink/codec/common/config.go``.
+``pkg/sink/codec/common/config.go``; and at every release of pingcap/tiflow and pingcap/ticdc since v4.0.0, for the keys
+that are gone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal
 
-Kind = Literal["bool", "int", "number", "text", "texts", "ints", "tables", "duration"]
+Kind = Literal["bool", "int", "number", "text", "texts", "ints", "tables", "duration", "any"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +23,11 @@ class Key:
     Attributes
     ----------
     kind
-        What TiCDC takes: a truth value, a whole number, a number, a text, a list, a list of tables, or a duration.
+        What TiCDC takes: a truth value, a whole number, a number, a text, a list, a list of tables, or a duration;
+        ``any`` where its TOML and its JSON differ.
     bearing
-        ``read``: an answer depends on it. ``none``: no message depends on it. ``refused``: a file that sets it cannot
-        be used here; ``depends`` is the reason.
+        ``read``: an answer depends on it. ``none``: no message depends on it. ``refused``: a file that sets it to more
+        than false, zero or an empty list cannot be used here; ``depends`` is the reason.
     depends
         Of a key that is read: what depends on it. Of another one: why nothing does, or why it is refused.
     give
@@ -236,12 +238,41 @@ _NONE: Mapping[str, tuple[str, Mapping[Kind, str]]] = {
 }  # fmt: skip
 """Keys of each table on which no message depends: why, and the keys by kind."""
 
-_REFUSED: Mapping[str, tuple[Kind, str]] = {
-    "cyclic-replication": (
-        "text",
-        "TiCDC of v4 and v5.0 only: it marks its own rows in tables that no changefeed file of today names",
-    ),
+_CYCLIC = "TiCDC of v4.0 to v6.1 only: it marks its own rows in tables that no changefeed file of today names"
+_TABLE_LISTS = "of files before TiDB v4.0 and read without filter.rules only; write its tables as filter.rules"
+
+GONE: Mapping[str, tuple[Kind, Literal["none", "refused"], str]] = {
+    "cyclic-replication.enable": ("bool", "refused", _CYCLIC),
+    "cyclic-replication.replica-id": ("int", "none", _CYCLIC),
+    "cyclic-replication.filter-replica-ids": ("ints", "none", _CYCLIC),
+    "cyclic-replication.id-buckets": ("int", "none", _CYCLIC),
+    "cyclic-replication.sync-ddl": ("bool", "none", _CYCLIC),
+    "filter.do-dbs": ("texts", "refused", _TABLE_LISTS),
+    "filter.do-tables": ("any", "refused", _TABLE_LISTS),
+    "filter.ignore-dbs": ("texts", "refused", _TABLE_LISTS),
+    "filter.ignore-tables": ("any", "refused", _TABLE_LISTS),
+    "filter.ddl-allow-list": ("any", "none", "TiCDC up to v6.2: sends more types of DDL; all that a log has are read"),
+    "scheduler.type": ("text", "none", f"TiCDC up to v6.0: {_WORKS}"),
+    "scheduler.polling-time": ("int", "none", f"TiCDC up to v6.0: {_WORKS}"),
+    "scheduler.region-per-span": ("int", "none", f"TiCDC of v6.6 to v9.0 (beta): {_WORKS}"),
+    "scheduler.split-number-per-node": ("int", "none", f"TiCDC of v9.0 (beta): {_WORKS}"),
+    "consistent.memory-usage.event-cache-percentage": ("int", "none", f"TiCDC of v6.5 to v7.6: {_REDO}"),
+    "sink.large-message-only-handle-key-columns": ("bool", "none", "TiCDC of v7.2: a message of keys alone says so"),
+    "sink.pulsar-config.tls-certificate-path": ("text", "none", f"TiCDC of v7.4 to v7.6: {_SENDS}"),
+    "sink.pulsar-config.tls-private-key-path": ("text", "none", f"TiCDC of v7.4 to v7.6: {_SENDS}"),
 }
+"""Keys that releases of TiCDC since v4.0.0 had, and that of today has not."""
+
+RENAMED: Mapping[str, str] = {
+    "filter.ddl-white-list": "filter.ddl-allow-list",
+    "sink.dispatch-rules": "sink.dispatchers",
+    "sink.dispatchers.rule": "sink.dispatchers.dispatcher",
+    "sink.csv.date-separator": "sink.date-separator",
+    "sink.csv.terminator": "sink.terminator",
+    "sink.kafka-config.large-message-handle.claim-check-compression":
+        "sink.kafka-config.large-message-handle.large-message-handle-compression",
+}  # fmt: skip
+"""Keys of older releases (v4.0.0, v4.0.0, v4.0.0, v6.4.0, v6.4.0, v7.3.0), and their names of today."""
 
 
 def _keys() -> dict[str, Key]:
@@ -249,7 +280,7 @@ def _keys() -> dict[str, Key]:
     for table, (why, kinds) in _NONE.items():
         for kind, names in kinds.items():
             found |= {f"{table}.{n}".lstrip("."): Key(kind, "none", why) for n in names.split()}
-    return found | {n: Key(k, "refused", why) for n, (k, why) in _REFUSED.items()}
+    return found | {n: Key(k, bearing, why) for n, (k, bearing, why) in GONE.items()}
 
 
 KEYS: Mapping[str, Key] = _keys()
