@@ -53,6 +53,16 @@ def test_columns_come_in_the_order_of_the_file_with_type_key_and_labels() -> Non
     ]  # fmt: skip
 
 
+def test_a_schema_file_of_v6_4_is_a_definition_alone() -> None:
+    """Its Version is the table's, there is no DDL, and the path has no checksum that could be another."""
+    old = {k: v for k, v in BODY.items() if k not in ("TableVersion", "Query", "Type")} | {"Version": 7}
+    file = read_table_file(json.dumps(old).encode())
+    assert (file.version, file.query, file.ddl_type) == (7, "", 0)
+    require_name(file, version=7, written=None)
+    with pytest.raises(TableFileError, match="path says table version 8, the file 7"):
+        require_name(file, version=8, written=None)
+
+
 @pytest.mark.parametrize(
     ("raw", "error_class"),
     [

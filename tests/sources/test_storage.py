@@ -123,6 +123,23 @@ def test_the_rows_of_a_stream_are_in_commit_order_and_know_their_table_id(trees:
     assert {r["table_id"] for r in rows if r["table_name"] != "parted"} == {None}
 
 
+def test_a_tree_of_ticdc_before_v6_5_3_holds_the_same(spark: SparkSession, trees: Path, tmp_path: Path) -> None:
+    """Schema and index files lay beside the data: decoded alike, and fsck asks for no index file that nobody wrote."""
+    tree = "small_csv_committs_oldvalue"
+    old = tmp_path / tree
+    for path in [p for p in (trees / tree).rglob("*") if p.is_file() and p.suffix != ".index"]:
+        name = path.relative_to(trees / tree)
+        version = re.fullmatch(r"schema_(\d+)_\d+\.json", path.name)
+        to = old / (name.parents[1] / version[1] / "schema.json" if version else name)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, to)
+    keys = ("kind", "commit_ts", "schema_name", "table_name", "op", "key_hash", "change_hash", "query", "error_class")
+    rows = (rows_of(old, HEX), golden_rows(trees, tree))
+    found, wanted = (Counter(tuple(r[k] for k in keys) for r in of) for of in rows)
+    assert found == wanted and list(old.glob("*/*/*/schema.json"))
+    assert fsck(spark, str(old)).count() == 0
+
+
 def test_csv_and_canal_json_give_the_same_types_keys_and_hashes(trees: Path) -> None:
     """One change has one identity, whichever form it was written in."""
     by_form = [

@@ -40,6 +40,14 @@ def test_a_path_says_the_place_of_a_data_file(path: str, said: object) -> None:
     assert data(path) == said
 
 
+def test_schema_and_index_files_of_ticdc_before_v6_5_3_lie_beside_the_data() -> None:
+    """The folder is the table version's; the index is about the data in its own folder."""
+    schema, index = place_of(f"s/t/{V}/schema.json"), place_of(f"s/t/{V}/2024-02-03/CDC.index")
+    assert isinstance(schema, StoragePlace) and schema.version_key == ("s", "t", V) and schema.checksum is None
+    assert isinstance(index, StoragePlace) and index.folder == f"s/t/{V}/2024-02-03"
+    assert isinstance(place_of("s/t/7/schema.json"), Refused)
+
+
 def test_four_digits_are_a_partition_where_the_changefeed_has_no_date() -> None:
     """The setting date-separator decides what a folder of four digits is."""
     assert data(f"s/t/{V}/2024/CDC{N}.csv", date_separator="none")[3:5] == ("2024", "")

@@ -210,6 +210,8 @@ def read_table_file(raw: bytes) -> TableFile:
         raise TableFileError("schema-not-json", f"expected a JSON object of a table's definition: {e}") from None
     if not isinstance(body, dict):
         raise TableFileError("schema-not-json", f"expected a JSON object, found {type(body).__name__}")
+    if not {"TableVersion", "Query", "Type"} & body.keys():  # TiCDC v6.4 wrote a definition alone, and its version here
+        body |= {"TableVersion": body.get("Version"), "Query": "", "Type": 0}
     for name, kind in _FIELDS.items():
         if type(body.get(name)) is not kind:
             raise TableFileError("schema-fields", f"expected {name} as {kind.__name__}, found {body.get(name)!r:.80}")
@@ -230,11 +232,11 @@ def read_table_file(raw: bytes) -> TableFile:
     )
 
 
-def require_name(file: TableFile, *, version: int, written: int) -> None:
-    """Raise :class:`TableFileError` unless a schema file has the version and the checksum that its name says."""
+def require_name(file: TableFile, *, version: int, written: int | None) -> None:
+    """Raise :class:`TableFileError` unless a schema file has the version, and the checksum if any, of its path."""
     if file.version != version:
-        raise TableFileError("schema-version", f"the name says table version {version}, the file {file.version}")
-    if file.checksum != written:
+        raise TableFileError("schema-version", f"the path says table version {version}, the file {file.version}")
+    if written is not None and file.checksum != written:
         raise TableFileError(
             "schema-checksum",
             f"the name says checksum {written:010d}, the definition in the file has {file.checksum:010d}",

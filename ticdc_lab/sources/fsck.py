@@ -88,7 +88,7 @@ def fsck(spark: SparkSession, folder: str, *, settings: StorageSettings = DEFAUL
         raise error
     if not found.is_storage:
         raise SourceError(
-            f"{folder} holds no file of TiCDC's storage sink: no metadata, schema_*.json or CDC*.csv or .json.",
+            f"{folder} holds no file of TiCDC's storage sink: no metadata, schema*.json or CDC*.csv or .json.",
             hint="Name the folder in which the file metadata lies.",
         )
     files, reading, _ = storage.opened(spark, found, settings=settings, with_index=True)
@@ -108,9 +108,11 @@ def name_findings(found: Listing) -> Iterator[Finding]:
         yield Finding("metadata-missing", "error", METADATA, "a file with checkpoint-ts", "no such file")
     yield from _without_schema(found.places)
     indexed = {(p.folder, p.dispatcher) for p in found.places if p.kind == "index"}
+    # TiCDC before v6.5.3 and v7.1 wrote none, or for some releases only: its schema files have no checksum
+    without = {key for key, p in schema_files(found.places).items() if p.checksum is None}
     for (folder, dispatcher), files in _series(found.places).items():
         yield from _holes(folder, sorted({p.number for p in files}))
-        if (folder, dispatcher) not in indexed:
+        if (folder, dispatcher) not in indexed and files[0].version_key not in without:
             last = max(files, key=lambda p: p.number)
             yield Finding("index-missing", "warning", folder, "an index file that names the newest data file",
                           f"none; the newest is {_name(last)}", len(files))  # fmt: skip

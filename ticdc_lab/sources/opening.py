@@ -509,7 +509,7 @@ def _storage_source(spark: SparkSession, source: str, kind: str, settings: Stora
         if kind == "auto":
             return None
         raise SourceError(
-            f"{source} holds no file of TiCDC's storage sink: no metadata, schema_*.json or CDC*.csv or .json.",
+            f"{source} holds no file of TiCDC's storage sink: no metadata, schema*.json or CDC*.csv or .json.",
             hint="Name the folder of the changefeed's sink-uri, in which the file metadata lies.",
         )
     raw, reading, has_commit_ts = storage.opened(spark, found, settings=settings)

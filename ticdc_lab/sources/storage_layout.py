@@ -1,5 +1,8 @@
 """Where TiCDC's storage sink puts its files, and in which order they are to be read (docs/reading.md).
 
+TiCDC of v6.4 to v6.5.2, v6.6 and v7.0 put ``schema.json`` and ``CDC.index`` (v6.5.2 and v7.0) beside the data files,
+later releases into folders ``meta``.
+
 Nothing here touches a file: a relative path goes in, its place in the layout comes out.
 """
 
@@ -13,6 +16,7 @@ METADATA = "metadata"
 """The file in the root that holds checkpoint-ts."""
 
 _SCHEMA_FILE = re.compile(r"schema_([0-9]{1,19})_([0-9]{10})\.json")
+_SCHEMA_BESIDE_DATA = "schema.json"
 _DATA_FILE = re.compile(r"CDC(?:_([0-9A-Za-z-]+)_)?([0-9]{6,20})\.(csv|json)")
 _INDEX_FILE = re.compile(r"CDC(?:_([0-9A-Za-z-]+))?\.index")
 _DATES = {
@@ -42,7 +46,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class StoragePlace:
-    """What a path says. ``kind`` is data, schema, index or metadata; what the path does not say is empty or 0."""
+    """What a path says. ``kind`` is data, schema, index or metadata; what the path does not say is empty, 0 or None."""
 
     path: str
     kind: str
@@ -53,13 +57,14 @@ class StoragePlace:
     date: str = ""
     dispatcher: str = ""
     number: int = 0
-    checksum: int = 0
+    checksum: int | None = None
     extension: str = ""
 
     @property
     def folder(self) -> str:
         """The folder of a data file, or of the data files that an index file is about."""
-        return self.path.rsplit("/", 2 if self.kind == "index" else 1)[0]
+        folder = self.path.rpartition("/")[0]
+        return folder.removesuffix("/meta") if self.kind == "index" else folder
 
     @property
     def stream(self) -> Stream:
@@ -114,6 +119,11 @@ def place_of(path: str, *, date_separator: str = "auto") -> StoragePlace | Refus
             )
         if found := _INDEX_FILE.fullmatch(name):
             return _in_table(StoragePlace(path, "index", dispatcher=found[1] or ""), folders[:-1], date_separator)
+    elif name == _SCHEMA_BESIDE_DATA and len(folders) in (2, 3) and _is_version(folders[-1]):
+        table = folders[1] if len(folders) == 3 else ""
+        return _fitting(StoragePlace(path, "schema", folders[0], table, int(folders[-1]), extension="json"))
+    elif found := _INDEX_FILE.fullmatch(name):
+        return _in_table(StoragePlace(path, "index", dispatcher=found[1] or ""), folders, date_separator)
     elif found := _DATA_FILE.fullmatch(name):
         place = StoragePlace(path, "data", dispatcher=found[1] or "", number=int(found[2]), extension=found[3])
         return _in_table(place, folders, date_separator)

@@ -299,7 +299,8 @@ def opened(
     if is_kafka(source):
         return LiveTopic(topics_of(source, options))
     folder = Path(source)
-    if Store.of(source) or (folder / METADATA).is_file() or any(folder.glob("**/meta/schema_*.json")):
+    schemas = (path for pattern in ("**/meta/schema_*.json", "*/*/*/schema.json") for path in folder.glob(pattern))
+    if Store.of(source) or (folder / METADATA).is_file() or any(schemas):
         return StorageFolder(source, settings)
     return RecordedTopic(source, speed=speed)
 

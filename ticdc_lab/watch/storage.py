@@ -142,7 +142,7 @@ class StorageFolder:
             raise error
         if not found.is_storage:
             raise SourceError(
-                f"{self.name} holds no file of TiCDC's storage sink: no metadata, schema_*.json or CDC*.csv or .json.",
+                f"{self.name} holds no file of TiCDC's storage sink: no metadata, schema*.json or CDC*.csv or .json.",
                 hint="Name the folder of the changefeed's sink-uri, in which the file metadata lies.",
             )
 
