@@ -12,9 +12,10 @@ from ticdc_lab.figures.figure import Bar, Figure
 from ticdc_lab.figures.key_heat import grid
 from ticdc_lab.figures.region_map import cells, fit
 from ticdc_lab.simulate.pd.explained import Explained
-from ticdc_lab.simulate.pd.looking.recording import ClusterSample, Recording, leaders, peers
+from ticdc_lab.simulate.pd.looking.recording import ClusterSample, Recording, peers
 from ticdc_lab.simulate.pd.looking.time_left import time_left
 from ticdc_lab.simulate.pd.looking.tryout import changes_at, real_runs, tried
+from ticdc_lab.simulate.pd.measures import LEADERS, counts
 from ticdc_lab.simulate.pd.world.changes import SetFlow
 from ticdc_lab.simulate.pd.world.start import REFERENCE, Start, StoreStart, spread_regions
 
@@ -44,7 +45,7 @@ def test_the_map_has_a_cell_for_each_peer() -> None:
     """As many filled cells as leaders, as many others as followers; cells stand in the column of their store."""
     sample = joined().samples[0]
     fig = figures.region_map(sample)
-    assert len(named(fig, "leader").x) == sum(leaders(sample).values()) == 60
+    assert len(named(fig, "leader").x) == sum(counts(sample.cluster, LEADERS).values()) == 60
     assert len(named(fig, "follower").x) == sum(peers(sample).values()) - 60
     columns = {int(x) for x in named(fig, "follower").x}
     assert columns == {0, 2, 4}, "stores 1 and 4 are in zone 1, 2 and 5 in zone 2, 3 in zone 3"

@@ -144,8 +144,8 @@ _NUMBERS = (
 )  # fmt: skip
 _NOTE_OF_FUTURES = (
     "Above, how far the worst store is from its share of peers; middle, what was copied; shaded, the difference. "
-    "Below, the four numbers: even means within 5 % for good, the peak is snapshots sent and received, undone moves "
-    "are thrash."
+    "Below, the four numbers: the stores are even once each has its share by weight within 5 % for good (one that "
+    "leaves or is down has none), the peak is snapshots sent and received, undone moves are thrash."
 )
 
 
@@ -238,7 +238,7 @@ def _real(fig: Figure, real: Sequence[RealRun]) -> None:
 
 def _numbers(fig: Figure, k: int, names: Sequence[str], paid: Sequence[Costs]) -> None:
     words, unit = _NUMBERS[k]
-    values = [(c.even_s, c.moved_gib, c.peak_mib_s, float(c.thrash))[k] for c in paid]
+    values = [(c.even_s, c.moved_gib, c.peak_mib_s, float(c.moves.back))[k] for c in paid]
     bars = [0.0 if v is None else v for v in values]
     texts = [_said(v, unit) for v in values]
     hover = [f"{label(n)}: {t}{_more(c, k)}" for n, t, c in zip(names, texts, paid, strict=True)]
@@ -269,7 +269,7 @@ def number(v: float) -> str:
 def _more(c: Costs, k: int) -> str:
     if k == 2 and c.peak_store:
         return f" on store {c.peak_store}"
-    return f" of {c.moves:,} moves" if k == 3 else ""
+    return f" of {c.moves.moves:,} moves" if k == 3 else ""
 
 
 def finding_of_futures(names: Sequence[str], paid: Sequence[Costs]) -> str:

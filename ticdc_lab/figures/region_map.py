@@ -15,7 +15,8 @@ from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.stepped import stepped
 from ticdc_lab.figures.theme import GREY, HEAT, count, finish, label, sentence
 from ticdc_lab.simulate.ledger import natural
-from ticdc_lab.simulate.pd.looking.recording import ClusterSample, Recording, leaders, region_targets
+from ticdc_lab.simulate.pd.looking.recording import ClusterSample, Recording
+from ticdc_lab.simulate.pd.measures import LEADERS, counts, shares, uneven
 from ticdc_lab.simulate.pd.stores import REMOVED, Store, shown_state
 from ticdc_lab.simulate.pd.stores import label as label_of
 
@@ -129,8 +130,8 @@ def _drawn(sample: ClusterSample, size: PeerCells, finding: str) -> Figure:
         return sentence("There is nothing to show", "The cluster has no store, or no region, at this moment.")
     order = in_order([stores[i] for i in sorted(stores)], sample.cluster.config.location_labels)
     fig = Figure([_bars(kind, part) for kind, part in cells(sample, [s.id for s in order], size).items()])
-    targets = region_targets(sample)
-    fig.add_trace(_shares([targets[s.id] for s in order], size))
+    share = shares(sample.cluster)
+    fig.add_trace(_shares([share[s.id] for s in order], size))
     down_s, every = sample.cluster.config.max_store_down_time_s, -(-len(order) // _MOST_NAMES)
     texts = [_name(s.id, shown_state(s, down_s), len(order)) if k % every == 0 else "" for k, s in enumerate(order)]
     fig.update_xaxes(
@@ -164,9 +165,9 @@ def _bars(kind: str, part: dict[str, list[Any]]) -> Bar:
     return marked(bars, [Selection(store=s, region=r) for s, r in zip(part["store"], part["region"], strict=True)])
 
 
-def _shares(targets: Sequence[float], size: PeerCells) -> Scatter:
-    x = [v for k in range(len(targets)) for v in (k * COLUMN + 0.03, (k + 1) * COLUMN - 0.03, None)]
-    y = [v for t in targets for v in (t, t, None)]
+def _shares(share: Sequence[float], size: PeerCells) -> Scatter:
+    x = [v for k in range(len(share)) for v in (k * COLUMN + 0.03, (k + 1) * COLUMN - 0.03, None)]
+    y = [v for t in share for v in (t, t, None)]
     return Scatter(
         x=x, y=y, mode="lines", line={"color": GREY, "width": 2.5, "dash": "dot"}, name="share",
         hovertemplate="share: %{y:,.0f} peers<extra></extra>",
@@ -179,24 +180,22 @@ def _name(store: int, state: str, many: int) -> str:
 
 def finding_of_regions(sample: ClusterSample) -> str:
     """Say who has most and least, and what is not well."""
-    stores = sample.cluster.stores
-    at = f"At {sample.at_us / 1e6:,.0f} s"
-    of, targets = {i: s.region_count for i, s in stores.items()}, region_targets(sample)
-    ids = sorted(stores)
-    most = max(ids, key=lambda i: (of[i] - targets[i], -i))
-    least = min(ids, key=lambda i: (of[i] - targets[i], i))
+    now, at = sample.cluster, f"At {sample.at_us / 1e6:,.0f} s"
+    of, share = counts(now), shares(now)
+    most = max(of, key=lambda i: of[i] - share[i])
+    least = min(of, key=lambda i: of[i] - share[i])
     pending = int(sample.placement.pending.sum())
     down = sum(of.get(i, 0) for i in sorted(sample.placement.down))
     sick = [f"{count(n, 'peer')} {word}" for n, word in ((down, "down"), (pending, "pending")) if n]
     at += f": {', '.join(sick)};" if sick else ""
-    if abs(of[most] - targets[most]) <= 0.05 * targets[most] + 1 >= abs(of[least] - targets[least]) - 1:
-        lead = leaders(sample)
-        first = max(ids, key=lambda i: (lead[i], -i))
+    if not uneven(now):
+        lead = counts(now, LEADERS)
+        first = max(lead, key=lambda i: lead[i])
         return (
             f"{at} every store has its share of peers, within 5 %; store {first} leads most regions ({lead[first]:,})"
         )
-    high = f"store {most} has {of[most]:,} peers, its share is {targets[most]:,.0f}"
-    return f"{at} {high}; store {least} has {of[least]:,} of {targets[least]:,.0f}"
+    high = f"store {most} has {of[most]:,} peers, its share is {share[most]:,.0f}"
+    return f"{at} {high}; store {least} has {of[least]:,} of {share[least]:,.0f}"
 
 
 # Where each cell of the region map stands: peers of a store packed into rows, kind by kind, leaders at the bottom.

@@ -8,14 +8,8 @@ from ticdc_lab.figures.figure import Bar, Figure, Scatter, subplots
 from ticdc_lab.figures.pd_run import BLUE, GREEN, SKY, pattern
 from ticdc_lab.figures.selecting import Selection, marked
 from ticdc_lab.figures.theme import GREY, TEXT_PX, WRONG, finish, label, sentence
-from ticdc_lab.simulate.pd.looking.recording import (
-    ClusterSample,
-    leader_targets,
-    leaders,
-    peers,
-    region_targets,
-)
-from ticdc_lab.simulate.pd.measures import is_even
+from ticdc_lab.simulate.pd.looking.recording import ClusterSample
+from ticdc_lab.simulate.pd.measures import LEADERS, PEERS, counts, shares, uneven
 from ticdc_lab.simulate.pd.stores import shown_state
 
 _ROW_PX = 150
@@ -43,12 +37,13 @@ def store_bars(sample: ClusterSample, before: ClusterSample | None = None, *, fi
     config = sample.cluster.config
     states = {i: shown_state(s, config.max_store_down_time_s) for i, s in sample.cluster.stores.items()}
     names = [_name(i, states.get(i, "not known"), len(ids)) for i in ids]
-    share = sum(size_gib(sample).values()) / max(1.0, sum(region_targets(sample).values()))
-    sizes = {i: t * share for i, t in region_targets(sample).items()}
-    old = (peers(before), leaders(before), size_gib(before)) if before else ({}, {}, {})
-    _panel(fig, 1, ids, peers(sample), old[0], region_targets(sample), pattern(BLUE, ""), "peers")
-    _panel(fig, 2, ids, leaders(sample), old[1], leader_targets(sample), pattern(SKY, "/"), "leaders")
-    _panel(fig, 3, ids, size_gib(sample), old[2], sizes, pattern(GREEN, "."), "data, GiB")
+    now = sample.cluster
+    each_gib = sum(size_gib(sample).values()) / max(1.0, sum(shares(now).values()))
+    sizes = {i: n * each_gib for i, n in shares(now).items()}
+    had = [counts(before.cluster, of) for of in (PEERS, LEADERS)] if before else [{}, {}]
+    _panel(fig, 1, ids, counts(now), had[0], shares(now), pattern(BLUE, ""), PEERS)
+    _panel(fig, 2, ids, counts(now, LEADERS), had[1], shares(now, LEADERS), pattern(SKY, "/"), LEADERS)
+    _panel(fig, 3, ids, size_gib(sample), size_gib(before) if before else {}, sizes, pattern(GREEN, "."), "data, GiB")
     for row in (1, 2, 3):
         fig.update_xaxes(tickvals=list(range(len(ids))), ticktext=names, range=[-0.6, len(ids) - 0.4], row=row, col=1)
     fig.update_xaxes(tickangle=0)
@@ -110,28 +105,15 @@ def _name(store: int, state: str, many: int) -> str:
 
 def finding_of(sample: ClusterSample, before: ClusterSample | None) -> str:
     """Say whether the stores are even, and who is farthest off."""
-    at = f"At {sample.at_us / 1e6:,.0f} s"
-    even = [is_even(peers(sample), region_targets(sample)), is_even(leaders(sample), leader_targets(sample))]
-    if all(even):
-        return f"{at} peers and leaders are even, within 5 % of each store's share{_was(before)}"
-    what, counts, targets = (
-        ("peers", peers(sample), region_targets(sample)) if not even[0]
-        else ("leaders", leaders(sample), leader_targets(sample))
-    )  # fmt: skip
-    worst = max(sorted(counts), key=lambda i: abs(counts[i] - targets.get(i, 0)))
-    good = "leaders are even, " if even[1] else "peers are even, " if even[0] else ""
-    now = f"store {worst} has {counts[worst]:,} {what} where its share is {targets.get(worst, 0):,.0f}"
-    return f"{at} {good}{now}{_was(before, worst, what)}"
-
-
-def _was(before: ClusterSample | None, store: int = 0, what: str = "peers") -> str:
-    if before is None:
-        return ""
-    if not store:
-        return f"; at {before.at_us / 1e6:,.0f} s they were {'' if _even(before) else 'not'}".rstrip()
-    counts = peers(before) if what == "peers" else leaders(before)
-    return f", at {before.at_us / 1e6:,.0f} s it had {counts.get(store, 0):,}"
-
-
-def _even(sample: ClusterSample) -> bool:
-    return is_even(peers(sample), region_targets(sample)) and is_even(leaders(sample), leader_targets(sample))
+    at, now = f"At {sample.at_us / 1e6:,.0f} s", sample.cluster
+    odd = [of for of in (PEERS, LEADERS) if uneven(now, of)]
+    then = f"at {before.at_us / 1e6:,.0f} s" if before else ""
+    if not odd:
+        was = any(uneven(before.cluster, of) for of in (PEERS, LEADERS)) if before else False
+        told = f"; {then} they were{' not' if was else ''}" if before else ""
+        return f"{at} peers and leaders are even, within 5 % of each store's share{told}"
+    of, good = odd[0], "" if len(odd) == 2 else f"{LEADERS if odd[0] == PEERS else PEERS} are even, "
+    have, share = counts(now, of), shares(now, of)
+    worst = max(have, key=lambda i: abs(have[i] - share[i]))
+    told = f", {then} it had {counts(before.cluster, of).get(worst, 0):,}" if before else ""
+    return f"{at} {good}store {worst} has {have[worst]:,} {of} where its share is {share[worst]:,.0f}{told}"

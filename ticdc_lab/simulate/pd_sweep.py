@@ -21,7 +21,7 @@ PD_RUNS = pa.schema(
         ("held", pa.bool_()),  # every assertion held and no invariant was violated
         ("violation", pa.string()),  # the invariant; null without one
         ("failed", pa.list_(pa.string())),  # assertions that failed, with what was there
-        ("peers_even_s", pa.float64()),  # since when all live stores are within 5 %; null if not at the end
+        ("peers_even_s", pa.float64()),  # since when all stores are even; null if not at the end
         ("leaders_even_s", pa.float64()),
         ("done_s", pa.float64()),  # when the last operator ended; null while some run
         ("moved_gib", pa.float64()),  # data copied between stores

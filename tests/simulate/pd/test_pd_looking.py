@@ -24,13 +24,12 @@ from ticdc_lab.simulate.pd.looking.recording import (
     peak_load,
     peers,
     region_in,
-    region_targets,
     why_operator,
     why_region,
 )
 from ticdc_lab.simulate.pd.looking.time_left import bounds, time_left, time_left_sentence, work_left
 from ticdc_lab.simulate.pd.looking.tryout import real_runs, said, scenario_cases, tried
-from ticdc_lab.simulate.pd.measures import moved_back
+from ticdc_lab.simulate.pd.measures import moved_back, shares
 from ticdc_lab.simulate.pd.operators import AddLearner, Kind, Operator, RemovePeer, TransferLeader
 from ticdc_lab.simulate.pd.world.changes import Pdctl
 from ticdc_lab.simulate.pd.world.model import moment
@@ -185,10 +184,11 @@ def test_even_is_within_five_percent_for_good() -> None:
     since = even_from_us(run)
     assert since is None or since > 0
     assert even_from_us(tried(nothing(), samples=4)) == 0
-    targets = region_targets(run.samples[-1])
-    assert targets == pytest.approx(dict.fromkeys((1, 2, 3, 4, 5), sum(peers(run.samples[-1]).values()) / 5))
+    assert shares(run.samples[-1].cluster) == pytest.approx(
+        dict.fromkeys((1, 2, 3, 4, 5), sum(peers(run.samples[-1]).values()) / 5)
+    )
     paid = costs(run)
-    assert paid.moved_gib == pytest.approx(run.samples[-1].moved_mib / 1024) and paid.moves >= 20
+    assert paid.moved_gib == pytest.approx(run.samples[-1].moved_mib / 1024) and paid.moves.moves >= 20
 
 
 def test_what_holds_an_empty_store_back_is_its_limit() -> None:

@@ -6,17 +6,20 @@ import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from worlds import S, small
 
+from ticdc_lab.simulate.pd.cluster import cluster_of
 from ticdc_lab.simulate.pd.config import Config
-from ticdc_lab.simulate.pd.measures import MoveMade, is_even, moved_back, shares, uneven
+from ticdc_lab.simulate.pd.looking.recording import MomentRecorder, costs
+from ticdc_lab.simulate.pd.measures import LEADERS, MoveMade, moved_back, shares, uneven
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.pd_ctl_json import from_pd_ctl
+from ticdc_lab.simulate.pd.stores import REMOVING, Store, labelled
 from ticdc_lab.simulate.pd.world.changes import Grow, Pdctl, SetFlow, StartStore, StopStore, Timed, UsePolicy
 from ticdc_lab.simulate.pd.world.model import moment
-from ticdc_lab.simulate.pd.world.model import uneven as uneven_stores
 from ticdc_lab.simulate.pd.world.pdctl import pdctl
 from ticdc_lab.simulate.pd.world.pdctl_config import Refused
 from ticdc_lab.simulate.pd.world.policy import NOTHING, Policy
@@ -300,7 +303,7 @@ def test_two_futures_part_where_they_are_told_to() -> None:
     a, b = future(slow, 20 * S), future(fast, 20 * S)
     assert a.peers_even_s is not None and b.peers_even_s is not None and b.peers_even_s < a.peers_even_s
     table = side_by_side({"slow": slow, "fast": fast}, 20 * S)
-    assert table.column_names == ["what", "slow", "fast"] and "peers within 5 % after" in table["what"].to_pylist()
+    assert table.column_names == ["what", "slow", "fast"] and "peers even after" in table["what"].to_pylist()
 
 
 def test_a_run_is_the_same_again() -> None:
@@ -338,15 +341,46 @@ def test_thrash_counts_moves_that_are_taken_back() -> None:
 
 
 def test_even_is_a_share_by_weight() -> None:
-    """Weight 2 keeps twice as much; five percent and one more are close enough, for stores and for snapshots alike."""
-    assert is_even({1: 200, 2: 100}, shares(300, {1: 2.0, 2: 1.0})) and not is_even(
-        {1: 150, 2: 150}, shares(300, {1: 2.0, 2: 1.0})
-    )
-    assert uneven({1: 106, 2: 93}, {1: 100.0, 2: 100.0}) == {2: 93}
-    world = World(small(60, 4), 1)
-    world.nodes.change(0, region_weight=2.0)
-    now = moment(world)
-    assert uneven_stores(now, {1: 40, 2: 20, 3: 20, 4: 20}) == {} and uneven_stores(now, {1: 25, 2: 25, 3: 25, 4: 25})
+    """Five percent and one more are close enough; weight 2 keeps twice as much; TiFlash is even by itself."""
+
+    def held(counts: dict[int, int], **of_4: Any) -> dict[int, int]:
+        stores = [Store(i, region_count=n) for i, n in counts.items()]
+        return uneven(cluster_of(Config(), [s._replace(**of_4) if s.id == 4 else s for s in stores]))
+
+    assert held({1: 106, 2: 94}) == {} and held({1: 107, 2: 93}) == {1: 107, 2: 93}
+    assert held({1: 100, 2: 100, 4: 200}, region_weight=2.0) == {} != held({1: 100, 2: 100, 4: 200})
+    assert held({1: 100, 2: 100, 4: 900}, labels=labelled({"engine": "tiflash"})) == {}
+
+
+def test_a_store_that_leaves_or_is_down_has_no_share() -> None:
+    """Its peers are the others' to be; one that is silent for less than its down time takes part."""
+    config = Config()
+    stores = [Store(i, region_count=100, leader_count=10, leader_weight=float(i)) for i in (1, 2, 3)]
+    leaves: list[dict[str, Any]] = [{"state": REMOVING}, {"heartbeat_age_s": config.max_store_down_time_s + 1}]
+    for changes in leaves:
+        cluster = cluster_of(config, [*stores[:2], stores[2]._replace(**changes)])
+        assert shares(cluster) == {1: 150, 2: 150, 3: 0} and uneven(cluster) == {1: 100, 2: 100, 3: 100}
+        assert shares(cluster, LEADERS) == {1: 10, 2: 20, 3: 0}
+    silent = cluster_of(config, [*stores[:2], stores[2]._replace(heartbeat_age_s=config.max_store_down_time_s)])
+    assert uneven(silent) == {} != uneven(silent, LEADERS)
+
+
+def test_even_is_one_word_for_runs_recordings_and_scenarios() -> None:
+    """While a store is emptied it is not even, in any of them; a weight counts from when it is set."""
+    start, recorder = small(90, 5, limit=600), MomentRecorder()
+    changes = [Timed(10 * S, Pdctl("store delete 4")), Timed(60 * S, Pdctl("store weight 1 1 1.2"))]
+    seen: list[bool] = []
+
+    def looked(world: World) -> bool:
+        recorder(world)
+        seen.append(not moment(world).uneven_peers)
+        return False
+
+    run = simulate(start, 120 * S, changes=changes, on_sample=looked)
+    assert [peers for _, peers, _ in run.recording.even] == seen and False in seen[11:60] and seen[9] and seen[58]
+    assert [not uneven(s.cluster) for s in recorder.recording.samples] == seen
+    last = future(run).peers_even_s
+    assert last == costs(recorder.recording).even_s and last is not None and last > 60
 
 
 def test_learners_and_a_lost_leader_are_known() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
+
+from ticdc_lab.simulate.pd.cluster import Cluster
+from ticdc_lab.simulate.pd.stores import is_tikv, takes_part
 
 CLOSE = 0.05
 """Within so much of its share, and one more, a store counts as even: the measure of the reference runs."""
@@ -12,19 +15,42 @@ BACK_WITHIN_US = 60_000_000
 """A move that is taken back within a minute was in vain: thrash."""
 
 
-def shares(total: float, weights: Mapping[int, float]) -> dict[int, float]:
-    """Give what each store would have of a total by its weight."""
-    together = sum(weights.values())
-    return {i: total * w / together if together else 0.0 for i, w in weights.items()}
+PEERS, LEADERS = "peers", "leaders"
+_OF = {PEERS: ("region_count", "region_weight"), LEADERS: ("leader_count", "leader_weight")}
 
 
-def uneven(counts: Mapping[int, float], share: Mapping[int, float]) -> dict[int, float]:
-    """Give the counts of those stores that are farther than five percent, and one, from their share."""
-    return {i: counts.get(i, 0) for i, t in share.items() if abs(counts.get(i, 0) - t) > CLOSE * t + 1}
+def counts(cluster: Cluster, of: str = PEERS) -> dict[int, int]:
+    """Give the peers (or leaders) on each store, by id."""
+    return {i: getattr(s, _OF[of][0]) for i, s in sorted(cluster.stores.items())}
 
 
-def is_even(counts: Mapping[int, float], share: Mapping[int, float]) -> bool:
-    return not uneven(counts, share)
+def shares(cluster: Cluster, of: str = PEERS) -> dict[int, float]:
+    """Give each store's share of all peers (or leaders) by weight, of TiKV's and TiFlash's each by themselves.
+
+    A store that is Offline, Down or a Tombstone has no share: what it has is to go to the others.
+    """
+    count, weight = _OF[of]
+    found = dict.fromkeys(sorted(cluster.stores), 0.0)
+    for engine in (True, False):
+        stores = [s for s in cluster.stores.values() if is_tikv(s) is engine]
+        total = sum(getattr(s, count) for s in stores)
+        weights = {
+            s.id: getattr(s, weight) for s in stores if takes_part(s, cluster.config.max_store_down_time_s)
+        }  # fmt: skip
+        together = sum(weights.values())
+        found |= {i: total * w / together if together else 0.0 for i, w in weights.items()}
+    return found
+
+
+def uneven(cluster: Cluster, of: str = PEERS) -> dict[int, int]:
+    """Give the counts of the stores that are not even: farther than five percent, and one, from their share."""
+    have = counts(cluster, of)
+    return {i: have[i] for i, share in shares(cluster, of).items() if not is_close(have[i], share)}
+
+
+def is_close(count: float, share: float) -> bool:
+    """Whether a count is within five percent, and one, of a share."""
+    return abs(count - share) <= CLOSE * share + 1
 
 
 def since_when(moments: Iterable[tuple[int, bool]]) -> int | None:

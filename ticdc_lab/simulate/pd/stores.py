@@ -100,6 +100,11 @@ def is_disconnected(store: Store) -> bool:
     return store.heartbeat_age_s > DISCONNECTED_AFTER_S
 
 
+def takes_part(store: Store, max_store_down_time_s: float) -> bool:
+    """Whether a store has a share of peers and leaders: it neither leaves nor is gone nor counts as down."""
+    return store.state in (PREPARING, SERVING) and store.heartbeat_age_s <= max_store_down_time_s
+
+
 def is_low_on_space(store: Store, low_space_ratio: float) -> bool:
     """Whether a store takes no new peers for want of space.
 

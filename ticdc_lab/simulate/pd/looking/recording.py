@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from ticdc_lab.engine.giving_up import still_wanted
 from ticdc_lab.simulate.pd.cluster import Cluster
-from ticdc_lab.simulate.pd.lifecycle import SUCCESS
 from ticdc_lab.simulate.pd.looking.decisions import Decision, Noted
-from ticdc_lab.simulate.pd.measures import is_even, moved_back, shares, since_when
+from ticdc_lab.simulate.pd.measures import MovesMade, counts, moved_back, shares, since_when, uneven
 from ticdc_lab.simulate.pd.merge_checker import Neighbours
 from ticdc_lab.simulate.pd.operators import Kind
 from ticdc_lab.simulate.pd.regions import LEARNER, VOTER, Peer, Region, RegionColumns
-from ticdc_lab.simulate.pd.stores import NEVER_S, PREPARING, SERVING, Store
+from ticdc_lab.simulate.pd.stores import NEVER_S
 from ticdc_lab.simulate.pd.why import Opinion, explain
 from ticdc_lab.simulate.pd.world.changes import AppliedChange
 from ticdc_lab.simulate.pd.world.running import Finished, OperatorLife, finished_of, moves_of
@@ -181,52 +180,20 @@ def columns_of(sample: ClusterSample) -> RegionColumns:
     )  # fmt: skip
 
 
-def is_live(s: Store, max_down_s: float) -> bool:
-    """Whether a store takes part: neither leaving nor gone nor down."""
-    return s.state in (PREPARING, SERVING) and s.heartbeat_age_s <= max_down_s
-
-
-def live(sample: ClusterSample) -> list[Store]:
-    """Give the stores that take part, by id."""
-    stores = sample.cluster.stores
-    return [stores[i] for i in sorted(stores) if is_live(stores[i], sample.cluster.config.max_store_down_time_s)]
-
-
-def region_targets(sample: ClusterSample) -> dict[int, float]:
-    """Give the peers each store would have if they were shared by region weight; 0 for one that leaves."""
-    return _targets(sample, (s.region_count for s in sample.cluster.stores.values()), "region_weight")
-
-
-def leader_targets(sample: ClusterSample) -> dict[int, float]:
-    """Give the leaders each store would have if they were shared by leader weight; 0 for one that leaves."""
-    return _targets(sample, (s.leader_count for s in sample.cluster.stores.values()), "leader_weight")
-
-
-def _targets(sample: ClusterSample, counts: Iterable[int], weight: str) -> dict[int, float]:
-    some = live(sample)
-    found = shares(sum(counts), {s.id: getattr(s, weight) for s in some})
-    return {i: found.get(i, 0.0) for i in sorted(sample.cluster.stores)}
-
-
-def excess(counts: Mapping[int, int], targets: Mapping[int, float]) -> float:
+def excess(counts: Mapping[int, int], share: Mapping[int, float]) -> float:
     """Give by how much the store farthest from its share misses it, as a part of the mean share."""
-    mean = sum(targets.values()) / max(1, sum(t > 0 for t in targets.values()))
-    return max((abs(counts.get(i, 0) - t) for i, t in targets.items()), default=0.0) / mean if mean else 0.0
+    mean = sum(share.values()) / max(1, sum(t > 0 for t in share.values()))
+    return max((abs(counts[i] - t) for i, t in share.items()), default=0.0) / mean if mean else 0.0
 
 
 def peers(sample: ClusterSample) -> dict[int, int]:
     """Give the peers on each store."""
-    return {i: s.region_count for i, s in sorted(sample.cluster.stores.items())}
+    return counts(sample.cluster)
 
 
-def leaders(sample: ClusterSample) -> dict[int, int]:
-    return {i: s.leader_count for i, s in sorted(sample.cluster.stores.items())}
-
-
-def even_from_us(recording: Recording, of: str = "peers") -> int | None:
-    """Give the moment from which on peers (or leaders) stay even, None where they are not at the end."""
-    count, targets = (peers, region_targets) if of == "peers" else (leaders, leader_targets)
-    return since_when((s.at_us, is_even(count(s), targets(s))) for s in recording.samples)
+def even_from_us(recording: Recording) -> int | None:
+    """Give the moment from which on peers stay even, None where they are not at the end."""
+    return since_when((s.at_us, not uneven(s.cluster)) for s in recording.samples)
 
 
 def region_in(sample: ClusterSample, region_id: int) -> Region | None:
@@ -287,36 +254,32 @@ class Costs(NamedTuple):
     Parameters
     ----------
     even_s
-        From when on every store has its share of peers (within 5 %, and one), s; None: not at the end.
+        From when on all stores are even (:func:`~ticdc_lab.simulate.pd.measures.uneven`), s; None: not at the end.
     moved_gib
         Data copied between stores.
     peak_mib_s
         The most that one store sent and received of snapshots between two samples, MiB/s: what its disk was busy with.
     peak_store
         Which store that was, 0 for none.
-    thrash
-        Moves of peers and leaders that the next one of the region took back within a minute.
     moves
-        All moves of peers and leaders that were carried out.
+        Moves of peers and leaders that were carried out, and how many of them took back one of the last minute.
     """
 
     even_s: float | None
     moved_gib: float
     peak_mib_s: float
     peak_store: int
-    thrash: int
-    moves: int
+    moves: MovesMade
 
 
 def costs(recording: Recording, *, from_us: int = 0) -> Costs:
     """Count what a run cost from a moment on."""
-    lives = [f for f in recording.lives if f.status == SUCCESS and f.finished_us >= from_us]
     even = even_from_us(recording)
     first, last = recording.at(from_us), recording.samples[-1]
     peak, store = peak_load([s for s in recording.samples if s.at_us >= from_us])
-    moves = moved_back(moves_of(lives))
+    moves = moved_back(m for m in moves_of(recording.lives) if m.at_us >= from_us)
     even_s = None if even is None else max(0, even - from_us) / SECOND_US
-    return Costs(even_s, (last.moved_mib - first.moved_mib) / 1024, peak, store, moves.back, moves.moves)
+    return Costs(even_s, (last.moved_mib - first.moved_mib) / 1024, peak, store, moves)
 
 
 def peak_load(samples: Sequence[ClusterSample]) -> tuple[float, int]:
@@ -341,5 +304,5 @@ class Curve(NamedTuple):
 
 def curve(recording: Recording) -> Curve:
     samples = recording.samples
-    off = [100 * excess(peers(s), region_targets(s)) for s in samples]
+    off = [100 * excess(peers(s), shares(s.cluster)) for s in samples]
     return Curve([s.at_us / SECOND_US for s in samples], off, [s.moved_mib / 1024 for s in samples])

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from ticdc_lab.simulate.pd.forecast import BALANCE, Forecast, at_pace, duration, forecast
 from ticdc_lab.simulate.pd.limits import PerMinute
-from ticdc_lab.simulate.pd.looking.recording import ClusterSample, Recording, columns_of, live
+from ticdc_lab.simulate.pd.looking.recording import ClusterSample, Recording, columns_of
+from ticdc_lab.simulate.pd.stores import takes_part
 from ticdc_lab.simulate.pd.world.start import SECOND_US, WorldSettings
 
 PACE_S = 30.0
@@ -86,8 +87,9 @@ def bounds(work: Sequence[Forecast], sample: ClusterSample, settings: WorldSetti
     seconds = peers * each_s / limit if limit else math.inf
     why = f"{limit} at a time, about {each_s:,.2g} s each"
     found = [Bound(f"{name} {limit}", seconds, why, f"config set {name} N")]
-    mib_s, stores = settings.io_mib_a_tick / tick_s, max(1, len(live(sample)))
-    seconds = peers / stores * size / settings.compression / mib_s
+    mib_s = settings.io_mib_a_tick / tick_s
+    stores = sum(takes_part(s, config.max_store_down_time_s) for s in sample.cluster.stores.values())
+    seconds = peers / max(1, stores) * size / settings.compression / mib_s
     why = f"a store reads or writes {mib_s:,.4g} MiB of snapshots a second"
     found.append(Bound("disks of the stores that take peers", seconds, why, "faster disks"))
     for f in todo:
@@ -143,7 +145,7 @@ def time_left(recording: Recording, settings: WorldSettings, *, at_us: int) -> T
 def time_left_sentence(left: TimeLeft) -> str:
     """Say it in a sentence."""
     if not left.work:
-        return "Nothing is left to do: the stores are even within what balance tolerates"
+        return "Nothing is left to do: balance tolerates the differences that are left"
     held = left.held_by
     if held is None or math.isinf(left.at_best_s):
         why = f"{held.name}: {held.because}" if held else "nothing can be done"

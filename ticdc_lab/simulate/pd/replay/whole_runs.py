@@ -90,8 +90,8 @@ def run_json(r: CaseRun) -> dict[str, Any]:
         "leaders": dict(sorted(r.leaders.items())),
         "shapes": r.shapes,
         "last_change": r.last_change,
-        "leaders_even_at": r.leaders_even_at,
-        "peers_even_at": r.peers_even_at,
+        "leaders_within_5pct": r.leaders_within_5pct,
+        "peers_within_5pct": r.peers_within_5pct,
         "errors": list(r.errors),
     }
 
@@ -150,4 +150,4 @@ def _distribution(what: str, ours: Mapping[str, Any], real: Sequence[Mapping[str
     worst = max(r["stddev"] for r in real)
     if ours["stddev"] <= worst * (1 + _RANGE) + _OF_MEAN * ours["mean"]:
         return []
-    return [f"{what} less even: stddev ours {ours['stddev']:.1f}, PD up to {worst:.1f}"]
+    return [f"{what} more spread: stddev ours {ours['stddev']:.1f}, PD up to {worst:.1f}"]

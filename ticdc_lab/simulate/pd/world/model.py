@@ -24,7 +24,6 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
 from itertools import count
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,16 +69,9 @@ class ClusterMoment(NamedTuple):
     leaderless: int
     joint: int
     oldest_us: int
-    region_weights: Mapping[int, float] = MappingProxyType({})
-    leader_weights: Mapping[int, float] = MappingProxyType({})
-    preparing: frozenset[int] = frozenset()
-
-
-def uneven(m: ClusterMoment, counts: Mapping[int, int]) -> dict[int, float]:
-    """Give the stores that are up and have not their share by weight, within 5 % and one."""
-    live = {s: counts.get(s, 0) for s, state in m.states.items() if state == "Up"}
-    weights = m.leader_weights if counts is m.leaders else m.region_weights
-    return measures.uneven(live, measures.shares(sum(live.values()), {s: weights.get(s, 1.0) for s in live}))
+    uneven_peers: Mapping[int, int]
+    uneven_leaders: Mapping[int, int]
+    preparing: frozenset[int]
 
 
 def _said(
@@ -98,10 +90,8 @@ def _store(found: Words) -> int:
 
 _STORE = r"(?P<store>store-\d+)"
 _SENTENCES: dict[str, Callable[[str, Words], Said]] = {
-    "peers are even": _said(lambda m, _: not uneven(m, m.peers), lambda m, _: f"peers by store: {dict(m.peers)}"),
-    "leaders are even": _said(
-        lambda m, _: not uneven(m, m.leaders), lambda m, _: f"leaders by store: {dict(m.leaders)}"
-    ),
+    "peers are even": _said(lambda m, _: not m.uneven_peers, lambda m, _: f"peers by store: {dict(m.peers)}"),
+    "leaders are even": _said(lambda m, _: not m.uneven_leaders, lambda m, _: f"leaders by store: {dict(m.leaders)}"),
     "nothing runs": _said(lambda m, _: not m.running, lambda m, _: f"{m.running} operators run"),
     "no region misses a peer": _said(lambda m, _: not m.missing, lambda m, _: f"{m.missing} regions miss a peer"),
     "every region has a leader": _said(
@@ -193,7 +183,8 @@ class PlayedPd(runs.Played[PdRun, PdFacts]):
 def moment(world: World, *, with_thrash: bool = False) -> ClusterMoment:
     """Say how a cluster stands now; how much was moved in vain only where that is asked for: it costs a look at all."""
     members, at = world.regions.members, world.regions.at
-    stores = world.cluster().stores
+    cluster = world.cluster()
+    stores = cluster.stores
     replicas = world.config.max_replicas
     r = world.regions
     short = ((r.store[: r.n] >= 0).sum(axis=1) < replicas) & r.alive[: r.n]
@@ -213,7 +204,7 @@ def moment(world: World, *, with_thrash: bool = False) -> ClusterMoment:
         int(((r.leader[: r.n] < 0) & r.alive[: r.n]).sum()),
         sum(row not in world.controller.running for row in np.flatnonzero(joint).tolist()),
         max((world.now_us - x.started_us for x in world.controller.running.values()), default=0),
-        {s: x.region_weight for s, x in stores.items()}, {s: x.leader_weight for s, x in stores.items()},
+        measures.uneven(cluster), measures.uneven(cluster, measures.LEADERS),
         frozenset(s for s, x in stores.items() if x.state == PREPARING),
     )  # fmt: skip
 

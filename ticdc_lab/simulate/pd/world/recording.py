@@ -11,6 +11,7 @@ import pyarrow as pa
 from ticdc_lab.simulate.pd.explained import Explained
 from ticdc_lab.simulate.pd.lifecycle import CREATED
 from ticdc_lab.simulate.pd.limits import tokens_at
+from ticdc_lab.simulate.pd.measures import LEADERS, uneven
 from ticdc_lab.simulate.pd.scores import leader_score, region_score
 from ticdc_lab.simulate.pd.stores import MIB, shown_state
 from ticdc_lab.simulate.pd.world.changes import AppliedChange
@@ -116,6 +117,7 @@ class RunTables:
         self.states: dict[int, str] = {}
         self.io: dict[int, float] = {}
         self.moved: list[tuple[int, float]] = []
+        self.even: list[tuple[int, bool, bool]] = []
         self.violated = ""
 
     def row(self, kind: str, node: str, **fields: Any) -> None:
@@ -158,6 +160,7 @@ class RunTables:
         world = self.world
         self.moved.append((world.now_us, world.tasks.moved_mib))
         cluster, m = world.cluster(), world.regions.members
+        self.even.append((world.now_us, not uneven(cluster), not uneven(cluster, LEADERS)))
         coming = world.controller.influence(fast_too=False)
         flows = (
             {kind: world.hot_stats.store_loads(kind) for kind in ("read", "write")} if world.hot_stats.any_flow else {}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ticdc_lab.simulate.pd.measures import is_even, moved_back, shares, since_when
+from ticdc_lab.simulate.pd.measures import is_close, moved_back, since_when
 from ticdc_lab.simulate.pd.replay.records import Fields, Malformed, UnknownRecord, records_of
 from ticdc_lab.simulate.pd.rules import default_rules, with_rules
 from ticdc_lab.simulate.pd.world.changes import (
@@ -179,8 +179,8 @@ class CaseRun(NamedTuple):
 
     result: str
     last_change: int
-    leaders_even_at: int | None
-    peers_even_at: int | None
+    leaders_within_5pct: int | None
+    peers_within_5pct: int | None
     created: dict[str, int]
     peers: dict[str, int]
     leaders: dict[str, int]
@@ -206,13 +206,13 @@ def run_case(
     tick_us = case.start.settings.tick_us
     last_us = max((c.at_us for c in case.changes), default=0)
     world.monitor = PdMonitor(world)
-    even: list[tuple[int, bool, bool]] = []
+    near: list[tuple[int, bool, bool]] = []
     result, violated = "MAX_TICKS", ""
     at_us = case.before_us
     try:
         world.run(at_us)
         while at_us < case.most_us:
-            even.append((at_us - case.before_us, *_even(world)))
+            near.append((at_us - case.before_us, *_near_mean(world)))
             at_us = min(at_us + SAMPLE_TICKS * tick_us, case.most_us)
             world.run(at_us)
             quiet_us = at_us - max(world.last_change_us, case.before_us, last_us)
@@ -224,27 +224,27 @@ def run_case(
                 break
     except Violated as e:
         result, violated = "VIOLATED", str(e)
-    even.append((at_us - case.before_us, *_even(world)))
+    near.append((at_us - case.before_us, *_near_mean(world)))
     ids, m = world.regions.store_ids, world.regions.members
     return CaseRun(
         result, max(0, world.last_change_us - case.before_us) // tick_us,
-        since_when((t // tick_us, leaders) for t, leaders, _ in even),
-        since_when((t // tick_us, peers) for t, _, peers in even), dict(world.controller.created),
+        since_when((t // tick_us, leaders) for t, leaders, _ in near),
+        since_when((t // tick_us, peers) for t, _, peers in near), dict(world.controller.created),
         {str(i): n for i, n in zip(ids, m.count, strict=True) if n},
         {str(i): n for i, n in zip(ids, m.leaders, strict=True) if n}, shapes(world),
         tuple(e for h in world.happened for e in ERROR.findall(h.error)[:1]), (), world, violated,
     )  # fmt: skip
 
 
-def _even(world: World) -> tuple[bool, bool]:
-    """Whether leaders and peers are within five percent of their means on every running store."""
+def _near_mean(world: World) -> tuple[bool, bool]:
+    """Whether leaders and peers are close to their means on every running store: the records' measure, no weights."""
     m = world.regions.members
     live = [i for i, n in enumerate(world.nodes.all) if n.known and n.runs]
 
-    def even(counts: list[int]) -> bool:  # the records know no weights
-        return is_even(dict(enumerate(counts)), shares(sum(counts), dict.fromkeys(range(len(counts)), 1.0)))
+    def near(counts: list[int]) -> bool:
+        return all(is_close(n, sum(counts) / len(counts)) for n in counts)
 
-    return even([m.leaders[i] for i in live]), even([m.count[i] for i in live])
+    return near([m.leaders[i] for i in live]), near([m.count[i] for i in live])
 
 
 def shapes(world: World) -> dict[str, int]:
@@ -278,8 +278,11 @@ COMPARED = pa.schema(
         ("moved_gib", pa.float64()),  # snapshots
         ("peers_stddev", pa.float64()),  # at the end, over the stores that have any
         ("leaders_stddev", pa.float64()),
-        ("peers_even_s", pa.float64()),  # since when within 5 %; null if not at the end
-        ("leaders_even_s", pa.float64()),
+        (
+            "peers_within_5pct_s",
+            pa.float64(),
+        ),  # since when close to the mean; null if not at the end
+        ("leaders_within_5pct_s", pa.float64()),
         ("thrash", pa.float64()),  # the share of moves that took back one of the last minute
     ]
 )
@@ -330,7 +333,8 @@ def _row(case: str, name: str, run: CaseRun) -> dict[str, Any]:
     return {
         "case": case, "policy": name, "operators": sum(run.created.values()),
         "moved_gib": run.world.tasks.moved_mib / 1024, "peers_stddev": float(np.std(list(run.peers.values()))),
-        "leaders_stddev": float(np.std(list(run.leaders.values()))), "peers_even_s": seconds(run.peers_even_at),
-        "leaders_even_s": seconds(run.leaders_even_at),
+        "leaders_stddev": float(np.std(list(run.leaders.values()))),
+        "peers_within_5pct_s": seconds(run.peers_within_5pct),
+        "leaders_within_5pct_s": seconds(run.leaders_within_5pct),
         "thrash": moved_back(moves_of(run.world.controller.ended)).thrash,
     }  # fmt: skip

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from ticdc_lab.simulate.kernel import End, Violation
-from ticdc_lab.simulate.pd.measures import is_even, moved_back, shares, since_when
+from ticdc_lab.simulate.pd.measures import moved_back, since_when
 from ticdc_lab.simulate.pd.world.changes import AppliedChange, ClusterChange, Pdctl, Timed
 from ticdc_lab.simulate.pd.world.monitor import PdMonitor, Violated
 from ticdc_lab.simulate.pd.world.patrol import SOON
@@ -195,8 +195,8 @@ class Future(NamedTuple):
     Parameters
     ----------
     peers_even_s, leaders_even_s
-        Seconds after that moment since when all live stores had their share by weight, within 5 % (and one); None: not
-        at the end.
+        Seconds after that moment since when all stores are even (:func:`~ticdc_lab.simulate.pd.measures.uneven`);
+        None: not at the end.
     moved_mib
         Data copied between stores: the regions whose snapshots arrived, each as large as it is.
     peak_mib_s
@@ -230,33 +230,23 @@ def future(run: PdRun, from_us: int = 0) -> Future:
     samples = [r for r in run.stores.to_pylist() if r["time_us"] >= from_us]
     ops = [o for o in run.operators.to_pylist() if o["started_us"] is not None and o["started_us"] >= from_us]
     step_s = run.watch.sample_us / SECOND_US
-    nodes = run.world.nodes.all
+
+    def even_s(which: int) -> float | None:
+        since = since_when((e[0], bool(e[which])) for e in run.recording.even if e[0] >= from_us)
+        return None if since is None else (since - from_us) / SECOND_US
+
     moves = [m for m in moves_of(run.world.controller.ended) if m.at_us >= from_us]
     moved = run.recording.moved
     moved_before = next((mib for time_us, mib in reversed(moved) if time_us <= from_us), 0.0)
     ended = [o["finished_us"] for o in ops]
     return Future(
-        _even_since(samples, "peers", {n.told.id: n.told.region_weight for n in nodes}, from_us),
-        _even_since(samples, "leaders", {n.told.id: n.told.leader_weight for n in nodes}, from_us),
+        even_s(1), even_s(2),
         moved[-1][1] - moved_before, _peak(samples, "snapshot_mib", step_s),
         {s: int(n) for s, n in _peak(samples, "leaders").items()},
         {s: int(n) for s, n in _peak(samples, "peers").items()}, dict(sorted(Counter(o["desc"] for o in ops).items())),
         sum(o["status"] not in ("success", "started") for o in ops), moved_back(moves).thrash,
         None if None in ended else max(((e - from_us) / SECOND_US for e in ended), default=0.0),
     )  # fmt: skip
-
-
-def _even_since(samples: list[dict[str, Any]], what: str, weights: Mapping[int, float], from_us: int) -> float | None:
-    by_time: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for r in samples:
-        by_time[r["time_us"]].append(r)
-
-    def even(rows: list[dict[str, Any]]) -> bool:
-        counts = {r["store"]: r[what] for r in rows if r["state"] == "Up"}
-        return is_even(counts, shares(sum(counts.values()), {i: weights.get(i, 1.0) for i in counts}))
-
-    since = since_when((time_us, even(rows)) for time_us, rows in sorted(by_time.items()))
-    return None if since is None else (since - from_us) / SECOND_US
 
 
 def _peak(samples: list[dict[str, Any]], what: str, per: float = 1.0) -> dict[int, float]:
@@ -294,8 +284,8 @@ def _told(f: Future) -> dict[str, str]:
         return "not yet" if value is None else f"{value:.0f} s"
 
     return {
-        "peers within 5 % after": seconds(f.peers_even_s),
-        "leaders within 5 % after": seconds(f.leaders_even_s),
+        "peers even after": seconds(f.peers_even_s),
+        "leaders even after": seconds(f.leaders_even_s),
         "last operator ended after": seconds(f.done_s),
         "data copied between stores": f"{f.moved_mib / 1024:.1f} GiB",
         "peak of a store": f"{max(f.peak_mib_s.values(), default=0.0):.0f} MiB/s",
