@@ -24,7 +24,7 @@ from ticdc_lab.engine.jars import Jar, jar_paths
 
 LOCK = Path(__file__).with_name("broker.lock")
 CLUSTER = "ticdc-lab-tests-cluster"  # 22 characters, as Kafka's ids have
-START_S = 60
+START_S = 300
 SECRET = 's3cr;t ="quoted"'
 """A password with all that is hard to keep out of a text."""
 

@@ -18,7 +18,7 @@ UNVERIFIED = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 """Java takes classes of pinned jars as they are: checking them costs each JVM 1.5 CPU seconds."""
 
 QUICK = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:CICompilerCount=1 {UNVERIFIED}"
-PATIENCE_S = 180
+PATIENCE_S = 300
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def _daemon(
         yield _said(folder / "log", says, process)
     finally:
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=PATIENCE_S)
 
 
 def _said(log: Path, pattern: str, process: subprocess.Popen[bytes]) -> str:

@@ -30,7 +30,7 @@ class Looked:
         self.asked_for: list[str] = []
         self.said: list[str] = []
 
-    def drawn(self, patience_s: float = 30) -> tuple[int, int]:
+    def drawn(self, patience_s: float = 300) -> tuple[int, int]:
         """Plots that the page has, and those that are drawn; waits for the rest."""
         until = time.monotonic() + patience_s
         while True:

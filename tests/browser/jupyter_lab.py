@@ -17,7 +17,7 @@ from pathlib import Path
 from ports import free_ports
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-START_S = 90
+START_S = 300
 SETTINGS = {
     "apputils-extension/notification": {"checkForUpdates": False, "doNotDisturbMode": True, "fetchNews": "false"},
     "docmanager-extension/plugin": {"autosave": False},

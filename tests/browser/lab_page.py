@@ -16,7 +16,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
 SIZE, MOST_PX = (1360, 1000), 16_000
-QUIET_S = 20.0
+QUIET_S = 300.0
 LONGEST_S = 600
 """A notebook runs."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +14,8 @@ from ticdc_lab.codecs.registry import WRITTEN
 from ticdc_lab.dispatch.names import STRATEGY_NAMES
 
 CANAL = str(golden("messages_canal-json-tidb_small.jsonl.gz"))
-CPU_S = 0.7
-"""A bare Python that imports click takes a tenth of it."""
+MOST_MODULES = 350
+"""A bare Python that imports click and the commands has 270."""
 
 WRONG = {
     "a missing file": (("audit", "nofile.jsonl.gz"), "nofile.jsonl.gz does not exist"),
@@ -90,18 +89,19 @@ def test_it_is_told_at_once(name: str, tmp_path: Path) -> None:
     for file in ("x.xls", "x.db", "bank.gz"):
         (tmp_path / file).write_text("x")
     named = {"EMPTY": "empty.jsonl", "UNKNOWN": "x.xls", "DATABASE": "x.db", "PACKED": "bank.gz"}
-    said, cpu_s = run([named.get(a, a) for a in arguments], tmp_path)
+    said = run([named.get(a, a) for a in arguments], tmp_path)
     words = "\n".join(line for line in said.stderr.splitlines() if not line.startswith("import time:"))
     assert said.returncode == 2 and said.stdout == ""
     assert sentence in words
     assert "Traceback" not in words and "engine:" not in words
-    assert imported(said.stderr) & {"pyspark", "pyarrow", "numba", "pysail", "grpc"} == set()
-    assert cpu_s < CPU_S
+    modules = imported(said.stderr)
+    assert {name.split(".")[0] for name in modules} & {"pyspark", "pyarrow", "numba", "pysail", "grpc"} == set()
+    assert len(modules) < MOST_MODULES
 
 
 def test_a_command_that_begins_is_seen(tmp_path: Path) -> None:
     """The check above sees an engine that is chosen, and what is imported for it: none can start on this path."""
-    said, _ = run(["audit", CANAL, "--engine", "spark"], tmp_path)
+    said = run(["audit", CANAL, "--engine", "spark"], tmp_path)
     assert "engine: spark, as it was asked for" in said.stderr
     assert "pyspark" in imported(said.stderr)
     assert said.returncode == 2 and "Traceback" not in said.stderr
@@ -116,19 +116,15 @@ def test_names_that_are_told_early_are_those_that_work() -> None:
     assert tuple(ENCODERS) == WRITTEN
 
 
-def run(arguments: list[str], folder: Path) -> tuple[subprocess.CompletedProcess[str], float]:
-    """A command as a user's, in a folder of its own, and the CPU seconds it took."""
+def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """A command as a user's, in a folder of its own."""
     environment = {"PATH": "/nowhere", "JAVA_HOME": "/nowhere", "HOME": str(folder), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-X", "importtime", "-m", "ticdc_lab.cli", *arguments]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    said = subprocess.run(
-        command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, timeout=120
+    return subprocess.run(
+        command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, timeout=600
     )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return said, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def imported(stderr: str) -> set[str]:
-    """Top names of what was imported."""
-    lines = (line.rpartition("|")[2].strip() for line in stderr.splitlines() if line.startswith("import time:"))
-    return {name.split(".")[0] for name in lines}
+    """Names of what was imported."""
+    return {line.rpartition("|")[2].strip() for line in stderr.splitlines() if line.startswith("import time:")}

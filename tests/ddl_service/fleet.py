@@ -27,7 +27,7 @@ from ticdc_lab.ddl_service.sqlite_store import SqliteStore
 from ticdc_lab.machines.leases import Terms
 
 TTL_S = 2.0
-START_S = 90.0
+START_S = 300.0
 
 
 class Fleet:

@@ -50,7 +50,7 @@ class Server:
 
     def wait(self) -> None:
         """Wait until it answers."""
-        end_s = time.monotonic() + 60
+        end_s = time.monotonic() + 300
         while not self._answers():
             lives = self._process is not None and self._process.poll() is None
             assert lives and time.monotonic() < end_s, (self.folder / f"{self.name}.log").read_text()

@@ -32,7 +32,7 @@ from ticdc_lab.machines.machine import Changed
 
 TERMS = Terms(2_000_000, 400_000)
 STORE = "tikv://10.0.0.1:2379"
-WITHIN_S = 60.0
+WITHIN_S = 300.0
 
 
 class World:

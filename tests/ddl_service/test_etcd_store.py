@@ -34,7 +34,7 @@ from ticdc_lab.ddl_service.etcd_rpc import Etcd
 from ticdc_lab.ddl_service.etcd_store import EtcdStore
 from ticdc_lab.errors import IncompleteHistoryError, SetupError, SourceError
 
-WITHIN_S = 20.0
+WITHIN_S = 300.0
 STORES = (f"tikv://10.0.{i // 250}.{i % 250}:2379" for i in itertools.count())
 
 

@@ -168,9 +168,7 @@ def _state(pid: int) -> str:
 
 def _soon(holds: object) -> None:
     assert callable(holds)
-    until = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < until
+    while not holds():  # one that never holds is ended by faulthandler_timeout, which shows this line
         time.sleep(0.05)
 
 
@@ -189,7 +187,7 @@ def in_a_process(code: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -229,15 +227,12 @@ def test_its_death_is_an_error_of_ours() -> None:
         from ticdc_lab.engine.sessions import sail_process_of
         def slow(batches):
             for batch in batches:
-                time.sleep(120)
+                os.kill(os.getpid(), signal.SIGKILL)
                 yield batch
-        pid = sail_process_of(spark).pid
-        threading.Timer(1, os.kill, (pid, signal.SIGKILL)).start()
-        begun = time.monotonic()
         try:
             spark.range(10).mapInArrow(slow, "id bigint").collect()
         except EngineError as error:
-            print(error.message, "--engine spark" in error.hint, time.monotonic() - begun < 60)
+            print(error.message, "--engine spark" in error.hint)
         try:
             spark.range(1).count()
         except EngineError as error:
@@ -245,7 +240,7 @@ def test_its_death_is_an_error_of_ours() -> None:
         print(session("embedded").range(5).count())
     """).splitlines()
     assert said == [
-        "The embedded engine has ended in the middle of its work (killed by signal 9). True True",
+        "The embedded engine has ended in the middle of its work (killed by signal 9). True",
         "again",
         "5",
     ]
@@ -308,7 +303,7 @@ def test_one_that_has_ended_is_told_nothing_and_stops_as_ever() -> None:
     """Whether it was stopped, or died with lines for it still to be written."""
     process = embedded.start(cores=1)
     os.kill(process.pid, signal.SIGKILL)
-    process.process.wait(30)
+    process.process.wait()
     process.prepare("sys")
     process.stop()
     process.prepare("sys")
@@ -316,10 +311,7 @@ def test_one_that_has_ended_is_told_nothing_and_stops_as_ever() -> None:
 
 
 def _until_there(file: Path) -> None:
-    until = time.monotonic() + 30
-    while not file.exists():
-        assert time.monotonic() < until, file
-        time.sleep(0.02)
+    _soon(file.exists)
 
 
 AT_ONCE = """
@@ -356,7 +348,7 @@ def test_one_task_imports_at_a_time(tmp_path: Path, how: str, at_once: int) -> N
     for name in ("one", "two"):
         (tmp_path / f"{name}.py").write_text(BODY)
     done = subprocess.run(
-        [sys.executable, "-c", AT_ONCE, str(tmp_path), how], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", AT_ONCE, str(tmp_path), how], capture_output=True, text=True, timeout=600, check=True
     )
     assert done.stdout.strip() == str(at_once)
 

@@ -50,7 +50,7 @@ def test_what_cannot_be_imported_is_left_to_who_needs_it(tmp_path: Path) -> None
         cwd=ROOT,
         stdin=subprocess.DEVNULL,  # Spark tells it to end so
         capture_output=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert len(done.stdout) == 4 and {*done.stderr.split()} == {b"hello"}, done

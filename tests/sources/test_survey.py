@@ -52,7 +52,7 @@ def test_how_long_it_takes_is_what_such_logs_took_here(spark: SparkSession, tmp_
     assert survey(spark, OPEN).load_s is None
     load(spark, OPEN).materialise(str(tmp_path / "decoded"))
     found = survey(spark, OPEN)
-    assert found.load_s is not None and 0 < found.load_s < 120
+    assert found.load_s is not None and found.load_s > 0
     assert found.advice[0].startswith("Read all of it. Reading it takes about ")
     assert survey(spark, str(golden("messages_canal-json-tidb_small.jsonl.gz"))).load_s is None
     (told,) = json.loads(speeds.place().read_text()).values()

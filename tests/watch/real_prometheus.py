@@ -35,7 +35,7 @@ def program(name: str) -> str:
 
 def promtool(*command: str | Path, page: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
     """What promtool says, of a page on its standard input too."""
-    return subprocess.run([program("promtool"), *command], input=page, capture_output=True, check=False, timeout=60)
+    return subprocess.run([program("promtool"), *command], input=page, capture_output=True, check=False, timeout=600)
 
 
 def free_port() -> int:
@@ -51,7 +51,7 @@ def asked(url: str, **parameters: str) -> Any:
         return json.load(answer)
 
 
-def until(look: Callable[[], T], what: str, *, most_s: float = 60.0) -> T:
+def until(look: Callable[[], T], what: str, *, most_s: float = 300.0) -> T:
     """The first look that shows something; a server that does not answer yet shows nothing."""
     end = time.monotonic() + most_s
     while time.monotonic() < end:

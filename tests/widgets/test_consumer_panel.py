@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from counted_work import lines_run
 
 from ticdc_lab.consumer import cases
 from ticdc_lab.consumer.cases import CASES
 from ticdc_lab.consumer.log import NarrowLog
 from ticdc_lab.widgets import ConsumerView, Panel, consumer_panel
 from ticdc_lab.widgets.consumer_panel import STEPS
-
-SLOW_MACHINE_S = 2.0
 
 
 @pytest.fixture
@@ -108,8 +106,7 @@ def test_commit_order(panel: Panel[ConsumerView]) -> None:
 
 
 def test_every_control_answers_at_once(panel: Panel[ConsumerView]) -> None:
-    """A run of the model and a picture in well under a second."""
+    """A run of the model and a picture are so little work that no one waits: 0.07 s are 230,000 lines."""
     for policy in ("strict", "classic", "reference", "reference-fixed"):
-        start = time.process_time()
-        panel.value = replace(panel.value, policy=policy, step=50)
-        assert time.process_time() - start < SLOW_MACHINE_S
+        view = replace(panel.value, policy=policy, step=50)
+        assert lines_run(lambda: setattr(panel, "value", view)) < 1_000_000  # noqa: B023

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from counted_work import lines_run
 from summaries import T0, exact, summary, ts
 
 from ticdc_lab import answers, widgets
@@ -17,9 +17,6 @@ from ticdc_lab.widgets import LogView, log_panel
 from ticdc_lab.widgets.controls import time_range
 from ticdc_lab.widgets.log_panel import cut_to
 from ticdc_lab.widgets.tabs import TABS
-
-SLOW_MACHINE_S = 1.0
-"""Well under a second is the aim (measured: about 0.05 s); the rest is room for a machine under load."""
 
 
 def finding(panel: object) -> str:
@@ -114,12 +111,11 @@ def test_what_is_missing_qualifies_the_picture_as_it_does_the_answer() -> None:
 
 
 def test_every_picture_answers_at_once() -> None:
-    """Each picture is redrawn in well under a second."""
+    """Each picture is redrawn from the summary, in little work: the longest is 40,000 lines."""
     panel = log_panel(summary())
     for picture in panel.controls["picture"].options:
-        start = time.process_time()
-        panel.value = LogView(panel.value.time_range, (), None, picture)
-        assert time.process_time() - start < SLOW_MACHINE_S, picture
+        view = LogView(panel.value.time_range, (), None, picture)
+        assert lines_run(lambda: setattr(panel, "value", view)) < 200_000, picture  # noqa: B023
 
 
 def test_a_partition_cuts_what_is_drawn_of_it() -> None:

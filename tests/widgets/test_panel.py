@@ -24,7 +24,7 @@ from ticdc_lab.widgets.drawing import Background, Drawn
 from ticdc_lab.widgets.figure_view import FigureView
 from ticdc_lab.widgets.problem import ControlError, Problem
 
-PATIENCE_S = 20.0
+PATIENCE_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)

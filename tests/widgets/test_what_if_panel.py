@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
+from counted_work import lines_run
 from whatifs import what_if
 
 from ticdc_lab.figures.figure import Figure
 from ticdc_lab.widgets import Panel, WhatIfView, what_if_panel
-
-SLOW_MACHINE_S = 1.0
-"""Well under a second is the aim (on the golden sample 0.14 s at most); the rest is for a busy machine."""
 
 
 @pytest.fixture
@@ -109,8 +106,7 @@ def test_rules_stand_for_a_strategy(panel: Panel[WhatIfView]) -> None:
 
 
 def test_every_picture_answers_at_once(panel: Panel[WhatIfView]) -> None:
-    """Each picture is redrawn in well under a second."""
+    """Each picture is redrawn from what was counted, in little work: the longest is 40,000 lines."""
     for picture in panel.controls["picture"].options:
-        start = time.process_time()
-        panel.value = replace(panel.value, picture=picture)
-        assert time.process_time() - start < SLOW_MACHINE_S, picture
+        view = replace(panel.value, picture=picture)
+        assert lines_run(lambda: setattr(panel, "value", view)) < 200_000, picture  # noqa: B023

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping
 from itertools import product
 
+from counted_work import lines_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from immutables import Map
@@ -68,13 +68,12 @@ def test_without_workers_assignments_to_the_lost_are_deleted() -> None:
 
 
 def test_a_thousand_clusters_are_assigned_in_no_time() -> None:
-    """After a join or a crash among 50 workers: under 100 ms of CPU, and exactly the clusters that must move do."""
+    """After a join or a crash among 50 workers: some lines a cluster, and exactly the clusters that must move do."""
     clusters, workers = [f"c{i:04}" for i in range(1000)], [f"w{i:02}" for i in range(50)]
     current = applied({}, assign(clusters, workers, {}).changes)
     for now_there, moves, changes in ((workers[1:], 0, 20), ([*workers, "w50"], 19, 19)):
-        began = time.process_time()
         plan = assign(clusters, now_there, current)
-        assert time.process_time() - began < 0.1
+        assert lines_run(lambda: assign(clusters, now_there, current)) < 20 * len(clusters)  # noqa: B023
         assert (plan.moves, len(plan.changes)) == (moves, changes)
 
 

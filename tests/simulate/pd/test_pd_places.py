@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-import time
 
 import numpy as np
+from counted_work import lines_run
 
 from ticdc_lab.simulate.pd.cluster import cluster_of
 from ticdc_lab.simulate.pd.config import Config
@@ -47,13 +47,13 @@ def test_stores_that_take_no_peers_improve_nothing() -> None:
     assert may_improve(apart, peers, np.array([True, True, True, False])).tolist() == [False]
 
 
-def test_fifty_thousand_regions_on_a_hundred_stores_take_less_than_three_seconds() -> None:
-    """What a patrol must look at when labels change."""
+def test_fifty_thousand_regions_on_a_hundred_stores_are_compared_as_arrays() -> None:
+    """What a patrol must look at when labels change: no line of Python for each region."""
     rng = np.random.default_rng(3)
     stores = [Store(i, labels=labelled({"zone": f"z{i % 5}", "host": f"h{i}"})) for i in range(100)]
     peers = np.array([rng.choice(100, 3, replace=False) for _ in range(5_000)] * 10, dtype=np.int32)
-    started = time.process_time()
-    found = may_improve(distances(stores, LABELS), peers, np.ones(100, dtype=np.bool_))
-    assert time.process_time() - started < 3
+    apart, takes = distances(stores, LABELS), np.ones(100, dtype=np.bool_)
+    found = may_improve(apart, peers, takes)
+    assert lines_run(lambda: may_improve(apart, peers, takes)) < len(peers) // 10
     zones = np.sort(peers % 5, axis=1)
     assert found.tolist() == ((zones[:, 0] == zones[:, 1]) | (zones[:, 1] == zones[:, 2])).tolist()
