@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -253,13 +253,78 @@ def test_a_dump_gives_the_events_of_the_capture_or_says_what_it_lost(form: str, 
     if found is None:
         assert gives == REFUSED
         return
-    pieces, found = of_dumps({str(f): f.stat().st_size for f in files}, found, are_here=True)
-    read = [both for piece in pieces for both in read_piece(*piece, dumped=found)]
-    bad: list[dict[str, Any]] = [row for _, rejected in read if rejected is not None for row in rejected.to_pylist()]
-    kept, keyed = pa.Table.from_batches([batch for batch, _ in read]), "key" not in found.lost
+    messages_of, bad = _read(tmp_path, options)
+    kept, keyed = pa.Table.from_pylist(messages_of, arrow_schema(MESSAGES)), "key" not in found.lost
     events, expected = (events_of(table, protocol, keyed=keyed) for table in (kept, of_capture(protocol)))
     assert events <= expected, "an event is another than the capture's"
     assert gives == (ALL if events == expected else SOME if events else NONE)
     assert {row["error_class"] for row in bad} <= {"bad-dump-record:re-encoded"}
     assert kept.num_rows + len(bad) == len(messages)
     assert gives == ALL or bad or not keyed, "nothing says what is lost"
+
+
+def _two(path: Path, rows: list[dict[str, Any]], how: str) -> None:
+    """Rows of a place, a key as text, and a value in base64 (bytes in Parquet), in one of some forms."""
+    if how == "Parquet":
+        pq.write_table(
+            pa.Table.from_pylist([row | {"value": b64decode(row["value"])} for row in rows]), path / "d.parquet"
+        )
+    elif how == "CSV":
+        with (path / "d.csv").open("w", newline="") as file:
+            out = csv.DictWriter(file, rows[0])
+            out.writeheader()
+            out.writerows(rows)
+    elif how == "console":
+        lines = [f"Partition:{r['partition']}\tOffset:{r['offset']}\t{r['key']}\t{r['value']}\n" for r in rows]
+        (path / "d.txt").write_text("".join(lines))
+    elif how == "Connect":
+        for name, role in (("json", "value"), ("keys.json", "key")):
+            text = "".join(json.dumps(row[role], ensure_ascii=False) + "\n" for row in rows)
+            (path / f"t+0+0000000000.{name}").write_text(text)
+    else:
+        (path / "d.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize("how", ["Parquet", "CSV", "objects", "console", "Connect"])
+@pytest.mark.parametrize("taken_for", ["utf-8", "latin-1", "cp1252"])
+def test_a_binary_key_that_was_taken_for_text_is_refused_also_beside_bytes(
+    taken_for: str, how: str, tmp_path: Path
+) -> None:
+    """Each key has a coding of its own; those of Avro that lost bytes are named, and no other key comes instead."""
+    own = [(k, v) for k, v in capture("avro").values() if k and v]
+    rows = [
+        {"partition": 0, "offset": n, "key": k.decode(taken_for, "replace"), "value": b64encode(v).decode()}
+        for n, (k, v) in enumerate(own)
+    ]
+    _two(tmp_path, rows, how)
+    messages, bad = _read(tmp_path)
+    assert [(m["key"], m["value"]) for m in messages] == [both for both in own if both[0].isascii()]
+    assert {row["error_class"] for row in bad} == {"bad-dump-record:re-encoded"}
+    assert len(messages) + len(bad) == len(own) and bad
+
+
+@pytest.mark.parametrize("how", ["Parquet", "CSV", "objects", "console", "Connect"])
+@pytest.mark.parametrize("key", ["user100{}", "k", '{{"é":{}}}', "\0\0\0\0\5\x06aé"])
+def test_a_text_key_beside_values_in_base64_is_a_text(key: str, how: str, tmp_path: Path) -> None:
+    """Also where it can be base64: what it would mean decides; a key of Avro that was UTF-8 is as it was."""
+    values = [v for _, v in capture("avro").values() if v]
+    rows = [
+        {"partition": 0, "offset": n, "key": key.format(n % 10), "value": b64encode(v).decode()}
+        for n, v in enumerate(values)
+    ]
+    _two(tmp_path, rows, how)
+    messages, bad = _read(tmp_path)
+    assert not bad and [(m["key"].decode(), m["value"]) for m in messages] == [
+        (r["key"], v) for r, v in zip(rows, values, strict=True)
+    ]
+
+
+def _read(folder: Path, options: Mapping[str, str] | None = None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The messages of a folder's dumps, and what is none."""
+    files = sorted(folder.iterdir())
+    found = dumps_at(str(folder), files, "auto", options or {})
+    assert found is not None
+    pieces, found = of_dumps({str(f): f.stat().st_size for f in files}, found, are_here=True)
+    read = [both for piece in pieces for both in read_piece(*piece, dumped=found)]
+    bad = [row for _, rejected in read if rejected is not None for row in rejected.to_pylist()]
+    return [row for messages, _ in read for row in messages.to_pylist()], bad

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import BinaryIO, Literal
 
@@ -222,7 +223,8 @@ def _form_of_rows(
         return None
     in_folders = {part.partition("=")[0] for part in PurePath(file).parts[:-1] if "=" in part}
     form = form_of_rows(names, texts, given=options)
-    is_read = is_plain and (form is None or form.coding == "text") and not any(map(_BINARY.search, texts))
+    is_text = form is None or (form.coding == form.key_coding == "text" and not form.n_twice)
+    is_read = is_plain and is_text and not any(map(_BINARY.search, chain(*texts)))
     if (set(REQUIRED) <= {*names, *in_folders} and is_read) or {"kind", "commit_ts"} <= set(names):
         return None
     return form

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from ast import literal_eval
-from base64 import b64decode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import orjson
 
-from ticdc_lab.sources.forms import Coding, Form, roles_in
+from ticdc_lab.sources.forms import Coding, Form, decoded, roles_in
 from ticdc_lab.sources.json_objects import BadJson, Value, fields_of
 
 
@@ -65,9 +63,7 @@ def message_of(fields: Mapping[str, Value], form: Form) -> DumpedMessage:
             raise Unread("missing-field", f"no `{role}`; it has {_named(fields)}")
     if not {"value", "key", "offset"} & own.keys():
         raise Unread("missing-field", f"no `value`; it has {_named(fields)}")
-    key = content(own.get("key"), roles.get("key", ""), form)
-    value = content(own.get("value"), roles.get("value", ""), form)
-    require_own_bytes(key, value, form)
+    key, value = contents(own.get("key"), own.get("value"), form, names=(roles.get("key", ""), roles.get("value", "")))
     return DumpedMessage(
         topic_of(own.get("topic")),
         number_of(own.get("partition"), roles.get("partition", ""), (1 << 31) - 1),
@@ -109,9 +105,14 @@ def _shown_value(value: Value) -> str:
     return text if len(text) <= 40 else f"{text[:40]}.."
 
 
-def content(value: Value, name: str, form: Form) -> bytes | None:
-    """Key or value as bytes: a text as it is, an object as its JSON."""
-    coding = form.coding
+def contents(
+    key: Value, value: Value, form: Form, *, names: tuple[str, str] = ("key", "value")
+) -> tuple[bytes | None, bytes | None]:
+    """Key and value as bytes: a text as it is, an object as its JSON."""
+    return _content(key, names[0], form.key_coding, form), _content(value, names[1], form.coding, form)
+
+
+def _content(value: Value, name: str, coding: Coding, form: Form) -> bytes | None:
     if isinstance(value, bytes) and (b'"isPayloadNull"' in value or b'"encoding"' in value):
         value, coding = _payload(value, name, coding)
     if value is None:
@@ -120,18 +121,16 @@ def content(value: Value, name: str, form: Form) -> bytes | None:
         return _of_numbers(value)
     if not isinstance(value, str):
         return orjson.dumps(value)
-    text = value.encode("latin-1")
     if coding == "text":
-        return text
+        return own_bytes(value.encode("latin-1"), form)
     try:
-        return b64decode(text, validate=True) if coding == "base64" else bytes(_DECODED[coding](value))
+        return decoded(value, coding)
     except (ValueError, SyntaxError):
-        expected = "b'..' of Python" if coding == "python" else coding
+        expected = "b'..' of Python" if coding == "python" else coding.removesuffix("-any")
         said = f"`{name}` is {_shown_value(value)}; expected {expected}, as other messages have"
-        raise Unread(f"bad-{coding}", said) from None
+        raise Unread(f"bad-{coding.removesuffix('-any')}", said) from None
 
 
-_DECODED: Mapping[Coding, Callable[[str], bytes]] = {"hex": bytes.fromhex, "python": literal_eval}
 _NUMBERS = re.compile(rb'(?:\{\s*"type"\s*:\s*"Buffer"\s*,\s*"data"\s*:\s*)?(\[\s*-?\d[-\d,\s]*\])\s*\}?')
 
 
@@ -224,26 +223,49 @@ def _header(value: Any) -> bytes | None:
 # Bytes that an editor replaced.
 
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f]")
-_OPEN_PROTOCOL = b"\0\0\0\0\0\0\0\1"
+_BEYOND = re.compile(rb"[\x80-\xff]+")
+_OPEN_PROTOCOL, _OPEN_KEY = b"\0\0\0\0\0", b"\0\0\0\0\0\0\0\1"
+_HEADERS: Mapping[bytes, int] = {b"\0": 5, b"\3\0": 18}
+"""How a message begins that names its schema, in Confluent's registry or Glue's, and how long that is."""
 
 
-def require_own_bytes(key: bytes | None, value: bytes | None, form: Form) -> None:
-    """Refuse a binary message whose bytes were replaced."""
-    if form.is_utf8 and is_reencoded(key or b"", value or b"", is_latin=form.is_latin):
+def own_bytes(text: bytes, form: Form) -> bytes:
+    """A key or a value that a dump has as text; a binary one whose bytes were replaced is refused."""
+    if form.is_utf8 and is_reencoded(text, is_latin=form.is_latin):
         raise Unread("re-encoded", "an editor or a tool saved the dump as UTF-8, which replaced bytes of this message")
+    return text
 
 
-def is_reencoded(key: bytes, value: bytes, *, is_latin: bool = False) -> bool:
-    """Whether bytes of a binary message were replaced where its dump was saved as UTF-8.
+def is_reencoded(text: bytes, *, is_latin: bool = False) -> bool:
+    """Whether bytes of a binary key or value were replaced where its dump was saved as UTF-8.
 
     What is no UTF-8 becomes U+FFFD, or, if it was taken for Latin-1, two bytes; that all of the dump was, ``is_latin``
-    states. Of open-protocol lengths decide, as a text in it may hold any character.
+    states. Of open-protocol lengths decide, as a text in it may hold any character. So they do of a framed message of
+    Avro: what is beyond ASCII there is a text of a byte's length, as no longer one can be UTF-8.
     """
-    if not _BINARY.search(key + value):
+    if text.isascii() or not _BINARY.search(text):
         return False
-    if not key.startswith(_OPEN_PROTOCOL):
-        return b"\xef\xbf\xbd" in key + value or (is_latin and not (key + value).isascii())
-    return not is_framed(value) and (b"\xef\xbf\xbd" in value or any(is_framed(undone) for undone in _undone(value)))
+    is_replaced = b"\xef\xbf\xbd" in text
+    if text.startswith(_OPEN_PROTOCOL):
+        texts = text[8:] if text.startswith(_OPEN_KEY) else text
+        return not is_framed(texts) and (is_replaced or any(is_framed(undone) for undone in _undone(texts)))
+    if is_replaced or is_latin:
+        return True
+    header = next((n for begin, n in _HEADERS.items() if text.startswith(begin)), 0)
+    return header > 0 and not all(_has_length(text, run, header) for run in _BEYOND.finditer(text))
+
+
+def _has_length(text: bytes, run: re.Match[bytes], header: int) -> bool:
+    """Whether characters beyond ASCII lie in a text with its length before it, or are no UTF-8, so nobody made them."""
+    try:
+        run[0].decode()
+    except UnicodeDecodeError:
+        return True
+    for at in range(max(header, run.start() - 63), run.start()):
+        end = at + 1 + text[at] // 2
+        if text[at] % 2 == 0 and run.end() <= end <= len(text) and not _BINARY.search(text[at + 1 : end]):
+            return True
+    return False
 
 
 def is_framed(value: bytes) -> bool:

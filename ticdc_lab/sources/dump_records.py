@@ -18,14 +18,15 @@ from ticdc_lab.sources.dump_messages import (
     DumpedMessage,
     Record,
     Unread,
-    content,
+    contents,
     is_framed,
     message_of,
     number_of,
-    require_own_bytes,
+    own_bytes,
     timestamp_ms,
     topic_of,
 )  # fmt: skip
+from ticdc_lab.sources.form_detection import texts_of
 from ticdc_lab.sources.forms import Form, chained_at, next_chain, regex_of, role_of, roles_in
 from ticdc_lab.sources.json_objects import TOO_LARGE, BadJson, Value, fields_of, is_json, objects_in
 
@@ -60,8 +61,7 @@ def _of_objects(chunks: Iterator[bytes], form: Form, bound: int, passed: int) ->
             continue
         try:
             if form.parts:
-                require_own_bytes(None, text, form)
-                yield DumpedMessage(value=text)
+                yield DumpedMessage(value=own_bytes(text, form))
             else:
                 yield message_of(fields_of(text), form)
         except BadJson as error:
@@ -114,9 +114,7 @@ def _of_lines(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> I
             yield DumpedMessage()
         else:
             try:
-                value = _value_of_line(text, form)
-                require_own_bytes(None, value, form)
-                yield DumpedMessage(value=value)
+                yield DumpedMessage(value=_value_of_line(text, form))
             except Unread as error:
                 yield Bad(error.code, f"line {line}: {error}", text)
 
@@ -124,10 +122,10 @@ def _of_lines(chunks: Iterator[bytes], form: Form, bound: int, passed: int) -> I
 def _value_of_line(text: bytes, form: Form) -> bytes | None:
     if text[:1] == text[-1:] == b'"' and len(text) > 1:
         try:
-            return content(fields_of(b'{"value":' + text + b"}")["value"], "value", form)
+            return contents(None, fields_of(b'{"value":' + text + b"}")["value"], form)[1]
         except BadJson:
             raise Unread("bad-json", "a text in quotes that is no JSON") from None
-    return text if form.coding == "text" else content(text.decode("latin-1"), "value", form)
+    return contents(None, text.decode("latin-1"), form)[1]
 
 
 # Patterns: fields with text between them.
@@ -212,10 +210,7 @@ def _of_groups(groups: Mapping[str, bytes | None], form: Form) -> DumpedMessage:
     key, value = groups.get("key"), groups.get("value")
     if key is not None and value is not None and form.null is not None and form.between in value and not is_json(value):
         key, value = _split_again(key + form.between + value, form.between)
-    key, value = _nothing(key, form), _nothing(value, form)
-    if form.coding != "text":
-        key, value = (content(_text(of), name, form) for name, of in (("key", key), ("value", value)))
-    require_own_bytes(key, value, form)
+    key, value = contents(_text(_nothing(key, form)), _text(_nothing(value, form)), form)
     time = groups.get("console_time") or groups.get("timestamp")
     number = re.search(rb"-?\d+", time)[0] if time and re.search(rb"-?\d+", time) else None  # type: ignore[index]
     return DumpedMessage(
@@ -472,21 +467,19 @@ def _rows(file: BinaryIO) -> Iterator[Any]:
 _ROWS_AT_ONCE = 1_000
 
 
-def columns_of(file: BinaryIO) -> tuple[list[str], list[str], bool]:
-    """Names of the columns of an open file, none for values alone, some texts among its first keys and values.
+def columns_of(file: BinaryIO) -> tuple[list[str], tuple[list[str], list[str]], bool]:
+    """Names of the columns of an open file, none for values alone; texts among its first values and among its keys.
 
     And whether none of its columns are categories.
     """
     rows = list(islice(_rows(file), _ROWS_AT_ONCE))
-    if not rows or not isinstance(rows[0], dict):
-        return [], [row for row in rows if isinstance(row, str) and row], True
-    names = list(rows[0])
-    roles = roles_in(names)
-    if len(names) == 1 and "value" not in roles and isinstance(only := rows[0][names[0]], str | bytes):
-        return [], [only] if isinstance(only, str) else [], True
-    of = {roles[role] for role in ("key", "value") if role in roles}
-    texts = [text for row in rows for name in of if isinstance(text := row.get(name), str) and text]
-    return names, texts, not _has_categories(file)
+    if rows and isinstance(rows[0], dict):
+        names = list(rows[0])
+        roles = roles_in(names)
+        if len(names) > 1 or "value" in roles or not isinstance(rows[0][names[0]], str | bytes | None):
+            return names, texts_of(rows, roles), not _has_categories(file)
+        rows = [row[names[0]] for row in rows]
+    return [], ([row for row in rows if isinstance(row, str) and row], []), True
 
 
 def _has_categories(file: BinaryIO) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, pairwise
+from typing import Any
 
 import orjson
 
@@ -21,8 +22,9 @@ from ticdc_lab.sources.forms import (
     TOKENS,
     Coding,
     Form,
-    Role,
     coding_of,
+    coding_of_keys,
+    codings_of,
     is_base64,
     is_envelope,
     next_chain,
@@ -62,15 +64,13 @@ def form_of(head: bytes, *, kind: str = "auto", options: Mapping[str, str], whol
         if other is not None and is_plain and (found is None or other.lost < found.lost):
             found = other
     if found is not None and found.records == "pattern" and not found.is_measured:
-        found = replace(found, coding=_coding_in(head, found))
+        coding, key_coding = _codings_in(head, found)
+        found = replace(found, coding=coding, key_coding=key_coding)
     if found is not None:
-        keeps_bytes = found.coding != "text" or found.is_measured or found.name == CAPTURE
-        is_utf8, is_latin, n_twice = (False, False, 0) if keeps_bytes else _encoded_as(head)
-        return replace(
-            found, name=found.name if wanted == "auto" else wanted, given=tuple(given.items()),
-            lost=found.lost.difference(given),
-            is_utf8=is_utf8, is_latin=is_latin, n_twice=n_twice,
-        )  # fmt: skip
+        keeps_bytes = "text" not in (found.coding, found.key_coding) or found.is_measured or found.name == CAPTURE
+        named = replace(found, name=found.name if wanted == "auto" else wanted, given=tuple(given.items()))
+        named = replace(named, lost=found.lost.difference(given))
+        return named if keeps_bytes else _as_encoded(named, head)
     if wanted != "auto":
         raise SourceError(
             f"This is no {wanted} dump: it begins with {shown(head)}.",
@@ -79,14 +79,15 @@ def form_of(head: bytes, *, kind: str = "auto", options: Mapping[str, str], whol
     return None
 
 
-def _coding_in(head: bytes, form: Form) -> Coding:
-    """How the keys and values of a pattern are written, by all of the first records; of few digits nothing is said."""
+def _codings_in(head: bytes, form: Form) -> tuple[Coding, Coding]:
+    """How the values and keys of a pattern are written, by the first records; of few digits nothing is said."""
     whole = re.compile(regex_of(form.body), re.DOTALL)
     some = [found.groupdict() for line in head.split(form.separator)[:_RECORDS] if (found := whole.fullmatch(line))]
-    of = [(r.get("key"), r.get("value")) for r in some]
-    texts = [t.decode("latin-1") for both in of for t in both if t and t != form.null]
-    values = [value for _, value in of if value and value != form.null]
-    return coding_of(texts) if values and all(len(value) >= 8 for value in values) else "text"
+    values, keys = (
+        [text.decode("latin-1") for r in some if (text := r.get(role)) and text != form.null]
+        for role in ("value", "key")
+    )
+    return codings_of(values, keys) if values and all(len(value) >= 8 for value in values) else ("text", "text")
 
 
 def _detected(head: bytes, wanted: str, options: Mapping[str, str], whole: bool) -> Form | None:
@@ -103,22 +104,22 @@ def _wanted(kind: str, options: Mapping[str, str]) -> str:
     return "console" if stated else "auto"
 
 
-def _encoded_as(head: bytes) -> tuple[bool, bool, int]:
-    """Of :class:`Form`: ``is_utf8``, ``is_latin`` and ``n_twice`` of the first bytes of a dump."""
+def _as_encoded(form: Form, head: bytes) -> Form:
+    """The form with ``is_utf8``, ``is_latin`` and ``n_twice`` as the first bytes of a dump show them."""
     if b"\\u" in head:
         head = plain_of(head)
     try:
         text = getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
-        return False, False, 0
+        return form
     beyond = set(re.findall(r"[^\x00-\x7f\ufffd]", text))
     is_latin = all(len(_latin(c)) == 1 for c in beyond) and (
         any("\x80" <= c <= "\x9f" for c in beyond) or len(beyond & set("ƒ†‡ˆ‰‹›˜‚„")) > 1
     )
     runs = [run for run in re.findall(r"[^\x00-\x7f]+", text) if "\ufffd" not in run or is_twice(run)]
-    if not runs or not all(map(is_twice, runs)):
-        return True, is_latin, 0
-    return True, is_latin, sum(not line.isascii() for line in text.split("\n"))
+    are_twice = bool(runs) and all(map(is_twice, runs))
+    n_twice = sum(not line.isascii() for line in text.split("\n")) if are_twice else 0
+    return replace(form, is_utf8=True, is_latin=is_latin, n_twice=n_twice)
 
 
 def _latin(text: str) -> bytes:
@@ -151,9 +152,13 @@ def _printed(head: bytes, options: Mapping[str, str], whole: bool) -> Form | Non
 _CAPTURE = {"topic", "partition", "offset"}
 
 
-def _texts(records: Sequence[Mapping[str, Value]], roles: Mapping[Role, str]) -> list[str]:
-    of = [r.get(roles[role]) for r in records for role in ("value", "key") if role in roles]
-    return [text for text in of if isinstance(text, str) and text]
+def texts_of(records: Sequence[Mapping[str, Any]], names: Mapping[Any, str]) -> tuple[list[str], list[str]]:
+    """The texts among the values and among the keys of some records, in which they have these ``names``."""
+    values, keys = (
+        [text for r in records if role in names and isinstance(text := r.get(names[role]), str) and text]
+        for role in ("value", "key")
+    )
+    return values, keys
 
 
 def _looked_at(head: bytes) -> tuple[list[Mapping[str, Value]], list[int], bytes]:
@@ -187,13 +192,14 @@ def _objects(head: bytes, options: Mapping[str, str], whole: bool) -> Form | Non
         if kinds not in ({"bytes"}, {"string"}):
             return None
         coded: Coding = "base64" if kinds == {"bytes"} else "text"
-        return Form("objects", "objects", coded, separator=separator, opening=opening, lost=frozenset(lost))
+        return Form("objects", "objects", coded, coded, separator=separator, opening=opening, lost=frozenset(lost))
     if not is_envelope(names) or {"kind", "commit_ts"} <= set(names):  # the latter are events that this package wrote
         return None
-    texts = _texts(records, roles)
-    coding, n_coded = coding_of(texts), sum(map(is_base64, texts))
+    values, keys = texts_of(records, roles)
+    coding, key_coding = codings_of(values, keys)
     like_capture = set(names) >= _CAPTURE and not {n for n in names if role_of(n)} - set(ROLES) and one_a_line
-    is_mostly = n_coded > len(texts) // 2 or not texts  # a damaged line does not make another form of it
+    # a damaged line does not make another form of it
+    is_mostly = all(2 * sum(map(is_base64, texts)) > len(texts) or not texts for texts in (values, keys))
     is_typed = 2 * sum(map(_is_capture_typed, records)) > len(records) and coding in ("base64", "text")
     if like_capture and is_mostly and is_typed and "value" in roles:
         return Form(CAPTURE, "objects", "base64", separator=b"\n", opening=opening)
@@ -203,7 +209,7 @@ def _objects(head: bytes, options: Mapping[str, str], whole: bool) -> Form | Non
         lost.add("null")
     if any(is_rewritten(r.get(roles[role])) for r in records for role in roles):
         lost.add("numbers")
-    return Form("objects", "objects", coding, opening=opening, separator=separator, lost=frozenset(lost))
+    return Form("objects", "objects", coding, key_coding, separator=separator, opening=opening, lost=frozenset(lost))
 
 
 def _bare_objects(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
@@ -425,10 +431,10 @@ def _values(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None
         return None if {"kind", "commit_ts"} <= set(names) else Form("values", "lines", null=b"null", lost=lost)
     if all(line[:1] == line[-1:] == b'"' and len(line) > 1 for line in filled):
         texts = [orjson.loads(line) for line in filled if _is_text(line)]
-        return Form("values", "lines", coding_of(texts), null=b"null", lost=lost)
+        return Form("values", "lines", *codings_of(texts, ()), null=b"null", lost=lost)
     coding = coding_of([line.decode("latin-1") for line in filled])
     if coding != "text" and all(len(line) >= 8 or coding == "python" for line in filled):
-        return Form("values", "lines", coding, null=b"None" if coding == "python" else b"null", lost=lost)
+        return Form("values", "lines", coding, coding, null=b"None" if coding == "python" else b"null", lost=lost)
     return None
 
 
@@ -463,8 +469,9 @@ def _csv(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
         for row in islice(rows, _RECORDS):
             if len(row) == len(parts) and row != names:
                 some.append(dict(zip(parts, row, strict=True)))
-    texts = [text for row in some for role in ("key", "value") if (text := row.get(role)) and text != "null"]
-    return Form("csv", "csv", coding_of(texts), parts=parts, between=delimiter.encode(), lost=frozenset(lost))
+    filled = [{role: text for role, text in row.items() if text != "null"} for row in some]
+    codings = codings_of(*texts_of(filled, {"key": "key", "value": "value"}))
+    return Form("csv", "csv", *codings, parts=parts, between=delimiter.encode(), lost=frozenset(lost))
 
 
 _ISO = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.]+Z?")
@@ -495,7 +502,8 @@ def _unnamed_columns(head: bytes, options: Mapping[str, str], whole: bool) -> Fo
     named = iter(("key", "value")[2 - n :])
     parts = [next(named) if part == "content" else part for part in parts]
     lost = {role for role in ("topic", "partition", "offset", "key") if role not in parts} | {"null"}
-    return Form("csv", "csv", "base64", parts=tuple(parts), between=b",", lost=frozenset(lost), is_headed=False)
+    form = Form("csv", "csv", "base64", "base64", parts=tuple(parts), between=b",", lost=frozenset(lost))
+    return replace(form, is_headed=False)
 
 
 def _lengths(head: bytes, options: Mapping[str, str], whole: bool) -> Form | None:
@@ -523,7 +531,9 @@ def _later_lengths(head: bytes, options: Mapping[str, str], whole: bool) -> Form
     )
 
 
-def form_of_rows(names: Sequence[str], texts: Sequence[str], *, given: Mapping[str, str]) -> Form | None:
+def form_of_rows(
+    names: Sequence[str], texts: tuple[Sequence[str], Sequence[str]], *, given: Mapping[str, str]
+) -> Form | None:
     """The form of a Parquet or Avro file whose columns have these names; None where none of them is a value.
 
     Parameters
@@ -531,30 +541,30 @@ def form_of_rows(names: Sequence[str], texts: Sequence[str], *, given: Mapping[s
     names
         Of the columns; none for values that are no rows.
     texts
-        Some texts of the first rows' keys and values.
+        Some texts of the first rows' values, and of their keys.
     given
         Of :data:`OPTIONS`.
     """
     roles = roles_in(names)
     if names and "value" not in roles:
         return None
-    coding = coding_of(texts)
     stated = {name: given[name] for name in ("topic", "partition") if name in given}
     lost = {role for role in ("topic", "partition", "offset", "key") if role not in roles} - stated.keys()
     parts = tuple(names) if "value" in roles else ()
-    return Form(
-        "rows", "rows", coding, parts=parts, lost=frozenset(lost), given=tuple(stated.items()),
-        is_utf8=bool(texts) and coding == "text",
-    )  # fmt: skip
+    coding, key_coding = codings_of(*texts)
+    form = Form("rows", "rows", coding, key_coding, parts=parts, lost=frozenset(lost), given=tuple(stated.items()))
+    written = [*(texts[0] if coding == "text" else ()), *(texts[1] if key_coding == "text" else ())]
+    return _as_encoded(form, "\n".join(written).encode("utf-8", "surrogatepass")) if written else form
 
 
 def form_beside(head: bytes, values: Form) -> Form:
-    """The form of keys or headers, a line each, beside ``values``: in base64 if these are and all of them can be."""
+    """The form of keys or headers, a line each, beside ``values``."""
     if values.name == "lengths" and (found := _lengths(head, {}, False)):
         return found
     texts = [orjson.loads(line) for line in head.split(b"\n")[:_RECORDS] if _is_text(line)]
-    coding = coding_of(texts)
-    return Form("values", "lines", coding if coding == values.coding else "text", null=b"null")
+    coding = coding_of_keys(texts, values.coding) if texts else "text"
+    form = Form("values", "lines", coding, coding, null=b"null")
+    return _as_encoded(form, head) if coding == "text" else form
 
 
 _Detector = Callable[[bytes, Mapping[str, str], bool], Form | None]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import csv
 import re
+from ast import literal_eval
+from base64 import b64decode
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,7 +20,7 @@ from typing import Literal
 
 from ticdc_lab.sources.json_objects import BadJson, fields_of, is_json
 
-Coding = Literal["text", "base64", "hex", "python"]
+Coding = Literal["text", "base64", "base64-any", "hex", "python"]
 Role = Literal["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
 ROLES: tuple[Role, ...] = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 NAMES: Mapping[str, Role] = {
@@ -85,9 +87,9 @@ class Form:
     records
         How the file is cut: ``lines``, JSON ``objects``, ``pattern`` (a format with fields and text between them),
         ``csv``, ``rows`` of Parquet or Avro, ``printed`` by a client library, or ``none``: it holds no messages.
-    coding
-        How key and value are written: as they are (``text``), in ``base64``, in ``hex``, or as ``python`` shows bytes
-        (``b'..'``).
+    coding, key_coding
+        How values and keys are written: as they are (``text``), in ``base64``, or in ``base64-any`` (of the alphabet
+        for URLs, without padding or in lines of 76 characters), in ``hex``, or as ``python`` shows bytes (``b'..'``).
     parts
         Of a ``pattern`` the literals (bytes) and names of fields, in order; of ``csv`` the roles of its columns.
     separator
@@ -116,6 +118,7 @@ class Form:
     name: str
     records: Literal["lines", "objects", "pattern", "csv", "rows", "printed", "none"]
     coding: Coding = "text"
+    key_coding: Coding = "text"
     parts: tuple[str | bytes, ...] = ()
     separator: bytes = b"\n"
     between: bytes = b"\t"
@@ -254,7 +257,7 @@ _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{
 
 
 def is_base64(text: str) -> bool:
-    """Whether a text can be base64."""
+    """Whether a text can be base64 as a capture file has it."""
     return bool(_BASE64.fullmatch(text))
 
 
@@ -262,15 +265,46 @@ _CODED: Mapping[Coding, re.Pattern[str]] = {
     "hex": re.compile(r"(?:[0-9a-fA-F]{2})+"),  # before base64, whose alphabet has all its digits
     "python": re.compile(r"""b'.*'|b".*\"""", re.DOTALL),
     "base64": _BASE64,
+    "base64-any": re.compile(r"(?:(?:[\w+/-]\s*){4})*(?:(?:[\w+/-]\s*){2,3}={0,2})?\s*", re.ASCII),
 }
 
 
 def coding_of(texts: Sequence[str]) -> Coding:
-    """How some keys and values are written; a few hexadecimal digits may be base64 or a text."""
-    some = [c for c, written in _CODED.items() if texts and all(map(written.fullmatch, texts))]
+    """How most of some values are written; a few hexadecimal digits may be base64 or a text."""
+    some = [c for c, written in _CODED.items() if 3 * sum(map(bool, map(written.fullmatch, texts))) > 2 * len(texts)]
     if some[:1] == ["hex"] and max(map(len, texts)) < 24:
         some = some[1:]
     return some[0] if some else "text"
+
+
+def codings_of(values: Sequence[str], keys: Sequence[str]) -> tuple[Coding, Coding]:
+    """How values and keys are written, as :attr:`Form.coding` and :attr:`Form.key_coding`."""
+    coding = coding_of(values)
+    return coding, coding_of_keys(keys, coding)
+
+
+def coding_of_keys(keys: Sequence[str], of_values: Coding) -> Coding:
+    """How keys are written beside values: ``user1001`` is a text that can be base64, so what it would mean decides."""
+    coding = coding_of(keys) if keys else of_values
+    if not keys or coding in ("text", "python"):
+        return coding
+    contents = [decoded(key, coding) for key in keys if _CODED[coding].fullmatch(key)]
+    is_padded = coding.startswith("base64") and any(key.endswith("=") for key in keys)
+    are_alike = coding == of_values and (is_padded or all(c.isascii() and c.decode().isprintable() for c in contents))
+    return coding if are_alike or all(c.startswith(_OF_VALUES) for c in contents) else "text"
+
+
+def decoded(text: str, coding: Coding) -> bytes:
+    """The bytes that a text stands for; ValueError or SyntaxError where it is not written so."""
+    if coding == "base64-any":
+        text = "".join(text.split()).translate(_OF_URLS).rstrip("=")
+        text += "=" * (-len(text) % 4)
+    if coding in ("base64", "base64-any"):
+        return b64decode(text, validate=True)
+    return bytes.fromhex(text) if coding == "hex" else bytes(literal_eval(text))
+
+
+_OF_URLS = str.maketrans("-_", "+/")
 
 
 TOKENS: Mapping[str, bytes] = {
