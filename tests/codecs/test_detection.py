@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
@@ -15,10 +17,10 @@ from conftest import ROOT, golden
 from making import Message
 
 from ticdc_lab.codecs import detect
-from ticdc_lab.codecs.decode import decoder
+from ticdc_lab.codecs.decode import NO_KEYS, could_be_keys, decoder
 from ticdc_lab.codecs.known import Known
 from ticdc_lab.codecs.registry import PROTOCOLS
-from ticdc_lab.codecs.schema_registry import read_registered, read_schemas
+from ticdc_lab.codecs.schema_registry import Registry, read_registered, read_schemas
 from ticdc_lab.errors import ProtocolError
 
 FOLDERS = ("data", "tests/data/golden", "tests/data/golden/extra", "tests/data/canal")
@@ -77,15 +79,72 @@ def test_a_canal_topic_has_no_commit_ts() -> None:
     assert not detect(pa.Table.from_batches([batch_of(sample(path))])).has_commit_ts
 
 
-def test_keys_in_the_place_of_values_are_no_rows() -> None:
-    """A dump of avro's keys alone would decode as rows of their key columns."""
-    path, schemas = golden("messages_avro_small.jsonl.gz"), str(ROOT / "data/avro_schemas_small.jsonl.gz")
-    of_file, subjects = read_registered(schemas)
-    known = Known(schemas=of_file, subjects=subjects)
-    messages = sample(path)
-    keys = pa.Table.from_batches([batch_of([(None, key) for key, _ in messages if key])])
-    values = pa.Table.from_batches([batch_of([(None, value) for _, value in messages if value])])
+SCHEMAS = {
+    "avro": ("messages_avro_small.jsonl.gz", "data/avro_schemas_small.jsonl.gz"),
+    **{
+        name: (f"torture/messages_{name}.jsonl.gz", f"tests/data/torture/schemas_{name}.jsonl.gz")
+        for name in ("avro-before", "debezium-avro")
+    },
+}
+
+
+def _messages(name: str) -> list[tuple[bytes | None, bytes | None]]:
+    path = ROOT / "tests/data" / name
+    return list(sample(path if path.exists() else golden(name)))
+
+
+def _of(contents: Iterable[bytes | None]) -> pa.Table:
+    return pa.Table.from_batches([batch_of([(None, content) for content in contents if content])])
+
+
+@pytest.mark.parametrize("are_named", [True, False])
+@pytest.mark.parametrize("of", SCHEMAS)
+def test_keys_in_the_place_of_values_are_no_rows(of: str, are_named: bool) -> None:
+    """A dump of keys alone would decode as rows of key columns; subjects show it, or the columns of all schemas do."""
+    messages, (schemas, subjects) = _messages(SCHEMAS[of][0]), read_registered(str(ROOT / SCHEMAS[of][1]))
+    known = Known(schemas=schemas, subjects=subjects if are_named else {})
     for protocol in ("auto", "avro"):
-        with pytest.raises(ProtocolError, match=r"none of \d+ messages looked at has a key.*-key"):
-            detect(keys, protocol=protocol, known=known)
-    assert detect(values, known=known).protocol == "avro"
+        with pytest.raises(
+            ProtocolError, match=r"none of \d+ messages looked at has a key.*(-key|key's columns alone)\."
+        ):
+            detect(_of(key for key, _ in messages), protocol=protocol, known=known)
+    values = _of(value for _, value in messages)
+    assert detect(values, known=known).protocol == ("debezium-avro" if "debezium" in of else "avro")
+    assert not could_be_keys(values, known)
+
+
+def _schema(*fields: str, nullable: str = "") -> str:
+    types = {name: ["null", "int"] if name == nullable else "int" for name in fields}
+    listed = [{"name": name, "type": of} for name, of in types.items()]
+    return json.dumps({"type": "record", "name": "t", "namespace": "default.d", "fields": listed})
+
+
+@pytest.mark.parametrize(
+    ("schemas", "expected"),
+    [
+        (("a", "ab"), True), (("a", "a_tidb_op"), True), (("a",), None), (("ab", "a", "abc"), False),
+        (("a_tidb_op", "a"), False), (("ab", "abc"), True),
+    ],
+)  # fmt: skip
+def test_the_least_of_a_tables_schemas_is_its_key(schemas: tuple[str, ...], expected: bool | None) -> None:
+    """The first of some: values that a later DDL made longer are no keys, as the key has fewer columns still."""
+    fields = [(*of.partition("_")[0], *(["_tidb_op"] if "_tidb" in of else [])) for of in schemas]
+    registry = Registry(Known(schemas={str(n): _schema(*names) for n, names in enumerate(fields, start=1)}))
+    assert registry.is_of_keys("1") is expected
+    more = Registry(Known(schemas={"1": _schema("a", "b", nullable="b"), "2": _schema("a", "b", "c")}))
+    assert more.is_of_keys("1") is False
+
+
+def test_values_that_could_be_keys_are_named_and_keys_of_text_are_refused() -> None:
+    """A schema of NOT NULL columns alone shows nothing; keys of open-protocol and debezium show what they are."""
+    row = b"\0\0\0\0\1\2\4"
+    known = Known(schemas={"1": _schema("a", "b")})
+    assert could_be_keys(_of([row]), known) == (NO_KEYS,)
+    assert not could_be_keys(pa.Table.from_batches([batch_of([(b"k", row)])]), known)
+    for name, seen in (
+        ("open-protocol", "open-protocol's keys"),
+        ("debezium", "debezium's `default.torture.ints.Key`"),
+    ):
+        keys = _of(key for key, _ in _messages(f"torture/messages_{name}.jsonl.gz"))
+        with pytest.raises(ProtocolError, match=f"their values are keys: .*{seen}"):
+            detect(keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -232,25 +233,54 @@ def detect(sample: pa.Table, *, protocol: str = "auto", source: str = "the sourc
                 "key, which holds table and commit_ts.",
                 hint="Dump the topic with its keys: ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz",
             )
+        _require_values(sample, source, _keys_of_text(sample))
         raise ProtocolError(
             f"{source}: none of {sample.num_rows} messages looked at is {' or '.join(PROTOCOLS)}; "
             f"the first begins with {_beginning(sample)}.",
             hint="Name the protocol with --protocol if you know it; a Kafka topic may also hold what others wrote.",
         )
-    if best in FRAMED and (seen := _subjects_of_keys(sample, known)):
-        raise ProtocolError(
-            f"{source}: none of {sample.num_rows} messages looked at has a key, and their values are keys: the schema "
-            f"registry has their schemas as {', '.join(sorted(seen)[:3])}.",
-            hint="Dump the topic with keys and values: ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz",
-        )
+    if best in FRAMED:
+        _require_values(sample, source, _keys_of_avro(sample, known)[0])
     read = None if decoded is None else decoded.filter(pc.is_null(decoded["error_class"]))
     return Detected(best, read is None or not read.num_rows or _has_commit_ts(read), read)
 
 
-def _subjects_of_keys(sample: pa.Table, known: Known) -> set[str]:
-    """The subjects of a sample without keys whose values have schemas that are registered for keys alone."""
+def _require_values(sample: pa.Table, source: str, evidence: str) -> None:
+    if evidence:
+        raise ProtocolError(
+            f"{source}: none of {sample.num_rows} messages looked at has a key, and their values are keys: {evidence}.",
+            hint="Dump the topic with keys and values: ticdc-lab record kafka://HOST:PORT/TOPIC --out topic.jsonl.gz",
+        )
+
+
+def _keys_of_text(sample: pa.Table) -> str:
+    """What shows that the values of a sample are keys of open-protocol or debezium; empty where nothing does."""
     if pc.any(pc.greater(pc.binary_length(sample["key"]), 0)).as_py():
-        return set()
+        return ""
+    values = sample["value"].drop_null().to_pylist()
+    if any(value.startswith(_OPEN_PROTOCOL) and _is_framed(value[8:]) for value in values):
+        return "they begin with the version and the table of open-protocol's keys"
+    named = (re.search(rb'"name":"([^"]+\.Key)"', value) for value in values if b'"payload"' in value[:4096])
+    found = next((name[1].decode(errors="replace") for name in named if name), None)
+    return "" if found is None else f"their schema is debezium's `{found}`"
+
+
+def could_be_keys(sample: pa.Table, known: Known) -> tuple[str, ...]:
+    """What is to be said of a sample of avro whose values may be keys."""
+    return (NO_KEYS,) if _keys_of_avro(sample, known)[1] else ()
+
+
+NO_KEYS = (
+    "No message looked at has a key, and nothing shows that the values are no keys. If only keys were dumped, as by "
+    "kcat -f %k, no row of this log is real. A file for --schema-registry shows it if it has all schemas of the topic, "
+    "each with its `subject`."
+)
+
+
+def _keys_of_avro(sample: pa.Table, known: Known) -> tuple[str, bool]:
+    """What shows that values of a sample without keys are keys; and whether they could be, where nothing does."""
+    if pc.any(pc.greater(pc.binary_length(sample["key"]), 0)).as_py():
+        return "", False
     from ticdc_lab.codecs.avro import unframed  # fastavro: nobody waits for it whose log has keys
     from ticdc_lab.codecs.schema_registry import Registry
 
@@ -258,9 +288,13 @@ def _subjects_of_keys(sample: pa.Table, known: Known) -> set[str]:
     for value in sample["value"].drop_null().to_pylist():
         with suppress(Malformed):
             ids.add(unframed(value, "value", known.bounds.inflated)[0])
-    of_each = [registry.subjects(schema_id) for schema_id in sorted(ids)]
-    of_keys = all(named and all(subject.endswith("-key") for subject in named) for named in of_each)
-    return set().union(*of_each) if of_keys else set()
+    shown = {schema_id: registry.is_of_keys(schema_id) for schema_id in sorted(ids)}
+    of_keys = [schema_id for schema_id, is_key in shown.items() if is_key]
+    subjects = sorted(set().union(*(registry.subjects(schema_id) for schema_id in of_keys)))[:3]
+    evidence = f"the schema registry has their schemas as {', '.join(subjects)}" if subjects else (
+        f"their schemas ({', '.join(of_keys[:3])}) have the key's columns alone" if of_keys else ""
+    )  # fmt: skip
+    return evidence, bool(ids) and set(shown.values()) == {None}
 
 
 def _is_framed(value: bytes | None) -> bool:

@@ -96,6 +96,28 @@ class Registry:
                 return frozenset(str(version["subject"]) for version in answer.json())
         return frozenset()
 
+    def is_of_keys(self, schema_id: str) -> bool | None:
+        """Whether a schema is one of keys: by its subjects, its name, or its columns; None where nothing shows it.
+
+        A key of TiCDC has no extension (``_tidb_op``) and no column that may be null, and fewer fields than all values
+        of its table, also than those before a DDL that added columns.
+        """
+        subjects = self.subjects(schema_id)
+        if any(subject.endswith("-value") for subject in subjects):
+            return False
+        if subjects and all(subject.endswith("-key") for subject in subjects):
+            return True
+        try:
+            name, fields, is_debezium, may_be_null = _described(self.schema(schema_id))
+        except Malformed:
+            return False  # so nothing is decoded by it
+        if is_debezium or "_tidb_op" in fields or may_be_null:
+            return is_debezium and name.endswith("Key")
+        others = [found[1] for text in self._schemas.values() if (found := _described(text))[0] == name]
+        if any(other < fields for other in others):
+            return False
+        return True if any(fields < other for other in others) else None
+
     def _fetch(self, schema_id: str) -> Malformed | None:
         """Ask for a schema, again where the registry does not answer; that it does not is no fault of a message."""
         if not self._url:
@@ -132,6 +154,17 @@ class Registry:
             f"times: {said}.",
             hint="Load again when it answers, or name a file of its schemas with --schema-registry.",
         )
+
+
+def _described(schema: str) -> tuple[str, frozenset[str], bool, bool]:
+    """Name, fields, whether debezium made it, and whether a field may be null; nothing for what is no record."""
+    try:
+        told = json.loads(schema)
+        types = {field["name"]: field["type"] for field in told["fields"]}
+        name = f"{told.get('namespace', '')}.{told['name']}"
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return "", frozenset(), False, False
+    return name, frozenset(types), "connect.name" in told, any(isinstance(of, list) for of in types.values())
 
 
 def _requests() -> Any:

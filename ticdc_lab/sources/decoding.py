@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from ticdc_lab.codecs import Known, decoder, log_types
+from ticdc_lab.codecs.decode import FRAMED, could_be_keys
 from ticdc_lab.codecs.handles import keyed
 from ticdc_lab.codecs.known import BOUNDS, Bounds
 from ticdc_lab.codecs.schema_registry import read_registered, require_url
@@ -63,6 +64,8 @@ def learned(
     """What decoding a protocol needs of its log beside each message, and what of it is a guess, a sentence each."""
     if protocol == "simple":
         return with_table_versions(gathered, known)
+    if protocol in FRAMED:
+        return known, could_be_keys(sample, known)
     return with_log_types(gathered, sample, known, binary_mode) if protocol == "debezium" else (known, ())
 
 
